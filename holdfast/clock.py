@@ -1,0 +1,96 @@
+"""Time as a parameter: who asks for the time gets a Clock, so that tests and simulations own it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Clock(Protocol):
+    """Tells the time and waits."""
+
+    @property
+    def is_fake(self) -> bool:
+        """Whether this clock overrules the database's own."""
+        ...
+
+    def now(self) -> datetime: ...
+
+    def monotonic(self) -> float:
+        """Seconds that never go back; for measuring lengths, not for naming instants."""
+        ...
+
+    def wait(self, event: threading.Event, timeout: float) -> bool:
+        """Wait until *event* is set or *timeout* seconds passed; say whether it is set."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    is_fake = False
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def wait(self, event: threading.Event, timeout: float) -> bool:
+        return event.wait(timeout)
+
+
+class FakeClock:
+    """A clock that moves only when told to."""
+
+    is_fake = True
+
+    def __init__(self, start: datetime | None = None) -> None:
+        self._now = start or datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
+        self._began = self._now
+        self._lock = threading.Lock()
+        self.on_advance: list[Callable[[], None]] = []
+
+    def now(self) -> datetime:
+        with self._lock:
+            return self._now
+
+    def monotonic(self) -> float:
+        return (self.now() - self._began).total_seconds()
+
+    def wait(self, event: threading.Event, timeout: float) -> bool:
+        self.advance(seconds=timeout)
+        return event.is_set()
+
+    def advance(self, delta: timedelta | None = None, /, **lengths: float) -> None:
+        """Move forward by a timedelta or by its keywords, as in ``advance(seconds=30)``."""
+        step = delta if delta is not None else timedelta(**lengths)
+        if step < timedelta(0):
+            raise ValueError("a clock does not go back")
+        with self._lock:
+            self._now += step
+        for hook in self.on_advance:
+            hook()
+
+
+def ms(length: timedelta | float) -> int:
+    """A length as whole milliseconds; plain numbers are seconds."""
+    seconds = length.total_seconds() if isinstance(length, timedelta) else length
+    return round(seconds * 1000)
+
+
+def read_instant(value: str | datetime) -> datetime:
+    """An aware UTC datetime from what a database returned."""
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value)
+    return value.astimezone(UTC)
+
+
+def write_instant(value: datetime) -> str:
+    """The one text form of an instant: UTC, milliseconds, fixed width, so that it sorts as text."""
+    return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{value.microsecond // 1000:03d}Z"

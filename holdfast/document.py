@@ -1,0 +1,137 @@
+"""JSON documents: strict reading, bounded size, one canonical text, one stable hash.
+
+What PostgreSQL's jsonb refuses (NUL, lone surrogates, NaN) is refused here, so that both databases
+accept exactly the same documents.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from holdfast.clock import write_instant
+
+MAX_DEPTH = 32
+MAX_NODES = 10_000
+# Longer integers are legal JSON, but Python refuses to print them and readers round them.
+MAX_INTEGER_DIGITS = 308
+
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+class BadDocument(ValueError):
+    """A value that cannot be a stored document; the message names the place and the fault."""
+
+
+def encode(value: object) -> str:
+    """Compact JSON of a value that :func:`check` accepts."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def decode(text: str) -> Any:
+    """The value of a stored document."""
+    return json.loads(text)
+
+
+def check(value: object) -> None:
+    """Raise BadDocument unless *value* is plain JSON that both databases can hold."""
+    nodes = 0
+    todo: list[tuple[str, object, int]] = [("", value, 1)]
+    while todo:
+        path, node, depth = todo.pop()
+        nodes += 1
+        if nodes > MAX_NODES:
+            raise BadDocument(f"has more than {MAX_NODES} values")
+        if depth > MAX_DEPTH:
+            raise BadDocument(f"is nested deeper than {MAX_DEPTH} levels at {path[:80] or 'the top'}")
+        if node is None or node is True or node is False:
+            continue
+        if isinstance(node, str):
+            _check_text(node, path)
+        elif isinstance(node, int):
+            if abs(node) >= 10**MAX_INTEGER_DIGITS:
+                raise BadDocument(f"has an integer of over {MAX_INTEGER_DIGITS} digits at {path}")
+        elif isinstance(node, float):
+            if node != node or node in (float("inf"), float("-inf")):
+                raise BadDocument(f"has a number that JSON cannot hold (NaN or infinity) at {path}")
+        elif isinstance(node, Mapping):
+            for key, item in node.items():
+                if not isinstance(key, str):
+                    raise BadDocument(f"has a key that is not text at {path or 'the top'}")
+                _check_text(key, path)
+                todo.append((f"{path}.{key}" if path else key, item, depth + 1))
+        elif isinstance(node, (list, tuple)):
+            for index, item in enumerate(node):
+                todo.append((f"{path}[{index}]", item, depth + 1))
+        else:
+            raise BadDocument(
+                f"has a {type(node).__name__} at {path or 'the top'}; use text, numbers, lists, objects"
+            )
+
+
+def _check_text(text: str, path: str) -> None:
+    if _UNSTORABLE.search(text):
+        raise BadDocument(f"has a NUL or a lone surrogate at {path or 'the top'}")
+
+
+def parse(text: str | bytes) -> Any:
+    """Read JSON from outside: UTF-8 only, no duplicate keys, no NaN. Raises BadDocument."""
+    if isinstance(text, bytes):
+        try:
+            text = text.decode("utf-8")
+        except UnicodeDecodeError as exc:
+            raise BadDocument("is not UTF-8") from exc
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise BadDocument("has the same key twice in one object")
+        return found
+
+    def refuse(constant: str) -> Any:
+        raise BadDocument(f"has {constant}, which JSON cannot hold")
+
+    try:
+        value = json.loads(text, object_pairs_hook=unique, parse_constant=refuse)
+    except RecursionError as exc:
+        raise BadDocument(f"is nested deeper than {MAX_DEPTH} levels") from exc
+    except BadDocument:
+        raise
+    except ValueError as exc:
+        raise BadDocument(f"is not JSON: {exc}") from exc
+    check(value)
+    return value
+
+
+def stable_hash(*inputs: object) -> str:
+    """A hash of normalized inputs: sorted JSON, canonical timestamps. Equal inputs, equal hash.
+
+    Whole floats equal their integers, because a document that went through a database and back
+    may have changed the one into the other.
+    """
+    text = json.dumps(
+        [_normal(item) for item in inputs],
+        sort_keys=True,
+        separators=(",", ":"),
+        ensure_ascii=False,
+        allow_nan=False,
+    )
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _normal(value: object) -> object:
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise BadDocument("has a timestamp without a time zone")
+        return write_instant(value.astimezone(UTC))
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, Mapping):
+        return {str(key): _normal(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_normal(item) for item in value]
+    return value

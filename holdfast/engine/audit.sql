@@ -1,0 +1,56 @@
+-- Statements that seal the audit and check the seals.
+
+-- lock_cursor :maybe — crosses tenants: one pass at a time; a second one finds nothing to do
+SELECT sealed_to, next_to, next_horizon, {oldest_running} AS oldest_running,
+       {next_transaction} AS next_transaction,
+       (SELECT coalesce(max(id), 0) FROM holdfast.job_event) AS newest
+FROM holdfast.audit_cursor
+WHERE only_row = 1
+{skip_locked};
+
+-- list_unsealed :many — crosses tenants: the next events in order
+SELECT id, org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
+       correlation_id, at, detail
+FROM holdfast.job_event
+WHERE id > :after AND id <= :upto
+ORDER BY id
+LIMIT :limit;
+
+-- find_heads :many — the newest seal of each of these tenants; crosses tenants
+SELECT seal.org_id, seal.number, seal.first_seq, seal.event_count, seal.digest
+FROM {rows orgs: org_id uuid}
+JOIN holdfast.audit_seal AS seal ON seal.org_id = orgs.org_id
+WHERE seal.number = (
+    SELECT max(newest.number) FROM holdfast.audit_seal AS newest WHERE newest.org_id = orgs.org_id);
+
+-- insert_seals :affected — crosses tenants: one seal a tenant
+INSERT INTO holdfast.audit_seal
+    (org_id, number, first_seq, event_count, first_event_id, last_event_id, leaves, digest, sealed_at)
+SELECT seals.org_id, seals.number, seals.first_seq, seals.event_count, seals.first_event_id,
+       seals.last_event_id, seals.leaves, seals.digest, {now}
+FROM {rows seals: org_id uuid, number integer, first_seq bigint, event_count integer,
+      first_event_id bigint, last_event_id bigint, leaves text, digest text}
+WHERE TRUE;
+
+-- move_cursor :affected — crosses tenants: the round is sealed; remember how far the next may go, and when
+UPDATE holdfast.audit_cursor
+SET sealed_to = :sealed_to,
+    next_to = coalesce((SELECT max(id) FROM holdfast.job_event), 0),
+    next_horizon = {next_transaction}
+WHERE only_row = 1;
+
+-- step_cursor :affected — crosses tenants: part of the round is sealed
+UPDATE holdfast.audit_cursor SET sealed_to = :sealed_to WHERE only_row = 1;
+
+-- list_seals :many — the chain of one tenant
+SELECT number, first_seq, event_count, first_event_id, last_event_id, leaves, digest
+FROM holdfast.audit_seal
+WHERE org_id = :org_id
+ORDER BY number;
+
+-- list_covered :many — what stands today where a seal was set
+SELECT id, org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
+       correlation_id, at, detail
+FROM holdfast.job_event
+WHERE org_id = :org_id AND id > :after AND id <= :last
+ORDER BY id;

@@ -1,0 +1,95 @@
+"""Claim: take due jobs under a lease, renew it, and ask whether it still holds."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from holdfast.document import decode
+from holdfast.engine import audit
+from holdfast.engine.job import Actor, ActorType, Claimed
+from holdfast.ids import JobId
+from holdfast.store import Row, Statements, Store, Tx
+
+SQL = Statements("holdfast.engine", "job.sql")
+
+_COLUMNS = tuple(item.name for item in fields(Claimed) if item.name not in ("outputs", "checkpoint"))
+
+
+def claim_jobs(
+    store: Store, *, queue: str, worker_id: str, limit: int, lease_ms: int
+) -> list[Claimed]:
+    """Take up to *limit* due jobs of *queue*, most urgent and oldest first."""
+
+    def work(tx: Tx) -> list[Claimed]:
+        rows = tx.many(
+            SQL.claim_jobs, queue=queue, worker_id=worker_id, limit=limit, lease_ms=lease_ms
+        )
+        claimed = [read_claimed(row) for row in rows]
+        audit.record(
+            tx,
+            Actor(ActorType.SYSTEM, worker_id),
+            [audit.Entry(job.org_id, job.id, "job.started", job.attempt) for job in claimed],
+        )
+        return with_stages(tx, claimed)
+
+    claimed = store.write(work)
+    # The order of RETURNING is nobody's promise.
+    claimed.sort(key=lambda job: (job.priority, str(job.created_at), job.id))
+    return claimed
+
+
+def read_claimed(row: Row) -> Claimed:
+    return Claimed(*[row[name] for name in _COLUMNS])
+
+
+def with_stages(tx: Tx, claimed: list[Claimed]) -> list[Claimed]:
+    """Give jobs that were under way before what their stages stored."""
+    begun = [job for job in claimed if job.lease_token > 1 or job.replay_of is not None]
+    if not begun:
+        return claimed
+    stored: dict[str, list[Row]] = defaultdict(list)
+    for row in tx.many(SQL.list_stages, jobs=[{"org_id": job.org_id, "id": job.id} for job in begun]):
+        stored[row["job_id"]].append(row)
+    return [_with_stored(job, stored[job.id]) if job.id in stored else job for job in claimed]
+
+
+def _with_stored(job: Claimed, rows: Iterable[Row]) -> Claimed:
+    outputs: dict[str, Any] = {}
+    checkpoint: Any = None
+    for row in rows:
+        if row["output"] is not None:
+            outputs[row["stage"]] = decode(row["output"])
+        elif row["stage"] == job.stage and row["checkpoint"] is not None:
+            checkpoint = decode(row["checkpoint"])
+    return replace(job, outputs=outputs, checkpoint=checkpoint)
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """Which leases still hold, and which of their jobs somebody wants stopped."""
+
+    held: frozenset[JobId]
+    cancel_requested: frozenset[JobId]
+
+
+def renew_leases(store: Store, jobs: Sequence[Claimed], *, lease_ms: int) -> Renewed:
+    """Extend the leases that are still ours, in one statement."""
+    rows = store.write_one(SQL.renew_leases, held=[_held(job) for job in jobs], lease_ms=lease_ms)
+    return Renewed(
+        frozenset(row["id"] for row in rows),
+        frozenset(row["id"] for row in rows if row["cancel_requested_at"] is not None),
+    )
+
+
+def find_canceled(store: Store, jobs: Sequence[Claimed]) -> frozenset[JobId]:
+    """Of the jobs we hold, those that somebody wants stopped."""
+    held = [_held(job) for job in jobs]
+    rows = store.read(lambda tx: tx.many(SQL.find_canceled, held=held))
+    return frozenset(row["id"] for row in rows)
+
+
+def _held(job: Claimed) -> Mapping[str, Any]:
+    return {"org_id": job.org_id, "id": job.id, "lease_token": job.lease_token}

@@ -1,0 +1,318 @@
+"""Execute: run one stage of foreign code and turn whatever happens into an Outcome. Writes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import random
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from holdfast.clock import ms
+from holdfast.document import BadDocument, check, decode, encode
+from holdfast.engine.classify import fault_of
+from holdfast.engine.handler import Handler, Registry, Stage
+from holdfast.engine.job import (
+    Actor,
+    ActorType,
+    Advanced,
+    Canceled,
+    Claimed,
+    Completed,
+    Dead,
+    Fault,
+    Outcome,
+    Released,
+    Retry,
+    Snoozed,
+    unit_of,
+)
+from holdfast.errors import (
+    HandlerTimeout,
+    JobCanceled,
+    LeaseLost,
+    PipelineChanged,
+    ResultInvalid,
+    RowInvalid,
+    Snooze,
+    Transient,
+    UnknownJobType,
+)
+from holdfast.store import Statements, Store, Tx
+
+SQL = Statements("holdfast.engine", "job.sql")
+
+UNKNOWN_TYPE_PAUSE_MS = 30_000
+
+
+@dataclass(slots=True)
+class CancelToken:
+    """Set from outside; looked at by the handler between its steps."""
+
+    _event: threading.Event = field(default_factory=threading.Event)
+    lease_lost: bool = False
+
+    def set(self, *, lease_lost: bool = False) -> None:
+        self.lease_lost = self.lease_lost or lease_lost
+        self._event.set()
+
+    @property
+    def is_set(self) -> bool:
+        return self._event.is_set()
+
+
+@dataclass(slots=True)
+class Context:
+    """What a handler knows and may do: its first argument."""
+
+    job: Claimed
+    store: Store
+    token: CancelToken
+
+    @property
+    def id(self) -> str:
+        return self.job.id
+
+    @property
+    def org_id(self) -> str:
+        return self.job.org_id
+
+    @property
+    def project_id(self) -> str | None:
+        return self.job.project_id
+
+    @property
+    def job_type(self) -> str:
+        return self.job.job_type
+
+    @property
+    def stage(self) -> str:
+        return self.job.stage
+
+    @property
+    def attempt(self) -> int:
+        return self.job.attempt
+
+    @property
+    def actor(self) -> Actor:
+        return Actor(ActorType(self.job.actor_type), self.job.actor_id)
+
+    @property
+    def request_id(self) -> str:
+        return self.job.request_id
+
+    @property
+    def correlation_id(self) -> str:
+        return self.job.correlation_id
+
+    @property
+    def idempotency_key(self) -> str:
+        """The job's own key: the same on every attempt, so fit to be passed on."""
+        return self.job.idempotency_key
+
+    @property
+    def traceparent(self) -> str | None:
+        return self.job.traceparent
+
+    @property
+    def outputs(self) -> Mapping[str, Any]:
+        """What the finished stages of this job returned."""
+        return self.job.outputs
+
+    @property
+    def saved(self) -> Any:
+        """The checkpoint that an earlier attempt of this stage left, or None."""
+        return self.job.checkpoint
+
+    def raise_if_canceled(self) -> None:
+        """A step boundary: stop here if somebody asked for it or the lease is gone."""
+        if self.token.lease_lost:
+            raise LeaseLost(self.job.id)
+        if self.token.is_set:
+            raise JobCanceled
+
+    def checkpoint(self, value: Any) -> None:
+        """Keep *value* for the next attempt of this stage. A step boundary."""
+        self._save(checkpoint=_document(value))
+
+    def progress(self, done: float, total: float | None = None, note: str = "") -> None:
+        """Tell how far the stage is. A step boundary."""
+        self._save(progress=encode({"done": done, "total": total, "note": note[:200]}))
+
+    def _save(self, **columns: str) -> None:
+        row = {"org_id": self.job.org_id, "job_id": self.job.id, "stage": self.job.stage, **columns}
+
+        def work(tx: Tx) -> None:
+            self._check_lease(tx)
+            tx.affected(SQL.save_stage, stages=[row])
+
+        self.store.write(work)
+        self.raise_if_canceled()
+
+    def _check_lease(self, tx: Tx) -> None:
+        found = tx.maybe(
+            SQL.check_lease,
+            org_id=self.job.org_id,
+            id=self.job.id,
+            lease_token=self.job.lease_token,
+        )
+        if found is None:
+            self.token.set(lease_lost=True)
+            raise LeaseLost(self.job.id)
+        if found["cancel_requested_at"] is not None:
+            self.token.set()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Any]:
+        """A connection for the handler's own writes, bound to the job's tenant.
+
+        It commits with the block. It opens only while the lease holds and keeps any rescue out
+        until the end, so a worker that lost the job cannot write.
+        """
+        unit = self.job.unit_key
+        name = None if unit is None else unit_of(self.job.org_id, self.job.job_type, unit)
+        with self.store.tenant_transaction(self.job.org_id, name, self._check_lease) as connection:
+            yield connection
+
+
+# The job that runs now: enqueue inherits its correlation and is held to its tenant.
+current: contextvars.ContextVar[Claimed | None] = contextvars.ContextVar("holdfast_job", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to run for a claimed job, or the outcome that makes running it pointless."""
+
+    handler: Handler
+    stage: Stage
+    payload: Any
+
+
+def plan(
+    job: Claimed, registry: Registry, *, waited: timedelta, patience: timedelta
+) -> Plan | Outcome:
+    """Decide before any foreign code runs whether this job can run here at all."""
+    if job.cancel_requested_at is not None:
+        return Canceled()
+    if job.job_type not in registry:
+        # Another worker may know it, for example during a deployment.
+        if waited < patience:
+            return Released("unknown_job_type", UNKNOWN_TYPE_PAUSE_MS)
+        return Dead(fault_of(UnknownJobType(), stage=job.stage, attempt=job.attempt))
+    handler = registry.get(job.job_type)
+    stage = handler.stage(job.stage)
+    if stage is None or not handler.can_run(job.pipeline_version):
+        changed = PipelineChanged(
+            stored_version=job.pipeline_version or "none", version=handler.version or "none"
+        )
+        return Dead(fault_of(changed, stage=job.stage, attempt=job.attempt))
+    try:
+        payload = decode(job.payload)
+        if not isinstance(payload, dict):
+            raise TypeError("payload")
+    except (TypeError, ValueError):
+        return Dead(fault_of(RowInvalid(column="payload"), stage=job.stage, attempt=job.attempt))
+    try:
+        return Plan(handler, stage, stage.read_payload(payload))
+    except Exception as exc:
+        return judge(exc, job, stage, random.Random())
+
+
+def execute(context: Context, plan: Plan, rng: random.Random) -> Outcome:
+    """Run a synchronous stage here; an asynchronous one on a loop of its own."""
+    mark = current.set(context.job)
+    try:
+        value = plan.stage.function(context, plan.payload)
+        if inspect.isawaitable(value):
+            value = asyncio.run(_within(value, plan.stage.timeout))
+        return conclude(value, context.job, plan)
+    except (Snooze, JobCanceled, Exception) as exc:
+        return judge(exc, context.job, plan.stage, rng)
+    finally:
+        current.reset(mark)
+
+
+async def execute_async(context: Context, plan: Plan, rng: random.Random) -> Outcome:
+    """Run an asynchronous stage on the present loop."""
+    current.set(context.job)
+    try:
+        value = await _within(plan.stage.function(context, plan.payload), plan.stage.timeout)
+        return conclude(value, context.job, plan)
+    except asyncio.CancelledError:
+        return Released("hard_stop")
+    except (Snooze, JobCanceled, Exception) as exc:
+        return judge(exc, context.job, plan.stage, rng)
+
+
+async def _within(awaitable: Any, timeout: timedelta | None) -> Any:
+    if timeout is None:
+        return await awaitable
+    limit = asyncio.timeout(timeout.total_seconds())
+    try:
+        async with limit:
+            return await awaitable
+    except TimeoutError:
+        # A timeout from inside the handler is a network timeout, not ours.
+        if limit.expired():
+            raise HandlerTimeout(limit_ms=ms(timeout)) from None
+        raise
+
+
+def conclude(value: Any, job: Claimed, plan: Plan) -> Outcome:
+    """What a stage's return value means."""
+    try:
+        output = _document(value)
+    except BadDocument:
+        return Dead(fault_of(ResultInvalid(), stage=plan.stage.name, attempt=job.attempt))
+    following = plan.handler.after(plan.stage)
+    if following is None:
+        return Completed(output)
+    return Advanced(output, following.name, following.max_attempts)
+
+
+def judge(exc: BaseException, job: Claimed, stage: Stage, rng: random.Random) -> Outcome:
+    """What an exception means: try again, give up, or neither."""
+    if isinstance(exc, Snooze):
+        return Snoozed(ms(exc.delay))
+    if isinstance(exc, JobCanceled):
+        return Canceled()
+    if isinstance(exc, LeaseLost):
+        return Released("lease_lost")
+    fault = fault_of(exc, stage=stage.name, attempt=job.attempt)
+    retry_after = exc.retry_after if isinstance(exc, Transient) else None
+    return retry_or_bury(fault, job, stage, rng, retry_after)
+
+
+def retry_or_bury(
+    fault: Fault,
+    job: Claimed,
+    stage: Stage,
+    rng: random.Random,
+    retry_after: timedelta | None = None,
+) -> Outcome:
+    """Charge the attempt that failed, then ask whether the budget allows another."""
+    if not fault.retryable or job.attempt >= job.max_attempts:
+        return Dead(fault)
+    return Retry(fault, ms(stage.retry.delay(job.attempt, rng, retry_after)))
+
+
+def timed_out(job: Claimed, stage: Stage, rng: random.Random) -> Outcome:
+    """What becomes of a job whose synchronous handler ran out of time."""
+    limit = ms(stage.timeout) if stage.timeout else 0
+    return judge(HandlerTimeout(limit_ms=limit), job, stage, rng)
+
+
+RESULT_LIMIT_BYTES = 256 * 1024
+
+
+def _document(value: Any) -> str:
+    check(value)
+    text = encode(value)
+    if len(text) > RESULT_LIMIT_BYTES:
+        raise BadDocument(f"is larger than {RESULT_LIMIT_BYTES} bytes; store it and return a reference")
+    return text

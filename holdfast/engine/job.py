@@ -1,0 +1,313 @@
+"""What a job is: its states and edges, its record, and what can become of an attempt. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import IntEnum, StrEnum
+from typing import Any
+
+from holdfast.clock import read_instant
+from holdfast.document import decode
+from holdfast.event import About
+from holdfast.ids import JobId, OrgId
+
+DEAD_LETTER_QUEUE = "q:deadletter"
+DEFAULT_QUEUE = "q:default"
+QUEUES = (
+    "q:critical",
+    DEFAULT_QUEUE,
+    "q:notifications",
+    "q:planning",
+    "q:exports",
+    "q:maintenance",
+)
+ONLY_STAGE = "run"
+
+
+class State(StrEnum):
+    """Where a job stands. Six words, for every job type."""
+
+    QUEUED = "queued"
+    PROCESSING = "processing"
+    BATCH_SUBMITTED = "batch_submitted"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELED = "canceled"
+
+    @classmethod
+    def read(cls, word: str) -> State:
+        """The state a stored word means; two words of older records are mapped."""
+        return cls(_LEGACY.get(word, word))
+
+    @property
+    def is_terminal(self) -> bool:
+        return self in (State.COMPLETED, State.FAILED, State.CANCELED)
+
+    @property
+    def rank(self) -> int:
+        """How far along one claim the state is."""
+        return _RANK[self]
+
+
+_LEGACY = {"running": "processing", "succeeded": "completed"}
+_RANK = {
+    State.QUEUED: 0,
+    State.PROCESSING: 1,
+    State.BATCH_SUBMITTED: 2,
+    State.COMPLETED: 3,
+    State.FAILED: 3,
+    State.CANCELED: 3,
+}
+
+# The same edges as the trigger job_edge; a test holds the two together. Three of them lead back to
+# queued (retry, stale claim, release), each closing the claim.
+TRANSITIONS: Mapping[State, frozenset[State]] = {
+    State.QUEUED: frozenset({State.PROCESSING, State.CANCELED}),
+    State.PROCESSING: frozenset(
+        {State.QUEUED, State.BATCH_SUBMITTED, State.COMPLETED, State.FAILED, State.CANCELED}
+    ),
+    State.BATCH_SUBMITTED: frozenset(
+        {State.QUEUED, State.COMPLETED, State.FAILED, State.CANCELED}
+    ),
+    State.COMPLETED: frozenset(),
+    State.FAILED: frozenset(),
+    State.CANCELED: frozenset(),
+}
+
+
+class KeyStatus(StrEnum):
+    """Where an idempotency key stands."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    DEAD = "dead"
+
+
+def key_status(state: State, attempt_count: int) -> KeyStatus:
+    """The word of the idempotency record for a job's state."""
+    match state:
+        case State.QUEUED:
+            return KeyStatus.PENDING if attempt_count == 0 else KeyStatus.FAILED
+        case State.PROCESSING | State.BATCH_SUBMITTED:
+            return KeyStatus.RUNNING
+        case State.COMPLETED:
+            return KeyStatus.SUCCEEDED
+        case State.FAILED:
+            return KeyStatus.DEAD
+        case State.CANCELED:
+            return KeyStatus.FAILED
+
+
+class Priority(IntEnum):
+    """Which of two waiting jobs goes first. Names, because numbers mean opposite things to people."""
+
+    CRITICAL = 0
+    HIGH = 10
+    NORMAL = 20
+    LOW = 30
+
+
+class ActorType(StrEnum):
+    USER = "user"
+    SYSTEM = "system"
+    API_KEY = "api_key"
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who caused a change."""
+
+    type: ActorType
+    id: str
+
+    @classmethod
+    def read(cls, text: str) -> Actor:
+        """``user:42``, ``api_key:…`` or ``system:…``; bare text is a user's id."""
+        kind, colon, rest = text.partition(":")
+        if colon and kind in ActorType:
+            return cls(ActorType(kind), rest)
+        return cls(ActorType.USER, text)
+
+
+SYSTEM = Actor(ActorType.SYSTEM, "holdfast")
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A job under our lease."""
+
+    id: JobId
+    org_id: OrgId
+    project_id: str | None
+    job_type: str
+    category: str
+    actor_type: str
+    actor_id: str
+    request_id: str
+    correlation_id: str
+    idempotency_key: str
+    payload: str
+    priority: int
+    unit_key: str | None
+    scheduled_for: str | datetime | None
+    traceparent: str | None
+    routing_decision: str | None
+    replay_of: str | None
+    created_at: str | datetime
+    queue: str
+    stage: str
+    pipeline_version: str
+    attempt_count: int
+    max_attempts: int
+    lease_token: int
+    claimed_at: str | datetime
+    claimed_by: str
+    cancel_requested_at: str | datetime | None
+    first_failed_at: str | datetime | None
+    outputs: Mapping[str, Any] = field(default_factory=dict)
+    checkpoint: Any = None
+
+    @property
+    def attempt(self) -> int:
+        """The number of the execution that runs now."""
+        return self.attempt_count + 1
+
+    @property
+    def about(self) -> About:
+        return About(
+            self.id, self.job_type, self.org_id, self.project_id, self.request_id, self.correlation_id
+        )
+
+
+def unit_of(org_id: str, job_type: str, unit_key: str) -> str:
+    """The name under which an execution unit is locked; spelled the same in claim_jobs."""
+    return org_id + job_type + unit_key
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A failure as it is stored: a stable class, a safe sentence, a safe context, a bare stack."""
+
+    error_class: str
+    last_error: str
+    retryable: bool
+    context: Mapping[str, int | str] = field(default_factory=dict)
+    stack: str = ""
+    pages_operator: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The last stage succeeded."""
+
+    result: str = "null"
+
+
+@dataclass(frozen=True, slots=True)
+class Advanced:
+    """A stage succeeded and another follows, under the same lease."""
+
+    output: str
+    next_stage: str
+    next_max_attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """The attempt failed, is charged, and there is another one after *delay_ms*.
+
+    Without a delay the job stays due as it was: that is how a stale claim returns.
+    """
+
+    fault: Fault
+    delay_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """The attempt failed, is charged, and was the last."""
+
+    fault: Fault
+
+
+@dataclass(frozen=True, slots=True)
+class Snoozed:
+    """The handler asked to be called later. Costs nothing."""
+
+    delay_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The claim is given back unused. Costs nothing."""
+
+    reason: str
+    delay_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Canceled:
+    """The cancel request was honoured."""
+
+
+Outcome = Completed | Advanced | Retry | Dead | Snoozed | Released | Canceled
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as it stands in the store, for people and callers."""
+
+    id: JobId
+    org_id: OrgId
+    job_type: str
+    state: State
+    queue: str
+    origin_queue: str
+    stage: str
+    attempt_count: int
+    max_attempts: int
+    created_at: datetime
+    updated_at: datetime
+    record: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Job:
+        """The job of a full row; instants are read, documents decoded."""
+        record = {name: _read(name, value) for name, value in row.items()}
+        record["state"] = State.read(record["state"])
+        return cls(
+            **{name: record[name] for name in cls.__slots__ if name != "record"}, record=record
+        )
+
+    @property
+    def payload(self) -> Any:
+        return self.record["payload"]
+
+    @property
+    def result(self) -> Any:
+        return self.record["result"]
+
+    @property
+    def last_error(self) -> str | None:
+        return self.record["last_error"]  # type: ignore[no-any-return]
+
+    @property
+    def error_class(self) -> str | None:
+        return self.record["error_class"]  # type: ignore[no-any-return]
+
+
+_DOCUMENTS = frozenset({"payload", "result", "routing_decision"})
+
+
+def _read(name: str, value: Any) -> Any:
+    if value is None:
+        return None
+    if name.endswith("_at") or name == "scheduled_for":
+        return read_instant(value)
+    if name in _DOCUMENTS:
+        return decode(value)
+    return value

@@ -1,0 +1,218 @@
+"""Settle: write what became of claimed jobs. The one door through which a claim ends.
+
+A group of any size is one transaction of a fixed number of statements: one fenced update of the
+jobs, one insert of their audit events, and one each for dead letters, stage results and lost
+leases if there are any. A lease lost inside a group is that job's alone; the others are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, assert_never
+
+from holdfast.document import decode, encode, stable_hash
+from holdfast.engine import audit
+from holdfast.engine.job import (
+    DEAD_LETTER_QUEUE,
+    Actor,
+    Advanced,
+    Canceled,
+    Claimed,
+    Completed,
+    Dead,
+    Fault,
+    Outcome,
+    Released,
+    Retry,
+    Snoozed,
+    State,
+    unit_of,
+)
+from holdfast.engine.retry import category_of
+from holdfast.store import Statements, Store, Tx
+
+SQL = Statements("holdfast.engine", "job.sql")
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """One claim and what became of it. ``held`` is False when the lease was lost before."""
+
+    job: Claimed
+    outcome: Outcome
+    held: bool
+
+    @property
+    def goes_on(self) -> Claimed | None:
+        """The same claim at its next stage, if there is one."""
+        if not self.held or not isinstance(self.outcome, Advanced):
+            return None
+        return replace(
+            self.job,
+            stage=self.outcome.next_stage,
+            attempt_count=0,
+            max_attempts=self.outcome.next_max_attempts,
+            outputs={**self.job.outputs, self.job.stage: decode(self.outcome.output)},
+            checkpoint=None,
+        )
+
+
+def settle(
+    store: Store, group: Sequence[tuple[Claimed, Outcome]], *, actor: Actor
+) -> list[Settled]:
+    """Write a group of outcomes in one transaction."""
+    if not group:
+        return []
+    return store.write(lambda tx: settle_in(tx, group, actor=actor))
+
+
+def settle_in(
+    tx: Tx, group: Sequence[tuple[Claimed, Outcome]], *, actor: Actor
+) -> list[Settled]:
+    """The same in a transaction that is already open."""
+    tx.lock_units(
+        [unit_of(job.org_id, job.job_type, job.unit_key) for job, _ in group if job.unit_key]
+    )
+    rows = tx.many(SQL.settle_jobs, changes=[change_of(job, outcome) for job, outcome in group])
+    held = {row["id"] for row in rows}
+    settled = [Settled(job, outcome, job.id in held) for job, outcome in group]
+    kept = [(job, outcome) for job, outcome in group if job.id in held]
+
+    letters = [_letter(job, outcome) for job, outcome in kept if isinstance(outcome, Dead)]
+    if letters:
+        tx.affected(SQL.insert_dead_letters, letters=letters)
+    stages = [
+        _stage(job, outcome)
+        for job, outcome in kept
+        if isinstance(outcome, Advanced) or (isinstance(outcome, Completed) and job.outputs)
+    ]
+    if stages:
+        tx.affected(SQL.finish_stages, stages=stages)
+    audit.record(tx, actor, [entry for item in settled for entry in _entries(item)])
+    return settled
+
+
+def change_of(job: Claimed, outcome: Outcome) -> dict[str, Any]:
+    """The row that settle_jobs writes. Pure."""
+    change: dict[str, Any] = {
+        "org_id": job.org_id,
+        "id": job.id,
+        "lease_token": job.lease_token,
+        "attempt_count": job.attempt_count,
+    }
+    match outcome:
+        case Completed(result):
+            change |= {"state": State.COMPLETED, "result": result, "key_ttl_ms": _ttl(job)}
+        case Advanced(_, next_stage, next_max_attempts):
+            change |= {
+                "state": State.PROCESSING,
+                "stage": next_stage,
+                "attempt_count": 0,
+                "max_attempts": next_max_attempts,
+            }
+        case Retry(fault, delay_ms):
+            change |= {"state": State.QUEUED, "delay_ms": delay_ms, **_charge(job, fault)}
+        case Dead(fault):
+            change |= {
+                "state": State.FAILED,
+                "queue": DEAD_LETTER_QUEUE,
+                "key_ttl_ms": _ttl(job),
+                **_charge(job, fault),
+            }
+        case Snoozed(delay_ms):
+            change |= {"state": State.QUEUED, "delay_ms": delay_ms}
+        case Released(_, delay_ms):
+            change |= {"state": State.QUEUED, "delay_ms": delay_ms}
+        case Canceled():
+            change |= {"state": State.CANCELED, "key_ttl_ms": _ttl(job)}
+        case _:
+            assert_never(outcome)
+    return change
+
+
+def _charge(job: Claimed, fault: Fault) -> dict[str, Any]:
+    return {
+        "attempt_count": job.attempt_count + 1,
+        "error_class": fault.error_class,
+        "last_error": fault.last_error,
+    }
+
+
+def _ttl(job: Claimed) -> int:
+    return category_of(job.category).key_ttl_ms
+
+
+def _letter(job: Claimed, outcome: Dead) -> dict[str, Any]:
+    context = {
+        "request_id": job.request_id,
+        "correlation_id": job.correlation_id,
+        "stage": job.stage,
+        "attempts": job.attempt,
+        "max_attempts": job.max_attempts,
+        "worker_id": job.claimed_by,
+        "payload_hash": stable_hash(job.payload)[:12],
+        **outcome.fault.context,
+    }
+    return {
+        "org_id": job.org_id,
+        "id": job.id,
+        "last_stack": outcome.fault.stack,
+        "sanitized_context": encode(context),
+        "attempts": job.attempt,
+    }
+
+
+def _stage(job: Claimed, outcome: Advanced | Completed) -> dict[str, Any]:
+    output = outcome.output if isinstance(outcome, Advanced) else outcome.result
+    return {
+        "org_id": job.org_id,
+        "job_id": job.id,
+        "stage": job.stage,
+        "attempts": job.attempt,
+        "output": output,
+    }
+
+
+def _entries(item: Settled) -> list[audit.Entry]:
+    job = item.job
+
+    def entry(name: str, **detail: Any) -> audit.Entry:
+        return audit.Entry(job.org_id, job.id, name, job.attempt, detail or None)
+
+    if not item.held:
+        return [
+            entry("job.lease_lost", lease_token=job.lease_token, outcome=verb_of(item.outcome))
+        ]
+    match item.outcome:
+        case Completed():
+            return [entry("job.succeeded")]
+        case Advanced(_, next_stage):
+            return [entry("job.advanced", stage=job.stage, next_stage=next_stage)]
+        case Retry(fault, delay_ms):
+            return [_failed(entry, job, fault), entry("job.retried", delay_ms=delay_ms or 0)]
+        case Dead(fault):
+            return [
+                _failed(entry, job, fault),
+                entry("job.deadlettered", error_class=fault.error_class, stage=job.stage),
+            ]
+        case Snoozed(delay_ms):
+            return [entry("job.snoozed", delay_ms=delay_ms)]
+        case Released(reason):
+            return [entry("job.released", reason=reason)]
+        case Canceled():
+            return [entry("job.canceled", stage=job.stage)]
+        case _:
+            assert_never(item.outcome)
+
+
+def _failed(entry: Any, job: Claimed, fault: Fault) -> audit.Entry:
+    failed: audit.Entry = entry(
+        "job.failed", error_class=fault.error_class, last_error=fault.last_error, stage=job.stage
+    )
+    return failed
+
+
+def verb_of(outcome: Outcome) -> str:
+    """The house word for an outcome."""
+    return type(outcome).__name__.lower()

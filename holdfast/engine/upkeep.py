@@ -1,0 +1,56 @@
+"""Upkeep: rescue stale claims, prune ended jobs. Bounded, safe to run twice, anywhere.
+
+No key needs a sweep to expire: its record ends by itself at ``expires_at``, and its job row is
+pruned no earlier than that.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from holdfast.clock import ms
+from holdfast.engine.claim import read_claimed
+from holdfast.engine.job import Actor, ActorType, Canceled, Claimed, Dead, Fault, Outcome, Retry
+from holdfast.engine.settle import Settled, settle_in
+from holdfast.errors import WorkerCrashed
+from holdfast.store import Statements, Store, Tx
+
+SQL = Statements("holdfast.engine", "job.sql")
+
+UPKEEP = Actor(ActorType.SYSTEM, "upkeep")
+
+
+def rescue_jobs(store: Store, *, limit: int, dead_worker_id: str | None = None) -> list[Settled]:
+    """Bring back jobs whose lease ran out, at most *limit*, charging the attempt.
+
+    With *dead_worker_id*, also the jobs of a worker that is known to be dead, at once.
+    """
+
+    def work(tx: Tx) -> list[Settled]:
+        rows = tx.many(SQL.find_stale, limit=limit, dead_worker_id=dead_worker_id)
+        stale = [read_claimed(row) for row in rows]
+        if not stale:
+            return []
+        return settle_in(tx, [(job, stale_outcome(job)) for job in stale], actor=UPKEEP)
+
+    return store.write(work)
+
+
+def stale_outcome(job: Claimed) -> Outcome:
+    """What becomes of a claim whose worker is gone. The attempt is charged, so a crash loop ends."""
+    if job.cancel_requested_at is not None:
+        return Canceled()
+    exhausted = job.attempt >= job.max_attempts
+    fault = Fault(
+        error_class=WorkerCrashed.error_class,
+        last_error="stale_claim_exhausted" if exhausted else "stale_claim_requeued",
+        retryable=True,
+        context={"worker_id": job.claimed_by, "lease_token": job.lease_token},
+        pages_operator=exhausted,
+    )
+    return Dead(fault) if exhausted else Retry(fault, None)
+
+
+def prune_jobs(store: Store, *, keep: timedelta, limit: int) -> int:
+    """Delete ended jobs older than *keep* whose key has expired, at most *limit*."""
+    return store.write(lambda tx: tx.affected(SQL.prune_jobs, keep_ms=ms(keep), limit=limit))

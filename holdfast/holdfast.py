@@ -1,0 +1,390 @@
+"""Holdfast: the object an application declares its jobs on and enqueues through."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from holdfast.clock import Clock, SystemClock
+from holdfast.config import Settings
+from holdfast.engine import enqueue as enqueueing
+from holdfast.engine.cancel import CancelAnswer, cancel_job
+from holdfast.engine.enqueue import Enqueued, JobRequest
+from holdfast.engine.execute import current
+from holdfast.engine.handler import (
+    Handler,
+    Registry,
+    Stage,
+    make_handler,
+    pipeline_stage,
+    plain_stage,
+)
+from holdfast.engine.job import SYSTEM, Actor, Job, Priority
+from holdfast.engine.retry import CRITIC, STAGE_ATTEMPTS, RetryPolicy
+from holdfast.engine.worker import Worker
+from holdfast.errors import ConfigError, Forbidden, InvalidJob, JobNotFound
+from holdfast.event import About, Events, JobEnqueued
+from holdfast.ids import IdSource, read_uuid
+from holdfast.store import Statements, Store, open_store
+from holdfast.store.borrow import arun_borrowed, is_awaiting, run_borrowed
+
+SQL = Statements("holdfast.engine", "job.sql")
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Holdfast:
+    """One application's jobs in one database.
+
+    Nothing is opened until it is needed, so a module may create one and declare jobs on import.
+    """
+
+    def __init__(
+        self,
+        db: str | None = None,
+        *,
+        settings: Settings | None = None,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        if settings is None:
+            settings = Settings.load(db=db)
+        elif db is not None:
+            settings = replace(settings, db=db)
+        self.settings = settings
+        self.clock = clock or SystemClock()
+        self.rng = rng
+        self.ids = IdSource(self.clock, rng)
+        self.registry = Registry()
+        self.events = Events()
+        self._store: Store | None = None
+        self._store_pid = 0
+        self._opening = threading.Lock()
+
+    @property
+    def store(self) -> Store:
+        """The open store; a child process gets one of its own."""
+        if self._store is None or self._store_pid != os.getpid():
+            with self._opening:
+                if self._store is None or self._store_pid != os.getpid():
+                    self._store = open_store(self.settings.db, clock=self.clock)
+                    self._store_pid = os.getpid()
+        return self._store
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    def __enter__(self) -> Holdfast:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    # -- declaring
+
+    def job(
+        self,
+        job_type: str,
+        *,
+        category: str = "general",
+        queue: str | None = None,
+        priority: Priority = Priority.NORMAL,
+        max_attempts: int | None = None,
+        retry: RetryPolicy | None = None,
+        timeout: timedelta | float | None = None,
+        version: str = "",
+    ) -> Callable[[F], F]:
+        """Declare the decorated function as the handler of *job_type*.
+
+        It is called with the job and its payload. The payload is a dict, or what the second
+        parameter is annotated with: a dataclass or a pydantic model.
+        """
+
+        def declare(function: F) -> F:
+            stage = plain_stage(
+                function, category=category, max_attempts=max_attempts, retry=retry, timeout=timeout
+            )
+            self.registry.add(
+                make_handler(
+                    job_type, [stage], category=category, queue=queue, priority=priority,
+                    version=version,
+                )
+            )
+            return function
+
+        return declare
+
+    def pipeline(
+        self,
+        job_type: str,
+        *,
+        version: str = "1",
+        accepts: Sequence[str] = (),
+        category: str = "general",
+        queue: str | None = None,
+        priority: Priority = Priority.NORMAL,
+    ) -> Pipeline:
+        """Declare a job of several named stages, each with its own budget and stored result."""
+        return Pipeline(self, job_type, version, tuple(accepts), category, queue, priority)
+
+    # -- enqueueing
+
+    def enqueue(
+        self,
+        job_type: str,
+        payload: Mapping[str, Any],
+        *,
+        org_id: str | None = None,
+        conn: Any = None,
+        **options: Any,
+    ) -> Enqueued:
+        """Enqueue one job; a known idempotency key returns the original with ``created=False``.
+
+        *options* are the fields of :class:`JobRequest`. With *conn*, the job exists if and only if
+        the caller's own transaction commits.
+        """
+        return self.enqueue_many(job_type, [payload], org_id=org_id, conn=conn, **options)[0]
+
+    def enqueue_many(
+        self,
+        job_type: str,
+        payloads: Iterable[Mapping[str, Any] | JobRequest],
+        *,
+        org_id: str | None = None,
+        conn: Any = None,
+        **options: Any,
+    ) -> list[Enqueued]:
+        """Enqueue any number of jobs of one type in one statement: all of them or none."""
+        handler, rows = self._prepare(job_type, payloads, org_id, options)
+        if not rows:
+            return []
+        if conn is not None:
+            if is_awaiting(conn):
+                raise ConfigError("This connection must be awaited: use aenqueue or aenqueue_many.")
+            steps = enqueueing.insert_steps(rows)
+            enqueued = run_borrowed(conn, self.clock, steps, _queues(rows))
+        else:
+            enqueued = enqueueing.insert(self.store, rows)
+            self._announce(rows, enqueued)
+        self._tell(rows, enqueued)
+        return enqueued
+
+    async def aenqueue(
+        self,
+        job_type: str,
+        payload: Mapping[str, Any],
+        *,
+        org_id: str | None = None,
+        conn: Any = None,
+        **options: Any,
+    ) -> Enqueued:
+        """:meth:`enqueue` for callers on an event loop."""
+        many = await self.aenqueue_many(job_type, [payload], org_id=org_id, conn=conn, **options)
+        return many[0]
+
+    async def aenqueue_many(
+        self,
+        job_type: str,
+        payloads: Iterable[Mapping[str, Any] | JobRequest],
+        *,
+        org_id: str | None = None,
+        conn: Any = None,
+        **options: Any,
+    ) -> list[Enqueued]:
+        """:meth:`enqueue_many` for callers on an event loop."""
+        if conn is None or not is_awaiting(conn):
+            return await asyncio.to_thread(
+                self.enqueue_many, job_type, payloads, org_id=org_id, conn=conn, **options
+            )
+        _, rows = self._prepare(job_type, payloads, org_id, options)
+        if not rows:
+            return []
+        steps = enqueueing.insert_steps(rows)
+        enqueued = await arun_borrowed(conn, self.clock, steps, _queues(rows))
+        self._tell(rows, enqueued)
+        return enqueued
+
+    def for_org(self, org_id: str) -> Tenant:
+        """The same calls for one tenant."""
+        return Tenant(self, read_uuid(org_id))
+
+    def _prepare(
+        self,
+        job_type: str,
+        payloads: Iterable[Mapping[str, Any] | JobRequest],
+        org_id: str | None,
+        options: dict[str, Any],
+    ) -> tuple[Handler, list[dict[str, Any]]]:
+        handler = self.registry.get(job_type)
+        options = self._inherit(org_id, options)
+        unknown = sorted(set(options) - set(JobRequest.__slots__))
+        if unknown:
+            raise InvalidJob({name: "is not an option of enqueue" for name in unknown})
+        requests = [
+            item if isinstance(item, JobRequest) else JobRequest(payload=item, **options)
+            for item in payloads
+        ]
+        rows = enqueueing.prepare(
+            handler,
+            requests,
+            ids=self.ids,
+            now=self.clock.now(),
+            payload_limit=self.settings.payload_limit_bytes,
+        )
+        return handler, rows
+
+    def _inherit(self, org_id: str | None, options: dict[str, Any]) -> dict[str, Any]:
+        """A job enqueued by a running job stays in its tenant and keeps its correlation."""
+        running = current.get()
+        if running is None:
+            return {"org_id": org_id, **options}
+        if org_id is not None and str(org_id) != running.org_id:
+            raise Forbidden(
+                f"Job {running.id} runs for tenant {running.org_id} and may not enqueue for another."
+            )
+        return {
+            "org_id": running.org_id,
+            "project_id": running.project_id,
+            "correlation_id": running.correlation_id,
+            "request_id": running.request_id,
+            "traceparent": running.traceparent,
+            **options,
+        }
+
+    def _announce(self, rows: Sequence[Mapping[str, Any]], enqueued: Sequence[Enqueued]) -> None:
+        if any(item.created for item in enqueued):
+            self.store.announce(_queues(rows))
+
+    def _tell(self, rows: Sequence[Mapping[str, Any]], enqueued: Sequence[Enqueued]) -> None:
+        if not self.events.subscribers:
+            return
+        for row, item in zip(rows, enqueued, strict=True):
+            if item.created:
+                about = About(
+                    item.id, row["job_type"], row["org_id"], row["project_id"], row["request_id"],
+                    row["correlation_id"],
+                )
+                self.events.emit(JobEnqueued(about, row["queue"]))
+
+    # -- looking and stopping
+
+    def get(self, job_id: str, *, org_id: str) -> Job:
+        """The job as it stands. Another tenant's job is not found."""
+        row = self.store.read(
+            lambda tx: tx.maybe(SQL.find_job, org_id=read_uuid(org_id), id=read_uuid(job_id))
+        )
+        if row is None:
+            raise JobNotFound(job_id)
+        return Job.of(row)
+
+    def cancel(
+        self, job_id: str, *, org_id: str, actor: Actor | str = SYSTEM, reason: str = ""
+    ) -> CancelAnswer:
+        """Stop a job: at once if it waits, at its next step if it runs."""
+        if isinstance(actor, str):
+            actor = Actor.read(actor)
+        return cancel_job(
+            self.store, org_id=read_uuid(org_id), job_id=read_uuid(job_id), actor=actor, reason=reason
+        )
+
+    # -- working
+
+    def worker(self, **options: Any) -> Worker:
+        """A worker for this application's jobs; *options* are those of :class:`Worker`."""
+        return Worker(
+            self.store,
+            self.registry,
+            settings=self.settings,
+            events=self.events,
+            rng=self.rng,
+            **options,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """Holdfast bound to one tenant."""
+
+    holdfast: Holdfast
+    org_id: str
+
+    def enqueue(self, job_type: str, payload: Mapping[str, Any], **options: Any) -> Enqueued:
+        return self.holdfast.enqueue(job_type, payload, org_id=self.org_id, **options)
+
+    def enqueue_many(
+        self, job_type: str, payloads: Iterable[Mapping[str, Any] | JobRequest], **options: Any
+    ) -> list[Enqueued]:
+        return self.holdfast.enqueue_many(job_type, payloads, org_id=self.org_id, **options)
+
+    def get(self, job_id: str) -> Job:
+        return self.holdfast.get(job_id, org_id=self.org_id)
+
+    def cancel(self, job_id: str, **options: Any) -> CancelAnswer:
+        return self.holdfast.cancel(job_id, org_id=self.org_id, **options)
+
+
+class Pipeline:
+    """Ordered named stages of one job type, added by decorator."""
+
+    def __init__(
+        self,
+        holdfast: Holdfast,
+        job_type: str,
+        version: str,
+        accepts: tuple[str, ...],
+        category: str,
+        queue: str | None,
+        priority: Priority,
+    ) -> None:
+        self._holdfast = holdfast
+        self._stages: list[Stage] = []
+        self._options: dict[str, Any] = {
+            "version": version,
+            "accepts": accepts,
+            "category": category,
+            "queue": queue,
+            "priority": priority,
+        }
+        self.job_type = job_type
+
+    def stage(
+        self,
+        name: str,
+        *,
+        max_attempts: int = STAGE_ATTEMPTS,
+        retry: RetryPolicy = CRITIC,
+        timeout: timedelta | float | None = None,
+    ) -> Callable[[F], F]:
+        """Add the decorated function as the next stage."""
+
+        def declare(function: F) -> F:
+            stage = pipeline_stage(
+                function, name=name, max_attempts=max_attempts, retry=retry, timeout=timeout
+            )
+            handler = make_handler(self.job_type, [*self._stages, stage], **self._options)
+            if self._stages:
+                del self._holdfast.registry.handlers[self.job_type]
+            self._holdfast.registry.add(handler)
+            self._stages.append(stage)
+            return function
+
+        return declare
+
+    @property
+    def version(self) -> str:
+        """What jobs of this pipeline remember of it."""
+        return self._holdfast.registry.get(self.job_type).version
+
+
+def _queues(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    return sorted({row["queue"] for row in rows})
+
+

@@ -1,0 +1,57 @@
+"""Tells a secret by its shape or by the name it is filed under. Every pattern is bounded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+_NAMES = frozenset(
+    "password passwd passphrase secret client_secret api_key apikey access_token refresh_token"
+    " auth_token bearer_token private_key authorization secret_key aws_secret_access_key"
+    " connection_string".split()
+)
+
+# Starts are anchored by look-behind and lengths are capped, so that the search stays linear on
+# hostile input.
+_SHAPES = re.compile(
+    r"""
+      -----BEGIN\ [A-Z0-9 ]{0,40}PRIVATE\ KEY-----
+    | (?<![A-Za-z0-9_-])(?:
+          sk-[A-Za-z0-9_-]{20,200}                          # OpenAI, Anthropic
+        | [sr]k_(?:live|test)_[A-Za-z0-9]{16,100}           # Stripe
+        | AKIA[0-9A-Z]{16} | ASIA[0-9A-Z]{16}               # AWS
+        | gh[pousr]_[A-Za-z0-9]{36,255} | github_pat_[A-Za-z0-9_]{22,255}
+        | glpat-[A-Za-z0-9_-]{20,100}
+        | xox[abeoprs]-[A-Za-z0-9-]{10,250}                 # Slack
+        | AIza[A-Za-z0-9_-]{35}                             # Google
+        | npm_[A-Za-z0-9]{36}
+        | hf_[a-z]{2,10}_[A-Za-z0-9]{8,64}_[A-Za-z0-9_-]{32,64}
+        | eyJ[A-Za-z0-9_-]{10,2000}\.eyJ[A-Za-z0-9_-]{10,4000}\.[A-Za-z0-9_-]{10,1000}
+      )(?![A-Za-z0-9_-])
+    | (?<![A-Za-z0-9+.-])[a-z][a-z0-9+.-]{1,20}://[^\s/:@]{1,100}:[^\s/:@]{1,200}@[^\s/]{1,200}
+    """,
+    re.VERBOSE,
+)
+
+
+def find_secret(value: object) -> str | None:
+    """The path of the first thing in *value* that looks like a secret, never the thing itself."""
+    todo: list[tuple[str, object]] = [("", value)]
+    while todo:
+        path, node = todo.pop()
+        if isinstance(node, str):
+            if _SHAPES.search(node):
+                return path or "the top"
+        elif isinstance(node, Mapping):
+            for key, item in node.items():
+                here = f"{path}.{key}" if path else str(key)
+                if isinstance(item, str) and item and _name_of(key) in _NAMES:
+                    return here
+                todo.append((here, item))
+        elif isinstance(node, (list, tuple)):
+            todo.extend((f"{path}[{index}]", item) for index, item in enumerate(node))
+    return None
+
+
+def _name_of(key: object) -> str:
+    return str(key)[:64].lower().replace("-", "_").replace(" ", "_")

@@ -1,0 +1,33 @@
+"""The only code that speaks to a database."""
+
+from __future__ import annotations
+
+from holdfast.clock import Clock, SystemClock
+from holdfast.errors import ConfigError
+from holdfast.store.query import Statement, Statements
+from holdfast.store.store import Row, Store, Tx, WakeUp
+
+__all__ = ["Row", "Statement", "Statements", "Store", "Tx", "WakeUp", "open_store"]
+
+
+def open_store(url: str, *, clock: Clock | None = None, check: bool = True) -> Store:
+    """Open the store that *url* names. With *check*, its schema must be this code's."""
+    clock = clock or SystemClock()
+    store: Store
+    if url.startswith("sqlite:"):
+        from holdfast.store.sqlite import SqliteStore
+
+        store = SqliteStore(url, clock)
+    elif url.startswith(("postgresql:", "postgres:")):
+        try:
+            from holdfast.store.postgres import PostgresStore
+        except ModuleNotFoundError as exc:
+            raise ConfigError(
+                "PostgreSQL needs the extra: pip install 'holdfast[postgres]'."
+            ) from exc
+        store = PostgresStore(url, clock)
+    else:
+        raise ConfigError(f"{url!r} is neither sqlite:///FILE nor postgresql://HOST/NAME.")
+    if check:
+        store.check_schema()
+    return store

@@ -1,0 +1,193 @@
+"""The caller's own connection, so that a job is enqueued if and only if their transaction commits.
+
+Accepted: sqlite3, psycopg (sync and async), asyncpg, SQLAlchemy (Connection, Session and their
+async forms), Django. Nothing is committed or rolled back here.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import uuid
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from holdfast.clock import Clock
+from holdfast.errors import ConfigError
+from holdfast.store.dialect import POSTGRES, SQLITE, Dialect, to_psycopg
+from holdfast.store.query import Statement
+from holdfast.store.store import Row, Tx, bind
+
+T = TypeVar("T")
+
+# A piece of work as steps: it yields a statement with its parameters and is sent the rows. The
+# same steps run over a blocking and over an awaiting connection.
+Step = tuple[Statement, dict[str, Any]]
+Steps = Generator[Step, list[Row], T]
+
+_PLACEHOLDER = re.compile(r"%\((\w+)\)s|%%")
+_PG_NOTIFY = "SELECT pg_notify('holdfast:' || %(channel)s, '')"
+
+
+def run(tx: Tx, steps: Steps[T]) -> T:
+    """Run steps in a transaction of ours."""
+    return _drive(steps, lambda step: tx.many(step[0], **step[1]))
+
+
+def _drive(steps: Steps[T], answer: Callable[[Step], list[Row]]) -> T:
+    try:
+        step = next(steps)
+        while True:
+            step = steps.send(answer(step))
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+
+
+def run_borrowed(connection: Any, clock: Clock, steps: Steps[T], channels: Sequence[str]) -> T:
+    """Run steps on the caller's blocking connection and wake workers at its commit."""
+    dialect, execute = _blocking(connection)
+
+    def answer(step: Step) -> list[Row]:
+        statement, params = step
+        text = to_psycopg_text(statement, dialect)
+        return _plain(execute(text, bind(statement, params, dialect, clock)))
+
+    result = _drive(steps, answer)
+    if dialect is POSTGRES:
+        for channel in channels:
+            execute(_PG_NOTIFY, {"channel": channel})
+    return result
+
+
+async def arun_borrowed(
+    connection: Any, clock: Clock, steps: Steps[T], channels: Sequence[str]
+) -> T:
+    """The same on the caller's awaiting connection."""
+    run_sync = getattr(connection, "run_sync", None)
+    if run_sync is not None:
+        result: T = await run_sync(lambda plain: run_borrowed(plain, clock, steps, channels))
+        return result
+    execute = _awaiting(connection)
+    try:
+        step = next(steps)
+        while True:
+            statement, params = step
+            text = to_psycopg_text(statement, POSTGRES)
+            rows = await execute(text, bind(statement, params, POSTGRES, clock))
+            step = steps.send(_plain(rows))
+    except StopIteration as end:
+        result = end.value
+    for channel in channels:
+        await execute(_PG_NOTIFY, {"channel": channel})
+    return result
+
+
+def is_awaiting(connection: Any) -> bool:
+    """Whether statements on this connection must be awaited."""
+    return hasattr(connection, "run_sync") or _module(connection).startswith("asyncpg") or (
+        _module(connection).startswith("psycopg") and "Async" in type(connection).__name__
+    )
+
+
+Execute = Callable[[str, Mapping[str, Any]], Sequence[Mapping[str, Any]]]
+
+
+def _blocking(connection: Any) -> tuple[Dialect, Execute]:
+    """How to run a statement, written in psycopg's placeholders, on this connection."""
+    module = _module(connection)
+    if isinstance(connection, sqlite3.Connection):
+        return SQLITE, lambda text, params: _cursor_rows(
+            connection.execute(_named(text), params)  # type: ignore[arg-type]
+        )
+    if module.startswith("psycopg"):
+        return POSTGRES, lambda text, params: _cursor_rows(connection.execute(text, params))
+    if module.startswith("sqlalchemy"):
+        return _sqlalchemy(connection)
+    if module.startswith("django"):
+        dialect = {"sqlite": SQLITE, "postgresql": POSTGRES}.get(connection.vendor)
+        if dialect is not None:
+            return dialect, lambda text, params: _django_rows(connection, text, params)
+    raise ConfigError(
+        f"conn= does not know a {module}.{type(connection).__name__}. Pass a sqlite3, psycopg, asyncpg,"
+        " SQLAlchemy or Django connection; on PostgreSQL any other can call holdfast.enqueue(…)."
+    )
+
+
+def _sqlalchemy(connection: Any) -> tuple[Dialect, Execute]:
+    from sqlalchemy import text as as_text
+
+    plain = connection.connection() if hasattr(connection, "get_bind") else connection
+    dialect = {"sqlite": SQLITE, "postgresql": POSTGRES}.get(plain.dialect.name)
+    if dialect is None:
+        raise ConfigError(f"Holdfast's tables cannot be in {plain.dialect.name}.")
+
+    def execute(text: str, params: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        result = plain.execute(as_text(_named(text)), params)
+        return [dict(row) for row in result.mappings()] if result.returns_rows else []
+
+    return dialect, execute
+
+
+def _django_rows(connection: Any, text: str, params: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    with connection.cursor() as cursor:
+        cursor.execute(text, params)
+        return _cursor_rows(cursor)
+
+
+def _awaiting(connection: Any) -> Callable[..., Awaitable[Sequence[Mapping[str, Any]]]]:
+    if _module(connection).startswith("asyncpg"):
+
+        async def fetch(text: str, params: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+            numbered, values = _numbered(text, params)
+            found: Sequence[Mapping[str, Any]] = await connection.fetch(numbered, *values)
+            return found
+
+        return fetch
+
+    async def execute(text: str, params: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        cursor = await connection.execute(text, params)
+        if cursor.description is None:
+            return []
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in await cursor.fetchall()]
+
+    return execute
+
+
+def to_psycopg_text(statement: Statement, dialect: Dialect) -> str:
+    text = statement.render(dialect).text
+    return text if dialect is POSTGRES else to_psycopg(text)
+
+
+def _named(text: str) -> str:
+    """psycopg's placeholders as ``:name``."""
+    return _PLACEHOLDER.sub(lambda match: f":{match[1]}" if match[1] else "%", text)
+
+
+def _numbered(text: str, params: Mapping[str, Any]) -> tuple[str, list[Any]]:
+    """psycopg's placeholders as ``$1``, with the values in that order."""
+    names = list(dict.fromkeys(name for name in _PLACEHOLDER.findall(text) if name))
+    places = {name: f"${index}" for index, name in enumerate(names, 1)}
+    numbered = _PLACEHOLDER.sub(lambda match: places[match[1]] if match[1] else "%", text)
+    return numbered, [params[name] for name in names]
+
+
+def _cursor_rows(cursor: Any) -> list[Mapping[str, Any]]:
+    if cursor.description is None:
+        return []
+    names = [column[0] for column in cursor.description]
+    rows = cursor.fetchall()
+    # The caller's connection may have a row factory of its own.
+    return [row if isinstance(row, dict) else dict(zip(names, row, strict=True)) for row in rows]
+
+
+def _plain(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """Rows with ids as text, whatever the driver makes of them."""
+    return [
+        {name: str(value) if isinstance(value, uuid.UUID) else value for name, value in row.items()}
+        for row in rows
+    ]
+
+
+def _module(connection: Any) -> str:
+    return type(connection).__module__

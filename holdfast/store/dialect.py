@@ -1,0 +1,136 @@
+"""Everything that differs between SQLite and PostgreSQL in the text of a statement.
+
+Statements are written once, in PostgreSQL's words, with these tokens:
+
+    {now}                      the instant that decides: the database's clock, or the fake one
+    {later(X)}                 {now} plus X milliseconds
+    {rows r: id uuid, n int}   a set of rows from one JSON parameter :r, to join with
+    {skip_locked}              pass over rows that another transaction holds
+    {unit_free(X)}             true, and from now on ours, if no transaction holds the unit X
+    {oldest_running} {next_transaction}   the span of transactions that may still be under way
+    {object(X)}                X is a JSON object (checks in migrations)
+    {refuse …}                 a trigger that refuses a write (migrations only)
+    {uuid} {instant} {json} {identity}   column types (migrations only)
+
+Tables are written ``holdfast.job``: a schema on PostgreSQL, the prefix ``holdfast_`` on SQLite.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+_ROWS = re.compile(r"\{rows (\w+): ([^}]+)\}")
+_LATER = re.compile(r"\{later\(([^{}]*)\)\}")
+_UNIT_FREE = re.compile(r"\{unit_free\(([^{}]*)\)\}")
+_OBJECT = re.compile(r"\{object\(([\w.]+)\)\}")
+_REFUSE = re.compile(r"\{refuse (\w+) (.*?)\s+ON (\S+)\s+WHEN (.*?)\s+SAYING '([^']*)'\}", re.DOTALL)
+_NAMED = re.compile(r"(?<![:\w]):([a-z_]\w*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One database's answers."""
+
+    name: Literal["sqlite", "postgres"]
+    words: dict[str, str]
+    types: dict[str, str]
+
+    def render(self, text: str) -> str:
+        """The statement as this database understands it."""
+        text = _REFUSE.sub(self._refuse, text)
+        text = _ROWS.sub(self._rows, text)
+        text = _UNIT_FREE.sub(self._unit_free, text)
+        text = _OBJECT.sub(self._object, text)
+        text = _LATER.sub(self._later, text)
+        for token, words in (self.words | self.types).items():
+            text = text.replace("{" + token + "}", words)
+        if self.name == "sqlite":
+            text = text.replace("holdfast.", "holdfast_").replace("IS DISTINCT FROM", "IS NOT")
+            # SQLite returns columns of the updated table only, and does not know its alias there.
+            head, returning, tail = text.partition("RETURNING ")
+            text = head + returning + tail.replace("job.", "")
+        return text
+
+    def _rows(self, match: re.Match[str]) -> str:
+        name, spec = match.groups()
+        columns = [column.split() for column in spec.split(",")]
+        if self.name == "sqlite":
+            picked = ", ".join(f"json_extract(value, '$.{column}') AS {column}" for column, _ in columns)
+            return f"(SELECT {picked} FROM json_each(:{name})) AS {name}"
+        # Documents travel as text inside the parameter, so that both databases parse the same
+        # characters, and become jsonb on arrival.
+        inner = ", ".join(
+            f"{column} {'text' if kind == 'json' else self.types.get(kind, kind)}"
+            for column, kind in columns
+        )
+        picked = ", ".join(
+            f"CAST({column} AS jsonb) AS {column}" if kind == "json" else column
+            for column, kind in columns
+        )
+        return f"(SELECT {picked} FROM json_to_recordset(CAST(:{name} AS json)) AS _({inner})) AS {name}"
+
+    def _later(self, match: re.Match[str]) -> str:
+        (length,) = match.groups()
+        if self.name == "sqlite":
+            return f"strftime('%Y-%m-%dT%H:%M:%fZ', {{now}}, (({length}) / 1000.0) || ' seconds')"
+        return f"({{now}} + CAST({length} AS bigint) * INTERVAL '1 millisecond')"
+
+    def _unit_free(self, match: re.Match[str]) -> str:
+        # SQLite has one writer: nobody else can hold a unit while a claim runs.
+        if self.name == "sqlite":
+            return "TRUE"
+        return f"pg_try_advisory_xact_lock(hashtextextended({match.group(1)}, 0))"
+
+    def _object(self, match: re.Match[str]) -> str:
+        function = "json_type" if self.name == "sqlite" else "jsonb_typeof"
+        return f"({function}({match.group(1)}) = 'object')"
+
+    def _refuse(self, match: re.Match[str]) -> str:
+        name, moment, table, condition, says = match.groups()
+        head = f"CREATE TRIGGER {name} {moment} ON {table} FOR EACH ROW WHEN ({condition})"
+        if self.name == "sqlite":
+            return f"{head} BEGIN SELECT RAISE(ABORT, '{name}: {says}'); END"
+        return f"{head} EXECUTE FUNCTION holdfast.refuse('{says}')"
+
+
+SQLITE = Dialect(
+    name="sqlite",
+    # SQLite runs inside the process, so the process's clock is the database's clock.
+    words={"now": ":now", "skip_locked": "", "oldest_running": "0", "next_transaction": "0"},
+    types={
+        "uuid": "TEXT",
+        "instant": "TEXT",
+        "json": "TEXT",
+        "identity": "INTEGER PRIMARY KEY AUTOINCREMENT",
+    },
+)
+
+POSTGRES = Dialect(
+    name="postgres",
+    words={
+        # statement_timestamp, not clock_timestamp: a volatile clock would turn the index condition
+        # of a sweep into a filter.
+        "now": "coalesce(CAST(:now AS timestamptz), statement_timestamp())",
+        "skip_locked": "FOR UPDATE SKIP LOCKED",
+        "oldest_running": "CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigint)",
+        "next_transaction": "CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS bigint)",
+    },
+    types={
+        "uuid": "uuid",
+        "instant": "timestamptz",
+        "json": "jsonb",
+        "identity": "bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+    },
+)
+
+
+def to_psycopg(text: str) -> str:
+    """A rendered statement with psycopg's placeholders instead of ``:name``."""
+    return _NAMED.sub(r"%(\1)s", text.replace("%", "%%"))
+
+
+def names_in(text: str) -> frozenset[str]:
+    """The parameters a statement takes."""
+    return frozenset(_NAMED.findall(text))

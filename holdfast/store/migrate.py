@@ -1,0 +1,79 @@
+"""Numbered, forward-only migrations, written once for both databases.
+
+``0002_job.sql`` runs on both; ``0001_schema.postgres.sql`` only on PostgreSQL, because the other
+has no such thing. A migration and the row that records it commit together.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import resources
+
+from holdfast.errors import SchemaMismatch
+from holdfast.store.dialect import Dialect
+
+_NAME = re.compile(r"^(\d{4})_([a-z_]+)(?:\.(postgres|sqlite))?\.sql$")
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    version: int
+    name: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.version:04d}_{self.name}"
+
+
+def migrations(dialect: Dialect) -> list[Migration]:
+    """Every migration of this database in order, rendered."""
+    found = []
+    folder = resources.files("holdfast.store").joinpath("migrations")
+    for entry in sorted(folder.iterdir(), key=lambda item: item.name):
+        match = _NAME.match(entry.name)
+        if match and match.group(3) in (None, dialect.name):
+            text = dialect.render(entry.read_text(encoding="utf-8"))
+            found.append(Migration(int(match.group(1)), match.group(2), text))
+    return found
+
+
+def after(version: int, dialect: Dialect) -> list[Migration]:
+    """The migrations that a schema of *version* has not had."""
+    return [migration for migration in migrations(dialect) if migration.version > version]
+
+
+def latest(dialect: Dialect) -> int:
+    return migrations(dialect)[-1].version
+
+
+def check_version(found: int | None, dialect: Dialect, url: str) -> None:
+    """Raise SchemaMismatch unless *found* is the version this code was written for."""
+    wanted = latest(dialect)
+    if found is None:
+        raise SchemaMismatch(f"No Holdfast schema in {url}. Run 'holdfast migrate' once.")
+    if found < wanted:
+        raise SchemaMismatch(
+            f"The schema in {url} is version {found}, this code needs {wanted}. Run 'holdfast migrate'."
+        )
+    if found > wanted:
+        raise SchemaMismatch(
+            f"The schema in {url} is version {found}, newer than this code ({wanted}). "
+            "Upgrade the holdfast package on this machine."
+        )
+
+
+def split(script: str) -> Iterator[str]:
+    """The statements of a script, for SQLite, which takes one at a time inside a transaction."""
+    pending = ""
+    for line in script.splitlines(keepends=True):
+        if not pending and (not line.strip() or line.lstrip().startswith("--")):
+            continue
+        pending += line
+        if sqlite3.complete_statement(pending):
+            yield pending
+            pending = ""
+    if pending.strip():
+        yield pending

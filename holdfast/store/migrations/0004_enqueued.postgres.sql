@@ -1,0 +1,28 @@
+-- Every job has its first audit event, whoever wrote the row. Once per statement, not per row.
+-- SECURITY DEFINER: a tenant may enqueue, and may not write the audit by any other way.
+CREATE FUNCTION holdfast.record_enqueued() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO holdfast.job_event
+        (org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
+         correlation_id, at, detail)
+    SELECT org_id, project_id, id, job_type, 'job.enqueued', 1, actor_type, actor_id, request_id,
+           correlation_id, created_at,
+           jsonb_build_object('queue', queue, 'payload_hash', payload_hash)
+    FROM added;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER job_enqueued AFTER INSERT ON holdfast.job
+    REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION holdfast.record_enqueued();
+
+CREATE TRIGGER job_event_never_truncated BEFORE TRUNCATE ON holdfast.job_event
+    FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse('the audit is append-only');
+CREATE TRIGGER audit_seal_never_truncated BEFORE TRUNCATE ON holdfast.audit_seal
+    FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse('a seal never leaves');
+
+-- Dead rows pile up where every job is updated twice. Vacuum early and in small bites.
+ALTER TABLE holdfast.job SET (
+    fillfactor = 85,
+    autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_analyze_scale_factor = 0.05,
+    autovacuum_vacuum_cost_delay = 1);

@@ -1,0 +1,73 @@
+"""Named statements from the ``.sql`` files beside the code that runs them.
+
+A statement begins with ``-- name :shape — why``; the shape says what comes back:
+``one`` row, ``maybe`` a row, ``many`` rows, or the number of rows ``affected``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from importlib import resources
+
+from holdfast.store.dialect import Dialect, names_in, to_psycopg
+
+_HEADER = re.compile(r"^-- (\w+) :(one|maybe|many|affected)\b([^\n]*)\n", re.MULTILINE)
+_ROWS = re.compile(r"\{rows (\w+):")
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A statement in one database's words. *rows* are the parameters that carry row sets."""
+
+    text: str
+    params: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One named statement, in the house's words."""
+
+    name: str
+    shape: str
+    why: str
+    raw: str
+    row_sets: frozenset[str]
+    _rendered: dict[str, Rendered] = field(default_factory=dict, compare=False, repr=False)
+
+    def render(self, dialect: Dialect) -> Rendered:
+        found = self._rendered.get(dialect.name)
+        if found is None:
+            text = dialect.render(self.raw)
+            params = names_in(text)
+            if dialect.name == "postgres":
+                text = to_psycopg(text)
+            found = self._rendered[dialect.name] = Rendered(text, params)
+        return found
+
+
+class Statements:
+    """The statements of one file, as attributes: ``SQL.claim_jobs``."""
+
+    def __init__(self, package: str, file: str) -> None:
+        source = resources.files(package).joinpath(file).read_text(encoding="utf-8")
+        self.by_name = {found.name: found for found in _parse(source)}
+
+    def __getattr__(self, name: str) -> Statement:
+        try:
+            found: Statement = self.__dict__["by_name"][name]
+        except KeyError:
+            raise AttributeError(f"no statement named {name}") from None
+        return found
+
+
+def _parse(source: str) -> list[Statement]:
+    headers = list(_HEADER.finditer(source))
+    found = []
+    for here, after in zip(headers, [*headers[1:], None], strict=True):
+        body = source[here.end() : after.start() if after else len(source)]
+        lines = [line for line in body.splitlines() if not line.lstrip().startswith("--")]
+        raw = "\n".join(lines).strip().rstrip(";")
+        name, shape, why = here.groups()
+        found.append(Statement(name, shape, why.strip(" —"), raw, frozenset(_ROWS.findall(raw))))
+    return found

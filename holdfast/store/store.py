@@ -1,0 +1,148 @@
+"""Store and Tx: the only way to a database.
+
+A Store opens transactions; a Tx runs named statements in one. Work is handed over as a function,
+so that the store may run it again on a fresh connection when the database asks for that, and may
+let several callers share one commit.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import Any, TypeVar
+
+from holdfast.clock import Clock, write_instant
+from holdfast.document import encode
+from holdfast.store.dialect import Dialect
+from holdfast.store.query import Statement
+
+Row = Mapping[str, Any]
+T = TypeVar("T")
+
+
+class Tx(ABC):
+    """One open transaction."""
+
+    def __init__(self, dialect: Dialect, clock: Clock) -> None:
+        self.dialect = dialect
+        self.clock = clock
+
+    @abstractmethod
+    def _run(self, text: str, params: dict[str, Any]) -> tuple[list[Row], int]:
+        """Run one rendered statement; give back its rows and the number of rows it touched."""
+
+    @abstractmethod
+    def notify(self, channels: Sequence[str]) -> None:
+        """Wake whoever waits on these channels, once this transaction is committed."""
+
+    @abstractmethod
+    def lock_units(self, units: Sequence[str]) -> None:
+        """Hold these execution units until the end of the transaction."""
+
+    def many(self, statement: Statement, /, **params: Any) -> list[Row]:
+        return self._execute(statement, params)[0]
+
+    def maybe(self, statement: Statement, /, **params: Any) -> Row | None:
+        rows = self._execute(statement, params)[0]
+        return rows[0] if rows else None
+
+    def one(self, statement: Statement, /, **params: Any) -> Row:
+        return self._execute(statement, params)[0][0]
+
+    def affected(self, statement: Statement, /, **params: Any) -> int:
+        return self._execute(statement, params)[1]
+
+    def _execute(self, statement: Statement, params: dict[str, Any]) -> tuple[list[Row], int]:
+        rendered = statement.render(self.dialect)
+        return self._run(rendered.text, bind(statement, params, self.dialect, self.clock))
+
+
+def bind(
+    statement: Statement, params: Mapping[str, Any], dialect: Dialect, clock: Clock
+) -> dict[str, Any]:
+    """The values a rendered statement takes: row sets as JSON, the instant that decides as now."""
+    bound: dict[str, Any] = {}
+    for name in statement.render(dialect).params:
+        if name == "now":
+            bound[name] = _stamp(dialect, clock)
+            continue
+        value = params[name]
+        bound[name] = encode(value) if name in statement.row_sets else value
+    return bound
+
+
+def _stamp(dialect: Dialect, clock: Clock) -> str | datetime | None:
+    """What ``{now}`` is bound to; None lets the database's own clock decide."""
+    if dialect.name == "sqlite":
+        return write_instant(clock.now())
+    return clock.now() if clock.is_fake else None
+
+
+class Store(ABC):
+    """A database that holds Holdfast's tables."""
+
+    dialect: Dialect
+    clock: Clock
+    url: str
+
+    @abstractmethod
+    def write(self, work: Callable[[Tx], T]) -> T:
+        """Run *work* in a transaction and commit. *work* may be run again, so it keeps no state."""
+
+    @abstractmethod
+    def write_one(self, statement: Statement, /, **params: Any) -> list[Row]:
+        """Run one statement that commits by itself: a single round trip."""
+
+    @abstractmethod
+    def announce(self, channels: Sequence[str]) -> None:
+        """Wake whoever waits on these channels. After commit, coalesced, and only a hint."""
+
+    @abstractmethod
+    def read(self, work: Callable[[Tx], T]) -> T:
+        """Run *work* on one snapshot. It must not write."""
+
+    @abstractmethod
+    def tenant_transaction(
+        self, org_id: str, unit: str | None, guard: Callable[[Tx], None]
+    ) -> AbstractContextManager[Any]:
+        """A driver connection inside a transaction bound to one tenant, after *guard* passed.
+
+        The execution unit is held and the guard runs before the caller's first statement, so a
+        worker that lost its lease writes nothing.
+        """
+
+    @abstractmethod
+    def wake_up(self, channels: Sequence[str]) -> WakeUp:
+        """Something that waits for a notification on these channels, or for its time to run out."""
+
+    @abstractmethod
+    def migrate(self) -> list[str]:
+        """Bring the schema up to this code's version; say what was applied."""
+
+    @abstractmethod
+    def check_schema(self) -> None:
+        """Raise SchemaMismatch unless the schema is the one this code was written for."""
+
+    @abstractmethod
+    def version(self) -> str:
+        """The database's own name and version, for people."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+
+class WakeUp(ABC):
+    """Waits for news. News may be missed, so whoever waits must also look by itself."""
+
+    @abstractmethod
+    def wait(self, timeout: float) -> bool:
+        """Wait up to *timeout* seconds; say whether there was news."""
+
+    @abstractmethod
+    def poke(self) -> None:
+        """End the present or next wait at once, from any thread."""
+
+    @abstractmethod
+    def close(self) -> None: ...
