@@ -1,0 +1,50 @@
+"""What every story needs: tenants, a look at the audit, and SQL by hand on either database."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from holdfast import Enqueued, FakeClock, Holdfast, Job, Settings
+from holdfast.engine.claim import claim_jobs
+from holdfast.engine.job import Claimed
+from holdfast.store import Row, Statements, Store
+from holdfast.store.query import Statement
+
+ORG = "0198c0de-0000-7000-8000-00000000000a"
+OTHER_ORG = "0198c0de-0000-7000-8000-00000000000b"
+PROJECT = "0198c0de-0000-7000-8000-0000000000aa"
+
+SQL = Statements("holdfast.engine", "job.sql")
+
+
+def make_holdfast(url: str, clock: FakeClock | None = None, **settings: Any) -> Holdfast:
+    """A Holdfast on a fake clock with a fixed random source."""
+    return Holdfast(
+        settings=Settings(db=url, **settings), clock=clock or FakeClock(), rng=random.Random(7)
+    )
+
+
+def timeline(hf: Holdfast, job: Enqueued | Claimed | Job) -> list[str]:
+    """The names of a job's audit events, in order."""
+    return [row["name"] for row in events(hf, job)]
+
+
+def events(hf: Holdfast, job: Enqueued | Claimed | Job) -> list[Row]:
+    return hf.store.read(lambda tx: tx.many(SQL.list_events, org_id=job.org_id, job_id=job.id))
+
+
+def claim(hf: Holdfast, *, worker: str = "w1", limit: int = 1, queue: str = "q:default",
+          lease_ms: int = 60_000) -> list[Claimed]:
+    return claim_jobs(hf.store, queue=queue, worker_id=worker, limit=limit, lease_ms=lease_ms)
+
+
+def by_hand(store: Store, text: str, **params: Any) -> list[Row]:
+    """Run SQL that no code of ours would run. Written as in our .sql files."""
+    statement = Statement("by_hand", "many", "", text, frozenset())
+    return store.write(lambda tx: tx.many(statement, **params))
+
+
+def look(store: Store, text: str, **params: Any) -> list[Row]:
+    statement = Statement("look", "many", "", text, frozenset())
+    return store.read(lambda tx: tx.many(statement, **params))
