@@ -19,7 +19,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -170,16 +170,10 @@ LEDGER_SET = """UPDATE idempotency_key SET status = '{}', last_seen_at = CURRENT
 FROM BATCH(idempotency_key text) WHERE idempotency_key.idempotency_key = b.idempotency_key"""
 LEDGER_ADD = """INSERT INTO idempotency_key SELECT idempotency_key, id, 'pending',
  CURRENT_TIMESTAMP, CURRENT_TIMESTAMP FROM BATCH(idempotency_key text, id uuid)"""
-
-
-def variant(base: Shape, name: str, **changes: Any) -> Shape:
-    return Shape(**{**base.__dict__, "name": name, **changes})
-
-
-LEDGER = variant(ONE_ROW, "one_row+ledger", ledger=True, tables=ONE_ROW.tables + LEDGER_TABLE)
-UNGUARDED = variant(ONE_ROW, "one_row, no trigger", guard="")
-FUNCTION_GUARD = variant(ONE_ROW, "one_row, function trigger", guard="function")
-SHORT_KEY = variant(ONE_ROW, "one_row, 32-char key", key_chars=32)
+LEDGER = replace(ONE_ROW, name="one_row+ledger", ledger=True, tables=ONE_ROW.tables + LEDGER_TABLE)
+UNGUARDED = replace(ONE_ROW, name="one_row, no trigger", guard="")
+FUNCTION_GUARD = replace(ONE_ROW, name="one_row, function trigger", guard="function")
+SHORT_KEY = replace(ONE_ROW, name="one_row, 32-char key", key_chars=32)
 
 
 def guard_sql(shape: Shape, postgres: bool) -> str:
@@ -347,6 +341,9 @@ def enqueue(db: Database, shape: Shape, jobs: list[Row]) -> None:
         record(db, "enqueued", batch)
 
 
+CARRIED = [*names(f"id uuid, {WHO}, {ACTOR}"), "job_type", "idempotency_key", "lease_token"]
+
+
 def claim(db: Database, shape: Shape) -> list[Row]:
     with db.transaction():
         whole = db.postgres and shape.take_postgres
@@ -370,9 +367,6 @@ def claim(db: Database, shape: Shape) -> list[Row]:
         if shape.ledger:
             db.run(LEDGER_SET.format("running"), batch)
     return claimed
-
-
-CARRIED = [*names(f"id uuid, {WHO}, {ACTOR}"), "job_type", "idempotency_key", "lease_token"]
 
 
 def settle(db: Database, shape: Shape, claimed: list[Row]) -> None:
@@ -487,6 +481,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=30_000)
     parser.add_argument("--deep", type=int, default=200_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--payload", type=int, default=200, help="bytes, in the first table")
     parser.add_argument("--brief", action="store_true", help="only the first table of each half")
     args = parser.parse_args()
     shapes = [ONE_ROW, LEDGER, SPLIT, NARROW]
@@ -503,8 +498,8 @@ def main() -> None:
         if label == "PostgreSQL" and not dsn:
             continue
         measure(dsn, ONE_ROW, args.jobs // 5, 200, True)  # warm-up
-        every = rounds(shapes + variants, dsn, args.jobs, 200, True)
-        table(f"{label}, {args.jobs:,} jobs, 200 B", every)
+        every = rounds(shapes + variants, dsn, args.jobs, args.payload, True)
+        table(f"{label}, {args.jobs:,} jobs, {args.payload} B", every)
         if args.brief:
             continue
         for payload in (1500, 4096):

@@ -3,9 +3,10 @@
 from holdfast.clock import FakeClock, SystemClock
 from holdfast.config import Settings
 from holdfast.engine.cancel import CancelAnswer
-from holdfast.engine.enqueue import Enqueued, JobRequest, key_for
+from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.execute import Context
 from holdfast.engine.job import Actor, ActorType, Job, Priority, State
+from holdfast.engine.request import JobRequest, key_for
 from holdfast.engine.retry import RetryPolicy
 from holdfast.engine.worker import Worker
 from holdfast.errors import (

@@ -20,6 +20,7 @@ class Settings:
     """Everything a deployment may set. Lengths are seconds unless the name says otherwise."""
 
     db: str = DEFAULT_DB
+    app: str = ""
     payload_limit_bytes: int = 256 * 1024
     # A worker renews at a third of the lease, so two renewals may fail before a claim is stale.
     lease_seconds: float = 60.0
@@ -60,15 +61,23 @@ class Settings:
 
 
 _RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
-    ("db", lambda v: v.startswith(("sqlite:", "postgresql:", "postgres:")),
-     "sqlite:///FILE or postgresql://HOST/NAME"),
+    (
+        "db",
+        lambda v: v.startswith(("sqlite:", "postgresql:", "postgres:")),
+        "sqlite:///FILE or postgresql://HOST/NAME",
+    ),
+    ("app", lambda v: isinstance(v, str), "module:attribute"),
     ("payload_limit_bytes", lambda v: 1024 <= v <= 16 * 1024 * 1024, "between 1 KiB and 16 MiB"),
     ("lease_seconds", lambda v: 0.5 <= v <= 86_400, "between half a second and a day"),
     ("poll_seconds", lambda v: 0.01 <= v <= 60, "between 0.01 and 60 seconds"),
     ("rescue_seconds", lambda v: 0.05 <= v <= 3600, "between 0.05 seconds and an hour"),
     ("claim_limit", lambda v: 1 <= v <= 10_000, "between 1 and 10,000"),
     ("settle_limit", lambda v: 1 <= v <= 10_000, "between 1 and 10,000"),
-    ("prune_after_days", lambda v: v >= 30, "at least 30: no job row leaves before its key expires"),
+    (
+        "prune_after_days",
+        lambda v: v >= 30,
+        "at least 30: no job row leaves before its key expires",
+    ),
     ("unknown_type_patience_seconds", lambda v: v >= 0, "zero or more"),
     ("audit_key", lambda v: isinstance(v, str), "text"),
 )
@@ -87,7 +96,9 @@ def _from_file(path: Path) -> dict[str, Any]:
         if isinstance(value, dict):
             continue
         if name not in known:
-            raise ConfigError(f"{path}: unknown setting {name!r}. Known: {', '.join(sorted(known))}.")
+            raise ConfigError(
+                f"{path}: unknown setting {name!r}. Known: {', '.join(sorted(known))}."
+            )
         wanted = known[name]
         if wanted is float and isinstance(value, int) and not isinstance(value, bool):
             value = float(value)

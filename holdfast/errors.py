@@ -163,7 +163,11 @@ class Transient(Failure):
     retry_after: timedelta | None = None
 
     def __init__(
-        self, message: str = "", *, retry_after: timedelta | float | None = None, **context: int | str
+        self,
+        message: str = "",
+        *,
+        retry_after: timedelta | float | None = None,
+        **context: int | str,
     ) -> None:
         super().__init__(message, **context)
         if retry_after is not None and not isinstance(retry_after, timedelta):

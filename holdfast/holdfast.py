@@ -15,10 +15,9 @@ from holdfast.clock import Clock, SystemClock
 from holdfast.config import Settings
 from holdfast.engine import enqueue as enqueueing
 from holdfast.engine.cancel import CancelAnswer, cancel_job
-from holdfast.engine.enqueue import Enqueued, JobRequest
+from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.execute import current
 from holdfast.engine.handler import (
-    Handler,
     Registry,
     Stage,
     make_handler,
@@ -26,6 +25,7 @@ from holdfast.engine.handler import (
     plain_stage,
 )
 from holdfast.engine.job import SYSTEM, Actor, Job, Priority
+from holdfast.engine.request import Batch, JobRequest, prepare
 from holdfast.engine.retry import CRITIC, STAGE_ATTEMPTS, RetryPolicy
 from holdfast.engine.worker import Worker
 from holdfast.errors import ConfigError, Forbidden, InvalidJob, JobNotFound
@@ -66,6 +66,8 @@ class Holdfast:
         self._store: Store | None = None
         self._store_pid = 0
         self._opening = threading.Lock()
+        # Set by tests that want jobs to run inside the call that enqueues them.
+        self._inline: Callable[[], object] | None = None
 
     @property
     def store(self) -> Store:
@@ -76,6 +78,10 @@ class Holdfast:
                     self._store = open_store(self.settings.db, clock=self.clock)
                     self._store_pid = os.getpid()
         return self._store
+
+    def use_store(self, store: Store) -> None:
+        """Work on a store that the caller opened."""
+        self._store, self._store_pid = store, os.getpid()
 
     def close(self) -> None:
         if self._store is not None:
@@ -114,7 +120,11 @@ class Holdfast:
             )
             self.registry.add(
                 make_handler(
-                    job_type, [stage], category=category, queue=queue, priority=priority,
+                    job_type,
+                    [stage],
+                    category=category,
+                    queue=queue,
+                    priority=priority,
                     version=version,
                 )
             )
@@ -163,18 +173,21 @@ class Holdfast:
         **options: Any,
     ) -> list[Enqueued]:
         """Enqueue any number of jobs of one type in one statement: all of them or none."""
-        handler, rows = self._prepare(job_type, payloads, org_id, options)
-        if not rows:
+        batch = self._prepare(job_type, payloads, org_id, options)
+        if not batch.jobs:
             return []
         if conn is not None:
             if is_awaiting(conn):
                 raise ConfigError("This connection must be awaited: use aenqueue or aenqueue_many.")
-            steps = enqueueing.insert_steps(rows)
-            enqueued = run_borrowed(conn, self.clock, steps, _queues(rows))
+            steps = enqueueing.insert_steps(batch)
+            enqueued = run_borrowed(conn, self.clock, steps, batch.queues)
         else:
-            enqueued = enqueueing.insert(self.store, rows)
-            self._announce(rows, enqueued)
-        self._tell(rows, enqueued)
+            enqueued = enqueueing.insert(self.store, batch)
+            if any(item.created for item in enqueued):
+                self.store.announce(batch.queues)
+        self._tell(batch, enqueued)
+        if self._inline is not None:
+            self._inline()
         return enqueued
 
     async def aenqueue(
@@ -204,12 +217,12 @@ class Holdfast:
             return await asyncio.to_thread(
                 self.enqueue_many, job_type, payloads, org_id=org_id, conn=conn, **options
             )
-        _, rows = self._prepare(job_type, payloads, org_id, options)
-        if not rows:
+        batch = self._prepare(job_type, payloads, org_id, options)
+        if not batch.jobs:
             return []
-        steps = enqueueing.insert_steps(rows)
-        enqueued = await arun_borrowed(conn, self.clock, steps, _queues(rows))
-        self._tell(rows, enqueued)
+        steps = enqueueing.insert_steps(batch)
+        enqueued = await arun_borrowed(conn, self.clock, steps, batch.queues)
+        self._tell(batch, enqueued)
         return enqueued
 
     def for_org(self, org_id: str) -> Tenant:
@@ -222,24 +235,25 @@ class Holdfast:
         payloads: Iterable[Mapping[str, Any] | JobRequest],
         org_id: str | None,
         options: dict[str, Any],
-    ) -> tuple[Handler, list[dict[str, Any]]]:
+    ) -> Batch:
         handler = self.registry.get(job_type)
         options = self._inherit(org_id, options)
         unknown = sorted(set(options) - set(JobRequest.__slots__))
         if unknown:
-            raise InvalidJob({name: "is not an option of enqueue" for name in unknown})
+            raise InvalidJob(dict.fromkeys(unknown, "is not an option of enqueue"))
         requests = [
-            item if isinstance(item, JobRequest) else JobRequest(payload=item, **options)
+            _own(item, options["org_id"])
+            if isinstance(item, JobRequest)
+            else JobRequest(payload=item, **options)
             for item in payloads
         ]
-        rows = enqueueing.prepare(
+        return prepare(
             handler,
             requests,
             ids=self.ids,
             now=self.clock.now(),
             payload_limit=self.settings.payload_limit_bytes,
         )
-        return handler, rows
 
     def _inherit(self, org_id: str | None, options: dict[str, Any]) -> dict[str, Any]:
         """A job enqueued by a running job stays in its tenant and keeps its correlation."""
@@ -259,20 +273,22 @@ class Holdfast:
             **options,
         }
 
-    def _announce(self, rows: Sequence[Mapping[str, Any]], enqueued: Sequence[Enqueued]) -> None:
-        if any(item.created for item in enqueued):
-            self.store.announce(_queues(rows))
-
-    def _tell(self, rows: Sequence[Mapping[str, Any]], enqueued: Sequence[Enqueued]) -> None:
+    def _tell(self, batch: Batch, enqueued: Sequence[Enqueued]) -> None:
         if not self.events.subscribers:
             return
-        for row, item in zip(rows, enqueued, strict=True):
+        for job, item in zip(batch.jobs, enqueued, strict=True):
             if item.created:
+                frame = batch.frame_of(job)
+                request_id = frame["request_id"] or item.id
                 about = About(
-                    item.id, row["job_type"], row["org_id"], row["project_id"], row["request_id"],
-                    row["correlation_id"],
+                    item.id,
+                    frame["job_type"],
+                    frame["org_id"],
+                    frame["project_id"],
+                    request_id,
+                    frame["correlation_id"] or request_id,
                 )
-                self.events.emit(JobEnqueued(about, row["queue"]))
+                self.events.emit(JobEnqueued(about, frame["queue"]))
 
     # -- looking and stopping
 
@@ -292,7 +308,11 @@ class Holdfast:
         if isinstance(actor, str):
             actor = Actor.read(actor)
         return cancel_job(
-            self.store, org_id=read_uuid(org_id), job_id=read_uuid(job_id), actor=actor, reason=reason
+            self.store,
+            org_id=read_uuid(org_id),
+            job_id=read_uuid(job_id),
+            actor=actor,
+            reason=reason,
         )
 
     # -- working
@@ -384,7 +404,8 @@ class Pipeline:
         return self._holdfast.registry.get(self.job_type).version
 
 
-def _queues(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    return sorted({row["queue"] for row in rows})
-
-
+def _own(request: JobRequest, org_id: str | None) -> JobRequest:
+    """A ready-made request is held to the tenant that the call is bound to, if it is to one."""
+    if org_id is not None and str(request.org_id) != str(org_id):
+        raise Forbidden(f"A request for another tenant than {org_id} cannot be enqueued here.")
+    return request

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import threading
 import uuid
 from typing import NewType
@@ -13,6 +14,7 @@ JobId = NewType("JobId", str)
 OrgId = NewType("OrgId", str)
 
 _RAND_BITS = 74
+_TEXT = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 class IdSource:
@@ -58,8 +60,8 @@ def read_uuid(value: object) -> str:
     """The canonical text of a UUID. Raises ValueError for anything else."""
     if isinstance(value, uuid.UUID):
         return str(value)
-    # Only text is read: UUID() would take a braced or urn form, and two texts of one id would
+    # One form only: UUID() would take braces, blanks and underscores, and two texts of one id would
     # then be two tenants to SQLite.
-    if isinstance(value, str) and len(value) == 36:
-        return str(uuid.UUID(value))
+    if isinstance(value, str) and _TEXT.fullmatch(value):
+        return value.lower()
     raise ValueError("must be a UUID, for example 0198c0de-7000-7000-8000-000000000001")

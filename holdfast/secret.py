@@ -6,9 +6,24 @@ import re
 from collections.abc import Mapping
 
 _NAMES = frozenset(
-    "password passwd passphrase secret client_secret api_key apikey access_token refresh_token"
-    " auth_token bearer_token private_key authorization secret_key aws_secret_access_key"
-    " connection_string".split()
+    [
+        "password",
+        "passwd",
+        "passphrase",
+        "secret",
+        "client_secret",
+        "api_key",
+        "apikey",
+        "access_token",
+        "refresh_token",
+        "auth_token",
+        "bearer_token",
+        "private_key",
+        "authorization",
+        "secret_key",
+        "aws_secret_access_key",
+        "connection_string",
+    ]
 )
 
 # Starts are anchored by look-behind and lengths are capped, so that the search stays linear on
@@ -34,6 +49,20 @@ _SHAPES = re.compile(
 )
 
 
+_FILED = re.compile(
+    '"(?:' + "|".join(sorted(name.replace("_", "[-_ ]") for name in _NAMES)) + r')"\s*:\s*"[^"]',
+    re.I,
+)
+
+
+def may_hold_secret(text: str) -> bool:
+    """Whether the JSON *text* of a document gives cause to look closer. Never misses one.
+
+    An escape could glue a letter to the front of a secret and hide it, so any escape is a cause.
+    """
+    return "\\" in text or bool(_SHAPES.search(text)) or bool(_FILED.search(text))
+
+
 def find_secret(value: object) -> str | None:
     """The path of the first thing in *value* that looks like a secret, never the thing itself."""
     todo: list[tuple[str, object]] = [("", value)]
@@ -44,6 +73,8 @@ def find_secret(value: object) -> str | None:
                 return path or "the top"
         elif isinstance(node, Mapping):
             for key, item in node.items():
+                if isinstance(key, str) and _SHAPES.search(key):
+                    return path or "the top"
                 here = f"{path}.{key}" if path else str(key)
                 if isinstance(item, str) and item and _name_of(key) in _NAMES:
                     return here

@@ -44,8 +44,19 @@ class PostgresServer:
         if self.user is not None:
             owner = pwd.getpwnam(self.user)
             os.chown(self.data, owner.pw_uid, owner.pw_gid)
-        self._call("initdb", "-D", str(self.data), "-U", "postgres", "-A", "trust", "-E", "UTF8",
-                   "--locale=C", "--no-sync")
+        self._call(
+            "initdb",
+            "-D",
+            str(self.data),
+            "-U",
+            "postgres",
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--locale=C",
+            "--no-sync",
+        )
         settings = dict(SETTINGS)
         if not durable:
             settings |= {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
@@ -60,7 +71,11 @@ class PostgresServer:
         with (self.folder / "server.log").open("ab") as log:
             self.process = subprocess.Popen(
                 [str(self.binaries / "postgres"), "-D", str(self.data), "-p", str(self.port)],
-                stdout=log, stderr=log, user=self.user, cwd=self.folder, start_new_session=True,
+                stdout=log,
+                stderr=log,
+                user=self.user,
+                cwd=self.folder,
+                start_new_session=True,
             )
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
@@ -71,7 +86,9 @@ class PostgresServer:
                 return
             except psycopg.OperationalError:
                 time.sleep(0.02)
-        raise RuntimeError("PostgreSQL did not start:\n" + (self.folder / "server.log").read_text()[-2000:])
+        raise RuntimeError(
+            "PostgreSQL did not start:\n" + (self.folder / "server.log").read_text()[-2000:]
+        )
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """SIGINT ends it in order, SIGQUIT at once, as a crash would."""
@@ -85,8 +102,12 @@ class PostgresServer:
 
     def _call(self, program: str, *args: str) -> None:
         done = subprocess.run(
-            [str(self.binaries / program), *args], user=self.user, cwd=self.folder,
-            capture_output=True, text=True, check=False,
+            [str(self.binaries / program), *args],
+            user=self.user,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if done.returncode:
             raise RuntimeError(f"{program} failed: {done.stderr[-2000:]}")

@@ -34,8 +34,14 @@ def events(hf: Holdfast, job: Enqueued | Claimed | Job) -> list[Row]:
     return hf.store.read(lambda tx: tx.many(SQL.list_events, org_id=job.org_id, job_id=job.id))
 
 
-def claim(hf: Holdfast, *, worker: str = "w1", limit: int = 1, queue: str = "q:default",
-          lease_ms: int = 60_000) -> list[Claimed]:
+def claim(
+    hf: Holdfast,
+    *,
+    worker: str = "w1",
+    limit: int = 1,
+    queue: str = "q:default",
+    lease_ms: int = 60_000,
+) -> list[Claimed]:
     return claim_jobs(hf.store, queue=queue, worker_id=worker, limit=limit, lease_ms=lease_ms)
 
 

@@ -135,9 +135,18 @@ def _chain(tx: Tx, events: Sequence[Row], key: str) -> list[AuditSealed]:
 def _leaf(event: Row) -> str:
     detail = event["detail"]
     parts = [
-        event["id"], event["org_id"], event["project_id"], event["job_id"], event["job_type"],
-        event["name"], event["attempt"], event["actor_type"], event["actor_id"],
-        event["request_id"], event["correlation_id"], write_instant(read_instant(event["at"])),
+        event["id"],
+        event["org_id"],
+        event["project_id"],
+        event["job_id"],
+        event["job_type"],
+        event["name"],
+        event["attempt"],
+        event["actor_type"],
+        event["actor_id"],
+        event["request_id"],
+        event["correlation_id"],
+        write_instant(read_instant(event["at"])),
         None if detail is None else decode(detail),
     ]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:LEAF]

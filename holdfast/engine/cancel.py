@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from holdfast.document import BadDocument, check
 from holdfast.engine import audit
 from holdfast.engine.job import Actor, State
 from holdfast.engine.retry import category_of
-from holdfast.errors import JobNotFound
+from holdfast.errors import InvalidJob, JobNotFound
 from holdfast.store import Statements, Store, Tx
 
 SQL = Statements("holdfast.engine", "job.sql")
@@ -25,6 +26,11 @@ def cancel_job(
     store: Store, *, org_id: str, job_id: str, actor: Actor, reason: str
 ) -> CancelAnswer:
     """Ask for a job to be stopped. Every request is audited, effective or not."""
+    for name, text in (("actor", actor.id), ("reason", reason)):
+        try:
+            check(text)
+        except BadDocument as exc:
+            raise InvalidJob({name: str(exc)}) from exc
 
     def work(tx: Tx) -> CancelAnswer:
         job = tx.maybe(SQL.find_job, org_id=org_id, id=job_id)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
 from typing import Any
 
+from holdfast.clock import read_instant
 from holdfast.document import decode
 from holdfast.engine import audit
 from holdfast.engine.job import Actor, ActorType, Claimed
+from holdfast.engine.quarantine import bury_broken_in
+from holdfast.errors import RuleBroken
 from holdfast.ids import JobId
 from holdfast.store import Row, Statements, Store, Tx
 
 SQL = Statements("holdfast.engine", "job.sql")
-
-_COLUMNS = tuple(item.name for item in fields(Claimed) if item.name not in ("outputs", "checkpoint"))
 
 
 def claim_jobs(
@@ -24,10 +28,10 @@ def claim_jobs(
     """Take up to *limit* due jobs of *queue*, most urgent and oldest first."""
 
     def work(tx: Tx) -> list[Claimed]:
-        rows = tx.many(
+        rows = tx.values(
             SQL.claim_jobs, queue=queue, worker_id=worker_id, limit=limit, lease_ms=lease_ms
         )
-        claimed = [read_claimed(row) for row in rows]
+        claimed = [Claimed(*row) for row in rows]
         audit.record(
             tx,
             Actor(ActorType.SYSTEM, worker_id),
@@ -35,14 +39,50 @@ def claim_jobs(
         )
         return with_stages(tx, claimed)
 
-    claimed = store.write(work)
+    try:
+        claimed = store.write(work)
+    except RuleBroken:
+        claimed = _claim_one_by_one(store, queue, worker_id, limit, lease_ms)
     # The order of RETURNING is nobody's promise.
     claimed.sort(key=lambda job: (job.priority, str(job.created_at), job.id))
     return claimed
 
 
-def read_claimed(row: Row) -> Claimed:
-    return Claimed(*[row[name] for name in _COLUMNS])
+# How many broken rows that cannot even be buried a claim looks past.
+PASS_OVER = 500
+
+
+def _claim_one_by_one(
+    store: Store, queue: str, worker_id: str, limit: int, lease_ms: int
+) -> list[Claimed]:
+    """The same when one of the rows breaks a rule: it is buried, the others are taken."""
+    due = store.read(lambda tx: tx.values(SQL.list_due, queue=queue, limit=limit + PASS_OVER))
+    actor = Actor(ActorType.SYSTEM, worker_id)
+    claimed: list[Claimed] = []
+    for org_id, job_id in due:
+        if len(claimed) >= limit:
+            break
+
+        def take(tx: Tx, org_id: str = org_id, job_id: str = job_id) -> list[Claimed]:
+            rows = tx.values(
+                SQL.claim_job, org_id=org_id, id=job_id, worker_id=worker_id, lease_ms=lease_ms
+            )
+            own = [Claimed(*row) for row in rows]
+            started = [audit.Entry(job.org_id, job.id, "job.started", job.attempt) for job in own]
+            audit.record(tx, actor, started)
+            return with_stages(tx, own)
+
+        def bury(tx: Tx, rule: str, org_id: str = org_id, job_id: str = job_id) -> None:
+            tx.affected(SQL.repair_job, org_id=org_id, id=job_id)
+            for job in take(tx):
+                bury_broken_in(tx, job, rule=rule, actor=actor)
+
+        try:
+            claimed += store.write(take)
+        except RuleBroken as exc:
+            with suppress(RuleBroken):
+                store.write(partial(bury, rule=exc.rule))
+    return claimed
 
 
 def with_stages(tx: Tx, claimed: list[Claimed]) -> list[Claimed]:
@@ -51,7 +91,9 @@ def with_stages(tx: Tx, claimed: list[Claimed]) -> list[Claimed]:
     if not begun:
         return claimed
     stored: dict[str, list[Row]] = defaultdict(list)
-    for row in tx.many(SQL.list_stages, jobs=[{"org_id": job.org_id, "id": job.id} for job in begun]):
+    for row in tx.many(
+        SQL.list_stages, jobs=[{"org_id": job.org_id, "id": job.id} for job in begun]
+    ):
         stored[row["job_id"]].append(row)
     return [_with_stored(job, stored[job.id]) if job.id in stored else job for job in claimed]
 
@@ -89,6 +131,11 @@ def find_canceled(store: Store, jobs: Sequence[Claimed]) -> frozenset[JobId]:
     held = [_held(job) for job in jobs]
     rows = store.read(lambda tx: tx.many(SQL.find_canceled, held=held))
     return frozenset(row["id"] for row in rows)
+
+
+def read_clock(store: Store) -> datetime:
+    """The instant that decides: the store's own."""
+    return read_instant(store.read(lambda tx: tx.one(SQL.read_clock))["now"])
 
 
 def _held(job: Claimed) -> Mapping[str, Any]:

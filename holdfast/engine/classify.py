@@ -91,16 +91,30 @@ def classify(exc: BaseException) -> Failure:
     for known, failure in EXCEPTIONS:
         if isinstance(exc, known):
             return failure()
-    sqlstate = getattr(exc, "sqlstate", None)
-    if isinstance(sqlstate, str) and sqlstate[:2] in TRANSIENT_SQLSTATES:
-        return TRANSIENT_SQLSTATES[sqlstate[:2]](sqlstate=sqlstate)
-    return Defect(exception=type(exc).__qualname__)
+    return _of_driver(exc) or Defect(exception=type(exc).__qualname__)
+
+
+def _of_driver(exc: BaseException) -> Failure | None:
+    """The transient failure that a database driver's error is, if it is one."""
+    # SQLAlchemy keeps the driver's own error in orig.
+    exc = getattr(exc, "orig", None) or exc
+    sqlstate = getattr(exc, "sqlstate", None) or getattr(exc, "pgcode", None)
+    if isinstance(sqlstate, str):
+        failure = TRANSIENT_SQLSTATES.get(sqlstate[:2])
+        return failure(sqlstate=sqlstate) if failure else None
+    if str(getattr(exc, "sqlite_errorname", "")).startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return WriteConflict()
+    # A connection that broke in mid-statement has no SQLSTATE.
+    if hasattr(exc, "sqlstate") and type(exc).__name__ == "OperationalError":
+        return StoreUnavailable()
+    return None
 
 
 def fault_of(exc: BaseException, *, stage: str, attempt: int) -> Fault:
     """What is stored of an exception: no message, no arguments, no literals."""
     failure = classify(exc)
-    context = safe_context(failure.context)
+    # Foreign subclasses may forget to call our constructor.
+    context = safe_context(getattr(failure, "context", {}))
     said = " ".join(f"{name}={value}" for name, value in context.items())
     return Fault(
         error_class=failure.error_class,
@@ -123,7 +137,11 @@ def safe_context(context: Mapping[str, object]) -> dict[str, int | str]:
             continue
         if isinstance(value, (bool, int)):
             safe[name] = int(value)
-        elif isinstance(value, str) and _SAFE_TEXT.fullmatch(value) and not find_secret({name: value}):
+        elif (
+            isinstance(value, str)
+            and _SAFE_TEXT.fullmatch(value)
+            and not find_secret({name: value})
+        ):
             safe[name] = value
         else:
             safe[name] = "hash:" + stable_hash(str(value))[:12]

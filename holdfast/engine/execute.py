@@ -48,6 +48,8 @@ from holdfast.store import Statements, Store, Tx
 SQL = Statements("holdfast.engine", "job.sql")
 
 UNKNOWN_TYPE_PAUSE_MS = 30_000
+# Farther instants than a few thousand years are beyond what a database can hold.
+LONGEST_SNOOZE = timedelta(days=366 * 5)
 
 
 @dataclass(slots=True)
@@ -142,7 +144,7 @@ class Context:
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
         """Tell how far the stage is. A step boundary."""
-        self._save(progress=encode({"done": done, "total": total, "note": note[:200]}))
+        self._save(progress=_document({"done": done, "total": total, "note": note[:200]}))
 
     def _save(self, **columns: str) -> None:
         row = {"org_id": self.job.org_id, "job_id": self.job.id, "stage": self.job.stage, **columns}
@@ -181,7 +183,9 @@ class Context:
 
 
 # The job that runs now: enqueue inherits its correlation and is held to its tenant.
-current: contextvars.ContextVar[Claimed | None] = contextvars.ContextVar("holdfast_job", default=None)
+current: contextvars.ContextVar[Claimed | None] = contextvars.ContextVar(
+    "holdfast_job", default=None
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +215,17 @@ def plan(
             stored_version=job.pipeline_version or "none", version=handler.version or "none"
         )
         return Dead(fault_of(changed, stage=job.stage, attempt=job.attempt))
+    scope = f"{job.job_type}:{job.org_id}:{job.project_id or ''}:"
+    broken = (
+        "idempotency_key"
+        if not job.idempotency_key.startswith(scope)
+        else "attempt_count"
+        if job.attempt > job.max_attempts
+        else None
+    )
+    if broken is not None:
+        # Only a row that came past the database's own rules looks like this.
+        return Dead(fault_of(RowInvalid(column=broken), stage=job.stage, attempt=job.attempt))
     try:
         payload = decode(job.payload)
         if not isinstance(payload, dict):
@@ -231,8 +246,10 @@ def execute(context: Context, plan: Plan, rng: random.Random) -> Outcome:
         if inspect.isawaitable(value):
             value = asyncio.run(_within(value, plan.stage.timeout))
         return conclude(value, context.job, plan)
-    except (Snooze, JobCanceled, Exception) as exc:
+    except (Snooze, SystemExit, asyncio.CancelledError, Exception) as exc:
         return judge(exc, context.job, plan.stage, rng)
+    except JobCanceled as exc:
+        return _canceled(exc, context, plan)
     finally:
         current.reset(mark)
 
@@ -243,10 +260,23 @@ async def execute_async(context: Context, plan: Plan, rng: random.Random) -> Out
     try:
         value = await _within(plan.stage.function(context, plan.payload), plan.stage.timeout)
         return conclude(value, context.job, plan)
-    except asyncio.CancelledError:
-        return Released("hard_stop")
-    except (Snooze, JobCanceled, Exception) as exc:
+    except asyncio.CancelledError as exc:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            return Released("hard_stop")
+        # Nobody stopped us: something that the handler awaited was canceled.
         return judge(exc, context.job, plan.stage, rng)
+    except (Snooze, SystemExit, Exception) as exc:
+        return judge(exc, context.job, plan.stage, rng)
+    except JobCanceled as exc:
+        return _canceled(exc, context, plan)
+
+
+def _canceled(exc: JobCanceled, context: Context, plan: Plan) -> Outcome:
+    """Only a request from outside cancels a job; a handler cannot declare it canceled."""
+    if context.token.is_set or context.job.cancel_requested_at is not None:
+        return Canceled()
+    return Dead(fault_of(exc, stage=plan.stage.name, attempt=context.job.attempt))
 
 
 async def _within(awaitable: Any, timeout: timedelta | None) -> Any:
@@ -278,13 +308,14 @@ def conclude(value: Any, job: Claimed, plan: Plan) -> Outcome:
 def judge(exc: BaseException, job: Claimed, stage: Stage, rng: random.Random) -> Outcome:
     """What an exception means: try again, give up, or neither."""
     if isinstance(exc, Snooze):
-        return Snoozed(ms(exc.delay))
-    if isinstance(exc, JobCanceled):
-        return Canceled()
+        return Snoozed(ms(min(exc.delay, LONGEST_SNOOZE)))
     if isinstance(exc, LeaseLost):
         return Released("lease_lost")
     fault = fault_of(exc, stage=stage.name, attempt=job.attempt)
     retry_after = exc.retry_after if isinstance(exc, Transient) else None
+    if not isinstance(retry_after, timedelta):
+        # Foreign subclasses may set anything.
+        retry_after = None
     return retry_or_bury(fault, job, stage, rng, retry_after)
 
 
@@ -314,5 +345,7 @@ def _document(value: Any) -> str:
     check(value)
     text = encode(value)
     if len(text) > RESULT_LIMIT_BYTES:
-        raise BadDocument(f"is larger than {RESULT_LIMIT_BYTES} bytes; store it and return a reference")
+        raise BadDocument(
+            f"is larger than {RESULT_LIMIT_BYTES} bytes; store it and return a reference"
+        )
     return text

@@ -99,13 +99,20 @@ def make_stage(
     timeout: timedelta | float | None,
 ) -> Stage:
     if max_attempts < 1:
-        raise ConfigError(f"Stage {name!r}: max_attempts counts the first attempt, so it is at least 1.")
+        raise ConfigError(
+            f"Stage {name!r}: max_attempts counts the first attempt, so it is at least 1."
+        )
     if isinstance(timeout, (int, float)):
         timeout = timedelta(seconds=timeout)
     if timeout is not None and timeout <= timedelta(0):
         raise ConfigError(f"Stage {name!r}: timeout must be longer than zero.")
     return Stage(
-        name, function, max_attempts, retry, timeout, _payload_reader(function),
+        name,
+        function,
+        max_attempts,
+        retry,
+        timeout,
+        _payload_reader(function),
         inspect.iscoroutinefunction(function),
     )
 
@@ -136,8 +143,13 @@ def make_handler(
     if kind.name != category:
         raise ConfigError(f"Category {category!r} is not registered.")
     return Handler(
-        job_type, kind, queue or kind.queue, priority, tuple(stages),
-        pipeline_version(version, names), frozenset(accepts),
+        job_type,
+        kind,
+        queue or kind.queue,
+        priority,
+        tuple(stages),
+        pipeline_version(version, names),
+        frozenset(accepts),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from holdfast.clock import read_instant
 from holdfast.document import decode
+from holdfast.errors import RowInvalid
 from holdfast.event import About
 from holdfast.ids import JobId, OrgId
 
@@ -68,9 +69,7 @@ TRANSITIONS: Mapping[State, frozenset[State]] = {
     State.PROCESSING: frozenset(
         {State.QUEUED, State.BATCH_SUBMITTED, State.COMPLETED, State.FAILED, State.CANCELED}
     ),
-    State.BATCH_SUBMITTED: frozenset(
-        {State.QUEUED, State.COMPLETED, State.FAILED, State.CANCELED}
-    ),
+    State.BATCH_SUBMITTED: frozenset({State.QUEUED, State.COMPLETED, State.FAILED, State.CANCELED}),
     State.COMPLETED: frozenset(),
     State.FAILED: frozenset(),
     State.CANCELED: frozenset(),
@@ -128,7 +127,7 @@ class Actor:
     def read(cls, text: str) -> Actor:
         """``user:42``, ``api_key:…`` or ``system:…``; bare text is a user's id."""
         kind, colon, rest = text.partition(":")
-        if colon and kind in ActorType:
+        if colon and kind in tuple(ActorType):
             return cls(ActorType(kind), rest)
         return cls(ActorType.USER, text)
 
@@ -179,7 +178,12 @@ class Claimed:
     @property
     def about(self) -> About:
         return About(
-            self.id, self.job_type, self.org_id, self.project_id, self.request_id, self.correlation_id
+            self.id,
+            self.job_type,
+            self.org_id,
+            self.project_id,
+            self.request_id,
+            self.correlation_id,
         )
 
 
@@ -277,8 +281,16 @@ class Job:
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Job:
         """The job of a full row; instants are read, documents decoded."""
-        record = {name: _read(name, value) for name, value in row.items()}
-        record["state"] = State.read(record["state"])
+        record: dict[str, Any] = {}
+        for name, value in row.items():
+            try:
+                record[name] = State.read(value) if name == "state" else _read(name, value)
+            except (TypeError, ValueError) as exc:
+                raise RowInvalid(
+                    f"Job {row['id']} cannot be read: {name} holds {str(value)[:40]!r}.",
+                    job_id=row["id"],
+                    column=name,
+                ) from exc
         return cls(
             **{name: record[name] for name in cls.__slots__ if name != "record"}, record=record
         )

@@ -7,16 +7,20 @@ INSERT INTO holdfast.job
      idempotency_key, payload, payload_hash, priority, unit_key, scheduled_for, traceparent,
      routing_decision, replay_of, origin_queue, queue, stage, pipeline_version, max_attempts,
      not_before_at, created_at, updated_at, key_last_seen_at)
-SELECT jobs.id, jobs.org_id, jobs.project_id, jobs.job_type, jobs.category, jobs.actor_type,
-       jobs.actor_id, jobs.request_id, jobs.correlation_id, jobs.idempotency_key, jobs.payload,
-       jobs.payload_hash, jobs.priority, jobs.unit_key, jobs.scheduled_for, jobs.traceparent,
-       jobs.routing_decision, jobs.replay_of, jobs.queue, jobs.queue, jobs.stage,
-       jobs.pipeline_version, jobs.max_attempts, jobs.not_before_at, {now}, {now}, {now}
-FROM {rows jobs: id uuid, org_id uuid, project_id uuid, job_type text, category text,
-      actor_type text, actor_id text, request_id text, correlation_id text, idempotency_key text,
-      payload json, payload_hash text, priority smallint, unit_key text, scheduled_for instant,
-      traceparent text, routing_decision json, replay_of uuid, queue text, stage text,
-      pipeline_version text, max_attempts integer, not_before_at instant}
+SELECT jobs.id, frames.org_id, frames.project_id, frames.job_type, frames.category,
+       frames.actor_type, frames.actor_id, coalesce(frames.request_id, CAST(jobs.id AS text)),
+       coalesce(frames.correlation_id, frames.request_id, CAST(jobs.id AS text)),
+       jobs.idempotency_key, jobs.payload, jobs.payload_hash, frames.priority, jobs.unit_key,
+       frames.scheduled_for, frames.traceparent, frames.routing_decision, frames.replay_of,
+       frames.queue, frames.queue, frames.stage, frames.pipeline_version, frames.max_attempts,
+       frames.not_before_at, {now}, {now}, {now}
+FROM {rows jobs: frame integer, id uuid, idempotency_key text, payload json, payload_hash text,
+      unit_key text}
+JOIN {rows frames: frame integer, org_id uuid, project_id uuid, job_type text, category text,
+      actor_type text, actor_id text, request_id text, correlation_id text, priority smallint,
+      scheduled_for instant, traceparent text, routing_decision json, replay_of uuid, queue text,
+      stage text, pipeline_version text, max_attempts integer, not_before_at instant}
+  ON frames.frame = jobs.frame
 WHERE TRUE
 ON CONFLICT DO NOTHING
 RETURNING id, created_at;
@@ -71,6 +75,35 @@ RETURNING job.id, job.org_id, job.project_id, job.job_type, job.category, job.ac
           job.attempt_count, job.max_attempts, job.lease_token, job.claimed_at, job.claimed_by,
           job.cancel_requested_at, job.first_failed_at;
 
+-- list_due :many — crosses tenants: what a claim would look at, row by row
+SELECT org_id, id
+FROM holdfast.job
+WHERE state = 'queued' AND queue = :queue AND (not_before_at IS NULL OR not_before_at <= {now})
+ORDER BY priority, created_at, id
+LIMIT :limit;
+
+-- claim_job :many — crosses tenants: claim_jobs for one row, when another one breaks a rule
+UPDATE holdfast.job AS job
+SET state = 'processing', lease_token = lease_token + 1, claimed_at = {now},
+    claimed_by = :worker_id, lease_expires_at = {later(:lease_ms)}, updated_at = {now}
+WHERE job.org_id = :org_id AND job.id = :id AND job.state = 'queued'
+  AND (job.not_before_at IS NULL OR job.not_before_at <= {now})
+  AND (job.unit_key IS NULL
+       OR {unit_free(CAST(job.org_id AS text) || job.job_type || job.unit_key)})
+RETURNING job.id, job.org_id, job.project_id, job.job_type, job.category, job.actor_type,
+          job.actor_id, job.request_id, job.correlation_id, job.idempotency_key, job.payload,
+          job.priority, job.unit_key, job.scheduled_for, job.traceparent, job.routing_decision,
+          job.replay_of, job.created_at, job.queue, job.stage, job.pipeline_version,
+          job.attempt_count, job.max_attempts, job.lease_token, job.claimed_at, job.claimed_by,
+          job.cancel_requested_at, job.first_failed_at;
+
+-- repair_job :affected — crosses tenants: a row that breaks a rule, made fit to be buried
+UPDATE holdfast.job
+SET max_attempts = CASE WHEN attempt_count >= max_attempts THEN attempt_count + 1
+                        ELSE max_attempts END,
+    result = NULL, updated_at = {now}
+WHERE org_id = :org_id AND id = :id AND state IN ('queued', 'processing');
+
 -- renew_leases :many — crosses tenants: only leases that are still ours; the others are lost
 UPDATE holdfast.job AS job
 SET lease_expires_at = {later(:lease_ms)}
@@ -84,6 +117,9 @@ UPDATE holdfast.job
 SET updated_at = {now}
 WHERE org_id = :org_id AND id = :id AND lease_token = :lease_token AND state = 'processing'
 RETURNING id, cancel_requested_at;
+
+-- read_clock :one — crosses tenants: what time it is for the store
+SELECT {now} AS now;
 
 -- find_canceled :many — crosses tenants: of the jobs we hold, those that somebody wants stopped
 SELECT job.id
@@ -131,7 +167,7 @@ FROM {rows changes: org_id uuid, id uuid, lease_token bigint, state text, queue 
       provider_batch_id text, error_class text, last_error text, result json, key_ttl_ms bigint}
 WHERE job.org_id = changes.org_id AND job.id = changes.id
   AND job.lease_token = changes.lease_token AND job.state = 'processing'
-RETURNING job.id, job.state, job.lease_token;
+RETURNING job.id, job.cancel_requested_at;
 
 -- insert_events :affected — crosses tenants: what did not change is taken from the job itself
 INSERT INTO holdfast.job_event
@@ -156,13 +192,15 @@ WHERE TRUE
 ON CONFLICT DO NOTHING;
 
 -- finish_stages :affected — crosses tenants: a finished stage keeps its result for ever
-INSERT INTO holdfast.job_stage (org_id, job_id, stage, attempts, output, updated_at, finished_at)
+INSERT INTO holdfast.job_stage AS mine
+    (org_id, job_id, stage, attempts, output, updated_at, finished_at)
 SELECT stages.org_id, stages.job_id, stages.stage, stages.attempts, stages.output, {now}, {now}
 FROM {rows stages: org_id uuid, job_id uuid, stage text, attempts integer, output json}
 WHERE TRUE
 ON CONFLICT (org_id, job_id, stage) DO UPDATE
 SET attempts = excluded.attempts, output = excluded.output, updated_at = excluded.updated_at,
-    finished_at = excluded.finished_at;
+    finished_at = excluded.finished_at
+WHERE mine.finished_at IS NULL;
 
 -- save_stage :affected — a checkpoint or progress of the stage that runs now
 INSERT INTO holdfast.job_stage AS mine (org_id, job_id, stage, checkpoint, progress, updated_at)

@@ -62,7 +62,9 @@ class Category:
         return ms(self.key_ttl)
 
 
-def _category(name: str, queue: str, attempts: int, longest_minutes: float, ttl_days: int) -> Category:
+def _category(
+    name: str, queue: str, attempts: int, longest_minutes: float, ttl_days: int
+) -> Category:
     policy = RetryPolicy(longest=timedelta(minutes=longest_minutes))
     return Category(name, queue, attempts, policy, timedelta(days=ttl_days))
 

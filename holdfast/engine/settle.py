@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, assert_never
 
 from holdfast.document import decode, encode, stable_hash
@@ -42,6 +43,7 @@ class Settled:
     job: Claimed
     outcome: Outcome
     held: bool
+    cancel_requested_at: str | datetime | None = None
 
     @property
     def goes_on(self) -> Claimed | None:
@@ -55,6 +57,7 @@ class Settled:
             max_attempts=self.outcome.next_max_attempts,
             outputs={**self.job.outputs, self.job.stage: decode(self.outcome.output)},
             checkpoint=None,
+            cancel_requested_at=self.cancel_requested_at,
         )
 
 
@@ -67,16 +70,14 @@ def settle(
     return store.write(lambda tx: settle_in(tx, group, actor=actor))
 
 
-def settle_in(
-    tx: Tx, group: Sequence[tuple[Claimed, Outcome]], *, actor: Actor
-) -> list[Settled]:
+def settle_in(tx: Tx, group: Sequence[tuple[Claimed, Outcome]], *, actor: Actor) -> list[Settled]:
     """The same in a transaction that is already open."""
     tx.lock_units(
         [unit_of(job.org_id, job.job_type, job.unit_key) for job, _ in group if job.unit_key]
     )
     rows = tx.many(SQL.settle_jobs, changes=[change_of(job, outcome) for job, outcome in group])
-    held = {row["id"] for row in rows}
-    settled = [Settled(job, outcome, job.id in held) for job, outcome in group]
+    held = {row["id"]: row["cancel_requested_at"] for row in rows}
+    settled = [Settled(job, outcome, job.id in held, held.get(job.id)) for job, outcome in group]
     kept = [(job, outcome) for job, outcome in group if job.id in held]
 
     letters = [_letter(job, outcome) for job, outcome in kept if isinstance(outcome, Dead)]
@@ -181,9 +182,7 @@ def _entries(item: Settled) -> list[audit.Entry]:
         return audit.Entry(job.org_id, job.id, name, job.attempt, detail or None)
 
     if not item.held:
-        return [
-            entry("job.lease_lost", lease_token=job.lease_token, outcome=verb_of(item.outcome))
-        ]
+        return [entry("job.lease_lost", lease_token=job.lease_token, outcome=verb_of(item.outcome))]
     match item.outcome:
         case Completed():
             return [entry("job.succeeded")]

@@ -9,10 +9,10 @@ from __future__ import annotations
 from datetime import timedelta
 
 from holdfast.clock import ms
-from holdfast.engine.claim import read_claimed
 from holdfast.engine.job import Actor, ActorType, Canceled, Claimed, Dead, Fault, Outcome, Retry
-from holdfast.engine.settle import Settled, settle_in
-from holdfast.errors import WorkerCrashed
+from holdfast.engine.quarantine import bury_broken
+from holdfast.engine.settle import Settled, settle, settle_in
+from holdfast.errors import RuleBroken, WorkerCrashed
 from holdfast.store import Statements, Store, Tx
 
 SQL = Statements("holdfast.engine", "job.sql")
@@ -27,13 +27,30 @@ def rescue_jobs(store: Store, *, limit: int, dead_worker_id: str | None = None) 
     """
 
     def work(tx: Tx) -> list[Settled]:
-        rows = tx.many(SQL.find_stale, limit=limit, dead_worker_id=dead_worker_id)
-        stale = [read_claimed(row) for row in rows]
+        rows = tx.values(SQL.find_stale, limit=limit, dead_worker_id=dead_worker_id)
+        stale = [Claimed(*row) for row in rows]
         if not stale:
             return []
         return settle_in(tx, [(job, stale_outcome(job)) for job in stale], actor=UPKEEP)
 
-    return store.write(work)
+    try:
+        return store.write(work)
+    except RuleBroken:
+        return _rescue_one_by_one(store, limit, dead_worker_id)
+
+
+def _rescue_one_by_one(store: Store, limit: int, dead_worker_id: str | None) -> list[Settled]:
+    """The same when one of the rows breaks a rule: it is buried, the others come back."""
+    rows = store.write(
+        lambda tx: tx.values(SQL.find_stale, limit=limit, dead_worker_id=dead_worker_id)
+    )
+    rescued = []
+    for job in [Claimed(*row) for row in rows]:
+        try:
+            rescued += settle(store, [(job, stale_outcome(job))], actor=UPKEEP)
+        except RuleBroken as exc:
+            rescued.append(bury_broken(store, job, rule=exc.rule, actor=UPKEEP))
+    return rescued
 
 
 def stale_outcome(job: Claimed) -> Outcome:

@@ -16,13 +16,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from queue import Empty, SimpleQueue
 
 from holdfast.clock import ms, read_instant
 from holdfast.config import Settings
 from holdfast.engine import upkeep
 from holdfast.engine.audit import seal_events
-from holdfast.engine.claim import claim_jobs, find_canceled, renew_leases
+from holdfast.engine.claim import claim_jobs, find_canceled, read_clock, renew_leases
 from holdfast.engine.classify import fault_of
 from holdfast.engine.execute import (
     CancelToken,
@@ -44,8 +45,10 @@ from holdfast.engine.job import (
     Released,
     Retry,
 )
+from holdfast.engine.quarantine import bury_broken
+from holdfast.engine.request import DRIFT
 from holdfast.engine.settle import Settled, settle, verb_of
-from holdfast.errors import RowInvalid, StoreBusy, StoreDown, StoreError
+from holdfast.errors import RowInvalid, RuleBroken, StoreBusy, StoreDown, StoreError
 from holdfast.event import Events, JobSettled, JobStarted, LeaseWasLost, WorkerChanged
 from holdfast.ids import IdSource
 from holdfast.store import Store, WakeUp
@@ -55,6 +58,7 @@ from holdfast.store import Store, WakeUp
 PREFETCH_SECONDS = 0.25
 KEEP_TICK_SECONDS = 0.25
 CANCEL_LOOK_SECONDS = 1.0
+CLOCK_LOOK_SECONDS = 60.0
 # Sealing takes a share of the process; in small bites it never holds up the settling thread long.
 SEAL_LIMIT = 2_000
 PRUNE_LIMIT = 1_000
@@ -133,6 +137,10 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._threads: list[threading.Thread] = []
         self._names = itertools.count(1)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._clock_checked_at = float("-inf")
+        self._stuck = 0
+        self.must_recycle = False
         self.outcomes: Counter[str] = Counter()
 
     # -- one pass, in the caller's thread: what tests, simulations and scripts use
@@ -177,6 +185,14 @@ class Worker:
         self._room.set()
         if self._wake is not None:
             self._wake.poke()
+
+    @property
+    def is_draining(self) -> bool:
+        return self._draining.is_set()
+
+    @property
+    def was_stopped(self) -> bool:
+        return self._stopping.is_set()
 
     def stop(self) -> None:
         """Do not even wait for what runs: its lease will run out. Safe in a signal."""
@@ -223,6 +239,8 @@ class Worker:
 
     def _claim(self, wanted: int) -> list[Claimed]:
         found: list[Claimed] = []
+        if self._clock_drifts():
+            return found
         for queue in self.queues:
             left = wanted - len(found)
             if left <= 0:
@@ -230,9 +248,22 @@ class Worker:
             found += claim_jobs(
                 self.store, queue=queue, worker_id=self.id, limit=left, lease_ms=self._lease_ms
             )
-        for job in found:
-            self.events.emit(JobStarted(job.about, job.queue, job.attempt, self.id))
+        if self.events.subscribers:
+            for job in found:
+                self.events.emit(JobStarted(job.about, job.queue, job.attempt, self.id))
         return found
+
+    def _clock_drifts(self) -> bool:
+        """Whether this machine's clock is too far from the store's to work. Asked now and then."""
+        clock = self.store.clock
+        if clock.is_fake or time.monotonic() < self._clock_checked_at + CLOCK_LOOK_SECONDS:
+            return False
+        off = abs(read_clock(self.store) - clock.now())
+        if off <= DRIFT:
+            self._clock_checked_at = time.monotonic()
+            return False
+        self._change("clock_drift", f"{off.total_seconds():.0f} s from the store's clock")
+        return True
 
     def _take(self, job: Claimed) -> None:
         now = time.monotonic()
@@ -268,7 +299,7 @@ class Worker:
     def _start_threads(self) -> None:
         if any(stage.is_async for handler in self.registry for stage in handler.stages):
             self._loop = asyncio.new_event_loop()
-            self._thread("loop", self._loop.run_forever)
+            self._thread("loop", partial(_run_loop, self._loop))
         for _ in range(self.concurrency):
             self._thread("hand", self._execute_waiting)
         self._thread("settler", self._settle_done)
@@ -310,7 +341,8 @@ class Worker:
         assert self._loop is not None
         task = self._loop.create_task(self._run_async(held))
         # The loop keeps only a weak reference to a task.
-        task.add_done_callback(lambda _: None)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _run_async(self, held: Held) -> None:
         assert held.plan is not None
@@ -381,11 +413,18 @@ class Worker:
                 half = len(group) // 2
                 return self._settle(group[:half]) + self._settle(group[half:])
             job, outcome = group[0]
-            fault = fault_of(RowInvalid(refused=verb_of(outcome)), stage=job.stage, attempt=job.attempt)
+            fault = fault_of(
+                RowInvalid(refused=verb_of(outcome)), stage=job.stage, attempt=job.attempt
+            )
             self._change("settle_refused", f"job {job.id}: {type(exc).__name__}")
-            return settle(self.store, [(job, Dead(fault))], actor=self._actor)
+            try:
+                return settle(self.store, [(job, Dead(fault))], actor=self._actor)
+            except RuleBroken as broken:
+                return [bury_broken(self.store, job, rule=broken.rule, actor=self._actor)]
 
     def _tell(self, settled: Settled, held: Held | None) -> None:
+        if not self.events.subscribers:
+            return
         job, outcome = settled.job, settled.outcome
         if not settled.held:
             self.events.emit(LeaseWasLost(job.about, job.queue, self.id))
@@ -430,6 +469,12 @@ class Worker:
             self._running.pop(held.job.id, None)
             self._thread("hand", self._execute_waiting)
             self._done.put((replace_held(held), timed_out(held.job, held.plan.stage, self.rng)))
+            self._stuck += 1
+            if self._stuck >= self.concurrency:
+                # Too many threads are lost to handlers that never return: start anew.
+                self.must_recycle = True
+                self._change("recycling", f"{self._stuck} handlers ignore their timeout")
+                self.drain()
 
     def _renew_due(self, now: float) -> None:
         lease = self.settings.lease_seconds
@@ -491,13 +536,15 @@ class Worker:
             give_up = time.monotonic() + 2.0
             while self._on_loop and time.monotonic() < give_up:
                 time.sleep(0.005)
-            self._loop.call_soon_threadsafe(self._loop.stop)
         for _ in range(self.concurrency):
             self._waiting.put(None)
         self._done.put(None)
         self._idle.set()
         for thread in self._threads:
             thread.join(timeout=5.0)
+        # After the settler, who may still hand a next stage to the loop.
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
         if self._wake is not None:
             self._wake.close()
             self._wake = None
@@ -520,6 +567,14 @@ class Worker:
         self.events.emit(WorkerChanged(self.id, change, detail))
 
 
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        loop.run_forever()
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        loop.close()
+
+
 def replace_held(held: Held) -> Held:
     """The same claim for the settler, apart from the one its stuck thread still looks at."""
     return Held(held.job, held.token, held.claimed_at, held.renewed_at, held.plan)
@@ -534,8 +589,14 @@ def run_upkeep(store: Store, settings: Settings, events: Events) -> Counts:
         job = settled.job
         events.emit(
             JobSettled(
-                job.about, job.queue, job.attempt, verb_of(settled.outcome), job.stage,
-                fault.error_class if fault else None, None, bool(fault and fault.pages_operator),
+                job.about,
+                job.queue,
+                job.attempt,
+                verb_of(settled.outcome),
+                job.stage,
+                fault.error_class if fault else None,
+                None,
+                bool(fault and fault.pages_operator),
             )
         )
     sealed = seal_events(store, limit=SEAL_LIMIT, key=settings.audit_key)

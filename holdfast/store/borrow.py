@@ -6,6 +6,7 @@ async forms), Django. Nothing is committed or rolled back here.
 
 from __future__ import annotations
 
+import inspect
 import re
 import sqlite3
 import uuid
@@ -84,8 +85,11 @@ async def arun_borrowed(
 
 def is_awaiting(connection: Any) -> bool:
     """Whether statements on this connection must be awaited."""
-    return hasattr(connection, "run_sync") or _module(connection).startswith("asyncpg") or (
-        _module(connection).startswith("psycopg") and "Async" in type(connection).__name__
+    family = _family(connection)
+    return (
+        family == "asyncpg"
+        or (family == "sqlalchemy" and hasattr(connection, "run_sync"))
+        or (family == "psycopg" and inspect.iscoroutinefunction(connection.commit))
     )
 
 
@@ -94,22 +98,22 @@ Execute = Callable[[str, Mapping[str, Any]], Sequence[Mapping[str, Any]]]
 
 def _blocking(connection: Any) -> tuple[Dialect, Execute]:
     """How to run a statement, written in psycopg's placeholders, on this connection."""
-    module = _module(connection)
-    if isinstance(connection, sqlite3.Connection):
-        return SQLITE, lambda text, params: _cursor_rows(
-            connection.execute(_named(text), params)  # type: ignore[arg-type]
-        )
-    if module.startswith("psycopg"):
-        return POSTGRES, lambda text, params: _cursor_rows(connection.execute(text, params))
-    if module.startswith("sqlalchemy"):
+    family = _family(connection)
+    if family == "sqlite3":
+        return SQLITE, lambda text, params: _sqlite_rows(connection, text, params)
+    if family == "psycopg":
+        return POSTGRES, lambda text, params: _psycopg_rows(connection, text, params)
+    if family == "sqlalchemy":
         return _sqlalchemy(connection)
-    if module.startswith("django"):
+    if family == "django":
         dialect = {"sqlite": SQLITE, "postgresql": POSTGRES}.get(connection.vendor)
         if dialect is not None:
             return dialect, lambda text, params: _django_rows(connection, text, params)
+    kind = type(connection)
     raise ConfigError(
-        f"conn= does not know a {module}.{type(connection).__name__}. Pass a sqlite3, psycopg, asyncpg,"
-        " SQLAlchemy or Django connection; on PostgreSQL any other can call holdfast.enqueue(…)."
+        f"conn= does not know a {kind.__module__}.{kind.__name__}. Pass a sqlite3, psycopg,"
+        " asyncpg, SQLAlchemy or Django connection; on PostgreSQL any other can call"
+        " holdfast.enqueue(…)."
     )
 
 
@@ -128,6 +132,22 @@ def _sqlalchemy(connection: Any) -> tuple[Dialect, Execute]:
     return dialect, execute
 
 
+def _sqlite_rows(
+    connection: sqlite3.Connection, text: str, params: Mapping[str, Any]
+) -> list[Mapping[str, Any]]:
+    cursor = connection.cursor()
+    # The caller's connection may have a row factory of its own.
+    cursor.row_factory = None
+    return _cursor_rows(cursor.execute(_named(text), params))
+
+
+def _psycopg_rows(connection: Any, text: str, params: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    from psycopg.rows import tuple_row
+
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        return _cursor_rows(cursor.execute(text, params))
+
+
 def _django_rows(connection: Any, text: str, params: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     with connection.cursor() as cursor:
         cursor.execute(text, params)
@@ -135,7 +155,7 @@ def _django_rows(connection: Any, text: str, params: Mapping[str, Any]) -> list[
 
 
 def _awaiting(connection: Any) -> Callable[..., Awaitable[Sequence[Mapping[str, Any]]]]:
-    if _module(connection).startswith("asyncpg"):
+    if _family(connection) == "asyncpg":
 
         async def fetch(text: str, params: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
             numbered, values = _numbered(text, params)
@@ -144,12 +164,15 @@ def _awaiting(connection: Any) -> Callable[..., Awaitable[Sequence[Mapping[str, 
 
         return fetch
 
+    from psycopg.rows import dict_row
+
     async def execute(text: str, params: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        cursor = await connection.execute(text, params)
-        if cursor.description is None:
-            return []
-        names = [column[0] for column in cursor.description]
-        return [dict(zip(names, row, strict=True)) for row in await cursor.fetchall()]
+        async with connection.cursor(row_factory=dict_row) as cursor:
+            await cursor.execute(text, params)
+            rows: list[Mapping[str, Any]] = (
+                [] if cursor.description is None else (await cursor.fetchall())
+            )
+            return rows
 
     return execute
 
@@ -176,9 +199,7 @@ def _cursor_rows(cursor: Any) -> list[Mapping[str, Any]]:
     if cursor.description is None:
         return []
     names = [column[0] for column in cursor.description]
-    rows = cursor.fetchall()
-    # The caller's connection may have a row factory of its own.
-    return [row if isinstance(row, dict) else dict(zip(names, row, strict=True)) for row in rows]
+    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
 def _plain(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
@@ -189,5 +210,13 @@ def _plain(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
     ]
 
 
-def _module(connection: Any) -> str:
-    return type(connection).__module__
+def _family(connection: Any) -> str | None:
+    """The library a connection comes from, also through a class that another one derived."""
+    for base in type(connection).__mro__:
+        package = base.__module__.partition(".")[0]
+        if package in _FAMILIES:
+            return package
+    return None
+
+
+_FAMILIES = frozenset({"sqlite3", "psycopg", "asyncpg", "sqlalchemy", "django"})

@@ -56,7 +56,8 @@ def check_version(found: int | None, dialect: Dialect, url: str) -> None:
         raise SchemaMismatch(f"No Holdfast schema in {url}. Run 'holdfast migrate' once.")
     if found < wanted:
         raise SchemaMismatch(
-            f"The schema in {url} is version {found}, this code needs {wanted}. Run 'holdfast migrate'."
+            f"The schema in {url} is version {found}, this code needs {wanted}. "
+            "Run 'holdfast migrate'."
         )
     if found > wanted:
         raise SchemaMismatch(

@@ -13,18 +13,25 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar, cast
-from urllib.parse import urlsplit, urlunsplit
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import psycopg
 from psycopg import errors as pg
 from psycopg import sql
-from psycopg.rows import dict_row
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.string import TextLoader
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from holdfast.clock import Clock
-from holdfast.errors import ForkedStore, RuleBroken, StoreBusy, StoreDown, StoreError
+from holdfast.errors import (
+    ConfigError,
+    ForkedStore,
+    RuleBroken,
+    StoreBusy,
+    StoreDown,
+    StoreError,
+)
 from holdfast.store import migrate
 from holdfast.store.dialect import POSTGRES
 from holdfast.store.query import Statement
@@ -37,8 +44,14 @@ Connection = psycopg.Connection[Any]
 RETRY_FOR_SECONDS = 15.0
 FIRST_RETRY_SECONDS = 0.05
 LONGEST_RETRY_SECONDS = 2.0
+# How long one try waits for a connection. A pool whose connecting failed does not try again by
+# itself, so a longer wait would be slept through while the server is long back.
+GET_CONNECTION_SECONDS = 1.0
 # One notification a queue in this time is enough: a worker that is awake looks by itself.
 ANNOUNCE_EVERY_SECONDS = 0.01
+
+# A client that freezes in the middle must not keep its row locks for ever. One round trip.
+BEGIN = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '60s'"
 
 _CHANNEL = "holdfast:"
 
@@ -48,13 +61,13 @@ class PostgresTx(Tx):
         super().__init__(POSTGRES, clock)
         self.connection = connection
 
-    def _run(self, text: str, params: dict[str, Any]) -> tuple[list[Row], int]:
-        cursor = self.connection.cursor(row_factory=dict_row)
-        cursor.execute(text, params)
+    def _fetch(
+        self, text: str, params: dict[str, Any]
+    ) -> tuple[list[str], list[tuple[Any, ...]], int]:
+        cursor = self.connection.execute(text, params)
         if cursor.description is None:
-            return [], cursor.rowcount
-        rows = cast("list[Row]", cursor.fetchall())
-        return rows, cursor.rowcount
+            return [], [], cursor.rowcount
+        return [column[0] for column in cursor.description], cursor.fetchall(), cursor.rowcount
 
     def notify(self, channels: Sequence[str]) -> None:
         for channel in channels:
@@ -74,6 +87,7 @@ class PostgresStore(Store):
     dialect = POSTGRES
 
     def __init__(self, url: str, clock: Clock, *, pool_size: int = 10) -> None:
+        _check_address(url)
         self._dsn = url
         self.url = _without_password(url)
         self.clock = clock
@@ -95,7 +109,7 @@ class PostgresStore(Store):
 
     def write(self, work: Callable[[Tx], T]) -> T:
         def in_transaction(connection: Connection) -> T:
-            connection.execute("BEGIN")
+            connection.execute(BEGIN)
             try:
                 result = work(PostgresTx(connection, self.clock))
                 connection.execute("COMMIT")
@@ -130,14 +144,23 @@ class PostgresStore(Store):
         self._same_process()
         give_up_at = time.monotonic() + RETRY_FOR_SECONDS
         pause = FIRST_RETRY_SECONDS
+        stale = self._pool.max_size
         while True:
             try:
-                with self._pool.connection() as connection:
+                with self._pool.connection(timeout=GET_CONNECTION_SECONDS) as connection:
                     return work(connection)
             except (psycopg.Error, PoolTimeout) as exc:
                 error = translate(exc)
-                if not isinstance(error, (StoreBusy, StoreDown)) or time.monotonic() + pause > give_up_at:
+                if (
+                    not isinstance(error, (StoreBusy, StoreDown))
+                    or time.monotonic() + pause > give_up_at
+                ):
                     raise error from exc
+                if stale and isinstance(error, StoreDown) and isinstance(exc, psycopg.Error):
+                    # After a restart of the server every idle connection is dead. The pool hands
+                    # out one after the other; a pause for each would take twelve seconds.
+                    stale -= 1
+                    continue
             time.sleep(pause)
             pause = min(pause * 2, LONGEST_RETRY_SECONDS)
 
@@ -170,9 +193,17 @@ class PostgresStore(Store):
 
     def migrate(self) -> list[str]:
         self._same_process()
+        try:
+            return self._migrate()
+        except psycopg.Error as exc:
+            raise translate(exc) from exc
+
+    def _migrate(self) -> list[str]:
         with psycopg.connect(self._dsn, autocommit=True) as connection, connection.transaction():
             connection.execute("SET LOCAL lock_timeout = '10s'")
-            connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('holdfast.migrate', 0))")
+            connection.execute(
+                "SELECT pg_advisory_xact_lock(hashtextextended('holdfast.migrate', 0))"
+            )
             missing = migrate.after(_schema_version(connection) or 0, POSTGRES)
             for migration in missing:
                 connection.execute(migration.text.encode())
@@ -203,7 +234,9 @@ class PostgresStore(Store):
 
     def _same_process(self) -> None:
         if os.getpid() != self._pid:
-            raise ForkedStore("This store was opened before a fork. Open a new one in the child process.")
+            raise ForkedStore(
+                "This store was opened before a fork. Open a new one in the child process."
+            )
 
 
 # prepare_threshold=None: a prepared statement lives in one server session, and a transaction
@@ -281,27 +314,36 @@ class _Listener(WakeUp):
         self._channels = list(channels)
         self._connection: Connection | None = None
         self._retry_at = 0.0
+        # Reentrant, because a signal handler may poke in the middle of a poke.
+        self._lock = threading.RLock()
+        self._closed = False
         self._poke_in, self._poke_out = os.pipe()
         os.set_blocking(self._poke_in, False)
+        os.set_blocking(self._poke_out, False)
         self._connect()
 
     def _connect(self) -> None:
         self._retry_at = time.monotonic() + LONGEST_RETRY_SECONDS
+        connection: Connection | None = None
         try:
             connection = psycopg.connect(self._dsn, **_CONNECT)
             for channel in self._channels:
                 connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
-            self._connection = connection
         except psycopg.Error:
-            self._connection = None
+            if connection is not None:
+                connection.close()
+            connection = None
+        self._connection = connection
 
     def wait(self, timeout: float) -> bool:
         if self._connection is None and time.monotonic() >= self._retry_at:
             self._connect()
-        sources: list[int] = [self._poke_in]
+        # poll, not select: a process with more than 1,024 open files must wait too.
+        sources = select.poll()
+        sources.register(self._poke_in, select.POLLIN)
         if self._connection is not None:
-            sources.append(self._connection.fileno())
-        ready, _, _ = select.select(sources, [], [], max(0.0, timeout))
+            sources.register(self._connection.fileno(), select.POLLIN)
+        ready = [source for source, _ in sources.poll(max(0.0, timeout) * 1000)]
         if self._poke_in in ready:
             with suppress(BlockingIOError):
                 os.read(self._poke_in, 4096)
@@ -319,14 +361,20 @@ class _Listener(WakeUp):
             self._connection = None
 
     def poke(self) -> None:
-        with suppress(OSError):
-            os.write(self._poke_out, b".")
+        with self._lock:
+            # A full pipe has been poked enough.
+            if not self._closed:
+                with suppress(BlockingIOError):
+                    os.write(self._poke_out, b".")
 
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
-        os.close(self._poke_in)
-        os.close(self._poke_out)
+        with self._lock:
+            # A number that is closed here may be somebody else's file a moment later.
+            self._closed = True
+            os.close(self._poke_in)
+            os.close(self._poke_out)
 
 
 def _schema_version(connection: Connection) -> int | None:
@@ -337,12 +385,29 @@ def _schema_version(connection: Connection) -> int | None:
     return None if found is None or found[0] is None else int(found[0])
 
 
+def _check_address(url: str) -> None:
+    try:
+        ports = str(conninfo_to_dict(url).get("port", ""))
+        readable = all(port == "" or port.isdecimal() for port in ports.split(","))
+    except psycopg.ProgrammingError:
+        readable = False
+    if not readable:
+        # Nothing of it is repeated, nor libpq's own words: it may be a password in a wrong place.
+        raise ConfigError(
+            "The PostgreSQL address cannot be read. Write postgresql://USER@HOST:PORT/NAME."
+        )
+
+
 def _without_password(url: str) -> str:
     parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit(parts._replace(netloc=f"{parts.username}@{host}"))
+    user, at, host = parts.netloc.rpartition("@")
+    safe = [(name, value) for name, value in parse_qsl(parts.query) if name not in _SECRETS]
+    return urlunsplit(
+        parts._replace(netloc=user.partition(":")[0] + at + host, query=urlencode(safe))
+    )
+
+
+_SECRETS = ("password", "sslpassword")
 
 
 _BUSY = (pg.SerializationFailure, pg.DeadlockDetected, pg.LockNotAvailable, pg.TooManyConnections)
@@ -359,7 +424,10 @@ def translate(exc: Exception) -> StoreError:
         return StoreBusy(f"PostgreSQL asks to try again: {type(exc).__name__}.")
     if isinstance(exc, _DOWN):
         return StoreDown(f"PostgreSQL is not available: {type(exc).__name__}.")
-    if isinstance(exc, (pg.IntegrityError, pg.RaiseException)):
+    if isinstance(exc, pg.RaiseException):
+        # A migration that cannot go on says what an administrator has to do.
+        return StoreError(" ".join(filter(None, (exc.diag.message_primary, exc.diag.message_hint))))
+    if isinstance(exc, pg.IntegrityError):
         rule = exc.diag.constraint_name or "unnamed"
         return RuleBroken(rule, exc.diag.message_primary or str(exc))
     if isinstance(exc, pg.InsufficientPrivilege):

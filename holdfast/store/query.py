@@ -18,7 +18,7 @@ _ROWS = re.compile(r"\{rows (\w+):")
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A statement in one database's words. *rows* are the parameters that carry row sets."""
+    """A statement in one database's words, with the parameters it takes."""
 
     text: str
     params: frozenset[str]
@@ -33,16 +33,18 @@ class Statement:
     why: str
     raw: str
     row_sets: frozenset[str]
-    _rendered: dict[str, Rendered] = field(default_factory=dict, compare=False, repr=False)
+    _rendered: dict[tuple[str, bool], Rendered] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
-    def render(self, dialect: Dialect) -> Rendered:
-        found = self._rendered.get(dialect.name)
+    def render(self, dialect: Dialect, *, lone: bool = False) -> Rendered:
+        found = self._rendered.get((dialect.name, lone))
         if found is None:
-            text = dialect.render(self.raw)
+            text = dialect.render(self.raw, lone=lone)
             params = names_in(text)
             if dialect.name == "postgres":
                 text = to_psycopg(text)
-            found = self._rendered[dialect.name] = Rendered(text, params)
+            found = self._rendered[dialect.name, lone] = Rendered(text, params)
         return found
 
 

@@ -18,9 +18,10 @@ import os
 import sqlite3
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar, cast
 from urllib.parse import unquote
 
@@ -45,12 +46,14 @@ class SqliteTx(Tx):
         super().__init__(SQLITE, clock)
         self.connection = connection
 
-    def _run(self, text: str, params: dict[str, Any]) -> tuple[list[Row], int]:
+    def _fetch(
+        self, text: str, params: dict[str, Any]
+    ) -> tuple[list[str], list[tuple[Any, ...]], int]:
         try:
             cursor = self.connection.execute(text, params)
             columns = [item[0] for item in cursor.description or ()]
-            rows = [cast(Row, dict(zip(columns, row, strict=True))) for row in cursor.fetchall()]
-            return rows, len(rows) if columns else cursor.rowcount
+            rows = cursor.fetchall()
+            return columns, rows, len(rows) if columns else cursor.rowcount
         except sqlite3.Error as exc:
             raise translate(exc) from exc
 
@@ -83,12 +86,24 @@ class SqliteStore(Store):
         self._pid = os.getpid()
         self._turn = threading.Lock()
         self._waiting: deque[_Request] = deque()
-        self._local = threading.local()
-        self._readers: list[sqlite3.Connection] = []
+        # Not one a thread: threads come and go, and would leave their connections behind.
+        self._idle_readers: list[sqlite3.Connection] = []
         self._lock_fd: int | None = None
         if self._path is not None:
-            self._lock_fd = os.open(self._path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        self._writer = self._connect()
+            self._lock_fd = self._open_lock(self._path + ".lock")
+            _with_lock_file.add(self)
+        with self._file_lock():
+            # Two processes that turn a new file to write-ahead logging at once fail each other.
+            self._writer = self._connect()
+
+    def _open_lock(self, path: str) -> int:
+        try:
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as exc:
+            raise StoreDown(
+                f"Cannot open {self.url}: {exc.strerror} for {path}."
+                " Check the path and its permissions."
+            ) from exc
 
     def _connect(self) -> sqlite3.Connection:
         try:
@@ -110,7 +125,9 @@ class SqliteStore(Store):
             ):
                 connection.execute("PRAGMA " + pragma)
         except sqlite3.Error as exc:
-            raise StoreDown(f"Cannot open {self.url}: {exc}. Check the path and its permissions.") from exc
+            raise StoreDown(
+                f"Cannot open {self.url}: {exc}. Check the path and its permissions."
+            ) from exc
         return connection
 
     def write(self, work: Callable[[Tx], T]) -> T:
@@ -118,8 +135,9 @@ class SqliteStore(Store):
         request = _Request(work)
         self._waiting.append(request)
         with self._turn:
-            # Another caller may have run our work while we waited for our turn.
-            if not request.done:
+            # Another caller may have run our work while we waited for our turn; and a group that
+            # is full may have to leave before ours is in it.
+            while not request.done:
                 self._commit_group()
         if request.error is not None:
             raise request.error
@@ -143,9 +161,15 @@ class SqliteStore(Store):
                 else:
                     for request in group:
                         self._run_guarded(tx, request)
-        except BaseException as exc:
+        except Exception as exc:
             for request in group:
                 request.error = request.error or exc
+        except BaseException:
+            # An interrupt is for the thread it came to; the others only learn that nothing is
+            # written.
+            for request in group:
+                request.error = request.error or StoreBusy("The write was interrupted. Try again.")
+            raise
         finally:
             for request in group:
                 request.done = True
@@ -163,9 +187,7 @@ class SqliteStore(Store):
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
         """The write lock of the file and a transaction in it. Call with the turn held."""
-        if self._lock_fd is not None:
-            fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
-        try:
+        with self._file_lock():
             try:
                 self._writer.execute("BEGIN IMMEDIATE")
             except sqlite3.Error as exc:
@@ -180,9 +202,17 @@ class SqliteStore(Store):
                     raise translate(exc) from exc
                 raise
             self._checkpoint()
+
+    @contextmanager
+    def _file_lock(self) -> Iterator[None]:
+        if self._lock_fd is None:
+            yield
+            return
+        fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
+        try:
+            yield
         finally:
-            if self._lock_fd is not None:
-                fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
+            fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
 
     def _checkpoint(self) -> None:
         if self._path is None:
@@ -193,8 +223,10 @@ class SqliteStore(Store):
             return
         if size > CHECKPOINT_BYTES:
             # A reader may hold the log; then it simply grows until the next commit tries again.
-            self._writer.execute("PRAGMA busy_timeout = 0")
-            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            # The commit stands whatever becomes of this.
+            with suppress(sqlite3.Error):
+                self._writer.execute("PRAGMA busy_timeout = 0")
+                self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             self._writer.execute("PRAGMA busy_timeout = 5000")
 
     def read(self, work: Callable[[Tx], T]) -> T:
@@ -208,14 +240,15 @@ class SqliteStore(Store):
             return work(SqliteTx(connection, self.clock))
         finally:
             connection.execute("ROLLBACK")
+            self._idle_readers.append(connection)
 
     def _reader(self) -> sqlite3.Connection:
-        connection: sqlite3.Connection | None = getattr(self._local, "reader", None)
-        if connection is None:
-            connection = self._local.reader = self._connect()
+        try:
+            return self._idle_readers.pop()
+        except IndexError:
+            connection = self._connect()
             connection.execute("PRAGMA query_only = ON")
-            self._readers.append(connection)
-        return connection
+            return connection
 
     @contextmanager
     def tenant_transaction(
@@ -265,9 +298,9 @@ class SqliteStore(Store):
     def close(self) -> None:
         if os.getpid() != self._pid:
             return
-        for connection in (*self._readers, self._writer):
+        for connection in (*self._idle_readers, self._writer):
             connection.close()
-        self._readers.clear()
+        self._idle_readers.clear()
         if self._lock_fd is not None:
             os.close(self._lock_fd)
             self._lock_fd = None
@@ -275,7 +308,24 @@ class SqliteStore(Store):
     def _same_process(self) -> None:
         # A connection carried over a fork shares its locks with the parent and corrupts the file.
         if os.getpid() != self._pid:
-            raise ForkedStore("This store was opened before a fork. Open a new one in the child process.")
+            raise ForkedStore(
+                "This store was opened before a fork. Open a new one in the child process."
+            )
+
+
+_with_lock_file: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
+
+
+def _let_go_of_locks() -> None:
+    # A lock belongs to the open file, which a child shares: if the parent died while it writes,
+    # the child's copy would keep everybody out for as long as the child lives.
+    for store in _with_lock_file:
+        if store._lock_fd is not None:
+            os.close(store._lock_fd)
+            store._lock_fd = None
+
+
+os.register_at_fork(after_in_child=_let_go_of_locks)
 
 
 class _FileWatch(WakeUp):
@@ -318,7 +368,7 @@ def _path_of(url: str) -> str | None:
     rest = url.removeprefix("sqlite:")
     if rest in ("", "//", ":memory:", "///:memory:"):
         return None
-    if not rest.startswith("///"):
+    if not rest.startswith("///") or rest == "///":
         raise ConfigError(f"{url!r}: write sqlite:///relative.db or sqlite:////absolute/path.db.")
     return os.path.abspath(unquote(rest[3:]))
 
@@ -331,7 +381,7 @@ def translate(exc: sqlite3.Error) -> StoreError:
         # "CHECK constraint failed: job_state_known" and "UNIQUE constraint failed: table.column"
         # put the rule last, our triggers put it first.
         if rule.endswith("constraint failed"):
-            rule, says = says, text
+            rule, says = says or "foreign_key", text
         return RuleBroken(rule, says or text)
     if "locked" in text or "busy" in text:
         return StoreBusy(f"SQLite is busy: {text}. Try again.")

@@ -27,7 +27,9 @@ def test_a_job_is_enqueued_claimed_executed_and_settled(hf: Holdfast) -> None:
 
 
 @pytest.mark.req("C-09")
-def test_a_rescued_job_cannot_be_completed_by_its_first_worker(hf: Holdfast, clock: FakeClock) -> None:
+def test_a_rescued_job_cannot_be_completed_by_its_first_worker(
+    hf: Holdfast, clock: FakeClock
+) -> None:
     hf.job("slow.work")(lambda job, payload: None)
     enqueued = hf.enqueue("slow.work", {}, org_id=ORG)
     (slow,) = claim(hf, worker="slow")
@@ -40,6 +42,11 @@ def test_a_rescued_job_cannot_be_completed_by_its_first_worker(hf: Holdfast, clo
 
     assert (late.held, good.held) == (False, True)
     assert timeline(hf, enqueued) == [
-        "job.enqueued", "job.started", "job.failed", "job.retried", "job.started",
-        "job.lease_lost", "job.succeeded",
+        "job.enqueued",
+        "job.started",
+        "job.failed",
+        "job.retried",
+        "job.started",
+        "job.lease_lost",
+        "job.succeeded",
     ]

@@ -25,42 +25,83 @@ CREATE FUNCTION holdfast.enqueue(
 ) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
-    scope text := enqueue.job_type || ':' || enqueue.org_id::text || ':' || coalesce(enqueue.project_id::text, '') || ':';
+    scope text := enqueue.job_type || ':' || enqueue.org_id::text || ':'
+        || coalesce(enqueue.project_id::text, '') || ':';
     full_key text;
     stamp timestamptz := statement_timestamp();
     random_bytes bytea := decode(replace(gen_random_uuid()::text, '-', ''), 'hex');
     to_queue text;
     budget integer;
+    rank smallint;
+    bad text;
 BEGIN
-    IF enqueue.job_type IS NULL OR enqueue.job_type !~ '^[a-z][a-z0-9_]*(\.[a-z0-9_]+)*$' OR length(enqueue.job_type) > 100 THEN
-        RAISE EXCEPTION 'job_type must be lower-case words joined by dots, at most 100 characters'
-            USING ERRCODE = 'invalid_parameter_value';
+    bad := CASE
+        WHEN enqueue.job_type IS NULL OR length(enqueue.job_type) > 100
+            OR enqueue.job_type !~ '^[a-z][a-z0-9_]*(\.[a-z0-9_]+)*$'
+            THEN 'job_type must be lower-case words joined by dots, at most 100 characters'
+        WHEN enqueue.org_id IS NULL THEN 'org_id is required'
+        WHEN enqueue.payload IS NULL OR jsonb_typeof(enqueue.payload) <> 'object'
+            THEN 'payload must be a JSON object'
+        WHEN octet_length(enqueue.payload::text) > 262144
+            THEN 'payload is larger than 256 KiB; store it and pass a reference'
+        WHEN enqueue.category IS NULL OR enqueue.category NOT IN
+            ('general', 'notification', 'audit_enrichment', 'planning', 'export', 'maintenance')
+            THEN 'category is not one of general, notification, audit_enrichment, planning, export, maintenance'
+        WHEN enqueue.queue !~ '^q:[a-z][a-z0-9_-]{0,49}$' THEN 'queue must look like q:default'
+        WHEN enqueue.queue = 'q:deadletter'
+            THEN 'queue must not be q:deadletter; only a dead job goes there'
+        WHEN enqueue.priority IS NULL
+            OR lower(enqueue.priority) NOT IN ('critical', 'high', 'normal', 'low')
+            THEN 'priority must be critical, high, normal or low'
+        WHEN enqueue.actor_type IS NULL OR enqueue.actor_type NOT IN ('user', 'system', 'api_key')
+            THEN 'actor_type must be user, system or api_key'
+        WHEN enqueue.actor_id IS NULL THEN 'actor_id is required'
+        WHEN enqueue.max_attempts NOT BETWEEN 1 AND 100
+            THEN 'max_attempts must be from 1 to 100'
+        WHEN NOT isfinite(enqueue.not_before_at)
+            OR enqueue.not_before_at NOT BETWEEN stamp - interval '1830 days'
+                AND stamp + interval '1830 days'
+            THEN 'not_before_at is more than five years away'
+        WHEN enqueue.traceparent !~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$'
+            THEN 'traceparent must be a W3C traceparent'
+        WHEN length(enqueue.idempotency_key) NOT BETWEEN 1 AND 500
+            THEN 'idempotency_key must be text of 1 to 500 characters'
+    END;
+    SELECT coalesce(bad, min(given.name || ' must be text of 1 to 200 characters'))
+    INTO bad
+    FROM (VALUES ('actor_id', enqueue.actor_id), ('request_id', enqueue.request_id),
+                 ('correlation_id', enqueue.correlation_id)) AS given (name, value)
+    WHERE length(given.value) NOT BETWEEN 1 AND 200;
+    SELECT coalesce(bad, min(given.name || ' must not contain control characters'))
+    INTO bad
+    FROM (VALUES ('actor_id', enqueue.actor_id), ('request_id', enqueue.request_id),
+                 ('correlation_id', enqueue.correlation_id),
+                 ('idempotency_key', enqueue.idempotency_key)) AS given (name, value)
+    WHERE given.value ~ '[\u0001-\u001f\u007f]';
+    -- The shapes and names of secret.py. Strings are looked at one by one, as they are when read.
+    IF bad IS NULL AND (
+        enqueue.payload::text ~* '"(password|passwd|passphrase|secret|client[-_ ]secret|api[-_ ]key|apikey|access[-_ ]token|refresh[-_ ]token|auth[-_ ]token|bearer[-_ ]token|private[-_ ]key|authorization|secret[-_ ]key|aws[-_ ]secret[-_ ]access[-_ ]key|connection[-_ ]string)": "[^"]'
+        OR EXISTS (
+            SELECT FROM jsonb_path_query(enqueue.payload, 'strict $.** ? (@.type() == "string")') AS part
+            WHERE part #>> '{}' ~ '-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----|(?<![A-Za-z0-9_-])(sk-[A-Za-z0-9_-]{20,}|[sr]k_(live|test)_[A-Za-z0-9]{16,100}|A[KS]IA[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{22,}|glpat-[A-Za-z0-9_-]{20,100}|xox[abeoprs]-[A-Za-z0-9-]{10,}|AIza[A-Za-z0-9_-]{35}|npm_[A-Za-z0-9]{36}|hf_[a-z]{2,10}_[A-Za-z0-9]{8,64}_[A-Za-z0-9_-]{32,64}|eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,})(?![A-Za-z0-9_-])|(?<![A-Za-z0-9+.-])[a-z][a-z0-9+.-]{1,20}://[^\s/:@]{1,100}:[^\s/:@]{1,200}@[^\s/]')
+    ) THEN
+        bad := 'payload carries something shaped like a secret; pass a reference to it';
     END IF;
-    IF enqueue.org_id IS NULL THEN
-        RAISE EXCEPTION 'org_id is required' USING ERRCODE = 'invalid_parameter_value';
+    IF bad IS NULL AND NOT starts_with(enqueue.idempotency_key, scope)
+        AND enqueue.idempotency_key ~ '^[a-z][a-z0-9_.]*:[0-9a-f-]{36}:([0-9a-f-]{36})?:.' THEN
+        bad := 'idempotency_key was made for another tenant, project or job type';
     END IF;
-    IF enqueue.payload IS NULL OR jsonb_typeof(enqueue.payload) <> 'object' THEN
-        RAISE EXCEPTION 'payload must be a JSON object' USING ERRCODE = 'invalid_parameter_value';
-    END IF;
-    IF octet_length(enqueue.payload::text) > 262144 THEN
-        RAISE EXCEPTION 'payload is larger than 256 KiB; store it and pass a reference'
-            USING ERRCODE = 'invalid_parameter_value';
-    END IF;
-    IF enqueue.payload::text ~ '(-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----|\m(sk-[A-Za-z0-9_-]{20,200}|AKIA[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{36,255}|xox[abeoprs]-[A-Za-z0-9-]{10,250}))' THEN
-        RAISE EXCEPTION 'payload carries something shaped like a secret; pass a reference to it'
-            USING ERRCODE = 'invalid_parameter_value';
+    IF bad IS NOT NULL THEN
+        RAISE EXCEPTION '%', bad USING ERRCODE = 'invalid_parameter_value';
     END IF;
 
     full_key := CASE
-        WHEN enqueue.idempotency_key IS NULL THEN NULL
-        WHEN starts_with(enqueue.idempotency_key, scope) THEN enqueue.idempotency_key
-        WHEN enqueue.idempotency_key ~ '^[a-z][a-z0-9_.]*:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}:' THEN 'foreign'
+        WHEN starts_with(enqueue.idempotency_key, scope) AND enqueue.idempotency_key <> scope
+            THEN enqueue.idempotency_key
         ELSE scope || left(encode(sha256(convert_to(enqueue.idempotency_key, 'UTF8')), 'hex'), 32)
     END;
-    IF full_key = 'foreign' THEN
-        RAISE EXCEPTION 'idempotency_key was made for another tenant, project or job type'
-            USING ERRCODE = 'invalid_parameter_value';
-    END IF;
+    rank := CASE lower(enqueue.priority)
+        WHEN 'critical' THEN 0 WHEN 'high' THEN 10 WHEN 'normal' THEN 20 ELSE 30 END;
 
     to_queue := coalesce(enqueue.queue, CASE enqueue.category
         WHEN 'notification' THEN 'q:notifications' WHEN 'planning' THEN 'q:planning'
@@ -84,15 +125,20 @@ BEGIN
          enqueue.actor_type, enqueue.actor_id, coalesce(enqueue.request_id, job_id::text),
          coalesce(enqueue.correlation_id, enqueue.request_id, job_id::text),
          coalesce(full_key, scope || left(encode(sha256(convert_to(job_id::text, 'UTF8')), 'hex'), 32)),
-         enqueue.payload, '', CASE enqueue.priority WHEN 'critical' THEN 0 WHEN 'high' THEN 10
-             WHEN 'normal' THEN 20 WHEN 'low' THEN 30 END,
-         enqueue.traceparent, to_queue, to_queue, budget, enqueue.not_before_at, stamp, stamp, stamp)
+         enqueue.payload, '', rank, enqueue.traceparent, to_queue, to_queue, budget,
+         enqueue.not_before_at, stamp, stamp, stamp)
     ON CONFLICT DO NOTHING;
     created := FOUND;
     IF created THEN
         PERFORM pg_notify('holdfast:' || to_queue, '');
     ELSE
-        SELECT job.id INTO job_id FROM holdfast.job AS job WHERE job.idempotency_key = full_key;
+        UPDATE holdfast.job AS job SET key_last_seen_at = stamp
+        WHERE job.idempotency_key = full_key
+        RETURNING job.id INTO job_id;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'the original of a duplicate job has just left; try again'
+                USING ERRCODE = 'serialization_failure';
+        END IF;
     END IF;
 END $$;
 GRANT EXECUTE ON FUNCTION holdfast.enqueue TO holdfast_engine, holdfast_tenant;

@@ -1,0 +1,73 @@
+# Targets are stable names; `make` prints them.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+SEEDS ?= 100
+
+# Caching bytecode halves the start of every command.
+unexport PYTHONDONTWRITEBYTECODE
+export UV_COMPILE_BYTECODE := 1
+export UV_PYTHON_DOWNLOADS := never
+
+.PHONY: help setup demo test check conformance sim bench e2e serve format lock clean
+
+help:  ## Print this list
+	@awk -F ':.*## ' '/^[a-z0-9_-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP)  ## Make the virtual environment with everything in it
+
+$(STAMP): requirements-dev.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Holdfast needs Python 3.11 or newer; try make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+		{ echo "Python's venv module is missing; on Debian: apt-get install python3-venv"; exit 1; }
+	@# uv installs in seconds; where it cannot be had, pip does the same more slowly.
+	@if $(BIN)/pip install -q --disable-pip-version-check uv 2>/dev/null; then \
+		$(BIN)/uv pip install -q --python $(BIN)/python -r requirements-dev.lock && \
+		$(BIN)/uv pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .; \
+	else \
+		$(BIN)/pip install -q --disable-pip-version-check -r requirements-dev.lock && \
+		$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .; \
+	fi
+	@touch $@
+
+demo: $(STAMP)  ## Watch the main job on the embedded default: no keys, no servers
+	@$(BIN)/holdfast demo
+
+test: $(STAMP)  ## Run every test on SQLite and on a PostgreSQL that comes along
+	@$(BIN)/python -m pytest -q
+
+check: $(STAMP)  ## Format, lint, types, layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	@$(BIN)/python tools/conformance.py --check
+
+conformance: $(STAMP)  ## Say which requirement is proven by which test; writes docs/conformance.md
+	@$(BIN)/python tools/conformance.py
+
+bench: $(STAMP)  ## Measure on this machine; ratios, in one run
+	@$(BIN)/python bench/throughput.py
+
+sim:  ## Run seeded worlds: make sim SEEDS=n
+	@echo "make sim: the simulated world is not built yet."; exit 1
+
+e2e:  ## Drive the console in a browser
+	@echo "make e2e: the web console is not built yet."; exit 1
+
+serve:  ## Serve the HTTP API and the console
+	@echo "make serve: the HTTP API is not built yet."; exit 1
+
+format: $(STAMP)  ## Format the code
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix-only .
+
+lock: $(STAMP)  ## Resolve the dependencies anew into requirements-dev.lock
+	@$(BIN)/uv pip compile -q pyproject.toml --group dev --extra postgres --extra demo \
+		--universal --python-version 3.11 --no-emit-index-url --no-header --no-annotate \
+		-o requirements-dev.lock
+
+clean:  ## Remove the virtual environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info

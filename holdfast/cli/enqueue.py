@@ -1,0 +1,49 @@
+"""holdfast enqueue"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from holdfast.cli.given import app_of, json_option, print_json
+from holdfast.document import BadDocument, parse
+from holdfast.errors import InvalidJob
+
+
+@click.command()
+@click.argument("job_type")
+@click.argument("payload", default="{}")
+@click.option("--org", "org_id", required=True, help="The tenant, a UUID.")
+@click.option("--project", "project_id", help="The project, a UUID.")
+@click.option("--key", "idempotency_key", help="Enqueue at most once under this key.")
+@click.option("--actor", default="system:cli", show_default=True, help="Who asks, like user:42.")
+@click.option("--queue", help="Another queue than the job type's own.")
+@click.option("--priority", type=click.Choice(["critical", "high", "normal", "low"]))
+@json_option
+def enqueue(ctx: click.Context, job_type: str, payload: str, as_json: bool, **options: Any) -> None:
+    """Enqueue one job. PAYLOAD is a JSON object, or - to read it from standard input."""
+    if payload == "-":
+        payload = sys.stdin.read()
+    try:
+        value = parse(payload)
+    except BadDocument as exc:
+        raise InvalidJob({"payload": str(exc)}) from exc
+    with app_of(click.get_current_context(), required=True) as hf:
+        job = hf.enqueue(job_type, value, **options)
+    if as_json:
+        print_json(
+            {
+                "job_id": job.id,
+                "job_type": job.job_type,
+                "created": job.created,
+                "differs": job.differs,
+                "idempotency_key": job.idempotency_key,
+                "created_at": job.created_at,
+            }
+        )
+        return
+    click.echo(f"{job.id}  {'enqueued' if job.created else 'was there already'}")
+    if job.differs:
+        click.echo("The earlier job has another payload; it is left as it is.", err=True)

@@ -1,0 +1,88 @@
+"""What every command is given: the application, the settings, and a way to print."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import click
+
+from holdfast.clock import write_instant
+from holdfast.config import Settings
+from holdfast.errors import ConfigError
+from holdfast.holdfast import Holdfast
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+
+
+def settings_of(ctx: click.Context) -> Settings:
+    return Settings.load(db=ctx.obj["db"])
+
+
+def app_of(ctx: click.Context, *, required: bool) -> Holdfast:
+    """The application named by --app, HOLDFAST_APP or holdfast.toml, on the chosen database."""
+    settings = settings_of(ctx)
+    place = ctx.obj["app"] or settings.app
+    if not place:
+        if required:
+            raise ConfigError(
+                "Which jobs? Name the module that declares them: holdfast --app package.module:hf …"
+            )
+        return Holdfast(settings=settings)
+    found = _load(place)
+    if ctx.obj["db"] is not None or "HOLDFAST_DB" in os.environ:
+        found.settings = replace(found.settings, db=settings.db)
+    return found
+
+
+def _load(place: str) -> Holdfast:
+    module, _, name = place.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found = getattr(importlib.import_module(module), name or "hf")
+    except ModuleNotFoundError as exc:
+        raise ConfigError(f"--app {place}: no module named {exc.name!r} from here.") from exc
+    except AttributeError as exc:
+        raise ConfigError(f"--app {place}: {module} has no {name or 'hf'!r}.") from exc
+    if not isinstance(found, Holdfast):
+        raise ConfigError(
+            f"--app {place}: {name or 'hf'!r} is a {type(found).__name__}, not a Holdfast."
+        )
+    return found
+
+
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2, default=_plain, ensure_ascii=False))
+
+
+def print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+    """Aligned columns, as wide as their contents."""
+    cells = [[_cell(row.get(column)) for column in columns] for row in rows]
+    widths = [
+        max(len(column), *(len(line[at]) for line in cells), 0) if cells else len(column)
+        for at, column in enumerate(columns)
+    ]
+    for line in [list(columns), *cells]:
+        text = "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        click.echo(text.rstrip())
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, datetime):
+        return value.strftime("%Y-%m-%d %H:%M:%S")
+    return str(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return write_instant(value)
+    return str(value)

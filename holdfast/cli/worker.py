@@ -1,0 +1,121 @@
+"""holdfast worker"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from types import FrameType
+
+import click
+
+from holdfast.cli.given import app_of
+from holdfast.engine.job import QUEUES
+from holdfast.engine.supervise import RECYCLE, Supervisor
+from holdfast.engine.worker import Worker
+from holdfast.holdfast import Holdfast
+from holdfast.telemetry import log
+
+
+@click.command()
+@click.option("--queues", default=",".join(QUEUES), help="Which queues to serve, comma-separated.")
+@click.option(
+    "--concurrency",
+    default=10,
+    show_default=True,
+    type=click.IntRange(1, 1000),
+    help="How many synchronous handlers run at once.",
+)
+@click.option(
+    "--async-concurrency",
+    default=200,
+    show_default=True,
+    type=click.IntRange(1, 10_000),
+    help="How many asynchronous handlers run at once.",
+)
+@click.option(
+    "--processes",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, 256),
+    help="Worker processes under one parent.",
+)
+@click.option("--until-idle", is_flag=True, help="Stop when nothing is due.")
+@click.option(
+    "--drain-seconds",
+    default=30.0,
+    show_default=True,
+    type=float,
+    help="How long running jobs may take to finish after the first SIGTERM.",
+)
+@click.option(
+    "--log-level",
+    default="info",
+    show_default=True,
+    type=click.Choice(["debug", "info", "warning", "error"]),
+)
+@click.option("--worker-id", hidden=True)
+@click.pass_context
+def worker(
+    ctx: click.Context,
+    queues: str,
+    concurrency: int,
+    async_concurrency: int,
+    processes: int,
+    until_idle: bool,
+    drain_seconds: float,
+    log_level: str,
+    worker_id: str | None,
+) -> None:
+    """Run jobs until told to stop.
+
+    The first SIGTERM lets running jobs finish and gives the others back; the second stops at once.
+    """
+    log.configure(log_level)
+    hf = app_of(ctx, required=True)
+    hf.events.subscribe(log.log_event)
+    if processes > 1:
+        ctx.exit(_supervise(hf, processes))
+    running = hf.worker(
+        queues=[queue.strip() for queue in queues.split(",") if queue.strip()],
+        concurrency=concurrency,
+        async_concurrency=async_concurrency,
+        worker_id=worker_id,
+        drain_seconds=drain_seconds,
+    )
+    _on_signals(running)
+    running.run(until_idle=until_idle)
+    hf.close()
+    if running.must_recycle:
+        ctx.exit(RECYCLE)
+    ctx.exit(1 if running.was_stopped else 0)
+
+
+def _supervise(hf: Holdfast, processes: int) -> int:
+    """Start this same command again, once a process, without the option that brought us here."""
+    arguments = list(sys.argv[1:])
+    for at, argument in enumerate(arguments):
+        if argument == "--processes":
+            del arguments[at : at + 2]
+            break
+        if argument.startswith("--processes="):
+            del arguments[at]
+            break
+    command = [sys.executable, "-m", "holdfast", *arguments]
+    supervisor = Supervisor(
+        hf.store,
+        lambda worker_id: [*command, "--worker-id", worker_id],
+        processes=processes,
+        events=hf.events,
+    )
+    return supervisor.run()
+
+
+def _on_signals(running: Worker) -> None:
+    def told(_number: int, _frame: FrameType | None) -> None:
+        if running.is_draining:
+            running.stop()
+        else:
+            running.drain()
+
+    signal.signal(signal.SIGTERM, told)
+    signal.signal(signal.SIGINT, told)

@@ -1,0 +1,297 @@
+"""A request to enqueue: every field checked, every bad one named. Pure.
+
+Requests that differ only in payload and key share one frame, so a bulk of thousands is checked,
+sent and parsed at the price of its payloads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from holdfast.clock import write_instant
+from holdfast.document import BadDocument, canonical, stable_hash
+from holdfast.engine.handler import QUEUE, Handler
+from holdfast.engine.job import DEAD_LETTER_QUEUE, SYSTEM, Actor, ActorType, Priority
+from holdfast.errors import ForeignKeyScope, InvalidJob, SecretInPayload
+from holdfast.ids import IdSource, read_uuid
+from holdfast.secret import find_secret, may_hold_secret
+
+FARTHEST = timedelta(days=366 * 5)
+DRIFT = timedelta(seconds=60)
+
+_SHORT_TEXT = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,500}")
+_FULL_KEY = re.compile(r"([a-z][a-z0-9_.]*):([0-9a-f-]{36}):([0-9a-f-]{36})?:(.+)", re.DOTALL)
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """What a caller asks for. Everything but the payload and the tenant has a sensible default."""
+
+    payload: Mapping[str, Any]
+    org_id: str
+    project_id: str | None = None
+    actor: Actor | str = SYSTEM
+    idempotency_key: str | None = None
+    request_id: str | None = None
+    correlation_id: str | None = None
+    queue: str | None = None
+    priority: Priority | str | None = None
+    max_attempts: int | None = None
+    not_before_at: datetime | None = None
+    scheduled_for: datetime | None = None
+    traceparent: str | None = None
+    unit_key: str | None = None
+
+
+def full_key(job_type: str, org_id: str, project_id: str | None, raw: str) -> str:
+    """The stored form of a caller's key: ``job_type:org_id:project_id:hash``.
+
+    A key already in full form is kept if its scope is the caller's own, and refused otherwise.
+    """
+    scope = f"{job_type}:{org_id}:{project_id or ''}:"
+    if raw.startswith(scope) and len(raw) > len(scope):
+        return raw
+    if _FULL_KEY.fullmatch(raw):
+        raise ForeignKeyScope(
+            {"idempotency_key": "was made for another tenant, project or job type; pass your own"}
+        )
+    return scope + hashlib.sha256(raw.encode()).hexdigest()[:32]
+
+
+def key_for(job_type: str, org_id: str, project_id: str | None, *inputs: object) -> str:
+    """A full key derived from what the job is about: equal inputs, equal key."""
+    return f"{job_type}:{org_id}:{project_id or ''}:{stable_hash(*inputs)}"
+
+
+@dataclass(slots=True)
+class Batch:
+    """Checked requests as rows: what they share in frames, what is their own in jobs."""
+
+    frames: list[dict[str, Any]] = field(default_factory=list)
+    jobs: list[dict[str, Any]] = field(default_factory=list)
+
+    def frame_of(self, job: Mapping[str, Any]) -> dict[str, Any]:
+        return self.frames[job["frame"]]
+
+    @property
+    def queues(self) -> list[str]:
+        return sorted({frame["queue"] for frame in self.frames})
+
+
+def prepare(
+    handler: Handler,
+    requests: Sequence[JobRequest],
+    *,
+    ids: IdSource,
+    now: datetime,
+    payload_limit: int,
+) -> Batch:
+    """The rows of valid requests. Raises one InvalidJob with every bad field of the first bad one."""
+    batch = Batch()
+    places: dict[Any, int] = {}
+    for request, job_id in zip(requests, ids.take(len(requests)), strict=True):
+        bad: dict[str, str] = {}
+        payload = _payload(request.payload, payload_limit, bad)
+        shared = _shared(request)
+        place = places.get(shared)
+        if place is None:
+            frame = _frame(handler, request, now, bad)
+            frame["frame"] = place = places[shared] = len(batch.frames)
+            batch.frames.append(frame)
+        frame = batch.frames[place]
+        raw_key = _text("idempotency_key", request.idempotency_key, bad, longest=500)
+        unit_key = _text("unit_key", request.unit_key, bad)
+        if bad:
+            raise InvalidJob(bad)
+        if may_hold_secret(payload):
+            _refuse_secret(request.payload)
+        batch.jobs.append(
+            {
+                "frame": place,
+                "id": job_id,
+                "idempotency_key": full_key(
+                    handler.job_type, frame["org_id"], frame["project_id"], raw_key or job_id
+                ),
+                "payload": payload,
+                "payload_hash": hashlib.sha256(payload.encode()).hexdigest()[:32],
+                "unit_key": unit_key,
+            }
+        )
+    return batch
+
+
+def _shared(request: JobRequest) -> Any:
+    """What two requests must have in common to share a frame."""
+    shared = (
+        request.org_id,
+        request.project_id,
+        request.actor,
+        request.request_id,
+        request.correlation_id,
+        request.queue,
+        request.priority,
+        request.max_attempts,
+        request.not_before_at,
+        request.scheduled_for,
+        request.traceparent,
+    )
+    try:
+        hash(shared)
+    except TypeError:
+        return object()
+    return shared
+
+
+def _frame(
+    handler: Handler, request: JobRequest, now: datetime, bad: dict[str, str]
+) -> dict[str, Any]:
+    actor = _actor(request.actor, bad)
+    project_id = request.project_id
+    frame: dict[str, Any] = {
+        "org_id": _uuid("org_id", request.org_id, bad),
+        "project_id": None if project_id is None else _uuid("project_id", project_id, bad),
+        "job_type": handler.job_type,
+        "category": handler.category.name,
+        "actor_type": actor.type,
+        "actor_id": actor.id,
+        "request_id": _text("request_id", request.request_id, bad),
+        "correlation_id": _text("correlation_id", request.correlation_id, bad),
+        "priority": _priority(request.priority, handler.priority, bad),
+        "queue": _queue(request.queue or handler.queue, bad),
+        "stage": handler.first.name,
+        "pipeline_version": handler.version,
+        "max_attempts": _attempts(request.max_attempts, handler.first.max_attempts, bad),
+        "not_before_at": _instant("not_before_at", request.not_before_at, now, bad),
+        "traceparent": _traceparent(request.traceparent, bad),
+    }
+    if request.scheduled_for is not None:
+        _schedule(frame, handler, request.scheduled_for, now, bad)
+    return frame
+
+
+def _refuse_secret(payload: Mapping[str, Any]) -> None:
+    place = find_secret(payload)
+    if place is not None:
+        says = f"carries something shaped like a secret at {place}; pass a reference to it"
+        raise SecretInPayload({"payload": says})
+
+
+def _payload(value: object, limit: int, bad: dict[str, str]) -> str:
+    if not isinstance(value, Mapping):
+        bad["payload"] = f"must be an object, not {type(value).__name__}"
+        return "{}"
+    try:
+        text = canonical(value if isinstance(value, dict) else dict(value))
+    except BadDocument as exc:
+        bad["payload"] = str(exc)
+        return "{}"
+    size = len(text.encode())
+    if size > limit:
+        bad["payload"] = f"is {size} bytes, the limit is {limit}; store it and pass a reference"
+    return text
+
+
+def _uuid(name: str, value: object, bad: dict[str, str]) -> str:
+    try:
+        return read_uuid(value)
+    except ValueError as exc:
+        bad[name] = str(exc)
+        return ""
+
+
+def _text(name: str, value: object, bad: dict[str, str], longest: int = 200) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value or len(value) > longest:
+        bad[name] = f"must be text of 1 to {longest} characters"
+    elif not _SHORT_TEXT.fullmatch(value):
+        bad[name] = "must not contain control characters or lone surrogates"
+    else:
+        return value
+    return None
+
+
+def _actor(value: object, bad: dict[str, str]) -> Actor:
+    if isinstance(value, str) and value:
+        value = Actor.read(value)
+    if isinstance(value, Actor) and value.type in tuple(ActorType) and _text("actor", value.id, bad):
+        return value
+    bad.setdefault("actor", "must be an Actor, or text such as 'user:42'")
+    return SYSTEM
+
+
+def _priority(value: object, default: Priority, bad: dict[str, str]) -> int:
+    if value is None:
+        return int(default)
+    if isinstance(value, Priority):
+        return int(value)
+    if isinstance(value, str) and value.upper() in Priority.__members__:
+        return int(Priority[value.upper()])
+    bad["priority"] = "must be critical, high, normal or low"
+    return int(default)
+
+
+def _queue(value: object, bad: dict[str, str]) -> str:
+    if not isinstance(value, str) or not QUEUE.fullmatch(value):
+        bad["queue"] = "must look like 'q:default'"
+    elif value == DEAD_LETTER_QUEUE:
+        bad["queue"] = f"must not be {DEAD_LETTER_QUEUE}; only a dead job goes there"
+    return str(value)
+
+
+def _attempts(value: object, default: int, bad: dict[str, str]) -> int:
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 100:
+        bad["max_attempts"] = "must be a whole number from 1 to 100"
+        return default
+    return value
+
+
+def _instant(name: str, value: object, now: datetime, bad: dict[str, str]) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, datetime):
+        bad[name] = "must be a datetime"
+    elif value.tzinfo is None:
+        bad[name] = "has no time zone; use an aware datetime, for example datetime.now(UTC)"
+    # Plain subtraction works across zones; moving the last day of the calendar to UTC does not.
+    elif abs(value - now) > FARTHEST:
+        bad[name] = "is more than five years away; is it in milliseconds by mistake?"
+    else:
+        return write_instant(value)
+    return None
+
+
+def _traceparent(value: object, bad: dict[str, str]) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, str) and _TRACEPARENT.fullmatch(value):
+        return value
+    bad["traceparent"] = "must be a W3C traceparent"
+    return None
+
+
+def _schedule(
+    row: dict[str, Any], handler: Handler, value: object, now: datetime, bad: dict[str, str]
+) -> None:
+    """A scheduled job waits on q:maintenance until it is due; only two categories may."""
+    if handler.category.name not in ("maintenance", "notification"):
+        bad["scheduled_for"] = "is only for maintenance jobs and delayed notifications"
+        return
+    due = _instant("scheduled_for", value, now, bad)
+    if due is None or not isinstance(value, datetime):
+        return
+    if value.astimezone(UTC) < now - DRIFT:
+        bad["scheduled_for"] = "is more than 60 seconds in the past"
+        return
+    row["scheduled_for"] = due
+    row["not_before_at"] = due
+    if handler.category.name == "maintenance":
+        row["queue"] = "q:maintenance"

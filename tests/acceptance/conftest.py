@@ -1,0 +1,13 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.acceptance import processes
+
+
+@pytest.fixture(autouse=True)
+def _leave_no_process_behind() -> Iterator[None]:
+    yield
+    processes.kill_all()

@@ -1,0 +1,48 @@
+"""A worker that freezes past its lease and thaws: one recorded outcome, the late one refused."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from holdfast import Holdfast, State
+from tests.acceptance.app import make
+from tests.acceptance.processes import all_in, start_worker, wait_until
+from tests.story import ORG, events, timeline
+
+
+@pytest.mark.req("C-08", "C-09", "I-14", "I-18")
+def test_a_frozen_worker_that_thaws_after_its_lease_changes_nothing(
+    url: str, tmp_path: Path
+) -> None:
+    hf = make(url)
+    ran, began = tmp_path / "ran", tmp_path / "began"
+    payload = {"seconds": 1.5, "touch": str(ran), "began": str(began)}
+    job = hf.enqueue("work", payload, org_id=ORG)
+    frozen = start_worker(url)
+    wait_until(began.exists)
+    freeze(frozen.pid or 0, hf)
+
+    quick = start_worker(url)
+    wait_until(lambda: all_in(hf, [job], State.COMPLETED))
+    os.kill(frozen.pid or 0, signal.SIGCONT)
+    wait_until(lambda: "job.lease_lost" in timeline(hf, job))
+
+    frozen.kill()
+    quick.kill()
+    names = timeline(hf, job)
+    (succeeded,) = [event for event in events(hf, job) if event["name"] == "job.succeeded"]
+    (lost,) = [event for event in events(hf, job) if event["name"] == "job.lease_lost"]
+    assert names.count("job.started") == 2
+    assert succeeded["actor_id"] != lost["actor_id"]
+    assert hf.get(job.id, org_id=ORG).result == {"attempt": 2}
+    assert ran.read_text().splitlines() == ["2", "1"]
+    hf.close()
+
+
+def freeze(pid: int, hf: Holdfast) -> None:
+    """Stop a process between two writes: one frozen inside a write would hold SQLite's lock."""
+    hf.store.write(lambda tx: os.kill(pid, signal.SIGSTOP))

@@ -1,0 +1,62 @@
+"""kill -9 at random points: every accepted job ends, and its end is recorded once."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+
+import pytest
+
+from holdfast import Holdfast
+from tests.acceptance.app import make
+from tests.acceptance.processes import start_worker, wait_until
+from tests.story import ORG, OTHER_ORG, look
+
+ROUNDS = 200
+WORKERS = 3
+JOBS_A_ROUND = 20
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.req("E-02", "I-01", "I-18", "C-08")
+def test_two_hundred_kills_lose_nothing_and_double_nothing(url: str) -> None:
+    hf = make(url)
+    rng = random.Random(20261115)
+    accepted: set[str] = set()
+    workers = [start_worker(url) for _ in range(WORKERS)]
+
+    for _ in range(ROUNDS):
+        for org_id in (ORG, OTHER_ORG):
+            payloads = [{"seconds": rng.choice([0, 0, 0.002])} for _ in range(JOBS_A_ROUND // 2)]
+            accepted |= {job.id for job in hf.enqueue_many("work", payloads, org_id=org_id)}
+        time.sleep(rng.uniform(0.0, 0.12))
+        victim = rng.randrange(WORKERS)
+        workers[victim].kill()
+        workers[victim].join()
+        workers[victim] = start_worker(url)
+
+    wait_until(lambda: _unfinished(hf) == 0, seconds=90)
+    for worker in workers:
+        worker.kill()
+        worker.join()
+    states = Counter(row["state"] for row in look(hf.store, "SELECT state FROM holdfast.job"))
+    ends = Counter(
+        row["job_id"]
+        for row in look(
+            hf.store, "SELECT job_id FROM holdfast.job_event WHERE name = 'job.succeeded'"
+        )
+    )
+    charged = look(hf.store, "SELECT count(*) AS n FROM holdfast.job WHERE attempt_count > 0")[0][
+        "n"
+    ]
+    assert states == {"completed": len(accepted)}
+    assert set(ends) == accepted
+    assert set(ends.values()) == {1}
+    assert charged > 0, "no kill ever hit a job: the test proves nothing"
+    hf.close()
+
+
+def _unfinished(hf: Holdfast) -> int:
+    (row,) = look(hf.store, "SELECT count(*) AS n FROM holdfast.job WHERE finished_at IS NULL")
+    return int(row["n"])

@@ -1,0 +1,269 @@
+"""Settle: one fenced write per claim, with its audit, and the database holds the contract."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from holdfast import FakeClock, Holdfast, State
+from holdfast.engine import enqueue as enqueueing
+from holdfast.engine.job import (
+    SYSTEM,
+    Advanced,
+    Canceled,
+    Completed,
+    Dead,
+    Fault,
+    Outcome,
+    Released,
+    Retry,
+    Snoozed,
+)
+from holdfast.engine.settle import settle
+from holdfast.errors import RuleBroken
+from holdfast.store import Statement, Tx
+from tests.story import ORG, SQL, by_hand, claim, events, look, timeline
+
+FAULT = Fault("NETWORK_TIMEOUT", "NETWORK_TIMEOUT stage=run attempt=1", True)
+
+
+@pytest.fixture
+def work(hf: Holdfast) -> Holdfast:
+    hf.job("report.export")(lambda job, payload: None)
+    return hf
+
+
+def settle_one(hf: Holdfast, outcome: Outcome) -> Any:
+    enqueued = hf.enqueue("report.export", {}, org_id=ORG)
+    (claimed,) = claim(hf)
+    (settled,) = settle(hf.store, [(claimed, outcome)], actor=SYSTEM)
+    assert settled.held
+    return enqueued
+
+
+@pytest.mark.req("J-05", "A-05")
+def test_a_completed_job_keeps_its_output_and_its_times(work: Holdfast, clock: FakeClock) -> None:
+    began = clock.now()
+    enqueued = work.enqueue("report.export", {}, org_id=ORG)
+    clock.advance(seconds=1)
+    (claimed,) = claim(work)
+    clock.advance(seconds=1)
+
+    settle(work.store, [(claimed, Completed('{"rows":3}'))], actor=SYSTEM)
+
+    job = work.get(enqueued.id, org_id=ORG)
+    assert (job.state, job.result, job.attempt_count) == (State.COMPLETED, {"rows": 3}, 0)
+    assert job.created_at == began
+    assert job.record["finished_at"] == job.updated_at == began + timedelta(seconds=2)
+    assert (job.record["claimed_at"], job.record["claimed_by"]) == (None, None)
+
+
+@pytest.mark.req("J-06", "E-04", "A-05")
+def test_a_dead_job_is_failed_for_good_says_why_and_stores_no_output(
+    work: Holdfast, clock: FakeClock
+) -> None:
+    enqueued = settle_one(work, Dead(FAULT))
+
+    job = work.get(enqueued.id, org_id=ORG)
+    assert (job.state, job.attempt_count) == (State.FAILED, 1)
+    assert (job.error_class, job.last_error) == (FAULT.error_class, FAULT.last_error)
+    assert job.record["last_error_at"] == clock.now()
+    assert job.result is None
+    clock.advance(days=365)
+    assert claim(work, limit=10) == []
+    assert claim(work, limit=10, queue="q:deadletter") == []
+
+
+@pytest.mark.req("Q-21")
+def test_a_dead_job_moves_to_the_dead_letter_queue_with_its_letter_in_one_step(
+    work: Holdfast,
+) -> None:
+    enqueued = settle_one(work, Dead(replace(FAULT, context={"status": 503}, stack="a:1 in b")))
+
+    job = work.get(enqueued.id, org_id=ORG)
+    letter = work.store.read(
+        lambda tx: tx.one(SQL.find_dead_letter, org_id=ORG, job_id=enqueued.id)
+    )
+    assert (job.queue, job.origin_queue) == ("q:deadletter", "q:default")
+    assert (letter["queue"], letter["stage"], letter["attempts"]) == ("q:default", "run", 1)
+    assert (letter["error_class"], letter["last_stack"]) == (FAULT.error_class, "a:1 in b")
+    assert '"status"' in letter["sanitized_context"]
+    assert timeline(work, enqueued)[-2:] == ["job.failed", "job.deadlettered"]
+
+
+def test_a_retry_charges_the_attempt_and_sets_the_next_instant(
+    work: Holdfast, clock: FakeClock
+) -> None:
+    enqueued = settle_one(work, Retry(FAULT, 8_000))
+
+    job = work.get(enqueued.id, org_id=ORG)
+    assert (job.state, job.attempt_count) == (State.QUEUED, 1)
+    assert job.record["not_before_at"] == clock.now() + timedelta(seconds=8)
+    assert timeline(work, enqueued)[-2:] == ["job.failed", "job.retried"]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "event"),
+    [(Snoozed(5_000), "job.snoozed"), (Released("overflow", 5_000), "job.released")],
+)
+def test_a_snooze_and_a_release_cost_nothing(
+    work: Holdfast, clock: FakeClock, outcome: Outcome, event: str
+) -> None:
+    enqueued = settle_one(work, outcome)
+
+    job = work.get(enqueued.id, org_id=ORG)
+    assert (job.state, job.attempt_count, job.last_error) == (State.QUEUED, 0, None)
+    assert job.record["last_error_at"] is None
+    assert (job.record["claimed_at"], job.record["claimed_by"]) == (None, None)
+    assert job.record["not_before_at"] == clock.now() + timedelta(seconds=5)
+    assert timeline(work, enqueued)[-1] == event
+
+
+def test_a_group_is_written_with_a_fixed_number_of_statements(
+    work: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work.enqueue_many("report.export", [{} for _ in range(40)], org_id=ORG)
+    outcomes: list[Outcome] = [Completed("1"), Retry(FAULT, 1_000), Dead(FAULT), Snoozed(1_000)]
+    group = [(job, outcomes[at % 4]) for at, job in enumerate(claim(work, limit=40))]
+    ran: list[str] = []
+    run = Tx._execute
+
+    def counted(tx: Tx, statement: Statement, params: dict[str, Any]) -> Any:
+        ran.append(statement.name)
+        return run(tx, statement, params)
+
+    monkeypatch.setattr(Tx, "_execute", counted)
+    settle(work.store, group, actor=SYSTEM)
+    monkeypatch.undo()
+
+    states = look(work.store, "SELECT state, count(*) AS n FROM holdfast.job GROUP BY state")
+    assert {row["state"]: row["n"] for row in states} == {
+        "completed": 10,
+        "failed": 10,
+        "queued": 20,
+    }
+    assert ran == ["settle_jobs", "insert_dead_letters", "insert_events"]
+
+
+@pytest.mark.req("I-14")
+def test_a_lease_lost_inside_a_group_is_that_jobs_alone(work: Holdfast, clock: FakeClock) -> None:
+    enqueued = work.enqueue_many("report.export", [{}, {}, {}], org_id=ORG)
+    claimed = claim(work, limit=3)
+    settle(work.store, [(claimed[1], Released("taken away"))], actor=SYSTEM)
+
+    settled = settle(work.store, [(job, Completed('"x"')) for job in claimed], actor=SYSTEM)
+
+    assert [item.held for item in settled] == [True, False, True]
+    assert [work.get(item.id, org_id=ORG).state for item in enqueued] == [
+        State.COMPLETED, State.QUEUED, State.COMPLETED,
+    ]  # fmt: skip
+    assert timeline(work, enqueued[1])[-1] == "job.lease_lost"
+    assert work.get(enqueued[1].id, org_id=ORG).result is None
+
+
+@pytest.mark.req("J-05", "J-06", "J-09")
+@pytest.mark.parametrize("outcome", [Completed("1"), Dead(FAULT), Canceled()])
+@pytest.mark.parametrize("target", ["queued", "processing", "completed", "failed", "canceled"])
+def test_an_ended_job_never_leaves_its_state(work: Holdfast, outcome: Outcome, target: str) -> None:
+    enqueued = settle_one(work, outcome)
+    ended = work.get(enqueued.id, org_id=ORG).state
+    if ended == target:
+        return
+
+    with pytest.raises(RuleBroken):
+        by_hand(
+            work.store,
+            "UPDATE holdfast.job SET state = :state WHERE id = :id",
+            state=target,
+            id=enqueued.id,
+        )
+
+    assert work.get(enqueued.id, org_id=ORG).state is ended
+
+
+@pytest.mark.req("E-04", "J-05")
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        ("result = '1'", "job_completed_iff_result"),
+        ("state = 'asleep'", "job_state_known"),
+        ("attempt_count = 4", "job_attempts"),
+        ("attempt_count = attempt_count + 1, max_attempts = 0", "job_attempts_in_budget"),
+        ("lease_token = 7", "job_lease_token"),
+        ("payload = '{}'", "job_write_once"),
+        ("org_id = '0198c0de-0000-7000-8000-00000000000b'", "job_write_once"),
+        ("request_id = 'other'", "job_write_once"),
+        ("claimed_by = NULL", "job_lease_iff_processing"),
+        ("finished_at = created_at", "job_finished_iff_terminal"),
+    ],
+)
+def test_the_database_itself_refuses_what_the_contract_forbids(
+    work: Holdfast, change: str, rule: str
+) -> None:
+    enqueued = work.enqueue("report.export", {"n": 1}, org_id=ORG)
+    claim(work)
+
+    with pytest.raises(RuleBroken) as caught:
+        by_hand(work.store, f"UPDATE holdfast.job SET {change} WHERE id = :id", id=enqueued.id)
+
+    # Where a write breaks two rules at once, each database names the one it looked at first.
+    assert caught.value.rule in (rule, "job_edge", "job_lease_iff_processing")
+    assert work.get(enqueued.id, org_id=ORG).state is State.PROCESSING
+
+
+@pytest.mark.req("E-04")
+def test_the_output_of_a_failed_job_is_refused_by_the_database(work: Holdfast) -> None:
+    enqueued = settle_one(work, Dead(FAULT))
+
+    with pytest.raises(RuleBroken):
+        by_hand(work.store, "UPDATE holdfast.job SET result = '1' WHERE id = :id", id=enqueued.id)
+
+
+@pytest.mark.req("A-05")
+def test_the_routing_of_a_job_is_kept_as_it_was_decided(work: Holdfast) -> None:
+    batch = work._prepare("report.export", [{}], ORG, {})
+    batch.frames[0]["routing_decision"] = '{"provider": "openai", "model": "m-1"}'
+    (enqueued,) = enqueueing.insert(work.store, batch)
+    work.worker().run_once()
+
+    with pytest.raises(RuleBroken) as caught:
+        by_hand(
+            work.store,
+            "UPDATE holdfast.job SET routing_decision = '{}' WHERE id = :id",
+            id=enqueued.id,
+        )
+
+    job = work.get(enqueued.id, org_id=ORG)
+    assert caught.value.rule == "job_write_once"
+    assert job.state is State.COMPLETED
+    assert job.record["routing_decision"]["model"] == "m-1"
+
+
+def test_the_next_stage_goes_on_under_the_same_claim(work: Holdfast) -> None:
+    enqueued = work.enqueue("report.export", {}, org_id=ORG)
+    (claimed,) = claim(work)
+
+    (settled,) = settle(work.store, [(claimed, Advanced('{"n":1}', "second", 3))], actor=SYSTEM)
+
+    going = settled.goes_on
+    assert going is not None
+    assert (going.stage, going.attempt, going.max_attempts) == ("second", 1, 3)
+    assert going.outputs == {"run": {"n": 1}}
+    assert going.lease_token == claimed.lease_token
+    assert work.get(enqueued.id, org_id=ORG).state is State.PROCESSING
+
+
+@pytest.mark.req("A-09")
+def test_a_lost_lease_is_audited_with_what_was_discarded(work: Holdfast) -> None:
+    enqueued = work.enqueue("report.export", {}, org_id=ORG)
+    (claimed,) = claim(work)
+    settle(work.store, [(claimed, Released("taken away"))], actor=SYSTEM)
+
+    settle(work.store, [(claimed, Completed("1"))], actor=SYSTEM)
+
+    last = events(work, enqueued)[-1]
+    assert last["name"] == "job.lease_lost"
+    assert '"completed"' in last["detail"]

@@ -1,0 +1,371 @@
+"""The worker: many hands, one settler, and an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from holdfast import Context, FakeClock, Holdfast, Settings, State, SystemClock, Worker
+from holdfast.engine.job import Advanced, Completed
+from holdfast.engine.upkeep import rescue_jobs
+from holdfast.event import Event, JobSettled, JobStarted, LeaseWasLost, WorkerChanged
+from tests.engine.faulty import FaultyStore
+from tests.story import ORG, by_hand, claim, events, timeline
+
+
+@contextmanager
+def running(worker: Worker) -> Iterator[threading.Thread]:
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    try:
+        yield thread
+    finally:
+        worker.stop()
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def test_a_worker_runs_what_is_due_and_stops_when_idle(hf: Holdfast) -> None:
+    hf.job("sync.work")(lambda job, payload: payload["n"])
+
+    @hf.job("async.work")
+    async def work(job: Context, payload: dict[str, int]) -> int:
+        await asyncio.sleep(0)
+        return payload["n"]
+
+    jobs = [
+        *hf.enqueue_many("sync.work", [{"n": n} for n in range(40)], org_id=ORG),
+        *hf.enqueue_many("async.work", [{"n": n} for n in range(40)], org_id=ORG),
+    ]
+
+    counts = hf.worker(concurrency=4).run(until_idle=True)
+
+    assert counts.outcomes == {"completed": 80}
+    assert {hf.get(item.id, org_id=ORG).state for item in jobs} == {State.COMPLETED}
+    assert all(timeline(hf, item).count("job.succeeded") == 1 for item in jobs[::10])
+
+
+def test_asynchronous_handlers_run_side_by_side_on_one_loop(hf: Holdfast) -> None:
+    together = 20
+    arrived: list[int] = []
+    threads: set[int] = set()
+    everybody = asyncio.Event()
+
+    @hf.job("async.work")
+    async def work(job: Context, payload: object) -> None:
+        threads.add(threading.get_ident())
+        arrived.append(1)
+        if len(arrived) == together:
+            everybody.set()
+        await everybody.wait()
+
+    hf.enqueue_many("async.work", [{} for _ in range(together)], org_id=ORG)
+    counts = hf.worker(concurrency=1).run(until_idle=True)
+
+    assert counts.outcomes == {"completed": together}
+    assert len(threads) == 1
+
+
+def test_the_stages_of_a_pipeline_run_under_one_claim(hf: Holdfast) -> None:
+    pipeline = hf.pipeline("review.run")
+    pipeline.stage("first")(lambda job, payload: 1)
+
+    @pipeline.stage("second")
+    async def second(job: Context, payload: object) -> int:
+        return job.outputs["first"] + 1
+
+    pipeline.stage("third")(lambda job, payload: job.outputs["second"] + 1)
+    enqueued = hf.enqueue("review.run", {}, org_id=ORG)
+    hf.worker(concurrency=2).run(until_idle=True)
+
+    job = hf.get(enqueued.id, org_id=ORG)
+    assert (job.state, job.result, job.record["lease_token"]) == (State.COMPLETED, 3, 1)
+
+
+@pytest.mark.req("B-02")
+def test_draining_gives_back_what_has_not_begun_and_finishes_what_has(hf: Holdfast) -> None:
+    begun, release = threading.Event(), threading.Event()
+
+    @hf.job("slow.work")
+    def slow(job: Context, payload: object) -> str:
+        begun.set()
+        release.wait(30)
+        return "finished"
+
+    jobs = hf.enqueue_many("slow.work", [{} for _ in range(4)], org_id=ORG)
+    worker = hf.worker(concurrency=1)
+    with running(worker) as thread:
+        assert begun.wait(10)
+        worker.drain()
+        release.set()
+        thread.join(10)
+        assert not thread.is_alive()
+
+    found = [hf.get(item.id, org_id=ORG) for item in jobs]
+    assert found[0].result == "finished"
+    for item, job in zip(jobs[1:], found[1:], strict=True):
+        assert (job.state, job.attempt_count, job.last_error) == (State.QUEUED, 0, None)
+        assert timeline(hf, item)[-1] in ("job.released", "job.enqueued")
+    assert any("drain" in str(event["detail"]) for event in events(hf, jobs[1]))
+
+
+@pytest.mark.req("I-18")
+def test_a_second_stop_waits_for_nobody_and_the_lease_brings_the_job_back(
+    hf: Holdfast, clock: FakeClock
+) -> None:
+    begun, release = threading.Event(), threading.Event()
+
+    @hf.job("stuck.work")
+    def stuck(job: Context, payload: object) -> None:
+        begun.set()
+        release.wait(30)
+
+    enqueued = hf.enqueue("stuck.work", {}, org_id=ORG)
+    worker = hf.worker(concurrency=1)
+    with running(worker) as thread:
+        assert begun.wait(10)
+        worker.drain()
+        worker.stop()
+        thread.join(10)
+        left_at_once = not thread.is_alive()
+    after = hf.get(enqueued.id, org_id=ORG).state
+    release.set()
+    clock.advance(seconds=61)
+    rescue_jobs(hf.store, limit=1)
+
+    assert left_at_once
+    assert after is State.PROCESSING
+    assert hf.get(enqueued.id, org_id=ORG).last_error == "stale_claim_requeued"
+
+
+def refuse_poison(hf: Holdfast) -> None:
+    """A rule of the user's own that refuses one particular result."""
+    if hf.store.dialect.name == "sqlite":
+        by_hand(
+            hf.store,
+            "CREATE TRIGGER no_poison BEFORE UPDATE ON holdfast.job WHEN NEW.result = '\"poison\"'"
+            " BEGIN SELECT RAISE(ABORT, 'no_poison: not in my house'); END",
+        )
+    else:
+        by_hand(
+            hf.store,
+            "CREATE TRIGGER no_poison BEFORE UPDATE ON holdfast.job FOR EACH ROW"
+            " WHEN (NEW.result = CAST('\"poison\"' AS jsonb))"
+            " EXECUTE FUNCTION holdfast.refuse('not in my house')",
+        )
+
+
+def test_an_outcome_the_database_refuses_is_buried_alone(hf: Holdfast) -> None:
+    refuse_poison(hf)
+    together = threading.Barrier(3, timeout=20)
+
+    @hf.job("some.work")
+    def work(job: Context, payload: dict[str, str]) -> str:
+        together.wait()
+        return payload["returns"]
+
+    good, poison, other = hf.enqueue_many(
+        "some.work", [{"returns": text} for text in ("good", "poison", "other")], org_id=ORG
+    )
+    hf.worker(concurrency=3).run(until_idle=True)
+
+    assert hf.get(good.id, org_id=ORG).result == "good"
+    assert hf.get(other.id, org_id=ORG).result == "other"
+    buried = hf.get(poison.id, org_id=ORG)
+    assert (buried.state, buried.error_class) == (State.FAILED, "ROW_INVALID")
+
+
+def test_a_refused_outcome_is_isolated_from_the_group_it_came_in(hf: Holdfast) -> None:
+    refuse_poison(hf)
+    hf.job("some.work")(lambda job, payload: None)
+    jobs = hf.enqueue_many("some.work", [{} for _ in range(5)], org_id=ORG)
+    claimed = claim(hf, limit=5)
+    outcomes = [Completed('"poison"' if at == 2 else '"good"') for at in range(5)]
+
+    settled = hf.worker()._settle(list(zip(claimed, outcomes, strict=True)))
+
+    assert [item.job.id for item in settled] == [job.id for job in claimed]
+    states = [hf.get(item.id, org_id=ORG).state for item in jobs]
+    assert states == [State.COMPLETED] * 2 + [State.FAILED] + [State.COMPLETED] * 2
+
+
+def test_a_lost_lease_is_told_and_changes_nothing(hf: Holdfast, clock: FakeClock) -> None:
+    heard: list[Event] = []
+    hf.events.subscribe(heard.append)
+
+    @hf.job("slow.work")
+    def slow(job: Context, payload: object) -> str:
+        clock.advance(seconds=61)
+        rescue_jobs(hf.store, limit=1)
+        return "too late"
+
+    enqueued = hf.enqueue("slow.work", {}, org_id=ORG)
+    counts = hf.worker().run_once()
+
+    assert counts.outcomes == {"lease_lost": 1}
+    assert any(isinstance(event, LeaseWasLost) for event in heard)
+    assert hf.get(enqueued.id, org_id=ORG).state is State.QUEUED
+
+
+@pytest.mark.req("C-09")
+def test_a_workers_own_upkeep_rescues_what_others_left(url: str, clock: FakeClock) -> None:
+    rescued = threading.Event()
+    settings = Settings(db=url, rescue_seconds=0.05)
+    with Holdfast(settings=settings, clock=clock) as hf:
+        hf.job("lost.work")(lambda job, payload: rescued.set())
+        enqueued = hf.enqueue("lost.work", {}, org_id=ORG)
+        claim(hf, worker="gone")
+        clock.advance(seconds=61)
+
+        with running(hf.worker(concurrency=1)):
+            assert rescued.wait(10)
+
+        assert hf.get(enqueued.id, org_id=ORG).attempt_count == 1
+
+
+@pytest.mark.req("I-18")
+def test_a_database_that_is_away_for_a_while_kills_nobody(hf: Holdfast) -> None:
+    heard: list[Event] = []
+    hf.events.subscribe(heard.append)
+    hf.job("some.work")(lambda job, payload: "done")
+    enqueued = hf.enqueue("some.work", {}, org_id=ORG)
+    store = FaultyStore(hf.store).be_away(3)
+    worker = Worker(
+        store, hf.registry, settings=hf.settings, events=hf.events, queues=["q:default"],
+        concurrency=1,
+    )  # fmt: skip
+
+    worker.run(until_idle=True)
+
+    assert hf.get(enqueued.id, org_id=ORG).result == "done"
+    assert [e.change for e in heard if isinstance(e, WorkerChanged)].count("store_down") == 3
+
+
+def test_an_outcome_is_kept_until_the_database_is_back(hf: Holdfast) -> None:
+    store = FaultyStore(hf.store)
+    hf.job("some.work")(lambda job, payload: store.be_away(2) and "done")
+    enqueued = hf.enqueue("some.work", {}, org_id=ORG)
+    worker = Worker(store, hf.registry, settings=hf.settings, queues=["q:default"], concurrency=1)
+
+    worker.run(until_idle=True)
+
+    job = hf.get(enqueued.id, org_id=ORG)
+    assert (job.state, job.attempt_count) == (State.COMPLETED, 0)
+    assert timeline(hf, enqueued).count("job.started") == 1
+
+
+@pytest.mark.req("T-05")
+def test_a_running_job_hears_of_its_cancel_within_a_moment(hf: Holdfast) -> None:
+    begun = threading.Event()
+
+    @hf.job("long.work")
+    def long(job: Context, payload: object) -> None:
+        begun.set()
+        while True:
+            job.raise_if_canceled()
+            job.token._event.wait(0.05)
+
+    enqueued = hf.enqueue("long.work", {}, org_id=ORG)
+    worker = hf.worker(concurrency=1)
+    with running(worker) as thread:
+        assert begun.wait(10)
+        hf.cancel(enqueued.id, org_id=ORG)
+        worker.drain()
+        thread.join(10)
+
+    assert hf.get(enqueued.id, org_id=ORG).state is State.CANCELED
+
+
+def test_a_handler_that_exits_does_not_take_a_hand_with_it(hf: Holdfast) -> None:
+    @hf.job("rude.work")
+    def rude(job: Context, payload: object) -> None:
+        sys.exit(3)
+
+    @hf.job("rude.async")
+    async def rude_async(job: Context, payload: object) -> None:
+        sys.exit(3)
+
+    hf.job("good.work")(lambda job, payload: "done")
+    rude_jobs = [
+        *hf.enqueue_many("rude.work", [{}, {}, {}], org_id=ORG, priority="high"),
+        *hf.enqueue_many("rude.async", [{}, {}, {}], org_id=ORG, priority="high"),
+    ]
+    good = hf.enqueue("good.work", {}, org_id=ORG)
+
+    hf.worker(concurrency=1).run(until_idle=True)
+
+    assert {hf.get(item.id, org_id=ORG).error_class for item in rude_jobs} == {"DEFECT"}
+    assert hf.get(good.id, org_id=ORG).result == "done"
+
+
+def test_a_failing_subscriber_never_harms_the_work(
+    hf: Holdfast, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(event: Event) -> None:
+        raise RuntimeError("no disk")
+
+    heard: list[Event] = []
+    hf.events.subscribe(broken)
+    hf.events.subscribe(heard.append)
+    hf.job("some.work")(lambda job, payload: "done")
+
+    enqueued = hf.enqueue("some.work", {}, org_id=ORG)
+    hf.worker().run_once()
+
+    assert hf.get(enqueued.id, org_id=ORG).state is State.COMPLETED
+    assert [type(event) for event in heard if isinstance(event, (JobStarted, JobSettled))] == [
+        JobStarted, JobSettled,
+    ]  # fmt: skip
+
+
+class WrongClock(SystemClock):
+    """A worker's clock that is off."""
+
+    def __init__(self, seconds: float) -> None:
+        self.off = timedelta(seconds=seconds)
+
+    def now(self) -> datetime:
+        return super().now() + self.off
+
+
+@pytest.mark.req("T-03")
+@pytest.mark.parametrize(
+    ("seconds", "claims"), [(0, 1), (50, 1), (-50, 1), (70, 0), (-70, 0), (86_400, 0)]
+)
+def test_a_worker_whose_clock_is_off_by_over_a_minute_claims_nothing_and_says_so(
+    postgres_url: str, seconds: float, claims: int
+) -> None:
+    heard: list[Any] = []
+    with Holdfast(settings=Settings(db=postgres_url), clock=WrongClock(seconds)) as hf:
+        hf.events.subscribe(heard.append)
+        hf.job("some.work")(lambda job, payload: None)
+        hf.enqueue("some.work", {}, org_id=ORG)
+
+        counts = hf.worker().run_once()
+
+    alerts = [e.detail for e in heard if isinstance(e, WorkerChanged) and e.change == "clock_drift"]
+    assert counts.claimed == claims
+    assert len(alerts) == (0 if claims else 1)
+
+
+def test_an_advance_to_the_same_stage_is_refused_by_the_database(hf: Holdfast) -> None:
+    hf.job("some.work")(lambda job, payload: None)
+    enqueued = hf.enqueue("some.work", {}, org_id=ORG)
+    clock = hf.clock
+    assert isinstance(clock, FakeClock)
+    claim(hf)
+    clock.advance(seconds=61)
+    rescue_jobs(hf.store, limit=1)
+    (again,) = claim(hf)
+
+    hf.worker()._settle([(again, Advanced("1", again.stage, 5))])
+
+    job = hf.get(enqueued.id, org_id=ORG)
+    assert (job.state, job.error_class, job.attempt_count) == (State.FAILED, "ROW_INVALID", 2)

@@ -1,0 +1,373 @@
+"""holdfast.enqueue(…): the same rules as the Python call, for any language with a connection."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import errors as pg
+from psycopg.types.json import Jsonb
+
+from holdfast import Holdfast
+from holdfast.engine.job import Priority, State
+from holdfast.engine.retry import CATEGORIES
+from holdfast.errors import ForeignKeyScope, InvalidJob, SecretInPayload
+from holdfast.store import open_store
+from tests.postgres_server import PostgresServer
+from tests.story import ORG, OTHER_ORG, PROJECT, look, timeline
+
+
+@pytest.fixture(scope="module")
+def shop(postgres: PostgresServer) -> Iterator[Holdfast]:
+    with psycopg.connect(postgres.dsn(), autocommit=True) as admin:
+        admin.execute("CREATE DATABASE by_function")
+        admin.execute("CREATE ROLE function_tenant LOGIN")
+    store = open_store(postgres.dsn("by_function"), check=False)
+    store.migrate()
+    store.close()
+    with psycopg.connect(postgres.dsn(), autocommit=True) as admin:
+        admin.execute("GRANT holdfast_tenant TO function_tenant")
+    with Holdfast(postgres.dsn("by_function")) as hf:
+        hf.job("order.ship")(lambda job, payload: {"shipped": payload["n"]})
+        yield hf
+    with psycopg.connect(postgres.dsn(), autocommit=True) as admin:
+        admin.execute("DROP DATABASE by_function WITH (FORCE)")
+        admin.execute("DROP ROLE function_tenant")
+
+
+@pytest.fixture
+def sql(shop: Holdfast) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(shop.settings.db) as connection:
+        yield connection
+
+
+def call(connection: psycopg.Connection[Any], **given: Any) -> tuple[str, bool]:
+    """Call the function by the names of its arguments."""
+    given = {"job_type": "order.ship", "payload": {"n": 1}, "org_id": ORG, **given}
+    if isinstance(given["payload"], (dict, list)):
+        given["payload"] = Jsonb(given["payload"])
+    named = ", ".join(f"{name} => %({name})s" for name in given)
+    row = connection.execute(f"SELECT * FROM holdfast.enqueue({named})".encode(), given).fetchone()
+    assert row is not None
+    return str(row[0]), row[1]
+
+
+def test_a_worker_runs_what_the_function_enqueued(
+    shop: Holdfast, sql: psycopg.Connection[Any]
+) -> None:
+    job_id, created = call(sql, payload={"n": 7})
+    sql.commit()
+
+    shop.worker().run_once(limit=1000)
+
+    job = shop.get(job_id, org_id=ORG)
+    assert created
+    assert (job.state, job.result) == (State.COMPLETED, {"shipped": 7})
+    assert timeline(shop, job) == ["job.enqueued", "job.started", "job.succeeded"]
+
+
+def test_what_was_enqueued_vanishes_with_the_callers_transaction(
+    shop: Holdfast, sql: psycopg.Connection[Any]
+) -> None:
+    job_id, _ = call(sql)
+    sql.rollback()
+
+    found = "SELECT id FROM holdfast.job_event WHERE job_id = :id"
+    assert look(shop.store, found, id=job_id) == []
+
+
+@pytest.mark.req("I-12")
+@pytest.mark.parametrize("project_id", [None, PROJECT])
+@pytest.mark.parametrize("key", ["order 1", "ключ", "a:b:c", f"x:{ORG}:c", "full"])
+def test_one_key_is_one_job_whichever_way_it_comes(
+    shop: Holdfast, sql: psycopg.Connection[Any], project_id: str | None, key: str
+) -> None:
+    def full(side: str) -> str:
+        return f"order.ship:{ORG}:{project_id or ''}:{side}" if key == "full" else f"{key}{side}"
+
+    first = shop.enqueue(
+        "order.ship", {"n": 1}, org_id=ORG, project_id=project_id, idempotency_key=full("python")
+    )
+    by_function = call(sql, project_id=project_id, idempotency_key=full("python"))
+    original, created = call(sql, project_id=project_id, idempotency_key=full("sql"))
+    sql.commit()
+    by_python = shop.enqueue(
+        "order.ship", {"n": 1}, org_id=ORG, project_id=project_id, idempotency_key=full("sql")
+    )
+
+    assert by_function == (first.id, False)
+    assert created
+    assert (by_python.id, by_python.created, by_python.differs) == (original, False, False)
+
+
+def test_a_repeated_key_is_remembered_as_seen(shop: Holdfast, sql: psycopg.Connection[Any]) -> None:
+    job_id, _ = call(sql, idempotency_key="seen twice")
+    sql.commit()
+    call(sql, idempotency_key="seen twice")
+    sql.commit()
+
+    (row,) = look(
+        shop.store,
+        "SELECT last_seen_at > first_seen_at AS again FROM holdfast.idempotency_key"
+        " WHERE job_id = :id",
+        id=job_id,
+    )
+    assert row["again"]
+
+
+def test_two_callers_with_one_key_at_the_same_time_get_one_job(
+    shop: Holdfast, sql: psycopg.Connection[Any]
+) -> None:
+    import threading
+
+    first, _ = call(sql, idempotency_key="race")
+    answers: list[tuple[str, bool]] = []
+
+    def second() -> None:
+        with psycopg.connect(shop.settings.db) as other:
+            answers.append(call(other, idempotency_key="race"))
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'"
+    while (sql.execute(waiting).fetchone() or (0,))[0] == 0:
+        pass
+    sql.commit()
+    thread.join(30)
+
+    assert answers == [(first, False)]
+
+
+@pytest.mark.parametrize("category", list(CATEGORIES.values()), ids=lambda kind: kind.name)
+def test_a_category_means_the_same_queue_and_budget_in_both(
+    shop: Holdfast, sql: psycopg.Connection[Any], category: Any
+) -> None:
+    job_id, _ = call(sql, category=category.name)
+    sql.commit()
+
+    job = shop.get(job_id, org_id=ORG)
+    assert job.record["category"] == category.name
+    assert (job.queue, job.origin_queue) == (category.queue, category.queue)
+    assert job.max_attempts == category.max_attempts
+
+
+def test_every_argument_arrives_in_its_column(shop: Holdfast, sql: psycopg.Connection[Any]) -> None:
+    when = datetime.now(UTC) + timedelta(hours=1)
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    job_id, _ = call(
+        sql,
+        project_id=PROJECT,
+        queue="q:critical",
+        actor_type="user",
+        actor_id="42",
+        request_id="r",
+        correlation_id="c",
+        max_attempts=7,
+        not_before_at=when,
+        traceparent=trace,
+        priority="high",
+    )
+    bare_id, _ = call(sql)
+    sql.commit()
+
+    job, bare = shop.get(job_id, org_id=ORG).record, shop.get(bare_id, org_id=ORG).record
+    assert {
+        name: job[name]
+        for name in (
+            "project_id",
+            "queue",
+            "actor_type",
+            "actor_id",
+            "request_id",
+            "correlation_id",
+            "max_attempts",
+            "not_before_at",
+            "traceparent",
+            "priority",
+            "payload",
+        )
+    } == {
+        "project_id": PROJECT,
+        "queue": "q:critical",
+        "actor_type": "user",
+        "actor_id": "42",
+        "request_id": "r",
+        "correlation_id": "c",
+        "max_attempts": 7,
+        "not_before_at": when,
+        "traceparent": trace,
+        "priority": Priority.HIGH,
+        "payload": {"n": 1},
+    }
+    assert (bare["request_id"], bare["correlation_id"]) == (bare_id, bare_id)
+    assert (bare["actor_type"], bare["priority"]) == ("system", Priority.NORMAL)
+
+
+@pytest.mark.parametrize("name", [priority.name.lower() for priority in Priority])
+def test_a_priority_is_the_same_rank_in_both(
+    shop: Holdfast, sql: psycopg.Connection[Any], name: str
+) -> None:
+    job_id, _ = call(sql, priority=name)
+    sql.commit()
+
+    assert shop.get(job_id, org_id=ORG).record["priority"] == Priority[name.upper()]
+
+
+def test_ids_are_version_7_and_carry_the_time(sql: psycopg.Connection[Any]) -> None:
+    ids = [uuid.UUID(call(sql)[0]) for _ in range(50)]
+
+    now = datetime.now(UTC).timestamp() * 1000
+    assert {(found.version, found.variant) for found in ids} == {(7, uuid.RFC_4122)}
+    assert len(set(ids)) == 50
+    assert all(abs((found.int >> 80) - now) < 60_000 for found in ids)
+    assert len({found.int & ((1 << 62) - 1) for found in ids}) == 50
+
+
+BAD: list[dict[str, Any]] = [
+    {"job_type": None},
+    {"job_type": ""},
+    {"job_type": "Order.Ship"},
+    {"job_type": "order..ship"},
+    {"job_type": "x" * 101},
+    {"org_id": None},
+    {"payload": None},
+    {"payload": [1]},
+    {"payload": Jsonb("text")},
+    {"payload": Jsonb(None)},
+    {"payload": {"text": "x" * 300_000}},
+    {"category": "nonsense"},
+    {"category": None},
+    {"queue": "default"},
+    {"queue": "q:Default"},
+    {"queue": "q:deadletter"},
+    {"priority": "urgent"},
+    {"priority": None},
+    {"actor_type": "admin"},
+    {"actor_type": None},
+    {"actor_id": ""},
+    {"actor_id": None},
+    {"actor_id": "x" * 201},
+    {"actor_id": "a\nb"},
+    {"request_id": ""},
+    {"request_id": "x" * 201},
+    {"correlation_id": "a\tb"},
+    {"max_attempts": 0},
+    {"max_attempts": 101},
+    {"max_attempts": -1},
+    {"not_before_at": "infinity"},
+    {"not_before_at": "2100-01-01T00:00:00Z"},
+    {"not_before_at": "1999-01-01T00:00:00Z"},
+    {"traceparent": "nonsense"},
+    {"idempotency_key": ""},
+    {"idempotency_key": "x" * 501},
+    {"idempotency_key": "a\nb"},
+    {"idempotency_key": f"order.ship:{OTHER_ORG}::key"},
+    {"idempotency_key": f"order.pack:{ORG}::key"},
+    {"idempotency_key": f"order.ship:{ORG}:{PROJECT}:key"},
+]
+
+
+@pytest.mark.parametrize("given", BAD, ids=lambda given: str(given)[:50])
+def test_a_bad_argument_is_refused_by_name(
+    sql: psycopg.Connection[Any], given: dict[str, Any]
+) -> None:
+    with pytest.raises(pg.InvalidParameterValue, match=next(iter(given))):
+        call(sql, **given)
+
+
+SECRETS = [
+    {"password": "hunter2"},
+    {"nested": [{"API-Key": "abc"}]},
+    {"connection string": "abc"},
+    {"text": "sk-" + "a" * 24},
+    {"text": "line\nsk-" + "a" * 24},
+    {"text": "AKIA" + "A" * 16},
+    {"text": "ghp_" + "a" * 36},
+    {"list": ["xoxb-1234567890-abc"]},
+    {"text": "-----BEGIN RSA PRIVATE KEY-----"},
+    {"text": "postgresql://user:hunter2@host/db"},
+    {"text": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.abcdefghijk"},
+]
+HARMLESS = [
+    {"password": ""},
+    {"password": None},
+    {"note": 'he said "password": "hunter2"'},
+    {"task-list": "risk-assessment-of-the-quarter-report"},
+    {"url": "https://example.com/a:b@c"},
+]
+
+
+@pytest.mark.req("X-10")
+@pytest.mark.parametrize("payload", SECRETS, ids=lambda payload: str(payload)[:40])
+def test_a_secret_is_refused_by_both(
+    shop: Holdfast, sql: psycopg.Connection[Any], payload: dict[str, Any]
+) -> None:
+    with pytest.raises(SecretInPayload):
+        shop.enqueue("order.ship", payload, org_id=ORG)
+    with pytest.raises(pg.InvalidParameterValue, match="payload") as caught:
+        call(sql, payload=payload)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("payload", HARMLESS, ids=lambda payload: str(payload)[:40])
+def test_what_only_sounds_like_a_secret_is_taken_by_both(
+    shop: Holdfast, sql: psycopg.Connection[Any], payload: dict[str, Any]
+) -> None:
+    assert shop.enqueue("order.ship", payload, org_id=ORG).created
+    assert call(sql, payload=payload)[1]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [f"order.ship:{OTHER_ORG}::key", f"order.pack:{ORG}::key", f"order.ship:{ORG}:{PROJECT}:k"],
+)
+def test_a_key_of_another_scope_is_refused_by_both(
+    shop: Holdfast, sql: psycopg.Connection[Any], key: str
+) -> None:
+    with pytest.raises(ForeignKeyScope):
+        shop.enqueue("order.ship", {}, org_id=ORG, idempotency_key=key)
+    with pytest.raises(pg.InvalidParameterValue, match="another tenant"):
+        call(sql, idempotency_key=key)
+
+
+def test_both_refuse_an_empty_key(shop: Holdfast, sql: psycopg.Connection[Any]) -> None:
+    with pytest.raises(InvalidJob, match="idempotency_key"):
+        shop.enqueue("order.ship", {}, org_id=ORG, idempotency_key="")
+    with pytest.raises(pg.InvalidParameterValue, match="idempotency_key"):
+        call(sql, idempotency_key="")
+
+
+@pytest.mark.req("X-06")
+def test_a_tenant_calls_it_for_itself_only(shop: Holdfast) -> None:
+    url = shop.settings.db.replace("postgres@", "function_tenant@")
+    with psycopg.connect(url) as connection:
+        connection.execute("SELECT set_config('holdfast.org_id', %s, true)", (ORG,))
+        job_id, created = call(connection, idempotency_key="by a tenant")
+        again = call(connection, idempotency_key="by a tenant")
+        assert (created, again) == (True, (job_id, False))
+        with pytest.raises(pg.InsufficientPrivilege, match="row-level security"):
+            call(connection, org_id=OTHER_ORG)
+        connection.rollback()
+
+        connection.execute("SELECT set_config('holdfast.org_id', %s, true)", (ORG,))
+        job_id, _ = call(connection)
+        connection.commit()
+        with pytest.raises(pg.InsufficientPrivilege):
+            call(connection)
+
+    assert timeline(shop, shop.get(job_id, org_id=ORG)) == ["job.enqueued"]
+
+
+def test_a_listener_hears_of_it_at_commit(shop: Holdfast, sql: psycopg.Connection[Any]) -> None:
+    wake = shop.store.wake_up(["q:planning"])
+
+    call(sql, category="planning")
+    assert not wake.wait(0.05)
+    sql.commit()
+
+    assert wake.wait(5.0)
+    wake.close()

@@ -1,0 +1,180 @@
+"""The claim path stays flat: with 20,000 rows no busy statement reads the whole table of jobs."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from holdfast import FakeClock, Holdfast, Settings
+from holdfast.engine.claim import claim_jobs
+from holdfast.engine.job import SYSTEM, Claimed, Completed
+from holdfast.engine.settle import change_of, settle
+from holdfast.store import Statements, Store
+from tests.story import ORG, OTHER_ORG, by_hand
+
+SQL = Statements("holdfast.engine", "job.sql")
+AUDIT = Statements("holdfast.engine", "audit.sql")
+
+FINISHED, RUNNING, DEFERRED, WAITING = 8_000, 1_000, 3_000, 8_000
+
+
+@pytest.fixture(scope="module")
+def crowded(shared_store: Store) -> Iterator[Holdfast]:
+    clock = shared_store.clock
+    assert isinstance(clock, FakeClock)
+    hf = Holdfast(settings=Settings(db="sqlite://"), clock=clock)
+    hf._store, hf._store_pid = shared_store, os.getpid()
+    if shared_store.dialect.name == "postgres":
+        by_hand(shared_store, "ALTER TABLE holdfast.job SET (autovacuum_enabled = false)")
+    hf.job("order.ship")(lambda job, payload: payload)
+
+    def enqueue(many: int, **options: Any) -> None:
+        for org_id in (ORG, OTHER_ORG):
+            payloads = [{"n": n, "text": "x" * 200} for n in range(many // 2)]
+            hf.enqueue_many("order.ship", payloads, org_id=org_id, **options)
+
+    def take(many: int) -> list[Any]:
+        return claim_jobs(hf.store, queue="q:default", worker_id="w1", limit=many, lease_ms=60_000)
+
+    enqueue(FINISHED)
+    settle(hf.store, [(job, Completed()) for job in take(FINISHED)], actor=SYSTEM)
+    enqueue(RUNNING)
+    take(RUNNING)
+    enqueue(WAITING)
+    enqueue(DEFERRED, not_before_at=clock.now() + timedelta(days=7))
+    return hf
+
+
+@pytest.fixture(scope="module", params=["never_analyzed", "analyzed"])
+def measured(request: pytest.FixtureRequest, crowded: Holdfast) -> Holdfast:
+    if request.param == "analyzed":
+        by_hand(crowded.store, "ANALYZE")
+    return crowded
+
+
+def plan(store: Store, statement: Any, **params: Any) -> str:
+    word = "EXPLAIN QUERY PLAN " if store.dialect.name == "sqlite" else "EXPLAIN "
+    explained = replace(statement, raw=word + statement.raw, _rendered={})
+    rows = store.write(lambda tx: tx.many(explained, **params))
+    return "\n".join(str(row.get("detail", row.get("QUERY PLAN"))) for row in rows)
+
+
+def reads_all_jobs(text: str) -> bool:
+    return bool(
+        re.search(r"Seq Scan on job\b", text)
+        or re.search(r"SCAN (holdfast_job|job)(?! USING (COVERING )?INDEX)\b", text)
+    )
+
+
+def test_a_statement_that_reads_every_job_is_noticed(measured: Holdfast) -> None:
+    assert reads_all_jobs(plan(measured.store, SQL.count_jobs))
+
+
+@pytest.mark.parametrize("limit", [1, 25, 500])
+def test_a_claim_looks_at_due_jobs_only(measured: Holdfast, limit: int) -> None:
+    text = plan(
+        measured.store, SQL.claim_jobs, queue="q:default", worker_id="w1", limit=limit, lease_ms=1
+    )
+
+    assert "job_claimable" in text, text
+    assert "job_deferred" in text, text
+    assert not reads_all_jobs(text), text
+
+
+def test_a_rescue_looks_at_leased_jobs_only(measured: Holdfast) -> None:
+    text = plan(measured.store, SQL.find_stale, limit=500, dead_worker_id=None)
+
+    assert "job_leased" in text, text
+    assert not reads_all_jobs(text), text
+
+
+def test_pruning_looks_at_ended_jobs_only(measured: Holdfast) -> None:
+    text = plan(measured.store, SQL.prune_jobs, keep_ms=90 * 86_400_000, limit=1000)
+
+    assert "job_finished" in text, text
+    assert not reads_all_jobs(text), text
+
+
+@pytest.mark.parametrize("size", [1, 10, 500])
+def test_settling_finds_each_job_by_its_key(measured: Holdfast, size: int) -> None:
+    running = claimed_of(measured, size)
+    changes = [change_of(job, Completed()) for job in running]
+
+    text = plan(measured.store, SQL.settle_jobs, changes=changes)
+
+    assert not reads_all_jobs(text), text
+
+
+@pytest.mark.parametrize("size", [1, 500])
+def test_renewing_and_recording_find_each_job_by_its_key(measured: Holdfast, size: int) -> None:
+    running = claimed_of(measured, size)
+    held = [{"org_id": job.org_id, "id": job.id, "lease_token": job.lease_token} for job in running]
+    named = [
+        {"org_id": job.org_id, "id": job.id, "name": "x", "attempt": 1, "detail": None}
+        for job in running
+    ]
+
+    renewed = plan(measured.store, SQL.renew_leases, held=held, lease_ms=1)
+    recorded = plan(
+        measured.store, SQL.insert_events, events=named, actor_type="system", actor_id="x"
+    )
+
+    assert not reads_all_jobs(renewed), renewed
+    assert not reads_all_jobs(recorded), recorded
+
+
+def test_a_duplicate_is_found_by_its_key(measured: Holdfast) -> None:
+    keys = [
+        {"org_id": ORG, "job_type": "order.ship", "idempotency_key": f"k{n}", "unit_key": None}
+        for n in range(10)
+    ]
+
+    text = plan(measured.store, SQL.find_duplicates, keys=keys)
+
+    assert not reads_all_jobs(text), text
+
+
+def test_one_job_and_one_page_are_found_by_key(measured: Holdfast) -> None:
+    (job,) = claimed_of(measured, 1)
+    one = plan(measured.store, SQL.find_job, org_id=job.org_id, id=job.id)
+    page = plan(
+        measured.store,
+        SQL.list_jobs,
+        org_id=ORG,
+        before="ffffffff-ffff-ffff-ffff-ffffffffffff",
+        state=None,
+        job_type=None,
+        limit=50,
+    )
+
+    assert not reads_all_jobs(one), one
+    assert not reads_all_jobs(page), page
+
+
+def test_sealing_reads_the_audit_by_its_counter(measured: Holdfast) -> None:
+    text = plan(measured.store, AUDIT.list_unsealed, after=10, upto=1_000_000, limit=2_000)
+
+    assert not re.search(r"Seq Scan on job_event|SCAN holdfast_job_event(?! USING)", text), text
+
+
+def claimed_of(hf: Holdfast, size: int) -> list[Any]:
+    rows = hf.store.read(
+        lambda tx: tx.values(replace(SQL.find_stale, raw=_RUNNING, _rendered={}), limit=size)
+    )
+    assert len(rows) == size
+    return [Claimed(*row) for row in rows]
+
+
+_RUNNING = (
+    "SELECT id, org_id, project_id, job_type, category, actor_type, actor_id, request_id,"
+    " correlation_id, idempotency_key, payload, priority, unit_key, scheduled_for, traceparent,"
+    " routing_decision, replay_of, created_at, queue, stage, pipeline_version, attempt_count,"
+    " max_attempts, lease_token, claimed_at, claimed_by, cancel_requested_at, first_failed_at"
+    " FROM holdfast.job WHERE state = 'processing' LIMIT :limit"
+)

@@ -1,0 +1,207 @@
+"""Every statement: tenants named, one text for both databases, and as few of them as promised."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.engine.claim import renew_leases
+from holdfast.engine.job import (
+    SYSTEM,
+    Advanced,
+    Canceled,
+    Completed,
+    Dead,
+    Fault,
+    Outcome,
+    Released,
+    Retry,
+    Snoozed,
+)
+from holdfast.engine.settle import settle
+from holdfast.engine.upkeep import rescue_jobs
+from holdfast.store import Statements, Tx
+from holdfast.store.dialect import POSTGRES, SQLITE
+from tests.story import ORG, OTHER_ORG, claim
+
+ROOT = Path(str(resources.files("holdfast")))
+FILES = sorted(path for path in ROOT.rglob("*.sql") if path.parent.name != "migrations")
+_HEADER = re.compile(r"^-- (\w+) :(\w+)", re.MULTILINE)
+
+
+def statements(path: Path) -> Statements:
+    package = ".".join(("holdfast", *path.relative_to(ROOT).parent.parts))
+    return Statements(package, path.name)
+
+
+EVERY = [
+    pytest.param(found, id=f"{path.stem}.{found.name}")
+    for path in FILES
+    for found in statements(path).by_name.values()
+]
+
+
+def test_there_are_statements() -> None:
+    assert len(FILES) >= 2
+    assert len(EVERY) >= 25
+
+
+@pytest.mark.req("X-06", "X-09")
+@pytest.mark.parametrize("statement", EVERY)
+def test_a_statement_names_the_tenant_or_says_that_it_crosses_tenants(statement: Any) -> None:
+    in_rows = re.search(r"\{rows \w+:[^}]*\borg_id uuid", statement.raw)
+
+    assert ":org_id" in statement.raw or in_rows or "crosses tenants" in statement.why
+
+
+@pytest.mark.parametrize("statement", EVERY)
+def test_a_statement_is_one_text_for_both_databases(statement: Any) -> None:
+    assert "::" not in statement.raw
+    assert "%" not in statement.raw
+    assert "?" not in statement.raw
+    assert not re.search(r"\$\d", statement.raw)
+    assert statement.why, "a header says why the statement is there"
+    for dialect in (SQLITE, POSTGRES):
+        for lone in (False, True):
+            text = statement.render(dialect, lone=lone).text
+            assert not re.search(r"[{}]", text), text
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_name_is_used_once_in_a_file(path: Path) -> None:
+    names = Counter(name for name, _ in _HEADER.findall(path.read_text()))
+
+    assert {name: times for name, times in names.items() if times > 1} == {}
+    assert set(names) == set(statements(path).by_name)
+
+
+class Count:
+    """How many statements a piece of work takes."""
+
+    def __init__(self) -> None:
+        self.statements = 0
+
+    def of(self, work: Any) -> int:
+        self.statements = 0
+        work()
+        return self.statements
+
+
+@pytest.fixture
+def count(monkeypatch: pytest.MonkeyPatch) -> Iterator[Count]:
+    counting = Count()
+    ready = Tx._ready
+
+    def counted(self: Tx, *args: Any) -> Any:
+        counting.statements += 1
+        return ready(self, *args)
+
+    monkeypatch.setattr(Tx, "_ready", counted)
+    yield counting
+    assert counting.statements
+
+
+@pytest.fixture
+def shop(hf: Holdfast) -> Holdfast:
+    hf.job("order.ship")(lambda job, payload: payload)
+    return hf
+
+
+def test_enqueueing_takes_as_many_statements_for_500_jobs_as_for_one(
+    shop: Holdfast, count: Count
+) -> None:
+    def enqueue(many: int) -> None:
+        shop.enqueue_many("order.ship", [{"n": n} for n in range(many)], org_id=ORG)
+
+    def enqueue_again(many: int) -> None:
+        for _ in range(2):
+            shop.enqueue_many(
+                "order.ship", [{"n": n} for n in range(many)], org_id=ORG, idempotency_key="same"
+            )
+
+    assert count.of(lambda: enqueue(1)) == count.of(lambda: enqueue(500)) == 1
+    assert count.of(lambda: enqueue_again(2)) == count.of(lambda: enqueue_again(500))
+
+
+@pytest.mark.req("C-03")
+def test_claiming_takes_as_many_statements_for_500_jobs_as_for_one(
+    shop: Holdfast, count: Count
+) -> None:
+    for org_id in (ORG, OTHER_ORG):
+        shop.enqueue_many("order.ship", [{"n": n} for n in range(300)], org_id=org_id)
+    claimed: list[Any] = []
+
+    one = count.of(lambda: claimed.extend(claim(shop, limit=1)))
+    many = count.of(lambda: claimed.extend(claim(shop, limit=500)))
+    renewed = [count.of(lambda: renew_leases(shop.store, claimed[:1], lease_ms=1))]
+    renewed += [count.of(lambda: renew_leases(shop.store, claimed, lease_ms=1))]
+
+    assert len(claimed) == 501
+    assert one == many == 2
+    assert renewed == [1, 1]
+
+
+FAULT = Fault("GONE", "it is gone", retryable=False)
+MIXED: list[Outcome] = [
+    Completed('{"n":1}'),
+    Retry(FAULT, 5_000),
+    Dead(FAULT),
+    Advanced('{"n":1}', "wrap", 5),
+    Released("drain"),
+    Snoozed(5_000),
+    Canceled(),
+]
+
+
+@pytest.mark.parametrize("outcome", MIXED, ids=lambda outcome: type(outcome).__name__.lower())
+def test_settling_takes_as_many_statements_for_500_jobs_as_for_one(
+    shop: Holdfast, count: Count, outcome: Outcome
+) -> None:
+    shop.enqueue_many("order.ship", [{"n": n} for n in range(501)], org_id=ORG)
+    jobs = claim(shop, limit=501)
+
+    one = count.of(lambda: settle(shop.store, [(jobs[0], outcome)], actor=SYSTEM))
+    group = [(job, outcome) for job in jobs[1:]]
+    settled: list[Any] = []
+    many = count.of(lambda: settled.extend(settle(shop.store, group, actor=SYSTEM)))
+
+    assert all(item.held for item in settled)
+    assert one == many <= 3
+
+
+def test_settling_a_group_of_all_outcomes_takes_a_fixed_number_of_statements(
+    shop: Holdfast, count: Count
+) -> None:
+    shop.enqueue_many("order.ship", [{"n": n} for n in range(567)], org_id=ORG)
+    jobs = claim(shop, limit=567)
+    pairs = [(job, MIXED[number % len(MIXED)]) for number, job in enumerate(jobs)]
+    settled: list[Any] = []
+
+    few = count.of(lambda: settled.extend(settle(shop.store, pairs[:7], actor=SYSTEM)))
+    many = count.of(lambda: settled.extend(settle(shop.store, pairs[7:], actor=SYSTEM)))
+
+    assert len(settled) == 567
+    assert all(item.held for item in settled)
+    assert few == many == 4
+
+
+def test_rescuing_takes_as_many_statements_for_500_jobs_as_for_one(
+    shop: Holdfast, count: Count, clock: Any
+) -> None:
+    shop.enqueue_many("order.ship", [{"n": n} for n in range(501)], org_id=ORG)
+    claim(shop, limit=501)
+    clock.advance(seconds=61)
+    rescued: list[Any] = []
+
+    one = count.of(lambda: rescued.extend(rescue_jobs(shop.store, limit=1)))
+    many = count.of(lambda: rescued.extend(rescue_jobs(shop.store, limit=500)))
+
+    assert len(rescued) == 501
+    assert one == many == 3

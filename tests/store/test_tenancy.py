@@ -1,0 +1,463 @@
+"""No tenant reaches another's rows: not by our calls, and on PostgreSQL not by its own SQL."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import errors as pg
+
+from holdfast import Holdfast
+from holdfast.engine.audit import seal_events
+from holdfast.engine.job import SYSTEM, Dead, Fault, State
+from holdfast.engine.settle import settle
+from holdfast.errors import JobNotFound, RuleBroken, SchemaMismatch, StoreError
+from holdfast.store import open_store
+from tests.postgres_server import PostgresServer
+from tests.story import ORG, OTHER_ORG, claim, make_holdfast
+
+TABLES = ["job", "job_stage", "dead_letter", "job_event", "audit_seal", "idempotency_key"]
+_roles = itertools.count(1)
+
+
+@pytest.mark.req("X-01", "X-09")
+def test_another_tenants_job_is_not_found(hf: Holdfast) -> None:
+    hf.job("order.ship")(lambda job, payload: payload)
+    enqueued = hf.enqueue("order.ship", {}, org_id=ORG)
+
+    with pytest.raises(JobNotFound):
+        hf.get(enqueued.id, org_id=OTHER_ORG)
+    with pytest.raises(JobNotFound):
+        hf.cancel(enqueued.id, org_id=OTHER_ORG)
+    with pytest.raises(JobNotFound):
+        hf.for_org(OTHER_ORG).get(enqueued.id)
+    assert hf.get(enqueued.id, org_id=ORG).state is State.QUEUED
+
+
+@pytest.mark.req("I-03")
+def test_the_same_key_of_two_tenants_is_two_jobs(hf: Holdfast) -> None:
+    hf.job("order.ship")(lambda job, payload: payload)
+
+    mine = hf.enqueue("order.ship", {}, org_id=ORG, idempotency_key="order-1")
+    theirs = hf.enqueue("order.ship", {}, org_id=OTHER_ORG, idempotency_key="order-1")
+
+    assert (mine.created, theirs.created) == (True, True)
+    assert mine.id != theirs.id
+
+
+@contextmanager
+def _role(server: PostgresServer, *granted: str, options: str = "") -> Iterator[str]:
+    name = f"login{next(_roles)}"
+    with psycopg.connect(server.dsn(), autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {name} LOGIN {options}")
+        for role in granted:
+            admin.execute(f"GRANT {role} TO {name}")
+    yield name
+    with psycopg.connect(server.dsn(), autocommit=True) as admin:
+        admin.execute(f"DROP ROLE {name}")
+
+
+@pytest.fixture
+def tenant_login(postgres: PostgresServer) -> Iterator[str]:
+    with _role(postgres, "holdfast_tenant") as name:
+        yield name
+
+
+@pytest.fixture
+def engine_login(postgres: PostgresServer) -> Iterator[str]:
+    with _role(postgres, "holdfast_engine") as name:
+        yield name
+
+
+def _as(url: str, role: str) -> str:
+    return url.replace("postgres@", f"{role}@")
+
+
+@pytest.fixture
+def filled(postgres_url: str) -> Iterator[Holdfast]:
+    """Two tenants with rows in every table."""
+    with make_holdfast(postgres_url) as hf:
+        hf.job("order.ship")(lambda job, payload: payload)
+        pipeline = hf.pipeline("order.pack")
+        pipeline.stage("pick")(lambda job, payload: 1)
+        pipeline.stage("wrap")(lambda job, payload: 2)
+        for org_id in (ORG, OTHER_ORG):
+            hf.enqueue("order.pack", {}, org_id=org_id)
+            hf.worker().run_once()
+            hf.enqueue("order.ship", {}, org_id=org_id)
+            fault = Fault("GONE", "it is gone", retryable=False)
+            settle(hf.store, [(job, Dead(fault)) for job in claim(hf)], actor=SYSTEM)
+        for _ in range(3):
+            seal_events(hf.store)
+        yield hf
+
+
+@contextmanager
+def tenant(url: str, login: str, org_id: str | None) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(_as(url, login)) as connection:
+        if org_id is not None:
+            connection.execute("SELECT set_config('holdfast.org_id', %s, true)", (org_id,))
+        yield connection
+        connection.rollback()
+
+
+def orgs_in(connection: psycopg.Connection[Any], table: str) -> set[str]:
+    rows = connection.execute(f"SELECT DISTINCT org_id::text FROM holdfast.{table}".encode())
+    return {row[0] for row in rows}
+
+
+@pytest.mark.req("X-01", "X-09")
+def test_a_tenant_sees_its_own_rows_in_every_table_and_nobody_elses(
+    filled: Holdfast, postgres_url: str, tenant_login: str
+) -> None:
+    with psycopg.connect(postgres_url) as admin:
+        everything = {table: orgs_in(admin, table) for table in TABLES}
+    assert all(found == {ORG, OTHER_ORG} for found in everything.values()), everything
+
+    for org_id in (ORG, OTHER_ORG):
+        with tenant(postgres_url, tenant_login, org_id) as connection:
+            assert {table: orgs_in(connection, table) for table in TABLES} == {
+                table: {org_id} for table in TABLES
+            }
+
+
+@pytest.mark.req("X-09")
+def test_a_connection_that_names_no_tenant_sees_nothing(
+    filled: Holdfast, postgres_url: str, tenant_login: str
+) -> None:
+    with tenant(postgres_url, tenant_login, None) as connection:
+        assert {table: orgs_in(connection, table) for table in TABLES} == {
+            table: set() for table in TABLES
+        }
+
+
+def test_a_connection_is_closed_again_after_the_transaction_that_named_a_tenant(
+    filled: Holdfast, postgres_url: str, tenant_login: str
+) -> None:
+    with psycopg.connect(_as(postgres_url, tenant_login)) as connection:
+        connection.execute(f"SET LOCAL holdfast.org_id = '{ORG}'".encode())
+        assert orgs_in(connection, "job") == {ORG}
+        connection.commit()
+
+        (setting,) = connection.execute("SHOW holdfast.org_id").fetchone() or ("unset",)
+        assert setting == ""
+        assert orgs_in(connection, "job") == set()
+
+
+def test_a_tenant_that_is_no_uuid_is_an_error_and_not_everybody(
+    filled: Holdfast, postgres_url: str, tenant_login: str
+) -> None:
+    with (
+        tenant(postgres_url, tenant_login, "%") as connection,
+        pytest.raises(pg.InvalidTextRepresentation),
+    ):
+        connection.execute("SELECT * FROM holdfast.job")
+
+
+INSERT = (
+    "INSERT INTO holdfast.job (id, org_id, job_type, category, actor_type, actor_id, request_id,"
+    " correlation_id, idempotency_key, payload, payload_hash, priority, origin_queue, queue,"
+    " max_attempts, created_at, updated_at, key_last_seen_at)"
+    " VALUES (gen_random_uuid(), %(org)s, 'order.ship', 'general', 'system', 'x', 'r', 'c',"
+    " %(key)s, '{}', '', 20, 'q:default', 'q:default', 5, now(), now(), now())"
+)
+
+
+def test_a_tenant_enqueues_for_itself_only(
+    filled: Holdfast, postgres_url: str, tenant_login: str
+) -> None:
+    with tenant(postgres_url, tenant_login, ORG) as connection:
+        connection.execute(INSERT, {"org": ORG, "key": f"order.ship:{ORG}::by-hand"})
+        with pytest.raises(pg.InsufficientPrivilege, match="row-level security"):
+            connection.execute(INSERT, {"org": OTHER_ORG, "key": f"order.ship:{OTHER_ORG}::x"})
+
+
+@pytest.mark.parametrize("conflict", ["", " ON CONFLICT DO NOTHING"])
+def test_a_tenant_cannot_find_out_whether_another_uses_a_key(
+    filled: Holdfast, postgres_url: str, tenant_login: str, conflict: str
+) -> None:
+    theirs = filled.enqueue("order.ship", {}, org_id=OTHER_ORG, idempotency_key="secret-plan")
+
+    said = []
+    for key in (theirs.idempotency_key, theirs.idempotency_key[:-1] + "!"):
+        with tenant(postgres_url, tenant_login, ORG) as connection:
+            with pytest.raises(pg.CheckViolation) as caught:
+                connection.execute((INSERT + conflict).encode(), {"org": ORG, "key": key})
+            said.append((caught.value.diag.constraint_name, caught.value.diag.message_primary))
+
+    assert said[0] == said[1]
+    assert said[0][0] == "job_key_names_its_tenant"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "UPDATE holdfast.job SET state = 'canceled'",
+        "UPDATE holdfast.job SET payload = '{}'",
+        "DELETE FROM holdfast.job",
+        "DELETE FROM holdfast.job_event",
+        "INSERT INTO holdfast.job_event OVERRIDING SYSTEM VALUE SELECT * FROM holdfast.job_event",
+        "INSERT INTO holdfast.audit_seal SELECT * FROM holdfast.audit_seal",
+        "UPDATE holdfast.audit_cursor SET sealed_to = 0",
+        "SELECT * FROM holdfast.audit_cursor",
+        "UPDATE holdfast.dead_letter SET last_error = ''",
+        "DELETE FROM holdfast.dead_letter",
+        "UPDATE holdfast.job_stage SET attempts = 0",
+        "DELETE FROM holdfast.job_stage",
+        "INSERT INTO holdfast.migration VALUES (99, 'x')",
+        "TRUNCATE holdfast.job CASCADE",
+        "TRUNCATE holdfast.job_event",
+        "ALTER TABLE holdfast.job DISABLE ROW LEVEL SECURITY",
+        "DROP TRIGGER job_edge ON holdfast.job",
+        "CREATE TABLE holdfast.mine (id int)",
+        "SET ROLE holdfast_engine",
+        "SET session_replication_role = replica",
+    ],
+)
+def test_a_tenant_may_look_and_enqueue_and_nothing_else(
+    filled: Holdfast, postgres_url: str, tenant_login: str, text: str
+) -> None:
+    with (
+        tenant(postgres_url, tenant_login, ORG) as connection,
+        pytest.raises(pg.InsufficientPrivilege),
+    ):
+        connection.execute(text.encode())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "UPDATE holdfast.job_event SET actor_id = 'x'",
+        "DELETE FROM holdfast.job_event",
+        "DELETE FROM holdfast.audit_seal",
+        "TRUNCATE holdfast.job CASCADE",
+        "TRUNCATE holdfast.job_event",
+        "ALTER TABLE holdfast.job DISABLE TRIGGER ALL",
+    ],
+)
+def test_the_engine_role_cannot_touch_the_audit_or_the_rules(
+    filled: Holdfast, postgres_url: str, engine_login: str, text: str
+) -> None:
+    with tenant(postgres_url, engine_login, None) as connection:
+        assert orgs_in(connection, "job") == {ORG, OTHER_ORG}
+        with pytest.raises(pg.InsufficientPrivilege):
+            connection.execute(text.encode())
+
+
+def whole_way(url: str) -> None:
+    """Everything the engine does, as whoever *url* names."""
+    with make_holdfast(url) as hf:
+        seen: list[Any] = []
+
+        @hf.job("order.ship")
+        def ship(job: Any, payload: dict[str, Any]) -> dict[str, Any]:
+            with job.transaction() as connection:
+                rows = connection.execute("SELECT DISTINCT org_id FROM holdfast.job").fetchall()
+                seen.extend(row[0] for row in rows)
+            return payload
+
+        mine = hf.enqueue("order.ship", {"n": 1}, org_id=ORG)
+        theirs = hf.enqueue("order.ship", {"n": 2}, org_id=OTHER_ORG)
+        hf.cancel(hf.enqueue("order.ship", {}, org_id=ORG, queue="q:exports").id, org_id=ORG)
+        hf.worker(queues=["q:default"]).run_once()
+        for _ in range(3):
+            seal_events(hf.store)
+        hf.store.wake_up(["q:default"]).close()
+
+        assert hf.get(mine.id, org_id=ORG).result == {"n": 1}
+        assert hf.get(theirs.id, org_id=OTHER_ORG).result == {"n": 2}
+        assert sorted(seen) == [ORG, OTHER_ORG]
+
+
+@pytest.mark.req("X-06")
+def test_a_member_of_the_engine_role_runs_every_tenants_jobs_each_inside_its_own_tenant(
+    postgres_url: str, engine_login: str
+) -> None:
+    whole_way(_as(postgres_url, engine_login))
+
+
+@contextmanager
+def empty_database(server: PostgresServer, owner: str) -> Iterator[str]:
+    name = f"owned_by_{owner}"
+    with psycopg.connect(server.dsn(), autocommit=True) as admin:
+        admin.execute(f"CREATE DATABASE {name} OWNER {owner}")
+    yield server.dsn(name, owner)
+    with psycopg.connect(server.dsn(), autocommit=True) as admin:
+        admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def fresh_server() -> Iterator[PostgresServer]:
+    """A server that has never heard of Holdfast: roles belong to the whole server."""
+    server = PostgresServer()
+    yield server
+    server.close()
+
+
+def test_an_owner_who_is_no_superuser_migrates_and_works(fresh_server: PostgresServer) -> None:
+    with _role(fresh_server, options="CREATEROLE") as owner:
+        with empty_database(fresh_server, owner) as url:
+            store = open_store(url, check=False)
+            assert store.migrate()
+            store.close()
+
+            whole_way(url)
+
+        with psycopg.connect(fresh_server.dsn(), autocommit=True) as admin:
+            admin.execute("DROP ROLE holdfast_tenant, holdfast_engine")
+
+    with _role(fresh_server) as owner, empty_database(fresh_server, owner) as url:
+        store = open_store(url, check=False)
+        with pytest.raises(
+            StoreError, match=r"holdfast_engine .* not ready.* CREATE ROLE"
+        ) as caught:
+            store.migrate()
+        advice = str(caught.value).partition("As an administrator: ")[2]
+        with pytest.raises(SchemaMismatch):
+            store.check_schema()
+
+        with psycopg.connect(fresh_server.dsn(), autocommit=True) as admin:
+            admin.execute(advice.encode())
+        assert store.migrate()
+        store.close()
+
+        whole_way(url)
+
+
+def test_even_the_owner_of_the_tables_is_bound(fresh_server: PostgresServer) -> None:
+    with _role(fresh_server, options="CREATEROLE") as owner:
+        with empty_database(fresh_server, owner) as url:
+            store = open_store(url, check=False)
+            store.migrate()
+            store.close()
+            whole_way(url)
+            with psycopg.connect(fresh_server.dsn(), autocommit=True) as admin:
+                admin.execute(f"REVOKE holdfast_engine FROM {owner} GRANTED BY {owner}")
+
+            with psycopg.connect(url) as connection:
+                assert orgs_in(connection, "job") == set()
+        with psycopg.connect(fresh_server.dsn(), autocommit=True) as admin:
+            admin.execute("DROP ROLE holdfast_tenant, holdfast_engine")
+
+
+def test_a_refusal_of_the_tenant_wall_is_a_broken_rule(
+    postgres_url: str, tenant_login: str
+) -> None:
+    store = open_store(_as(postgres_url, tenant_login))
+
+    with pytest.raises(RuleBroken) as caught:
+        store.write(lambda tx: tx.connection.execute("DELETE FROM holdfast.job"))  # type: ignore[attr-defined]
+    assert caught.value.rule == "row_level_security"
+    store.close()
+
+
+# -- the catalog
+
+
+@pytest.fixture
+def catalog(postgres_url: str) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(postgres_url) as connection:
+        yield connection
+
+
+# They say nothing of anybody: which migrations ran, and how far sealing has come.
+WITHOUT_TENANT = {"migration", "audit_cursor"}
+
+
+def test_every_table_with_rows_of_tenants_names_them(catalog: psycopg.Connection[Any]) -> None:
+    rows = catalog.execute(
+        "SELECT c.relname, EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid"
+        " AND a.attname = 'org_id' AND a.attnotnull) FROM pg_class c"
+        " WHERE c.relnamespace = 'holdfast'::regnamespace AND c.relkind IN ('r', 'p', 'm', 'f')"
+    ).fetchall()
+
+    assert {name for name, tenanted in rows if not tenanted} == WITHOUT_TENANT
+
+
+def test_row_level_security_is_forced_on_every_table_of_tenants(
+    catalog: psycopg.Connection[Any],
+) -> None:
+    rows = catalog.execute(
+        "SELECT c.relname, c.relrowsecurity, c.relforcerowsecurity,"
+        " (SELECT array_agg(p.polname::text ORDER BY p.polname) FROM pg_policy p"
+        "  WHERE p.polrelid = c.oid AND p.polcmd = '*' AND p.polpermissive"
+        "  AND p.polqual IS NOT NULL AND p.polwithcheck IS NOT NULL"
+        "  AND p.polroles <> '{0}'::oid[])"
+        " FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'org_id'"
+        " WHERE c.relnamespace = 'holdfast'::regnamespace AND c.relkind IN ('r', 'p')"
+    ).fetchall()
+
+    assert len(rows) >= 5
+    for name, enabled, forced, policies in rows:
+        assert (enabled, forced) == (True, True), name
+        assert policies == ["engine_serves_all", "tenant_sees_itself"], name
+
+
+# The first begins with the tenant inside its text, which a trigger sees to. The second is counted
+# by the database, so nobody can choose a value to learn who else has it.
+WITHOUT_LEADING_TENANT = {"job_once_per_key", "job_event_pkey"}
+
+
+def test_the_tenant_leads_every_unique_index(catalog: psycopg.Connection[Any]) -> None:
+    rows = catalog.execute(
+        "SELECT i.relname, a.attname FROM pg_index x"
+        " JOIN pg_class i ON i.oid = x.indexrelid JOIN pg_class t ON t.oid = x.indrelid"
+        " JOIN pg_attribute a ON a.attrelid = t.oid AND a.attnum = x.indkey[0]"
+        " WHERE t.relnamespace = 'holdfast'::regnamespace AND x.indisunique"
+        " AND t.relname <> ALL (%s)",
+        (list(WITHOUT_TENANT),),
+    ).fetchall()
+
+    assert {index for index, first in rows if first != "org_id"} == WITHOUT_LEADING_TENANT
+
+
+def test_every_foreign_key_carries_the_tenant(catalog: psycopg.Connection[Any]) -> None:
+    rows = catalog.execute(
+        "SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint"
+        " WHERE connamespace = 'holdfast'::regnamespace AND contype = 'f'"
+    ).fetchall()
+
+    assert rows
+    for name, text in rows:
+        assert text.startswith("FOREIGN KEY (org_id, "), (name, text)
+        assert "(org_id, " in text.partition("REFERENCES")[2], (name, text)
+
+
+def test_every_view_looks_with_the_eyes_of_whoever_asks(catalog: psycopg.Connection[Any]) -> None:
+    rows = catalog.execute(
+        "SELECT relname, reloptions FROM pg_class"
+        " WHERE relnamespace = 'holdfast'::regnamespace AND relkind = 'v'"
+    ).fetchall()
+
+    assert rows
+    for name, options in rows:
+        assert "security_invoker=true" in (options or []), name
+
+
+def test_a_function_with_its_owners_rights_has_a_fixed_search_path(
+    catalog: psycopg.Connection[Any],
+) -> None:
+    rows = catalog.execute(
+        "SELECT proname, proconfig FROM pg_proc"
+        " WHERE pronamespace = 'holdfast'::regnamespace AND prosecdef"
+    ).fetchall()
+
+    assert rows
+    for name, config in rows:
+        assert any(item.startswith("search_path=pg_catalog") for item in config or []), name
+
+
+def test_nobody_may_truncate_and_the_public_may_do_nothing(
+    catalog: psycopg.Connection[Any],
+) -> None:
+    rows = catalog.execute(
+        "SELECT table_name, grantee, privilege_type FROM information_schema.role_table_grants"
+        " WHERE table_schema = 'holdfast' AND (grantee = 'PUBLIC' OR"
+        " (grantee LIKE 'holdfast%' AND privilege_type IN ('TRUNCATE', 'REFERENCES', 'TRIGGER')))"
+    ).fetchall()
+
+    assert rows == []

@@ -1,0 +1,125 @@
+"""Which requirement is proven by what: reads the `req` markers and writes docs/conformance.md.
+
+A row is proven by the tests that carry it. A row that only a document can keep names the section
+that does; the section must exist. With --check nothing is written: a stale page is an error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+ROWS = ROOT / "docs" / "requirements.tsv"
+SECTIONS = ROOT / "docs" / "requirements-kept-by-documents.tsv"
+PAGE = ROOT / "docs" / "conformance.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    id: str
+    level: str
+    text: str
+
+    @property
+    def binds(self) -> bool:
+        return self.level in ("MUST", "MUST NOT")
+
+
+class Collector:
+    """A pytest plugin that remembers which test carries which row."""
+
+    def __init__(self) -> None:
+        self.tests: dict[str, set[str]] = defaultdict(set)
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        for item in items:
+            for marker in item.iter_markers("req"):
+                for row in marker.args:
+                    self.tests[row].add(item.nodeid.partition("[")[0])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="fail if the page is not up to date")
+    wanted = parser.parse_args()
+    requirements = [Requirement(*line.split("\t")) for line in ROWS.read_text().splitlines()]
+    tests = _collect()
+    sections = dict(line.split("\t") for line in SECTIONS.read_text().splitlines() if line)
+    faults = _faults(requirements, tests, sections)
+    page = _page(requirements, tests, sections)
+    if wanted.check:
+        if PAGE.read_text() != page:
+            faults.append("docs/conformance.md is not up to date; run 'make conformance'")
+    else:
+        PAGE.write_text(page)
+        print(page)
+    for fault in faults:
+        print(f"conformance: {fault}", file=sys.stderr)
+    if wanted.check and not faults:
+        print(page.splitlines()[-1])
+    return 1 if faults else 0
+
+
+def _collect() -> dict[str, set[str]]:
+    collector = Collector()
+    quiet = ["--collect-only", "-qq", "-p", "no:terminal", "-p", "no:cacheprovider"]
+    code = pytest.main([*quiet, str(ROOT / "tests")], plugins=[collector])
+    if code != 0:
+        sys.exit(f"conformance: the tests could not be collected (exit code {code})")
+    return collector.tests
+
+
+def _faults(
+    requirements: list[Requirement], tests: dict[str, set[str]], sections: dict[str, str]
+) -> list[str]:
+    known = {row.id for row in requirements}
+    faults = [
+        f"{row} is no row of the requirements: {sorted(tests[row])[0]}"
+        for row in sorted(set(tests) - known)
+    ]
+    for row, place in sections.items():
+        file, _, title = place.partition("#")
+        path = ROOT / file
+        headings = re.findall(r"^#+ (.+)$", path.read_text(), re.M) if path.exists() else []
+        if row not in known or title not in headings:
+            faults.append(f"{row} names a section that is not there: {place}")
+    return faults
+
+
+def _page(
+    requirements: list[Requirement], tests: dict[str, set[str]], sections: dict[str, str]
+) -> str:
+    lines = [
+        "# Conformance",
+        "",
+        "Every row of the requirements with the tests that prove it. A row without one is open.",
+        "",
+        "| row | level | requirement | proven by |",
+        "| --- | --- | --- | --- |",
+    ]
+    open_rows, proven, binding = [], 0, 0
+    for row in requirements:
+        proofs = [f"`{test.partition('tests/')[2]}`" for test in sorted(tests.get(row.id, ()))]
+        if row.id in sections:
+            proofs.append(sections[row.id])
+        binding += row.binds
+        if proofs:
+            proven += row.binds
+        elif row.binds:
+            open_rows.append(row.id)
+        text = row.text.replace("|", "\\|")
+        lines.append(f"| {row.id} | {row.level} | {text} | {'<br>'.join(proofs) or 'open'} |")
+    lines += ["", "## Open", "", ", ".join(open_rows) or "None.", ""]
+    lines.append(f"conformance: {proven} of {binding} MUST and MUST NOT rows proven")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
