@@ -148,7 +148,7 @@ class HoldfastApp:
         The block ends calmly; what the dead worker held is brought back by :meth:`upkeep` once its
         lease has run out (``clock.advance(seconds=61)``).
         """
-        places = {"claim": "claim_jobs", "execute": "execute", "settle": "settle"}
+        places = {"claim": "claim_jobs", "execute": "execute", "settle": "settle_apart"}
         name = places[point]
         original = getattr(working, name)
 

@@ -7,6 +7,7 @@ migrated, 75 a worker asks to be started anew.
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -66,9 +67,14 @@ def main(argv: list[str] | None = None) -> None:
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except HoldfastError as exc:
-        click.echo(f"holdfast: {exc}", err=True)
+        click.echo(f"holdfast: {_without_passwords(str(exc))}", err=True)
         sys.exit(_code(exc))
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _without_passwords(text: str) -> str:
+    """An address that cannot be used is quoted in the error; its password must not be."""
+    return re.sub(r"://([^\s:/@]*):\S*@", r"://\1@", text)
 
 
 def _code(exc: HoldfastError) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -79,7 +80,15 @@ def _cell(value: Any) -> str:
         return "-"
     if isinstance(value, datetime):
         return value.strftime("%Y-%m-%d %H:%M:%S")
-    return str(value)
+    return one_line(value)
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+def one_line(value: Any) -> str:
+    """*value* as text that cannot move a terminal's cursor or change its colours."""
+    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", str(value))
 
 
 def _plain(value: Any) -> Any:

@@ -6,12 +6,14 @@ from typing import Any
 
 import click
 
-from holdfast.cli.given import app_of, json_option, print_json, print_table
+from holdfast.cli.given import app_of, json_option, one_line, print_json, print_table
 from holdfast.clock import read_instant
+from holdfast.document import decode
 from holdfast.engine.job import Job, State
 from holdfast.errors import JobNotFound
 from holdfast.holdfast import SQL, Holdfast
 from holdfast.ids import read_uuid
+from holdfast.store import Row
 
 NEWEST = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 COLUMNS = ("id", "job_type", "state", "queue", "stage", "attempts", "created_at", "error_class")
@@ -74,11 +76,11 @@ def show(ctx: click.Context, job_id: str, as_json: bool) -> None:
         job = hf.get(job_id, org_id=org_id)
         events = hf.store.read(lambda tx: tx.many(SQL.list_events, org_id=org_id, job_id=job_id))
     if as_json:
-        print_json({**_outline(job), "events": [dict(event) for event in events]})
+        print_json({**_outline(job), "events": [_told(event) for event in events]})
         return
     for name, value in _outline(job).items():
         if value not in (None, ""):
-            click.echo(f"{name:18} {value}")
+            click.echo(f"{name:18} {one_line(value)}")
     click.echo()
     lines = [{**event, "at": read_instant(event["at"])} for event in events]
     print_table(lines, ("at", "name", "attempt", "actor_id", "detail"))
@@ -127,6 +129,11 @@ def _outline(job: Job) -> dict[str, Any]:
     """What an operator may see of a job: no payload and no result, which may be private."""
     hidden = ("payload", "result")
     return {name: value for name, value in job.record.items() if name not in hidden}
+
+
+def _told(event: Row) -> dict[str, Any]:
+    detail = event["detail"]
+    return {**event, "detail": None if detail is None else decode(detail)}
 
 
 def _id(text: str, where: str) -> str:

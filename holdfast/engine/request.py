@@ -77,7 +77,8 @@ class Batch:
     jobs: list[dict[str, Any]] = field(default_factory=list)
 
     def frame_of(self, job: Mapping[str, Any]) -> dict[str, Any]:
-        return self.frames[job["frame"]]
+        frame: dict[str, Any] = self.frames[job["frame"]]
+        return frame
 
     @property
     def queues(self) -> list[str]:
@@ -220,7 +221,11 @@ def _text(name: str, value: object, bad: dict[str, str], longest: int = 200) -> 
 def _actor(value: object, bad: dict[str, str]) -> Actor:
     if isinstance(value, str) and value:
         value = Actor.read(value)
-    if isinstance(value, Actor) and value.type in tuple(ActorType) and _text("actor", value.id, bad):
+    if (
+        isinstance(value, Actor)
+        and value.type in tuple(ActorType)
+        and _text("actor", value.id, bad)
+    ):
         return value
     bad.setdefault("actor", "must be an Actor, or text such as 'user:42'")
     return SYSTEM

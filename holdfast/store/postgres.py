@@ -8,18 +8,23 @@ because every unit of work carries its own ids and fences.
 from __future__ import annotations
 
 import os
+import re
 import select
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime
+from functools import cache
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import psycopg
 from psycopg import errors as pg
-from psycopg import sql
+from psycopg import pq, sql
+from psycopg.adapt import Transformer
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq.abc import PGresult
 from psycopg.types.string import TextLoader
 from psycopg_pool import ConnectionPool, PoolTimeout
 
@@ -51,9 +56,10 @@ GET_CONNECTION_SECONDS = 1.0
 ANNOUNCE_EVERY_SECONDS = 0.01
 
 # A client that freezes in the middle must not keep its row locks for ever. One round trip.
-BEGIN = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '60s'"
+BEGIN = b"BEGIN; SET LOCAL idle_in_transaction_session_timeout = '60s'"
 
 _CHANNEL = "holdfast:"
+_PLACEHOLDER = re.compile(r"%\((\w+)\)s")
 
 
 class PostgresTx(Tx):
@@ -64,10 +70,19 @@ class PostgresTx(Tx):
     def _fetch(
         self, text: str, params: dict[str, Any]
     ) -> tuple[list[str], list[tuple[Any, ...]], int]:
-        cursor = self.connection.execute(text, params)
-        if cursor.description is None:
-            return [], [], cursor.rowcount
-        return [column[0] for column in cursor.description], cursor.fetchall(), cursor.rowcount
+        # Straight through libpq: a statement of 26 parameters costs 72 microseconds of this
+        # process's time, through a cursor 208.
+        query, names = _numbered(text)
+        result = _checked(
+            self.connection.pgconn.exec_params(query, [_text(params[n]) for n in names])
+        )
+        columns = [(result.fname(at) or b"").decode() for at in range(result.nfields)]
+        touched = result.command_tuples or 0
+        if not columns:
+            return columns, [], touched
+        reader = Transformer(self.connection)
+        reader.set_pgresult(result)
+        return columns, reader.load_rows(0, result.ntuples, tuple), touched
 
     def notify(self, channels: Sequence[str]) -> None:
         for channel in channels:
@@ -81,6 +96,33 @@ class PostgresTx(Tx):
                 " FROM unnest(%s::text[]) AS unit ORDER BY unit",
                 (sorted(units),),
             )
+
+
+@cache
+def _numbered(text: str) -> tuple[bytes, tuple[str, ...]]:
+    """A statement with libpq's placeholders, and the names of its parameters in that order."""
+    names = tuple(dict.fromkeys(_PLACEHOLDER.findall(text)))
+    places = {name: f"${at}" for at, name in enumerate(names, 1)}
+    numbered = _PLACEHOLDER.sub(lambda match: places[match[1]], text).replace("%%", "%")
+    return numbered.encode(), names
+
+
+def _text(value: Any) -> bytes | None:
+    """A parameter in PostgreSQL's text format."""
+    if value is None:
+        return None
+    return (value.isoformat() if isinstance(value, datetime) else str(value)).encode()
+
+
+def _checked(result: PGresult) -> PGresult:
+    if result.status not in (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK):
+        raise pg.error_from_result(result)
+    return result
+
+
+def _command(connection: Connection, command: bytes) -> None:
+    """Run a command that takes and returns nothing, such as BEGIN."""
+    _checked(connection.pgconn.exec_(command))
 
 
 class PostgresStore(Store):
@@ -109,14 +151,14 @@ class PostgresStore(Store):
 
     def write(self, work: Callable[[Tx], T]) -> T:
         def in_transaction(connection: Connection) -> T:
-            connection.execute(BEGIN)
+            _command(connection, BEGIN)
             try:
                 result = work(PostgresTx(connection, self.clock))
-                connection.execute("COMMIT")
+                _command(connection, b"COMMIT")
             except BaseException:
                 if not connection.closed:
                     with suppress(psycopg.Error):
-                        connection.execute("ROLLBACK")
+                        _command(connection, b"ROLLBACK")
                 raise
             return result
 
@@ -129,13 +171,13 @@ class PostgresStore(Store):
 
     def read(self, work: Callable[[Tx], T]) -> T:
         def on_snapshot(connection: Connection) -> T:
-            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            _command(connection, b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             try:
                 return work(PostgresTx(connection, self.clock))
             finally:
                 if not connection.closed:
                     with suppress(psycopg.Error):
-                        connection.execute("ROLLBACK")
+                        _command(connection, b"ROLLBACK")
 
         return self._with_connection(on_snapshot)
 

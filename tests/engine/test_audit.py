@@ -94,7 +94,6 @@ def test_every_event_names_tenant_project_actor_request_job_attempt_and_time(
         assert (event["actor_type"], event["actor_id"]) == ("system", "worker-7")
 
 
-@pytest.mark.req("A-09")
 @pytest.mark.parametrize(
     "text",
     [

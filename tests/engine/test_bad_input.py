@@ -95,7 +95,7 @@ BAD_FIELDS: list[tuple[str, Any]] = [
 ]
 
 
-@pytest.mark.req("E-14", "J-36")
+@pytest.mark.req("J-36")
 def test_a_wrong_field_is_named_and_nothing_is_written(work: Holdfast) -> None:
     for name, value in BAD_FIELDS:
         with pytest.raises(InvalidJob) as caught:

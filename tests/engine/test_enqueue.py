@@ -95,7 +95,7 @@ def test_an_actor_is_a_user_the_system_or_an_api_key(hf: Holdfast, kind: str) ->
     assert (record["actor_type"], record["actor_id"]) == (kind, "42")
 
 
-@pytest.mark.req("E-02", "J-02")
+@pytest.mark.req("J-02")
 def test_enqueueing_runs_nothing_and_waits_for_nothing(hf: Holdfast) -> None:
     ran: list[str] = []
     hf.job("report.export")(lambda job, payload: ran.append(job.id))

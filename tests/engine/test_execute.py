@@ -294,7 +294,6 @@ def test_an_unknown_job_type_that_turns_up_in_time_runs(hf: Holdfast, clock: Fak
     assert hf.get(enqueued.id, org_id=ORG).result == "ran"
 
 
-@pytest.mark.req("E-17")
 def test_an_asynchronous_handler_that_takes_too_long_is_stopped_and_tried_again(
     hf: Holdfast,
 ) -> None:
@@ -316,7 +315,6 @@ def test_a_timeout_inside_the_handler_is_a_network_timeout_and_not_ours(hf: Hold
     assert run(hf).error_class == "NETWORK_TIMEOUT"
 
 
-@pytest.mark.req("E-17")
 def test_a_synchronous_handler_that_takes_too_long_loses_its_job(hf: Holdfast) -> None:
     release = threading.Event()
 

@@ -54,56 +54,68 @@ def run_to_end(hf: Holdfast, clock: FakeClock, job_id: str) -> Job:
     raise AssertionError("the job never ended")
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        pytest.param(TimeoutError(), marks=pytest.mark.req("R-02", "R-12")),
-        pytest.param(ConnectionResetError(), marks=pytest.mark.req("R-02")),
-        pytest.param(NetworkTimeout(), marks=pytest.mark.req("R-02", "R-12")),
-        pytest.param(UpstreamDown(), marks=pytest.mark.req("R-02", "R-12")),
-        pytest.param(RateLimited(), marks=pytest.mark.req("R-03", "R-12")),
-        pytest.param(UpstreamError(), marks=pytest.mark.req("R-04")),
-        pytest.param(WriteConflict(), marks=pytest.mark.req("R-05")),
-    ],
-)
-def test_a_transient_failure_is_tried_again_until_it_passes(
-    hf: Holdfast, clock: FakeClock, fault: BaseException
-) -> None:
-    job_id = failing(hf, lambda attempt: fault if attempt < 3 else None)
-
-    job = run_to_end(hf, clock, job_id)
-
-    assert (job.state, job.attempt_count, job.result) == (State.COMPLETED, 2, "done")
-    assert timeline(hf, job) == [
-        "job.enqueued",
-        *["job.started", "job.failed", "job.retried"] * 2,
-        "job.started", "job.succeeded",
-    ]  # fmt: skip
+TRANSIENT = {
+    "timeout.error": TimeoutError(),
+    "tcp.reset": ConnectionResetError(),
+    "network.timeout": NetworkTimeout(),
+    "upstream.down": UpstreamDown(),
+    "rate.limited": RateLimited(),
+    "upstream.error": UpstreamError(),
+    "write.conflict": WriteConflict(),
+}
 
 
-@pytest.mark.req("R-01")
-@pytest.mark.parametrize(
-    "fault",
-    [
-        pytest.param(SchemaInvalid(), marks=pytest.mark.req("R-06")),
-        pytest.param(AuthDenied(), marks=pytest.mark.req("R-07")),
-        pytest.param(Gone(), marks=pytest.mark.req("R-08")),
-        pytest.param(PolicyRejected(), marks=pytest.mark.req("R-09")),
-        pytest.param(ConfigInvalid(), marks=pytest.mark.req("R-10")),
-        pytest.param(AttributeError("no such thing"), marks=pytest.mark.req("R-10")),
-        pytest.param(RuleViolated(), marks=pytest.mark.req("R-11")),
-    ],
-)
-def test_a_permanent_failure_is_dead_lettered_at_once(
-    hf: Holdfast, clock: FakeClock, fault: BaseException
-) -> None:
-    job_id = failing(hf, lambda attempt: fault)
+@pytest.mark.req("R-02", "R-03", "R-04", "R-05", "R-12")
+def test_a_transient_failure_is_tried_again_until_it_passes(hf: Holdfast, clock: FakeClock) -> None:
+    def flaky(job: Any, payload: object) -> str:
+        if job.attempt < 3:
+            raise TRANSIENT[job.job_type]
+        return "done"
+
+    jobs = []
+    for name in TRANSIENT:
+        hf.job(name)(flaky)
+        jobs.append(hf.enqueue(name, {}, org_id=ORG))
+
+    for enqueued in jobs:
+        job = run_to_end(hf, clock, enqueued.id)
+        assert (job.state, job.attempt_count, job.result) == (State.COMPLETED, 2, "done")
+        assert timeline(hf, job) == [
+            "job.enqueued",
+            *["job.started", "job.failed", "job.retried"] * 2,
+            "job.started", "job.succeeded",
+        ]  # fmt: skip
+
+
+PERMANENT = {
+    "schema.invalid": SchemaInvalid(),
+    "auth.denied": AuthDenied(),
+    "gone.away": Gone(),
+    "policy.rejected": PolicyRejected(),
+    "config.invalid": ConfigInvalid(),
+    "plain.bug": AttributeError("no such thing"),
+    "rule.violated": RuleViolated(),
+}
+
+
+@pytest.mark.req("R-01", "R-06", "R-07", "R-08", "R-09", "R-10", "R-11")
+def test_a_permanent_failure_is_dead_lettered_at_once(hf: Holdfast) -> None:
+    def failing_at_once(job: Any, payload: object) -> None:
+        raise PERMANENT[job.job_type]
+
+    jobs = []
+    for name in PERMANENT:
+        hf.job(name)(failing_at_once)
+        jobs.append(hf.enqueue(name, {}, org_id=ORG))
 
     hf.worker().run_once()
 
-    job = hf.get(job_id, org_id=ORG)
-    assert (job.state, job.attempt_count, job.queue) == (State.FAILED, 1, "q:deadletter")
-    assert timeline(hf, job) == ["job.enqueued", "job.started", "job.failed", "job.deadlettered"]
+    for enqueued in jobs:
+        job = hf.get(enqueued.id, org_id=ORG)
+        assert (job.state, job.attempt_count, job.queue) == (State.FAILED, 1, "q:deadletter")
+        assert timeline(hf, job) == [
+            "job.enqueued", "job.started", "job.failed", "job.deadlettered",
+        ]  # fmt: skip
 
 
 @pytest.mark.req("R-10")

@@ -166,51 +166,47 @@ def test_a_lease_lost_inside_a_group_is_that_jobs_alone(work: Holdfast, clock: F
 
 @pytest.mark.req("J-05", "J-06", "J-09")
 @pytest.mark.parametrize("outcome", [Completed("1"), Dead(FAULT), Canceled()])
-@pytest.mark.parametrize("target", ["queued", "processing", "completed", "failed", "canceled"])
-def test_an_ended_job_never_leaves_its_state(work: Holdfast, outcome: Outcome, target: str) -> None:
+def test_an_ended_job_never_leaves_its_state(work: Holdfast, outcome: Outcome) -> None:
     enqueued = settle_one(work, outcome)
     ended = work.get(enqueued.id, org_id=ORG).state
-    if ended == target:
-        return
 
-    with pytest.raises(RuleBroken):
-        by_hand(
-            work.store,
-            "UPDATE holdfast.job SET state = :state WHERE id = :id",
-            state=target,
-            id=enqueued.id,
-        )
+    for target in set(State) - {ended}:
+        with pytest.raises(RuleBroken):
+            by_hand(
+                work.store,
+                "UPDATE holdfast.job SET state = :state WHERE id = :id",
+                state=target.value,
+                id=enqueued.id,
+            )
 
     assert work.get(enqueued.id, org_id=ORG).state is ended
 
 
-@pytest.mark.req("E-04", "J-05")
-@pytest.mark.parametrize(
-    ("change", "rule"),
-    [
-        ("result = '1'", "job_completed_iff_result"),
-        ("state = 'asleep'", "job_state_known"),
-        ("attempt_count = 4", "job_attempts"),
-        ("attempt_count = attempt_count + 1, max_attempts = 0", "job_attempts_in_budget"),
-        ("lease_token = 7", "job_lease_token"),
-        ("payload = '{}'", "job_write_once"),
-        ("org_id = '0198c0de-0000-7000-8000-00000000000b'", "job_write_once"),
-        ("request_id = 'other'", "job_write_once"),
-        ("claimed_by = NULL", "job_lease_iff_processing"),
-        ("finished_at = created_at", "job_finished_iff_terminal"),
-    ],
-)
-def test_the_database_itself_refuses_what_the_contract_forbids(
-    work: Holdfast, change: str, rule: str
-) -> None:
+FORBIDDEN = [
+    ("result = '1'", "job_completed_iff_result"),
+    ("state = 'asleep'", "job_state_known"),
+    ("attempt_count = 4", "job_attempts"),
+    ("attempt_count = attempt_count + 1, max_attempts = 0", "job_attempts_in_budget"),
+    ("lease_token = 7", "job_lease_token"),
+    ("payload = '{}'", "job_write_once"),
+    ("org_id = '0198c0de-0000-7000-8000-00000000000b'", "job_write_once"),
+    ("request_id = 'other'", "job_write_once"),
+    ("claimed_by = NULL", "job_lease_iff_processing"),
+    ("finished_at = created_at", "job_finished_iff_terminal"),
+]
+
+
+@pytest.mark.req("E-04", "J-01", "J-05")
+def test_the_database_itself_refuses_what_the_contract_forbids(work: Holdfast) -> None:
     enqueued = work.enqueue("report.export", {"n": 1}, org_id=ORG)
     claim(work)
 
-    with pytest.raises(RuleBroken) as caught:
-        by_hand(work.store, f"UPDATE holdfast.job SET {change} WHERE id = :id", id=enqueued.id)
+    for change, rule in FORBIDDEN:
+        with pytest.raises(RuleBroken) as caught:
+            by_hand(work.store, f"UPDATE holdfast.job SET {change} WHERE id = :id", id=enqueued.id)
+        # Where a write breaks two rules at once, each database names the one it looked at first.
+        assert caught.value.rule in (rule, "job_edge", "job_lease_iff_processing")
 
-    # Where a write breaks two rules at once, each database names the one it looked at first.
-    assert caught.value.rule in (rule, "job_edge", "job_lease_iff_processing")
     assert work.get(enqueued.id, org_id=ORG).state is State.PROCESSING
 
 

@@ -217,7 +217,7 @@ def test_what_a_handler_writes_in_its_transaction_commits_with_the_block(work: H
     assert [row["text"] for row in look(work.store, "SELECT text FROM note")] == ["kept"]
 
 
-@pytest.mark.req("I-15", "X-09")
+@pytest.mark.req("I-15")
 def test_a_handler_that_lost_its_lease_cannot_open_its_transaction(
     work: Holdfast, clock: FakeClock
 ) -> None:

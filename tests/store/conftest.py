@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -17,22 +16,25 @@ from tests.postgres_server import PostgresServer
 _names = itertools.count(1)
 
 
+@pytest.fixture(scope="module")
+def shared_postgres_url(postgres: PostgresServer) -> Iterator[str]:
+    """A migrated database for a whole file."""
+    name = f"shared{next(_names)}"
+    with psycopg.connect(postgres.dsn(), autocommit=True) as admin:
+        admin.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY FILE_COPY")
+    yield postgres.dsn(name)
+    with psycopg.connect(postgres.dsn(), autocommit=True) as admin:
+        admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
 def shared_store(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Store]:
     if request.param == "sqlite":
-        folder: Path = tmp_path_factory.mktemp("shared")
-        store = open_store(f"sqlite:///{folder}/work.db", clock=FakeClock())
-        yield store
-        store.close()
-        return
-    server: PostgresServer = request.getfixturevalue("postgres")
-    name = f"shared{next(_names)}"
-    with psycopg.connect(server.dsn(), autocommit=True) as admin:
-        admin.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY FILE_COPY")
-    store = open_store(server.dsn(name), clock=FakeClock())
+        url = f"sqlite:///{tmp_path_factory.mktemp('shared')}/work.db"
+    else:
+        url = request.getfixturevalue("shared_postgres_url")
+    store = open_store(url, clock=FakeClock())
     yield store
     store.close()
-    with psycopg.connect(server.dsn(), autocommit=True) as admin:
-        admin.execute(f"DROP DATABASE {name} WITH (FORCE)")

@@ -282,8 +282,13 @@ def test_every_transaction_may_run_on_another_session(shop: Holdfast) -> None:
 
 
 def test_no_session_keeps_anything_for_the_next_transaction(shop: Holdfast) -> None:
+    @shop.job("order.pack")
+    def pack(job: Any, payload: dict[str, int]) -> None:
+        with job.transaction() as connection:
+            connection.execute("SELECT * FROM holdfast.job")
+
     for number in range(12):
-        shop.enqueue("order.ship", {"n": number}, org_id=ORG)
+        shop.enqueue("order.pack", {"n": number}, org_id=ORG, unit_key=f"unit-{number}")
         shop.worker().run_once()
 
     def left_over(tx: Any) -> dict[str, Any]:

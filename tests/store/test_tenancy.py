@@ -61,13 +61,13 @@ def _role(server: PostgresServer, *granted: str, options: str = "") -> Iterator[
         admin.execute(f"DROP ROLE {name}")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def tenant_login(postgres: PostgresServer) -> Iterator[str]:
     with _role(postgres, "holdfast_tenant") as name:
         yield name
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def engine_login(postgres: PostgresServer) -> Iterator[str]:
     with _role(postgres, "holdfast_engine") as name:
         yield name
@@ -77,10 +77,10 @@ def _as(url: str, role: str) -> str:
     return url.replace("postgres@", f"{role}@")
 
 
-@pytest.fixture
-def filled(postgres_url: str) -> Iterator[Holdfast]:
+@pytest.fixture(scope="module")
+def filled(shared_postgres_url: str) -> Iterator[Holdfast]:
     """Two tenants with rows in every table."""
-    with make_holdfast(postgres_url) as hf:
+    with make_holdfast(shared_postgres_url) as hf:
         hf.job("order.ship")(lambda job, payload: payload)
         pipeline = hf.pipeline("order.pack")
         pipeline.stage("pick")(lambda job, payload: 1)
@@ -112,14 +112,14 @@ def orgs_in(connection: psycopg.Connection[Any], table: str) -> set[str]:
 
 @pytest.mark.req("X-01", "X-09")
 def test_a_tenant_sees_its_own_rows_in_every_table_and_nobody_elses(
-    filled: Holdfast, postgres_url: str, tenant_login: str
+    filled: Holdfast, shared_postgres_url: str, tenant_login: str
 ) -> None:
-    with psycopg.connect(postgres_url) as admin:
+    with psycopg.connect(shared_postgres_url) as admin:
         everything = {table: orgs_in(admin, table) for table in TABLES}
     assert all(found == {ORG, OTHER_ORG} for found in everything.values()), everything
 
     for org_id in (ORG, OTHER_ORG):
-        with tenant(postgres_url, tenant_login, org_id) as connection:
+        with tenant(shared_postgres_url, tenant_login, org_id) as connection:
             assert {table: orgs_in(connection, table) for table in TABLES} == {
                 table: {org_id} for table in TABLES
             }
@@ -127,18 +127,18 @@ def test_a_tenant_sees_its_own_rows_in_every_table_and_nobody_elses(
 
 @pytest.mark.req("X-09")
 def test_a_connection_that_names_no_tenant_sees_nothing(
-    filled: Holdfast, postgres_url: str, tenant_login: str
+    filled: Holdfast, shared_postgres_url: str, tenant_login: str
 ) -> None:
-    with tenant(postgres_url, tenant_login, None) as connection:
+    with tenant(shared_postgres_url, tenant_login, None) as connection:
         assert {table: orgs_in(connection, table) for table in TABLES} == {
             table: set() for table in TABLES
         }
 
 
 def test_a_connection_is_closed_again_after_the_transaction_that_named_a_tenant(
-    filled: Holdfast, postgres_url: str, tenant_login: str
+    filled: Holdfast, shared_postgres_url: str, tenant_login: str
 ) -> None:
-    with psycopg.connect(_as(postgres_url, tenant_login)) as connection:
+    with psycopg.connect(_as(shared_postgres_url, tenant_login)) as connection:
         connection.execute(f"SET LOCAL holdfast.org_id = '{ORG}'".encode())
         assert orgs_in(connection, "job") == {ORG}
         connection.commit()
@@ -149,10 +149,10 @@ def test_a_connection_is_closed_again_after_the_transaction_that_named_a_tenant(
 
 
 def test_a_tenant_that_is_no_uuid_is_an_error_and_not_everybody(
-    filled: Holdfast, postgres_url: str, tenant_login: str
+    filled: Holdfast, shared_postgres_url: str, tenant_login: str
 ) -> None:
     with (
-        tenant(postgres_url, tenant_login, "%") as connection,
+        tenant(shared_postgres_url, tenant_login, "%") as connection,
         pytest.raises(pg.InvalidTextRepresentation),
     ):
         connection.execute("SELECT * FROM holdfast.job")
@@ -168,9 +168,9 @@ INSERT = (
 
 
 def test_a_tenant_enqueues_for_itself_only(
-    filled: Holdfast, postgres_url: str, tenant_login: str
+    filled: Holdfast, shared_postgres_url: str, tenant_login: str
 ) -> None:
-    with tenant(postgres_url, tenant_login, ORG) as connection:
+    with tenant(shared_postgres_url, tenant_login, ORG) as connection:
         connection.execute(INSERT, {"org": ORG, "key": f"order.ship:{ORG}::by-hand"})
         with pytest.raises(pg.InsufficientPrivilege, match="row-level security"):
             connection.execute(INSERT, {"org": OTHER_ORG, "key": f"order.ship:{OTHER_ORG}::x"})
@@ -178,13 +178,13 @@ def test_a_tenant_enqueues_for_itself_only(
 
 @pytest.mark.parametrize("conflict", ["", " ON CONFLICT DO NOTHING"])
 def test_a_tenant_cannot_find_out_whether_another_uses_a_key(
-    filled: Holdfast, postgres_url: str, tenant_login: str, conflict: str
+    filled: Holdfast, shared_postgres_url: str, tenant_login: str, conflict: str
 ) -> None:
-    theirs = filled.enqueue("order.ship", {}, org_id=OTHER_ORG, idempotency_key="secret-plan")
+    theirs = filled.enqueue("order.ship", {}, org_id=OTHER_ORG, idempotency_key="plan")
 
     said = []
     for key in (theirs.idempotency_key, theirs.idempotency_key[:-1] + "!"):
-        with tenant(postgres_url, tenant_login, ORG) as connection:
+        with tenant(shared_postgres_url, tenant_login, ORG) as connection:
             with pytest.raises(pg.CheckViolation) as caught:
                 connection.execute((INSERT + conflict).encode(), {"org": ORG, "key": key})
             said.append((caught.value.diag.constraint_name, caught.value.diag.message_primary))
@@ -219,10 +219,10 @@ def test_a_tenant_cannot_find_out_whether_another_uses_a_key(
     ],
 )
 def test_a_tenant_may_look_and_enqueue_and_nothing_else(
-    filled: Holdfast, postgres_url: str, tenant_login: str, text: str
+    filled: Holdfast, shared_postgres_url: str, tenant_login: str, text: str
 ) -> None:
     with (
-        tenant(postgres_url, tenant_login, ORG) as connection,
+        tenant(shared_postgres_url, tenant_login, ORG) as connection,
         pytest.raises(pg.InsufficientPrivilege),
     ):
         connection.execute(text.encode())
@@ -240,9 +240,9 @@ def test_a_tenant_may_look_and_enqueue_and_nothing_else(
     ],
 )
 def test_the_engine_role_cannot_touch_the_audit_or_the_rules(
-    filled: Holdfast, postgres_url: str, engine_login: str, text: str
+    filled: Holdfast, shared_postgres_url: str, engine_login: str, text: str
 ) -> None:
-    with tenant(postgres_url, engine_login, None) as connection:
+    with tenant(shared_postgres_url, engine_login, None) as connection:
         assert orgs_in(connection, "job") == {ORG, OTHER_ORG}
         with pytest.raises(pg.InsufficientPrivilege):
             connection.execute(text.encode())
@@ -359,8 +359,8 @@ def test_a_refusal_of_the_tenant_wall_is_a_broken_rule(
 
 
 @pytest.fixture
-def catalog(postgres_url: str) -> Iterator[psycopg.Connection[Any]]:
-    with psycopg.connect(postgres_url) as connection:
+def catalog(shared_postgres_url: str) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(shared_postgres_url) as connection:
         yield connection
 
 

@@ -1,0 +1,37 @@
+"""holdfast demo"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+
+from holdfast.demo.story import Story
+from holdfast.demo.view import Lines, View
+
+
+@click.command()
+@click.option("--plain", is_flag=True, help="Lines instead of a live picture.")
+@click.pass_context
+def demo(ctx: click.Context, plain: bool) -> None:
+    """Watch two workers share three tenants' jobs while one of them is killed.
+
+    Runs on a SQLite file in a temporary directory: no keys, no servers, about 12 seconds. The exit
+    code is 1 if the database does not say at the end what it should.
+    """
+    with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as folder:
+        verdict = Story(Path(folder), _view(plain)).tell()
+    ctx.exit(1 if verdict.problems else 0)
+
+
+def _view(plain: bool) -> View:
+    if plain or not sys.stdout.isatty():
+        return Lines()
+    try:
+        from holdfast.demo.stage import Stage
+    except ModuleNotFoundError:
+        click.echo("For the live picture: pip install 'holdfast[demo]'\n")
+        return Lines()
+    return Stage()

@@ -1,0 +1,60 @@
+"""The demo's application: three small firms and what they want done."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from holdfast.config import Settings
+from holdfast.engine.execute import Context
+from holdfast.engine.retry import RetryPolicy
+from holdfast.errors import UpstreamDown
+from holdfast.holdfast import Holdfast
+
+# A short lease, so that nobody has to watch a dead worker's jobs wait for a minute.
+hf = Holdfast(
+    settings=Settings(db="sqlite:", lease_seconds=1.5, rescue_seconds=0.3, poll_seconds=0.05)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Firm:
+    """One tenant of the demo."""
+
+    org_id: str
+    name: str
+    job_type: str
+
+
+FIRMS = (
+    Firm("0198c0de-0000-7000-8000-000000000001", "Moonlight Bakery", "bread.bake"),
+    Firm("0198c0de-0000-7000-8000-000000000002", "Otter & Sons Plumbing", "pipe.mend"),
+    Firm("0198c0de-0000-7000-8000-000000000003", "The Pigeon Post", "letter.carry"),
+)
+BAKERY, PLUMBING, POST = FIRMS
+NAMES = {firm.org_id: firm.name for firm in FIRMS}
+
+
+def _take_your_time(job: Context, payload: dict[str, Any]) -> dict[str, Any]:
+    time.sleep(payload["seconds"])
+    return {"number": payload["number"], "attempt": job.attempt}
+
+
+for firm in FIRMS:
+    hf.job(firm.job_type)(_take_your_time)
+
+
+@hf.job("weather.ask", retry=RetryPolicy(steps=(timedelta(seconds=1),)))
+def ask_the_weather(job: Context, _payload: dict[str, Any]) -> dict[str, str]:
+    """An upstream that is away the first time."""
+    if job.attempt == 1:
+        raise UpstreamDown(status=503)
+    return {"sky": "mostly pigeons"}
+
+
+@hf.job("tea.pour")
+def pour_tea(_job: Context, payload: dict[str, Any]) -> dict[str, float]:
+    """A handler with a bug: nobody thought of an afternoon without guests."""
+    return {"cups_each": payload["cups"] / payload["guests"]}

@@ -1,0 +1,31 @@
+-- What the demo asks of its own database. It is the operator of all three tenants.
+
+-- count_states :many — crosses tenants: how far every tenant is
+SELECT org_id, state, count(*) AS jobs FROM holdfast.job GROUP BY org_id, state;
+
+-- count_held :many — crosses tenants: how many jobs each worker has in its hands
+SELECT claimed_by, count(*) AS jobs FROM holdfast.job WHERE state = 'processing' GROUP BY claimed_by;
+
+-- list_news :many — crosses tenants: what the audit has had to say since
+SELECT id, org_id, job_id, job_type, name, attempt, actor_id, detail
+FROM holdfast.job_event
+WHERE id > :after
+ORDER BY id
+LIMIT 500;
+
+-- list_accounts :many — crosses tenants: every job beside what the audit says of it
+SELECT job.id, job.org_id, job.state,
+       sum(CASE WHEN event.name = 'job.started' THEN 1 ELSE 0 END) AS starts,
+       sum(CASE WHEN event.name = 'job.succeeded' THEN 1 ELSE 0 END) AS successes,
+       sum(CASE WHEN event.name IN ('job.succeeded', 'job.deadlettered', 'job.canceled')
+                THEN 1 ELSE 0 END) AS ends,
+       sum(CASE WHEN event.name = 'job.failed' AND event.actor_id = 'upkeep'
+                THEN 1 ELSE 0 END) AS crashes,
+       sum(CASE WHEN event.name = 'job.failed' AND event.actor_id <> 'upkeep'
+                THEN 1 ELSE 0 END) AS failures
+FROM holdfast.job AS job
+JOIN holdfast.job_event AS event ON event.org_id = job.org_id AND event.job_id = job.id
+GROUP BY job.id, job.org_id, job.state;
+
+-- count_letters :one — crosses tenants: how many dead letters there are
+SELECT count(*) AS letters FROM holdfast.dead_letter;

@@ -1,0 +1,200 @@
+"""The hands of a worker: threads for synchronous handlers, one event loop for asynchronous ones."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+from holdfast.engine.execute import CancelToken, Context, Plan, execute, execute_async
+from holdfast.engine.job import Claimed, Outcome, Released
+from holdfast.store import Store
+
+# How much work may wait in this process: enough to hide a claim's round trip, little enough that a
+# slow handler does not keep jobs from an idle worker.
+PREFETCH_SECONDS = 0.25
+
+
+@dataclass(slots=True)
+class Held:
+    """A claim in this process."""
+
+    job: Claimed
+    token: CancelToken
+    claimed_at: float
+    renewed_at: float
+    plan: Plan | None = None
+    started_at: float | None = None
+    abandoned: bool = False
+
+
+class Hands:
+    """Runs planned claims and tells *finished* what became of each."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        concurrency: int,
+        async_concurrency: int,
+        rng: random.Random,
+        finished: Callable[[Held, Outcome], None],
+    ) -> None:
+        self.store = store
+        self.concurrency = concurrency
+        self.async_concurrency = async_concurrency
+        self.rng = rng
+        self.finished = finished
+        self.room = threading.Event()
+        self.closing = threading.Event()
+        self.mean_seconds = 0.05
+        # Jobs are put here by the hundred; a thread that finds it empty sleeps on a token. Waking a
+        # thread for every job would cost more than running a small one.
+        self._waiting: deque[Held] = deque()
+        self._tokens: SimpleQueue[bool] = SimpleQueue()
+        # Dicts, not counters: adding to a number from two threads can lose one.
+        self._running: dict[str, Held] = {}
+        self._on_loop: dict[str, Held] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._names = itertools.count(1)
+
+    def start(self, *, with_loop: bool) -> None:
+        if with_loop:
+            self._loop = asyncio.new_event_loop()
+            threading.Thread(
+                target=_run_loop, args=(self._loop,), name="holdfast-loop", daemon=True
+            ).start()
+        for _ in range(self.concurrency):
+            self._add_thread()
+
+    def _add_thread(self) -> None:
+        name = f"holdfast-hand-{next(self._names)}"
+        threading.Thread(target=self._run_waiting, name=name, daemon=True).start()
+
+    def take(self, held: list[Held]) -> None:
+        """Run these as soon as a hand is free."""
+        synchronous = 0
+        for item in held:
+            assert item.plan is not None
+            if item.plan.stage.is_async and self._loop is not None:
+                self._on_loop[item.job.id] = item
+                self._loop.call_soon_threadsafe(self._spawn, item)
+            else:
+                self._waiting.append(item)
+                synchronous += 1
+        for _ in range(min(synchronous, self.concurrency)):
+            self._tokens.put(True)
+
+    def wanted(self, limit: int) -> int:
+        """How many claims could be used now: the free hands, plus a little to hide a round trip."""
+        ahead = min(self._ahead, limit)
+        waiting = len(self._waiting)
+        if waiting > ahead // 2 and waiting > 0:
+            return 0
+        free = self.concurrency - len(self._running)
+        if self._loop is not None:
+            free += self.async_concurrency - len(self._on_loop)
+        return min(max(0, free + ahead - waiting), limit)
+
+    @property
+    def _ahead(self) -> int:
+        return int(self.concurrency * PREFETCH_SECONDS / max(self.mean_seconds, 1e-6))
+
+    @property
+    def has_quick_work(self) -> bool:
+        """Whether more outcomes will be there in a moment."""
+        return self.mean_seconds < 0.001 and len(self._waiting) > 0
+
+    def _run_waiting(self) -> None:
+        while True:
+            try:
+                held = self._waiting.popleft()
+            except IndexError:
+                if not self._tokens.get():
+                    return
+                continue
+            if self.closing.is_set():
+                self.finished(held, Released("drain"))
+                continue
+            assert held.plan is not None
+            self._running[held.job.id] = held
+            held.started_at = began = time.monotonic()
+            outcome = execute(Context(held.job, self.store, held.token), held.plan, self.rng)
+            self._observe(time.monotonic() - began)
+            if held.abandoned:
+                # The keeper gave up on this thread and put another in its place.
+                return
+            self._running.pop(held.job.id, None)
+            held.started_at = None
+            self.finished(held, outcome)
+
+    def _observe(self, seconds: float) -> None:
+        self.mean_seconds += 0.1 * (seconds - self.mean_seconds)
+        if len(self._waiting) * 2 <= self._ahead and not self.room.is_set():
+            self.room.set()
+
+    def abandon(self, held: Held) -> None:
+        """Take a job away from a thread that cannot be stopped, and put another thread in place."""
+        held.abandoned = True
+        held.token.set()
+        self._running.pop(held.job.id, None)
+        self._add_thread()
+
+    def _spawn(self, held: Held) -> None:
+        assert self._loop is not None
+        task = self._loop.create_task(self._run_async(held))
+        # The loop keeps only a weak reference to a task.
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run_async(self, held: Held) -> None:
+        assert held.plan is not None
+        if self.closing.is_set():
+            outcome: Outcome = Released("drain")
+        else:
+            held.started_at = time.monotonic()
+            context = Context(held.job, self.store, held.token)
+            outcome = await execute_async(context, held.plan, self.rng)
+        held.started_at = None
+        self._on_loop.pop(held.job.id, None)
+        self.room.set()
+        self.finished(held, outcome)
+
+    def give_back(self) -> None:
+        """Return what waits, unused."""
+        while self._waiting:
+            try:
+                held = self._waiting.popleft()
+            except IndexError:
+                return
+            self.finished(held, Released("drain"))
+
+    def cancel_tasks(self, patience: float) -> None:
+        """Cancel what runs on the loop and wait until it has let go."""
+        if self._loop is None:
+            return
+        self._loop.call_soon_threadsafe(lambda: [task.cancel() for task in list(self._tasks)])
+        give_up = time.monotonic() + patience
+        while self._on_loop and time.monotonic() < give_up:
+            time.sleep(0.005)
+
+    def close(self) -> None:
+        for _ in range(self.concurrency):
+            self._tokens.put(False)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+
+
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        loop.run_forever()
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        loop.close()

@@ -1,0 +1,118 @@
+"""The keeper of a worker: renews leases, passes cancel requests on, takes jobs from stuck threads."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from holdfast.clock import ms
+from holdfast.config import Settings
+from holdfast.engine.claim import find_canceled, renew_leases
+from holdfast.engine.execute import timed_out
+from holdfast.engine.hands import Hands, Held
+from holdfast.errors import StoreError
+from holdfast.store import Store
+
+TICK_SECONDS = 0.25
+CANCEL_LOOK_SECONDS = 1.0
+
+
+class Keeper:
+    """Looks after the claims in *held* from a thread of its own."""
+
+    def __init__(
+        self,
+        store: Store,
+        hands: Hands,
+        held: dict[str, Held],
+        *,
+        settings: Settings,
+        rng: random.Random,
+        recycle: Callable[[int], None],
+    ) -> None:
+        self.store = store
+        self.hands = hands
+        self.held = held
+        self.settings = settings
+        self.rng = rng
+        self.recycle = recycle
+        self._lease_ms = ms(settings.lease_seconds)
+        self._stuck = 0
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="holdfast-keeper", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._end.set()
+        self._thread.join(timeout=5.0)
+
+    def _run(self) -> None:
+        next_look = time.monotonic() + CANCEL_LOOK_SECONDS
+        tick = min(TICK_SECONDS, self.settings.lease_seconds / 6)
+        while not self._end.wait(tick):
+            now = time.monotonic()
+            self._abandon_overdue(now)
+            self._renew_due(now)
+            if now >= next_look:
+                next_look = now + CANCEL_LOOK_SECONDS
+                self._look_for_cancels(now)
+
+    def _abandon_overdue(self, now: float) -> None:
+        """A thread cannot be stopped; its job can be taken away from it."""
+        for held in list(self.held.values()):
+            stage = None if held.plan is None else held.plan.stage
+            if stage is None or stage.timeout is None or stage.is_async:
+                continue
+            if held.started_at is None or held.abandoned:
+                continue
+            if now - held.started_at <= stage.timeout.total_seconds():
+                continue
+            # A copy for the settler, apart from the one that the stuck thread still looks at.
+            copy = replace(held, started_at=None)
+            self.hands.abandon(held)
+            self.hands.finished(copy, timed_out(held.job, stage, self.rng))
+            self._stuck += 1
+            if self._stuck >= self.hands.concurrency:
+                self.recycle(self._stuck)
+
+    def _renew_due(self, now: float) -> None:
+        lease = self.settings.lease_seconds
+        due = [held for held in list(self.held.values()) if now - held.renewed_at >= lease / 3]
+        if not due:
+            return
+        try:
+            renewed = renew_leases(self.store, [held.job for held in due], lease_ms=self._lease_ms)
+        except StoreError:
+            # Effects must stop before the lease does: somebody else may own the job after that.
+            for held in due:
+                if now - held.renewed_at >= lease * 0.9:
+                    held.token.set(lease_lost=True)
+            return
+        for held in due:
+            if held.job.id in renewed.held:
+                held.renewed_at = now
+                if held.job.id in renewed.cancel_requested:
+                    held.token.set()
+            else:
+                held.token.set(lease_lost=True)
+
+    def _look_for_cancels(self, now: float) -> None:
+        long = [
+            held
+            for held in list(self.held.values())
+            if held.started_at is not None and now - held.started_at >= CANCEL_LOOK_SECONDS
+        ]
+        if not long:
+            return
+        try:
+            wanted = find_canceled(self.store, [held.job for held in long])
+        except StoreError:
+            return
+        for held in long:
+            if held.job.id in wanted:
+                held.token.set()
