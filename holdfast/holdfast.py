@@ -241,15 +241,16 @@ class Holdfast:
         unknown = sorted(set(options) - set(JobRequest.__slots__))
         if unknown:
             raise InvalidJob(dict.fromkeys(unknown, "is not an option of enqueue"))
-        requests = [
-            _own(item, options["org_id"])
+        shared = JobRequest(payload={}, **options)
+        items = [
+            (item.payload, _own(item, options["org_id"]))
             if isinstance(item, JobRequest)
-            else JobRequest(payload=item, **options)
+            else (item, shared)
             for item in payloads
         ]
         return prepare(
             handler,
-            requests,
+            items,
             ids=self.ids,
             now=self.clock.now(),
             payload_limit=self.settings.payload_limit_bytes,

@@ -14,6 +14,8 @@ JobId = NewType("JobId", str)
 OrgId = NewType("OrgId", str)
 
 _RAND_BITS = 74
+# An id can be guessed from its neighbour with a chance of one in four billion.
+_STEP_BYTES = 4
 _TEXT = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
@@ -39,8 +41,9 @@ class IdSource:
                 # The top bit stays free so that the counter has room to grow within the tick.
                 self._low = self._rng.getrandbits(_RAND_BITS - 1)
             ids = []
-            for _ in range(count):
-                self._low += 1 + self._rng.getrandbits(31)
+            steps = self._rng.randbytes(_STEP_BYTES * count)
+            for at in range(0, len(steps), _STEP_BYTES):
+                self._low += 1 + int.from_bytes(steps[at : at + _STEP_BYTES])
                 if self._low >> _RAND_BITS:
                     self._last_ms += 1
                     self._low = self._rng.getrandbits(_RAND_BITS - 1)

@@ -22,8 +22,7 @@ from holdfast.errors import InvalidJob
 @click.option("--queue", help="Another queue than the job type's own.")
 @click.option("--priority", type=click.Choice(["critical", "high", "normal", "low"]))
 @json_option
-@click.pass_context
-def enqueue(ctx: click.Context, job_type: str, payload: str, as_json: bool, **options: Any) -> None:
+def enqueue(job_type: str, payload: str, as_json: bool, **options: Any) -> None:
     """Enqueue one job. PAYLOAD is a JSON object, or - to read it from standard input."""
     if payload == "-":
         payload = sys.stdin.read()
@@ -31,7 +30,7 @@ def enqueue(ctx: click.Context, job_type: str, payload: str, as_json: bool, **op
         value = parse(payload)
     except BadDocument as exc:
         raise InvalidJob({"payload": str(exc)}) from exc
-    with app_of(ctx, required=True) as hf:
+    with app_of(click.get_current_context(), required=True) as hf:
         job = hf.enqueue(job_type, value, **options)
     if as_json:
         print_json(

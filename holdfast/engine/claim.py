@@ -12,7 +12,6 @@ from typing import Any
 
 from holdfast.clock import read_instant
 from holdfast.document import decode
-from holdfast.engine import audit
 from holdfast.engine.job import Actor, ActorType, Claimed
 from holdfast.engine.quarantine import bury_broken_in
 from holdfast.errors import RuleBroken
@@ -27,20 +26,13 @@ def claim_jobs(
 ) -> list[Claimed]:
     """Take up to *limit* due jobs of *queue*, most urgent and oldest first."""
 
-    def work(tx: Tx) -> list[Claimed]:
-        rows = tx.values(
+    def work(tx: Tx) -> list[tuple[Any, ...]]:
+        return tx.values(
             SQL.claim_jobs, queue=queue, worker_id=worker_id, limit=limit, lease_ms=lease_ms
         )
-        claimed = [Claimed(*row) for row in rows]
-        audit.record(
-            tx,
-            Actor(ActorType.SYSTEM, worker_id),
-            [audit.Entry(job.org_id, job.id, "job.started", job.attempt) for job in claimed],
-        )
-        return with_stages(tx, claimed)
 
     try:
-        claimed = store.write(work)
+        claimed = with_stages(store, [Claimed(*row) for row in store.write_one(work)])
     except RuleBroken:
         claimed = _claim_one_by_one(store, queue, worker_id, limit, lease_ms)
     # The order of RETURNING is nobody's promise.
@@ -67,10 +59,7 @@ def _claim_one_by_one(
             rows = tx.values(
                 SQL.claim_job, org_id=org_id, id=job_id, worker_id=worker_id, lease_ms=lease_ms
             )
-            own = [Claimed(*row) for row in rows]
-            started = [audit.Entry(job.org_id, job.id, "job.started", job.attempt) for job in own]
-            audit.record(tx, actor, started)
-            return with_stages(tx, own)
+            return [Claimed(*row) for row in rows]
 
         def bury(tx: Tx, rule: str, org_id: str = org_id, job_id: str = job_id) -> None:
             tx.affected(SQL.repair_job, org_id=org_id, id=job_id)
@@ -78,22 +67,24 @@ def _claim_one_by_one(
                 bury_broken_in(tx, job, rule=rule, actor=actor)
 
         try:
-            claimed += store.write(take)
+            claimed += with_stages(store, store.write(take))
         except RuleBroken as exc:
             with suppress(RuleBroken):
                 store.write(partial(bury, rule=exc.rule))
     return claimed
 
 
-def with_stages(tx: Tx, claimed: list[Claimed]) -> list[Claimed]:
+def with_stages(store: Store, claimed: list[Claimed]) -> list[Claimed]:
     """Give jobs that were under way before what their stages stored."""
-    begun = [job for job in claimed if job.lease_token > 1 or job.replay_of is not None]
+    begun = [
+        {"org_id": job.org_id, "id": job.id}
+        for job in claimed
+        if job.lease_token > 1 or job.replay_of is not None
+    ]
     if not begun:
         return claimed
     stored: dict[str, list[Row]] = defaultdict(list)
-    for row in tx.many(
-        SQL.list_stages, jobs=[{"org_id": job.org_id, "id": job.id} for job in begun]
-    ):
+    for row in store.read(lambda tx: tx.many(SQL.list_stages, jobs=begun)):
         stored[row["job_id"]].append(row)
     return [_with_stored(job, stored[job.id]) if job.id in stored else job for job in claimed]
 
@@ -119,7 +110,8 @@ class Renewed:
 
 def renew_leases(store: Store, jobs: Sequence[Claimed], *, lease_ms: int) -> Renewed:
     """Extend the leases that are still ours, in one statement."""
-    rows = store.write_one(SQL.renew_leases, held=[_held(job) for job in jobs], lease_ms=lease_ms)
+    held = [_held(job) for job in jobs]
+    rows = store.write_one(lambda tx: tx.many(SQL.renew_leases, held=held, lease_ms=lease_ms))
     return Renewed(
         frozenset(row["id"] for row in rows),
         frozenset(row["id"] for row in rows if row["cancel_requested_at"] is not None),

@@ -55,7 +55,9 @@ def insert_steps(batch: Batch) -> Steps[list[Enqueued]]:
 
 def insert(store: Store, batch: Batch) -> list[Enqueued]:
     """The same in a transaction of its own: one round trip when nothing is a duplicate."""
-    rows = store.write_one(SQL.insert_jobs, jobs=batch.jobs, frames=batch.frames)
+    rows = store.write_one(
+        lambda tx: tx.many(SQL.insert_jobs, jobs=batch.jobs, frames=batch.frames)
+    )
     created = {row["id"]: row for row in rows}
     if len(created) == len(batch.jobs):
         return [_new(batch, job, created[job["id"]]) for job in batch.jobs]

@@ -278,7 +278,7 @@ WHERE org_id = :org_id AND idempotency_key = :idempotency_key
 DELETE FROM holdfast.job
 WHERE (org_id, id) IN (
     SELECT org_id, id FROM holdfast.job
-    WHERE finished_at < {later(-(:keep_ms))} AND key_expires_at < {now}
+    WHERE finished_at < {later(-CAST(:keep_ms AS bigint))} AND key_expires_at < {now}
     ORDER BY finished_at
     LIMIT :limit
 );

@@ -6,11 +6,11 @@ sent and parsed at the price of its payloads.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from typing import Any
 
 from holdfast.clock import write_instant
@@ -49,24 +49,33 @@ class JobRequest:
     unit_key: str | None = None
 
 
+def scope_of(job_type: str, org_id: str, project_id: str | None) -> str:
+    """What every key of a job type within a tenant and project begins with."""
+    return f"{job_type}:{org_id}:{project_id or ''}:"
+
+
 def full_key(job_type: str, org_id: str, project_id: str | None, raw: str) -> str:
     """The stored form of a caller's key: ``job_type:org_id:project_id:hash``.
 
     A key already in full form is kept if its scope is the caller's own, and refused otherwise.
     """
-    scope = f"{job_type}:{org_id}:{project_id or ''}:"
+    return key_in(scope_of(job_type, org_id, project_id), raw)
+
+
+def key_in(scope: str, raw: str) -> str:
+    """:func:`full_key` where the scope is known already."""
     if raw.startswith(scope) and len(raw) > len(scope):
         return raw
     if _FULL_KEY.fullmatch(raw):
         raise ForeignKeyScope(
             {"idempotency_key": "was made for another tenant, project or job type; pass your own"}
         )
-    return scope + hashlib.sha256(raw.encode()).hexdigest()[:32]
+    return scope + sha256(raw.encode()).hexdigest()[:32]
 
 
 def key_for(job_type: str, org_id: str, project_id: str | None, *inputs: object) -> str:
     """A full key derived from what the job is about: equal inputs, equal key."""
-    return f"{job_type}:{org_id}:{project_id or ''}:{stable_hash(*inputs)}"
+    return scope_of(job_type, org_id, project_id) + stable_hash(*inputs)
 
 
 @dataclass(slots=True)
@@ -87,44 +96,63 @@ class Batch:
 
 def prepare(
     handler: Handler,
-    requests: Sequence[JobRequest],
+    items: Sequence[tuple[Mapping[str, Any], JobRequest]],
     *,
     ids: IdSource,
     now: datetime,
     payload_limit: int,
 ) -> Batch:
-    """The rows of valid requests. Raises one InvalidJob with every bad field of the first bad one."""
+    """The rows of payloads with their requests; many payloads may come with the same request.
+
+    Raises one InvalidJob with every bad field of the first bad one.
+    """
     batch = Batch()
     places: dict[Any, int] = {}
-    for request, job_id in zip(requests, ids.take(len(requests)), strict=True):
+    scope, last, place = "", None, 0
+    for (payload, request), job_id in zip(items, ids.take(len(items)), strict=True):
         bad: dict[str, str] = {}
-        payload = _payload(request.payload, payload_limit, bad)
-        shared = _shared(request)
-        place = places.get(shared)
-        if place is None:
-            frame = _frame(handler, request, now, bad)
-            frame["frame"] = place = places[shared] = len(batch.frames)
-            batch.frames.append(frame)
-        frame = batch.frames[place]
+        text = _payload(payload, payload_limit, bad)
+        if request is not last:
+            place = _place(batch, places, handler, request, now, bad)
+            last, scope = request, scope_of(handler.job_type, **_scope(batch.frames[place]))
         raw_key = _text("idempotency_key", request.idempotency_key, bad, longest=500)
         unit_key = _text("unit_key", request.unit_key, bad)
         if bad:
             raise InvalidJob(bad)
-        if may_hold_secret(payload):
-            _refuse_secret(request.payload)
+        if may_hold_secret(text):
+            _refuse_secret(payload)
         batch.jobs.append(
             {
                 "frame": place,
                 "id": job_id,
-                "idempotency_key": full_key(
-                    handler.job_type, frame["org_id"], frame["project_id"], raw_key or job_id
-                ),
-                "payload": payload,
-                "payload_hash": hashlib.sha256(payload.encode()).hexdigest()[:32],
+                "idempotency_key": key_in(scope, raw_key or job_id),
+                "payload": text,
+                "payload_hash": sha256(text.encode()).hexdigest()[:32],
                 "unit_key": unit_key,
             }
         )
     return batch
+
+
+def _place(
+    batch: Batch,
+    places: dict[Any, int],
+    handler: Handler,
+    request: JobRequest,
+    now: datetime,
+    bad: dict[str, str],
+) -> int:
+    """Where the request's frame stands, after adding it if it is new."""
+    shared = _shared(request)
+    place = places.get(shared)
+    if place is None:
+        place = places[shared] = len(batch.frames)
+        batch.frames.append({**_frame(handler, request, now, bad), "frame": place})
+    return place
+
+
+def _scope(frame: Mapping[str, Any]) -> dict[str, Any]:
+    return {"org_id": frame["org_id"], "project_id": frame["project_id"]}
 
 
 def _shared(request: JobRequest) -> Any:

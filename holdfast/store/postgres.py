@@ -39,8 +39,7 @@ from holdfast.errors import (
 )
 from holdfast.store import migrate
 from holdfast.store.dialect import POSTGRES
-from holdfast.store.query import Statement
-from holdfast.store.store import Row, Store, Tx, WakeUp
+from holdfast.store.store import Store, Tx, WakeUp
 
 T = TypeVar("T")
 
@@ -164,10 +163,8 @@ class PostgresStore(Store):
 
         return self._with_connection(in_transaction)
 
-    def write_one(self, statement: Statement, /, **params: Any) -> list[Row]:
-        return self._with_connection(
-            lambda connection: PostgresTx(connection, self.clock).many(statement, **params)
-        )
+    def write_one(self, work: Callable[[Tx], T]) -> T:
+        return self._with_connection(lambda connection: work(PostgresTx(connection, self.clock)))
 
     def read(self, work: Callable[[Tx], T]) -> T:
         def on_snapshot(connection: Connection) -> T:
@@ -453,7 +450,13 @@ _SECRETS = ("password", "sslpassword")
 
 
 _BUSY = (pg.SerializationFailure, pg.DeadlockDetected, pg.LockNotAvailable, pg.TooManyConnections)
-_DOWN = (pg.AdminShutdown, pg.CrashShutdown, pg.CannotConnectNow, pg.ReadOnlySqlTransaction)
+_DOWN = (
+    pg.AdminShutdown,
+    pg.CrashShutdown,
+    pg.CannotConnectNow,
+    pg.ReadOnlySqlTransaction,
+    pg.IdleInTransactionSessionTimeout,
+)
 
 
 def translate(exc: Exception) -> StoreError:
@@ -474,8 +477,9 @@ def translate(exc: Exception) -> StoreError:
         return RuleBroken(rule, exc.diag.message_primary or str(exc))
     if isinstance(exc, pg.InsufficientPrivilege):
         return RuleBroken("row_level_security", exc.diag.message_primary or str(exc))
-    # A connection that broke in mid-statement has no SQLSTATE.
-    if isinstance(exc, psycopg.OperationalError) and exc.sqlstate is None:
+    # A connection that broke in mid-statement has no SQLSTATE, and straight from libpq no class.
+    lost = isinstance(exc, psycopg.OperationalError) or type(exc) is psycopg.DatabaseError
+    if lost and isinstance(exc, psycopg.Error) and exc.sqlstate is None:
         return StoreDown("The connection to PostgreSQL was lost.")
     if isinstance(exc, psycopg.OperationalError):
         return StoreDown(f"PostgreSQL: {exc.sqlstate} {exc.diag.message_primary or ''}".strip())

@@ -29,8 +29,7 @@ from holdfast.clock import Clock
 from holdfast.errors import ConfigError, ForkedStore, RuleBroken, StoreBusy, StoreDown, StoreError
 from holdfast.store import migrate
 from holdfast.store.dialect import SQLITE
-from holdfast.store.query import Statement
-from holdfast.store.store import Row, Store, Tx, WakeUp
+from holdfast.store.store import Store, Tx, WakeUp
 
 T = TypeVar("T")
 
@@ -143,8 +142,8 @@ class SqliteStore(Store):
             raise request.error
         return cast(T, request.result)
 
-    def write_one(self, statement: Statement, /, **params: Any) -> list[Row]:
-        return self.write(lambda tx: tx.many(statement, **params))
+    def write_one(self, work: Callable[[Tx], T]) -> T:
+        return self.write(work)
 
     def announce(self, channels: Sequence[str]) -> None:
         """Nothing to send: waiters in this process and others watch the file's data version."""

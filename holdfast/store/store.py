@@ -114,8 +114,8 @@ class Store(ABC):
         """Run *work* in a transaction and commit. *work* may be run again, so it keeps no state."""
 
     @abstractmethod
-    def write_one(self, statement: Statement, /, **params: Any) -> list[Row]:
-        """Run one statement that commits by itself: a single round trip."""
+    def write_one(self, work: Callable[[Tx], T]) -> T:
+        """Run *work*, which is a single statement, and let it commit by itself: one round trip."""
 
     @abstractmethod
     def announce(self, channels: Sequence[str]) -> None:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
 from holdfast import Holdfast, StoreDown
-from holdfast.store import Row, Statement, Store, Tx, WakeUp
+from holdfast.store import Store, Tx, WakeUp
 
 T = TypeVar("T")
 
@@ -62,8 +62,8 @@ class FaultyStore(Store):
             raise self._after.pop(0)
         return result
 
-    def write_one(self, statement: Statement, /, **params: Any) -> list[Row]:
-        return self.write(lambda tx: tx.many(statement, **params))
+    def write_one(self, work: Callable[[Tx], T]) -> T:
+        return self.write(work)
 
     def announce(self, channels: Sequence[str]) -> None:
         self.inner.announce(channels)

@@ -15,6 +15,20 @@ END $$;
 CREATE TRIGGER job_enqueued AFTER INSERT ON holdfast.job
     REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION holdfast.record_enqueued();
 
+-- And every claim its own, so that a claim is one statement that commits by itself.
+CREATE FUNCTION holdfast.record_started() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO holdfast.job_event
+        (org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
+         correlation_id, at)
+    VALUES
+        (NEW.org_id, NEW.project_id, NEW.id, NEW.job_type, 'job.started', NEW.attempt_count + 1,
+         'system', NEW.claimed_by, NEW.request_id, NEW.correlation_id, NEW.claimed_at);
+    RETURN NULL;
+END $$;
+CREATE TRIGGER job_started AFTER UPDATE OF lease_token ON holdfast.job FOR EACH ROW
+    WHEN (NEW.lease_token <> OLD.lease_token) EXECUTE FUNCTION holdfast.record_started();
+
 CREATE TRIGGER job_event_never_truncated BEFORE TRUNCATE ON holdfast.job_event
     FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse('the audit is append-only');
 CREATE TRIGGER audit_seal_never_truncated BEFORE TRUNCATE ON holdfast.audit_seal

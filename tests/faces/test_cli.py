@@ -1,0 +1,384 @@
+"""The command line: what it prints, what it refuses, and with which exit code it ends."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+from click.testing import CliRunner
+
+from holdfast.cli import COMMANDS, cli
+from holdfast.store import postgres as postgres_store
+from tests.faces.conftest import APP, Run
+from tests.postgres_server import PostgresServer
+from tests.story import ORG, OTHER_ORG
+
+NOBODY = "0198c0de-0000-7000-8000-0000000000ff"
+LISTED = {
+    "id", "org_id", "project_id", "job_type", "category", "state", "queue", "origin_queue",
+    "stage", "priority", "attempt_count", "max_attempts", "attempts", "not_before_at", "created_at",
+    "updated_at", "finished_at", "last_error", "error_class",
+}  # fmt: skip
+SHOWN = {
+    "id", "org_id", "project_id", "job_type", "category", "actor_type", "actor_id", "request_id",
+    "correlation_id", "idempotency_key", "payload_hash", "priority", "unit_key", "scheduled_for",
+    "traceparent", "routing_decision", "replay_of", "origin_queue", "created_at", "state", "queue",
+    "stage", "pipeline_version", "attempt_count", "max_attempts", "not_before_at", "lease_token",
+    "lease_expires_at", "claimed_at", "claimed_by", "cancel_requested_at", "provider_batch_id",
+    "first_failed_at", "last_error", "last_error_at", "error_class", "updated_at", "finished_at",
+    "key_last_seen_at", "key_expires_at", "events",
+}  # fmt: skip
+EVENT = {
+    "id", "org_id", "project_id", "job_id", "job_type", "name", "attempt", "actor_type",
+    "actor_id", "request_id", "correlation_id", "at", "detail",
+}  # fmt: skip
+
+
+def enqueue(run: Run, url: str, job_type: str = "greet", payload: str = "{}", *more: str) -> str:
+    done = run("enqueue", job_type, payload, "--org", ORG, *more, "--json", db=url, app=APP)
+    assert done.code == 0, done.err
+    job_id: str = done.json["job_id"]
+    return job_id
+
+
+# -- migrate
+
+
+def test_migrate_says_what_it_applied_and_the_second_time_that_nothing_is_missing(
+    run: Run, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/new.db"
+
+    first = run("migrate", "--json", db=url)
+    second = run("migrate", db=url)
+
+    assert first.code == second.code == 0
+    assert set(first.json) == {"database", "applied"}
+    assert first.json["database"].startswith("SQLite ")
+    assert "0002_job" in first.json["applied"]
+    assert second.out.endswith("the schema is up to date.\n")
+    assert "applied" not in second.out
+
+
+def test_an_empty_postgresql_must_be_migrated_first_and_then_works(
+    run: Run, postgres: PostgresServer
+) -> None:
+    with psycopg.connect(postgres.dsn(), autocommit=True) as admin:
+        admin.execute("CREATE DATABASE faces_empty")
+    url = postgres.dsn("faces_empty")
+
+    before = run("jobs", "count", db=url)
+    migrated = run("migrate", db=url)
+    after = run("jobs", "count", db=url)
+
+    assert before.code == 4
+    assert "Run 'holdfast migrate' once." in before.err
+    assert migrated.code == after.code == 0
+    assert "PostgreSQL" in migrated.out
+
+
+# -- enqueue
+
+
+def test_enqueue_prints_the_job_and_a_second_time_that_it_was_there(run: Run, url: str) -> None:
+    arguments = ("enqueue", "greet", '{"name": "Ada"}', "--org", ORG, "--key", "once")
+
+    first = run(*arguments, db=url, app=APP)
+    second = run(*arguments, db=url, app=APP)
+
+    assert first.code == second.code == 0
+    assert first.out.endswith("  enqueued\n")
+    assert second.out.endswith("  was there already\n")
+    assert first.out.split()[0] == second.out.split()[0]
+
+
+def test_enqueue_as_json_has_the_documented_fields(run: Run, url: str) -> None:
+    done = run(
+        "enqueue", "greet", "{}", "--org", ORG, "--actor", "user:42", "--json", db=url, app=APP
+    )
+
+    assert set(done.json) == {
+        "job_id", "job_type", "created", "differs", "idempotency_key", "created_at",
+    }  # fmt: skip
+    assert (done.json["created"], done.json["differs"]) == (True, False)
+
+
+def test_enqueue_warns_when_the_earlier_job_under_the_key_differs(run: Run, url: str) -> None:
+    enqueue(run, url, "greet", '{"name": "Ada"}', "--key", "once")
+
+    done = run("enqueue", "greet", '{"name": "Bo"}', "--org", ORG, "--key", "once", db=url, app=APP)
+
+    assert done.code == 0
+    assert done.err == "The earlier job has another payload; it is left as it is.\n"
+
+
+def test_enqueue_reads_the_payload_from_standard_input(sqlite_url: str) -> None:
+    done = CliRunner().invoke(
+        cli,
+        ["--db", sqlite_url, "--app", APP, "enqueue", "greet", "-", "--org", ORG, "--json"],
+        input='{"name": "Ada"}',
+    )
+
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.output)["job_type"] == "greet"
+
+
+# -- worker
+
+
+def test_a_worker_until_idle_runs_what_is_due_and_leaves(run: Run, url: str) -> None:
+    job_id = enqueue(run, url, "greet", '{"name": "Ada"}')
+
+    worked = run("worker", "--until-idle", "--concurrency", "2", db=url, app=APP)
+
+    shown = run("jobs", "show", job_id, "--json", db=url)
+    assert worked.code == 0
+    assert shown.json["state"] == "completed"
+    lines = [json.loads(line) for line in worked.err.splitlines()]
+    assert [line["event"] for line in lines if "job_id" in line] == ["job.completed"]
+
+
+# -- jobs
+
+
+def test_list_as_json_has_the_documented_fields_newest_first(run: Run, url: str) -> None:
+    older, newer = enqueue(run, url), enqueue(run, url)
+
+    rows = run("jobs", "list", "--json", db=url).json
+
+    assert [row["id"] for row in rows] == [newer, older]
+    assert set(rows[0]) == LISTED
+    assert rows[0]["attempts"] == "0/5"
+
+
+def test_list_narrows_by_tenant_state_and_type_and_turns_the_page(run: Run, url: str) -> None:
+    older, newer = enqueue(run, url), enqueue(run, url)
+
+    def ids(*options: str) -> list[str]:
+        return [row["id"] for row in run("jobs", "list", "--json", *options, db=url).json]
+
+    assert ids("--org", ORG, "--state", "queued", "--type", "greet") == [newer, older]
+    assert ids("--limit", "1", "--before", newer) == [older]
+    assert ids("--org", OTHER_ORG) == ids("--state", "failed") == ids("--type", "stumble") == []
+
+
+def test_an_empty_list_is_a_header_and_an_empty_json_array(run: Run, url: str) -> None:
+    assert run("jobs", "list", "--json", db=url).json == []
+    assert run("jobs", "list", db=url).out.split()[:3] == ["id", "job_type", "state"]
+
+
+def test_show_as_json_has_the_documented_fields_and_the_timeline(run: Run, url: str) -> None:
+    job_id = enqueue(run, url)
+
+    shown = run("jobs", "show", job_id, "--json", db=url).json
+
+    assert set(shown) == SHOWN
+    (event,) = shown["events"]
+    assert set(event) == EVENT
+    assert event["name"] == "job.enqueued"
+    assert event["detail"]["queue"] == "q:default"
+
+
+def test_show_never_prints_a_payload_or_a_result(run: Run, url: str) -> None:
+    job_id = enqueue(run, url, "greet", '{"name": "canary-in-the-payload"}')
+    broken = enqueue(run, url, "break", '{"name": "canary-in-the-error"}')
+    run("worker", "--until-idle", db=url, app=APP)
+
+    shown = [run("jobs", "show", each, db=url).out for each in (job_id, broken)]
+    shown += [run("jobs", "show", each, "--json", db=url).out for each in (job_id, broken)]
+    shown += [run("jobs", "list", db=url).out, run("jobs", "list", "--json", db=url).out]
+
+    assert "completed" in shown[0]
+    assert "DEFECT" in shown[1]
+    assert not [text for text in shown if "canary" in text]
+
+
+def test_cancel_ends_a_waiting_job_and_comes_too_late_for_an_ended_one(run: Run, url: str) -> None:
+    job_id = enqueue(run, url)
+
+    first = run("jobs", "cancel", job_id, "--reason", "a mistake", "--json", db=url)
+    second = run("jobs", "cancel", job_id, "--reason", "again", db=url)
+
+    assert (first.code, first.json) == (0, {"job_id": job_id, "answer": "canceled"})
+    assert (second.code, second.out) == (1, f"{job_id}  too late\n")
+
+
+def test_what_an_operator_wrote_cannot_move_the_terminal(run: Run, url: str) -> None:
+    job_id = enqueue(run, url)
+    run("jobs", "cancel", job_id, "--reason", "\x1b[2J", "--actor", "user:\x1b[31mred", db=url)
+
+    shown = run("jobs", "show", job_id, db=url)
+
+    assert "\x1b" not in shown.out
+    assert "\\x1b[31mred" in shown.out
+
+
+def test_count_groups_by_state_and_queue(run: Run, url: str) -> None:
+    enqueue(run, url)
+    enqueue(run, url, "greet", "{}", "--queue", "q:critical")
+
+    assert run("jobs", "count", "--json", db=url).json == [
+        {"state": "queued", "queue": "q:critical", "jobs": 1},
+        {"state": "queued", "queue": "q:default", "jobs": 1},
+    ]
+
+
+# -- what it refuses
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["enqueue", "greet", "{", "--org", ORG], 1, "payload: is not JSON"),
+        (["enqueue", "greet", "[]", "--org", ORG], 1, "payload: must be an object, not list"),
+        (["enqueue", "greet", "{}", "--org", "acme"], 1, "org_id: must be a UUID"),
+        (["enqueue", "greet", '{"password": "x1"}', "--org", ORG], 1, "shaped like a secret"),
+        (["enqueue", "greet", "{}", "--org", ORG, "--queue", "x"], 1, "queue: must look like"),
+        (["enqueue", "nothing", "{}", "--org", ORG], 3, "No job type 'nothing' is registered."),
+        (["enqueue", "greet", "{}"], 2, "Missing option '--org'"),
+        (["enqueue", "greet", "{}", "--org", ORG, "--priority", "x"], 2, "Invalid value"),
+        (["jobs", "show", "41"], 2, "must be a UUID"),
+        (["jobs", "show", NOBODY], 3, f"Job {NOBODY} not found."),
+        (["jobs", "cancel", NOBODY, "--reason", "x"], 3, f"Job {NOBODY} not found."),
+        (["jobs", "list", "--limit", "0"], 2, "Invalid value"),
+        (["jobs", "list", "--org", "acme"], 2, "must be a UUID"),
+        (["jobs", "list", "--state", "running"], 2, "Invalid value"),
+        (["worker", "--concurrency", "0"], 2, "Invalid value"),
+        (["dance"], 2, "No such command 'dance'"),
+    ],
+)
+def test_bad_input_gets_one_clear_sentence_and_an_exit_code(
+    run: Run, sqlite_url: str, arguments: list[str], code: int, says: str
+) -> None:
+    done = run(*arguments, db=sqlite_url, app=APP)
+
+    assert done.code == code
+    assert says in done.err
+    assert done.out == ""
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("app", "says"),
+    [
+        (None, "Which jobs?"),
+        ("no.such.module:hf", "no module named 'no' from here"),
+        ("tests.faces.app:nothing", "has no 'nothing'"),
+        ("tests.faces.app:greet", "is a function, not a Holdfast"),
+    ],
+)
+def test_an_application_that_is_not_there_is_named(
+    run: Run, sqlite_url: str, app: str | None, says: str
+) -> None:
+    done = run("worker", "--until-idle", db=sqlite_url, app=app)
+
+    assert done.code == 1
+    assert says in done.err
+
+
+def test_a_database_that_cannot_be_opened_is_exit_code_4(run: Run, tmp_path: Path) -> None:
+    done = run("jobs", "count", db=f"sqlite:///{tmp_path}/no/such/folder/work.db")
+
+    assert done.code == 4
+    assert "Check the path and its permissions." in done.err
+
+
+def test_a_postgresql_that_is_away_is_exit_code_4(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_store, "RETRY_FOR_SECONDS", 0.1)
+
+    done = run("jobs", "count", db="postgresql://postgres:hunter2@127.0.0.1:1/work")
+
+    assert done.code == 4
+    assert "hunter2" not in done.out + done.err
+
+
+@pytest.mark.parametrize(
+    "db",
+    [
+        "mysql://ada:hunter2@db.internal/work",
+        "postgresql://ada:hunter2@db.internal:port/work",
+    ],
+)
+def test_an_address_that_cannot_be_used_is_refused_without_its_password(run: Run, db: str) -> None:
+    done = run("jobs", "count", db=db)
+
+    assert done.code == 1
+    assert "hunter2" not in done.out + done.err
+
+
+def test_a_password_never_appears_in_what_a_command_prints(run: Run, postgres_url: str) -> None:
+    url = postgres_url.replace("postgres@", "postgres:hunter2@")
+    job_id = enqueue(run, url)
+
+    printed = [
+        run("migrate", db=url),
+        run("worker", "--until-idle", "--log-level", "debug", db=url, app=APP),
+        run("jobs", "show", job_id, db=url),
+    ]
+
+    assert [done.code for done in printed] == [0, 0, 0]
+    assert not [done for done in printed if "hunter2" in done.out + done.err]
+
+
+# -- where the database comes from
+
+
+def test_the_option_wins_over_the_environment_and_that_over_the_file(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def databases() -> set[str]:
+        return {path.stem for path in tmp_path.glob("*.db")}
+
+    assert run("jobs", "count").code == 0
+    assert databases() == {"holdfast"}
+    (tmp_path / "holdfast.toml").write_text('db = "sqlite:///from_file.db"\n')
+    assert run("jobs", "count").code == 0
+    assert databases() == {"holdfast", "from_file"}
+    monkeypatch.setenv("HOLDFAST_DB", "sqlite:///from_env.db")
+    assert run("jobs", "count").code == 0
+    assert databases() == {"holdfast", "from_file", "from_env"}
+    assert run("jobs", "count", db="sqlite:///from_option.db").code == 0
+    assert databases() == {"holdfast", "from_file", "from_env", "from_option"}
+
+
+def test_the_file_names_the_application_and_an_unknown_setting_is_refused(
+    run: Run, tmp_path: Path
+) -> None:
+    file = tmp_path / "holdfast.toml"
+    file.write_text(f'db = "sqlite:///work.db"\napp = "{APP}"\n')
+    assert run("enqueue", "greet", "{}", "--org", ORG).code == 0
+
+    file.write_text("lease = 5\n")
+    refused = run("jobs", "count")
+
+    assert refused.code == 1
+    assert "unknown setting 'lease'" in refused.err
+
+
+# -- the whole
+
+
+def test_every_command_has_a_help_text() -> None:
+    for name in COMMANDS:
+        shown = CliRunner().invoke(cli, [name, "--help"])
+        assert shown.exit_code == 0, shown.output
+        assert len(shown.output.splitlines()) > 5
+
+
+def test_the_module_and_the_script_are_the_same_command(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast", "--version"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0
+    assert done.stdout.startswith("holdfast, version ")

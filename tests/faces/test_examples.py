@@ -1,0 +1,67 @@
+"""The examples run as they stand, and the database says what they say."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from holdfast import Job
+from holdfast.store import open_store
+from tests.story import look
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def play(name: str, tmp_path: Path) -> tuple[str, list[Job]]:
+    """Run an example with its temporary directory below *tmp_path*; its output, its jobs."""
+    env = {key: value for key, value in os.environ.items() if not key.startswith("HOLDFAST_")}
+    done = subprocess.run(
+        [sys.executable, "-W", "error::DeprecationWarning", str(ROOT / "examples" / f"{name}.py")],
+        env={**env, "TMPDIR": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    (file,) = tmp_path.rglob("work.db")
+    store = open_store(f"sqlite:///{file}")
+    jobs = [Job.of(row) for row in look(store, "SELECT * FROM holdfast.job ORDER BY id")]
+    store.close()
+    return done.stdout, jobs
+
+
+def test_the_quickstart_enqueues_twice_and_runs_once(tmp_path: Path) -> None:
+    printed, (job,) = play("quickstart", tmp_path)
+
+    assert "enqueued again: False, the same job: True" in printed
+    assert "completed: {'file': 'project-7.csv', 'attempt': 1}" in printed
+    assert (job.state, job.result) == ("completed", {"file": "project-7.csv", "attempt": 1})
+
+
+def test_the_pipeline_repeats_only_the_stage_that_failed(tmp_path: Path) -> None:
+    printed, (job,) = play("pipeline", tmp_path)
+
+    assert "runs: collect 1, translate 2, send 1" in printed
+    assert (job.state, job.stage, job.result) == ("completed", "send", {"lines": 2})
+    assert job.error_class == "NETWORK_TIMEOUT"
+
+
+def test_a_rolled_back_order_has_no_job_and_a_committed_one_has(tmp_path: Path) -> None:
+    printed, (job,) = play("sqlalchemy_transaction", tmp_path)
+
+    before, after = printed.split("order 2 committed")
+    assert "jobs run: 0" in before
+    assert "a receipt for order 2" in after
+    assert (job.state, job.payload) == ("completed", {"order": 2})
+
+
+def test_many_processes_share_one_file(tmp_path: Path) -> None:
+    printed, jobs = play("many_processes", tmp_path)
+
+    assert "60 of 60 jobs completed in 3 processes" in printed
+    assert {job.state for job in jobs} == {"completed"}
+    assert sorted(job.result["photo"] for job in jobs) == list(range(60))

@@ -1,0 +1,218 @@
+"""The house rules that can be tested."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+import holdfast
+from holdfast import errors
+from holdfast.cli import cli
+from holdfast.config import Settings
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "holdfast"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+STATEMENTS = sorted(path for path in PACKAGE.rglob("*.sql") if path.parent.name != "migrations")
+DOCS = "\n".join(path.read_text() for path in sorted((ROOT / "docs").rglob("*.md")))
+
+MODULE_LINES = 450
+FUNCTION_LINES = 60
+
+
+def of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield node
+
+
+def test_no_module_is_too_long_to_read() -> None:
+    lengths = {of(path): len(path.read_text().splitlines()) for path in MODULES}
+
+    assert {name: lines for name, lines in lengths.items() if lines > MODULE_LINES} == {}
+
+
+def test_no_function_is_too_long_to_read() -> None:
+    lengths = {
+        f"{of(path)}:{node.name}": (node.end_lineno or 0) - node.lineno + 1
+        for path in MODULES
+        for node in functions(path)
+    }
+
+    assert {name: lines for name, lines in lengths.items() if lines > FUNCTION_LINES} == {}
+
+
+def test_no_module_is_named_for_what_it_is_not() -> None:
+    vague = {"utils", "util", "helpers", "helper", "manager", "base", "common", "misc"}
+
+    assert [of(path) for path in MODULES if {path.stem, path.parent.name} & vague] == []
+
+
+def test_the_public_names_are_sorted_and_complete() -> None:
+    named = holdfast.__all__
+    public = {
+        name
+        for name, value in vars(holdfast).items()
+        if not name.startswith("_") and not inspect.ismodule(value)
+    }
+
+    assert named == sorted(named)
+    assert set(named) == public
+
+
+@pytest.mark.parametrize("name", holdfast.__all__)
+def test_every_public_name_says_what_it_is(name: str) -> None:
+    said = vars(getattr(holdfast, name)).get("__doc__") or getattr(holdfast, name).__doc__
+    own = said if inspect.isfunction(getattr(holdfast, name)) else _own_doc(getattr(holdfast, name))
+
+    assert own, f"{name} has no docstring"
+    assert not own.startswith(f"{name}("), f"{name} has only the one that dataclass made"
+
+
+def _own_doc(kind: type) -> str | None:
+    return vars(kind).get("__doc__")
+
+
+def test_sql_lives_in_sql_files() -> None:
+    begins = re.compile(r"\s*(SELECT|INSERT INTO|UPDATE \w+|DELETE FROM|WITH \w+ AS)\b")
+    found = [
+        f"{of(path)}:{node.lineno}"
+        for path in MODULES
+        if PACKAGE / "store" not in path.parents
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and begins.match(node.value)
+    ]
+
+    assert found == []
+
+
+def test_only_the_store_asks_which_database_it_is() -> None:
+    asks = re.compile(r"dialect(\.name)?\s*(==|!=|is)\s|\bvendor\s*==")
+    found = [
+        of(path)
+        for path in MODULES
+        if PACKAGE / "store" not in path.parents and asks.search(path.read_text())
+    ]
+
+    assert found == []
+
+
+@pytest.mark.parametrize("path", STATEMENTS, ids=of)
+def test_every_statement_says_why_it_is_there(path: Path) -> None:
+    headers = re.findall(r"^-- \w+ :(?:one|maybe|many|affected)\b.*$", path.read_text(), re.M)
+
+    assert headers
+    assert [header for header in headers if not re.search(r" — \S", header)] == []
+
+
+# -- docs are tests
+
+
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Settings)])
+def test_every_setting_is_documented_with_its_variable(name: str) -> None:
+    assert f"| `{name}` | `HOLDFAST_{name.upper()}` |" in DOCS
+
+
+def test_every_command_is_documented() -> None:
+    missing = [command for command in commands(cli, "holdfast") if f"`{command}" not in DOCS]
+
+    assert missing == []
+
+
+def commands(group: click.Group, prefix: str) -> Iterator[str]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        found = group.get_command(context, name)
+        assert found is not None
+        if isinstance(found, click.Group):
+            yield from commands(found, f"{prefix} {name}")
+        else:
+            yield f"{prefix} {name}"
+
+
+def all_errors(kind: type = errors.HoldfastError) -> Iterator[type]:
+    for child in kind.__subclasses__():
+        if child.__module__ == "holdfast.errors":
+            yield child
+            yield from all_errors(child)
+
+
+@pytest.mark.parametrize("kind", all_errors(), ids=lambda kind: kind.__name__)
+def test_every_error_is_documented(kind: type) -> None:
+    page = (ROOT / "docs" / "errors.md").read_text()
+
+    assert f"`{kind.__name__}`" in page
+    if issubclass(kind, errors.Failure):
+        assert f"`{kind.error_class}`" in page
+
+
+def event_names() -> set[str]:
+    """The audit events that the engine or a migration writes."""
+    sources = [
+        *(PACKAGE / "engine").glob("*.py"),
+        *(PACKAGE / "store" / "migrations").glob("*.sql"),
+    ]
+    return {
+        name
+        for path in sources
+        for name in re.findall(r"""["'](job\.[a-z_]+)["']""", path.read_text())
+        if name != "job.sql"
+    }
+
+
+def test_every_audit_event_is_documented() -> None:
+    page = (ROOT / "docs" / "audit.md").read_text()
+
+    assert {"job.enqueued", "job.deadlettered"} < event_names()
+    assert [name for name in sorted(event_names()) if f"| `{name}` |" not in page] == []
+
+
+def test_every_rule_of_the_database_is_documented() -> None:
+    page = (ROOT / "docs" / "way-of-a-job.md").read_text()
+    text = "\n".join(path.read_text() for path in (PACKAGE / "store" / "migrations").glob("*.sql"))
+    rules = re.findall(
+        r"CONSTRAINT (\w+) (?:UNIQUE|CHECK)|\{refuse (\w+) |UNIQUE INDEX (\w+)", text
+    )
+    names = {name for found in rules for name in found if name}
+
+    assert "job_once_per_key" in names
+    assert [name for name in sorted(names) if f"`{name}`" not in page] == []
+
+
+def test_the_readme_shows_the_quickstart_as_it_is() -> None:
+    example = (ROOT / "examples" / "quickstart.py").read_text()
+
+    assert f"```python\n{example}```" in (ROOT / "README.md").read_text()
+    assert len(example.splitlines()) <= 22
+
+
+def pages() -> list[Path]:
+    return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("page", pages(), ids=of)
+def test_links_between_the_pages_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text())
+    here = [link for link in links if "://" not in link]
+
+    assert [link for link in here if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", pages(), ids=of)
+def test_no_page_promises_more_than_we_keep(page: Path) -> None:
+    promised = re.findall(r".*exactly[- ]once.*", page.read_text(), re.I)
+
+    assert [line for line in promised if "conformance" not in page.name] == []
