@@ -71,7 +71,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def _has_plain_keys(value: object) -> bool:
-    """Whether only plain containers with text keys are in there; the encoder would coerce others."""
+    """Whether there are only plain containers with text keys; the encoder would coerce others."""
     todo = [value]
     for node in todo:
         if type(node) is dict:
@@ -126,7 +126,8 @@ def check(value: object) -> None:
                 todo.append((f"{path}[{index}]", item, depth + 1))
         else:
             raise BadDocument(
-                f"has a {type(node).__name__} at {path or 'the top'}; use text, numbers, lists, objects"
+                f"has a {type(node).__name__} at {path or 'the top'};"
+                " use text, numbers, lists and objects"
             )
 
 

@@ -263,7 +263,7 @@ class Holdfast:
             return {"org_id": org_id, **options}
         if org_id is not None and str(org_id) != running.org_id:
             raise Forbidden(
-                f"Job {running.id} runs for tenant {running.org_id} and may not enqueue for another."
+                f"Job {running.id} runs for tenant {running.org_id}; it may not enqueue for others."
             )
         return {
             "org_id": running.org_id,

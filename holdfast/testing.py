@@ -69,7 +69,7 @@ class HoldfastApp:
         self.hf._inline = self.drain
 
     def drain(self, *, queues: Sequence[str] = QUEUES, with_delays: bool = False) -> Counts:
-        """Run everything that is due; *with_delays* moves the clock over retries and snoozes too."""
+        """Run everything due; *with_delays* moves the clock over retries and snoozes too."""
         total = Counts()
         while True:
             done = self.run(queues=queues)

@@ -7,6 +7,8 @@ that does; the section must exist. With --check nothing is written: a stale page
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import re
 import sys
 from collections import defaultdict
@@ -69,10 +71,12 @@ def main() -> int:
 
 def _collect() -> dict[str, set[str]]:
     collector = Collector()
-    quiet = ["--collect-only", "-qq", "-p", "no:terminal", "-p", "no:cacheprovider"]
-    code = pytest.main([*quiet, str(ROOT / "tests")], plugins=[collector])
+    quiet = ["--collect-only", "-qq", "-p", "no:cacheprovider"]
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        code = pytest.main([*quiet, str(ROOT / "tests")], plugins=[collector])
     if code != 0:
-        sys.exit(f"conformance: the tests could not be collected (exit code {code})")
+        sys.exit(f"{said.getvalue()}conformance: the tests could not be collected ({code})")
     return collector.tests
 
 

@@ -149,7 +149,7 @@ def safe_context(context: Mapping[str, object]) -> dict[str, int | str]:
 
 
 def safe_stack(exc: BaseException, limit: int = 20) -> str:
-    """The error chain as class, module, line and function. Source lines and messages may quote data."""
+    """The error chain as class, module, line and function: source and messages may quote data."""
     lines: list[str] = []
     seen: set[int] = set()
     link: BaseException | None = exc

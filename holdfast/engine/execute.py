@@ -1,4 +1,4 @@
-"""Execute: run one stage of foreign code and turn whatever happens into an Outcome. Writes nothing."""
+"""Execute: run one stage of foreign code; whatever happens becomes an Outcome. Writes nothing."""
 
 from __future__ import annotations
 

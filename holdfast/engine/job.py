@@ -102,7 +102,7 @@ def key_status(state: State, attempt_count: int) -> KeyStatus:
 
 
 class Priority(IntEnum):
-    """Which of two waiting jobs goes first. Names, because numbers mean opposite things to people."""
+    """Which of two waiting jobs goes first. Names: people read numbers in both directions."""
 
     CRITICAL = 0
     HIGH = 10

@@ -1,4 +1,4 @@
-"""The keeper of a worker: renews leases, passes cancel requests on, takes jobs from stuck threads."""
+"""The keeper of a worker: renews leases, passes cancels on, takes jobs from stuck threads."""
 
 from __future__ import annotations
 

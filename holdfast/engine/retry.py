@@ -49,7 +49,7 @@ STAGE_ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True)
 class Category:
-    """What jobs of a kind have in common: where they wait, how often they try, how long keys last."""
+    """What jobs of a kind share: where they wait, how often they try, how long keys last."""
 
     name: str
     queue: str

@@ -54,7 +54,7 @@ def _rescue_one_by_one(store: Store, limit: int, dead_worker_id: str | None) -> 
 
 
 def stale_outcome(job: Claimed) -> Outcome:
-    """What becomes of a claim whose worker is gone. The attempt is charged, so a crash loop ends."""
+    """What becomes of a claim whose worker is gone: charged, so that a crash loop ends."""
     if job.cancel_requested_at is not None:
         return Canceled()
     exhausted = job.attempt >= job.max_attempts

@@ -29,5 +29,9 @@ def open_store(url: str, *, clock: Clock | None = None, check: bool = True) -> S
     else:
         raise ConfigError(f"{url!r} is neither sqlite:///FILE nor postgresql://HOST/NAME.")
     if check:
-        store.check_schema()
+        try:
+            store.check_schema()
+        except BaseException:
+            store.close()
+            raise
     return store

@@ -27,7 +27,7 @@ logger = logging.getLogger("holdfast")
 
 
 class JsonFormatter(logging.Formatter):
-    """A log record as one line of JSON. Control characters are escaped, so no line can be forged."""
+    """A log record as one line of JSON; control characters are escaped, so no line is forged."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {

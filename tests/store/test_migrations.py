@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -123,6 +124,25 @@ def set_version(url: str, change: str) -> None:
     store = open_store(url)
     by_hand(store, change)
     store.close()
+
+
+def test_a_schema_that_is_refused_leaves_no_connection_open(
+    empty_postgres_url: str, postgres: PostgresServer
+) -> None:
+    before = threading.active_count()
+
+    with pytest.raises(SchemaMismatch):
+        open_store(empty_postgres_url)
+
+    open_sessions = (
+        "SELECT count(*) FROM pg_stat_activity"
+        " WHERE datname = 'not_migrated' AND application_name = 'holdfast'"
+    )
+    with psycopg.connect(postgres.dsn(), autocommit=True) as admin:
+        deadline = time.monotonic() + 10
+        while admin.execute(open_sessions).fetchone() != (0,):
+            assert time.monotonic() < deadline
+    assert threading.active_count() == before
 
 
 def test_an_older_schema_is_refused_with_advice(url: str) -> None:

@@ -188,7 +188,7 @@ def test_a_claim_whose_commit_is_lost_comes_back_when_its_lease_ends(
     hf, wire = wired
     enqueued = hf.enqueue("order.ship", {}, org_id=ORG)
 
-    wire.lose_answer_to("COMMIT")
+    wire.lose_answer_to("SET state = 'processing'")
     assert claim(hf) == []
     assert wire.lost == 1
     assert isinstance(hf.clock, FakeClock)

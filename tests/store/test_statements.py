@@ -144,7 +144,7 @@ def test_claiming_takes_as_many_statements_for_500_jobs_as_for_one(
     renewed += [count.of(lambda: renew_leases(shop.store, claimed, lease_ms=1))]
 
     assert len(claimed) == 501
-    assert one == many == 2
+    assert one == many <= 2
     assert renewed == [1, 1]
 
 
