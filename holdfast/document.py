@@ -56,7 +56,7 @@ def canonical(value: object) -> str:
         or "\\u0000" in text
         or (len(text) >= MAX_INTEGER_DIGITS and _LONG_INTEGER.search(text))
         or not _has_plain_keys(value)
-        or not _is_unicode(text)
+        or not (text.isascii() or _is_unicode(text))
     ):
         check(value)
     return text

@@ -71,10 +71,16 @@ def may_hold_secret(text: str) -> bool:
     """
     if "\\" in text:
         return True
-    if any(mark in text for mark in _SHAPE_MARKS) and _SHAPES.search(text):
-        return True
+    for mark in _SHAPE_MARKS:
+        if mark in text:
+            if _SHAPES.search(text):
+                return True
+            break
     small = text.lower()
-    return any(mark in small for mark in _NAME_MARKS) and bool(_FILED.search(text))
+    for mark in _NAME_MARKS:
+        if mark in small:
+            return bool(_FILED.search(text))
+    return False
 
 
 def find_secret(value: object) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -21,6 +22,9 @@ def demo(ctx: click.Context, plain: bool) -> None:
     Runs on a SQLite file in a temporary directory: no keys, no servers, about 12 seconds. The exit
     code is 1 if the database does not say at the end what it should.
     """
+    # Whoever ends the demo ends its workers and its folder with it.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as folder:
         verdict = Story(Path(folder), _view(plain)).tell()
     ctx.exit(1 if verdict.problems else 0)

@@ -113,7 +113,7 @@ class Stage:
         rest = [event for event in scene.news if event["name"] in ORDINARY][-FEED_LINES:]
         told = [*odd, *rest]
         table = Table.grid(padding=(0, 1))
-        for width in (18, 13, 22, 8):
+        for width in (17, 12, 21, 6):
             table.add_column(width=width, no_wrap=True)
         table.add_column(no_wrap=True)
         for event in told:
@@ -122,7 +122,7 @@ class Stage:
                 Text(f" {event['name']}", style=colour),
                 event["job_type"],
                 NAMES.get(event["org_id"], event["org_id"]),
-                Text(f"by {event['actor_id']}", style="bright_black"),
+                Text(event["actor_id"], style="bright_black"),
                 Text(detail_of(event), style=colour),
             )
         for _ in range(ODD_LINES + FEED_LINES - len(told)):

@@ -71,23 +71,18 @@ def _answer_steps(batch: Batch, created: Mapping[str, Row]) -> Steps[list[Enqueu
     keys = [
         {
             "org_id": batch.frame_of(job)["org_id"],
-            "job_type": batch.frame_of(job)["job_type"],
             "idempotency_key": job["idempotency_key"],
-            "unit_key": job["unit_key"],
         }
         for job in missing
     ]
     found = yield SQL.find_duplicates, {"keys": keys}
     by_key = {row["idempotency_key"]: row for row in found}
-    by_unit = {(row["org_id"], row["unit_key"]): row for row in found}
     answers, differing = [], []
     for job in batch.jobs:
         if job["id"] in created:
             answers.append(_new(batch, job, created[job["id"]]))
             continue
         original = by_key.get(job["idempotency_key"])
-        if original is None:
-            original = by_unit.get((batch.frame_of(job)["org_id"], job["unit_key"]))
         if original is None:
             # It was pruned between the two statements; the key is free again.
             raise StoreBusy("The original of a duplicate job has just left the store. Try again.")

@@ -1,7 +1,7 @@
 -- Every statement the engine runs. A worker serves every tenant of its queue, so the statements of
 -- the way of a job cross tenants and say so; each of them names the tenant of every row it writes.
 
--- insert_jobs :many — a key or an execution unit that exists already comes back empty
+-- insert_jobs :many — a key that exists already comes back empty
 INSERT INTO holdfast.job
     (id, org_id, project_id, job_type, category, actor_type, actor_id, request_id, correlation_id,
      idempotency_key, payload, payload_hash, priority, unit_key, scheduled_for, traceparent,
@@ -22,17 +22,16 @@ JOIN {rows frames: frame integer, org_id uuid, project_id uuid, job_type text, c
       stage text, pipeline_version text, max_attempts integer, not_before_at instant}
   ON frames.frame = jobs.frame
 WHERE TRUE
-ON CONFLICT DO NOTHING
+ON CONFLICT (idempotency_key) DO NOTHING
 RETURNING id, created_at;
 
--- find_duplicates :many — the jobs that already hold a key or an execution unit, and that they were asked for again
+-- find_duplicates :many — the jobs that hold these keys already; they were asked for again
 UPDATE holdfast.job AS job
 SET key_last_seen_at = {now}
-FROM {rows keys: org_id uuid, job_type text, idempotency_key text, unit_key text}
-WHERE job.org_id = keys.org_id AND job.job_type = keys.job_type
-  AND (job.idempotency_key = keys.idempotency_key OR job.unit_key = keys.unit_key)
-RETURNING job.id, job.org_id, job.project_id, job.job_type, job.idempotency_key, job.unit_key,
-          job.payload_hash, job.created_at, job.state, job.queue, job.attempt_count;
+FROM {rows keys: org_id uuid, idempotency_key text}
+WHERE job.org_id = keys.org_id AND job.idempotency_key = keys.idempotency_key
+RETURNING job.id, job.org_id, job.job_type, job.idempotency_key, job.payload_hash, job.created_at,
+          job.attempt_count;
 
 -- claim_jobs :many — crosses tenants: takes the due jobs of one queue under a lease
 -- MATERIALIZED keeps PostgreSQL from running the LIMIT again under a nested loop and claiming more

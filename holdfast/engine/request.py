@@ -115,8 +115,7 @@ def prepare(
         if request is not last:
             place = _place(batch, places, handler, request, now, bad)
             last, scope = request, scope_of(handler.job_type, **_scope(batch.frames[place]))
-        raw_key = _text("idempotency_key", request.idempotency_key, bad, longest=500)
-        unit_key = _text("unit_key", request.unit_key, bad)
+        key = _key(request, scope, job_id, bad)
         if bad:
             raise InvalidJob(bad)
         if may_hold_secret(text):
@@ -125,13 +124,27 @@ def prepare(
             {
                 "frame": place,
                 "id": job_id,
-                "idempotency_key": key_in(scope, raw_key or job_id),
+                "idempotency_key": key,
                 "payload": text,
                 "payload_hash": sha256(text.encode()).hexdigest()[:32],
-                "unit_key": unit_key,
+                "unit_key": request.unit_key,
             }
         )
     return batch
+
+
+def _key(request: JobRequest, scope: str, job_id: str, bad: dict[str, str]) -> str:
+    """The stored key: from the caller's, from the execution unit, or else the job's very own."""
+    if request.unit_key is not None:
+        # One job per execution unit: its key is the unit, so one gate serves both promises.
+        unit = _text("unit_key", request.unit_key, bad)
+        if request.idempotency_key is not None:
+            bad["idempotency_key"] = "comes from unit_key; pass one of them"
+        return scope + sha256(f"unit\n{unit}".encode()).hexdigest()[:32]
+    if request.idempotency_key is None:
+        return scope + job_id.replace("-", "")
+    raw = _text("idempotency_key", request.idempotency_key, bad, longest=500)
+    return key_in(scope, raw) if raw is not None else ""
 
 
 def _place(
@@ -212,15 +225,17 @@ def _refuse_secret(payload: Mapping[str, Any]) -> None:
 
 
 def _payload(value: object, limit: int, bad: dict[str, str]) -> str:
-    if not isinstance(value, Mapping):
-        bad["payload"] = f"must be an object, not {type(value).__name__}"
-        return "{}"
+    if not isinstance(value, dict):
+        if not isinstance(value, Mapping):
+            bad["payload"] = f"must be an object, not {type(value).__name__}"
+            return "{}"
+        value = dict(value)
     try:
-        text = canonical(value if isinstance(value, dict) else dict(value))
+        text = canonical(value)
     except BadDocument as exc:
         bad["payload"] = str(exc)
         return "{}"
-    size = len(text.encode())
+    size = len(text) if text.isascii() else len(text.encode())
     if size > limit:
         bad["payload"] = f"is {size} bytes, the limit is {limit}; store it and pass a reference"
     return text

@@ -1,30 +1,23 @@
 """PostgreSQL: a pool of plain connections and nothing that a transaction pooler would lose.
 
-No session state is relied on: no prepared statements, no SET outside a transaction, no session
-locks. A broken connection is replaced with backoff and the work is run again, which is safe
+No session state is relied on: no SET outside a transaction, no session locks, and prepared
+statements only as long as nothing stands in between (libpq.py). A broken connection is replaced with backoff and the work is run again, which is safe
 because every unit of work carries its own ids and fences.
 """
 
 from __future__ import annotations
 
 import os
-import re
-import select
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime
-from functools import cache
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import psycopg
 from psycopg import errors as pg
-from psycopg import pq, sql
-from psycopg.adapt import Transformer
 from psycopg.conninfo import conninfo_to_dict
-from psycopg.pq.abc import PGresult
 from psycopg.types.string import TextLoader
 from psycopg_pool import ConnectionPool, PoolTimeout
 
@@ -37,13 +30,14 @@ from holdfast.errors import (
     StoreDown,
     StoreError,
 )
-from holdfast.store import migrate
+from holdfast.store import libpq, migrate
 from holdfast.store.dialect import POSTGRES
+from holdfast.store.libpq import CONNECT, Connection
 from holdfast.store.store import Store, Tx, WakeUp
+from holdfast.store.wake import CHANNEL, Announcer, Listener
 
 T = TypeVar("T")
 
-Connection = psycopg.Connection[Any]
 
 RETRY_FOR_SECONDS = 15.0
 FIRST_RETRY_SECONDS = 0.05
@@ -51,41 +45,27 @@ LONGEST_RETRY_SECONDS = 2.0
 # How long one try waits for a connection. A pool whose connecting failed does not try again by
 # itself, so a longer wait would be slept through while the server is long back.
 GET_CONNECTION_SECONDS = 1.0
-# One notification a queue in this time is enough: a worker that is awake looks by itself.
-ANNOUNCE_EVERY_SECONDS = 0.01
 
 # A client that freezes in the middle must not keep its row locks for ever. One round trip.
 BEGIN = b"BEGIN; SET LOCAL idle_in_transaction_session_timeout = '60s'"
 
-_CHANNEL = "holdfast:"
-_PLACEHOLDER = re.compile(r"%\((\w+)\)s")
-
 
 class PostgresTx(Tx):
-    def __init__(self, connection: Connection, clock: Clock) -> None:
+    def __init__(
+        self, connection: Connection, clock: Clock, prepared: libpq.Prepared | None = None
+    ) -> None:
         super().__init__(POSTGRES, clock)
         self.connection = connection
+        self.prepared = prepared
 
     def _fetch(
-        self, text: str, params: dict[str, Any]
+        self, text: str, params: dict[str, Any], lone: bool
     ) -> tuple[list[str], list[tuple[Any, ...]], int]:
-        # Straight through libpq: a statement of 26 parameters costs 72 microseconds of this
-        # process's time, through a cursor 208.
-        query, names = _numbered(text)
-        result = _checked(
-            self.connection.pgconn.exec_params(query, [_text(params[n]) for n in names])
-        )
-        columns = [(result.fname(at) or b"").decode() for at in range(result.nfields)]
-        touched = result.command_tuples or 0
-        if not columns:
-            return columns, [], touched
-        reader = Transformer(self.connection)
-        reader.set_pgresult(result)
-        return columns, reader.load_rows(0, result.ntuples, tuple), touched
+        return libpq.fetch(self.connection, text, params, self.prepared if lone else None)
 
     def notify(self, channels: Sequence[str]) -> None:
         for channel in channels:
-            self.connection.execute("SELECT pg_notify(%s, '')", (_CHANNEL + channel,))
+            self.connection.execute("SELECT pg_notify(%s, '')", (CHANNEL + channel,))
 
     def lock_units(self, units: Sequence[str]) -> None:
         if units:
@@ -97,33 +77,6 @@ class PostgresTx(Tx):
             )
 
 
-@cache
-def _numbered(text: str) -> tuple[bytes, tuple[str, ...]]:
-    """A statement with libpq's placeholders, and the names of its parameters in that order."""
-    names = tuple(dict.fromkeys(_PLACEHOLDER.findall(text)))
-    places = {name: f"${at}" for at, name in enumerate(names, 1)}
-    numbered = _PLACEHOLDER.sub(lambda match: places[match[1]], text).replace("%%", "%")
-    return numbered.encode(), names
-
-
-def _text(value: Any) -> bytes | None:
-    """A parameter in PostgreSQL's text format."""
-    if value is None:
-        return None
-    return (value.isoformat() if isinstance(value, datetime) else str(value)).encode()
-
-
-def _checked(result: PGresult) -> PGresult:
-    if result.status not in (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK):
-        raise pg.error_from_result(result)
-    return result
-
-
-def _command(connection: Connection, command: bytes) -> None:
-    """Run a command that takes and returns nothing, such as BEGIN."""
-    _checked(connection.pgconn.exec_(command))
-
-
 class PostgresStore(Store):
     dialect = POSTGRES
 
@@ -133,7 +86,8 @@ class PostgresStore(Store):
         self.url = _without_password(url)
         self.clock = clock
         self._pid = os.getpid()
-        self._announcer: _Announcer | None = None
+        self._announcer: Announcer | None = None
+        self._prepared = libpq.Prepared()
         self._announcer_lock = threading.Lock()
         self._pool: ConnectionPool[Connection] = ConnectionPool(
             url,
@@ -142,7 +96,7 @@ class PostgresStore(Store):
             timeout=5.0,
             max_idle=300.0,
             reconnect_timeout=0.0,
-            kwargs=_CONNECT,
+            kwargs=CONNECT,
             configure=_configure,
             open=False,
         )
@@ -150,31 +104,33 @@ class PostgresStore(Store):
 
     def write(self, work: Callable[[Tx], T]) -> T:
         def in_transaction(connection: Connection) -> T:
-            _command(connection, BEGIN)
+            libpq.command(connection, BEGIN)
             try:
-                result = work(PostgresTx(connection, self.clock))
-                _command(connection, b"COMMIT")
+                result = work(PostgresTx(connection, self.clock, self._prepared))
+                libpq.command(connection, b"COMMIT")
             except BaseException:
                 if not connection.closed:
                     with suppress(psycopg.Error):
-                        _command(connection, b"ROLLBACK")
+                        libpq.command(connection, b"ROLLBACK")
                 raise
             return result
 
         return self._with_connection(in_transaction)
 
     def write_one(self, work: Callable[[Tx], T]) -> T:
-        return self._with_connection(lambda connection: work(PostgresTx(connection, self.clock)))
+        return self._with_connection(
+            lambda connection: work(PostgresTx(connection, self.clock, self._prepared))
+        )
 
     def read(self, work: Callable[[Tx], T]) -> T:
         def on_snapshot(connection: Connection) -> T:
-            _command(connection, b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            libpq.command(connection, b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             try:
-                return work(PostgresTx(connection, self.clock))
+                return work(PostgresTx(connection, self.clock, self._prepared))
             finally:
                 if not connection.closed:
                     with suppress(psycopg.Error):
-                        _command(connection, b"ROLLBACK")
+                        libpq.command(connection, b"ROLLBACK")
 
         return self._with_connection(on_snapshot)
 
@@ -210,7 +166,7 @@ class PostgresStore(Store):
         self._same_process()
         try:
             with self._pool.connection() as connection, connection.transaction():
-                tx = PostgresTx(connection, self.clock)
+                tx = PostgresTx(connection, self.clock, self._prepared)
                 if unit is not None:
                     tx.lock_units([unit])
                 guard(tx)
@@ -224,11 +180,11 @@ class PostgresStore(Store):
         self._same_process()
         with self._announcer_lock:
             if self._announcer is None:
-                self._announcer = _Announcer(self._dsn)
+                self._announcer = Announcer(self._dsn)
         self._announcer.announce(channels)
 
     def wake_up(self, channels: Sequence[str]) -> WakeUp:
-        return _Listener(self._dsn, [_CHANNEL + channel for channel in channels])
+        return Listener(self._dsn, channels)
 
     def migrate(self) -> list[str]:
         self._same_process()
@@ -278,142 +234,11 @@ class PostgresStore(Store):
             )
 
 
-# prepare_threshold=None: a prepared statement lives in one server session, and a transaction
-# pooler gives the next transaction to another.
-_CONNECT: dict[str, Any] = {
-    "autocommit": True,
-    "prepare_threshold": None,
-    "connect_timeout": 5,
-    # A peer that vanished without a word is given up after half a minute, not after hours.
-    "keepalives_idle": 15,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 30_000,
-    "application_name": "holdfast",
-}
-
-
 def _configure(connection: Connection) -> None:
     # Ids and documents are text in this house; parsing each into an object would cost more than
     # the rest of reading a row.
     connection.adapters.register_loader("uuid", TextLoader)
     connection.adapters.register_loader("jsonb", TextLoader)
-
-
-class _Announcer:
-    """Sends notifications from a thread of its own, so that no enqueue waits for one."""
-
-    def __init__(self, dsn: str) -> None:
-        self._dsn = dsn
-        self._wanted: set[str] = set()
-        self._lock = threading.Lock()
-        self._news = threading.Event()
-        self._closing = False
-        self._thread = threading.Thread(target=self._run, name="holdfast-announcer", daemon=True)
-        self._thread.start()
-
-    def announce(self, channels: Sequence[str]) -> None:
-        with self._lock:
-            self._wanted.update(channels)
-        self._news.set()
-
-    def _run(self) -> None:
-        connection: Connection | None = None
-        while True:
-            self._news.wait()
-            self._news.clear()
-            with self._lock:
-                wanted, self._wanted = self._wanted, set()
-            try:
-                if wanted and connection is None:
-                    connection = psycopg.connect(self._dsn, **_CONNECT)
-                for channel in sorted(wanted):
-                    if connection is not None:
-                        connection.execute("SELECT pg_notify(%s, '')", (_CHANNEL + channel,))
-            except psycopg.Error:
-                # Only a hint was lost: polling finds the work.
-                connection = None
-            if self._closing:
-                if connection is not None:
-                    connection.close()
-                return
-            time.sleep(ANNOUNCE_EVERY_SECONDS)
-
-    def close(self) -> None:
-        self._closing = True
-        self._news.set()
-        self._thread.join(timeout=2.0)
-
-
-class _Listener(WakeUp):
-    """Listens on a connection of its own. Without one, waiting is plain waiting."""
-
-    def __init__(self, dsn: str, channels: Sequence[str]) -> None:
-        self._dsn = dsn
-        self._channels = list(channels)
-        self._connection: Connection | None = None
-        self._retry_at = 0.0
-        # Reentrant, because a signal handler may poke in the middle of a poke.
-        self._lock = threading.RLock()
-        self._closed = False
-        self._poke_in, self._poke_out = os.pipe()
-        os.set_blocking(self._poke_in, False)
-        os.set_blocking(self._poke_out, False)
-        self._connect()
-
-    def _connect(self) -> None:
-        self._retry_at = time.monotonic() + LONGEST_RETRY_SECONDS
-        connection: Connection | None = None
-        try:
-            connection = psycopg.connect(self._dsn, **_CONNECT)
-            for channel in self._channels:
-                connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
-        except psycopg.Error:
-            if connection is not None:
-                connection.close()
-            connection = None
-        self._connection = connection
-
-    def wait(self, timeout: float) -> bool:
-        if self._connection is None and time.monotonic() >= self._retry_at:
-            self._connect()
-        # poll, not select: a process with more than 1,024 open files must wait too.
-        sources = select.poll()
-        sources.register(self._poke_in, select.POLLIN)
-        if self._connection is not None:
-            sources.register(self._connection.fileno(), select.POLLIN)
-        ready = [source for source, _ in sources.poll(max(0.0, timeout) * 1000)]
-        if self._poke_in in ready:
-            with suppress(BlockingIOError):
-                os.read(self._poke_in, 4096)
-        if self._connection is not None and len(ready) > (self._poke_in in ready):
-            self._drain()
-        return bool(ready)
-
-    def _drain(self) -> None:
-        try:
-            if self._connection is not None:
-                self._connection.pgconn.consume_input()
-                while self._connection.pgconn.notifies() is not None:
-                    pass
-        except psycopg.Error:
-            self._connection = None
-
-    def poke(self) -> None:
-        with self._lock:
-            # A full pipe has been poked enough.
-            if not self._closed:
-                with suppress(BlockingIOError):
-                    os.write(self._poke_out, b".")
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-        with self._lock:
-            # A number that is closed here may be somebody else's file a moment later.
-            self._closed = True
-            os.close(self._poke_in)
-            os.close(self._poke_out)
 
 
 def _schema_version(connection: Connection) -> int | None:
@@ -449,7 +274,14 @@ def _without_password(url: str) -> str:
 _SECRETS = ("password", "sslpassword")
 
 
-_BUSY = (pg.SerializationFailure, pg.DeadlockDetected, pg.LockNotAvailable, pg.TooManyConnections)
+_BUSY = (
+    pg.InvalidSqlStatementName,
+    pg.DuplicatePreparedStatement,
+    pg.SerializationFailure,
+    pg.DeadlockDetected,
+    pg.LockNotAvailable,
+    pg.TooManyConnections,
+)
 _DOWN = (
     pg.AdminShutdown,
     pg.CrashShutdown,

@@ -46,7 +46,7 @@ class SqliteTx(Tx):
         self.connection = connection
 
     def _fetch(
-        self, text: str, params: dict[str, Any]
+        self, text: str, params: dict[str, Any], lone: bool
     ) -> tuple[list[str], list[tuple[Any, ...]], int]:
         try:
             cursor = self.connection.execute(text, params)

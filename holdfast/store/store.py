@@ -31,7 +31,7 @@ class Tx(ABC):
 
     @abstractmethod
     def _fetch(
-        self, text: str, params: dict[str, Any]
+        self, text: str, params: dict[str, Any], lone: bool
     ) -> tuple[list[str], list[tuple[Any, ...]], int]:
         """Run one rendered statement: its columns, its rows, the number of rows it touched."""
 
@@ -64,13 +64,15 @@ class Tx(ABC):
         columns, rows, touched = self._fetch(*self._ready(statement, params))
         return [dict(zip(columns, row, strict=True)) for row in rows], touched
 
-    def _ready(self, statement: Statement, params: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    def _ready(
+        self, statement: Statement, params: dict[str, Any]
+    ) -> tuple[str, dict[str, Any], bool]:
         lone = bool(statement.row_sets) and all(
             len(params[name]) == 1 for name in statement.row_sets
         )
         rendered = statement.render(self.dialect, lone=lone)
         if not lone:
-            return rendered.text, bind(statement, params, self.dialect, self.clock)
+            return rendered.text, bind(statement, params, self.dialect, self.clock), lone
         bound: dict[str, Any] = {}
         for name in rendered.params:
             row_set, apart, column = name.partition("__")
@@ -78,7 +80,7 @@ class Tx(ABC):
                 bound[name] = _stamp(self.dialect, self.clock)
             else:
                 bound[name] = params[row_set][0].get(column) if apart else params[name]
-        return rendered.text, bound
+        return rendered.text, bound, lone
 
 
 def bind(

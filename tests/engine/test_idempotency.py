@@ -13,7 +13,7 @@ from holdfast.engine.enqueue import full_key
 from holdfast.engine.job import SYSTEM, Completed
 from holdfast.engine.settle import settle
 from holdfast.engine.upkeep import rescue_jobs
-from holdfast.errors import ForeignKeyScope, RuleBroken
+from holdfast.errors import ForeignKeyScope, InvalidJob, RuleBroken
 from tests.story import ORG, OTHER_ORG, PROJECT, SQL, by_hand, claim, events, look, timeline
 
 
@@ -187,13 +187,11 @@ def test_the_column_itself_is_unique(work: Holdfast) -> None:
 
 
 @pytest.mark.req("I-13")
-def test_an_execution_unit_has_one_job_whatever_its_keys(work: Holdfast) -> None:
-    first = work.enqueue(
-        "report.export", {}, org_id=ORG, unit_key="request-1/recipient-2", idempotency_key="a"
-    )
-    again = work.enqueue(
-        "report.export", {}, org_id=ORG, unit_key="request-1/recipient-2", idempotency_key="b"
-    )
+def test_an_execution_unit_has_one_job_and_gives_it_its_key(work: Holdfast) -> None:
+    first = work.enqueue("report.export", {}, org_id=ORG, unit_key="request-1/recipient-2")
+    again = work.enqueue("report.export", {}, org_id=ORG, unit_key="request-1/recipient-2")
+    with pytest.raises(InvalidJob, match="pass one of them"):
+        work.enqueue("report.export", {}, org_id=ORG, unit_key="u", idempotency_key="k")
     other = work.enqueue("report.export", {}, org_id=ORG, unit_key="request-1/recipient-3")
     theirs = work.enqueue("report.export", {}, org_id=OTHER_ORG, unit_key="request-1/recipient-2")
 

@@ -369,9 +369,7 @@ def test_an_advance_to_the_same_stage_is_refused_by_the_database(hf: Holdfast) -
     rescue_jobs(hf.store, limit=1)
     (again,) = claim(hf)
 
-    settle_apart(
-        hf.store, [(again, Advanced("1", again.stage, 5))], actor=SYSTEM, changed=ignore
-    )
+    settle_apart(hf.store, [(again, Advanced("1", again.stage, 5))], actor=SYSTEM, changed=ignore)
 
     job = hf.get(enqueued.id, org_id=ORG)
     assert (job.state, job.error_class, job.attempt_count) == (State.FAILED, "ROW_INVALID", 2)
