@@ -25,7 +25,7 @@ from holdfast.engine.handler import (
     plain_stage,
 )
 from holdfast.engine.job import SYSTEM, Actor, Job, Priority
-from holdfast.engine.request import Batch, JobRequest, prepare
+from holdfast.engine.request import Batch, Frames, JobRequest, prepare
 from holdfast.engine.retry import CRITIC, STAGE_ATTEMPTS, RetryPolicy
 from holdfast.engine.worker import Worker
 from holdfast.errors import ConfigError, Forbidden, InvalidJob, JobNotFound
@@ -66,6 +66,7 @@ class Holdfast:
         self._store: Store | None = None
         self._store_pid = 0
         self._opening = threading.Lock()
+        self._frames: Frames = {}
         # Set by tests that want jobs to run inside the call that enqueues them.
         self._inline: Callable[[], object] | None = None
 
@@ -254,6 +255,7 @@ class Holdfast:
             ids=self.ids,
             now=self.clock.now(),
             payload_limit=self.settings.payload_limit_bytes,
+            known=self._frames,
         )
 
     def _inherit(self, org_id: str | None, options: dict[str, Any]) -> dict[str, Any]:

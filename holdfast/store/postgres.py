@@ -18,8 +18,6 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import psycopg
 from psycopg import errors as pg
 from psycopg.conninfo import conninfo_to_dict
-from psycopg.types.string import TextLoader
-from psycopg_pool import ConnectionPool, PoolTimeout
 
 from holdfast.clock import Clock
 from holdfast.errors import (
@@ -32,19 +30,17 @@ from holdfast.errors import (
 )
 from holdfast.store import libpq, migrate
 from holdfast.store.dialect import POSTGRES
-from holdfast.store.libpq import CONNECT, Connection
+from holdfast.store.libpq import Connection
+from holdfast.store.pool import Pool
 from holdfast.store.store import Store, Tx, WakeUp
 from holdfast.store.wake import CHANNEL, Announcer, Listener
 
 T = TypeVar("T")
 
-
 RETRY_FOR_SECONDS = 15.0
 FIRST_RETRY_SECONDS = 0.05
 LONGEST_RETRY_SECONDS = 2.0
-# How long one try waits for a connection. A pool whose connecting failed does not try again by
-# itself, so a longer wait would be slept through while the server is long back.
-GET_CONNECTION_SECONDS = 1.0
+GET_CONNECTION_SECONDS = 5.0
 
 # A client that freezes in the middle must not keep its row locks for ever. One round trip.
 BEGIN = b"BEGIN; SET LOCAL idle_in_transaction_session_timeout = '60s'"
@@ -89,18 +85,7 @@ class PostgresStore(Store):
         self._announcer: Announcer | None = None
         self._prepared = libpq.Prepared()
         self._announcer_lock = threading.Lock()
-        self._pool: ConnectionPool[Connection] = ConnectionPool(
-            url,
-            min_size=1,
-            max_size=pool_size,
-            timeout=5.0,
-            max_idle=300.0,
-            reconnect_timeout=0.0,
-            kwargs=CONNECT,
-            configure=_configure,
-            open=False,
-        )
-        self._pool.open()
+        self._pool = Pool(url, pool_size)
 
     def write(self, work: Callable[[Tx], T]) -> T:
         def in_transaction(connection: Connection) -> T:
@@ -139,25 +124,29 @@ class PostgresStore(Store):
         self._same_process()
         give_up_at = time.monotonic() + RETRY_FOR_SECONDS
         pause = FIRST_RETRY_SECONDS
-        stale = self._pool.max_size
         while True:
             try:
-                with self._pool.connection(timeout=GET_CONNECTION_SECONDS) as connection:
+                with self._connection() as connection:
                     return work(connection)
-            except (psycopg.Error, PoolTimeout) as exc:
+            except (psycopg.Error, StoreDown) as exc:
                 error = translate(exc)
                 if (
                     not isinstance(error, (StoreBusy, StoreDown))
                     or time.monotonic() + pause > give_up_at
                 ):
                     raise error from exc
-                if stale and isinstance(error, StoreDown) and isinstance(exc, psycopg.Error):
-                    # After a restart of the server every idle connection is dead. The pool hands
-                    # out one after the other; a pause for each would take twelve seconds.
-                    stale -= 1
-                    continue
             time.sleep(pause)
             pause = min(pause * 2, LONGEST_RETRY_SECONDS)
+
+    @contextmanager
+    def _connection(self) -> Iterator[Connection]:
+        connection = self._pool.take(GET_CONNECTION_SECONDS)
+        try:
+            yield connection
+        finally:
+            if connection.closed:
+                self._pool.drop_idle()
+            self._pool.give_back(connection)
 
     @contextmanager
     def tenant_transaction(
@@ -165,7 +154,7 @@ class PostgresStore(Store):
     ) -> Iterator[Connection]:
         self._same_process()
         try:
-            with self._pool.connection() as connection, connection.transaction():
+            with self._connection() as connection, connection.transaction():
                 tx = PostgresTx(connection, self.clock, self._prepared)
                 if unit is not None:
                     tx.lock_units([unit])
@@ -173,7 +162,7 @@ class PostgresStore(Store):
                 connection.execute("SELECT set_config('holdfast.org_id', %s, true)", (org_id,))
                 connection.execute("SET LOCAL ROLE holdfast_tenant")
                 yield connection
-        except (psycopg.OperationalError, PoolTimeout) as exc:
+        except psycopg.OperationalError as exc:
             raise translate(exc) from exc
 
     def announce(self, channels: Sequence[str]) -> None:
@@ -234,13 +223,6 @@ class PostgresStore(Store):
             )
 
 
-def _configure(connection: Connection) -> None:
-    # Ids and documents are text in this house; parsing each into an object would cost more than
-    # the rest of reading a row.
-    connection.adapters.register_loader("uuid", TextLoader)
-    connection.adapters.register_loader("jsonb", TextLoader)
-
-
 def _schema_version(connection: Connection) -> int | None:
     row = connection.execute("SELECT to_regclass('holdfast.migration') IS NOT NULL").fetchone()
     if row is None or not row[0]:
@@ -295,8 +277,6 @@ def translate(exc: Exception) -> StoreError:
     """Our error for psycopg's."""
     if isinstance(exc, StoreError):
         return exc
-    if isinstance(exc, PoolTimeout):
-        return StoreDown("No connection to PostgreSQL could be had in time. Is the server up?")
     if isinstance(exc, _BUSY):
         return StoreBusy(f"PostgreSQL asks to try again: {type(exc).__name__}.")
     if isinstance(exc, _DOWN):
@@ -312,7 +292,7 @@ def translate(exc: Exception) -> StoreError:
     # A connection that broke in mid-statement has no SQLSTATE, and straight from libpq no class.
     lost = isinstance(exc, psycopg.OperationalError) or type(exc) is psycopg.DatabaseError
     if lost and isinstance(exc, psycopg.Error) and exc.sqlstate is None:
-        return StoreDown("The connection to PostgreSQL was lost.")
+        return StoreDown("No connection to PostgreSQL, or it was lost. Is the server up?")
     if isinstance(exc, psycopg.OperationalError):
         return StoreDown(f"PostgreSQL: {exc.sqlstate} {exc.diag.message_primary or ''}".strip())
     return StoreError(f"PostgreSQL: {exc}")

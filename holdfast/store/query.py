@@ -18,10 +18,14 @@ _ROWS = re.compile(r"\{rows (\w+):")
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A statement in one database's words, with the parameters it takes."""
+    """A statement in one database's words, with the parameters it takes.
+
+    *picks* say where each comes from when every row set has one row: the row set and the column.
+    """
 
     text: str
     params: frozenset[str]
+    picks: tuple[tuple[str, str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,8 @@ class Statement:
             params = names_in(text)
             if dialect.name == "postgres":
                 text = to_psycopg(text)
-            found = self._rendered[dialect.name, lone] = Rendered(text, params)
+            picks = ((name, *name.partition("__")[::2]) for name in sorted(params))
+            found = self._rendered[dialect.name, lone] = Rendered(text, params, tuple(picks))
         return found
 
 

@@ -74,13 +74,16 @@ class Tx(ABC):
         if not lone:
             return rendered.text, bind(statement, params, self.dialect, self.clock), lone
         bound: dict[str, Any] = {}
-        for name in rendered.params:
-            row_set, apart, column = name.partition("__")
-            if name == "now":
-                bound[name] = _stamp(self.dialect, self.clock)
+        for name, source, column in rendered.picks:
+            if column:
+                bound[name] = params[source][0].get(column)
             else:
-                bound[name] = params[row_set][0].get(column) if apart else params[name]
+                bound[name] = self.stamp() if name == "now" else params[name]
         return rendered.text, bound, lone
+
+    def stamp(self) -> str | datetime | None:
+        """What ``{now}`` is bound to; None lets the database's own clock decide."""
+        return _stamp(self.dialect, self.clock)
 
 
 def bind(

@@ -40,7 +40,8 @@ class Announcer:
     def announce(self, channels: Sequence[str]) -> None:
         with self._lock:
             self._wanted.update(channels)
-        self._news.set()
+        if not self._news.is_set():
+            self._news.set()
 
     def _run(self) -> None:
         connection: Connection | None = None

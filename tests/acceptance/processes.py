@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 # Forked from a clean process that has imported everything: a worker starts in milliseconds and
 # inherits no thread, lock or connection of the test.
 SPAWN = multiprocessing.get_context("forkserver")
-SPAWN.set_forkserver_preload(["tests.acceptance.app", "psycopg", "psycopg_pool"])
+SPAWN.set_forkserver_preload(["tests.acceptance.app", "psycopg"])
 
 
 _started: list[multiprocessing.process.BaseProcess] = []

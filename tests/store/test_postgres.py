@@ -7,6 +7,8 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from hashlib import sha256
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -19,6 +21,7 @@ from holdfast.engine.settle import settle
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.errors import ConfigError, ForkedStore, StoreDown
 from holdfast.store import Store, Tx, open_store, postgres
+from holdfast.store import wake as waking
 from holdfast.store.postgres import PostgresStore
 from tests.postgres_server import PostgresServer
 from tests.store.child import forks, in_child
@@ -253,14 +256,14 @@ def wait_until(reached: Any, seconds: float = 30.0) -> None:
 def test_every_transaction_may_run_on_another_session(shop: Holdfast) -> None:
     store = shop.store
     assert isinstance(store, PostgresStore)
-    pool, give_back, sessions = store._pool, store._pool.putconn, set()
+    pool, give_back, sessions = store._pool, store._pool.give_back, set()
 
     def close_and_give_back(connection: psycopg.Connection[Any]) -> None:
         sessions.add(connection.info.backend_pid)
         connection.close()
         give_back(connection)
 
-    pool.putconn = close_and_give_back  # type: ignore[method-assign]
+    pool.give_back = close_and_give_back  # type: ignore[method-assign]
     seen: list[str] = []
 
     @shop.job("order.pack")
@@ -296,7 +299,6 @@ def test_no_session_keeps_anything_for_the_next_transaction(shop: Holdfast) -> N
             return tx.connection.execute(text).fetchone()[0]
 
         return {
-            "prepared": ask("SELECT count(*) FROM pg_prepared_statements"),
             "locks": ask("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"),
             "listening": ask("SELECT count(*) FROM pg_listening_channels()"),
             "settings": ask(
@@ -309,7 +311,6 @@ def test_no_session_keeps_anything_for_the_next_transaction(shop: Holdfast) -> N
         }
 
     assert shop.store.read(left_over) == {
-        "prepared": 0,
         "locks": 0,
         "listening": 0,
         "settings": 0,
@@ -317,6 +318,25 @@ def test_no_session_keeps_anything_for_the_next_transaction(shop: Holdfast) -> N
         "role": True,
         "tables": 0,
     }
+
+
+def test_a_statement_that_another_session_never_prepared_is_run_without(shop: Holdfast) -> None:
+    store = shop.store
+    assert isinstance(store, PostgresStore)
+    shop.enqueue("order.ship", {"n": 1}, org_id=ORG)
+    names = look(store, "SELECT name, statement FROM pg_prepared_statements")
+    by_hand(store, "DEALLOCATE ALL")
+
+    again = shop.enqueue("order.ship", {"n": 2}, org_id=ORG)
+
+    assert again.created
+    assert count_jobs(store) == 2
+    assert not store._prepared.allowed
+    assert all(
+        row["name"] == "holdfast_" + sha256(row["statement"].encode()).hexdigest()[:24]
+        for row in names
+    )
+    assert names
 
 
 class Deaf(psycopg.Connection[Any]):
@@ -335,7 +355,8 @@ def test_a_worker_that_hears_nothing_still_finds_its_work(
     def refuse(*args: Any, **kwargs: Any) -> Any:
         raise psycopg.OperationalError("no connection for you")
 
-    monkeypatch.setattr(postgres.psycopg, "connect", Deaf.connect if connects else refuse)
+    driver = SimpleNamespace(connect=Deaf.connect if connects else refuse, Error=psycopg.Error)
+    monkeypatch.setattr(waking, "psycopg", driver)
     made = shop.enqueue("order.ship", {"n": 1}, org_id=ORG)
     wake = shop.store.wake_up(["q:default"])
 
@@ -351,7 +372,7 @@ def test_a_worker_that_hears_nothing_still_finds_its_work(
 def test_a_listener_whose_session_dies_listens_again(
     shop: Holdfast, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres, "LONGEST_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(waking, "RETRY_SECONDS", 0.01)
     wake = shop.store.wake_up(["q:default"])
     kill_connections(postgres_url)
     assert wake.wait(5.0)

@@ -1,0 +1,69 @@
+"""A small pool of connections: the last one given back is the first one handed out.
+
+psycopg_pool hands out the one that rested longest, so two idle connections alternate and neither
+server process stays warm: an enqueue took 1.6 ms instead of 0.85.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import psycopg
+from psycopg import pq
+from psycopg.types.string import TextLoader
+
+from holdfast.errors import StoreDown
+from holdfast.store.libpq import CONNECT, Connection
+
+
+class Pool:
+    """Up to *size* connections, opened when they are needed."""
+
+    def __init__(self, dsn: str, size: int) -> None:
+        self._dsn = dsn
+        self._idle: list[Connection] = []
+        self._free = threading.Semaphore(size)
+        self._closed = False
+
+    def take(self, timeout: float) -> Connection:
+        """An idle connection or a new one. Raises psycopg's error if none can be opened."""
+        if not self._free.acquire(timeout=timeout):
+            raise StoreDown("Every connection to PostgreSQL is in use; none became free in time.")
+        try:
+            return self._idle.pop()
+        except IndexError:
+            pass
+        try:
+            return self._open()
+        except BaseException:
+            self._free.release()
+            raise
+
+    def _open(self) -> Connection:
+        connection: Connection = psycopg.connect(self._dsn, **CONNECT)
+        # Ids and documents are text in this house; parsing each into an object would cost more
+        # than the rest of reading a row.
+        connection.adapters.register_loader("uuid", TextLoader)
+        connection.adapters.register_loader("jsonb", TextLoader)
+        return connection
+
+    def give_back(self, connection: Connection) -> None:
+        """Return what :meth:`take` gave. One that broke or stands in a transaction is closed."""
+        idle = connection.pgconn.transaction_status == pq.TransactionStatus.IDLE
+        if idle and not self._closed:
+            self._idle.append(connection)
+        else:
+            connection.close()
+        self._free.release()
+
+    def drop_idle(self) -> None:
+        """Close what rests: when one connection was lost, the others probably were too."""
+        while self._idle:
+            try:
+                self._idle.pop().close()
+            except IndexError:
+                return
+
+    def close(self) -> None:
+        self._closed = True
+        self.drop_idle()
