@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.clock import Clock, SystemClock
@@ -35,6 +36,11 @@ from holdfast.store import Statements, Store, open_store
 from holdfast.store.borrow import arun_borrowed, is_awaiting, run_borrowed
 
 SQL = Statements("holdfast.engine", "job.sql")
+
+# Up to so many jobs are one statement. More are written in chunks: large enough for the server,
+# small enough that checking the next one overlaps with writing the last.
+ONE_STATEMENT = 500
+CHUNK = 250
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -173,20 +179,24 @@ class Holdfast:
         conn: Any = None,
         **options: Any,
     ) -> list[Enqueued]:
-        """Enqueue any number of jobs of one type in one statement: all of them or none."""
-        batch = self._prepare(job_type, payloads, org_id, options)
-        if not batch.jobs:
+        """Enqueue any number of jobs of one type: all of them or none."""
+        chunks = self._chunks(job_type, payloads, org_id, options, whole=conn is not None)
+        if not chunks:
             return []
         if conn is not None:
             if is_awaiting(conn):
                 raise ConfigError("This connection must be awaited: use aenqueue or aenqueue_many.")
-            steps = enqueueing.insert_steps(batch)
-            enqueued = run_borrowed(conn, self.clock, steps, batch.queues)
+            batches = [chunks[0]()]
+            steps = enqueueing.insert_steps(batches[0])
+            enqueued = run_borrowed(conn, self.clock, steps, batches[0].queues)
+        elif len(chunks) == 1:
+            batches = [chunks[0]()]
+            enqueued = enqueueing.insert(self.store, batches[0])
         else:
-            enqueued = enqueueing.insert(self.store, batch)
-            if any(item.created for item in enqueued):
-                self.store.announce(batch.queues)
-        self._tell(batch, enqueued)
+            batches, enqueued = enqueueing.insert_chunks(self.store, chunks)
+        if conn is None and any(item.created for item in enqueued):
+            self.store.announce(sorted({queue for batch in batches for queue in batch.queues}))
+        self._tell(batches, enqueued)
         if self._inline is not None:
             self._inline()
         return enqueued
@@ -218,25 +228,29 @@ class Holdfast:
             return await asyncio.to_thread(
                 self.enqueue_many, job_type, payloads, org_id=org_id, conn=conn, **options
             )
-        batch = self._prepare(job_type, payloads, org_id, options)
-        if not batch.jobs:
+        chunks = self._chunks(job_type, payloads, org_id, options, whole=True)
+        if not chunks:
             return []
+        batch = chunks[0]()
         steps = enqueueing.insert_steps(batch)
         enqueued = await arun_borrowed(conn, self.clock, steps, batch.queues)
-        self._tell(batch, enqueued)
+        self._tell([batch], enqueued)
         return enqueued
 
     def for_org(self, org_id: str) -> Tenant:
         """The same calls for one tenant."""
         return Tenant(self, read_uuid(org_id))
 
-    def _prepare(
+    def _chunks(
         self,
         job_type: str,
         payloads: Iterable[Mapping[str, Any] | JobRequest],
         org_id: str | None,
         options: dict[str, Any],
-    ) -> Batch:
+        *,
+        whole: bool,
+    ) -> list[Callable[[], Batch]]:
+        """What to write, in pieces that are checked when they are asked for."""
         handler = self.registry.get(job_type)
         options = self._inherit(org_id, options)
         unknown = sorted(set(options) - set(JobRequest.__slots__))
@@ -249,14 +263,21 @@ class Holdfast:
             else (item, shared)
             for item in payloads
         ]
-        return prepare(
-            handler,
-            items,
-            ids=self.ids,
-            now=self.clock.now(),
-            payload_limit=self.settings.payload_limit_bytes,
-            known=self._frames,
-        )
+        # Ids are given out once: a transaction that has to be run again writes the same jobs.
+        ids = self.ids.take(len(items))
+        size = CHUNK if len(items) > ONE_STATEMENT and not whole else len(items)
+        return [
+            partial(
+                prepare,
+                handler,
+                items[at : at + size],
+                ids=ids[at : at + size],
+                now=self.clock.now(),
+                payload_limit=self.settings.payload_limit_bytes,
+                known=self._frames,
+            )
+            for at in range(0, len(items), size or 1)
+        ]
 
     def _inherit(self, org_id: str | None, options: dict[str, Any]) -> dict[str, Any]:
         """A job enqueued by a running job stays in its tenant and keeps its correlation."""
@@ -276,12 +297,12 @@ class Holdfast:
             **options,
         }
 
-    def _tell(self, batch: Batch, enqueued: Sequence[Enqueued]) -> None:
+    def _tell(self, batches: Sequence[Batch], enqueued: Sequence[Enqueued]) -> None:
         if not self.events.subscribers:
             return
-        for job, item in zip(batch.jobs, enqueued, strict=True):
+        frames = (batch.frame_of(job) for batch in batches for job in batch.jobs)
+        for frame, item in zip(frames, enqueued, strict=True):
             if item.created:
-                frame = batch.frame_of(job)
                 request_id = frame["request_id"] or item.id
                 about = About(
                     item.id,

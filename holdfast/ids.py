@@ -16,6 +16,7 @@ OrgId = NewType("OrgId", str)
 _RAND_BITS = 74
 # An id can be guessed from its neighbour with a chance of one in four billion.
 _STEP_BYTES = 4
+_LOW_MASK = (1 << 62) - 1
 _TEXT = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
@@ -52,11 +53,9 @@ class IdSource:
 
 
 def _uuid7(unix_ms: int, low: int) -> str:
-    rand_a = low >> 62
-    rand_b = low & ((1 << 62) - 1)
-    value = (unix_ms << 80) | (0x7 << 76) | (rand_a << 64) | (0b10 << 62) | rand_b
-    digits = f"{value:032x}"
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+    head = f"{unix_ms:012x}"
+    tail = f"{(0b10 << 62) | (low & _LOW_MASK):016x}"
+    return f"{head[:8]}-{head[8:]}-7{low >> 62:03x}-{tail[:4]}-{tail[4:]}"
 
 
 def read_uuid(value: object) -> str:

@@ -6,7 +6,7 @@ comes back with ``created=False``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -17,7 +17,7 @@ from holdfast.engine.job import SYSTEM
 from holdfast.engine.request import Batch, JobRequest, full_key, key_for, prepare
 from holdfast.errors import StoreBusy
 from holdfast.ids import JobId, OrgId
-from holdfast.store import Row, Statements, Store
+from holdfast.store import Row, Statements, Store, Tx
 from holdfast.store.borrow import Steps, run
 
 __all__ = [
@@ -62,6 +62,36 @@ def insert(store: Store, batch: Batch) -> list[Enqueued]:
     if len(created) == len(batch.jobs):
         return [_new(batch, job, created[job["id"]]) for job in batch.jobs]
     return store.write(lambda tx: run(tx, _answer_steps(batch, created)))
+
+
+def insert_chunks(
+    store: Store, chunks: Sequence[Callable[[], Batch]]
+) -> tuple[list[Batch], list[Enqueued]]:
+    """Any number of jobs in one transaction, a chunk at a time, all of them or none.
+
+    A chunk is checked while the server writes the one before it, and memory stays that of a chunk
+    beside the answers. A chunk makes the same batch each time it is asked.
+    """
+
+    def work(tx: Tx) -> tuple[list[Batch], list[Enqueued]]:
+        batches: list[Batch] = []
+        created: dict[str, Row] = {}
+        pending: Callable[[], list[Row]] | None = None
+        try:
+            for chunk in chunks:
+                batch = chunk()
+                if pending is not None:
+                    created |= {row["id"]: row for row in pending()}
+                pending = tx.begin(SQL.insert_jobs, jobs=batch.jobs, frames=batch.frames)
+                batches.append(batch)
+        finally:
+            # Also on the way out of an error: the connection must be free for the rollback.
+            if pending is not None:
+                created |= {row["id"]: row for row in pending()}
+        answers = [answer for batch in batches for answer in run(tx, _answer_steps(batch, created))]
+        return batches, answers
+
+    return store.write(work)
 
 
 def _answer_steps(batch: Batch, created: Mapping[str, Row]) -> Steps[list[Enqueued]]:

@@ -18,7 +18,7 @@ from holdfast.document import BadDocument, canonical, stable_hash
 from holdfast.engine.handler import QUEUE, Handler
 from holdfast.engine.job import DEAD_LETTER_QUEUE, SYSTEM, Actor, ActorType, Priority
 from holdfast.errors import ForeignKeyScope, InvalidJob, SecretInPayload
-from holdfast.ids import IdSource, read_uuid
+from holdfast.ids import read_uuid
 from holdfast.secret import find_secret, may_hold_secret
 
 FARTHEST = timedelta(days=366 * 5)
@@ -104,7 +104,7 @@ def prepare(
     handler: Handler,
     items: Sequence[tuple[Mapping[str, Any], JobRequest]],
     *,
-    ids: IdSource,
+    ids: Sequence[str],
     now: datetime,
     payload_limit: int,
     known: Frames,
@@ -117,7 +117,7 @@ def prepare(
     batch = Batch()
     places: dict[Any, int] = {}
     scope, last, place = "", None, 0
-    for (payload, request), job_id in zip(items, ids.take(len(items)), strict=True):
+    for (payload, request), job_id in zip(items, ids, strict=True):
         bad: dict[str, str] = {}
         text = _payload(payload, payload_limit, bad)
         if request is not last:

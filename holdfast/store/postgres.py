@@ -32,7 +32,8 @@ from holdfast.store import libpq, migrate
 from holdfast.store.dialect import POSTGRES
 from holdfast.store.libpq import Connection
 from holdfast.store.pool import Pool
-from holdfast.store.store import Store, Tx, WakeUp
+from holdfast.store.query import Statement
+from holdfast.store.store import Row, Store, Tx, WakeUp
 from holdfast.store.wake import CHANNEL, Announcer, Listener
 
 T = TypeVar("T")
@@ -58,6 +59,18 @@ class PostgresTx(Tx):
         self, text: str, params: dict[str, Any], lone: bool
     ) -> tuple[list[str], list[tuple[Any, ...]], int]:
         return libpq.fetch(self.connection, text, params, self.prepared if lone else None)
+
+    def begin(self, statement: Statement, /, **params: Any) -> Callable[[], list[Row]]:
+        text, bound, lone = self._ready(statement, params)
+        if lone:
+            return super().begin(statement, **params)
+        answer = libpq.send(self.connection, text, bound)
+
+        def rows() -> list[Row]:
+            columns, found, _ = answer()
+            return [dict(zip(columns, row, strict=True)) for row in found]
+
+        return rows
 
     def notify(self, channels: Sequence[str]) -> None:
         for channel in channels:

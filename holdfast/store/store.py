@@ -56,6 +56,15 @@ class Tx(ABC):
     def affected(self, statement: Statement, /, **params: Any) -> int:
         return self._execute(statement, params)[1]
 
+    def begin(self, statement: Statement, /, **params: Any) -> Callable[[], list[Row]]:
+        """Start a statement; calling what comes back waits for its rows.
+
+        Where the database is another process, it works while the caller goes on. Nothing else may
+        run on this transaction in between.
+        """
+        rows = self.many(statement, **params)
+        return lambda: rows
+
     def values(self, statement: Statement, /, **params: Any) -> list[tuple[Any, ...]]:
         """Rows as plain tuples, in the order of the statement's columns: for the busiest reads."""
         return self._fetch(*self._ready(statement, params))[1]

@@ -220,7 +220,8 @@ def test_the_output_of_a_failed_job_is_refused_by_the_database(work: Holdfast) -
 
 @pytest.mark.req("A-05")
 def test_the_routing_of_a_job_is_kept_as_it_was_decided(work: Holdfast) -> None:
-    batch = work._prepare("report.export", [{}], ORG, {})
+    (chunk,) = work._chunks("report.export", [{}], ORG, {}, whole=True)
+    batch = chunk()
     batch.frames[0]["routing_decision"] = '{"provider": "openai", "model": "m-1"}'
     (enqueued,) = enqueueing.insert(work.store, batch)
     work.worker().run_once()

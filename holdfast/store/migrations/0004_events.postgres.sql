@@ -36,7 +36,6 @@ CREATE TRIGGER audit_seal_never_truncated BEFORE TRUNCATE ON holdfast.audit_seal
 
 -- Dead rows pile up where every job is updated twice. Vacuum early and in small bites.
 ALTER TABLE holdfast.job SET (
-    fillfactor = 85,
     autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
     autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_analyze_scale_factor = 0.05,
     autovacuum_vacuum_cost_delay = 1);
