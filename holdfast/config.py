@@ -36,7 +36,9 @@ class Settings:
         problems = []
         for name, holds, must in _RULES:
             if not holds(getattr(self, name)):
-                problems.append(f"{name} = {getattr(self, name)!r} must be {must}")
+                # An address or a key may carry a secret; it is not repeated.
+                said = "" if name in _SECRET else f" = {getattr(self, name)!r}"
+                problems.append(f"{name}{said} must be {must}")
         if problems:
             raise ConfigError("Settings cannot be used: " + "; ".join(problems) + ".")
 
@@ -59,6 +61,8 @@ class Settings:
             values["db"] = db
         return cls(**values)
 
+
+_SECRET = ("db", "audit_key")
 
 _RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     (

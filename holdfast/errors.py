@@ -81,12 +81,16 @@ class NotFound(HoldfastError):
 
 
 class JobNotFound(NotFound):
+    """There is no such job, or it is another tenant's."""
+
     def __init__(self, job_id: str) -> None:
         self.job_id = job_id
         super().__init__(f"Job {job_id} not found. Check the id and the tenant it belongs to.")
 
 
 class UnknownKind(NotFound):
+    """No handler is registered for the job type."""
+
     def __init__(self, job_type: str) -> None:
         self.job_type = job_type
         super().__init__(
@@ -100,6 +104,8 @@ class Conflict(HoldfastError):
 
 
 class LeaseLost(Conflict):
+    """The claim was lost to another worker; its result is discarded."""
+
     def __init__(self, job_id: str) -> None:
         self.job_id = job_id
         super().__init__(

@@ -111,6 +111,8 @@ class Priority(IntEnum):
 
 
 class ActorType(StrEnum):
+    """What kind of actor caused a change."""
+
     USER = "user"
     SYSTEM = "system"
     API_KEY = "api_key"

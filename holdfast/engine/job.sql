@@ -168,6 +168,13 @@ WHERE job.org_id = changes.org_id AND job.id = changes.id
   AND job.lease_token = changes.lease_token AND job.state = 'processing'
 RETURNING job.id, job.cancel_requested_at;
 
+-- find_ended :many — crosses tenants: jobs that ended under this very claim, in this very state
+SELECT job.id
+FROM {rows changes: org_id uuid, id uuid, lease_token bigint, state text}
+JOIN holdfast.job AS job ON job.org_id = changes.org_id AND job.id = changes.id
+WHERE job.lease_token = changes.lease_token AND job.state = changes.state
+  AND job.finished_at IS NOT NULL;
+
 -- insert_events :affected — crosses tenants: what did not change is taken from the job itself
 INSERT INTO holdfast.job_event
     (org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,

@@ -77,7 +77,11 @@ def settle_in(tx: Tx, group: Sequence[tuple[Claimed, Outcome]], *, actor: Actor)
     )
     rows = tx.many(SQL.settle_jobs, changes=[change_of(job, outcome) for job, outcome in group])
     held = {row["id"]: row["cancel_requested_at"] for row in rows}
-    settled = [Settled(job, outcome, job.id in held, held.get(job.id)) for job, outcome in group]
+    known = _ended_before(tx, [item for item in group if item[0].id not in held])
+    settled = [
+        Settled(job, outcome, job.id in held or job.id in known, held.get(job.id))
+        for job, outcome in group
+    ]
     kept = [(job, outcome) for job, outcome in group if job.id in held]
 
     letters = [_letter(job, outcome) for job, outcome in kept if isinstance(outcome, Dead)]
@@ -90,8 +94,21 @@ def settle_in(tx: Tx, group: Sequence[tuple[Claimed, Outcome]], *, actor: Actor)
     ]
     if stages:
         tx.affected(SQL.finish_stages, stages=stages)
-    audit.record(tx, actor, [entry for item in settled for entry in _entries(item)])
+    told = [item for item in settled if item.job.id not in known]
+    audit.record(tx, actor, [entry for item in told for entry in _entries(item)])
     return settled
+
+
+def _ended_before(tx: Tx, missed: Sequence[tuple[Claimed, Outcome]]) -> set[str]:
+    """Of the jobs we could not settle, those that this very claim has ended already.
+
+    A commit whose answer was lost is tried again. Every claim raises the token, so a job that
+    ended with our token and in our way has its outcome recorded: nothing is left to do.
+    """
+    if not missed:
+        return set()
+    changes = [change_of(job, outcome) for job, outcome in missed]
+    return {row["id"] for row in tx.many(SQL.find_ended, changes=changes)}
 
 
 def change_of(job: Claimed, outcome: Outcome) -> dict[str, Any]:

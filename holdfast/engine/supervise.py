@@ -80,10 +80,11 @@ class Supervisor:
         if code != 0:
             self.events.emit(WorkerChanged(child.worker_id, "died", f"exit code {code}"))
         self._rescue(child.worker_id)
-        if self._signals:
+        # A calm end that nobody asked for: the child was told to stop when idle.
+        if self._signals or code == 0:
             return
         steady = time.monotonic() - child.started_at > STEADY_SECONDS
-        pause = FIRST_PAUSE if steady or code in (0, RECYCLE) else child.pause
+        pause = FIRST_PAUSE if steady or code == RECYCLE else child.pause
         time.sleep(pause)
         if not self._signals:
             self.children.append(self._start(min(pause * 2, LONGEST_PAUSE)))

@@ -27,7 +27,8 @@ def open_store(url: str, *, clock: Clock | None = None, check: bool = True) -> S
             ) from exc
         store = PostgresStore(url, clock)
     else:
-        raise ConfigError(f"{url!r} is neither sqlite:///FILE nor postgresql://HOST/NAME.")
+        # Not repeated: it may carry a password.
+        raise ConfigError("The address must be sqlite:///FILE or postgresql://HOST/NAME.")
     if check:
         try:
             store.check_schema()

@@ -84,6 +84,7 @@ class SqliteStore(Store):
         self._path = _path_of(url)
         self._pid = os.getpid()
         self._turn = threading.Lock()
+        self._held_by: int | None = None
         self._waiting: deque[_Request] = deque()
         # Not one a thread: threads come and go, and would leave their connections behind.
         self._idle_readers: list[sqlite3.Connection] = []
@@ -131,6 +132,7 @@ class SqliteStore(Store):
 
     def write(self, work: Callable[[Tx], T]) -> T:
         self._same_process()
+        self._not_inside()
         request = _Request(work)
         self._waiting.append(request)
         with self._turn:
@@ -231,6 +233,7 @@ class SqliteStore(Store):
     def read(self, work: Callable[[Tx], T]) -> T:
         self._same_process()
         if self._path is None:
+            self._not_inside()
             with self._turn:
                 return work(SqliteTx(self._writer, self.clock))
         connection = self._reader()
@@ -254,9 +257,22 @@ class SqliteStore(Store):
         self, org_id: str, unit: str | None, guard: Callable[[Tx], None]
     ) -> Iterator[sqlite3.Connection]:
         self._same_process()
+        self._not_inside()
         with self._turn, self._exclusive():
-            guard(SqliteTx(self._writer, self.clock))
-            yield self._writer
+            self._held_by = threading.get_ident()
+            try:
+                guard(SqliteTx(self._writer, self.clock))
+                yield self._writer
+            finally:
+                self._held_by = None
+
+    def _not_inside(self) -> None:
+        """There is one writer: whoever holds it would wait for itself for ever."""
+        if self._held_by == threading.get_ident():
+            raise StoreError(
+                "This thread has a transaction open. Enqueue in it by passing conn=, and tell"
+                " progress before or after it."
+            )
 
     def wake_up(self, channels: Sequence[str]) -> WakeUp:
         return _FileWatch(None if self._path is None else self._connect())

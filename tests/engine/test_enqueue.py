@@ -314,3 +314,33 @@ def test_the_first_audit_event_is_written_with_the_job(hf: Holdfast) -> None:
     assert (event["name"], event["attempt"]) == ("job.enqueued", 1)
     assert (event["actor_type"], event["actor_id"]) == ("user", "42")
     assert (event["request_id"], event["correlation_id"]) == ("r-1", "r-1")
+
+
+@pytest.mark.req("E-14")
+def test_a_large_bulk_is_written_whole_or_not_at_all(hf: Holdfast) -> None:
+    hf.job("report.export")(lambda job, payload: None)
+    good: list[dict[str, object]] = [{"n": number} for number in range(1_200)]
+
+    with pytest.raises(InvalidJob, match="payload"):
+        hf.enqueue_many("report.export", [*good, {"n": float("nan")}], org_id=ORG)
+    nothing = look(hf.store, "SELECT count(*) AS n FROM holdfast.job")[0]["n"]
+    written = hf.enqueue_many("report.export", good, org_id=ORG)
+
+    assert nothing == 0
+    assert len({job.id for job in written}) == 1_200
+    assert all(job.created for job in written)
+    assert [job.id for job in written] == sorted(job.id for job in written)
+
+
+@pytest.mark.req("I-12")
+def test_a_key_that_comes_twice_in_a_large_bulk_is_one_job(hf: Holdfast) -> None:
+    hf.job("report.export")(lambda job, payload: None)
+    requests = [
+        JobRequest({"n": number}, ORG, idempotency_key=f"k{number % 600}") for number in range(900)
+    ]
+
+    written = hf.enqueue_many("report.export", requests)
+
+    assert sum(job.created for job in written) == 600
+    assert [job.id for job in written[600:]] == [job.id for job in written[:300]]
+    assert all(job.differs for job in written[600:])

@@ -22,6 +22,7 @@ from holdfast import (
     State,
     Transient,
 )
+from holdfast.errors import StoreError
 from tests.story import ORG, SQL, events, look, make_holdfast, timeline
 
 
@@ -346,3 +347,25 @@ def test_a_canceled_subtask_of_a_handler_is_its_own_bug_and_does_not_loop_for_ev
 
     job = hf.get(enqueued.id, org_id=ORG)
     assert (job.state, job.error_class) == (State.FAILED, "DEFECT")
+
+
+def test_writing_past_an_open_transaction_is_an_error_and_not_a_wait_for_ever(hf: Holdfast) -> None:
+    said: list[str] = []
+    hf.job("child.work")(lambda job, payload: None)
+
+    @hf.job("parent.work")
+    def parent(job: Context, payload: object) -> None:
+        with job.transaction() as connection:
+            hf.enqueue("child.work", {}, conn=connection)
+            if hf.store.dialect.name == "sqlite":
+                try:
+                    hf.enqueue("child.work", {})
+                except StoreError as exc:
+                    said.append(str(exc))
+
+    hf.enqueue("parent.work", {}, org_id=ORG)
+    counts = hf.worker().run_once(limit=1)
+
+    assert counts.outcomes == {"completed": 1}
+    assert all("conn=" in sentence for sentence in said)
+    assert hf.worker().run_once().outcomes == {"completed": 1}

@@ -264,3 +264,22 @@ def test_a_lost_lease_is_audited_with_what_was_discarded(work: Holdfast) -> None
     last = events(work, enqueued)[-1]
     assert last["name"] == "job.lease_lost"
     assert '"completed"' in last["detail"]
+
+
+@pytest.mark.req("I-14")
+def test_a_settle_whose_answer_was_lost_is_settled_again_without_a_trace(hf: Holdfast) -> None:
+    hf.job("report.export")(lambda job, payload: None)
+    enqueued = hf.enqueue("report.export", {}, org_id=ORG)
+    (job,) = claim(hf)
+
+    (first,) = settle(hf.store, [(job, Completed("1"))], actor=SYSTEM)
+    (again,) = settle(hf.store, [(job, Completed("1"))], actor=SYSTEM)
+    (other,) = settle(hf.store, [(job, Canceled())], actor=SYSTEM)
+
+    assert (first.held, again.held, other.held) == (True, True, False)
+    assert timeline(hf, enqueued) == [
+        "job.enqueued",
+        "job.started",
+        "job.succeeded",
+        "job.lease_lost",
+    ]
