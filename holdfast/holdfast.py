@@ -186,6 +186,7 @@ class Holdfast:
         if conn is not None:
             if is_awaiting(conn):
                 raise ConfigError("This connection must be awaited: use aenqueue or aenqueue_many.")
+            self._check_schema()
             batches = [chunks[0]()]
             steps = enqueueing.insert_steps(batches[0])
             enqueued = run_borrowed(conn, self.clock, steps, batches[0].queues)
@@ -231,6 +232,7 @@ class Holdfast:
         chunks = self._chunks(job_type, payloads, org_id, options, whole=True)
         if not chunks:
             return []
+        await asyncio.to_thread(self._check_schema)
         batch = chunks[0]()
         steps = enqueueing.insert_steps(batch)
         enqueued = await arun_borrowed(conn, self.clock, steps, batch.queues)
@@ -240,6 +242,10 @@ class Holdfast:
     def for_org(self, org_id: str) -> Tenant:
         """The same calls for one tenant."""
         return Tenant(self, read_uuid(org_id))
+
+    def _check_schema(self) -> None:
+        """Before we write through a caller's connection: opening the store checks the schema."""
+        _ = self.store
 
     def _chunks(
         self,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import time
 from typing import Any
 
 from holdfast import Enqueued, FakeClock, Holdfast, Job, Settings
+from holdfast.engine.audit import seal_events
 from holdfast.engine.claim import claim_jobs
 from holdfast.engine.job import Claimed
 from holdfast.store import Row, Statements, Store
@@ -32,6 +34,28 @@ def timeline(hf: Holdfast, job: Enqueued | Claimed | Job) -> list[str]:
 
 def events(hf: Holdfast, job: Enqueued | Claimed | Job) -> list[Row]:
     return hf.store.read(lambda tx: tx.many(SQL.list_events, org_id=job.org_id, job_id=job.id))
+
+
+def seal_all(store: Store, *, key: str = "", limit: int = 5_000) -> list[int]:
+    """Seal until nothing is left; the sizes of the passes that found something.
+
+    On PostgreSQL a pass waits for every transaction of its time, those of other databases on the
+    same server included.
+    """
+    found: list[int] = []
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        passed = seal_events(store, limit=limit, key=key).events
+        if passed:
+            found.append(passed)
+        cursor = look(
+            store,
+            "SELECT sealed_to, (SELECT coalesce(max(id), 0) FROM holdfast.job_event) AS newest"
+            " FROM holdfast.audit_cursor",
+        )[0]
+        if cursor["sealed_to"] == cursor["newest"]:
+            return found
+    raise AssertionError("the audit could not be sealed in time")
 
 
 def claim(

@@ -1,8 +1,9 @@
 """PostgreSQL: a pool of plain connections and nothing that a transaction pooler would lose.
 
 No session state is relied on: no SET outside a transaction, no session locks, and prepared
-statements only as long as nothing stands in between (libpq.py). A broken connection is replaced with backoff and the work is run again, which is safe
-because every unit of work carries its own ids and fences.
+statements only as long as nothing stands in between (libpq.py). A broken connection is replaced
+with backoff and the work is run again, which is safe because every unit of work carries its own
+ids and fences.
 """
 
 from __future__ import annotations
@@ -141,7 +142,7 @@ class PostgresStore(Store):
             try:
                 with self._connection() as connection:
                     return work(connection)
-            except (psycopg.Error, StoreDown) as exc:
+            except psycopg.Error as exc:
                 error = translate(exc)
                 if (
                     not isinstance(error, (StoreBusy, StoreDown))

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
-from holdfast.engine.audit import seal_events
 from holdfast.engine.job import TRANSITIONS, State
 from holdfast.store import Store
 from tests.store.hand import LATER, NOON, SHAPE, insert, job_in, move, refused, update
-from tests.story import ORG, OTHER_ORG, PROJECT, by_hand, look
+from tests.story import ORG, OTHER_ORG, PROJECT, by_hand, look, seal_all
 
 
 @pytest.fixture
@@ -417,8 +416,7 @@ def test_every_job_has_its_first_event_whoever_wrote_the_row(store: Store) -> No
 )
 def test_the_audit_is_append_only(store: Store, text: str, rule: str) -> None:
     insert(store)
-    seal_events(store)
-    seal_events(store)
+    seal_all(store)
     assert look(store, "SELECT number FROM holdfast.audit_seal")
 
     with refused(rule):

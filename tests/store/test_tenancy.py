@@ -18,7 +18,7 @@ from holdfast.engine.settle import settle
 from holdfast.errors import JobNotFound, RuleBroken, SchemaMismatch, StoreError
 from holdfast.store import open_store
 from tests.postgres_server import PostgresServer
-from tests.story import ORG, OTHER_ORG, claim, make_holdfast
+from tests.story import ORG, OTHER_ORG, claim, make_holdfast, seal_all
 
 TABLES = ["job", "job_stage", "dead_letter", "job_event", "audit_seal", "idempotency_key"]
 _roles = itertools.count(1)
@@ -91,8 +91,7 @@ def filled(shared_postgres_url: str) -> Iterator[Holdfast]:
             hf.enqueue("order.ship", {}, org_id=org_id)
             fault = Fault("GONE", "it is gone", retryable=False)
             settle(hf.store, [(job, Dead(fault)) for job in claim(hf)], actor=SYSTEM)
-        for _ in range(3):
-            seal_events(hf.store)
+        seal_all(hf.store)
         yield hf
 
 
