@@ -7,11 +7,12 @@ pruned no earlier than that.
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 
 from holdfast.clock import ms
 from holdfast.engine.job import Actor, ActorType, Canceled, Claimed, Dead, Fault, Outcome, Retry
 from holdfast.engine.quarantine import bury_broken
-from holdfast.engine.settle import Settled, settle, settle_in
+from holdfast.engine.settle import Settled, settle_in
 from holdfast.errors import RuleBroken, WorkerCrashed
 from holdfast.store import Statements, Store, Tx
 
@@ -41,13 +42,20 @@ def rescue_jobs(store: Store, *, limit: int, dead_worker_id: str | None = None) 
 
 def _rescue_one_by_one(store: Store, limit: int, dead_worker_id: str | None) -> list[Settled]:
     """The same when one of the rows breaks a rule: it is buried, the others come back."""
-    rows = store.write(
-        lambda tx: tx.values(SQL.find_stale, limit=limit, dead_worker_id=dead_worker_id)
-    )
-    rescued = []
-    for job in [Claimed(*row) for row in rows]:
+
+    def find(tx: Tx) -> list[Claimed]:
+        rows = tx.values(SQL.find_stale, limit=limit, dead_worker_id=dead_worker_id)
+        return [Claimed(*row) for row in rows]
+
+    def rescue(tx: Tx, job: Claimed) -> list[Settled]:
+        # Asked again under the lock: its worker may have come back in between.
+        still = [(found, stale_outcome(found)) for found in find(tx) if found.id == job.id]
+        return settle_in(tx, still, actor=UPKEEP) if still else []
+
+    rescued: list[Settled] = []
+    for job in store.write(find):
         try:
-            rescued += settle(store, [(job, stale_outcome(job))], actor=UPKEEP)
+            rescued += store.write(partial(rescue, job=job))
         except RuleBroken as exc:
             rescued.append(bury_broken(store, job, rule=exc.rule, actor=UPKEEP))
     return rescued

@@ -37,6 +37,7 @@ CONNECT: dict[str, Any] = {
 }
 
 
+_READER = "_holdfast_reader"
 _PLACEHOLDER = re.compile(r"%\((\w+)\)s")
 
 
@@ -109,7 +110,10 @@ def _read(connection: Connection, result: PGresult) -> tuple[list[str], list[tup
     touched = result.command_tuples or 0
     if not columns:
         return columns, [], touched
-    reader = Transformer(connection)
+    # A reader remembers how to load each type it has met, so it stays with its connection.
+    reader = connection.__dict__.get(_READER)
+    if reader is None:
+        reader = connection.__dict__[_READER] = Transformer(connection)
     reader.set_pgresult(result)
     return columns, reader.load_rows(0, result.ntuples, tuple), touched
 

@@ -14,6 +14,8 @@ from psycopg.types.string import TextLoader
 
 from holdfast.store.libpq import CONNECT, Connection
 
+_IDLE = pq.TransactionStatus.IDLE
+
 
 class Pool:
     """Up to *size* connections, opened when they are needed."""
@@ -48,10 +50,11 @@ class Pool:
 
     def give_back(self, connection: Connection) -> None:
         """Return what :meth:`take` gave. One that broke or stands in a transaction is closed."""
-        idle = connection.pgconn.transaction_status == pq.TransactionStatus.IDLE
-        if idle and not self._closed:
+        if connection.pgconn.transaction_status == _IDLE and not self._closed:
             self._idle.append(connection)
         else:
+            if connection.closed:
+                self.drop_idle()
             connection.close()
         self._free.release()
 

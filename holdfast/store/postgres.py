@@ -140,8 +140,11 @@ class PostgresStore(Store):
         pause = FIRST_RETRY_SECONDS
         while True:
             try:
-                with self._connection() as connection:
+                connection = self._pool.take(GET_CONNECTION_SECONDS)
+                try:
                     return work(connection)
+                finally:
+                    self._pool.give_back(connection)
             except psycopg.Error as exc:
                 error = translate(exc)
                 if (
@@ -153,22 +156,16 @@ class PostgresStore(Store):
             pause = min(pause * 2, LONGEST_RETRY_SECONDS)
 
     @contextmanager
-    def _connection(self) -> Iterator[Connection]:
-        connection = self._pool.take(GET_CONNECTION_SECONDS)
-        try:
-            yield connection
-        finally:
-            if connection.closed:
-                self._pool.drop_idle()
-            self._pool.give_back(connection)
-
-    @contextmanager
     def tenant_transaction(
         self, org_id: str, unit: str | None, guard: Callable[[Tx], None]
     ) -> Iterator[Connection]:
         self._same_process()
         try:
-            with self._connection() as connection, connection.transaction():
+            connection = self._pool.take(GET_CONNECTION_SECONDS)
+        except psycopg.OperationalError as exc:
+            raise translate(exc) from exc
+        try:
+            with connection.transaction():
                 tx = PostgresTx(connection, self.clock, self._prepared)
                 if unit is not None:
                     tx.lock_units([unit])
@@ -178,6 +175,8 @@ class PostgresStore(Store):
                 yield connection
         except psycopg.OperationalError as exc:
             raise translate(exc) from exc
+        finally:
+            self._pool.give_back(connection)
 
     def announce(self, channels: Sequence[str]) -> None:
         self._same_process()
