@@ -5,7 +5,8 @@ from holdfast.config import Settings
 from holdfast.engine.cancel import CancelAnswer
 from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.execute import Context
-from holdfast.engine.job import Actor, ActorType, Job, Priority, State
+from holdfast.engine.job import Actor, ActorType, Job, KeyRecord, KeyStatus, Priority, State
+from holdfast.engine.pipeline import Pipeline
 from holdfast.engine.request import JobRequest, key_for
 from holdfast.engine.retry import RetryPolicy
 from holdfast.engine.worker import Worker
@@ -36,7 +37,7 @@ from holdfast.errors import (
     UpstreamError,
     WriteConflict,
 )
-from holdfast.holdfast import Holdfast, Pipeline, Tenant
+from holdfast.holdfast import Holdfast, Tenant
 
 __version__ = "0.1.0"
 
@@ -61,6 +62,8 @@ __all__ = [
     "JobCanceled",
     "JobNotFound",
     "JobRequest",
+    "KeyRecord",
+    "KeyStatus",
     "LeaseLost",
     "NetworkTimeout",
     "Permanent",

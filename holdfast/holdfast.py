@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.config import Settings
@@ -20,14 +20,13 @@ from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.execute import current
 from holdfast.engine.handler import (
     Registry,
-    Stage,
     make_handler,
-    pipeline_stage,
     plain_stage,
 )
-from holdfast.engine.job import SYSTEM, Actor, Job, Priority
-from holdfast.engine.request import Batch, Frames, JobRequest, prepare
-from holdfast.engine.retry import CRITIC, STAGE_ATTEMPTS, RetryPolicy
+from holdfast.engine.job import SYSTEM, Actor, Job, KeyRecord, Priority
+from holdfast.engine.pipeline import Pipeline
+from holdfast.engine.request import Batch, Frames, JobRequest, Options, full_key, prepare
+from holdfast.engine.retry import RetryPolicy
 from holdfast.engine.worker import Worker
 from holdfast.errors import ConfigError, Forbidden, InvalidJob, JobNotFound
 from holdfast.event import About, Events, JobEnqueued
@@ -150,7 +149,7 @@ class Holdfast:
         priority: Priority = Priority.NORMAL,
     ) -> Pipeline:
         """Declare a job of several named stages, each with its own budget and stored result."""
-        return Pipeline(self, job_type, version, tuple(accepts), category, queue, priority)
+        return Pipeline(self.registry, job_type, version, tuple(accepts), category, queue, priority)
 
     # -- enqueueing
 
@@ -161,7 +160,7 @@ class Holdfast:
         *,
         org_id: str | None = None,
         conn: Any = None,
-        **options: Any,
+        **options: Unpack[Options],
     ) -> Enqueued:
         """Enqueue one job; a known idempotency key returns the original with ``created=False``.
 
@@ -177,7 +176,7 @@ class Holdfast:
         *,
         org_id: str | None = None,
         conn: Any = None,
-        **options: Any,
+        **options: Unpack[Options],
     ) -> list[Enqueued]:
         """Enqueue any number of jobs of one type: all of them or none."""
         chunks = self._chunks(job_type, payloads, org_id, options, whole=conn is not None)
@@ -209,7 +208,7 @@ class Holdfast:
         *,
         org_id: str | None = None,
         conn: Any = None,
-        **options: Any,
+        **options: Unpack[Options],
     ) -> Enqueued:
         """:meth:`enqueue` for callers on an event loop."""
         many = await self.aenqueue_many(job_type, [payload], org_id=org_id, conn=conn, **options)
@@ -222,7 +221,7 @@ class Holdfast:
         *,
         org_id: str | None = None,
         conn: Any = None,
-        **options: Any,
+        **options: Unpack[Options],
     ) -> list[Enqueued]:
         """:meth:`enqueue_many` for callers on an event loop."""
         if conn is None or not is_awaiting(conn):
@@ -252,19 +251,19 @@ class Holdfast:
         job_type: str,
         payloads: Iterable[Mapping[str, Any] | JobRequest],
         org_id: str | None,
-        options: dict[str, Any],
+        options: Options,
         *,
         whole: bool,
     ) -> list[Callable[[], Batch]]:
         """What to write, in pieces that are checked when they are asked for."""
         handler = self.registry.get(job_type)
-        options = self._inherit(org_id, options)
-        unknown = sorted(set(options) - set(JobRequest.__slots__))
+        given = self._inherit(org_id, options)
+        unknown = sorted(set(given) - set(JobRequest.__slots__))
         if unknown:
             raise InvalidJob(dict.fromkeys(unknown, "is not an option of enqueue"))
-        shared = JobRequest(payload={}, **options)
+        shared = JobRequest(payload={}, **given)
         items = [
-            (item.payload, _own(item, options["org_id"]))
+            (item.payload, _own(item, given["org_id"]))
             if isinstance(item, JobRequest)
             else (item, shared)
             for item in payloads
@@ -285,7 +284,7 @@ class Holdfast:
             for at in range(0, len(items), size or 1)
         ]
 
-    def _inherit(self, org_id: str | None, options: dict[str, Any]) -> dict[str, Any]:
+    def _inherit(self, org_id: str | None, options: Options) -> dict[str, Any]:
         """A job enqueued by a running job stays in its tenant and keeps its correlation."""
         running = current.get()
         if running is None:
@@ -331,6 +330,18 @@ class Holdfast:
             raise JobNotFound(job_id)
         return Job.of(row)
 
+    def find_key(
+        self, job_type: str, idempotency_key: str, *, org_id: str, project_id: str | None = None
+    ) -> KeyRecord | None:
+        """The record of an idempotency key: which job it stands for and how that stands.
+
+        None if the key was never seen or its time is over.
+        """
+        org_id = read_uuid(org_id)
+        key = full_key(job_type, org_id, project_id, idempotency_key)
+        row = self.store.read(lambda tx: tx.maybe(SQL.find_key, org_id=org_id, idempotency_key=key))
+        return None if row is None else KeyRecord.of(row)
+
     def cancel(
         self, job_id: str, *, org_id: str, actor: Actor | str = SYSTEM, reason: str = ""
     ) -> CancelAnswer:
@@ -366,11 +377,16 @@ class Tenant:
     holdfast: Holdfast
     org_id: str
 
-    def enqueue(self, job_type: str, payload: Mapping[str, Any], **options: Any) -> Enqueued:
+    def enqueue(
+        self, job_type: str, payload: Mapping[str, Any], **options: Unpack[Options]
+    ) -> Enqueued:
         return self.holdfast.enqueue(job_type, payload, org_id=self.org_id, **options)
 
     def enqueue_many(
-        self, job_type: str, payloads: Iterable[Mapping[str, Any] | JobRequest], **options: Any
+        self,
+        job_type: str,
+        payloads: Iterable[Mapping[str, Any] | JobRequest],
+        **options: Unpack[Options],
     ) -> list[Enqueued]:
         return self.holdfast.enqueue_many(job_type, payloads, org_id=self.org_id, **options)
 
@@ -379,59 +395,6 @@ class Tenant:
 
     def cancel(self, job_id: str, **options: Any) -> CancelAnswer:
         return self.holdfast.cancel(job_id, org_id=self.org_id, **options)
-
-
-class Pipeline:
-    """Ordered named stages of one job type, added by decorator."""
-
-    def __init__(
-        self,
-        holdfast: Holdfast,
-        job_type: str,
-        version: str,
-        accepts: tuple[str, ...],
-        category: str,
-        queue: str | None,
-        priority: Priority,
-    ) -> None:
-        self._holdfast = holdfast
-        self._stages: list[Stage] = []
-        self._options: dict[str, Any] = {
-            "version": version,
-            "accepts": accepts,
-            "category": category,
-            "queue": queue,
-            "priority": priority,
-        }
-        self.job_type = job_type
-
-    def stage(
-        self,
-        name: str,
-        *,
-        max_attempts: int = STAGE_ATTEMPTS,
-        retry: RetryPolicy = CRITIC,
-        timeout: timedelta | float | None = None,
-    ) -> Callable[[F], F]:
-        """Add the decorated function as the next stage."""
-
-        def declare(function: F) -> F:
-            stage = pipeline_stage(
-                function, name=name, max_attempts=max_attempts, retry=retry, timeout=timeout
-            )
-            handler = make_handler(self.job_type, [*self._stages, stage], **self._options)
-            if self._stages:
-                del self._holdfast.registry.handlers[self.job_type]
-            self._holdfast.registry.add(handler)
-            self._stages.append(stage)
-            return function
-
-        return declare
-
-    @property
-    def version(self) -> str:
-        """What jobs of this pipeline remember of it."""
-        return self._holdfast.registry.get(self.job_type).version
 
 
 def _own(request: JobRequest, org_id: str | None) -> JobRequest:

@@ -61,7 +61,7 @@ def main() -> int:
             faults.append("docs/conformance.md is not up to date; run 'make conformance'")
     else:
         PAGE.write_text(page)
-        print(page)
+        print(page, end="")
     for fault in faults:
         print(f"conformance: {fault}", file=sys.stderr)
     if wanted.check and not faults:

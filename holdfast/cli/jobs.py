@@ -75,8 +75,17 @@ def show(ctx: click.Context, job_id: str, as_json: bool) -> None:
         org_id = _org_of(hf, job_id)
         job = hf.get(job_id, org_id=org_id)
         events = hf.store.read(lambda tx: tx.many(SQL.list_events, org_id=org_id, job_id=job_id))
+        letter = hf.store.read(
+            lambda tx: tx.maybe(SQL.find_dead_letter, org_id=org_id, job_id=job_id)
+        )
     if as_json:
-        print_json({**_outline(job), "events": [_told(event) for event in events]})
+        dead = (
+            None
+            if letter is None
+            else {**letter, "sanitized_context": decode(letter["sanitized_context"])}
+        )
+        told = [_told(event) for event in events]
+        print_json({**_outline(job), "events": told, "dead_letter": dead})
         return
     for name, value in _outline(job).items():
         if value not in (None, ""):
@@ -84,6 +93,10 @@ def show(ctx: click.Context, job_id: str, as_json: bool) -> None:
     click.echo()
     lines = [{**event, "at": read_instant(event["at"])} for event in events]
     print_table(lines, ("at", "name", "attempt", "actor_id", "detail"))
+    if letter is not None:
+        click.echo(f"\ndead letter: {letter['error_class']} at stage {one_line(letter['stage'])}")
+        for line in letter["last_stack"].splitlines():
+            click.echo(f"  {one_line(line)}")
 
 
 @jobs.command()

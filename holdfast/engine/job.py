@@ -101,6 +101,25 @@ def key_status(state: State, attempt_count: int) -> KeyStatus:
             return KeyStatus.FAILED
 
 
+@dataclass(frozen=True, slots=True)
+class KeyRecord:
+    """What is kept of an idempotency key."""
+
+    idempotency_key: str
+    job_id: JobId
+    status: KeyStatus
+    first_seen_at: datetime
+    last_seen_at: datetime
+    result_ref: str | None
+    error_ref: str | None
+    expires_at: datetime | None
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> KeyRecord:
+        values = {name: _read(name, row[name]) for name in cls.__slots__}
+        return cls(**{**values, "status": KeyStatus(row["status"])})
+
+
 class Priority(IntEnum):
     """Which of two waiting jobs goes first. Names: people read numbers in both directions."""
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypedDict
 
 from holdfast.clock import write_instant
 from holdfast.document import BadDocument, canonical, stable_hash
@@ -76,6 +76,23 @@ def key_in(scope: str, raw: str) -> str:
 def key_for(job_type: str, org_id: str, project_id: str | None, *inputs: object) -> str:
     """A full key derived from what the job is about: equal inputs, equal key."""
     return scope_of(job_type, org_id, project_id) + stable_hash(*inputs)
+
+
+class Options(TypedDict, total=False):
+    """The fields of a :class:`JobRequest` that an enqueue takes as keywords."""
+
+    project_id: str | None
+    actor: Actor | str
+    idempotency_key: str | None
+    request_id: str | None
+    correlation_id: str | None
+    queue: str | None
+    priority: Priority | str | None
+    max_attempts: int | None
+    not_before_at: datetime | None
+    scheduled_for: datetime | None
+    traceparent: str | None
+    unit_key: str | None
 
 
 @dataclass(slots=True)

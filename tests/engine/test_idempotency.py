@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import FakeClock, Holdfast, Permanent, Transient, key_for
+from holdfast import FakeClock, Holdfast, KeyStatus, Permanent, Transient, key_for
 from holdfast.engine.enqueue import full_key
 from holdfast.engine.job import SYSTEM, Completed
 from holdfast.engine.settle import settle
@@ -318,3 +318,21 @@ def test_the_key_a_handler_may_pass_on_is_the_same_on_every_attempt(
         clock.advance(minutes=10)
 
     assert seen == [enqueued.idempotency_key] * 3
+
+
+@pytest.mark.req("I-07", "I-08")
+def test_a_caller_can_ask_how_a_key_stands_until_its_time_is_over(
+    work: Holdfast, clock: FakeClock
+) -> None:
+    enqueued = work.enqueue("report.export", {}, org_id=ORG, idempotency_key="monthly")
+    waiting = work.find_key("report.export", "monthly", org_id=ORG)
+    work.worker().run_once()
+    done = work.find_key("report.export", "monthly", org_id=ORG)
+    clock.advance(days=31)
+
+    assert waiting is not None
+    assert done is not None
+    assert (waiting.job_id, waiting.status) == (enqueued.id, KeyStatus.PENDING)
+    assert (done.status, done.result_ref) == (KeyStatus.SUCCEEDED, f"job:{enqueued.id}")
+    assert work.find_key("report.export", "monthly", org_id=OTHER_ORG) is None
+    assert work.find_key("report.export", "monthly", org_id=ORG) is None

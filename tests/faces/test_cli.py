@@ -30,7 +30,7 @@ SHOWN = {
     "stage", "pipeline_version", "attempt_count", "max_attempts", "not_before_at", "lease_token",
     "lease_expires_at", "claimed_at", "claimed_by", "cancel_requested_at", "provider_batch_id",
     "first_failed_at", "last_error", "last_error_at", "error_class", "updated_at", "finished_at",
-    "key_last_seen_at", "key_expires_at", "events",
+    "key_last_seen_at", "key_expires_at", "events", "dead_letter",
 }  # fmt: skip
 EVENT = {
     "id", "org_id", "project_id", "job_id", "job_type", "name", "attempt", "actor_type",
@@ -192,8 +192,12 @@ def test_show_never_prints_a_payload_or_a_result(run: Run, url: str) -> None:
     shown += [run("jobs", "show", each, "--json", db=url).out for each in (job_id, broken)]
     shown += [run("jobs", "list", db=url).out, run("jobs", "list", "--json", db=url).out]
 
+    letter = run("jobs", "show", broken, "--json", db=url).json["dead_letter"]
+
     assert "completed" in shown[0]
-    assert "DEFECT" in shown[1]
+    assert "dead letter: DEFECT at stage run" in shown[1]
+    assert (letter["error_class"], letter["sanitized_context"]["attempts"]) == ("DEFECT", 1)
+    assert "tests.faces.app:" in letter["last_stack"]
     assert not [text for text in shown if "canary" in text]
 
 

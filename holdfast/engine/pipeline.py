@@ -1,0 +1,66 @@
+"""Pipelines: a job of several named stages, each with its own budget and stored result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from holdfast.engine.handler import Registry, Stage, make_handler, pipeline_stage
+from holdfast.engine.job import Priority
+from holdfast.engine.retry import CRITIC, STAGE_ATTEMPTS, RetryPolicy
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Pipeline:
+    """Ordered named stages of one job type, added by decorator."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        job_type: str,
+        version: str,
+        accepts: tuple[str, ...],
+        category: str,
+        queue: str | None,
+        priority: Priority,
+    ) -> None:
+        self._registry = registry
+        self._stages: list[Stage] = []
+        self._options: dict[str, Any] = {
+            "version": version,
+            "accepts": accepts,
+            "category": category,
+            "queue": queue,
+            "priority": priority,
+        }
+        self.job_type = job_type
+
+    def stage(
+        self,
+        name: str,
+        *,
+        max_attempts: int = STAGE_ATTEMPTS,
+        retry: RetryPolicy = CRITIC,
+        timeout: timedelta | float | None = None,
+    ) -> Callable[[F], F]:
+        """Add the decorated function as the next stage."""
+
+        def declare(function: F) -> F:
+            stage = pipeline_stage(
+                function, name=name, max_attempts=max_attempts, retry=retry, timeout=timeout
+            )
+            handler = make_handler(self.job_type, [*self._stages, stage], **self._options)
+            if self._stages:
+                del self._registry.handlers[self.job_type]
+            self._registry.add(handler)
+            self._stages.append(stage)
+            return function
+
+        return declare
+
+    @property
+    def version(self) -> str:
+        """What jobs of this pipeline remember of it."""
+        return self._registry.get(self.job_type).version
