@@ -69,8 +69,8 @@ def insert_chunks(
 ) -> tuple[list[Batch], list[Enqueued]]:
     """Any number of jobs in one transaction, a chunk at a time, all of them or none.
 
-    A chunk is checked while the server writes the one before it, and memory stays that of a chunk
-    beside the answers. A chunk makes the same batch each time it is asked.
+    A chunk is checked while the server writes the one before it; beside the caller's payloads and
+    the answers, only a chunk or two are in memory. A chunk makes the same batch whenever asked.
     """
 
     def work(tx: Tx) -> tuple[list[Batch], list[Enqueued]]:
