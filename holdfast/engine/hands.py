@@ -52,7 +52,8 @@ class Hands:
         self.rng = rng
         self.finished = finished
         self.room = threading.Event()
-        self.closing = threading.Event()
+        # A plain flag, because a signal handler sets it: an event has a lock.
+        self.closing = False
         self.mean_seconds = 0.05
         # Jobs are put here by the hundred; a thread that finds it empty sleeps on a token. Waking a
         # thread for every job would cost more than running a small one.
@@ -120,7 +121,7 @@ class Hands:
                 if not self._tokens.get():
                     return
                 continue
-            if self.closing.is_set():
+            if self.closing:
                 self.finished(held, Released("drain"))
                 continue
             assert held.plan is not None
@@ -156,7 +157,7 @@ class Hands:
 
     async def _run_async(self, held: Held) -> None:
         assert held.plan is not None
-        if self.closing.is_set():
+        if self.closing:
             outcome: Outcome = Released("drain")
         else:
             held.started_at = time.monotonic()

@@ -11,9 +11,10 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from queue import SimpleQueue
 
 from holdfast.clock import ms, read_instant
 from holdfast.config import Settings
@@ -79,6 +80,9 @@ class Worker:
         self.rng = rng or random.Random()
         self.drain_seconds = drain_seconds
         self.must_recycle = False
+        self.is_draining = False
+        self.was_stopped = False
+        self._orders: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self.outcomes: Counter[str] = Counter()
         self._actor = Actor(ActorType.SYSTEM, self.id)
         self._lease_ms = ms(settings.lease_seconds)
@@ -144,6 +148,7 @@ class Worker:
         self._keeper.start()
         housekeeper = threading.Thread(target=self._upkeep, name="holdfast-upkeep", daemon=True)
         housekeeper.start()
+        threading.Thread(target=self._follow_orders, name="holdfast-orders", daemon=True).start()
         try:
             self._claim_until_told(until_idle)
         finally:
@@ -154,29 +159,37 @@ class Worker:
 
     def drain(self) -> None:
         """Claim nothing more, give back what has not begun, finish what has. Safe in a signal."""
+        self.is_draining = self._hands.closing = True
+        self._orders.put(self._drain)
+
+    def stop(self) -> None:
+        """Do not even wait for what runs: its lease will run out. Safe in a signal."""
+        self.is_draining = self._hands.closing = self.was_stopped = True
+        self._orders.put(self._stop)
+
+    def _follow_orders(self) -> None:
+        """Carry out drain and stop in a thread of their own.
+
+        A signal handler runs in the middle of whatever the main thread does, and that may hold the
+        lock of the very event the handler wants to set. Putting into a SimpleQueue takes no lock.
+        """
+        while (order := self._orders.get()) is not None:
+            order()
+
+    def _drain(self) -> None:
         self._draining.set()
-        self._hands.closing.set()
         self._hands.room.set()
         if self._wake is not None:
             self._wake.poke()
 
-    def stop(self) -> None:
-        """Do not even wait for what runs: its lease will run out. Safe in a signal."""
+    def _stop(self) -> None:
         self._stopping.set()
         self._settler.stopping.set()
-        self.drain()
-
-    @property
-    def is_draining(self) -> bool:
-        return self._draining.is_set()
-
-    @property
-    def was_stopped(self) -> bool:
-        return self._stopping.is_set()
+        self._drain()
 
     def _claim_until_told(self, until_idle: bool) -> None:
         pause = 0.1
-        while not self._draining.is_set():
+        while not self.is_draining:
             wanted = self._hands.wanted(self.settings.claim_limit)
             if wanted <= 0:
                 # The hands say when there is room again; the timeout is for stuck ones.
@@ -288,7 +301,8 @@ class Worker:
 
     def _finish(self) -> None:
         """Give back what waits, let what runs finish, settle all of it, then leave."""
-        self.drain()
+        self.is_draining = self._hands.closing = True
+        self._drain()
         self._change("draining")
         deadline = time.monotonic() + self.drain_seconds
         self._hands.give_back()
@@ -301,9 +315,10 @@ class Worker:
         self._settler.close()
         # After the settler, who may still hand a next stage to the loop.
         self._hands.close()
+        self._orders.put(None)
         if self._wake is not None:
-            self._wake.close()
-            self._wake = None
+            wake, self._wake = self._wake, None
+            wake.close()
 
     def _change(self, change: str, detail: str = "") -> None:
         self.events.emit(WorkerChanged(self.id, change, detail))

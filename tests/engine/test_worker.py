@@ -373,3 +373,19 @@ def test_an_advance_to_the_same_stage_is_refused_by_the_database(hf: Holdfast) -
 
     job = hf.get(enqueued.id, org_id=ORG)
     assert (job.state, job.error_class, job.attempt_count) == (State.FAILED, "ROW_INVALID", 2)
+
+
+def test_a_drain_asked_for_in_the_middle_of_a_wait_does_not_wait_for_itself(hf: Holdfast) -> None:
+    worker = hf.worker(concurrency=1)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+
+    # What a signal handler meets: this very thread holds the locks of the worker's events.
+    with worker._hands.room._cond, worker._draining._cond:  # type: ignore[attr-defined]
+        worker.drain()
+        asked = worker.is_draining
+    thread.join(10)
+
+    assert asked
+    assert not thread.is_alive()
+    assert not worker.was_stopped
