@@ -55,8 +55,8 @@ _FILED = re.compile(
 )
 
 
-# A piece of every shape and of every name: where none is found, no pattern needs to run. Fifteen
-# look-ups cost 1 microsecond for 200 bytes, the patterns 15.
+# A piece of every shape and of every name: where none is found, no pattern needs to run. Looking
+# for all of them takes 4 microseconds in 200 bytes, the patterns 16.
 _SHAPE_MARKS = (
     "-----BEGIN", "sk-", "k_live_", "k_test_", "AKIA", "ASIA", "ghp_", "gho_", "ghu_", "ghs_",
     "ghr_", "github_pat_", "glpat-", "xox", "AIza", "npm_", "hf_", "eyJ", "://",

@@ -2,7 +2,7 @@
 
 What arrives while a group is being written forms the next group, so the group grows with the load
 and nothing waits for it to fill. Only where the next outcomes are a moment away is that moment
-waited for: groups of 500 instead of 50 let the same database do two thirds more.
+waited for: plain SQL in groups of 500 did 20,922 jobs a second where groups of 100 did 12,657.
 """
 
 from __future__ import annotations

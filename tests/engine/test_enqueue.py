@@ -316,7 +316,6 @@ def test_the_first_audit_event_is_written_with_the_job(hf: Holdfast) -> None:
     assert (event["request_id"], event["correlation_id"]) == ("r-1", "r-1")
 
 
-@pytest.mark.req("E-14")
 def test_a_large_bulk_is_written_whole_or_not_at_all(hf: Holdfast) -> None:
     hf.job("report.export")(lambda job, payload: None)
     good: list[dict[str, object]] = [{"n": number} for number in range(1_200)]

@@ -367,5 +367,7 @@ def test_writing_past_an_open_transaction_is_an_error_and_not_a_wait_for_ever(hf
     counts = hf.worker().run_once(limit=1)
 
     assert counts.outcomes == {"completed": 1}
-    assert all("conn=" in sentence for sentence in said)
+    assert ["conn=" in sentence for sentence in said] == (
+        [True] if hf.store.dialect.name == "sqlite" else []
+    )
     assert hf.worker().run_once().outcomes == {"completed": 1}
