@@ -1,0 +1,51 @@
+"""Settings: one typed file, holdfast.toml, and the environment; read once, validated once, frozen.
+
+kind.py      what a setting may hold, and the words that say so
+section.py   queues, tenants, keys, retention, artifacts
+run.py       profiles, runs, schedules
+settings.py  Settings: all of it
+load.py      reading, and where each value comes from
+"""
+
+from holdfast.config.kind import Cadence, Rate
+from holdfast.config.load import From, Loaded, Origin, load
+from holdfast.config.run import (
+    BATCH_CADENCES,
+    BUILT_IN_PROFILES,
+    RunProfile,
+    RunSettings,
+    ScheduleSettings,
+)
+from holdfast.config.section import (
+    BUILT_IN_QUEUES,
+    ArtifactSettings,
+    KeySettings,
+    QueueSettings,
+    RetentionRule,
+    RetentionSettings,
+    TenantSettings,
+)
+from holdfast.config.settings import DEFAULT_DB, Settings
+
+__all__ = [
+    "BATCH_CADENCES",
+    "BUILT_IN_PROFILES",
+    "BUILT_IN_QUEUES",
+    "DEFAULT_DB",
+    "ArtifactSettings",
+    "Cadence",
+    "From",
+    "KeySettings",
+    "Loaded",
+    "Origin",
+    "QueueSettings",
+    "Rate",
+    "RetentionRule",
+    "RetentionSettings",
+    "RunProfile",
+    "RunSettings",
+    "ScheduleSettings",
+    "Settings",
+    "TenantSettings",
+    "load",
+]

@@ -1,0 +1,321 @@
+"""What a setting may hold: its type, its limits, and the words that say so. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from holdfast.errors import ConfigError
+from holdfast.ids import read_uuid
+
+QUEUE = re.compile(r"q:[a-z][a-z0-9_-]{0,49}")
+NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+JOB_TYPE = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
+DEAD_LETTER_QUEUE = "q:deadletter"
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of setting. *must* finishes the sentence "this setting must be …"."""
+
+    must: str
+    holds: Callable[[Any], bool]
+    # What a file holds → what the setting holds, and a variable's text → what a file would hold.
+    # Both raise ValueError for what cannot be read.
+    read: Callable[[Any], Any] = _as_it_is
+    parse: Callable[[str], Any] = _as_it_is
+    is_secret: bool = False
+    # An address is shown without its password, and not repeated in an error.
+    is_address: bool = False
+
+
+def setting(default: Any, kind: Kind) -> Any:
+    """A dataclass field that is checked; None is allowed if it is the default."""
+    return field(default=default, metadata={"kind": kind})
+
+
+class Section:
+    """Settings that belong together; checked when they are made."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        refuse(f"{name} cannot be used", problems_of(self))
+
+
+def problems_of(section: Any) -> list[str]:
+    """What is wrong with the values of a section, one sentence each."""
+    found = []
+    for item in fields(section):
+        kind = item.metadata.get("kind")
+        value = getattr(section, item.name)
+        if kind is None or (value is None and item.default is None):
+            continue
+        if not fits(kind, value):
+            found.append(complaint(item.name, value, kind))
+    return found
+
+
+def fits(kind: Kind, value: Any) -> bool:
+    """Whether *value* may stand there; a value of another type simply may not."""
+    try:
+        return kind.holds(value)
+    except (TypeError, ValueError, AttributeError):
+        return False
+
+
+def complaint(name: str, value: Any, kind: Kind) -> str:
+    """*name* = *value* must be …; a value that may be or carry a secret is not repeated."""
+    said = "" if kind.is_secret or kind.is_address else f" = {_short(value)}"
+    return f"{name}{said} must be {kind.must}"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def refuse(what: str, problems: Iterable[str]) -> None:
+    """Raise everything that is wrong as one error."""
+    listed = list(problems)
+    if listed:
+        raise ConfigError(f"{what}: " + "; ".join(listed) + ".")
+
+
+# -- value types
+
+
+_UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
+_LENGTH = re.compile(r"([1-9]\d{0,8})\s*(s|m|h|d)")
+_LETTERS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """So many in so many seconds."""
+
+    count: int
+    seconds: int
+
+    def __post_init__(self) -> None:
+        if not (_is_whole(self.count) and self.count >= 1 and self.seconds >= 1):
+            raise ConfigError(f"A rate of {self.count} in {self.seconds} s lets nothing through.")
+
+    @classmethod
+    def read(cls, text: str) -> Rate:
+        """The rate that "100/minute" means. Raises ValueError for anything else."""
+        found = re.fullmatch(r"([1-9]\d{0,8})\s*/\s*(second|minute|hour|day)", text)
+        if found is None:
+            raise ValueError(text)
+        return cls(int(found[1]), _UNITS[found[2]])
+
+    def __str__(self) -> str:
+        unit = next((name for name, length in _UNITS.items() if length == self.seconds), None)
+        return f"{self.count}/{unit}" if unit else f"{self.count}/{self.seconds}s"
+
+
+def read_length(text: str) -> timedelta:
+    """The length that "15m" means: seconds, minutes, hours or days. ValueError otherwise."""
+    found = _LENGTH.fullmatch(text.strip())
+    if found is None or int(found[1]) * _LETTERS[found[2]] > 366 * 86_400:
+        raise ValueError(text)
+    return timedelta(seconds=int(found[1]) * _LETTERS[found[2]])
+
+
+def write_length(length: timedelta) -> str:
+    """The shortest text that :func:`read_length` reads back."""
+    seconds = int(length.total_seconds())
+    letter = next(letter for letter in "dhms" if seconds % _LETTERS[letter] == 0)
+    return f"{seconds // _LETTERS[letter]}{letter}"
+
+
+@dataclass(frozen=True, slots=True)
+class Cadence:
+    """When something is due again: every so often, or by a cron line. One of the two."""
+
+    every: timedelta | None = None
+    cron: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.every is None) == (self.cron is None):
+            raise ConfigError("A cadence is either a length or a cron line.")
+
+    @classmethod
+    def read(cls, text: str) -> Cadence:
+        """The cadence that "every 15m" or "*/15 * * * *" means. ValueError for anything else."""
+        if text.startswith("every "):
+            return cls(every=read_length(text.removeprefix("every ")))
+        if not is_cron(text):
+            raise ValueError(text)
+        return cls(cron=text)
+
+    def __str__(self) -> str:
+        return f"every {write_length(self.every)}" if self.every is not None else str(self.cron)
+
+
+def is_cron(text: str) -> bool:
+    """Whether *text* has the shape of a cron line; what its fields mean is not looked at here."""
+    parts = text.split()
+    return len(parts) == 5 and all(re.fullmatch(r"[\w*/,#-]{1,100}", part) for part in parts)
+
+
+# -- kinds
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def whole(low: int, high: int | None = None, *, more: str = "") -> Kind:
+    """A whole number."""
+    span = f"of {low:,} or more" if high is None else f"between {low:,} and {high:,}"
+    return Kind(
+        f"a whole number {span}{more}",
+        lambda v: _is_whole(v) and v >= low and (high is None or v <= high),
+        parse=int,
+    )
+
+
+def cap(*, more: str) -> Kind:
+    """A limit. Zero would stop everything for good, and for that there is a better way."""
+    return whole(1, 1_000_000_000, more=more)
+
+
+def number(low: float, high: float | None = None, *, more: str = "") -> Kind:
+    """A number; a whole one is as good."""
+    span = f"of {low:,g} or more" if high is None else f"between {low:,g} and {high:,g}"
+    return Kind(
+        f"a number {span}{more}",
+        lambda v: (
+            (_is_whole(v) or isinstance(v, float))
+            and math.isfinite(v)
+            and v >= low
+            and (high is None or v <= high)
+        ),
+        read=lambda v: float(v) if _is_whole(v) else v,
+        parse=float,
+    )
+
+
+def text(
+    must: str = "text",
+    pattern: re.Pattern[str] | None = None,
+    *,
+    is_secret: bool = False,
+    is_address: bool = False,
+) -> Kind:
+    """Text, of a pattern if there is one."""
+    return Kind(
+        must,
+        lambda v: isinstance(v, str) and (pattern is None or pattern.fullmatch(v) is not None),
+        is_secret=is_secret,
+        is_address=is_address,
+    )
+
+
+def one_of(words: Iterable[str]) -> Kind:
+    """One of these words."""
+    known = tuple(words)
+    return Kind(" or ".join(f'"{word}"' for word in known), lambda v: v in known)
+
+
+def texts(must: str, each: Callable[[str], bool], *, some: bool = False) -> Kind:
+    """A list of texts without repetition; *some* asks for at least one."""
+
+    def holds(values: Any) -> bool:
+        return (
+            isinstance(values, tuple)
+            and all(isinstance(value, str) and each(value) for value in values)
+            and len(set(values)) == len(values)
+            and (bool(values) or not some)
+        )
+
+    return Kind(must, holds, read=_tuple, parse=_split)
+
+
+def seconds_list() -> Kind:
+    """A list of lengths in seconds."""
+
+    def holds(values: Any) -> bool:
+        return (
+            isinstance(values, tuple)
+            and 1 <= len(values) <= 50
+            and all(_is_whole(value) and 1 <= value <= 30 * 86_400 for value in values)
+        )
+
+    return Kind("a list of 1 to 50 whole numbers of seconds, each from 1 to 30 days", holds, _tuple)
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _reading(kind: type, read: Callable[[str], Any]) -> Callable[[Any], Any]:
+    return lambda value: value if isinstance(value, kind) else read(value)
+
+
+FLAG = Kind("true or false", lambda v: isinstance(v, bool))
+RATE = Kind(
+    'a rate such as "100/minute" (per second, minute, hour or day)',
+    lambda v: isinstance(v, Rate),
+    _reading(Rate, Rate.read),
+)
+LENGTH = Kind(
+    'a length such as "30s", "15m", "2h" or "1d"',
+    lambda v: isinstance(v, timedelta) and v >= timedelta(seconds=1),
+    _reading(timedelta, read_length),
+)
+CADENCE = Kind(
+    '"every 15m" (s, m, h or d) or a cron line of five fields such as "0 3 * * *"',
+    lambda v: isinstance(v, Cadence),
+    _reading(Cadence, Cadence.read),
+)
+CRON = Kind(
+    'a cron line of five fields such as "0 3 * * *"',
+    lambda v: isinstance(v, str) and is_cron(v),
+)
+QUEUE_NAME = Kind(
+    'a queue such as "q:default", and not the dead letters',
+    lambda v: QUEUE.fullmatch(v) is not None and v != DEAD_LETTER_QUEUE,
+)
+JOB_TYPE_NAME = text('a job type such as "report.export"', JOB_TYPE)
+PLAIN_NAME = text("lower-case letters, digits, _ and -, beginning with a letter", NAME)
+# The same as a job's limit_key, or a rule would never meet a job.
+KEY_NAME = text(
+    "1 to 100 of the characters a-z, 0-9, '.', '_', ':', '/' and '-'",
+    re.compile(r"[a-z0-9._:/-]{1,100}"),
+)
+
+
+def _is_uuid(value: Any) -> bool:
+    # One spelling only: two texts of one tenant would be two rules.
+    return isinstance(value, str) and read_uuid(value) == value
+
+
+UUID = Kind("a UUID in lower case", _is_uuid)
+
+
+def _is_zone(value: Any) -> bool:
+    try:
+        ZoneInfo(value)
+    except (KeyError, OSError):
+        return False
+    return True
+
+
+ZONE = Kind('a time zone such as "Europe/Berlin" or "UTC"', _is_zone)
+DOCUMENT = Kind("a table", lambda v: isinstance(v, Mapping))

@@ -1,0 +1,324 @@
+"""Reading settings: the argument, then the environment, then holdfast.toml, then the default.
+
+Everything that is wrong is gathered and told at once, each with its place and how to mend it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from holdfast.config.kind import Kind, complaint, fits
+from holdfast.config.section import RetentionRule
+from holdfast.config.settings import Settings
+from holdfast.errors import ConfigError
+
+CONFIG_FILE = "holdfast.toml"
+
+Place = tuple[str, ...]
+
+
+class From(StrEnum):
+    """Where a value comes from."""
+
+    DEFAULT = "default"
+    FILE = "file"
+    ENVIRONMENT = "environment"
+    ARGUMENT = "argument"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value comes from, and where exactly: a file and line, a variable, an option."""
+
+    kind: From
+    where: str = ""
+
+    def __str__(self) -> str:
+        return self.where or self.kind.value
+
+
+DEFAULT = Origin(From.DEFAULT)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Settings, and where each value that is no default comes from."""
+
+    settings: Settings
+    origins: Mapping[Place, Origin]
+    ignored: tuple[str, ...] = ()
+
+
+def load(
+    *,
+    db: str | None = None,
+    app: str | None = None,
+    env: Mapping[str, str] | None = None,
+    file: Path | None = None,
+) -> Loaded:
+    """Read everything there is. Raises ConfigError that names all that is wrong."""
+    env = os.environ if env is None else env
+    reading = _Reading()
+    path = file if file is not None else _chosen_file(env)
+    tree = {} if path is None else _read_file(path)
+    lines = {} if path is None else _lines(path.read_text(encoding="utf-8"))
+    for place, value in _leaves(tree):
+        reading.put(place, value, Origin(From.FILE, _where(path, place, lines)))
+    reading.branches = set(_branches(tree))
+    for name, place, kind in _variables():
+        if name in env:
+            reading.put_text(place, env[name], kind, Origin(From.ENVIRONMENT, name))
+    for option, given in (("db", db), ("app", app)):
+        if given is not None:
+            reading.put((option,), given, Origin(From.ARGUMENT, f"--{option}"))
+    settings = reading.settings()
+    known = variable_names()
+    ignored = sorted(name for name in env if name.startswith("HOLDFAST_") and name not in known)
+    return Loaded(settings, {p: o for p, (_, o) in reading.found.items()}, tuple(ignored))
+
+
+def _chosen_file(env: Mapping[str, str]) -> Path | None:
+    named = env.get("HOLDFAST_CONFIG")
+    if named is not None:
+        return Path(named) if named else None
+    return Path(CONFIG_FILE) if Path(CONFIG_FILE).exists() else None
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as exc:
+        raise ConfigError(f"The settings file {path} does not exist.") from exc
+    except OSError as exc:
+        raise ConfigError(f"The settings file {path} cannot be read: {exc.strerror}.") from exc
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+        raise ConfigError(f"{path} is not valid TOML: {exc}") from exc
+
+
+# -- the shape of the settings
+
+
+def variable_names() -> list[str]:
+    """Every variable that is read."""
+    return ["HOLDFAST_CONFIG", *(name for name, _, _ in _variables())]
+
+
+def _variables() -> Iterator[tuple[str, Place, Kind]]:
+    """Every variable: those of the plain settings and of the sections that exist once."""
+    for place, kind in _plain(Settings, ()):
+        yield "HOLDFAST_" + "_".join(place).upper(), place, kind
+
+
+def _plain(section: type, above: Place) -> Iterator[tuple[Place, Kind]]:
+    for item in fields(section):
+        if inner := item.metadata.get("section"):
+            yield from _plain(inner, (*above, item.name))
+        elif (kind := item.metadata.get("kind")) is not None and item.name != "rules":
+            yield (*above, item.name), kind
+
+
+def _leaves(tree: Mapping[str, Any], above: Place = ()) -> Iterator[tuple[Place, Any]]:
+    for name, value in tree.items():
+        place = (*above, name)
+        if isinstance(value, dict) and len(place) <= _depth(place):
+            yield from _leaves(value, place)
+        else:
+            yield place, value
+
+
+def _branches(tree: Mapping[str, Any], above: Place = ()) -> Iterator[Place]:
+    for name, value in tree.items():
+        place = (*above, name)
+        if isinstance(value, dict) and len(place) <= _depth(place):
+            yield place
+            yield from _branches(value, place)
+
+
+def _depth(place: Place) -> int:
+    """How many names deep a place is still a section and not a value."""
+    item = Settings.__dataclass_fields__.get(place[0])
+    if item is None or "kind" in item.metadata:
+        return 0
+    return 2 if "table" in item.metadata else 1
+
+
+@dataclass(slots=True)
+class _Reading:
+    """Values as they were found, turned into settings."""
+
+    found: dict[Place, tuple[Any, Origin]] = field(default_factory=dict)
+    branches: set[Place] = field(default_factory=set)
+    problems: list[str] = field(default_factory=list)
+
+    def put(self, place: Place, value: Any, origin: Origin) -> None:
+        self.found[place] = (value, origin)
+
+    def put_text(self, place: Place, text: str, kind: Kind, origin: Origin) -> None:
+        try:
+            self.put(place, kind.parse(text), origin)
+        except ValueError:
+            self.problems.append(complaint(origin.where, text, kind))
+
+    def settings(self) -> Settings:
+        values: dict[str, Any] = {}
+        known = {item.name: item for item in fields(Settings)}
+        for name in {place[0]: None for place in (*self.found, *sorted(self.branches))}:
+            item = known.get(name)
+            if item is None:
+                self._unknown((name,), known)
+            elif "kind" in item.metadata:
+                self._read((name,), item.metadata["kind"], values)
+            elif "section" in item.metadata:
+                values[name] = self._section((name,), item.metadata["section"], {})
+            else:
+                values[name] = self._table(name, item.metadata)
+        self._refuse()
+        made: Settings = self._make((), Settings, values)
+        return made
+
+    def _table(self, name: str, metadata: Mapping[str, Any]) -> dict[str, Any]:
+        kind, made = metadata["table"], {}
+        if (name,) in self.found:
+            self._complain((name,), f"must be a table: [{name}.NAME]")
+            return {}
+        for inner in sorted(place[1] for place in self._under((name,)) if len(place) == 2):
+            if (name, inner) in self.found:
+                self._complain((name, inner), f"must be a table: [{spell((name, inner))}]")
+            elif not fits(metadata["names"], inner):
+                self._complain(
+                    (name, inner), f"is no name there: it must be {metadata['names'].must}"
+                )
+            else:
+                built_in = metadata["built_in"].get(inner)
+                start = (
+                    {f.name: getattr(built_in, f.name) for f in fields(kind)} if built_in else {}
+                )
+                made[inner] = self._section((name, inner), kind, start)
+        return made
+
+    def _section(self, place: Place, kind: type, start: dict[str, Any]) -> Any:
+        if place in self.found:
+            self._complain(place, f"must be a table: [{spell(place)}]")
+            return None
+        known = {item.name: item for item in fields(kind)}
+        values, before = dict(start), len(self.problems)
+        for inner in self._under(place):
+            item = known.get(inner[-1])
+            if item is None:
+                self._unknown(inner, known)
+            elif inner[-1] == "rules":
+                values["rules"] = self._rules(inner)
+            else:
+                self._read(inner, item.metadata["kind"], values)
+        return self._make(place, kind, values) if len(self.problems) == before else None
+
+    def _rules(self, place: Place) -> tuple[Any, ...]:
+        tables, origin = self.found[place]
+        if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+            self._complain(place, f"must be tables: [[{spell(place)}]]")
+            return ()
+        made = []
+        for number, table in enumerate(tables, 1):
+            inner = _Reading({(*place, name): (value, origin) for name, value in table.items()})
+            rule = inner._section(place, RetentionRule, {}) if not inner.problems else None
+            self.problems += [f"{problem} (rule {number})" for problem in inner.problems]
+            made.append(rule)
+        return tuple(made)
+
+    def _under(self, place: Place) -> list[Place]:
+        """The places directly below *place*, in the order they were written."""
+        below = {p[: len(place) + 1]: None for p in (*self.found, *sorted(self.branches))}
+        return [p for p in below if p[:-1] == place]
+
+    def _read(self, place: Place, kind: Kind, into: dict[str, Any]) -> None:
+        value, _ = self.found[place]
+        try:
+            read = kind.read(value)
+        except (TypeError, ValueError, AttributeError):
+            read = None
+        if read is not None and fits(kind, read):
+            into[place[-1]] = read
+        else:
+            said = complaint(spell(place), value, kind).removeprefix(spell(place))
+            self._complain(place, said.strip())
+
+    def _make(self, place: Place, kind: type, values: dict[str, Any]) -> Any:
+        try:
+            return kind(**values)
+        except ConfigError as exc:
+            problem = str(exc).partition(": ")[2].rstrip(".")
+            self.problems.append(f"[{spell(place)}] {problem}" if place else problem)
+            if not place:
+                self._refuse()
+        return None
+
+    def _unknown(self, place: Place, known: Mapping[str, Any]) -> None:
+        near = [
+            *difflib.get_close_matches(place[-1], known, n=1),
+            *(name for name in known if name.startswith(place[-1])),
+        ]
+        mend = f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(sorted(known))}"
+        self._complain(place, f"is an unknown key; {mend}")
+
+    def _complain(self, place: Place, what: str) -> None:
+        origin = self.found[place][1] if place in self.found else self._first_below(place)
+        self.problems.append(f"{origin}: {spell(place)} {what}")
+
+    def _first_below(self, place: Place) -> Origin:
+        below = (o for p, (_, o) in self.found.items() if p[: len(place)] == place)
+        return next(below, Origin(From.FILE, CONFIG_FILE))
+
+    def _refuse(self) -> None:
+        if self.problems:
+            listed = "".join(f"\n  {problem}" for problem in self.problems)
+            raise ConfigError(f"The settings cannot be used:{listed}")
+
+
+# -- where a value stands in its file
+
+
+def spell(place: Place) -> str:
+    """The place as TOML spells it."""
+    return ".".join(part if re.fullmatch(r"[\w-]+", part) else f'"{part}"' for part in place)
+
+
+def _where(path: Path | None, place: Place, lines: Mapping[Place, int]) -> str:
+    line = min((at for found, at in lines.items() if found[: len(place)] == place), default=None)
+    return f"{path}:{line}" if line else str(path)
+
+
+_HEADER = re.compile(r"\s*(\[\[?)(.+?)\]\]?\s*(#.*)?")
+_KEY = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
+
+
+def _lines(text: str) -> dict[Place, int]:
+    """On which line each key stands. A guide for people: what it cannot tell is left out."""
+    found: dict[Place, int] = {}
+    above: Place = ()
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := _HEADER.fullmatch(line):
+            above = _place_of(f"[{header[2]}]")
+            found.setdefault(above, number)
+        elif key := _KEY.match(line):
+            found.setdefault((*above, *_place_of(f"{key[1]} = 0")), number)
+    return found
+
+
+def _place_of(line: str) -> Place:
+    try:
+        tree: Any = tomllib.loads(line)
+    except tomllib.TOMLDecodeError:
+        return ()
+    place: Place = ()
+    while isinstance(tree, dict) and tree:
+        name, tree = next(iter(tree.items()))
+        place = (*place, name)
+    return place

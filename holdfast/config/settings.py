@@ -1,0 +1,167 @@
+"""Settings: every value a deployment may set, validated once, frozen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from holdfast.config.kind import (
+    KEY_NAME,
+    PLAIN_NAME,
+    QUEUE_NAME,
+    UUID,
+    Kind,
+    complaint,
+    fits,
+    number,
+    problems_of,
+    refuse,
+    setting,
+    text,
+    texts,
+    whole,
+)
+from holdfast.config.run import (
+    BATCH_CADENCES,
+    BUILT_IN_PROFILES,
+    RunProfile,
+    RunSettings,
+    ScheduleSettings,
+)
+from holdfast.config.section import (
+    BUILT_IN_QUEUES,
+    ArtifactSettings,
+    KeySettings,
+    QueueSettings,
+    RetentionSettings,
+    TenantSettings,
+)
+from holdfast.errors import UnknownRun
+
+DEFAULT_DB = "sqlite:///holdfast.db"
+
+_ADDRESS = re.compile(r"(sqlite|postgresql|postgres):.*")
+_TABLE = re.compile(r"[a-z_][a-z0-9_]{0,62}(\.[a-z_][a-z0-9_]{0,62})?")
+
+
+def _section(kind: type) -> Any:
+    return field(default_factory=kind, metadata={"section": kind})
+
+
+def _table(kind: type, names: Kind, built_in: Mapping[str, Any] | None = None) -> Any:
+    metadata = {"table": kind, "names": names, "built_in": built_in or {}}
+    return field(default_factory=dict, metadata=metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything a deployment may set. Lengths are seconds unless the name says otherwise."""
+
+    db: str = setting(
+        DEFAULT_DB, text("sqlite:///FILE or postgresql://HOST/NAME", _ADDRESS, is_address=True)
+    )
+    app: str = setting("", text("module:attribute"))
+    payload_limit_bytes: int = setting(256 * 1024, whole(1024, 16 * 1024 * 1024))
+    # A worker renews at a third of the lease, so two renewals may fail before a claim is stale.
+    lease_seconds: float = setting(60.0, number(0.5, 86_400))
+    poll_seconds: float = setting(1.0, number(0.01, 60))
+    rescue_seconds: float = setting(5.0, number(0.05, 3600))
+    claim_limit: int = setting(500, whole(1, 10_000))
+    settle_limit: int = setting(500, whole(1, 10_000))
+    ageing_seconds: float = setting(3600.0, number(1, 30 * 86_400))
+    unknown_type_patience_seconds: float = setting(3600.0, number(0))
+    audit_key: str = setting("", text(is_secret=True))
+    audit_tables: tuple[str, ...] = setting(
+        (), texts("a list of tables of your own", lambda v: _TABLE.fullmatch(v) is not None)
+    )
+    # The fallback when nobody names a profile.
+    profile: str = setting("example", PLAIN_NAME)
+    queues: Mapping[str, QueueSettings] = _table(QueueSettings, QUEUE_NAME, BUILT_IN_QUEUES)
+    tenants: Mapping[str, TenantSettings] = _table(TenantSettings, UUID)
+    keys: Mapping[str, KeySettings] = _table(KeySettings, KEY_NAME)
+    retention: RetentionSettings = _section(RetentionSettings)
+    artifacts: ArtifactSettings = _section(ArtifactSettings)
+    profiles: Mapping[str, RunProfile] = _table(RunProfile, PLAIN_NAME, BUILT_IN_PROFILES)
+    runs: Mapping[str, RunSettings] = _table(RunSettings, PLAIN_NAME)
+    schedules: Mapping[str, ScheduleSettings] = _table(ScheduleSettings, PLAIN_NAME)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "profiles", {**BUILT_IN_PROFILES, **self.profiles})
+        refuse(
+            "Settings cannot be used", [*problems_of(self), *self._strangers(), *self._dangling()]
+        )
+        refuse("Settings cannot be used", self._contradictions())
+
+    def _strangers(self) -> list[str]:
+        """Sections of a wrong type, and names that cannot be names."""
+        found = []
+        for item in self.__dataclass_fields__.values():
+            value = getattr(self, item.name)
+            if (kind := item.metadata.get("section")) and not isinstance(value, kind):
+                found.append(f"{item.name} must be a {kind.__name__}")
+            if kind := item.metadata.get("table"):
+                for name, section in value.items():
+                    if not fits(item.metadata["names"], name):
+                        found.append(
+                            complaint(f"a name in {item.name}", name, item.metadata["names"])
+                        )
+                    if not isinstance(section, kind):
+                        found.append(f"{item.name}.{name} must be a {kind.__name__}")
+        return found
+
+    def _dangling(self) -> list[str]:
+        """Names of profiles and runs that nobody declares."""
+        asked: list[tuple[str, str, Mapping[str, Any]]] = [("profile", self.profile, self.profiles)]
+        for name, run in self.runs.items():
+            if run.profile is not None:
+                asked.append((f"runs.{name}.profile", run.profile, self.profiles))
+        for name, schedule in self.schedules.items():
+            if schedule.run is not None:
+                asked.append((f"schedules.{name}.run", schedule.run, self.runs))
+        return [
+            f"{where} = {wanted!r} is not declared; there is: {', '.join(sorted(known)) or 'none'}"
+            for where, wanted, known in asked
+            if wanted not in known
+        ]
+
+    def _contradictions(self) -> list[str]:
+        """Runs whose settings do not go together."""
+        return [
+            f'runs.{name} has order = "fair", which takes whole queues as a worker does: leave'
+            " job_types and respect_not_before_at = false out, or take the oldest first"
+            for name, run in self.runs.items()
+            if (effective := self.run_of(name)).order == "fair"
+            and (run.job_types or not effective.respect_not_before_at)
+        ]
+
+    @property
+    def default_profile(self) -> RunProfile:
+        """The profile that applies where none is named."""
+        return self.profiles[self.profile]
+
+    def run_of(self, name: str) -> RunProfile:
+        """What the run *name* may do: its profile with what it sets for itself, and its cadence."""
+        if name not in self.runs:
+            raise UnknownRun(name, self.runs)
+        run = self.runs[name]
+        effective = run.over(self.profiles[run.profile or self.profile])
+        if run.schedule is None and name in BATCH_CADENCES:
+            return replace(effective, schedule=BATCH_CADENCES[name])
+        return effective
+
+    @classmethod
+    def load(
+        cls,
+        *,
+        db: str | None = None,
+        env: Mapping[str, str] | None = None,
+        file: Path | None = None,
+    ) -> Settings:
+        """Settings from the argument, then the environment, then holdfast.toml, then defaults."""
+        # Reading knows the settings, so they cannot know it while this module is made.
+        from holdfast.config.load import load
+
+        return load(db=db, env=env, file=file).settings

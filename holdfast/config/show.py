@@ -1,0 +1,91 @@
+"""The settings in force, one row each, with where each comes from. Secrets are hidden."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import timedelta
+from typing import Any
+
+from holdfast.config.kind import Cadence, Kind, Rate, write_length
+from holdfast.config.load import DEFAULT, Loaded, Place, spell
+from holdfast.config.settings import Settings
+from holdfast.secret import hide_passwords
+
+HIDDEN = "(hidden)"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One setting as people may see it."""
+
+    key: str
+    value: Any
+    source: str
+    where: str
+
+
+def show(loaded: Loaded) -> list[Shown]:
+    """Every setting in force, in the order of the shipped file."""
+    return [
+        Shown(spell(place), value, *_source(loaded, place))
+        for place, value in _values(loaded.settings)
+    ]
+
+
+def _values(settings: Settings) -> Iterator[tuple[Place, Any]]:
+    for item in fields(settings):
+        value = getattr(settings, item.name)
+        if "kind" in item.metadata:
+            yield (item.name,), _plain(value, item.metadata["kind"])
+        elif "section" in item.metadata:
+            yield from _section((item.name,), value)
+        elif item.name == "runs":
+            for name in sorted(value):
+                yield from _run(settings, name)
+        else:
+            for name in sorted(value):
+                yield from _section((item.name, name), value[name])
+
+
+def _section(place: Place, section: Any) -> Iterator[tuple[Place, Any]]:
+    for item in fields(section):
+        yield (*place, item.name), _plain(getattr(section, item.name), item.metadata.get("kind"))
+
+
+def _run(settings: Settings, name: str) -> Iterator[tuple[Place, Any]]:
+    """A run as it takes effect: what it leaves open comes from its profile."""
+    run, effective = settings.runs[name], settings.run_of(name)
+    for item in fields(run):
+        value = getattr(effective, item.name, getattr(run, item.name))
+        if item.name == "profile":
+            value = run.profile or settings.profile
+        yield ("runs", name, item.name), _plain(value, item.metadata["kind"])
+
+
+def _source(loaded: Loaded, place: Place) -> tuple[str, str]:
+    origin = loaded.origins.get(place)
+    if origin is not None:
+        return origin.kind.value, origin.where
+    if place[0] == "runs" and place[2] in loaded.settings.profiles["example"].__slots__:
+        return "profile", loaded.settings.runs[place[1]].profile or loaded.settings.profile
+    return DEFAULT.kind.value, DEFAULT.where
+
+
+def _plain(value: Any, kind: Kind | None) -> Any:
+    """*value* as JSON can hold it; a secret is hidden, and so is the password of an address."""
+    if isinstance(value, str):
+        if kind is not None and kind.is_secret:
+            return HIDDEN if value else ""
+        return hide_passwords(value)
+    if isinstance(value, (Rate, Cadence)):
+        return str(value)
+    if isinstance(value, timedelta):
+        return write_length(value)
+    if isinstance(value, (tuple, list)):
+        return [_plain(item, None) for item in value]
+    if isinstance(value, Mapping):
+        return {name: _plain(item, None) for name, item in value.items()}
+    if is_dataclass(value):
+        return {item.name: _plain(getattr(value, item.name), None) for item in fields(value)}
+    return value
