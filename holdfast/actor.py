@@ -1,0 +1,40 @@
+"""Who caused a change: a user, an API key or the system itself. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ActorType(StrEnum):
+    """What kind of actor caused a change."""
+
+    USER = "user"
+    SYSTEM = "system"
+    API_KEY = "api_key"
+
+
+class Role(StrEnum):
+    """What somebody may do beyond the work of a tenant."""
+
+    ADMIN = "admin"
+    MEMBER = "member"
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who caused a change."""
+
+    type: ActorType
+    id: str
+
+    @classmethod
+    def read(cls, text: str) -> Actor:
+        """``user:42``, ``api_key:…`` or ``system:…``; bare text is a user's id."""
+        kind, colon, rest = text.partition(":")
+        if colon and kind in tuple(ActorType):
+            return cls(ActorType(kind), rest)
+        return cls(ActorType.USER, text)
+
+
+SYSTEM = Actor(ActorType.SYSTEM, "holdfast")

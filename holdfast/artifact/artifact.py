@@ -1,0 +1,194 @@
+"""What an artifact is: its record, its name, its reference. Pure."""
+
+from __future__ import annotations
+
+import base64
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from urllib.parse import quote
+
+from holdfast.actor import Actor, ActorType
+from holdfast.clock import read_instant
+from holdfast.document import MAX_DEPTH
+from holdfast.errors import ArtifactNotFound
+from holdfast.ids import read_uuid
+
+REF = "artifact:"
+NAME_BYTES = 255
+ANY_MEDIA_TYPE = "application/octet-stream"
+
+_WORD = r"[a-z0-9][a-z0-9!#$&^_.+-]{0,63}"
+_MEDIA_TYPE = re.compile(rf"{_WORD}/{_WORD}(; ?charset=[A-Za-z0-9._-]{{1,40}})?")
+
+
+class Kind(StrEnum):
+    """Whether a job reads it or made it."""
+
+    INPUT = "input"
+    OUTPUT = "output"
+
+
+class Access(StrEnum):
+    """Who may open it: everybody of the tenant, or its owner."""
+
+    TENANT = "tenant"
+    OWNER = "owner"
+
+
+class ArtifactState(StrEnum):
+    """How far an artifact has come."""
+
+    WRITING = "writing"
+    STORED = "stored"
+    REMOVED = "removed"
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """One file of one tenant, as its row says."""
+
+    id: str
+    org_id: str
+    job_id: str | None
+    stage: str
+    kind: Kind
+    name: str
+    media_type: str
+    access: Access
+    owner: Actor
+    state: ArtifactState
+    bytes: int | None
+    sha256: str | None
+    created_at: datetime
+    stored_at: datetime | None
+    expires_at: datetime
+    removed_at: datetime | None
+    place: str
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Artifact:
+        """The artifact in a row of the store."""
+        values = {name: row[name] for name in cls.__slots__ if name != "owner"}
+        for name in ("created_at", "stored_at", "expires_at", "removed_at"):
+            values[name] = None if values[name] is None else read_instant(values[name])
+        for name in ("id", "org_id", "job_id"):
+            values[name] = None if values[name] is None else str(values[name])
+        return cls(
+            **{
+                **values,
+                "kind": Kind(row["kind"]),
+                "access": Access(row["access"]),
+                "state": ArtifactState(row["state"]),
+                "owner": Actor(ActorType(row["owner_type"]), row["owner_id"]),
+            }
+        )
+
+    @property
+    def ref(self) -> str:
+        """What a payload or a result says to mean this artifact."""
+        return REF + self.id
+
+    def headers(self) -> dict[str, str]:
+        """The HTTP headers of a download: saved under its name, never shown, never kept."""
+        assert self.sha256 is not None, "only a stored artifact can be downloaded"
+        digest = base64.b64encode(bytes.fromhex(self.sha256)).decode("ascii")
+        return {
+            "Content-Type": self.media_type,
+            "Content-Length": str(self.bytes),
+            "Content-Disposition": disposition(self.name),
+            "X-Content-Type-Options": "nosniff",
+            "Content-Security-Policy": "default-src 'none'; sandbox",
+            "Cache-Control": "private, no-store",
+            "Repr-Digest": f"sha-256=:{digest}:",
+        }
+
+
+def disposition(name: str) -> str:
+    """``Content-Disposition`` for *name*: plain letters for old readers, all of it for others."""
+    plain = re.sub(r"[^A-Za-z0-9._ -]", "_", name)
+    return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}"
+
+
+def place_of(artifact_id: str) -> str:
+    """Where the bytes lie, below the store's root. Two levels from the end of the id, which is
+    random; its beginning is the time."""
+    return f"{artifact_id[34:]}/{artifact_id[32:34]}/{artifact_id}"
+
+
+def read_id(value: object) -> str:
+    """The id in an id or a reference. What is neither is simply not found."""
+    text = value.removeprefix(REF) if isinstance(value, str) else value
+    try:
+        return read_uuid(text)
+    except ValueError:
+        raise ArtifactNotFound(value) from None
+
+
+def problem_of_name(name: object) -> str | None:
+    """What is wrong with a display name, if anything. No path is made of it either way."""
+    if not isinstance(name, str) or not name or name != name.strip():
+        return "must be text without blanks around it"
+    if any(unicodedata.category(letter) in _UNSEEN for letter in name):
+        return "must not hold control characters or invisible ones"
+    if "/" in name or "\\" in name or name in (".", ".."):
+        return "must be a plain name, not a path"
+    if len(name.encode()) > NAME_BYTES:
+        return f"must not be longer than {NAME_BYTES} bytes"
+    return None
+
+
+# Controls, formatting such as writing-direction overrides, surrogates, line and paragraph ends.
+_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+
+def problem_of_media_type(media_type: object) -> str | None:
+    """What is wrong with a media type, if anything."""
+    if isinstance(media_type, str) and _MEDIA_TYPE.fullmatch(media_type):
+        return None
+    return "must be a media type such as 'text/csv' or 'text/csv; charset=utf-8'"
+
+
+def refs_in(value: object) -> list[str]:
+    """Every artifact that a handler's result refers to, in order, each once."""
+    found: dict[str, None] = {}
+    todo = [value]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, Artifact):
+            found[node.ref] = None
+        elif isinstance(node, str):
+            if _is_ref(node):
+                found[node.lower()] = None
+        elif isinstance(node, Mapping):
+            todo.extend(reversed(list(node.values())))
+        elif isinstance(node, (list, tuple)):
+            todo.extend(reversed(node))
+    return list(found)
+
+
+def _is_ref(text: str) -> bool:
+    if not text.startswith(REF):
+        return False
+    try:
+        read_uuid(text.removeprefix(REF))
+    except ValueError:
+        return False
+    return True
+
+
+def with_refs(value: Any, levels: int = MAX_DEPTH) -> Any:
+    """The same result with every artifact in it as its reference, which can be stored."""
+    match value:
+        case Artifact():
+            return value.ref
+        case dict() if levels:
+            return {name: with_refs(item, levels - 1) for name, item in value.items()}
+        case list() | tuple() if levels:
+            return [with_refs(item, levels - 1) for item in value]
+        case _:
+            return value

@@ -1,0 +1,415 @@
+"""Artifacts: the face of the package, for applications and for jobs."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from holdfast.actor import SYSTEM, Actor
+from holdfast.artifact import end
+from holdfast.artifact.artifact import (
+    ANY_MEDIA_TYPE,
+    REF,
+    Access,
+    Artifact,
+    ArtifactState,
+    Kind,
+    disposition,
+    read_id,
+)
+from holdfast.artifact.audit import record_artifacts
+from holdfast.artifact.link import AUDIENCE_BYTES, LONGEST_LINK, Link, read_link, sign_link
+from holdfast.artifact.read import ArtifactReader
+from holdfast.artifact.vault import Vault, open_vault
+from holdfast.artifact.write import Content, Draft, Guard, opened, write_artifact
+from holdfast.clock import read_instant
+from holdfast.config import Settings
+from holdfast.errors import ArtifactNotFound, ChecksumMismatch, InvalidArtifact, LinkRefused
+from holdfast.ids import IdSource, read_uuid
+from holdfast.store import Row, Statements, Store, Tx
+
+SQL = Statements("holdfast.artifact", "artifact.sql")
+
+NEWEST = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+HOUR = timedelta(hours=1)
+# Bytes are taken away one by one, and each may be a call to a store far away.
+UPKEEP_LIMIT = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who wants to see an artifact: somebody of a tenant, an operator, or a job."""
+
+    actor: Actor | None = None
+    is_operator: bool = False
+    job_id: str | None = None
+
+    def may_see(self, artifact: Artifact) -> bool:
+        return (
+            artifact.access is Access.TENANT
+            or self.is_operator
+            or artifact.owner == self.actor
+            or (artifact.job_id is not None and artifact.job_id == self.job_id)
+        )
+
+
+class Artifacts:
+    """The files of one application's jobs. Nothing is opened until it is needed."""
+
+    def __init__(self, store: Callable[[], Store], ids: IdSource, settings: Settings) -> None:
+        self._store = store
+        self._ids = ids
+        self._settings = settings.artifacts
+        self._db = settings.db
+        self._vault: Vault | None = None
+        self._vault_pid = 0
+        self._opening = threading.Lock()
+
+    @property
+    def vault(self) -> Vault:
+        """Where the bytes lie; a child process opens it anew."""
+        with self._opening:
+            if self._vault is None or self._vault_pid != os.getpid():
+                self._vault = open_vault(self._settings, self._db)
+                self._vault_pid = os.getpid()
+            return self._vault
+
+    def put(
+        self,
+        content: Content,
+        *,
+        org_id: str,
+        name: str,
+        media_type: str = ANY_MEDIA_TYPE,
+        owner: Actor | str = SYSTEM,
+        job_id: str | None = None,
+        keep: timedelta | None = None,
+        access: Access = Access.TENANT,
+    ) -> Artifact:
+        """Store *content* as the input of a job: bytes, a Path, a binary file or chunks of bytes.
+
+        It is kept for *keep*, by default for the setting ``artifacts.keep_days``.
+        """
+        draft = self._draft(
+            org_id=org_id,
+            name=name,
+            media_type=media_type,
+            owner=read_actor(owner),
+            job_id=job_id,
+            keep=keep,
+            access=access,
+            kind=Kind.INPUT,
+        )
+        return self._write(draft, content)
+
+    def _draft(self, *, keep: timedelta | None, stage: str = "", **fields: Any) -> Draft:
+        try:
+            org_id = read_uuid(fields.pop("org_id"))
+            job_id = fields.pop("job_id")
+            job_id = None if job_id is None else read_uuid(job_id)
+            access = Access(fields.pop("access"))
+        except ValueError as exc:
+            raise InvalidArtifact({"org_id, job_id or access": str(exc)}) from exc
+        days = self._settings.keep_days
+        return Draft(
+            id=self._ids.new(),
+            org_id=org_id,
+            job_id=job_id,
+            stage=stage,
+            access=access,
+            keep=timedelta(days=days) if keep is None else keep,
+            **fields,
+        )
+
+    def _write(self, draft: Draft, content: Content, guard: Guard | None = None) -> Artifact:
+        return write_artifact(
+            self._store(),
+            self.vault,
+            draft,
+            content,
+            max_bytes=self._settings.max_bytes,
+            guard=guard,
+        )
+
+    def get(
+        self,
+        artifact_id: str,
+        *,
+        org_id: str,
+        actor: Actor | str | None = None,
+        is_operator: bool = False,
+    ) -> Artifact:
+        """The artifact as its row says, whatever became of it.
+
+        Another tenant's is not found, nor one that only its owner may see, unless *actor* is that
+        owner. Give *is_operator* only for somebody whose role you have checked.
+        """
+        return self._see(artifact_id, org_id, _reader(actor, is_operator))[0]
+
+    def open(
+        self,
+        artifact_id: str,
+        *,
+        org_id: str,
+        actor: Actor | str | None = None,
+        is_operator: bool = False,
+    ) -> ArtifactReader:
+        """The bytes, compared with what was stored while they are read. Close it after use."""
+        return self._open(artifact_id, org_id, _reader(actor, is_operator))
+
+    def list(
+        self,
+        org_id: str,
+        *,
+        job_id: str | None = None,
+        actor: Actor | str | None = None,
+        is_operator: bool = False,
+        state: ArtifactState = ArtifactState.STORED,
+        limit: int = 100,
+        before: str = NEWEST,
+    ) -> list[Artifact]:
+        """A tenant's artifacts, newest first; with *job_id*, what one job reads and made."""
+        reader = _reader(actor, is_operator)
+        params: dict[str, Any] = {
+            "org_id": read_uuid(org_id),
+            "before": read_uuid(before),
+            "state": ArtifactState(state),
+            "limit": limit,
+            "sees_all": int(reader.is_operator),
+            "owner_type": None if reader.actor is None else reader.actor.type,
+            "owner_id": None if reader.actor is None else reader.actor.id,
+        }
+        statement = SQL.list_artifacts
+        if job_id is not None:
+            statement = SQL.list_artifacts_of_job
+            params["job_id"] = read_uuid(job_id)
+        return [
+            Artifact.of(row) for row in self._store().read(lambda tx: tx.many(statement, **params))
+        ]
+
+    def remove(
+        self,
+        artifact_id: str,
+        *,
+        org_id: str,
+        actor: Actor | str,
+        reason: str,
+        is_operator: bool = False,
+    ) -> None:
+        """End an artifact before its time. Its bytes are taken away at once, or soon after."""
+        who = read_actor(actor)
+        found, row = self._see(artifact_id, org_id, Reader(who, is_operator))
+
+        def work(tx: Tx) -> int:
+            removed = tx.affected(SQL.remove_artifact, org_id=found.org_id, id=found.id)
+            if removed:
+                about = {"reason": "asked", "why": reason[:200], "sha256": found.sha256}
+                record_artifacts(tx, who, "artifact.removed", [(row, about)])
+            return removed
+
+        if not self._store().write(work):
+            raise ArtifactNotFound(artifact_id)
+        end.erase_artifacts(self._store(), lambda: self.vault, limit=UPKEEP_LIMIT)
+
+    # -- links
+
+    def link(
+        self,
+        artifact_id: str,
+        *,
+        org_id: str,
+        actor: Actor | str,
+        expires_in: timedelta = HOUR,
+        audience: str = "",
+        is_operator: bool = False,
+    ) -> str:
+        """A token that opens this one artifact for whoever holds it, for at most seven days."""
+        who = read_actor(actor)
+        _check_length(expires_in)
+        if len(audience.encode()) > AUDIENCE_BYTES:
+            raise InvalidArtifact({"audience": f"must not be longer than {AUDIENCE_BYTES} bytes"})
+        found, row = self._usable(artifact_id, org_id, Reader(who, is_operator))
+        expires_at = read_instant(row["now"]) + expires_in
+        token = sign_link(
+            Link(found.org_id, found.id, str(found.sha256), expires_at, audience), self._key()
+        )
+        self._tell_linked(who, row, expires_at)
+        return token
+
+    def open_link(self, token: str, *, audience: str = "") -> ArtifactReader:
+        """The artifact that *token* stands for. Every token that does not open anything is
+        refused in the same words."""
+        link = read_link(token, self._key())
+        try:
+            found, row = self._usable(link.artifact_id, link.org_id, Reader(is_operator=True))
+            expired = link.expires_at <= read_instant(row["now"])
+            if expired or found.sha256 != link.sha256 or audience != link.audience:
+                raise LinkRefused
+            return self._open(link.artifact_id, link.org_id, Reader(is_operator=True))
+        except ArtifactNotFound:
+            raise LinkRefused from None
+
+    def presigned_url(
+        self,
+        artifact_id: str,
+        *,
+        org_id: str,
+        actor: Actor | str,
+        expires_in: timedelta = HOUR,
+        is_operator: bool = False,
+    ) -> str:
+        """An address of the S3 store itself: no byte passes through us, and none is compared."""
+        who = read_actor(actor)
+        _check_length(expires_in)
+        found, row = self._usable(artifact_id, org_id, Reader(who, is_operator))
+        address = self.vault.presign(
+            found.place,
+            media_type=found.media_type,
+            disposition=disposition(found.name),
+            lasts=expires_in,
+        )
+        self._tell_linked(who, row, read_instant(row["now"]) + expires_in)
+        return address
+
+    def _key(self) -> str:
+        return self._settings.link_key or self.vault.link_key()
+
+    def _tell_linked(self, who: Actor, row: Row, expires_at: datetime) -> None:
+        about = {"expires_at": expires_at.isoformat(timespec="milliseconds")}
+        self._store().write(lambda tx: record_artifacts(tx, who, "artifact.linked", [(row, about)]))
+
+    # -- looking
+
+    def _see(self, artifact_id: str, org_id: str, reader: Reader) -> tuple[Artifact, Row]:
+        wanted, tenant = read_id(artifact_id), read_uuid(org_id)
+        row = self._store().read(lambda tx: tx.maybe(SQL.find_artifact, org_id=tenant, id=wanted))
+        if row is None:
+            raise ArtifactNotFound(artifact_id)
+        found = Artifact.of(row)
+        if not reader.may_see(found):
+            raise ArtifactNotFound(artifact_id)
+        return found, row
+
+    def _usable(self, artifact_id: str, org_id: str, reader: Reader) -> tuple[Artifact, Row]:
+        """It is stored and its time is not over, whether or not a pass has come by yet."""
+        found, row = self._see(artifact_id, org_id, reader)
+        if found.state is not ArtifactState.STORED or found.expires_at <= read_instant(row["now"]):
+            raise ArtifactNotFound(artifact_id)
+        return found, row
+
+    def _open(self, artifact_id: str, org_id: str, reader: Reader) -> ArtifactReader:
+        found, _ = self._usable(artifact_id, org_id, reader)
+        source = self.vault.read(found.place)
+        if source is None:
+            # Perhaps it ended between the two looks.
+            self._usable(artifact_id, org_id, reader)
+            raise ChecksumMismatch(
+                f"The bytes of artifact {found.id} are gone.",
+                artifact_id=found.id,
+                reason="missing",
+            )
+        return ArtifactReader(found, source)
+
+    # -- passes
+
+    def upkeep(self, *, limit: int = UPKEEP_LIMIT) -> Counter[str]:
+        """One bounded pass over all that has come to its end. Safe to run twice, anywhere."""
+        store = self._store()
+        return Counter(
+            swept=end.sweep_artifacts(store, lambda: self.vault, limit=limit),
+            expired=end.expire_artifacts(store, lambda: self.vault, limit=limit),
+            pruned=end.prune_artifacts(store, limit=limit),
+        )
+
+    def of_job(
+        self,
+        *,
+        org_id: str,
+        job_id: str,
+        stage: str,
+        actor: Actor,
+        guard: Guard,
+        step: Callable[[], None],
+    ) -> JobArtifacts:
+        """The same, for a running job. *guard* asks for its lease, *step* whether to go on."""
+        return JobArtifacts(self, org_id, job_id, stage, actor, guard, step)
+
+
+@dataclass(frozen=True, slots=True)
+class JobArtifacts:
+    """What a handler may do with artifacts: those of its own tenant, while it holds its lease."""
+
+    artifacts: Artifacts
+    org_id: str
+    job_id: str
+    stage: str
+    actor: Actor
+    guard: Guard
+    step: Callable[[], None]
+
+    def put(
+        self,
+        content: Content,
+        *,
+        name: str,
+        media_type: str = ANY_MEDIA_TYPE,
+        keep: timedelta | None = None,
+        access: Access = Access.TENANT,
+    ) -> Artifact:
+        """Store *content* as output of this job, owned by whoever asked for the job.
+
+        Stops between two chunks if the job is canceled or its lease is lost.
+        """
+        draft = self.artifacts._draft(
+            org_id=self.org_id,
+            name=name,
+            media_type=media_type,
+            owner=self.actor,
+            job_id=self.job_id,
+            keep=keep,
+            access=access,
+            kind=Kind.OUTPUT,
+            stage=self.stage,
+        )
+        with opened(content) as chunks:
+            return self.artifacts._write(draft, self._stepping(chunks), self.guard)
+
+    def _stepping(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        for chunk in chunks:
+            self.step()
+            yield chunk
+
+    def open(self, artifact_id: str) -> ArtifactReader:
+        """The bytes of an artifact of the job's tenant that the job's actor may see."""
+        return self.artifacts._open(
+            artifact_id, self.org_id, Reader(self.actor, job_id=self.job_id)
+        )
+
+
+def missing_refs(store: Store, org_id: str, job_id: str | None, refs: Iterable[str]) -> list[str]:
+    """Of these references, those that no stored artifact of the tenant, or of the job, answers."""
+    wanted = list(refs)
+    if not wanted:
+        return []
+    rows = [{"id": ref.removeprefix(REF), "job_id": job_id} for ref in wanted]
+    found = store.read(lambda tx: tx.many(SQL.find_missing, wanted=rows, org_id=org_id))
+    missing = {REF + str(row["id"]) for row in found}
+    return [ref for ref in wanted if ref in missing]
+
+
+def read_actor(actor: Actor | str) -> Actor:
+    return Actor.read(actor) if isinstance(actor, str) else actor
+
+
+def _reader(actor: Actor | str | None, is_operator: bool) -> Reader:
+    return Reader(None if actor is None else read_actor(actor), is_operator)
+
+
+def _check_length(expires_in: timedelta) -> None:
+    if not timedelta(0) < expires_in <= LONGEST_LINK:
+        raise InvalidArtifact({"expires_in": "must be longer than nothing and at most 7 days"})

@@ -1,0 +1,225 @@
+"""Writing: the row first, then the bytes, then the word that they are there.
+
+A crash in between leaves a row that says 'writing' and perhaps some bytes; end.py takes both away.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, BinaryIO
+
+from holdfast.actor import Actor
+from holdfast.artifact.artifact import (
+    Access,
+    Artifact,
+    ArtifactState,
+    Kind,
+    place_of,
+    problem_of_media_type,
+    problem_of_name,
+)
+from holdfast.artifact.audit import record_artifacts
+from holdfast.artifact.vault import CHUNK_BYTES, Vault
+from holdfast.clock import ms
+from holdfast.errors import (
+    ArtifactTooLarge,
+    HoldfastError,
+    InvalidArtifact,
+    JobNotFound,
+    WriteConflict,
+)
+from holdfast.store import Row, Statements, Store, Tx
+
+SQL = Statements("holdfast.artifact", "artifact.sql")
+
+Content = bytes | bytearray | memoryview | os.PathLike[str] | BinaryIO | Iterable[bytes]
+
+LONGEST_KEEP = timedelta(days=366 * 100)
+
+_log = logging.getLogger("holdfast.artifact")
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What is known of an artifact before its bytes are."""
+
+    id: str
+    org_id: str
+    job_id: str | None
+    stage: str
+    kind: Kind
+    name: str
+    media_type: str
+    access: Access
+    owner: Actor
+    keep: timedelta
+
+    @property
+    def row(self) -> dict[str, Any]:
+        return {
+            "org_id": self.org_id,
+            "id": self.id,
+            "job_id": self.job_id,
+            "stage": self.stage,
+            "kind": self.kind,
+            "name": self.name,
+            "media_type": self.media_type,
+            "access": self.access,
+            "owner_type": self.owner.type,
+            "owner_id": self.owner.id,
+            "place": place_of(self.id),
+        }
+
+    def check(self) -> None:
+        """Raise InvalidArtifact that names everything that is wrong."""
+        problems = {
+            "name": problem_of_name(self.name),
+            "media_type": problem_of_media_type(self.media_type),
+            "owner": None if 1 <= len(self.owner.id) <= 200 else "must have an id of 1 to 200",
+            "keep": None
+            if timedelta(0) < self.keep <= LONGEST_KEEP
+            else "must be longer than nothing and at most a hundred years",
+        }
+        bad = {field: problem for field, problem in problems.items() if problem}
+        if bad:
+            raise InvalidArtifact(bad)
+
+
+Guard = Callable[[Tx], None]
+
+
+def write_artifact(
+    store: Store,
+    vault: Vault,
+    draft: Draft,
+    content: Content,
+    *,
+    max_bytes: int,
+    guard: Guard | None = None,
+) -> Artifact:
+    """Store the bytes of *content* as *draft* says. *guard* is asked in both transactions."""
+    draft.check()
+    with opened(content) as chunks:
+        store.write(lambda tx: _begin(tx, draft, guard))
+        measured = Measured(steady(chunks), max_bytes)
+        try:
+            vault.write(place_of(draft.id), measured)
+            return store.write(lambda tx: _store(tx, draft, measured, guard))
+        except BaseException:
+            _give_up(store, vault, draft)
+            raise
+
+
+def _begin(tx: Tx, draft: Draft, guard: Guard | None) -> None:
+    if guard is not None:
+        guard(tx)
+    tx.affected(SQL.begin_artifact, begun=[draft.row], keep_ms=ms(draft.keep))
+    # Looked at, not counted: an insert that is run again finds its own row.
+    if tx.maybe(SQL.find_artifact, org_id=draft.org_id, id=draft.id) is None:
+        raise JobNotFound(str(draft.job_id))
+
+
+def _store(tx: Tx, draft: Draft, measured: Measured, guard: Guard | None) -> Artifact:
+    if guard is not None:
+        guard(tx)
+    stored = tx.affected(
+        SQL.store_artifact,
+        org_id=draft.org_id,
+        id=draft.id,
+        bytes=measured.bytes,
+        sha256=measured.sha256,
+    )
+    row: Row | None = tx.maybe(SQL.find_artifact, org_id=draft.org_id, id=draft.id)
+    if row is None or row["state"] != ArtifactState.STORED:
+        raise WriteConflict("The writing took too long and was given up. Store it again.")
+    # Already stored, by us: the answer to the first commit was lost and the work is run again.
+    artifact = Artifact.of(row)
+    if stored:
+        about = {
+            "kind": artifact.kind,
+            "stage": artifact.stage,
+            "bytes": artifact.bytes,
+            "sha256": artifact.sha256,
+        }
+        record_artifacts(tx, draft.owner, "artifact.stored", [(row, about)])
+    return artifact
+
+
+def _give_up(store: Store, vault: Vault, draft: Draft) -> None:
+    """Take back what was begun; what cannot be taken back now is swept later."""
+    where = {"org_id": draft.org_id, "id": draft.id}
+    try:
+        marked = store.write_one(lambda tx: tx.affected(SQL.abandon_artifact, **where))
+        row = store.read(lambda tx: tx.maybe(SQL.find_artifact, **where))
+        # If it says 'stored' after all, only the answer was lost: the bytes stay.
+        if row is None or row["state"] == ArtifactState.STORED:
+            return
+        vault.discard(place_of(draft.id))
+        if marked:
+            store.write_one(
+                lambda tx: tx.affected(SQL.mark_erased, erased=[where], gone=1, pause_ms=0)
+            )
+    except HoldfastError as exc:
+        _log.warning("an unfinished artifact is left to the sweep: %s", type(exc).__name__)
+
+
+class Measured:
+    """Chunks on their way, hashed and counted."""
+
+    def __init__(self, chunks: Iterable[bytes], max_bytes: int) -> None:
+        self._chunks = chunks
+        self._max_bytes = max_bytes
+        self._hash = hashlib.sha256()
+        self.bytes = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        for chunk in self._chunks:
+            self.bytes += len(chunk)
+            if self.bytes > self._max_bytes:
+                raise ArtifactTooLarge({"content": f"is larger than {self._max_bytes} bytes"})
+            self._hash.update(chunk)
+            yield chunk
+
+    @property
+    def sha256(self) -> str:
+        return self._hash.hexdigest()
+
+
+@contextmanager
+def opened(content: Content) -> Iterator[Iterable[Any]]:
+    """The chunks of whatever can be stored. What a caller opened stays open."""
+    if isinstance(content, (bytes, bytearray, memoryview)):
+        yield [content]
+    elif isinstance(content, os.PathLike):
+        with open(content, "rb") as file:
+            yield iter(lambda: file.read(CHUNK_BYTES), b"")
+    elif read := getattr(content, "read", None):
+        yield iter(lambda: read(CHUNK_BYTES), b"")
+    elif isinstance(content, Iterable) and not isinstance(content, str):
+        yield content
+    else:
+        raise InvalidArtifact(
+            {"content": "must be bytes, a Path, a file opened in binary mode or chunks of bytes"}
+        )
+
+
+def steady(chunks: Iterable[Any]) -> Iterator[bytes]:
+    """The same bytes in chunks of a fair size: neither a call per line nor the whole in one."""
+    pending = bytearray()
+    for chunk in chunks:
+        if not isinstance(chunk, (bytes, bytearray, memoryview)):
+            raise InvalidArtifact({"content": f"gives {type(chunk).__name__} where bytes belong"})
+        view = memoryview(chunk).cast("B")
+        for at in range(0, len(view), CHUNK_BYTES):
+            pending += view[at : at + CHUNK_BYTES]
+            if len(pending) >= CHUNK_BYTES:
+                yield bytes(pending)
+                pending.clear()
+    if pending:
+        yield bytes(pending)

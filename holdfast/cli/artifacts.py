@@ -1,0 +1,199 @@
+"""holdfast artifacts list|show|get|link|remove|sweep"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from dataclasses import fields
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+
+from holdfast.artifact.artifact import Artifact, ArtifactState, place_of, read_id
+from holdfast.artifact.artifacts import NEWEST, SQL
+from holdfast.cli.given import app_of, json_option, one_line, print_json, print_table
+from holdfast.errors import ArtifactNotFound
+from holdfast.holdfast import Holdfast
+from holdfast.ids import read_uuid
+
+COLUMNS = ("id", "name", "kind", "state", "bytes", "job_id", "owner", "created_at", "expires_at")
+
+
+@click.group()
+def artifacts() -> None:
+    """Look at the files of jobs, fetch one, end one."""
+
+
+@artifacts.command("list")
+@click.option("--org", "org_id", help="Only this tenant's.")
+@click.option("--job", "job_id", help="Only what this job reads and made; needs --org.")
+@click.option(
+    "--state",
+    type=click.Choice([state.value for state in ArtifactState]),
+    default=ArtifactState.STORED.value,
+    show_default=True,
+)
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
+@click.option("--before", default=NEWEST, help="Only artifacts older than this id: the next page.")
+@json_option
+@click.pass_context
+def list_artifacts(
+    ctx: click.Context,
+    org_id: str | None,
+    job_id: str | None,
+    state: str,
+    limit: int,
+    before: str,
+    as_json: bool,
+) -> None:
+    """List artifacts, newest first."""
+    before = _id(before, "--before")
+    with app_of(ctx, required=False) as hf:
+        if org_id is None:
+            if job_id is not None:
+                raise click.UsageError("--job needs --org, the tenant of the job.")
+            params = {"before": before, "state": state, "limit": limit}
+            rows = hf.store.read(lambda tx: tx.many(SQL.list_all_artifacts, **params))
+            found = [Artifact.of(row) for row in rows]
+        else:
+            found = hf.artifacts.list(
+                _id(org_id, "--org"),
+                job_id=None if job_id is None else _id(job_id, "--job"),
+                is_operator=True,
+                state=ArtifactState(state),
+                limit=limit,
+                before=before,
+            )
+    lines = [_outline(artifact) for artifact in found]
+    if as_json:
+        print_json(lines)
+    else:
+        print_table(lines, COLUMNS)
+
+
+@artifacts.command()
+@click.argument("artifact")
+@json_option
+@click.pass_context
+def show(ctx: click.Context, artifact: str, as_json: bool) -> None:
+    """Show one artifact. ARTIFACT is its id or its reference, artifact:UUID."""
+    with app_of(ctx, required=False) as hf:
+        org_id = _org_of(hf, artifact)
+        found = hf.artifacts.get(artifact, org_id=org_id, is_operator=True)
+    if as_json:
+        print_json(_outline(found))
+        return
+    for name, value in _outline(found).items():
+        if value not in (None, ""):
+            click.echo(f"{name:12} {one_line(value)}")
+
+
+@artifacts.command()
+@click.argument("artifact")
+@click.option("--to", "target", required=True, help="A file that does not exist yet, or - .")
+@click.pass_context
+def get(ctx: click.Context, artifact: str, target: str) -> None:
+    """Copy the bytes of an artifact, compared with its checksum on the way."""
+    with app_of(ctx, required=False) as hf:
+        org_id = _org_of(hf, artifact)
+        with hf.artifacts.open(artifact, org_id=org_id, is_operator=True) as source:
+            if target == "-":
+                shutil.copyfileobj(source, sys.stdout.buffer)
+                return
+            _copy(source, Path(target))
+    click.echo(f"{target}  {source.artifact.bytes} bytes  sha256:{source.artifact.sha256}")
+
+
+def _copy(source: Any, target: Path) -> None:
+    try:
+        with target.open("xb") as file:
+            try:
+                shutil.copyfileobj(source, file)
+                os.fsync(file.fileno())
+            except BaseException:
+                # Half a file, or a wrong one, would be taken for the artifact.
+                target.unlink()
+                raise
+    except OSError as exc:
+        raise click.ClickException(f"{target} cannot be written: {exc.strerror}.") from exc
+
+
+@artifacts.command()
+@click.argument("artifact")
+@click.option("--actor", required=True, help="Who asks for the link, like user:42; audited.")
+@click.option(
+    "--hours", default=1.0, show_default=True, type=click.FloatRange(0, 168, min_open=True)
+)
+@click.option("--audience", default="", help="What the link is for; opening it needs the same.")
+@json_option
+@click.pass_context
+def link(
+    ctx: click.Context, artifact: str, actor: str, hours: float, audience: str, as_json: bool
+) -> None:
+    """Print a token that opens one artifact for whoever holds it."""
+    with app_of(ctx, required=False) as hf:
+        token = hf.artifacts.link(
+            artifact,
+            org_id=_org_of(hf, artifact),
+            actor=actor,
+            expires_in=timedelta(hours=hours),
+            audience=audience,
+            is_operator=True,
+        )
+    if as_json:
+        print_json({"artifact_id": read_id(artifact), "token": token})
+    else:
+        click.echo(token)
+
+
+@artifacts.command()
+@click.argument("artifact")
+@click.option("--reason", required=True, help="Why; kept in the audit.")
+@click.option("--actor", default="user:cli", show_default=True)
+@json_option
+@click.pass_context
+def remove(ctx: click.Context, artifact: str, reason: str, actor: str, as_json: bool) -> None:
+    """End an artifact before its time."""
+    with app_of(ctx, required=False) as hf:
+        org_id = _org_of(hf, artifact)
+        hf.artifacts.remove(artifact, org_id=org_id, actor=actor, reason=reason, is_operator=True)
+    if as_json:
+        print_json({"artifact_id": read_id(artifact), "state": "removed"})
+    else:
+        click.echo(f"{read_id(artifact)}  removed")
+
+
+@artifacts.command()
+@json_option
+@click.pass_context
+def sweep(ctx: click.Context, as_json: bool) -> None:
+    """Make one bounded pass over what expired or was never finished."""
+    with app_of(ctx, required=False) as hf:
+        done = hf.artifacts.upkeep(limit=1000)
+    if as_json:
+        print_json(done)
+    else:
+        print_table([done], tuple(done))
+
+
+def _org_of(hf: Holdfast, artifact: str) -> str:
+    place = place_of(read_id(artifact))
+    row = hf.store.read(lambda tx: tx.maybe(SQL.find_artifact_org, place=place))
+    if row is None:
+        raise ArtifactNotFound(artifact)
+    return str(row["org_id"])
+
+
+def _outline(artifact: Artifact) -> dict[str, Any]:
+    found = {field.name: getattr(artifact, field.name) for field in fields(artifact)}
+    return {**found, "owner": f"{artifact.owner.type}:{artifact.owner.id}"}
+
+
+def _id(text: str, where: str) -> str:
+    try:
+        return read_uuid(text)
+    except ValueError as exc:
+        raise click.BadParameter(str(exc), param_hint=where) from exc

@@ -1,0 +1,75 @@
+"""A process that stores an artifact and dies on the way, without a chance to clean up.
+
+python -m tests.artifact.child URL STORE ENDPOINT POINT
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from holdfast import Holdfast, Settings
+from holdfast.artifact import write
+from holdfast.artifact.s3 import S3Vault
+from holdfast.config import ArtifactSettings
+from tests.artifact.dying import SIZE
+from tests.story import ORG
+
+DEATH = 9
+
+
+def die(*_: Any, **__: Any) -> Any:
+    os._exit(DEATH)
+
+
+def die_after(module: Any, name: str, *, when: Callable[..., bool] = lambda *_: True) -> None:
+    real = getattr(module, name)
+
+    def last(*args: Any, **options: Any) -> Any:
+        done = real(*args, **options)
+        if when(*args):
+            die()
+        return done
+
+    setattr(module, name, last)
+
+
+def content(point: str) -> Iterator[bytes]:
+    if point == "after the row":
+        die()
+    yield bytes(SIZE)
+    if point == "in the middle of the bytes":
+        die()
+    yield bytes(SIZE)
+
+
+def arm(point: str, hf: Holdfast) -> None:
+    on_s3 = isinstance(hf.artifacts.vault, S3Vault)
+    if point == "after the bytes":
+        if on_s3:
+            hf.artifacts.vault._client.complete_multipart_upload = die
+        else:
+            os.rename = die
+    elif point == "after the rename":
+        if on_s3:
+            die_after(hf.artifacts.vault._client, "complete_multipart_upload")
+        else:
+            die_after(os, "rename")
+    elif point == "before the commit":
+        die_after(write, "_store")
+    elif point == "after the commit":
+        die_after(hf.store, "write", when=lambda work: "_store" in work.__code__.co_names)
+
+
+def main() -> None:
+    url, store, endpoint, point = sys.argv[1:]
+    kept = ArtifactSettings(store=store, endpoint=endpoint or None)
+    hf = Holdfast(settings=Settings(db=url, artifacts=kept))
+    arm(point, hf)
+    hf.artifacts.put(content(point), org_id=ORG, name="big.csv")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""Both stores of bytes, one body: every test that asks for `shop` runs on each."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast import Artifact, FakeClock, Holdfast
+from holdfast.artifact import s3 as s3_module
+from holdfast.artifact.files import FileVault
+from holdfast.artifact.s3 import S3Vault
+from holdfast.config import ArtifactSettings
+from tests.artifact.s3_server import ACCESS_KEY, BUCKET, SECRET_KEY, S3Server
+from tests.story import make_holdfast
+
+# Making a client reads descriptions of services for a tenth of a second, in every test.
+_shared_client = functools.cache(s3_module._client)
+
+LINK_KEY = "a key for the links of tests"
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """The server. Its absence is a failure, never a skip."""
+    server = S3Server()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ArtifactSettings:
+    """Settings for the server, under a prefix of the test's own."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+    monkeypatch.setenv("AWS_REGION", "eu-central-1")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    return ArtifactSettings(
+        store=f"s3://{BUCKET}/{tmp_path.name}", endpoint=s3_server.endpoint, link_key=LINK_KEY
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> ArtifactSettings:
+    """Settings for a folder of the test's own."""
+    return ArtifactSettings(store=f"file://{tmp_path}/kept")
+
+
+# Rows and bytes know nothing of each other: two databases and two stores are three pairs, not four.
+@pytest.fixture(params=["sqlite-folder", "postgres-folder", "sqlite-s3"])
+def pair(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> tuple[str, ArtifactSettings]:
+    """A database, and where artifacts are kept."""
+    monkeypatch.setattr(s3_module, "_client", _shared_client)
+    database, _, kept = request.param.partition("-")
+    return request.getfixturevalue(f"{database}_url"), request.getfixturevalue(kept)
+
+
+@pytest.fixture
+def shop(pair: tuple[str, ArtifactSettings], clock: FakeClock) -> Iterator[Holdfast]:
+    """An application on each pair."""
+    url, kept = pair
+    made = make_holdfast(url, clock, artifacts=kept)
+    yield made
+    made.close()
+
+
+class Bytes:
+    """The bytes themselves, past all our code."""
+
+    def __init__(self, hf: Holdfast) -> None:
+        self.vault = hf.artifacts.vault
+
+    def all(self) -> list[str]:
+        """Every key under which anything lies, whole or not."""
+        if isinstance(self.vault, FileVault):
+            root = self.vault.root
+            files = (path for path in root.rglob("*") if not path.is_dir())
+            return sorted(str(path.relative_to(root)) for path in files if path.name != "link.key")
+        assert isinstance(self.vault, S3Vault)
+        client, prefix = self.vault._client, f"{self.vault.prefix}/"
+        found = client.list_objects_v2(Bucket=BUCKET, Prefix=prefix).get("Contents", [])
+        try:
+            begun = client.list_multipart_uploads(Bucket=BUCKET, Prefix=prefix).get("Uploads", [])
+        except client.exceptions.NoSuchUpload:
+            begun = []
+        keys = [item["Key"].removeprefix(prefix) for item in found]
+        return sorted([*keys, *(item["Key"].removeprefix(prefix) + ".part" for item in begun)])
+
+    def overwrite(self, artifact: Artifact, data: bytes) -> None:
+        if isinstance(self.vault, FileVault):
+            (self.vault.root / artifact.place).write_bytes(data)
+        else:
+            assert isinstance(self.vault, S3Vault)
+            key = self.vault._key(artifact.place)
+            self.vault._client.put_object(Bucket=BUCKET, Key=key, Body=data)
+
+    def lose(self, artifact: Artifact) -> None:
+        self.vault.discard(artifact.place)
+
+
+@pytest.fixture
+def lying(shop: Holdfast) -> Bytes:
+    return Bytes(shop)
