@@ -1,0 +1,329 @@
+"""What fairness costs and what it gives, in one run, on both databases.
+
+    python bench/fairness.py [--backlog 100000] [--seconds 20] [--rounds 3] [--jobs 20000]
+                             [--only wait|drain|queues] [--db sqlite|postgres]
+
+wait    a quiet tenant's wait until its handler starts: beside one tenant with a full backlog, over
+        its wait alone with the same trickle, the same worker and the same handlers (10 ms each);
+        with 20 and with 1,000 quiet tenants. Wanted: p99 at most 2.
+drain   jobs a second of fair claims over claims in the order of created_at, on the same backlog of
+        one noisy and 20 or 1,000 quiet tenants. Wanted: at least 0.9.
+queues  16 worker processes on 50 queues over the same on one queue. Wanted: at least 0.85, and
+        every job run once.
+
+Read the ratios: absolute figures mean nothing elsewhere. PostgreSQL is a private server with
+durable commits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from holdfast import Holdfast, Settings
+from holdfast.engine.claim import Ask, Order, claim_by
+from holdfast.engine.job import Claimed
+from holdfast.engine.rules import read_rules
+from holdfast.store import Store, open_store
+from holdfast.store.query import Statement
+from tests.postgres_server import PostgresServer
+
+PAD = "x" * 150
+HANDLER_SECONDS = 0.01
+QUEUES = [f"q:bench{number}" for number in range(50)]
+
+
+def make(url: str) -> Holdfast:
+    """The application of every part; a worker process imports this file as a module."""
+    hf = Holdfast(settings=Settings(db=url))
+    for queue in QUEUES:
+        hf.queue(queue)
+
+    @hf.job("noop")
+    def noop(job: object, payload: dict[str, Any]) -> None:
+        return None
+
+    @hf.job("quiet")
+    def quiet(job: object, payload: dict[str, Any]) -> None:
+        waited = time.time() - payload["t"]
+        with open(os.environ["BENCH_WAITS"], "a") as file:
+            file.write(f"{waited}\n")
+        time.sleep(HANDLER_SECONDS)
+
+    @hf.job("noisy")
+    def noisy(job: object, payload: dict[str, Any]) -> None:
+        time.sleep(HANDLER_SECONDS)
+
+    return hf
+
+
+if os.environ.get("BENCH_DB"):
+    hf = make(os.environ["BENCH_DB"])
+
+
+@contextmanager
+def worker(url: str, folder: Path, *options: str) -> Iterator[Path]:
+    """A worker in a process of its own, as people run it; gives the file of waits."""
+    waits = folder / f"waits-{uuid.uuid4().hex}.txt"
+    waits.touch()
+    command = [sys.executable, "-m", "holdfast", "--app", "fairness:hf", "--db", url, "worker"]
+    process = subprocess.Popen(
+        [*command, "--log-level", "error", "--drain-seconds", "1", *options],
+        cwd=ROOT / "bench",
+        env={**os.environ, "BENCH_DB": url, "BENCH_WAITS": str(waits), "PYTHONPATH": str(ROOT)},
+    )
+    try:
+        yield waits
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+def percentile(values: list[float], part: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(part * len(values)))]
+
+
+def trickle(hf: Holdfast, tenants: list[str], seconds: float, a_second: float) -> None:
+    """One job of one quiet tenant after the other, evenly."""
+    began, number = time.monotonic(), 0
+    while time.monotonic() - began < seconds:
+        org_id = tenants[number % len(tenants)]
+        hf.enqueue("quiet", {"t": time.time(), "i": number}, org_id=org_id)
+        number += 1
+        time.sleep(max(0.0, began + number / a_second - time.monotonic()))
+
+
+def fill(hf: Holdfast, job_type: str, org_id: str, count: int, **options: Any) -> None:
+    for start in range(0, count, 5_000):
+        chunk = [{"i": i, "pad": PAD} for i in range(start, min(start + 5_000, count))]
+        hf.enqueue_many(job_type, chunk, org_id=org_id, **options)
+
+
+def measure_wait(databases: Databases, tenants: int, backlog: int, seconds: float) -> list[Any]:
+    """The quiet tenants' p50 and p99 in milliseconds, alone and beside a noisy one."""
+    found: dict[str, list[float]] = {}
+    for name in ("alone", "beside"):
+        with databases.fresh() as (url, folder):
+            hf = make(url)
+            quiet = [str(uuid.uuid4()) for _ in range(tenants)]
+            if name == "beside":
+                fill(hf, "noisy", str(uuid.uuid4()), backlog)
+            with worker(url, folder, "--concurrency", "10") as waits:
+                time.sleep(2.0)
+                trickle(hf, quiet, seconds, a_second=40)
+                time.sleep(2.0)
+                found[name] = [float(line) * 1e3 for line in waits.read_text().splitlines()]
+            hf.close()
+    alone, beside = found["alone"], found["beside"]
+    p50 = [percentile(values, 0.5) for values in (alone, beside)]
+    p99 = [percentile(values, 0.99) for values in (alone, beside)]
+    return [tenants, len(beside), *p50, *p99, p99[1] / p99[0]]
+
+
+class Oldest:
+    """An intake that claims in the order of created_at: what fairness is compared with."""
+
+    is_over = False
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.rules = read_rules(store)
+
+    def take(self, wanted: int) -> list[Claimed]:
+        ask = Ask("q:default", "bench", wanted, 60_000, order=Order.CREATED_AT_ASC)
+        return claim_by(self.store, self.rules, ask)
+
+
+def drain(hf: Holdfast, count: int, fair: bool) -> float:
+    """Jobs a second from the first claim until *count* are run; the rest is given back."""
+    seen, reached = [0], threading.Event()
+
+    def told(event: object) -> None:
+        if type(event).__name__ == "JobSettled":
+            seen[0] += 1
+            if seen[0] >= count:
+                reached.set()
+
+    hf.events.subscribers[:] = [told]
+    options: dict[str, Any] = {} if fair else {"intake": Oldest(hf.store)}
+    running = hf.worker(queues=["q:default"], concurrency=4, **options)
+    thread = threading.Thread(target=running.run)
+    began = time.perf_counter()
+    thread.start()
+    reached.wait(600)
+    rate = seen[0] / (time.perf_counter() - began)
+    running.drain()
+    thread.join()
+    return rate
+
+
+def measure_drain(databases: Databases, tenants: int, backlog: int, rounds: int) -> list[Any]:
+    """The whole backlog of one noisy tenant and five jobs of each quiet one, to the last job."""
+    rates: dict[bool, list[float]] = {True: [], False: []}
+    for turn in range(rounds):
+        # In turns, and not always the same one first: the machine's own speed wanders.
+        for fair in (True, False) if turn % 2 else (False, True):
+            with databases.fresh() as (url, _):
+                hf = make(url)
+                fill(hf, "noop", str(uuid.uuid4()), backlog)
+                for _ in range(tenants):
+                    fill(hf, "noop", str(uuid.uuid4()), 5)
+                rates[fair].append(drain(hf, backlog + 5 * tenants, fair))
+                hf.close()
+    ratios = [fair / oldest for fair, oldest in zip(rates[True], rates[False], strict=True)]
+    return [
+        tenants,
+        statistics.median(rates[False]),
+        statistics.median(rates[True]),
+        statistics.median(ratios),
+    ]
+
+
+def run_processes(databases: Databases, queues: list[str], count: int) -> tuple[float, bool]:
+    """The rate of 16 worker processes, and whether every job was run once."""
+    with databases.fresh() as (url, folder):
+        hf = make(url)
+        hf.worker(queues=queues)
+        with worker(
+            url, folder, "--processes", "16", "--concurrency", "2", "--queues", ",".join(queues)
+        ):
+            time.sleep(25.0)
+            for queue in queues:
+                fill(hf, "noop", str(uuid.uuid4()), count // len(queues), queue=queue)
+            while _look(
+                hf.store, "SELECT count(*) AS n FROM holdfast.job WHERE finished_at IS NULL"
+            ):
+                time.sleep(0.2)
+        rows = "SELECT created_at, finished_at FROM holdfast.job WHERE state = 'completed'"
+        times = hf.store.read(lambda tx: tx.many(Statement("look", "many", "", rows, frozenset())))
+        ended = sorted(_seconds(row["finished_at"]) for row in times)
+        started = _look(
+            hf.store, "SELECT count(*) AS n FROM holdfast.job_event WHERE name = 'job.started'"
+        )
+        hf.close()
+        whole = count // len(queues) * len(queues)
+        # From the first tenth to the last: the start of a burst is nobody's pace.
+        first, last = ended[len(ended) // 10], ended[-1]
+        return 0.9 * len(ended) / (last - first), len(ended) == whole == started
+
+
+def _seconds(value: Any) -> float:
+    from holdfast.clock import read_instant
+
+    return read_instant(value).timestamp()
+
+
+def _look(store: Store, text: str) -> int:
+    statement = Statement("look", "one", "", text, frozenset())
+    return int(store.read(lambda tx: tx.one(statement))["n"])
+
+
+def measure_queues(databases: Databases, count: int, rounds: int) -> list[Any]:
+    one, many, right = [], [], True
+    for _ in range(rounds):
+        for queues, rates in ((QUEUES[:1], one), (QUEUES, many)):
+            rate, correct = run_processes(databases, queues, count)
+            rates.append(rate)
+            right = right and correct
+    ratios = [m / o for m, o in zip(many, one, strict=True)]
+    return [statistics.median(one), statistics.median(many), statistics.median(ratios), right]
+
+
+class Databases:
+    """Fresh, migrated databases of one kind."""
+
+    def __init__(self, kind: str, server: PostgresServer | None) -> None:
+        self.kind = kind
+        self.server = server
+        self._number = 0
+
+    @contextmanager
+    def fresh(self) -> Iterator[tuple[str, Path]]:
+        with tempfile.TemporaryDirectory() as folder:
+            if self.server is None:
+                url = f"sqlite:///{folder}/bench.db"
+            else:
+                import psycopg
+
+                self._number += 1
+                name = f"bench{self._number}"
+                with psycopg.connect(self.server.dsn(), autocommit=True) as admin:
+                    admin.execute(f"CREATE DATABASE {name}")
+                url = self.server.dsn(name)
+            store = open_store(url, check=False)
+            store.migrate()
+            store.close()
+            yield url, Path(folder)
+
+
+def table(title: str, columns: list[str], rows: list[list[Any]]) -> None:
+    print(f"\n{title}")
+    cells = [[f"{v:.2f}" if isinstance(v, float) else str(v) for v in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+    for line in [columns, *cells]:
+        print("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--backlog", type=int, default=100_000)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--jobs", type=int, default=20_000)
+    parser.add_argument("--only", choices=["wait", "drain", "queues"])
+    parser.add_argument("--db", choices=["sqlite", "postgres"])
+    given = parser.parse_args()
+    kinds = [given.db] if given.db else ["sqlite", "postgres"]
+    server = PostgresServer(durable=True) if "postgres" in kinds else None
+    if server is not None:
+        server.start()
+    try:
+        waits, drains, queues = [], [], []
+        for kind in kinds:
+            databases = Databases(kind, server if kind == "postgres" else None)
+            if given.only in (None, "wait"):
+                for tenants in (20, 1_000):
+                    row = measure_wait(databases, tenants, given.backlog, given.seconds)
+                    waits.append([kind, *row])
+            if given.only in (None, "drain"):
+                for tenants in (20, 1_000):
+                    row = measure_drain(databases, tenants, given.backlog, given.rounds)
+                    drains.append([kind, *row])
+            if given.only in (None, "queues"):
+                queues.append([kind, *measure_queues(databases, given.jobs, given.rounds)])
+    finally:
+        if server is not None:
+            server.stop()
+            server.close()
+    if waits:
+        columns = ["database", "quiet", "jobs", "p50 alone", "p50 beside"]
+        columns += ["p99 alone", "p99 beside", "p99 ratio"]
+        table("wait of a quiet tenant, ms", columns, waits)
+    if drains:
+        table("drain, jobs/s", ["database", "quiet", "oldest", "fair", "ratio"], drains)
+    if queues:
+        table("16 processes, jobs/s", ["database", "1 queue", "50 queues", "ratio", "once"], queues)
+    print(json.dumps({"wait": waits, "drain": drains, "queues": queues}))
+
+
+if __name__ == "__main__":
+    main()

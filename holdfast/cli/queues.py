@@ -1,0 +1,214 @@
+"""holdfast queues list|show|set|pause|resume|reset|tenant|key"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Any
+
+import click
+
+from holdfast.actor import Actor
+from holdfast.cli.given import app_of, json_option, one_line, print_json, print_table
+from holdfast.clock import read_instant
+from holdfast.config import KeySettings, QueueSettings, Rate, TenantSettings
+from holdfast.engine.rules import QueueRule, Rules
+from holdfast.errors import UnknownQueue
+from holdfast.store import Row
+
+COLUMNS = (
+    "queue", "weight", "running_cap", "tenant_cap", "depth_cap", "rate", "waiting", "deferred",
+    "oldest_at", "paused", "set_by",
+)  # fmt: skip
+
+actor_option = click.option(
+    "--actor", default="user:cli", show_default=True, help="Who asks, like user:42."
+)
+reason_option = click.option("--reason", required=True, help="Why; kept in the audit.")
+cap_option = click.IntRange(1, 1_000_000_000)
+
+
+class RateType(click.ParamType):  # type: ignore[type-arg]
+    """A rate as people write it."""
+
+    name = "rate"
+
+    def convert(self, value: Any, param: Any, ctx: click.Context | None) -> Rate:
+        if isinstance(value, Rate):
+            return value
+        try:
+            return Rate.read(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a rate such as 100/minute", param, ctx)
+
+
+rate_option = click.option("--rate", type=RateType(), help="Such as 100/minute.")
+
+
+@click.group()
+def queues() -> None:
+    """Look at queues, give them weights and limits, pause and resume them."""
+
+
+@queues.command("list")
+@json_option
+@click.pass_context
+def list_queues(ctx: click.Context, as_json: bool) -> None:
+    """List the queues with their rules and how much waits."""
+    with app_of(ctx, required=False) as hf:
+        rules, waiting = hf.queues.rules(), hf.queues.waiting()
+    counts = {row["queue"]: row for row in waiting}
+    names = sorted({*rules.queues, *counts} - {"q:deadletter"})
+    if as_json:
+        print_json([_whole(rules, name, counts.get(name)) for name in names])
+    else:
+        print_table([_line(_whole(rules, name, counts.get(name))) for name in names], COLUMNS)
+
+
+@queues.command()
+@click.argument("queue")
+@json_option
+@click.pass_context
+def show(ctx: click.Context, queue: str, as_json: bool) -> None:
+    """Show one queue."""
+    with app_of(ctx, required=False) as hf:
+        rules, waiting = hf.queues.rules(), hf.queues.waiting()
+    if queue not in rules.queues:
+        raise UnknownQueue(queue, rules.queues)
+    row = next((row for row in waiting if row["queue"] == queue), None)
+    whole = _whole(rules, queue, row)
+    if as_json:
+        print_json(whole)
+        return
+    for name, value in whole.items():
+        if value is not None:
+            click.echo(f"{name:24} {one_line(value)}")
+
+
+@queues.command("set")
+@click.argument("queue")
+@click.option("--weight", type=click.IntRange(1, 100))
+@click.option("--max-running", type=cap_option, help="How many run at once, of all tenants.")
+@click.option("--max-running-per-tenant", type=cap_option)
+@click.option("--max-depth", type=cap_option, help="How many may wait.")
+@click.option("--max-depth-per-tenant", type=cap_option)
+@click.option("--small-depth", type=cap_option, help="Tell when more than this wait.")
+@rate_option
+@click.option("--without", multiple=True, help="A limit to lift, such as max-depth.")
+@actor_option
+@click.pass_context
+def set_queue(
+    ctx: click.Context, /, queue: str, without: tuple[str, ...], actor: str, **given: Any
+) -> None:
+    """Change some rules of a queue; the others stay. Holds over what code declares."""
+    with app_of(ctx, required=False) as hf:
+        known = hf.queues.rules().queues
+        if queue not in known:
+            raise UnknownQueue(queue, known)
+        changes = {name: value for name, value in given.items() if value is not None}
+        changes |= dict.fromkeys(_limit(name) for name in without)
+        if not changes:
+            raise click.UsageError("Nothing to change: give at least one option.")
+        settings = replace(known[queue].settings, **changes)
+        hf.queues.set(queue, settings, actor=Actor.read(actor))
+    click.echo(f"{queue}  set")
+
+
+@queues.command()
+@click.argument("queue")
+@reason_option
+@actor_option
+@click.pass_context
+def pause(ctx: click.Context, queue: str, reason: str, actor: str) -> None:
+    """Claim nothing more from a queue; what runs goes on."""
+    with app_of(ctx, required=False) as hf:
+        paused = hf.queues.pause(queue, reason=reason, actor=Actor.read(actor))
+    click.echo(f"{queue}  {'paused' if paused else 'was paused already'}")
+
+
+@queues.command()
+@click.argument("queue")
+@reason_option
+@actor_option
+@click.pass_context
+def resume(ctx: click.Context, queue: str, reason: str, actor: str) -> None:
+    """Claim from a queue again."""
+    with app_of(ctx, required=False) as hf:
+        resumed = hf.queues.resume(queue, reason=reason, actor=Actor.read(actor))
+    click.echo(f"{queue}  {'resumed' if resumed else 'was not paused'}")
+
+
+@queues.command()
+@click.argument("queue")
+@actor_option
+@click.pass_context
+def reset(ctx: click.Context, queue: str, actor: str) -> None:
+    """Let a queue follow what code declares again, from the next start of a worker on."""
+    with app_of(ctx, required=False) as hf:
+        hf.queues.reset(queue, actor=Actor.read(actor))
+    click.echo(f"{queue}  reset")
+
+
+@queues.command()
+@click.argument("org_id")
+@click.option("--weight", type=click.IntRange(1, 10), default=1, show_default=True)
+@click.option("--max-running", type=cap_option, help="How many run at once, in all queues.")
+@actor_option
+@click.pass_context
+def tenant(
+    ctx: click.Context, org_id: str, weight: int, max_running: int | None, actor: str
+) -> None:
+    """Give a tenant a weight and a cap."""
+    with app_of(ctx, required=False) as hf:
+        settings = TenantSettings(weight, max_running)
+        hf.queues.set_tenant(org_id, settings, actor=Actor.read(actor))
+    click.echo(f"{org_id}  set")
+
+
+@queues.command()
+@click.argument("name")
+@click.option("--max-running", type=cap_option)
+@rate_option
+@actor_option
+@click.pass_context
+def key(
+    ctx: click.Context, name: str, max_running: int | None, rate: Rate | None, actor: str
+) -> None:
+    """Give a limit key a cap or a rate."""
+    with app_of(ctx, required=False) as hf:
+        hf.queues.set_key(name, KeySettings(max_running, rate), actor=Actor.read(actor))
+    click.echo(f"{one_line(name)}  set")
+
+
+def _limit(text: str) -> str:
+    name = text.replace("-", "_")
+    if name not in QueueSettings.__slots__ or name == "weight":
+        raise click.BadParameter(f"{text!r} is not a limit", param_hint="--without")
+    return name
+
+
+def _whole(rules: Rules, name: str, waiting: Row | None) -> dict[str, Any]:
+    """Everything known of a queue."""
+    rule = rules.queues.get(name, QueueRule(name))
+    settings = {**asdict(rule.settings), "rate": rule.settings.rate and str(rule.settings.rate)}
+    return {
+        "queue": name,
+        **settings,
+        "paused_at": rule.paused_at,
+        "paused_by": rule.paused_by,
+        "pause_reason": rule.pause_reason,
+        "set_by": rule.set_by,
+        "waiting": waiting["jobs"] if waiting else 0,
+        "deferred": waiting["deferred"] if waiting else 0,
+        "tenants": waiting["tenants"] if waiting else 0,
+        "oldest_at": read_instant(waiting["oldest_at"]) if waiting else None,
+    }
+
+
+def _line(whole: dict[str, Any]) -> dict[str, Any]:
+    return {
+        **whole,
+        "running_cap": whole["max_running"],
+        "tenant_cap": whole["max_running_per_tenant"],
+        "depth_cap": whole["max_depth"],
+        "paused": whole["pause_reason"],
+    }

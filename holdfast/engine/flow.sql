@@ -1,0 +1,330 @@
+-- Which queues have work, what has come due, and the rules of queues, tenants and keys.
+
+-- look_around :many — crosses tenants: which of these queues have something to claim or to promote
+-- ORDER BY, because EXISTS may be answered by reading the whole table up to the first match.
+SELECT queues.name AS queue,
+       (SELECT 1 FROM holdfast.claimable AS job WHERE job.queue = queues.name
+        ORDER BY job.queue, job.limit_key LIMIT 1) AS is_waiting,
+       (SELECT 1 FROM holdfast.claimable AS job WHERE job.queue = queues.name AND job.limit_key > ''
+        ORDER BY job.queue, job.limit_key LIMIT 1) AS has_keys,
+       (SELECT 1 FROM holdfast.job AS job
+        WHERE job.state = 'queued' AND job.queue = queues.name AND job.not_before_at <= {now}
+        ORDER BY job.queue, job.not_before_at LIMIT 1) AS has_due,
+       (SELECT flow.revision FROM holdfast.flow AS flow WHERE flow.only_row = 1) AS revision
+FROM {rows queues: name text};
+
+-- find_lanes :many — crosses tenants: who waits where, as deep as :reach and no deeper
+-- A lane is what one tenant waits for in one queue under one key. The round goes on after the tenant
+-- that was served last and comes back to it; each step is one look into the index, so what is
+-- found costs the same beside a hundred waiting jobs and a million. :seed_count tells PostgreSQL's
+-- planner what it would guess a hundred times too high, and then compile for 200 ms.
+WITH RECURSIVE
+seeds AS MATERIALIZED (
+    SELECT queue, limit_key, served
+    FROM {rows seeds: queue text, limit_key text, served uuid}
+    LIMIT :seed_count
+),
+tenants (queue, limit_key, served, org_id) AS (
+    SELECT seeds.queue, seeds.limit_key, seeds.served, coalesce(
+        (SELECT job.org_id FROM holdfast.claimable AS job
+         WHERE job.queue = seeds.queue AND job.limit_key = seeds.limit_key
+           AND job.org_id > seeds.served
+         ORDER BY job.queue, job.limit_key, job.org_id LIMIT 1),
+        (SELECT job.org_id FROM holdfast.claimable AS job
+         WHERE job.queue = seeds.queue AND job.limit_key = seeds.limit_key
+         ORDER BY job.queue, job.limit_key, job.org_id LIMIT 1))
+    FROM seeds
+    UNION ALL
+    SELECT tenants.queue, tenants.limit_key, tenants.served, coalesce(
+        (SELECT job.org_id FROM holdfast.claimable AS job
+         WHERE job.queue = tenants.queue AND job.limit_key = tenants.limit_key
+           AND job.org_id > tenants.org_id
+           AND job.org_id <= CASE WHEN tenants.org_id > tenants.served
+                                  THEN CAST('ffffffff-ffff-ffff-ffff-ffffffffffff' AS {uuid})
+                                  ELSE tenants.served END
+         ORDER BY job.queue, job.limit_key, job.org_id LIMIT 1),
+        CASE WHEN tenants.org_id > tenants.served THEN
+            (SELECT job.org_id FROM holdfast.claimable AS job
+             WHERE job.queue = tenants.queue AND job.limit_key = tenants.limit_key
+               AND job.org_id <= tenants.served
+             ORDER BY job.queue, job.limit_key, job.org_id LIMIT 1) END)
+    FROM tenants
+    WHERE tenants.org_id IS NOT NULL
+),
+found AS MATERIALIZED (
+    SELECT queue, limit_key, org_id FROM tenants WHERE org_id IS NOT NULL LIMIT :lanes
+)
+SELECT found.queue, found.limit_key, found.org_id,
+       coalesce((SELECT tenant.weight FROM holdfast.tenant AS tenant
+                 WHERE tenant.org_id = found.org_id), 1) AS weight,
+       (SELECT count(*) FROM (
+           SELECT 1 FROM holdfast.claimable AS job
+           WHERE job.queue = found.queue AND job.limit_key = found.limit_key
+             AND job.org_id = found.org_id
+           ORDER BY job.queue, job.limit_key, job.org_id, job.turn
+           LIMIT :reach) AS head) AS depth,
+       CASE WHEN (SELECT max(seeds.limit_key) FROM seeds) > '' THEN
+           (SELECT job.turn FROM holdfast.claimable AS job
+            WHERE job.queue = found.queue AND job.limit_key = found.limit_key
+              AND job.org_id = found.org_id
+            ORDER BY job.queue, job.limit_key, job.org_id, job.turn LIMIT 1) END AS turn
+FROM found;
+
+-- find_oldest :many — crosses tenants: whose the oldest job of each queue is, by the index job_oldest
+SELECT queues.name AS queue,
+       (SELECT job.org_id FROM holdfast.job AS job
+        WHERE job.finished_at IS NULL AND job.claimed_at IS NULL AND job.not_before_at IS NULL
+          AND job.state <> 'batch_submitted' AND job.queue = queues.name
+        ORDER BY job.queue, job.created_at, job.id LIMIT 1) AS org_id
+FROM {rows queues: name text};
+
+-- promote_due :many — crosses tenants: the longest due first; a parked notification goes where it belongs
+WITH due AS MATERIALIZED (
+    SELECT org_id, id FROM holdfast.job
+    WHERE state = 'queued' AND queue = :queue AND not_before_at <= {now}
+    ORDER BY queue, not_before_at
+    LIMIT :limit
+    {skip_locked}
+)
+UPDATE holdfast.job AS job
+SET not_before_at = NULL, queue = job.origin_queue, updated_at = {now}
+FROM due
+WHERE job.org_id = due.org_id AND job.id = due.id
+RETURNING job.queue;
+
+-- find_due :many — crosses tenants: whose jobs have come due, with one look for each that defers
+-- Queued and deferred, said in the words of the index job_deferred_of_tenant.
+WITH RECURSIVE tenants (org_id) AS (
+    SELECT (SELECT job.org_id FROM holdfast.job AS job
+            WHERE job.finished_at IS NULL AND job.claimed_at IS NULL
+              AND job.not_before_at IS NOT NULL AND job.state <> 'batch_submitted'
+              AND job.queue = :queue
+            ORDER BY job.queue, job.org_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT job.org_id FROM holdfast.job AS job
+            WHERE job.finished_at IS NULL AND job.claimed_at IS NULL
+              AND job.not_before_at IS NOT NULL AND job.state <> 'batch_submitted'
+              AND job.queue = :queue
+              AND job.org_id > tenants.org_id
+            ORDER BY job.queue, job.org_id LIMIT 1)
+    FROM tenants
+    WHERE tenants.org_id IS NOT NULL
+),
+heads AS MATERIALIZED (
+    SELECT tenants.org_id,
+           (SELECT job.not_before_at FROM holdfast.job AS job
+            WHERE job.finished_at IS NULL AND job.claimed_at IS NULL
+              AND job.not_before_at IS NOT NULL AND job.state <> 'batch_submitted'
+              AND job.queue = :queue
+              AND job.org_id = tenants.org_id
+            ORDER BY job.queue, job.org_id, job.not_before_at LIMIT 1) AS due_at
+    FROM tenants
+    WHERE tenants.org_id IS NOT NULL
+    LIMIT :limit
+)
+SELECT heads.org_id FROM heads WHERE heads.due_at <= {now} ORDER BY heads.due_at;
+
+-- promote_fairly :many — crosses tenants: promote_due, so many of every tenant
+WITH due AS MATERIALIZED (
+    SELECT job.org_id, job.id
+    FROM {rows tenants: org_id uuid}
+    {only sqlite}
+    CROSS JOIN holdfast.job AS job
+    WHERE job.org_id = tenants.org_id AND job.id IN (
+        SELECT waiting.id FROM holdfast.job AS waiting
+        WHERE waiting.finished_at IS NULL AND waiting.claimed_at IS NULL
+          AND waiting.not_before_at IS NOT NULL AND waiting.state <> 'batch_submitted'
+          AND waiting.queue = :queue AND waiting.org_id = tenants.org_id
+          AND waiting.not_before_at <= {now}
+        ORDER BY waiting.queue, waiting.org_id, waiting.not_before_at
+        LIMIT :each)
+    {end}
+    {only postgres}
+    CROSS JOIN LATERAL (
+        SELECT waiting.org_id, waiting.id FROM holdfast.job AS waiting
+        WHERE waiting.finished_at IS NULL AND waiting.claimed_at IS NULL
+          AND waiting.not_before_at IS NOT NULL AND waiting.state <> 'batch_submitted'
+          AND waiting.queue = :queue AND waiting.org_id = tenants.org_id
+          AND waiting.not_before_at <= {now}
+        ORDER BY waiting.queue, waiting.org_id, waiting.not_before_at
+        LIMIT :each
+        {skip_locked}) AS job
+    {end}
+)
+UPDATE holdfast.job AS job
+SET not_before_at = NULL, queue = job.origin_queue, updated_at = {now}
+FROM due
+WHERE job.org_id = due.org_id AND job.id = due.id
+RETURNING job.queue;
+
+-- find_keys :many — crosses tenants: the keys under which something waits in a queue, from :after on
+WITH RECURSIVE keys (limit_key) AS (
+    SELECT (SELECT job.limit_key FROM holdfast.claimable AS job
+            WHERE job.queue = :queue AND job.limit_key > :after
+            ORDER BY job.queue, job.limit_key LIMIT 1)
+    UNION ALL
+    SELECT (SELECT job.limit_key FROM holdfast.claimable AS job
+            WHERE job.queue = :queue AND job.limit_key > keys.limit_key
+            ORDER BY job.queue, job.limit_key LIMIT 1)
+    FROM keys
+    WHERE keys.limit_key IS NOT NULL
+)
+SELECT limit_key FROM keys WHERE limit_key IS NOT NULL LIMIT :limit;
+
+-- read_revision :one — crosses tenants: raised with every change of a rule
+SELECT revision FROM holdfast.flow WHERE only_row = 1;
+
+-- raise_revision :affected — crosses tenants: from now on nobody claims by the old rules
+UPDATE holdfast.flow SET revision = revision + 1 WHERE only_row = 1;
+
+-- list_queues :many — crosses tenants: the rules of every queue
+SELECT name, weight, max_running, max_running_per_tenant, max_depth, max_depth_per_tenant,
+       small_depth, rate_count, rate_seconds, paused_at, paused_by, pause_reason, set_by
+FROM holdfast.queue
+ORDER BY name;
+
+-- list_tenants :many — crosses tenants: the rules of every tenant that has some
+SELECT org_id, weight, max_running, set_by FROM holdfast.tenant ORDER BY org_id;
+
+-- list_keys :many — crosses tenants: the rules of every key that has some
+SELECT name, max_running, rate_count, rate_seconds, set_by FROM holdfast.limit_key ORDER BY name;
+
+-- count_running :many — crosses tenants: the live leases, which is what a cap counts
+SELECT queue, org_id, limit_key, count(*) AS jobs
+FROM holdfast.job
+WHERE state = 'processing' AND lease_expires_at >= {now}
+GROUP BY queue, org_id, limit_key;
+
+-- refill_queue :maybe — crosses tenants: the bucket of a queue, with what the time since has added
+-- A clock that was set back adds nothing and takes nothing.
+UPDATE holdfast.queue
+SET tokens = CASE
+        WHEN refilled_at IS NULL THEN rate_count
+        WHEN refilled_at > {now} THEN CASE WHEN tokens < rate_count THEN tokens ELSE rate_count END
+        WHEN tokens + {ms_since(refilled_at)} * rate_count / (rate_seconds * 1000.0) < rate_count
+            THEN tokens + {ms_since(refilled_at)} * rate_count / (rate_seconds * 1000.0)
+        ELSE rate_count END,
+    refilled_at = {now}
+WHERE name = :queue AND rate_count IS NOT NULL
+RETURNING tokens;
+
+-- refill_keys :many — crosses tenants: the same for keys that have a rate
+UPDATE holdfast.limit_key AS mine
+SET tokens = CASE
+        WHEN mine.refilled_at IS NULL THEN mine.rate_count
+        WHEN mine.refilled_at > {now} THEN
+            CASE WHEN mine.tokens < mine.rate_count THEN mine.tokens ELSE mine.rate_count END
+        WHEN mine.tokens + {ms_since(mine.refilled_at)} * mine.rate_count
+            / (mine.rate_seconds * 1000.0) < mine.rate_count
+            THEN mine.tokens + {ms_since(mine.refilled_at)} * mine.rate_count
+                / (mine.rate_seconds * 1000.0)
+        ELSE mine.rate_count END,
+    refilled_at = {now}
+FROM {rows keys: limit_key text}
+WHERE mine.name = keys.limit_key AND mine.rate_count IS NOT NULL
+RETURNING name, tokens;
+
+-- spend_queue :affected — crosses tenants: what a claim took out of a queue's bucket
+UPDATE holdfast.queue SET tokens = tokens - :jobs WHERE name = :queue AND rate_count IS NOT NULL;
+
+-- spend_keys :affected — crosses tenants: what a claim took out of the keys' buckets
+UPDATE holdfast.limit_key AS mine
+SET tokens = mine.tokens - spent.jobs
+FROM {rows spent: name text, jobs integer}
+WHERE mine.name = spent.name AND mine.rate_count IS NOT NULL;
+
+-- save_queues :many — crosses tenants: what code declares; what an operator set stays
+INSERT INTO holdfast.queue AS mine
+    (name, weight, max_running, max_running_per_tenant, max_depth, max_depth_per_tenant,
+     small_depth, rate_count, rate_seconds, set_by, updated_at)
+SELECT queues.name, queues.weight, queues.max_running, queues.max_running_per_tenant,
+       queues.max_depth, queues.max_depth_per_tenant, queues.small_depth, queues.rate_count,
+       queues.rate_seconds, CAST(:set_by AS text), {now}
+FROM {rows queues: name text, weight integer, max_running integer, max_running_per_tenant integer,
+      max_depth integer, max_depth_per_tenant integer, small_depth integer, rate_count integer,
+      rate_seconds integer}
+WHERE TRUE
+ON CONFLICT (name) DO UPDATE
+SET weight = excluded.weight, max_running = excluded.max_running,
+    max_running_per_tenant = excluded.max_running_per_tenant, max_depth = excluded.max_depth,
+    max_depth_per_tenant = excluded.max_depth_per_tenant, small_depth = excluded.small_depth,
+    rate_count = excluded.rate_count, rate_seconds = excluded.rate_seconds,
+    refilled_at = CASE WHEN mine.rate_count IS NOT NULL THEN mine.refilled_at END,
+    set_by = excluded.set_by, updated_at = excluded.updated_at
+WHERE (mine.set_by = 'code' OR excluded.set_by = 'operator')
+  AND (mine.weight <> excluded.weight
+       OR mine.max_running IS DISTINCT FROM excluded.max_running
+       OR mine.max_running_per_tenant IS DISTINCT FROM excluded.max_running_per_tenant
+       OR mine.max_depth IS DISTINCT FROM excluded.max_depth
+       OR mine.max_depth_per_tenant IS DISTINCT FROM excluded.max_depth_per_tenant
+       OR mine.small_depth IS DISTINCT FROM excluded.small_depth
+       OR mine.rate_count IS DISTINCT FROM excluded.rate_count
+       OR mine.rate_seconds IS DISTINCT FROM excluded.rate_seconds
+       OR mine.set_by <> excluded.set_by)
+RETURNING name;
+
+-- save_tenants :many — crosses tenants: each row names its own
+INSERT INTO holdfast.tenant AS mine (org_id, weight, max_running, set_by, updated_at)
+SELECT tenants.org_id, tenants.weight, tenants.max_running, CAST(:set_by AS text), {now}
+FROM {rows tenants: org_id uuid, weight integer, max_running integer}
+WHERE TRUE
+ON CONFLICT (org_id) DO UPDATE
+SET weight = excluded.weight, max_running = excluded.max_running, set_by = excluded.set_by,
+    updated_at = excluded.updated_at
+WHERE (mine.set_by = 'code' OR excluded.set_by = 'operator')
+  AND (mine.weight <> excluded.weight OR mine.max_running IS DISTINCT FROM excluded.max_running
+       OR mine.set_by <> excluded.set_by)
+RETURNING org_id;
+
+-- save_keys :many — crosses tenants: a key is the application's, whoever's jobs carry it
+INSERT INTO holdfast.limit_key AS mine (name, max_running, rate_count, rate_seconds, set_by, updated_at)
+SELECT keys.name, keys.max_running, keys.rate_count, keys.rate_seconds, CAST(:set_by AS text), {now}
+FROM {rows keys: name text, max_running integer, rate_count integer, rate_seconds integer}
+WHERE TRUE
+ON CONFLICT (name) DO UPDATE
+SET max_running = excluded.max_running, rate_count = excluded.rate_count,
+    rate_seconds = excluded.rate_seconds,
+    refilled_at = CASE WHEN mine.rate_count IS NOT NULL THEN mine.refilled_at END,
+    set_by = excluded.set_by, updated_at = excluded.updated_at
+WHERE (mine.set_by = 'code' OR excluded.set_by = 'operator')
+  AND (mine.max_running IS DISTINCT FROM excluded.max_running
+       OR mine.rate_count IS DISTINCT FROM excluded.rate_count
+       OR mine.rate_seconds IS DISTINCT FROM excluded.rate_seconds
+       OR mine.set_by <> excluded.set_by)
+RETURNING name;
+
+-- release_queue :affected — crosses tenants: an operator's values give way to the code's again
+UPDATE holdfast.queue SET set_by = 'code', updated_at = {now} WHERE name = :name AND set_by = 'operator';
+
+-- delete_tenant :affected — a tenant without a rule has weight 1 and no cap
+DELETE FROM holdfast.tenant WHERE org_id = :org_id;
+
+-- delete_key :affected — crosses tenants: a key without a rule limits nothing
+DELETE FROM holdfast.limit_key WHERE name = :name;
+
+-- pause_queue :affected — crosses tenants: nothing more is claimed; what runs goes on
+UPDATE holdfast.queue
+SET paused_at = {now}, paused_by = :actor, pause_reason = :reason, updated_at = {now}
+WHERE name = :name AND paused_at IS NULL;
+
+-- resume_queue :affected — crosses tenants: claims go on
+UPDATE holdfast.queue
+SET paused_at = NULL, paused_by = NULL, pause_reason = NULL, updated_at = {now}
+WHERE name = :name AND paused_at IS NOT NULL;
+
+-- find_crowded :many — crosses tenants: queues that must stay small and are not
+SELECT queue.name, queue.small_depth
+FROM holdfast.queue AS queue
+WHERE queue.small_depth IS NOT NULL AND queue.small_depth < (
+    SELECT count(*) FROM (
+        SELECT 1 FROM holdfast.claimable AS job
+        WHERE job.queue = queue.name
+        ORDER BY job.queue, job.limit_key, job.org_id, job.turn
+        LIMIT (SELECT max(limited.small_depth) + 1 FROM holdfast.queue AS limited)) AS head);
+
+-- count_waiting :many — crosses tenants: how deep each queue is, and how old its oldest job
+SELECT queue, count(*) AS jobs, count(DISTINCT org_id) AS tenants, min(created_at) AS oldest_at,
+       count(not_before_at) AS deferred
+FROM holdfast.job
+WHERE state = 'queued'
+GROUP BY queue;

@@ -1,0 +1,160 @@
+"""Where a worker takes its claims from."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from holdfast.engine.claim import KEYS, Ask, claim_by, find_keys, keys_of
+from holdfast.engine.job import MAINTENANCE_QUEUE, Claimed
+from holdfast.engine.lane import Lane, Round, find_lanes, start_rounds
+from holdfast.engine.promote import promote_jobs
+from holdfast.engine.rules import Rules, read_rules
+from holdfast.engine.share import Shares
+from holdfast.errors import StoreError
+from holdfast.store import Row, Statements, Store
+
+SQL = Statements("holdfast.engine", "flow.sql")
+
+# While there is work, a look for other work is due every so often: 0.5 ms of looking in 25 ms.
+LOOK_SECONDS = 0.025
+# How deep a look goes at least: it serves several claims.
+DEPTH = 1_000
+# How often a take looks on where all that it saw is at its limit.
+FRUITLESS_LOOKS = 8
+
+
+class Intake(Protocol):
+    """Claims jobs for a worker, as many as it can use."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will come, so that the worker finishes what it holds and returns."""
+
+    def take(self, wanted: int) -> list[Claimed]:
+        """Claim up to *wanted* jobs."""
+
+
+class FairIntake:
+    """Claims from several queues by weight, and within each from every tenant in turn."""
+
+    def __init__(
+        self, store: Store, *, queues: Sequence[str], worker_id: str, lease_ms: int
+    ) -> None:
+        self.store = store
+        self.queues = tuple(queues)
+        self.worker_id = worker_id
+        self.lease_ms = lease_ms
+        # Delayed notifications are parked there, whoever delivers them.
+        self._watched = tuple(dict.fromkeys((*self.queues, MAINTENANCE_QUEUE)))
+        self._rules: Rules | None = None
+        self._waiting: dict[str, list[Lane]] = {}
+        self._rounds: dict[str, Round] = {}
+        self._last_key: dict[str, str] = {}
+        self._shares = Shares()
+        self._expected = 1
+        self._saw_part = False
+        self._went_through = False
+        self._look_at = 0.0
+
+    @property
+    def is_over(self) -> bool:
+        return False
+
+    def is_limited(self, queue: str) -> bool:
+        """Whether the end of a job of *queue* may make room for another."""
+        return self._rules is not None and self._rules.is_limited(queue, self._rules.keys)
+
+    def take(self, wanted: int) -> list[Claimed]:
+        # A fake clock may have moved past a deadline since.
+        if not self._waiting or self.store.clock.is_fake or time.monotonic() >= self._look_at:
+            self._look(wanted)
+        found: list[Claimed] = []
+        try:
+            self._fill(wanted, found)
+        except StoreError:
+            # What the queues before gave us is ours and must be run.
+            if not found:
+                raise
+        return found
+
+    def _fill(self, wanted: int, found: list[Claimed]) -> None:
+        before, fruitless = 0, 0
+        while len(found) < wanted:
+            if self._waiting:
+                self._take_round(wanted - len(found), found)
+                continue
+            # All that was seen is taken. Look on if there may be more, and if looking helps.
+            fruitless = 0 if len(found) > before else fruitless + 1
+            if not self._saw_part or fruitless > (FRUITLESS_LOOKS if self._went_through else 0):
+                return
+            before = len(found)
+            self._look(wanted)
+
+    def _take_round(self, wanted: int, found: list[Claimed]) -> None:
+        """Ask every waiting queue for its share once; one that has less is left in peace."""
+        assert self._rules is not None
+        weights = self._rules.weights
+        for queue, share in self._shares.split(wanted, self._waiting, weights):
+            lanes = self._waiting[queue]
+            claimed = self._claim(self._rules, queue, share)
+            self._shares.spend(queue, len(claimed), weights)
+            found += claimed
+            is_through = self._rounds[queue].is_through
+            self._went_through = self._went_through or is_through
+            if len(claimed) < share or is_through or not any(lane.depth for lane in lanes):
+                del self._waiting[queue]
+
+    def _claim(self, rules: Rules, queue: str, share: int) -> list[Claimed]:
+        ask = Ask(
+            queue,
+            self.worker_id,
+            share,
+            self.lease_ms,
+            lanes=self._waiting[queue],
+            at=self._rounds[queue],
+        )
+        return claim_by(self.store, rules, ask)
+
+    def _look(self, wanted: int) -> None:
+        """Ask once for all queues: what has come due, do the rules still hold, who waits where."""
+        seen = self._look_around()
+        due = [row["queue"] for row in seen if row["has_due"]]
+        if due and promote_jobs(self.store, due):
+            seen = self._look_around()
+        if self._rules is None or any(row["revision"] != self._rules.revision for row in seen):
+            self._rules = read_rules(self.store)
+        keys = {
+            row["queue"]: self._find_keys(self._rules, row["queue"]) if row["has_keys"] else ("",)
+            for row in seen
+            if row["is_waiting"]
+            and row["queue"] in self.queues
+            and not self._rules.is_paused(row["queue"])
+        }
+        self._find_lanes(keys, wanted)
+        self._look_at = time.monotonic() + LOOK_SECONDS
+
+    def _find_lanes(self, keys: Mapping[str, Sequence[str]], wanted: int) -> None:
+        expected, self._expected = self._expected, 1
+        self._waiting, self._went_through = {}, False
+        if keys:
+            unknown = [queue for queue in keys if queue not in self._rounds]
+            if unknown:
+                self._rounds |= start_rounds(self.store, unknown)
+            self._waiting = find_lanes(
+                self.store, keys, served=self._rounds, wanted=max(wanted, DEPTH), expected=expected
+            )
+            self._expected = sum(map(len, self._waiting.values()))
+        lanes = (lane for found in self._waiting.values() for lane in found)
+        self._saw_part = any(lane.is_deep or lane.is_cut for lane in lanes)
+
+    def _find_keys(self, rules: Rules, queue: str) -> list[str]:
+        """The keys to look under; where there are too many, others than the last time."""
+        waiting = find_keys(self.store, queue, self._last_key.get(queue, ""))
+        self._last_key[queue] = waiting[-1] if len(waiting) >= KEYS else ""
+        return keys_of(rules, waiting)
+
+    def _look_around(self) -> list[Row]:
+        queues = [{"name": queue} for queue in self._watched]
+        return self.store.read(lambda tx: tx.many(SQL.look_around, queues=queues))

@@ -1,0 +1,332 @@
+"""Rules: how queues, tenants and keys share the workers, and how much of each may run at once.
+
+The rows are the truth. Code and holdfast.toml declare; what an operator sets stays until it is
+reset. Every change raises a revision that each claim names, so a pause or a cap holds from the
+moment it is committed, in every worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any, TypedDict
+
+from holdfast.actor import Actor
+from holdfast.clock import read_instant
+from holdfast.config import KeySettings, QueueSettings, Rate, Settings, TenantSettings
+from holdfast.config.kind import KEY_NAME, UUID, Kind, complaint, fits, refuse
+from holdfast.config.section import BUILT_IN_QUEUES
+from holdfast.engine import audit
+from holdfast.errors import ConfigError, UnknownQueue
+from holdfast.event import Events, QueueCrowded
+from holdfast.store import Row, Statements, Store, Tx
+
+SQL = Statements("holdfast.engine", "flow.sql")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRule:
+    """What holds for one queue."""
+
+    name: str
+    settings: QueueSettings = field(default_factory=QueueSettings)
+    paused_at: datetime | None = None
+    paused_by: str | None = None
+    pause_reason: str | None = None
+    set_by: str = "code"
+
+    @property
+    def is_limited(self) -> bool:
+        own = self.settings
+        return (own.max_running, own.max_running_per_tenant, own.rate) != (None, None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Everything a claim goes by, as of one revision."""
+
+    revision: int
+    queues: Mapping[str, QueueRule]
+    tenants: Mapping[str, TenantSettings]
+    keys: Mapping[str, KeySettings]
+
+    def is_limited(self, queue: str, keys: Collection[str]) -> bool:
+        """Whether a claim on *queue* under *keys* has to count what runs."""
+        rule = self.queues.get(queue)
+        return (
+            any(key in self.keys for key in keys)
+            or any(tenant.max_running is not None for tenant in self.tenants.values())
+            or (rule is not None and rule.is_limited)
+        )
+
+    def is_paused(self, queue: str) -> bool:
+        rule = self.queues.get(queue)
+        return rule is not None and rule.paused_at is not None
+
+    @property
+    def weights(self) -> dict[str, int]:
+        return {name: rule.settings.weight for name, rule in self.queues.items()}
+
+
+def read_rules(store: Store) -> Rules:
+    """The rules as they stand, on one snapshot."""
+    return store.read(read_rules_in)
+
+
+def read_rules_in(tx: Tx) -> Rules:
+    """The same in a transaction that is already open."""
+    return Rules(
+        tx.one(SQL.read_revision)["revision"],
+        {row["name"]: _queue_rule(row) for row in tx.many(SQL.list_queues)},
+        {
+            row["org_id"]: TenantSettings(row["weight"], row["max_running"])
+            for row in tx.many(SQL.list_tenants)
+        },
+        {
+            row["name"]: KeySettings(row["max_running"], _rate(row))
+            for row in tx.many(SQL.list_keys)
+        },
+    )
+
+
+def _queue_rule(row: Row) -> QueueRule:
+    plain = {name: row[name] for name in QueueSettings.__slots__ if name != "rate"}
+    paused_at = row["paused_at"]
+    return QueueRule(
+        row["name"],
+        QueueSettings(rate=_rate(row), **plain),
+        None if paused_at is None else read_instant(paused_at),
+        row["paused_by"],
+        row["pause_reason"],
+        row["set_by"],
+    )
+
+
+def _rate(row: Row) -> Rate | None:
+    return None if row["rate_count"] is None else Rate(row["rate_count"], row["rate_seconds"])
+
+
+def sync_rules(store: Store, settings: Settings, declared: Mapping[str, QueueSettings]) -> bool:
+    """Write what code and configuration declare; say whether that changed anything."""
+    queues = declared_queues(settings, declared)
+
+    def work(tx: Tx) -> bool:
+        changed = _save(tx, "code", queues, settings.tenants, settings.keys)
+        if changed:
+            tx.affected(SQL.raise_revision)
+        return changed
+
+    return store.write(work)
+
+
+def declared_queues(
+    settings: Settings, declared: Mapping[str, QueueSettings]
+) -> dict[str, QueueSettings]:
+    """What each queue is meant to have: a file is nearer to the deployment than the code."""
+    return {**BUILT_IN_QUEUES, **declared, **settings.queues}
+
+
+def _save(
+    tx: Tx,
+    set_by: str,
+    queues: Mapping[str, QueueSettings],
+    tenants: Mapping[str, TenantSettings],
+    keys: Mapping[str, KeySettings],
+) -> bool:
+    saved: list[Row] = []
+    if queues:
+        rows = [_row(own, name=name) for name, own in queues.items()]
+        saved += tx.many(SQL.save_queues, set_by=set_by, queues=rows)
+    if tenants:
+        rows = [_row(own, org_id=org_id) for org_id, own in tenants.items()]
+        saved += tx.many(SQL.save_tenants, set_by=set_by, tenants=rows)
+    if keys:
+        rows = [_row(own, name=name) for name, own in keys.items()]
+        saved += tx.many(SQL.save_keys, set_by=set_by, keys=rows)
+    return bool(saved)
+
+
+def _row(settings: QueueSettings | TenantSettings | KeySettings, **names: str) -> dict[str, Any]:
+    row = {**asdict(settings), **names}
+    rate = row.pop("rate", None)
+    if rate is not None:
+        row |= {"rate_count": rate["count"], "rate_seconds": rate["seconds"]}
+    return row
+
+
+class QueueOptions(TypedDict, total=False):
+    """The fields of :class:`QueueSettings` as keywords."""
+
+    weight: int
+    max_running: int | None
+    max_running_per_tenant: int | None
+    max_depth: int | None
+    max_depth_per_tenant: int | None
+    rate: Rate | None
+    small_depth: int | None
+
+
+class Queues:
+    """The rules as operators see and change them.
+
+    A reset goes back to what *settings* and *declared* say at once; what only other code declares
+    comes back with the next start of a worker of that code.
+    """
+
+    def __init__(
+        self, store: Store, settings: Settings, declared: Mapping[str, QueueSettings]
+    ) -> None:
+        self.store = store
+        self._settings = settings
+        self._declared = declared_queues(settings, declared)
+
+    def rules(self) -> Rules:
+        return read_rules(self.store)
+
+    def waiting(self) -> Sequence[Row]:
+        """How deep each queue is and how old its oldest job."""
+        return self.store.read(lambda tx: tx.many(SQL.count_waiting))
+
+    def set(self, name: str, settings: QueueSettings, *, actor: Actor) -> None:
+        """Give a queue other weights and limits, over what code declares."""
+
+        def work(tx: Tx) -> None:
+            self._known(tx, name)
+            _save(tx, "operator", {name: settings}, {}, {})
+            _acted(tx, actor, f"queue:{name}", "queue.set", _told(settings))
+
+        self.store.write(work)
+
+    def set_tenant(self, org_id: str, settings: TenantSettings, *, actor: Actor) -> None:
+        """Give a tenant another weight or cap, over what code declares."""
+        org_id = _named("org_id", org_id.lower(), UUID)
+
+        def work(tx: Tx) -> None:
+            _save(tx, "operator", {}, {org_id: settings}, {})
+            _acted(tx, actor, f"tenant:{org_id}", "tenant.set", _told(settings))
+
+        self.store.write(work)
+
+    def set_key(self, name: str, settings: KeySettings, *, actor: Actor) -> None:
+        """Give a limit key another cap or rate, over what code declares."""
+        name = _named("key", name, KEY_NAME)
+
+        def work(tx: Tx) -> None:
+            _save(tx, "operator", {}, {}, {name: settings})
+            _acted(tx, actor, f"key:{name}", "key.set", _told(settings))
+
+        self.store.write(work)
+
+    def reset(self, name: str, *, actor: Actor) -> bool:
+        """Let a queue follow the code again. False if it did."""
+
+        def work(tx: Tx) -> bool:
+            self._known(tx, name)
+            if not tx.affected(SQL.release_queue, name=name):
+                return False
+            if name in self._declared:
+                _save(tx, "code", {name: self._declared[name]}, {}, {})
+            _acted(tx, actor, f"queue:{name}", "queue.reset", {})
+            return True
+
+        return self.store.write(work)
+
+    def reset_tenant(self, org_id: str, *, actor: Actor) -> bool:
+        """Let a tenant follow the settings again, which may have nothing. False if it had none."""
+        org_id = _named("org_id", org_id.lower(), UUID)
+        declared = {name: own for name, own in self._settings.tenants.items() if name == org_id}
+
+        def work(tx: Tx) -> bool:
+            if not tx.affected(SQL.delete_tenant, org_id=org_id):
+                return False
+            _save(tx, "code", {}, declared, {})
+            _acted(tx, actor, f"tenant:{org_id}", "tenant.reset", {})
+            return True
+
+        return self.store.write(work)
+
+    def reset_key(self, name: str, *, actor: Actor) -> bool:
+        """Let a key follow the settings again, which may have nothing. False if it had none."""
+        declared = {key: own for key, own in self._settings.keys.items() if key == name}
+
+        def work(tx: Tx) -> bool:
+            if not tx.affected(SQL.delete_key, name=name):
+                return False
+            _save(tx, "code", {}, {}, declared)
+            _acted(tx, actor, f"key:{name}", "key.reset", {})
+            return True
+
+        return self.store.write(work)
+
+    def pause(self, name: str, *, reason: str, actor: Actor) -> bool:
+        """Claim nothing more from a queue; what runs goes on. False if it was paused already."""
+        reason = _reason(reason)
+
+        def work(tx: Tx) -> bool:
+            self._known(tx, name)
+            who = f"{actor.type}:{actor.id}"
+            if not tx.affected(SQL.pause_queue, name=name, actor=who, reason=reason):
+                return False
+            _acted(tx, actor, f"queue:{name}", "queue.paused", {"reason": reason})
+            return True
+
+        return self.store.write(work)
+
+    def resume(self, name: str, *, reason: str, actor: Actor) -> bool:
+        """Claim from a queue again. False if it was not paused."""
+        reason = _reason(reason)
+
+        def work(tx: Tx) -> bool:
+            self._known(tx, name)
+            if not tx.affected(SQL.resume_queue, name=name):
+                return False
+            _acted(tx, actor, f"queue:{name}", "queue.resumed", {"reason": reason})
+            return True
+
+        resumed = self.store.write(work)
+        if resumed:
+            self.store.announce([name])
+        return resumed
+
+    @staticmethod
+    def _known(tx: Tx, name: str) -> None:
+        names = [row["name"] for row in tx.many(SQL.list_queues)]
+        if name not in names:
+            raise UnknownQueue(name, names)
+
+
+def _acted(tx: Tx, actor: Actor, subject: str, name: str, detail: Mapping[str, Any]) -> None:
+    tx.affected(SQL.raise_revision)
+    audit.record_action(tx, actor, subject=subject, name=name, detail=detail)
+
+
+def _told(settings: QueueSettings | TenantSettings | KeySettings) -> dict[str, Any]:
+    set_values = {name: getattr(settings, name) for name in settings.__slots__}
+    return {
+        name: str(value) if isinstance(value, Rate) else value
+        for name, value in set_values.items()
+        if value is not None
+    }
+
+
+def _named(what: str, name: str, kind: Kind) -> str:
+    """A name that the stored rule can be found by."""
+    if not fits(kind, name):
+        refuse("The rule was not changed", [complaint(what, name, kind)])
+    return name
+
+
+def _reason(text: str) -> str:
+    reason = text.strip()
+    if not 1 <= len(reason) <= 500 or not reason.isprintable():
+        raise ConfigError("Say why in 1 to 500 printable characters; the reason is kept.")
+    return reason
+
+
+def tell_crowded(store: Store, events: Events) -> int:
+    """Tell once of each queue that must stay small and is not, until it has been small again."""
+    rows = store.read(lambda tx: tx.many(SQL.find_crowded))
+    crowded = {row["name"]: QueueCrowded(row["name"], row["small_depth"]) for row in rows}
+    events.emit_begun("crowded", crowded)
+    return len(crowded)

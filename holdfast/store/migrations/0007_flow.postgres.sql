@@ -1,0 +1,16 @@
+-- The rules are the operator's: everybody may read them, a tenant sees of tenants only itself.
+GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast.queue, holdfast.tenant, holdfast.limit_key
+    TO holdfast_engine;
+GRANT SELECT, UPDATE ON holdfast.flow TO holdfast_engine;
+GRANT SELECT ON holdfast.queue, holdfast.tenant, holdfast.flow TO holdfast_tenant;
+
+ALTER TABLE holdfast.tenant ENABLE ROW LEVEL SECURITY;
+ALTER TABLE holdfast.tenant FORCE ROW LEVEL SECURITY;
+CREATE POLICY engine_serves_all ON holdfast.tenant TO holdfast_engine USING (true) WITH CHECK (true);
+CREATE POLICY tenant_sees_itself ON holdfast.tenant TO holdfast_tenant
+    USING (org_id = nullif(current_setting('holdfast.org_id', true), '')::uuid)
+    WITH CHECK (org_id = nullif(current_setting('holdfast.org_id', true), '')::uuid);
+
+ALTER TABLE holdfast.job ALTER COLUMN turn SET NOT NULL;
+ALTER VIEW holdfast.claimable SET (security_invoker = true);
+GRANT SELECT ON holdfast.claimable TO holdfast_engine;
