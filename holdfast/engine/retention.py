@@ -1,0 +1,146 @@
+"""Retention: ended jobs are archived, and pruned when their time is over.
+
+An archived job has left the table that workers work on. It is found, counted and shown as before,
+and its key still answers. Failed jobs are not archived: operators work on them where they are.
+Both passes are bounded, may run anywhere, any number at once, and twice.
+
+No key needs a sweep to expire: its record ends by itself at ``expires_at``, and its job row is
+pruned no earlier than that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from itertools import product
+from typing import Any
+
+from holdfast.clock import ms
+from holdfast.config import RetentionRule, RetentionSettings
+from holdfast.engine.category import Category
+from holdfast.engine.job import State
+from holdfast.errors import ConfigError
+from holdfast.store import Row, Statements, Store, Tx
+
+SQL = Statements("holdfast.engine", "retention.sql")
+
+# One transaction moves or drops so many: long enough to be cheap, short enough that a settle which
+# waits behind it on SQLite does not notice.
+BITE = 1_000
+# And one turn of upkeep so many times: what ends in the seconds between two turns of a worker that
+# runs 10,000 jobs a second, while its rescues wait no more than a few seconds longer.
+BITES = 50
+
+ARCHIVED = (State.COMPLETED, State.CANCELED)
+
+
+def archive_and_prune(store: Store, retention: RetentionSettings) -> dict[str, int]:
+    """One bounded turn of both; how many jobs were archived and pruned."""
+    after = timedelta(hours=retention.archive_after_hours)
+    return {
+        "archived": _in_bites(lambda: archive_jobs(store, after=after, limit=BITE)),
+        "pruned": _in_bites(lambda: prune_jobs(store, retention, limit=BITE)),
+    }
+
+
+def _in_bites(take: Callable[[], int]) -> int:
+    total = 0
+    for _ in range(BITES):
+        taken = take()
+        total += taken
+        if taken < BITE:
+            break
+    return total
+
+
+def archive_jobs(store: Store, *, after: timedelta, limit: int) -> int:
+    """Move jobs that completed or were canceled *after* ago into history, at most *limit*."""
+
+    def work(tx: Tx) -> int:
+        ended = tx.many(SQL.find_archivable, after_ms=ms(after), limit=limit)
+        if not ended:
+            return 0
+        moved = tx.many(SQL.archive_jobs, ended=ended)
+        tx.affected(SQL.archive_stages, ended=moved)
+        return tx.affected(SQL.delete_jobs, ended=moved)
+
+    return store.write(work)
+
+
+def prune_jobs(store: Store, retention: RetentionSettings, *, limit: int) -> int:
+    """Delete ended jobs whose retention is over and whose key has expired, at most *limit*."""
+
+    def work(tx: Tx) -> int:
+        archived = _limits(retention, tx.many(SQL.list_archived_kinds), ARCHIVED)
+        pruned = 0
+        if archived:
+            over = tx.many(SQL.find_prunable, kinds=archived, limit=limit)
+            pruned += tx.affected(SQL.prune_history, ended=over) if over else 0
+        failed = _limits(retention, tx.many(SQL.list_failed_kinds), (State.FAILED,))
+        if failed and pruned < limit:
+            over = tx.many(SQL.find_prunable_failed, kinds=failed, limit=limit - pruned)
+            pruned += tx.affected(SQL.delete_jobs, ended=over) if over else 0
+        return pruned
+
+    return store.write(work)
+
+
+def _limits(
+    retention: RetentionSettings, kinds: Iterable[Row], states: Iterable[State]
+) -> list[dict[str, Any]]:
+    """How long each kind is kept in each of these states."""
+    return [
+        {**kind, "state": state, "keep_ms": ms(keep_of(retention, **kind, state=state))}
+        for kind, state in product(kinds, states)
+    ]
+
+
+def keep_of(
+    retention: RetentionSettings, *, category: str, job_type: str | None, state: str
+) -> timedelta:
+    """How long ended jobs of a kind are kept: by the most specific rule, or the general length."""
+    kind = {"category": category, "job_type": job_type, "state": state}
+    fitting = [rule for rule in retention.rules if _fits(rule, kind)]
+    days = max(fitting, key=_rank).keep_days if fitting else retention.keep_days
+    return timedelta(days=days)
+
+
+def _fits(rule: RetentionRule, kind: Mapping[str, str | None]) -> bool:
+    return all(getattr(rule, name) in (None, value) for name, value in kind.items())
+
+
+def _rank(rule: RetentionRule) -> tuple[bool, bool, bool]:
+    """A job type says more than a category, and a category more than a state."""
+    return rule.job_type is not None, rule.category is not None, rule.state is not None
+
+
+def check_retention(retention: RetentionSettings, categories: Iterable[Category]) -> None:
+    """Raise ConfigError for a length that is shorter than keys live, or a rule that says two."""
+    problems = []
+    selectors = [(rule.category, rule.job_type, rule.state) for rule in retention.rules]
+    for selector in sorted(set(selectors), key=str):
+        if selectors.count(selector) > 1:
+            problems.append(f"there are two rules for {_words(*selector)}")
+    job_types = {None, *(rule.job_type for rule in retention.rules)}
+    for category, job_type in product(categories, sorted(job_types, key=str)):
+        keep = min(
+            keep_of(retention, category=category.name, job_type=job_type, state=state)
+            for state in (*ARCHIVED, State.FAILED)
+        )
+        if keep < category.key_ttl:
+            problems.append(
+                f"{_words(category.name, job_type, None)} would be kept {_days(keep)} days, and"
+                f" its keys live {_days(category.key_ttl)}; keep it longer, or name the category"
+                " that a rule for a job type is meant for"
+            )
+    if problems:
+        raise ConfigError("The retention cannot be used: " + "; ".join(problems) + ".")
+
+
+def _words(category: str | None, job_type: str | None, state: str | None) -> str:
+    given = {"category": category, "job_type": job_type, "state": state}
+    return ", ".join(f"{name} {value!r}" for name, value in given.items() if value is not None)
+
+
+def _days(length: timedelta) -> str:
+    return f"{length / timedelta(days=1):g}"

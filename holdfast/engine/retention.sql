@@ -1,0 +1,146 @@
+-- Where ended jobs go. All of these serve every tenant: what is kept how long depends on the kind of
+-- a job, never on whose it is.
+
+-- find_archivable :many — crosses tenants: jobs that ended and on which nobody works, oldest first
+SELECT org_id, id
+FROM holdfast.job
+WHERE state IN ('completed', 'canceled')
+  AND finished_at <= {later(-CAST(:after_ms AS bigint))}
+ORDER BY finished_at
+LIMIT :limit
+{skip_locked};
+
+-- archive_jobs :many — a key that history holds already is not moved, and holds up no other
+INSERT INTO holdfast.job_history
+    (id, org_id, project_id, job_type, category, actor_type, actor_id, request_id, correlation_id,
+     idempotency_key, payload, payload_hash, priority, unit_key, scheduled_for, traceparent,
+     routing_decision, replay_of, origin_queue, created_at, state, queue, stage, pipeline_version,
+     attempt_count, max_attempts, not_before_at, lease_token, lease_expires_at, claimed_at,
+     claimed_by, cancel_requested_at, provider_batch_id, first_failed_at, last_error,
+     last_error_at, error_class, result, updated_at, finished_at, key_last_seen_at,
+     key_expires_at, turn, limit_key)
+SELECT job.id, job.org_id, job.project_id, job.job_type, job.category, job.actor_type,
+       job.actor_id, job.request_id, job.correlation_id, job.idempotency_key, job.payload,
+       job.payload_hash, job.priority, job.unit_key, job.scheduled_for, job.traceparent,
+       job.routing_decision, job.replay_of, job.origin_queue, job.created_at, job.state,
+       job.queue, job.stage, job.pipeline_version, job.attempt_count, job.max_attempts,
+       job.not_before_at, job.lease_token, job.lease_expires_at, job.claimed_at, job.claimed_by,
+       job.cancel_requested_at, job.provider_batch_id, job.first_failed_at, job.last_error,
+       job.last_error_at, job.error_class, job.result, job.updated_at, job.finished_at,
+       job.key_last_seen_at, job.key_expires_at, job.turn, job.limit_key
+FROM {rows ended: org_id uuid, id uuid}
+JOIN holdfast.job AS job ON job.org_id = ended.org_id AND job.id = ended.id
+WHERE TRUE
+ON CONFLICT DO NOTHING
+RETURNING org_id, id;
+
+-- archive_stages :affected — what the stages stored goes with their jobs
+INSERT INTO holdfast.job_stage_history
+    (org_id, job_id, stage, attempts, output, checkpoint, progress, updated_at, finished_at)
+SELECT stage.org_id, stage.job_id, stage.stage, stage.attempts, stage.output, stage.checkpoint,
+       stage.progress, stage.updated_at, stage.finished_at
+FROM {rows ended: org_id uuid, id uuid}
+JOIN holdfast.job_stage AS stage ON stage.org_id = ended.org_id AND stage.job_id = ended.id
+WHERE TRUE;
+
+-- delete_jobs :affected — ended jobs that are archived, or over
+DELETE FROM holdfast.job
+WHERE (org_id, id) IN (
+    SELECT ended.org_id, ended.id FROM {rows ended: org_id uuid, id uuid});
+
+-- list_archived_kinds :many — crosses tenants: the kinds of jobs in history, one look for each
+-- Each step asks the index for what comes next: a million jobs of one kind cost one step.
+WITH RECURSIVE categories (category) AS (
+    SELECT min(category) FROM holdfast.job_history
+    UNION ALL
+    SELECT (SELECT min(job.category) FROM holdfast.job_history AS job
+            WHERE job.category > categories.category)
+    FROM categories
+    WHERE categories.category IS NOT NULL
+),
+kinds (category, job_type) AS (
+    SELECT categories.category, (SELECT min(job.job_type) FROM holdfast.job_history AS job
+                                 WHERE job.category = categories.category)
+    FROM categories
+    UNION ALL
+    SELECT kinds.category, (SELECT min(job.job_type) FROM holdfast.job_history AS job
+                            WHERE job.category = kinds.category AND job.job_type > kinds.job_type)
+    FROM kinds
+    WHERE kinds.job_type IS NOT NULL
+)
+SELECT category, job_type FROM kinds WHERE job_type IS NOT NULL;
+
+-- list_failed_kinds :many — crosses tenants: the same for failed jobs
+WITH RECURSIVE categories (category) AS (
+    SELECT min(category) FROM holdfast.job WHERE state = 'failed'
+    UNION ALL
+    SELECT (SELECT min(job.category) FROM holdfast.job AS job
+            WHERE job.state = 'failed' AND job.category > categories.category)
+    FROM categories
+    WHERE categories.category IS NOT NULL
+),
+kinds (category, job_type) AS (
+    SELECT categories.category, (SELECT min(job.job_type) FROM holdfast.job AS job
+                                 WHERE job.state = 'failed'
+                                   AND job.category = categories.category)
+    FROM categories
+    UNION ALL
+    SELECT kinds.category, (SELECT min(job.job_type) FROM holdfast.job AS job
+                            WHERE job.state = 'failed' AND job.category = kinds.category
+                              AND job.job_type > kinds.job_type)
+    FROM kinds
+    WHERE kinds.job_type IS NOT NULL
+)
+SELECT category, job_type FROM kinds WHERE job_type IS NOT NULL;
+
+-- find_prunable :many — crosses tenants: archived jobs past the retention of their kind
+-- Never before the key has expired, and never a job with a unit: a unit is unique for ever. Kinds
+-- come first and each finds its own by the index. Where nothing is over, statistics would rather
+-- have all of history read for the few keys that have expired: coalesce keeps them out of it.
+SELECT job.org_id, job.id
+FROM {rows kinds: category text, job_type text, state text, keep_ms bigint}
+{only postgres}
+CROSS JOIN LATERAL (
+    SELECT past.org_id, past.id FROM holdfast.job_history AS past
+    WHERE past.category = kinds.category AND past.job_type = kinds.job_type
+      AND past.state = kinds.state AND past.finished_at < {later(-kinds.keep_ms)}
+      AND coalesce(past.key_expires_at, {now}) < {now} AND past.unit_key IS NULL
+    ORDER BY past.finished_at
+    LIMIT :limit
+    {skip_locked}
+) AS job
+{end}
+{only sqlite}
+CROSS JOIN holdfast.job_history AS job
+WHERE job.category = kinds.category AND job.job_type = kinds.job_type AND job.state = kinds.state
+  AND job.finished_at < {later(-kinds.keep_ms)}
+  AND job.key_expires_at < {now} AND job.unit_key IS NULL
+{end}
+LIMIT :limit;
+
+-- find_prunable_failed :many — crosses tenants: the same for failed jobs, which are not archived
+SELECT job.org_id, job.id
+FROM {rows kinds: category text, job_type text, keep_ms bigint}
+{only postgres}
+CROSS JOIN LATERAL (
+    SELECT past.org_id, past.id FROM holdfast.job AS past
+    WHERE past.state = 'failed' AND past.category = kinds.category
+      AND past.job_type = kinds.job_type AND past.finished_at < {later(-kinds.keep_ms)}
+      AND coalesce(past.key_expires_at, {now}) < {now} AND past.unit_key IS NULL
+    ORDER BY past.finished_at
+    LIMIT :limit
+    {skip_locked}
+) AS job
+{end}
+{only sqlite}
+CROSS JOIN holdfast.job AS job
+WHERE job.state = 'failed' AND job.category = kinds.category AND job.job_type = kinds.job_type
+  AND job.finished_at < {later(-kinds.keep_ms)}
+  AND job.key_expires_at < {now} AND job.unit_key IS NULL
+{end}
+LIMIT :limit;
+
+-- prune_history :affected — archived jobs that are over, with what their stages stored
+DELETE FROM holdfast.job_history
+WHERE (org_id, id) IN (
+    SELECT ended.org_id, ended.id FROM {rows ended: org_id uuid, id uuid});
