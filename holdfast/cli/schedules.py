@@ -1,0 +1,269 @@
+"""holdfast schedules list|show|next|add|set|pause|resume|remove|reset|dispatch"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import datetime
+from itertools import islice
+from typing import Any, TypeVar
+
+import click
+
+from holdfast.actor import Actor
+from holdfast.cli.given import app_of, json_option, one_line, print_json, print_table
+from holdfast.clock import read_instant
+from holdfast.document import BadDocument, parse
+from holdfast.engine import agenda
+from holdfast.engine.agenda import Entry
+from holdfast.engine.cron import read_zone, write_every
+from holdfast.engine.dispatch import Dispatched, dispatch_once
+from holdfast.engine.schedule import CatchUp, make_schedule
+from holdfast.errors import InvalidSchedule
+from holdfast.telemetry import log
+
+COLUMNS = (
+    "name", "target", "rhythm", "zone", "catch_up", "next_fire_at", "last_outcome", "set_by",
+    "paused",
+)  # fmt: skip
+TICK_COLUMNS = ("fire_at", "outcome", "ticks", "job_id", "run_id", "detail")
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+actor_option = click.option(
+    "--actor", default="user:cli", show_default=True, help="Who asks, like user:42."
+)
+
+
+def rhythm_options(function: F) -> F:
+    """The options that say when and what; `set` takes those that change."""
+    for option in reversed(
+        (
+            click.option("--cron", help="Five fields, such as '0 3 * * *', or @daily."),
+            click.option("--every", help="An interval, such as 90s, 15m, 2h or 1d."),
+            click.option("--zone", help="The IANA time zone of the cron.  [default: UTC]"),
+            click.option("--starts-at", help="Nothing before this instant, in ISO 8601."),
+            click.option("--catch-up", type=click.Choice([policy.value for policy in CatchUp])),
+            click.option("--job-type", help="The job: maintenance or a notification."),
+            click.option("--payload", help="Its payload, a JSON object; - reads standard input."),
+            click.option("--org", "org_id", help="Its tenant, a UUID."),
+            click.option("--project", "project_id", help="Its project, a UUID."),
+            click.option("--run", help="Or the run, as declared in the settings."),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+@click.group()
+def schedules() -> None:
+    """Look at what happens by the clock, and change it."""
+
+
+@schedules.command("list")
+@json_option
+@click.pass_context
+def list_schedules(ctx: click.Context, as_json: bool) -> None:
+    """List schedules with what became of their newest tick."""
+    with app_of(ctx, required=False) as hf:
+        rows = [_told(entry) for entry in agenda.list_schedules(hf.store)]
+    if as_json:
+        print_json(rows)
+        return
+    for row in rows:
+        row["rhythm"] = row["cron"] or f"every {row['every']}"
+        row["paused"] = row["pause_reason"]
+    print_table(rows, COLUMNS)
+
+
+@schedules.command()
+@click.argument("name")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000))
+@json_option
+@click.pass_context
+def show(ctx: click.Context, name: str, limit: int, as_json: bool) -> None:
+    """Show one schedule and its ticks, newest first. A tick that is taken has not ended."""
+    with app_of(ctx, required=False) as hf:
+        entry = agenda.find_schedule(hf.store, name)
+        ticks = [dict(row) for row in agenda.list_ticks(hf.store, name, limit=limit)]
+    for tick in ticks:
+        tick["fire_at"] = read_instant(tick["fire_at"])
+        tick["recorded_at"] = read_instant(tick["recorded_at"])
+    if as_json:
+        print_json({**_told(entry), "ticks": ticks})
+        return
+    for key, value in _told(entry).items():
+        if value is not None:
+            click.echo(f"{key:14} {one_line(value)}")
+    click.echo()
+    print_table(ticks, TICK_COLUMNS)
+
+
+@schedules.command("next")
+@click.argument("name")
+@click.option("--count", default=5, show_default=True, type=click.IntRange(1, 1000))
+@json_option
+@click.pass_context
+def next_ticks(ctx: click.Context, name: str, count: int, as_json: bool) -> None:
+    """Print the next ticks of a schedule, in UTC and in its zone. A pause is not looked at."""
+    with app_of(ctx, required=False) as hf:
+        timetable = agenda.find_schedule(hf.store, name).schedule.timetable
+        ticks = list(islice(timetable.after(hf.clock.now()), count))
+    zone = read_zone(timetable.zone)
+    rows = [{"fire_at": tick, "local": tick.astimezone(zone).isoformat()} for tick in ticks]
+    if as_json:
+        print_json(rows)
+    else:
+        print_table(rows, ("fire_at", "local"))
+
+
+@schedules.command()
+@click.argument("name")
+@rhythm_options
+@actor_option
+@click.pass_context
+def add(ctx: click.Context, /, name: str, actor: str, **given: Any) -> None:
+    """Add a schedule. It needs --cron or --every, and --job-type with --org, or --run."""
+    with app_of(ctx, required=False) as hf:
+        made = make_schedule(name, _options(name, given), now=hf.clock.now())
+        agenda.add_schedule(hf, made, actor=Actor.read(actor))
+        entry = agenda.find_schedule(hf.store, name)
+    click.echo(f"{name}  added; next at {entry.next_fire_at:%Y-%m-%d %H:%M:%S} UTC")
+
+
+@schedules.command("set")
+@click.argument("name")
+@rhythm_options
+@actor_option
+@click.pass_context
+def set_schedule(ctx: click.Context, /, name: str, actor: str, **given: Any) -> None:
+    """Change a schedule. What is not given stays; the code is not followed until a reset."""
+    changes = _options(name, given)
+    if not changes:
+        raise click.UsageError("Nothing to change: give at least one option.")
+    with app_of(ctx, required=False) as hf:
+        agenda.set_schedule(hf, name, changes, actor=Actor.read(actor))
+        entry = agenda.find_schedule(hf.store, name)
+    click.echo(f"{name}  changed; next at {entry.next_fire_at:%Y-%m-%d %H:%M:%S} UTC")
+
+
+@schedules.command()
+@click.argument("name")
+@click.option("--reason", required=True, help="Why; kept in the audit.")
+@actor_option
+@click.pass_context
+def pause(ctx: click.Context, name: str, reason: str, actor: str) -> None:
+    """Let nothing fire until it is resumed."""
+    with app_of(ctx, required=False) as hf:
+        paused = agenda.pause_schedule(hf.store, name, actor=Actor.read(actor), reason=reason)
+    click.echo(f"{name}  {'paused' if paused else 'was paused already'}")
+
+
+@schedules.command()
+@click.argument("name")
+@actor_option
+@click.pass_context
+def resume(ctx: click.Context, name: str, actor: str) -> None:
+    """Let it fire again; its catch-up policy decides about what the pause left out."""
+    with app_of(ctx, required=False) as hf:
+        resumed = agenda.resume_schedule(hf.store, name, actor=Actor.read(actor))
+    click.echo(f"{name}  {'resumed' if resumed else 'was not paused'}")
+
+
+@schedules.command()
+@click.argument("name")
+@actor_option
+@click.pass_context
+def remove(ctx: click.Context, name: str, actor: str) -> None:
+    """Take a schedule away. One that is declared is refused: it would come back."""
+    with app_of(ctx, required=False) as hf:
+        entry = agenda.find_schedule(hf.store, name)
+        agenda.remove_schedule(hf, name, actor=Actor.read(actor))
+    click.echo(f"{name}  removed")
+    if entry.set_by == "code":
+        click.echo("If code still declares it, the next dispatcher brings it back.", err=True)
+
+
+@schedules.command()
+@click.argument("name")
+@actor_option
+@click.pass_context
+def reset(ctx: click.Context, name: str, actor: str) -> None:
+    """Follow the code and the settings again."""
+    with app_of(ctx, required=False) as hf:
+        agenda.reset_schedule(hf, name, actor=Actor.read(actor))
+    click.echo(f"{name}  follows what is declared")
+
+
+@schedules.command()
+@click.option(
+    "--log-level",
+    default="info",
+    show_default=True,
+    type=click.Choice(["debug", "info", "warning", "error"]),
+)
+@json_option
+@click.pass_context
+def dispatch(ctx: click.Context, log_level: str, as_json: bool) -> None:
+    """Fire what is due, and end: for a timer of the machine.
+
+    Runs that are due are performed here, one after the other. `holdfast worker --dispatch` does the
+    same all the time.
+    """
+    log.configure(log_level)
+    total = Dispatched(more=True)
+    with app_of(ctx, required=True) as hf:
+        hf.events.subscribe(log.log_event)
+        agenda.sync_schedules(hf)
+        while total.more:
+            done = dispatch_once(hf)
+            total = Dispatched(**{**asdict(total + done), "more": done.more})
+    counts = {key: value for key, value in asdict(total).items() if key != "more"}
+    if as_json:
+        print_json(counts)
+    else:
+        click.echo("  ".join(f"{key} {value}" for key, value in counts.items()))
+
+
+def _options(name: str, given: dict[str, Any]) -> Any:
+    """What was given, as the options of a schedule."""
+    options = {key: value for key, value in given.items() if value is not None}
+    if "payload" in options:
+        text = sys.stdin.read() if options["payload"] == "-" else options["payload"]
+        try:
+            options["payload"] = parse(text)
+        except BadDocument as exc:
+            raise InvalidSchedule(name, {"payload": str(exc)}) from exc
+    if "starts_at" in options:
+        try:
+            options["starts_at"] = datetime.fromisoformat(options["starts_at"])
+        except ValueError as exc:
+            says = "must be an instant such as 2026-05-01T03:00:00Z"
+            raise InvalidSchedule(name, {"starts_at": says}) from exc
+    return options
+
+
+def _told(entry: Entry) -> dict[str, Any]:
+    """What an operator may see of a schedule: no payload, which may be private."""
+    schedule = entry.schedule
+    timetable = schedule.timetable
+    return {
+        "name": schedule.name,
+        "target": schedule.target,
+        "org_id": schedule.org_id,
+        "project_id": schedule.project_id,
+        "cron": timetable.cron,
+        "every": None if timetable.every_ms is None else write_every(timetable.every_ms),
+        "zone": timetable.zone,
+        "starts_at": timetable.starts_at,
+        "catch_up": schedule.catch_up.value,
+        "next_fire_at": entry.next_fire_at,
+        "last_fire_at": entry.last_fire_at,
+        "last_outcome": entry.last_outcome,
+        "last_detail": entry.last_detail,
+        "set_by": entry.set_by,
+        "paused_at": entry.paused_at,
+        "paused_by": entry.paused_by,
+        "pause_reason": entry.pause_reason,
+    }

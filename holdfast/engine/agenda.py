@@ -1,0 +1,322 @@
+"""The agenda: schedules as rows, which code declares and operators change.
+
+What code declares follows the code; what an operator changed stays until it is reset. A pause is an
+operator's alone. A change of the rhythm counts from the moment of the change; anything else leaves
+the schedule where it is, so that ticks missed meanwhile are caught up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from holdfast.clock import ms, read_instant, write_instant
+from holdfast.engine import audit
+from holdfast.engine.cron import write_every
+from holdfast.engine.job import Actor, ActorType
+from holdfast.engine.request import Batch, prepare
+from holdfast.engine.run import Application
+from holdfast.engine.schedule import (
+    Declared,
+    Schedule,
+    ScheduleOptions,
+    handler_of,
+    make_schedule,
+)
+from holdfast.errors import Conflict, InvalidJob, InvalidSchedule, ScheduleNotFound
+from holdfast.store import Row, Statements, Store, Tx
+
+SQL = Statements("holdfast.engine", "schedule.sql")
+
+DISPATCHER = Actor(ActorType.SYSTEM, "dispatcher")
+
+
+class Scheduling(Application, Protocol):
+    """What schedules need of the application that declares them."""
+
+    schedules: Declared
+
+    @property
+    def known_queues(self) -> list[str]: ...
+
+
+def check_schedule(app: Scheduling, schedule: Schedule) -> None:
+    """Raise InvalidSchedule unless this application can carry the schedule out."""
+    if schedule.run_name is not None:
+        if schedule.run_name not in app.settings.runs:
+            known = ", ".join(sorted(app.settings.runs)) or "none"
+            says = f"{schedule.run_name!r} is not declared; there is: {known}"
+            raise InvalidSchedule(schedule.name, {"run": says})
+        return
+    try:
+        job_of(app, schedule, app.clock.now())
+    except InvalidJob as exc:
+        raise InvalidSchedule(schedule.name, exc.fields) from exc
+
+
+def job_of(app: Scheduling, schedule: Schedule, fire_at: datetime) -> Batch:
+    """The job of one tick. Raises InvalidSchedule or InvalidJob.
+
+    It is as old as its tick, so being late is no reason to refuse it.
+    """
+    return prepare(
+        handler_of(schedule, app.registry),
+        [(schedule.payload, schedule.request(fire_at))],
+        ids=app.ids.take(1),
+        now=fire_at,
+        payload_limit=app.settings.payload_limit_bytes,
+        known={},
+        queues=app.known_queues,
+        ageing_ms=ms(app.settings.ageing_seconds),
+    )
+
+
+def sync_schedules(app: Scheduling) -> list[str]:
+    """Write what is declared, except where an operator changed it; the names of what changed.
+
+    Safe to run twice, anywhere. A schedule that is declared no more stays until it is removed:
+    another application may have declared it.
+    """
+    declared = app.schedules.with_settings(app.settings, now=app.clock.now())
+    for schedule in declared.values():
+        check_schedule(app, schedule)
+    if not declared:
+        return []
+
+    def work(tx: Tx) -> list[str]:
+        names = [{"name": name} for name in sorted(declared)]
+        stored = {row["name"]: row for row in tx.many(SQL.lock_schedules, names=names)}
+        now = read_instant(tx.one(SQL.read_clock)["now"])
+        fresh = [declared[name] for name in sorted(declared) if name not in stored]
+        changed = [
+            declared[name]
+            for name, row in sorted(stored.items())
+            if row["set_by"] == "code" and Schedule.of(row) != declared[name]
+        ]
+        added = _add(tx, [_plan(schedule, "code", now) for schedule in fresh])
+        _set(tx, [_plan(new, "code", now, stored[new.name]) for new in changed])
+        touched = [*added, *(schedule.name for schedule in changed)]
+        for name in touched:
+            _audit(tx, DISPATCHER, "schedule.declared", declared[name])
+        return touched
+
+    return app.store.write(work)
+
+
+def _plan(
+    schedule: Schedule, set_by: str, now: datetime, stored: Row | None = None
+) -> dict[str, Any]:
+    """A row to be written: where the rhythm is another, its ticks count from now on."""
+    ticked_to = now
+    if stored is not None:
+        ticked_to = read_instant(stored["ticked_to"])
+        if Schedule.of(stored).timetable != schedule.timetable:
+            ticked_to = max(ticked_to, now)
+    return {
+        **schedule.row(),
+        "set_by": set_by,
+        "ticked_to": write_instant(ticked_to),
+        "next_fire_at": write_instant(schedule.timetable.next(ticked_to)),
+    }
+
+
+def _add(tx: Tx, plans: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [row["name"] for row in tx.many(SQL.add_schedules, plans=plans)] if plans else []
+
+
+def _set(tx: Tx, plans: Sequence[Mapping[str, Any]]) -> None:
+    """Change schedules that are locked; a tick that waits is dropped with the rhythm it is of."""
+    if plans:
+        tx.affected(SQL.set_schedules, plans=plans)
+        tx.affected(SQL.drop_held)
+
+
+def _audit(tx: Tx, actor: Actor, name: str, schedule: Schedule, **detail: Any) -> None:
+    """Write to the audit what a schedule is to do from now on, but no payload."""
+    told = {key: value for key, value in schedule.row().items() if key != "payload"}
+    audit.record_action(
+        tx, actor, subject=f"schedule:{schedule.name}", name=name, detail={**told, **detail}
+    )
+
+
+# -- what an operator does
+
+
+def add_schedule(app: Scheduling, schedule: Schedule, *, actor: Actor) -> None:
+    """Add a schedule of an operator's own. Raises Conflict if the name is taken."""
+    check_schedule(app, schedule)
+
+    def work(tx: Tx) -> None:
+        now = read_instant(tx.one(SQL.read_clock)["now"])
+        if not _add(tx, [_plan(schedule, "operator", now)]):
+            raise Conflict(f"Schedule {schedule.name!r} is there already. Change it with set.")
+        _audit(tx, actor, "schedule.added", schedule)
+
+    app.store.write(work)
+
+
+def set_schedule(app: Scheduling, name: str, changes: ScheduleOptions, *, actor: Actor) -> Schedule:
+    """Change some of a schedule's options; it follows the code no more until it is reset."""
+
+    def work(tx: Tx) -> Schedule:
+        row = _lock(tx, name)
+        now = read_instant(row["now"])
+        changed = make_schedule(name, _merged(Schedule.of(row), changes), now=now)
+        if set(changes) & _TARGET:
+            check_schedule(app, changed)
+        _set(tx, [_plan(changed, "operator", now, row)])
+        _audit(tx, actor, "schedule.changed", changed)
+        return changed
+
+    return app.store.write(work)
+
+
+# What needs the application's handlers and runs to be checked.
+_TARGET = {"job_type", "payload", "org_id", "project_id", "run"}
+
+
+def _merged(schedule: Schedule, changes: ScheduleOptions) -> ScheduleOptions:
+    """The options of a schedule with some of them replaced. A cron takes the interval's place."""
+    timetable = schedule.timetable
+    merged: ScheduleOptions = {
+        "cron": timetable.cron,
+        "every": None if timetable.every_ms is None else write_every(timetable.every_ms),
+        "zone": timetable.zone,
+        "starts_at": timetable.starts_at,
+        "catch_up": schedule.catch_up,
+        "job_type": schedule.job_type,
+        "payload": schedule.payload,
+        "org_id": None if schedule.job_type is None else schedule.org_id,
+        "project_id": schedule.project_id,
+        "run": schedule.run_name,
+    }
+    if changes.get("cron") is not None:
+        merged["every"] = None
+    if changes.get("every") is not None:
+        merged["cron"], merged["zone"] = None, "UTC"
+    return {**merged, **changes}
+
+
+def pause_schedule(store: Store, name: str, *, actor: Actor, reason: str) -> bool:
+    """Let nothing fire until it is resumed; False if it was paused already."""
+    if not reason.strip():
+        raise InvalidSchedule(name, {"reason": "say why; the audit keeps it"})
+
+    def work(tx: Tx) -> bool:
+        schedule = Schedule.of(_lock(tx, name))
+        by = f"{actor.type}:{actor.id}"
+        paused = tx.affected(SQL.pause_schedule, name=name, paused_by=by, reason=reason.strip())
+        if paused:
+            _audit(tx, actor, "schedule.paused", schedule, reason=reason.strip())
+        return bool(paused)
+
+    return store.write(work)
+
+
+def resume_schedule(store: Store, name: str, *, actor: Actor) -> bool:
+    """Let it fire again; its catch-up policy decides about the ticks of the pause."""
+
+    def work(tx: Tx) -> bool:
+        schedule = Schedule.of(_lock(tx, name))
+        resumed = tx.affected(SQL.resume_schedule, name=name)
+        if resumed:
+            _audit(tx, actor, "schedule.resumed", schedule)
+        return bool(resumed)
+
+    return store.write(work)
+
+
+def remove_schedule(app: Scheduling, name: str, *, actor: Actor) -> None:
+    """Take a schedule away. Raises Conflict where the code declares it: it would come back."""
+    if name in app.schedules.with_settings(app.settings, now=app.clock.now()):
+        raise Conflict(
+            f"Schedule {name!r} is declared and would come back with the next dispatcher. Take it"
+            " out of the code or the settings, or pause it."
+        )
+
+    def work(tx: Tx) -> None:
+        schedule = Schedule.of(_lock(tx, name))
+        tx.affected(SQL.remove_schedule, name=name)
+        tx.affected(SQL.drop_held)
+        _audit(tx, actor, "schedule.removed", schedule)
+
+    app.store.write(work)
+
+
+def reset_schedule(app: Scheduling, name: str, *, actor: Actor) -> Schedule:
+    """Give a schedule back to the code: what is declared holds again, from now on."""
+    declared = app.schedules.with_settings(app.settings, now=app.clock.now())
+    if name not in declared:
+        raise InvalidSchedule(name, {"name": "is not declared here, so there is nothing to go to"})
+    schedule = declared[name]
+    check_schedule(app, schedule)
+
+    def work(tx: Tx) -> None:
+        row = _lock(tx, name)
+        _set(tx, [_plan(schedule, "code", read_instant(row["now"]), row)])
+        _audit(tx, actor, "schedule.reset", schedule)
+
+    app.store.write(work)
+    return schedule
+
+
+def _lock(tx: Tx, name: str) -> Row:
+    rows = tx.many(SQL.lock_schedules, names=[{"name": name}])
+    if not rows:
+        raise ScheduleNotFound(name)
+    return rows[0]
+
+
+# -- looking
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A schedule as it stands, for people. *last_outcome* is what became of its newest tick."""
+
+    schedule: Schedule
+    set_by: str
+    next_fire_at: datetime
+    last_fire_at: datetime | None
+    paused_at: datetime | None
+    paused_by: str | None
+    pause_reason: str | None
+    last_outcome: str | None
+    last_detail: str | None
+
+    @classmethod
+    def of(cls, row: Row) -> Entry:
+        def at(name: str) -> datetime | None:
+            return None if row[name] is None else read_instant(row[name])
+
+        return cls(
+            Schedule.of(row),
+            row["set_by"],
+            read_instant(row["next_fire_at"]),
+            at("last_fire_at"),
+            at("paused_at"),
+            row["paused_by"],
+            row["pause_reason"],
+            row["last_outcome"],
+            row["last_detail"],
+        )
+
+
+def list_schedules(store: Store, *, name: str | None = None) -> list[Entry]:
+    """Every schedule, by name; or one."""
+    rows = store.read(lambda tx: tx.many(SQL.list_schedules, name=name))
+    return [Entry.of(row) for row in rows]
+
+
+def find_schedule(store: Store, name: str) -> Entry:
+    """One schedule. Raises ScheduleNotFound."""
+    for entry in list_schedules(store, name=name):
+        return entry
+    raise ScheduleNotFound(name)
+
+
+def list_ticks(store: Store, name: str, *, limit: int = 20) -> list[Row]:
+    """What became of the ticks of a schedule, newest first."""
+    return store.read(lambda tx: tx.many(SQL.list_ticks, name=name, limit=limit))

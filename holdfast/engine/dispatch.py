@@ -1,0 +1,336 @@
+"""The dispatcher: what is due by the clock becomes a job or a run, once a tick, whoever looks.
+
+There is no leader. A pass takes the due schedules that nobody else holds, decides by their catch-up
+policy what becomes of each tick (catch_up.py), and writes it down (tick.py); the key of the tick
+table decides if two come to the same tick after all. The job of a tick is written in the same
+transaction, so a crash leaves both or neither. A run begins after its tick is taken and committed:
+one that dies is not repeated behind anybody's back.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import partial
+
+from holdfast.clock import ms, read_instant
+from holdfast.engine import enqueue
+from holdfast.engine.agenda import SQL, Scheduling, job_of
+from holdfast.engine.catch_up import TICK_LIMIT, Due
+from holdfast.engine.cron import BadTiming
+from holdfast.engine.enqueue import Enqueued
+from holdfast.engine.job import Actor, ActorType
+from holdfast.engine.ledger import RunOutcome, RunReport, Trigger, TriggerKind
+from holdfast.engine.request import Batch
+from holdfast.engine.run import BoundedRun
+from holdfast.engine.tick import (
+    Tick,
+    TickOutcome,
+    decide_row,
+    end_ticks,
+    held_tick,
+    hold_unknown,
+    move_schedules,
+    take_ticks,
+)
+from holdfast.errors import HoldfastError, InvalidJob, InvalidSchedule, QueueFull, StoreError
+from holdfast.event import About, Event, JobEnqueued, ScheduleFired, WorkerChanged
+from holdfast.store import Row, Tx
+from holdfast.store.borrow import run as run_steps
+
+EVERY_SECONDS = 2.0
+LONGEST_PAUSE_SECONDS = 60.0
+SCHEDULE_LIMIT = 100
+PRUNE_LIMIT = 1_000
+# No two ticks share a frame, and SQLite joins jobs with frames row by row: a pass of 1,000 ticks
+# takes 6.3 s with one statement for their jobs, 1.6 s with ten.
+CHUNK = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatched:
+    """What one pass did. *more* says that another pass would find something at once."""
+
+    enqueued: int = 0
+    ran: int = 0
+    skipped: int = 0
+    missed: int = 0
+    held: int = 0
+    more: bool = False
+
+    def __add__(self, other: Dispatched) -> Dispatched:
+        return Dispatched(
+            self.enqueued + other.enqueued,
+            self.ran + other.ran,
+            self.skipped + other.skipped,
+            self.missed + other.missed,
+            self.held + other.held,
+            self.more or other.more,
+        )
+
+
+@dataclass(slots=True)
+class _Written:
+    """What one transaction wrote, to be told after its commit."""
+
+    ticks: list[Tick] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    queues: Sequence[str] = ()
+    more: bool = False
+
+    def skip(self, ticks: Iterable[Tick]) -> None:
+        """Note those of the ticks that became nothing."""
+        for tick in ticks:
+            if tick.outcome in (TickOutcome.MISSED, TickOutcome.HELD):
+                self.ticks.append(tick)
+                self.events.append(tick.skipped)
+
+    @property
+    def counts(self) -> Dispatched:
+        number = dict.fromkeys(TickOutcome, 0)
+        for tick in self.ticks:
+            number[tick.outcome] += tick.ticks
+        return Dispatched(
+            enqueued=number[TickOutcome.ENQUEUED],
+            missed=number[TickOutcome.MISSED],
+            held=number[TickOutcome.HELD],
+            more=self.more,
+        )
+
+
+class Dispatcher:
+    """Dispatches one application's schedules."""
+
+    def __init__(self, app: Scheduling) -> None:
+        self.app = app
+        self._stopping = threading.Event()
+        self._performing: BoundedRun | None = None
+
+    def run(self) -> None:
+        """Make a pass every two seconds until told to stop."""
+        pause = EVERY_SECONDS
+        while not self._stopping.is_set():
+            try:
+                while self.run_once().more and not self._stopping.is_set():
+                    pass
+                pause = EVERY_SECONDS
+            except StoreError as exc:
+                self.app.events.emit(WorkerChanged("dispatcher", "dispatch_failed", str(exc)))
+                pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+            self.app.clock.wait(self._stopping, pause)
+
+    def stop(self) -> None:
+        """Take nothing more; a run that is under way finishes what has begun. Safe in a signal."""
+        self._stopping.set()
+        performing = self._performing
+        if performing is not None:
+            performing.drain()
+
+    def run_once(self) -> Dispatched:
+        """One bounded pass. Safe to run twice, anywhere, any number at once."""
+        if not self.app.store.read(lambda tx: tx.one(SQL.count_due))["due"]:
+            return Dispatched()
+        total = self._enqueue_due()
+        if not self.app.settings.runs:
+            return total
+        for _ in range(SCHEDULE_LIMIT):
+            if self._stopping.is_set():
+                return total
+            ran = self._run_due()
+            if ran is None:
+                return total
+            total += ran
+        return replace(total, more=True)
+
+    def _tell(self, written: _Written) -> Dispatched:
+        if written.queues:
+            self.app.store.announce(written.queues)
+        for event in written.events:
+            self.app.events.emit(event)
+        return written.counts
+
+    def _find_due(
+        self,
+        tx: Tx,
+        *,
+        types: Iterable[str] = (),
+        runs: Iterable[str] = (),
+        name: str | None = None,
+    ) -> list[Row]:
+        return tx.many(
+            SQL.find_due,
+            types=[{"job_type": job_type} for job_type in types],
+            runs=[{"run_name": run_name} for run_name in runs],
+            name=name,
+            limit=SCHEDULE_LIMIT,
+        )
+
+    # -- jobs: ticks and jobs in one transaction, in a fixed number of statements
+
+    def _enqueue_due(self) -> Dispatched:
+        store = self.app.store
+        try:
+            return self._tell(store.write(self._write_jobs))
+        except QueueFull:
+            pass
+        # One tenant that has no room must not stand in the way of the others.
+        types = [{"job_type": job_type} for job_type in self.app.registry.handlers]
+        rows = store.read(lambda tx: tx.many(SQL.list_due, types=types, limit=SCHEDULE_LIMIT))
+        total = Dispatched()
+        for row in rows:
+            try:
+                written = store.write(partial(self._write_jobs, name=row["name"]))
+            except QueueFull as exc:
+                written = store.write(partial(self._hold, name=row["name"], reason=str(exc)))
+            total += self._tell(written)
+        return total
+
+    def _write_jobs(self, tx: Tx, name: str | None = None) -> _Written:
+        """Fire what is due: of every schedule, or one tick of the one that is named."""
+        types, written = self.app.registry.handlers, _Written()
+        written.skip(hold_unknown(tx, list(types), list(self.app.settings.runs)))
+        rows = self._find_due(tx, types=types, name=name)
+        if not rows:
+            return written
+        share = max(1, TICK_LIMIT // len(rows)) if name is None else 1
+        found: list[Due] = []
+        held: list[Tick] = []
+        batches: dict[tuple[str, datetime], Batch] = {}
+        for row in rows:
+            try:
+                due = decide_row(row, limit=share)
+                jobs = {(row["name"], at): job_of(self.app, due.schedule, at) for at in due.fires}
+            except (BadTiming, InvalidSchedule, InvalidJob) as exc:
+                held.append(held_tick(row, str(exc)))
+                continue
+            found.append(due)
+            batches.update(jobs)
+        ours = take_ticks(tx, found, held)
+        written.skip(ours)
+        fired = {tick: batches[tick.key] for tick in ours if tick.outcome is TickOutcome.TAKEN}
+        self._write_batches(tx, fired, written)
+        move_schedules(tx, found)
+        keep = timedelta(days=self.app.settings.retention.keep_runs_days)
+        tx.affected(SQL.prune_ticks, keep_ms=ms(keep), limit=PRUNE_LIMIT)
+        now = read_instant(rows[0]["now"])
+        behind = any(due.next_fire_at <= now for due in found)
+        written.more = behind or (bool(found) and len(rows) == SCHEDULE_LIMIT)
+        return written
+
+    def _write_batches(self, tx: Tx, fired: Mapping[Tick, Batch], written: _Written) -> None:
+        if not fired:
+            return
+        batches = list(fired.values())
+        chunks = [_merge(batches[at : at + CHUNK]) for at in range(0, len(batches), CHUNK)]
+        jobs = [job for chunk in chunks for job in run_steps(tx, enqueue.insert_steps(chunk))]
+        ticks = []
+        for (tick, batch), job in zip(fired.items(), jobs, strict=True):
+            ticks.append(replace(tick, outcome=TickOutcome.ENQUEUED, job_id=job.id))
+            told = ScheduleFired(*tick.key, f"job {job.job_type}", job_id=job.id)
+            written.events.append(told)
+            if job.created:
+                written.events.append(_enqueued(batch, job))
+        end_ticks(tx, ticks)
+        written.ticks += ticks
+        written.queues = sorted({queue for chunk in chunks for queue in chunk.queues})
+
+    def _hold(self, tx: Tx, name: str, reason: str) -> _Written:
+        """Let the first due tick of a schedule wait: it cannot be fired yet."""
+        written = _Written()
+        rows = self._find_due(tx, types=self.app.registry.handlers, name=name)
+        written.skip(take_ticks(tx, [], [held_tick(row, reason) for row in rows]))
+        return written
+
+    # -- runs: one tick at a time, taken and committed before the run begins
+
+    def _run_due(self) -> Dispatched | None:
+        """Take one tick of one run and perform it; None when no run is due."""
+        taken = self.app.store.write(self._take_run)
+        counts = self._tell(taken.written)
+        if taken.due is None:
+            return None
+        for tick in taken.ticks:
+            counts += self._perform(tick, taken.due.schedule.run_name or "")
+        return counts
+
+    def _take_run(self, tx: Tx) -> _TakenRun:
+        taken = _TakenRun()
+        for row in self._find_due(tx, runs=self.app.settings.runs):
+            try:
+                taken.due = decide_row(row, limit=1)
+            except BadTiming as exc:
+                taken.written.skip(take_ticks(tx, [], [held_tick(row, str(exc))]))
+                continue
+            ours = take_ticks(tx, [taken.due])
+            taken.written.skip(ours)
+            taken.ticks = [tick for tick in ours if tick.outcome is TickOutcome.TAKEN]
+            move_schedules(tx, [taken.due])
+            break
+        return taken
+
+    def _perform(self, tick: Tick, run_name: str) -> Dispatched:
+        """Perform the run of a tick that is ours, and write down what became of it."""
+        actor = Actor(ActorType.SYSTEM, f"schedule:{tick.schedule}")
+        trigger = Trigger(TriggerKind.SCHEDULE, actor, tick=tick.fire_at)
+        report: RunReport | None = None
+        try:
+            self._performing = BoundedRun(self.app, run_name, trigger=trigger)
+            report = self._performing.perform()
+            detail = report.reason or report.outcome or "is under way elsewhere"
+        except StoreError:
+            raise
+        except HoldfastError as exc:
+            detail = f"failed: {type(exc).__name__}"
+        finally:
+            self._performing = None
+        is_skip = report is not None and report.outcome is RunOutcome.SKIPPED
+        ended = replace(
+            tick,
+            outcome=TickOutcome.SKIPPED if is_skip else TickOutcome.RAN,
+            run_id=None if report is None else report.run_id,
+            detail=detail,
+        )
+        self.app.store.write(lambda tx: end_ticks(tx, [ended]))
+        event: Event = ScheduleFired(*tick.key, f"run {run_name}", run_id=ended.run_id)
+        if is_skip:
+            event = replace(ended.skipped, run_name=run_name)
+        self.app.events.emit(event)
+        return Dispatched(skipped=1) if is_skip else Dispatched(ran=1)
+
+
+@dataclass(slots=True)
+class _TakenRun:
+    """The run schedule that a transaction moved on, and the tick of it that is ours to perform."""
+
+    written: _Written = field(default_factory=_Written)
+    due: Due | None = None
+    ticks: Sequence[Tick] = ()
+
+
+def dispatch_once(app: Scheduling) -> Dispatched:
+    """One bounded pass over what is due. Safe to run twice, anywhere, any number at once."""
+    return Dispatcher(app).run_once()
+
+
+def _merge(batches: Iterable[Batch]) -> Batch:
+    """Batches of one job each as one, so that they are one statement."""
+    whole = Batch()
+    for number, batch in enumerate(batches):
+        whole.frames.append({**batch.frames[0], "frame": number})
+        whole.jobs.append({**batch.jobs[0], "frame": number})
+    return whole
+
+
+def _enqueued(batch: Batch, job: Enqueued) -> JobEnqueued:
+    frame = batch.frames[0]
+    about = About(
+        job.id,
+        job.job_type,
+        job.org_id,
+        frame["project_id"],
+        frame["request_id"],
+        frame["correlation_id"],
+    )
+    return JobEnqueued(about, frame["queue"])

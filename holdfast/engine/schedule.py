@@ -1,0 +1,276 @@
+"""A schedule: a job of a tenant or a run, by a cron or an interval. Declared, and checked.
+
+A job that happens by the clock is maintenance or a notification; nothing else may be scheduled. A
+run is no job: it takes what waits, up to its bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, TypedDict
+
+from holdfast.clock import read_instant, write_instant
+from holdfast.config import Settings
+from holdfast.config.kind import NAME
+from holdfast.document import BadDocument, canonical, decode
+from holdfast.engine.audit import PLATFORM_ORG
+from holdfast.engine.cron import BadTiming, Timetable, parse_cron, read_every, read_zone
+from holdfast.engine.handler import JOB_TYPE, Handler, Registry
+from holdfast.engine.job import Actor, ActorType
+from holdfast.engine.request import FARTHEST, JobRequest
+from holdfast.errors import ConfigError, InvalidSchedule
+from holdfast.ids import read_uuid
+from holdfast.store import Row
+
+
+class CatchUp(StrEnum):
+    """What becomes of ticks that nobody fired in time."""
+
+    SKIP = "skip"
+    ONE = "one"
+    ALL = "all"
+
+
+class ScheduleOptions(TypedDict, total=False):
+    """What a schedule is declared with: one of *cron* and *every*, one of *job_type* and *run*."""
+
+    cron: str | None
+    every: str | timedelta | None
+    zone: str
+    starts_at: datetime | None
+    catch_up: CatchUp | str
+    job_type: str | None
+    payload: Mapping[str, Any] | None
+    org_id: str | None
+    project_id: str | None
+    run: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """What happens when. A run belongs to the platform's own tenant."""
+
+    name: str
+    timetable: Timetable
+    catch_up: CatchUp = CatchUp.ONE
+    org_id: str = PLATFORM_ORG
+    project_id: str | None = None
+    job_type: str | None = None
+    payload: Mapping[str, Any] = field(default_factory=dict)
+    run_name: str | None = None
+
+    @property
+    def target(self) -> str:
+        """What it sets off, in words."""
+        return f"job {self.job_type}" if self.job_type is not None else f"run {self.run_name}"
+
+    @classmethod
+    def of(cls, row: Row) -> Schedule:
+        """A stored schedule. Its zone was known where it was written, and may not be here."""
+        starts_at = row["starts_at"]
+        return cls(
+            row["name"],
+            Timetable(
+                row["cron"],
+                row["every_ms"],
+                row["zone"],
+                None if starts_at is None else read_instant(starts_at),
+            ),
+            CatchUp(row["catch_up"]),
+            str(row["org_id"]),
+            None if row["project_id"] is None else str(row["project_id"]),
+            row["job_type"],
+            {} if row["payload"] is None else decode(row["payload"]),
+            row["run_name"],
+        )
+
+    def row(self) -> dict[str, Any]:
+        """The columns that a declaration decides."""
+        timetable = self.timetable
+        starts_at = timetable.starts_at
+        return {
+            "name": self.name,
+            "org_id": self.org_id,
+            "project_id": self.project_id,
+            "job_type": self.job_type,
+            "payload": None if self.job_type is None else canonical(dict(self.payload)),
+            "run_name": self.run_name,
+            "cron": timetable.cron,
+            "every_ms": timetable.every_ms,
+            "zone": timetable.zone,
+            "starts_at": None if starts_at is None else write_instant(starts_at),
+            "catch_up": self.catch_up,
+        }
+
+    def request(self, fire_at: datetime) -> JobRequest:
+        """The job of one tick. Whoever asks for it again asks for the same job."""
+        tick = f"schedule:{self.name}:{write_instant(fire_at)}"
+        return JobRequest(
+            payload=self.payload,
+            org_id=self.org_id,
+            project_id=self.project_id,
+            actor=Actor(ActorType.SYSTEM, f"schedule:{self.name}"),
+            idempotency_key=tick,
+            request_id=tick,
+            correlation_id=tick,
+            scheduled_for=fire_at,
+        )
+
+
+def make_schedule(name: str, options: ScheduleOptions, *, now: datetime) -> Schedule:
+    """A schedule whose declaration was checked. Raises InvalidSchedule with every bad field."""
+    bad: dict[str, str] = {}
+    unknown = set(options) - set(ScheduleOptions.__annotations__)
+    bad |= dict.fromkeys(sorted(unknown), "is not an option of a schedule")
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        bad["name"] = "must be lower-case letters, digits, _ and -, beginning with a letter"
+    made = Schedule(
+        str(name),
+        _timetable(options, now, bad),
+        _catch_up(options.get("catch_up", CatchUp.ONE), bad),
+        **_target(options, bad),
+    )
+    if bad:
+        raise InvalidSchedule(str(name), bad)
+    return made
+
+
+def _timetable(options: ScheduleOptions, now: datetime, bad: dict[str, str]) -> Timetable:
+    cron, every = options.get("cron"), options.get("every")
+    zone, starts_at = options.get("zone") or "UTC", options.get("starts_at")
+    every_ms = None
+    if (cron is None) == (every is None):
+        bad["cron"] = "needs one of cron and every, and only one"
+    elif cron is not None:
+        cron = _read("cron", cron, str, parse_cron, bad) and " ".join(str(cron).split())
+        _read("zone", zone, str, read_zone, bad)
+    else:
+        every_ms = _read("every", every, (str, timedelta), read_every, bad)
+        if zone != "UTC":
+            bad["zone"] = "is for a cron: an interval is the same length everywhere"
+    if starts_at is not None:
+        if not isinstance(starts_at, datetime) or starts_at.tzinfo is None:
+            bad["starts_at"] = "must be a datetime with a time zone"
+        elif abs(starts_at - now) > FARTHEST:
+            bad["starts_at"] = "is more than five years away"
+        else:
+            # As exact as the store is, so that the ticks are the same before and after.
+            starts_at = read_instant(write_instant(starts_at))
+    return Timetable(cron, every_ms, str(zone), starts_at)
+
+
+def _read(
+    name: str,
+    value: Any,
+    kind: type | tuple[type, ...],
+    read: Callable[[Any], Any],
+    bad: dict[str, str],
+) -> Any:
+    if not isinstance(value, kind):
+        bad[name] = f"must be text, not {type(value).__name__}"
+        return None
+    try:
+        return read(value)
+    except BadTiming as exc:
+        bad[name] = str(exc)
+        return None
+
+
+def _catch_up(value: object, bad: dict[str, str]) -> CatchUp:
+    if isinstance(value, str) and value in tuple(CatchUp):
+        return CatchUp(value)
+    bad["catch_up"] = "must be skip, one or all"
+    return CatchUp.ONE
+
+
+def _target(options: ScheduleOptions, bad: dict[str, str]) -> dict[str, Any]:
+    job_type, run = options.get("job_type"), options.get("run")
+    if (job_type is None) == (run is None):
+        bad["job_type"] = "needs one of job_type and run, and only one"
+        return {}
+    if run is not None:
+        if not isinstance(run, str) or not NAME.fullmatch(run):
+            bad["run"] = "must be the name of a run"
+        for name in ("payload", "org_id", "project_id"):
+            if options.get(name):
+                bad[name] = "is for a job: a run serves every tenant"
+        return {"run_name": run}
+    if not isinstance(job_type, str) or not JOB_TYPE.fullmatch(job_type):
+        bad["job_type"] = "must be lower-case words joined by dots"
+    target: dict[str, Any] = {"job_type": job_type}
+    for name in ("org_id", "project_id"):
+        value = options.get(name)
+        if value is None and name == "project_id":
+            continue
+        try:
+            target[name] = read_uuid(value)
+        except ValueError as exc:
+            bad[name] = str(exc)
+    payload = options.get("payload") or {}
+    if not isinstance(payload, Mapping):
+        bad["payload"] = f"must be an object, not {type(payload).__name__}"
+        return target
+    try:
+        # A copy, and in the words of the store: what is declared cannot change afterwards.
+        target["payload"] = decode(canonical(dict(payload)))
+    except BadDocument as exc:
+        bad["payload"] = str(exc)
+    return target
+
+
+def handler_of(schedule: Schedule, registry: Registry) -> Handler:
+    """The handler of a scheduled job, if it may be scheduled. Raises InvalidSchedule."""
+    job_type = schedule.job_type or ""
+    if job_type not in registry:
+        raise InvalidSchedule(schedule.name, {"job_type": f"{job_type!r} is not registered here"})
+    handler = registry.get(job_type)
+    if not handler.category.duty.may_be_scheduled:
+        says = f"{job_type!r} is neither maintenance nor a notification; only these are scheduled"
+        raise InvalidSchedule(schedule.name, {"job_type": says})
+    return handler
+
+
+# -- what an application declares
+
+
+@dataclass(slots=True)
+class Declared:
+    """The schedules that an application's code declares."""
+
+    by_name: dict[str, Schedule] = field(default_factory=dict)
+
+    def add(self, schedule: Schedule, registry: Registry) -> None:
+        if schedule.name in self.by_name:
+            raise ConfigError(f"Schedule {schedule.name!r} is declared twice.")
+        if schedule.job_type is not None and schedule.job_type in registry:
+            handler_of(schedule, registry)
+        self.by_name[schedule.name] = schedule
+
+    def with_settings(self, settings: Settings, *, now: datetime) -> dict[str, Schedule]:
+        """All that is declared: by code, by the settings, which win, and by runs with a cadence."""
+        found = {**self.by_name, **_in_settings(settings, now)}
+        served = {schedule.run_name for schedule in found.values()}
+        for name, run in settings.runs.items():
+            cadence = settings.run_of(name).schedule
+            # Whoever schedules a run by name has said when it is due.
+            if cadence is not None and name not in found and name not in served:
+                options: ScheduleOptions = {
+                    "cron": cadence.cron,
+                    "every": cadence.every,
+                    "zone": run.zone if cadence.cron is not None else "UTC",
+                    "run": name,
+                }
+                found[name] = make_schedule(name, options, now=now)
+        return found
+
+
+def _in_settings(settings: Settings, now: datetime) -> dict[str, Schedule]:
+    names = ("cron", "every", "zone", "catch_up", "job_type", "payload", "org_id", "run")
+    found = {}
+    for name, section in settings.schedules.items():
+        options = {option: getattr(section, option) for option in names}
+        found[name] = make_schedule(name, options, now=now)  # type: ignore[arg-type]
+    return found

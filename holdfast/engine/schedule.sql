@@ -1,0 +1,153 @@
+-- Statements of schedules and their ticks. An operator and a dispatcher serve every tenant; each row
+-- carries the tenant of its job.
+
+-- lock_schedules :many — crosses tenants: held until the end, and what time it is for the store
+UPDATE holdfast.schedule
+SET updated_at = updated_at
+WHERE name IN (SELECT name FROM {rows names: name text})
+RETURNING *, {now} AS now;
+
+-- add_schedules :many — crosses tenants: a name that is taken comes back empty
+INSERT INTO holdfast.schedule
+    (name, org_id, project_id, job_type, payload, run_name, cron, every_ms, zone, starts_at,
+     catch_up, set_by, ticked_to, next_fire_at, created_at, updated_at)
+SELECT plans.name, plans.org_id, plans.project_id, plans.job_type, plans.payload, plans.run_name,
+       plans.cron, plans.every_ms, plans.zone, plans.starts_at, plans.catch_up, plans.set_by,
+       plans.ticked_to, plans.next_fire_at, {now}, {now}
+FROM {rows plans: name text, org_id uuid, project_id uuid, job_type text, payload json,
+      run_name text, cron text, every_ms bigint, zone text, starts_at instant, catch_up text,
+      set_by text, ticked_to instant, next_fire_at instant}
+WHERE TRUE
+ON CONFLICT (name) DO NOTHING
+RETURNING name;
+
+-- set_schedules :affected — crosses tenants: what code or an operator changed
+UPDATE holdfast.schedule AS schedule
+SET org_id = plans.org_id, project_id = plans.project_id, job_type = plans.job_type,
+    payload = plans.payload, run_name = plans.run_name, cron = plans.cron,
+    every_ms = plans.every_ms, zone = plans.zone, starts_at = plans.starts_at,
+    catch_up = plans.catch_up, set_by = plans.set_by, ticked_to = plans.ticked_to,
+    next_fire_at = plans.next_fire_at, updated_at = {now}
+FROM {rows plans: name text, org_id uuid, project_id uuid, job_type text, payload json,
+      run_name text, cron text, every_ms bigint, zone text, starts_at instant, catch_up text,
+      set_by text, ticked_to instant, next_fire_at instant}
+WHERE schedule.name = plans.name;
+
+-- read_clock :one — crosses tenants: what time it is for the store
+SELECT {now} AS now;
+
+-- pause_schedule :affected — crosses tenants: no tick is dealt with until it is resumed
+UPDATE holdfast.schedule
+SET paused_at = {now}, paused_by = :paused_by, pause_reason = :reason, updated_at = {now}
+WHERE name = :name AND paused_at IS NULL;
+
+-- resume_schedule :affected — crosses tenants: what was missed is caught up as the schedule says
+UPDATE holdfast.schedule
+SET paused_at = NULL, paused_by = NULL, pause_reason = NULL, updated_at = {now}
+WHERE name = :name AND paused_at IS NOT NULL;
+
+-- remove_schedule :affected — crosses tenants: its ticks stay until they are pruned
+DELETE FROM holdfast.schedule WHERE name = :name;
+
+-- drop_held :affected — crosses tenants: ticks that wait and that their schedule will not come to
+UPDATE holdfast.schedule_tick AS tick
+SET outcome = 'missed', detail = 'the schedule was changed or removed', recorded_at = {now}
+WHERE tick.outcome = 'held'
+  AND NOT EXISTS (SELECT 1 FROM holdfast.schedule AS schedule
+                  WHERE schedule.name = tick.schedule AND schedule.ticked_to < tick.fire_at);
+
+-- list_schedules :many — crosses tenants: all of them, with their newest tick
+SELECT schedule.*, tick.outcome AS last_outcome, tick.fire_at AS last_tick_at,
+       tick.detail AS last_detail
+FROM holdfast.schedule AS schedule
+LEFT JOIN holdfast.schedule_tick AS tick
+  ON tick.schedule = schedule.name
+  AND tick.fire_at = (SELECT max(newest.fire_at) FROM holdfast.schedule_tick AS newest
+                      WHERE newest.schedule = schedule.name)
+WHERE CAST(:name AS text) IS NULL OR schedule.name = :name
+ORDER BY schedule.name;
+
+-- list_ticks :many — crosses tenants: what became of the ticks of one schedule, newest first
+SELECT schedule, fire_at, org_id, outcome, ticks, job_id, run_id, detail, recorded_at
+FROM holdfast.schedule_tick
+WHERE schedule = :name
+ORDER BY fire_at DESC
+LIMIT :limit;
+
+-- count_due :one — crosses tenants: whether a pass has anything to do; most have not
+SELECT count(*) AS due
+FROM (SELECT 1 FROM holdfast.schedule
+      WHERE paused_at IS NULL AND next_fire_at <= {now} LIMIT 1) AS found;
+
+-- find_due :many — crosses tenants: due schedules that this process knows how to fire, held until the end
+SELECT schedule.*, {now} AS now,
+       EXISTS (SELECT 1 FROM holdfast.schedule_tick AS tick
+               WHERE tick.schedule = schedule.name AND tick.fire_at = schedule.next_fire_at
+                 AND tick.outcome = 'held') AS was_held
+FROM holdfast.schedule AS schedule
+WHERE schedule.paused_at IS NULL AND schedule.next_fire_at <= {now}
+  AND (CAST(:name AS text) IS NULL OR schedule.name = :name)
+  AND (schedule.job_type IN (SELECT job_type FROM {rows types: job_type text})
+       OR schedule.run_name IN (SELECT run_name FROM {rows runs: run_name text}))
+-- What could not be fired before comes last, so that it never hides what can be.
+ORDER BY was_held, schedule.next_fire_at, schedule.name
+LIMIT :limit
+{skip_locked};
+
+-- list_due :many — crosses tenants: the names of what find_due would find, taking nothing
+SELECT name FROM holdfast.schedule
+WHERE paused_at IS NULL AND next_fire_at <= {now}
+  AND job_type IN (SELECT job_type FROM {rows types: job_type text})
+ORDER BY next_fire_at, name
+LIMIT :limit;
+
+-- hold_unknown :many — crosses tenants: ticks that wait for a process which knows what to fire
+INSERT INTO holdfast.schedule_tick (schedule, fire_at, org_id, outcome, detail, recorded_at)
+SELECT schedule.name, schedule.next_fire_at, schedule.org_id, 'held',
+       coalesce('job type ' || schedule.job_type, 'run ' || schedule.run_name)
+           || ' is not known to the dispatcher that found it due', {now}
+FROM holdfast.schedule AS schedule
+WHERE schedule.paused_at IS NULL AND schedule.next_fire_at <= {now}
+  AND (schedule.job_type IS NULL
+       OR schedule.job_type NOT IN (SELECT job_type FROM {rows types: job_type text}))
+  AND (schedule.run_name IS NULL
+       OR schedule.run_name NOT IN (SELECT run_name FROM {rows runs: run_name text}))
+ON CONFLICT (schedule, fire_at) DO NOTHING
+RETURNING schedule, fire_at, org_id, detail;
+
+-- take_ticks :many — crosses tenants: the key decides; only what is ours now comes back
+INSERT INTO holdfast.schedule_tick AS mine
+    (schedule, fire_at, org_id, outcome, ticks, detail, recorded_at)
+SELECT found.schedule, found.fire_at, found.org_id, found.outcome, found.ticks, found.detail, {now}
+FROM {rows found: schedule text, fire_at instant, org_id uuid, outcome text, ticks integer,
+      detail text}
+WHERE TRUE
+ON CONFLICT (schedule, fire_at) DO UPDATE
+SET outcome = excluded.outcome, ticks = excluded.ticks, detail = excluded.detail,
+    recorded_at = excluded.recorded_at
+WHERE mine.outcome = 'held' AND excluded.outcome <> 'held'
+RETURNING schedule, fire_at, outcome;
+
+-- end_ticks :affected — crosses tenants: what became of the ticks we took
+UPDATE holdfast.schedule_tick AS tick
+SET outcome = ends.outcome, job_id = ends.job_id, run_id = ends.run_id, detail = ends.detail,
+    recorded_at = {now}
+FROM {rows ends: schedule text, fire_at instant, outcome text, job_id uuid, run_id uuid,
+      detail text}
+WHERE tick.schedule = ends.schedule AND tick.fire_at = ends.fire_at AND tick.outcome = 'taken';
+
+-- move_schedules :affected — crosses tenants: how far each schedule has been dealt with
+UPDATE holdfast.schedule AS schedule
+SET ticked_to = moves.ticked_to, next_fire_at = moves.next_fire_at,
+    last_fire_at = coalesce(moves.last_fire_at, schedule.last_fire_at)
+FROM {rows moves: name text, ticked_to instant, next_fire_at instant, last_fire_at instant}
+WHERE schedule.name = moves.name;
+
+-- prune_ticks :affected — crosses tenants: ticks past their retention, but none that waits
+DELETE FROM holdfast.schedule_tick
+WHERE (schedule, fire_at) IN (
+    SELECT schedule, fire_at FROM holdfast.schedule_tick
+    WHERE recorded_at < {later(-CAST(:keep_ms AS bigint))} AND outcome <> 'held'
+    ORDER BY recorded_at
+    LIMIT :limit
+);

@@ -1,0 +1,144 @@
+"""Ticks as rows: taken once, whoever comes, and ended with what became of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from holdfast.clock import read_instant, write_instant
+from holdfast.engine.catch_up import TICK_LIMIT, Due, decide
+from holdfast.engine.schedule import Schedule
+from holdfast.event import ScheduleSkipped
+from holdfast.store import Row, Statements, Tx
+
+SQL = Statements("holdfast.engine", "schedule.sql")
+
+
+class TickOutcome(StrEnum):
+    """What became of a tick. One that is taken or held is not at its end."""
+
+    TAKEN = "taken"
+    ENQUEUED = "enqueued"
+    RAN = "ran"
+    SKIPPED = "skipped"
+    MISSED = "missed"
+    HELD = "held"
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """One tick of a schedule, or several missed ones in a row under the first of them."""
+
+    schedule: str
+    fire_at: datetime
+    org_id: str
+    outcome: TickOutcome = TickOutcome.TAKEN
+    ticks: int = 1
+    detail: str | None = None
+    job_id: str | None = None
+    run_id: str | None = None
+
+    @property
+    def key(self) -> tuple[str, datetime]:
+        return self.schedule, self.fire_at
+
+    @property
+    def skipped(self) -> ScheduleSkipped:
+        """The event of a tick that became nothing."""
+        return ScheduleSkipped(
+            self.schedule, self.fire_at, self.outcome, self.detail or "", self.ticks
+        )
+
+    def row(self) -> dict[str, Any]:
+        return {
+            "schedule": self.schedule,
+            "fire_at": write_instant(self.fire_at),
+            "org_id": self.org_id,
+            "outcome": self.outcome,
+            "ticks": self.ticks,
+            "detail": self.detail,
+            "job_id": self.job_id,
+            "run_id": self.run_id,
+        }
+
+
+def decide_row(row: Row, *, limit: int = TICK_LIMIT) -> Due:
+    """:func:`decide` for a schedule that is due. Raises BadTiming."""
+    return decide(
+        Schedule.of(row),
+        ticked_to=read_instant(row["ticked_to"]),
+        now=read_instant(row["now"]),
+        held_at=read_instant(row["next_fire_at"]) if row["was_held"] else None,
+        limit=limit,
+    )
+
+
+def held_tick(row: Row, reason: str) -> Tick:
+    """The first due tick of a schedule that cannot be fired yet."""
+    fire_at = read_instant(row["next_fire_at"])
+    return Tick(row["name"], fire_at, row["org_id"], TickOutcome.HELD, detail=reason)
+
+
+def hold_unknown(tx: Tx, types: Sequence[str], runs: Sequence[str]) -> list[Tick]:
+    """Hold the due ticks of what this process does not know; those not held before come back."""
+    rows = tx.many(
+        SQL.hold_unknown,
+        types=[{"job_type": job_type} for job_type in types],
+        runs=[{"run_name": name} for name in runs],
+    )
+    return [
+        Tick(
+            row["schedule"],
+            read_instant(row["fire_at"]),
+            row["org_id"],
+            TickOutcome.HELD,
+            detail=row["detail"],
+        )
+        for row in rows
+    ]
+
+
+def take_ticks(tx: Tx, found: Sequence[Due], held: Sequence[Tick] = ()) -> list[Tick]:
+    """Write what was decided; what is ours comes back.
+
+    Somebody else's tick is not ours, nor is one that was held before and still is.
+    """
+    ticks = [*held, *(tick for due in found for tick in _ticks(due))]
+    if not ticks:
+        return []
+    rows = tx.many(SQL.take_ticks, found=[tick.row() for tick in ticks])
+    ours = {(row["schedule"], read_instant(row["fire_at"])) for row in rows}
+    return [tick for tick in ticks if tick.key in ours]
+
+
+def _ticks(due: Due) -> Iterator[Tick]:
+    name, org_id = due.schedule.name, due.schedule.org_id
+    if due.missed:
+        says = f"not fired up to {write_instant(due.missed[-1])}"
+        yield Tick(name, due.missed[0], org_id, TickOutcome.MISSED, len(due.missed), says)
+    for fire_at in due.fires:
+        yield Tick(name, fire_at, org_id)
+
+
+def move_schedules(tx: Tx, found: Sequence[Due]) -> None:
+    """Write how far each schedule has been dealt with."""
+    moves = [
+        {
+            "name": due.schedule.name,
+            "ticked_to": write_instant(due.ticked_to),
+            "next_fire_at": write_instant(due.next_fire_at),
+            "last_fire_at": write_instant(due.fires[-1]) if due.fires else None,
+        }
+        for due in found
+    ]
+    if moves:
+        tx.affected(SQL.move_schedules, moves=moves)
+
+
+def end_ticks(tx: Tx, ticks: Sequence[Tick]) -> None:
+    """Write what became of ticks that we took."""
+    if ticks:
+        tx.affected(SQL.end_ticks, ends=[tick.row() for tick in ticks])

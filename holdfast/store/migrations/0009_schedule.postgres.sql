@@ -1,0 +1,21 @@
+-- Only the engine writes them, so a tenant cannot learn from a refused name what others have.
+GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast.schedule, holdfast.schedule_tick TO holdfast_engine;
+GRANT SELECT ON holdfast.schedule, holdfast.schedule_tick TO holdfast_tenant;
+
+DO $$
+DECLARE
+    tenanted text;
+BEGIN
+    FOREACH tenanted IN ARRAY ARRAY['schedule', 'schedule_tick'] LOOP
+        EXECUTE format('ALTER TABLE holdfast.%I ENABLE ROW LEVEL SECURITY', tenanted);
+        EXECUTE format('ALTER TABLE holdfast.%I FORCE ROW LEVEL SECURITY', tenanted);
+        EXECUTE format(
+            'CREATE POLICY engine_serves_all ON holdfast.%I TO holdfast_engine'
+            ' USING (true) WITH CHECK (true)', tenanted);
+        EXECUTE format(
+            'CREATE POLICY tenant_sees_itself ON holdfast.%I TO holdfast_tenant'
+            ' USING (org_id = nullif(current_setting(''holdfast.org_id'', true), '''')::uuid)'
+            ' WITH CHECK (org_id = nullif(current_setting(''holdfast.org_id'', true), '''')::uuid)',
+            tenanted);
+    END LOOP;
+END $$;
