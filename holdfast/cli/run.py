@@ -1,0 +1,161 @@
+"""holdfast run, holdfast runs list|show"""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import asdict
+from types import FrameType
+from typing import Any
+
+import click
+
+from holdfast.actor import Actor
+from holdfast.cli.given import app_of, json_option, one_line, print_json, print_table
+from holdfast.engine.ledger import NEWEST, RunOutcome, RunReport, Trigger, TriggerKind
+from holdfast.engine.ledger import find_run as find
+from holdfast.engine.ledger import list_runs as listed
+from holdfast.engine.run import BoundedRun
+from holdfast.ids import read_uuid
+from holdfast.telemetry import log
+
+COLUMNS = (
+    "run_id", "name", "trigger", "started_at", "outcome", "claimed_count", "succeeded_count",
+    "failed_count", "requeued_count",
+)  # fmt: skip
+
+
+@click.command()
+@click.argument("name")
+@click.option("--reason", help="Why you start it by hand; kept in the audit.")
+@click.option("--cron", is_flag=True, help="A timer asks, not a person: no reason is needed.")
+@click.option("--actor", default="user:cli", show_default=True, help="Who asks, like user:42.")
+@click.option(
+    "--concurrency",
+    default=10,
+    show_default=True,
+    type=click.IntRange(1, 1000),
+    help="How many synchronous handlers run at once.",
+)
+@click.option(
+    "--async-concurrency",
+    default=200,
+    show_default=True,
+    type=click.IntRange(1, 10_000),
+    help="How many asynchronous handlers run at once.",
+)
+@click.option(
+    "--log-level",
+    default="info",
+    show_default=True,
+    type=click.Choice(["debug", "info", "warning", "error"]),
+)
+@json_option
+@click.pass_context
+def run(
+    ctx: click.Context,
+    name: str,
+    reason: str | None,
+    cron: bool,
+    actor: str,
+    concurrency: int,
+    async_concurrency: int,
+    log_level: str,
+    as_json: bool,
+) -> None:
+    """Perform one bounded run: so many jobs, for so long, then it ends.
+
+    NAME is declared in holdfast.toml as [runs.NAME]. Nothing pending is no error: the run is
+    skipped and says so.
+    """
+    if cron == bool((reason or "").strip()):
+        raise click.UsageError("Give --reason TEXT, or --cron if a timer asks.")
+    log.configure(log_level)
+    with app_of(ctx, required=True) as hf:
+        hf.events.subscribe(log.log_event)
+        kind = TriggerKind.CRON if cron else TriggerKind.MANUAL
+        running = BoundedRun(
+            hf,
+            name,
+            trigger=Trigger(kind, Actor.read("system:cron" if cron else actor), reason or ""),
+            concurrency=concurrency,
+            async_concurrency=async_concurrency,
+        )
+        _on_signals(running)
+        report = running.perform()
+    if as_json:
+        print_json(_told(report))
+    else:
+        _print(report)
+    ctx.exit(1 if report.outcome in (RunOutcome.FAILED, RunOutcome.LOST) else 0)
+
+
+@click.group()
+def runs() -> None:
+    """Look at the runs that were performed."""
+
+
+@runs.command("list")
+@click.option("--name", help="Only this run.")
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
+@click.option("--before", default=NEWEST, help="Only runs older than this id: the next page.")
+@json_option
+@click.pass_context
+def list_runs(ctx: click.Context, name: str | None, limit: int, before: str, as_json: bool) -> None:
+    """List runs, newest first."""
+    with app_of(ctx, required=False) as hf:
+        found = listed(hf.store, name=name, limit=limit, before=_id(before, "--before"))
+    rows = [_told(report) for report in found]
+    if as_json:
+        print_json(rows)
+    else:
+        print_table([{**row, "outcome": row["outcome"] or "unfinished"} for row in rows], COLUMNS)
+
+
+@runs.command()
+@click.argument("run_id")
+@json_option
+@click.pass_context
+def show(ctx: click.Context, run_id: str, as_json: bool) -> None:
+    """Show one run with every setting that took effect."""
+    with app_of(ctx, required=False) as hf:
+        report = find(hf.store, _id(run_id, "RUN_ID"))
+    if as_json:
+        print_json(_told(report))
+    else:
+        _print(report)
+
+
+def _told(report: RunReport) -> dict[str, Any]:
+    """A run as people and programs read it."""
+    told = asdict(report)
+    actor, kind = told.pop("actor"), told.pop("trigger_kind")
+    return {**told, "trigger": kind, "actor": f"{actor['type']}:{actor['id']}"}
+
+
+def _print(report: RunReport) -> None:
+    for name, value in _told(report).items():
+        if name == "outcome" and value is None:
+            value = "unfinished"
+        if isinstance(value, dict):
+            for inner, detail in value.items():
+                click.echo(f"{name}.{inner}".ljust(40) + one_line(detail))
+        elif value is not None:
+            click.echo(name.ljust(40) + one_line(value))
+
+
+def _id(text: str, where: str) -> str:
+    try:
+        return read_uuid(text)
+    except ValueError as exc:
+        raise click.BadParameter(str(exc), param_hint=where) from exc
+
+
+def _on_signals(running: BoundedRun) -> None:
+    def told(_number: int, _frame: FrameType | None) -> None:
+        if running.was_stopped:
+            running.stop()
+        else:
+            running.drain()
+
+    signal.signal(signal.SIGTERM, told)
+    signal.signal(signal.SIGINT, told)

@@ -1,0 +1,260 @@
+"""The ledger of runs: opened when a run starts, closed when it ends, read by people.
+
+A run that dies leaves its row open. Its claims come back by their leases; its row is closed as lost
+by the next upkeep once no such run can still be under way.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from holdfast.actor import SYSTEM, Actor, ActorType
+from holdfast.clock import ms, read_instant, write_instant
+from holdfast.config import RunProfile, RunSettings
+from holdfast.document import decode, encode
+from holdfast.errors import RateLimited, RunNotFound, UpstreamDown
+from holdfast.event import WorkerRunFinished
+from holdfast.store import Row, Statements, Store, Tx
+
+SQL = Statements("holdfast.engine", "run.sql")
+
+NOTHING_PENDING = "no pending items"
+# What a run may take beyond its runtime and the patience for its last jobs.
+SLACK = timedelta(minutes=1)
+
+
+class TriggerKind(StrEnum):
+    """Who set a run off: our own dispatcher, a person, or the machine's timer."""
+
+    SCHEDULE = "schedule"
+    MANUAL = "manual"
+    CRON = "cron"
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """Why a run begins. A *tick* is performed once, however many ask for it."""
+
+    kind: TriggerKind
+    actor: Actor = SYSTEM
+    reason: str = ""
+    tick: datetime | None = None
+
+
+class RunOutcome(StrEnum):
+    """How a run ended. The first four are no failures: what they left waits for the next run."""
+
+    DONE = "done"
+    FULL = "full"
+    OUT_OF_TIME = "out_of_time"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    LOST = "lost"
+
+
+@dataclass(slots=True)
+class RunCounts:
+    """What became of the claims of a run."""
+
+    claimed: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)
+    models: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The counts as the ledger keeps them."""
+        succeeded, failed = self.outcomes["completed"], self.outcomes["dead"]
+        requeued = sum(self.outcomes[verb] for verb in ("retry", "snoozed", "released"))
+        canceled = self.outcomes["canceled"]
+        return {
+            "claimed": self.claimed,
+            "succeeded": succeeded,
+            "failed": failed,
+            "requeued": requeued,
+            "released": self.outcomes["released"],
+            "canceled": canceled,
+            # The lease was lost, or the job still ran when the patience for it was over.
+            "remaining": self.claimed - succeeded - failed - requeued - canceled,
+            "rate_limit_errors": self.errors[RateLimited.error_class],
+            "capacity_errors": self.errors[UpstreamDown.error_class],
+            "error_counts": encode(dict(sorted(self.errors.items()))),
+            "model_counts": encode(dict(sorted(self.models.items()))),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """A run as the ledger tells it. The counts of an open or lost run are not known."""
+
+    run_id: str
+    name: str
+    profile: str
+    trigger_kind: TriggerKind
+    actor: Actor
+    tick: datetime | None
+    settings: Mapping[str, Any]
+    max_jobs_per_run: int
+    started_at: datetime
+    finished_at: datetime | None
+    outcome: RunOutcome | None
+    reason: str | None
+    claimed_count: int | None
+    succeeded_count: int | None
+    failed_count: int | None
+    requeued_count: int | None
+    released_count: int | None
+    canceled_count: int | None
+    left_count: int | None
+    rate_limit_errors: int | None
+    capacity_errors: int | None
+    error_counts: Mapping[str, int]
+    model_counts: Mapping[str, int]
+
+    @classmethod
+    def of(cls, row: Row) -> RunReport:
+        finished_at, tick, outcome = row["finished_at"], row["tick"], row["outcome"]
+        read: dict[str, Any] = {
+            "trigger_kind": TriggerKind(row["trigger_kind"]),
+            "actor": Actor(ActorType(row["actor_type"]), row["actor_id"]),
+            "tick": None if tick is None else read_instant(tick),
+            "settings": decode(row["settings"]),
+            "started_at": read_instant(row["started_at"]),
+            "finished_at": None if finished_at is None else read_instant(finished_at),
+            "outcome": None if outcome is None else RunOutcome(outcome),
+            "error_counts": decode(row["error_counts"] or "{}"),
+            "model_counts": decode(row["model_counts"] or "{}"),
+        }
+        plain = {item.name: row[item.name] for item in fields(cls) if item.name not in read}
+        return cls(**plain, **read)
+
+    @property
+    def event(self) -> WorkerRunFinished:
+        """What is told to logs and metrics."""
+        names = [item.name for item in fields(WorkerRunFinished)]
+        return WorkerRunFinished(**{name: getattr(self, name) for name in names})
+
+
+def open_run(
+    tx: Tx, *, run_id: str, name: str, profile: str, settings: Mapping[str, Any], trigger: Trigger
+) -> bool:
+    """Write that a run begins; False if its tick was performed already."""
+    longest = timedelta(seconds=settings["max_runtime_seconds"] + settings["claim_timeout_seconds"])
+    row = {
+        "run_id": run_id,
+        "name": name,
+        "profile": profile,
+        "trigger_kind": trigger.kind,
+        "actor_type": trigger.actor.type,
+        "actor_id": trigger.actor.id,
+        "tick": None if trigger.tick is None else write_instant(trigger.tick),
+        "settings": encode(settings),
+        "max_jobs_per_run": settings["max_jobs_per_run"],
+        "lost_ms": ms(longest + SLACK),
+        "reason": trigger.reason or None,
+    }
+    return bool(tx.many(SQL.open_run, runs=[row]))
+
+
+def close_run(
+    tx: Tx, run_id: str, outcome: RunOutcome, counts: RunCounts, reason: str | None = None
+) -> bool:
+    """Write how a run ended; False if it was given up for lost before."""
+    row = {"run_id": run_id, "outcome": outcome, "reason": reason, **counts.columns}
+    return bool(tx.many(SQL.close_run, ends=[row]))
+
+
+@dataclass(frozen=True, slots=True)
+class Tidied:
+    """What one pass over the ledger did."""
+
+    lost: tuple[RunReport, ...] = ()
+    pruned: int = 0
+
+
+PRUNE_LIMIT = 1_000
+
+
+def tidy_runs(store: Store, *, keep: timedelta) -> Tidied:
+    """Close runs whose process is gone, and delete those that ended longer ago than *keep*.
+
+    Bounded, safe to run twice, anywhere. Writes nothing where nothing is to be done.
+    """
+    keep_ms = ms(keep)
+    if store.read(lambda tx: tx.maybe(SQL.find_untidy, keep_ms=keep_ms)) is None:
+        return Tidied()
+
+    def work(tx: Tx) -> Tidied:
+        lost = tuple(RunReport.of(row) for row in tx.many(SQL.close_lost))
+        return Tidied(lost, tx.affected(SQL.prune_runs, keep_ms=keep_ms, limit=PRUNE_LIMIT))
+
+    return store.write(work)
+
+
+NEWEST = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+
+
+def list_runs(
+    store: Store, *, name: str | None = None, limit: int = 50, before: str = NEWEST
+) -> list[RunReport]:
+    """Runs, newest first; *before* a run's id is the next page."""
+    rows = store.read(lambda tx: tx.many(SQL.list_runs, name=name, limit=limit, before=before))
+    return [RunReport.of(row) for row in rows]
+
+
+def find_run(store: Store, run_id: str) -> RunReport:
+    """One run. Raises RunNotFound."""
+    row = store.read(lambda tx: tx.maybe(SQL.find_run, run_id=run_id))
+    if row is None:
+        raise RunNotFound(run_id)
+    return RunReport.of(row)
+
+
+def find_tick(store: Store, name: str, tick: datetime) -> RunReport:
+    """The run that a tick led to."""
+    row = store.read(lambda tx: tx.one(SQL.find_tick, name=name, tick=write_instant(tick)))
+    return RunReport.of(row)
+
+
+def settings_of(run: RunSettings, profile: RunProfile) -> dict[str, Any]:
+    """Every setting that took effect in a run, as the ledger keeps them."""
+    return {
+        "queues": list(run.queues),
+        "job_types": list(run.job_types),
+        "max_jobs_per_run": profile.max_jobs_per_run,
+        "max_runtime_seconds": profile.max_runtime_seconds,
+        "claim_timeout_seconds": profile.claim_timeout_seconds,
+        "order": profile.order,
+        "eligible_statuses": list(profile.eligible_statuses),
+        "respect_not_before_at": profile.respect_not_before_at,
+        "retry_backoff_seconds": list(profile.retry_backoff_seconds),
+    }
+
+
+def count_pending(
+    store: Store, queues: Sequence[str], job_types: Sequence[str], profile: RunProfile
+) -> int:
+    """How many jobs a run would find now, counted no further than it may take."""
+
+    def work(tx: Tx) -> int:
+        found = 0
+        for queue in queues:
+            row = tx.one(
+                SQL.count_pending,
+                queue=queue,
+                job_types=f" {' '.join(job_types)} " if job_types else None,
+                early=int(not profile.respect_not_before_at),
+                most=profile.max_jobs_per_run - found,
+            )
+            found += row["jobs"]
+            if found >= profile.max_jobs_per_run:
+                break
+        return found
+
+    return store.read(work)
