@@ -1,0 +1,177 @@
+"""Categories: what jobs of a kind share, and the duty that their handlers are held to.
+
+Seven are built in; an application declares further ones. The store keeps a copy of each, so that
+whoever ends a job, also a process that never heard of its category, gives its key the right time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import TypedDict
+
+from holdfast.clock import ms
+from holdfast.engine import audit
+from holdfast.engine.job import CRITICAL_QUEUE, DEAD_LETTER_QUEUE, DEFAULT_QUEUE, SYSTEM
+from holdfast.engine.retry import RetryPolicy
+from holdfast.errors import ConfigError
+from holdfast.store import Statements, Store, Tx
+
+SQL = Statements("holdfast.engine", "category.sql")
+
+NAME = re.compile(r"[a-z][a-z0-9_]{0,49}")
+QUEUE = re.compile(r"q:[a-z][a-z0-9_-]{0,49}")
+LONGEST_KEY_TTL = timedelta(days=3660)
+LONGEST_DELAY = timedelta(days=30)
+
+# Housekeeping is bounded: nobody looks at a job of the night that never ends.
+MAINTENANCE_TIMEOUT = timedelta(minutes=10)
+LONGEST_MAINTENANCE = timedelta(hours=1)
+
+
+class Duty(StrEnum):
+    """What the engine holds the handlers of a category to."""
+
+    GENERAL = "general"
+    NOTIFICATION = "notification"
+    AUDIT_ENRICHMENT = "audit_enrichment"
+    PLANNING = "planning"
+    EXPORT = "export"
+    MAINTENANCE = "maintenance"
+
+    @property
+    def may_be_scheduled(self) -> bool:
+        return self in (Duty.MAINTENANCE, Duty.NOTIFICATION)
+
+    @property
+    def delivers_artifact(self) -> bool:
+        """Whether the result must refer to an artifact that the job stored."""
+        return self in (Duty.PLANNING, Duty.EXPORT)
+
+
+@dataclass(frozen=True, slots=True)
+class Category:
+    """What jobs of a kind share: where they wait, how often they try, how long keys last."""
+
+    name: str
+    queue: str
+    max_attempts: int
+    retry: RetryPolicy
+    key_ttl: timedelta
+    duty: Duty
+
+    @property
+    def key_ttl_ms(self) -> int:
+        return ms(self.key_ttl)
+
+    def timeout_of(self, declared: timedelta | None) -> timedelta | None:
+        """How long a handler of this category may run; raises ConfigError for what is too long."""
+        if self.duty is not Duty.MAINTENANCE:
+            return declared
+        if declared is not None and declared > LONGEST_MAINTENANCE:
+            raise ConfigError(
+                f"A handler of category {self.name!r} may run for an hour at most; do the work in"
+                " several jobs, or leave a checkpoint and snooze."
+            )
+        return declared or MAINTENANCE_TIMEOUT
+
+
+def _built_in(
+    name: str, queue: str, attempts: int, longest_minutes: float, ttl_days: int, duty: Duty
+) -> Category:
+    policy = RetryPolicy(longest=timedelta(minutes=longest_minutes))
+    return Category(name, queue, attempts, policy, timedelta(days=ttl_days), duty)
+
+
+GENERAL = _built_in("general", DEFAULT_QUEUE, 5, 5, 30, Duty.GENERAL)
+# The migration that makes the table writes the same; a test holds the two together.
+CATEGORIES = {
+    category.name: category
+    for category in (
+        GENERAL,
+        _built_in("notification", "q:notifications", 10, 30, 7, Duty.NOTIFICATION),
+        _built_in("audit_enrichment", DEFAULT_QUEUE, 5, 5, 30, Duty.AUDIT_ENRICHMENT),
+        _built_in("planning", "q:planning", 3, 2, 30, Duty.PLANNING),
+        _built_in("export", "q:exports", 5, 10, 30, Duty.EXPORT),
+        _built_in("import", "q:exports", 5, 10, 30, Duty.EXPORT),
+        _built_in("maintenance", "q:maintenance", 5, 5, 7, Duty.MAINTENANCE),
+    )
+}
+
+
+class CategoryOptions(TypedDict, total=False):
+    """What a category may say of itself; the rest is as in the category general."""
+
+    queue: str
+    max_attempts: int
+    longest_delay: timedelta
+    key_ttl: timedelta
+    duty: Duty | str
+
+
+def make_category(
+    name: str,
+    *,
+    queue: str = GENERAL.queue,
+    max_attempts: int = GENERAL.max_attempts,
+    longest_delay: timedelta = GENERAL.retry.longest,
+    key_ttl: timedelta = GENERAL.key_ttl,
+    duty: Duty | str = Duty.GENERAL,
+) -> Category:
+    """A category whose declaration was checked."""
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise ConfigError(f"Category {name!r} must be a lower-case word such as 'report'.")
+    if name in CATEGORIES:
+        raise ConfigError(f"Category {name!r} is built in; declare one of your own name.")
+    if not isinstance(queue, str) or not QUEUE.fullmatch(queue):
+        raise ConfigError(f"Category {name!r}: queue {queue!r} must look like 'q:default'.")
+    if queue in (DEAD_LETTER_QUEUE, CRITICAL_QUEUE):
+        raise ConfigError(
+            f"Category {name!r}: no category routes to {queue}. Only a dead job goes to"
+            f" {DEAD_LETTER_QUEUE}; a handler asks for {CRITICAL_QUEUE} itself, with an slo=."
+        )
+    if isinstance(max_attempts, bool) or not 1 <= max_attempts <= 100:
+        raise ConfigError(f"Category {name!r}: max_attempts must be from 1 to 100.")
+    if not timedelta(0) < longest_delay <= LONGEST_DELAY:
+        raise ConfigError(f"Category {name!r}: longest_delay must be up to 30 days.")
+    if not timedelta(0) < key_ttl <= LONGEST_KEY_TTL:
+        raise ConfigError(f"Category {name!r}: key_ttl must be up to ten years.")
+    if duty not in tuple(Duty):
+        raise ConfigError(f"Category {name!r}: duty must be one of {', '.join(Duty)}.")
+    policy = RetryPolicy(longest=longest_delay)
+    return Category(name, queue, max_attempts, policy, key_ttl, Duty(duty))
+
+
+def sync_categories(store: Store, categories: Iterable[Category]) -> list[str]:
+    """Write declared categories into the store; the names of those that changed there.
+
+    Every process that works does so when it starts; declaring the same again changes nothing.
+    """
+    rows = [
+        {
+            "name": category.name,
+            "queue": category.queue,
+            "max_attempts": category.max_attempts,
+            "longest_ms": ms(category.retry.longest),
+            "key_ttl_ms": category.key_ttl_ms,
+            "duty": category.duty,
+        }
+        for category in categories
+        if category.name not in CATEGORIES
+    ]
+    if not rows:
+        return []
+
+    def work(tx: Tx) -> list[str]:
+        changed = {row["name"] for row in tx.many(SQL.save_categories, categories=rows)}
+        if changed:
+            detail = {"categories": [row for row in rows if row["name"] in changed]}
+            audit.record_action(
+                tx, SYSTEM, subject="categories", name="category.declared", detail=detail
+            )
+        return sorted(changed)
+
+    return store.write(work)

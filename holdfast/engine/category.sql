@@ -1,0 +1,19 @@
+-- Statements for the categories that applications declare.
+
+-- save_categories :many — crosses tenants: those that are new or differ; the same again is no change
+INSERT INTO holdfast.category AS kept (name, queue, max_attempts, longest_ms, key_ttl_ms, duty)
+SELECT categories.name, categories.queue, categories.max_attempts, categories.longest_ms,
+       categories.key_ttl_ms, categories.duty
+FROM {rows categories: name text, queue text, max_attempts integer, longest_ms bigint,
+      key_ttl_ms bigint, duty text}
+WHERE TRUE
+ON CONFLICT (name) DO UPDATE
+SET queue = excluded.queue, max_attempts = excluded.max_attempts, longest_ms = excluded.longest_ms,
+    key_ttl_ms = excluded.key_ttl_ms, duty = excluded.duty
+WHERE kept.queue <> excluded.queue OR kept.max_attempts <> excluded.max_attempts
+   OR kept.longest_ms <> excluded.longest_ms OR kept.key_ttl_ms <> excluded.key_ttl_ms
+   OR kept.duty <> excluded.duty
+RETURNING name;
+
+-- list_categories :many — crosses tenants: the category of every name that the store knows
+SELECT name, queue, max_attempts, longest_ms, key_ttl_ms, duty FROM holdfast.category ORDER BY name;

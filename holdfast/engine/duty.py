@@ -1,0 +1,189 @@
+"""Duties: what a handler may write, and what it must deliver, by the category of its job.
+
+Before foreign code runs, the inputs of an import or export are looked for. While it runs, its own
+transaction is confined to what its duty allows. After it ran, the result of a planning job or an
+export must refer to an artifact that the job stored. Reading only; settle writes the outcome.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from holdfast.artifact.artifact import REF, refs_in
+from holdfast.artifact.artifacts import missing_refs
+from holdfast.document import BadDocument, canonical, decode
+from holdfast.engine import audit
+from holdfast.engine.category import CATEGORIES, Duty
+from holdfast.engine.handler import Handler
+from holdfast.engine.job import Claimed
+from holdfast.errors import Gone, ResultInvalid, RuleViolated, SchemaInvalid
+from holdfast.store import Access, Row, Statements, Tx
+
+if TYPE_CHECKING:
+    from holdfast.engine.execute import Context
+
+SQL = Statements("holdfast.engine", "duty.sql")
+JOB_SQL = Statements("holdfast.engine", "job.sql")
+
+NOTE_LIMIT_BYTES = 16 * 1024
+
+_EVENT_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+")
+_OUR_EVENTS = frozenset(
+    {"artifact", "audit", "category", "job", "key", "queue", "run", "schedule", "tenant", "worker"}
+)
+_NOTE_NAME = re.compile(r"[a-z][a-z0-9_.-]{0,99}")
+
+
+def duty_of(job: Claimed, handler: Handler | None) -> Duty:
+    """The duty of the handler; of the category the job was enqueued with if that says more."""
+    declared = Duty.GENERAL if handler is None else handler.category.duty
+    stored = CATEGORIES.get(job.category)
+    return stored.duty if declared is Duty.GENERAL and stored is not None else declared
+
+
+def command_of(job: Claimed) -> str | None:
+    """The command that a planning job was enqueued with: what it may write is asked under it."""
+    if job.routing_decision is None:
+        return None
+    found = decode(job.routing_decision)
+    command = found.get("command") if isinstance(found, Mapping) else None
+    return command if isinstance(command, str) else None
+
+
+def access_of(context: Context) -> tuple[Access, audit.Entry | None]:
+    """What the handler's own transaction may write, and what the audit says of it."""
+    match duty_of(context.job, context.handler):
+        case Duty.AUDIT_ENRICHMENT:
+            return Access.AUDIT, None
+        case Duty.MAINTENANCE:
+            return Access.DOMAIN, None
+        case Duty.PLANNING:
+            return _planning_access(context)
+        case _:
+            return Access.WRITE, None
+
+
+def _planning_access(context: Context) -> tuple[Access, audit.Entry | None]:
+    """Reading, unless the job has a command and the handler's policy agrees to it."""
+    job, command = context.job, command_of(context.job)
+    # A policy may look into the database through the job it is asked about.
+    if command is None or context.deciding:
+        return Access.READ, None
+    policy = None if context.handler is None else context.handler.policy
+    if policy is None:
+        raise RuleViolated("The handler declares no policy for its command.", command=command)
+    name = f"{policy.__module__}.{getattr(policy, '__qualname__', type(policy).__qualname__)}"
+    context.deciding = True
+    try:
+        agreed = policy(context, command)
+    finally:
+        context.deciding = False
+    # Only True is a yes: an object that happens to be true, such as a coroutine, is not.
+    if agreed is not True:
+        raise RuleViolated("The policy does not allow the command.", command=command, policy=name)
+    detail = {"command": command, "policy": name, "stage": job.stage}
+    entry = audit.Entry(job.org_id, job.id, "job.write_authorized", job.attempt, detail)
+    return Access.WRITE, entry
+
+
+def has_inputs(context: Context) -> bool:
+    """Whether there is anything to look for before the handler runs."""
+    return REF in context.job.payload and duty_of(context.job, context.handler) is Duty.EXPORT
+
+
+def check_inputs(context: Context) -> None:
+    """Raise Gone unless every artifact that the payload refers to is stored, with its checksum."""
+    if not has_inputs(context):
+        return
+    job = context.job
+    wanted = {ref.removeprefix(REF): ref for ref in refs_in(decode(job.payload))}
+    rows = [{"id": artifact_id} for artifact_id in wanted]
+    found = context.store.read(lambda tx: tx.many(SQL.list_stored, org_id=job.org_id, refs=rows))
+    missing = wanted.keys() - {str(row["id"]) for row in found}
+    if missing:
+        raise Gone("An input is not there.", artifact_id=min(missing), missing=len(missing))
+
+
+def delivers(context: Context) -> bool:
+    """Whether the result must refer to an artifact."""
+    return duty_of(context.job, context.handler).delivers_artifact
+
+
+def check_result(context: Context, value: object) -> None:
+    """Raise ResultInvalid unless the result refers to artifacts, and this job stored them."""
+    if not delivers(context):
+        return
+    job = context.job
+    # What the job was given may be named in the result too; it is no result.
+    given = refs_in(decode(job.payload)) if REF in job.payload else []
+    made = [ref for ref in refs_in(value) if ref not in given]
+    if not made:
+        raise ResultInvalid("The result refers to no artifact.", reason="no_artifact")
+    missing = missing_refs(context.store, job.org_id, job.id, made)
+    if missing:
+        raise ResultInvalid(
+            "The result refers to an artifact that this job did not store.",
+            reason="artifact_missing",
+            artifact_id=missing[0].removeprefix(REF),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What an audit enrichment job may do to the audit: look, append, add a note to an event.
+
+    Each call is a transaction of its own, under the job's lease. Said again by a later attempt,
+    the same event or note is not written twice.
+    """
+
+    context: Context
+
+    def events(self, job_id: str) -> list[Row]:
+        """The audit events of a job of the same tenant."""
+        org_id = self.context.org_id
+        return self.context.store.read(
+            lambda tx: tx.many(JOB_SQL.list_events, org_id=org_id, job_id=job_id)
+        )
+
+    def append(self, name: str, *, subject: str, detail: Mapping[str, Any] | None = None) -> None:
+        """Write an event about *subject*, for example ``run_sheet:7``, into this job's timeline."""
+        kind = name.partition(".")[0]
+        if not _EVENT_NAME.fullmatch(name) or kind in _OUR_EVENTS or len(name) > 100:
+            raise SchemaInvalid("An event is named like 'run_sheet.compared', not 'job.…'.")
+        row = {
+            "name": name,
+            "attempt": self.context.attempt,
+            "detail": _bounded({"subject": subject[:200], **(detail or {})}),
+        }
+        self._write(lambda tx, rows: tx.affected(SQL.append_events, events=rows), row)
+
+    def note(self, event_id: int, note: Mapping[str, Any], *, name: str = "note") -> None:
+        """Add what was derived about an event of this tenant; the event stays as it is."""
+        if not _NOTE_NAME.fullmatch(name):
+            raise SchemaInvalid("A note is named with a lower-case word.")
+        row = {"event_id": event_id, "name": name, "note": _bounded(note)}
+        self._write(lambda tx, rows: tx.affected(SQL.insert_notes, notes=rows), row)
+
+    def _write(self, insert: Callable[[Tx, list[Row]], int], row: Row) -> None:
+        context, job = self.context, self.context.job
+        if duty_of(job, context.handler) is not Duty.AUDIT_ENRICHMENT:
+            raise RuleViolated("Only an audit enrichment job writes to the audit.")
+
+        def work(tx: Tx) -> None:
+            context.check_lease(tx)
+            insert(tx, [{"org_id": job.org_id, "id": job.id, **row}])
+
+        context.store.write(work)
+
+
+def _bounded(value: Mapping[str, Any]) -> str:
+    try:
+        text = canonical(dict(value))
+    except BadDocument as exc:
+        raise SchemaInvalid("What is written to the audit must be plain JSON.") from exc
+    if len(text.encode()) > NOTE_LIMIT_BYTES:
+        raise SchemaInvalid("What is written to the audit is at most 16 KiB.", size=len(text))
+    return text

@@ -1,0 +1,34 @@
+-- Statements for what a category asks of its handlers and allows them.
+
+-- list_stored :many — of these artifacts those that are there, whole, with their checksum
+SELECT artifact.id
+FROM {rows refs: id uuid}
+JOIN holdfast.artifact AS artifact ON artifact.id = refs.id
+WHERE artifact.org_id = :org_id AND artifact.state = 'stored' AND artifact.sha256 IS NOT NULL
+  AND artifact.expires_at > {now};
+
+-- append_events :affected — once per job and content, so that an attempt that runs again adds nothing
+INSERT INTO holdfast.job_event
+    (org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
+     correlation_id, at, detail)
+SELECT job.org_id, job.project_id, job.id, job.job_type, events.name, events.attempt, 'system',
+       job.claimed_by, job.request_id, job.correlation_id, {now}, events.detail
+FROM {rows events: org_id uuid, id uuid, name text, attempt integer, detail json}
+JOIN holdfast.job AS job ON job.org_id = events.org_id AND job.id = events.id
+WHERE NOT EXISTS (
+    SELECT 1 FROM holdfast.job_event AS event
+    WHERE event.job_id = job.id AND event.name = events.name AND event.detail = events.detail);
+
+-- insert_notes :affected — what a job of this tenant derived about an event of this tenant
+INSERT INTO holdfast.audit_note (org_id, event_id, job_id, name, note, created_at)
+SELECT notes.org_id, notes.event_id, notes.id, notes.name, notes.note, {now}
+FROM {rows notes: org_id uuid, id uuid, event_id bigint, name text, note json}
+WHERE TRUE
+ON CONFLICT (org_id, event_id, job_id, name) DO NOTHING;
+
+-- list_notes :many — what was added to the events of one job
+SELECT note.event_id, event.name AS event_name, note.job_id, note.name, note.note, note.created_at
+FROM holdfast.audit_note AS note
+JOIN holdfast.job_event AS event ON event.id = note.event_id AND event.org_id = note.org_id
+WHERE note.org_id = :org_id AND event.job_id = :subject_id
+ORDER BY note.event_id, note.created_at;

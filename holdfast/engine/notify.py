@@ -1,0 +1,70 @@
+"""Notify: enqueue as best effort. A notification never costs the write it tells about."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+from holdfast.engine.category import Duty
+from holdfast.engine.execute import current
+from holdfast.engine.handler import Handler
+from holdfast.engine.request import Options
+from holdfast.errors import InvalidJob, RuleBroken
+from holdfast.event import Events, NotificationDropped
+from holdfast.store.savepoint import asavepoint, is_trouble, savepoint
+
+_log = logging.getLogger("holdfast.notify")
+
+
+class NotifyOptions(Options, total=False):
+    """What :meth:`Holdfast.notify` takes as keywords: all that an enqueue does."""
+
+    org_id: str | None
+    conn: Any
+
+
+@contextmanager
+def best_effort(handler: Handler, options: NotifyOptions, events: Events) -> Iterator[None]:
+    """Swallow trouble with the store, and tell; a wrong request is the caller's and is raised.
+
+    What was done on the caller's connection is undone, and only that.
+    """
+    _check(handler)
+    try:
+        with savepoint(options.get("conn")):
+            yield
+    except Exception as exc:
+        _drop(exc, handler, options, events)
+
+
+@asynccontextmanager
+async def abest_effort(
+    handler: Handler, options: NotifyOptions, events: Events
+) -> AsyncIterator[None]:
+    """The same on a connection that must be awaited."""
+    _check(handler)
+    try:
+        async with asavepoint(options.get("conn")):
+            yield
+    except Exception as exc:
+        _drop(exc, handler, options, events)
+
+
+def _check(handler: Handler) -> None:
+    if handler.category.duty is not Duty.NOTIFICATION:
+        says = f"{handler.job_type!r} is no notification; only those may be dropped, use enqueue"
+        raise InvalidJob({"job_type": says})
+
+
+def _drop(exc: Exception, handler: Handler, options: NotifyOptions, events: Events) -> None:
+    if not is_trouble(exc):
+        raise exc
+    running = current.get()
+    org = str(options.get("org_id")) if running is None else running.org_id
+    reason = exc.rule if isinstance(exc, RuleBroken) else type(exc).__name__
+    # Logged here and not by a subscriber: most who notify are no workers and have none.
+    fields = {"job_type": handler.job_type, "org_id": org, "reason": reason}
+    _log.warning("notification.dropped", extra={"fields": fields})
+    events.emit(NotificationDropped(handler.job_type, org, reason))

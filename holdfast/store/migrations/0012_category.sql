@@ -1,0 +1,54 @@
+-- What jobs of a kind share. Whoever ends a job looks here how long its key lasts, so that no
+-- process can shorten the key of a category it never heard of.
+CREATE TABLE holdfast.category (
+    name text NOT NULL PRIMARY KEY,
+    queue text NOT NULL,
+    max_attempts integer NOT NULL,
+    longest_ms bigint NOT NULL,
+    key_ttl_ms bigint NOT NULL,
+    duty text NOT NULL,
+    CONSTRAINT category_in_range CHECK (
+        max_attempts BETWEEN 1 AND 100 AND longest_ms > 0
+        AND key_ttl_ms BETWEEN 1 AND 316224000000),
+    CONSTRAINT category_never_critical CHECK (queue NOT IN ('q:critical', 'q:deadletter')),
+    CONSTRAINT category_duty_known CHECK (
+        duty IN ('general', 'notification', 'audit_enrichment', 'planning', 'export', 'maintenance'))
+);
+
+INSERT INTO holdfast.category (name, queue, max_attempts, longest_ms, key_ttl_ms, duty) VALUES
+    ('general', 'q:default', 5, 300000, 2592000000, 'general'),
+    ('notification', 'q:notifications', 10, 1800000, 604800000, 'notification'),
+    ('audit_enrichment', 'q:default', 5, 300000, 2592000000, 'audit_enrichment'),
+    ('planning', 'q:planning', 3, 120000, 2592000000, 'planning'),
+    ('export', 'q:exports', 5, 600000, 2592000000, 'export'),
+    ('import', 'q:exports', 5, 600000, 2592000000, 'export'),
+    ('maintenance', 'q:maintenance', 5, 300000, 604800000, 'maintenance');
+
+{refuse category_built_in_stays BEFORE UPDATE ON holdfast.category
+WHEN OLD.name IN ('general', 'notification', 'audit_enrichment', 'planning', 'export', 'import',
+    'maintenance')
+SAYING 'the built-in categories are the contract; declare one of your own'};
+
+{refuse category_never_leaves BEFORE DELETE ON holdfast.category
+WHEN TRUE
+SAYING 'jobs of a category may still need the time of their keys'};
+
+-- What audit enrichment adds to an event: a readable difference, a name for an id. The event itself
+-- never changes. One note of a name per job and event, so that a job that runs again adds nothing.
+CREATE TABLE holdfast.audit_note (
+    org_id {uuid} NOT NULL,
+    event_id bigint NOT NULL,
+    job_id {uuid} NOT NULL,
+    name text NOT NULL,
+    note {json} NOT NULL,
+    created_at {instant} NOT NULL,
+    PRIMARY KEY (org_id, event_id, job_id, name),
+    CONSTRAINT audit_note_named CHECK (length(name) BETWEEN 1 AND 100),
+    CONSTRAINT audit_note_is_object CHECK ({object(note)}),
+    CONSTRAINT audit_note_is_small CHECK (length(CAST(note AS text)) <= 20000)
+);
+
+{refuse audit_note_never_changes BEFORE UPDATE ON holdfast.audit_note
+WHEN TRUE SAYING 'the audit is append-only'};
+{refuse audit_note_never_leaves BEFORE DELETE ON holdfast.audit_note
+WHEN TRUE SAYING 'the audit is append-only'};

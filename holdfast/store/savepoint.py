@@ -1,0 +1,118 @@
+"""A savepoint on the caller's own connection: what fails inside of it leaves their writes alone."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+from holdfast.errors import ConfigError, QueueFull, StoreError
+from holdfast.store.borrow import awaiting, blocking, family_of, is_awaiting
+from holdfast.store.dialect import SQLITE
+
+_SET = "SAVEPOINT holdfast_savepoint"
+_UNDO = "ROLLBACK TO SAVEPOINT holdfast_savepoint"
+_RELEASE = "RELEASE SAVEPOINT holdfast_savepoint"
+_NO_TRANSACTION = "25P01"
+
+
+def is_trouble(exc: BaseException) -> bool:
+    """Whether it is the store that failed or refused, and not the caller who asked wrongly."""
+    return isinstance(exc, (StoreError, QueueFull, OSError)) or family_of(exc) is not None
+
+
+@contextmanager
+def savepoint(connection: Any) -> Iterator[None]:
+    """Undo what the block did on a blocking connection if it fails. None: nothing to undo."""
+    if connection is None:
+        yield
+        return
+    if is_awaiting(connection):
+        raise ConfigError("This connection must be awaited: use anotify.")
+    if not _set(connection):
+        # Every statement commits by itself here: there is nothing that a failure could undo.
+        yield
+        return
+    _, execute = blocking(connection)
+    try:
+        yield
+    except BaseException:
+        execute(_UNDO, {})
+        execute(_RELEASE, {})
+        raise
+    execute(_RELEASE, {})
+
+
+def _set(connection: Any) -> bool:
+    """Set the savepoint, unless there is no transaction to set it in."""
+    dialect, execute = blocking(connection)
+    if dialect is SQLITE and _begins_late(connection):
+        execute("BEGIN", {})
+    try:
+        execute(_SET, {})
+    except Exception as exc:
+        if _sqlstate(exc) == _NO_TRANSACTION:
+            return False
+        raise
+    return True
+
+
+@asynccontextmanager
+async def asavepoint(connection: Any) -> AsyncIterator[None]:
+    """The same on a connection that must be awaited."""
+    if not await _aset(connection):
+        yield
+        return
+    execute = _awaiting(connection)
+    try:
+        yield
+    except BaseException:
+        await execute(_UNDO)
+        await execute(_RELEASE)
+        raise
+    await execute(_RELEASE)
+
+
+async def _aset(connection: Any) -> bool:
+    run_sync = getattr(connection, "run_sync", None)
+    if run_sync is not None:
+        return bool(await run_sync(_set))
+    try:
+        await _awaiting(connection)(_SET)
+    except Exception as exc:
+        if _sqlstate(exc) == _NO_TRANSACTION:
+            return False
+        raise
+    return True
+
+
+def _awaiting(connection: Any) -> Callable[[str], Awaitable[Any]]:
+    run_sync = getattr(connection, "run_sync", None)
+    if run_sync is not None:
+        return lambda text: run_sync(lambda plain: blocking(plain)[1](text, {}))
+    execute = awaiting(connection)
+    return lambda text: execute(text, {})
+
+
+def _begins_late(connection: Any) -> bool:
+    """Whether sqlite3 would begin the caller's transaction only with their first write.
+
+    A savepoint without a transaction around it is one itself, and its release would commit.
+    """
+    raw = connection
+    if family_of(connection) == "sqlalchemy":
+        plain = connection.connection() if hasattr(connection, "get_bind") else connection
+        raw = plain.connection.driver_connection
+    elif family_of(connection) == "django":
+        # Django keeps sqlite3 from beginning anything by itself.
+        return False
+    return not raw.in_transaction and raw.isolation_level is not None
+
+
+def _sqlstate(exc: BaseException) -> str | None:
+    """The code of a driver's error, also of one that another library wrapped."""
+    for link in (exc, getattr(exc, "orig", None), exc.__cause__):
+        code = getattr(link, "sqlstate", None) or getattr(link, "pgcode", None)
+        if isinstance(code, str):
+            return code
+    return None
