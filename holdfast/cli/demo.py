@@ -17,7 +17,7 @@ from holdfast.demo.view import Lines, View
 @click.option("--plain", is_flag=True, help="Lines instead of a live picture.")
 @click.pass_context
 def demo(ctx: click.Context, plain: bool) -> None:
-    """Watch two workers share three tenants' jobs while one of them is killed.
+    """Watch two workers serve a flood and its quiet neighbours while one of them is killed.
 
     Runs on a SQLite file in a temporary directory: no keys, no servers, about 12 seconds. The exit
     code is 1 if the database does not say at the end what it should.

@@ -1,4 +1,4 @@
-"""The demo's application: three small firms and what they want done."""
+"""The demo's application: a printer in a hurry, four quiet neighbours, and what they want done."""
 
 from __future__ import annotations
 
@@ -28,12 +28,15 @@ class Firm:
     job_type: str
 
 
-FIRMS = (
-    Firm("0198c0de-0000-7000-8000-000000000001", "Moonlight Bakery", "bread.bake"),
-    Firm("0198c0de-0000-7000-8000-000000000002", "Otter & Sons Plumbing", "pipe.mend"),
-    Firm("0198c0de-0000-7000-8000-000000000003", "The Pigeon Post", "letter.carry"),
+FLOOD = Firm("0198c0de-0000-7000-8000-000000000001", "Gull & Gull Leaflets", "leaflet.print")
+QUIET = (
+    Firm("0198c0de-0000-7000-8000-000000000002", "Moonlight Bakery", "bread.bake"),
+    Firm("0198c0de-0000-7000-8000-000000000003", "Otter & Sons Plumbing", "pipe.mend"),
+    Firm("0198c0de-0000-7000-8000-000000000004", "The Pigeon Post", "letter.carry"),
+    Firm("0198c0de-0000-7000-8000-000000000005", "9 Lantern Lane", "lamp.light"),
 )
-BAKERY, PLUMBING, POST = FIRMS
+FIRMS = (FLOOD, *QUIET)
+BAKERY, PLUMBING, POST, LANE = QUIET
 NAMES = {firm.org_id: firm.name for firm in FIRMS}
 
 

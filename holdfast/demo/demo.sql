@@ -1,4 +1,4 @@
--- What the demo asks of its own database. It is the operator of all three tenants.
+-- What the demo asks of its own database. It is the operator of all its tenants.
 
 -- count_states :many — crosses tenants: how far every tenant is
 SELECT org_id, state, count(*) AS jobs FROM holdfast.job GROUP BY org_id, state;
@@ -6,12 +6,21 @@ SELECT org_id, state, count(*) AS jobs FROM holdfast.job GROUP BY org_id, state;
 -- count_held :many — crosses tenants: how many jobs each worker has in its hands
 SELECT claimed_by, count(*) AS jobs FROM holdfast.job WHERE state = 'processing' GROUP BY claimed_by;
 
--- list_news :many — crosses tenants: what the audit has had to say since
-SELECT id, org_id, job_id, job_type, name, attempt, actor_id, detail
-FROM holdfast.job_event
-WHERE id > :after
-ORDER BY id
-LIMIT 500;
+-- list_news :many — crosses tenants: what the audit has had to say since, but for what was enqueued
+SELECT event.id, event.org_id, event.job_id, event.job_type, event.name, event.attempt,
+       event.actor_id, event.at, event.detail, job.created_at
+FROM holdfast.job_event AS event
+JOIN holdfast.job AS job ON job.org_id = event.org_id AND job.id = event.job_id
+WHERE event.id > :after AND event.name <> 'job.enqueued'
+ORDER BY event.id
+LIMIT 2000;
+
+-- list_waits :many — crosses tenants: when each job was accepted and when a worker first took it
+SELECT job.org_id, job.created_at, min(event.at) AS at
+FROM holdfast.job AS job
+JOIN holdfast.job_event AS event ON event.org_id = job.org_id AND event.job_id = job.id
+WHERE event.name = 'job.started'
+GROUP BY job.org_id, job.id, job.created_at;
 
 -- list_accounts :many — crosses tenants: every job beside what the audit says of it
 SELECT job.id, job.org_id, job.state,

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from holdfast.demo.app import FIRMS, FLOOD, QUIET
+from holdfast.demo.waits import wait_of
 from holdfast.document import decode
+from holdfast.engine.job import State
 from holdfast.store import Row
+
+ODD = ("job.failed", "job.retried", "job.deadlettered", "job.lease_lost")
 
 
 @dataclass(slots=True)
@@ -23,13 +29,15 @@ class Hand:
 
 @dataclass(slots=True)
 class Bar:
-    """How far one tenant is."""
+    """How one tenant fares; waits are in seconds, from enqueue to claim."""
 
     name: str
-    planned: int
+    waiting: int = 0
+    running: int = 0
     done: int = 0
     dead: int = 0
-    running: int = 0
+    last_wait: float = 0.0
+    worst_wait: float = 0.0
 
 
 @dataclass(slots=True)
@@ -37,7 +45,9 @@ class Scene:
     """Everything a view may show."""
 
     began_at: float
-    bars: dict[str, Bar]
+    bars: dict[str, Bar] = field(
+        default_factory=lambda: {firm.org_id: Bar(firm.name) for firm in FIRMS}
+    )
     hands: list[Hand] = field(default_factory=list)
     caption: str = ""
     news: deque[Row] = field(default_factory=lambda: deque(maxlen=400))
@@ -51,8 +61,32 @@ class Scene:
         return sum(bar.done + bar.dead for bar in self.bars.values())
 
     @property
-    def planned(self) -> int:
-        return sum(bar.planned for bar in self.bars.values())
+    def flood(self) -> Bar:
+        return self.bars[FLOOD.org_id]
+
+    @property
+    def quiet(self) -> list[Bar]:
+        return [self.bars[firm.org_id] for firm in QUIET]
+
+    def update(self, states: Iterable[Row], held: Iterable[Row], news: Sequence[Row]) -> None:
+        """Take over what the database says."""
+        counts = Counter({(row["org_id"], row["state"]): row["jobs"] for row in states})
+        for org_id, bar in self.bars.items():
+            bar.waiting = counts[org_id, State.QUEUED]
+            bar.running = counts[org_id, State.PROCESSING]
+            bar.done = counts[org_id, State.COMPLETED]
+            bar.dead = counts[org_id, State.FAILED]
+        in_hand = {row["claimed_by"]: row["jobs"] for row in held}
+        for hand in self.hands:
+            hand.held = in_hand.get(hand.name, 0)
+        for event in news:
+            if event["name"] == "job.started" and event["attempt"] == 1:
+                bar = self.bars[event["org_id"]]
+                bar.last_wait = wait_of(event)
+                bar.worst_wait = max(bar.worst_wait, bar.last_wait)
+            # The flood's ordinary events would wash away everybody else's.
+            if event["org_id"] != FLOOD.org_id or event["name"] in ODD:
+                self.news.append(event)
 
 
 def detail_of(event: Row) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -10,20 +11,23 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.padding import Padding
 from rich.panel import Panel
-from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from holdfast.demo.app import NAMES
-from holdfast.demo.scene import Hand, Scene, detail_of
+from holdfast.demo.scene import ODD, Bar, Hand, Scene, detail_of
 from holdfast.demo.verdict import Verdict
-from holdfast.demo.view import PROMISE, since_first
+from holdfast.demo.view import PROMISE, TITLE, since_first
+from holdfast.demo.waits import length
 from holdfast.store import Row
 
 WIDTH = 88
+# What the columns beside the bars need.
+BESIDE_BARS = 66
+# A bar is at least so long in all, so that a wait of 10 ms does not look like the end of the world.
+SHORTEST_SCALE = 0.5
 ODD_LINES = 6
 FEED_LINES = 5
-ODD = ("job.failed", "job.retried", "job.deadlettered", "job.lease_lost")
 ORDINARY = ("job.started", "job.succeeded")
 COLOURS = {
     "job.enqueued": "bright_black",
@@ -39,18 +43,18 @@ COLOURS = {
 class Stage:
     """Tenants, workers and the audit in one picture that changes in place."""
 
-    def __init__(self) -> None:
-        self.console = Console()
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console()
         self.width = min(WIDTH, self.console.width)
         self._live: Live | None = None
 
     @contextmanager
     def showing(self, scene: Scene) -> Iterator[None]:
         with Live(
-            self._picture(scene), console=self.console, refresh_per_second=12, transient=False
+            self.picture(scene), console=self.console, refresh_per_second=12, transient=False
         ) as self._live:
             yield
-            self._live.update(self._picture(scene), refresh=True)
+            self._live.update(self.picture(scene), refresh=True)
         self._live = None
 
     def say(self, scene: Scene) -> None:
@@ -58,12 +62,11 @@ class Stage:
 
     def look(self, scene: Scene) -> None:
         if self._live is not None:
-            self._live.update(self._picture(scene))
+            self._live.update(self.picture(scene))
 
-    def _picture(self, scene: Scene) -> RenderableType:
-        title = Text.assemble(
-            ("Holdfast", "bold"), "  three tenants, two processes, one SQLite file"
-        )
+    def picture(self, scene: Scene) -> RenderableType:
+        """The scene as it stands."""
+        title = Text.assemble(("Holdfast", "bold"), f"  {TITLE}")
         return Panel(
             Group(
                 Padding(Text(scene.caption or "Opening the database.", style="bold"), (0, 1, 1, 1)),
@@ -81,21 +84,24 @@ class Stage:
         )
 
     def _tenants(self, scene: Scene) -> RenderableType:
-        table = Table.grid(padding=(0, 1), expand=True)
-        table.add_column(width=22)
-        table.add_column(ratio=1)
-        table.add_column(width=7, justify="right")
-        table.add_column(width=14)
+        table = Table(box=None, padding=(0, 1), expand=True, header_style="bright_black")
+        table.add_column("", width=22, no_wrap=True)
+        for title in ("waiting", "done"):
+            table.add_column(title, width=7, justify="right")
+        table.add_column("wait", ratio=1, no_wrap=True)
+        for title in ("last", "worst"):
+            table.add_column(title, width=7, justify="right")
+        # One scale for all of them: that is the whole point.
+        scale = max(SHORTEST_SCALE, *(bar.worst_wait for bar in scene.bars.values()))
         for bar in scene.bars.values():
-            ended = bar.done + bar.dead
-            running = Text(f"{bar.running} running", style="cyan") if bar.running else Text()
-            if bar.dead and not bar.running:
-                running = Text("1 dead letter", style="red")
+            colour = "yellow" if bar is scene.flood else "green"
             table.add_row(
-                f" {bar.name}",
-                ProgressBar(total=bar.planned, completed=ended, complete_style="green"),
-                f"{ended}/{bar.planned}",
-                running,
+                bar.name,
+                f"{bar.waiting:,}",
+                f"{bar.done:,}",
+                _wait_bar(bar, scale, colour, self.width - BESIDE_BARS),
+                length(bar.last_wait),
+                length(bar.worst_wait),
             )
         return table
 
@@ -108,22 +114,22 @@ class Stage:
         return table
 
     def _feed(self, scene: Scene) -> RenderableType:
-        # What went wrong stays in sight for a while; the rest flows by below it.
-        odd = [event for event in scene.news if event["name"] in ODD][-ODD_LINES:]
-        rest = [event for event in scene.news if event["name"] in ORDINARY][-FEED_LINES:]
-        told = [*odd, *rest]
+        # What went wrong stays in sight for a while, told once; the rest flows by below it.
+        odd = Counter(_told(event) for event in scene.news if event["name"] in ODD)
+        rest = [_told(event) for event in scene.news if event["name"] in ORDINARY]
+        told = [*list(odd.items())[-ODD_LINES:], *((line, 1) for line in rest[-FEED_LINES:])]
         table = Table.grid(padding=(0, 1))
-        for width in (17, 12, 21, 6):
+        for width in (17, 13, 21, 6):
             table.add_column(width=width, no_wrap=True)
         table.add_column(no_wrap=True)
-        for event in told:
-            colour = COLOURS.get(event["name"], "white")
+        for (name, job_type, firm, actor, detail), times in told:
+            colour = COLOURS.get(name, "white")
             table.add_row(
-                Text(f" {event['name']}", style=colour),
-                event["job_type"],
-                NAMES.get(event["org_id"], event["org_id"]),
-                Text(event["actor_id"], style="bright_black"),
-                Text(detail_of(event), style=colour),
+                Text(f" {name}", style=colour),
+                job_type,
+                firm,
+                Text(actor, style="bright_black"),
+                Text(f"{detail} ({times})" if times > 1 else detail, style=colour),
             )
         for _ in range(ODD_LINES + FEED_LINES - len(told)):
             table.add_row("")
@@ -147,13 +153,41 @@ class Stage:
         table.add_column(justify="right")
         table.add_column(style="bright_black")
         for what, count, meaning in verdict.lines:
-            calm = what not in ("lost", "doubled", "tampered") or count == "0"
-            table.add_row(what, Text(count, style="green" if calm else "bold red"), meaning)
+            calm = what not in ("lost", "doubled", "tampered") or count == 0
+            style = "green" if calm else "bold red"
+            table.add_row(what, Text(f"{count:,}", style=style), meaning)
         self.console.print(Text("\nWhat the database says", style="bold"))
         self.console.print(table)
+        self._waits(verdict)
         for problem in verdict.problems:
             self.console.print(Text(f"NOT TRUE: {problem}", style="bold red"))
         self.console.print(Text(PROMISE, style="italic"), width=self.width)
+
+    def _waits(self, verdict: Verdict) -> None:
+        table = Table(box=SIMPLE_HEAD, width=self.width, header_style="bright_black")
+        table.add_column("", style="bold")
+        for title in ("jobs", "median", "worst"):
+            table.add_column(title, justify="right")
+        for firm, waits in verdict.fairness.by_firm:
+            table.add_row(firm.name, f"{waits.jobs:,}", length(waits.median), length(waits.worst))
+        self.console.print(Text("How long each tenant's jobs waited for a worker", style="bold"))
+        self.console.print(table)
+        style = "green" if verdict.fairness.holds else "bold red"
+        self.console.print(Text(verdict.fairness.sentence + "\n", style=style), width=self.width)
+
+
+def _told(event: Row) -> tuple[str, str, str, str, str]:
+    firm = NAMES[event["org_id"]]
+    return event["name"], event["job_type"], firm, event["actor_id"], detail_of(event)
+
+
+def _wait_bar(bar: Bar, scale: float, colour: str, cells: int) -> Text:
+    """The last wait in full cells, and up to the worst in light ones."""
+    if not bar.worst_wait:
+        return Text()
+    last, worst = (round(cells * wait / scale) for wait in (bar.last_wait, bar.worst_wait))
+    # What was measured is seen, however short.
+    return Text.assemble(("█" * last or "▏", colour), ("░" * (worst - max(last, 1)), colour))
 
 
 def _state_of(hand: Hand) -> Text:

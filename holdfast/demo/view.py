@@ -11,9 +11,11 @@ import click
 from holdfast.clock import read_instant
 from holdfast.demo.scene import Scene, detail_of
 from holdfast.demo.verdict import Verdict
+from holdfast.demo.waits import length
 from holdfast.store import Row
 
 PROGRESS_SECONDS = 1.0
+TITLE = "one noisy tenant, four quiet ones, two workers, one SQLite file"
 PROMISE = (
     "At-least-once execution; at most one recorded outcome; no second external effect where the "
     "channel can tell us, and where it cannot, the work is held and says so."
@@ -48,7 +50,7 @@ class Lines:
 
     @contextmanager
     def showing(self, scene: Scene) -> Iterator[None]:
-        click.echo("Holdfast: three tenants, two worker processes, one SQLite file.\n")
+        click.echo(f"Holdfast: {TITLE}.\n")
         yield
 
     def say(self, scene: Scene) -> None:
@@ -59,11 +61,18 @@ class Lines:
         self._line(scene, scene.caption)
 
     def look(self, scene: Scene) -> None:
-        if scene.seconds < self._progress_at + PROGRESS_SECONDS:
+        flood, quiet = scene.flood, scene.quiet
+        if not flood.done or scene.seconds < self._progress_at + PROGRESS_SECONDS:
             return
         self._progress_at = scene.seconds
-        shares = [f"{bar.name} {bar.done + bar.dead}/{bar.planned}" for bar in scene.bars.values()]
-        self._line(scene, "  ·  ".join(shares))
+        self._line(
+            scene,
+            f"{flood.name}: {flood.waiting:,} waiting, {flood.done:,} done,"
+            f" the last waited {length(flood.last_wait)}"
+            f"  ·  {len(quiet)} quiet tenants: {sum(bar.waiting for bar in quiet)} waiting,"
+            f" {sum(bar.done for bar in quiet)} done,"
+            f" the worst waited {length(max(bar.worst_wait for bar in quiet))}",
+        )
 
     def _line(self, scene: Scene, text: str) -> None:
         click.echo(f"{scene.seconds:5.1f}s  {text}")
@@ -80,7 +89,14 @@ class Lines:
     def verdict(self, verdict: Verdict) -> None:
         click.echo("\nWhat the database says:")
         for what, count, meaning in verdict.lines:
-            click.echo(f"  {what:14} {count:>5}   {meaning}")
+            click.echo(f"  {what:14} {count:>5,}   {meaning}")
+        click.echo("\nHow long each tenant's jobs waited for a worker:")
+        for firm, waits in verdict.fairness.by_firm:
+            click.echo(
+                f"  {firm.name:22} {waits.jobs:>5,} jobs"
+                f"   {length(waits.median):>7} at the median   {length(waits.worst):>7} at worst"
+            )
+        click.echo(f"\n{verdict.fairness.sentence}")
         for problem in verdict.problems:
             click.echo(f"  NOT TRUE: {problem}")
         click.echo(f"\n{PROMISE}")

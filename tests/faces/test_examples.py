@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 from holdfast import Job
@@ -37,9 +38,8 @@ def play(name: str, tmp_path: Path) -> tuple[str, list[Job]]:
 def test_the_quickstart_enqueues_twice_and_runs_once(tmp_path: Path) -> None:
     printed, (job,) = play("quickstart", tmp_path)
 
-    assert "enqueued again: False, the same job: True" in printed
-    assert "completed: {'file': 'project-7.csv', 'attempt': 1}" in printed
-    assert (job.state, job.result) == ("completed", {"file": "project-7.csv", "attempt": 1})
+    assert "enqueued again: False, completed: {'artifact': 'artifact:" in printed
+    assert (job.state, job.result["attempt"]) == ("completed", 1)
 
 
 def test_the_pipeline_repeats_only_the_stage_that_failed(tmp_path: Path) -> None:
@@ -65,3 +65,17 @@ def test_many_processes_share_one_file(tmp_path: Path) -> None:
     assert "60 of 60 jobs completed in 3 processes" in printed
     assert {job.state for job in jobs} == {"completed"}
     assert sorted(job.result["photo"] for job in jobs) == list(range(60))
+
+
+def test_the_limits_hold_back_what_they_should(tmp_path: Path) -> None:
+    printed, jobs = play("limits", tmp_path)
+
+    assert "reports run: [2, 2, 2], never more than 2 at once" in printed
+    assert "mails sent: 5, and a minute later 3" in printed
+    assert "of 8 hands the bakery got 6, the lane 2" in printed
+    assert "overnight the schedule enqueued 1 job, and 1 is completed" in printed
+    assert {job.state for job in jobs} == {"completed"}
+    (oven,) = (job for job in jobs if job.job_type == "oven.light")
+    # Four in the morning in Zurich is three in UTC at the beginning of March.
+    assert oven.record["scheduled_for"] == datetime(2026, 3, 2, 3, tzinfo=UTC)
+    assert oven.result == {"degrees": 230}

@@ -1,0 +1,80 @@
+"""How long jobs waited until a worker took them, as the audit tells it."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from holdfast.clock import read_instant
+from holdfast.demo.app import FIRMS, FLOOD, QUIET, Firm
+from holdfast.store import Row, Statements, Store
+
+SQL = Statements("holdfast.demo", "demo.sql")
+
+# The worst wait of a quiet tenant is at most this part of what the flood's own jobs wait.
+CLEARLY_LESS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """The waits of some jobs, in seconds."""
+
+    jobs: int
+    median: float
+    worst: float
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> Waits:
+        if not seconds:
+            return cls(0, 0.0, 0.0)
+        return cls(len(seconds), statistics.median(seconds), max(seconds))
+
+
+@dataclass(frozen=True, slots=True)
+class Fairness:
+    """What the one that floods the queue waited, and what those beside it did."""
+
+    flood: Waits
+    quiet: Waits
+    by_firm: tuple[tuple[Firm, Waits], ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether every quiet tenant was served, and none waited as the flood did."""
+        return (
+            self.flood.jobs > 0
+            and all(waits.jobs > 0 for _, waits in self.by_firm)
+            and self.quiet.worst <= CLEARLY_LESS * self.flood.median
+        )
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"The flood: {self.flood.jobs:,} jobs. The quiet tenants beside it waited"
+            f" {length(self.quiet.median)} at the median, {length(self.quiet.worst)} at worst;"
+            f" the flood's own jobs {length(self.flood.median)} at the median."
+        )
+
+
+def measure(store: Store) -> Fairness:
+    """Ask the audit when each job was accepted and when it was first taken."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for row in store.read(lambda tx: tx.many(SQL.list_waits)):
+        found[row["org_id"]].append(wait_of(row))
+    return Fairness(
+        Waits.of(found[FLOOD.org_id]),
+        Waits.of([seconds for firm in QUIET for seconds in found[firm.org_id]]),
+        tuple((firm, Waits.of(found[firm.org_id])) for firm in FIRMS),
+    )
+
+
+def wait_of(row: Row) -> float:
+    """Seconds from a job's creation to its start."""
+    return (read_instant(row["at"]) - read_instant(row["created_at"])).total_seconds()
+
+
+def length(seconds: float) -> str:
+    """A wait as people say it: 12 ms, 2.4 s."""
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
