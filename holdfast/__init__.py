@@ -1,17 +1,24 @@
 """Background work that must not be lost, doubled or leaked, in your own database."""
 
+from holdfast.actor import Role
+from holdfast.artifact.artifact import Access, Artifact, ArtifactState
 from holdfast.clock import FakeClock, SystemClock
 from holdfast.config import Settings
 from holdfast.engine.cancel import CancelAnswer
 from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.execute import Context
 from holdfast.engine.job import Actor, ActorType, Job, KeyRecord, KeyStatus, Priority, State
+from holdfast.engine.ledger import RunReport
 from holdfast.engine.pipeline import Pipeline
 from holdfast.engine.request import JobRequest, key_for
 from holdfast.engine.retry import RetryPolicy
 from holdfast.engine.worker import Worker
 from holdfast.errors import (
+    ArtifactNotFound,
+    ArtifactStoreDown,
+    ArtifactTooLarge,
     AuthDenied,
+    ChecksumMismatch,
     ConfigError,
     ConfigInvalid,
     Defect,
@@ -19,10 +26,13 @@ from holdfast.errors import (
     Forbidden,
     Gone,
     HoldfastError,
+    InvalidArtifact,
     InvalidJob,
+    InvalidSchedule,
     JobCanceled,
     JobNotFound,
     LeaseLost,
+    LinkRefused,
     NetworkTimeout,
     Permanent,
     PolicyRejected,
@@ -37,15 +47,23 @@ from holdfast.errors import (
     UpstreamError,
     WriteConflict,
 )
-from holdfast.holdfast import Holdfast, Tenant
+from holdfast.holdfast import Holdfast
+from holdfast.tenant import Tenant
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Access",
     "Actor",
     "ActorType",
+    "Artifact",
+    "ArtifactNotFound",
+    "ArtifactState",
+    "ArtifactStoreDown",
+    "ArtifactTooLarge",
     "AuthDenied",
     "CancelAnswer",
+    "ChecksumMismatch",
     "ConfigError",
     "ConfigInvalid",
     "Context",
@@ -57,7 +75,9 @@ __all__ = [
     "Gone",
     "Holdfast",
     "HoldfastError",
+    "InvalidArtifact",
     "InvalidJob",
+    "InvalidSchedule",
     "Job",
     "JobCanceled",
     "JobNotFound",
@@ -65,6 +85,7 @@ __all__ = [
     "KeyRecord",
     "KeyStatus",
     "LeaseLost",
+    "LinkRefused",
     "NetworkTimeout",
     "Permanent",
     "Pipeline",
@@ -72,7 +93,9 @@ __all__ = [
     "Priority",
     "RateLimited",
     "RetryPolicy",
+    "Role",
     "RuleViolated",
+    "RunReport",
     "SchemaInvalid",
     "Settings",
     "Snooze",

@@ -5,11 +5,21 @@
   x InvalidJob               the request to enqueue is wrong; names every bad field
     + SecretInPayload        a payload carries something shaped like a secret
     + ForeignKeyScope        an idempotency key was made for another tenant or job type
+  x InvalidSchedule          what is declared for the clock is wrong; names every bad field
+  x InvalidArtifact          the request to store a file is wrong; names every bad field
+    + ArtifactTooLarge       there are more bytes than may be stored
   x NotFound                 what was asked for is not there, or not yours
     + JobNotFound
+    + ArtifactNotFound
+    + LinkRefused            a download link is edited, expired or not ours
+    + ScheduleNotFound
     + UnknownKind
+    + UnknownQueue
+    + UnknownRun
+    + RunNotFound
   x Conflict                 the thing is there, but not in a state that allows this
     + LeaseLost              the claim was lost to another worker; its result is discarded
+    + QueueFull              a queue is as deep as it may be; nothing was enqueued
   x Forbidden                the actor may not do this to this tenant
   x StoreError               the database said no
     + StoreBusy              it may say yes in a moment
@@ -25,12 +35,14 @@
       - UpstreamError
       - WriteConflict
       - StoreUnavailable
+      - ArtifactStoreDown
       - HandlerTimeout
       - WorkerCrashed
     + Permanent              must not be tried again
       - SchemaInvalid
       - AuthDenied
       - Gone
+      - ChecksumMismatch
       - PolicyRejected
       - RuleViolated
       - ConfigInvalid
@@ -46,7 +58,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import ClassVar
 
@@ -76,6 +88,28 @@ class ForeignKeyScope(InvalidJob):
     """An idempotency key in full form names another tenant, project or job type."""
 
 
+class InvalidSchedule(HoldfastError):
+    """What is declared for the clock is wrong; *fields* maps each bad field to what is wrong."""
+
+    def __init__(self, name: str, fields: Mapping[str, str]) -> None:
+        self.fields = dict(fields)
+        listed = "; ".join(f"{field}: {problem}" for field, problem in self.fields.items())
+        super().__init__(f"Schedule {name[:63]!r} not accepted. {listed}.")
+
+
+class InvalidArtifact(HoldfastError):
+    """The request to store a file is wrong; *fields* maps each bad field to what is wrong."""
+
+    def __init__(self, fields: Mapping[str, str]) -> None:
+        self.fields = dict(fields)
+        listed = "; ".join(f"{name}: {problem}" for name, problem in self.fields.items())
+        super().__init__(f"Artifact not stored. {listed}.")
+
+
+class ArtifactTooLarge(InvalidArtifact):
+    """There are more bytes than may be stored."""
+
+
 class NotFound(HoldfastError):
     """What was asked for is not there, or belongs to somebody else."""
 
@@ -88,6 +122,34 @@ class JobNotFound(NotFound):
         super().__init__(f"Job {job_id} not found. Check the id and the tenant it belongs to.")
 
 
+class ArtifactNotFound(NotFound):
+    """There is no such artifact, or it has ended, or it is not yours."""
+
+    def __init__(self, artifact_id: object) -> None:
+        self.artifact_id = str(artifact_id)[:100]
+        super().__init__(
+            f"Artifact {self.artifact_id} not found. "
+            "Check the id, the tenant it belongs to and how long it was to be kept."
+        )
+
+
+class LinkRefused(NotFound):
+    """The link is not valid here or has expired. Ask for another one."""
+
+    def __init__(self) -> None:
+        super().__init__(self.__doc__)
+
+
+class ScheduleNotFound(NotFound):
+    """There is no schedule of that name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"Schedule {name[:63]!r} not found. 'holdfast schedules list' names those there are."
+        )
+
+
 class UnknownKind(NotFound):
     """No handler is registered for the job type."""
 
@@ -96,6 +158,37 @@ class UnknownKind(NotFound):
         super().__init__(
             f"No job type {job_type!r} is registered. Import the module that declares it, "
             f"or declare it with @hf.job({job_type!r})."
+        )
+
+
+class UnknownRun(NotFound):
+    """No run of that name is in the settings."""
+
+    def __init__(self, name: str, known: Iterable[str] = ()) -> None:
+        self.name = name
+        there = ", ".join(sorted(known)) or "none"
+        super().__init__(
+            f"No run {name!r} is declared; there is: {there}. "
+            f"Declare it in holdfast.toml: [runs.{name}] with its queues."
+        )
+
+
+class RunNotFound(NotFound):
+    """The ledger has no such run."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        super().__init__(f"Run {run_id} not found. List the runs: holdfast runs list.")
+
+
+class UnknownQueue(NotFound):
+    """No queue of that name is registered."""
+
+    def __init__(self, queue: str, known: Iterable[str] = ()) -> None:
+        self.queue = queue
+        there = f" There is: {', '.join(sorted(known))}." if known else ""
+        super().__init__(
+            f"No queue {queue!r} is registered.{there} Declare it with hf.queue({queue!r})."
         )
 
 
@@ -110,6 +203,20 @@ class LeaseLost(Conflict):
         self.job_id = job_id
         super().__init__(
             f"The lease on job {job_id} was lost to another worker; this result is discarded."
+        )
+
+
+class QueueFull(Conflict):
+    """A queue is as deep as it may be. Nothing was enqueued; try again when it has drained."""
+
+    def __init__(self, queue: str, limit: int | None, per_tenant: int | None) -> None:
+        self.queue = queue
+        self.limit = limit
+        self.per_tenant = per_tenant
+        limits = [f"{limit} jobs" if limit else "", f"{per_tenant} a tenant" if per_tenant else ""]
+        super().__init__(
+            f"Queue {queue} is full: it may hold {' and '.join(filter(None, limits))}. Nothing was "
+            "enqueued. Try again later, add workers, or raise its max_depth."
         )
 
 
@@ -217,6 +324,12 @@ class StoreUnavailable(Transient):
     error_class = "STORE_UNAVAILABLE"
 
 
+class ArtifactStoreDown(Transient):
+    """The place where artifacts lie cannot be reached, or has no room."""
+
+    error_class = "ARTIFACT_STORE_DOWN"
+
+
 class HandlerTimeout(Transient):
     """The handler ran longer than it may."""
 
@@ -251,6 +364,13 @@ class Gone(Permanent):
     """The resource does not exist, or no longer does."""
 
     error_class = "GONE"
+
+
+class ChecksumMismatch(Permanent):
+    """The bytes of an artifact are not those that were stored."""
+
+    error_class = "CHECKSUM_MISMATCH"
+    pages_operator = True
 
 
 class PolicyRejected(Permanent):

@@ -7,8 +7,10 @@ with its process; an audit row may not.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 _log = logging.getLogger("holdfast.event")
 
@@ -71,6 +73,77 @@ class AuditSealed:
 
 
 @dataclass(frozen=True, slots=True)
+class NotificationDropped:
+    """A notification could not be enqueued, and the write it belongs to went on without it."""
+
+    job_type: str
+    org_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCrowded:
+    """More waits in a queue than should in one that is to stay small."""
+
+    queue: str
+    small_depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRunFinished:
+    """A bounded run ended, was skipped, or was given up for lost: then its counts are not known."""
+
+    run_id: str
+    name: str
+    profile: str
+    trigger_kind: str
+    started_at: datetime
+    finished_at: datetime | None
+    outcome: str | None
+    reason: str | None
+    max_jobs_per_run: int
+    claimed_count: int | None
+    succeeded_count: int | None
+    failed_count: int | None
+    requeued_count: int | None
+    released_count: int | None
+    canceled_count: int | None
+    left_count: int | None
+    rate_limit_errors: int | None
+    capacity_errors: int | None
+    error_counts: Mapping[str, int]
+    model_counts: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleFired:
+    """A tick became a job or a run."""
+
+    schedule: str
+    fire_at: datetime
+    target: str
+    job_id: str | None = None
+    run_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleSkipped:
+    """A tick, or several in a row, became nothing: ``skipped``, ``missed`` or, yet, ``held``."""
+
+    schedule: str
+    fire_at: datetime
+    outcome: str
+    reason: str
+    ticks: int = 1
+    run_name: str | None = None
+
+    @property
+    def line(self) -> str:
+        """The same words whenever the same happens."""
+        return f"{self.run_name or self.schedule} {self.outcome}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerChanged:
     """A worker started, drains, stopped or lost its database."""
 
@@ -79,7 +152,19 @@ class WorkerChanged:
     detail: str = ""
 
 
-Event = JobEnqueued | JobStarted | JobSettled | LeaseWasLost | AuditSealed | WorkerChanged
+Event = (
+    JobEnqueued
+    | JobStarted
+    | JobSettled
+    | LeaseWasLost
+    | AuditSealed
+    | NotificationDropped
+    | QueueCrowded
+    | ScheduleFired
+    | ScheduleSkipped
+    | WorkerChanged
+    | WorkerRunFinished
+)
 Subscriber = Callable[[Event], None]
 
 
@@ -88,6 +173,8 @@ class Events:
     """The subscribers of one Holdfast instance. A failing one never harms the work."""
 
     subscribers: list[Subscriber] = field(default_factory=list)
+    _going_on: dict[str, frozenset[str]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def subscribe(self, subscriber: Subscriber) -> None:
         self.subscribers.append(subscriber)
@@ -98,3 +185,11 @@ class Events:
                 subscriber(event)
             except Exception:
                 _log.exception("an event subscriber failed")
+
+    def emit_begun(self, kind: str, events: Mapping[str, Event]) -> None:
+        """Tell of what goes on, once: when it begins, and again only after it was over."""
+        with self._lock:
+            begun = events.keys() - self._going_on.get(kind, frozenset())
+            self._going_on[kind] = frozenset(events)
+        for name in sorted(begun):
+            self.emit(events[name])

@@ -7,32 +7,35 @@ import os
 import random
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypeVar, Unpack
 
-from holdfast.clock import Clock, SystemClock
-from holdfast.config import Settings
+from holdfast.artifact.artifacts import Artifacts
+from holdfast.clock import Clock, SystemClock, ms
+from holdfast.config import QueueSettings, Settings
 from holdfast.engine import enqueue as enqueueing
 from holdfast.engine.cancel import CancelAnswer, cancel_job
+from holdfast.engine.category import CategoryOptions, make_category, sync_categories
 from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.execute import current
-from holdfast.engine.handler import (
-    Registry,
-    make_handler,
-    plain_stage,
-)
-from holdfast.engine.job import SYSTEM, Actor, Job, KeyRecord, Priority
+from holdfast.engine.handler import Policy, Registry, make_handler, plain_stage
+from holdfast.engine.job import QUEUES, SYSTEM, Actor, Job, KeyRecord, Priority
+from holdfast.engine.notify import NotifyOptions, abest_effort, best_effort
 from holdfast.engine.pipeline import Pipeline
 from holdfast.engine.request import Batch, Frames, JobRequest, Options, full_key, prepare
 from holdfast.engine.retry import RetryPolicy
+from holdfast.engine.rules import QueueOptions, Queues, sync_rules
+from holdfast.engine.run import Runs
+from holdfast.engine.schedule import Declared, ScheduleOptions, make_schedule
 from holdfast.engine.worker import Worker
 from holdfast.errors import ConfigError, Forbidden, InvalidJob, JobNotFound
 from holdfast.event import About, Events, JobEnqueued
 from holdfast.ids import IdSource, read_uuid
 from holdfast.store import Statements, Store, open_store
 from holdfast.store.borrow import arun_borrowed, is_awaiting, run_borrowed
+from holdfast.tenant import Tenant
 
 SQL = Statements("holdfast.engine", "job.sql")
 
@@ -67,6 +70,7 @@ class Holdfast:
         self.rng = rng
         self.ids = IdSource(self.clock, rng)
         self.registry = Registry()
+        self.schedules = Declared()
         self.events = Events()
         self._store: Store | None = None
         self._store_pid = 0
@@ -82,8 +86,14 @@ class Holdfast:
             with self._opening:
                 if self._store is None or self._store_pid != os.getpid():
                     self._store = open_store(self.settings.db, clock=self.clock)
+                    self._store.audit_tables = self.settings.audit_tables
                     self._store_pid = os.getpid()
         return self._store
+
+    @cached_property
+    def artifacts(self) -> Artifacts:
+        """The files that jobs read and make."""
+        return Artifacts(lambda: self.store, self.ids, self.settings)
 
     def use_store(self, store: Store) -> None:
         """Work on a store that the caller opened."""
@@ -100,6 +110,16 @@ class Holdfast:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
+    @property
+    def queues(self) -> Queues:
+        """The rules of queues, tenants and keys, to look at and to change."""
+        return Queues(self.store, self.settings, self.registry.queues)
+
+    @property
+    def known_queues(self) -> list[str]:
+        """Every queue that a job may be enqueued on: ours, and those declared here or in a file."""
+        return list(dict.fromkeys((*QUEUES, *self.settings.queues, *self.registry.queues)))
+
     # -- declaring
 
     def job(
@@ -113,6 +133,8 @@ class Holdfast:
         retry: RetryPolicy | None = None,
         timeout: timedelta | float | None = None,
         version: str = "",
+        policy: Policy | None = None,
+        slo: timedelta | None = None,
     ) -> Callable[[F], F]:
         """Declare the decorated function as the handler of *job_type*.
 
@@ -121,17 +143,20 @@ class Holdfast:
         """
 
         def declare(function: F) -> F:
+            kind = self.registry.category(category)
             stage = plain_stage(
-                function, category=category, max_attempts=max_attempts, retry=retry, timeout=timeout
+                function, category=kind, max_attempts=max_attempts, retry=retry, timeout=timeout
             )
             self.registry.add(
                 make_handler(
                     job_type,
                     [stage],
-                    category=category,
+                    category=kind,
                     queue=queue,
                     priority=priority,
                     version=version,
+                    policy=policy,
+                    slo=slo,
                 )
             )
             return function
@@ -147,9 +172,25 @@ class Holdfast:
         category: str = "general",
         queue: str | None = None,
         priority: Priority = Priority.NORMAL,
+        policy: Policy | None = None,
+        slo: timedelta | None = None,
     ) -> Pipeline:
         """Declare a job of several named stages, each with its own budget and stored result."""
-        return Pipeline(self.registry, job_type, version, tuple(accepts), category, queue, priority)
+        steps = (self.registry, job_type, version, tuple(accepts))
+        return Pipeline(*steps, category, queue, priority, policy, slo)
+
+    def queue(self, name: str, **limits: Unpack[QueueOptions]) -> None:
+        """Declare a queue of this application's own, with its weight and limits."""
+        self.registry.add_queue(name, QueueSettings(**limits))
+
+    def category(self, name: str, **options: Unpack[CategoryOptions]) -> None:
+        """Declare a category of this application's own; workers write it into the store."""
+        self.registry.add_category(make_category(name, **options))
+
+    def schedule(self, name: str, **options: Unpack[ScheduleOptions]) -> None:
+        """Declare what happens by the clock; dispatchers write it into the store."""
+        made = make_schedule(name, options, now=self.clock.now())
+        self.schedules.add(made, self.registry)
 
     # -- enqueueing
 
@@ -200,6 +241,27 @@ class Holdfast:
         if self._inline is not None:
             self._inline()
         return enqueued
+
+    def notify(
+        self, job_type: str, payload: Mapping[str, Any], **options: Unpack[NotifyOptions]
+    ) -> Enqueued | None:
+        """Enqueue a notification as best effort: None comes back if the store cannot take it.
+
+        The caller's own transaction (*conn*) goes on either way. A wrong request raises.
+        """
+        with best_effort(self.registry.get(job_type), options, self.events):
+            return self.enqueue(job_type, payload, **options)
+        return None
+
+    async def anotify(
+        self, job_type: str, payload: Mapping[str, Any], **options: Unpack[NotifyOptions]
+    ) -> Enqueued | None:
+        """:meth:`notify` for callers on an event loop."""
+        if not is_awaiting(options.get("conn")):
+            return await asyncio.to_thread(self.notify, job_type, payload, **options)
+        async with abest_effort(self.registry.get(job_type), options, self.events):
+            return await self.aenqueue(job_type, payload, **options)
+        return None
 
     async def aenqueue(
         self,
@@ -280,6 +342,8 @@ class Holdfast:
                 now=self.clock.now(),
                 payload_limit=self.settings.payload_limit_bytes,
                 known=self._frames,
+                queues=self.known_queues,
+                ageing_ms=ms(self.settings.ageing_seconds),
             )
             for at in range(0, len(items), size or 1)
         ]
@@ -358,43 +422,25 @@ class Holdfast:
 
     # -- working
 
+    @property
+    def runs(self) -> Runs:
+        """Bounded runs: set one off, and look at those that were performed."""
+        return Runs(self)
+
     def worker(self, **options: Any) -> Worker:
         """A worker for this application's jobs; *options* are those of :class:`Worker`."""
-        return Worker(
-            self.store,
-            self.registry,
-            settings=self.settings,
-            events=self.events,
-            rng=self.rng,
-            **options,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Tenant:
-    """Holdfast bound to one tenant."""
-
-    holdfast: Holdfast
-    org_id: str
-
-    def enqueue(
-        self, job_type: str, payload: Mapping[str, Any], **options: Unpack[Options]
-    ) -> Enqueued:
-        return self.holdfast.enqueue(job_type, payload, org_id=self.org_id, **options)
-
-    def enqueue_many(
-        self,
-        job_type: str,
-        payloads: Iterable[Mapping[str, Any] | JobRequest],
-        **options: Unpack[Options],
-    ) -> list[Enqueued]:
-        return self.holdfast.enqueue_many(job_type, payloads, org_id=self.org_id, **options)
-
-    def get(self, job_id: str) -> Job:
-        return self.holdfast.get(job_id, org_id=self.org_id)
-
-    def cancel(self, job_id: str, **options: Any) -> CancelAnswer:
-        return self.holdfast.cancel(job_id, org_id=self.org_id, **options)
+        sync_categories(self.store, self.registry.categories.values())
+        sync_rules(self.store, self.settings, self.registry.queues)
+        backoff = self.settings.default_profile.retry_backoff_seconds
+        given: dict[str, Any] = {
+            "registry": self.registry.with_backoff(backoff),
+            "settings": self.settings,
+            "events": self.events,
+            "rng": self.rng,
+            "artifacts": self.artifacts,
+            "queues": self.known_queues,
+        }
+        return Worker(self.store, **{**given, **options})
 
 
 def _own(request: JobRequest, org_id: str | None) -> JobRequest:

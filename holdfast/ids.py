@@ -17,6 +17,7 @@ _RAND_BITS = 74
 # An id can be guessed from its neighbour with a chance of one in four billion.
 _STEP_BYTES = 4
 _LOW_MASK = (1 << 62) - 1
+_LAST_MS = (1 << 48) - 1
 _TEXT = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
@@ -56,6 +57,13 @@ def _uuid7(unix_ms: int, low: int) -> str:
     head = f"{unix_ms:012x}"
     tail = f"{(0b10 << 62) | (low & _LOW_MASK):016x}"
     return f"{head[:8]}-{head[8:]}-7{low >> 62:03x}-{tail[:4]}-{tail[4:]}"
+
+
+def shift(uuid7: str, by_ms: int) -> str:
+    """A UUIDv7 as it would be if it had been made *by_ms* later."""
+    at = min(max(int(uuid7[:8] + uuid7[9:13], 16) + by_ms, 0), _LAST_MS)
+    head = f"{at:012x}"
+    return f"{head[:8]}-{head[8:]}{uuid7[13:]}"
 
 
 def read_uuid(value: object) -> str:

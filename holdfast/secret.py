@@ -106,3 +106,9 @@ def find_secret(value: object) -> str | None:
 
 def _name_of(key: object) -> str:
     return str(key)[:64].lower().replace("-", "_").replace(" ", "_")
+
+
+def hide_passwords(text: str) -> str:
+    """*text* with the passwords of the addresses in it taken out."""
+    text = re.sub(r"://([^\s:/@]*):\S*@", r"://\1@", text)
+    return re.sub(r"([?&](?:ssl)?password=)[^&\s]*", r"\1…", text)

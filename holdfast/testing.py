@@ -14,6 +14,7 @@ test gets a fresh database in memory and a clock that moves only when told to.
 from __future__ import annotations
 
 import random
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,6 +24,7 @@ from typing import Any
 import pytest
 
 from holdfast.clock import FakeClock
+from holdfast.engine import intake
 from holdfast.engine import worker as working
 from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.job import QUEUES, Job, State
@@ -48,7 +50,11 @@ class HoldfastApp:
         self.hf = hf
         self.clock = FakeClock()
         self._before = (hf.settings, hf.clock, hf.rng, hf.ids, hf.events, hf._store, hf._inline)
-        hf.settings = replace(hf.settings, db="sqlite:")
+        # Whatever the settings say, a test stores no file where the application does.
+        self._folder = tempfile.TemporaryDirectory(prefix="holdfast-artifacts-")
+        artifacts = replace(hf.settings.artifacts, store=f"file://{self._folder.name}")
+        self._artifacts = hf.__dict__.pop("artifacts", None)
+        hf.settings = replace(hf.settings, db="sqlite:", artifacts=artifacts)
         hf.clock = self.clock
         hf.rng = random.Random(7)
         hf.ids = IdSource(self.clock, hf.rng)
@@ -59,6 +65,10 @@ class HoldfastApp:
         self.hf.close()
         hf = self.hf
         hf.settings, hf.clock, hf.rng, hf.ids, hf.events, hf._store, hf._inline = self._before
+        hf.__dict__.pop("artifacts", None)
+        if self._artifacts is not None:
+            hf.__dict__["artifacts"] = self._artifacts
+        self._folder.cleanup()
 
     def manual(self) -> None:
         """Jobs wait until :meth:`drain` or :meth:`run`. This is the default."""
@@ -94,7 +104,8 @@ class HoldfastApp:
         return True
 
     def upkeep(self) -> Counts:
-        """One pass of rescue, sealing and pruning."""
+        """One pass of rescue, sealing and pruning, and over artifacts that have ended."""
+        self.hf.artifacts.upkeep()
         return run_upkeep(self.hf.store, self.hf.settings, self.hf.events)
 
     def all_enqueued(
@@ -148,9 +159,8 @@ class HoldfastApp:
         The block ends calmly; what the dead worker held is brought back by :meth:`upkeep` once its
         lease has run out (``clock.advance(seconds=61)``).
         """
-        places = {"claim": "claim_jobs", "execute": "execute", "settle": "settle_apart"}
-        name = places[point]
-        original = getattr(working, name)
+        module, name = _POINTS[point]
+        original = getattr(module, name)
 
         def dying(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
@@ -158,7 +168,7 @@ class HoldfastApp:
                 raise Crash(point)
             return result
 
-        setattr(working, name, dying)
+        setattr(module, name, dying)
         try:
             yield
         except Crash:
@@ -166,7 +176,14 @@ class HoldfastApp:
         else:
             pytest.fail(f"Nothing reached {point!r}, so nothing crashed after it.")
         finally:
-            setattr(working, name, original)
+            setattr(module, name, original)
+
+
+_POINTS: dict[str, tuple[Any, str]] = {
+    "claim": (intake, "claim_by"),
+    "execute": (working, "execute"),
+    "settle": (working, "settle_apart"),
+}
 
 
 def _matches(

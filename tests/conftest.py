@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from holdfast import FakeClock, Holdfast
+from holdfast.config import ArtifactSettings
 from holdfast.store import Store, open_store
 from tests.postgres_server import PostgresServer
 from tests.story import make_holdfast
@@ -108,8 +109,9 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def hf(url: str, clock: FakeClock) -> Iterator[Holdfast]:
-    made = make_holdfast(url, clock)
+def hf(url: str, clock: FakeClock, tmp_path: Path) -> Iterator[Holdfast]:
+    kept = ArtifactSettings(store=f"file://{tmp_path}/artifacts")
+    made = make_holdfast(url, clock, artifacts=kept)
     yield made
     made.close()
 

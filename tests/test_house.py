@@ -119,9 +119,22 @@ def test_every_statement_says_why_it_is_there(path: Path) -> None:
 # -- docs are tests
 
 
-@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Settings)])
+PLAIN = [field.name for field in dataclasses.fields(Settings) if "kind" in field.metadata]
+SECTIONS = [field for field in dataclasses.fields(Settings) if "kind" not in field.metadata]
+
+
+@pytest.mark.parametrize("name", PLAIN)
 def test_every_setting_is_documented_with_its_variable(name: str) -> None:
     assert f"| `{name}` | `HOLDFAST_{name.upper()}` |" in DOCS
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda field: field.name)
+def test_every_key_of_a_section_is_documented(section: dataclasses.Field[object]) -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text()
+    (part,) = (part for part in page.split("\n### ") if part.startswith(f"`[{section.name}"))
+    kind = section.metadata.get("section") or section.metadata["table"]
+
+    assert [key.name for key in dataclasses.fields(kind) if f"`{key.name}`" not in part] == []
 
 
 def test_every_command_is_documented() -> None:

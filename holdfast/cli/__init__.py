@@ -7,7 +7,6 @@ migrated, 75 a worker asks to be started anew.
 from __future__ import annotations
 
 import importlib
-import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -15,14 +14,21 @@ from typing import Any
 import click
 
 from holdfast.errors import HoldfastError, NotFound, SchemaMismatch, StoreBusy, StoreDown
+from holdfast.secret import hide_passwords
 
 # Commands are imported when they are called: the web, the database driver and the rest cost
 # nothing to `holdfast jobs list`.
 COMMANDS = {
+    "artifacts": "holdfast.cli.artifacts:artifacts",
+    "config": "holdfast.cli.config:config",
     "demo": "holdfast.cli.demo:demo",
     "enqueue": "holdfast.cli.enqueue:enqueue",
     "jobs": "holdfast.cli.jobs:jobs",
     "migrate": "holdfast.cli.migrate:migrate",
+    "queues": "holdfast.cli.queues:queues",
+    "run": "holdfast.cli.run:run",
+    "runs": "holdfast.cli.run:runs",
+    "schedules": "holdfast.cli.schedules:schedules",
     "worker": "holdfast.cli.worker:worker",
 }
 
@@ -67,14 +73,9 @@ def main(argv: list[str] | None = None) -> None:
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except HoldfastError as exc:
-        click.echo(f"holdfast: {_without_passwords(str(exc))}", err=True)
+        click.echo(f"holdfast: {hide_passwords(str(exc))}", err=True)
         sys.exit(_code(exc))
     sys.exit(code if isinstance(code, int) else 0)
-
-
-def _without_passwords(text: str) -> str:
-    """An address that cannot be used is quoted in the error; its password must not be."""
-    return re.sub(r"://([^\s:/@]*):\S*@", r"://\1@", text)
 
 
 def _code(exc: HoldfastError) -> int:

@@ -9,6 +9,7 @@ import click
 from holdfast.cli.given import app_of, json_option, one_line, print_json, print_table
 from holdfast.clock import read_instant
 from holdfast.document import decode
+from holdfast.engine.duty import SQL as DUTY_SQL
 from holdfast.engine.job import Job, State
 from holdfast.errors import JobNotFound
 from holdfast.holdfast import SQL, Holdfast
@@ -78,6 +79,9 @@ def show(ctx: click.Context, job_id: str, as_json: bool) -> None:
         letter = hf.store.read(
             lambda tx: tx.maybe(SQL.find_dead_letter, org_id=org_id, job_id=job_id)
         )
+        notes = hf.store.read(
+            lambda tx: tx.many(DUTY_SQL.list_notes, org_id=org_id, subject_id=job_id)
+        )
     if as_json:
         dead = (
             None
@@ -85,7 +89,8 @@ def show(ctx: click.Context, job_id: str, as_json: bool) -> None:
             else {**letter, "sanitized_context": decode(letter["sanitized_context"])}
         )
         told = [_told(event) for event in events]
-        print_json({**_outline(job), "events": told, "dead_letter": dead})
+        added = [{**note, "note": decode(note["note"])} for note in notes]
+        print_json({**_outline(job), "events": told, "dead_letter": dead, "notes": added})
         return
     for name, value in _outline(job).items():
         if value not in (None, ""):
@@ -93,6 +98,9 @@ def show(ctx: click.Context, job_id: str, as_json: bool) -> None:
     click.echo()
     lines = [{**event, "at": read_instant(event["at"])} for event in events]
     print_table(lines, ("at", "name", "attempt", "actor_id", "detail"))
+    for note in notes:
+        said = f"{note['name']} on {note['event_name']} {note['event_id']}: {note['note']}"
+        click.echo(f"note {one_line(said)}")
     if letter is not None:
         click.echo(f"\ndead letter: {letter['error_class']} at stage {one_line(letter['stage'])}")
         for line in letter["last_stack"].splitlines():

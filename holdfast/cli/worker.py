@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from types import FrameType
 
 import click
 
 from holdfast.cli.given import app_of
-from holdfast.engine.job import QUEUES
+from holdfast.engine.agenda import sync_schedules
+from holdfast.engine.dispatch import Dispatcher
 from holdfast.engine.supervise import RECYCLE, Supervisor
 from holdfast.engine.worker import Worker
+from holdfast.errors import UnknownQueue
+from holdfast.event import WorkerChanged
 from holdfast.holdfast import Holdfast
 from holdfast.telemetry import log
 
 
 @click.command()
-@click.option("--queues", default=",".join(QUEUES), help="Which queues to serve, comma-separated.")
+@click.option("--queues", help="Which queues to serve, comma-separated.  [default: all declared]")
 @click.option(
     "--concurrency",
     default=10,
@@ -39,6 +45,7 @@ from holdfast.telemetry import log
     type=click.IntRange(1, 256),
     help="Worker processes under one parent.",
 )
+@click.option("--dispatch", is_flag=True, help="Also fire what is due by the clock.")
 @click.option("--until-idle", is_flag=True, help="Stop when nothing is due.")
 @click.option(
     "--drain-seconds",
@@ -57,10 +64,11 @@ from holdfast.telemetry import log
 @click.pass_context
 def worker(
     ctx: click.Context,
-    queues: str,
+    queues: str | None,
     concurrency: int,
     async_concurrency: int,
     processes: int,
+    dispatch: bool,
     until_idle: bool,
     drain_seconds: float,
     log_level: str,
@@ -76,18 +84,56 @@ def worker(
     if processes > 1:
         ctx.exit(_supervise(hf, processes))
     running = hf.worker(
-        queues=[queue.strip() for queue in queues.split(",") if queue.strip()],
+        queues=_names(hf, queues),
         concurrency=concurrency,
         async_concurrency=async_concurrency,
         worker_id=worker_id,
         drain_seconds=drain_seconds,
     )
     _on_signals(running)
-    running.run(until_idle=until_idle)
+    with dispatching(hf, running) if dispatch else nullcontext():
+        running.run(until_idle=until_idle)
     hf.close()
     if running.must_recycle:
         ctx.exit(RECYCLE)
     ctx.exit(1 if running.was_stopped else 0)
+
+
+@contextmanager
+def dispatching(hf: Holdfast, running: Worker) -> Iterator[None]:
+    """A dispatcher beside the worker, in a thread of its own.
+
+    If it dies of a defect, the worker asks to be started anew: nothing goes on half alive.
+    """
+    sync_schedules(hf)
+    dispatcher = Dispatcher(hf)
+
+    def run() -> None:
+        try:
+            dispatcher.run()
+        except Exception as exc:
+            hf.events.emit(WorkerChanged(running.id, "dispatcher_died", type(exc).__qualname__))
+            running.must_recycle = True
+            running.drain()
+
+    thread = threading.Thread(target=run, name="holdfast-dispatch", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        dispatcher.stop()
+        thread.join(timeout=0.0 if running.was_stopped else running.drain_seconds)
+
+
+def _names(hf: Holdfast, given: str | None) -> list[str]:
+    """The queues to serve; one that nobody declared is a slip of the pen."""
+    if given is None:
+        return hf.known_queues
+    names = [name.strip() for name in given.split(",") if name.strip()]
+    for name in names:
+        if name not in hf.known_queues:
+            raise UnknownQueue(name, hf.known_queues)
+    return names
 
 
 def _supervise(hf: Holdfast, processes: int) -> int:

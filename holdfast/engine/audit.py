@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,9 @@ JOB_SQL = Statements("holdfast.engine", "job.sql")
 
 LEAF = 32
 
+PLATFORM_ORG = "00000000-0000-0000-0000-000000000000"
+"""The tenant of what concerns no tenant: queues, schedules, runs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -42,11 +46,13 @@ def record(tx: Tx, actor: Actor, entries: Sequence[Entry]) -> None:
     """Write events in the caller's transaction."""
     if entries:
         statement, params = record_step(actor, entries)
-        tx.affected(statement, **params)
+        if tx.affected(statement, **params) < len(entries):
+            # The others are about jobs in history: a cancel that came too late, a lost lease.
+            tx.affected(JOB_SQL.insert_archived_events, **params)
 
 
-def record_step(actor: Actor, entries: Sequence[Entry]) -> Step:
-    """The statement that writes events, with its parameters."""
+def record_step(actor: Actor, entries: Sequence[Entry], *, archived: bool = False) -> Step:
+    """The statement that writes events about jobs, all archived or none, with its parameters."""
     events = [
         {
             "org_id": entry.org_id,
@@ -57,7 +63,36 @@ def record_step(actor: Actor, entries: Sequence[Entry]) -> Step:
         }
         for entry in entries
     ]
-    return JOB_SQL.insert_events, {"actor_type": actor.type, "actor_id": actor.id, "events": events}
+    statement = JOB_SQL.insert_archived_events if archived else JOB_SQL.insert_events
+    return statement, {"actor_type": actor.type, "actor_id": actor.id, "events": events}
+
+
+def subject_id(subject: str) -> str:
+    """The id under which the events of a subject such as ``queue:q:default`` are found."""
+    return str(uuid.uuid5(uuid.UUID(PLATFORM_ORG), subject))
+
+
+def record_action(
+    tx: Tx,
+    actor: Actor,
+    *,
+    subject: str,
+    name: str,
+    detail: Mapping[str, Any] | None = None,
+    org_id: str = PLATFORM_ORG,
+) -> None:
+    """Write what somebody did to a thing that is no job, in the same audit and the same chain."""
+    tx.affected(
+        SQL.insert_action,
+        org_id=org_id,
+        subject_id=subject_id(subject),
+        kind=subject.partition(":")[0],
+        name=name,
+        actor_type=actor.type,
+        actor_id=actor.id,
+        subject=subject,
+        detail=encode({"subject": subject, **(detail or {})}),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,13 @@
 -- Statements that seal the audit and check the seals.
 
+-- insert_action :affected — what concerns no job is audited under the platform's own tenant
+INSERT INTO holdfast.job_event
+    (org_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id, correlation_id, at,
+     detail)
+VALUES
+    (:org_id, :subject_id, :kind, :name, 1, :actor_type, :actor_id, :subject, :subject, {now},
+     :detail);
+
 -- lock_cursor :maybe — crosses tenants: one pass at a time; a second one finds nothing to do
 SELECT sealed_to, next_to, next_horizon, {oldest_running} AS oldest_running,
        {next_transaction} AS next_transaction,

@@ -7,7 +7,6 @@ from enum import StrEnum
 from holdfast.document import BadDocument, check
 from holdfast.engine import audit
 from holdfast.engine.job import Actor, State
-from holdfast.engine.retry import category_of
 from holdfast.errors import InvalidJob, JobNotFound
 from holdfast.store import Statements, Store, Tx
 
@@ -36,12 +35,7 @@ def cancel_job(
         job = tx.maybe(SQL.find_job, org_id=org_id, id=job_id)
         if job is None:
             raise JobNotFound(job_id)
-        changed = tx.maybe(
-            SQL.request_cancel,
-            org_id=org_id,
-            id=job_id,
-            key_ttl_ms=category_of(job["category"]).key_ttl_ms,
-        )
+        changed = tx.maybe(SQL.request_cancel, org_id=org_id, id=job_id)
         if changed is None:
             answer = CancelAnswer.TOO_LATE
         elif changed["state"] == State.CANCELED:

@@ -2,76 +2,292 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from enum import StrEnum
 from functools import partial
 from typing import Any
 
 from holdfast.clock import read_instant
 from holdfast.document import decode
 from holdfast.engine.job import Actor, ActorType, Claimed
+from holdfast.engine.lane import Lane, Poured, Round, find_lanes, pour, start_rounds
+from holdfast.engine.promote import promote_jobs
 from holdfast.engine.quarantine import bury_broken_in
+from holdfast.engine.room import Room, find_room, spend_room, whole_room
+from holdfast.engine.rules import Rules, read_rules
 from holdfast.errors import RuleBroken
 from holdfast.ids import JobId
 from holdfast.store import Row, Statements, Store, Tx
 
 SQL = Statements("holdfast.engine", "job.sql")
+FLOW = Statements("holdfast.engine", "flow.sql")
+
+# How many keys without a rule are looked under at once; the next look goes on after them.
+KEYS = 1_000
+
+
+class Order(StrEnum):
+    """Which of the due jobs of a queue a claim takes first."""
+
+    FAIR = "fair"
+    CREATED_AT_ASC = "created_at_asc"
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a claim asks of a queue: of these *lanes* in turn, or the oldest."""
+
+    queue: str
+    worker_id: str
+    limit: int
+    lease_ms: int
+    lanes: Sequence[Lane] = ()
+    at: Round = field(default_factory=Round)
+    order: Order = Order.FAIR
+    respect_not_before_at: bool = True
+    job_types: Sequence[str] = ()
+    # Jobs to pass over, where the oldest go first: a run takes a job once.
+    without: Collection[str] = ()
 
 
 def claim_jobs(
-    store: Store, *, queue: str, worker_id: str, limit: int, lease_ms: int
+    store: Store,
+    *,
+    queue: str,
+    worker_id: str,
+    limit: int,
+    lease_ms: int,
+    order: Order = Order.FAIR,
+    respect_not_before_at: bool = True,
+    job_types: Sequence[str] = (),
+    without: Collection[str] = (),
 ) -> list[Claimed]:
-    """Take up to *limit* due jobs of *queue*, most urgent and oldest first."""
+    """Take up to *limit* due jobs of *queue*: tenants in turn, or strictly the oldest first."""
+    promote_jobs(store, [queue])
+    rules = read_rules(store)
+    ask = Ask(queue, worker_id, limit, lease_ms)
+    if order is Order.FAIR and respect_not_before_at and not job_types:
+        rounds = start_rounds(store, [queue])
+        keys = {queue: keys_of(rules, find_keys(store, queue))}
+        lanes = find_lanes(store, keys, served=rounds, wanted=limit)
+        return claim_by(store, rules, replace(ask, lanes=lanes.get(queue, ()), at=rounds[queue]))
+    return claim_by(
+        store,
+        rules,
+        replace(
+            ask,
+            order=Order.CREATED_AT_ASC,
+            respect_not_before_at=respect_not_before_at,
+            job_types=job_types,
+            without=without,
+        ),
+    )
 
-    def work(tx: Tx) -> list[tuple[Any, ...]]:
-        return tx.values(
-            SQL.claim_jobs, queue=queue, worker_id=worker_id, limit=limit, lease_ms=lease_ms
-        )
 
+def find_keys(store: Store, queue: str, after: str = "") -> list[str]:
+    """The limit keys that follow *after*, and under which something waits in *queue*."""
+    rows = store.read(lambda tx: tx.values(FLOW.find_keys, queue=queue, after=after, limit=KEYS))
+    return [key for (key,) in rows]
+
+
+def keys_of(rules: Rules, waiting: Collection[str]) -> list[str]:
+    """The keys to look under: those that wait, and always '', which is none, and those with a rule.
+
+    Whoever makes up a thousand keys hides nobody's job that has none, or one that means something.
+    """
+    return list(dict.fromkeys(("", *rules.keys, *waiting)))
+
+
+def claim_by(store: Store, rules: Rules, ask: Ask) -> list[Claimed]:
+    """Claim what *ask* says under *rules*; nothing if the rules have changed meanwhile.
+
+    The lanes of the ask are told what was taken of them, and its round where it stands.
+    """
+    if ask.limit <= 0 or rules.is_paused(ask.queue):
+        return []
+    poured = Poured({}, ask.at)
     try:
-        claimed = with_stages(store, [Claimed(*row) for row in store.write_one(work)])
+        if _is_limited(rules, ask):
+            claimed, poured = store.write(lambda tx: _claim_limited(tx, rules, ask))
+        else:
+            room = whole_room(ask.limit)
+            poured = pour(ask.lanes, ask.limit, room, ask.at)
+            claimed = store.write_one(lambda tx: _claim(tx, rules, ask, room, poured))
+        claimed = with_stages(store, claimed)
     except RuleBroken:
-        claimed = _claim_one_by_one(store, queue, worker_id, limit, lease_ms)
+        claimed = _claim_one_by_one(store, rules, ask)
     # The order of RETURNING is nobody's promise.
-    claimed.sort(key=lambda job: (job.priority, str(job.created_at), job.id))
-    return claimed
+    if ask.order is Order.CREATED_AT_ASC:
+        return sorted(claimed, key=lambda job: (str(job.created_at), job.id))
+    _note(ask, poured, claimed)
+    return take_turns(claimed)
+
+
+def _is_limited(rules: Rules, ask: Ask) -> bool:
+    """Whether this claim has to count what runs."""
+    if ask.order is Order.CREATED_AT_ASC:
+        return rules.is_limited(ask.queue, rules.keys)
+    return rules.is_limited(ask.queue, {lane.limit_key for lane in ask.lanes})
+
+
+def _claim_limited(tx: Tx, rules: Rules, ask: Ask) -> tuple[list[Claimed], Poured]:
+    oldest = ask.order is Order.CREATED_AT_ASC
+    keys = rules.keys if oldest else {lane.limit_key for lane in ask.lanes}
+    room = find_room(tx, rules, ask.queue, ask.limit, keys)
+    poured = pour(ask.lanes, ask.limit, room, ask.at)
+    if room.jobs <= 0:
+        return [], poured
+    claimed = _claim(tx, rules, ask, room, poured)
+    if claimed:
+        spend_room(tx, rules, ask.queue, claimed)
+    return claimed, poured
+
+
+def _claim(tx: Tx, rules: Rules, ask: Ask, room: Room, poured: Poured) -> list[Claimed]:
+    params: dict[str, Any] = {
+        "queue": ask.queue,
+        "worker_id": ask.worker_id,
+        "limit": room.jobs,
+        "lease_ms": ask.lease_ms,
+        "revision": rules.revision,
+    }
+    if ask.order is Order.CREATED_AT_ASC:
+        return [
+            Claimed(*row) for row in tx.values(SQL.claim_oldest, **params, **_oldest(ask, room))
+        ]
+    if not poured.shares:
+        return []
+    params["shares"] = [
+        {"limit_key": key, "org_id": org_id, "quota": jobs}
+        for (key, org_id), jobs in poured.shares.items()
+    ]
+    rows = tx.values(SQL.claim_jobs, **params, lane_count=len(poured.shares))
+    return [Claimed(*row) for row in rows]
+
+
+def _oldest(ask: Ask, room: Room) -> dict[str, Any]:
+    return {
+        "tenant_room": room.per_tenant,
+        "keys": [{"limit_key": key, "room": left} for key, left in room.keys.items()],
+        "caps": [{"org_id": org_id, "room": left} for org_id, left in room.tenants.items()],
+        **_which_oldest(ask),
+    }
+
+
+def _which_oldest(ask: Ask) -> dict[str, Any]:
+    return {
+        "types": [{"job_type": job_type} for job_type in ask.job_types],
+        "any_type": 0 if ask.job_types else 1,
+        "waits_too": 0 if ask.respect_not_before_at else 1,
+        "without": [{"id": job_id} for job_id in ask.without],
+    }
+
+
+def _note(ask: Ask, poured: Poured, claimed: Sequence[Claimed]) -> None:
+    """What is left of the lanes; one that gave less than it should is empty or held by others."""
+    ask.at.turn, ask.at.keys = poured.round.turn, poured.round.keys
+    ask.at.is_through = poured.round.is_through
+    taken: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for job in claimed:
+        taken[job.limit_key, job.org_id].append(job.turn)
+    for lane in ask.lanes:
+        turns = taken[lane.name]
+        short = len(turns) < poured.shares.get(lane.name, 0)
+        lane.depth = 0 if short else lane.depth - len(turns)
+        # The next one's turn is not known, only that it is not before these.
+        lane.turn = max([*turns, lane.turn or ""])
+
+
+def take_turns(claimed: Sequence[Claimed]) -> list[Claimed]:
+    """One of each tenant, then the next of each, every tenant's in the order of its turns."""
+    places: Counter[str] = Counter()
+    placed = []
+    for job in sorted(claimed, key=lambda job: job.turn):
+        placed.append((places[job.org_id], job.turn, job))
+        places[job.org_id] += 1
+    return [job for _, _, job in sorted(placed, key=lambda item: item[:2])]
 
 
 # How many broken rows that cannot even be buried a claim looks past.
 PASS_OVER = 500
 
 
-def _claim_one_by_one(
-    store: Store, queue: str, worker_id: str, limit: int, lease_ms: int
-) -> list[Claimed]:
+def _claim_one_by_one(store: Store, rules: Rules, ask: Ask) -> list[Claimed]:
     """The same when one of the rows breaks a rule: it is buried, the others are taken."""
-    due = store.read(lambda tx: tx.values(SQL.list_due, queue=queue, limit=limit + PASS_OVER))
-    actor = Actor(ActorType.SYSTEM, worker_id)
     claimed: list[Claimed] = []
-    for org_id, job_id in due:
-        if len(claimed) >= limit:
-            break
-
-        def take(tx: Tx, org_id: str = org_id, job_id: str = job_id) -> list[Claimed]:
-            rows = tx.values(
-                SQL.claim_job, org_id=org_id, id=job_id, worker_id=worker_id, lease_ms=lease_ms
-            )
-            return [Claimed(*row) for row in rows]
-
-        def bury(tx: Tx, rule: str, org_id: str = org_id, job_id: str = job_id) -> None:
-            tx.affected(SQL.repair_job, org_id=org_id, id=job_id)
-            for job in take(tx):
-                bury_broken_in(tx, job, rule=rule, actor=actor)
-
-        try:
-            claimed += with_stages(store, store.write(take))
-        except RuleBroken as exc:
-            with suppress(RuleBroken):
-                store.write(partial(bury, rule=exc.rule))
+    for quota, rows in _candidates(store, ask):
+        wanted = len(claimed) + quota
+        for org_id, job_id, limit_key in rows:
+            if len(claimed) >= wanted:
+                break
+            one = _One(rules, ask, org_id, job_id, limit_key)
+            try:
+                claimed += with_stages(store, store.write(one.take))
+            except RuleBroken as exc:
+                with suppress(RuleBroken):
+                    store.write(partial(one.bury, rule=exc.rule))
     return claimed
+
+
+def _candidates(store: Store, ask: Ask) -> Iterator[tuple[int, list[tuple[str, str, str]]]]:
+    """What the claim would have looked at, lane by lane, with how many to take of each."""
+    if ask.order is Order.CREATED_AT_ASC:
+        params = {"queue": ask.queue, "limit": ask.limit + PASS_OVER, **_which_oldest(ask)}
+        yield ask.limit, store.read(lambda tx: tx.values(SQL.list_due, **params))
+        return
+    shares = pour(ask.lanes, ask.limit, whole_room(ask.limit), ask.at).shares
+    for (key, org_id), quota in shares.items():
+        params = {"queue": ask.queue, "limit_key": key, "org_id": org_id}
+        params["limit"] = quota + PASS_OVER
+        yield quota, store.read(partial(_list_lane, params=params))
+
+
+def _list_lane(tx: Tx, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    return tx.values(SQL.list_lane, **params)
+
+
+@dataclass(frozen=True, slots=True)
+class _One:
+    """One job that a claim may take, on its own."""
+
+    rules: Rules
+    ask: Ask
+    org_id: str
+    job_id: str
+    limit_key: str
+
+    def take(self, tx: Tx) -> list[Claimed]:
+        rules, ask = self.rules, self.ask
+        if tx.one(FLOW.read_revision)["revision"] != rules.revision:
+            return []
+        if not rules.is_limited(ask.queue, [self.limit_key]):
+            return self._claim(tx)
+        room = find_room(tx, rules, ask.queue, 1, [self.limit_key])
+        if min(room.jobs, room.keys.get(self.limit_key, 1), room.of_tenant(self.org_id)) < 1:
+            return []
+        claimed = self._claim(tx)
+        spend_room(tx, rules, ask.queue, claimed)
+        return claimed
+
+    def bury(self, tx: Tx, rule: str) -> None:
+        tx.affected(SQL.repair_job, org_id=self.org_id, id=self.job_id)
+        for job in self._claim(tx):
+            actor = Actor(ActorType.SYSTEM, self.ask.worker_id)
+            bury_broken_in(tx, job, rule=rule, actor=actor)
+
+    def _claim(self, tx: Tx) -> list[Claimed]:
+        rows = tx.values(
+            SQL.claim_job,
+            org_id=self.org_id,
+            id=self.job_id,
+            worker_id=self.ask.worker_id,
+            lease_ms=self.ask.lease_ms,
+        )
+        return [Claimed(*row) for row in rows]
 
 
 def with_stages(store: Store, claimed: list[Claimed]) -> list[Claimed]:

@@ -1,21 +1,22 @@
 """Enqueue: validate, dedupe, insert. One statement writes any number of jobs with their audit.
 
-The dedupe gate is the database's: a key that exists makes the insert a no-op, and the original job
-comes back with ``created=False``.
+The dedupe gate is the database's: a key that exists, in history too, makes the insert a no-op, and
+the original job comes back with ``created=False``.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.clock import read_instant
 from holdfast.engine import audit
 from holdfast.engine.job import SYSTEM
 from holdfast.engine.request import Batch, JobRequest, full_key, key_for, prepare
-from holdfast.errors import StoreBusy
+from holdfast.errors import QueueFull, RuleBroken, StoreBusy
 from holdfast.ids import JobId, OrgId
 from holdfast.store import Row, Statements, Store, Tx
 from holdfast.store.borrow import Steps, run
@@ -32,6 +33,8 @@ __all__ = [
 ]
 
 SQL = Statements("holdfast.engine", "job.sql")
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +58,10 @@ def insert_steps(batch: Batch) -> Steps[list[Enqueued]]:
 
 def insert(store: Store, batch: Batch) -> list[Enqueued]:
     """The same in a transaction of its own: one round trip when nothing is a duplicate."""
-    rows = store.write_one(
-        lambda tx: tx.many(SQL.insert_jobs, jobs=batch.jobs, frames=batch.frames)
+    rows = _again(
+        lambda: store.write_one(
+            lambda tx: tx.many(SQL.insert_jobs, jobs=batch.jobs, frames=batch.frames)
+        )
     )
     created = {row["id"]: row for row in rows}
     if len(created) == len(batch.jobs):
@@ -81,7 +86,9 @@ def insert_chunks(
             for chunk in chunks:
                 batch = chunk()
                 if pending is not None:
-                    created |= {row["id"]: row for row in pending()}
+                    # Its answer is taken once, also if that is an error.
+                    answer, pending = pending, None
+                    created |= {row["id"]: row for row in answer()}
                 pending = tx.begin(SQL.insert_jobs, jobs=batch.jobs, frames=batch.frames)
                 batches.append(batch)
         finally:
@@ -91,7 +98,21 @@ def insert_chunks(
         answers = [answer for batch in batches for answer in run(tx, _answer_steps(batch, created))]
         return batches, answers
 
-    return store.write(work)
+    return _again(lambda: store.write(work))
+
+
+def _again(write: Callable[[], T]) -> T:
+    """Run a write a second time if its key is in history, where the first time did not see it.
+
+    That happens while the original is being archived: the insert waits for the row that is being
+    deleted, and by then what history held before is an old answer.
+    """
+    try:
+        return write()
+    except RuleBroken as exc:
+        if exc.rule != "job_once_per_key":
+            raise
+        return write()
 
 
 def _answer_steps(batch: Batch, created: Mapping[str, Row]) -> Steps[list[Enqueued]]:
@@ -107,23 +128,47 @@ def _answer_steps(batch: Batch, created: Mapping[str, Row]) -> Steps[list[Enqueu
     ]
     found = yield SQL.find_duplicates, {"keys": keys}
     by_key = {row["idempotency_key"]: row for row in found}
+    keys = [key for key in keys if key["idempotency_key"] not in by_key]
+    archived = (yield SQL.find_archived, {"keys": keys}) if keys else []
+    by_key |= {row["idempotency_key"]: row for row in archived}
+    refused = [job for job in missing if job["idempotency_key"] not in by_key]
+    if refused:
+        yield from _refuse_full_steps(batch, refused)
+        # They were pruned between the two statements; their keys are free again.
+        raise StoreBusy("The original of a duplicate job has just left the store. Try again.")
     answers, differing = [], []
     for job in batch.jobs:
         if job["id"] in created:
             answers.append(_new(batch, job, created[job["id"]]))
             continue
-        original = by_key.get(job["idempotency_key"])
-        if original is None:
-            # It was pruned between the two statements; the key is free again.
-            raise StoreBusy("The original of a duplicate job has just left the store. Try again.")
-        differs = original["payload_hash"] not in ("", job["payload_hash"])
+        original = by_key[job["idempotency_key"]]
+        # A hash of holdfast.enqueue is of another text, and says nothing about ours.
+        differs = not original["payload_hash"].startswith("jsonb:") and (
+            original["payload_hash"] not in ("", job["payload_hash"])
+        )
         # The very same id: an earlier try was committed, only its answer was lost.
         answers.append(_old(original, created=original["id"] == job["id"], differs=differs))
         if differs:
             differing.append(_differing(batch, job, original))
-    if differing:
-        yield audit.record_step(SYSTEM, differing)
+    gone = {row["id"] for row in archived}
+    for in_history in (False, True):
+        entries = [entry for entry in differing if (entry.job_id in gone) is in_history]
+        if entries:
+            yield audit.record_step(SYSTEM, entries, archived=in_history)
     return answers
+
+
+def _refuse_full_steps(batch: Batch, refused: Sequence[Mapping[str, Any]]) -> Steps[None]:
+    """Raise QueueFull if jobs that are nowhere were asked of a queue that has a depth limit."""
+    frames = [batch.frame_of(job) for job in refused]
+    of_queue = Counter(frame["queue"] for frame in frames)
+    of_tenant = Counter((frame["queue"], frame["org_id"]) for frame in frames)
+    asked = [
+        {"queue": queue, "org_id": org_id, "of_queue": of_queue[queue], "of_tenant": jobs}
+        for (queue, org_id), jobs in of_tenant.items()
+    ]
+    for row in (yield SQL.find_full, {"asked": asked}):
+        raise QueueFull(row["name"], row["max_depth"], row["max_depth_per_tenant"])
 
 
 def _differing(batch: Batch, job: Mapping[str, Any], original: Row) -> audit.Entry:

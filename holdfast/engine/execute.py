@@ -13,8 +13,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from holdfast.artifact.artifact import with_refs
+from holdfast.artifact.artifacts import Artifacts, JobArtifacts
 from holdfast.clock import ms
 from holdfast.document import BadDocument, check, decode, encode
+from holdfast.engine import audit, duty
 from holdfast.engine.classify import fault_of
 from holdfast.engine.handler import Handler, Registry, Stage
 from holdfast.engine.job import (
@@ -33,6 +36,7 @@ from holdfast.engine.job import (
     unit_of,
 )
 from holdfast.errors import (
+    ConfigError,
     HandlerTimeout,
     JobCanceled,
     LeaseLost,
@@ -75,6 +79,9 @@ class Context:
     job: Claimed
     store: Store
     token: CancelToken
+    handler: Handler | None = None
+    deciding: bool = False
+    files: Artifacts | None = None
 
     @property
     def id(self) -> str:
@@ -150,13 +157,14 @@ class Context:
         row = {"org_id": self.job.org_id, "job_id": self.job.id, "stage": self.job.stage, **columns}
 
         def work(tx: Tx) -> None:
-            self._check_lease(tx)
+            self.check_lease(tx)
             tx.affected(SQL.save_stage, stages=[row])
 
         self.store.write(work)
         self.raise_if_canceled()
 
-    def _check_lease(self, tx: Tx) -> None:
+    def check_lease(self, tx: Tx) -> None:
+        """Hold the job until the transaction ends; raise LeaseLost if it is no longer ours."""
         found = tx.maybe(
             SQL.check_lease,
             org_id=self.job.org_id,
@@ -174,12 +182,44 @@ class Context:
         """A connection for the handler's own writes, bound to the job's tenant.
 
         It commits with the block. It opens only while the lease holds and keeps any rescue out
-        until the end, so a worker that lost the job cannot write.
+        until the end, so a worker that lost the job cannot write. What may be written is what the
+        job's category allows; beyond that it raises RuleViolated and nothing is written.
         """
         unit = self.job.unit_key
         name = None if unit is None else unit_of(self.job.org_id, self.job.job_type, unit)
-        with self.store.tenant_transaction(self.job.org_id, name, self._check_lease) as connection:
+        access, entry = duty.access_of(self)
+
+        def guard(tx: Tx) -> None:
+            self.check_lease(tx)
+            if entry is not None:
+                audit.record(tx, Actor(ActorType.SYSTEM, self.job.claimed_by), [entry])
+
+        with self.store.tenant_transaction(self.job.org_id, name, guard, access) as connection:
             yield connection
+
+    @property
+    def artifacts(self) -> JobArtifacts:
+        """The files of this job: what it reads, and what it makes."""
+        if self.files is None:
+            raise ConfigError("This worker has no place for artifacts. Make it with hf.worker().")
+        return self.files.of_job(
+            org_id=self.job.org_id,
+            job_id=self.job.id,
+            stage=self.job.stage,
+            actor=self.actor,
+            guard=self.check_lease,
+            step=self.raise_if_canceled,
+        )
+
+    @property
+    def command(self) -> str | None:
+        """The command that a planning job was enqueued with."""
+        return duty.command_of(self.job)
+
+    @property
+    def audit(self) -> duty.Audit:
+        """The audit, for an audit enrichment job."""
+        return duty.Audit(self)
 
 
 # The job that runs now: enqueue inherits its correlation and is held to its tenant.
@@ -241,11 +281,16 @@ def plan(
 def execute(context: Context, plan: Plan, rng: random.Random) -> Outcome:
     """Run a synchronous stage here; an asynchronous one on a loop of its own."""
     mark = current.set(context.job)
+    context.handler = plan.handler
     try:
+        duty.check_inputs(context)
         value = plan.stage.function(context, plan.payload)
         if inspect.isawaitable(value):
             value = asyncio.run(_within(value, plan.stage.timeout))
-        return conclude(value, context.job, plan)
+        outcome = conclude(value, context.job, plan)
+        if isinstance(outcome, Completed):
+            duty.check_result(context, value)
+        return outcome
     except (Snooze, SystemExit, asyncio.CancelledError, Exception) as exc:
         return judge(exc, context.job, plan.stage, rng)
     except JobCanceled as exc:
@@ -257,9 +302,15 @@ def execute(context: Context, plan: Plan, rng: random.Random) -> Outcome:
 async def execute_async(context: Context, plan: Plan, rng: random.Random) -> Outcome:
     """Run an asynchronous stage on the present loop."""
     current.set(context.job)
+    context.handler = plan.handler
     try:
+        if duty.has_inputs(context):
+            await asyncio.to_thread(duty.check_inputs, context)
         value = await _within(plan.stage.function(context, plan.payload), plan.stage.timeout)
-        return conclude(value, context.job, plan)
+        outcome = conclude(value, context.job, plan)
+        if isinstance(outcome, Completed) and duty.delivers(context):
+            await asyncio.to_thread(duty.check_result, context, value)
+        return outcome
     except asyncio.CancelledError as exc:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
@@ -296,7 +347,11 @@ async def _within(awaitable: Any, timeout: timedelta | None) -> Any:
 def conclude(value: Any, job: Claimed, plan: Plan) -> Outcome:
     """What a stage's return value means."""
     try:
-        output = _document(value)
+        try:
+            output = _document(value)
+        except BadDocument:
+            # Perhaps there are artifacts in it. Most results have none and are not searched.
+            output = _document(with_refs(value))
     except BadDocument:
         return Dead(fault_of(ResultInvalid(), stage=plan.stage.name, attempt=job.attempt))
     following = plan.handler.after(plan.stage)

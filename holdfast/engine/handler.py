@@ -8,18 +8,21 @@ import inspect
 import re
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
-from holdfast.engine.job import ONLY_STAGE, Priority
-from holdfast.engine.retry import CRITIC, STAGE_ATTEMPTS, Category, RetryPolicy, category_of
+from holdfast.config import BUILT_IN_PROFILES, QueueSettings
+from holdfast.engine.category import CATEGORIES, QUEUE, Category, Duty
+from holdfast.engine.job import CRITICAL_QUEUE, DEAD_LETTER_QUEUE, ONLY_STAGE, Priority
+from holdfast.engine.retry import CRITIC, STAGE_ATTEMPTS, RetryPolicy
 from holdfast.errors import ConfigError, SchemaInvalid, UnknownKind
 
 Function = Callable[..., Any]
+Policy = Callable[[Any, str], bool]
+"""Whether a planning job may write under a command: called with the job and the command."""
 
 JOB_TYPE = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
-QUEUE = re.compile(r"q:[a-z][a-z0-9_-]{0,49}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,8 @@ class Handler:
     stages: tuple[Stage, ...]
     version: str
     accepts: frozenset[str] = frozenset()
+    policy: Policy | None = None
+    slo: timedelta | None = None
 
     @property
     def first(self) -> Stage:
@@ -61,6 +66,12 @@ class Handler:
         position = self.stages.index(stage) + 1
         return self.stages[position] if position < len(self.stages) else None
 
+    def with_backoff(self, backoff_seconds: Sequence[int]) -> Handler:
+        stages = (
+            replace(stage, retry=stage.retry.resolve(backoff_seconds)) for stage in self.stages
+        )
+        return replace(self, stages=tuple(stages))
+
     def can_run(self, version: str) -> bool:
         """Whether a job that was started by pipeline *version* may go on here."""
         return version in ("", self.version) or version in self.accepts
@@ -68,9 +79,36 @@ class Handler:
 
 @dataclass(slots=True)
 class Registry:
-    """The job types of one application."""
+    """The job types and categories of one application."""
 
     handlers: dict[str, Handler] = field(default_factory=dict)
+    categories: dict[str, Category] = field(default_factory=lambda: dict(CATEGORIES))
+    queues: dict[str, QueueSettings] = field(default_factory=dict)
+    backoff_seconds: Sequence[int] = BUILT_IN_PROFILES["example"].retry_backoff_seconds
+
+    def with_backoff(self, backoff_seconds: Sequence[int]) -> Registry:
+        """The same job types, with this list for those that are retried by the run."""
+        return replace(self, backoff_seconds=backoff_seconds)
+
+    def add_queue(self, name: str, settings: QueueSettings) -> None:
+        if not QUEUE.fullmatch(name) or name == DEAD_LETTER_QUEUE:
+            raise ConfigError(f"Queue {name!r} must look like 'q:default', and not q:deadletter.")
+        if self.queues.setdefault(name, settings) != settings:
+            raise ConfigError(f"Queue {name!r} is declared twice, and differently.")
+
+    def add_category(self, category: Category) -> None:
+        if self.categories.setdefault(category.name, category) != category:
+            raise ConfigError(f"Category {category.name!r} is declared twice, and differently.")
+
+    def category(self, name: str) -> Category:
+        try:
+            return self.categories[name]
+        except KeyError:
+            known = ", ".join(sorted(self.categories))
+            raise ConfigError(
+                f"Category {name!r} is not registered; there is: {known}."
+                f" Declare it with hf.category({name!r}, …) first."
+            ) from None
 
     def add(self, handler: Handler) -> None:
         if handler.job_type in self.handlers:
@@ -79,9 +117,12 @@ class Registry:
 
     def get(self, job_type: str) -> Handler:
         try:
-            return self.handlers[job_type]
+            handler = self.handlers[job_type]
         except KeyError:
             raise UnknownKind(job_type) from None
+        if any(stage.retry.is_by_run for stage in handler.stages):
+            return handler.with_backoff(self.backoff_seconds)
+        return handler
 
     def __contains__(self, job_type: str) -> bool:
         return job_type in self.handlers
@@ -121,11 +162,13 @@ def make_handler(
     job_type: str,
     stages: Sequence[Stage],
     *,
-    category: str,
+    category: Category,
     queue: str | None,
     priority: Priority,
     version: str = "",
     accepts: Sequence[str] = (),
+    policy: Policy | None = None,
+    slo: timedelta | None = None,
 ) -> Handler:
     """A handler whose declaration was checked."""
     if not JOB_TYPE.fullmatch(job_type) or len(job_type) > 100:
@@ -139,18 +182,44 @@ def make_handler(
     names = [stage.name for stage in stages]
     if len(set(names)) != len(names):
         raise ConfigError(f"Pipeline {job_type!r} names a stage twice.")
-    kind = category_of(category)
-    if kind.name != category:
-        raise ConfigError(f"Category {category!r} is not registered.")
+    _check_promises(job_type, category, queue, policy, slo)
+    bounded = [replace(stage, timeout=category.timeout_of(stage.timeout)) for stage in stages]
     return Handler(
         job_type,
-        kind,
-        queue or kind.queue,
+        category,
+        queue or category.queue,
         priority,
-        tuple(stages),
+        tuple(bounded),
         pipeline_version(version, names),
         frozenset(accepts),
+        policy,
+        slo,
     )
+
+
+def _check_promises(
+    job_type: str,
+    category: Category,
+    queue: str | None,
+    policy: Policy | None,
+    slo: timedelta | None,
+) -> None:
+    if slo is not None and slo <= timedelta(0):
+        raise ConfigError(f"Job type {job_type!r}: slo must be longer than zero.")
+    if queue == CRITICAL_QUEUE and slo is None:
+        raise ConfigError(
+            f"Job type {job_type!r}: {CRITICAL_QUEUE} is for jobs with a strict SLO that unblock"
+            " core flows. Say how soon it must be done: slo=timedelta(…)."
+        )
+    if policy is None:
+        return
+    if category.duty is not Duty.PLANNING:
+        raise ConfigError(
+            f"Job type {job_type!r}: policy= says when a planning job may write; jobs of category"
+            f" {category.name!r} need none."
+        )
+    if not callable(policy) or inspect.iscoroutinefunction(policy):
+        raise ConfigError(f"Job type {job_type!r}: policy= must be a plain function.")
 
 
 def pipeline_version(declared: str, stages: Sequence[str]) -> str:
@@ -164,18 +233,17 @@ def pipeline_version(declared: str, stages: Sequence[str]) -> str:
 def plain_stage(
     function: Function,
     *,
-    category: str,
+    category: Category,
     max_attempts: int | None,
     retry: RetryPolicy | None,
     timeout: timedelta | float | None,
 ) -> Stage:
     """The only stage of a plain job, with its category's budget."""
-    kind = category_of(category)
     return make_stage(
         function,
         name=ONLY_STAGE,
-        max_attempts=kind.max_attempts if max_attempts is None else max_attempts,
-        retry=retry or kind.retry,
+        max_attempts=category.max_attempts if max_attempts is None else max_attempts,
+        retry=retry or category.retry,
         timeout=timeout,
     )
 

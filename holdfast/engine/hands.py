@@ -7,18 +7,24 @@ import itertools
 import random
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from queue import SimpleQueue
 
+from holdfast.artifact.artifacts import Artifacts
 from holdfast.engine.execute import CancelToken, Context, Plan, execute, execute_async
 from holdfast.engine.job import Claimed, Outcome, Released
+from holdfast.engine.line import Line
 from holdfast.store import Store
 
-# How much work may wait in this process: enough to hide a claim's round trip, little enough that a
-# slow handler does not keep jobs from an idle worker.
-PREFETCH_SECONDS = 0.25
+# How much work may wait in this process, in claims' lengths: enough to hide the round trip of one.
+# More would keep jobs from an idle worker, and a quiet tenant behind what was taken before it.
+PREFETCH_CLAIMS = 2.0
+SHORTEST_PREFETCH = 0.01
+LONGEST_PREFETCH = 0.25
+
+
+DRAINED = Released("drain")
 
 
 @dataclass(slots=True)
@@ -45,8 +51,10 @@ class Hands:
         async_concurrency: int,
         rng: random.Random,
         finished: Callable[[Held, Outcome], None],
+        files: Artifacts | None = None,
     ) -> None:
         self.store = store
+        self.files = files
         self.concurrency = concurrency
         self.async_concurrency = async_concurrency
         self.rng = rng
@@ -54,10 +62,13 @@ class Hands:
         self.room = threading.Event()
         # A plain flag, because a signal handler sets it: an event has a lock.
         self.closing = False
+        # What becomes of claims that wait here when the end comes.
+        self.unreached = DRAINED
         self.mean_seconds = 0.05
+        self.claim_seconds = 0.01
         # Jobs are put here by the hundred; a thread that finds it empty sleeps on a token. Waking a
         # thread for every job would cost more than running a small one.
-        self._waiting: deque[Held] = deque()
+        self._waiting: Line[Held] = Line()
         self._tokens: SimpleQueue[bool] = SimpleQueue()
         # Dicts, not counters: adding to a number from two threads can lose one.
         self._running: dict[str, Held] = {}
@@ -88,7 +99,7 @@ class Hands:
                 self._on_loop[item.job.id] = item
                 self._loop.call_soon_threadsafe(self._spawn, item)
             else:
-                self._waiting.append(item)
+                self._waiting.put(item.job.org_id, item)
                 synchronous += 1
         for _ in range(min(synchronous, self.concurrency)):
             self._tokens.put(True)
@@ -106,7 +117,9 @@ class Hands:
 
     @property
     def _ahead(self) -> int:
-        return int(self.concurrency * PREFETCH_SECONDS / max(self.mean_seconds, 1e-6))
+        wished = max(PREFETCH_CLAIMS * self.claim_seconds, SHORTEST_PREFETCH)
+        seconds = min(wished, LONGEST_PREFETCH)
+        return int(self.concurrency * seconds / max(self.mean_seconds, 1e-6))
 
     @property
     def has_quick_work(self) -> bool:
@@ -116,18 +129,20 @@ class Hands:
     def _run_waiting(self) -> None:
         while True:
             try:
-                held = self._waiting.popleft()
+                held = self._waiting.pop()
             except IndexError:
                 if not self._tokens.get():
                     return
                 continue
             if self.closing:
-                self.finished(held, Released("drain"))
+                self.finished(held, self.unreached)
                 continue
             assert held.plan is not None
             self._running[held.job.id] = held
             held.started_at = began = time.monotonic()
-            outcome = execute(Context(held.job, self.store, held.token), held.plan, self.rng)
+            outcome = execute(
+                Context(held.job, self.store, held.token, files=self.files), held.plan, self.rng
+            )
             self._observe(time.monotonic() - began)
             if held.abandoned:
                 # The keeper gave up on this thread and put another in its place.
@@ -135,6 +150,10 @@ class Hands:
             self._running.pop(held.job.id, None)
             held.started_at = None
             self.finished(held, outcome)
+
+    def observe_claim(self, seconds: float) -> None:
+        """Note how long a claim took; what is taken ahead goes by it."""
+        self.claim_seconds += 0.2 * (seconds - self.claim_seconds)
 
     def _observe(self, seconds: float) -> None:
         self.mean_seconds += 0.1 * (seconds - self.mean_seconds)
@@ -158,10 +177,10 @@ class Hands:
     async def _run_async(self, held: Held) -> None:
         assert held.plan is not None
         if self.closing:
-            outcome: Outcome = Released("drain")
+            outcome: Outcome = self.unreached
         else:
             held.started_at = time.monotonic()
-            context = Context(held.job, self.store, held.token)
+            context = Context(held.job, self.store, held.token, files=self.files)
             outcome = await execute_async(context, held.plan, self.rng)
         held.started_at = None
         self._on_loop.pop(held.job.id, None)
@@ -172,10 +191,10 @@ class Hands:
         """Return what waits, unused."""
         while self._waiting:
             try:
-                held = self._waiting.popleft()
+                held = self._waiting.pop()
             except IndexError:
                 return
-            self.finished(held, Released("drain"))
+            self.finished(held, self.unreached)
 
     def cancel_tasks(self, patience: float) -> None:
         """Cancel what runs on the loop and wait until it has let go."""

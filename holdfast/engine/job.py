@@ -8,6 +8,10 @@ from datetime import datetime
 from enum import IntEnum, StrEnum
 from typing import Any
 
+# What knows of actors below the engine takes them from there.
+from holdfast.actor import SYSTEM as SYSTEM
+from holdfast.actor import Actor as Actor
+from holdfast.actor import ActorType as ActorType
 from holdfast.clock import read_instant
 from holdfast.document import decode
 from holdfast.errors import RowInvalid
@@ -16,13 +20,15 @@ from holdfast.ids import JobId, OrgId
 
 DEAD_LETTER_QUEUE = "q:deadletter"
 DEFAULT_QUEUE = "q:default"
+CRITICAL_QUEUE = "q:critical"
+MAINTENANCE_QUEUE = "q:maintenance"
 QUEUES = (
-    "q:critical",
+    CRITICAL_QUEUE,
     DEFAULT_QUEUE,
     "q:notifications",
     "q:planning",
     "q:exports",
-    "q:maintenance",
+    MAINTENANCE_QUEUE,
 )
 ONLY_STAGE = "run"
 
@@ -129,33 +135,6 @@ class Priority(IntEnum):
     LOW = 30
 
 
-class ActorType(StrEnum):
-    """What kind of actor caused a change."""
-
-    USER = "user"
-    SYSTEM = "system"
-    API_KEY = "api_key"
-
-
-@dataclass(frozen=True, slots=True)
-class Actor:
-    """Who caused a change."""
-
-    type: ActorType
-    id: str
-
-    @classmethod
-    def read(cls, text: str) -> Actor:
-        """``user:42``, ``api_key:…`` or ``system:…``; bare text is a user's id."""
-        kind, colon, rest = text.partition(":")
-        if colon and kind in tuple(ActorType):
-            return cls(ActorType(kind), rest)
-        return cls(ActorType.USER, text)
-
-
-SYSTEM = Actor(ActorType.SYSTEM, "holdfast")
-
-
 @dataclass(frozen=True, slots=True)
 class Claimed:
     """A job under our lease."""
@@ -188,6 +167,8 @@ class Claimed:
     claimed_by: str
     cancel_requested_at: str | datetime | None
     first_failed_at: str | datetime | None
+    turn: str = ""
+    limit_key: str = ""
     outputs: Mapping[str, Any] = field(default_factory=dict)
     checkpoint: Any = None
 

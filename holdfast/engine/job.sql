@@ -1,27 +1,67 @@
 -- Every statement the engine runs. A worker serves every tenant of its queue, so the statements of
 -- the way of a job cross tenants and say so; each of them names the tenant of every row it writes.
 
--- insert_jobs :many — a key that exists already comes back empty
+-- insert_jobs :many — a key that exists already comes back empty; if one queue is full, so does all
+-- WITH stands behind INSERT: a caller's sqlite3 connection opens its transaction by the first word.
 INSERT INTO holdfast.job
     (id, org_id, project_id, job_type, category, actor_type, actor_id, request_id, correlation_id,
-     idempotency_key, payload, payload_hash, priority, unit_key, scheduled_for, traceparent,
-     routing_decision, replay_of, origin_queue, queue, stage, pipeline_version, max_attempts,
-     not_before_at, created_at, updated_at, key_last_seen_at)
+     idempotency_key, payload, payload_hash, priority, unit_key, limit_key, turn, scheduled_for,
+     traceparent, routing_decision, replay_of, origin_queue, queue, stage, pipeline_version,
+     max_attempts, not_before_at, created_at, updated_at, key_last_seen_at)
+WITH RECURSIVE asked AS MATERIALIZED (
+    SELECT frames.queue, frames.org_id, queue.max_depth, queue.max_depth_per_tenant,
+           sum(frames.jobs) OVER (PARTITION BY frames.queue) AS of_queue,
+           sum(frames.jobs) OVER (PARTITION BY frames.queue, frames.org_id) AS of_tenant
+    FROM {rows frames: org_id uuid, queue text, jobs integer}
+    JOIN holdfast.queue AS queue ON queue.name = frames.queue
+    WHERE queue.max_depth IS NOT NULL OR queue.max_depth_per_tenant IS NOT NULL
+),
+keys (queue, limit_key) AS (
+    SELECT DISTINCT asked.queue, CAST('' AS text) FROM asked
+    WHERE asked.max_depth_per_tenant IS NOT NULL
+    UNION ALL
+    SELECT keys.queue,
+           (SELECT job.limit_key FROM holdfast.claimable AS job
+            WHERE job.queue = keys.queue AND job.limit_key > keys.limit_key
+            ORDER BY job.queue, job.limit_key LIMIT 1)
+    FROM keys
+    WHERE keys.limit_key IS NOT NULL
+),
+crowded AS MATERIALIZED (
+    SELECT asked.queue FROM asked
+    WHERE (asked.max_depth IS NOT NULL AND {only postgres}
+           holdfast.is_full(asked.queue, asked.of_queue){end}{only sqlite}
+           asked.max_depth < asked.of_queue
+           + (SELECT count(*) FROM holdfast.claimable AS job WHERE job.queue = asked.queue)
+           + (SELECT count(*) FROM holdfast.job AS job WHERE job.queue = asked.queue
+              AND job.state = 'queued' AND job.not_before_at IS NOT NULL){end})
+       OR (asked.max_depth_per_tenant IS NOT NULL AND asked.max_depth_per_tenant < asked.of_tenant
+           + (SELECT count(*) FROM keys CROSS JOIN holdfast.claimable AS job
+              WHERE keys.queue = asked.queue AND job.queue = keys.queue
+                AND job.limit_key = keys.limit_key AND job.org_id = asked.org_id)
+           + (SELECT count(*) FROM holdfast.job AS job
+              WHERE job.queue = asked.queue AND job.org_id = asked.org_id
+                AND job.finished_at IS NULL AND job.claimed_at IS NULL
+                AND job.not_before_at IS NOT NULL AND job.state <> 'batch_submitted'))
+)
 SELECT jobs.id, frames.org_id, frames.project_id, frames.job_type, frames.category,
        frames.actor_type, frames.actor_id, coalesce(frames.request_id, CAST(jobs.id AS text)),
        coalesce(frames.correlation_id, frames.request_id, CAST(jobs.id AS text)),
        jobs.idempotency_key, jobs.payload, jobs.payload_hash, frames.priority, jobs.unit_key,
-       frames.scheduled_for, frames.traceparent, frames.routing_decision, frames.replay_of,
-       frames.queue, frames.queue, frames.stage, frames.pipeline_version, frames.max_attempts,
-       frames.not_before_at, {now}, {now}, {now}
+       frames.limit_key, coalesce(jobs.turn, jobs.id), frames.scheduled_for, frames.traceparent,
+       frames.routing_decision, frames.replay_of, frames.origin_queue, frames.queue, frames.stage,
+       frames.pipeline_version, frames.max_attempts, frames.not_before_at, {now}, {now}, {now}
 FROM {rows jobs: frame integer, id uuid, idempotency_key text, payload json, payload_hash text,
-      unit_key text}
+      unit_key text, turn uuid}
 JOIN {rows frames: frame integer, org_id uuid, project_id uuid, job_type text, category text,
       actor_type text, actor_id text, request_id text, correlation_id text, priority smallint,
-      scheduled_for instant, traceparent text, routing_decision json, replay_of uuid, queue text,
-      stage text, pipeline_version text, max_attempts integer, not_before_at instant}
+      limit_key text, scheduled_for instant, traceparent text, routing_decision json,
+      replay_of uuid, origin_queue text, queue text, stage text, pipeline_version text,
+      max_attempts integer, not_before_at instant}
   ON frames.frame = jobs.frame
-WHERE TRUE
+WHERE NOT EXISTS (SELECT 1 FROM crowded)
+  AND (SELECT history.id FROM holdfast.job_history AS history
+       WHERE history.idempotency_key = jobs.idempotency_key) IS NULL
 ON CONFLICT (idempotency_key) DO NOTHING
 RETURNING id, created_at;
 
@@ -33,52 +73,178 @@ WHERE job.org_id = keys.org_id AND job.idempotency_key = keys.idempotency_key
 RETURNING job.id, job.org_id, job.job_type, job.idempotency_key, job.payload_hash, job.created_at,
           job.attempt_count;
 
--- claim_jobs :many — crosses tenants: takes the due jobs of one queue under a lease
--- MATERIALIZED keeps PostgreSQL from running the LIMIT again under a nested loop and claiming more
--- rows than asked.
-WITH claimable AS MATERIALIZED (
-    SELECT due.org_id, due.id
-    FROM (
-        SELECT fresh.org_id, fresh.id, fresh.priority, fresh.due_at FROM (
-            SELECT org_id, id, priority, created_at AS due_at
-            FROM holdfast.job
-            WHERE state = 'queued' AND queue = :queue AND not_before_at IS NULL
-              AND (unit_key IS NULL OR {unit_free(CAST(org_id AS text) || job_type || unit_key)})
-            ORDER BY priority, created_at, id
-            LIMIT :limit
-            {skip_locked}
-        ) AS fresh
-        UNION ALL
-        SELECT deferred.org_id, deferred.id, deferred.priority, deferred.due_at FROM (
-            SELECT org_id, id, priority, not_before_at AS due_at
-            FROM holdfast.job
-            WHERE state = 'queued' AND queue = :queue AND not_before_at <= {now}
-              AND (unit_key IS NULL OR {unit_free(CAST(org_id AS text) || job_type || unit_key)})
-            ORDER BY not_before_at
-            LIMIT :limit
-            {skip_locked}
-        ) AS deferred
-    ) AS due
-    ORDER BY due.priority, due.due_at, due.id
+-- find_archived :many — the same for jobs in history, which change in nothing else
+UPDATE holdfast.job_history AS job
+SET key_last_seen_at = {now}
+FROM {rows keys: org_id uuid, idempotency_key text}
+WHERE job.org_id = keys.org_id AND job.idempotency_key = keys.idempotency_key
+RETURNING job.id, job.org_id, job.job_type, job.idempotency_key, job.payload_hash, job.created_at,
+          job.attempt_count;
+
+-- find_full :maybe — crosses tenants: of the queues that were asked for, the one that has no room
+SELECT queue.name, queue.max_depth, queue.max_depth_per_tenant
+FROM {rows asked: queue text, org_id uuid, of_queue bigint, of_tenant bigint}
+JOIN holdfast.queue AS queue ON queue.name = asked.queue
+WHERE queue.max_depth IS NOT NULL OR queue.max_depth_per_tenant IS NOT NULL
+ORDER BY CASE
+    WHEN {only postgres}holdfast.is_full(asked.queue, asked.of_queue){end}{only sqlite}
+         queue.max_depth < asked.of_queue + (
+             SELECT count(*) FROM holdfast.job AS job
+             WHERE job.queue = asked.queue AND job.state = 'queued'){end} THEN 0
+    WHEN queue.max_depth_per_tenant < asked.of_tenant + (
+             SELECT count(*) FROM holdfast.job AS job
+             WHERE job.queue = asked.queue AND job.org_id = asked.org_id
+               AND job.state = 'queued') THEN 0
+    ELSE 1 END
+LIMIT 1;
+
+-- claim_jobs :many — crosses tenants: takes of each lane of a queue what was poured for it
+-- MATERIALIZED keeps PostgreSQL from running a LIMIT again under a nested loop and claiming more
+-- than asked; :lane_count and :limit tell its planner what it would guess, and then sort the table.
+WITH {only sqlite}RECURSIVE{end}
+shares AS MATERIALIZED (
+    SELECT limit_key, org_id, quota
+    FROM {rows shares: limit_key text, org_id uuid, quota integer}
+    WHERE (SELECT revision FROM holdfast.flow WHERE only_row = 1) = :revision
+    LIMIT :lane_count
+),
+{only sqlite}
+walk (limit_key, org_id, quota, place, turn) AS (
+    SELECT shares.limit_key, shares.org_id, shares.quota, 1,
+           (SELECT job.turn FROM holdfast.claimable AS job
+            WHERE job.queue = :queue AND job.limit_key = shares.limit_key
+              AND job.org_id = shares.org_id
+            ORDER BY job.turn LIMIT 1)
+    FROM shares
+    UNION ALL
+    SELECT walk.limit_key, walk.org_id, walk.quota, walk.place + 1,
+           (SELECT job.turn FROM holdfast.claimable AS job
+            WHERE job.queue = :queue AND job.limit_key = walk.limit_key
+              AND job.org_id = walk.org_id AND job.turn > walk.turn
+            ORDER BY job.turn LIMIT 1)
+    FROM walk
+    WHERE walk.turn IS NOT NULL AND walk.place < walk.quota
+),
+{end}
+taken AS MATERIALIZED (
+    SELECT job.org_id, job.id
+    {only sqlite}
+    FROM walk
+    CROSS JOIN holdfast.job AS job
+    WHERE job.state = 'queued' AND job.not_before_at IS NULL
+      AND job.queue = :queue AND job.limit_key = walk.limit_key
+      AND job.org_id = walk.org_id AND job.turn = walk.turn
+    {end}
+    {only postgres}
+    FROM shares
+    CROSS JOIN LATERAL (
+        SELECT waiting.org_id, waiting.id FROM holdfast.job AS waiting
+        WHERE waiting.state = 'queued' AND waiting.not_before_at IS NULL
+          AND waiting.queue = :queue AND waiting.limit_key = shares.limit_key
+          AND waiting.org_id = shares.org_id
+          AND (waiting.unit_key IS NULL
+               OR {unit_free(CAST(waiting.org_id AS text) || waiting.job_type || waiting.unit_key)})
+        ORDER BY waiting.queue, waiting.limit_key, waiting.org_id, waiting.turn
+        LIMIT shares.quota
+        {skip_locked}) AS job
+    {end}
     LIMIT :limit
 )
 UPDATE holdfast.job AS job
 SET state = 'processing', lease_token = lease_token + 1, claimed_at = {now},
     claimed_by = :worker_id, lease_expires_at = {later(:lease_ms)}, updated_at = {now}
-FROM claimable
-WHERE job.org_id = claimable.org_id AND job.id = claimable.id
+FROM taken
+WHERE job.org_id = taken.org_id AND job.id = taken.id
 RETURNING job.id, job.org_id, job.project_id, job.job_type, job.category, job.actor_type,
           job.actor_id, job.request_id, job.correlation_id, job.idempotency_key, job.payload,
           job.priority, job.unit_key, job.scheduled_for, job.traceparent, job.routing_decision,
           job.replay_of, job.created_at, job.queue, job.stage, job.pipeline_version,
           job.attempt_count, job.max_attempts, job.lease_token, job.claimed_at, job.claimed_by,
-          job.cancel_requested_at, job.first_failed_at;
+          job.cancel_requested_at, job.first_failed_at, job.turn, job.limit_key;
 
--- list_due :many — crosses tenants: what a claim would look at, row by row
-SELECT org_id, id
+-- claim_oldest :many — crosses tenants: the oldest first, whoever's they are
+-- Queued and not deferred, said in the words of the index job_oldest.
+WITH keys AS MATERIALIZED (
+    SELECT limit_key, room FROM {rows keys: limit_key text, room integer}
+),
+caps AS MATERIALIZED (
+    SELECT org_id, room FROM {rows caps: org_id uuid, room integer}
+),
+waiting AS MATERIALIZED (
+    SELECT fresh.org_id, fresh.id, fresh.limit_key, fresh.created_at FROM (
+        SELECT org_id, id, limit_key, created_at
+        FROM holdfast.job
+        WHERE finished_at IS NULL AND claimed_at IS NULL AND not_before_at IS NULL
+          AND state <> 'batch_submitted' AND queue = :queue
+          AND (:any_type = 1 OR job_type IN (SELECT types.job_type FROM {rows types: job_type text}))
+          AND limit_key NOT IN (SELECT keys.limit_key FROM keys WHERE keys.room < 1)
+          AND id NOT IN (SELECT without.id FROM {rows without: id uuid})
+          AND org_id NOT IN (SELECT caps.org_id FROM caps WHERE caps.room < 1)
+          AND (unit_key IS NULL OR {unit_free(CAST(org_id AS text) || job_type || unit_key)})
+        ORDER BY queue, created_at, id
+        LIMIT :limit
+        {skip_locked}
+    ) AS fresh
+    UNION ALL
+    SELECT early.org_id, early.id, early.limit_key, early.created_at FROM (
+        SELECT org_id, id, limit_key, created_at
+        FROM holdfast.job
+        WHERE state = 'queued' AND queue = :queue AND not_before_at IS NOT NULL
+          AND (:waits_too = 1 OR not_before_at <= {now})
+          AND (:any_type = 1 OR job_type IN (SELECT types.job_type FROM {rows types: job_type text}))
+          AND limit_key NOT IN (SELECT keys.limit_key FROM keys WHERE keys.room < 1)
+          AND id NOT IN (SELECT without.id FROM {rows without: id uuid})
+          AND org_id NOT IN (SELECT caps.org_id FROM caps WHERE caps.room < 1)
+          AND (unit_key IS NULL OR {unit_free(CAST(org_id AS text) || job_type || unit_key)})
+        ORDER BY created_at, id
+        LIMIT :limit
+        {skip_locked}
+    ) AS early
+),
+placed AS (
+    SELECT org_id, id, limit_key, created_at,
+           row_number() OVER (PARTITION BY limit_key ORDER BY created_at, id) AS of_key,
+           row_number() OVER (PARTITION BY org_id ORDER BY created_at, id) AS of_tenant
+    FROM waiting
+),
+taken AS MATERIALIZED (
+    SELECT placed.org_id, placed.id FROM placed
+    WHERE (SELECT revision FROM holdfast.flow WHERE only_row = 1) = :revision
+      AND placed.of_key <= coalesce(
+          (SELECT keys.room FROM keys WHERE keys.limit_key = placed.limit_key), :limit)
+      AND placed.of_tenant <= coalesce(
+          (SELECT caps.room FROM caps WHERE caps.org_id = placed.org_id), :tenant_room)
+    ORDER BY placed.created_at, placed.id
+    LIMIT :limit
+)
+UPDATE holdfast.job AS job
+SET state = 'processing', lease_token = lease_token + 1, claimed_at = {now},
+    claimed_by = :worker_id, lease_expires_at = {later(:lease_ms)}, updated_at = {now}
+FROM taken
+WHERE job.org_id = taken.org_id AND job.id = taken.id
+RETURNING job.id, job.org_id, job.project_id, job.job_type, job.category, job.actor_type,
+          job.actor_id, job.request_id, job.correlation_id, job.idempotency_key, job.payload,
+          job.priority, job.unit_key, job.scheduled_for, job.traceparent, job.routing_decision,
+          job.replay_of, job.created_at, job.queue, job.stage, job.pipeline_version,
+          job.attempt_count, job.max_attempts, job.lease_token, job.claimed_at, job.claimed_by,
+          job.cancel_requested_at, job.first_failed_at, job.turn, job.limit_key;
+
+-- list_due :many — crosses tenants: what claim_oldest would look at, row by row
+SELECT org_id, id, limit_key
 FROM holdfast.job
-WHERE state = 'queued' AND queue = :queue AND (not_before_at IS NULL OR not_before_at <= {now})
-ORDER BY priority, created_at, id
+WHERE state = 'queued' AND queue = :queue
+  AND (not_before_at IS NULL OR :waits_too = 1 OR not_before_at <= {now})
+  AND (:any_type = 1 OR job_type IN (SELECT types.job_type FROM {rows types: job_type text}))
+  AND id NOT IN (SELECT without.id FROM {rows without: id uuid})
+ORDER BY created_at, id
+LIMIT :limit;
+
+-- list_lane :many — crosses tenants: the first jobs of one lane, row by row
+SELECT org_id, id, limit_key
+FROM holdfast.job
+WHERE state = 'queued' AND not_before_at IS NULL
+  AND queue = :queue AND limit_key = :limit_key AND org_id = :org_id
+ORDER BY queue, limit_key, org_id, turn
 LIMIT :limit;
 
 -- claim_job :many — crosses tenants: claim_jobs for one row, when another one breaks a rule
@@ -94,7 +260,7 @@ RETURNING job.id, job.org_id, job.project_id, job.job_type, job.category, job.ac
           job.priority, job.unit_key, job.scheduled_for, job.traceparent, job.routing_decision,
           job.replay_of, job.created_at, job.queue, job.stage, job.pipeline_version,
           job.attempt_count, job.max_attempts, job.lease_token, job.claimed_at, job.claimed_by,
-          job.cancel_requested_at, job.first_failed_at;
+          job.cancel_requested_at, job.first_failed_at, job.turn, job.limit_key;
 
 -- repair_job :affected — crosses tenants: a row that breaks a rule, made fit to be buried
 UPDATE holdfast.job
@@ -130,7 +296,8 @@ WHERE job.cancel_requested_at IS NOT NULL;
 SELECT id, org_id, project_id, job_type, category, actor_type, actor_id, request_id,
        correlation_id, idempotency_key, payload, priority, unit_key, scheduled_for, traceparent,
        routing_decision, replay_of, created_at, queue, stage, pipeline_version, attempt_count,
-       max_attempts, lease_token, claimed_at, claimed_by, cancel_requested_at, first_failed_at
+       max_attempts, lease_token, claimed_at, claimed_by, cancel_requested_at, first_failed_at,
+       turn, limit_key
 FROM holdfast.job
 WHERE state = 'processing'
   AND (lease_expires_at < {now} OR claimed_by = CAST(:dead_worker_id AS text))
@@ -139,6 +306,7 @@ LIMIT :limit
 {skip_locked};
 
 -- settle_jobs :many — crosses tenants: the one door. A lease that is no longer ours changes nothing
+-- The store knows how long the key of a category lasts, also one that this process never heard of.
 UPDATE holdfast.job AS job
 SET state = changes.state,
     queue = coalesce(changes.queue, job.queue),
@@ -158,12 +326,14 @@ SET state = changes.state,
     first_failed_at = CASE WHEN changes.last_error IS NULL THEN job.first_failed_at
                            ELSE coalesce(job.first_failed_at, {now}) END,
     result = changes.result,
-    finished_at = CASE WHEN changes.key_ttl_ms IS NOT NULL THEN {now} END,
-    key_expires_at = CASE WHEN changes.key_ttl_ms IS NOT NULL THEN {later(changes.key_ttl_ms)} END,
+    finished_at = CASE WHEN changes.state IN ('completed', 'failed', 'canceled') THEN {now} END,
+    key_expires_at = CASE WHEN changes.state IN ('completed', 'failed', 'canceled') THEN
+        {later(coalesce((SELECT category.key_ttl_ms FROM holdfast.category AS category
+                         WHERE category.name = job.category), 2592000000))} END,
     updated_at = {now}
 FROM {rows changes: org_id uuid, id uuid, lease_token bigint, state text, queue text, stage text,
       pipeline_version text, attempt_count integer, max_attempts integer, delay_ms bigint,
-      provider_batch_id text, error_class text, last_error text, result json, key_ttl_ms bigint}
+      provider_batch_id text, error_class text, last_error text, result json}
 WHERE job.org_id = changes.org_id AND job.id = changes.id
   AND job.lease_token = changes.lease_token AND job.state = 'processing'
 RETURNING job.id, job.cancel_requested_at;
@@ -173,7 +343,12 @@ SELECT job.id
 FROM {rows changes: org_id uuid, id uuid, lease_token bigint, state text}
 JOIN holdfast.job AS job ON job.org_id = changes.org_id AND job.id = changes.id
 WHERE job.lease_token = changes.lease_token AND job.state = changes.state
-  AND job.finished_at IS NOT NULL;
+  AND job.finished_at IS NOT NULL
+UNION ALL
+SELECT job.id
+FROM {rows changes: org_id uuid, id uuid, lease_token bigint, state text}
+JOIN holdfast.job_history AS job ON job.org_id = changes.org_id AND job.id = changes.id
+WHERE job.lease_token = changes.lease_token AND job.state = changes.state;
 
 -- insert_events :affected — crosses tenants: what did not change is taken from the job itself
 INSERT INTO holdfast.job_event
@@ -183,6 +358,16 @@ SELECT job.org_id, job.project_id, job.id, job.job_type, events.name, events.att
        :actor_id, job.request_id, job.correlation_id, {now}, events.detail
 FROM {rows events: org_id uuid, id uuid, name text, attempt integer, detail json}
 JOIN holdfast.job AS job ON job.org_id = events.org_id AND job.id = events.id
+WHERE TRUE;
+
+-- insert_archived_events :affected — crosses tenants: the same for jobs that are in history
+INSERT INTO holdfast.job_event
+    (org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
+     correlation_id, at, detail)
+SELECT job.org_id, job.project_id, job.id, job.job_type, events.name, events.attempt, :actor_type,
+       :actor_id, job.request_id, job.correlation_id, {now}, events.detail
+FROM {rows events: org_id uuid, id uuid, name text, attempt integer, detail json}
+JOIN holdfast.job_history AS job ON job.org_id = events.org_id AND job.id = events.id
 WHERE TRUE;
 
 -- insert_dead_letters :affected — crosses tenants: each carries the tenant of its job
@@ -222,20 +407,28 @@ SET checkpoint = coalesce(excluded.checkpoint, mine.checkpoint),
 SELECT stage.org_id, stage.job_id, stage.stage, stage.attempts, stage.output, stage.checkpoint,
        stage.progress, stage.finished_at
 FROM {rows jobs: org_id uuid, id uuid}
-JOIN holdfast.job_stage AS stage ON stage.org_id = jobs.org_id AND stage.job_id = jobs.id;
+JOIN holdfast.job_stage AS stage ON stage.org_id = jobs.org_id AND stage.job_id = jobs.id
+UNION ALL
+SELECT stage.org_id, stage.job_id, stage.stage, stage.attempts, stage.output, stage.checkpoint,
+       stage.progress, stage.finished_at
+FROM {rows jobs: org_id uuid, id uuid}
+JOIN holdfast.job_stage_history AS stage
+  ON stage.org_id = jobs.org_id AND stage.job_id = jobs.id;
 
 -- request_cancel :maybe — a queued job ends at once, a running one is asked to stop
-UPDATE holdfast.job
+UPDATE holdfast.job AS job
 SET cancel_requested_at = coalesce(cancel_requested_at, {now}),
     state = CASE WHEN state = 'processing' THEN state ELSE 'canceled' END,
     finished_at = CASE WHEN state = 'processing' THEN NULL ELSE {now} END,
-    key_expires_at = CASE WHEN state = 'processing' THEN NULL ELSE {later(:key_ttl_ms)} END,
+    key_expires_at = CASE WHEN state = 'processing' THEN NULL ELSE
+        {later(coalesce((SELECT category.key_ttl_ms FROM holdfast.category AS category
+                         WHERE category.name = job.category), 2592000000))} END,
     updated_at = {now}
 WHERE org_id = :org_id AND id = :id AND finished_at IS NULL
 RETURNING state;
 
--- find_job :maybe — one job of one tenant
-SELECT * FROM holdfast.job WHERE org_id = :org_id AND id = :id;
+-- find_job :maybe — one job of one tenant, archived or not
+SELECT * FROM holdfast.job_record WHERE org_id = :org_id AND id = :id;
 
 -- find_org :maybe — crosses tenants: whose job is it? For operators, who have only an id
 SELECT org_id FROM holdfast.job_event WHERE job_id = :id LIMIT 1;
@@ -244,7 +437,7 @@ SELECT org_id FROM holdfast.job_event WHERE job_id = :id LIMIT 1;
 SELECT id, org_id, project_id, job_type, category, state, queue, origin_queue, stage, priority,
        attempt_count, max_attempts, not_before_at, created_at, updated_at, finished_at, last_error,
        error_class
-FROM holdfast.job
+FROM holdfast.job_record
 WHERE org_id = :org_id AND id < :before
   AND (CAST(:state AS text) IS NULL OR state = :state)
   AND (CAST(:job_type AS text) IS NULL OR job_type = :job_type)
@@ -255,7 +448,7 @@ LIMIT :limit;
 SELECT id, org_id, project_id, job_type, category, state, queue, origin_queue, stage, priority,
        attempt_count, max_attempts, not_before_at, created_at, updated_at, finished_at, last_error,
        error_class
-FROM holdfast.job
+FROM holdfast.job_record
 WHERE id < :before
   AND (CAST(:state AS text) IS NULL OR state = :state)
   AND (CAST(:job_type AS text) IS NULL OR job_type = :job_type)
@@ -263,7 +456,10 @@ ORDER BY id DESC
 LIMIT :limit;
 
 -- count_jobs :many — crosses tenants: how many jobs stand where
-SELECT state, queue, count(*) AS jobs FROM holdfast.job GROUP BY state, queue ORDER BY state, queue;
+SELECT state, queue, count(*) AS jobs
+FROM holdfast.job_record
+GROUP BY state, queue
+ORDER BY state, queue;
 
 -- list_events :many — the timeline of one job
 SELECT id, org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
@@ -279,12 +475,3 @@ SELECT * FROM holdfast.dead_letter WHERE org_id = :org_id AND job_id = :job_id;
 SELECT * FROM holdfast.idempotency_key
 WHERE org_id = :org_id AND idempotency_key = :idempotency_key
   AND (expires_at IS NULL OR expires_at > {now});
-
--- prune_jobs :affected — crosses tenants: ended jobs past their retention and their key's TTL
-DELETE FROM holdfast.job
-WHERE (org_id, id) IN (
-    SELECT org_id, id FROM holdfast.job
-    WHERE finished_at < {later(-CAST(:keep_ms AS bigint))} AND key_expires_at < {now}
-    ORDER BY finished_at
-    LIMIT :limit
-);

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from holdfast.engine.handler import Registry, Stage, make_handler, pipeline_stage
+from holdfast.engine.handler import Policy, Registry, Stage, make_handler, pipeline_stage
 from holdfast.engine.job import Priority
 from holdfast.engine.retry import CRITIC, STAGE_ATTEMPTS, RetryPolicy
 
@@ -25,15 +25,19 @@ class Pipeline:
         category: str,
         queue: str | None,
         priority: Priority,
+        policy: Policy | None = None,
+        slo: timedelta | None = None,
     ) -> None:
         self._registry = registry
         self._stages: list[Stage] = []
         self._options: dict[str, Any] = {
             "version": version,
             "accepts": accepts,
-            "category": category,
+            "category": registry.category(category),
             "queue": queue,
             "priority": priority,
+            "policy": policy,
+            "slo": slo,
         }
         self.job_type = job_type
 

@@ -7,7 +7,7 @@ sent and parsed at the price of its payloads.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -15,14 +15,28 @@ from typing import Any, TypedDict
 
 from holdfast.clock import write_instant
 from holdfast.document import BadDocument, canonical, stable_hash
-from holdfast.engine.handler import QUEUE, Handler
-from holdfast.engine.job import DEAD_LETTER_QUEUE, SYSTEM, Actor, ActorType, Priority
+from holdfast.engine.category import QUEUE, Duty
+from holdfast.engine.handler import Handler
+from holdfast.engine.job import (
+    CRITICAL_QUEUE,
+    DEAD_LETTER_QUEUE,
+    MAINTENANCE_QUEUE,
+    QUEUES,
+    SYSTEM,
+    Actor,
+    ActorType,
+    Priority,
+)
 from holdfast.errors import ForeignKeyScope, InvalidJob, SecretInPayload
-from holdfast.ids import read_uuid
+from holdfast.ids import read_uuid, shift
 from holdfast.secret import find_secret, may_hold_secret
 
 FARTHEST = timedelta(days=366 * 5)
 DRIFT = timedelta(seconds=60)
+# What one step of priority is worth: a job overtakes what was enqueued up to an hour before it.
+AGEING_MS = 3_600_000
+
+LIMIT_KEY = re.compile(r"[a-z0-9._:/-]{1,100}")
 
 _SHORT_TEXT = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,500}")
 _FULL_KEY = re.compile(r"([a-z][a-z0-9_.]*):([0-9a-f-]{36}):([0-9a-f-]{36})?:(.+)", re.DOTALL)
@@ -47,6 +61,8 @@ class JobRequest:
     scheduled_for: datetime | None = None
     traceparent: str | None = None
     unit_key: str | None = None
+    limit_key: str | None = None
+    command: str | None = None
 
 
 def scope_of(job_type: str, org_id: str, project_id: str | None) -> str:
@@ -93,6 +109,8 @@ class Options(TypedDict, total=False):
     scheduled_for: datetime | None
     traceparent: str | None
     unit_key: str | None
+    limit_key: str | None
+    command: str | None
 
 
 @dataclass(slots=True)
@@ -125,6 +143,8 @@ def prepare(
     now: datetime,
     payload_limit: int,
     known: Frames,
+    queues: Collection[str] = QUEUES,
+    ageing_ms: int = AGEING_MS,
 ) -> Batch:
     """The rows of payloads with their requests; many payloads may come with the same request.
 
@@ -142,8 +162,8 @@ def prepare(
             found = places.get(shared)
             if found is None:
                 found = places[shared] = len(batch.frames)
-                frame = _known_frame(handler, request, shared, now, bad, known)
-                batch.frames.append({**frame, "frame": found})
+                frame = _known_frame(handler, request, shared, now, bad, known, queues)
+                batch.frames.append({**frame, "frame": found, "jobs": 0})
             last, place, frame = request, found, batch.frames[found]
             scope = scope_of(handler.job_type, frame["org_id"], frame["project_id"])
         key = _key(request, scope, job_id, bad)
@@ -151,6 +171,7 @@ def prepare(
             raise InvalidJob(bad)
         if may_hold_secret(text):
             _refuse_secret(payload)
+        frame["jobs"] += 1
         batch.jobs.append(
             {
                 "frame": place,
@@ -159,9 +180,17 @@ def prepare(
                 "payload": text,
                 "payload_hash": sha256(text.encode()).hexdigest()[:32],
                 "unit_key": request.unit_key,
+                "turn": turn_of(job_id, frame["priority"], ageing_ms),
             }
         )
     return batch
+
+
+def turn_of(job_id: str, priority: int, ageing_ms: int) -> str | None:
+    """When a job's turn is: its own id, moved by what its priority is worth. None is the id."""
+    if priority == Priority.NORMAL:
+        return None
+    return shift(job_id, (priority - Priority.NORMAL) * ageing_ms // 10)
 
 
 def _known_frame(
@@ -171,10 +200,11 @@ def _known_frame(
     now: datetime,
     bad: dict[str, str],
     known: Frames,
+    queues: Collection[str],
 ) -> dict[str, Any]:
     found = known.get(shared)
     if found is None:
-        found = _frame(handler, request, now, bad)
+        found = _frame(handler, request, now, bad, queues)
         passing = (
             request.request_id,
             request.correlation_id,
@@ -219,6 +249,8 @@ def _shared(handler: Handler, request: JobRequest) -> Any:
         request.not_before_at,
         request.scheduled_for,
         request.traceparent,
+        request.limit_key,
+        request.command,
     )
     try:
         hash(shared)
@@ -228,9 +260,14 @@ def _shared(handler: Handler, request: JobRequest) -> Any:
 
 
 def _frame(
-    handler: Handler, request: JobRequest, now: datetime, bad: dict[str, str]
+    handler: Handler,
+    request: JobRequest,
+    now: datetime,
+    bad: dict[str, str],
+    queues: Collection[str],
 ) -> dict[str, Any]:
     actor = _actor(request.actor, bad)
+    queue = _queue(request.queue or handler.queue, bad, queues)
     project_id = request.project_id
     frame: dict[str, Any] = {
         "org_id": _uuid("org_id", request.org_id, bad),
@@ -242,16 +279,29 @@ def _frame(
         "request_id": _text("request_id", request.request_id, bad),
         "correlation_id": _text("correlation_id", request.correlation_id, bad),
         "priority": _priority(request.priority, handler.priority, bad),
-        "queue": _queue(request.queue or handler.queue, bad),
+        "limit_key": _limit_key(request.limit_key, bad),
+        "origin_queue": queue,
+        "queue": queue,
         "stage": handler.first.name,
         "pipeline_version": handler.version,
         "max_attempts": _attempts(request.max_attempts, handler.first.max_attempts, bad),
         "not_before_at": _instant("not_before_at", request.not_before_at, now, bad),
         "traceparent": _traceparent(request.traceparent, bad),
     }
+    if queue == CRITICAL_QUEUE and handler.slo is None:
+        bad["queue"] = f"{CRITICAL_QUEUE} is for jobs with a strict SLO; declare it: slo="
+    if request.command is not None:
+        frame["routing_decision"] = _command(handler, request.command, bad)
     if request.scheduled_for is not None:
         _schedule(frame, handler, request.scheduled_for, now, bad)
     return frame
+
+
+def _command(handler: Handler, value: object, bad: dict[str, str]) -> str:
+    """The command under which a planning job may write, if its handler's policy agrees."""
+    if handler.policy is None:
+        bad["command"] = "is only for planning jobs whose handler declares a policy"
+    return canonical({"command": _text("command", value, bad)})
 
 
 def _refuse_secret(payload: Mapping[str, Any]) -> None:
@@ -322,12 +372,23 @@ def _priority(value: object, default: Priority, bad: dict[str, str]) -> int:
     return int(default)
 
 
-def _queue(value: object, bad: dict[str, str]) -> str:
+def _queue(value: object, bad: dict[str, str], queues: Collection[str]) -> str:
     if not isinstance(value, str) or not QUEUE.fullmatch(value):
         bad["queue"] = "must look like 'q:default'"
     elif value == DEAD_LETTER_QUEUE:
         bad["queue"] = f"must not be {DEAD_LETTER_QUEUE}; only a dead job goes there"
+    elif value not in queues:
+        bad["queue"] = f"{value!r} is not registered; declare it with hf.queue({value!r})"
     return str(value)
+
+
+def _limit_key(value: object, bad: dict[str, str]) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str) and LIMIT_KEY.fullmatch(value):
+        return value
+    bad["limit_key"] = "must be 1 to 100 of the characters a-z, 0-9, '.', '_', ':', '/' and '-'"
+    return ""
 
 
 def _attempts(value: object, default: int, bad: dict[str, str]) -> int:
@@ -366,8 +427,8 @@ def _traceparent(value: object, bad: dict[str, str]) -> str | None:
 def _schedule(
     row: dict[str, Any], handler: Handler, value: object, now: datetime, bad: dict[str, str]
 ) -> None:
-    """A scheduled job waits on q:maintenance until it is due; only two categories may."""
-    if handler.category.name not in ("maintenance", "notification"):
+    """A scheduled job waits on q:maintenance until it is due; only two categories may be one."""
+    if not handler.category.duty.may_be_scheduled:
         bad["scheduled_for"] = "is only for maintenance jobs and delayed notifications"
         return
     due = _instant("scheduled_for", value, now, bad)
@@ -378,5 +439,7 @@ def _schedule(
         return
     row["scheduled_for"] = due
     row["not_before_at"] = due
-    if handler.category.name == "maintenance":
-        row["queue"] = "q:maintenance"
+    # Waiting and delivery each happen on the queue prescribed for them.
+    row["queue"] = MAINTENANCE_QUEUE
+    if handler.category.duty is Duty.MAINTENANCE:
+        row["origin_queue"] = MAINTENANCE_QUEUE

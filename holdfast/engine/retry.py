@@ -1,4 +1,4 @@
-"""When a failed attempt is tried again: named policies, categories, Retry-After. Pure.
+"""When a failed attempt is tried again: named policies, Retry-After. Pure.
 
 A delay is computed at the moment of failure from the policy in force then; only the next
 ``not_before_at`` is stored, so nothing is a precomputed schedule.
@@ -7,12 +7,10 @@ A delay is computed at the moment of failure from the policy in force then; only
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-
-from holdfast.clock import ms
-from holdfast.engine.job import DEFAULT_QUEUE
 
 RETRY_AFTER_CEILING = timedelta(minutes=5)
 
@@ -25,6 +23,18 @@ class RetryPolicy:
     multiplier: float = 2.0
     longest: timedelta = timedelta(minutes=5)
     steps: tuple[timedelta, ...] = ()
+    is_by_run: bool = False
+
+    @classmethod
+    def by_run(cls) -> RetryPolicy:
+        """The list ``retry_backoff_seconds`` of the run, or of the profile in a plain worker."""
+        return cls(is_by_run=True)
+
+    def resolve(self, backoff_seconds: Sequence[int]) -> RetryPolicy:
+        """This policy, with the run's list for its steps if it asks for that."""
+        if not self.is_by_run:
+            return self
+        return replace(self, steps=tuple(timedelta(seconds=step) for step in backoff_seconds))
 
     def delay(
         self, attempt_count: int, rng: random.Random, retry_after: timedelta | None = None
@@ -45,47 +55,6 @@ class RetryPolicy:
 
 CRITIC = RetryPolicy(first=timedelta(seconds=1), longest=timedelta(seconds=60))
 STAGE_ATTEMPTS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Category:
-    """What jobs of a kind share: where they wait, how often they try, how long keys last."""
-
-    name: str
-    queue: str
-    max_attempts: int
-    retry: RetryPolicy
-    key_ttl: timedelta
-
-    @property
-    def key_ttl_ms(self) -> int:
-        return ms(self.key_ttl)
-
-
-def _category(
-    name: str, queue: str, attempts: int, longest_minutes: float, ttl_days: int
-) -> Category:
-    policy = RetryPolicy(longest=timedelta(minutes=longest_minutes))
-    return Category(name, queue, attempts, policy, timedelta(days=ttl_days))
-
-
-GENERAL = _category("general", DEFAULT_QUEUE, 5, 5, 30)
-CATEGORIES = {
-    category.name: category
-    for category in (
-        GENERAL,
-        _category("notification", "q:notifications", 10, 30, 7),
-        _category("audit_enrichment", DEFAULT_QUEUE, 5, 5, 30),
-        _category("planning", "q:planning", 3, 2, 30),
-        _category("export", "q:exports", 5, 10, 30),
-        _category("maintenance", "q:maintenance", 5, 5, 7),
-    )
-}
-
-
-def category_of(name: str) -> Category:
-    """The category a stored name means; a name nobody registered behaves as general."""
-    return CATEGORIES.get(name, GENERAL)
 
 
 def parse_retry_after(header: str | None, now: datetime) -> timedelta | None:

@@ -30,7 +30,6 @@ from holdfast.engine.job import (
     State,
     unit_of,
 )
-from holdfast.engine.retry import category_of
 from holdfast.store import Statements, Store, Tx
 
 SQL = Statements("holdfast.engine", "job.sql")
@@ -121,7 +120,7 @@ def change_of(job: Claimed, outcome: Outcome) -> dict[str, Any]:
     }
     match outcome:
         case Completed(result):
-            change |= {"state": State.COMPLETED, "result": result, "key_ttl_ms": _ttl(job)}
+            change |= {"state": State.COMPLETED, "result": result}
         case Advanced(_, next_stage, next_max_attempts):
             change |= {
                 "state": State.PROCESSING,
@@ -135,7 +134,6 @@ def change_of(job: Claimed, outcome: Outcome) -> dict[str, Any]:
             change |= {
                 "state": State.FAILED,
                 "queue": DEAD_LETTER_QUEUE,
-                "key_ttl_ms": _ttl(job),
                 **_charge(job, fault),
             }
         case Snoozed(delay_ms):
@@ -143,7 +141,7 @@ def change_of(job: Claimed, outcome: Outcome) -> dict[str, Any]:
         case Released(_, delay_ms):
             change |= {"state": State.QUEUED, "delay_ms": delay_ms}
         case Canceled():
-            change |= {"state": State.CANCELED, "key_ttl_ms": _ttl(job)}
+            change |= {"state": State.CANCELED}
         case _:
             assert_never(outcome)
     return change
@@ -155,10 +153,6 @@ def _charge(job: Claimed, fault: Fault) -> dict[str, Any]:
         "error_class": fault.error_class,
         "last_error": fault.last_error,
     }
-
-
-def _ttl(job: Claimed) -> int:
-    return category_of(job.category).key_ttl_ms
 
 
 def _letter(job: Claimed, outcome: Dead) -> dict[str, Any]:

@@ -1,15 +1,9 @@
-"""Upkeep: rescue stale claims, prune ended jobs. Bounded, safe to run twice, anywhere.
-
-No key needs a sweep to expire: its record ends by itself at ``expires_at``, and its job row is
-pruned no earlier than that.
-"""
+"""Upkeep: rescue stale claims. Bounded, safe to run twice, anywhere."""
 
 from __future__ import annotations
 
-from datetime import timedelta
 from functools import partial
 
-from holdfast.clock import ms
 from holdfast.engine.job import Actor, ActorType, Canceled, Claimed, Dead, Fault, Outcome, Retry
 from holdfast.engine.quarantine import bury_broken
 from holdfast.engine.settle import Settled, settle_in
@@ -74,8 +68,3 @@ def stale_outcome(job: Claimed) -> Outcome:
         pages_operator=exhausted,
     )
     return Dead(fault) if exhausted else Retry(fault, None)
-
-
-def prune_jobs(store: Store, *, keep: timedelta, limit: int) -> int:
-    """Delete ended jobs older than *keep* whose key has expired, at most *limit*."""
-    return store.write(lambda tx: tx.affected(SQL.prune_jobs, keep_ms=ms(keep), limit=limit))

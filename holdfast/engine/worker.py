@@ -16,20 +16,25 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from queue import SimpleQueue
 
+from holdfast.artifact.artifacts import Artifacts
 from holdfast.clock import ms, read_instant
 from holdfast.config import Settings
 from holdfast.engine import upkeep
 from holdfast.engine.audit import seal_events
-from holdfast.engine.claim import claim_jobs, read_clock
+from holdfast.engine.claim import read_clock
 from holdfast.engine.execute import CancelToken, Context, Plan, execute, plan
 from holdfast.engine.handler import Registry
-from holdfast.engine.hands import Hands, Held
-from holdfast.engine.job import QUEUES, Actor, ActorType, Claimed, Dead, Outcome, Retry
+from holdfast.engine.hands import DRAINED, Hands, Held
+from holdfast.engine.intake import FairIntake, Intake
+from holdfast.engine.job import QUEUES, Actor, ActorType, Claimed, Dead, Outcome, Released, Retry
 from holdfast.engine.keeper import Keeper
+from holdfast.engine.ledger import tidy_runs
 from holdfast.engine.request import DRIFT
+from holdfast.engine.retention import archive_and_prune, check_retention
+from holdfast.engine.rules import tell_crowded
 from holdfast.engine.settle import Settled, verb_of
 from holdfast.engine.settler import Settler, settle_apart
-from holdfast.errors import StoreBusy, StoreDown, StoreError
+from holdfast.errors import HoldfastError, StoreBusy, StoreDown
 from holdfast.event import Events, JobSettled, JobStarted, LeaseWasLost, WorkerChanged
 from holdfast.ids import IdSource
 from holdfast.store import Store, WakeUp
@@ -37,8 +42,8 @@ from holdfast.store import Store, WakeUp
 CLOCK_LOOK_SECONDS = 60.0
 # Sealing takes a share of the process; in small bites it never holds up the settling thread long.
 SEAL_LIMIT = 2_000
-PRUNE_LIMIT = 1_000
 RESCUE_LIMIT = 500
+ARTIFACT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,8 @@ class Counts:
 class Worker:
     """Runs the jobs of some queues in this process."""
 
+    _clock_checked_at = float("-inf")
+
     def __init__(
         self,
         store: Store,
@@ -69,7 +76,10 @@ class Worker:
         worker_id: str | None = None,
         rng: random.Random | None = None,
         drain_seconds: float = 30.0,
+        artifacts: Artifacts | None = None,
+        intake: Intake | None = None,
     ) -> None:
+        check_retention(settings.retention, registry.categories.values())
         self.store = store
         self.registry = registry
         self.settings = settings
@@ -79,20 +89,21 @@ class Worker:
         self.id = worker_id or IdSource(store.clock).new()
         self.rng = rng or random.Random()
         self.drain_seconds = drain_seconds
-        self.must_recycle = False
-        self.is_draining = False
-        self.was_stopped = False
+        self.artifacts = artifacts
+        self.must_recycle = self.is_draining = self.was_stopped = False
         self._orders: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self.outcomes: Counter[str] = Counter()
         self._actor = Actor(ActorType.SYSTEM, self.id)
-        self._lease_ms = ms(settings.lease_seconds)
         self._patience = timedelta(seconds=settings.unknown_type_patience_seconds)
+        lease_ms = ms(settings.lease_seconds)
+        self._intake = intake or FairIntake(
+            store, queues=self.queues, worker_id=self.id, lease_ms=lease_ms
+        )
         self._held: dict[str, Held] = {}
         self._draining = threading.Event()
         self._stopping = threading.Event()
         self._ended = threading.Event()
         self._wake: WakeUp | None = None
-        self._clock_checked_at = float("-inf")
         self._settler = Settler(
             store,
             actor=self._actor,
@@ -107,6 +118,7 @@ class Worker:
             async_concurrency=async_concurrency,
             rng=self.rng,
             finished=self._settler.put,
+            files=artifacts,
         )
         self._keeper = Keeper(
             store, self._hands, self._held, settings=settings, rng=self.rng, recycle=self._recycle
@@ -134,7 +146,9 @@ class Worker:
         planned = self._plan(job)
         if not isinstance(planned, Plan):
             return planned
-        return execute(Context(job, self.store, CancelToken()), planned, self.rng)
+        return execute(
+            Context(job, self.store, CancelToken(), files=self.artifacts), planned, self.rng
+        )
 
     # -- the loop
 
@@ -146,19 +160,20 @@ class Worker:
         self._hands.start(with_loop=any(stage.is_async for stage in stages))
         self._settler.start()
         self._keeper.start()
-        housekeeper = threading.Thread(target=self._upkeep, name="holdfast-upkeep", daemon=True)
-        housekeeper.start()
+        housekeepers = self._start_housekeeping()
         threading.Thread(target=self._follow_orders, name="holdfast-orders", daemon=True).start()
         try:
             self._claim_until_told(until_idle)
         finally:
             self._finish()
-            housekeeper.join(timeout=5.0)
+            for housekeeper in housekeepers:
+                housekeeper.join(timeout=5.0)
             self._change("stopped")
         return Counts(sum(self.outcomes.values()), Counter(self.outcomes))
 
-    def drain(self) -> None:
+    def drain(self, because: Released = DRAINED) -> None:
         """Claim nothing more, give back what has not begun, finish what has. Safe in a signal."""
+        self._hands.unreached = because
         self.is_draining = self._hands.closing = True
         self._orders.put(self._drain)
 
@@ -189,13 +204,14 @@ class Worker:
 
     def _claim_until_told(self, until_idle: bool) -> None:
         pause = 0.1
-        while not self.is_draining:
+        while not self.is_draining and not self._intake.is_over:
             wanted = self._hands.wanted(self.settings.claim_limit)
             if wanted <= 0:
                 # The hands say when there is room again; the timeout is for stuck ones.
                 self._hands.room.wait(0.5)
                 self._hands.room.clear()
                 continue
+            began = time.monotonic()
             try:
                 claimed = self._claim(wanted)
                 pause = 0.1
@@ -204,8 +220,10 @@ class Worker:
                 self.store.clock.wait(self._draining, pause)
                 pause = min(pause * 2, 10.0)
                 continue
+            if claimed:
+                self._hands.observe_claim(time.monotonic() - began)
             self._take(claimed)
-            if len(claimed) >= wanted:
+            if claimed:
                 continue
             if until_idle and not claimed and not self._held:
                 return
@@ -213,16 +231,9 @@ class Worker:
             self._wake.wait(0.01 if until_idle else self.settings.poll_seconds)
 
     def _claim(self, wanted: int) -> list[Claimed]:
-        found: list[Claimed] = []
         if self._clock_drifts():
-            return found
-        for queue in self.queues:
-            left = wanted - len(found)
-            if left <= 0:
-                break
-            found += claim_jobs(
-                self.store, queue=queue, worker_id=self.id, limit=left, lease_ms=self._lease_ms
-            )
+            return []
+        found = self._intake.take(wanted)
         if self.events.subscribers:
             for job in found:
                 self.events.emit(JobStarted(job.about, job.queue, job.attempt, self.id))
@@ -271,9 +282,17 @@ class Worker:
         going = settled.goes_on
         if going is None:
             self._held.pop(held.job.id, None)
+            self._free(held.job.queue)
         else:
             held.job = going
             self._begin([held])
+
+    def _free(self, queue: str) -> None:
+        """A job under a limit has ended: somebody may claim the next, here or elsewhere."""
+        if isinstance(self._intake, FairIntake) and self._intake.is_limited(queue):
+            self.store.announce([queue])
+            if self._wake is not None:
+                self._wake.poke()
 
     def _tell(self, settled: Settled, held: Held | None) -> None:
         if not self.events.subscribers:
@@ -284,13 +303,33 @@ class Worker:
         else:
             self.events.emit(LeaseWasLost(settled.job.about, settled.job.queue, self.id))
 
-    def _upkeep(self) -> None:
-        """Rescue, seal and prune now and then. Every worker does, at its own moments."""
+    def _start_housekeeping(self) -> list[threading.Thread]:
+        """What every worker does now and then, at its own moments.
+
+        Artifacts have a thread of their own: a store of files that is away keeps a pass waiting,
+        and must not keep stale claims from being rescued.
+        """
         every = self.settings.rescue_seconds
+        passes: list[tuple[str, float, Callable[[], object]]] = [
+            ("upkeep", every, lambda: run_upkeep(self.store, self.settings, self.events))
+        ]
+        if self.artifacts is not None:
+            passes.append(("artifacts", max(every, ARTIFACT_SECONDS), self.artifacts.upkeep))
+        threads = [
+            threading.Thread(
+                target=self._keep_up, args=(seconds, work), name=f"holdfast-{name}", daemon=True
+            )
+            for name, seconds, work in passes
+        ]
+        for thread in threads:
+            thread.start()
+        return threads
+
+    def _keep_up(self, every: float, work: Callable[[], object]) -> None:
         while not self._ended.wait(every * self.rng.uniform(0.5, 1.0)):
             try:
-                run_upkeep(self.store, self.settings, self.events)
-            except StoreError as exc:
+                work()
+            except HoldfastError as exc:
                 self._change("upkeep_failed", str(exc))
 
     def _recycle(self, stuck: int) -> None:
@@ -334,8 +373,12 @@ def run_upkeep(store: Store, settings: Settings, events: Events) -> Counts:
     outcomes["sealed"] = sealed.events
     for head in sealed.seals:
         events.emit(head)
-    keep = timedelta(days=settings.prune_after_days)
-    outcomes["pruned"] = upkeep.prune_jobs(store, keep=keep, limit=PRUNE_LIMIT)
+    outcomes.update(archive_and_prune(store, settings.retention))
+    tidied = tidy_runs(store, keep=timedelta(days=settings.retention.keep_runs_days))
+    outcomes["runs_lost"], outcomes["runs_pruned"] = len(tidied.lost), tidied.pruned
+    for report in tidied.lost:
+        events.emit(report.event)
+    outcomes["crowded"] = tell_crowded(store, events)
     return Counts(0, outcomes)
 
 

@@ -46,7 +46,7 @@ def _drive(steps: Steps[T], answer: Callable[[Step], list[Row]]) -> T:
 
 def run_borrowed(connection: Any, clock: Clock, steps: Steps[T], channels: Sequence[str]) -> T:
     """Run steps on the caller's blocking connection and wake workers at its commit."""
-    dialect, execute = _blocking(connection)
+    dialect, execute = blocking(connection)
 
     def answer(step: Step) -> list[Row]:
         statement, params = step
@@ -68,7 +68,7 @@ async def arun_borrowed(
     if run_sync is not None:
         result: T = await run_sync(lambda plain: run_borrowed(plain, clock, steps, channels))
         return result
-    execute = _awaiting(connection)
+    execute = awaiting(connection)
     try:
         step = next(steps)
         while True:
@@ -85,7 +85,7 @@ async def arun_borrowed(
 
 def is_awaiting(connection: Any) -> bool:
     """Whether statements on this connection must be awaited."""
-    family = _family(connection)
+    family = family_of(connection)
     return (
         family == "asyncpg"
         or (family == "sqlalchemy" and hasattr(connection, "run_sync"))
@@ -96,9 +96,9 @@ def is_awaiting(connection: Any) -> bool:
 Execute = Callable[[str, Mapping[str, Any]], Sequence[Mapping[str, Any]]]
 
 
-def _blocking(connection: Any) -> tuple[Dialect, Execute]:
+def blocking(connection: Any) -> tuple[Dialect, Execute]:
     """How to run a statement, written in psycopg's placeholders, on this connection."""
-    family = _family(connection)
+    family = family_of(connection)
     if family == "sqlite3":
         return SQLITE, lambda text, params: _sqlite_rows(connection, text, params)
     if family == "psycopg":
@@ -154,8 +154,8 @@ def _django_rows(connection: Any, text: str, params: Mapping[str, Any]) -> list[
         return _cursor_rows(cursor)
 
 
-def _awaiting(connection: Any) -> Callable[..., Awaitable[Sequence[Mapping[str, Any]]]]:
-    if _family(connection) == "asyncpg":
+def awaiting(connection: Any) -> Callable[..., Awaitable[Sequence[Mapping[str, Any]]]]:
+    if family_of(connection) == "asyncpg":
 
         async def fetch(text: str, params: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
             numbered, values = _numbered(text, params)
@@ -210,7 +210,7 @@ def _plain(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
     ]
 
 
-def _family(connection: Any) -> str | None:
+def family_of(connection: Any) -> str | None:
     """The library a connection comes from, also through a class that another one derived."""
     for base in type(connection).__mro__:
         package = base.__module__.partition(".")[0]

@@ -4,11 +4,13 @@ Statements are written once, in PostgreSQL's words, with these tokens:
 
     {now}                      the instant that decides: the database's clock, or the fake one
     {later(X)}                 {now} plus X milliseconds
+    {ms_since(X)}              how many milliseconds ago the instant X was
     {rows r: id uuid, n int}   a set of rows from one JSON parameter :r, to join with
     {skip_locked}              pass over rows that another transaction holds
     {unit_free(X)}             true, and from now on ours, if no transaction holds the unit X
     {oldest_running} {next_transaction}   the span of transactions that may still be under way
     {object(X)}                X is a JSON object (checks in migrations)
+    {only postgres} … {end}    words for one of them, where the other has no such thing
     {refuse …}                 a trigger that refuses a write (migrations only)
     {uuid} {instant} {json} {identity}   column types (migrations only)
 
@@ -23,6 +25,8 @@ from typing import Literal
 
 _ROWS = re.compile(r"\{rows (\w+): ([^}]+)\}")
 _LATER = re.compile(r"\{later\(([^{}]*)\)\}")
+_ONLY = re.compile(r"\{only (\w+)\}(.*?)\{end\}", re.DOTALL)
+_MS_SINCE = re.compile(r"\{ms_since\(([^{}]*)\)\}")
 _UNIT_FREE = re.compile(r"\{unit_free\(([^{}]*)\)\}")
 _OBJECT = re.compile(r"\{object\(([\w.]+)\)\}")
 _REFUSE = re.compile(
@@ -41,14 +45,18 @@ class Dialect:
 
     def render(self, text: str, *, lone: bool = False) -> str:
         """The statement as this database understands it; *lone* if every row set has one row."""
+        text = _ONLY.sub(lambda match: match[2] if match[1] == self.name else "", text)
         text = _REFUSE.sub(self._refuse, text)
         text = _ROWS.sub(self._lone_row if lone else self._rows, text)
         text = _UNIT_FREE.sub(self._unit_free, text)
         text = _OBJECT.sub(self._object, text)
         text = _LATER.sub(self._later, text)
+        text = _MS_SINCE.sub(self._ms_since, text)
         for token, words in (self.words | self.types).items():
             text = text.replace("{" + token + "}", words)
         if self.name == "sqlite":
+            # Indexes have no schema to be named with.
+            text = text.replace("DROP INDEX holdfast.", "DROP INDEX ")
             text = text.replace("holdfast.", "holdfast_").replace("IS DISTINCT FROM", "IS NOT")
             # SQLite returns columns of the updated table only, and does not know its alias there.
             head, returning, tail = text.partition("RETURNING ")
@@ -95,6 +103,12 @@ class Dialect:
         if self.name == "sqlite":
             return f"strftime('%Y-%m-%dT%H:%M:%fZ', {{now}}, (({length}) / 1000.0) || ' seconds')"
         return f"({{now}} + CAST({length} AS bigint) * INTERVAL '1 millisecond')"
+
+    def _ms_since(self, match: re.Match[str]) -> str:
+        (instant,) = match.groups()
+        if self.name == "sqlite":
+            return f"((julianday({{now}}) - julianday({instant})) * 86400000.0)"
+        return f"CAST(EXTRACT(EPOCH FROM ({{now}} - {instant})) * 1000 AS double precision)"
 
     def _unit_free(self, match: re.Match[str]) -> str:
         # SQLite has one writer: nobody else can hold a unit while a claim runs.

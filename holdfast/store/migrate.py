@@ -1,7 +1,8 @@
 """Numbered, forward-only migrations, written once for both databases.
 
 ``0002_job.sql`` runs on both; ``0001_schema.postgres.sql`` only on PostgreSQL, because the other
-has no such thing. A migration and the row that records it commit together.
+has no such thing. A version may have both: what is common first, then what is one database's own.
+A migration and the row that records it commit together.
 """
 
 from __future__ import annotations
@@ -30,14 +31,17 @@ class Migration:
 
 def migrations(dialect: Dialect) -> list[Migration]:
     """Every migration of this database in order, rendered."""
-    found = []
     folder = resources.files("holdfast.store").joinpath("migrations")
-    for entry in sorted(folder.iterdir(), key=lambda item: item.name):
-        match = _NAME.match(entry.name)
-        if match and match.group(3) in (None, dialect.name):
-            text = dialect.render(entry.read_text(encoding="utf-8"))
-            found.append(Migration(int(match.group(1)), match.group(2), text))
-    return found
+    matches = filter(None, (_NAME.match(entry.name) for entry in folder.iterdir()))
+    mine = [match for match in matches if match.group(3) in (None, dialect.name)]
+    parts: dict[int, list[str]] = {}
+    names: dict[int, str] = {}
+    for match in sorted(mine, key=lambda match: (int(match.group(1)), match.group(3) or "")):
+        version = int(match.group(1))
+        text = folder.joinpath(match.group(0)).read_text(encoding="utf-8")
+        parts.setdefault(version, []).append(dialect.render(text))
+        names[version] = match.group(2)
+    return [Migration(version, names[version], "\n".join(parts[version])) for version in parts]
 
 
 def after(version: int, dialect: Dialect) -> list[Migration]:

@@ -30,11 +30,12 @@ from holdfast.errors import (
     StoreError,
 )
 from holdfast.store import libpq, migrate
+from holdfast.store.confine import confined
 from holdfast.store.dialect import POSTGRES
 from holdfast.store.libpq import Connection
 from holdfast.store.pool import Pool
 from holdfast.store.query import Statement
-from holdfast.store.store import Row, Store, Tx, WakeUp
+from holdfast.store.store import Access, Row, Store, Tx, WakeUp
 from holdfast.store.wake import CHANNEL, Announcer, Listener
 
 T = TypeVar("T")
@@ -157,7 +158,11 @@ class PostgresStore(Store):
 
     @contextmanager
     def tenant_transaction(
-        self, org_id: str, unit: str | None, guard: Callable[[Tx], None]
+        self,
+        org_id: str,
+        unit: str | None,
+        guard: Callable[[Tx], None],
+        access: Access = Access.WRITE,
     ) -> Iterator[Connection]:
         self._same_process()
         try:
@@ -171,8 +176,8 @@ class PostgresStore(Store):
                     tx.lock_units([unit])
                 guard(tx)
                 connection.execute("SELECT set_config('holdfast.org_id', %s, true)", (org_id,))
-                connection.execute("SET LOCAL ROLE holdfast_tenant")
-                yield connection
+                with confined(connection, access):
+                    yield connection
         except psycopg.OperationalError as exc:
             raise translate(exc) from exc
         finally:

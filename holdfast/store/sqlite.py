@@ -28,8 +28,9 @@ from urllib.parse import unquote
 from holdfast.clock import Clock
 from holdfast.errors import ConfigError, ForkedStore, RuleBroken, StoreBusy, StoreDown, StoreError
 from holdfast.store import migrate
+from holdfast.store.authorize import confined
 from holdfast.store.dialect import SQLITE
-from holdfast.store.store import Store, Tx, WakeUp
+from holdfast.store.store import Access, Store, Tx, WakeUp
 
 T = TypeVar("T")
 
@@ -119,6 +120,8 @@ class SqliteStore(Store):
                 # NORMAL may lose the last commits when the power goes; what was acknowledged stays.
                 "synchronous = FULL",
                 "foreign_keys = ON",
+                # INSERT OR REPLACE deletes without its triggers otherwise, the audit's included.
+                "recursive_triggers = ON",
                 "wal_autocheckpoint = 0",
                 # 64 MiB: with 1,000,000 queued a drain keeps its pace; with 16 MiB it lost 16 %.
                 "cache_size = -64000",
@@ -255,7 +258,11 @@ class SqliteStore(Store):
 
     @contextmanager
     def tenant_transaction(
-        self, org_id: str, unit: str | None, guard: Callable[[Tx], None]
+        self,
+        org_id: str,
+        unit: str | None,
+        guard: Callable[[Tx], None],
+        access: Access = Access.WRITE,
     ) -> Iterator[sqlite3.Connection]:
         self._same_process()
         self._not_inside()
@@ -263,7 +270,8 @@ class SqliteStore(Store):
             self._held_by = threading.get_ident()
             try:
                 guard(SqliteTx(self._writer, self.clock))
-                yield self._writer
+                with confined(self._writer, access, self.audit_tables):
+                    yield self._writer
             finally:
                 self._held_by = None
 

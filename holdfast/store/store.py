@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, TypeVar
 
 from holdfast.clock import Clock, write_instant
@@ -116,12 +117,36 @@ def _stamp(dialect: Dialect, clock: Clock) -> str | datetime | None:
     return clock.now() if clock.is_fake else None
 
 
+class Access(StrEnum):
+    """What a handler's own transaction may write."""
+
+    WRITE = "write"
+    DOMAIN = "domain"
+    AUDIT = "audit"
+    READ = "read"
+
+    @property
+    def says(self) -> str:
+        return _SAYS[self]
+
+
+_SAYS = {
+    Access.WRITE: "write what its tenant may",
+    Access.DOMAIN: "write the application's tables and none of Holdfast's own",
+    Access.AUDIT: "write audit tables only",
+    Access.READ: "read only",
+}
+
+
 class Store(ABC):
     """A database that holds Holdfast's tables."""
 
     dialect: Dialect
     clock: Clock
     url: str
+    # On SQLite: the application's own tables that audit enrichment may write. On PostgreSQL
+    # grants to the role holdfast_auditor say so.
+    audit_tables: Sequence[str] = ()
 
     @abstractmethod
     def write(self, work: Callable[[Tx], T]) -> T:
@@ -141,12 +166,17 @@ class Store(ABC):
 
     @abstractmethod
     def tenant_transaction(
-        self, org_id: str, unit: str | None, guard: Callable[[Tx], None]
+        self,
+        org_id: str,
+        unit: str | None,
+        guard: Callable[[Tx], None],
+        access: Access = Access.WRITE,
     ) -> AbstractContextManager[Any]:
         """A driver connection inside a transaction bound to one tenant, after *guard* passed.
 
         The execution unit is held and the guard runs before the caller's first statement, so a
-        worker that lost its lease writes nothing.
+        worker that lost its lease writes nothing. Raises RuleViolated, and nothing is written, if
+        the caller's statements go beyond *access*.
         """
 
     @abstractmethod

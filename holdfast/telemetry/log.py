@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, TextIO, assert_never
 
+from holdfast.clock import write_instant
 from holdfast.event import (
     About,
     AuditSealed,
@@ -20,7 +22,12 @@ from holdfast.event import (
     JobSettled,
     JobStarted,
     LeaseWasLost,
+    NotificationDropped,
+    QueueCrowded,
+    ScheduleFired,
+    ScheduleSkipped,
     WorkerChanged,
+    WorkerRunFinished,
 )
 
 logger = logging.getLogger("holdfast")
@@ -65,18 +72,8 @@ def log_event(event: Event) -> None:
                 attempt=attempt,
                 worker_id=worker_id,
             )
-        case JobSettled(about, queue):
-            _write(
-                _level(event),
-                f"job.{event.outcome}",
-                about,
-                queue=queue,
-                stage=event.stage,
-                attempt=event.attempt,
-                error_class=event.error_class,
-                seconds=None if event.seconds is None else round(event.seconds, 6),
-                page=event.pages_operator or None,
-            )
+        case JobSettled():
+            _write_settled(event)
         case LeaseWasLost(about, queue, worker_id):
             _write(logging.WARNING, "job.lease_lost", about, queue=queue, worker_id=worker_id)
         case AuditSealed(org_id, number, last_seq, digest):
@@ -89,14 +86,76 @@ def log_event(event: Event) -> None:
                 last_seq=last_seq,
                 digest=digest,
             )
+        case NotificationDropped():
+            pass  # It is logged where it happens, also where nobody subscribed.
+        case QueueCrowded(queue, small_depth):
+            _write(logging.WARNING, "queue.crowded", None, queue=queue, small_depth=small_depth)
+        case ScheduleFired(schedule, fire_at, target, job_id, run_id):
+            _write(
+                logging.INFO,
+                "schedule.fired",
+                None,
+                schedule=schedule,
+                target=target,
+                fire_at=write_instant(fire_at),
+                job_id=job_id,
+                run_id=run_id,
+            )
+        case ScheduleSkipped(schedule, fire_at, outcome):
+            _write(
+                logging.INFO if outcome == "skipped" else logging.WARNING,
+                f"schedule.{outcome}",
+                None,
+                schedule=schedule,
+                fire_at=write_instant(fire_at),
+                ticks=event.ticks,
+                detail=event.line,
+            )
         case WorkerChanged(worker_id, change, detail):
             level = logging.INFO if change in _CALM else logging.WARNING
             _write(level, f"worker.{change}", None, worker_id=worker_id, detail=detail or None)
+        case WorkerRunFinished():
+            _write_run(event)
         case _:
             assert_never(event)
 
 
 _CALM = frozenset({"started", "draining", "stopped"})
+
+
+def _write_settled(event: JobSettled) -> None:
+    _write(
+        _level(event),
+        f"job.{event.outcome}",
+        event.about,
+        queue=event.queue,
+        stage=event.stage,
+        attempt=event.attempt,
+        error_class=event.error_class,
+        seconds=None if event.seconds is None else round(event.seconds, 6),
+        page=event.pages_operator or None,
+    )
+
+
+# A run that leaves jobs for the next one has done what it should.
+_BAD_RUNS = frozenset({"failed", "lost"})
+
+
+def _write_run(event: WorkerRunFinished) -> None:
+    # A reason may be an operator's own words; they stay in the audit.
+    told = {
+        "run" if item.name == "name" else item.name: (
+            write_instant(value) if isinstance(value, datetime) else value
+        )
+        for item in fields(event)
+        if item.name != "reason" and (value := getattr(event, item.name)) != {}
+    }
+    if event.outcome == "skipped":
+        # The same words every time, so that they can be looked for.
+        _write(logging.INFO, f"{event.name} skipped: {event.reason}", None, **told)
+        return
+    level = logging.WARNING if event.outcome in _BAD_RUNS else logging.INFO
+    _write(level, "run.finished", None, **told)
 
 
 def _level(event: JobSettled) -> int:

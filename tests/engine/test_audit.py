@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -10,7 +9,7 @@ import pytest
 
 from holdfast import FakeClock, Holdfast, Permanent, Transient
 from holdfast.engine.audit import Tampering, seal_events, verify_seals
-from holdfast.engine.upkeep import prune_jobs
+from holdfast.engine.retention import archive_and_prune
 from holdfast.errors import RuleBroken
 from tests.engine.planting import plant
 from tests.story import (
@@ -122,9 +121,9 @@ def test_the_audit_outlives_its_job(work: Holdfast, clock: FakeClock) -> None:
     enqueued = work.enqueue("report.export", {}, org_id=ORG)
     work.worker().run_once()
     clock.advance(days=91)
-    pruned = prune_jobs(work.store, keep=timedelta(days=90), limit=10)
+    passed = archive_and_prune(work.store, work.settings.retention)
 
-    assert pruned == 1
+    assert passed == {"archived": 1, "pruned": 1}
     assert timeline(work, enqueued) == ["job.enqueued", "job.started", "job.succeeded"]
 
 

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from holdfast import FakeClock, Holdfast, State, Worker
-from holdfast.engine.claim import claim_jobs
+from holdfast.engine.claim import Ask, claim_by, claim_jobs
 from holdfast.engine.job import SYSTEM, Completed
+from holdfast.engine.lane import Lane
+from holdfast.engine.rules import read_rules
 from holdfast.engine.settle import settle
 from holdfast.engine.upkeep import rescue_jobs
 from tests.engine.faulty import Died, FaultyStore, through
@@ -110,10 +112,11 @@ def test_a_death_after_the_claim_committed_costs_one_attempt_and_the_job_ends_on
     job = enqueue(hf)
 
     with pytest.raises(Died):
-        claim_jobs(
+        claim_by(
             FaultyStore(hf.store).die_after_commit(),
-            queue="q:default", worker_id="w", limit=1, lease_ms=60_000,
-        )  # fmt: skip
+            read_rules(hf.store),
+            Ask("q:default", "w", 1, 60_000, lanes=[Lane("q:default", "", ORG, 1, 1)]),
+        )
     recover(hf, clock)
 
     assert hf.get(job.id, org_id=ORG).attempt_count == 1

@@ -237,7 +237,7 @@ def test_a_scheduled_job_says_when_and_is_not_due_before(
 def test_a_scheduled_maintenance_job_waits_on_the_maintenance_queue(
     hf: Holdfast, clock: FakeClock
 ) -> None:
-    declare(hf, category="maintenance", queue="q:critical")
+    declare(hf, category="maintenance", queue="q:default")
 
     enqueued = hf.enqueue(
         "report.export", {}, org_id=ORG, scheduled_for=clock.now() + timedelta(hours=1)

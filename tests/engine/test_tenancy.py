@@ -68,11 +68,11 @@ def test_the_database_refuses_a_job_whose_key_names_another_tenant(work: Holdfas
             work.store,
             "INSERT INTO holdfast.job (id, org_id, job_type, category, actor_type, actor_id,"
             " request_id, correlation_id, idempotency_key, payload, payload_hash, priority,"
-            " origin_queue, created_at, queue, max_attempts, updated_at, key_last_seen_at)"
+            " origin_queue, created_at, queue, max_attempts, updated_at, key_last_seen_at, turn)"
             f" SELECT CAST(:id AS {{uuid}}), CAST('{OTHER_ORG}' AS {{uuid}}), job_type, category,"
             " actor_type, actor_id, request_id, correlation_id, idempotency_key || 'x', payload,"
             " payload_hash, priority, origin_queue, created_at, queue, max_attempts, updated_at,"
-            " key_last_seen_at FROM holdfast.job",
+            " key_last_seen_at, turn FROM holdfast.job",
             id=PROJECT,
         )
 

@@ -30,7 +30,8 @@ SHOWN = {
     "stage", "pipeline_version", "attempt_count", "max_attempts", "not_before_at", "lease_token",
     "lease_expires_at", "claimed_at", "claimed_by", "cancel_requested_at", "provider_batch_id",
     "first_failed_at", "last_error", "last_error_at", "error_class", "updated_at", "finished_at",
-    "key_last_seen_at", "key_expires_at", "events", "dead_letter",
+    "key_last_seen_at", "key_expires_at", "events", "dead_letter", "notes",
+    "turn", "limit_key",
 }  # fmt: skip
 EVENT = {
     "id", "org_id", "project_id", "job_id", "job_type", "name", "attempt", "actor_type",
@@ -223,11 +224,11 @@ def test_what_an_operator_wrote_cannot_move_the_terminal(run: Run, url: str) -> 
 
 def test_count_groups_by_state_and_queue(run: Run, url: str) -> None:
     enqueue(run, url)
-    enqueue(run, url, "greet", "{}", "--queue", "q:critical")
+    enqueue(run, url, "greet", "{}", "--queue", "q:planning")
 
     assert run("jobs", "count", "--json", db=url).json == [
-        {"state": "queued", "queue": "q:critical", "jobs": 1},
         {"state": "queued", "queue": "q:default", "jobs": 1},
+        {"state": "queued", "queue": "q:planning", "jobs": 1},
     ]
 
 
@@ -362,7 +363,7 @@ def test_the_file_names_the_application_and_an_unknown_setting_is_refused(
     refused = run("jobs", "count")
 
     assert refused.code == 1
-    assert "unknown setting 'lease'" in refused.err
+    assert "lease is an unknown key; did you mean 'lease_seconds'?" in refused.err
 
 
 # -- the whole

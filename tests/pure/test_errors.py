@@ -18,7 +18,9 @@ CLASSES = {
 }
 
 ERROR_CLASSES = {
+    "ArtifactStoreDown": "ARTIFACT_STORE_DOWN",
     "AuthDenied": "AUTH_DENIED",
+    "ChecksumMismatch": "CHECKSUM_MISMATCH",
     "ConfigInvalid": "CONFIG_INVALID",
     "Defect": "DEFECT",
     "Failure": "FAILURE",

@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import RetryPolicy
+from holdfast.engine.category import CATEGORIES, GENERAL
+from holdfast.engine.handler import pipeline_stage
 from holdfast.engine.retry import (
-    CATEGORIES,
     CRITIC,
-    GENERAL,
     RETRY_AFTER_CEILING,
     STAGE_ATTEMPTS,
-    category_of,
     parse_retry_after,
 )
 
@@ -28,6 +27,13 @@ class Highest(random.Random):
 
     def uniform(self, a: float, b: float) -> float:
         return b
+
+
+class Lowest(random.Random):
+    """A random source that always gives the lower bound."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return a
 
 
 def longest_waits(policy: RetryPolicy, attempts: int) -> list[float]:
@@ -70,6 +76,7 @@ def test_a_category_may_override_attempts_and_longest_delay(
         ("notification", 7),
         ("planning", 30),
         ("export", 30),
+        ("import", 30),
         ("maintenance", 7),
         ("general", 30),
         ("audit_enrichment", 30),
@@ -193,10 +200,6 @@ def test_no_header_at_all_can_break_the_reading(header: str) -> None:
     assert found is None or found >= timedelta(0)
 
 
-def test_a_category_nobody_registered_behaves_as_general() -> None:
-    assert category_of("made_up") is GENERAL
-
-
 @pytest.mark.req("Q-16", "Q-17", "Q-18", "Q-19")
 def test_every_category_has_its_queue() -> None:
     assert {name: category.queue for name, category in CATEGORIES.items()} == {
@@ -205,5 +208,17 @@ def test_every_category_has_its_queue() -> None:
         "notification": "q:notifications",
         "planning": "q:planning",
         "export": "q:exports",
+        "import": "q:exports",
         "maintenance": "q:maintenance",
     }
+
+
+@pytest.mark.req("K-08")
+def test_a_pipeline_stage_has_the_defaults_of_the_critic() -> None:
+    stage = pipeline_stage(lambda job, payload: None, name="fetch")
+
+    assert (stage.max_attempts, stage.retry) == (5, CRITIC)
+    assert (CRITIC.first, CRITIC.multiplier) == (timedelta(seconds=1), 2.0)
+    assert (CRITIC.longest, CRITIC.steps) == (timedelta(seconds=60), ())
+    assert CRITIC.delay(7, Highest(), timedelta(hours=1)) == timedelta(minutes=5)
+    assert CRITIC.delay(7, Lowest()) == timedelta(0), "full jitter begins at nothing"

@@ -80,6 +80,7 @@ def insert(store: Store, org_id: str = ORG, **columns: Any) -> str:
         "max_attempts": 5,
         "updated_at": NOON,
         "key_last_seen_at": NOON,
+        "turn": job_id,
         **columns,
     }
     names, places = ", ".join(row), ", ".join(":" + name for name in row)

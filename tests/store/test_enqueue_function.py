@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from typing import Any
 
 import psycopg
@@ -13,8 +14,9 @@ from psycopg import errors as pg
 from psycopg.types.json import Jsonb
 
 from holdfast import Holdfast
+from holdfast.engine.category import CATEGORIES, make_category, sync_categories
 from holdfast.engine.job import Priority, State
-from holdfast.engine.retry import CATEGORIES
+from holdfast.engine.request import AGEING_MS, turn_of
 from holdfast.errors import ForeignKeyScope, InvalidJob, SecretInPayload
 from holdfast.store import open_store
 from tests.postgres_server import PostgresServer
@@ -207,6 +209,111 @@ def test_every_argument_arrives_in_its_column(shop: Holdfast, sql: psycopg.Conne
     assert (bare["actor_type"], bare["priority"]) == ("system", Priority.NORMAL)
 
 
+def test_a_category_that_an_application_declared_is_known_once_it_is_written(
+    shop: Holdfast, sql: psycopg.Connection[Any]
+) -> None:
+    with pytest.raises(pg.InvalidParameterValue, match=r"not one of .*, general, .*planning"):
+        call(sql, category="letter")
+    sql.rollback()
+    declared = make_category("letter", queue="q:notifications", max_attempts=2)
+    sync_categories(shop.store, [declared])
+
+    job_id, _ = call(sql, category="letter")
+    sql.commit()
+
+    job = shop.get(job_id, org_id=ORG)
+    assert (job.queue, job.max_attempts) == ("q:notifications", 2)
+
+
+def test_a_queue_that_nobody_registered_is_refused_with_its_name(
+    sql: psycopg.Connection[Any],
+) -> None:
+    with pytest.raises(pg.InvalidParameterValue, match="queue q:nowhere is not registered"):
+        call(sql, queue="q:nowhere")
+
+
+def test_a_full_queue_takes_no_more_and_still_knows_its_keys(
+    shop: Holdfast, sql: psycopg.Connection[Any]
+) -> None:
+    rows = "INSERT INTO holdfast.queue (name, max_depth, updated_at) VALUES ('q:small', 2, now())"
+    sql.execute(rows.encode())
+    first = call(sql, queue="q:small", idempotency_key="small one")
+    call(sql, queue="q:small", not_before_at=datetime.now(UTC) + timedelta(hours=1))
+    sql.commit()
+
+    with pytest.raises(pg.ConfigurationLimitExceeded, match="q:small is full"):
+        call(sql, queue="q:small")
+    sql.rollback()
+    assert call(sql, queue="q:small", idempotency_key="small one") == (first[0], False)
+
+
+def test_a_tenant_that_has_its_share_waits_and_another_does_not(
+    shop: Holdfast, sql: psycopg.Connection[Any]
+) -> None:
+    sql.execute(
+        "INSERT INTO holdfast.queue (name, max_depth_per_tenant, updated_at)"
+        " VALUES ('q:shared', 1, now())"
+    )
+    call(sql, queue="q:shared")
+    sql.commit()
+
+    with pytest.raises(pg.ConfigurationLimitExceeded):
+        call(sql, queue="q:shared")
+    sql.rollback()
+    assert call(sql, queue="q:shared", org_id=OTHER_ORG)[1]
+
+
+def test_a_tenant_s_own_connection_meets_the_limit_of_the_whole_queue(
+    shop: Holdfast, sql: psycopg.Connection[Any]
+) -> None:
+    sql.execute(
+        "INSERT INTO holdfast.queue (name, max_depth, updated_at) VALUES ('q:tight', 1, now())"
+    )
+    call(sql, queue="q:tight", org_id=OTHER_ORG)
+    sql.commit()
+
+    sql.execute("SELECT set_config('holdfast.org_id', %s, true)", (ORG,))
+    sql.execute("SET LOCAL ROLE holdfast_tenant")
+    with pytest.raises(pg.ConfigurationLimitExceeded):
+        call(sql, queue="q:tight")
+
+
+@pytest.mark.parametrize("name", [priority.name.lower() for priority in Priority])
+def test_a_turn_is_the_same_in_both(
+    shop: Holdfast, sql: psycopg.Connection[Any], name: str
+) -> None:
+    job_id, _ = call(sql, priority=name, limit_key="printer:1")
+    sql.commit()
+
+    record = shop.get(job_id, org_id=ORG).record
+    assert record["limit_key"] == "printer:1"
+    assert record["turn"] == (turn_of(job_id, Priority[name.upper()], AGEING_MS) or job_id)
+
+
+def test_a_command_is_for_planning_jobs_and_is_stored_as_python_stores_it(
+    shop: Holdfast, sql: psycopg.Connection[Any]
+) -> None:
+    job_id, _ = call(sql, category="planning", command="assign-run-sheet")
+    sql.commit()
+
+    assert shop.get(job_id, org_id=ORG).record["routing_decision"] == {
+        "command": "assign-run-sheet"
+    }
+    with pytest.raises(pg.InvalidParameterValue, match="only for planning jobs"):
+        call(sql, command="assign-run-sheet")
+
+
+@pytest.mark.req("Q-10")
+def test_the_payload_has_a_checksum_that_says_of_which_text_it_is(
+    shop: Holdfast, sql: psycopg.Connection[Any]
+) -> None:
+    job_id, _ = call(sql, category="import", payload={"b": 1, "a": [2, 3]})
+    sql.commit()
+
+    digest = sha256(b'{"a": [2, 3], "b": 1}').hexdigest()[:32]
+    assert shop.get(job_id, org_id=ORG).record["payload_hash"] == f"jsonb:{digest}"
+
+
 @pytest.mark.parametrize("name", [priority.name.lower() for priority in Priority])
 def test_a_priority_is_the_same_rank_in_both(
     shop: Holdfast, sql: psycopg.Connection[Any], name: str
@@ -255,6 +362,12 @@ BAD: list[dict[str, Any]] = [
     {"request_id": ""},
     {"request_id": "x" * 201},
     {"correlation_id": "a\tb"},
+    {"limit_key": ""},
+    {"limit_key": "Printer"},
+    {"limit_key": "x" * 101},
+    {"command": "", "category": "planning"},
+    {"command": "x" * 201, "category": "planning"},
+    {"command": "a\nb", "category": "planning"},
     {"max_attempts": 0},
     {"max_attempts": 101},
     {"max_attempts": -1},

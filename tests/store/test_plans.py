@@ -14,11 +14,13 @@ import pytest
 from holdfast import FakeClock, Holdfast, Settings
 from holdfast.engine.claim import claim_jobs
 from holdfast.engine.job import SYSTEM, Claimed, Completed
+from holdfast.engine.lane import NOBODY
 from holdfast.engine.settle import change_of, settle
 from holdfast.store import Statements, Store
 from tests.story import ORG, OTHER_ORG, by_hand
 
 SQL = Statements("holdfast.engine", "job.sql")
+FLOW = Statements("holdfast.engine", "flow.sql")
 AUDIT = Statements("holdfast.engine", "audit.sql")
 
 FINISHED, RUNNING, DEFERRED, WAITING = 8_000, 1_000, 3_000, 8_000
@@ -79,25 +81,66 @@ def test_a_statement_that_reads_every_job_is_noticed(measured: Holdfast) -> None
 @pytest.mark.parametrize("limit", [1, 25, 500])
 def test_a_claim_looks_at_due_jobs_only(measured: Holdfast, limit: int) -> None:
     text = plan(
-        measured.store, SQL.claim_jobs, queue="q:default", worker_id="w1", limit=limit, lease_ms=1
+        measured.store,
+        SQL.claim_jobs,
+        queue="q:default",
+        worker_id="w1",
+        limit=limit,
+        lease_ms=1,
+        revision=1,
+        shares=[{"limit_key": "", "org_id": org_id, "quota": limit} for org_id in (ORG, OTHER_ORG)],
+        lane_count=2,
     )
 
-    assert "job_claimable" in text, text
-    assert "job_deferred" in text, text
+    assert "job_lane" in text, text
+    assert "job_oldest" not in text, text
     assert not reads_all_jobs(text), text
+
+
+@pytest.mark.parametrize("limit", [1, 25, 500])
+def test_a_claim_of_the_oldest_looks_at_due_jobs_only(measured: Holdfast, limit: int) -> None:
+    text = plan(
+        measured.store,
+        SQL.claim_oldest,
+        queue="q:default",
+        worker_id="w1",
+        limit=limit,
+        tenant_room=limit,
+        lease_ms=1,
+        revision=1,
+        keys=[{"limit_key": "", "room": limit}],
+        key_count=1,
+        caps=[],
+        types=[],
+        any_type=1,
+        without=[],
+        waits_too=0,
+    )
+
+    assert "job_oldest" in text, text
+    assert not reads_all_jobs(text), text
+
+
+def test_a_look_around_and_a_promotion_find_their_jobs_by_index(measured: Holdfast) -> None:
+    looked = plan(measured.store, FLOW.look_around, queues=[{"name": "q:default"}] * 6)
+    seed = {"queue": "q:default", "limit_key": "", "served": NOBODY}
+    lanes = plan(
+        measured.store, FLOW.find_lanes, seeds=[seed], seed_count=1, lanes=256, reach=1_000
+    )
+    promoted = plan(measured.store, FLOW.promote_due, queue="q:default", limit=1_000)
+
+    assert "job_lane" in lanes, lanes
+    assert not reads_all_jobs(lanes), lanes
+    assert "job_lane" in looked, looked
+    assert not reads_all_jobs(looked), looked
+    assert "job_deferred" in promoted, promoted
+    assert not reads_all_jobs(promoted), promoted
 
 
 def test_a_rescue_looks_at_leased_jobs_only(measured: Holdfast) -> None:
     text = plan(measured.store, SQL.find_stale, limit=500, dead_worker_id=None)
 
     assert "job_leased" in text, text
-    assert not reads_all_jobs(text), text
-
-
-def test_pruning_looks_at_ended_jobs_only(measured: Holdfast) -> None:
-    text = plan(measured.store, SQL.prune_jobs, keep_ms=90 * 86_400_000, limit=1000)
-
-    assert "job_finished" in text, text
     assert not reads_all_jobs(text), text
 
 

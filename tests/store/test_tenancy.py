@@ -5,15 +5,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import psycopg
 import pytest
 from psycopg import errors as pg
 
-from holdfast import Holdfast
+from holdfast import FakeClock, Holdfast
+from holdfast.engine.agenda import sync_schedules
 from holdfast.engine.audit import seal_events
+from holdfast.engine.dispatch import dispatch_once
 from holdfast.engine.job import SYSTEM, Dead, Fault, State
+from holdfast.engine.retention import archive_jobs
 from holdfast.engine.settle import settle
 from holdfast.errors import JobNotFound, RuleBroken, SchemaMismatch, StoreError
 from holdfast.store import open_store
@@ -21,6 +25,7 @@ from tests.postgres_server import PostgresServer
 from tests.story import ORG, OTHER_ORG, claim, make_holdfast, seal_all
 
 TABLES = ["job", "job_stage", "dead_letter", "job_event", "audit_seal", "idempotency_key"]
+TABLES += ["job_history", "job_stage_history", "job_record"]
 _roles = itertools.count(1)
 
 
@@ -87,6 +92,10 @@ def filled(shared_postgres_url: str) -> Iterator[Holdfast]:
         pipeline.stage("wrap")(lambda job, payload: 2)
         for org_id in (ORG, OTHER_ORG):
             hf.enqueue("order.pack", {}, org_id=org_id)
+        hf.worker().run_once()
+        archive_jobs(hf.store, after=timedelta(0), limit=10)
+        for org_id in (ORG, OTHER_ORG):
+            hf.enqueue("order.pack", {}, org_id=org_id)
             hf.worker().run_once()
             hf.enqueue("order.ship", {}, org_id=org_id)
             fault = Fault("GONE", "it is gone", retryable=False)
@@ -134,6 +143,29 @@ def test_a_connection_that_names_no_tenant_sees_nothing(
         }
 
 
+@pytest.mark.req("X-01", "X-09")
+def test_a_tenant_sees_its_own_schedules_and_their_ticks_and_changes_none(
+    postgres_url: str, tenant_login: str
+) -> None:
+    clock = FakeClock()
+    with make_holdfast(postgres_url, clock) as hf:
+        hf.job("db.cleanup", category="maintenance")(lambda job, payload: payload)
+        for name, org_id in (("mine", ORG), ("theirs", OTHER_ORG)):
+            hf.schedule(name, every="1h", job_type="db.cleanup", org_id=org_id)
+        sync_schedules(hf)
+        clock.advance(hours=1)
+        assert dispatch_once(hf).enqueued == 2
+
+    for table in ("schedule", "schedule_tick"):
+        for org_id in (ORG, OTHER_ORG):
+            with tenant(postgres_url, tenant_login, org_id) as connection:
+                assert orgs_in(connection, table) == {org_id}
+                with pytest.raises(pg.InsufficientPrivilege):
+                    connection.execute(f"DELETE FROM holdfast.{table}".encode())
+        with tenant(postgres_url, tenant_login, None) as connection:
+            assert orgs_in(connection, table) == set()
+
+
 def test_a_connection_is_closed_again_after_the_transaction_that_named_a_tenant(
     filled: Holdfast, shared_postgres_url: str, tenant_login: str
 ) -> None:
@@ -160,9 +192,9 @@ def test_a_tenant_that_is_no_uuid_is_an_error_and_not_everybody(
 INSERT = (
     "INSERT INTO holdfast.job (id, org_id, job_type, category, actor_type, actor_id, request_id,"
     " correlation_id, idempotency_key, payload, payload_hash, priority, origin_queue, queue,"
-    " max_attempts, created_at, updated_at, key_last_seen_at)"
+    " max_attempts, created_at, updated_at, key_last_seen_at, turn)"
     " VALUES (gen_random_uuid(), %(org)s, 'order.ship', 'general', 'system', 'x', 'r', 'c',"
-    " %(key)s, '{}', '', 20, 'q:default', 'q:default', 5, now(), now(), now())"
+    " %(key)s, '{}', '', 20, 'q:default', 'q:default', 5, now(), now(), now(), gen_random_uuid())"
 )
 
 
@@ -207,6 +239,10 @@ def test_a_tenant_cannot_find_out_whether_another_uses_a_key(
         "DELETE FROM holdfast.dead_letter",
         "UPDATE holdfast.job_stage SET attempts = 0",
         "DELETE FROM holdfast.job_stage",
+        "UPDATE holdfast.job_history SET state = 'canceled'",
+        "DELETE FROM holdfast.job_history",
+        "INSERT INTO holdfast.job_history SELECT * FROM holdfast.job_history",
+        "DELETE FROM holdfast.job_stage_history",
         "INSERT INTO holdfast.migration VALUES (99, 'x')",
         "TRUNCATE holdfast.job CASCADE",
         "TRUNCATE holdfast.job_event",
@@ -233,6 +269,8 @@ def test_a_tenant_may_look_and_enqueue_and_nothing_else(
         "UPDATE holdfast.job_event SET actor_id = 'x'",
         "DELETE FROM holdfast.job_event",
         "DELETE FROM holdfast.audit_seal",
+        "UPDATE holdfast.job_history SET payload = '{}'",
+        "TRUNCATE holdfast.job_history CASCADE",
         "TRUNCATE holdfast.job CASCADE",
         "TRUNCATE holdfast.job_event",
         "ALTER TABLE holdfast.job DISABLE TRIGGER ALL",
@@ -307,20 +345,19 @@ def test_an_owner_who_is_no_superuser_migrates_and_works(fresh_server: PostgresS
             whole_way(url)
 
         with psycopg.connect(fresh_server.dsn(), autocommit=True) as admin:
-            admin.execute("DROP ROLE holdfast_tenant, holdfast_engine")
+            admin.execute("DROP ROLE holdfast_tenant, holdfast_auditor, holdfast_engine")
 
     with _role(fresh_server) as owner, empty_database(fresh_server, owner) as url:
         store = open_store(url, check=False)
-        with pytest.raises(
-            StoreError, match=r"holdfast_engine .* not ready.* CREATE ROLE"
-        ) as caught:
-            store.migrate()
-        advice = str(caught.value).partition("As an administrator: ")[2]
-        with pytest.raises(SchemaMismatch):
-            store.check_schema()
+        for role in ("holdfast_engine", "holdfast_auditor"):
+            with pytest.raises(StoreError, match=rf"{role} .* not ready.* CREATE ROLE") as caught:
+                store.migrate()
+            advice = str(caught.value).partition("As an administrator: ")[2]
+            with pytest.raises(SchemaMismatch):
+                store.check_schema()
 
-        with psycopg.connect(fresh_server.dsn(), autocommit=True) as admin:
-            admin.execute(advice.encode())
+            with psycopg.connect(fresh_server.dsn(), autocommit=True) as admin:
+                admin.execute(advice.encode())
         assert store.migrate()
         store.close()
 
@@ -340,7 +377,7 @@ def test_even_the_owner_of_the_tables_is_bound(fresh_server: PostgresServer) -> 
             with psycopg.connect(url) as connection:
                 assert orgs_in(connection, "job") == set()
         with psycopg.connect(fresh_server.dsn(), autocommit=True) as admin:
-            admin.execute("DROP ROLE holdfast_tenant, holdfast_engine")
+            admin.execute("DROP ROLE holdfast_tenant, holdfast_auditor, holdfast_engine")
 
 
 def test_a_refusal_of_the_tenant_wall_is_a_broken_rule(
@@ -363,8 +400,10 @@ def catalog(shared_postgres_url: str) -> Iterator[psycopg.Connection[Any]]:
         yield connection
 
 
-# They say nothing of anybody: which migrations ran, and how far sealing has come.
-WITHOUT_TENANT = {"migration", "audit_cursor"}
+# They say nothing of anybody: which migrations ran, how far sealing has come, what is declared, how
+# queues and keys are limited, how runs went.
+WITHOUT_TENANT = {"migration", "audit_cursor", "category"}
+WITHOUT_TENANT |= {"queue", "limit_key", "flow", "worker_run"}
 
 
 def test_every_table_with_rows_of_tenants_names_them(catalog: psycopg.Connection[Any]) -> None:
@@ -398,7 +437,15 @@ def test_row_level_security_is_forced_on_every_table_of_tenants(
 
 # The first begins with the tenant inside its text, which a trigger sees to. The second is counted
 # by the database, so nobody can choose a value to learn who else has it.
-WITHOUT_LEADING_TENANT = {"job_once_per_key", "job_event_pkey"}
+# Schedules are written by the engine alone and found by their name. A place is made of a random id.
+WITHOUT_LEADING_TENANT = {
+    "job_once_per_key",
+    "job_history_once_per_key",
+    "job_event_pkey",
+    "schedule_pkey",
+    "schedule_tick_once",
+    "artifact_once_per_place",
+}
 
 
 def test_the_tenant_leads_every_unique_index(catalog: psycopg.Connection[Any]) -> None:
