@@ -3,7 +3,7 @@
 from holdfast.actor import Role
 from holdfast.artifact.artifact import Access, Artifact, ArtifactState
 from holdfast.clock import FakeClock, SystemClock
-from holdfast.config import Settings
+from holdfast.config import KeySettings, QueueSettings, Rate, Settings, TenantSettings
 from holdfast.engine.cancel import CancelAnswer
 from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.execute import Context
@@ -36,6 +36,7 @@ from holdfast.errors import (
     NetworkTimeout,
     Permanent,
     PolicyRejected,
+    QueueFull,
     RateLimited,
     RuleViolated,
     SchemaInvalid,
@@ -43,6 +44,7 @@ from holdfast.errors import (
     StoreDown,
     Transient,
     UnknownKind,
+    UnknownQueue,
     UpstreamDown,
     UpstreamError,
     WriteConflict,
@@ -83,6 +85,7 @@ __all__ = [
     "JobNotFound",
     "JobRequest",
     "KeyRecord",
+    "KeySettings",
     "KeyStatus",
     "LeaseLost",
     "LinkRefused",
@@ -91,6 +94,9 @@ __all__ = [
     "Pipeline",
     "PolicyRejected",
     "Priority",
+    "QueueFull",
+    "QueueSettings",
+    "Rate",
     "RateLimited",
     "RetryPolicy",
     "Role",
@@ -103,8 +109,10 @@ __all__ = [
     "StoreDown",
     "SystemClock",
     "Tenant",
+    "TenantSettings",
     "Transient",
     "UnknownKind",
+    "UnknownQueue",
     "UpstreamDown",
     "UpstreamError",
     "Worker",

@@ -24,6 +24,12 @@ actor_option = click.option(
     "--actor", default="user:cli", show_default=True, help="Who asks, like user:42."
 )
 reason_option = click.option("--reason", required=True, help="Why; kept in the audit.")
+without_option = click.option(
+    "--without", multiple=True, help="A limit to lift, such as max-running."
+)
+reset_option = click.option(
+    "--reset", "is_reset", is_flag=True, help="Follow the settings again, or have no rule."
+)
 cap_option = click.IntRange(1, 1_000_000_000)
 
 
@@ -93,21 +99,20 @@ def show(ctx: click.Context, queue: str, as_json: bool) -> None:
 @click.option("--max-depth-per-tenant", type=cap_option)
 @click.option("--small-depth", type=cap_option, help="Tell when more than this wait.")
 @rate_option
-@click.option("--without", multiple=True, help="A limit to lift, such as max-depth.")
+@without_option
 @actor_option
 @click.pass_context
 def set_queue(
     ctx: click.Context, /, queue: str, without: tuple[str, ...], actor: str, **given: Any
 ) -> None:
     """Change some rules of a queue; the others stay. Holds over what code declares."""
+    changes = _changes(given, without, QueueSettings)
+    if not changes:
+        raise click.UsageError("Nothing to change: give at least one option.")
     with app_of(ctx, required=False) as hf:
         known = hf.queues.rules().queues
         if queue not in known:
             raise UnknownQueue(queue, known)
-        changes = {name: value for name, value in given.items() if value is not None}
-        changes |= dict.fromkeys(_limit(name) for name in without)
-        if not changes:
-            raise click.UsageError("Nothing to change: give at least one option.")
         settings = replace(known[queue].settings, **changes)
         hf.queues.set(queue, settings, actor=Actor.read(actor))
     click.echo(f"{queue}  set")
@@ -142,48 +147,106 @@ def resume(ctx: click.Context, queue: str, reason: str, actor: str) -> None:
 @actor_option
 @click.pass_context
 def reset(ctx: click.Context, queue: str, actor: str) -> None:
-    """Let a queue follow what code declares again, from the next start of a worker on."""
+    """Let a queue follow again what is declared for it.
+
+    What only an application declares that is not named here comes back when its worker starts.
+    """
     with app_of(ctx, required=False) as hf:
-        hf.queues.reset(queue, actor=Actor.read(actor))
-    click.echo(f"{queue}  reset")
+        done = hf.queues.reset(queue, actor=Actor.read(actor))
+    click.echo(f"{queue}  {'reset' if done else 'follows what is declared already'}")
 
 
 @queues.command()
 @click.argument("org_id")
-@click.option("--weight", type=click.IntRange(1, 10), default=1, show_default=True)
+@click.option("--weight", type=click.IntRange(1, 10))
 @click.option("--max-running", type=cap_option, help="How many run at once, in all queues.")
+@without_option
+@reset_option
 @actor_option
+@json_option
 @click.pass_context
 def tenant(
-    ctx: click.Context, org_id: str, weight: int, max_running: int | None, actor: str
+    ctx: click.Context,
+    /,
+    org_id: str,
+    without: tuple[str, ...],
+    is_reset: bool,
+    actor: str,
+    as_json: bool,
+    **given: Any,
 ) -> None:
-    """Give a tenant a weight and a cap."""
+    """Change the weight or cap of a tenant; without options, show them."""
+    changes = _changes(given, without, TenantSettings)
     with app_of(ctx, required=False) as hf:
-        settings = TenantSettings(weight, max_running)
-        hf.queues.set_tenant(org_id, settings, actor=Actor.read(actor))
-    click.echo(f"{org_id}  set")
+        org_id = org_id.lower()
+        if is_reset:
+            done = hf.queues.reset_tenant(org_id, actor=Actor.read(actor))
+            click.echo(f"{org_id}  {'reset' if done else 'has no rule'}")
+            return
+        own = hf.queues.rules().tenants.get(org_id, TenantSettings())
+        if changes:
+            own = replace(own, **changes)
+            hf.queues.set_tenant(org_id, own, actor=Actor.read(actor))
+    _print({"org_id": org_id, **asdict(own)}, as_json)
 
 
 @queues.command()
 @click.argument("name")
-@click.option("--max-running", type=cap_option)
+@click.option("--max-running", type=cap_option, help="How many run at once, whoever's they are.")
 @rate_option
+@without_option
+@reset_option
 @actor_option
+@json_option
 @click.pass_context
 def key(
-    ctx: click.Context, name: str, max_running: int | None, rate: Rate | None, actor: str
+    ctx: click.Context,
+    /,
+    name: str,
+    without: tuple[str, ...],
+    is_reset: bool,
+    actor: str,
+    as_json: bool,
+    **given: Any,
 ) -> None:
-    """Give a limit key a cap or a rate."""
+    """Change the cap or rate of a limit key; without options, show them."""
+    changes = _changes(given, without, KeySettings)
     with app_of(ctx, required=False) as hf:
-        hf.queues.set_key(name, KeySettings(max_running, rate), actor=Actor.read(actor))
-    click.echo(f"{one_line(name)}  set")
+        if is_reset:
+            done = hf.queues.reset_key(name, actor=Actor.read(actor))
+            click.echo(f"{one_line(name)}  {'reset' if done else 'has no rule'}")
+            return
+        known = hf.queues.rules().keys.get(name)
+        own = dict.fromkeys(KeySettings.__slots__) if known is None else _values(known)
+        if changes:
+            own |= changes
+            hf.queues.set_key(name, KeySettings(**own), actor=Actor.read(actor))
+    _print({"key": name, **own}, as_json)
 
 
-def _limit(text: str) -> str:
+def _changes(given: dict[str, Any], without: tuple[str, ...], of: type) -> dict[str, Any]:
+    """What was given, and the limits to lift as None."""
+    changes = {name: value for name, value in given.items() if value is not None}
+    return changes | dict.fromkeys(_limit(name, of) for name in without)
+
+
+def _limit(text: str, of: Any) -> str:
     name = text.replace("-", "_")
-    if name not in QueueSettings.__slots__ or name == "weight":
+    if name not in of.__slots__ or name == "weight":
         raise click.BadParameter(f"{text!r} is not a limit", param_hint="--without")
     return name
+
+
+def _values(settings: KeySettings) -> dict[str, Any]:
+    return {name: getattr(settings, name) for name in settings.__slots__}
+
+
+def _print(rule: dict[str, Any], as_json: bool) -> None:
+    rule = {name: str(value) if isinstance(value, Rate) else value for name, value in rule.items()}
+    if as_json:
+        print_json(rule)
+    else:
+        print_table([rule], tuple(rule))
 
 
 def _whole(rules: Rules, name: str, waiting: Row | None) -> dict[str, Any]:

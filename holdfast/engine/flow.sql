@@ -1,6 +1,6 @@
 -- Which queues have work, what has come due, and the rules of queues, tenants and keys.
 
--- look_around :many — crosses tenants: which of these queues have something to claim or to promote
+-- look_around :many prepared — crosses tenants: which of these queues have something to claim or to promote
 -- ORDER BY, because EXISTS may be answered by reading the whole table up to the first match.
 SELECT queues.name AS queue,
        (SELECT 1 FROM holdfast.claimable AS job WHERE job.queue = queues.name
@@ -13,7 +13,7 @@ SELECT queues.name AS queue,
        (SELECT flow.revision FROM holdfast.flow AS flow WHERE flow.only_row = 1) AS revision
 FROM {rows queues: name text};
 
--- find_lanes :many — crosses tenants: who waits where, as deep as :reach and no deeper
+-- find_lanes :many prepared — crosses tenants: who waits where, as deep as :reach and no deeper
 -- A lane is what one tenant waits for in one queue under one key. The round goes on after the tenant
 -- that was served last and comes back to it; each step is one look into the index, so what is
 -- found costs the same beside a hundred waiting jobs and a million. :seed_count tells PostgreSQL's

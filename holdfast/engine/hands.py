@@ -19,8 +19,8 @@ from holdfast.store import Store
 
 # How much work may wait in this process, in claims' lengths: enough to hide the round trip of one.
 # More would keep jobs from an idle worker, and a quiet tenant behind what was taken before it.
-PREFETCH_CLAIMS = 2.0
-SHORTEST_PREFETCH = 0.01
+PREFETCH_CLAIMS = 1.5
+SHORTEST_PREFETCH = 0.005
 LONGEST_PREFETCH = 0.25
 
 
@@ -108,9 +108,10 @@ class Hands:
         """How many claims could be used now: the free hands, plus a little to hide a round trip."""
         ahead = min(self._ahead, limit)
         waiting = len(self._waiting)
-        if waiting > ahead // 2 and waiting > 0:
-            return 0
         free = self.concurrency - len(self._running)
+        # What was handed over a moment ago still waits for a free hand to notice: it is not ahead.
+        if waiting - free > ahead // 2 and waiting > free:
+            return 0
         if self._loop is not None:
             free += self.async_concurrency - len(self._on_loop)
         return min(max(0, free + ahead - waiting), limit)

@@ -77,6 +77,10 @@ class Round:
     def of(self, limit_key: str) -> Turn:
         return self.keys.get(limit_key, self.turn)
 
+    def is_reached(self, org_id: str, cut: str | None) -> bool:
+        """Whether a tenant comes before those that a look which ended at *cut* did not see."""
+        return cut is None or self.turn.place(org_id) <= self.turn.place(cut)
+
 
 @dataclass(frozen=True, slots=True)
 class Poured:
@@ -144,8 +148,11 @@ def pour(lanes: Sequence[Lane], wanted: int, room: Room, at: Round) -> Poured:
     total = min(wanted, room.jobs)
     if total <= 0:
         return Poured({}, at)
+    cut = min((lane.org_id for lane in lanes if lane.is_cut), key=at.turn.place, default=None)
     caps = {
-        lane.name: min(lane.depth, room.of_tenant(lane.org_id)) for lane in lanes if lane.depth > 0
+        lane.name: min(lane.depth, room.of_tenant(lane.org_id))
+        for lane in lanes
+        if lane.depth > 0 and (lane.limit_key in at.keys or at.is_reached(lane.org_id, cut))
     }
     weights = {lane.org_id: lane.weight for lane in lanes}
     scarce: dict[str, dict[str, int]] = {}
@@ -161,12 +168,20 @@ def pour(lanes: Sequence[Lane], wanted: int, room: Room, at: Round) -> Poured:
     of_tenant: Counter[str] = Counter()
     for (_, org_id), most in caps.items():
         of_tenant[org_id] = min(of_tenant[org_id] + most, room.of_tenant(org_id))
+    if cut is not None:
+        # Others wait whom we have not seen: one turn for each, then we look on.
+        for org_id, most in of_tenant.items():
+            left = at.turn.left if org_id == at.turn.org_id else 0
+            of_tenant[org_id] = min(most, left or weights[org_id])
     order = _in_order(of_tenant, at.turn)
     given, turn = _deal(order, weights, of_tenant, total, at.turn)
     after = Round(turn)
     for key, granted in scarce.items():
         after.keys[key] = _key_turn(granted, given, at.of(key), key_turns[key])
-    _stop_at_cut(lanes, at.turn, after)
+    if cut is not None:
+        if not at.is_reached(turn.org_id, cut):
+            after.turn = Turn(cut)
+        after.is_through = after.turn == Turn(cut)
     return Poured(_split(lanes, caps, given), after)
 
 
@@ -242,14 +257,3 @@ def _key_turn(granted: Mapping[str, int], given: Mapping[str, int], begin: Turn,
         if jobs > 0:
             reached = Turn(org_id)
     return end
-
-
-def _stop_at_cut(lanes: Iterable[Lane], begin: Turn, after: Round) -> None:
-    """No round goes past a tenant behind whom others wait that we have not seen."""
-    cuts = [lane.org_id for lane in lanes if lane.is_cut]
-    if not cuts:
-        return
-    cut = min(cuts, key=begin.place)
-    if begin.place(after.turn.org_id) > begin.place(cut):
-        after.turn = Turn(cut)
-    after.is_through = after.turn == Turn(cut)

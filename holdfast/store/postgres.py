@@ -58,13 +58,13 @@ class PostgresTx(Tx):
         self.prepared = prepared
 
     def _fetch(
-        self, text: str, params: dict[str, Any], lone: bool
+        self, text: str, params: dict[str, Any], prepare: bool
     ) -> tuple[list[str], list[tuple[Any, ...]], int]:
-        return libpq.fetch(self.connection, text, params, self.prepared if lone else None)
+        return libpq.fetch(self.connection, text, params, self.prepared if prepare else None)
 
     def begin(self, statement: Statement, /, **params: Any) -> Callable[[], list[Row]]:
-        text, bound, lone = self._ready(statement, params)
-        if lone:
+        text, bound, prepare = self._ready(statement, params)
+        if prepare:
             return super().begin(statement, **params)
         answer = libpq.send(self.connection, text, bound)
 

@@ -1,7 +1,8 @@
 """Named statements from the ``.sql`` files beside the code that runs them.
 
 A statement begins with ``-- name :shape — why``; the shape says what comes back:
-``one`` row, ``maybe`` a row, ``many`` rows, or the number of rows ``affected``.
+``one`` row, ``maybe`` a row, ``many`` rows, or the number of rows ``affected``. A busy statement
+says ``prepared`` after its shape: PostgreSQL keeps its plan.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class Statement:
     why: str
     raw: str
     row_sets: frozenset[str]
+    is_prepared: bool = False
     _rendered: dict[tuple[str, bool], Rendered] = field(
         default_factory=dict, compare=False, repr=False
     )
@@ -76,5 +78,8 @@ def _parse(source: str) -> list[Statement]:
         lines = [line for line in body.splitlines() if not line.lstrip().startswith("--")]
         raw = "\n".join(lines).strip().rstrip(";")
         name, shape, why = here.groups()
-        found.append(Statement(name, shape, why.strip(" —"), raw, frozenset(_ROWS.findall(raw))))
+        words, _, reason = why.partition("—")
+        is_prepared = words.strip() == "prepared"
+        row_sets = frozenset(_ROWS.findall(raw))
+        found.append(Statement(name, shape, reason.strip(), raw, row_sets, is_prepared))
     return found

@@ -47,7 +47,7 @@ class SqliteTx(Tx):
         self.connection = connection
 
     def _fetch(
-        self, text: str, params: dict[str, Any], lone: bool
+        self, text: str, params: dict[str, Any], prepare: bool
     ) -> tuple[list[str], list[tuple[Any, ...]], int]:
         try:
             cursor = self.connection.execute(text, params)

@@ -32,7 +32,7 @@ class Tx(ABC):
 
     @abstractmethod
     def _fetch(
-        self, text: str, params: dict[str, Any], lone: bool
+        self, text: str, params: dict[str, Any], prepare: bool
     ) -> tuple[list[str], list[tuple[Any, ...]], int]:
         """Run one rendered statement: its columns, its rows, the number of rows it touched."""
 
@@ -82,8 +82,9 @@ class Tx(ABC):
         )
         rendered = statement.render(self.dialect, lone=lone)
         if not lone:
-            return rendered.text, bind(statement, params, self.dialect, self.clock), lone
-        bound: dict[str, Any] = {}
+            bound = bind(statement, params, self.dialect, self.clock)
+            return rendered.text, bound, statement.is_prepared
+        bound = {}
         for name, source, column in rendered.picks:
             if column:
                 bound[name] = params[source][0].get(column)

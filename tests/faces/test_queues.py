@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from holdfast import Holdfast
 from holdfast.cli import cli
+from holdfast.clock import write_instant
 from holdfast.errors import ConfigError, UnknownQueue
-from tests.story import ORG
+from tests.faces.conftest import Run
+from tests.story import ORG, look
 
 
 @pytest.fixture
@@ -62,10 +66,87 @@ def test_pausing_asks_for_a_reason_and_shows_it(url: str) -> None:
     assert shown(url, "q:exports")["paused_at"] is None
 
 
-def test_tenants_and_keys_get_their_limits(url: str) -> None:
-    assert call(url, "tenant", ORG, "--weight", "3", "--max-running", "7").exit_code == 0
+def test_a_tenants_rule_is_changed_in_parts_shown_and_reset(url: str) -> None:
+    def shown() -> Any:
+        return json.loads(call(url, "tenant", ORG, "--json").output)
+
+    assert shown() == {"org_id": ORG, "weight": 1, "max_running": None}
+    assert call(url, "tenant", ORG, "--weight", "3").exit_code == 0
+    assert call(url, "tenant", ORG.upper(), "--max-running", "7").exit_code == 0
+    assert shown() == {"org_id": ORG, "weight": 3, "max_running": 7}
+    assert call(url, "tenant", ORG, "--without", "max-running").exit_code == 0
+    assert shown() == {"org_id": ORG, "weight": 3, "max_running": None}
+    assert call(url, "tenant", ORG, "--reset").output == f"{ORG}  reset\n"
+    assert call(url, "tenant", ORG, "--reset").output == f"{ORG}  has no rule\n"
+    assert isinstance(call(url, "tenant", "nobody", "--weight", "2").exception, ConfigError)
+
+
+def test_a_keys_rule_is_changed_in_parts_shown_and_reset(url: str) -> None:
+    def shown() -> Any:
+        return json.loads(call(url, "key", "provider:x", "--json").output)
+
+    assert shown() == {"key": "provider:x", "max_running": None, "rate": None}
     assert call(url, "key", "provider:x", "--rate", "60/minute").exit_code == 0
-    assert isinstance(call(url, "key", "provider:x").exception, ConfigError)
+    assert "60/minute" in call(url, "key", "provider:x", "--max-running", "5").output
+    assert shown() == {"key": "provider:x", "max_running": 5, "rate": "60/minute"}
+    assert call(url, "key", "provider:x", "--without", "rate").exit_code == 0
+    assert shown() == {"key": "provider:x", "max_running": 5, "rate": None}
+    # A rule that limits nothing is no rule.
+    nothing = call(url, "key", "provider:x", "--without", "max-running").exception
+    assert isinstance(nothing, ConfigError)
+    assert call(url, "key", "provider:x", "--reset").output == "provider:x  reset\n"
+    assert isinstance(call(url, "key", "No Key", "--max-running", "2").exception, ConfigError)
+
+
+def test_the_list_says_how_much_waits_and_since_when(run: Run, url: str) -> None:
+    with Holdfast(url) as hf:
+        hf.job("work")(lambda job, payload: None)
+        made = hf.enqueue_many("work", [{}, {}], org_id=ORG)
+        hf.enqueue("work", {}, org_id=ORG, not_before_at=hf.clock.now() + timedelta(days=1))
+
+    rows = {row["queue"]: row for row in run("queues", "list", "--json", db=url).json}
+    found = rows["q:default"]
+
+    assert (found["waiting"], found["deferred"], found["tenants"]) == (3, 1, 1)
+    assert found["oldest_at"] == write_instant(made[0].created_at)
+    assert rows["q:exports"]["oldest_at"] is None
+
+
+def test_a_queue_that_is_reset_has_what_is_declared_for_it_at_once(run: Run, url: str) -> None:
+    run("queues", "set", "q:maintenance", "--max-running", "90", db=url)
+
+    first = run("queues", "reset", "q:maintenance", db=url)
+    second = run("queues", "reset", "q:maintenance", db=url)
+
+    assert first.out == "q:maintenance  reset\n"
+    assert second.out == "q:maintenance  follows what is declared already\n"
+    assert shown(url, "q:maintenance")["max_running"] == 4
+
+
+def test_who_asks_is_kept_in_the_audit(run: Run, url: str) -> None:
+    run("queues", "pause", "q:exports", "--reason", "disk full", "--actor", "user:42", db=url)
+
+    with Holdfast(url) as hf:
+        (row,) = look(hf.store, "SELECT actor_type, actor_id, name FROM holdfast.job_event")
+
+    assert (row["actor_type"], row["actor_id"], row["name"]) == ("user", "42", "queue.paused")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["show", "q:nope"], 3),
+        (["pause", "q:nope", "--reason", "x"], 3),
+        (["pause", "q:exports"], 2),
+        (["resume", "q:exports"], 2),
+        (["pause", "q:exports", "--reason", " "], 1),
+        (["tenant", "nobody", "--weight", "2"], 1),
+    ],
+)
+def test_refusals_have_their_exit_codes(
+    run: Run, url: str, arguments: list[str], code: int
+) -> None:
+    assert run("queues", *arguments, db=url).code == code
 
 
 @pytest.mark.parametrize(

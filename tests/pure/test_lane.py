@@ -279,16 +279,37 @@ def test_a_flood_does_not_hold_the_look_where_it_is(flooder: int, limit: int) ->
     assert min(got.values()) >= 2
 
 
-def test_a_round_does_not_jump_over_those_the_look_did_not_reach() -> None:
-    # Tenant 90 has a key to itself and is seen out of order; 3 to 89 are not seen yet.
-    lanes = [lane(1, 1), lane(2, 1), lane(90, key="mine")]
+def test_a_tenant_that_is_seen_out_of_order_waits_until_the_round_gets_there() -> None:
+    # Tenant 90 has a key to itself; 3 to 89 are not seen yet.
+    lanes = [lane(1), lane(2), lane(90, key="mine")]
     lanes[1].is_cut = True
 
     poured = pour(lanes, 100, whole_room(100), Round())
 
-    assert poured.shares["mine", tenant(90)] == 98
+    assert shares(poured) == {"1": 1, "2": 1}
     assert poured.round.turn == Turn(tenant(2))
     assert poured.round.is_through
+
+
+def test_a_scarce_key_is_served_beside_and_the_round_stays_where_it_is() -> None:
+    lanes = [lane(1), lane(2), lane(90, key="k")]
+    lanes[1].is_cut = True
+
+    poured = pour(lanes, 100, Room(100, {"k": 1}, NO_LIMIT, {}), Round(keys={"k": Turn()}))
+
+    assert shares(poured) == {"1": 1, "2": 1, "90": 1}
+    assert poured.round.turn == Turn(tenant(2))
+
+
+def test_with_tenants_unseen_nobody_has_a_second_turn() -> None:
+    lanes = [lane(1, weight=3), lane(2), lane(3)]
+    lanes[2].is_cut = True
+    half = pour(lanes, 2, whole_room(2), Round())
+
+    rest = pour(lanes, 100, whole_room(100), half.round)
+
+    assert (shares(half), half.round.is_through) == ({"1": 2}, False)
+    assert (shares(rest), rest.round.is_through) == ({"1": 1, "2": 1, "3": 1}, True)
 
 
 def test_tenants_at_their_cap_do_not_hold_the_look_either() -> None:

@@ -1,0 +1,52 @@
+"""What the stories of fairness share: many tenants, an application, and a worker's intake."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from holdfast import Actor, Enqueued, Holdfast, JobRequest
+from holdfast.engine.intake import FairIntake
+from holdfast.engine.job import Claimed
+
+OPERATOR = Actor.read("user:op")
+# Lower than any other tenant here: in the order of ids the noisy one always stands first.
+NOISY = "0198c0de-0000-7000-8000-000000000000"
+QUIET = "0198c0de-ffff-7000-8000-000000000000"
+QUEUE = "q:default"
+
+
+def tenant(number: int) -> str:
+    return f"0198c0de-0001-7000-8000-{number:012d}"
+
+
+def declare(hf: Holdfast) -> Holdfast:
+    """Handlers that do nothing, one for every queue a story needs."""
+    hf.job("work")(lambda job, payload: None)
+    hf.job("rush", queue="q:critical", slo=timedelta(seconds=1))(lambda job, payload: None)
+    hf.job("tell", category="notification")(lambda job, payload: None)
+    hf.job("sweep", category="maintenance")(lambda job, payload: None)
+    return hf
+
+
+def intake(hf: Holdfast, *queues: str, worker: str = "w1") -> FairIntake:
+    return FairIntake(hf.store, queues=queues or (QUEUE,), worker_id=worker, lease_ms=60_000)
+
+
+def fill(hf: Holdfast, org_id: str, count: int, job_type: str = "work", **options: Any) -> None:
+    hf.enqueue_many(job_type, [{"n": n} for n in range(count)], org_id=org_id, **options)
+
+
+def fill_with(hf: Holdfast, org_id: str, requests: Sequence[dict[str, Any]]) -> list[Enqueued]:
+    """One job of *org_id* for each of these options."""
+    return hf.enqueue_many("work", [JobRequest({}, org_id, **given) for given in requests])
+
+
+def by_tenant(claimed: Sequence[Claimed]) -> Counter[str]:
+    return Counter(job.org_id for job in claimed)
+
+
+def by_queue(claimed: Sequence[Claimed]) -> Counter[str]:
+    return Counter(job.queue for job in claimed)

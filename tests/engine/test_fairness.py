@@ -1,0 +1,591 @@
+"""Fairness: no tenant keeps another waiting, no queue another queue, and priorities age."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from holdfast import FakeClock, Holdfast, Priority, Settings
+from holdfast.config import KeySettings, QueueSettings, TenantSettings
+from holdfast.engine.claim import Order, claim_jobs
+from holdfast.engine.job import SYSTEM, Completed, Retry
+from holdfast.engine.settle import settle
+from holdfast.errors import RuleBroken
+from tests.engine.flood import (
+    NOISY,
+    OPERATOR,
+    QUEUE,
+    QUIET,
+    by_queue,
+    by_tenant,
+    declare,
+    fill,
+    fill_with,
+    intake,
+    tenant,
+)
+from tests.engine.planting import plant
+from tests.engine.test_settle import FAULT
+from tests.story import ORG, OTHER_ORG, by_hand, look, make_holdfast
+
+MANY = 600
+
+
+@pytest.fixture
+def work(hf: Holdfast) -> Holdfast:
+    return declare(hf)
+
+
+def oldest(hf: Holdfast, limit: int, **options: Any) -> list[Any]:
+    return claim_jobs(
+        hf.store, queue=QUEUE, worker_id="w1", limit=limit, lease_ms=60_000,
+        order=Order.CREATED_AT_ASC, **options,
+    )  # fmt: skip
+
+
+# -- whatever a tenant floods a queue with
+
+
+def flood_fresh(hf: Holdfast, clock: FakeClock) -> None:
+    fill(hf, NOISY, MANY)
+    hf.enqueue("work", {}, org_id=QUIET)
+
+
+def flood_priorities(hf: Holdfast, clock: FakeClock) -> None:
+    fill(hf, NOISY, MANY, priority=Priority.CRITICAL)
+    hf.enqueue("work", {}, org_id=QUIET, priority=Priority.LOW)
+
+
+def flood_deferred(hf: Holdfast, clock: FakeClock) -> None:
+    """More comes due at once than two passes promote, and all of it before the quiet one's."""
+    due = clock.now() + timedelta(hours=1)
+    fill(hf, NOISY, 2_500, not_before_at=due)
+    hf.enqueue("work", {}, org_id=QUIET, not_before_at=due + timedelta(milliseconds=1))
+    clock.advance(hours=2)
+
+
+def flood_keys(hf: Holdfast, clock: FakeClock) -> None:
+    """More keys than a worker looks under at once, and all of them before the quiet one's."""
+    fill_with(hf, NOISY, [{"limit_key": f"k{n:04d}"} for n in range(1_200)])
+    hf.enqueue("work", {}, org_id=QUIET)
+
+
+def flood_keys_beside_a_real_one(hf: Holdfast, clock: FakeClock) -> None:
+    fill_with(hf, NOISY, [{"limit_key": f"k{n:04d}"} for n in range(1_200)])
+    hf.queues.set_key("zz/provider", KeySettings(max_running=100), actor=OPERATOR)
+    hf.enqueue("work", {}, org_id=QUIET, limit_key="zz/provider")
+
+
+def flood_units(hf: Holdfast, clock: FakeClock) -> None:
+    fill_with(hf, NOISY, [{"unit_key": f"unit-{n}"} for n in range(MANY)])
+    hf.enqueue("work", {}, org_id=QUIET, unit_key="unit-1")
+
+
+def flood_projects(hf: Holdfast, clock: FakeClock) -> None:
+    fill_with(hf, NOISY, [{"project_id": tenant(n)} for n in range(MANY)])
+    hf.enqueue("work", {}, org_id=QUIET)
+
+
+FLOODS = [
+    flood_fresh, flood_priorities, flood_deferred, flood_keys, flood_keys_beside_a_real_one,
+    flood_units, flood_projects,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("flood", FLOODS, ids=lambda flood: flood.__name__.removeprefix("flood_"))
+@pytest.mark.parametrize("limit", [2, 50])
+def test_a_quiet_tenant_is_served_in_the_next_claim_whatever_another_floods(
+    work: Holdfast, clock: FakeClock, flood: Callable[[Holdfast, FakeClock], None], limit: int
+) -> None:
+    flood(work, clock)
+
+    claimed = intake(work).take(limit)
+
+    assert len(claimed) == limit
+    assert by_tenant(claimed)[QUIET] == 1
+
+
+def test_a_quiet_tenant_is_served_by_a_worker_that_has_been_busy_with_the_flood(
+    work: Holdfast,
+) -> None:
+    fill(work, NOISY, MANY)
+    busy = intake(work)
+    for _ in range(5):
+        busy.take(20)
+
+    work.enqueue("work", {}, org_id=QUIET)
+
+    assert by_tenant(busy.take(2)) == {NOISY: 1, QUIET: 1}
+
+
+def test_a_quiet_tenant_under_a_key_of_its_own_is_found_behind_a_thousand_made_up_ones(
+    work: Holdfast,
+) -> None:
+    # The keys that a worker looks under go round too: a key nobody limits is found a little later.
+    fill_with(work, NOISY, [{"limit_key": f"k{n:04d}"} for n in range(1_200)])
+    work.enqueue("work", {}, org_id=QUIET, limit_key="zz")
+    running = intake(work)
+
+    taken = running.take(5) + running.take(5)
+
+    assert by_tenant(taken)[QUIET] == 1
+
+
+def test_a_thousand_keys_on_one_queue_do_not_hide_another_queue(work: Holdfast) -> None:
+    fill_with(work, NOISY, [{"limit_key": f"k{n:04d}"} for n in range(1_200)])
+    fill(work, QUIET, 1, "tell")
+
+    claimed = intake(work, QUEUE, "q:notifications").take(5)
+
+    assert by_tenant(claimed)[QUIET] == 1
+
+
+def test_a_worker_runs_a_quiet_tenants_job_among_the_first(work: Holdfast) -> None:
+    order: list[str] = []
+    work.job("note")(lambda job, payload: order.append(job.org_id))
+    fill(work, NOISY, 200, "note")
+    work.enqueue("note", {}, org_id=QUIET)
+
+    work.worker(concurrency=1).run(until_idle=True)
+
+    assert len(order) == 201
+    assert order.index(QUIET) <= 2
+
+
+def test_a_row_that_breaks_a_rule_does_not_let_the_flood_through(work: Holdfast) -> None:
+    fill(work, NOISY, MANY)
+    broken, fine = (work.enqueue("work", {}, org_id=QUIET) for _ in range(2))
+    plant(
+        work, "UPDATE holdfast.job SET result = '1' WHERE id = :id",
+        id=broken.id,
+    )  # fmt: skip
+
+    claimed = intake(work).take(4)
+
+    assert fine.id in {job.id for job in claimed}
+    assert by_tenant(claimed)[NOISY] <= 2
+    assert work.get(broken.id, org_id=QUIET).state == "failed"
+
+
+# -- many tenants
+
+
+def test_of_a_thousand_tenants_each_gets_one_before_any_gets_two(work: Holdfast) -> None:
+    for number in range(1_000):
+        fill(work, tenant(number), 2)
+    running, got = intake(work), Counter[str]()
+
+    for _ in range(20):
+        got += by_tenant(running.take(50))
+
+    assert len(got) == 1_000
+    assert set(got.values()) == {1}
+
+
+def test_also_a_claim_larger_than_a_look_gives_each_one_before_any_gets_two(
+    work: Holdfast,
+) -> None:
+    for number in range(600):
+        fill(work, tenant(number), 4)
+    running, got = intake(work), Counter[str]()
+
+    got += by_tenant(running.take(400))
+    got += by_tenant(running.take(200))
+
+    assert len(got) == 600
+
+
+def test_claims_of_one_visit_all_tenants_also_beyond_one_look(work: Holdfast) -> None:
+    for number in range(280):
+        fill(work, tenant(number), 2)
+    running = intake(work)
+
+    got = by_tenant([job for _ in range(280) for job in running.take(1)])
+
+    assert len(got) == 280
+
+
+def test_claims_between_two_looks_take_turns_too(url: str) -> None:
+    with Holdfast(settings=Settings(db=url)) as hf:
+        declare(hf)
+        for number in range(10):
+            fill(hf, tenant(number), 5)
+        running = intake(hf)
+        first = running.take(1)
+        # By the real clock a look serves several claims; this one serves all that follow.
+        running._look_at = float("inf")
+
+        got = by_tenant(first + [job for _ in range(19) for job in running.take(1)])
+
+    assert got == {tenant(number): 2 for number in range(10)}
+
+
+def test_a_look_that_is_used_up_is_followed_by_another(url: str) -> None:
+    with Holdfast(settings=Settings(db=url)) as hf:
+        declare(hf)
+        # Deeper than a look, and wider than those it looks deep into.
+        fill(hf, NOISY, 3_000)
+        for number in range(40):
+            fill(hf, tenant(number), 1)
+        running = intake(hf)
+
+        counts = [len(running.take(500)) for _ in range(6)]
+
+    assert counts == [500] * 6
+
+
+def test_a_flood_beyond_one_look_does_not_keep_the_look_where_it_is(work: Holdfast) -> None:
+    # The noisy one has the most in every claim, the others always have one: those at the end wait.
+    for number in range(300):
+        fill(work, tenant(number), 1)
+    fill(work, NOISY, 4_000)
+    running, got = intake(work), Counter[str]()
+
+    for _ in range(4):
+        claimed = running.take(300)
+        got += by_tenant(claimed)
+        for org_id in by_tenant(claimed).keys() - {NOISY}:
+            fill(work, org_id, 1)
+
+    assert len(got) == 301
+
+
+def test_a_worker_that_starts_anew_for_every_claim_leaves_nobody_out(work: Holdfast) -> None:
+    for number in range(6):
+        fill(work, tenant(number), 10)
+
+    got = by_tenant([job for _ in range(30) for job in intake(work).take(2)])
+
+    assert got == {tenant(number): 10 for number in range(6)}
+
+
+@pytest.mark.parametrize("limit", [1, 7, 40])
+@pytest.mark.parametrize("heavy", [3, 10])
+def test_tenants_share_by_weight_whatever_the_size_of_a_claim(
+    work: Holdfast, heavy: int, limit: int
+) -> None:
+    work.queues.set_tenant(OTHER_ORG, TenantSettings(weight=heavy), actor=OPERATOR)
+    fill(work, ORG, 200)
+    fill(work, OTHER_ORG, 200)
+    running, got = intake(work), Counter[str]()
+
+    while sum(got.values()) < 110:
+        got += by_tenant(running.take(limit))
+
+    assert abs(got[ORG] - sum(got.values()) / (1 + heavy)) <= heavy
+
+
+def test_what_a_short_lane_does_not_need_goes_to_the_others(work: Holdfast) -> None:
+    fill(work, NOISY, 100)
+    fill(work, ORG, 3)
+    fill(work, QUIET, 1)
+
+    claimed = intake(work).take(50)
+
+    assert by_tenant(claimed) == {NOISY: 46, ORG: 3, QUIET: 1}
+
+
+def test_two_workers_that_claim_in_turn_are_fair_together(work: Holdfast) -> None:
+    fill(work, NOISY, 100)
+    fill(work, ORG, 100)
+    workers = [intake(work, worker=f"w{number}") for number in range(2)]
+
+    got = by_tenant([job for _ in range(20) for each in workers for job in each.take(2)])
+
+    assert got == {NOISY: 40, ORG: 40}
+
+
+def test_workers_that_claim_at_the_same_time_take_every_job_once(
+    url: str, clock: FakeClock
+) -> None:
+    count = 4
+    with make_holdfast(url, clock) as hf:
+        declare(hf)
+        for number in range(40):
+            fill(hf, tenant(number), 10)
+        taken: list[list[str]] = [[] for _ in range(count)]
+        start = threading.Barrier(count)
+
+        def work(number: int) -> None:
+            with make_holdfast(url, clock) as mine:
+                running = intake(mine, worker=f"w{number}")
+                start.wait()
+                while claimed := running.take(13):
+                    taken[number] += [job.id for job in claimed]
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        # Whoever was passed over while another held a row is there at the next look.
+        rest = [job.id for job in intake(hf).take(400)]
+
+    everything = [job_id for mine in taken for job_id in mine] + rest
+    assert len(everything) == len(set(everything)) == 400
+
+
+# -- queues
+
+
+@pytest.mark.req("Q-23")
+@pytest.mark.parametrize("quiet", ["rush", "work"])
+@pytest.mark.parametrize("limit", [2, 30])
+def test_no_queue_starves_another(work: Holdfast, quiet: str, limit: int) -> None:
+    noisy = "work" if quiet == "rush" else "rush"
+    fill(work, NOISY, 10_000, noisy)
+    running = intake(work, "q:critical", QUEUE)
+    for _ in range(3):
+        running.take(limit)
+
+    work.enqueue(quiet, {}, org_id=NOISY)
+    claimed = running.take(limit) + running.take(limit)
+
+    assert quiet in {job.job_type for job in claimed}
+
+
+@pytest.mark.req("Q-23")
+@pytest.mark.parametrize("limit", [1, 30])
+def test_busy_queues_share_a_worker_by_weight(work: Holdfast, limit: int) -> None:
+    fill(work, ORG, 300, "rush")
+    fill(work, ORG, 300)
+    running, got = intake(work, QUEUE, "q:critical"), Counter[str]()
+
+    while sum(got.values()) < 120:
+        got += by_queue(running.take(limit))
+
+    assert abs(got["q:critical"] - 80) <= 8
+    assert abs(got[QUEUE] - 40) <= 8
+
+
+def test_a_queue_that_was_empty_has_saved_nothing_up(work: Holdfast) -> None:
+    work.queue("q:a")
+    work.queue("q:b")
+    work.worker()
+    fill(work, ORG, 400, queue="q:a")
+    running = intake(work, "q:a", "q:b")
+    for _ in range(20):
+        running.take(10)
+
+    fill(work, ORG, 400, queue="q:b")
+    got = by_queue([job for _ in range(10) for job in running.take(10)])
+
+    assert abs(got["q:a"] - got["q:b"]) <= 4
+
+
+@pytest.mark.req("Q-23")
+def test_fifty_busy_queues_are_all_served(work: Holdfast) -> None:
+    queues = [f"q:team{number}" for number in range(50)]
+    for queue in queues:
+        work.queue(queue)
+    work.worker()
+    for queue in queues:
+        fill(work, ORG, 40, queue=queue)
+    running = intake(work, *queues)
+
+    got = by_queue([job for _ in range(12) for job in running.take(100)])
+
+    assert set(got) == set(queues)
+    assert max(got.values()) - min(got.values()) <= 26
+
+
+# -- priorities age
+
+
+@pytest.mark.parametrize(("minutes", "overtakes"), [(59, True), (61, False)])
+def test_a_low_job_is_overtaken_only_by_what_came_within_what_a_step_is_worth(
+    work: Holdfast, clock: FakeClock, minutes: int, overtakes: bool
+) -> None:
+    low = work.enqueue("work", {}, org_id=ORG, priority=Priority.LOW)
+    clock.advance(minutes=minutes)
+    normal = work.enqueue("work", {}, org_id=ORG)
+
+    (first,) = intake(work).take(1)
+
+    assert first.id == (normal.id if overtakes else low.id)
+
+
+@pytest.mark.parametrize(("minutes", "overtakes"), [(0, True), (119, True), (121, False)])
+def test_a_critical_job_jumps_the_backlog_of_two_hours_and_no_more(
+    work: Holdfast, clock: FakeClock, minutes: int, overtakes: bool
+) -> None:
+    fill(work, ORG, 50)
+    clock.advance(minutes=minutes)
+    critical = work.enqueue("work", {}, org_id=ORG, priority=Priority.CRITICAL)
+
+    (first,) = intake(work).take(1)
+
+    assert (first.id == critical.id) is overtakes
+
+
+def test_what_a_step_is_worth_can_be_set(url: str, clock: FakeClock) -> None:
+    with make_holdfast(url, clock, ageing_seconds=10.0) as hf:
+        declare(hf)
+        low = hf.enqueue("work", {}, org_id=ORG, priority=Priority.LOW)
+        clock.advance(seconds=11)
+        hf.enqueue("work", {}, org_id=ORG)
+
+        (first,) = intake(hf).take(1)
+
+    assert first.id == low.id
+
+
+def test_within_a_tenant_jobs_come_in_the_order_of_their_turns(
+    work: Holdfast, clock: FakeClock
+) -> None:
+    priorities = [Priority.LOW, Priority.NORMAL, Priority.CRITICAL, Priority.HIGH]
+    for at in range(24):
+        work.enqueue("work", {"at": at}, org_id=ORG, priority=priorities[at * 7 % 4])
+        clock.advance(minutes=13)
+    expected = [
+        row["id"] for row in look(work.store, "SELECT id FROM holdfast.job ORDER BY turn, id")
+    ]
+    running = intake(work)
+
+    order = [job.id for _ in range(8) for job in running.take(3)]
+
+    assert order == expected
+    assert order != sorted(order)
+
+
+def test_a_retry_keeps_the_turn_it_had(work: Holdfast, clock: FakeClock) -> None:
+    work.enqueue("work", {}, org_id=ORG, priority=Priority.HIGH)
+    (first,) = intake(work).take(1)
+    settle(work.store, [(first, Retry(FAULT, 1_000))], actor=SYSTEM)
+    clock.advance(seconds=2)
+    work.enqueue("work", {}, org_id=ORG)
+
+    (again,) = intake(work).take(1)
+
+    assert (again.id, again.turn) == (first.id, first.turn)
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["turn = '0198c0de-0000-7000-8000-000000000001'", "limit_key = 'another'"],
+)
+def test_the_database_refuses_to_move_a_job_to_another_lane(work: Holdfast, change: str) -> None:
+    work.enqueue("work", {}, org_id=ORG)
+
+    with pytest.raises(RuleBroken) as caught:
+        by_hand(work.store, f"UPDATE holdfast.job SET {change}")
+
+    assert caught.value.rule == "job_lane_write_once"
+
+
+# -- strictly the oldest first
+
+
+@pytest.mark.req("B-10")
+def test_the_oldest_goes_first_whatever_its_tenant_priority_and_key(
+    work: Holdfast, clock: FakeClock
+) -> None:
+    expected = []
+    for at in range(30):
+        made = work.enqueue(
+            "work", {}, org_id=tenant(at * 7 % 5), limit_key=[None, "k", "l"][at % 3],
+            priority=[Priority.LOW, Priority.CRITICAL, Priority.NORMAL][at * 5 % 3],
+        )  # fmt: skip
+        expected.append(made.id)
+        clock.advance(seconds=1)
+
+    order = [job.id for limit in (1, 9, 20) for job in oldest(work, limit)]
+
+    assert order == expected
+
+
+@pytest.mark.req("B-10")
+def test_the_oldest_that_may_run_goes_first_under_caps_and_keys(
+    work: Holdfast, clock: FakeClock
+) -> None:
+    work.queues.set_tenant(ORG, TenantSettings(max_running=2), actor=OPERATOR)
+    work.queues.set_key("k", KeySettings(max_running=1), actor=OPERATOR)
+    made = {}
+    for name, org_id, key in [
+        ("a1", ORG, None), ("a2", ORG, None), ("a3", ORG, None), ("k1", QUIET, "k"),
+        ("k2", QUIET, "k"), ("b1", QUIET, None), ("b2", QUIET, None),
+    ]:  # fmt: skip
+        made[work.enqueue("work", {}, org_id=org_id, limit_key=key).id] = name
+        clock.advance(seconds=1)
+
+    order = []
+    while claimed := oldest(work, 2):
+        order += [made[job.id] for job in claimed]
+
+    assert order == ["a1", "a2", "k1", "b1", "b2"]
+
+
+@pytest.mark.req("B-10")
+def test_a_job_that_is_due_again_has_the_place_of_its_age(work: Holdfast, clock: FakeClock) -> None:
+    first = work.enqueue("work", {}, org_id=ORG, not_before_at=clock.now() + timedelta(minutes=5))
+    clock.advance(seconds=1)
+    second = work.enqueue("work", {}, org_id=ORG)
+    clock.advance(minutes=6)
+
+    assert [job.id for job in oldest(work, 5)] == [first.id, second.id]
+
+
+@pytest.mark.req("B-08")
+def test_a_claim_that_does_not_respect_the_time_takes_early_ones_too(
+    work: Holdfast, clock: FakeClock
+) -> None:
+    later = clock.now() + timedelta(days=1)
+    early = work.enqueue("work", {}, org_id=ORG, not_before_at=later, limit_key="only/early")
+    clock.advance(seconds=1)
+    due = work.enqueue("work", {}, org_id=ORG)
+
+    respectful = oldest(work, 5)
+    settle(work.store, [(job, Completed()) for job in respectful], actor=SYSTEM)
+    others = oldest(work, 5, respect_not_before_at=False)
+
+    assert [job.id for job in respectful] == [due.id]
+    assert [job.id for job in others] == [early.id]
+
+
+@pytest.mark.req("B-10")
+def test_a_broken_row_changes_neither_the_order_nor_what_may_be_claimed(
+    work: Holdfast, clock: FakeClock
+) -> None:
+    work.job("other")(lambda job, payload: None)
+    work.queues.set_tenant(ORG, TenantSettings(max_running=2), actor=OPERATOR)
+    made = []
+    for job_type in ("work", "work", "other", "work", "work"):
+        made.append(work.enqueue(job_type, {}, org_id=ORG, priority=Priority.NORMAL).id)
+        clock.advance(seconds=1)
+    plant(
+        work, "UPDATE holdfast.job SET result = '1' WHERE id = :id",
+        id=made[0],
+    )  # fmt: skip
+
+    claimed = oldest(work, 5, job_types=["work"])
+
+    assert [job.id for job in claimed] == [made[1], made[3]]
+    assert work.get(made[0], org_id=ORG).state == "failed"
+
+
+def test_what_a_fair_claim_has_no_word_for_is_claimed_in_the_order_of_age(work: Holdfast) -> None:
+    # Named job types and early jobs are a run's: they go by age, whatever order is asked for.
+    work.job("other")(lambda job, payload: None)
+    fill(work, NOISY, 5)
+    fill(work, QUIET, 1, "other")
+
+    claimed = claim_jobs(
+        work.store, queue=QUEUE, worker_id="w1", limit=5, lease_ms=60_000, job_types=["other"]
+    )
+
+    assert [job.job_type for job in claimed] == ["other"]
+
+
+def test_a_queue_nobody_declared_has_the_weight_of_one(work: Holdfast) -> None:
+    assert work.queues.rules().weights[QUEUE] == 4
+    work.queue("q:plain")
+    work.queue("q:heavy", weight=9)
+    work.worker()
+
+    assert work.queues.rules().weights["q:plain"] == 1
+    assert work.queues.rules().queues["q:heavy"].settings == QueueSettings(weight=9)
