@@ -147,11 +147,10 @@ class Oldest:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.rules = read_rules(store)
 
     def take(self, wanted: int) -> list[Claimed]:
         ask = Ask("q:default", "bench", wanted, 60_000, order=Order.CREATED_AT_ASC)
-        return claim_by(self.store, self.rules, ask)
+        return claim_by(self.store, read_rules(self.store), ask)
 
 
 def drain(hf: Holdfast, count: int, fair: bool) -> float:
@@ -304,8 +303,6 @@ def main() -> None:
     given = parser.parse_args()
     kinds = [given.db] if given.db else ["sqlite", "postgres"]
     server = PostgresServer(durable=True) if "postgres" in kinds else None
-    if server is not None:
-        server.start()
     try:
         waits, drains, queues = [], [], []
         for kind in kinds:

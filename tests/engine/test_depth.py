@@ -243,7 +243,7 @@ def call(url: str, org_id: str, **given: Any) -> tuple[str, bool]:
     text = f"SELECT job_id::text, created FROM holdfast.enqueue('work', '{{}}', %(org)s{named})"
     with psycopg.connect(url) as conn:
         found: Any = conn.execute(text.encode(), {"org": org_id, **given}).fetchone()
-    return found
+    return str(found[0]), bool(found[1])
 
 
 def test_the_sql_function_keeps_the_same_limits(postgres_url: str, clock: FakeClock) -> None:

@@ -44,7 +44,6 @@ def flood(hf: Holdfast, many: int, org_id: str = ORG, **options: object) -> None
 # -- tenants
 
 
-@pytest.mark.req("B-04")
 @pytest.mark.parametrize("priority", ["normal", "critical"])
 def test_whoever_floods_a_quiet_tenant_is_in_the_next_claim(shop: Holdfast, priority: str) -> None:
     flood(shop, 600, priority=priority)
