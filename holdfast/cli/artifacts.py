@@ -14,7 +14,7 @@ import click
 
 from holdfast.artifact.artifact import Artifact, ArtifactState, place_of, read_id
 from holdfast.artifact.artifacts import NEWEST, SQL
-from holdfast.cli.given import app_of, json_option, one_line, print_json, print_table
+from holdfast.cli.given import actor_option, app_of, json_option, one_line, print_json, print_table
 from holdfast.errors import ArtifactNotFound
 from holdfast.holdfast import Holdfast
 from holdfast.ids import read_uuid
@@ -152,7 +152,7 @@ def link(
 @artifacts.command()
 @click.argument("artifact")
 @click.option("--reason", required=True, help="Why; kept in the audit.")
-@click.option("--actor", default="user:cli", show_default=True)
+@actor_option
 @json_option
 @click.pass_context
 def remove(ctx: click.Context, artifact: str, reason: str, actor: str, as_json: bool) -> None:

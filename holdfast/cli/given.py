@@ -20,6 +20,29 @@ from holdfast.errors import ConfigError
 from holdfast.holdfast import Holdfast
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+actor_option = click.option(
+    "--actor", default="user:cli", show_default=True, help="Who asks, like user:42."
+)
+concurrency_option = click.option(
+    "--concurrency",
+    default=10,
+    show_default=True,
+    type=click.IntRange(1, 1000),
+    help="How many synchronous handlers run at once.",
+)
+async_concurrency_option = click.option(
+    "--async-concurrency",
+    default=200,
+    show_default=True,
+    type=click.IntRange(1, 10_000),
+    help="How many asynchronous handlers run at once.",
+)
+log_level_option = click.option(
+    "--log-level",
+    default="info",
+    show_default=True,
+    type=click.Choice(["debug", "info", "warning", "error"]),
+)
 
 
 def settings_of(ctx: click.Context) -> Settings:

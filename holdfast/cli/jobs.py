@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.given import app_of, json_option, one_line, print_json, print_table
+from holdfast.cli.given import actor_option, app_of, json_option, one_line, print_json, print_table
 from holdfast.clock import read_instant
 from holdfast.document import decode
 from holdfast.engine.duty import SQL as DUTY_SQL
@@ -110,7 +110,7 @@ def show(ctx: click.Context, job_id: str, as_json: bool) -> None:
 @jobs.command()
 @click.argument("job_id")
 @click.option("--reason", required=True, help="Why; kept in the audit.")
-@click.option("--actor", default="user:cli", show_default=True)
+@actor_option
 @json_option
 @click.pass_context
 def cancel(ctx: click.Context, job_id: str, reason: str, actor: str, as_json: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from holdfast.actor import Actor
-from holdfast.cli.given import app_of, json_option, one_line, print_json, print_table
+from holdfast.cli.given import actor_option, app_of, json_option, one_line, print_json, print_table
 from holdfast.clock import read_instant
 from holdfast.config import KeySettings, QueueSettings, Rate, TenantSettings
 from holdfast.engine.rules import QueueRule, Rules
@@ -20,9 +20,6 @@ COLUMNS = (
     "oldest_at", "paused", "set_by",
 )  # fmt: skip
 
-actor_option = click.option(
-    "--actor", default="user:cli", show_default=True, help="Who asks, like user:42."
-)
 reason_option = click.option("--reason", required=True, help="Why; kept in the audit.")
 without_option = click.option(
     "--without", multiple=True, help="A limit to lift, such as max-running."

@@ -10,7 +10,17 @@ from typing import Any
 import click
 
 from holdfast.actor import Actor
-from holdfast.cli.given import app_of, json_option, one_line, print_json, print_table
+from holdfast.cli.given import (
+    actor_option,
+    app_of,
+    async_concurrency_option,
+    concurrency_option,
+    json_option,
+    log_level_option,
+    one_line,
+    print_json,
+    print_table,
+)
 from holdfast.engine.ledger import NEWEST, RunOutcome, RunReport, Trigger, TriggerKind
 from holdfast.engine.ledger import find_run as find
 from holdfast.engine.ledger import list_runs as listed
@@ -28,27 +38,10 @@ COLUMNS = (
 @click.argument("name")
 @click.option("--reason", help="Why you start it by hand; kept in the audit.")
 @click.option("--cron", is_flag=True, help="A timer asks, not a person: no reason is needed.")
-@click.option("--actor", default="user:cli", show_default=True, help="Who asks, like user:42.")
-@click.option(
-    "--concurrency",
-    default=10,
-    show_default=True,
-    type=click.IntRange(1, 1000),
-    help="How many synchronous handlers run at once.",
-)
-@click.option(
-    "--async-concurrency",
-    default=200,
-    show_default=True,
-    type=click.IntRange(1, 10_000),
-    help="How many asynchronous handlers run at once.",
-)
-@click.option(
-    "--log-level",
-    default="info",
-    show_default=True,
-    type=click.Choice(["debug", "info", "warning", "error"]),
-)
+@actor_option
+@concurrency_option
+@async_concurrency_option
+@log_level_option
 @json_option
 @click.pass_context
 def run(

@@ -12,7 +12,15 @@ from typing import Any, TypeVar
 import click
 
 from holdfast.actor import Actor
-from holdfast.cli.given import app_of, json_option, one_line, print_json, print_table
+from holdfast.cli.given import (
+    actor_option,
+    app_of,
+    json_option,
+    log_level_option,
+    one_line,
+    print_json,
+    print_table,
+)
 from holdfast.clock import read_instant
 from holdfast.document import BadDocument, parse
 from holdfast.engine import agenda
@@ -30,10 +38,6 @@ COLUMNS = (
 TICK_COLUMNS = ("fire_at", "outcome", "ticks", "job_id", "run_id", "detail")
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-actor_option = click.option(
-    "--actor", default="user:cli", show_default=True, help="Who asks, like user:42."
-)
 
 
 def rhythm_options(function: F) -> F:
@@ -197,12 +201,7 @@ def reset(ctx: click.Context, name: str, actor: str) -> None:
 
 
 @schedules.command()
-@click.option(
-    "--log-level",
-    default="info",
-    show_default=True,
-    type=click.Choice(["debug", "info", "warning", "error"]),
-)
+@log_level_option
 @json_option
 @click.pass_context
 def dispatch(ctx: click.Context, log_level: str, as_json: bool) -> None:

@@ -11,7 +11,12 @@ from types import FrameType
 
 import click
 
-from holdfast.cli.given import app_of
+from holdfast.cli.given import (
+    app_of,
+    async_concurrency_option,
+    concurrency_option,
+    log_level_option,
+)
 from holdfast.engine.agenda import sync_schedules
 from holdfast.engine.dispatch import Dispatcher
 from holdfast.engine.supervise import RECYCLE, Supervisor
@@ -24,20 +29,8 @@ from holdfast.telemetry import log
 
 @click.command()
 @click.option("--queues", help="Which queues to serve, comma-separated.  [default: all declared]")
-@click.option(
-    "--concurrency",
-    default=10,
-    show_default=True,
-    type=click.IntRange(1, 1000),
-    help="How many synchronous handlers run at once.",
-)
-@click.option(
-    "--async-concurrency",
-    default=200,
-    show_default=True,
-    type=click.IntRange(1, 10_000),
-    help="How many asynchronous handlers run at once.",
-)
+@concurrency_option
+@async_concurrency_option
 @click.option(
     "--processes",
     default=1,
@@ -54,12 +47,7 @@ from holdfast.telemetry import log
     type=float,
     help="How long running jobs may take to finish after the first SIGTERM.",
 )
-@click.option(
-    "--log-level",
-    default="info",
-    show_default=True,
-    type=click.Choice(["debug", "info", "warning", "error"]),
-)
+@log_level_option
 @click.option("--worker-id", hidden=True)
 @click.pass_context
 def worker(
