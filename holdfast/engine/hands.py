@@ -51,6 +51,7 @@ class Hands:
         async_concurrency: int,
         rng: random.Random,
         finished: Callable[[Held, Outcome], None],
+        has_room: Callable[[], None],
         files: Artifacts | None = None,
     ) -> None:
         self.store = store
@@ -59,7 +60,7 @@ class Hands:
         self.async_concurrency = async_concurrency
         self.rng = rng
         self.finished = finished
-        self.room = threading.Event()
+        self.has_room = has_room
         # A plain flag, because a signal handler sets it: an event has a lock.
         self.closing = False
         # What becomes of claims that wait here when the end comes.
@@ -104,13 +105,16 @@ class Hands:
         for _ in range(min(synchronous, self.concurrency)):
             self._tokens.put(True)
 
-    def wanted(self, limit: int) -> int:
-        """How many claims could be used now: the free hands, plus a little to hide a round trip."""
-        ahead = min(self._ahead, limit)
+    def wanted(self, limit: int, *, latecomers: int = 0) -> int:
+        """How many claims could be used now: the free hands, plus a little to hide a round trip.
+
+        With *latecomers*, also so many more than that: they need not wait behind the others here.
+        """
+        ahead = min(self._ahead + latecomers, limit)
         waiting = len(self._waiting)
         free = self.concurrency - len(self._running)
         # What was handed over a moment ago still waits for a free hand to notice: it is not ahead.
-        if waiting - free > ahead // 2 and waiting > free:
+        if not latecomers and waiting - free > ahead // 2 and waiting > free:
             return 0
         if self._loop is not None:
             free += self.async_concurrency - len(self._on_loop)
@@ -158,8 +162,8 @@ class Hands:
 
     def _observe(self, seconds: float) -> None:
         self.mean_seconds += 0.1 * (seconds - self.mean_seconds)
-        if len(self._waiting) * 2 <= self._ahead and not self.room.is_set():
-            self.room.set()
+        if len(self._waiting) * 2 <= self._ahead:
+            self.has_room()
 
     def abandon(self, held: Held) -> None:
         """Take a job away from a thread that cannot be stopped, and put another thread in place."""
@@ -185,7 +189,7 @@ class Hands:
             outcome = await execute_async(context, held.plan, self.rng)
         held.started_at = None
         self._on_loop.pop(held.job.id, None)
-        self.room.set()
+        self.has_room()
         self.finished(held, outcome)
 
     def give_back(self) -> None:

@@ -34,6 +34,9 @@ class Intake(Protocol):
     def is_over(self) -> bool:
         """Whether nothing more will come, so that the worker finishes what it holds and returns."""
 
+    def hear(self) -> None:
+        """Note that something was enqueued or has ended: what is known may be out of date."""
+
     def take(self, wanted: int) -> list[Claimed]:
         """Claim up to *wanted* jobs."""
 
@@ -67,6 +70,9 @@ class FairIntake:
     def is_limited(self, queue: str) -> bool:
         """Whether the end of a job of *queue* may make room for another."""
         return self._rules is not None and self._rules.is_limited(queue, self._rules.keys)
+
+    def hear(self) -> None:
+        self._look_at = 0.0
 
     def take(self, wanted: int) -> list[Claimed]:
         # A fake clock may have moved past a deadline since.

@@ -96,6 +96,10 @@ class BoundedIntake:
         """Whether nothing more will come and nothing of ours is still under way."""
         return (self.is_late or self.left <= 0 or self._ran_dry) and not self._open
 
+    def hear(self) -> None:
+        if self._fair is not None:
+            self._fair.hear()
+
     def take(self, wanted: int) -> list[Claimed]:
         """Claim up to *wanted* jobs, queue after queue.
 

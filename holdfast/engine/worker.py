@@ -40,6 +40,9 @@ from holdfast.ids import IdSource
 from holdfast.store import Store, WakeUp
 
 CLOCK_LOOK_SECONDS = 60.0
+# How many claims fit in beyond the others when something was announced: whoever is new has the next
+# turn in here, too, and would else wait until the hands ask for more.
+LATECOMERS = 4
 # Sealing takes a share of the process, in small bites and evenly: 2,000 events at once, 40 ms every
 # few seconds, were the p99 of a quiet tenant's wait.
 SEAL_LIMIT = 200
@@ -106,6 +109,7 @@ class Worker:
         self._stopping = threading.Event()
         self._ended = threading.Event()
         self._wake: WakeUp | None = None
+        self._wants_room = False
         self._settler = Settler(
             store,
             actor=self._actor,
@@ -120,6 +124,7 @@ class Worker:
             async_concurrency=async_concurrency,
             rng=self.rng,
             finished=self._settler.put,
+            has_room=self._has_room,
             files=artifacts,
         )
         self._keeper = Keeper(
@@ -195,9 +200,7 @@ class Worker:
 
     def _drain(self) -> None:
         self._draining.set()
-        self._hands.room.set()
-        if self._wake is not None:
-            self._wake.poke()
+        self._poke()
 
     def _stop(self) -> None:
         self._stopping.set()
@@ -207,11 +210,8 @@ class Worker:
     def _claim_until_told(self, until_idle: bool) -> None:
         pause = 0.1
         while not self.is_draining and not self._intake.is_over:
-            wanted = self._hands.wanted(self.settings.claim_limit)
+            wanted = self._wait_for_room()
             if wanted <= 0:
-                # The hands say when there is room again; the timeout is for stuck ones.
-                self._hands.room.wait(0.5)
-                self._hands.room.clear()
                 continue
             began = time.monotonic()
             try:
@@ -231,6 +231,30 @@ class Worker:
                 return
             assert self._wake is not None
             self._wake.wait(0.01 if until_idle else self.settings.poll_seconds)
+
+    def _wait_for_room(self) -> int:
+        """How many claims the hands can use, now or when one of them has said so."""
+        assert self._wake is not None
+        # Said before asking, or a hand that is free a moment later would tell nobody.
+        self._wants_room = True
+        wanted = self._hands.wanted(self.settings.claim_limit)
+        # The timeout is for hands that are stuck.
+        if self._wake.pause(0.0 if wanted else 0.5):
+            self._intake.hear()
+            wanted = self._hands.wanted(self.settings.claim_limit, latecomers=LATECOMERS)
+        self._wants_room = False
+        return wanted
+
+    def _has_room(self) -> None:
+        if self._wants_room:
+            self._wants_room = False
+            self._poke()
+
+    def _poke(self) -> None:
+        # Read once: the worker may end meanwhile.
+        wake = self._wake
+        if wake is not None:
+            wake.poke()
 
     def _claim(self, wanted: int) -> list[Claimed]:
         if self._clock_drifts():
@@ -293,8 +317,7 @@ class Worker:
         """A job under a limit has ended: somebody may claim the next, here or elsewhere."""
         if isinstance(self._intake, FairIntake) and self._intake.is_limited(queue):
             self.store.announce([queue])
-            if self._wake is not None:
-                self._wake.poke()
+            self._poke()
 
     def _tell(self, settled: Settled, held: Held | None) -> None:
         if not self.events.subscribers:

@@ -379,6 +379,11 @@ class _FileWatch(WakeUp):
             if left <= 0:
                 return False
 
+    def pause(self, timeout: float) -> bool:
+        if self._news.wait(timeout):
+            self._news.clear()
+        return False
+
     def poke(self) -> None:
         self._news.set()
 

@@ -208,6 +208,13 @@ class WakeUp(ABC):
         """Wait up to *timeout* seconds; say whether there was news."""
 
     @abstractmethod
+    def pause(self, timeout: float) -> bool:
+        """Wait for a poke or an announcement; say whether it was an announcement.
+
+        Where what others announce cannot be told from what this process writes, only for a poke.
+        """
+
+    @abstractmethod
     def poke(self) -> None:
         """End the present or next wait at once, from any thread."""
 

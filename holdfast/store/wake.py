@@ -103,6 +103,13 @@ class Listener(WakeUp):
         self._connection = connection
 
     def wait(self, timeout: float) -> bool:
+        return bool(self._poll(timeout))
+
+    def pause(self, timeout: float) -> bool:
+        return bool(self._poll(timeout) - {self._poke_in})
+
+    def _poll(self, timeout: float) -> set[int]:
+        """Read and forget what has come; say from where it came."""
         if self._connection is None and time.monotonic() >= self._retry_at:
             self._connect()
         # poll, not select: a process with more than 1,024 open files must wait too.
@@ -110,13 +117,13 @@ class Listener(WakeUp):
         sources.register(self._poke_in, select.POLLIN)
         if self._connection is not None:
             sources.register(self._connection.fileno(), select.POLLIN)
-        ready = [source for source, _ in sources.poll(max(0.0, timeout) * 1000)]
+        ready = {source for source, _ in sources.poll(max(0.0, timeout) * 1000)}
         if self._poke_in in ready:
             with suppress(BlockingIOError):
                 os.read(self._poke_in, 4096)
-        if self._connection is not None and len(ready) > (self._poke_in in ready):
+        if ready - {self._poke_in}:
             self._drain()
-        return bool(ready)
+        return ready
 
     def _drain(self) -> None:
         try:

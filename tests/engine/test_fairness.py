@@ -48,6 +48,22 @@ def oldest(hf: Holdfast, limit: int, **options: Any) -> list[Any]:
     )  # fmt: skip
 
 
+def test_an_intake_that_hears_of_something_looks_before_it_claims(
+    work: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(work, NOISY, 50)
+    mine = intake(work)
+    mine.take(2)
+    fill(work, QUIET, 1)
+    # As with a real clock, on which the next look is not due yet.
+    monkeypatch.setattr(FakeClock, "is_fake", False)
+    monkeypatch.setattr(mine, "_look_at", float("inf"))
+
+    assert by_tenant(mine.take(2)) == {NOISY: 2}
+    mine.hear()
+    assert by_tenant(mine.take(2)) == {NOISY: 1, QUIET: 1}
+
+
 # -- whatever a tenant floods a queue with
 
 

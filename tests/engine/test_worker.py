@@ -383,7 +383,7 @@ def test_a_drain_asked_for_in_the_middle_of_a_wait_does_not_wait_for_itself(hf: 
     thread.start()
 
     # What a signal handler meets: this very thread holds the locks of the worker's events.
-    with worker._hands.room._cond, worker._draining._cond:  # type: ignore[attr-defined]
+    with worker._draining._cond:  # type: ignore[attr-defined]
         worker.drain()
         asked = worker.is_draining
     thread.join(10)

@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import FakeClock, Holdfast
+from holdfast import Context, FakeClock, Holdfast, Settings
 from holdfast.engine.audit import seal_events
 from holdfast.engine.job import SYSTEM, Advanced, Completed, State
 from holdfast.engine.settle import settle
@@ -395,6 +395,45 @@ def test_an_enqueue_wakes_the_listeners_of_its_queue(shop: Holdfast) -> None:
     assert not others.wait(0.05)
     mine.close()
     others.close()
+
+
+def test_a_pause_tells_an_announcement_from_a_poke(shop: Holdfast) -> None:
+    wake = shop.store.wake_up(["q:default"])
+
+    wake.poke()
+    assert not wake.pause(5.0)
+    shop.enqueue("order.ship", {}, org_id=ORG)
+    assert wake.pause(5.0)
+    wait_until(lambda: not wake.pause(0.02))
+    wake.close()
+
+
+def test_a_worker_whose_hands_are_full_takes_in_a_latecomer_that_was_announced(
+    postgres_url: str,
+) -> None:
+    hf = Holdfast(settings=Settings(db=postgres_url))
+    going, begun = threading.Event(), []
+
+    @hf.job("wait")
+    def wait(job: Context, payload: Any) -> None:
+        begun.append(job.org_id)
+        going.wait(30)
+
+    hf.enqueue_many("wait", [{"n": n} for n in range(50)], org_id=ORG)
+    worker = hf.worker(concurrency=2)
+    thread = threading.Thread(target=worker.run, daemon=True)
+    thread.start()
+    wait_until(lambda: len(begun) == 2)
+    wait_until(lambda: worker._wants_room)
+
+    late = hf.enqueue("wait", {}, org_id=OTHER_ORG)
+    wait_until(lambda: late.id in worker._held)
+    going.set()
+    worker.drain()
+    thread.join(30)
+    hf.close()
+
+    assert set(begun[:2]) == {ORG}
 
 
 def test_a_reader_sees_one_moment(shop: Holdfast) -> None:
