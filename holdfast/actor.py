@@ -15,9 +15,14 @@ class ActorType(StrEnum):
 
 
 class Role(StrEnum):
-    """What somebody may do beyond the work of a tenant."""
+    """What somebody may do beyond the work of a tenant.
+
+    A member looks at and cancels a tenant's own jobs, an operator mends them, an admin also does
+    what concerns every tenant.
+    """
 
     ADMIN = "admin"
+    OPERATOR = "operator"
     MEMBER = "member"
 
 

@@ -56,6 +56,21 @@ class JobSettled:
 
 
 @dataclass(frozen=True, slots=True)
+class DeadLetterEscalated:
+    """A replay failed as the job before it did: repeating does not help, an engineer has to look.
+
+    *about* is the replay, *letter_id* the job whose dead letter it is.
+    """
+
+    about: About
+    letter_id: str
+    queue: str
+    stage: str
+    error_class: str
+    replays: int
+
+
+@dataclass(frozen=True, slots=True)
 class LeaseWasLost:
     about: About
     queue: str
@@ -156,6 +171,7 @@ Event = (
     JobEnqueued
     | JobStarted
     | JobSettled
+    | DeadLetterEscalated
     | LeaseWasLost
     | AuditSealed
     | NotificationDropped

@@ -12,6 +12,7 @@ from datetime import timedelta
 from functools import cached_property, partial
 from typing import Any, TypeVar, Unpack
 
+from holdfast.actor import Role
 from holdfast.artifact.artifacts import Artifacts
 from holdfast.clock import Clock, SystemClock, ms
 from holdfast.config import QueueSettings, Settings
@@ -31,8 +32,10 @@ from holdfast.engine.run import Runs
 from holdfast.engine.schedule import Declared, ScheduleOptions, make_schedule
 from holdfast.engine.worker import Worker
 from holdfast.errors import ConfigError, Forbidden, InvalidJob, JobNotFound
-from holdfast.event import About, Events, JobEnqueued
+from holdfast.event import Events
 from holdfast.ids import IdSource, read_uuid
+from holdfast.operate.desk import Desk
+from holdfast.operate.watch import Watch
 from holdfast.store import Statements, Store, open_store
 from holdfast.store.borrow import arun_borrowed, is_awaiting, run_borrowed
 from holdfast.tenant import Tenant
@@ -369,19 +372,8 @@ class Holdfast:
     def _tell(self, batches: Sequence[Batch], enqueued: Sequence[Enqueued]) -> None:
         if not self.events.subscribers:
             return
-        frames = (batch.frame_of(job) for batch in batches for job in batch.jobs)
-        for frame, item in zip(frames, enqueued, strict=True):
-            if item.created:
-                request_id = frame["request_id"] or item.id
-                about = About(
-                    item.id,
-                    frame["job_type"],
-                    frame["org_id"],
-                    frame["project_id"],
-                    request_id,
-                    frame["correlation_id"] or request_id,
-                )
-                self.events.emit(JobEnqueued(about, frame["queue"]))
+        for event in enqueueing.events_of(batches, enqueued):
+            self.events.emit(event)
 
     # -- looking and stopping
 
@@ -419,6 +411,13 @@ class Holdfast:
             actor=actor,
             reason=reason,
         )
+
+    def operate(self, *, actor: Actor | str, role: Role | str, org_id: str | None = None) -> Desk:
+        """What an operator in *role* sees and does, for one tenant or, without one, for all."""
+        who = Actor.read(actor) if isinstance(actor, str) else actor
+        mine = None if org_id is None else read_uuid(org_id)
+        parts = (self.store, self.settings, self.registry, self.ids, self.events)
+        return Desk(Watch(*parts, who, Role(role), mine))
 
     # -- working
 

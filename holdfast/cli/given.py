@@ -7,22 +7,40 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
+from holdfast.actor import Role
 from holdfast.clock import write_instant
 from holdfast.config import Settings
 from holdfast.errors import ConfigError
 from holdfast.holdfast import Holdfast
+from holdfast.operate.desk import Desk
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 actor_option = click.option(
     "--actor", default="user:cli", show_default=True, help="Who asks, like user:42."
 )
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def watch_options(command: F) -> F:
+    """Who acts, in which role, and for which tenant."""
+    role = click.option(
+        "--role",
+        type=click.Choice([role.value for role in Role]),
+        default=Role.ADMIN.value,
+        show_default=True,
+        help="In which role; who has the database has all.",
+    )
+    org = click.option("--org", "org_id", help="Only for this tenant.")
+    return actor_option(role(org(command)))
+
+
 concurrency_option = click.option(
     "--concurrency",
     default=10,
@@ -80,6 +98,14 @@ def _load(place: str) -> Holdfast:
             f"--app {place}: {name or 'hf'!r} is a {type(found).__name__}, not a Holdfast."
         )
     return found
+
+
+def desk_of(hf: Holdfast, actor: str, role: str, org_id: str | None) -> Desk:
+    """What the operator named by :func:`watch_options` can do with *hf*."""
+    try:
+        return hf.operate(actor=actor, role=role, org_id=org_id)
+    except ValueError as exc:
+        raise click.BadParameter(str(exc), param_hint="--org") from exc
 
 
 def print_json(value: Any) -> None:

@@ -7,7 +7,7 @@ the original job comes back with ``created=False``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ from holdfast.engine import audit
 from holdfast.engine.job import SYSTEM
 from holdfast.engine.request import Batch, JobRequest, full_key, key_for, prepare
 from holdfast.errors import QueueFull, RuleBroken, StoreBusy
+from holdfast.event import About, JobEnqueued
 from holdfast.ids import JobId, OrgId
 from holdfast.store import Row, Statements, Store, Tx
 from holdfast.store.borrow import Steps, run
@@ -25,6 +26,7 @@ __all__ = [
     "Batch",
     "Enqueued",
     "JobRequest",
+    "events_of",
     "full_key",
     "insert",
     "insert_steps",
@@ -203,3 +205,20 @@ def _old(row: Row, *, created: bool, differs: bool) -> Enqueued:
         created=created,
         differs=differs,
     )
+
+
+def events_of(batches: Iterable[Batch], enqueued: Sequence[Enqueued]) -> Iterator[JobEnqueued]:
+    """What to tell of the jobs that were created."""
+    frames = (batch.frame_of(job) for batch in batches for job in batch.jobs)
+    for frame, item in zip(frames, enqueued, strict=True):
+        if item.created:
+            request_id = frame["request_id"] or item.id
+            about = About(
+                item.id,
+                frame["job_type"],
+                frame["org_id"],
+                frame["project_id"],
+                request_id,
+                frame["correlation_id"] or request_id,
+            )
+            yield JobEnqueued(about, frame["queue"])

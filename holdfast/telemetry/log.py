@@ -17,6 +17,7 @@ from holdfast.clock import write_instant
 from holdfast.event import (
     About,
     AuditSealed,
+    DeadLetterEscalated,
     Event,
     JobEnqueued,
     JobSettled,
@@ -74,6 +75,17 @@ def log_event(event: Event) -> None:
             )
         case JobSettled():
             _write_settled(event)
+        case DeadLetterEscalated(about, letter_id, queue, stage, error_class, replays):
+            _write(
+                logging.ERROR,
+                "dead_letter.escalated",
+                about,
+                letter_id=letter_id,
+                queue=queue,
+                stage=stage,
+                error_class=error_class,
+                replays=replays,
+            )
         case LeaseWasLost(about, queue, worker_id):
             _write(logging.WARNING, "job.lease_lost", about, queue=queue, worker_id=worker_id)
         case AuditSealed(org_id, number, last_seq, digest):
