@@ -107,21 +107,62 @@ def claim_by(store: Store, rules: Rules, ask: Ask) -> list[Claimed]:
 
     The lanes of the ask are told what was taken of them, and its round where it stands.
     """
-    if ask.limit <= 0 or rules.is_paused(ask.queue):
-        return []
+    return [job for _, claimed in claim_each(store, rules, [ask]) for job in claimed]
+
+
+def claim_each(
+    store: Store, rules: Rules, asks: Sequence[Ask]
+) -> Iterator[tuple[Ask, list[Claimed]]]:
+    """Claim what each of *asks* says, which are of different queues.
+
+    Those that no limit concerns are one statement: fifty busy queues are not fifty claims.
+    """
+    free, others = [], []
+    for ask in asks:
+        if ask.limit <= 0 or rules.is_paused(ask.queue):
+            yield ask, []
+        elif ask.order is Order.CREATED_AT_ASC or _is_limited(rules, ask):
+            others.append(ask)
+        else:
+            free.append(ask)
+    if free:
+        yield from _claim_free(store, rules, free)
+    for ask in others:
+        yield ask, _claim_other(store, rules, ask)
+
+
+def _claim_free(
+    store: Store, rules: Rules, asks: Sequence[Ask]
+) -> Iterator[tuple[Ask, list[Claimed]]]:
+    poured = [pour(ask.lanes, ask.limit, whole_room(ask.limit), ask.at) for ask in asks]
+    shares = [
+        share for ask, drops in zip(asks, poured, strict=True) for share in _shares(ask, drops)
+    ]
+    try:
+        claimed = store.write_one(lambda tx: _claim_lanes(tx, rules, asks[0], shares))
+        claimed = with_stages(store, claimed)
+    except RuleBroken:
+        claimed = [job for ask in asks for job in _claim_one_by_one(store, rules, ask)]
+    for ask, drops in zip(asks, poured, strict=True):
+        own = [job for job in claimed if job.queue == ask.queue]
+        _note(ask, drops, own)
+        yield ask, take_turns(own)
+
+
+def _claim_other(store: Store, rules: Rules, ask: Ask) -> list[Claimed]:
+    """The same for one queue that has limits, or whose oldest jobs are asked for."""
     poured = Poured({}, ask.at)
     try:
         if _is_limited(rules, ask):
             claimed, poured = store.write(lambda tx: _claim_limited(tx, rules, ask))
         else:
             room = whole_room(ask.limit)
-            poured = pour(ask.lanes, ask.limit, room, ask.at)
-            claimed = store.write_one(lambda tx: _claim(tx, rules, ask, room, poured))
+            claimed = store.write_one(lambda tx: _claim_oldest(tx, rules, ask, room))
         claimed = with_stages(store, claimed)
     except RuleBroken:
         claimed = _claim_one_by_one(store, rules, ask)
-    # The order of RETURNING is nobody's promise.
     if ask.order is Order.CREATED_AT_ASC:
+        # The order of RETURNING is nobody's promise.
         return sorted(claimed, key=lambda job: (str(job.created_at), job.id))
     _note(ask, poured, claimed)
     return take_turns(claimed)
@@ -129,44 +170,60 @@ def claim_by(store: Store, rules: Rules, ask: Ask) -> list[Claimed]:
 
 def _is_limited(rules: Rules, ask: Ask) -> bool:
     """Whether this claim has to count what runs."""
+    return rules.is_limited(ask.queue, _keys(rules, ask))
+
+
+def _keys(rules: Rules, ask: Ask) -> Collection[str]:
+    """The limit keys of what may be claimed."""
     if ask.order is Order.CREATED_AT_ASC:
-        return rules.is_limited(ask.queue, rules.keys)
-    return rules.is_limited(ask.queue, {lane.limit_key for lane in ask.lanes})
+        return rules.keys
+    return {lane.limit_key for lane in ask.lanes}
 
 
 def _claim_limited(tx: Tx, rules: Rules, ask: Ask) -> tuple[list[Claimed], Poured]:
-    oldest = ask.order is Order.CREATED_AT_ASC
-    keys = rules.keys if oldest else {lane.limit_key for lane in ask.lanes}
-    room = find_room(tx, rules, ask.queue, ask.limit, keys)
+    room = find_room(tx, rules, ask.queue, ask.limit, _keys(rules, ask))
     poured = pour(ask.lanes, ask.limit, room, ask.at)
     if room.jobs <= 0:
         return [], poured
-    claimed = _claim(tx, rules, ask, room, poured)
+    if ask.order is Order.CREATED_AT_ASC:
+        claimed = _claim_oldest(tx, rules, ask, room)
+    else:
+        claimed = _claim_lanes(tx, rules, ask, _shares(ask, poured))
     if claimed:
         spend_room(tx, rules, ask.queue, claimed)
     return claimed, poured
 
 
-def _claim(tx: Tx, rules: Rules, ask: Ask, room: Room, poured: Poured) -> list[Claimed]:
-    params: dict[str, Any] = {
-        "queue": ask.queue,
+def _shares(ask: Ask, poured: Poured) -> list[dict[str, Any]]:
+    return [
+        {"queue": ask.queue, "limit_key": key, "org_id": org_id, "quota": jobs}
+        for (key, org_id), jobs in poured.shares.items()
+    ]
+
+
+def _claim_lanes(
+    tx: Tx, rules: Rules, ask: Ask, shares: Sequence[Mapping[str, Any]]
+) -> list[Claimed]:
+    """Take of each lane its share; *ask* says for whom, and for how long."""
+    if not shares:
+        return []
+    limit = sum(share["quota"] for share in shares)
+    params = {**_lease(rules, ask, limit), "shares": shares, "lane_count": len(shares)}
+    return [Claimed(*row) for row in tx.values(SQL.claim_jobs, **params)]
+
+
+def _claim_oldest(tx: Tx, rules: Rules, ask: Ask, room: Room) -> list[Claimed]:
+    params = {"queue": ask.queue, **_lease(rules, ask, room.jobs), **_oldest(ask, room)}
+    return [Claimed(*row) for row in tx.values(SQL.claim_oldest, **params)]
+
+
+def _lease(rules: Rules, ask: Ask, limit: int) -> dict[str, Any]:
+    return {
         "worker_id": ask.worker_id,
-        "limit": room.jobs,
+        "limit": limit,
         "lease_ms": ask.lease_ms,
         "revision": rules.revision,
     }
-    if ask.order is Order.CREATED_AT_ASC:
-        return [
-            Claimed(*row) for row in tx.values(SQL.claim_oldest, **params, **_oldest(ask, room))
-        ]
-    if not poured.shares:
-        return []
-    params["shares"] = [
-        {"limit_key": key, "org_id": org_id, "quota": jobs}
-        for (key, org_id), jobs in poured.shares.items()
-    ]
-    rows = tx.values(SQL.claim_jobs, **params, lane_count=len(poured.shares))
-    return [Claimed(*row) for row in rows]
 
 
 def _oldest(ask: Ask, room: Room) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from holdfast.engine.claim import KEYS, Ask, claim_by, find_keys, keys_of
+from holdfast.engine.claim import KEYS, Ask, claim_each, find_keys, keys_of
 from holdfast.engine.job import MAINTENANCE_QUEUE, Claimed
 from holdfast.engine.lane import Lane, Round, find_lanes, start_rounds
 from holdfast.engine.promote import promote_jobs
@@ -104,18 +104,18 @@ class FairIntake:
         """Ask every waiting queue for its share once; one that has less is left in peace."""
         assert self._rules is not None
         weights = self._rules.weights
-        for queue, share in self._shares.split(wanted, self._waiting, weights):
-            lanes = self._waiting[queue]
-            claimed = self._claim(self._rules, queue, share)
-            self._shares.spend(queue, len(claimed), weights)
+        shares = self._shares.split(wanted, self._waiting, weights)
+        asks = [self._ask(queue, share) for queue, share in shares]
+        for ask, claimed in claim_each(self.store, self._rules, asks):
+            self._shares.spend(ask.queue, len(claimed), weights)
             found += claimed
-            is_through = self._rounds[queue].is_through
-            self._went_through = self._went_through or is_through
-            if len(claimed) < share or is_through or not any(lane.depth for lane in lanes):
-                del self._waiting[queue]
+            self._went_through = self._went_through or ask.at.is_through
+            is_empty = not any(lane.depth for lane in ask.lanes)
+            if len(claimed) < ask.limit or ask.at.is_through or is_empty:
+                del self._waiting[ask.queue]
 
-    def _claim(self, rules: Rules, queue: str, share: int) -> list[Claimed]:
-        ask = Ask(
+    def _ask(self, queue: str, share: int) -> Ask:
+        return Ask(
             queue,
             self.worker_id,
             share,
@@ -123,7 +123,6 @@ class FairIntake:
             lanes=self._waiting[queue],
             at=self._rounds[queue],
         )
-        return claim_by(self.store, rules, ask)
 
     def _look(self, wanted: int) -> None:
         """Ask once for all queues: what has come due, do the rules still hold, who waits where."""

@@ -98,28 +98,28 @@ ORDER BY CASE
     ELSE 1 END
 LIMIT 1;
 
--- claim_jobs :many — crosses tenants: takes of each lane of a queue what was poured for it
+-- claim_jobs :many — crosses tenants: takes of each lane what was poured for it, of any number of queues
 -- MATERIALIZED keeps PostgreSQL from running a LIMIT again under a nested loop and claiming more
 -- than asked; :lane_count and :limit tell its planner what it would guess, and then sort the table.
 WITH {only sqlite}RECURSIVE{end}
 shares AS MATERIALIZED (
-    SELECT limit_key, org_id, quota
-    FROM {rows shares: limit_key text, org_id uuid, quota integer}
+    SELECT queue, limit_key, org_id, quota
+    FROM {rows shares: queue text, limit_key text, org_id uuid, quota integer}
     WHERE (SELECT revision FROM holdfast.flow WHERE only_row = 1) = :revision
     LIMIT :lane_count
 ),
 {only sqlite}
-walk (limit_key, org_id, quota, place, turn) AS (
-    SELECT shares.limit_key, shares.org_id, shares.quota, 1,
+walk (queue, limit_key, org_id, quota, place, turn) AS (
+    SELECT shares.queue, shares.limit_key, shares.org_id, shares.quota, 1,
            (SELECT job.turn FROM holdfast.claimable AS job
-            WHERE job.queue = :queue AND job.limit_key = shares.limit_key
+            WHERE job.queue = shares.queue AND job.limit_key = shares.limit_key
               AND job.org_id = shares.org_id
             ORDER BY job.turn LIMIT 1)
     FROM shares
     UNION ALL
-    SELECT walk.limit_key, walk.org_id, walk.quota, walk.place + 1,
+    SELECT walk.queue, walk.limit_key, walk.org_id, walk.quota, walk.place + 1,
            (SELECT job.turn FROM holdfast.claimable AS job
-            WHERE job.queue = :queue AND job.limit_key = walk.limit_key
+            WHERE job.queue = walk.queue AND job.limit_key = walk.limit_key
               AND job.org_id = walk.org_id AND job.turn > walk.turn
             ORDER BY job.turn LIMIT 1)
     FROM walk
@@ -132,7 +132,7 @@ taken AS MATERIALIZED (
     FROM walk
     CROSS JOIN holdfast.job AS job
     WHERE job.state = 'queued' AND job.not_before_at IS NULL
-      AND job.queue = :queue AND job.limit_key = walk.limit_key
+      AND job.queue = walk.queue AND job.limit_key = walk.limit_key
       AND job.org_id = walk.org_id AND job.turn = walk.turn
     {end}
     {only postgres}
@@ -140,7 +140,7 @@ taken AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT waiting.org_id, waiting.id FROM holdfast.job AS waiting
         WHERE waiting.state = 'queued' AND waiting.not_before_at IS NULL
-          AND waiting.queue = :queue AND waiting.limit_key = shares.limit_key
+          AND waiting.queue = shares.queue AND waiting.limit_key = shares.limit_key
           AND waiting.org_id = shares.org_id
           AND (waiting.unit_key IS NULL
                OR {unit_free(CAST(waiting.org_id AS text) || waiting.job_type || waiting.unit_key)})
