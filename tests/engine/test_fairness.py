@@ -64,6 +64,30 @@ def test_an_intake_that_hears_of_something_looks_before_it_claims(
     assert by_tenant(mine.take(2)) == {NOISY: 1, QUIET: 1}
 
 
+def test_many_busy_queues_are_one_claim_and_those_with_limits_one_each(
+    work: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queues = [f"q:own{number}" for number in range(10)]
+    for queue in queues:
+        work.queue(queue, max_running=1 if queue == "q:own3" else None)
+        fill(work, tenant(1), 4, queue=queue)
+    work.worker(queues=queues)
+    mine = intake(work, *queues)
+    written: list[str] = []
+    for name in ("write", "write_one"):
+        genuine = getattr(work.store, name)
+        monkeypatch.setattr(
+            work.store,
+            name,
+            lambda step, name=name, do=genuine: (written.append(name), do(step))[1],
+        )
+
+    claimed = mine.take(40)
+
+    assert by_queue(claimed) == {queue: 1 if queue == "q:own3" else 4 for queue in queues}
+    assert Counter(written)["write_one"] < len(queues)
+
+
 # -- whatever a tenant floods a queue with
 
 
