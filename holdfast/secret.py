@@ -1,11 +1,11 @@
-"""Tells a secret by its shape or by the name it is filed under. Every pattern is bounded."""
+"""Tells a secret by its shape or by the name it is filed under. Every search is linear."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 
-_NAMES = frozenset(
+NAMES = frozenset(
     [
         "password",
         "passwd",
@@ -26,22 +26,28 @@ _NAMES = frozenset(
     ]
 )
 
-# Starts are anchored by look-behind and lengths are capped, so that the search stays linear on
-# hostile input.
-_SHAPES = re.compile(
-    r"""
-      -----BEGIN\ [A-Z0-9 ]{0,40}PRIVATE\ KEY-----
-    | (?<![A-Za-z0-9_-])(?:
-          sk-[A-Za-z0-9_-]{20,200}                          # OpenAI, Anthropic
+KEYS = r"""
+          sk-[A-Za-z0-9_-]{20,}+                            # OpenAI, Anthropic
         | [sr]k_(?:live|test)_[A-Za-z0-9]{16,100}           # Stripe
         | AKIA[0-9A-Z]{16} | ASIA[0-9A-Z]{16}               # AWS
-        | gh[pousr]_[A-Za-z0-9]{36,255} | github_pat_[A-Za-z0-9_]{22,255}
+        | gh[pousr]_[A-Za-z0-9]{36,255} | github_pat_[A-Za-z0-9_]{22,}+
         | glpat-[A-Za-z0-9_-]{20,100}
         | xox[abeoprs]-[A-Za-z0-9-]{10,250}                 # Slack
         | AIza[A-Za-z0-9_-]{35}                             # Google
         | npm_[A-Za-z0-9]{36}
         | hf_[a-z]{2,10}_[A-Za-z0-9]{8,64}_[A-Za-z0-9_-]{32,64}
-        | eyJ[A-Za-z0-9_-]{10,2000}\.eyJ[A-Za-z0-9_-]{10,4000}\.[A-Za-z0-9_-]{10,1000}
+"""
+"""Keys that say by their beginning what they are, as a pattern for re.VERBOSE."""
+
+# Starts are anchored by look-behind, and lengths are capped or never given back, so that the search
+# stays linear on hostile input.
+_SHAPES = re.compile(
+    r"""
+      -----BEGIN\ [A-Z0-9 ]{0,40}PRIVATE\ KEY-----
+    | (?<![A-Za-z0-9_-])(?:"""
+    + KEYS
+    + r"""
+        | eyJ[A-Za-z0-9_-]{10,}+\.eyJ[A-Za-z0-9_-]{10,}+\.[A-Za-z0-9_-]{10,}+
       )(?![A-Za-z0-9_-])
     | (?<![A-Za-z0-9+.-])[a-z][a-z0-9+.-]{1,20}://[^\s/:@]{1,100}:[^\s/:@]{1,200}@[^\s/]{1,200}
     """,
@@ -50,7 +56,7 @@ _SHAPES = re.compile(
 
 
 _FILED = re.compile(
-    '"(?:' + "|".join(sorted(name.replace("_", "[-_ ]") for name in _NAMES)) + r')"\s*:\s*"[^"]',
+    '"(?:' + "|".join(sorted(name.replace("_", "[-_ ]") for name in NAMES)) + r')"\s*:\s*"[^"]',
     re.I,
 )
 
@@ -95,13 +101,22 @@ def find_secret(value: object) -> str | None:
             for key, item in node.items():
                 if isinstance(key, str) and _SHAPES.search(key):
                     return path or "the top"
-                here = f"{path}.{key}" if path else str(key)
-                if isinstance(item, str) and item and _name_of(key) in _NAMES:
+                here = f"{path}.{_shown(key)}" if path else _shown(key)
+                if isinstance(item, str) and item and _name_of(key) in NAMES:
                     return here
                 todo.append((here, item))
         elif isinstance(node, (list, tuple)):
             todo.extend((f"{path}[{index}]", item) for index, item in enumerate(node))
     return None
+
+
+# A key is somebody's text, too: what is no name is not repeated.
+_KEY = re.compile(r"[\w.:/-]{1,60}(?: [\w.:/-]{1,20})?")
+
+
+def _shown(key: object) -> str:
+    text = str(key)[:100]
+    return text if _KEY.fullmatch(text) else "?"
 
 
 def _name_of(key: object) -> str:

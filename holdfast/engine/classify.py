@@ -5,8 +5,14 @@ from __future__ import annotations
 import re
 import socket
 import traceback
+from collections import deque
 from collections.abc import Mapping
+from datetime import date, timedelta
+from decimal import Decimal
+from functools import lru_cache
+from itertools import islice
 from types import TracebackType
+from uuid import UUID
 
 from holdfast.document import stable_hash
 from holdfast.engine.job import Fault
@@ -29,11 +35,23 @@ from holdfast.errors import (
     StoreBusy,
     StoreDown,
     StoreUnavailable,
+    Transient,
     UpstreamDown,
     UpstreamError,
     WriteConflict,
 )
-from holdfast.secret import find_secret
+from holdfast.redact import harmless, redact
+from holdfast.sensitive import is_secret_name
+
+ERROR_CLASS = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
+LAST_ERROR_LIMIT = 1_000
+STACK_LIMIT = 10_000
+CONTEXT_FIELDS = 20
+# A number below it is no card's.
+SHORTEST_ACCOUNT = 10**12
+LINKS = 5
+# What stands where a name is none, or is private.
+UNNAMED = "unnamed"
 
 # First match wins. An exception that no row names is a Defect.
 EXCEPTIONS: tuple[tuple[type[BaseException], type[Failure]], ...] = (
@@ -93,7 +111,7 @@ def classify(exc: BaseException) -> Failure:
     for known, failure in EXCEPTIONS:
         if isinstance(exc, known):
             return failure()
-    return _of_driver(exc) or Defect(exception=type(exc).__qualname__)
+    return _of_driver(exc) or Defect(exception=type(exc).__name__)
 
 
 def _of_driver(exc: BaseException) -> Failure | None:
@@ -113,59 +131,125 @@ def _of_driver(exc: BaseException) -> Failure | None:
 
 
 def fault_of(exc: BaseException, *, stage: str, attempt: int) -> Fault:
-    """What is stored of an exception: no message, no arguments, no literals."""
-    failure = classify(exc)
+    """What is stored of an exception: no message, no arguments, no literals. Never raises."""
+    try:
+        return _fault(classify(exc), safe_stack(exc), stage, attempt)
+    except Exception:
+        # A foreign class may break when it is looked at, and its job must still end.
+        return _fault(Defect(unreadable=1), UNNAMED, stage, attempt)
+
+
+def _fault(failure: Failure, stack: str, stage: str, attempt: int) -> Fault:
+    error_class = safe_class(failure)
     # Foreign subclasses may forget to call our constructor.
     context = safe_context(getattr(failure, "context", {}))
     said = " ".join(f"{name}={value}" for name, value in context.items())
+    last_error = f"{error_class} stage={harmless(stage, 100)} attempt={attempt} {said}".rstrip()
     return Fault(
-        error_class=failure.error_class,
-        last_error=f"{failure.error_class} stage={stage} attempt={attempt} {said}".rstrip(),
-        retryable=failure.retryable,
+        error_class=error_class,
+        last_error=harmless(last_error, LAST_ERROR_LIMIT),
+        retryable=bool(failure.retryable),
         context=context,
-        stack=safe_stack(exc),
-        pages_operator=failure.pages_operator,
+        stack=stack,
+        pages_operator=bool(failure.pages_operator),
     )
 
 
+def retry_after_of(exc: BaseException) -> timedelta | None:
+    """How long the other side asked us to wait, if it did. Foreign subclasses may set anything."""
+    try:
+        found = exc.retry_after if isinstance(exc, Transient) else None
+    except Exception:
+        return None
+    return found if isinstance(found, timedelta) else None
+
+
+def safe_class(failure: Failure) -> str:
+    """The failure's stable class; where that is no such word, that of the kind it belongs to."""
+    kinds = (vars(kind).get("error_class") for kind in type(failure).__mro__)
+    for word in (failure.error_class, *kinds):
+        if isinstance(word, str) and ERROR_CLASS.fullmatch(word) and safe_name(word) == word:
+            return word
+    return Defect.error_class
+
+
 _SAFE_TEXT = re.compile(r"[A-Za-z0-9._:/+-]{1,120}")
+_FIELD = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 
 
 def safe_context(context: Mapping[str, object]) -> dict[str, int | str]:
     """The fields that may be stored: numbers, and short text of the kind that ids and codes are."""
     safe: dict[str, int | str] = {}
-    for name, value in list(context.items())[:20]:
-        if not _SAFE_TEXT.fullmatch(name):
-            continue
-        if isinstance(value, (bool, int)):
-            safe[name] = int(value)
-        elif (
-            isinstance(value, str)
-            and _SAFE_TEXT.fullmatch(value)
-            and not find_secret({name: value})
-        ):
-            safe[name] = value
-        else:
-            safe[name] = "hash:" + stable_hash(str(value))[:12]
+    if not isinstance(context, Mapping):
+        return safe
+    for name, value in islice(context.items(), CONTEXT_FIELDS):
+        if isinstance(name, str) and _FIELD.fullmatch(name) and safe_name(name) == name:
+            safe[name] = "[secret]" if is_secret_name(name) else _safe_value(value)
     return safe
+
+
+def _safe_value(value: object) -> int | str:
+    if isinstance(value, int) and abs(value) < SHORTEST_ACCOUNT:
+        return int(value)
+    if isinstance(value, int) and abs(value) >= 2**63:
+        # Readers of JSON take a number for 64 bits.
+        return "[number]"
+    if not isinstance(value, (str, int, float, Decimal, UUID, date)):
+        return f"[{safe_name(type(value).__name__)}]"
+    text = value.isoformat() if isinstance(value, date) else str(value)
+    plain = redact(text)
+    if plain == text and isinstance(value, int):
+        return int(value)
+    if _SAFE_TEXT.fullmatch(text) or _MARK.fullmatch(plain):
+        return plain
+    # Of what was struck out not even the hash: a telephone number can be guessed from it.
+    return "hash:" + stable_hash(plain)[:12]
+
+
+_MARK = re.compile(r"\[[a-z]{1,20}\]")
 
 
 def safe_stack(exc: BaseException, limit: int = 20) -> str:
     """The error chain as class, module, line and function: source and messages may quote data."""
     lines: list[str] = []
     seen: set[int] = set()
-    link: BaseException | None = exc
-    while link is not None and id(link) not in seen and len(seen) < 5:
+    todo: deque[BaseException] = deque([exc])
+    while todo and len(seen) < LINKS:
+        link = todo.popleft()
+        if id(link) in seen:
+            continue
         seen.add(id(link))
-        lines.append(f"{type(link).__module__}.{type(link).__qualname__}")
+        lines.append(f"{safe_name(type(link).__module__)}.{safe_name(type(link).__qualname__)}")
         lines.extend(_frames(link.__traceback__, limit))
-        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
-    return "\n".join(lines)
+        following = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+        if following is not None:
+            todo.append(following)
+        if isinstance(link, BaseExceptionGroup):
+            todo.extend(link.exceptions[:LINKS])
+    stack = "\n".join(lines)
+    return stack if len(stack) <= STACK_LIMIT else stack[: STACK_LIMIT - 1] + "…"
 
 
 def _frames(trace: TracebackType | None, limit: int) -> list[str]:
-    found = []
+    found: deque[str] = deque(maxlen=limit)
     for frame, line in traceback.walk_tb(trace):
-        module = frame.f_globals.get("__name__", "?")
-        found.append(f"  {module}:{line} in {frame.f_code.co_name}")
-    return found[-limit:]
+        module = safe_name(frame.f_globals.get("__name__"))
+        found.append(f"  {module}:{line} in {safe_name(frame.f_code.co_name)}")
+    return list(found)
+
+
+_PART = r"(?:[^\W\d][\w-]*+|<(?:locals|lambda|module|listcomp|setcomp|dictcomp|genexpr)>)"
+_NAME = re.compile(rf"{_PART}(?:\.{_PART})*+")
+
+
+def safe_name(value: object) -> str:
+    """The name of a class, a module or a function, if it is one: code can be given any name."""
+    return _safe_name(value[:400]) if isinstance(value, str) else UNNAMED
+
+
+# Names come again, and looking at one takes 20 microseconds.
+@lru_cache(maxsize=2_048)
+def _safe_name(name: str) -> str:
+    if not _NAME.fullmatch(name) or redact(name) != name:
+        return UNNAMED
+    return name if len(name) <= 120 else name[:119] + "…"

@@ -90,6 +90,11 @@ BAD_FIELDS: list[tuple[str, Any]] = [
     ("not_before_at", datetime.min.replace(tzinfo=timezone(timedelta(hours=5)))),
     ("traceparent", "00-xyz"),
     ("traceparent", 7),
+    # Of the right shape, and invalid all the same: version ff, no trace, no span.
+    ("traceparent", "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+    ("traceparent", "00-00000000000000000000000000000000-b7ad6b7169203331-01"),
+    ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01"),
+    ("traceparent", "00-0AF7651916CD43DD8448EB211C80319C-B7AD6B7169203331-01"),
     ("unit_key", ""),
     ("unit_key", "\udfff"),
 ]

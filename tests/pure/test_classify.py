@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import socket
 import sqlite3
+import uuid
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 import psycopg
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast import (
@@ -32,8 +35,17 @@ from holdfast import (
     UpstreamError,
     WriteConflict,
 )
-from holdfast.engine.classify import classify, failure_of_status, fault_of, safe_context
+from holdfast.engine.classify import (
+    classify,
+    failure_of_status,
+    fault_of,
+    retry_after_of,
+    safe_context,
+    safe_stack,
+)
+from holdfast.engine.job import State
 from holdfast.errors import RuleBroken, StoreBusy, StoreUnavailable
+from tests.pure.test_redact import PLANTS, Planted
 
 CANARY = "canary-7f3a"
 
@@ -226,8 +238,9 @@ def test_context_keeps_ids_and_codes_and_hashes_everything_else() -> None:
     )
 
     assert (safe["status"], safe["flag"], safe["request"]) == (503, 1, "req_01HX/abc-7")
-    for name in ("text", "password", "token", "long"):
+    for name in ("text", "long"):
         assert str(safe[name]).startswith("hash:")
+    assert safe["password"] == safe["token"] == "[secret]"
     assert "bad name!" not in safe
 
 
@@ -247,3 +260,194 @@ def test_a_failure_that_forgot_its_own_constructor_is_still_classified() -> None
     fault = fault_of(Sloppy(7), stage="run", attempt=1)
 
     assert (fault.error_class, fault.retryable, fault.context) == ("SLOPPY", False, {})
+
+
+@pytest.mark.req("D-08", "D-10")
+@settings(max_examples=200, deadline=None)
+@given(st.one_of(*PLANTS.values()))
+def test_context_holds_nothing_private_whatever_it_is_filed_under(planted: Planted) -> None:
+    text, needle = planted
+
+    safe = safe_context({"note": text, "code": needle, text: 1})
+
+    assert needle not in repr({name: value for name, value in safe.items() if name != "code"})
+    # A piece without its surroundings is a word like another, unless it has a shape.
+    assert str(safe["code"]) == needle or str(safe["code"]).startswith(("[", "hash:"))
+
+
+@pytest.mark.req("D-08")
+def test_context_keeps_what_programs_use_as_ids_and_codes() -> None:
+    job_id = uuid.UUID("0198c0de-0000-7000-8000-00000000000a")
+    day = datetime(2026, 1, 5, 9, tzinfo=UTC)
+
+    safe = safe_context(
+        {"job": job_id, "at": day, "seconds": 1.5, "price": Decimal("9.90"), "of": State.FAILED}
+    )
+
+    assert safe == {
+        "job": str(job_id), "at": "2026-01-05T09:00:00+00:00", "seconds": "1.5", "price": "9.90",
+        "of": "failed",
+    }  # fmt: skip
+
+
+@pytest.mark.req("D-10")
+def test_of_what_is_no_id_and_no_number_context_keeps_the_kind_only() -> None:
+    class Reply:
+        def __str__(self) -> str:
+            raise AssertionError("nobody may ask")
+
+    safe = safe_context(
+        {"reply": Reply(), "body": {"a": CANARY}, "raw": CANARY.encode(), "huge": 10**400,
+         "card": 4111111111111111, "phone": "+4930123456789", "mail": "ada@example.com"}
+    )  # fmt: skip
+
+    assert safe == {
+        "reply": "[Reply]", "body": "[dict]", "raw": "[bytes]", "huge": "[number]",
+        "card": "[card]", "phone": "[phone]", "mail": "[email]",
+    }  # fmt: skip
+
+
+def test_what_is_no_context_at_all_is_left_out() -> None:
+    class Odd(Permanent):
+        context = (("a", CANARY),)  # type: ignore[assignment]
+
+        def __init__(self) -> None:
+            pass
+
+    assert fault_of(Odd(), stage="run", attempt=1).context == {}
+    assert len(safe_context({f"field{number}": number for number in range(10_000)})) == 20
+
+
+HOSTILE_NAMES = [
+    "x" * 5_000_000,
+    "<script>alert(1)</script>",
+    "\x1b[2J\x1b[31mred",
+    "a\nb: forged",
+    "\u202egnp.exe",
+    "Dear neighbour your dog",
+    "AKIAIOSFODNN7EXAMPLE",
+    "sk_live_" + "a1B2" * 6,
+    "",
+]
+
+
+@pytest.mark.req("D-07", "D-11")
+@pytest.mark.parametrize("name", HOSTILE_NAMES, ids=lambda name: ascii(name[:20]))
+def test_a_name_that_is_none_or_private_never_reaches_the_stack(name: str) -> None:
+    hostile = type("Hostile", (Exception,), {"__module__": name})
+    hostile.__qualname__ = hostile.__name__ = name.replace("\x00", "") or "x y"
+    code = compile("def boom(exc): raise exc", "<string>", "exec")
+    space: dict[str, object] = {"__name__": name}
+    exec(code, space)
+    boom = space["boom"]
+    boom.__code__ = boom.__code__.replace(co_name=name)  # type: ignore[attr-defined]
+    with pytest.raises(Exception) as caught:
+        boom(hostile(CANARY))  # type: ignore[operator]
+
+    fault = fault_of(caught.value, stage="run", attempt=1)
+
+    assert fault.error_class == "DEFECT"
+    assert len(fault.stack) < 2_000
+    assert len(fault.last_error) < 300
+    for text in (fault.stack, fault.last_error, *map(str, fault.context.values())):
+        assert name == "" or name[:200] not in text
+        assert all(line.isprintable() for line in text.split("\n"))
+        assert "<script" not in text
+    assert "unnamed" in fault.stack or "xxx…" in fault.stack
+
+
+@pytest.mark.parametrize(
+    ("word", "stored"),
+    [
+        ("PRINTER_JAM", "PRINTER_JAM"),
+        ("printer jam", "TRANSIENT"),
+        ("X" * 65, "TRANSIENT"),
+        ("E\x1b[31m", "TRANSIENT"),
+        ("<B>", "TRANSIENT"),
+        ("AKIAIOSFODNN7EXAMPLE", "TRANSIENT"),
+        (7, "TRANSIENT"),
+        (None, "TRANSIENT"),
+    ],
+)
+def test_an_error_class_is_one_word_or_that_of_its_kind(word: object, stored: str) -> None:
+    class Jam(Transient):
+        pass
+
+    jam = Jam()
+    jam.error_class = word  # type: ignore[misc, assignment]
+
+    fault = fault_of(jam, stage="run", attempt=1)
+
+    assert (fault.error_class, fault.retryable) == (stored, True)
+    assert fault.last_error == f"{stored} stage=run attempt=1"
+
+
+class Breaks(Transient):
+    """Raises whatever is asked of it."""
+
+    @property
+    def context(self) -> dict[str, int | str]:
+        raise RuntimeError(CANARY)
+
+    @context.setter
+    def context(self, value: object) -> None:
+        pass
+
+    @property
+    def retry_after(self) -> timedelta | None:
+        raise RuntimeError(CANARY)
+
+    @retry_after.setter
+    def retry_after(self, value: object) -> None:
+        pass
+
+
+def test_an_exception_that_breaks_when_it_is_looked_at_is_a_defect() -> None:
+    fault = fault_of(Breaks(), stage="run", attempt=2)
+
+    assert (fault.error_class, fault.retryable) == ("DEFECT", False)
+    assert fault.last_error == "DEFECT stage=run attempt=2 unreadable=1"
+    assert retry_after_of(Breaks()) is None
+    assert retry_after_of(RateLimited(retry_after=3)) == timedelta(seconds=3)
+    assert retry_after_of(ValueError()) is None
+
+
+@pytest.mark.req("D-07")
+def test_the_stack_of_a_group_names_what_is_in_it() -> None:
+    try:
+        try:
+            raise KeyError(CANARY)
+        except KeyError as inner:
+            raise ExceptionGroup(CANARY, [inner, ValueError(CANARY)]) from None
+    except ExceptionGroup as group:
+        stack = safe_stack(group)
+
+    assert [line for line in stack.splitlines() if not line.startswith(" ")] == [
+        "builtins.ExceptionGroup", "builtins.KeyError", "builtins.ValueError",
+    ]  # fmt: skip
+    assert CANARY not in stack
+
+
+@pytest.mark.req("D-07")
+def test_a_long_or_circular_chain_and_a_deep_stack_are_cut() -> None:
+    def dive(depth: int) -> None:
+        if depth:
+            dive(depth - 1)
+        raise ValueError(CANARY)
+
+    with pytest.raises(ValueError) as caught:
+        dive(200)
+    deep = safe_stack(caught.value)
+    first, second = ValueError(), KeyError()
+    first.__cause__, second.__cause__ = second, first
+    circle = safe_stack(first)
+    link: BaseException = ValueError()
+    for _ in range(100):
+        above = RuntimeError()
+        above.__cause__ = link
+        link = above
+
+    assert len(deep.splitlines()) == 21
+    assert deep.endswith(" in dive")
+    assert circle == "builtins.ValueError\nbuiltins.KeyError"
+    assert len(safe_stack(link).splitlines()) == 5

@@ -62,6 +62,11 @@ def test_the_answer_names_the_place_and_never_the_thing(secret: str) -> None:
         assert secret not in str(find_secret(hidden))
 
 
+@pytest.mark.parametrize("key", ["\x1b[2J", "k" * 1_000_000, "ada@example.com", "Dear old friend"])
+def test_a_key_that_is_no_name_is_not_repeated_either(key: str) -> None:
+    assert find_secret({"a": {key: {"password": "hunter2"}}}) == "a.?.password"
+
+
 @pytest.mark.parametrize(
     "harmless",
     [
@@ -99,9 +104,9 @@ def test_a_hostile_text_takes_no_longer_than_its_length_allows(piece: str) -> No
         text = (piece * (size // len(piece) + 1))[:size]
         best = 9.0
         for _ in range(3):
-            began = time.perf_counter()
+            began = time.process_time()
             find_secret(text)
-            best = min(best, time.perf_counter() - began)
+            best = min(best, time.process_time() - began)
         return best
 
     small, large = seconds(50_000), seconds(200_000)

@@ -1,0 +1,180 @@
+"""Strikes secrets and personal data out of text and documents, and takes the sting out of text.
+
+This is the second net. The first is that messages, arguments, source lines and payloads are not
+passed on at all: no pattern knows a private sentence from another one.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.sensitive import FINDERS, Span, is_secret_name
+
+TEXT_LIMIT = 8_000
+MAX_DEPTH = 8
+MAX_NODES = 500
+KEY_LIMIT = 80
+LARGEST_NUMBER = 2**63
+
+# Read beyond the end that is kept, so that no half of a secret is left in front of it.
+_MARGIN = 8_000
+_LAYERS = 3
+
+_ESCAPE = re.compile(
+    r"\\\0*+(?:u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2}|[abefnrtv0\"'/\\])|%[0-9A-Fa-f]{2}"
+    r"|&(?:[a-z]{2,5}|#\d{1,6}|#x[0-9a-f]{1,5});|\x1b\[[0-9;]{0,16}[A-Za-z]"
+)
+_PLAIN = {"n": "\n", "r": "\r", "t": "\t"}
+
+
+def redact(text: str, limit: int = TEXT_LIMIT) -> str:
+    """At most *limit* characters of *text*, what is private in them replaced by its kind: [email].
+
+    Ids, hashes, dates, numbers and the names of modules stay. Time is linear in *limit*.
+    """
+    seen = text[: limit + _MARGIN]
+    spans = [span for finder in FINDERS for span in finder(seen)]
+    view = seen
+    for _ in range(_LAYERS):
+        # A letter of an escape would hide the beginning of a secret behind it.
+        plainer = _ESCAPE.sub(_plain, view)
+        if plainer == view:
+            break
+        view = plainer
+        spans += (span for finder in FINDERS for span in finder(view))
+    if not spans and len(text) <= limit:
+        return text
+    return _cut(_struck(seen, spans, limit), limit, len(text) > limit)
+
+
+def _plain(found: re.Match[str]) -> str:
+    """What an escape stands for, padded to its length, so that every place stays where it is."""
+    escape = found[0]
+    match escape[0], escape[-1]:
+        case "\\", _ if (code := escape[1:].lstrip("\0"))[0] in "ux" and len(code) > 1:
+            char = chr(int(code[1:], 16))
+        case "\\", last:
+            char = _PLAIN.get(last, last if last in "\"'/\\" else "\0")
+        case "%", _:
+            char = chr(int(escape[1:], 16))
+        case "&", _:
+            char = html.unescape(escape)
+        case _:
+            char = "\0"
+    if not (len(char) == 1 and char.isascii() and (char.isprintable() or char.isspace())):
+        char = "\0"
+    return char.rjust(len(escape), "\0")
+
+
+def _struck(text: str, spans: list[Span], limit: int) -> str:
+    """*text* up to *limit* with the spans replaced; where they overlap, the first one's kind."""
+    kept: list[str] = []
+    done = 0
+    for start, end, kind in sorted(spans):
+        if start >= limit:
+            break
+        if start >= done:
+            kept += (text[done:start], f"[{kind}]")
+        done = max(done, end)
+    kept.append(text[done:limit])
+    return "".join(kept)
+
+
+def _cut(text: str, limit: int, was_longer: bool) -> str:
+    return text if len(text) <= limit and not was_longer else (text[: limit - 1] + "…")[:limit]
+
+
+def redact_document(value: object, limit: int = TEXT_LIMIT) -> Any:
+    """*value* as plain JSON, first by the names of its keys and then by its texts, bounded.
+
+    Beyond the depth, the number of values or the characters that are kept stands ``[cut]``.
+    """
+    return _Walk(limit).visit(value, 1)
+
+
+@dataclass(slots=True)
+class _Walk:
+    chars: int
+    nodes: int = MAX_NODES
+
+    def visit(self, value: object, depth: int) -> Any:
+        self.nodes -= 1
+        if self.nodes < 0 or self.chars <= 0:
+            return "[cut]"
+        match value:
+            case None | bool():
+                return value
+            case int() | float():
+                return self._number(value)
+            case str():
+                return self._text(value)
+            case Mapping() | list() | tuple() if depth >= MAX_DEPTH:
+                return "[cut]"
+            case Mapping():
+                return self._object(value, depth)
+            case list() | tuple():
+                return self._array(value, depth)
+            case _:
+                return f"[{harmless(type(value).__name__, 40)}]"
+
+    def _object(self, value: Mapping[Any, object], depth: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, item in value.items():
+            if self.nodes <= 0 or self.chars <= 0:
+                found["[cut]"] = len(value) - len(found)
+                break
+            name = key if isinstance(key, str) else type(key).__name__
+            is_secret = is_secret_name(name) and item is not None and not isinstance(item, bool)
+            name = self._text(name, KEY_LIMIT)
+            found[name] = "[secret]" if is_secret else self.visit(item, depth + 1)
+        return found
+
+    def _array(self, value: list[object] | tuple[object, ...], depth: int) -> list[Any]:
+        found: list[Any] = []
+        for item in value:
+            if self.nodes <= 0 or self.chars <= 0:
+                found.append("[cut]")
+                break
+            found.append(self.visit(item, depth + 1))
+        return found
+
+    def _number(self, value: float) -> Any:
+        # Written so that what is not a number fails it, too.
+        if not abs(value) < LARGEST_NUMBER:
+            return "[number]"
+        self.chars -= 20
+        text = repr(value)
+        plain = redact(text)
+        return value if plain == text else plain
+
+    def _text(self, text: str, limit: int | None = None) -> str:
+        kept = harmless(redact(text, min(self.chars, limit or self.chars)), limit or self.chars)
+        self.chars -= len(kept) + 1
+        return kept
+
+
+_HARMFUL = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f]"
+)
+
+
+def harmless(text: str, limit: int = TEXT_LIMIT) -> str:
+    """*text* on one line that moves no cursor, changes no colour and turns no direction.
+
+    Control, bidirectional and invisible characters and lone surrogates are shown as escapes. It is
+    still text: whoever puts it into HTML has to escape it there.
+    """
+    plain = _HARMFUL.sub(_visible, text[:limit])
+    return _cut(plain, limit, len(text) > limit)
+
+
+def _visible(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    if code > 0xFFFF:
+        return f"\\U{code:08x}"
+    return f"\\u{code:04x}" if code > 0xFF else f"\\x{code:02x}"

@@ -1,0 +1,392 @@
+"""Finds secrets and personal data in text. Pure; every search takes time linear in the text.
+
+Where :mod:`holdfast.secret` refuses, it must be sure. What is found here is only struck out, so the
+patterns are wider: rather a word too many than a key too few. A pattern either fails after a few
+characters or takes what it read and never gives it back; that is what keeps it linear.
+
+Internet addresses are personal data where they are public; private and local ones name our own
+machines and stay. Numbers without a sign of being a telephone, a card or an account stay.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from ipaddress import ip_address
+
+from holdfast.secret import KEYS, NAMES
+
+Span = tuple[int, int, str]
+"""Where something begins and ends, and what it is."""
+
+Finder = Callable[[str], Iterator[Span]]
+
+# -- secrets by shape
+
+_KEYS = re.compile(
+    "(?:"
+    + KEYS
+    + r"""
+        | hf_[A-Za-z0-9]{30,}+ | gsk_[A-Za-z0-9]{32,}+ | r8_[A-Za-z0-9]{32,}+
+        | xai-[A-Za-z0-9]{32,}+ | pplx-[A-Za-z0-9]{32,}+ | whsec_[A-Za-z0-9+/=]{24,}+
+        | SG\.[A-Za-z0-9_-]{16,32}\.[A-Za-z0-9_-]{32,}+
+        | ya29\.[A-Za-z0-9_-]{20,}+ | GOCSPX-[A-Za-z0-9_-]{20,}+ | xapp-[A-Za-z0-9-]{20,}+
+        | dapi[a-f0-9]{32} | shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32} | dop_v1_[a-f0-9]{64}
+        | pypi-[A-Za-z0-9_-]{32,}+
+        | eyJ[A-Za-z0-9_-]{17,}+ (?:\.[A-Za-z0-9_-]*+)*+   # a JWT, or any JSON in base64
+        | (?:hooks\.slack|discord(?:app)?)\.com/(?:services|workflows|triggers|api/webhooks)/
+          [^\s"'<>]*+
+        | api\.telegram\.org/bot[^\s/"'<>]*+
+      )[A-Za-z0-9_-]*+""",
+    re.VERBOSE,
+)
+_WORD = re.compile(r"[A-Za-z0-9_-]")
+
+
+def _find_keys(text: str) -> Iterator[Span]:
+    for found in _KEYS.finditer(text):
+        start, end = found.span()
+        # In the middle of a word only what no word is: a task-risk-assessment is no key.
+        if (
+            text.startswith("sk-", start)
+            and start
+            and _WORD.match(text, start - 1)
+            and not (_has_digit(found[0]) and found[0] != found[0].lower())
+        ):
+            continue
+        yield start, end, "secret"
+
+
+def _has_digit(text: str) -> bool:
+    return any(char.isdigit() for char in text)
+
+
+# Forty characters of three kinds: what an AWS secret key looks like, and a commit id does not.
+_FORTY = re.compile(
+    r"(?<![A-Za-z0-9/+_-])(?=[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+_-]))"
+    r"(?=[^A-Z]{0,39}[A-Z])(?=[^a-z]{0,39}[a-z])(?=[^0-9]{0,39}[0-9]).{40}"
+)
+
+
+def _find_forty(text: str) -> Iterator[Span]:
+    for found in _FORTY.finditer(text):
+        yield *found.span(), "secret"
+
+
+_PEM = re.compile(
+    r"-----BEGIN [A-Z0-9 ]{0,60}+(?:[^-]++|-(?!----END))*+(?:-----END [A-Z0-9 ]{0,60}+-{0,5}+)?"
+)
+
+
+def _find_pem(text: str) -> Iterator[Span]:
+    if "-----BEGIN " in text:
+        for found in _PEM.finditer(text):
+            yield *found.span(), "key"
+
+
+_BEARER = re.compile(r"bearer[\s\0]{1,4}[\"']?([A-Za-z0-9._~+/=:|-]{6,}+)", re.I)
+_BASIC = re.compile(
+    r"(?<![a-z])(?:basic|digest|negotiate|ntlm)[\s\0]{1,4}([a-z0-9+/=_-]{8,}+)", re.I
+)
+
+
+def _find_schemes(text: str) -> Iterator[Span]:
+    for found in _BEARER.finditer(text):
+        yield *found.span(1), "secret"
+    for found in _BASIC.finditer(text):
+        # "Basic understanding" is prose.
+        if "=" in found[1] or _has_digit(found[1]) or found[1][1:] != found[1][1:].lower():
+            yield *found.span(1), "secret"
+
+
+_AUTHORITY = re.compile(r"://([^\s\"'<>/?#]*+)")
+_NO_PORT = re.compile(r"[^\[\s]*:\D")
+_LATER_AT = re.compile(r"[^\s\"'<>@]{0,200}+@(?:[^\s\"'<>@/?#]{0,200}+@)*+")
+
+
+def _find_logins(text: str) -> Iterator[Span]:
+    """What stands before the @ of an address, whether or not somebody escaped its password."""
+    for found in _AUTHORITY.finditer(text):
+        start, end = found.span(1)
+        at = text.rfind("@", start, end)
+        if at >= 0:
+            later = _LATER_AT.match(text, end) if ":" in text[start:at] else None
+            yield start, later.end() - 1 if later else at, "secret"
+        elif _NO_PORT.match(found[1]) and (later := _LATER_AT.match(text, end)):
+            # A password with a slash, a question mark or a hash in it.
+            yield start, later.end() - 1, "secret"
+
+
+# -- secrets by name
+
+_SQUASHED = frozenset(name.replace("_", "") for name in NAMES) | {
+    "pw", "pwd", "pass", "passcode", "pin", "otp", "cvv", "cvc", "ssn", "auth", "bearer", "jwt",
+    "dsn", "sid", "session", "sig", "signature",
+}  # fmt: skip
+_PARTS = ("password", "passwd", "passphrase", "secret", "authorization", "credential", "cookie")
+_ENDS = (
+    "token", "sessionid", "signature", "apikey", "accesskey", "privatekey", "secretkey",
+    "signingkey", "encryptionkey", "authkey", "accountkey", "sshkey", "masterkey", "servicekey",
+)  # fmt: skip
+# A lease token is a number that fences writes, and no secret.
+_HARMLESS_NAMES = frozenset({"leasetoken"})
+_SEPARATORS = re.compile(r"[^A-Za-z0-9]+")
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether what is filed under *name* is a secret, whatever it looks like."""
+    # What a long name ends with decides: it may be glued to anything.
+    squashed = _SEPARATORS.sub("", name[-80:]).lower()
+    return squashed not in _HARMLESS_NAMES and (
+        squashed in _SQUASHED
+        or squashed.endswith(_ENDS)
+        or any(part in squashed for part in _PARTS)
+    )
+
+
+_NAMED = re.compile(
+    r"""(?<![A-Za-z0-9_.-])
+        ((?:(?:api|access|private|secret|auth|refresh|bearer|client|connection)[ ])?
+         [A-Za-z0-9_.-]++)
+        ([\0\\]*+["']?)                                      # the name may be quoted
+        (?: (\s{0,4}(?:=>|:=|->|[:=>])\s{0,4})
+          | \s{0,4},\s{0,4}(?=b?[\0\\]*+["'])               # ('name', 'value')
+        )
+        (?:b(?=[\0\\]*+["']))?([\0\\]*+)(["']?)""",
+    re.VERBOSE | re.I,
+)
+_NOTHING = re.compile(r"(?:null|none|true|false|undefined)(?![A-Za-z0-9])", re.I)
+_BLANK, _COMMA = re.compile(r"[^\s&\"'<>]*+"), re.compile(r"[^,}\]\n]*+")
+_TAG, _LINE = re.compile(r"[^<\n]*+"), re.compile(r"[^\n]*+")
+_LONGEST_QUOTE = 20_000
+_HOPS = 64
+
+
+class _Ends:
+    """Where values end. One within another of its sort ends with it, so nothing is read twice."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.last = dict.fromkeys((_BLANK, _COMMA, _TAG, _LINE), -1)
+
+    def of(self, pattern: re.Pattern[str], start: int) -> int:
+        if start > self.last[pattern] and (found := pattern.match(self.text, start)):
+            self.last[pattern] = found.end()
+        return self.last[pattern]
+
+
+def _find_named(text: str) -> Iterator[Span]:
+    """The values of secret names, as JSON, headers, queries, options and reprs write them."""
+    ends = _Ends(text)
+    for found in _NAMED.finditer(text):
+        if not is_secret_name(found[1]):
+            continue
+        start = found.end()
+        if found[5]:
+            end = _closing(text, start, found[5], len(found[4]), ends)
+        elif found[3] is None or _NOTHING.match(text, start):
+            continue
+        elif ">" in found[3]:
+            end = ends.of(_TAG, start)
+        elif found[2].strip("\0\\"):
+            end = ends.of(_COMMA, start)
+        elif found[3] == "=" and not _is_header(found[1]):
+            end = ends.of(_BLANK, start)
+        else:
+            end = ends.of(_LINE, start)
+        if end > start:
+            yield start, end, "secret"
+
+
+def _is_header(name: str) -> bool:
+    small = name.lower()
+    return "authorization" in small or "cookie" in small
+
+
+def _closing(text: str, start: int, quote: str, depth: int, ends: _Ends) -> int:
+    """Where a quoted value ends: at a quote that is escaped no deeper than the opening one."""
+    end = start
+    for _ in range(_HOPS):
+        end = text.find(quote, end, start + _LONGEST_QUOTE)
+        if end < 0:
+            return ends.of(_LINE, start)
+        back = end
+        while back > start and text[back - 1] in "\0\\":
+            back -= 1
+        if end - back <= depth:
+            return end
+        end += 1
+    return max(end, ends.of(_LINE, start))
+
+
+# -- personal data
+
+_AT = re.compile(r"@(\[?[\w.:-]++)")
+_BEFORE_LOCAL = re.compile(r".*[\s<>()\[\]\"',:;=/\\]", re.S)
+
+
+def _find_emails(text: str) -> Iterator[Span]:
+    done = 0
+    hosts = {end for _, end, _ in _find_logins(text)}
+    for found in _AT.finditer(text):
+        at, end = found.span()
+        before = _BEFORE_LOCAL.match(text, done, at)
+        start = before.end() if before else done
+        done = at + 1
+        # left-pad@1.3.0 is a version.
+        if start == at or not (found[1].startswith("[") or any(map(str.isalpha, found[1]))):
+            continue
+        # The host of an address is an operational fact.
+        done = at if at in hosts else end
+        yield start, done, "email"
+
+
+# Looked for at every place, also within one that was none: numbers stand in rows.
+_CARD = re.compile(
+    r"(?<![A-Za-z0-9])(?<!\d\.)(?=[2-6](?=("
+    r"\d{12,18}(?!\d)|\d{3}([ \xa0.-])\d{4}\2\d{4}\2\d{4}(?:\2\d{1,3})?(?!\d)"
+    r"|\d{3}([ \xa0.-])\d{6}\3\d{4,5}(?!\d))(?![A-Za-z])))"
+)
+
+
+def _find_cards(text: str) -> Iterator[Span]:
+    for found in _CARD.finditer(text):
+        start, end = found.start(), found.end(1)
+        digits = [int(char) for char in text[start:end] if char.isdigit()]
+        if digits[0] == 2 and not 2 <= digits[1] <= 7:
+            continue
+        doubled = [digit * 2 - 9 * (digit > 4) for digit in digits[-2::-2]]
+        if (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0:
+            yield start, end, "card"
+
+
+# A group of digits within an id or a date begins none.
+_PHONE = re.compile(
+    r"""(?:
+        (?<!\d)\+[ ]?\(?\d(?:[ \xa0./()-]{0,2}\d){6,14}             # +49 30 1234567
+      | (?<![A-Za-z0-9])(?<![A-Za-z0-9]-)(?<!\d[.:/+])(?:
+            00[1-9](?:[ \xa0./()-]{0,2}\d){8,13}                    # 0049 30 1234567
+          | (?:\(\d{3}\)[ ]?|\d{3}[.-])\d{3}[ .-]\d{4}             # 555-123-4567
+          | \(?0[1-9]\d{1,4}\)?[ ]?[ /-][ ]?\d{3,8}(?:[ -]\d{2,8}){0,4}   # 030 1234567
+          | 0[1-9]\d{8,10}                                         # 01711234567
+          | \d{3}-\d{2}-\d{4}                                      # a social security number
+        )
+    )(?![A-Za-z0-9])""",
+    re.VERBOSE,
+)
+_SHORTEST_PHONE = 9
+
+
+def _find_phones(text: str) -> Iterator[Span]:
+    for found in _PHONE.finditer(text):
+        digits = sum(char.isdigit() for char in found[0])
+        if digits >= (7 if found[0].startswith("+") else _SHORTEST_PHONE):
+            yield *found.span(), "phone"
+
+
+_ALNUM = re.compile(r"[A-Za-z0-9]")
+_IBAN = re.compile(r"(?<![A-Za-z0-9])[A-Za-z]{2}\d{2}(?=[ \xa0-]?[A-Za-z0-9])")
+_IBAN_LENGTHS = {
+    country: int(length)
+    for length, countries in (
+        line.split(":")
+        for line in (
+            "15:NO", "16:BE", "18:DK FI FO GL NL SD", "19:MK SI SK", "20:AT BA EE KZ LT LU XK",
+            "20:MN", "21:CH HR LI LV", "22:BG BH CR DE GB GE IE ME RS VA", "23:AE GI IL IQ OM SO",
+            "23:TL", "24:AD CZ DZ ES MD PK RO SA SE TN VG", "25:AO CV GW LY MZ PT ST",
+            "26:IR IS TR", "27:BF BI CF CG CM DJ FR GA GR IT KM MC MR MG SM SN", "28:AL AZ BJ BY",
+            "28:CI CY DO GT HN HU LB ML NE NI PL SV TD TG", "29:BR EG PS QA UA", "30:JO KW MU YE",
+            "31:MT SC", "32:LC", "33:RU",
+        )
+    )
+    for country in countries.split()
+}  # fmt: skip
+
+
+def _find_ibans(text: str) -> Iterator[Span]:
+    for found in _IBAN.finditer(text):
+        length = _IBAN_LENGTHS.get(found[0][:2].upper(), 0)
+        start, end = found.start(), found.start() + length
+        account = text[start:end]
+        between = text[found.end()]
+        if not between.isalnum():
+            # In groups of four or in one piece; the groups of an id are neither.
+            end += (length - 1) // 4
+            groups = text[start:end].split(between)
+            account = "".join(groups) if {len(group) for group in groups[:-1]} == {4} else ""
+        if len(account) != length or _ALNUM.match(text, end):
+            continue
+        if account.isascii() and account.isalnum():
+            turned = "".join(str(int(char, 36)) for char in account[4:] + account[:4])
+            if int(turned) % 97 == 1:
+                yield start, end, "iban"
+
+
+_IPV4 = re.compile(r"(?<![A-Za-z0-9.])\d{1,3}(?:\.\d{1,3}){3}(?![A-Za-z0-9]|\.\d)", re.ASCII)
+_IPV6 = re.compile(
+    r"(?<![A-Za-z0-9:.])(?=[0-9A-Fa-f]{0,4}:[0-9A-Fa-f]{0,4}:)[0-9A-Fa-f:.]++(?![A-Za-z0-9])"
+)
+
+
+def _find_ips(text: str) -> Iterator[Span]:
+    for pattern in (_IPV4, _IPV6):
+        for found in pattern.finditer(text):
+            address = found[0].rstrip(".") if found[0].endswith(".") else found[0]
+            if len(address) > 45:
+                continue
+            try:
+                is_public = ip_address(address).is_global
+            except ValueError:
+                continue
+            if is_public:
+                yield found.start(), found.start() + len(address), "ip"
+
+
+# -- literals of stack traces
+
+_RAISED = re.compile(
+    r"(?:Error|Exception|Warning|Failure|Timeout|Exit|Interrupt|Group)(?![A-Za-z0-9_])"
+)
+_FRAME = re.compile(r'File "[^"\n]{1,500}", line \d')
+_OPENS = re.compile(r"(?:(?<![A-Za-z0-9_])|(?<![A-Za-z0-9_])[bBrRfFuU]{1,2})[\"'`]")
+
+
+def _find_literals(text: str) -> Iterator[Span]:
+    """What is quoted where an exception is named, and everything quoted in a stack trace."""
+    in_trace = _FRAME.search(text) is not None
+    if not in_trace and not _RAISED.search(text):
+        return
+    start = 0
+    for line in text.splitlines(keepends=True):
+        named = None if in_trace else _RAISED.search(line)
+        begin = named.end() if named else 0 if in_trace else len(line)
+        # The place of a frame is quoted too, and stays.
+        for frame in _FRAME.finditer(line):
+            yield from _quoted(line, begin, frame.start(), start)
+            begin = frame.end()
+        yield from _quoted(line, begin, len(line.rstrip("\r\n")), start)
+        start += len(line)
+
+
+def _quoted(line: str, begin: int, end: int, offset: int) -> Iterator[Span]:
+    """From the first quote to the last: what lies between two literals may be a third."""
+    if opens := _OPENS.search(line, begin, end):
+        last = max(line.rfind(quote, opens.end(), end) for quote in "\"'`")
+        yield offset + opens.start(), offset + (last + 1 if last >= 0 else end), "literal"
+
+
+FINDERS: tuple[Finder, ...] = (
+    _find_keys,
+    _find_forty,
+    _find_pem,
+    _find_schemes,
+    _find_logins,
+    _find_named,
+    _find_emails,
+    _find_cards,
+    _find_phones,
+    _find_ibans,
+    _find_ips,
+    _find_literals,
+)
+"""One for each kind of thing. None hides what another would find."""
