@@ -24,6 +24,7 @@ SQL = Statements("holdfast.engine", "category.sql")
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,49}")
 QUEUE = re.compile(r"q:[a-z][a-z0-9_-]{0,49}")
+REFUSAL = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,300}")
 LONGEST_KEY_TTL = timedelta(days=3660)
 LONGEST_DELAY = timedelta(days=30)
 
@@ -62,6 +63,8 @@ class Category:
     retry: RetryPolicy
     key_ttl: timedelta
     duty: Duty
+    # Why dead letters of this category are never replayed.
+    replay_refusal: str | None = None
 
     @property
     def key_ttl_ms(self) -> int:
@@ -110,6 +113,7 @@ class CategoryOptions(TypedDict, total=False):
     longest_delay: timedelta
     key_ttl: timedelta
     duty: Duty | str
+    replay_refusal: str | None
 
 
 def make_category(
@@ -120,6 +124,7 @@ def make_category(
     longest_delay: timedelta = GENERAL.retry.longest,
     key_ttl: timedelta = GENERAL.key_ttl,
     duty: Duty | str = Duty.GENERAL,
+    replay_refusal: str | None = None,
 ) -> Category:
     """A category whose declaration was checked."""
     if not isinstance(name, str) or not NAME.fullmatch(name):
@@ -141,8 +146,12 @@ def make_category(
         raise ConfigError(f"Category {name!r}: key_ttl must be up to ten years.")
     if duty not in tuple(Duty):
         raise ConfigError(f"Category {name!r}: duty must be one of {', '.join(Duty)}.")
+    if replay_refusal is not None and not REFUSAL.fullmatch(replay_refusal):
+        raise ConfigError(
+            f"Category {name!r}: replay_refusal is a line of 1 to 300 characters that says why."
+        )
     policy = RetryPolicy(longest=longest_delay)
-    return Category(name, queue, max_attempts, policy, key_ttl, Duty(duty))
+    return Category(name, queue, max_attempts, policy, key_ttl, Duty(duty), replay_refusal)
 
 
 def sync_categories(store: Store, categories: Iterable[Category]) -> list[str]:
@@ -158,6 +167,7 @@ def sync_categories(store: Store, categories: Iterable[Category]) -> list[str]:
             "longest_ms": ms(category.retry.longest),
             "key_ttl_ms": category.key_ttl_ms,
             "duty": category.duty,
+            "replay_refusal": category.replay_refusal,
         }
         for category in categories
         if category.name not in CATEGORIES

@@ -32,7 +32,8 @@ NOTE_LIMIT_BYTES = 16 * 1024
 
 _EVENT_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+")
 _OUR_EVENTS = frozenset(
-    {"artifact", "audit", "category", "job", "key", "queue", "run", "schedule", "tenant", "worker"}
+    {"artifact", "audit", "category", "dead_letter", "dead_letters", "job", "key", "operator"}
+    | {"queue", "run", "schedule", "tenant", "worker"}
 )
 _NOTE_NAME = re.compile(r"[a-z][a-z0-9_.-]{0,99}")
 
@@ -122,7 +123,12 @@ def check_result(context: Context, value: object) -> None:
     made = [ref for ref in refs_in(value) if ref not in given]
     if not made:
         raise ResultInvalid("The result refers to no artifact.", reason="no_artifact")
-    missing = missing_refs(context.store, job.org_id, job.id, made)
+    # What a replay took over was stored by the job that it repeats.
+    taken = set(refs_in(list(job.outputs.values()))) if job.replay_of is not None else set()
+    missing = [
+        *missing_refs(context.store, job.org_id, job.id, [ref for ref in made if ref not in taken]),
+        *missing_refs(context.store, job.org_id, None, [ref for ref in made if ref in taken]),
+    ]
     if missing:
         raise ResultInvalid(
             "The result refers to an artifact that this job did not store.",

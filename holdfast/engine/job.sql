@@ -373,10 +373,10 @@ WHERE TRUE;
 -- insert_dead_letters :affected — crosses tenants: each carries the tenant of its job
 INSERT INTO holdfast.dead_letter
     (org_id, job_id, job_type, queue, stage, error_class, last_error, last_stack,
-     sanitized_context, attempts, first_failure_at, last_failure_at, created_at)
+     sanitized_context, attempts, first_failure_at, last_failure_at, created_at, updated_at)
 SELECT job.org_id, job.id, job.job_type, job.origin_queue, job.stage, job.error_class,
        job.last_error, letters.last_stack, letters.sanitized_context, letters.attempts,
-       job.first_failed_at, job.last_error_at, {now}
+       job.first_failed_at, job.last_error_at, {now}, {now}
 FROM {rows letters: org_id uuid, id uuid, last_stack text, sanitized_context json, attempts integer}
 JOIN holdfast.job AS job ON job.org_id = letters.org_id AND job.id = letters.id
 WHERE TRUE
@@ -426,6 +426,16 @@ SET cancel_requested_at = coalesce(cancel_requested_at, {now}),
     updated_at = {now}
 WHERE org_id = :org_id AND id = :id AND finished_at IS NULL
 RETURNING state;
+
+-- stop_jobs :many — crosses tenants: of the jobs that wait again, those that somebody wants stopped
+UPDATE holdfast.job AS job
+SET state = 'canceled', finished_at = {now}, updated_at = {now},
+    key_expires_at = {later(coalesce((SELECT category.key_ttl_ms FROM holdfast.category AS category
+                                      WHERE category.name = job.category), 2592000000))}
+FROM {rows jobs: org_id uuid, id uuid}
+WHERE job.org_id = jobs.org_id AND job.id = jobs.id AND job.state = 'queued'
+  AND job.cancel_requested_at IS NOT NULL
+RETURNING job.id;
 
 -- find_job :maybe — one job of one tenant, archived or not
 SELECT * FROM holdfast.job_record WHERE org_id = :org_id AND id = :id;

@@ -1,7 +1,8 @@
 """Retention: ended jobs are archived, and pruned when their time is over.
 
 An archived job has left the table that workers work on. It is found, counted and shown as before,
-and its key still answers. Failed jobs are not archived: operators work on them where they are.
+and its key still answers. Failed jobs are not archived: operators work on them where they are, and
+they are kept until their dead letter has ended.
 Both passes are bounded, may run anywhere, any number at once, and twice.
 
 No key needs a sweep to expire: its record ends by itself at ``expires_at``, and its job row is
@@ -77,9 +78,10 @@ def prune_jobs(store: Store, retention: RetentionSettings, *, limit: int) -> int
             over = tx.many(SQL.find_prunable, kinds=archived, limit=limit)
             pruned += tx.affected(SQL.prune_history, ended=over) if over else 0
         failed = _limits(retention, tx.many(SQL.list_failed_kinds), (State.FAILED,))
-        if failed and pruned < limit:
-            over = tx.many(SQL.find_prunable_failed, kinds=failed, limit=limit - pruned)
-            pruned += tx.affected(SQL.delete_jobs, ended=over) if over else 0
+        for find in (SQL.find_prunable_failed, SQL.find_prunable_replays):
+            if failed and pruned < limit:
+                over = tx.many(find, kinds=failed, limit=limit - pruned)
+                pruned += tx.affected(SQL.delete_jobs, ended=over) if over else 0
         return pruned
 
     return store.write(work)

@@ -118,15 +118,46 @@ WHERE job.category = kinds.category AND job.job_type = kinds.job_type AND job.st
 {end}
 LIMIT :limit;
 
--- find_prunable_failed :many — crosses tenants: the same for failed jobs, which are not archived
+-- find_prunable_failed :many — crosses tenants: failed jobs whose dead letter ended long enough ago
+-- They stay as long as somebody has to do something about them, and the time counts from there.
+SELECT job.org_id, job.id
+FROM {rows kinds: category text, job_type text, keep_ms bigint}
+{only postgres}
+CROSS JOIN LATERAL (
+    SELECT past.org_id, past.id FROM holdfast.dead_letter AS letter
+    JOIN holdfast.job AS past ON past.org_id = letter.org_id AND past.id = letter.job_id
+    WHERE letter.job_type = kinds.job_type AND letter.ended_at < {later(-kinds.keep_ms)}
+      AND past.state = 'failed' AND past.category = kinds.category
+      AND coalesce(past.key_expires_at, {now}) < {now} AND past.unit_key IS NULL
+    ORDER BY letter.job_type, letter.ended_at
+    LIMIT :limit
+    FOR UPDATE OF past SKIP LOCKED
+) AS job
+{end}
+{only sqlite}
+CROSS JOIN holdfast.dead_letter AS letter
+CROSS JOIN holdfast.job AS job
+WHERE letter.job_type = kinds.job_type AND letter.ended_at < {later(-kinds.keep_ms)}
+  AND job.org_id = letter.org_id AND job.id = letter.job_id
+  AND job.state = 'failed' AND job.category = kinds.category
+  AND job.key_expires_at < {now} AND job.unit_key IS NULL
+{end}
+LIMIT :limit;
+
+-- find_prunable_replays :many — crosses tenants: failed replays, once nobody works on their item
 SELECT job.org_id, job.id
 FROM {rows kinds: category text, job_type text, keep_ms bigint}
 {only postgres}
 CROSS JOIN LATERAL (
     SELECT past.org_id, past.id FROM holdfast.job AS past
-    WHERE past.state = 'failed' AND past.category = kinds.category
-      AND past.job_type = kinds.job_type AND past.finished_at < {later(-kinds.keep_ms)}
-      AND coalesce(past.key_expires_at, {now}) < {now} AND past.unit_key IS NULL
+    WHERE past.state = 'failed' AND past.replay_of IS NOT NULL
+      AND past.category = kinds.category AND past.job_type = kinds.job_type
+      AND past.finished_at < {later(-kinds.keep_ms)}
+      AND coalesce(past.key_expires_at, {now}) < {now}
+      AND NOT EXISTS (
+          SELECT 1 FROM holdfast.dead_letter AS letter
+          WHERE letter.org_id = past.org_id AND letter.job_id = past.replay_of
+            AND letter.ended_at IS NULL)
     ORDER BY past.finished_at
     LIMIT :limit
     {skip_locked}
@@ -134,9 +165,13 @@ CROSS JOIN LATERAL (
 {end}
 {only sqlite}
 CROSS JOIN holdfast.job AS job
-WHERE job.state = 'failed' AND job.category = kinds.category AND job.job_type = kinds.job_type
-  AND job.finished_at < {later(-kinds.keep_ms)}
-  AND job.key_expires_at < {now} AND job.unit_key IS NULL
+WHERE job.state = 'failed' AND job.replay_of IS NOT NULL
+  AND job.category = kinds.category AND job.job_type = kinds.job_type
+  AND job.finished_at < {later(-kinds.keep_ms)} AND job.key_expires_at < {now}
+  AND NOT EXISTS (
+      SELECT 1 FROM holdfast.dead_letter AS letter
+      WHERE letter.org_id = job.org_id AND letter.job_id = job.replay_of
+        AND letter.ended_at IS NULL)
 {end}
 LIMIT :limit;
 

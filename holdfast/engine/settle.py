@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, assert_never
 
-from holdfast.document import decode, encode, stable_hash
+from holdfast.document import decode
 from holdfast.engine import audit
 from holdfast.engine.job import (
     DEAD_LETTER_QUEUE,
@@ -30,6 +30,8 @@ from holdfast.engine.job import (
     State,
     unit_of,
 )
+from holdfast.engine.letter import write_letters
+from holdfast.event import DeadLetterEscalated
 from holdfast.store import Statements, Store, Tx
 
 SQL = Statements("holdfast.engine", "job.sql")
@@ -43,6 +45,9 @@ class Settled:
     outcome: Outcome
     held: bool
     cancel_requested_at: str | datetime | None = None
+    escalated: DeadLetterEscalated | None = None
+    # It would wait again, but somebody had asked for its end.
+    was_stopped: bool = False
 
     @property
     def goes_on(self) -> Claimed | None:
@@ -77,15 +82,21 @@ def settle_in(tx: Tx, group: Sequence[tuple[Claimed, Outcome]], *, actor: Actor)
     rows = tx.many(SQL.settle_jobs, changes=[change_of(job, outcome) for job, outcome in group])
     held = {row["id"]: row["cancel_requested_at"] for row in rows}
     known = _ended_before(tx, [item for item in group if item[0].id not in held])
-    settled = [
-        Settled(job, outcome, job.id in held or job.id in known, held.get(job.id))
-        for job, outcome in group
-    ]
     kept = [(job, outcome) for job, outcome in group if job.id in held]
 
-    letters = [_letter(job, outcome) for job, outcome in kept if isinstance(outcome, Dead)]
-    if letters:
-        tx.affected(SQL.insert_dead_letters, letters=letters)
+    stopped = _stop_requested(tx, [item for item in kept if held[item[0].id] is not None])
+    letters = write_letters(tx, [*kept, *((job, Canceled()) for job in stopped)])
+    settled = [
+        Settled(
+            job,
+            outcome,
+            job.id in held or job.id in known,
+            held.get(job.id),
+            letters.escalated.get(job.id),
+            any(job is other for other in stopped),
+        )
+        for job, outcome in group
+    ]
     stages = [
         _stage(job, outcome)
         for job, outcome in kept
@@ -94,8 +105,25 @@ def settle_in(tx: Tx, group: Sequence[tuple[Claimed, Outcome]], *, actor: Actor)
     if stages:
         tx.affected(SQL.finish_stages, stages=stages)
     told = [item for item in settled if item.job.id not in known]
-    audit.record(tx, actor, [entry for item in told for entry in _entries(item)])
+    entries = [entry for item in told for entry in _entries(item)]
+    entries += [audit.Entry(job.org_id, job.id, "job.canceled", job.attempt) for job in stopped]
+    audit.record(tx, actor, [*entries, *letters.entries])
     return settled
+
+
+def _stop_requested(tx: Tx, wanted: Sequence[tuple[Claimed, Outcome]]) -> list[Claimed]:
+    """End those that would wait again although somebody asked for their end.
+
+    The end of an attempt is a step like any other: whoever canceled need not wait for the next.
+    """
+    back = {job.id: job for job, outcome in wanted if isinstance(outcome, _BACK)}
+    if not back:
+        return []
+    jobs = [{"org_id": job.org_id, "id": job.id} for job in back.values()]
+    return [back[row["id"]] for row in tx.many(SQL.stop_jobs, jobs=jobs)]
+
+
+_BACK = (Retry, Snoozed, Released)
 
 
 def _ended_before(tx: Tx, missed: Sequence[tuple[Claimed, Outcome]]) -> set[str]:
@@ -152,26 +180,6 @@ def _charge(job: Claimed, fault: Fault) -> dict[str, Any]:
         "attempt_count": job.attempt_count + 1,
         "error_class": fault.error_class,
         "last_error": fault.last_error,
-    }
-
-
-def _letter(job: Claimed, outcome: Dead) -> dict[str, Any]:
-    context = {
-        "request_id": job.request_id,
-        "correlation_id": job.correlation_id,
-        "stage": job.stage,
-        "attempts": job.attempt,
-        "max_attempts": job.max_attempts,
-        "worker_id": job.claimed_by,
-        "payload_hash": stable_hash(job.payload)[:12],
-        **outcome.fault.context,
-    }
-    return {
-        "org_id": job.org_id,
-        "id": job.id,
-        "last_stack": outcome.fault.stack,
-        "sanitized_context": encode(context),
-        "attempts": job.attempt,
     }
 
 

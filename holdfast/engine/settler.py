@@ -10,14 +10,15 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from holdfast.engine.classify import fault_of
 from holdfast.engine.hands import Held
-from holdfast.engine.job import Actor, Claimed, Dead, Outcome
+from holdfast.engine.job import Actor, Canceled, Claimed, Dead, Outcome, Retry
 from holdfast.engine.quarantine import bury_broken
 from holdfast.engine.settle import Settled, settle, verb_of
 from holdfast.errors import RowInvalid, RuleBroken, StoreBusy, StoreDown, StoreError
+from holdfast.event import Event, JobSettled
 from holdfast.store import Store
 
 MOMENT_SECONDS = 0.02
@@ -128,3 +129,27 @@ def settle_apart(
             return settle(store, [(job, Dead(fault))], actor=actor)
         except RuleBroken as broken:
             return [bury_broken(store, job, rule=broken.rule, actor=actor)]
+
+
+def events_of(settled: Settled, seconds: float | None = None) -> Iterator[Event]:
+    """What to tell of a settled claim; *seconds* is how long its stage ran."""
+    yield _event(settled, settled.outcome, seconds)
+    if settled.escalated is not None:
+        yield settled.escalated
+    if settled.was_stopped:
+        yield _event(settled, Canceled(), None)
+
+
+def _event(settled: Settled, outcome: Outcome, seconds: float | None) -> JobSettled:
+    job = settled.job
+    fault = outcome.fault if isinstance(outcome, (Retry, Dead)) else None
+    return JobSettled(
+        job.about,
+        job.queue,
+        job.attempt,
+        verb_of(outcome),
+        job.stage,
+        fault.error_class if fault else None,
+        seconds,
+        bool(fault and fault.pages_operator and isinstance(outcome, Dead)),
+    )

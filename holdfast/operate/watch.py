@@ -30,6 +30,7 @@ class Action(StrEnum):
     RESOLVE = "resolve"
     DISCARD = "discard"
     FIX_FORWARD = "fix_forward"
+    NOTE = "note"
     READ_AUDIT = "read_audit"
     EXPORT_AUDIT = "export_audit"
     VERIFY = "verify"
@@ -50,7 +51,10 @@ _LEAST: Mapping[Action, Role] = {
     Action.RESOLVE: Role.OPERATOR,
     Action.DISCARD: Role.OPERATOR,
     Action.FIX_FORWARD: Role.OPERATOR,
+    Action.NOTE: Role.OPERATOR,
     Action.READ_AUDIT: Role.OPERATOR,
+    # Of one tenant; of all of them it is for an admin.
+    Action.VERIFY: Role.OPERATOR,
 }
 
 
@@ -66,6 +70,10 @@ class Watch:
     actor: Actor
     role: Role
     org_id: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.role is Role.MEMBER and self.org_id is None:
+            raise Forbidden("A member is one tenant's: say which, with org_id or --org.")
 
     def check(self, action: Action, *, org_id: str | None, subject: str) -> None:
         """Raise Forbidden, audited, unless this may be done to what belongs to *org_id*.

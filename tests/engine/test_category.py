@@ -45,6 +45,7 @@ def test_the_store_and_the_code_agree_on_the_built_in_categories(hf: Holdfast) -
             "longest_ms": ms(category.retry.longest),
             "key_ttl_ms": category.key_ttl_ms,
             "duty": category.duty,
+            "replay_refusal": None,
         }
         for name, category in CATEGORIES.items()
     }

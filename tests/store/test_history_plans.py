@@ -123,7 +123,11 @@ def test_the_kinds_are_found_one_after_the_other(measured: Store, name: str, ind
 @pytest.mark.parametrize("many", [1, 40])
 @pytest.mark.parametrize(
     ("name", "index"),
-    [("find_prunable", "job_history_of_kind"), ("find_prunable_failed", "job_failed")],
+    [
+        ("find_prunable", "job_history_of_kind"),
+        ("find_prunable_failed", "dead_letter_over"),
+        ("find_prunable_replays", "job_failed_replay"),
+    ],
 )
 def test_what_is_over_is_found_by_kind_and_end(
     measured: Store, name: str, index: str, many: int

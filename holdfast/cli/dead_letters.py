@@ -1,0 +1,370 @@
+"""holdfast dead-letters list|show|triage|remediate|validate|replay|verify|resolve|discard|…"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import click
+
+from holdfast.cli.given import (
+    app_of,
+    desk_of,
+    json_option,
+    one_line,
+    print_json,
+    print_table,
+    watch_options,
+)
+from holdfast.operate.bulk import LIMIT, LONGEST, BulkAnswer
+from holdfast.operate.dead_letter import DeadLetters, LetterView
+from holdfast.operate.letter import CHECKLISTS, Letter, LetterKind, LetterState
+from holdfast.operate.letter_input import LetterFilter
+from holdfast.operate.letter_plan import next_step_of
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+COLUMNS = ("job_id", "version", "state", "kind", "job_type", "stage", "error_class", "attempts")
+REPLAY_COLUMNS = (
+    "number",
+    "replay_job_id",
+    "stage",
+    "outcome",
+    "error_class",
+    "actor_id",
+    "reason",
+)
+KINDS = [kind.value for kind in LetterKind]
+
+
+@click.group("dead-letters")
+def dead_letters() -> None:
+    """Look at jobs that died, and mend them step by step."""
+
+
+def filter_options(command: F) -> F:
+    """Which dead letters."""
+    for option in (
+        click.option("--older-than", metavar="HOURS", type=click.FloatRange(min=0, min_open=True)),
+        click.option("--state", type=click.Choice([state.value for state in LetterState])),
+        click.option("--kind", type=click.Choice(KINDS)),
+        click.option("--stage", help="Only those that failed there."),
+        click.option("--queue", help="Only those of this queue."),
+        click.option("--error-class", help="Only those that failed like this."),
+        click.option("--type", "job_type", help="Only this job type."),
+    ):
+        command = option(command)
+    return command
+
+
+def version_option(command: F) -> F:
+    """The version that was looked at."""
+    return click.option(
+        "--version", type=int, help="Only if the item is at this version, as show printed it."
+    )(command)
+
+
+def step(*options: Callable[[Any], Any]) -> Callable[[F], F]:
+    """The options that every step takes, after its own."""
+
+    def decorate(command: F) -> F:
+        made: Any = click.pass_context(command)
+        for option in (json_option, watch_options, version_option, *reversed(options)):
+            made = option(made)
+        decorated: F = click.argument("job_id")(made)
+        return decorated
+
+    return decorate
+
+
+@contextmanager
+def letters_of(ctx: click.Context, who: Mapping[str, Any]) -> Iterator[DeadLetters]:
+    """The dead letters as the person named by the options sees them."""
+    with app_of(ctx, required=False) as hf:
+        yield desk_of(hf, who["actor"], who["role"], who["org_id"]).dead_letters
+
+
+@dead_letters.command("list")
+@filter_options
+@click.option("--all", "with_ended", is_flag=True, help="Also those that have ended.")
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
+@click.option("--before", help="The next page: what the last one printed as next.")
+@watch_options
+@json_option
+@click.pass_context
+def list_letters(
+    ctx: click.Context,
+    /,
+    with_ended: bool,
+    limit: int,
+    before: str | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """List dead letters, newest first."""
+    wanted, who = _read(given)
+    with letters_of(ctx, who) as letters:
+        page = letters.list(wanted, with_ended=with_ended, limit=limit, before=before)
+    if as_json:
+        print_json({"dead_letters": [asdict(letter) for letter in page.letters], "next": page.next})
+        return
+    print_table([asdict(letter) for letter in page.letters], COLUMNS)
+    if page.next is not None:
+        click.echo(f"more: --before {page.next}")
+
+
+@dead_letters.command()
+@click.argument("job_id")
+@watch_options
+@json_option
+@click.pass_context
+def show(ctx: click.Context, /, job_id: str, as_json: bool, **who: Any) -> None:
+    """Show a dead letter with its replays, its notes and what can be done about it."""
+    with letters_of(ctx, who) as letters:
+        view = letters.show(job_id)
+    if as_json:
+        print_json(asdict(view))
+    else:
+        _print_view(view)
+
+
+@dead_letters.command()
+@step(click.option("--kind", required=True, type=click.Choice(KINDS), help="What sort it is."))
+def triage(
+    ctx: click.Context, /, job_id: str, kind: str, version: int | None, as_json: bool, **who: Any
+) -> None:
+    """Confirm what failed and where, and say of what kind it is."""
+    with letters_of(ctx, who) as letters:
+        letter = letters.triage(job_id, kind=kind, version=version)
+    _print_step(letter, as_json)
+    if not as_json:
+        for name, says in CHECKLISTS[LetterKind(kind)].items():
+            click.echo(f"  --done {name:26} {says}")
+
+
+@dead_letters.command()
+@step(click.option("--done", multiple=True, help="A point of the checklist; each one once."))
+def remediate(
+    ctx: click.Context,
+    /,
+    job_id: str,
+    done: tuple[str, ...],
+    version: int | None,
+    as_json: bool,
+    **who: Any,
+) -> None:
+    """Confirm every point of the checklist of its kind."""
+    with letters_of(ctx, who) as letters:
+        _print_step(letters.remediate(job_id, done=done, version=version), as_json)
+
+
+@dead_letters.command()
+@step(
+    click.option("--evidence", required=True, help="Where the remediation is recorded."),
+    click.option("--safe-to-repeat", is_flag=True, help="It is idempotent or safe to repeat."),
+)
+def validate(
+    ctx: click.Context,
+    /,
+    job_id: str,
+    evidence: str,
+    safe_to_repeat: bool,
+    version: int | None,
+    as_json: bool,
+    **who: Any,
+) -> None:
+    """Name the evidence, and confirm that a replay does no harm."""
+    with letters_of(ctx, who) as letters:
+        letter = letters.validate(
+            job_id, evidence_ref=evidence, is_safe_to_repeat=safe_to_repeat, version=version
+        )
+    _print_step(letter, as_json)
+
+
+@dead_letters.command()
+@step(
+    click.option("--reason", required=True, help="Why; kept with the replay and in the audit."),
+    click.option("--full-restart", is_flag=True, help="From the first stage on."),
+)
+def replay(
+    ctx: click.Context,
+    /,
+    job_id: str,
+    reason: str,
+    full_restart: bool,
+    version: int | None,
+    as_json: bool,
+    **who: Any,
+) -> None:
+    """Run the job once more, from the failed stage on."""
+    with letters_of(ctx, who) as letters:
+        made = letters.replay(job_id, reason=reason, full_restart=full_restart, version=version)
+    if as_json:
+        print_json(asdict(made))
+        return
+    click.echo(
+        f"replay {made.number} of {made.letter.job_id} is job {made.replay_job_id}"
+        f" at stage {one_line(made.stage)}"
+    )
+
+
+@dead_letters.command()
+@step()
+def verify(
+    ctx: click.Context, /, job_id: str, version: int | None, as_json: bool, **who: Any
+) -> None:
+    """Confirm that the replay completed and that what it set off was delivered."""
+    with letters_of(ctx, who) as letters:
+        _print_step(letters.verify_replay(job_id, version=version), as_json)
+
+
+@dead_letters.command()
+@step(click.option("--notes", required=True, help="What there is to say about it."))
+def resolve(
+    ctx: click.Context, /, job_id: str, notes: str, version: int | None, as_json: bool, **who: Any
+) -> None:
+    """Close an item whose replay was verified."""
+    with letters_of(ctx, who) as letters:
+        _print_step(letters.resolve(job_id, notes=notes, version=version), as_json)
+
+
+@dead_letters.command()
+@step(click.option("--reason", required=True, help="Why it is given up."))
+def discard(
+    ctx: click.Context, /, job_id: str, reason: str, version: int | None, as_json: bool, **who: Any
+) -> None:
+    """Give an item up."""
+    with letters_of(ctx, who) as letters:
+        _print_step(letters.discard(job_id, reason=reason, version=version), as_json)
+
+
+@dead_letters.command("fix-forward")
+@step(
+    click.option("--reason", required=True, help="Why it is not replayed."),
+    click.option("--reference", required=True, help="What takes its place."),
+)
+def fix_forward(
+    ctx: click.Context,
+    /,
+    job_id: str,
+    reason: str,
+    reference: str,
+    version: int | None,
+    as_json: bool,
+    **who: Any,
+) -> None:
+    """Close an item that something else takes the place of."""
+    with letters_of(ctx, who) as letters:
+        letter = letters.fix_forward(job_id, reason=reason, reference=reference, version=version)
+    _print_step(letter, as_json)
+
+
+@dead_letters.command()
+@click.argument("job_id")
+@click.argument("body")
+@watch_options
+@json_option
+@click.pass_context
+def note(ctx: click.Context, /, job_id: str, body: str, as_json: bool, **who: Any) -> None:
+    """Write something down about an item."""
+    with letters_of(ctx, who) as letters:
+        made = letters.add_note(job_id, body)
+    if as_json:
+        print_json(asdict(made))
+    else:
+        click.echo(f"{made.id}  noted")
+
+
+def bulk_options(command: F) -> F:
+    """What a bulk is asked to do."""
+    made: Any = filter_options(watch_options(json_option(click.pass_context(command))))
+    for option in (
+        click.option("--limit", default=LIMIT, show_default=True, type=click.IntRange(1, LONGEST)),
+        click.option("--confirm", type=int, help="How many everything is."),
+        click.option("--all", "everything", is_flag=True, help="Without any condition."),
+        click.option("--dry-run", "is_dry_run", is_flag=True, help="Show what would be done."),
+        click.option("--reason", required=True, help="Why; kept in the audit of each."),
+    ):
+        made = option(made)
+    decorated: F = made
+    return decorated
+
+
+@dead_letters.command("replay-all")
+@click.option("--full-restart", is_flag=True, help="From the first stage on.")
+@bulk_options
+def replay_all(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
+    """Replay every validated item that fits the filter."""
+    wanted, rest = _read(given)
+    with letters_of(ctx, rest) as letters:
+        _print_bulk(letters.replay_all(wanted, **_without_who(rest)), as_json)
+
+
+@dead_letters.command("discard-all")
+@bulk_options
+def discard_all(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
+    """Discard every item that fits the filter and is not being replayed."""
+    wanted, rest = _read(given)
+    with letters_of(ctx, rest) as letters:
+        _print_bulk(letters.discard_all(wanted, **_without_who(rest)), as_json)
+
+
+def _read(given: dict[str, Any]) -> tuple[LetterFilter, dict[str, Any]]:
+    """The filter, and the options that are left."""
+    names = ("job_type", "error_class", "queue", "stage", "kind", "state")
+    hours = given.pop("older_than")
+    wanted = {name: given.pop(name) for name in names}
+    older_than = None if hours is None else timedelta(hours=hours)
+    return LetterFilter(given["org_id"], **wanted, older_than=older_than), given
+
+
+def _without_who(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: given[name] for name in given if name not in ("actor", "role", "org_id")}
+
+
+def _print_step(letter: Letter, as_json: bool) -> None:
+    if as_json:
+        print_json(asdict(letter))
+        return
+    said = f"{letter.job_id}  {letter.state}, version {letter.version}"
+    if not letter.state.is_ended:
+        said += f"; next step: {one_line(next_step_of(letter))}"
+    click.echo(said)
+
+
+def _print_view(view: LetterView) -> None:
+    long = ("last_stack", "sanitized_context", "checklist")
+    for name, value in asdict(view.letter).items():
+        if value not in (None, "") and name not in long:
+            click.echo(f"{name:18} {one_line(value)}")
+    for name, value in view.letter.sanitized_context.items():
+        click.echo(f"  {one_line(name):26} {one_line(value)}")
+    for line in view.letter.last_stack.splitlines():
+        click.echo(f"  {one_line(line)}")
+    if view.replays:
+        click.echo()
+        print_table([asdict(replay) for replay in view.replays], REPLAY_COLUMNS)
+    for note in view.notes:
+        click.echo(f"note by {one_line(note.actor_id)}: {one_line(note.body)}")
+    click.echo(f"\nnext step: {one_line(view.plan.next_step)}")
+    for offer in view.plan.offers:
+        mark = "offered" if offer.is_offered else "not offered"
+        click.echo(f"{offer.action:12} {mark}: {one_line(offer.says)}")
+
+
+def _print_bulk(answer: BulkAnswer, as_json: bool) -> None:
+    if as_json:
+        print_json(asdict(answer))
+        return
+    done = f"{answer.ready} would be done" if answer.is_dry_run else f"{answer.done} done"
+    click.echo(f"{answer.action}: {answer.matched} fit, {answer.ready} ready, {done}")
+    for left_out in answer.left_out:
+        click.echo(f"left out {left_out.letters}: {one_line(left_out.why)}")
+    if answer.stopped is not None:
+        click.echo(f"stopped: {one_line(answer.stopped)}")
+    print_table(
+        answer.named, ("job_id", "job_type", "error_class", "state", "replay_job_id", "why")
+    )

@@ -1,0 +1,139 @@
+"""Letter: the dead letter of a job that died, and what the end of a replay means for its item.
+
+Both are written in the transaction that ends the job. A replay has no letter of its own: what
+became of it is written to the item of the job that it repeats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.document import encode, stable_hash
+from holdfast.engine import audit
+from holdfast.engine.classify import safe_context
+from holdfast.engine.job import Actor, Canceled, Claimed, Completed, Dead, Outcome
+from holdfast.event import DeadLetterEscalated
+from holdfast.store import Row, Statements, Tx
+
+SQL = Statements("holdfast.engine", "letter.sql")
+JOB_SQL = Statements("holdfast.engine", "job.sql")
+
+# The names under which a failure's context may hold the code that the other side answered with.
+UPSTREAM_CODES = ("upstream_code", "status", "status_code", "http_status")
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was written: what to audit, and by the id of a replay what to tell of its item."""
+
+    entries: list[audit.Entry] = field(default_factory=list)
+    escalated: dict[str, DeadLetterEscalated] = field(default_factory=dict)
+
+
+def write_letters(tx: Tx, settled: Sequence[tuple[Claimed, Outcome]]) -> Written:
+    """Write the letters of those that died, and to their items what became of replays."""
+    written, of_item = Written(), set()
+    ends = {
+        job.id: (job, outcome)
+        for job, outcome in settled
+        if job.replay_of is not None and isinstance(outcome, (Completed, Dead, Canceled))
+    }
+    if ends:
+        for row in _end_replays(tx, [_end(job, outcome) for job, outcome in ends.values()]):
+            job, outcome = ends[row["replay_job_id"]]
+            of_item.add(job.id)
+            is_escalated = isinstance(outcome, Dead) and row["escalated_at"] == row["updated_at"]
+            written.entries.extend(_entries(row, is_escalated=is_escalated))
+            if is_escalated:
+                written.escalated[job.id] = _escalation(job, row)
+    letters = [
+        _letter(job, outcome)
+        for job, outcome in settled
+        if isinstance(outcome, Dead) and job.id not in of_item
+    ]
+    if letters:
+        tx.affected(JOB_SQL.insert_dead_letters, letters=letters)
+    return written
+
+
+def end_canceled_replay(tx: Tx, job: Row, *, actor: Actor) -> None:
+    """Write to its item that *job* was canceled while it waited, if it is a replay."""
+    if job["replay_of"] is None:
+        return
+    end = {"org_id": job["org_id"], "id": job["id"], "is_permanent": 0}
+    for row in _end_replays(tx, [end]):
+        audit.record(tx, actor, _entries(row, is_escalated=False))
+
+
+def _end_replays(tx: Tx, ends: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """The items of replays that have ended; each row names the replay it is about."""
+    ended = tx.many(SQL.end_replays, ended=ends)
+    if not ended:
+        return []
+    replay_of = {(row["org_id"], row["job_id"]): row["replay_job_id"] for row in ended}
+    items = tx.many(SQL.end_replaying, ended=ends)
+    return [
+        {**row, "replay_job_id": replay_of[row["org_id"], row["job_id"]]}
+        for row in items
+        if (row["org_id"], row["job_id"]) in replay_of
+    ]
+
+
+def _end(job: Claimed, outcome: Outcome) -> dict[str, Any]:
+    end: dict[str, Any] = {"org_id": job.org_id, "id": job.id, "is_permanent": 0}
+    if isinstance(outcome, Dead):
+        letter = _letter(job, outcome)
+        end |= {
+            "stack": letter["last_stack"],
+            "context": letter["sanitized_context"],
+            "tries": letter["attempts"],
+            "is_permanent": 0 if outcome.fault.retryable else 1,
+        }
+    return end
+
+
+def _letter(job: Claimed, outcome: Dead) -> dict[str, Any]:
+    fault = outcome.fault
+    context: dict[str, Any] = {
+        # What a handler says of its failure never stands for what we know ourselves.
+        **fault.context,
+        # Callers choose their own ids, and may put a name or an address into them.
+        **safe_context({"request_id": job.request_id, "correlation_id": job.correlation_id}),
+        "stage": job.stage,
+        "attempts": job.attempt,
+        "max_attempts": job.max_attempts,
+        "worker_id": job.claimed_by,
+        "job_version": job.pipeline_version,
+        "payload_hash": stable_hash(job.payload)[:12],
+    }
+    code = next((fault.context[name] for name in UPSTREAM_CODES if name in fault.context), None)
+    if code is not None:
+        context["upstream_code"] = code
+    return {
+        "org_id": job.org_id,
+        "id": job.id,
+        "last_stack": fault.stack,
+        "sanitized_context": encode(context),
+        "attempts": job.attempt,
+    }
+
+
+def _entries(row: Row, *, is_escalated: bool) -> list[audit.Entry]:
+    """What the audit of the original says of the end of a replay."""
+    known = {"replay": row["replay_count"], "replay_job_id": row["replay_job_id"]}
+    if row["state"] == "replayed":
+        names = ["dead_letter.replayed"]
+    else:
+        known["error_class"] = row["error_class"]
+        names = ["dead_letter.reopened", *(["dead_letter.escalated"] if is_escalated else [])]
+    return [
+        audit.Entry(row["org_id"], row["job_id"], name, row["attempts"], known) for name in names
+    ]
+
+
+def _escalation(job: Claimed, row: Row) -> DeadLetterEscalated:
+    return DeadLetterEscalated(
+        job.about, row["job_id"], job.queue, job.stage, row["error_class"], row["replay_count"]
+    )

@@ -1,0 +1,56 @@
+-- Dead letters in the transaction that settles their jobs.
+
+-- end_replays :many — crosses tenants: what became of replays, in the transaction of their end
+UPDATE holdfast.dead_letter_replay AS replay
+SET outcome = done.became, error_class = done.failure_class, ended_at = done.finished_at
+FROM (
+    SELECT job.org_id AS tenant, job.id AS replay_id, job.replay_of AS letter_id,
+           job.state AS became, job.finished_at,
+           CASE WHEN job.state = 'failed' THEN job.error_class END AS failure_class
+    FROM {rows ended: org_id uuid, id uuid}
+    JOIN holdfast.job AS job ON job.org_id = ended.org_id AND job.id = ended.id
+    WHERE job.finished_at IS NOT NULL
+) AS done
+WHERE replay.org_id = done.tenant AND replay.job_id = done.letter_id
+  AND replay.replay_job_id = done.replay_id AND replay.ended_at IS NULL
+RETURNING org_id, job_id, replay_job_id;
+
+-- end_replaying :many — crosses tenants: where items stand after their replays
+-- A replay that completed leads on; every other one leads back to the first step, and what was gone
+-- through before is the audit's. Failing as before, and for good, escalates.
+UPDATE holdfast.dead_letter AS letter
+SET state = CASE WHEN done.outcome = 'completed' THEN 'replayed' ELSE 'open' END,
+    version = letter.version + 1,
+    kind = CASE WHEN done.outcome = 'completed' THEN letter.kind END,
+    checklist = CASE WHEN done.outcome = 'completed' THEN letter.checklist END,
+    evidence_ref = CASE WHEN done.outcome = 'completed' THEN letter.evidence_ref END,
+    is_safe_to_repeat = CASE WHEN done.outcome = 'completed' THEN letter.is_safe_to_repeat END,
+    stage = coalesce(done.at_stage, letter.stage),
+    error_class = coalesce(done.failure_class, letter.error_class),
+    last_error = coalesce(done.failure, letter.last_error),
+    last_failure_at = coalesce(done.failed_at, letter.last_failure_at),
+    failed_replay_id = coalesce(done.failed_id, letter.failed_replay_id),
+    last_stack = coalesce(done.stack, letter.last_stack),
+    sanitized_context = coalesce(done.context, letter.sanitized_context),
+    attempts = coalesce(done.tries, letter.attempts),
+    escalated_at = CASE WHEN done.is_permanent = 1 AND done.failure_class = letter.error_class
+                        THEN done.finished_at ELSE letter.escalated_at END,
+    updated_at = done.finished_at
+FROM (
+    SELECT job.org_id AS tenant, replay.job_id AS letter_id, replay.number, job.state AS outcome,
+           job.finished_at, ended.stack, ended.context, ended.tries, ended.is_permanent,
+           CASE WHEN job.state = 'failed' THEN job.id END AS failed_id,
+           CASE WHEN job.state = 'failed' THEN job.stage END AS at_stage,
+           CASE WHEN job.state = 'failed' THEN job.error_class END AS failure_class,
+           CASE WHEN job.state = 'failed' THEN job.last_error END AS failure,
+           CASE WHEN job.state = 'failed' THEN job.last_error_at END AS failed_at
+    FROM {rows ended: org_id uuid, id uuid, stack text, context json, tries integer,
+          is_permanent integer}
+    JOIN holdfast.job AS job ON job.org_id = ended.org_id AND job.id = ended.id
+    JOIN holdfast.dead_letter_replay AS replay
+      ON replay.org_id = job.org_id AND replay.replay_job_id = job.id
+    WHERE job.finished_at IS NOT NULL
+) AS done
+WHERE letter.org_id = done.tenant AND letter.job_id = done.letter_id
+  AND letter.state = 'replaying' AND letter.replay_count = done.number
+RETURNING org_id, job_id, state, attempts, replay_count, error_class, escalated_at, updated_at;

@@ -1,0 +1,385 @@
+"""Dead letters: look at them, and take them through the workflow one step at a time.
+
+triage → remediate → validate → replay → verify → resolve; or discard, or fix forward. Each step
+asks for the one before it, is a transaction of its own and raises the version of the item. The
+database holds the same rules. What is refused is audited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from holdfast.document import encode
+from holdfast.engine import audit
+from holdfast.engine.handler import Handler
+from holdfast.errors import Conflict, NotFound
+from holdfast.operate import bulk
+from holdfast.operate.letter import Letter, LetterKind, LetterState, Note, Replay
+from holdfast.operate.letter_input import (
+    LONGEST_NOTE,
+    LONGEST_REASON,
+    LONGEST_REFERENCE,
+    LetterFilter,
+    place_of,
+    read_checklist,
+    read_kind,
+    read_place,
+    read_texts,
+)
+from holdfast.operate.letter_plan import Plan, plan_of, why_not, why_not_from
+from holdfast.operate.locate import locate_job
+from holdfast.operate.refusal import InvalidAction, LetterNotFound, StaleVersion, StepRefused
+from holdfast.operate.replay import SQL, Replays, make_replays, step_of
+from holdfast.operate.watch import Action, Watch
+from holdfast.store import Tx
+
+T = TypeVar("T")
+
+LONGEST_PAGE = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class LetterPage:
+    """Some dead letters, newest first; *next* asks for those after them."""
+
+    letters: tuple[Letter, ...]
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LetterView:
+    """A dead letter with all that belongs to it, and what can be done about it."""
+
+    letter: Letter
+    replays: tuple[Replay, ...]
+    notes: tuple[Note, ...]
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayMade:
+    """The replay that was set off."""
+
+    letter: Letter
+    number: int
+    replay_job_id: str
+    stage: str
+
+
+class DeadLetters:
+    """The dead letters that *watch* may see, and what it may do about them."""
+
+    def __init__(self, watch: Watch) -> None:
+        self.watch = watch
+
+    # -- looking
+
+    def list(
+        self,
+        wanted: LetterFilter | None = None,
+        *,
+        with_ended: bool = False,
+        limit: int = 50,
+        before: str | None = None,
+    ) -> LetterPage:
+        """Those that fit, newest first: what is still to be dealt with, unless asked for more."""
+        wanted = (wanted or LetterFilter()).check()
+        if not 1 <= limit <= LONGEST_PAGE:
+            raise InvalidAction({"limit": f"must be from 1 to {LONGEST_PAGE}"})
+        org_id = self.watch.org_id or wanted.org_id
+        self.watch.check(Action.LOOK, org_id=org_id, subject="dead_letters")
+        if wanted.org_id not in (None, org_id):
+            return LetterPage((), None)
+        place = read_place(before)
+        params = wanted.params(org_id) | place | {"limit": limit, "with_ended": int(with_ended)}
+        rows = self.watch.store.read(lambda tx: tx.many(SQL.list_letters, **params))
+        following = place_of(rows[-1]) if len(rows) == limit else None
+        return LetterPage(tuple(Letter.of(row) for row in rows), following)
+
+    def show(self, job_id: str) -> LetterView:
+        """One item with its replays, its notes and its action plan."""
+        org_id, job_id = locate_job(self.watch, Action.LOOK, job_id)
+
+        def look(tx: Tx) -> LetterView:
+            letter, key = _find(tx, org_id, job_id), {"org_id": org_id, "job_id": job_id}
+            return LetterView(
+                letter,
+                tuple(Replay.of(row) for row in tx.many(SQL.list_replays, **key)),
+                tuple(Note.of(row) for row in tx.many(SQL.list_notes, **key)),
+                plan_of(letter, self._handler_of(letter)),
+            )
+
+        return self.watch.store.read(look)
+
+    # -- the workflow
+
+    def triage(self, job_id: str, *, kind: LetterKind | str, version: int | None = None) -> Letter:
+        """Confirm what failed and where, and say of what kind the problem is.
+
+        A second triage starts over: what was confirmed since the first one counts no more.
+        """
+
+        def change(letter: Letter) -> _Change:
+            found = read_kind(kind)
+            step = step_of(
+                letter, LetterState.TRIAGED, to_kind=found, list=None, evidence=None, is_safe=None
+            )
+            confirmed = {
+                "kind": found,
+                "error_class": letter.error_class,
+                "stage": letter.stage,
+                "attempts": letter.attempts,
+                "max_attempts": letter.max_attempts,
+            }
+            return _Change("dead_letter.triaged", step, confirmed)
+
+        return self._step(Action.TRIAGE, job_id, version, change)
+
+    def remediate(
+        self, job_id: str, *, done: Collection[str], version: int | None = None
+    ) -> Letter:
+        """Confirm every point of the checklist of the item's kind."""
+
+        def change(letter: Letter) -> _Change:
+            assert letter.kind is not None
+            ticked = read_checklist(letter.kind, done)
+            step = step_of(letter, LetterState.REMEDIATED, list=encode(ticked))
+            return _Change("dead_letter.remediated", step, {"done": sorted(ticked)})
+
+        return self._step(Action.REMEDIATE, job_id, version, change)
+
+    def validate(
+        self,
+        job_id: str,
+        *,
+        evidence_ref: str,
+        is_safe_to_repeat: bool,
+        version: int | None = None,
+    ) -> Letter:
+        """Refer to the evidence, and confirm that a replay is idempotent or safe to repeat."""
+
+        def change(letter: Letter) -> _Change:
+            (evidence,) = read_texts(evidence_ref=(evidence_ref, LONGEST_REFERENCE))
+            if is_safe_to_repeat is not True:
+                raise InvalidAction(
+                    {
+                        "is_safe_to_repeat": "confirm that the replay is idempotent or safe for"
+                        " duplicate effects; if it is not, discard the item or fix it forward"
+                    }
+                )
+            step = step_of(letter, LetterState.VALIDATED, evidence=evidence, is_safe=True)
+            detail = {"evidence_ref": evidence, "is_safe_to_repeat": True}
+            return _Change("dead_letter.validated", step, detail)
+
+        return self._step(Action.VALIDATE, job_id, version, change)
+
+    def replay(
+        self,
+        job_id: str,
+        *,
+        reason: str,
+        full_restart: bool = False,
+        version: int | None = None,
+    ) -> ReplayMade:
+        """Make the job once more, from the failed stage on or, if asked, from the first."""
+        # Made before the transaction: one that has to be run again makes the same job.
+        ids = self.watch.ids.take(1)
+
+        def work(tx: Tx, letter: Letter) -> tuple[Replays, Letter]:
+            (why,) = read_texts(reason=(reason, LONGEST_REASON))
+            problem = why_not_from(
+                letter.standing, self._handler_of(letter), full_restart=full_restart
+            )
+            if problem is not None:
+                raise StepRefused(f"Dead letter {letter.job_id} is not replayed: {problem}.")
+            replays = make_replays(
+                tx, self.watch, [letter], ids=ids, reason=why, full_restart=full_restart
+            )
+            if not replays.made:
+                raise StaleVersion(letter.job_id, letter.version)
+            return replays, _find(tx, letter.org_id, letter.job_id)
+
+        replays, letter = self._act(Action.REPLAY, job_id, version, work)
+        replays.tell(self.watch)
+        (made,) = replays.made
+        return ReplayMade(letter, made["number"], made["replay_job_id"], made["stage"])
+
+    def verify_replay(self, job_id: str, *, version: int | None = None) -> Letter:
+        """Confirm that the replay completed and that what it set off was delivered."""
+
+        def work(tx: Tx, letter: Letter) -> Letter:
+            key = {"org_id": letter.org_id, "job_id": letter.job_id}
+            last = [Replay.of(row) for row in tx.many(SQL.list_replays, **key)][-1]
+            waiting = downstream_of(tx, letter.org_id, last.replay_job_id)
+            if last.outcome != "completed" or waiting:
+                raise StepRefused(
+                    f"Replay {last.number} of dead letter {letter.job_id} is not verified: it is"
+                    f" {last.outcome}, and {len(waiting)} of its deliveries are not done."
+                )
+            detail = {"replay": last.number, "replay_job_id": last.replay_job_id, "deliveries": 0}
+            step = step_of(letter, LetterState.REPLAYED, verifies=1)
+            return self._write(tx, letter, _Change("dead_letter.verified", step, detail))
+
+        return self._act(Action.VERIFY_REPLAY, job_id, version, work)
+
+    def resolve(self, job_id: str, *, notes: str, version: int | None = None) -> Letter:
+        """Close an item whose replay was verified, with what there is to say about it."""
+
+        def change(letter: Letter) -> _Change:
+            (words,) = read_texts(notes=(notes, LONGEST_NOTE))
+            step = step_of(letter, LetterState.RESOLVED, last_words=words)
+            return _Change("dead_letter.resolved", step, {"notes": words[:200]})
+
+        return self._step(Action.RESOLVE, job_id, version, change)
+
+    def discard(self, job_id: str, *, reason: str, version: int | None = None) -> Letter:
+        """Give an item up."""
+
+        def change(letter: Letter) -> _Change:
+            (why,) = read_texts(reason=(reason, LONGEST_REASON))
+            step = step_of(letter, LetterState.DISCARDED, last_words=why)
+            return _Change("dead_letter.discarded", step, {"reason": why[:200]})
+
+        return self._step(Action.DISCARD, job_id, version, change)
+
+    def fix_forward(
+        self, job_id: str, *, reason: str, reference: str, version: int | None = None
+    ) -> Letter:
+        """Close an item that something else took the place of; *reference* says what."""
+
+        def change(letter: Letter) -> _Change:
+            why, by = read_texts(
+                reason=(reason, LONGEST_REASON), reference=(reference, LONGEST_REFERENCE)
+            )
+            step = step_of(letter, LetterState.FIXED_FORWARD, last_words=why, fixed_with=by)
+            detail = {"reason": why[:200], "reference": by}
+            return _Change("dead_letter.fixed_forward", step, detail)
+
+        return self._step(Action.FIX_FORWARD, job_id, version, change)
+
+    def add_note(self, job_id: str, body: str) -> Note:
+        """Write something down about an item, also about one that has ended."""
+        note_id = self.watch.ids.new()
+
+        def work(tx: Tx, letter: Letter) -> Note:
+            (text,) = read_texts(body=(body, LONGEST_NOTE))
+            actor = self.watch.actor
+            key = {"org_id": letter.org_id, "job_id": letter.job_id}
+            tx.affected(
+                SQL.insert_note,
+                **key,
+                id=note_id,
+                body=text,
+                actor_type=actor.type.value,
+                actor_id=actor.id,
+            )
+            audit.record(tx, actor, [_entry(letter, "dead_letter.noted", {"note_id": note_id})])
+            notes = [Note.of(row) for row in tx.many(SQL.list_notes, **key)]
+            return next(note for note in notes if note.id == note_id)
+
+        return self._act(Action.NOTE, job_id, None, work)
+
+    # -- many at once
+
+    def replay_all(
+        self,
+        wanted: LetterFilter,
+        *,
+        reason: str,
+        full_restart: bool = False,
+        is_dry_run: bool = False,
+        everything: bool = False,
+        confirm: int | None = None,
+        limit: int = bulk.LIMIT,
+    ) -> bulk.BulkAnswer:
+        """Replay every validated item that fits; the others are named with the reason why not."""
+        ask = bulk.Ask(wanted, reason, full_restart, is_dry_run, everything, confirm, limit)
+        return bulk.perform(self.watch, Action.REPLAY, ask)
+
+    def discard_all(
+        self,
+        wanted: LetterFilter,
+        *,
+        reason: str,
+        is_dry_run: bool = False,
+        everything: bool = False,
+        confirm: int | None = None,
+        limit: int = bulk.LIMIT,
+    ) -> bulk.BulkAnswer:
+        """Discard every item that fits and is not being replayed."""
+        ask = bulk.Ask(wanted, reason, False, is_dry_run, everything, confirm, limit)
+        return bulk.perform(self.watch, Action.DISCARD, ask)
+
+    # -- how a step is taken
+
+    def _step(
+        self,
+        action: Action,
+        job_id: str,
+        version: int | None,
+        change: Callable[[Letter], _Change],
+    ) -> Letter:
+        return self._act(
+            action, job_id, version, lambda tx, letter: self._write(tx, letter, change(letter))
+        )
+
+    def _act(
+        self,
+        action: Action,
+        job_id: str,
+        version: int | None,
+        work: Callable[[Tx, Letter], T],
+    ) -> T:
+        """Do *work* to an item that stands where *action* begins; audit what is refused."""
+        org_id, job_id = locate_job(self.watch, action, job_id)
+
+        def guarded(tx: Tx) -> T:
+            letter = _find(tx, org_id, job_id)
+            if version is not None and version != letter.version:
+                raise StaleVersion(job_id, version, letter.version)
+            refusal = None if action is Action.NOTE else why_not(action, letter)
+            if refusal is not None:
+                raise refusal
+            return work(tx, letter)
+
+        try:
+            return self.watch.store.write(guarded)
+        except (Conflict, NotFound, InvalidAction) as error:
+            self.watch.refuse(action, error, org_id=org_id, subject=f"job:{job_id}")
+
+    def _write(self, tx: Tx, letter: Letter, change: _Change) -> Letter:
+        if not tx.many(SQL.step_letters, steps=[change.step]):
+            raise StaleVersion(letter.job_id, letter.version)
+        audit.record(tx, self.watch.actor, [_entry(letter, change.event, change.detail)])
+        return _find(tx, letter.org_id, letter.job_id)
+
+    def _handler_of(self, letter: Letter) -> Handler | None:
+        return self.watch.registry.handlers.get(letter.job_type)
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """One step: the row it writes, and what the audit says of it."""
+
+    event: str
+    step: dict[str, Any]
+    detail: dict[str, Any]
+
+
+def downstream_of(tx: Tx, org_id: str, job_id: str) -> list[str]:  # noqa: ARG001
+    """The deliveries that a job set off and that are not done. No table holds deliveries yet."""
+    return []
+
+
+def _find(tx: Tx, org_id: str, job_id: str) -> Letter:
+    row = tx.maybe(SQL.find_letter, org_id=org_id, job_id=job_id)
+    if row is None:
+        job = tx.maybe(audit.JOB_SQL.find_job, org_id=org_id, id=job_id)
+        raise LetterNotFound(job_id, None if job is None else job["replay_of"])
+    return Letter.of(row)
+
+
+def _entry(letter: Letter, name: str, detail: Mapping[str, Any]) -> audit.Entry:
+    return audit.Entry(letter.org_id, letter.job_id, name, letter.attempts, detail)

@@ -1,0 +1,131 @@
+-- Dead letters as operators see and mend them. Every statement names the tenant of each row it
+-- touches; those that may serve all tenants at once say so, and take :org_id to serve only one.
+
+-- find_letter :maybe — one item, with what a replay has to know of the job that failed last
+SELECT letter.*, failed.max_attempts, failed.pipeline_version, category.replay_refusal
+FROM holdfast.dead_letter AS letter
+JOIN holdfast.job AS job ON job.org_id = letter.org_id AND job.id = letter.job_id
+JOIN holdfast.job AS failed
+  ON failed.org_id = letter.org_id
+ AND failed.id = coalesce(letter.failed_replay_id, letter.job_id)
+LEFT JOIN holdfast.category AS category ON category.name = job.category
+WHERE letter.org_id = :org_id AND letter.job_id = :job_id;
+
+-- list_letters :many — crosses tenants unless told not to: newest first, page by page
+SELECT letter.*, failed.max_attempts, failed.pipeline_version, category.replay_refusal
+FROM holdfast.dead_letter AS letter
+JOIN holdfast.job AS job ON job.org_id = letter.org_id AND job.id = letter.job_id
+JOIN holdfast.job AS failed
+  ON failed.org_id = letter.org_id
+ AND failed.id = coalesce(letter.failed_replay_id, letter.job_id)
+LEFT JOIN holdfast.category AS category ON category.name = job.category
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR letter.org_id = :org_id)
+  AND (CAST(:state AS text) IS NOT NULL OR :with_ended = 1 OR letter.ended_at IS NULL)
+  AND (CAST(:state AS text) IS NULL OR letter.state = :state)
+  AND (CAST(:job_type AS text) IS NULL OR letter.job_type = :job_type)
+  AND (CAST(:error_class AS text) IS NULL OR letter.error_class = :error_class)
+  AND (CAST(:queue AS text) IS NULL OR letter.queue = :queue)
+  AND (CAST(:stage AS text) IS NULL OR letter.stage = :stage)
+  AND (CAST(:kind AS text) IS NULL OR letter.kind = :kind)
+  AND (CAST(:older_ms AS bigint) IS NULL
+       OR letter.created_at < {later(-CAST(:older_ms AS bigint))})
+  AND (CAST(:before_id AS {uuid}) IS NULL
+       OR (letter.created_at, letter.job_id) < (CAST(:before_at AS {instant}), CAST(:before_id AS {uuid})))
+ORDER BY letter.created_at DESC, letter.job_id DESC
+LIMIT :limit;
+
+-- list_replays :many — the replays of one item
+SELECT number, replay_job_id, full_restart, failed_stage, stage, reason, actor_type, actor_id,
+       requested_at, outcome, error_class, ended_at
+FROM holdfast.dead_letter_replay
+WHERE org_id = :org_id AND job_id = :job_id
+ORDER BY number;
+
+-- list_notes :many — what people wrote down about one item
+SELECT id, body, actor_type, actor_id, created_at
+FROM holdfast.dead_letter_note
+WHERE org_id = :org_id AND job_id = :job_id
+ORDER BY created_at, id;
+
+-- insert_note :affected — append-only
+INSERT INTO holdfast.dead_letter_note (org_id, job_id, id, body, actor_type, actor_id, created_at)
+VALUES (:org_id, :job_id, :id, :body, :actor_type, :actor_id, {now});
+
+-- step_letters :many — crosses tenants: one step of these items, if they stand as they were read
+UPDATE holdfast.dead_letter AS letter
+SET state = steps.to_state,
+    version = letter.version + 1,
+    kind = steps.to_kind,
+    checklist = steps.list,
+    evidence_ref = steps.evidence,
+    is_safe_to_repeat = steps.is_safe,
+    replay_count = letter.replay_count + steps.replays,
+    verified_at = CASE WHEN steps.verifies = 1 THEN {now} ELSE letter.verified_at END,
+    fixed_by = steps.fixed_with,
+    ending = steps.last_words,
+    ended_at = CASE WHEN steps.last_words IS NULL THEN NULL ELSE {now} END,
+    updated_at = {now}
+FROM {rows steps: tenant uuid, letter_id uuid, from_version integer, to_state text, to_kind text,
+      list json, evidence text, is_safe boolean, replays integer, verifies integer,
+      fixed_with text, last_words text}
+WHERE letter.org_id = steps.tenant AND letter.job_id = steps.letter_id
+  AND letter.version = steps.from_version
+RETURNING org_id, job_id, version, replay_count;
+
+-- list_sources :many — crosses tenants: what the replays of these items are made of
+SELECT letter.job_id AS letter_id, letter.stage AS failed_stage, letter.attempts,
+       letter.replay_count,
+       failed.id AS failed_job_id, failed.max_attempts, failed.pipeline_version,
+       job.org_id, job.project_id, job.job_type, job.category, job.actor_type, job.actor_id,
+       job.request_id, job.correlation_id, job.idempotency_key, job.payload, job.payload_hash,
+       job.priority, job.unit_key, job.limit_key, job.scheduled_for, job.traceparent,
+       job.routing_decision, job.origin_queue
+FROM {rows letters: org_id uuid, job_id uuid}
+JOIN holdfast.dead_letter AS letter
+  ON letter.org_id = letters.org_id AND letter.job_id = letters.job_id
+JOIN holdfast.job AS job ON job.org_id = letter.org_id AND job.id = letter.job_id
+JOIN holdfast.job AS failed
+  ON failed.org_id = letter.org_id
+ AND failed.id = coalesce(letter.failed_replay_id, letter.job_id);
+
+-- take_over_stages :affected — crosses tenants: a replay has what the finished stages before it stored
+INSERT INTO holdfast.job_stage (org_id, job_id, stage, attempts, output, updated_at, finished_at)
+SELECT stage.org_id, taken.replay_job_id, stage.stage, stage.attempts, stage.output, {now},
+       stage.finished_at
+FROM {rows taken: org_id uuid, failed_job_id uuid, replay_job_id uuid, from_stage text}
+JOIN holdfast.job_stage AS stage
+  ON stage.org_id = taken.org_id AND stage.job_id = taken.failed_job_id
+WHERE stage.finished_at IS NOT NULL AND stage.stage <> taken.from_stage;
+
+-- insert_replays :affected — crosses tenants: who asked for each replay, why, and where it begins
+INSERT INTO holdfast.dead_letter_replay
+    (org_id, job_id, number, replay_job_id, full_restart, failed_stage, stage, reason, actor_type,
+     actor_id, requested_at)
+SELECT replays.org_id, replays.job_id, replays.number, replays.replay_job_id, replays.full_restart,
+       replays.failed_stage, replays.stage, :reason, :actor_type, :actor_id, {now}
+FROM {rows replays: org_id uuid, job_id uuid, number integer, replay_job_id uuid,
+      full_restart boolean, failed_stage text, stage text}
+WHERE TRUE;
+
+-- group_letters :many — crosses tenants unless told not to: what a bulk would meet, by sort
+SELECT letter.state, letter.job_type, letter.stage, failed.pipeline_version,
+       category.replay_refusal, count(*) AS letters
+FROM holdfast.dead_letter AS letter
+JOIN holdfast.job AS job ON job.org_id = letter.org_id AND job.id = letter.job_id
+JOIN holdfast.job AS failed
+  ON failed.org_id = letter.org_id
+ AND failed.id = coalesce(letter.failed_replay_id, letter.job_id)
+LEFT JOIN holdfast.category AS category ON category.name = job.category
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR letter.org_id = :org_id)
+  AND letter.ended_at IS NULL
+  AND (CAST(:state AS text) IS NULL OR letter.state = :state)
+  AND (CAST(:job_type AS text) IS NULL OR letter.job_type = :job_type)
+  AND (CAST(:error_class AS text) IS NULL OR letter.error_class = :error_class)
+  AND (CAST(:queue AS text) IS NULL OR letter.queue = :queue)
+  AND (CAST(:stage AS text) IS NULL OR letter.stage = :stage)
+  AND (CAST(:kind AS text) IS NULL OR letter.kind = :kind)
+  AND (CAST(:older_ms AS bigint) IS NULL
+       OR letter.created_at < {later(-CAST(:older_ms AS bigint))})
+GROUP BY letter.state, letter.job_type, letter.stage, failed.pipeline_version,
+         category.replay_refusal
+ORDER BY letter.state, letter.job_type, letter.stage;

@@ -1,0 +1,178 @@
+"""What a dead letter is to an operator: where it stands, its replays, its notes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from holdfast.clock import read_instant
+from holdfast.document import decode
+
+
+class LetterState(StrEnum):
+    """Where a dead letter stands. The same words as the rule dead_letter_state_known."""
+
+    OPEN = "open"
+    TRIAGED = "triaged"
+    REMEDIATED = "remediated"
+    VALIDATED = "validated"
+    REPLAYING = "replaying"
+    REPLAYED = "replayed"
+    RESOLVED = "resolved"
+    DISCARDED = "discarded"
+    FIXED_FORWARD = "fixed_forward"
+
+    @property
+    def is_ended(self) -> bool:
+        return self in (LetterState.RESOLVED, LetterState.DISCARDED, LetterState.FIXED_FORWARD)
+
+
+class LetterKind(StrEnum):
+    """What sort of problem it is: the answer to a triage."""
+
+    TRANSIENT = "transient"
+    DATA = "data"
+    AUTH_CONFIG = "auth_config"
+    DEFECT = "defect"
+
+
+CHECKLISTS: Mapping[LetterKind, Mapping[str, str]] = {
+    LetterKind.TRANSIENT: {
+        "upstream_recovered": "the other side has recovered",
+        "capacity_verified": "there is room for the replay, there and here",
+    },
+    LetterKind.DATA: {
+        "source_corrected": "the source of the payload, or the mapping, is corrected",
+    },
+    LetterKind.AUTH_CONFIG: {
+        "credentials_fixed": "credentials are rotated or fixed",
+        "permissions_fixed": "the permissions are there",
+        "endpoints_fixed": "the endpoints are right",
+    },
+    LetterKind.DEFECT: {
+        "fix_deployed": "the fix is deployed",
+        "fix_validated_in_staging": "the fix is validated in staging",
+    },
+}
+"""What has to be done before a replay, by kind: every point of the list."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What decides whether letters may be replayed: many may stand alike."""
+
+    state: LetterState
+    job_type: str
+    stage: str
+    pipeline_version: str
+    replay_refusal: str | None
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Standing:
+        return cls(**{name: _read(name, row[name]) for name in cls.__slots__})
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One dead letter as it stands. ``job_id`` is the job that died."""
+
+    org_id: str
+    job_id: str
+    job_type: str
+    queue: str
+    stage: str
+    error_class: str
+    last_error: str
+    last_stack: str
+    sanitized_context: Any
+    attempts: int
+    first_failure_at: datetime
+    last_failure_at: datetime
+    created_at: datetime
+    updated_at: datetime
+    state: LetterState
+    version: int
+    kind: LetterKind | None
+    checklist: Mapping[str, bool] | None
+    evidence_ref: str | None
+    is_safe_to_repeat: bool | None
+    replay_count: int
+    failed_replay_id: str | None
+    escalated_at: datetime | None
+    verified_at: datetime | None
+    fixed_by: str | None
+    ending: str | None
+    ended_at: datetime | None
+    # Of the job that failed last, and of its category.
+    max_attempts: int
+    pipeline_version: str
+    replay_refusal: str | None
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Letter:
+        return cls(**{name: _read(name, row[name]) for name in cls.__slots__})
+
+    @property
+    def standing(self) -> Standing:
+        return Standing(
+            self.state, self.job_type, self.stage, self.pipeline_version, self.replay_refusal
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """One replay of a dead letter; without an outcome it has not ended."""
+
+    number: int
+    replay_job_id: str
+    full_restart: bool
+    failed_stage: str
+    stage: str
+    reason: str
+    actor_type: str
+    actor_id: str
+    requested_at: datetime
+    outcome: str | None
+    error_class: str | None
+    ended_at: datetime | None
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Replay:
+        return cls(**{name: _read(name, row[name]) for name in cls.__slots__})
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What somebody wrote down about a dead letter."""
+
+    id: str
+    body: str
+    actor_type: str
+    actor_id: str
+    created_at: datetime
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Note:
+        return cls(**{name: _read(name, row[name]) for name in cls.__slots__})
+
+
+def _read(name: str, value: Any) -> Any:
+    if value is None:
+        return None
+    if name.endswith("_at"):
+        return read_instant(value)
+    match name:
+        case "state":
+            return LetterState(value)
+        case "kind":
+            return LetterKind(value)
+        case "checklist" | "sanitized_context":
+            return decode(value)
+        case "full_restart" | "is_safe_to_repeat":
+            # SQLite has no type of its own for a truth.
+            return bool(value)
+        case _:
+            return value

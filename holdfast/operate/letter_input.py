@@ -1,0 +1,144 @@
+"""What operators write and ask for, checked at the edge: every bad field is named. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from typing import Any
+
+from holdfast.clock import ms, read_instant
+from holdfast.ids import read_uuid
+from holdfast.operate.letter import CHECKLISTS, LetterKind, LetterState
+from holdfast.operate.refusal import InvalidAction
+from holdfast.secret import find_secret
+
+LONGEST_REASON = 1_000
+LONGEST_NOTE = 4_000
+LONGEST_REFERENCE = 500
+
+# Lines and tabs are people's; the rest could move a cursor, or could not be stored.
+_UNFIT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def read_text(name: str, value: object, longest: int, bad: dict[str, str]) -> str:
+    """Text that may be stored and shown; what is wrong with it is added to *bad*."""
+    text = value.strip() if isinstance(value, str) else ""
+    if not 1 <= len(text) <= longest:
+        bad[name] = f"must be text of 1 to {longest} characters"
+    elif _UNFIT.search(text):
+        bad[name] = "must not contain control characters or lone surrogates"
+    elif find_secret({name: text}):
+        bad[name] = "carries something shaped like a secret; say where it is kept instead"
+    return text
+
+
+def read_texts(**given: tuple[object, int]) -> list[str]:
+    """Several texts, each with its longest length; raises InvalidAction for all that are bad."""
+    bad: dict[str, str] = {}
+    texts = [read_text(name, value, longest, bad) for name, (value, longest) in given.items()]
+    if bad:
+        raise InvalidAction(bad)
+    return texts
+
+
+def read_kind(value: str) -> LetterKind:
+    """The kind that a triage found."""
+    if value not in tuple(LetterKind):
+        raise InvalidAction({"kind": f"must be one of {', '.join(LetterKind)}"})
+    return LetterKind(value)
+
+
+def read_checklist(kind: LetterKind, done: Collection[str]) -> dict[str, bool]:
+    """The list of *kind* with every point ticked; raises InvalidAction if one is missing."""
+    wanted = CHECKLISTS[kind]
+    missing = [f"{name} ({says})" for name, says in wanted.items() if name not in done]
+    if missing:
+        listed = ", ".join(missing)
+        raise InvalidAction({"done": f"for kind {kind} these are not confirmed: {listed}"})
+    if set(done) - set(wanted):
+        raise InvalidAction({"done": f"for kind {kind} there is only: {', '.join(wanted)}"})
+    return dict.fromkeys(wanted, True)
+
+
+def place_of(row: Mapping[str, Any]) -> str:
+    """Where a page ended, for whoever asks for the next one."""
+    at = row["created_at"]
+    return f"{at if isinstance(at, str) else at.isoformat()}/{row['job_id']}"
+
+
+def read_place(before: str | None) -> dict[str, str | None]:
+    """What :func:`place_of` wrote; raises InvalidAction for anything else."""
+    if before is None:
+        return {"before_at": None, "before_id": None}
+    at, _, job_id = before.partition("/")
+    try:
+        read_instant(at)
+        return {"before_at": at, "before_id": read_uuid(job_id)}
+    except ValueError:
+        raise InvalidAction({"before": "must be what the page before gave as next"}) from None
+
+
+@dataclass(frozen=True, slots=True)
+class LetterFilter:
+    """Which dead letters; what is left out matches every one."""
+
+    org_id: str | None = None
+    job_type: str | None = None
+    error_class: str | None = None
+    queue: str | None = None
+    stage: str | None = None
+    kind: LetterKind | str | None = None
+    state: LetterState | str | None = None
+    older_than: timedelta | None = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What was asked for, without what was left out."""
+        found = {item.name: getattr(self, item.name) for item in fields(self)}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={str(value)[:100]!r}" for name, value in self.given.items())
+
+    def check(self) -> LetterFilter:
+        """The same, read; raises InvalidAction with every bad field."""
+        bad: dict[str, str] = {}
+        for name in ("job_type", "error_class", "queue", "stage"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, str) or not 0 < len(value) <= 200):
+                bad[name] = "must be text of 1 to 200 characters"
+            elif value is not None and _UNFIT.search(value):
+                bad[name] = "must not contain control characters or lone surrogates"
+        if self.kind is not None and self.kind not in tuple(LetterKind):
+            bad["kind"] = f"must be one of {', '.join(LetterKind)}"
+        if self.state is not None and self.state not in tuple(LetterState):
+            bad["state"] = f"must be one of {', '.join(LetterState)}"
+        if self.older_than is not None and not timedelta(0) < self.older_than <= _LONGEST_AGE:
+            bad["older_than"] = "must be longer than nothing and at most ten years"
+        org_id = None
+        if self.org_id is not None:
+            try:
+                org_id = read_uuid(self.org_id)
+            except ValueError as exc:
+                bad["org_id"] = str(exc)
+        if bad:
+            raise InvalidAction(bad)
+        return LetterFilter(**{**self.given, "org_id": org_id})
+
+    def params(self, org_id: str | None) -> dict[str, Any]:
+        """The parameters of a statement that filters; *org_id* is the only tenant to look at."""
+        return {
+            "org_id": org_id,
+            "job_type": self.job_type,
+            "error_class": self.error_class,
+            "queue": self.queue,
+            "stage": self.stage,
+            "kind": None if self.kind is None else LetterKind(self.kind).value,
+            "state": None if self.state is None else LetterState(self.state).value,
+            "older_ms": None if self.older_than is None else ms(self.older_than),
+        }
+
+
+_LONGEST_AGE = timedelta(days=3660)

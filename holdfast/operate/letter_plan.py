@@ -1,0 +1,199 @@
+"""What can be done about a dead letter, and why something else cannot. Pure.
+
+The plan that is shown and the refusal of a step come from the same functions, so they agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from holdfast.engine.handler import Handler
+from holdfast.errors import Conflict
+from holdfast.operate.letter import CHECKLISTS, Letter, LetterState, Standing
+from holdfast.operate.refusal import LetterEnded, NeverReplayed, StepRefused
+from holdfast.operate.watch import Action
+
+REWRITE = "complaint_rewrite"
+REWRITE_REFUSAL = (
+    "a rewrite belongs to one request, and a second job for it would rewrite the message twice;"
+    " fix it forward by a new request with a new rewrite_request_id, or discard it"
+)
+
+_WAY = (
+    LetterState.OPEN,
+    LetterState.TRIAGED,
+    LetterState.REMEDIATED,
+    LetterState.VALIDATED,
+    LetterState.REPLAYING,
+    LetterState.REPLAYED,
+)
+# Where each step begins.
+_BEGINS: Mapping[Action, LetterState] = {
+    Action.REMEDIATE: LetterState.TRIAGED,
+    Action.VALIDATE: LetterState.REMEDIATED,
+    Action.REPLAY: LetterState.VALIDATED,
+    Action.VERIFY_REPLAY: LetterState.REPLAYED,
+    Action.RESOLVE: LetterState.REPLAYED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One action: whether it is open to the operator, and how to go on, or why not."""
+
+    action: str
+    is_offered: bool
+    says: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an operator can do about a dead letter."""
+
+    next_step: str
+    offers: tuple[Offer, ...]
+
+
+def plan_of(letter: Letter, handler: Handler | None = None) -> Plan:
+    """What can be done about a letter; *handler* is the one of its job type, if known here."""
+    ways_out = {
+        Action.DISCARD: "give it up, with a reason: holdfast dead-letters discard",
+        Action.FIX_FORWARD: "replace it by something else, and say by what:"
+        " holdfast dead-letters fix-forward",
+    }
+    offers = [_offer_replay(letter, handler)]
+    for action, says in ways_out.items():
+        why = why_not(action, letter)
+        offers.append(Offer(action, why is None, says if why is None else _reason(letter)))
+    return Plan(next_step_of(letter), tuple(offers))
+
+
+def why_not(action: Action, letter: Letter) -> Conflict | None:
+    """The error that refuses *action* on a letter that stands as this one does, if it has to be."""
+    state, item = letter.state, f"Dead letter {letter.job_id}"
+    if state.is_ended:
+        return LetterEnded(f"{item} is {_words(state)} and stays so. Nothing was done.")
+    never = never_replayed(letter.standing)
+    if action is Action.REPLAY and never is not None:
+        return NeverReplayed(f"{item} is not replayed: {never}.")
+    if action in (Action.TRIAGE, Action.DISCARD, Action.FIX_FORWARD):
+        # A replay that succeeded is verified; to sort out what it solved would say otherwise.
+        late = state is LetterState.REPLAYED and action is Action.TRIAGE
+        if state is LetterState.REPLAYING or late:
+            return StepRefused(f"{item}: {_reason(letter)}.")
+        return None
+    begins = _BEGINS[action]
+    if _WAY.index(state) < _WAY.index(begins):
+        return StepRefused(
+            f"{item} is {_words(state)}; {_named(action)} comes after it is {_words(begins)}."
+            f" Next step: {next_step_of(letter)}."
+        )
+    if state is not begins:
+        return StepRefused(
+            f"{item} is {_words(state)}: this step was taken before."
+            f" Next step: {next_step_of(letter)}."
+        )
+    if action is Action.RESOLVE and letter.verified_at is None:
+        return StepRefused(
+            f"{item} is replayed, but nobody has verified the replay."
+            f" Next step: {next_step_of(letter)}."
+        )
+    return None
+
+
+def never_replayed(item: Standing) -> str | None:
+    """Why jobs of this kind are never replayed; None: they may be."""
+    return REWRITE_REFUSAL if item.job_type == REWRITE else item.replay_refusal
+
+
+def why_not_in_bulk(
+    action: Action, item: Standing, handler: Handler | None, *, full_restart: bool
+) -> str | None:
+    """Why a bulk leaves out what stands like this; None: it does not."""
+    if action is Action.DISCARD:
+        return "a replay is under way" if item.state is LetterState.REPLAYING else None
+    never = never_replayed(item)
+    if never is None and item.state is not LetterState.VALIDATED:
+        return f"{_words(item.state)}, not validated"
+    return never or why_not_from(item, handler, full_restart=full_restart)
+
+
+def why_not_from(item: Standing, handler: Handler | None, *, full_restart: bool) -> str | None:
+    """Why a replay cannot begin there; *handler* is the job type's, if it is known here."""
+    if full_restart:
+        if handler is None:
+            return (
+                "a full restart begins at the first stage, which only the application knows;"
+                " name it: --app"
+            )
+        return None
+    if handler is None:
+        return None
+    if handler.stage(item.stage) is None:
+        return f"its pipeline has no stage {item.stage!r} any more; ask for a full restart"
+    if not handler.can_run(item.pipeline_version):
+        return (
+            f"its pipeline does not accept what version {item.pipeline_version or 'none'!r} has"
+            " stored; ask for a full restart, or let the pipeline accept it"
+        )
+    return None
+
+
+def next_step_of(letter: Letter) -> str:
+    """What has to happen next, in the words of the command line."""
+    match letter.state:
+        case LetterState.OPEN:
+            return "triage, which says of what kind the problem is"
+        case LetterState.TRIAGED if letter.kind is not None:
+            points = ", ".join(CHECKLISTS[letter.kind])
+            return f"remediate, which confirms {points}"
+        case LetterState.REMEDIATED:
+            return "validate, with a reference to the evidence"
+        case LetterState.VALIDATED:
+            return "replay, with a reason"
+        case LetterState.REPLAYING:
+            return f"wait for replay {letter.replay_count}, which is under way"
+        case LetterState.REPLAYED if letter.verified_at is None:
+            return "verify, which looks at the replay and at what it set off"
+        case LetterState.REPLAYED:
+            return "resolve, with notes"
+        case _:
+            return "none: it has ended"
+
+
+def _offer_replay(letter: Letter, handler: Handler | None) -> Offer:
+    never = never_replayed(letter.standing)
+    if letter.state.is_ended or letter.state is LetterState.REPLAYING:
+        return Offer(Action.REPLAY, False, _reason(letter))
+    if letter.state is LetterState.REPLAYED:
+        says = f"replay {letter.replay_count} completed; next step: {next_step_of(letter)}"
+        return Offer(Action.REPLAY, False, says)
+    if never is not None:
+        return Offer(Action.REPLAY, False, never)
+    says = f"next step: {next_step_of(letter)}"
+    if letter.escalated_at is not None:
+        says += "; it failed the same way before, so an engineer has to look at it first"
+    problem = why_not_from(letter.standing, handler, full_restart=False)
+    if problem is not None:
+        says += f"; from the failed stage it cannot go on: {problem}"
+    return Offer(Action.REPLAY, True, says)
+
+
+def _reason(letter: Letter) -> str:
+    """Why nothing can be done just now."""
+    match letter.state:
+        case LetterState.REPLAYING:
+            return f"replay {letter.replay_count} is under way; wait for its end, or cancel it"
+        case LetterState.REPLAYED:
+            return f"replay {letter.replay_count} completed; verify and resolve it"
+        case _:
+            return f"it is {_words(letter.state)} and stays so"
+
+
+def _words(state: LetterState) -> str:
+    return state.replace("_", " ")
+
+
+def _named(action: Action) -> str:
+    return "verify" if action is Action.VERIFY_REPLAY else action.replace("_", " ")

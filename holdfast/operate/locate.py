@@ -1,0 +1,41 @@
+"""Whose job is it? Operators have an id; a tenant's own people find only what is theirs."""
+
+from __future__ import annotations
+
+from holdfast.engine.audit import JOB_SQL
+from holdfast.errors import JobNotFound
+from holdfast.ids import read_uuid
+from holdfast.operate.watch import Action, Watch
+from holdfast.store import Tx
+
+
+def locate_job(watch: Watch, action: Action, job_id: str) -> tuple[str, str]:
+    """The tenant and the id of a job that *watch* may do *action* to.
+
+    Raises JobNotFound alike for an id that nobody has and for another tenant's, and Forbidden for
+    a role that may not. What is refused is audited, but for a mere look of who may see everything.
+    """
+    subject = f"job:{job_id[:100]}"
+    try:
+        known_id = read_uuid(job_id)
+    except ValueError:
+        known_id = None
+    org_id = None if known_id is None else watch.store.read(lambda tx: _org_of(tx, watch, known_id))
+    if known_id is None or org_id is None:
+        error = JobNotFound(job_id[:100])
+        if watch.org_id is None and action is Action.LOOK:
+            raise error
+        watch.refuse(action, error, org_id=watch.org_id, subject=subject)
+    watch.check(action, org_id=org_id, subject=subject)
+    return org_id, known_id
+
+
+def _org_of(tx: Tx, watch: Watch, job_id: str) -> str | None:
+    org_id = watch.org_id
+    if org_id is None:
+        row = tx.maybe(JOB_SQL.find_org, id=job_id)
+        if row is None:
+            return None
+        org_id = str(row["org_id"])
+    # An id of the audit may be a queue's or a schedule's.
+    return None if tx.maybe(JOB_SQL.find_job, org_id=org_id, id=job_id) is None else org_id

@@ -1,0 +1,187 @@
+"""The one reason why a job is where it is, decided from what is known of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, assert_never
+
+from holdfast.document import decode
+from holdfast.engine.job import State
+from holdfast.operate.explanation import Explanation, Reason, Situation, said
+from holdfast.operate.letter import Letter
+from holdfast.operate.letter_plan import never_replayed, next_step_of
+from holdfast.operate.waiting import why_waiting
+
+NOTHING = "Nothing: it has ended."
+
+
+def reason_of(situation: Situation) -> Explanation:
+    """The one reason, by precedence."""
+    match situation.state:
+        case State.QUEUED:
+            return why_waiting(situation)
+        case State.PROCESSING:
+            return _running(situation)
+        case State.BATCH_SUBMITTED:
+            return _submitted(situation)
+        case State.COMPLETED:
+            line = f"Completed at {said(situation.at('finished_at'))}{_kept(situation)}."
+            return situation.explain(Reason.COMPLETED, line, NOTHING, **_ended(situation))
+        case State.CANCELED:
+            return _canceled(situation)
+        case State.FAILED:
+            return _failed(situation)
+        case _:
+            assert_never(situation.state)
+
+
+# -- claimed
+
+
+def _running(s: Situation) -> Explanation:
+    job, lease_until = s.job, s.at("lease_expires_at")
+    owner = next((worker for worker in s.workers if worker.worker_id == job["claimed_by"]), None)
+    facts: dict[str, Any] = {
+        "worker_id": job["claimed_by"],
+        "worker_seen_at": None if owner is None else owner.seen_at,
+        "claimed_at": s.at("claimed_at"),
+        "lease_until": lease_until,
+        "stage": job["stage"],
+        "attempt": job["attempt_count"] + 1,
+        "max_attempts": job["max_attempts"],
+    }
+    if lease_until is None or lease_until < s.now:
+        return _stale(s, facts)
+    if job["cancel_requested_at"] is not None:
+        return s.explain(
+            Reason.CANCEL_REQUESTED,
+            f"A cancel was requested at {said(s.at('cancel_requested_at'))}; it still runs.",
+            "Its handler comes to its next step and stops there.",
+            cancel_requested_at=s.at("cancel_requested_at"),
+            **facts,
+        )
+    lease = timedelta(seconds=s.settings.lease_seconds)
+    if owner is not None:
+        lease = timedelta(milliseconds=owner.lease_ms)
+    # Renewed at a third of its length, a lease never has less than half of it left.
+    is_late = lease_until - s.now < lease / 2
+    line = (
+        f"Runs since {said(s.at('claimed_at'))} on worker {job['claimed_by']}, stage"
+        f" {job['stage']!r}, attempt {facts['attempt']} of {job['max_attempts']}"
+    )
+    then = "Its handler ends."
+    if is_late:
+        line += "; its lease was not renewed in time"
+        then = f"Its worker renews it, or it is rescued after {said(lease_until)}."
+    return s.explain(
+        Reason.RUNNING, line + ".", then, lease_until if is_late else None, is_late=is_late, **facts
+    )
+
+
+def _stale(s: Situation, facts: Mapping[str, Any]) -> Explanation:
+    job = s.job
+    if job["cancel_requested_at"] is not None:
+        becomes = "ends it as canceled"
+    elif facts["attempt"] >= job["max_attempts"]:
+        becomes = "makes it a dead letter: it was the last attempt"
+    else:
+        becomes = f"brings it back, with attempt {facts['attempt']} of {job['max_attempts']} used"
+    alive = [worker for worker in s.workers if not worker.is_gone]
+    then = f"The next rescue, every {s.settings.rescue_seconds:g} s or sooner, {becomes}."
+    if not alive:
+        then = f"Start a worker of any queue: its rescue {becomes}."
+    return s.explain(
+        Reason.LEASE_RAN_OUT,
+        f"Its lease ran out at {said(facts['lease_until'])}:"
+        f" worker {job['claimed_by']} is dead, frozen or cut off.",
+        then,
+        workers=len(alive),
+        **facts,
+    )
+
+
+def _submitted(s: Situation) -> Explanation:
+    batch = s.job["provider_batch_id"]
+    return s.explain(
+        Reason.AWAITS_BATCH,
+        f"Waits for the answer of provider batch {batch} since {said(s.at('updated_at'))}.",
+        "Nothing here collects batches: cancel it, or wait for whoever submitted it.",
+        provider_batch_id=batch,
+        submitted_at=s.at("updated_at"),
+    )
+
+
+# -- ended
+
+
+def _ended(s: Situation) -> dict[str, Any]:
+    return {"finished_at": s.at("finished_at"), "is_archived": bool(s.job["is_archived"])}
+
+
+def _kept(s: Situation) -> str:
+    return ", and is in history" if s.job["is_archived"] else ""
+
+
+def _canceled(s: Situation) -> Explanation:
+    asked = next(
+        (event for event in s.turns if event["name"] == "job.cancel_requested"
+         and decode(event["detail"] or "{}").get("answer") != "too_late"),
+        None,
+    )  # fmt: skip
+    who = "somebody" if asked is None else f"{asked['actor_type']}:{asked['actor_id']}"
+    why = "" if asked is None else decode(asked["detail"] or "{}").get("reason", "")
+    line = f"Canceled at {said(s.at('finished_at'))} by {who}{_kept(s)}"
+    return s.explain(
+        Reason.CANCELED,
+        f"{line}: {why}" if why else f"{line}.",
+        NOTHING,
+        canceled_by=None if asked is None else who,
+        why=why or None,
+        **_ended(s),
+    )
+
+
+def _failed(s: Situation) -> Explanation:
+    job, letter = s.job, s.letter
+    failed = f"Failed at {said(s.at('finished_at'))} with {job['error_class']}"
+    facts = {"error_class": job["error_class"], "stage": job["stage"], **_ended(s)}
+    if letter is None:
+        # Only a row that came past the database's own rules looks like this.
+        return s.explain(
+            Reason.DEAD_LETTER,
+            f"{failed}, and there is no dead letter of it.",
+            "Look into it: holdfast verify",
+            letter_id=None,
+            letter_state=None,
+            **facts,
+        )
+    item = f"dead letter {letter.job_id} is {letter.state.replace('_', ' ')}"
+    if job["replay_of"] is not None:
+        failed = f"It is a replay and f{failed[1:]}"
+    if letter.escalated_at is not None:
+        item += ", escalated"
+    return s.explain(
+        Reason.DEAD_LETTER,
+        f"{failed}; {item}.",
+        _next_step(letter, s.replay_job_id),
+        letter_id=letter.job_id,
+        letter_state=letter.state,
+        is_escalated=letter.escalated_at is not None,
+        replay_job_id=s.replay_job_id,
+        **facts,
+    )
+
+
+def _next_step(letter: Letter, replay_job_id: str | None) -> str:
+    never = never_replayed(letter.standing)
+    if letter.state.is_ended:
+        return "Nothing: the dead letter has ended."
+    if replay_job_id is not None:
+        return f"Its replay ends: holdfast explain {replay_job_id}"
+    if never is not None:
+        return f"Somebody discards it or fixes it forward; {never}."
+    return (
+        f"Somebody takes the next step: {next_step_of(letter)}"
+        f" (holdfast dead-letters show {letter.job_id})"
+    )

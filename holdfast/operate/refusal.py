@@ -1,0 +1,70 @@
+"""Why an operator's wish is refused.
+
+* HoldfastError
+  x InvalidAction            what an operator asked for is wrong; names every bad field
+  x NotFound
+    + LetterNotFound         there is no dead letter of this job
+    + NothingMatches         no dead letter fits the filter
+  x Conflict
+    + StaleVersion           somebody else changed the item since it was read
+    + StepRefused            the item does not stand where this step begins
+      - LetterEnded          it was resolved, discarded or fixed forward
+      - NeverReplayed        jobs of this kind are never replayed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from holdfast.errors import Conflict, HoldfastError, NotFound
+
+
+class InvalidAction(HoldfastError):
+    """What an operator asked for is wrong; *fields* maps each bad field to what is wrong."""
+
+    def __init__(self, fields: Mapping[str, str]) -> None:
+        self.fields = dict(fields)
+        listed = "; ".join(f"{name}: {problem}" for name, problem in self.fields.items())
+        super().__init__(f"Nothing was done. {listed}.")
+
+
+class LetterNotFound(NotFound):
+    """There is no dead letter of this job, or it is another tenant's."""
+
+    def __init__(self, job_id: str, replay_of: str | None = None) -> None:
+        self.job_id = job_id
+        hint = "List those there are: holdfast dead-letters list."
+        if replay_of is not None:
+            hint = f"It is a replay: look at the dead letter of {replay_of}, which it repeats."
+        super().__init__(f"Job {job_id} has no dead letter. {hint}")
+
+
+class NothingMatches(NotFound):
+    """No dead letter that is still to be dealt with fits the filter."""
+
+    def __init__(self, asked: str) -> None:
+        super().__init__(f"No dead letter fits the filter ({asked}). Nothing was done.")
+
+
+class StaleVersion(Conflict):
+    """The item was changed since it was read. Look at it again, then decide."""
+
+    def __init__(self, job_id: str, asked: int, version: int | None = None) -> None:
+        self.job_id = job_id
+        found = "another one" if version is None else str(version)
+        super().__init__(
+            f"Dead letter {job_id} is not at version {asked}, but at {found}: somebody changed it."
+            f" Look at it again: holdfast dead-letters show {job_id}."
+        )
+
+
+class StepRefused(Conflict):
+    """The item does not stand where this step begins."""
+
+
+class LetterEnded(StepRefused):
+    """The item was resolved, discarded or fixed forward, and stays so."""
+
+
+class NeverReplayed(StepRefused):
+    """Jobs of this kind are never replayed."""

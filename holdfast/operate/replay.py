@@ -1,0 +1,183 @@
+"""Replay: the job of a dead letter once more, as another job that begins where the first failed.
+
+The item, the job, what it takes over and the audit are one transaction of a fixed number of
+statements, for one item or for many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.clock import ms, read_instant, write_instant
+from holdfast.document import encode
+from holdfast.engine import audit
+from holdfast.engine.enqueue import Batch, Enqueued, events_of, insert_steps
+from holdfast.engine.request import turn_of
+from holdfast.operate.letter import Letter, LetterState
+from holdfast.operate.refusal import StepRefused
+from holdfast.operate.watch import Watch
+from holdfast.store import Row, Statements, Tx
+from holdfast.store.borrow import run
+
+SQL = Statements("holdfast.operate", "dead_letter.sql")
+
+# What a replay has in common with the job that it repeats, word for word.
+_SHARED = (
+    *("org_id", "project_id", "job_type", "category", "actor_type", "actor_id", "request_id"),
+    *("correlation_id", "priority", "limit_key", "traceparent", "routing_decision", "origin_queue"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Replays:
+    """Replays that were made, and what to tell of them after the commit."""
+
+    made: tuple[Mapping[str, Any], ...]
+    batch: Batch
+    enqueued: tuple[Enqueued, ...]
+
+    def tell(self, watch: Watch) -> None:
+        """Wake the workers, and tell whoever subscribed."""
+        if not self.made:
+            return
+        watch.store.announce(self.batch.queues)
+        for event in events_of([self.batch], self.enqueued):
+            watch.events.emit(event)
+
+
+def step_of(letter: Letter, to_state: LetterState, **changes: Any) -> dict[str, Any]:
+    """The row that takes a letter one step on; what is not changed stays."""
+    return {
+        "tenant": letter.org_id,
+        "letter_id": letter.job_id,
+        "from_version": letter.version,
+        "to_state": to_state,
+        "to_kind": letter.kind,
+        "list": None if letter.checklist is None else encode(letter.checklist),
+        "evidence": letter.evidence_ref,
+        "is_safe": letter.is_safe_to_repeat,
+        "replays": 0,
+        "verifies": 0,
+        "fixed_with": None,
+        "last_words": None,
+        **changes,
+    }
+
+
+def make_replays(
+    tx: Tx,
+    watch: Watch,
+    letters: Sequence[Letter],
+    *,
+    ids: Sequence[str],
+    reason: str,
+    full_restart: bool,
+    detail: Mapping[str, Any] | None = None,
+) -> Replays:
+    """Replay those of *letters* that still stand as they were read; *ids* are for the jobs."""
+    steps = [step_of(letter, LetterState.REPLAYING, replays=1) for letter in letters]
+    taken = tx.many(SQL.step_letters, steps=steps)
+    batch = Batch()
+    if not taken:
+        return Replays((), batch, ())
+    new_id = {
+        (letter.org_id, letter.job_id): made for letter, made in zip(letters, ids, strict=True)
+    }
+    rows = [{"org_id": row["org_id"], "job_id": row["job_id"]} for row in taken]
+    made = []
+    for source in tx.many(SQL.list_sources, letters=rows):
+        replay_id = new_id[source["org_id"], source["letter_id"]]
+        made.append(_add(batch, source, replay_id, watch, full_restart=full_restart))
+    enqueued = run(tx, insert_steps(batch))
+    for item in enqueued:
+        if not item.created:
+            raise StepRefused(
+                f"The key {item.idempotency_key!r} of the replay is taken by job {item.id}."
+                " Nothing was done."
+            )
+    if not full_restart:
+        tx.affected(SQL.take_over_stages, taken=made)
+    tx.affected(
+        SQL.insert_replays,
+        replays=made,
+        reason=reason,
+        actor_type=watch.actor.type.value,
+        actor_id=watch.actor.id,
+    )
+    told = {"reason": reason[:200], **(detail or {})}
+    audit.record(tx, watch.actor, [_entry(row, told) for row in made])
+    return Replays(tuple(made), batch, tuple(enqueued))
+
+
+def _add(
+    batch: Batch, source: Row, replay_id: str, watch: Watch, *, full_restart: bool
+) -> dict[str, Any]:
+    """Add the job that repeats *source* to the batch; the replay's own row comes back."""
+    begin = _begin(source, watch, full_restart=full_restart)
+    due = source["scheduled_for"]
+    batch.frames.append(
+        {
+            **{name: source[name] for name in _SHARED},
+            **begin,
+            "frame": len(batch.frames),
+            "jobs": 1,
+            "scheduled_for": None if due is None else write_instant(read_instant(due)),
+            "replay_of": source["letter_id"],
+            "queue": source["origin_queue"],
+        }
+    )
+    number = source["replay_count"]
+    batch.jobs.append(
+        {
+            "frame": len(batch.jobs),
+            "id": replay_id,
+            "idempotency_key": f"{source['idempotency_key']}:replay-{number}",
+            "payload": source["payload"],
+            "payload_hash": source["payload_hash"],
+            "unit_key": source["unit_key"],
+            "turn": turn_of(replay_id, source["priority"], ms(watch.settings.ageing_seconds)),
+        }
+    )
+    return {
+        "org_id": source["org_id"],
+        "job_id": source["letter_id"],
+        "number": number,
+        "replay_job_id": replay_id,
+        "full_restart": full_restart,
+        "failed_stage": source["failed_stage"],
+        "failed_job_id": source["failed_job_id"],
+        "stage": begin["stage"],
+        "from_stage": begin["stage"],
+        "attempts": source["attempts"],
+    }
+
+
+def _begin(source: Row, watch: Watch, *, full_restart: bool) -> dict[str, Any]:
+    """Where the replay begins, with the budget of that stage."""
+    if full_restart:
+        handler = watch.registry.get(source["job_type"])
+        return {
+            "stage": handler.first.name,
+            "pipeline_version": handler.version,
+            "max_attempts": handler.first.max_attempts,
+        }
+    return {
+        "stage": source["failed_stage"],
+        "pipeline_version": source["pipeline_version"],
+        "max_attempts": source["max_attempts"],
+    }
+
+
+def _entry(row: Mapping[str, Any], told: Mapping[str, Any]) -> audit.Entry:
+    detail = {
+        "replay": row["number"],
+        "replay_job_id": row["replay_job_id"],
+        "stage": row["stage"],
+        "full_restart": row["full_restart"],
+        **told,
+    }
+    return audit.Entry(
+        row["org_id"], row["job_id"], "dead_letter.replay_requested", row["attempts"], detail
+    )

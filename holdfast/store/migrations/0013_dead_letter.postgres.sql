@@ -1,0 +1,80 @@
+DO $$
+DECLARE
+    tenanted text;
+BEGIN
+    FOREACH tenanted IN ARRAY ARRAY['dead_letter_replay', 'dead_letter_note'] LOOP
+        EXECUTE format('ALTER TABLE holdfast.%I ENABLE ROW LEVEL SECURITY', tenanted);
+        EXECUTE format('ALTER TABLE holdfast.%I FORCE ROW LEVEL SECURITY', tenanted);
+        EXECUTE format(
+            'CREATE POLICY engine_serves_all ON holdfast.%I TO holdfast_engine'
+            ' USING (true) WITH CHECK (true)', tenanted);
+        EXECUTE format(
+            'CREATE POLICY tenant_sees_itself ON holdfast.%I TO holdfast_tenant'
+            ' USING (org_id = nullif(current_setting(''holdfast.org_id'', true), '''')::uuid)'
+            ' WITH CHECK (org_id = nullif(current_setting(''holdfast.org_id'', true), '''')::uuid)',
+            tenanted);
+    END LOOP;
+END $$;
+GRANT SELECT, INSERT ON holdfast.dead_letter_replay, holdfast.dead_letter_note TO holdfast_engine;
+GRANT UPDATE (outcome, error_class, ended_at) ON holdfast.dead_letter_replay TO holdfast_engine;
+GRANT SELECT ON holdfast.dead_letter_replay, holdfast.dead_letter_note TO holdfast_tenant;
+
+-- Replays and notes leave with their item, and never before it.
+CREATE FUNCTION holdfast.refuse_early_leave() RETURNS trigger LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF EXISTS (SELECT FROM holdfast.dead_letter AS letter
+               WHERE letter.org_id = OLD.org_id AND letter.job_id = OLD.job_id) THEN
+        RAISE EXCEPTION USING MESSAGE = TG_ARGV[0], ERRCODE = 'check_violation',
+            CONSTRAINT = TG_NAME;
+    END IF;
+    RETURN OLD;
+END $$;
+CREATE TRIGGER dead_letter_replay_never_leaves BEFORE DELETE ON holdfast.dead_letter_replay
+    FOR EACH ROW EXECUTE FUNCTION holdfast.refuse_early_leave('a replay leaves with its dead letter');
+CREATE TRIGGER dead_letter_note_never_leaves BEFORE DELETE ON holdfast.dead_letter_note
+    FOR EACH ROW EXECUTE FUNCTION holdfast.refuse_early_leave('a note leaves with its dead letter');
+
+-- The function of 0008 made anew: a replay carries the unit of its original.
+CREATE OR REPLACE FUNCTION holdfast.refuse_archived() RETURNS trigger LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    broken text;
+BEGIN
+    SELECT 'job_once_per_key' INTO broken FROM added
+    JOIN holdfast.job_history AS history ON history.idempotency_key = added.idempotency_key
+    LIMIT 1;
+    IF NOT FOUND THEN
+        SELECT 'job_once_per_unit' INTO broken FROM added
+        JOIN holdfast.job_history AS history ON history.org_id = added.org_id
+            AND history.job_type = added.job_type AND history.unit_key = added.unit_key
+            AND history.replay_of IS NULL
+        WHERE added.unit_key IS NOT NULL AND added.replay_of IS NULL
+        LIMIT 1;
+    END IF;
+    IF broken IS NOT NULL THEN
+        RAISE EXCEPTION 'the job of this key or unit is in history'
+            USING ERRCODE = 'unique_violation', CONSTRAINT = broken,
+                  SCHEMA = 'holdfast', TABLE = 'job';
+    END IF;
+    -- With one snapshot for the whole transaction nothing that was committed since can be seen. A
+    -- job that this snapshot still shows beside the one just inserted has been archived; and no
+    -- job is archived before it has ended a quarter of an hour ago, so in a younger transaction
+    -- there is none that this snapshot does not show.
+    IF current_setting('transaction_isolation') <> 'read committed' AND (
+        transaction_timestamp() < clock_timestamp() - interval '15 minutes'
+        OR EXISTS (
+            SELECT FROM added JOIN holdfast.job AS job
+            ON job.idempotency_key = added.idempotency_key AND job.id <> added.id)
+        OR EXISTS (
+            SELECT FROM added JOIN holdfast.job AS job
+            ON job.org_id = added.org_id AND job.job_type = added.job_type
+            AND job.unit_key = added.unit_key AND job.replay_of IS NULL AND job.id <> added.id
+            WHERE added.replay_of IS NULL)) THEN
+        RAISE EXCEPTION 'this transaction is too old to see whether the key is taken; try again'
+            USING ERRCODE = 'serialization_failure',
+                  HINT = 'Enqueue in a transaction that is read committed or younger than 15 minutes.';
+    END IF;
+    RETURN NULL;
+END $$;
