@@ -6,7 +6,15 @@ from typing import Any
 
 import click
 
-from holdfast.cli.given import actor_option, app_of, json_option, one_line, print_json, print_table
+from holdfast.cli.given import (
+    app_of,
+    desk_of,
+    json_option,
+    one_line,
+    print_json,
+    print_table,
+    watch_options,
+)
 from holdfast.clock import read_instant
 from holdfast.document import decode
 from holdfast.engine.duty import SQL as DUTY_SQL
@@ -14,6 +22,7 @@ from holdfast.engine.job import Job, State
 from holdfast.errors import JobNotFound
 from holdfast.holdfast import SQL, Holdfast
 from holdfast.ids import read_uuid
+from holdfast.operate.cancel import cancel_job
 from holdfast.store import Row
 
 NEWEST = "ffffffff-ffff-ffff-ffff-ffffffffffff"
@@ -110,15 +119,22 @@ def show(ctx: click.Context, job_id: str, as_json: bool) -> None:
 @jobs.command()
 @click.argument("job_id")
 @click.option("--reason", required=True, help="Why; kept in the audit.")
-@actor_option
+@watch_options
 @json_option
 @click.pass_context
-def cancel(ctx: click.Context, job_id: str, reason: str, actor: str, as_json: bool) -> None:
+def cancel(
+    ctx: click.Context,
+    job_id: str,
+    reason: str,
+    actor: str,
+    role: str,
+    org_id: str | None,
+    as_json: bool,
+) -> None:
     """Stop a job: at once if it waits, at its next step if it runs."""
     job_id = _id(job_id, "JOB_ID")
     with app_of(ctx, required=False) as hf:
-        org_id = _org_of(hf, job_id)
-        answer = hf.cancel(job_id, org_id=org_id, actor=actor, reason=reason)
+        answer = cancel_job(desk_of(hf, actor, role, org_id).watch, job_id, reason=reason)
     if as_json:
         print_json({"job_id": job_id, "answer": answer})
     else:

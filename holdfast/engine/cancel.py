@@ -1,4 +1,8 @@
-"""Cancel: a queued job ends at once, a running one is asked and stops at its next step."""
+"""Cancel: a waiting job ends at once, a running one is asked and stops at its next step.
+
+A job that waits for a provider's batch ends at once, too. What comes back for it later finds no
+claim that is still held, and is dropped.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from enum import StrEnum
 from holdfast.document import BadDocument, check
 from holdfast.engine import audit
 from holdfast.engine.job import Actor, State
+from holdfast.engine.letter import end_canceled_replay
 from holdfast.errors import InvalidJob, JobNotFound
 from holdfast.store import Statements, Store, Tx
 
@@ -48,6 +53,8 @@ def cancel_job(
         if answer is CancelAnswer.CANCELED:
             entries.append(audit.Entry(org_id, job_id, "job.canceled", attempt))
         audit.record(tx, actor, entries)
+        if answer is CancelAnswer.CANCELED:
+            end_canceled_replay(tx, job, actor=actor)
         return answer
 
     return store.write(work)

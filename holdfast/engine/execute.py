@@ -18,7 +18,7 @@ from holdfast.artifact.artifacts import Artifacts, JobArtifacts
 from holdfast.clock import ms
 from holdfast.document import BadDocument, check, decode, encode
 from holdfast.engine import audit, duty
-from holdfast.engine.classify import fault_of
+from holdfast.engine.classify import fault_of, retry_after_of
 from holdfast.engine.handler import Handler, Registry, Stage
 from holdfast.engine.job import (
     Actor,
@@ -35,6 +35,7 @@ from holdfast.engine.job import (
     Snoozed,
     unit_of,
 )
+from holdfast.engine.tracing import Tracing
 from holdfast.errors import (
     ConfigError,
     HandlerTimeout,
@@ -44,7 +45,6 @@ from holdfast.errors import (
     ResultInvalid,
     RowInvalid,
     Snooze,
-    Transient,
     UnknownJobType,
 )
 from holdfast.store import Statements, Store, Tx
@@ -278,8 +278,19 @@ def plan(
         return judge(exc, job, stage, random.Random())
 
 
-def execute(context: Context, plan: Plan, rng: random.Random) -> Outcome:
+def execute(
+    context: Context, plan: Plan, rng: random.Random, tracing: Tracing | None = None
+) -> Outcome:
     """Run a synchronous stage here; an asynchronous one on a loop of its own."""
+    if tracing is None:
+        return _execute(context, plan, rng)
+    with tracing.executing(context.job) as tell:
+        outcome = _execute(context, plan, rng)
+        tell(outcome)
+        return outcome
+
+
+def _execute(context: Context, plan: Plan, rng: random.Random) -> Outcome:
     mark = current.set(context.job)
     context.handler = plan.handler
     try:
@@ -299,8 +310,19 @@ def execute(context: Context, plan: Plan, rng: random.Random) -> Outcome:
         current.reset(mark)
 
 
-async def execute_async(context: Context, plan: Plan, rng: random.Random) -> Outcome:
+async def execute_async(
+    context: Context, plan: Plan, rng: random.Random, tracing: Tracing | None = None
+) -> Outcome:
     """Run an asynchronous stage on the present loop."""
+    if tracing is None:
+        return await _execute_async(context, plan, rng)
+    with tracing.executing(context.job) as tell:
+        outcome = await _execute_async(context, plan, rng)
+        tell(outcome)
+        return outcome
+
+
+async def _execute_async(context: Context, plan: Plan, rng: random.Random) -> Outcome:
     current.set(context.job)
     context.handler = plan.handler
     try:
@@ -367,11 +389,7 @@ def judge(exc: BaseException, job: Claimed, stage: Stage, rng: random.Random) ->
     if isinstance(exc, LeaseLost):
         return Released("lease_lost")
     fault = fault_of(exc, stage=stage.name, attempt=job.attempt)
-    retry_after = exc.retry_after if isinstance(exc, Transient) else None
-    if not isinstance(retry_after, timedelta):
-        # Foreign subclasses may set anything.
-        retry_after = None
-    return retry_or_bury(fault, job, stage, rng, retry_after)
+    return retry_or_bury(fault, job, stage, rng, retry_after_of(exc))
 
 
 def retry_or_bury(

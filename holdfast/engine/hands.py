@@ -15,6 +15,7 @@ from holdfast.artifact.artifacts import Artifacts
 from holdfast.engine.execute import CancelToken, Context, Plan, execute, execute_async
 from holdfast.engine.job import Claimed, Outcome, Released
 from holdfast.engine.line import Line
+from holdfast.engine.tracing import Tracing
 from holdfast.store import Store
 
 # How much work may wait in this process, in claims' lengths: enough to hide the round trip of one.
@@ -37,6 +38,8 @@ class Held:
     renewed_at: float
     plan: Plan | None = None
     started_at: float | None = None
+    # How long the stage that was run last has run; None if it was given back unused.
+    ran_seconds: float | None = None
     abandoned: bool = False
 
 
@@ -53,9 +56,11 @@ class Hands:
         finished: Callable[[Held, Outcome], None],
         has_room: Callable[[], None],
         files: Artifacts | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self.store = store
         self.files = files
+        self.tracing = tracing
         self.concurrency = concurrency
         self.async_concurrency = async_concurrency
         self.rng = rng
@@ -145,16 +150,18 @@ class Hands:
             assert held.plan is not None
             self._running[held.job.id] = held
             held.started_at = began = time.monotonic()
-            outcome = execute(
-                Context(held.job, self.store, held.token, files=self.files), held.plan, self.rng
-            )
-            self._observe(time.monotonic() - began)
+            context = Context(held.job, self.store, held.token, files=self.files)
+            outcome = execute(context, held.plan, self.rng, self.tracing)
+            held.ran_seconds = time.monotonic() - began
+            self._observe(held.ran_seconds)
             if held.abandoned:
                 # The keeper gave up on this thread and put another in its place.
                 return
             self._running.pop(held.job.id, None)
             held.started_at = None
             self.finished(held, outcome)
+            # A thread that waits for work keeps nothing of what it has worked on.
+            del held, context, outcome
 
     def observe_claim(self, seconds: float) -> None:
         """Note how long a claim took; what is taken ahead goes by it."""
@@ -184,9 +191,10 @@ class Hands:
         if self.closing:
             outcome: Outcome = self.unreached
         else:
-            held.started_at = time.monotonic()
+            held.started_at = began = time.monotonic()
             context = Context(held.job, self.store, held.token, files=self.files)
-            outcome = await execute_async(context, held.plan, self.rng)
+            outcome = await execute_async(context, held.plan, self.rng, self.tracing)
+            held.ran_seconds = time.monotonic() - began
         held.started_at = None
         self._on_loop.pop(held.job.id, None)
         self.has_room()

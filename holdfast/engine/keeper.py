@@ -73,7 +73,7 @@ class Keeper:
             if now - held.started_at <= stage.timeout.total_seconds():
                 continue
             # A copy for the settler, apart from the one that the stuck thread still looks at.
-            copy = replace(held, started_at=None)
+            copy = replace(held, started_at=None, ran_seconds=now - held.started_at)
             self.hands.abandon(held)
             self.hands.finished(copy, timed_out(held.job, stage, self.rng))
             self._stuck += 1

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FrameType
 
+from holdfast.engine.settler import events_of
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.errors import StoreError
 from holdfast.event import Events, WorkerChanged
@@ -30,6 +31,7 @@ RESCUE_LIMIT = 1_000
 
 @dataclass(slots=True)
 class Child:
+    place: int
     worker_id: str
     process: subprocess.Popen[bytes]
     started_at: float
@@ -37,12 +39,16 @@ class Child:
 
 
 class Supervisor:
-    """Keeps *processes* children running until told to stop."""
+    """Keeps *processes* children running until told to stop.
+
+    *command* is what starts a child, by its worker's id and its place: 0 for the first, and so on.
+    One that takes the place of another has another id.
+    """
 
     def __init__(
         self,
         store: Store,
-        command: Callable[[str], Sequence[str]],
+        command: Callable[[str, int], Sequence[str]],
         *,
         processes: int,
         events: Events | None = None,
@@ -60,7 +66,7 @@ class Supervisor:
         """Supervise until a signal; give back the exit code."""
         signal.signal(signal.SIGTERM, self._on_signal)
         signal.signal(signal.SIGINT, self._on_signal)
-        self.children = [self._start(FIRST_PAUSE) for _ in range(self.processes)]
+        self.children = [self._start(place, FIRST_PAUSE) for place in range(self.processes)]
         while self.children:
             time.sleep(0.05)
             for child in list(self.children):
@@ -70,10 +76,11 @@ class Supervisor:
                     self._bury(child, code)
         return 0 if self._signals < 2 else 1
 
-    def _start(self, pause: float) -> Child:
+    def _start(self, place: int, pause: float) -> Child:
         worker_id = self._ids.new()
-        process = subprocess.Popen(list(self.command(worker_id)), start_new_session=True)  # noqa: S603
-        return Child(worker_id, process, time.monotonic(), pause)
+        command = list(self.command(worker_id, place))
+        process = subprocess.Popen(command, start_new_session=True)  # noqa: S603
+        return Child(place, worker_id, process, time.monotonic(), pause)
 
     def _bury(self, child: Child, code: int) -> None:
         """See a dead child's jobs home and, unless we are stopping, put another in its place."""
@@ -87,13 +94,16 @@ class Supervisor:
         pause = FIRST_PAUSE if steady or code == RECYCLE else child.pause
         time.sleep(pause)
         if not self._signals:
-            self.children.append(self._start(min(pause * 2, LONGEST_PAUSE)))
+            self.children.append(self._start(child.place, min(pause * 2, LONGEST_PAUSE)))
 
     def _rescue(self, worker_id: str) -> None:
         # The process is gone for certain, so there is no lease to wait for.
         try:
             while found := rescue_jobs(self.store, limit=RESCUE_LIMIT, dead_worker_id=worker_id):
                 self.rescued += len(found)
+                for settled in found:
+                    for event in events_of(settled):
+                        self.events.emit(event)
         except StoreError as exc:
             self.events.emit(WorkerChanged(worker_id, "rescue_failed", str(exc)))
 

@@ -26,16 +26,18 @@ from holdfast.engine.execute import CancelToken, Context, Plan, execute, plan
 from holdfast.engine.handler import Registry
 from holdfast.engine.hands import DRAINED, Hands, Held
 from holdfast.engine.intake import FairIntake, Intake
-from holdfast.engine.job import QUEUES, Actor, ActorType, Claimed, Dead, Outcome, Released, Retry
+from holdfast.engine.job import QUEUES, Actor, ActorType, Claimed, Outcome, Released
 from holdfast.engine.keeper import Keeper
 from holdfast.engine.ledger import tidy_runs
+from holdfast.engine.presence import Presence
 from holdfast.engine.request import DRIFT
 from holdfast.engine.retention import archive_and_prune, check_retention
 from holdfast.engine.rules import tell_crowded
 from holdfast.engine.settle import Settled, verb_of
-from holdfast.engine.settler import Settler, settle_apart
+from holdfast.engine.settler import Settler, events_of, settle_apart
+from holdfast.engine.tracing import Tracing
 from holdfast.errors import HoldfastError, StoreBusy, StoreDown
-from holdfast.event import Events, JobSettled, JobStarted, LeaseWasLost, WorkerChanged
+from holdfast.event import Events, JobStarted, LeaseWasLost, WorkerChanged
 from holdfast.ids import IdSource
 from holdfast.store import Store, WakeUp
 
@@ -82,6 +84,7 @@ class Worker:
         rng: random.Random | None = None,
         drain_seconds: float = 30.0,
         artifacts: Artifacts | None = None,
+        tracing: Tracing | None = None,
         intake: Intake | None = None,
     ) -> None:
         check_retention(settings.retention, registry.categories.values())
@@ -95,14 +98,14 @@ class Worker:
         self.rng = rng or random.Random()
         self.drain_seconds = drain_seconds
         self.artifacts = artifacts
+        self.tracing = tracing
         self.must_recycle = self.is_draining = self.was_stopped = False
         self._orders: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self.outcomes: Counter[str] = Counter()
         self._actor = Actor(ActorType.SYSTEM, self.id)
         self._patience = timedelta(seconds=settings.unknown_type_patience_seconds)
-        lease_ms = ms(settings.lease_seconds)
         self._intake = intake or FairIntake(
-            store, queues=self.queues, worker_id=self.id, lease_ms=lease_ms
+            store, queues=self.queues, worker_id=self.id, lease_ms=ms(settings.lease_seconds)
         )
         self._held: dict[str, Held] = {}
         self._draining = threading.Event()
@@ -110,6 +113,11 @@ class Worker:
         self._ended = threading.Event()
         self._wake: WakeUp | None = None
         self._wants_room = False
+        self._employ(concurrency, async_concurrency)
+
+    def _employ(self, concurrency: int, async_concurrency: int) -> None:
+        """Make those who work beside this thread."""
+        store, settings = self.store, self.settings
         self._settler = Settler(
             store,
             actor=self._actor,
@@ -125,10 +133,19 @@ class Worker:
             rng=self.rng,
             finished=self._settler.put,
             has_room=self._has_room,
-            files=artifacts,
+            files=self.artifacts,
+            tracing=self.tracing,
         )
         self._keeper = Keeper(
             store, self._hands, self._held, settings=settings, rng=self.rng, recycle=self._recycle
+        )
+        self._presence = Presence(
+            store,
+            self._held,
+            self.id,
+            self.queues,
+            self.registry.handlers,
+            lease_ms=ms(settings.lease_seconds),
         )
 
     # -- one pass, in the caller's thread: what tests, simulations and scripts use
@@ -140,11 +157,13 @@ class Worker:
         for job in claimed:
             going: Claimed | None = job
             while going is not None:
+                began = self.store.clock.monotonic()
                 outcome = self._run_inline(going)
+                seconds = self.store.clock.monotonic() - began
                 (settled,) = settle_apart(
                     self.store, [(going, outcome)], actor=self._actor, changed=self._change
                 )
-                self._tell(settled, None)
+                self._tell(settled, seconds)
                 outcomes[_word(settled)] += 1
                 going = settled.goes_on
         return Counts(len(claimed), outcomes)
@@ -153,9 +172,8 @@ class Worker:
         planned = self._plan(job)
         if not isinstance(planned, Plan):
             return planned
-        return execute(
-            Context(job, self.store, CancelToken(), files=self.artifacts), planned, self.rng
-        )
+        context = Context(job, self.store, CancelToken(), files=self.artifacts)
+        return execute(context, planned, self.rng, self.tracing)
 
     # -- the loop
 
@@ -200,6 +218,7 @@ class Worker:
 
     def _drain(self) -> None:
         self._draining.set()
+        self._presence.drain()
         self._poke()
 
     def _stop(self) -> None:
@@ -216,6 +235,7 @@ class Worker:
             began = time.monotonic()
             try:
                 claimed = self._claim(wanted)
+                self._presence.start()
                 pause = 0.1
             except (StoreDown, StoreBusy) as exc:
                 self._change("store_down", str(exc))
@@ -260,6 +280,8 @@ class Worker:
         if self._clock_drifts():
             return []
         found = self._intake.take(wanted)
+        for settled in self._intake.take_buried():
+            self._tell(settled, None)
         if self.events.subscribers:
             for job in found:
                 self.events.emit(JobStarted(job.about, job.queue, job.attempt, self.id))
@@ -304,13 +326,14 @@ class Worker:
 
     def _on_settled(self, held: Held, settled: Settled) -> None:
         self.outcomes[_word(settled)] += 1
-        self._tell(settled, held)
+        self._presence.saw(held)
+        self._tell(settled, held.ran_seconds)
         going = settled.goes_on
         if going is None:
             self._held.pop(held.job.id, None)
             self._free(held.job.queue)
         else:
-            held.job = going
+            held.job, held.ran_seconds = going, None
             self._begin([held])
 
     def _free(self, queue: str) -> None:
@@ -319,12 +342,12 @@ class Worker:
             self.store.announce([queue])
             self._poke()
 
-    def _tell(self, settled: Settled, held: Held | None) -> None:
+    def _tell(self, settled: Settled, seconds: float | None) -> None:
         if not self.events.subscribers:
             return
         if settled.held:
-            seconds = None if held is None else time.monotonic() - held.claimed_at
-            self.events.emit(_event(settled, seconds))
+            for event in events_of(settled, seconds):
+                self.events.emit(event)
         else:
             self.events.emit(LeaseWasLost(settled.job.about, settled.job.queue, self.id))
 
@@ -378,6 +401,7 @@ class Worker:
         self._ended.set()
         self._keeper.close()
         self._settler.close()
+        self._presence.close()
         # After the settler, who may still hand a next stage to the loop.
         self._hands.close()
         self._orders.put(None)
@@ -404,7 +428,8 @@ def _tidy(store: Store, settings: Settings, events: Events) -> Counter[str]:
     outcomes: Counter[str] = Counter()
     for settled in upkeep.rescue_jobs(store, limit=RESCUE_LIMIT):
         outcomes["rescued"] += 1
-        events.emit(_event(settled, None))
+        for event in events_of(settled):
+            events.emit(event)
     outcomes.update(archive_and_prune(store, settings.retention))
     tidied = tidy_runs(store, keep=timedelta(days=settings.retention.keep_runs_days))
     outcomes["runs_lost"], outcomes["runs_pruned"] = len(tidied.lost), tidied.pruned
@@ -423,18 +448,3 @@ def _seal(store: Store, settings: Settings, events: Events) -> int:
 
 def _word(settled: Settled) -> str:
     return verb_of(settled.outcome) if settled.held else "lease_lost"
-
-
-def _event(settled: Settled, seconds: float | None) -> JobSettled:
-    job, outcome = settled.job, settled.outcome
-    fault = outcome.fault if isinstance(outcome, (Retry, Dead)) else None
-    return JobSettled(
-        job.about,
-        job.queue,
-        job.attempt,
-        verb_of(outcome),
-        job.stage,
-        fault.error_class if fault else None,
-        seconds,
-        bool(fault and fault.pages_operator and isinstance(outcome, Dead)),
-    )

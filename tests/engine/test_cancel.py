@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+import time
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,11 +17,17 @@ from holdfast import (
     Holdfast,
     JobCanceled,
     JobNotFound,
+    NetworkTimeout,
+    Snooze,
     State,
 )
-from holdfast.engine.job import SYSTEM, Completed
+from holdfast.document import decode
+from holdfast.engine.job import SYSTEM, Completed, Fault, Outcome, Released, Retry, Snoozed
+from holdfast.engine.retention import archive_jobs
 from holdfast.engine.settle import settle
-from tests.story import ORG, OTHER_ORG, claim, events, timeline
+from holdfast.errors import RuleBroken
+from tests.store.hand import move
+from tests.story import ORG, OTHER_ORG, by_hand, claim, events, look, timeline
 
 
 @pytest.fixture
@@ -169,4 +178,230 @@ def test_canceling_twice_is_harmless(work: Holdfast) -> None:
     answers = [work.cancel(enqueued.id, org_id=ORG) for _ in range(2)]
 
     assert answers == [CancelAnswer.CANCELED, CancelAnswer.TOO_LATE]
+    assert timeline(work, enqueued).count("job.canceled") == 1
+
+
+# -- what waits, wherever it waits
+
+
+@pytest.mark.req("T-04", "A-10")
+def test_a_job_that_waits_for_its_next_attempt_is_canceled_at_once(hf: Holdfast) -> None:
+    @hf.job("report.export")
+    def fail(job: Context, payload: object) -> None:
+        raise NetworkTimeout
+
+    enqueued = hf.enqueue("report.export", {}, org_id=ORG)
+    hf.worker().run_once()
+
+    assert hf.cancel(enqueued.id, org_id=ORG) is CancelAnswer.CANCELED
+    assert hf.get(enqueued.id, org_id=ORG).state is State.CANCELED
+
+
+def submit(hf: Holdfast, job_id: str) -> None:
+    """Hand a claimed job to a provider's batch, as the batch lane would."""
+    move(hf.store, job_id, State.PROCESSING, State.BATCH_SUBMITTED)
+
+
+@pytest.mark.req("T-04", "A-10", "J-07")
+def test_a_submitted_job_is_canceled_at_once_and_its_late_result_is_dropped(
+    work: Holdfast,
+) -> None:
+    enqueued = work.enqueue("report.export", {}, org_id=ORG)
+    (claimed,) = claim(work)
+    submit(work, enqueued.id)
+
+    answer = work.cancel(enqueued.id, org_id=ORG, actor="user:42", reason="withdrawn")
+    (late,) = settle(work.store, [(claimed, Completed('"late"'))], actor=SYSTEM)
+
+    job = work.get(enqueued.id, org_id=ORG)
+    assert answer is CancelAnswer.CANCELED
+    assert not late.held
+    assert (job.state, job.result) == (State.CANCELED, None)
+    asked = next(e for e in events(work, enqueued) if e["name"] == "job.cancel_requested")
+    assert decode(asked["detail"])["was"] == "batch_submitted"
+    assert timeline(work, enqueued)[-2:] == ["job.canceled", "job.lease_lost"]
+
+
+@pytest.mark.req("J-09")
+def test_the_database_itself_drops_what_comes_back_for_a_canceled_job(work: Holdfast) -> None:
+    enqueued = work.enqueue("report.export", {}, org_id=ORG)
+    claim(work)
+    submit(work, enqueued.id)
+    work.cancel(enqueued.id, org_id=ORG)
+
+    with pytest.raises(RuleBroken) as caught:
+        by_hand(
+            work.store,
+            "UPDATE holdfast.job SET state = 'completed', result = :result WHERE id = :id",
+            result='"late"',
+            id=enqueued.id,
+        )
+
+    assert caught.value.rule in ("job_edge", "job_ended")
+
+
+@pytest.mark.req("A-10")
+def test_a_cancel_of_a_job_in_history_comes_too_late_and_is_on_record(
+    work: Holdfast, clock: FakeClock
+) -> None:
+    enqueued = work.enqueue("report.export", {}, org_id=ORG)
+    work.worker().run_once()
+    clock.advance(hours=2)
+    assert archive_jobs(work.store, after=timedelta(hours=1), limit=10) == 1
+
+    answer = work.cancel(enqueued.id, org_id=ORG, actor="user:42", reason="too late")
+
+    assert answer is CancelAnswer.TOO_LATE
+    assert work.get(enqueued.id, org_id=ORG).state is State.COMPLETED
+    asked = events(work, enqueued)[-1]
+    assert (asked["name"], asked["actor_id"]) == ("job.cancel_requested", "42")
+    assert decode(asked["detail"])["answer"] == "too_late"
+
+
+# -- what runs
+
+
+@pytest.mark.req("T-05", "T-04")
+def test_the_token_of_a_running_handler_is_set_while_it_works(hf: Holdfast) -> None:
+    begun = threading.Event()
+    steps: list[int] = []
+
+    @hf.job("long.work")
+    def long(job: Context, payload: object) -> None:
+        begun.set()
+        give_up = time.monotonic() + 20
+        while time.monotonic() < give_up:
+            # No write of its own: the token alone tells.
+            job.raise_if_canceled()
+            steps.append(1)
+            time.sleep(0.01)
+
+    enqueued = hf.enqueue("long.work", {}, org_id=ORG)
+    worker = hf.worker(concurrency=1)
+    thread = threading.Thread(target=worker.run, kwargs={"until_idle": True})
+    thread.start()
+    assert begun.wait(10)
+    answer = hf.cancel(enqueued.id, org_id=ORG)
+    thread.join(15)
+
+    assert not thread.is_alive()
+    assert answer is CancelAnswer.REQUESTED
+    assert steps
+    assert hf.get(enqueued.id, org_id=ORG).state is State.CANCELED
+    assert worker.outcomes == {"canceled": 1}
+
+
+@pytest.mark.req("T-05", "T-04")
+def test_the_token_of_an_asynchronous_handler_is_set_while_it_works(hf: Holdfast) -> None:
+    begun = threading.Event()
+
+    @hf.job("long.work")
+    async def long(job: Context, payload: object) -> None:
+        begun.set()
+        give_up = time.monotonic() + 20
+        while time.monotonic() < give_up:
+            job.raise_if_canceled()
+            await asyncio.sleep(0.01)
+
+    enqueued = hf.enqueue("long.work", {}, org_id=ORG)
+    worker = hf.worker(concurrency=1)
+    thread = threading.Thread(target=worker.run, kwargs={"until_idle": True})
+    thread.start()
+    assert begun.wait(10)
+    hf.cancel(enqueued.id, org_id=ORG)
+    thread.join(15)
+
+    assert not thread.is_alive()
+    assert hf.get(enqueued.id, org_id=ORG).state is State.CANCELED
+
+
+@pytest.mark.req("T-04", "T-05")
+def test_a_checkpoint_is_kept_although_the_step_after_it_is_not_taken(hf: Holdfast) -> None:
+    @hf.job("long.work")
+    def long(job: Context, payload: object) -> None:
+        hf.cancel(job.id, org_id=ORG)
+        job.checkpoint({"page": 3})
+        raise AssertionError("the step after a cancel was taken")
+
+    enqueued = hf.enqueue("long.work", {}, org_id=ORG)
+    hf.worker().run_once()
+
+    assert hf.get(enqueued.id, org_id=ORG).state is State.CANCELED
+    (row,) = look(hf.store, "SELECT checkpoint FROM holdfast.job_stage")
+    assert decode(row["checkpoint"]) == {"page": 3}
+
+
+FAULT = Fault("NETWORK_TIMEOUT", "it took too long", retryable=True)
+
+
+@pytest.mark.req("T-04", "T-05", "A-10")
+@pytest.mark.parametrize(
+    ("outcome", "told"),
+    [
+        (Retry(FAULT, 5_000), ["job.failed", "job.retried", "job.canceled"]),
+        (Snoozed(5_000), ["job.snoozed", "job.canceled"]),
+        (Released("drain"), ["job.released", "job.canceled"]),
+    ],
+    ids=["retry", "snoozed", "released"],
+)
+def test_the_end_of_an_attempt_is_a_step_at_which_a_cancel_is_honoured(
+    work: Holdfast, clock: FakeClock, outcome: Outcome, told: list[str]
+) -> None:
+    wanted, other = work.enqueue_many("report.export", [{}, {}], org_id=ORG)
+    claimed = claim(work, limit=2)
+    work.cancel(wanted.id, org_id=ORG)
+
+    settle(work.store, [(job, outcome) for job in claimed], actor=SYSTEM)
+
+    job = work.get(wanted.id, org_id=ORG)
+    assert (job.state, job.record["finished_at"]) == (State.CANCELED, clock.now())
+    assert timeline(work, wanted)[-len(told) :] == told
+    assert work.get(other.id, org_id=ORG).state is State.QUEUED
+    assert "job.canceled" not in timeline(work, other)
+
+
+@pytest.mark.req("T-05")
+@pytest.mark.parametrize("signal", [NetworkTimeout(), Snooze(600)], ids=["fails", "snoozes"])
+def test_a_handler_that_never_looks_at_its_token_ends_with_its_attempt(
+    hf: Holdfast, signal: BaseException
+) -> None:
+    runs: list[int] = []
+
+    @hf.job("deaf.work")
+    def deaf(job: Context, payload: object) -> None:
+        runs.append(1)
+        hf.cancel(job.id, org_id=ORG)
+        raise signal
+
+    enqueued = hf.enqueue("deaf.work", {}, org_id=ORG)
+    hf.worker().run_once()
+
+    assert hf.get(enqueued.id, org_id=ORG).state is State.CANCELED
+    assert runs == [1]
+
+
+def test_a_job_that_is_stopped_where_its_attempt_ended_is_told_as_canceled(hf: Holdfast) -> None:
+    told: list[str] = []
+    hf.events.subscribe(lambda event: told.append(getattr(event, "outcome", "")))
+
+    @hf.job("report.export")
+    def fail(job: Context, payload: object) -> None:
+        hf.cancel(job.id, org_id=ORG)
+        raise NetworkTimeout
+
+    hf.enqueue("report.export", {}, org_id=ORG)
+    hf.worker().run_once()
+
+    assert [outcome for outcome in told if outcome] == ["retry", "canceled"]
+
+
+def test_asking_twice_for_the_end_of_a_running_job_is_harmless(work: Holdfast) -> None:
+    enqueued = work.enqueue("report.export", {}, org_id=ORG)
+    (claimed,) = claim(work)
+
+    answers = [work.cancel(enqueued.id, org_id=ORG) for _ in range(2)]
+    settle(work.store, [(claimed, Released("drain"))], actor=SYSTEM)
+
+    assert answers == [CancelAnswer.REQUESTED, CancelAnswer.REQUESTED]
+    assert timeline(work, enqueued).count("job.cancel_requested") == 2
     assert timeline(work, enqueued).count("job.canceled") == 1

@@ -214,7 +214,7 @@ def test_cancel_ends_a_waiting_job_and_comes_too_late_for_an_ended_one(run: Run,
 
 def test_what_an_operator_wrote_cannot_move_the_terminal(run: Run, url: str) -> None:
     job_id = enqueue(run, url)
-    run("jobs", "cancel", job_id, "--reason", "\x1b[2J", "--actor", "user:\x1b[31mred", db=url)
+    run("jobs", "cancel", job_id, "--reason", "gone", "--actor", "user:\x1b[31mred", db=url)
 
     shown = run("jobs", "show", job_id, db=url)
 

@@ -1,0 +1,28 @@
+"""holdfast explain"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from holdfast.cli.given import app_of, desk_of, json_option, one_line, print_json, watch_options
+from holdfast.operate.explain import explain_job
+
+
+@click.command()
+@click.argument("job_id")
+@watch_options
+@json_option
+@click.pass_context
+def explain(
+    ctx: click.Context, job_id: str, actor: str, role: str, org_id: str | None, as_json: bool
+) -> None:
+    """Say why a job is where it is, and what has to happen next."""
+    with app_of(ctx, required=False) as hf:
+        found = explain_job(desk_of(hf, actor, role, org_id).watch, job_id)
+    if as_json:
+        print_json(asdict(found))
+    else:
+        click.echo(one_line(found.line))
+        click.echo(one_line(f"Next: {found.next}"))

@@ -1,0 +1,28 @@
+-- Which workers live. A worker serves every tenant, so none of this belongs to one.
+
+-- tell_worker :one — crosses tenants: that a worker lives and what it serves, and what time it is for the store
+INSERT INTO holdfast.worker
+    (worker_id, state, queues, job_types, host, process_id, version, lease_ms, clock_off_ms,
+     longest_ms, longest_type, started_at, seen_at)
+VALUES
+    (:worker_id, :state, :queues, :job_types, :host, :process_id, :version, :lease_ms,
+     :clock_off_ms, :longest_ms, :longest_type, {now}, {now})
+ON CONFLICT (worker_id) DO UPDATE
+SET state = excluded.state, queues = excluded.queues, job_types = excluded.job_types,
+    lease_ms = excluded.lease_ms, clock_off_ms = excluded.clock_off_ms,
+    longest_ms = excluded.longest_ms, longest_type = excluded.longest_type,
+    seen_at = excluded.seen_at
+RETURNING {now} AS now;
+
+-- prune_workers :affected — crosses tenants: those that went without a word, once nobody asks about them
+DELETE FROM holdfast.worker WHERE seen_at < {later(-CAST(:keep_ms AS bigint))};
+
+-- leave_worker :affected — crosses tenants: a worker says goodbye
+DELETE FROM holdfast.worker WHERE worker_id = :worker_id;
+
+-- list_workers :many — crosses tenants: the workers there are, the liveliest first
+SELECT worker_id, state, queues, job_types, host, process_id, version, lease_ms, clock_off_ms,
+       longest_ms, longest_type, started_at, seen_at, {ms_since(seen_at)} AS silent_ms
+FROM holdfast.worker
+ORDER BY seen_at DESC, worker_id
+LIMIT :limit;

@@ -1,0 +1,320 @@
+"""The database under the tables: is what was acknowledged safe, and can old rows be removed?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast.clock import read_instant
+from holdfast.engine.claim import read_clock
+from holdfast.engine.request import DRIFT
+from holdfast.errors import RuleBroken, StoreBusy, StoreDown, StoreError
+from holdfast.operate.doctor.finding import SQL, Finding, Severity, Visit, length
+from holdfast.store import Row
+from holdfast.store.migrate import migrations
+
+OK, NOTICE, WARNING, PROBLEM = Severity
+
+PINS = 20
+
+
+def look_at_schema(visit: Visit) -> Iterator[Finding]:
+    """Whether the tables are those that this code was written for."""
+    check = "schema"
+    try:
+        rows = visit.many(SQL.list_migrations)
+    except (RuleBroken, StoreBusy, StoreDown):
+        raise
+    except StoreError:
+        yield Finding(check, PROBLEM, "There is no Holdfast schema.", "Run 'holdfast migrate'.")
+        return
+    applied = {row["version"]: row["name"] for row in rows}
+    known = {found.version: found.name for found in migrations(visit.store.dialect)}
+    missing = [f"{version:04d}_{known[version]}" for version in known if version not in applied]
+    strange = [
+        f"{version:04d}_{name}" for version, name in applied.items() if known.get(version) != name
+    ]
+    if strange:
+        yield Finding(
+            check,
+            PROBLEM,
+            f"The schema has migrations that this code does not know: {', '.join(strange)}.",
+            "Upgrade the holdfast package here, or look who else migrated this database.",
+        )
+    if missing:
+        yield Finding(
+            check, PROBLEM, f"Not migrated yet: {', '.join(missing)}.", "Run 'holdfast migrate'."
+        )
+    if not strange and not missing:
+        yield Finding(check, OK, f"Version {max(applied)}, nothing is missing.")
+
+
+def look_at_settings(visit: Visit) -> Iterator[Finding]:
+    """Whether an acknowledged commit stays, and whether somebody cleans up."""
+    found = {row["name"]: str(row["setting"]) for row in visit.many(SQL.read_settings)}
+    yield from _durability(found)
+    yield from _timeouts(found, visit)
+    for name in ("autovacuum", "track_counts"):
+        if found.get(name) == "off":
+            yield Finding(
+                "autovacuum",
+                PROBLEM,
+                f"{name} is off: dead rows pile up, and claims become slower and slower.",
+                f"Set {name} = on in postgresql.conf and reload.",
+            )
+    unvacuumed = [row["name"] for row in visit.many(SQL.list_unvacuumed)]
+    if unvacuumed:
+        yield Finding(
+            "autovacuum",
+            PROBLEM,
+            f"Autovacuum is switched off for {', '.join(unvacuumed)}.",
+            f"ALTER TABLE holdfast.{unvacuumed[0]} RESET (autovacuum_enabled);",
+        )
+    elif found.get("autovacuum") == found.get("track_counts") == "on":
+        yield Finding("autovacuum", OK, "Autovacuum is on.")
+
+
+# setting → what it must be, what follows if it is not, and the remedy.
+_MUST = {
+    "fsync": ("on", "a crash of the machine can destroy the database", "fsync = on"),
+    "full_page_writes": (
+        "on",
+        "a crash of the machine can tear pages that nothing can mend",
+        "full_page_writes = on",
+    ),
+    "journal_mode": (
+        "wal",
+        "readers and the writer wait for each other, and a crash may cost commits",
+        "PRAGMA journal_mode = WAL",
+    ),
+    "synchronous": ("2", "a power failure loses commits", "PRAGMA synchronous = FULL"),
+}
+
+
+def _durability(found: dict[str, str]) -> Iterator[Finding]:
+    check, bad = "durability", False
+    for name, (wanted, follows, remedy) in _MUST.items():
+        if found.get(name, wanted) == wanted:
+            continue
+        bad = True
+        if found[name] == "memory":
+            yield Finding(
+                check,
+                NOTICE,
+                "The database is in memory: it ends with this process.",
+                "Name a file if anything is to stay: sqlite:///work.db.",
+            )
+            continue
+        yield Finding(check, PROBLEM, f"{name} is {found[name]}: {follows}.", f"Set {remedy}.")
+    commit, standby = found.get("synchronous_commit"), found.get("synchronous_standby_names")
+    if commit == "off":
+        bad = True
+        yield Finding(
+            check,
+            PROBLEM,
+            "synchronous_commit is off: a crash of the server loses acknowledged commits.",
+            "ALTER DATABASE … SET synchronous_commit = on; then connect anew.",
+        )
+    if standby and commit in ("local", "off"):
+        bad = True
+        yield Finding(
+            check,
+            WARNING,
+            f"Standbys are named ({standby}), but synchronous_commit = {commit} waits for none.",
+            "ALTER DATABASE … SET synchronous_commit = on; then connect anew.",
+        )
+    if not bad:
+        yield Finding(check, OK, "What was acknowledged survives a crash.")
+    if standby == "":
+        yield Finding(
+            "standby",
+            NOTICE,
+            "synchronous_standby_names is empty: a commit is confirmed by this server alone. If it"
+            " is lost for good and a replica takes over, the newest commits may be missing.",
+            "Name a standby in synchronous_standby_names if a failover must lose nothing.",
+        )
+    elif standby:
+        yield Finding("standby", OK, f"Commits wait for {standby} (synchronous_commit = {commit}).")
+
+
+def _timeouts(found: dict[str, str], visit: Visit) -> Iterator[Finding]:
+    check = "timeouts"
+    idle = found.get("idle_in_transaction_session_timeout")
+    statement = int(found.get("statement_timeout", 0))
+    if idle == "0":
+        yield Finding(
+            check,
+            WARNING,
+            "idle_in_transaction_session_timeout is 0: a transaction that somebody forgets keeps"
+            " dead rows for ever. Holdfast limits its own to 60 s.",
+            "ALTER DATABASE … SET idle_in_transaction_session_timeout = '5min';",
+        )
+    if 0 < statement < visit.limits.statement_ms:
+        yield Finding(
+            check,
+            WARNING,
+            f"statement_timeout is {statement} ms: archiving, pruning or verify may be cut off.",
+            "Give Holdfast's role more: ALTER ROLE … SET statement_timeout = '60s';",
+        )
+    if idle is not None and statement == 0:
+        yield Finding(
+            check,
+            NOTICE,
+            "statement_timeout is 0: a statement that hangs is never cut off.",
+            "ALTER ROLE … SET statement_timeout = '60s'; for the role of Holdfast.",
+        )
+    busy = found.get("busy_timeout")
+    if busy is not None and int(busy) < 5_000:
+        yield Finding(
+            check,
+            WARNING,
+            f"busy_timeout is {busy} ms: a short write of somebody else is an error here.",
+            "PRAGMA busy_timeout = 5000 on every connection.",
+        )
+    yield from _version(found.get("sqlite_version"))
+
+
+def _version(version: str | None) -> Iterator[Finding]:
+    if version is None:
+        return
+    numbers = [int(part) for part in version.split(".")]
+    # Two older lines were mended, too.
+    mended = {50: [3, 50, 7], 44: [3, 44, 6]}
+    if numbers >= mended.get(numbers[1], [3, 51, 3]):
+        yield Finding("version", OK, f"SQLite {version}.")
+        return
+    yield Finding(
+        "version",
+        NOTICE,
+        f"SQLite {version} can lose a commit when an automatic checkpoint overlaps another"
+        " connection's reset of the log. Holdfast checkpoints by hand, under its lock.",
+        "PRAGMA wal_autocheckpoint = 0 on connections of your own, or SQLite 3.51.3.",
+    )
+
+
+def look_at_connections(visit: Visit) -> Iterator[Finding]:
+    """Whether there is room for more connections, and for more notifications."""
+    for row in visit.many(SQL.count_connections):
+        used, most = row["used"], row["most"]
+        seen = f"{used} of {most} connections of {row['whose']} are in use."
+        if used < visit.limits.connections * most:
+            yield Finding("connections", OK, seen)
+            continue
+        yield Finding(
+            "connections",
+            PROBLEM if used >= most else WARNING,
+            seen,
+            "Raise the limit, or put a pooler in between; a worker process takes up to 12.",
+            {"used": used, "most": most},
+        )
+    for row in visit.many(SQL.read_notifications):
+        used = float(row["used"])
+        seen = f"The queue of notifications is {used:.0%} full."
+        if used < visit.limits.notifications:
+            yield Finding("notifications", OK, seen)
+            continue
+        yield Finding(
+            "notifications",
+            PROBLEM if used >= visit.limits.notifications_problem else WARNING,
+            f"{seen} When it is full, commits fail.",
+            "End the oldest session that listens and stands inside a transaction.",
+            {"used": used},
+        )
+
+
+def look_at_clock(visit: Visit) -> Iterator[Finding]:
+    """Whether this machine and the store agree about the time."""
+    clock = visit.store.clock
+    began = clock.now()
+    now = read_clock(visit.store)
+    off = abs((now - (began + (clock.now() - began) / 2)).total_seconds())
+    seen = f"This machine's clock is {off:.1f} s from the store's."
+    if off <= visit.limits.clock.total_seconds():
+        yield Finding("clock", OK, seen)
+        return
+    is_refused = off > DRIFT.total_seconds()
+    yield Finding(
+        "clock",
+        PROBLEM if is_refused else WARNING,
+        seen + (" Workers here claim nothing." if is_refused else ""),
+        "Let a time service set both clocks.",
+        {"seconds": off},
+    )
+
+
+def look_at_transactions(visit: Visit) -> Iterator[Finding]:
+    """What keeps dead rows from being removed."""
+    check, quiet = "transactions", True
+    longest = length(visit.limits.transaction.total_seconds())
+    pins = visit.many(SQL.list_pins, limit=PINS)
+    for row in pins:
+        severity = _pin(row, visit)
+        if severity is OK:
+            continue
+        quiet = False
+        age = "" if row["seconds"] is None else f" for {length(row['seconds'])}"
+        yield Finding(
+            check,
+            severity,
+            f"{row['what']} holds a snapshot{age}, {row['transactions'] or 0} transactions old:"
+            " no row that died since can be removed, and claims become slower.",
+            _UNPIN[row["kind"]],
+            dict(row),
+        )
+    hidden = [row for row in pins if row["kind"] == "session" and row["seconds"] is None]
+    if hidden:
+        quiet = False
+        yield Finding(
+            check,
+            NOTICE,
+            f"{len(hidden)} sessions hold a snapshot, and this role may not see since when.",
+            "GRANT pg_read_all_stats TO the role that asks, or ask as an administrator.",
+        )
+    if quiet:
+        yield Finding(check, OK, f"Nobody holds a snapshot for over {longest}.")
+
+
+_UNPIN = {
+    "session": "End it: SELECT pg_terminate_backend(PID); and find out who forgot it.",
+    "prepared": "COMMIT PREPARED or ROLLBACK PREPARED it: nobody else will.",
+    "slot": "If nobody reads it any more: pg_drop_replication_slot(NAME).",
+}
+
+
+def _pin(row: Row, visit: Visit) -> Severity:
+    limits = visit.limits
+    if row["kind"] == "slot":
+        return OK if (row["transactions"] or 0) < limits.slot_transactions else WARNING
+    seconds = row["seconds"]
+    if seconds is None or seconds < limits.transaction.total_seconds():
+        return OK
+    return PROBLEM if seconds >= limits.transaction_problem.total_seconds() else WARNING
+
+
+def look_at_bloat(visit: Visit) -> Iterator[Finding]:
+    """Whether dead rows pile up, and how far the freezing of old ones is."""
+    limits = visit.limits
+    bloated = visit.many(SQL.list_bloat, dead=limits.dead_rows, share=limits.dead_share)
+    for row in bloated:
+        at = row["vacuumed_at"]
+        last = "never vacuumed" if at is None else f"last vacuumed at {read_instant(at):%F %T} UTC"
+        yield Finding(
+            "bloat",
+            WARNING,
+            f"{row['name']} has {row['dead']} dead rows beside {row['live']} live ones, {last}.",
+            f"End what holds an old snapshot, then VACUUM holdfast.{row['name']};",
+            {"table": row["name"], "dead": row["dead"], "live": row["live"]},
+        )
+    for row in visit.many(SQL.read_wraparound):
+        age = row["transactions"]
+        if not bloated:
+            yield Finding("bloat", OK, "No table has more dead rows than it should.")
+        if age < limits.frozen:
+            yield Finding("wraparound", OK, f"The oldest row is {age:,} transactions old.")
+            continue
+        yield Finding(
+            "wraparound",
+            PROBLEM if age >= limits.frozen_problem else WARNING,
+            f"The oldest row is {age:,} transactions old; at two billion the server stops.",
+            "End what holds an old snapshot, then VACUUM (FREEZE) the oldest tables.",
+            {"transactions": age},
+        )

@@ -1,0 +1,189 @@
+-- What the doctor looks at: the database itself, then what stands in Holdfast's tables. Where one
+-- database has no such thing, its statement finds nothing. Ages inside PostgreSQL are by its own
+-- clock; what Holdfast wrote is as old as {now} says.
+
+-- read_settings :many — crosses tenants: what decides whether an acknowledged commit stays
+{only postgres}
+SELECT name, setting FROM pg_settings
+WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit', 'synchronous_standby_names',
+               'idle_in_transaction_session_timeout', 'statement_timeout', 'autovacuum',
+               'track_counts')
+ORDER BY name
+{end}{only sqlite}
+SELECT 'journal_mode' AS name, journal_mode AS setting FROM pragma_journal_mode
+UNION ALL SELECT 'synchronous', synchronous FROM pragma_synchronous
+UNION ALL SELECT 'busy_timeout', timeout FROM pragma_busy_timeout
+UNION ALL SELECT 'sqlite_version', sqlite_version()
+{end};
+
+-- count_connections :many — crosses tenants: how many of the connections that there may be are in use
+{only postgres}
+SELECT 'the server' AS whose, CAST((SELECT sum(numbackends) FROM pg_stat_database) AS bigint) AS used,
+       CAST(current_setting('max_connections') AS integer)
+       - CAST(current_setting('superuser_reserved_connections') AS integer) AS most
+UNION ALL
+SELECT 'this database', stat.numbackends, db.datconnlimit
+FROM pg_database AS db JOIN pg_stat_database AS stat ON stat.datid = db.oid
+WHERE db.datname = current_database() AND db.datconnlimit >= 0
+UNION ALL
+SELECT 'this role', (SELECT count(*) FROM pg_stat_activity WHERE usename = current_user), rolconnlimit
+FROM pg_roles WHERE rolname = current_user AND rolconnlimit >= 0
+{end}{only sqlite}
+SELECT 'the file' AS whose, 0 AS used, 0 AS most WHERE FALSE
+{end};
+
+-- read_notifications :many — crosses tenants: how full the queue of notifications is; full, it stops commits
+{only postgres}
+SELECT pg_notification_queue_usage() AS used
+{end}{only sqlite}
+SELECT 0.0 AS used WHERE FALSE
+{end};
+
+-- list_pins :many — crosses tenants: what keeps dead rows from being removed, the oldest first
+{only postgres}
+SELECT * FROM (
+    SELECT 'session' AS kind,
+           'pid ' || pid || coalesce(' of ' || usename, '') || coalesce(', ' || state, '') AS what,
+           CAST(EXTRACT(EPOCH FROM clock_timestamp() - xact_start) AS double precision) AS seconds,
+           greatest(age(backend_xmin), age(backend_xid)) AS transactions
+    FROM pg_stat_activity
+    WHERE (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL) AND pid <> pg_backend_pid()
+      AND (datname = current_database() OR backend_type = 'walsender')
+    UNION ALL
+    SELECT 'prepared', 'prepared transaction ' || gid,
+           CAST(EXTRACT(EPOCH FROM clock_timestamp() - prepared) AS double precision),
+           age(transaction)
+    FROM pg_prepared_xacts WHERE database = current_database()
+    UNION ALL
+    SELECT 'slot', 'replication slot ' || slot_name || CASE WHEN active THEN '' ELSE ', inactive' END,
+           NULL, greatest(age(xmin), age(catalog_xmin))
+    FROM pg_replication_slots WHERE xmin IS NOT NULL OR catalog_xmin IS NOT NULL) AS pins
+ORDER BY seconds DESC NULLS LAST, transactions DESC
+LIMIT :limit
+{end}{only sqlite}
+SELECT '' AS kind, '' AS what, 0.0 AS seconds, 0 AS transactions WHERE FALSE
+{end};
+
+-- list_bloat :many — crosses tenants: tables with more dead rows than they should have
+{only postgres}
+SELECT relname AS name, n_live_tup AS live, n_dead_tup AS dead,
+       greatest(last_vacuum, last_autovacuum) AS vacuumed_at
+FROM pg_stat_user_tables
+WHERE schemaname = 'holdfast' AND n_dead_tup >= :dead
+  AND n_dead_tup > CAST(:share AS double precision) * n_live_tup
+ORDER BY n_dead_tup DESC
+{end}{only sqlite}
+SELECT '' AS name, 0 AS live, 0 AS dead, NULL AS vacuumed_at WHERE FALSE
+{end};
+
+-- list_unvacuumed :many — crosses tenants: tables that autovacuum was told to leave alone
+{only postgres}
+SELECT relname AS name FROM pg_class
+WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = 'holdfast')
+  AND reloptions && ARRAY['autovacuum_enabled=false', 'autovacuum_enabled=off']
+ORDER BY relname
+{end}{only sqlite}
+SELECT '' AS name WHERE FALSE
+{end};
+
+-- read_wraparound :many — crosses tenants: how many transactions ago everything was frozen
+{only postgres}
+SELECT greatest(age(datfrozenxid), mxid_age(datminmxid)) AS transactions
+FROM pg_database WHERE datname = current_database()
+{end}{only sqlite}
+SELECT 0 AS transactions WHERE FALSE
+{end};
+
+-- find_file :many — crosses tenants: where the database lies, and how much of it is free
+{only postgres}
+SELECT '' AS file, 0 AS pages, 0 AS free_pages, 0 AS page_size WHERE FALSE
+{end}{only sqlite}
+SELECT main.file, pages.page_count AS pages, free.freelist_count AS free_pages, size.page_size
+FROM pragma_database_list AS main, pragma_page_count AS pages, pragma_freelist_count AS free,
+     pragma_page_size AS size
+WHERE main.name = 'main'
+{end};
+
+-- list_migrations :many — crosses tenants: what was applied
+SELECT version, name FROM holdfast.migration ORDER BY version;
+
+-- list_waiting :many — crosses tenants: which queues have work, and for how long their oldest job waits
+WITH RECURSIVE queues (name) AS (
+    SELECT (SELECT job.queue FROM holdfast.claimable AS job
+            ORDER BY job.queue, job.limit_key LIMIT 1)
+    UNION ALL
+    SELECT (SELECT job.queue FROM holdfast.claimable AS job WHERE job.queue > queues.name
+            ORDER BY job.queue, job.limit_key LIMIT 1)
+    FROM queues
+    WHERE queues.name IS NOT NULL
+),
+found AS (
+    SELECT queues.name,
+           (SELECT job.created_at FROM holdfast.job AS job
+            WHERE job.finished_at IS NULL AND job.claimed_at IS NULL AND job.not_before_at IS NULL
+              AND job.state <> 'batch_submitted' AND job.queue = queues.name
+            ORDER BY job.queue, job.created_at, job.id LIMIT 1) AS since
+    FROM queues
+    WHERE queues.name IS NOT NULL
+    UNION ALL
+    SELECT queue.name,
+           (SELECT job.not_before_at FROM holdfast.job AS job
+            WHERE job.state = 'queued' AND job.queue = queue.name AND job.not_before_at <= {now}
+            ORDER BY job.queue, job.not_before_at LIMIT 1)
+    FROM holdfast.queue AS queue
+)
+SELECT found.name, max({ms_since(found.since)}) AS waits_ms
+FROM found
+WHERE found.since IS NOT NULL
+  AND NOT EXISTS (SELECT 1 FROM holdfast.queue AS queue
+                  WHERE queue.name = found.name AND queue.paused_at IS NOT NULL)
+GROUP BY found.name
+ORDER BY found.name;
+
+-- list_run_times :many — crosses tenants: how long the newest jobs that succeeded were claimed
+SELECT ended.job_type, {ms_since(started.at)} - {ms_since(ended.at)} AS ran_ms
+FROM (SELECT newest.id, newest.job_id, newest.job_type, newest.at
+      FROM (SELECT id, job_id, job_type, at, name FROM holdfast.job_event
+            ORDER BY id DESC LIMIT :events) AS newest
+      WHERE newest.name = 'job.succeeded') AS ended
+JOIN holdfast.job_event AS started ON started.job_id = ended.job_id
+WHERE started.id = (SELECT max(begun.id) FROM holdfast.job_event AS begun
+                    WHERE begun.job_id = ended.job_id AND begun.name = 'job.started'
+                      AND begun.id < ended.id);
+
+-- count_stale :one — crosses tenants: leases that ran out and that nobody rescues, counted no further than :limit
+SELECT count(*) AS jobs, max({ms_since(stale.lease_expires_at)}) AS late_ms
+FROM (SELECT lease_expires_at FROM holdfast.job
+      WHERE state = 'processing' AND lease_expires_at < {later(-CAST(:grace_ms AS bigint))}
+      ORDER BY lease_expires_at
+      LIMIT :limit) AS stale;
+
+-- find_unsealed :maybe — crosses tenants: the oldest event that no seal covers
+SELECT {ms_since(event.at)} AS lag_ms
+FROM holdfast.job_event AS event
+WHERE event.id > (SELECT sealed_to FROM holdfast.audit_cursor WHERE only_row = 1)
+ORDER BY event.id
+LIMIT 1;
+
+-- count_letters :one — crosses tenants: dead letters that wait for somebody, counted no further than :limit
+SELECT count(*) AS letters, min(old.created_at) AS oldest_at
+FROM (SELECT created_at FROM holdfast.dead_letter
+      WHERE ended_at IS NULL AND created_at < {later(-CAST(:age_ms AS bigint))}
+      ORDER BY created_at, job_id
+      LIMIT :limit) AS old;
+
+-- list_paused :many — crosses tenants: queues that somebody paused and perhaps forgot
+SELECT name, paused_at, paused_by, pause_reason FROM holdfast.queue
+WHERE paused_at < {later(-CAST(:age_ms AS bigint))}
+ORDER BY paused_at;
+
+-- list_late :many — crosses tenants: schedules whose tick is over and was not dealt with
+SELECT schedule.name, schedule.next_fire_at, {ms_since(schedule.next_fire_at)} AS late_ms,
+       tick.detail
+FROM holdfast.schedule AS schedule
+LEFT JOIN holdfast.schedule_tick AS tick
+  ON tick.schedule = schedule.name AND tick.fire_at = schedule.next_fire_at
+  AND tick.outcome = 'held'
+WHERE schedule.paused_at IS NULL AND schedule.next_fire_at < {later(-CAST(:late_ms AS bigint))}
+ORDER BY schedule.next_fire_at
+LIMIT :limit;

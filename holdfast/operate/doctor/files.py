@@ -1,0 +1,91 @@
+"""The file of an SQLite database: where it lies, and how much of it is log or free space."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from holdfast.operate.doctor.finding import SQL, Finding, Severity, Visit
+
+OK = Severity.OK
+
+# Linux says here which file system is mounted where.
+MOUNTS = Path("/proc/self/mountinfo")
+# Locks and shared memory reach one machine only; these are shared with others, or with a host.
+SHARED = frozenset(
+    {
+        *("9p", "afs", "beegfs", "ceph", "cifs", "gfs2", "glusterfs", "gpfs", "lustre"),
+        *("nfs", "nfs4", "ocfs2", "smb3", "smbfs", "virtiofs"),
+        *("fuse.gcsfuse", "fuse.glusterfs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs"),
+    }
+)
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
+
+def look_at_file(visit: Visit) -> Iterator[Finding]:
+    """Whether the file lies on a disk of this machine, and whether it grows for nothing."""
+    for row in visit.many(SQL.find_file):
+        if not row["file"]:
+            continue
+        path = Path(row["file"])
+        yield _place(path)
+        yield _log(path.with_name(path.name + "-wal"), visit)
+        free, pages = row["free_pages"], row["pages"]
+        free_bytes = free * row["page_size"]
+        if free_bytes < visit.limits.free_bytes or free * 2 < pages:
+            yield Finding("bloat", OK, f"{free} of {pages} pages of the file are free.")
+        else:
+            yield Finding(
+                "bloat",
+                Severity.NOTICE,
+                f"{free_bytes // 2**20} MiB of the file are free, more than half of it.",
+                "It is used again. VACUUM gives it back to the disk, while no worker runs.",
+                {"free_bytes": free_bytes},
+            )
+
+
+def _place(path: Path) -> Finding:
+    kind = file_system_of(path, _mounts())
+    if kind not in SHARED:
+        return Finding("file", OK, f"The file lies on {kind or 'a file system nobody names'}.")
+    return Finding(
+        "file",
+        Severity.PROBLEM,
+        f"The file lies on {kind}, which other machines share: locks cannot be trusted there.",
+        "Move it to a disk of this machine, or use PostgreSQL.",
+        {"file_system": kind},
+    )
+
+
+def _log(path: Path, visit: Visit) -> Finding:
+    size = path.stat().st_size if path.exists() else 0
+    if size <= visit.limits.wal_bytes:
+        return Finding("log", OK, f"The write-ahead log has {size // 2**20} MiB.")
+    return Finding(
+        "log",
+        Severity.WARNING,
+        f"The write-ahead log has {size // 2**20} MiB: somebody reads and does not stop, so that"
+        " nothing can be moved into the database.",
+        "End the reader that stays open; the next write then empties the log.",
+        {"bytes": size},
+    )
+
+
+def _mounts() -> str:
+    return MOUNTS.read_text(errors="replace") if MOUNTS.exists() else ""
+
+
+def file_system_of(path: Path, mounts: str) -> str | None:
+    """The kind of file system that *path* lies on, by the longest mount point above it."""
+    found: tuple[int, str | None] = (-1, None)
+    for line in mounts.splitlines():
+        before, dash, after = line.partition(" - ")
+        fields = before.split()
+        if not dash or len(fields) < 5 or not after.split():
+            continue
+        point = _OCTAL.sub(lambda match: chr(int(match[1], 8)), fields[4])
+        # Of two mounts on one point the later one counts.
+        if path.is_relative_to(point) and len(point) >= found[0]:
+            found = len(point), after.split()[0]
+    return found[1]

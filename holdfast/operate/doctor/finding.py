@@ -1,0 +1,90 @@
+"""What the doctor finds, and from where on something is a finding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any
+
+from holdfast.config import Settings
+from holdfast.store import Row, Statement, Statements, Store
+
+SQL = Statements("holdfast.operate.doctor", "doctor.sql")
+
+
+class Severity(StrEnum):
+    """How bad it is. Only a problem is a reason to be woken."""
+
+    OK = "ok"
+    NOTICE = "notice"
+    WARNING = "warning"
+    PROBLEM = "problem"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at: what was *seen*, and what helps."""
+
+    check: str
+    severity: Severity
+    seen: str
+    remedy: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """From where on something is a finding."""
+
+    # With a snapshot held open a claim loses four fifths of its pace within a minute.
+    transaction: timedelta = timedelta(seconds=60)
+    transaction_problem: timedelta = timedelta(minutes=15)
+    slot_transactions: int = 1_000_000
+    dead_rows: int = 10_000
+    dead_share: float = 0.5
+    # The server freezes by itself from 200 million on, and stops at two billion.
+    frozen: int = 500_000_000
+    frozen_problem: int = 1_500_000_000
+    connections: float = 0.8
+    notifications: float = 0.1
+    notifications_problem: float = 0.5
+    statement_ms: int = 30_000
+    free_bytes: int = 256 * 1024 * 1024
+    wal_bytes: int = 64 * 1024 * 1024
+    clock: timedelta = timedelta(seconds=5)
+    waiting: timedelta = timedelta(minutes=5)
+    lease: timedelta = timedelta(seconds=60)
+    sealing: timedelta = timedelta(minutes=10)
+    letter: timedelta = timedelta(days=7)
+    pause: timedelta = timedelta(days=1)
+    schedule: timedelta = timedelta(minutes=5)
+    # How far a count counts, and how many events the run times are taken from.
+    count: int = 1_000
+    events: int = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One look at a store."""
+
+    store: Store
+    settings: Settings
+    limits: Limits
+
+    def many(self, statement: Statement, **params: Any) -> list[Row]:
+        """Each question has a snapshot of its own: what one may not read harms no other."""
+        return self.store.read(lambda tx: tx.many(statement, **params))
+
+
+Look = Callable[[Visit], Iterator[Finding]]
+
+
+def length(seconds: float) -> str:
+    """A length as a person reads it."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.0f} h" if seconds < 172_800 else f"{seconds / 86_400:.0f} days"

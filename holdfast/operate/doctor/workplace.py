@@ -1,0 +1,186 @@
+"""The workplace: workers, queues, leases, the audit, schedules. Is anything left lying?"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from holdfast.clock import ms, read_instant
+from holdfast.engine.presence import Colleague, list_workers, serving
+from holdfast.operate.doctor.finding import SQL, Finding, Severity, Visit, length
+
+OK, NOTICE, WARNING, PROBLEM = Severity
+
+START = "Start one: holdfast --app MODULE:NAME worker"
+
+
+def look_at_workers(visit: Visit) -> Iterator[Finding]:
+    """Who works, who went without a word, and whose clock is wrong."""
+    workers = visit.store.read(list_workers)
+    alive = [worker for worker in workers if not worker.is_gone]
+    if alive:
+        yield Finding("workers", OK, f"{len(alive)} workers live.")
+    else:
+        yield Finding("workers", NOTICE, "No worker lives.", START)
+    gone = [worker for worker in workers if worker.is_gone]
+    if gone:
+        yield Finding(
+            "workers",
+            WARNING,
+            f"{len(gone)} workers went without a word, the last of them {_told(gone[0])}, seen at"
+            f" {gone[0].seen_at:%F %T} UTC.",
+            "Find out what killed them. Their jobs come back when their leases end.",
+            {"gone": [worker.worker_id for worker in gone]},
+        )
+    for worker in alive:
+        off = abs(worker.clock_off_ms or 0) / 1000
+        if off > visit.limits.clock.total_seconds():
+            yield Finding(
+                "clock",
+                PROBLEM if worker.is_off else WARNING,
+                f"The clock of worker {_told(worker)} is {off:.1f} s from the store's."
+                + (" It claims nothing." if worker.is_off else ""),
+                "Let a time service set the clock of that machine.",
+                {"worker_id": worker.worker_id, "seconds": off},
+            )
+    yield from _leases(visit, alive)
+
+
+def _told(worker: Colleague) -> str:
+    return f"{worker.worker_id} on {worker.host} (process {worker.process_id})"
+
+
+def _leases(visit: Visit, alive: Sequence[Colleague]) -> Iterator[Finding]:
+    """Whether claims last longer than their leases, so that they hang on being renewed."""
+    longer = {
+        worker.longest_type: (worker.longest_ms, worker.lease_ms)
+        for worker in alive
+        if worker.longest_type is not None and worker.longest_ms >= worker.lease_ms
+    }
+    lease_ms = min((worker.lease_ms for worker in alive), default=ms(visit.settings.lease_seconds))
+    times: dict[str, list[float]] = defaultdict(list)
+    for row in visit.many(SQL.list_run_times, events=visit.limits.events):
+        times[row["job_type"]].append(row["ran_ms"])
+    for job_type, ran in times.items():
+        # The 99th of a hundred; of fewer the longest.
+        usual = sorted(ran)[max(0, len(ran) - 1 - len(ran) // 100)]
+        if usual >= lease_ms and job_type not in longer:
+            longer[job_type] = round(usual), lease_ms
+    for job_type, (ran_ms, short_ms) in sorted(longer.items()):
+        yield Finding(
+            "leases",
+            WARNING,
+            f"Jobs of type {job_type} were claimed for {length(ran_ms / 1000)} under a lease of"
+            f" {length(short_ms / 1000)}. It is renewed meanwhile; a worker that stalls for as"
+            " long as the lease loses the job, and it runs twice.",
+            "Raise lease_seconds above the longest run, or give the handler a timeout below it.",
+            {"job_type": job_type, "ran_ms": ran_ms, "lease_ms": short_ms},
+        )
+    if not longer:
+        yield Finding("leases", OK, "No claim was seen that lasted longer than its lease.")
+
+
+def look_at_queues(visit: Visit) -> Iterator[Finding]:
+    """Queues that have work and nobody to do it, and those that somebody paused and forgot."""
+    workers = visit.store.read(list_workers)
+    by_run = {queue for run in visit.settings.runs.values() for queue in run.queues}
+    rows = visit.many(SQL.list_waiting)
+    lonely = [
+        row for row in rows if not serving(workers, row["name"]) and row["name"] not in by_run
+    ]
+    for row in lonely:
+        waits = row["waits_ms"] / 1000
+        yield Finding(
+            "queues",
+            PROBLEM if waits >= visit.limits.waiting.total_seconds() else WARNING,
+            f"Jobs wait in {row['name']} for {length(waits)}, and no worker serves it.",
+            f"{START} --queues {row['name']}",
+            {"queue": row["name"], "waits_ms": row["waits_ms"]},
+        )
+    if not lonely:
+        yield Finding("queues", OK, f"{len(rows)} queues have work, each with somebody to do it.")
+    for row in visit.many(SQL.list_paused, age_ms=ms(visit.limits.pause)):
+        yield Finding(
+            "paused",
+            WARNING,
+            f"Queue {row['name']} is paused since {read_instant(row['paused_at']):%F %T} UTC by"
+            f" {row['paused_by']}: {row['pause_reason']}",
+            f"If it was forgotten: holdfast queues resume {row['name']} --reason …",
+            {"queue": row["name"]},
+        )
+
+
+def look_at_rescue(visit: Visit) -> Iterator[Finding]:
+    """Leases that ran out, and that nobody rescues."""
+    limits = visit.limits
+    (row,) = visit.many(SQL.count_stale, grace_ms=ms(limits.lease), limit=limits.count)
+    if not row["jobs"]:
+        yield Finding("rescue", OK, "No lease has run out without being rescued.")
+        return
+    late = length(row["late_ms"] / 1000)
+    yield Finding(
+        "rescue",
+        PROBLEM,
+        f"{_up_to(row['jobs'], limits.count)} leases ran out, the first {late} ago, and nobody"
+        " rescues their jobs.",
+        f"Every worker does it. {START}, or see why those that live cannot: upkeep_failed in"
+        " their logs.",
+        {"jobs": row["jobs"]},
+    )
+
+
+def _up_to(count: int, limit: int) -> str:
+    return f"At least {limit}" if count >= limit else str(count)
+
+
+def look_at_audit(visit: Visit) -> Iterator[Finding]:
+    """How far sealing is behind."""
+    rows = visit.many(SQL.find_unsealed)
+    lag = max(0.0, rows[0]["lag_ms"] / 1000) if rows else 0.0
+    seen = f"The oldest event without a seal is {length(lag)} old."
+    if lag < visit.limits.sealing.total_seconds():
+        yield Finding("sealing", OK, seen if rows else "Every event is sealed.")
+        return
+    yield Finding(
+        "sealing",
+        WARNING,
+        f"{seen} Until then an edit of it cannot be proven.",
+        "Workers seal: start one. If one runs, an old transaction on the server keeps it waiting.",
+        {"seconds": lag},
+    )
+
+
+def look_at_letters(visit: Visit) -> Iterator[Finding]:
+    """Dead letters that wait for somebody."""
+    limits = visit.limits
+    (row,) = visit.many(SQL.count_letters, age_ms=ms(limits.letter), limit=limits.count)
+    age = length(limits.letter.total_seconds())
+    if not row["letters"]:
+        yield Finding("dead_letters", OK, f"No dead letter waits for over {age}.")
+        return
+    yield Finding(
+        "dead_letters",
+        WARNING,
+        f"{_up_to(row['letters'], limits.count)} dead letters wait for over {age}, the oldest since"
+        f" {read_instant(row['oldest_at']):%F %T} UTC.",
+        "Work on them, or end them: holdfast dead-letters list",
+        {"letters": row["letters"]},
+    )
+
+
+def look_at_schedules(visit: Visit) -> Iterator[Finding]:
+    """Ticks that are over and that nobody dealt with."""
+    limits = visit.limits
+    rows = visit.many(SQL.list_late, late_ms=ms(limits.schedule), limit=limits.count)
+    for row in rows:
+        late = length(row["late_ms"] / 1000)
+        why = f" It waits: {row['detail']}." if row["detail"] else ""
+        yield Finding(
+            "schedules",
+            WARNING,
+            f"Schedule {row['name']} was due {late} ago and did not fire.{why}",
+            "Start a dispatcher of the application that declares it: holdfast worker --dispatch",
+            {"schedule": row["name"], "next_fire_at": read_instant(row["next_fire_at"])},
+        )
+    if not rows:
+        yield Finding("schedules", OK, "No schedule is late.")

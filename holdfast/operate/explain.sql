@@ -1,0 +1,61 @@
+-- What explains where a job is. An operator may ask about any tenant's job; what is read of other
+-- tenants are counts, rules and workers.
+
+-- find_subject :maybe — the job without what is private in it, archived or not, and what time it is
+SELECT id, org_id, job_type, state, queue, origin_queue, stage, limit_key, turn, attempt_count,
+       max_attempts, not_before_at, lease_expires_at, claimed_at, claimed_by, cancel_requested_at,
+       provider_batch_id, replay_of, error_class, created_at, updated_at, finished_at,
+       {now} AS now,
+       EXISTS (SELECT 1 FROM holdfast.job_history AS history
+               WHERE history.org_id = job.org_id AND history.id = job.id) AS is_archived
+FROM holdfast.job_record AS job
+WHERE org_id = :org_id AND id = :id;
+
+-- list_turns :many — what made it wait or end, newest first
+SELECT name, attempt, actor_type, actor_id, at, detail
+FROM holdfast.job_event
+WHERE org_id = :org_id AND job_id = :id
+  AND name IN ('job.enqueued', 'job.retried', 'job.snoozed', 'job.released', 'job.cancel_requested')
+ORDER BY id DESC
+LIMIT :limit;
+
+-- find_limits :one — crosses tenants: the rules under which it waits, and what is in their buckets
+SELECT queue.paused_at, queue.paused_by, queue.pause_reason, queue.max_running,
+       queue.max_running_per_tenant, queue.rate_count, queue.rate_seconds, queue.tokens,
+       {ms_since(queue.refilled_at)} AS refilled_ms,
+       tenant.max_running AS max_running_of_tenant,
+       limit_key.max_running AS max_running_of_key, limit_key.rate_count AS key_rate_count,
+       limit_key.rate_seconds AS key_rate_seconds, limit_key.tokens AS key_tokens,
+       {ms_since(limit_key.refilled_at)} AS key_refilled_ms
+FROM (SELECT 1 AS one) AS ground
+LEFT JOIN holdfast.queue AS queue ON queue.name = :queue
+LEFT JOIN holdfast.tenant AS tenant ON tenant.org_id = :org_id
+LEFT JOIN holdfast.limit_key AS limit_key ON limit_key.name = :limit_key;
+
+-- count_running :one — crosses tenants: the live leases, as the caps count them
+SELECT coalesce(sum(CASE WHEN queue = :queue THEN 1 ELSE 0 END), 0) AS in_queue,
+       coalesce(sum(CASE WHEN queue = :queue AND org_id = :org_id THEN 1 ELSE 0 END), 0)
+           AS of_tenant_here,
+       coalesce(sum(CASE WHEN org_id = :org_id THEN 1 ELSE 0 END), 0) AS of_tenant,
+       coalesce(sum(CASE WHEN limit_key = :limit_key THEN 1 ELSE 0 END), 0) AS of_key
+FROM holdfast.job
+WHERE state = 'processing' AND lease_expires_at >= {now};
+
+-- count_ahead :one — those of its own tenant under its key that go first, counted no further than :limit
+SELECT count(*) AS ahead
+FROM (SELECT 1 FROM holdfast.claimable AS job
+      WHERE job.queue = :queue AND job.limit_key = :limit_key AND job.org_id = :org_id
+        AND job.turn < :turn
+      ORDER BY job.queue, job.limit_key, job.org_id, job.turn
+      LIMIT :limit) AS head;
+
+-- find_next_runs :many — crosses tenants: when runs of these names are due
+SELECT schedule.run_name, min(schedule.next_fire_at) AS next_fire_at
+FROM {rows runs: name text}
+JOIN holdfast.schedule AS schedule ON schedule.run_name = runs.name
+WHERE schedule.paused_at IS NULL
+GROUP BY schedule.run_name;
+
+-- find_replay :maybe — the replay of a dead letter that is under way
+SELECT replay_job_id FROM holdfast.dead_letter_replay
+WHERE org_id = :org_id AND job_id = :job_id AND ended_at IS NULL;

@@ -1,0 +1,232 @@
+"""Why a waiting job waits. Pure.
+
+The reasons are asked in the order in which they stand in the way: its time, the pause of its queue,
+a worker for it, the caps, the rate, and then only its turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from holdfast.clock import read_instant
+from holdfast.engine.presence import serving
+from holdfast.operate.explanation import Explanation, Reason, Situation, said
+from holdfast.store import Row
+
+# A job is told its place no further than this.
+AHEAD = 1_000
+
+
+def why_waiting(s: Situation) -> Explanation:
+    """The one reason of a queued job."""
+    job, due_at = s.job, s.at("not_before_at")
+    if job["cancel_requested_at"] is not None:
+        return s.explain(
+            Reason.CANCEL_REQUESTED,
+            f"A cancel was requested at {said(s.at('cancel_requested_at'))} and it waits again.",
+            "It ends as soon as a worker takes it; a second cancel ends it at once.",
+            cancel_requested_at=s.at("cancel_requested_at"),
+        )
+    why, detail = s.last("job.enqueued", "job.retried", "job.snoozed", "job.released")
+    if due_at is not None and due_at > s.now:
+        if detail.get("reason") == "unknown_job_type":
+            return _unknown_type(s, due_at)
+        return _not_due(s, due_at, "" if why is None else why["name"], detail)
+    return _paused(s) or _without_worker(s) or _capped(s) or _rated(s) or _in_line(s, waited=due_at)
+
+
+def _not_due(s: Situation, due_at: datetime, why: str, detail: Mapping[str, Any]) -> Explanation:
+    job = s.job
+    match why:
+        case "job.retried":
+            because = "retry"
+            told = (
+                f"attempt {job['attempt_count']} of {job['max_attempts']} of stage {job['stage']!r}"
+                f" failed with {job['error_class']}"
+            )
+        case "job.snoozed":
+            because, told = "snoozed", "its handler asked to be called later"
+        case "job.released":
+            because = "released"
+            told = f"a worker gave it back unused ({detail.get('reason', 'no reason')})"
+        case _:
+            because, told = "scheduled", "it was enqueued for later"
+    then = "Nothing: a worker takes it when its time has come."
+    if job["queue"] != job["origin_queue"]:
+        then = f"Nothing: it moves to {job['origin_queue']} when its time has come."
+    return s.explain(
+        Reason.NOT_DUE,
+        f"Not due until {said(due_at)}: {told}.",
+        then,
+        due_at,
+        because=because,
+        not_before_at=due_at,
+        attempt_count=job["attempt_count"],
+        max_attempts=job["max_attempts"],
+        error_class=job["error_class"],
+    )
+
+
+def _paused(s: Situation) -> Explanation | None:
+    paused_at = s.limits["paused_at"]
+    if paused_at is None:
+        return None
+    who, why = s.limits["paused_by"], s.limits["pause_reason"]
+    return s.explain(
+        Reason.QUEUE_PAUSED,
+        f"Queue {s.queue} is paused since {said(read_instant(paused_at))} by {who}: {why}",
+        f"Somebody resumes it: holdfast queues resume {s.queue} --reason …",
+        queue=s.queue,
+        paused_at=read_instant(paused_at),
+        paused_by=who,
+        pause_reason=why,
+    )
+
+
+def _without_worker(s: Situation) -> Explanation | None:
+    able = serving(s.workers, s.queue)
+    if any(s.job["job_type"] in worker.job_types for worker in able):
+        return None
+    if able:
+        return _unknown_type(s, None)
+    if s.runs:
+        return _awaits_run(s)
+    known = [worker for worker in s.workers if s.queue in worker.queues]
+    gone = sum(worker.is_gone for worker in known)
+    off = sum(worker.is_off and not worker.is_gone for worker in known)
+    draining = len(known) - gone - off
+    seen = [
+        f"{count} {word}"
+        for count, word in ((gone, "gone"), (draining, "draining"), (off, "with a wrong clock"))
+        if count
+    ]
+    return s.explain(
+        Reason.NO_WORKER,
+        f"No worker serves {s.queue}" + (f" ({', '.join(seen)})." if seen else "."),
+        f"Start one: holdfast --app MODULE:NAME worker --queues {s.queue}",
+        queue=s.queue,
+        gone=gone,
+        draining=draining,
+        wrong_clock=off,
+    )
+
+
+def _awaits_run(s: Situation) -> Explanation:
+    due = {name: at for name, at in s.runs.items() if at is not None}
+    if not due:
+        names = ", ".join(sorted(s.runs))
+        return s.explain(
+            Reason.AWAITS_RUN,
+            f"Only runs serve {s.queue} ({names}), and none of them is scheduled.",
+            f"Perform one: holdfast run {min(s.runs)} --reason …",
+            queue=s.queue,
+            runs=sorted(s.runs),
+        )
+    name = min(due, key=lambda name: (due[name], name))
+    return s.explain(
+        Reason.AWAITS_RUN,
+        f"Run {name} takes it; the next one is due at {said(due[name])}.",
+        "Nothing, if a dispatcher lives: holdfast worker --dispatch",
+        due[name],
+        queue=s.queue,
+        runs=sorted(s.runs),
+    )
+
+
+def _unknown_type(s: Situation, due_at: datetime | None) -> Explanation:
+    patience = timedelta(seconds=s.settings.unknown_type_patience_seconds)
+    created_at = s.at("created_at")
+    dead_at = None if created_at is None else created_at + patience
+    return s.explain(
+        Reason.UNKNOWN_TYPE,
+        f"No worker that serves {s.queue} knows the job type {s.job['job_type']}.",
+        f"Start a worker whose application declares it; from {said(dead_at)} on whoever takes it"
+        " makes it a dead letter.",
+        due_at,
+        queue=s.queue,
+        job_type=s.job["job_type"],
+        workers=len(serving(s.workers, s.queue)),
+        dead_letter_from=dead_at,
+    )
+
+
+def _capped(s: Situation) -> Explanation | None:
+    key, running = s.job["limit_key"], s.running
+    caps = (
+        (Reason.TENANT_CAP, "max_running_per_tenant", "of_tenant_here", f"its tenant in {s.queue}"),
+        (Reason.TENANT_CAP, "max_running_of_tenant", "of_tenant", "its tenant"),
+        (Reason.QUEUE_CAP, "max_running", "in_queue", f"queue {s.queue}"),
+        (Reason.KEY_CAP, "max_running_of_key", "of_key", f"key {key}"),
+    )
+    for reason, limit, count, whose in caps:
+        most = s.limits[limit]
+        if most is not None and running[count] >= most:
+            return s.explain(
+                reason,
+                f"{running[count]} of {most} jobs of {whose} run: that is its cap.",
+                "One of them ends, or the cap is raised: holdfast queues set, tenant or key",
+                cap=limit,
+                running=running[count],
+                most=most,
+                queue=s.queue,
+                limit_key=key,
+            )
+    return None
+
+
+def _rated(s: Situation) -> Explanation | None:
+    for prefix, whose in (("", f"queue {s.queue}"), ("key_", f"key {s.job['limit_key']}")):
+        count, seconds = s.limits[f"{prefix}rate_count"], s.limits[f"{prefix}rate_seconds"]
+        if count is None:
+            continue
+        tokens = _tokens(s.limits, prefix)
+        if tokens >= 1:
+            continue
+        free_at = s.now + timedelta(seconds=(1 - tokens) * seconds / count)
+        return s.explain(
+            Reason.RATE_LIMIT,
+            f"The rate of {whose}, {count} in {seconds} s, is used up until {said(free_at)}.",
+            "Nothing: it goes on as fast as the rate allows.",
+            free_at,
+            whose=whose,
+            tokens=round(tokens, 3),
+            rate_count=count,
+            rate_seconds=seconds,
+        )
+    return None
+
+
+def _tokens(limits: Row, prefix: str) -> float:
+    """What a claim would find in the bucket now, as refill_queue and refill_keys count it."""
+    count, seconds = limits[f"{prefix}rate_count"], limits[f"{prefix}rate_seconds"]
+    since_ms = limits[f"{prefix}refilled_ms"]
+    if since_ms is None:
+        return float(count)
+    added = max(0.0, since_ms) * count / (seconds * 1000.0)
+    return float(min(limits[f"{prefix}tokens"] + added, count))
+
+
+def _in_line(s: Situation, waited: datetime | None) -> Explanation:
+    facts: dict[str, Any] = {
+        "queue": s.queue,
+        "ahead": s.ahead,
+        "workers": len(serving(s.workers, s.queue)),
+        "waits_since": waited or s.at("created_at"),
+    }
+    if s.ahead:
+        count = f"At least {AHEAD:,}" if s.ahead >= AHEAD else f"{s.ahead:,}"
+        go = "job of its own tenant goes" if s.ahead == 1 else "jobs of its own tenant go"
+        return s.explain(
+            Reason.IN_LINE,
+            f"{count} {go} before it in {s.queue}.",
+            "Nothing: tenants take turns, and its own comes.",
+            **facts,
+        )
+    return s.explain(
+        Reason.READY,
+        f"Ready: the next of its tenant in {s.queue}.",
+        "Nothing: the next free worker takes it.",
+        **facts,
+    )

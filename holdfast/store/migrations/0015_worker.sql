@@ -1,0 +1,21 @@
+-- Which workers live: one row a worker, written when it starts and every few seconds since, removed
+-- when it stops. One that is gone without a word is known by seen_at. Nothing about a job is decided
+-- by this: a lease alone says who works on it. No tenant is named here.
+CREATE TABLE holdfast.worker (
+    worker_id text NOT NULL PRIMARY KEY,
+    state text NOT NULL,
+    queues {json} NOT NULL,
+    job_types {json} NOT NULL,
+    host text NOT NULL,
+    process_id integer NOT NULL,
+    version text NOT NULL,
+    lease_ms bigint NOT NULL,
+    -- How far the machine's clock was from the store's when it was last compared.
+    clock_off_ms bigint,
+    -- The longest claim so far, from its beginning to its end.
+    longest_ms bigint NOT NULL,
+    longest_type text,
+    started_at {instant} NOT NULL,
+    seen_at {instant} NOT NULL,
+    CONSTRAINT worker_state_known CHECK (state IN ('working', 'draining'))
+);
