@@ -88,6 +88,19 @@ class AuditSealed:
 
 
 @dataclass(frozen=True, slots=True)
+class AuditTampered:
+    """Somebody who checked a tenant's audit found that it is not what was sealed.
+
+    It is told once for a tenant and a check, with the first place that was found.
+    """
+
+    org_id: str
+    finding: str
+    seal: int | None = None
+    seq: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class NotificationDropped:
     """A notification could not be enqueued, and the write it belongs to went on without it."""
 
@@ -174,6 +187,7 @@ Event = (
     | DeadLetterEscalated
     | LeaseWasLost
     | AuditSealed
+    | AuditTampered
     | NotificationDropped
     | QueueCrowded
     | ScheduleFired

@@ -30,6 +30,7 @@ from holdfast.engine.retry import RetryPolicy
 from holdfast.engine.rules import QueueOptions, Queues, sync_rules
 from holdfast.engine.run import Runs
 from holdfast.engine.schedule import Declared, ScheduleOptions, make_schedule
+from holdfast.engine.tracing import Tracing, atraced, traced
 from holdfast.engine.worker import Worker
 from holdfast.errors import ConfigError, Forbidden, InvalidJob, JobNotFound
 from holdfast.event import Events
@@ -75,6 +76,7 @@ class Holdfast:
         self.registry = Registry()
         self.schedules = Declared()
         self.events = Events()
+        self.tracing: Tracing | None = None
         self._store: Store | None = None
         self._store_pid = 0
         self._opening = threading.Lock()
@@ -213,6 +215,7 @@ class Holdfast:
         """
         return self.enqueue_many(job_type, [payload], org_id=org_id, conn=conn, **options)[0]
 
+    @traced
     def enqueue_many(
         self,
         job_type: str,
@@ -279,6 +282,7 @@ class Holdfast:
         many = await self.aenqueue_many(job_type, [payload], org_id=org_id, conn=conn, **options)
         return many[0]
 
+    @atraced
     async def aenqueue_many(
         self,
         job_type: str,
@@ -328,7 +332,7 @@ class Holdfast:
             raise InvalidJob(dict.fromkeys(unknown, "is not an option of enqueue"))
         shared = JobRequest(payload={}, **given)
         items = [
-            (item.payload, _own(item, given["org_id"]))
+            (item.payload, enqueueing.held_to(item, given["org_id"]))
             if isinstance(item, JobRequest)
             else (item, shared)
             for item in payloads
@@ -437,13 +441,7 @@ class Holdfast:
             "events": self.events,
             "rng": self.rng,
             "artifacts": self.artifacts,
+            "tracing": self.tracing,
             "queues": self.known_queues,
         }
         return Worker(self.store, **{**given, **options})
-
-
-def _own(request: JobRequest, org_id: str | None) -> JobRequest:
-    """A ready-made request is held to the tenant that the call is bound to, if it is to one."""
-    if org_id is not None and str(request.org_id) != str(org_id):
-        raise Forbidden(f"A request for another tenant than {org_id} cannot be enqueued here.")
-    return request

@@ -16,7 +16,7 @@ import click
 
 from holdfast.actor import Role
 from holdfast.clock import write_instant
-from holdfast.config import Settings
+from holdfast.config import LOG_LEVELS, Settings
 from holdfast.errors import ConfigError
 from holdfast.holdfast import Holdfast
 from holdfast.operate.desk import Desk
@@ -57,9 +57,8 @@ async_concurrency_option = click.option(
 )
 log_level_option = click.option(
     "--log-level",
-    default="info",
-    show_default=True,
-    type=click.Choice(["debug", "info", "warning", "error"]),
+    type=click.Choice(LOG_LEVELS),
+    help="From which level on there are lines.  [default: the setting log_level]",
 )
 
 

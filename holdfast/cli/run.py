@@ -21,12 +21,12 @@ from holdfast.cli.given import (
     print_json,
     print_table,
 )
+from holdfast.cli.logged import logged, watch
 from holdfast.engine.ledger import NEWEST, RunOutcome, RunReport, Trigger, TriggerKind
 from holdfast.engine.ledger import find_run as find
 from holdfast.engine.ledger import list_runs as listed
 from holdfast.engine.run import BoundedRun
 from holdfast.ids import read_uuid
-from holdfast.telemetry import log
 
 COLUMNS = (
     "run_id", "name", "trigger", "started_at", "outcome", "claimed_count", "succeeded_count",
@@ -44,6 +44,7 @@ COLUMNS = (
 @log_level_option
 @json_option
 @click.pass_context
+@logged
 def run(
     ctx: click.Context,
     name: str,
@@ -52,7 +53,7 @@ def run(
     actor: str,
     concurrency: int,
     async_concurrency: int,
-    log_level: str,
+    log_level: str | None,
     as_json: bool,
 ) -> None:
     """Perform one bounded run: so many jobs, for so long, then it ends.
@@ -62,9 +63,8 @@ def run(
     """
     if cron == bool((reason or "").strip()):
         raise click.UsageError("Give --reason TEXT, or --cron if a timer asks.")
-    log.configure(log_level)
     with app_of(ctx, required=True) as hf:
-        hf.events.subscribe(log.log_event)
+        watch(hf, log_level)
         kind = TriggerKind.CRON if cron else TriggerKind.MANUAL
         running = BoundedRun(
             hf,

@@ -21,6 +21,7 @@ from holdfast.cli.given import (
     print_json,
     print_table,
 )
+from holdfast.cli.logged import logged, watch
 from holdfast.clock import read_instant
 from holdfast.document import BadDocument, parse
 from holdfast.engine import agenda
@@ -29,7 +30,6 @@ from holdfast.engine.cron import read_zone, write_every
 from holdfast.engine.dispatch import Dispatched, dispatch_once
 from holdfast.engine.schedule import CatchUp, make_schedule
 from holdfast.errors import InvalidSchedule
-from holdfast.telemetry import log
 
 COLUMNS = (
     "name", "target", "rhythm", "zone", "catch_up", "next_fire_at", "last_outcome", "set_by",
@@ -204,16 +204,16 @@ def reset(ctx: click.Context, name: str, actor: str) -> None:
 @log_level_option
 @json_option
 @click.pass_context
-def dispatch(ctx: click.Context, log_level: str, as_json: bool) -> None:
+@logged
+def dispatch(ctx: click.Context, log_level: str | None, as_json: bool) -> None:
     """Fire what is due, and end: for a timer of the machine.
 
     Runs that are due are performed here, one after the other. `holdfast worker --dispatch` does the
     same all the time.
     """
-    log.configure(log_level)
     total = Dispatched(more=True)
     with app_of(ctx, required=True) as hf:
-        hf.events.subscribe(log.log_event)
+        watch(hf, log_level)
         agenda.sync_schedules(hf)
         while total.more:
             done = dispatch_once(hf)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType
 
 import click
@@ -17,6 +17,7 @@ from holdfast.cli.given import (
     concurrency_option,
     log_level_option,
 )
+from holdfast.cli.logged import logged, watch
 from holdfast.engine.agenda import sync_schedules
 from holdfast.engine.dispatch import Dispatcher
 from holdfast.engine.supervise import RECYCLE, Supervisor
@@ -24,7 +25,8 @@ from holdfast.engine.worker import Worker
 from holdfast.errors import UnknownQueue
 from holdfast.event import WorkerChanged
 from holdfast.holdfast import Holdfast
-from holdfast.telemetry import log
+
+LAST_PORT = 65535
 
 
 @click.command()
@@ -47,9 +49,18 @@ from holdfast.telemetry import log
     type=float,
     help="How long running jobs may take to finish after the first SIGTERM.",
 )
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(1, LAST_PORT),
+    help="Serve metrics for Prometheus here; with --processes each serves its own on the next.",
+)
+@click.option(
+    "--metrics-host", default="127.0.0.1", show_default=True, help="Where to listen for scrapes."
+)
 @log_level_option
 @click.option("--worker-id", hidden=True)
 @click.pass_context
+@logged
 def worker(
     ctx: click.Context,
     queues: str | None,
@@ -59,18 +70,22 @@ def worker(
     dispatch: bool,
     until_idle: bool,
     drain_seconds: float,
-    log_level: str,
+    metrics_port: int | None,
+    metrics_host: str,
+    log_level: str | None,
     worker_id: str | None,
 ) -> None:
     """Run jobs until told to stop.
 
     The first SIGTERM lets running jobs finish and gives the others back; the second stops at once.
     """
-    log.configure(log_level)
     hf = app_of(ctx, required=True)
-    hf.events.subscribe(log.log_event)
+    watch(hf, log_level)
+    # The database is looked at once a machine: by the parent, if there is one.
+    serving = serve_metrics(hf, metrics_host, metrics_port, database=worker_id is None)
     if processes > 1:
-        ctx.exit(_supervise(hf, processes))
+        with hf, serving:
+            ctx.exit(_supervise(hf, processes, metrics_port))
     running = hf.worker(
         queues=_names(hf, queues),
         concurrency=concurrency,
@@ -79,12 +94,23 @@ def worker(
         drain_seconds=drain_seconds,
     )
     _on_signals(running)
-    with dispatching(hf, running) if dispatch else nullcontext():
+    with serving, dispatching(hf, running) if dispatch else nullcontext():
         running.run(until_idle=until_idle)
     hf.close()
     if running.must_recycle:
         ctx.exit(RECYCLE)
     ctx.exit(1 if running.was_stopped else 0)
+
+
+def serve_metrics(
+    hf: Holdfast, host: str, port: int | None, *, database: bool
+) -> AbstractContextManager[object]:
+    """Metrics on a port if one is given; nothing of Prometheus is imported otherwise."""
+    if port is None:
+        return nullcontext()
+    from holdfast.telemetry.metrics import Metrics
+
+    return Metrics(hf, database=database).serve(port, host)
 
 
 @contextmanager
@@ -124,24 +150,37 @@ def _names(hf: Holdfast, given: str | None) -> list[str]:
     return names
 
 
-def _supervise(hf: Holdfast, processes: int) -> int:
-    """Start this same command again, once a process, without the option that brought us here."""
-    arguments = list(sys.argv[1:])
-    for at, argument in enumerate(arguments):
-        if argument == "--processes":
-            del arguments[at : at + 2]
-            break
-        if argument.startswith("--processes="):
-            del arguments[at]
-            break
+def _supervise(hf: Holdfast, processes: int, metrics_port: int | None) -> int:
+    """Start this same command again, once a process, without the option that brought us here.
+
+    The parent keeps the port for metrics; its children have the ports after it, each its own.
+    """
+    if metrics_port is not None and metrics_port + processes > LAST_PORT:
+        raise click.BadParameter(
+            f"{processes} processes need the {processes} ports after it.",
+            param_hint="--metrics-port",
+        )
+    arguments = _without("--metrics-port", _without("--processes", sys.argv[1:]))
     command = [sys.executable, "-m", "holdfast", *arguments]
-    supervisor = Supervisor(
-        hf.store,
-        lambda worker_id: [*command, "--worker-id", worker_id],
-        processes=processes,
-        events=hf.events,
-    )
+
+    def start(worker_id: str, place: int) -> list[str]:
+        port = [] if metrics_port is None else ["--metrics-port", str(metrics_port + 1 + place)]
+        return [*command, *port, "--worker-id", worker_id]
+
+    supervisor = Supervisor(hf.store, start, processes=processes, events=hf.events)
     return supervisor.run()
+
+
+def _without(option: str, arguments: Sequence[str]) -> list[str]:
+    """*arguments* without *option* and its value, however they are written."""
+    kept: list[str] = []
+    rest = iter(arguments)
+    for argument in rest:
+        if argument == option:
+            next(rest, None)
+        elif not argument.startswith(f"{option}="):
+            kept.append(argument)
+    return kept
 
 
 def _on_signals(running: Worker) -> None:

@@ -1,7 +1,7 @@
 """Settings: one typed file, holdfast.toml, and the environment; read once, validated once, frozen.
 
 kind.py      what a setting may hold, and the words that say so
-section.py   queues, tenants, keys, retention, artifacts
+section.py   queues, tenants, keys, retention, artifacts, alerts
 run.py       profiles, runs, schedules
 settings.py  Settings: all of it
 load.py      reading, and where each value comes from
@@ -18,20 +18,24 @@ from holdfast.config.run import (
 )
 from holdfast.config.section import (
     BUILT_IN_QUEUES,
+    AlertSettings,
     ArtifactSettings,
     KeySettings,
     QueueSettings,
     RetentionRule,
     RetentionSettings,
     TenantSettings,
+    signing_key,
 )
-from holdfast.config.settings import DEFAULT_DB, Settings
+from holdfast.config.settings import DEFAULT_DB, LOG_LEVELS, Settings
 
 __all__ = [
     "BATCH_CADENCES",
     "BUILT_IN_PROFILES",
     "BUILT_IN_QUEUES",
     "DEFAULT_DB",
+    "LOG_LEVELS",
+    "AlertSettings",
     "ArtifactSettings",
     "Cadence",
     "From",
@@ -48,4 +52,5 @@ __all__ = [
     "Settings",
     "TenantSettings",
     "load",
+    "signing_key",
 ]

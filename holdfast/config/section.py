@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -141,3 +142,40 @@ class ArtifactSettings(Section):
     )
     keep_days: float = setting(30.0, number(1))
     max_bytes: int = setting(1024**3, whole(1, 5 * 1024**4))
+
+
+_WEBHOOK = re.compile(r"https?://[^\s/@?#]+(/[^\s#]*)?")
+SEVERITIES = ("warning", "error", "critical")
+
+
+@dataclass(frozen=True, slots=True)
+class AlertSettings(Section):
+    """Who is told of trouble, of how much, and how often."""
+
+    # Many receivers know their senders by the address alone, so it is as good as a password.
+    webhook: str | None = setting(
+        None,
+        text('an address such as "https://alerts.example.com/holdfast"', _WEBHOOK, is_secret=True),
+    )
+    webhook_secret: str = setting(
+        "",
+        text("empty or text of 16 or more characters", re.compile(r"|.{16,1000}"), is_secret=True),
+    )
+    min_severity: str = setting("warning", one_of(SEVERITIES))
+    quiet_seconds: float = setting(300.0, number(1, 86_400))
+    lease_losses: Rate = setting(Rate(10, 60), RATE)
+
+    def __post_init__(self) -> None:
+        Section.__post_init__(self)
+        try:
+            signing_key(self.webhook_secret)
+        except ValueError:
+            says = "webhook_secret begins with whsec_, and what follows is not base64"
+            refuse("AlertSettings cannot be used", [says])
+
+
+def signing_key(secret: str) -> bytes:
+    """The bytes of a secret: what follows ``whsec_`` is base64, anything else is as it stands."""
+    if not secret.startswith("whsec_"):
+        return secret.encode()
+    return base64.b64decode(secret.removeprefix("whsec_"), validate=True)

@@ -17,6 +17,7 @@ from holdfast.config.kind import (
     complaint,
     fits,
     number,
+    one_of,
     problems_of,
     refuse,
     setting,
@@ -33,6 +34,7 @@ from holdfast.config.run import (
 )
 from holdfast.config.section import (
     BUILT_IN_QUEUES,
+    AlertSettings,
     ArtifactSettings,
     KeySettings,
     QueueSettings,
@@ -42,6 +44,7 @@ from holdfast.config.section import (
 from holdfast.errors import UnknownRun
 
 DEFAULT_DB = "sqlite:///holdfast.db"
+LOG_LEVELS = ("debug", "info", "warning", "error")
 
 _ADDRESS = re.compile(r"(sqlite|postgresql|postgres):.*")
 _TABLE = re.compile(r"[a-z_][a-z0-9_]{0,62}(\.[a-z_][a-z0-9_]{0,62})?")
@@ -77,6 +80,7 @@ class Settings:
     audit_tables: tuple[str, ...] = setting(
         (), texts("a list of tables of your own", lambda v: _TABLE.fullmatch(v) is not None)
     )
+    log_level: str = setting("info", one_of(LOG_LEVELS))
     # The fallback when nobody names a profile.
     profile: str = setting("example", PLAIN_NAME)
     queues: Mapping[str, QueueSettings] = _table(QueueSettings, QUEUE_NAME, BUILT_IN_QUEUES)
@@ -84,6 +88,7 @@ class Settings:
     keys: Mapping[str, KeySettings] = _table(KeySettings, KEY_NAME)
     retention: RetentionSettings = _section(RetentionSettings)
     artifacts: ArtifactSettings = _section(ArtifactSettings)
+    alerts: AlertSettings = _section(AlertSettings)
     profiles: Mapping[str, RunProfile] = _table(RunProfile, PLAIN_NAME, BUILT_IN_PROFILES)
     runs: Mapping[str, RunSettings] = _table(RunSettings, PLAIN_NAME)
     schedules: Mapping[str, ScheduleSettings] = _table(ScheduleSettings, PLAIN_NAME)

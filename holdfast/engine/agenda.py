@@ -25,6 +25,7 @@ from holdfast.engine.schedule import (
     handler_of,
     make_schedule,
 )
+from holdfast.engine.tracing import Tracing
 from holdfast.errors import Conflict, InvalidJob, InvalidSchedule, ScheduleNotFound
 from holdfast.store import Row, Statements, Store, Tx
 
@@ -37,6 +38,7 @@ class Scheduling(Application, Protocol):
     """What schedules need of the application that declares them."""
 
     schedules: Declared
+    tracing: Tracing | None
 
     @property
     def known_queues(self) -> list[str]: ...

@@ -223,6 +223,9 @@ class Dispatcher:
         if not fired:
             return
         batches = list(fired.values())
+        if self.app.tracing is not None:
+            for batch in batches:
+                batch.frames[0]["traceparent"] = self.app.tracing.begin(batch)
         chunks = [_merge(batches[at : at + CHUNK]) for at in range(0, len(batches), CHUNK)]
         jobs = [job for chunk in chunks for job in run_steps(tx, enqueue.insert_steps(chunk))]
         ticks = []

@@ -16,7 +16,7 @@ from holdfast.clock import read_instant
 from holdfast.engine import audit
 from holdfast.engine.job import SYSTEM
 from holdfast.engine.request import Batch, JobRequest, full_key, key_for, prepare
-from holdfast.errors import QueueFull, RuleBroken, StoreBusy
+from holdfast.errors import Forbidden, QueueFull, RuleBroken, StoreBusy
 from holdfast.event import About, JobEnqueued
 from holdfast.ids import JobId, OrgId
 from holdfast.store import Row, Statements, Store, Tx
@@ -28,6 +28,7 @@ __all__ = [
     "JobRequest",
     "events_of",
     "full_key",
+    "held_to",
     "insert",
     "insert_steps",
     "key_for",
@@ -50,6 +51,13 @@ class Enqueued:
     created_at: datetime
     created: bool
     differs: bool = False
+
+
+def held_to(request: JobRequest, org_id: str | None) -> JobRequest:
+    """A ready-made request, if it is of the tenant that the call is bound to."""
+    if org_id is not None and str(request.org_id) != str(org_id):
+        raise Forbidden(f"A request for another tenant than {org_id} cannot be enqueued here.")
+    return request
 
 
 def insert_steps(batch: Batch) -> Steps[list[Enqueued]]:

@@ -40,7 +40,10 @@ LIMIT_KEY = re.compile(r"[a-z0-9._:/-]{1,100}")
 
 _SHORT_TEXT = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,500}")
 _FULL_KEY = re.compile(r"([a-z][a-z0-9_.]*):([0-9a-f-]{36}):([0-9a-f-]{36})?:(.+)", re.DOTALL)
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+# W3C: version ff and ids of nothing but zeros are invalid.
+_TRACEPARENT = re.compile(
+    r"(?!ff|.{3}0{32}|.{36}0{16})[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}"
+)
 
 
 @dataclass(frozen=True, slots=True)

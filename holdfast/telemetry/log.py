@@ -1,7 +1,9 @@
-"""Structured logs on the standard logging module: one JSON object a line, no message text.
+"""Structured logs on the standard logging module: one JSON object a line, and nothing else.
 
-Every line about a job carries the same six fields. Values are ids, words and numbers that Holdfast
-made or checked; payloads, results and exception messages never come here.
+Every line about a job carries the same six fields, also what its handler logs by itself. What
+Holdfast says is ids, words and numbers that it made or checked; payloads, results and exception
+messages never come here. Of an exception there is its class and a stack of places without source.
+What other loggers say is their own words: bounded, on one line, with secrets struck out.
 """
 
 from __future__ import annotations
@@ -9,14 +11,22 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from dataclasses import fields
+import threading
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, TextIO, assert_never
 
 from holdfast.clock import write_instant
+from holdfast.engine.classify import safe_stack
+from holdfast.engine.execute import current
+from holdfast.errors import HoldfastError
 from holdfast.event import (
     About,
     AuditSealed,
+    AuditTampered,
     DeadLetterEscalated,
     Event,
     JobEnqueued,
@@ -30,8 +40,38 @@ from holdfast.event import (
     WorkerChanged,
     WorkerRunFinished,
 )
+from holdfast.redact import redact
+from holdfast.secret import hide_passwords
 
 logger = logging.getLogger("holdfast")
+
+SIX = ("request_id", "correlation_id", "job_id", "job_type", "org_id", "project_id")
+# A pipe takes so much in one piece: lines of several processes do not run into each other.
+LINE_BYTES = 4_000
+MESSAGE_CHARACTERS = 2_000
+
+
+class JobFields(logging.Filter):
+    """Notes on every record which job was running: also for handlers of your own.
+
+    The six fields become attributes of the record, None outside of a job.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        job = current.get()
+        found = None if job is None else {**_six(job.about), "trace_id": _trace_id(job.traceparent)}
+        record.holdfast_job = found
+        for name in SIX:
+            record.__dict__.setdefault(name, None if found is None else found[name])
+        return True
+
+
+def _six(about: About) -> dict[str, Any]:
+    return {name: getattr(about, name) for name in SIX}
+
+
+def _trace_id(traceparent: str | None) -> str | None:
+    return None if traceparent is None else traceparent[3:35]
 
 
 class JsonFormatter(logging.Formatter):
@@ -41,102 +81,229 @@ class JsonFormatter(logging.Formatter):
         line: dict[str, Any] = {
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
-            "event": record.getMessage(),
-            **getattr(record, "fields", {}),
         }
-        if record.exc_info and record.exc_info[0] is not None:
-            # The class only: messages and source lines may quote data.
-            line["exception"] = record.exc_info[0].__qualname__
-        return json.dumps(line, ensure_ascii=True, default=str)
+        job: Mapping[str, Any] = getattr(record, "holdfast_job", None) or {}
+        job = {name: value for name, value in job.items() if name in SIX or value is not None}
+        if record.name == logger.name or record.name.startswith(f"{logger.name}."):
+            told = getattr(record, "fields", {})
+            # A line that names a job is about that one, whichever runs.
+            line |= {"event": _message(record), **({} if told.keys() & set(SIX) else job), **told}
+        else:
+            words = redact(_message(record), MESSAGE_CHARACTERS)
+            line |= {"event": "log", "logger": record.name, "message": words, **job}
+        if record.exc_info and record.exc_info[1] is not None:
+            line["exception"] = type(record.exc_info[1]).__qualname__
+            line["stack"] = safe_stack(record.exc_info[1])
+        return _fit(line)
 
 
-def configure(level: str = "info", stream: TextIO | None = None) -> None:
+def _message(record: logging.LogRecord) -> str:
+    try:
+        text = record.getMessage()
+    except Exception as exc:
+        # The words and their arguments do not go together.
+        return f"({type(exc).__name__} in the message of {record.module}:{record.lineno})"
+    if record.name == "asyncio":
+        # What follows the first line quotes tasks with what they raised.
+        return text.partition("\n")[0]
+    return text
+
+
+def _fit(line: dict[str, Any]) -> str:
+    """The line as text, its longest words cut until it is short enough."""
+    text = json.dumps(line, ensure_ascii=True, default=str)
+    while len(text) > LINE_BYTES:
+        longest = max(line, key=lambda name: len(str(line[name])))
+        words = str(line[longest])
+        if len(words) < 10:
+            break
+        line[longest] = words[: len(words) // 2] + "…"
+        text = json.dumps(line, ensure_ascii=True, default=str)
+    return text
+
+
+class _Lines(logging.StreamHandler[TextIO]):
+    """Writes the lines. One that cannot be written is lost, not told by a traceback instead."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        pass
+
+
+def configure(level: str = "info", stream: TextIO | None = None) -> logging.Handler:
     """Send Holdfast's log to *stream* (standard error) as JSON lines."""
-    handler = logging.StreamHandler(stream or sys.stderr)
+    handler = _Lines(stream or sys.stderr)
     handler.setFormatter(JsonFormatter())
+    handler.addFilter(JobFields())
     logger.handlers[:] = [handler]
     logger.setLevel(level.upper())
     logger.propagate = False
+    for name, found in logging.root.manager.loggerDict.items():
+        # An application that configures logging has disabled what it did not name.
+        if isinstance(found, logging.Logger) and name.startswith(logger.name):
+            found.disabled = False
+    return handler
+
+
+# -- a process that is all ours
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """How the process was before :func:`take_over`."""
+
+    handler: logging.Handler
+    level: int
+    show_warning: Callable[..., Any]
+    thread_hook: Callable[..., Any]
+    unraisable_hook: Callable[..., Any]
+    hook: Callable[..., Any]
+
+
+_taken: list[_Before] = []
+
+
+def take_over(level: str = "info", stream: TextIO | None = None) -> None:
+    """Make all that this process says lines of JSON: loggers, warnings, and what kills a thread.
+
+    Other loggers than ours are heard from INFO on: what libraries say below quotes what they send.
+    Calling it again changes the level, and leaves alone what the application set meanwhile.
+    """
+    handler, root = configure(level, stream), logging.getLogger()
+    others = max(logger.level, logging.INFO)
+    before = _taken.pop() if _taken else None
+    if before is None:
+        hooks = (threading.excepthook, sys.unraisablehook, sys.excepthook)
+        before = _Before(handler, root.level, warnings.showwarning, *hooks)
+        root.addHandler(handler)
+        root.setLevel(others)
+        warnings.showwarning = _show_warning
+        threading.excepthook = _on_thread
+        sys.unraisablehook = _on_unraisable
+        sys.excepthook = _on_process
+    elif before.handler in root.handlers:
+        root.removeHandler(before.handler)
+        root.addHandler(handler)
+        root.setLevel(others)
+    hooks = (before.thread_hook, before.unraisable_hook, before.hook)
+    _taken.append(_Before(handler, before.level, before.show_warning, *hooks))
+
+
+def give_back() -> None:
+    """Undo :func:`take_over` and :func:`configure`."""
+    logger.handlers.clear()
+    logger.setLevel(logging.NOTSET)
+    logger.propagate = True
+    if _taken:
+        before = _taken.pop()
+        logging.getLogger().removeHandler(before.handler)
+        logging.getLogger().setLevel(before.level)
+        warnings.showwarning = before.show_warning
+        threading.excepthook = before.thread_hook
+        sys.unraisablehook = before.unraisable_hook
+        sys.excepthook = before.hook
+
+
+def _show_warning(
+    message: Warning | str,  # noqa: ARG001
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,  # noqa: ARG001
+    line: str | None = None,  # noqa: ARG001
+) -> None:
+    # The words of a warning may quote values; where it comes from tells as much.
+    where = f"{Path(filename).name}:{lineno}"
+    write(logging.WARNING, "python.warning", category=category.__qualname__, where=where)
+
+
+def _on_thread(args: threading.ExceptHookArgs) -> None:
+    if args.exc_type is not SystemExit:
+        thread = None if args.thread is None else args.thread.name
+        _write_death("thread.died", args.exc_value, thread=thread)
+
+
+def _on_unraisable(unraisable: Any) -> None:
+    _write_death("python.unraisable", unraisable.exc_value, of=type(unraisable.object).__qualname__)
+
+
+def _on_process(_kind: type[BaseException], exc: BaseException, *_: object) -> None:
+    _write_death("process.died", exc)
+
+
+def _write_death(name: str, exc: BaseException | None, **told: Any) -> None:
+    told = {key: value for key, value in told.items() if value is not None}
+    exc_info = None if exc is None else (type(exc), exc, exc.__traceback__)
+    logger.error(name, exc_info=exc_info, extra={"fields": told})
+
+
+def write_end(exc: Exception) -> None:
+    """The last line of a process that cannot go on; our own errors say why in words."""
+    if isinstance(exc, HoldfastError):
+        said = hide_passwords(str(exc))
+        write(logging.ERROR, "process.refused", exception=type(exc).__qualname__, detail=said)
+    else:
+        _write_death("process.died", exc)
+
+
+# -- events
 
 
 def log_event(event: Event) -> None:
     """A subscriber: writes each event as a log line."""
     match event:
-        case JobEnqueued(about, queue):
-            _write(logging.DEBUG, "job.enqueued", about, queue=queue)
-        case JobStarted(about, queue, attempt, worker_id):
-            _write(
-                logging.DEBUG,
-                "job.started",
-                about,
-                queue=queue,
-                attempt=attempt,
-                worker_id=worker_id,
-            )
+        case JobEnqueued():
+            _write_fields(logging.DEBUG, "job.enqueued", event)
+        case JobStarted():
+            _write_fields(logging.DEBUG, "job.started", event)
         case JobSettled():
             _write_settled(event)
-        case DeadLetterEscalated(about, letter_id, queue, stage, error_class, replays):
-            _write(
-                logging.ERROR,
-                "dead_letter.escalated",
-                about,
-                letter_id=letter_id,
-                queue=queue,
-                stage=stage,
-                error_class=error_class,
-                replays=replays,
-            )
-        case LeaseWasLost(about, queue, worker_id):
-            _write(logging.WARNING, "job.lease_lost", about, queue=queue, worker_id=worker_id)
+        case DeadLetterEscalated():
+            _write_fields(logging.ERROR, "dead_letter.escalated", event)
+        case LeaseWasLost():
+            _write_fields(logging.WARNING, "job.lease_lost", event)
         case AuditSealed(org_id, number, last_seq, digest):
-            _write(
-                logging.INFO,
-                "audit.sealed",
-                None,
-                org_id=org_id,
-                seal=number,
-                last_seq=last_seq,
-                digest=digest,
-            )
+            told = {"org_id": org_id, "last_seq": last_seq, "digest": digest}
+            write(logging.INFO, "audit.sealed", seal=number, **told)
+        case AuditTampered():
+            _write_fields(logging.CRITICAL, "audit.tampered", event)
         case NotificationDropped():
             pass  # It is logged where it happens, also where nobody subscribed.
-        case QueueCrowded(queue, small_depth):
-            _write(logging.WARNING, "queue.crowded", None, queue=queue, small_depth=small_depth)
-        case ScheduleFired(schedule, fire_at, target, job_id, run_id):
-            _write(
-                logging.INFO,
-                "schedule.fired",
-                None,
-                schedule=schedule,
-                target=target,
-                fire_at=write_instant(fire_at),
-                job_id=job_id,
-                run_id=run_id,
-            )
+        case QueueCrowded():
+            _write_fields(logging.WARNING, "queue.crowded", event)
+        case ScheduleFired():
+            _write_fields(logging.INFO, "schedule.fired", event)
         case ScheduleSkipped(schedule, fire_at, outcome):
-            _write(
-                logging.INFO if outcome == "skipped" else logging.WARNING,
-                f"schedule.{outcome}",
-                None,
-                schedule=schedule,
-                fire_at=write_instant(fire_at),
-                ticks=event.ticks,
-                detail=event.line,
-            )
+            level = logging.INFO if outcome == "skipped" else logging.WARNING
+            due = write_instant(fire_at)
+            said = {"schedule": schedule, "fire_at": due, "detail": event.line}
+            write(level, f"schedule.{outcome}", ticks=event.ticks, **said)
         case WorkerChanged(worker_id, change, detail):
             level = logging.INFO if change in _CALM else logging.WARNING
-            _write(level, f"worker.{change}", None, worker_id=worker_id, detail=detail or None)
+            why = redact(detail) if detail else None
+            write(level, f"worker.{change}", worker_id=worker_id, detail=why)
         case WorkerRunFinished():
             _write_run(event)
         case _:
             assert_never(event)
 
 
+def _write_fields(level: int, name: str, event: Any) -> None:
+    """A line with every field of *event*."""
+    if not logger.isEnabledFor(level):
+        return
+    told = {item.name: getattr(event, item.name) for item in fields(event)}
+    about: About | None = told.pop("about", None)
+    for field, value in told.items():
+        if isinstance(value, datetime):
+            told[field] = write_instant(value)
+    write(level, name, about, **told)
+
+
 _CALM = frozenset({"started", "draining", "stopped"})
 
 
 def _write_settled(event: JobSettled) -> None:
-    _write(
+    write(
         _level(event),
         f"job.{event.outcome}",
         event.about,
@@ -164,10 +331,10 @@ def _write_run(event: WorkerRunFinished) -> None:
     }
     if event.outcome == "skipped":
         # The same words every time, so that they can be looked for.
-        _write(logging.INFO, f"{event.name} skipped: {event.reason}", None, **told)
+        write(logging.INFO, f"{event.name} skipped: {event.reason}", **told)
         return
     level = logging.WARNING if event.outcome in _BAD_RUNS else logging.INFO
-    _write(level, "run.finished", None, **told)
+    write(level, "run.finished", **told)
 
 
 def _level(event: JobSettled) -> int:
@@ -176,18 +343,10 @@ def _level(event: JobSettled) -> int:
     return logging.WARNING if event.outcome == "retry" else logging.INFO
 
 
-def _write(level: int, name: str, about: About | None, **fields: Any) -> None:
+def write(level: int, name: str, about: About | None = None, /, **fields: Any) -> None:
+    """Write one line of Holdfast's own."""
     if not logger.isEnabledFor(level):
         return
-    known: dict[str, Any] = {}
-    if about is not None:
-        known = {
-            "request_id": about.request_id,
-            "correlation_id": about.correlation_id,
-            "job_id": about.job_id,
-            "job_type": about.job_type,
-            "org_id": about.org_id,
-            "project_id": about.project_id,
-        }
+    known = {} if about is None else _six(about)
     known |= {key: value for key, value in fields.items() if value is not None}
     logger.log(level, name, extra={"fields": known})

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast.cli import main
-from holdfast.telemetry.log import logger
+from holdfast.telemetry import log
 
 APP = "tests.faces.app:hf"
 
@@ -58,5 +58,4 @@ def run(
     yield run
     for number, handler in zip((signal.SIGTERM, signal.SIGINT), before, strict=True):
         signal.signal(number, handler)
-    logger.handlers.clear()
-    logger.propagate = True
+    log.give_back()

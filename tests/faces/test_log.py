@@ -43,8 +43,7 @@ def written() -> Iterator[io.StringIO]:
     stream = io.StringIO()
     log.configure("debug", stream)
     yield stream
-    log.logger.handlers.clear()
-    log.logger.propagate = True
+    log.give_back()
 
 
 def lines(stream: io.StringIO) -> list[dict[str, Any]]:
@@ -97,7 +96,7 @@ def test_control_characters_are_escaped_so_no_line_can_be_forged(written: io.Str
 
 
 @pytest.mark.req("M-03")
-def test_of_an_exception_only_the_class_is_shown(written: io.StringIO) -> None:
+def test_of_an_exception_only_the_class_and_the_places_are_shown(written: io.StringIO) -> None:
     try:
         raise ValueError("canary in the message")
     except ValueError:
@@ -105,8 +104,8 @@ def test_of_an_exception_only_the_class_is_shown(written: io.StringIO) -> None:
 
     (line,) = lines(written)
     assert line["exception"] == "ValueError"
+    assert "tests.faces.test_log:" in line["stack"]
     assert "canary" not in written.getvalue()
-    assert "test_log" not in written.getvalue()
 
 
 def test_a_line_below_the_level_is_not_written() -> None:
@@ -116,8 +115,7 @@ def test_a_line_below_the_level_is_not_written() -> None:
     log.log_event(JobEnqueued(ABOUT, "q:default"))
 
     assert stream.getvalue() == ""
-    log.logger.handlers.clear()
-    log.logger.propagate = True
+    log.give_back()
 
 
 def test_the_log_goes_to_standard_error_unless_told_otherwise() -> None:
@@ -125,8 +123,7 @@ def test_the_log_goes_to_standard_error_unless_told_otherwise() -> None:
     (handler,) = log.logger.handlers
     assert isinstance(handler, logging.StreamHandler)
     assert handler.stream is sys.stderr
-    log.logger.handlers.clear()
-    log.logger.propagate = True
+    log.give_back()
 
 
 @pytest.mark.req("M-01", "M-02", "M-03")

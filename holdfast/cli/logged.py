@@ -1,0 +1,43 @@
+"""Commands that work for a while: all they say is lines of their log, also what ends them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+import click
+
+from holdfast.cli import exit_code
+from holdfast.holdfast import Holdfast
+from holdfast.telemetry import log
+from holdfast.telemetry.alert import alert_as_set
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def logged(command: F) -> F:
+    """Let a command have a log instead of words and tracebacks on standard error."""
+
+    @wraps(command)
+    def run(*args: Any, **options: Any) -> Any:
+        log.take_over(options.get("log_level") or "info")
+        try:
+            return command(*args, **options)
+        except (click.exceptions.Exit, click.Abort, click.ClickException):
+            raise
+        except Exception as exc:
+            log.write_end(exc)
+            raise click.exceptions.Exit(exit_code(exc)) from exc
+
+    return cast(F, run)
+
+
+def watch(hf: Holdfast, log_level: str | None) -> None:
+    """Log what *hf* tells of, and alert as its settings say.
+
+    The application may have configured logging when it was imported; our lines stay ours.
+    """
+    log.take_over(log_level or hf.settings.log_level)
+    hf.events.subscribe(log.log_event)
+    alert_as_set(hf)

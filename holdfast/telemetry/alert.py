@@ -1,0 +1,378 @@
+"""Alerts: trouble that somebody should look at, derived from events and told at most once a while.
+
+An alert is told after commit and may be lost with its process; the audit is the truth. It names
+kinds, ids and numbers, and no text that a job, a request or an exception brought.
+
+Alerts of one fingerprint are told once in a quiet period: the first at once, the others as one,
+with their count, when it is over. Every process counts for itself.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from holdfast.clock import Clock, write_instant
+from holdfast.config import AlertSettings
+from holdfast.document import stable_hash
+from holdfast.event import (
+    AuditTampered,
+    DeadLetterEscalated,
+    Event,
+    JobEnqueued,
+    JobSettled,
+    JobStarted,
+    LeaseWasLost,
+    NotificationDropped,
+    QueueCrowded,
+    ScheduleSkipped,
+    WorkerChanged,
+    WorkerRunFinished,
+)
+from holdfast.holdfast import Holdfast
+from holdfast.ids import IdSource
+from holdfast.telemetry import log
+from holdfast.telemetry.outlet import Outlet
+
+# More than an installation has kinds of trouble; a stream of made-up ones must not fill the memory.
+FINGERPRINTS = 1_000
+
+
+class Severity(StrEnum):
+    """How much of a hurry there is."""
+
+    WARNING = "warning"
+    ERROR = "error"
+    CRITICAL = "critical"
+
+    @property
+    def rank(self) -> int:
+        return tuple(Severity).index(self)
+
+
+class Kind(StrEnum):
+    """What is the trouble."""
+
+    DEAD_LETTER = "dead_letter"
+    DEAD_LETTER_ESCALATED = "dead_letter_escalated"
+    QUEUE_CROWDED = "queue_crowded"
+    LEASES_LOST = "leases_lost"
+    CLOCK_DRIFT = "clock_drift"
+    STORE_DOWN = "store_down"
+    UPKEEP_FAILED = "upkeep_failed"
+    AUDIT_TAMPERED = "audit_tampered"
+    NOTIFICATION_DROPPED = "notification_dropped"
+    SCHEDULE_MISSED = "schedule_missed"
+    RUN_FAILED = "run_failed"
+    WORKER_RECYCLING = "worker_recycling"
+    WORKER_DIED = "worker_died"
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """One thing to look at. Alerts of one *fingerprint* are of the same trouble."""
+
+    kind: Kind
+    severity: Severity
+    summary: str
+    subject: Mapping[str, str | int | None]
+    at: datetime
+    fingerprint: str
+    count: int = 1
+
+    def document(self) -> dict[str, object]:
+        """The alert as JSON can hold it."""
+        return {
+            "kind": self.kind.value,
+            "severity": self.severity.value,
+            "summary": self.summary,
+            "count": self.count,
+            "at": write_instant(self.at),
+            "fingerprint": self.fingerprint,
+            "subject": dict(self.subject),
+        }
+
+
+Target = Callable[[Alert], None]
+
+
+def alert_of(event: Event, at: datetime) -> Alert | None:
+    """The alert that an event is, if it is one on its own. Pure."""
+    match event:
+        case JobSettled(outcome="dead"):
+            return _dead_letter(event, at)
+        case DeadLetterEscalated():
+            return _escalated(event, at)
+        case QueueCrowded(queue, small_depth):
+            summary = f"More than {small_depth} jobs wait in {queue}"
+            made = _Making(Kind.QUEUE_CROWDED, Severity.WARNING, at, (queue,))
+            return made.alert(summary, queue=queue, small_depth=small_depth)
+        case AuditTampered(org_id, finding, seal, seq):
+            made = _Making(Kind.AUDIT_TAMPERED, Severity.CRITICAL, at, (org_id,))
+            summary = f"The audit of a tenant does not hold: {finding}"
+            return made.alert(summary, org_id=org_id, seal=seal, seq=seq)
+        case NotificationDropped(job_type, org_id, reason):
+            made = _Making(Kind.NOTIFICATION_DROPPED, Severity.WARNING, at, (job_type, reason))
+            summary = f"A {job_type} notification could not be enqueued: {reason}"
+            return made.alert(summary, job_type=job_type, org_id=org_id, reason=reason)
+        case ScheduleSkipped(schedule, fire_at, outcome) if outcome in ("missed", "held"):
+            made = _Making(Kind.SCHEDULE_MISSED, Severity.WARNING, at, (schedule, outcome))
+            summary = f"Schedule {schedule}: {event.ticks} ticks were {outcome}"
+            due = write_instant(fire_at)
+            return made.alert(summary, schedule=schedule, fire_at=due, ticks=event.ticks)
+        case WorkerRunFinished(run_id, name, outcome=("failed" | "lost") as outcome):
+            made = _Making(Kind.RUN_FAILED, Severity.ERROR, at, (name, outcome))
+            return made.alert(f"Run {name} did not end well: {outcome}", run=name, run_id=run_id)
+        case WorkerChanged(worker_id, change) if change in _CHANGES:
+            kind, severity, summary = _CHANGES[change]
+            made = _Making(kind, severity, at, (change,))
+            return made.alert(summary, worker_id=worker_id, change=change)
+        case _:
+            return None
+
+
+_CHANGES: Mapping[str, tuple[Kind, Severity, str]] = {
+    "store_down": (Kind.STORE_DOWN, Severity.CRITICAL, "A worker cannot reach its database"),
+    "rescue_failed": (
+        Kind.STORE_DOWN,
+        Severity.CRITICAL,
+        "The jobs of a worker that died could not be brought back",
+    ),
+    "dispatch_failed": (
+        Kind.STORE_DOWN,
+        Severity.CRITICAL,
+        "A dispatcher cannot reach its database",
+    ),
+    "upkeep_failed": (
+        Kind.UPKEEP_FAILED,
+        Severity.ERROR,
+        "A worker cannot rescue, seal, archive or prune",
+    ),
+    "clock_drift": (
+        Kind.CLOCK_DRIFT,
+        Severity.ERROR,
+        "A worker's clock is too far from its database's, and it claims nothing",
+    ),
+    "recycling": (
+        Kind.WORKER_RECYCLING,
+        Severity.WARNING,
+        "A worker starts anew: too many handlers ignore their timeout",
+    ),
+    "died": (Kind.WORKER_DIED, Severity.ERROR, "A worker process died"),
+    "dispatcher_died": (Kind.WORKER_DIED, Severity.ERROR, "A dispatcher died of a defect"),
+}
+
+
+def _dead_letter(event: JobSettled, at: datetime) -> Alert:
+    about, error_class = event.about, event.error_class or "UNKNOWN"
+    severity = Severity.CRITICAL if event.pages_operator else Severity.ERROR
+    same = (about.job_type, event.stage, error_class)
+    return _Making(Kind.DEAD_LETTER, severity, at, same).alert(
+        f"A {about.job_type} job died with {error_class} at stage {event.stage},"
+        f" attempt {event.attempt}",
+        **asdict(about),
+        queue=event.queue,
+        stage=event.stage,
+        error_class=error_class,
+    )
+
+
+def _escalated(event: DeadLetterEscalated, at: datetime) -> Alert:
+    about = event.about
+    same = (about.job_type, event.stage, event.error_class)
+    return _Making(Kind.DEAD_LETTER_ESCALATED, Severity.CRITICAL, at, same).alert(
+        f"Replay {event.replays} of a {about.job_type} job failed as before,"
+        f" with {event.error_class} at stage {event.stage}",
+        **asdict(about),
+        letter_id=event.letter_id,
+        queue=event.queue,
+        stage=event.stage,
+        error_class=event.error_class,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Making:
+    """An alert to be: *same* is what it has in common with others of the same trouble."""
+
+    kind: Kind
+    severity: Severity
+    at: datetime
+    same: tuple[str, ...] = ()
+
+    def alert(self, summary: str, **subject: str | int | None) -> Alert:
+        fingerprint = stable_hash(self.kind.value, *self.same)[:16]
+        return Alert(self.kind, self.severity, summary, subject, self.at, fingerprint)
+
+
+@dataclass(slots=True)
+class _Told:
+    """What was told of one fingerprint, and what has been held back since."""
+
+    at: float
+    newest: Alert
+    held: int = 0
+
+
+@dataclass(slots=True)
+class Alerts:
+    """A subscriber that tells targets what needs a look. A failing target never harms the work."""
+
+    clock: Clock
+    settings: AlertSettings
+    targets: Sequence[Target]
+    _losses: deque[float] = field(init=False)
+    _told: dict[str, _Told] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _ending: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def __post_init__(self) -> None:
+        self._losses = deque(maxlen=self.settings.lease_losses.count)
+        # Before logging closes, which came first.
+        atexit.register(self.close)
+
+    def __call__(self, event: Event) -> None:
+        """Note an event; called in the thread that tells it, and takes microseconds."""
+        match event:
+            # Nearly all there are: every job is told of three times.
+            case JobEnqueued() | JobStarted():
+                return
+            case JobSettled(outcome=outcome) if outcome != "dead":
+                return
+        if isinstance(event, LeaseWasLost):
+            found = self._leases_lost()
+        else:
+            found = alert_of(event, self.clock.now())
+        if found is None or found.severity.rank < Severity(self.settings.min_severity).rank:
+            return
+        for alert in self._let_through(found):
+            self._tell(alert)
+
+    def flush(self) -> float:
+        """Tell what was held back and is due; the seconds until the next is."""
+        due: list[Alert] = []
+        with self._lock:
+            now = self.clock.monotonic()
+            for fingerprint, told in list(self._told.items()):
+                if now - told.at < self.settings.quiet_seconds:
+                    continue
+                if told.held:
+                    due.append(replace(told.newest, count=told.held))
+                    told.at, told.held = now, 0
+                else:
+                    del self._told[fingerprint]
+            waiting = [told.at for told in self._told.values() if told.held]
+        for alert in due:
+            self._tell(alert)
+        return min(waiting, default=now) + self.settings.quiet_seconds - now
+
+    def close(self) -> None:
+        """Tell at once what is held back, and wait a bounded time until the targets have it."""
+        atexit.unregister(self.close)
+        self._ending.set()
+        with self._lock:
+            held = [replace(told.newest, count=told.held) for told in self._told.values()]
+            self._told.clear()
+        for alert in held:
+            if alert.count:
+                self._tell(alert)
+        for target in self.targets:
+            if isinstance(target, Outlet):
+                target.close()
+
+    def _leases_lost(self) -> Alert | None:
+        rate = self.settings.lease_losses
+        with self._lock:
+            self._losses.append(self.clock.monotonic())
+            if len(self._losses) < rate.count or self._losses[-1] - self._losses[0] > rate.seconds:
+                return None
+        made = _Making(Kind.LEASES_LOST, Severity.ERROR, self.clock.now())
+        summary = f"{rate.count} leases were lost within {rate.seconds} seconds"
+        return made.alert(summary, leases=rate.count, seconds=rate.seconds)
+
+    def _let_through(self, alert: Alert) -> list[Alert]:
+        """What may be told now: nothing within the quiet period, else the alert with its count."""
+        found: list[Alert] = []
+        with self._lock:
+            now = self.clock.monotonic()
+            told = self._told.get(alert.fingerprint)
+            if told is not None and now - told.at < self.settings.quiet_seconds:
+                told.newest, told.held = alert, told.held + 1
+                self._start()
+                return []
+            count = 1 if told is None else told.held + 1
+            # The oldest goes first, and a dict keeps the order of its keys' first coming.
+            self._told.pop(alert.fingerprint, None)
+            self._told[alert.fingerprint] = _Told(now, alert)
+            if len(self._told) > FINGERPRINTS:
+                oldest = self._told.pop(next(iter(self._told)))
+                if oldest.held:
+                    found.append(replace(oldest.newest, count=oldest.held))
+            found.append(replace(alert, count=count))
+        return found
+
+    def _tell(self, alert: Alert) -> None:
+        for target in self.targets:
+            try:
+                target(alert)
+            except Exception:
+                log.logger.warning("alert.failed", exc_info=True)
+
+    def _start(self) -> None:
+        # A fork takes no thread along.
+        if self._thread is None or not self._thread.is_alive():
+            self._ending.clear()
+            self._thread = threading.Thread(target=self._run, name="holdfast-alerts", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        pause = self.settings.quiet_seconds
+        # Something may be held back at any moment of the pause, and is due at its own.
+        while not self._ending.wait(max(min(pause, self.settings.quiet_seconds / 10), 0.05)):
+            pause = self.flush()
+
+
+_LEVELS = {
+    Severity.WARNING: logging.WARNING,
+    Severity.ERROR: logging.ERROR,
+    Severity.CRITICAL: logging.CRITICAL,
+}
+
+
+def log_alert(alert: Alert) -> None:
+    """A target: one line of the log."""
+    told: dict[str, Any] = {**alert.document(), **alert.subject}
+    del told["subject"], told["at"]
+    log.write(_LEVELS[alert.severity], "alert", **told)
+
+
+def alert(hf: Holdfast, *targets: Target) -> Alerts:
+    """Tell *targets* of trouble that *hf* and its workers meet, each in a thread of its own."""
+    alerts = Alerts(hf.clock, hf.settings.alerts, [Outlet(target) for target in targets])
+    hf.events.subscribe(alerts)
+    return alerts
+
+
+def alert_as_set(hf: Holdfast) -> Alerts:
+    """What the settings ask for: lines of the log, and the webhook if there is one."""
+    settings = hf.settings.alerts
+    targets: list[Target] = [log_alert]
+    if settings.webhook is not None:
+        # Only who sends needs to know HTTP.
+        from holdfast.telemetry.webhook import Webhook
+
+        # Ids of its own: those of jobs stay as they would be without it.
+        ids = IdSource(hf.clock)
+        sender = Webhook(settings.webhook, settings.webhook_secret, clock=hf.clock, ids=ids)
+        targets.append(Outlet(sender))
+    alerts = Alerts(hf.clock, settings, targets)
+    hf.events.subscribe(alerts)
+    return alerts

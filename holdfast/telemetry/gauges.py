@@ -1,0 +1,262 @@
+"""What the database knows of itself: depths, ages, dead letters, workers, and how far upkeep is.
+
+A scraper must not be able to load the database. However many scrape, there is one reading every
+few seconds; it takes a fixed number of statements, none of which reads further than a bound; and
+what it costs sets the pause before the next. A scrape never waits long for it either.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from holdfast.clock import Clock
+from holdfast.engine.presence import DRAINING, GONE_AFTER, WORKING, Colleague, list_workers
+from holdfast.errors import HoldfastError
+from holdfast.store import Row, Statements, Store, Tx
+from holdfast.telemetry.label import OTHER, Labels
+
+SQL = Statements("holdfast.telemetry", "gauges.sql")
+_log = logging.getLogger("holdfast.telemetry")
+
+BOUND = 100_000
+"""Nothing is counted further than this: a gauge that stands here means "so many or more"."""
+OLDEST = 1_000
+QUEUES = 100
+
+EVERY_SECONDS = 5.0
+# A reading that took long is not repeated soon: at most a twentieth of the time is spent reading.
+REST_FACTOR = 20.0
+LONGEST_REST_SECONDS = 60.0
+PATIENCE_SECONDS = 2.0
+STALE_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """One gauge: its name, what it says, and its labels."""
+
+    name: str
+    says: str
+    labels: tuple[str, ...] = ()
+
+
+DEPTH = Gauge(
+    "holdfast_queue_depth",
+    f"Jobs by queue that are ready, delayed or running; counted up to {BOUND}.",
+    ("queue", "state"),
+)
+OLDEST_AGE = Gauge(
+    "holdfast_queue_oldest_ready_age_seconds",
+    f"How long the job that waits longest has been ready, of the {OLDEST} created first.",
+    ("queue",),
+)
+PAUSED = Gauge("holdfast_queue_paused", "1 if an operator has paused the queue.", ("queue",))
+SERVED = Gauge("holdfast_queue_workers", "Live workers that take jobs of the queue.", ("queue",))
+LETTERS = Gauge(
+    "holdfast_dead_letters_open",
+    f"Dead letters that nobody has ended; counted up to {BOUND} in all.",
+    ("job_type",),
+)
+ESCALATED = Gauge(
+    "holdfast_dead_letters_escalated",
+    "Of the open dead letters, those whose replay failed as the job before it did.",
+    ("job_type",),
+)
+LIVE = Gauge(
+    "holdfast_workers_live",
+    f"Workers that told of themselves in the last {GONE_AFTER.seconds} seconds.",
+    ("state",),
+)
+UNSEALED = Gauge(
+    "holdfast_audit_unsealed_events", "Numbers of audit events that are given out and not sealed."
+)
+UNSEALED_AGE = Gauge(
+    "holdfast_audit_unsealed_age_seconds", "How old the oldest audit event is that is not sealed."
+)
+SCHEDULE_LAG = Gauge(
+    "holdfast_schedule_lag_seconds", "How long the tick that is due longest has waited."
+)
+XMIN_AGE = Gauge(
+    "holdfast_db_oldest_xmin_age_seconds",
+    "PostgreSQL: how old the oldest transaction is that keeps dead rows from being removed.",
+)
+HIDDEN = Gauge(
+    "holdfast_db_hidden_transactions",
+    "PostgreSQL: transactions of other roles, whose age this role may not see.",
+)
+
+GAUGES = (
+    DEPTH,
+    OLDEST_AGE,
+    PAUSED,
+    SERVED,
+    LETTERS,
+    ESCALATED,
+    LIVE,
+    UNSEALED,
+    UNSEALED_AGE,
+    SCHEDULE_LAG,
+    XMIN_AGE,
+    HIDDEN,
+)
+DEPTH_STATES = ("ready", "delayed", "running")
+WORKER_STATES = (WORKING, DRAINING)
+
+Values = dict[tuple[str, ...], float]
+Reading = Mapping[str, Values]
+"""By the name of a gauge: its values by their labels. A gauge without a value is not there."""
+
+
+def read_gauges(store: Store, labels: Labels, queues: Sequence[str]) -> Reading:
+    """Every gauge at one moment: a fixed number of statements on one snapshot."""
+
+    def work(tx: Tx) -> Reading:
+        tx.one(SQL.bound_reading)
+        asked = [{"name": name} for name in queues]
+        waiting = tx.many(SQL.count_waiting, queues=asked, bound=BOUND, oldest=OLDEST)
+        running = tx.many(SQL.count_running, bound=BOUND)
+        letters = tx.many(SQL.count_letters, bound=BOUND)
+        workers = [worker for worker in list_workers(tx) if not worker.is_gone]
+        audit = tx.one(SQL.read_audit)
+        schedules = tx.one(SQL.read_schedules)
+        transactions = tx.one(SQL.read_transactions)
+        singles = {
+            UNSEALED: audit["unsealed"],
+            UNSEALED_AGE: _seconds(audit["unsealed_ms"]),
+            SCHEDULE_LAG: _seconds(schedules["lag_ms"]),
+            HIDDEN: transactions["hidden"],
+        }
+        # Where transactions are looked at and none is found, the oldest is 0 seconds old.
+        if transactions["hidden"] is not None:
+            singles[XMIN_AGE] = max(transactions["oldest_seconds"] or 0.0, 0.0)
+        return {
+            **_of_queues(labels, queues, waiting, running, workers),
+            **_of_letters(labels, letters),
+            LIVE.name: _of_workers(workers),
+            **{gauge.name: {(): value} for gauge, value in singles.items() if value is not None},
+        }
+
+    return store.read(work)
+
+
+def _of_queues(
+    labels: Labels,
+    queues: Sequence[str],
+    waiting: Sequence[Row],
+    running: Sequence[Row],
+    workers: Sequence[Colleague],
+) -> dict[str, Values]:
+    # The rules of queues are in the store, which only the engine's role writes: a queue that is
+    # there is known, too, though another application declared it.
+    stored = {row["queue"] for row in waiting if row["is_paused"] is not None}
+    known = set(sorted(stored - set(queues))[: max(0, QUEUES - len(queues))])
+
+    def label(queue: str) -> str:
+        return queue if queue in known else labels.queue(queue)
+
+    depth: Values = {}
+    oldest: Values = {}
+    paused: Values = {}
+    served: Values = {}
+    for row in waiting:
+        queue = label(row["queue"])
+        _add(depth, (queue, "ready"), row["ready"] + row["due"])
+        _add(depth, (queue, "delayed"), row["delayed"])
+        _add(depth, (queue, "running"), 0)
+        age = max(_seconds(row["ready_ms"]), _seconds(row["due_ms"]))
+        oldest[queue,] = max(age, oldest.get((queue,), 0.0))
+        _add(served, (queue,), 0)
+        paused[queue,] = max(float(bool(row["is_paused"])), paused.get((queue,), 0.0))
+    for row in running:
+        _add(depth, (label(row["queue"]), "running"), row["jobs"])
+    for worker in workers:
+        for queue in {label(name) for name in worker.queues if worker.can_claim}:
+            _add(served, (queue,), 1)
+    return {
+        DEPTH.name: depth,
+        OLDEST_AGE.name: oldest,
+        PAUSED.name: paused,
+        SERVED.name: served,
+    }
+
+
+def _of_letters(labels: Labels, letters: Sequence[Row]) -> dict[str, Values]:
+    # Every type that is declared has a value from the start: an alert sees it leave zero.
+    opened: Values = {(job_type,): 0.0 for job_type in (*labels.job_types, OTHER)}
+    escalated: Values = dict(opened)
+    for row in letters:
+        job_type = labels.job_type(row["job_type"])
+        _add(opened, (job_type,), row["open"])
+        _add(escalated, (job_type,), row["escalated"])
+    return {LETTERS.name: opened, ESCALATED.name: escalated}
+
+
+def _of_workers(workers: Sequence[Colleague]) -> Values:
+    live: Values = {(state,): 0.0 for state in WORKER_STATES}
+    for worker in workers:
+        _add(live, (worker.state if worker.state in WORKER_STATES else OTHER,), 1)
+    return live
+
+
+def _add(values: Values, labels: tuple[str, ...], more: float) -> None:
+    values[labels] = values.get(labels, 0.0) + more
+
+
+def _seconds(length_ms: float | None) -> float:
+    """Nothing waits: nothing is old. A clock that was set back makes nothing younger than now."""
+    return max(0.0, round(length_ms or 0.0) / 1000.0)
+
+
+@dataclass(slots=True)
+class Looks:
+    """The latest reading, made anew when somebody asks and the last one is some seconds old.
+
+    It is read in a thread of its own, one at a time: a database that hangs keeps no scrape waiting
+    for longer than *patience* seconds and costs one connection, whoever asks how often.
+    """
+
+    read: Callable[[], Reading]
+    clock: Clock
+    patience: float = PATIENCE_SECONDS
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _under_way: threading.Event | None = None
+    _reading: Reading | None = None
+    _read_at: float = 0.0
+    _due_at: float = float("-inf")
+
+    def latest(self) -> Reading | None:
+        """The reading of the last seconds; None if the database does not answer."""
+        with self._lock:
+            if self._under_way is None and self.clock.monotonic() >= self._due_at:
+                self._under_way = threading.Event()
+                threading.Thread(
+                    target=self._look, args=(self._under_way,), name="holdfast-gauges", daemon=True
+                ).start()
+            under_way = self._under_way
+        if under_way is not None:
+            under_way.wait(self.patience)
+        with self._lock:
+            if self.clock.monotonic() - self._read_at > STALE_SECONDS:
+                return None
+            return self._reading
+
+    def _look(self, done: threading.Event) -> None:
+        began = self.clock.monotonic()
+        reading: Reading | None = None
+        try:
+            reading = self.read()
+        except HoldfastError as exc:
+            _log.warning("gauges.failed", extra={"fields": {"exception": type(exc).__name__}})
+        except Exception:
+            _log.exception("gauges.failed")
+        finally:
+            now = self.clock.monotonic()
+            rest = min(max(EVERY_SECONDS, REST_FACTOR * (now - began)), LONGEST_REST_SECONDS)
+            with self._lock:
+                self._reading, self._read_at = reading, now
+                self._due_at = now + rest
+                self._under_way = None
+            done.set()

@@ -1,0 +1,111 @@
+-- What the database knows of itself. Nothing here names a tenant or a job, and each statement reads
+-- so far and no further: a scrape costs the same beside a million waiting jobs and beside ten.
+
+-- bound_reading :one — crosses tenants: a reading that takes too long is given up, and it goes by indexes
+-- Where it expects fewer rows than the bound, PostgreSQL would read the whole table and sort, once a
+-- queue, and compile for longer than it runs. This holds until the end of the transaction.
+SELECT {only postgres}set_config('statement_timeout', '5s', true),
+       set_config('enable_sort', 'off', true), set_config('jit', 'off', true){end}{only sqlite}
+       1 AS bound{end};
+
+-- count_waiting :many — crosses tenants: how many wait in each queue, and since when
+-- Of the ready, those created first are looked at: a job that was deferred for a week has not waited
+-- for a week, so the oldest is not the one that waits longest.
+-- A queue in which something waits is found though nobody knows it, with one look for each.
+WITH RECURSIVE waiting (queue) AS (
+    SELECT (SELECT job.queue FROM holdfast.claimable AS job
+            ORDER BY job.queue, job.limit_key LIMIT 1)
+    UNION ALL
+    SELECT (SELECT job.queue FROM holdfast.claimable AS job
+            WHERE job.queue > waiting.queue
+            ORDER BY job.queue, job.limit_key LIMIT 1)
+    FROM waiting
+    WHERE waiting.queue IS NOT NULL
+),
+names AS (
+    SELECT queues.name FROM {rows queues: name text}
+    UNION
+    SELECT queue.name FROM holdfast.queue AS queue
+    UNION
+    SELECT waiting.queue FROM waiting WHERE waiting.queue IS NOT NULL
+),
+found AS (
+    SELECT names.name AS queue,
+           (SELECT count(*) FROM (
+               SELECT 1 FROM holdfast.claimable AS job
+               WHERE job.queue = names.name
+               ORDER BY job.queue, job.limit_key, job.org_id, job.turn
+               LIMIT :bound) AS head) AS ready,
+           (SELECT count(*) FROM (
+               SELECT 1 FROM holdfast.job AS job
+               WHERE job.state = 'queued' AND job.queue = names.name AND job.not_before_at <= {now}
+               ORDER BY job.queue, job.not_before_at
+               LIMIT :bound) AS head) AS due,
+           (SELECT count(*) FROM (
+               SELECT 1 FROM holdfast.job AS job
+               WHERE job.state = 'queued' AND job.queue = names.name AND job.not_before_at > {now}
+               ORDER BY job.queue, job.not_before_at
+               LIMIT :bound) AS head) AS delayed,
+           (SELECT min(head.updated_at) FROM (
+               SELECT job.updated_at FROM holdfast.job AS job
+               WHERE job.finished_at IS NULL AND job.claimed_at IS NULL
+                 AND job.not_before_at IS NULL AND job.state <> 'batch_submitted'
+                 AND job.queue = names.name
+               ORDER BY job.queue, job.created_at, job.id
+               LIMIT :oldest) AS head) AS ready_at,
+           (SELECT job.not_before_at FROM holdfast.job AS job
+            WHERE job.state = 'queued' AND job.queue = names.name AND job.not_before_at <= {now}
+            ORDER BY job.queue, job.not_before_at LIMIT 1) AS due_at,
+           (SELECT CASE WHEN queue.paused_at IS NULL THEN 0 ELSE 1 END
+            FROM holdfast.queue AS queue WHERE queue.name = names.name) AS is_paused
+    FROM names
+)
+SELECT found.queue, found.ready, found.due, found.delayed, found.is_paused,
+       {ms_since(found.ready_at)} AS ready_ms, {ms_since(found.due_at)} AS due_ms
+FROM found;
+
+-- count_running :many — crosses tenants: how many claims are under way, by queue
+SELECT leased.queue, count(*) AS jobs
+FROM (SELECT job.queue FROM holdfast.job AS job
+      WHERE job.state = 'processing'
+      ORDER BY job.lease_expires_at
+      LIMIT :bound) AS leased
+GROUP BY leased.queue;
+
+-- count_letters :many — crosses tenants: the dead letters that nobody has ended, by job type
+SELECT letters.job_type, count(*) AS open, count(letters.escalated_at) AS escalated
+FROM (SELECT letter.job_type, letter.escalated_at FROM holdfast.dead_letter AS letter
+      WHERE letter.ended_at IS NULL
+      ORDER BY letter.created_at, letter.job_id
+      LIMIT :bound) AS letters
+GROUP BY letters.job_type;
+
+-- read_audit :one — crosses tenants: how far the seals are behind the audit
+SELECT found.unsealed, {ms_since(found.at)} AS unsealed_ms
+FROM (SELECT (SELECT coalesce(max(event.id), 0) FROM holdfast.job_event AS event)
+                 - cursor.sealed_to AS unsealed,
+             (SELECT event.at FROM holdfast.job_event AS event
+              WHERE event.id > cursor.sealed_to ORDER BY event.id LIMIT 1) AS at
+      FROM holdfast.audit_cursor AS cursor
+      WHERE cursor.only_row = 1) AS found;
+
+-- read_schedules :one — crosses tenants: how long the tick that is due longest has waited
+SELECT {ms_since(due.next_fire_at)} AS lag_ms
+FROM (SELECT min(schedule.next_fire_at) AS next_fire_at FROM holdfast.schedule AS schedule
+      WHERE schedule.paused_at IS NULL AND schedule.next_fire_at <= {now}) AS due;
+
+-- read_transactions :one — crosses tenants: the oldest transaction that keeps dead rows from being removed
+-- By the database's own clock, because its own clock began them. Of a session of another role only
+-- a member of pg_read_all_stats sees the age: those are counted, not measured. A session without a
+-- user is the database's own, such as a vacuum, which holds nothing back.
+SELECT {only postgres}
+       CAST(EXTRACT(EPOCH FROM clock_timestamp() - least(
+           min(session.xact_start),
+           (SELECT min(waiting.prepared) FROM pg_prepared_xacts AS waiting
+            WHERE waiting.database = current_database()))) AS double precision) AS oldest_seconds,
+       count(*) - count(session.xact_start) AS hidden
+FROM pg_stat_activity AS session
+WHERE session.datname = current_database() AND session.pid <> pg_backend_pid()
+  AND session.usesysid IS NOT NULL
+  AND (session.backend_xmin IS NOT NULL OR session.backend_xid IS NOT NULL){end}{only sqlite}
+       NULL AS oldest_seconds, NULL AS hidden{end};

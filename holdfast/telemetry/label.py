@@ -1,0 +1,77 @@
+"""Which words may stand in a label of a metric: closed sets, so that nobody can make a series.
+
+A job type, a queue or an error class may be a caller's word. Only those that the application has
+declared are kept; every other one becomes ``other``. Ids and tenants are never labels.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from holdfast.errors import Failure
+from holdfast.holdfast import Holdfast
+
+OTHER = "other"
+OWN_ERROR_CLASSES = 100
+"""So many error classes of an application's own are told apart; the others are ``other``."""
+
+_ERROR_CLASS = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
+
+
+class Labels:
+    """The closed sets of one application. What it declares later is known from then on."""
+
+    def __init__(self, hf: Holdfast) -> None:
+        self._hf = hf
+        self._queues: frozenset[str] = frozenset()
+        self._own: dict[str, None] = {}
+        self._ours = frozenset(
+            kind.error_class for kind in _failures(Failure) if _is_ours(kind)
+        ) | {Failure.error_class}
+
+    @property
+    def job_types(self) -> list[str]:
+        return list(self._hf.registry.handlers)
+
+    def job_type(self, given: str) -> str:
+        return given if given in self._hf.registry else OTHER
+
+    def queue(self, given: str) -> str:
+        if given not in self._queues:
+            self._queues = frozenset(self._hf.known_queues)
+        return given if given in self._queues else OTHER
+
+    def error_class(self, given: str) -> str:
+        if given in self._ours or given in self._own:
+            return given
+        self._look_for_own()
+        return given if given in self._own else OTHER
+
+    def run(self, given: str) -> str:
+        return given if given in self._hf.settings.runs else OTHER
+
+    def schedule(self, given: str) -> str:
+        settings = self._hf.settings
+        # A run with a cadence is a schedule of the same name.
+        declared = (self._hf.schedules.by_name, settings.schedules, settings.runs)
+        return given if any(given in names for names in declared) else OTHER
+
+    def _look_for_own(self) -> None:
+        """Find the error classes that the application has declared as classes of failures."""
+        for kind in _failures(Failure):
+            if len(self._own) >= OWN_ERROR_CLASSES:
+                return
+            name = kind.error_class
+            if name not in self._ours and _ERROR_CLASS.fullmatch(name):
+                self._own[name] = None
+
+
+def _is_ours(kind: type[Failure]) -> bool:
+    return kind.__module__.partition(".")[0] == "holdfast"
+
+
+def _failures(kind: type[Failure]) -> Iterator[type[Failure]]:
+    for child in kind.__subclasses__():
+        yield child
+        yield from _failures(child)

@@ -1,0 +1,88 @@
+"""An outlet: hands alerts to one target from a thread of its own, so that nobody waits for it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Full, Queue
+from typing import TYPE_CHECKING
+
+from holdfast.engine.classify import safe_context
+from holdfast.errors import Failure
+from holdfast.telemetry import log
+
+if TYPE_CHECKING:
+    from holdfast.telemetry.alert import Alert
+
+WAITING = 100
+DRAIN_SECONDS = 5.0
+
+
+class Outlet:
+    """A target that takes its time. What does not fit in the queue is dropped, counted and logged.
+
+    A target with a ``hurry`` method is told when the process ends: then it should not try again.
+    """
+
+    def __init__(
+        self,
+        target: Callable[[Alert], None],
+        *,
+        waiting: int = WAITING,
+        drain: float = DRAIN_SECONDS,
+    ) -> None:
+        self.target = target
+        self.drain = drain
+        self.dropped = 0
+        self.failed = 0
+        self._queue: Queue[Alert | None] = Queue(maxsize=waiting)
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def __call__(self, alert: Alert) -> None:
+        with self._lock:
+            # A fork takes no thread along.
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(
+                    target=self._run, name="holdfast-outlet", daemon=True
+                )
+                self._thread.start()
+        try:
+            self._queue.put_nowait(alert)
+        except Full:
+            self._drop()
+
+    def close(self) -> None:
+        """Hand over what waits, for as long as *drain* seconds. An alert after this starts anew."""
+        with self._lock:
+            thread = self._thread
+        if thread is None or not thread.is_alive():
+            return
+        hurry = getattr(self.target, "hurry", None)
+        if hurry is not None:
+            hurry()
+        deadline = time.monotonic() + self.drain
+        with suppress(Full):
+            self._queue.put(None, timeout=self.drain)
+        thread.join(timeout=max(0.0, deadline - time.monotonic()))
+        if thread.is_alive():
+            log.write(logging.WARNING, "alert.undelivered", waiting=self._queue.qsize())
+
+    def _run(self) -> None:
+        while (alert := self._queue.get()) is not None:
+            try:
+                self.target(alert)
+            except Exception as exc:
+                self.failed += 1
+                known = safe_context(exc.context) if isinstance(exc, Failure) else {}
+                told = {**known, "kind": alert.kind, "fingerprint": alert.fingerprint}
+                log.logger.warning("alert.undelivered", exc_info=True, extra={"fields": told})
+
+    def _drop(self) -> None:
+        self.dropped += 1
+        # 1, 10, 100, 1,000: a flood of alerts is no reason for a flood of lines.
+        if str(self.dropped).strip("0") == "1":
+            log.write(logging.WARNING, "alert.dropped", dropped=self.dropped)

@@ -1,0 +1,364 @@
+"""OpenTelemetry traces: from the request that enqueues a job to every attempt that works on it.
+
+``trace(hf)`` attaches them; until then nothing of OpenTelemetry is imported. Spans carry ids, words
+and numbers. No payload, no result, no message and no stack of an exception is ever in one.
+
+An execution is a child of the enqueue and linked to it as well: the trace is one, and whoever
+follows links instead of parents, as messaging tools do, finds the same. Retries and stages are
+siblings. A job whose row names no trace has one of its own for every attempt and stage.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from holdfast.engine.enqueue import Enqueued
+from holdfast.engine.execute import current
+from holdfast.engine.job import Claimed, Dead, Job, Outcome, Retry
+from holdfast.engine.request import Batch, JobRequest
+from holdfast.engine.settle import verb_of
+from holdfast.errors import ConfigError, HandlerTimeout
+from holdfast.event import Event, JobSettled
+from holdfast.holdfast import Holdfast
+
+try:
+    from opentelemetry.context import Context
+    from opentelemetry.trace import (
+        Link,
+        NonRecordingSpan,
+        Span,
+        SpanContext,
+        SpanKind,
+        Status,
+        StatusCode,
+        Tracer,
+        TracerProvider,
+        get_current_span,
+        get_tracer,
+        set_span_in_context,
+        use_span,
+    )
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+except ImportError as exc:
+    raise ConfigError("Traces need OpenTelemetry: pip install 'holdfast[trace]'.") from exc
+
+_log = logging.getLogger("holdfast.trace")
+_W3C = TraceContextTextMapPropagator()
+
+_Key = tuple[str, str, int]
+Attributes = dict[str, str | int]
+
+
+def trace(hf: Holdfast, provider: TracerProvider | None = None) -> None:
+    """Trace what *hf* enqueues and what its workers execute; call it before making a worker.
+
+    Spans go to *provider*, or to the one that the process has set. Calling it again changes the
+    provider and nothing else.
+    """
+    tracer = get_tracer("holdfast", tracer_provider=provider)
+    if isinstance(hf.tracing, Traces):
+        hf.tracing.tracer = tracer
+        return
+    hf.tracing = traces = Traces(hf, tracer)
+    hf.events.subscribe(traces.on_event)
+
+
+def span_of(job: Claimed | Job) -> SpanContext | None:
+    """The span that enqueued *job*, to link to; None if nobody traced it, or nobody can tell.
+
+    One span that stands for many jobs, such as a batch, has one ``Link(span_of(job))`` of each.
+    """
+    return read_traceparent(job.traceparent if isinstance(job, Claimed) else _stored(job))
+
+
+def _stored(job: Job) -> str | None:
+    found: str | None = job.record.get("traceparent")
+    return found
+
+
+def read_traceparent(text: str | None) -> SpanContext | None:
+    """The remote span that *text* names; None for what W3C tells us to ignore."""
+    if text is None:
+        return None
+    found = get_current_span(_W3C.extract({"traceparent": text}, Context())).get_span_context()
+    return found if found.is_valid else None
+
+
+def write_traceparent(span: Span) -> str | None:
+    """The text that names *span* elsewhere; None if it is no span that can be found again."""
+    if not span.get_span_context().is_valid:
+        return None
+    carrier: dict[str, str] = {}
+    _W3C.inject(carrier, set_span_in_context(span, Context()))
+    return carrier["traceparent"]
+
+
+class Traces:
+    """Makes the spans of one Holdfast. Nothing that goes wrong here reaches a job."""
+
+    def __init__(self, hf: Holdfast, tracer: Tracer) -> None:
+        self.hf = hf
+        self.tracer = tracer
+        self._open: dict[_Key, list[Span]] = {}
+
+    # -- enqueue
+
+    @contextmanager
+    def enqueueing(
+        self, job_type: str, payloads: Iterable[Any], options: Mapping[str, Any]
+    ) -> Iterator[_Producing]:
+        """A producer span around an enqueue: the parent of what will be executed."""
+        given = options.get("traceparent")
+        parent = read_traceparent(given) if isinstance(given, str) else None
+        # A type that nobody declared is anybody's text.
+        known = job_type in self.hf.registry
+        attributes: Attributes = {**_COMMON, **_ENQUEUE}
+        if known:
+            queue = options.get("queue") or self.hf.registry.get(job_type).queue
+            attributes |= {_JOB_TYPE: job_type, _DESTINATION: str(queue)}
+        span = self._start(
+            f"enqueue {job_type}" if known else "enqueue",
+            SpanKind.PRODUCER,
+            attributes,
+            None if parent is None else _within(parent),
+        )
+        if span is None:
+            yield _Producing(None, payloads, options)
+            return
+        producing = _Producing(span, payloads, options)
+        if given is None:
+            producing.pass_on(write_traceparent(span))
+        try:
+            with use_span(span, record_exception=False, set_status_on_exception=False):
+                yield producing
+        except BaseException as exc:
+            _mark_failed(span, type(exc).__name__)
+            raise
+        finally:
+            _end(span)
+
+    def begin(self, batch: Batch) -> str | None:
+        """A trace of its own for a job that the clock brought about: its root is the creation."""
+        frame, job = batch.frames[0], batch.jobs[0]
+        attributes: Attributes = {
+            **_COMMON,
+            **_CREATE,
+            **_ids(
+                job["id"],
+                frame["job_type"],
+                frame["org_id"],
+                frame["project_id"],
+                frame["request_id"] or job["id"],
+                frame["correlation_id"] or frame["request_id"] or job["id"],
+            ),
+            _DESTINATION: frame["queue"],
+        }
+        span = self._start(f"enqueue {frame['job_type']}", SpanKind.PRODUCER, attributes, Context())
+        if span is None:
+            return None
+        _end(span)
+        return write_traceparent(span)
+
+    # -- execute
+
+    @contextmanager
+    def executing(self, job: Claimed) -> Iterator[Callable[[Outcome], None]]:
+        """A consumer span around one stage of one attempt; the handler sees it as the current."""
+        origin = span_of(job)
+        span = self._start(
+            f"execute {job.job_type}/{job.stage}",
+            SpanKind.CONSUMER,
+            _executing(job),
+            Context() if origin is None else _within(origin),
+            [] if origin is None else [Link(origin)],
+        )
+        if span is None:
+            yield _ignore
+            return
+        # Whoever takes the span out of the list ends it.
+        key, running = (job.id, job.stage, job.attempt), [span]
+        self._open[key] = running
+        try:
+            with use_span(span, record_exception=False, set_status_on_exception=False):
+                yield partial(_conclude, running)
+        finally:
+            if self._open.get(key) is running:
+                del self._open[key]
+            with suppress(IndexError):
+                _end(running.pop())
+
+    def on_event(self, event: Event) -> None:
+        """A subscriber: ends the span of a job that was taken from a thread that hangs."""
+        if isinstance(event, JobSettled) and event.error_class == HandlerTimeout.error_class:
+            running = self._open.pop((event.about.job_id, event.stage, event.attempt), None)
+            with suppress(IndexError):
+                if running is not None:
+                    span = running.pop()
+                    _set(span, {_OUTCOME: event.outcome})
+                    _mark_failed(span, event.error_class)
+                    _end(span)
+
+    def _start(
+        self,
+        name: str,
+        kind: SpanKind,
+        attributes: Attributes,
+        context: Context | None,
+        links: list[Link] | None = None,
+    ) -> Span | None:
+        try:
+            return self.tracer.start_span(
+                name, context=context, kind=kind, attributes=attributes, links=links
+            )
+        except Exception:
+            # A sampler or a processor of the application's own.
+            _log.warning("trace.failed", exc_info=True)
+            return None
+
+
+@dataclass(slots=True)
+class _Producing:
+    """An enqueue under its span."""
+
+    span: Span | None
+    payloads: Iterable[Any]
+    options: Mapping[str, Any]
+
+    def pass_on(self, traceparent: str | None) -> None:
+        """Give every job that brings no traceparent this one."""
+        if traceparent is None:
+            return
+        self.options = {**self.options, "traceparent": traceparent}
+        self.payloads = (
+            replace(item, traceparent=traceparent)
+            if isinstance(item, JobRequest) and item.traceparent is None
+            else item
+            for item in self.payloads
+        )
+
+    def end(self, enqueued: list[Enqueued]) -> None:
+        if self.span is None or not self.span.is_recording():
+            return
+        created = sum(item.created for item in enqueued)
+        if len(enqueued) != 1:
+            _set(self.span, {_COUNT: len(enqueued), "holdfast.created": created})
+            return
+        (job,) = enqueued
+        running = current.get()
+
+        def option(name: str) -> Any:
+            # A job that is enqueued by another inherits these.
+            return self.options.get(name) or getattr(running, name, None)
+
+        request_id = option("request_id") or job.id
+        ids = _ids(
+            job.id,
+            job.job_type,
+            job.org_id,
+            option("project_id"),
+            request_id,
+            option("correlation_id") or request_id,
+        )
+        _set(self.span, {**ids, "holdfast.created": created})
+
+
+_JOB_TYPE = "holdfast.job_type"
+_OUTCOME = "holdfast.outcome"
+_DESTINATION = "messaging.destination.name"
+_COUNT = "messaging.batch.message_count"
+_COMMON: Mapping[str, str] = {"messaging.system": "holdfast"}
+_ENQUEUE: Mapping[str, str] = {
+    "messaging.operation.name": "enqueue",
+    "messaging.operation.type": "send",
+}
+_CREATE: Mapping[str, str] = {**_ENQUEUE, "messaging.operation.type": "create"}
+_EXECUTE: Mapping[str, str] = {
+    "messaging.operation.name": "execute",
+    "messaging.operation.type": "process",
+}
+
+
+def _ids(
+    job_id: str,
+    job_type: str,
+    org_id: str,
+    project_id: str | None,
+    request_id: str,
+    correlation_id: str,
+) -> Attributes:
+    """The six fields of every line and row about a job, and what messaging calls two of them."""
+    found: Attributes = {
+        "holdfast.job_id": job_id,
+        _JOB_TYPE: job_type,
+        "holdfast.org_id": org_id,
+        "holdfast.request_id": request_id,
+        "holdfast.correlation_id": correlation_id,
+        "messaging.message.id": job_id,
+        "messaging.message.conversation_id": correlation_id,
+    }
+    if project_id is not None:
+        found["holdfast.project_id"] = project_id
+    return found
+
+
+def _executing(job: Claimed) -> Attributes:
+    found: Attributes = {
+        **_COMMON,
+        **_EXECUTE,
+        **_ids(
+            job.id, job.job_type, job.org_id, job.project_id, job.request_id, job.correlation_id
+        ),
+        _DESTINATION: job.queue,
+        "messaging.client.id": job.claimed_by,
+        "holdfast.stage": job.stage,
+        "holdfast.attempt": job.attempt,
+        "holdfast.max_attempts": job.max_attempts,
+    }
+    if job.replay_of is not None:
+        found["holdfast.replay_of"] = job.replay_of
+    return found
+
+
+def _within(parent: SpanContext) -> Context:
+    return set_span_in_context(NonRecordingSpan(parent), Context())
+
+
+def _conclude(running: list[Span], outcome: Outcome) -> None:
+    # It may have been taken away: then nobody waits for this outcome.
+    for span in running:
+        _set(span, {_OUTCOME: verb_of(outcome)})
+        if isinstance(outcome, (Retry, Dead)):
+            _mark_failed(span, outcome.fault.error_class)
+
+
+def _ignore(_outcome: Outcome) -> None:
+    """Stands for a span that could not be started."""
+
+
+def _mark_failed(span: Span, kind: str) -> None:
+    with _harmless():
+        span.set_attribute("error.type", kind)
+        span.set_status(Status(StatusCode.ERROR))
+
+
+def _set(span: Span, attributes: Attributes) -> None:
+    with _harmless():
+        span.set_attributes(attributes)
+
+
+def _end(span: Span) -> None:
+    with _harmless():
+        span.end()
+
+
+@contextmanager
+def _harmless() -> Iterator[None]:
+    try:
+        yield
+    except Exception:
+        _log.warning("trace.failed", exc_info=True)

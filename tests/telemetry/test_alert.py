@@ -1,0 +1,699 @@
+"""Alerts: trouble is told once in a while, to whoever asked, and never at the work's expense."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import io
+import json
+import os
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import Actor, ConfigError, Context, FakeClock, Holdfast, State
+from holdfast.config import AlertSettings, Rate, RunSettings, Settings
+from holdfast.config.section import SEVERITIES
+from holdfast.engine.ledger import Trigger, TriggerKind
+from holdfast.engine.run import perform_run
+from holdfast.engine.worker import run_upkeep
+from holdfast.errors import AuthDenied, UpstreamError
+from holdfast.event import (
+    About,
+    AuditSealed,
+    AuditTampered,
+    DeadLetterEscalated,
+    Event,
+    JobEnqueued,
+    JobSettled,
+    JobStarted,
+    LeaseWasLost,
+    NotificationDropped,
+    QueueCrowded,
+    ScheduleFired,
+    ScheduleSkipped,
+    WorkerChanged,
+    WorkerRunFinished,
+)
+from holdfast.ids import IdSource
+from holdfast.operate.audit_trail import AuditTrail
+from holdfast.telemetry import alert as alerting
+from holdfast.telemetry import log
+from holdfast.telemetry.alert import Alert, Alerts, Kind, Severity, alert, alert_as_set, alert_of
+from holdfast.telemetry.outlet import Outlet
+from holdfast.telemetry.webhook import TRIES, Webhook
+from tests.engine.planting import plant
+from tests.story import ORG, OTHER_ORG, PROJECT, make_holdfast, seal_all
+from tests.telemetry.receiver import PEM, receiving, says
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+CANARY = "canary-31d8"
+AT = datetime(2026, 1, 5, 9, tzinfo=UTC)
+ABOUT = About("job-1", "mail.send", ORG, PROJECT, "req-1", "corr-1")
+SIX = {
+    "job_id": "job-1", "job_type": "mail.send", "org_id": ORG, "project_id": PROJECT,
+    "request_id": "req-1", "correlation_id": "corr-1",
+}  # fmt: skip
+
+
+def dead(error_class: str = "GONE", *, pages: bool = False, about: About = ABOUT) -> JobSettled:
+    return JobSettled(about, "q:default", 5, "dead", "run", error_class, 1.0, pages)
+
+
+def run_finished(outcome: str) -> WorkerRunFinished:
+    counts: list[Any] = [None] * 9
+    return WorkerRunFinished(
+        "run-1", "sweep", "prod", "cron", AT, AT, outcome, None, 25, *counts, {}, {}
+    )
+
+
+# -- which events are alerts
+
+
+TOLD: list[tuple[Event, Kind, Severity]] = [
+    (dead(), Kind.DEAD_LETTER, Severity.ERROR),
+    (dead(pages=True), Kind.DEAD_LETTER, Severity.CRITICAL),
+    (
+        DeadLetterEscalated(ABOUT, "job-0", "q:default", "run", "GONE", 2),
+        Kind.DEAD_LETTER_ESCALATED,
+        Severity.CRITICAL,
+    ),
+    (QueueCrowded("q:critical", 100), Kind.QUEUE_CROWDED, Severity.WARNING),
+    (AuditTampered(ORG, "the seal is missing", 3), Kind.AUDIT_TAMPERED, Severity.CRITICAL),
+    (
+        NotificationDropped("mail.send", ORG, "QueueFull"),
+        Kind.NOTIFICATION_DROPPED,
+        Severity.WARNING,
+    ),
+    (ScheduleSkipped("nightly", AT, "missed", CANARY, 3), Kind.SCHEDULE_MISSED, Severity.WARNING),
+    (ScheduleSkipped("nightly", AT, "held", CANARY), Kind.SCHEDULE_MISSED, Severity.WARNING),
+    (run_finished("failed"), Kind.RUN_FAILED, Severity.ERROR),
+    (run_finished("lost"), Kind.RUN_FAILED, Severity.ERROR),
+    (WorkerChanged("w1", "store_down", CANARY), Kind.STORE_DOWN, Severity.CRITICAL),
+    (WorkerChanged("w1", "rescue_failed", CANARY), Kind.STORE_DOWN, Severity.CRITICAL),
+    (WorkerChanged("w1", "dispatch_failed", CANARY), Kind.STORE_DOWN, Severity.CRITICAL),
+    (WorkerChanged("w1", "upkeep_failed", CANARY), Kind.UPKEEP_FAILED, Severity.ERROR),
+    (WorkerChanged("w1", "clock_drift", CANARY), Kind.CLOCK_DRIFT, Severity.ERROR),
+    (WorkerChanged("w1", "recycling", CANARY), Kind.WORKER_RECYCLING, Severity.WARNING),
+    (WorkerChanged("w1", "died", CANARY), Kind.WORKER_DIED, Severity.ERROR),
+    (WorkerChanged("w1", "dispatcher_died", CANARY), Kind.WORKER_DIED, Severity.ERROR),
+]
+CALM: list[Event] = [
+    JobEnqueued(ABOUT, "q:default"),
+    JobStarted(ABOUT, "q:default", 1, "w1"),
+    JobSettled(ABOUT, "q:default", 1, "retry", "run", "GONE"),
+    JobSettled(ABOUT, "q:default", 1, "completed", "run"),
+    LeaseWasLost(ABOUT, "q:default", "w1"),
+    AuditSealed(ORG, 1, 2, "abc"),
+    ScheduleFired("nightly", AT, "job x"),
+    ScheduleSkipped("nightly", AT, "skipped", "nothing pending"),
+    run_finished("done"),
+    WorkerChanged("w1", "started"),
+]
+
+
+@pytest.mark.parametrize(("event", "kind", "severity"), TOLD)
+def test_trouble_is_an_alert_of_its_kind(event: Event, kind: Kind, severity: Severity) -> None:
+    found = alert_of(event, AT)
+
+    assert found is not None
+    assert (found.kind, found.severity, found.at, found.count) == (kind, severity, AT, 1)
+    assert found.summary
+    assert CANARY not in json.dumps(found.document())
+
+
+@pytest.mark.parametrize("event", CALM)
+def test_what_goes_well_is_none(event: Event) -> None:
+    assert alert_of(event, AT) is None
+
+
+def test_every_kind_has_an_event() -> None:
+    assert {kind for _, kind, _ in TOLD} | {Kind.LEASES_LOST} == set(Kind)
+    assert tuple(Severity) == SEVERITIES
+
+
+def test_the_same_trouble_has_the_same_fingerprint() -> None:
+    other = About("job-2", "mail.send", OTHER_ORG, None, "req-2", "req-2")
+    prints = [
+        alert_of(event, AT).fingerprint  # type: ignore[union-attr]
+        for event in (dead(), dead(about=other), dead("POLICY_REJECTED"))
+    ]
+
+    assert prints[0] == prints[1] != prints[2]
+
+
+# -- once in a while
+
+
+class Told(list[Alert]):
+    """A target that keeps what it is told."""
+
+    def __call__(self, found: Alert) -> None:
+        self.append(found)
+
+
+def make(clock: FakeClock, **settings: Any) -> tuple[Alerts, Told]:
+    told = Told()
+    return Alerts(clock, AlertSettings(**settings), [told]), told
+
+
+def test_a_storm_is_one_alert_a_period_with_a_count(clock: FakeClock) -> None:
+    alerts, told = make(clock, quiet_seconds=60)
+
+    for _ in range(100):
+        alerts(dead())
+    alerts(dead("POLICY_REJECTED"))
+    assert [item.count for item in told] == [1, 1]
+
+    alerts.flush()
+    assert len(told) == 2
+    clock.advance(seconds=60)
+    alerts.flush()
+    assert [item.count for item in told] == [1, 1, 99]
+
+    # The period begins anew with what was told, and nothing more is nothing more.
+    clock.advance(seconds=60)
+    alerts.flush()
+    assert len(told) == 3
+    alerts(dead())
+    assert [item.count for item in told] == [1, 1, 99, 1]
+    alerts.close()
+
+
+def test_what_comes_after_the_period_brings_what_was_held_back(clock: FakeClock) -> None:
+    alerts, told = make(clock, quiet_seconds=60)
+    for _ in range(5):
+        alerts(dead())
+    clock.advance(seconds=61)
+
+    alerts(dead())
+
+    assert [item.count for item in told] == [1, 5]
+    alerts.close()
+
+
+def test_what_is_held_back_is_told_when_the_process_ends(clock: FakeClock) -> None:
+    alerts, told = make(clock)
+    for _ in range(7):
+        alerts(dead())
+
+    alerts.close()
+
+    assert [item.count for item in told] == [1, 6]
+
+
+def test_what_is_held_back_is_told_without_another_event() -> None:
+    clock = FakeClock()
+    alerts, told = make(clock, quiet_seconds=1)
+    arrived = threading.Event()
+    alerts.targets = [told, lambda found: arrived.set() if found.count > 1 else None]
+    for _ in range(3):
+        alerts(dead())
+    clock.advance(seconds=1)
+
+    assert arrived.wait(10)
+    assert [item.count for item in told] == [1, 2]
+    alerts.close()
+
+
+def test_endless_kinds_of_trouble_do_not_fill_the_memory(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alerting, "FINGERPRINTS", 10)
+    alerts, told = make(clock)
+    alerts(dead("FIRST"))
+    alerts(dead("FIRST"))
+
+    for number in range(50):
+        alerts(dead(f"E_{number}"))
+
+    assert len(alerts._told) == 10
+    # What was held back of the one that had to go is told, not forgotten.
+    assert [item.count for item in told if "FIRST" in item.summary] == [1, 1]
+    assert len(told) == 52
+    alerts.close()
+
+
+def test_only_what_is_severe_enough_is_told(clock: FakeClock) -> None:
+    alerts, told = make(clock, min_severity="critical")
+
+    alerts(dead())
+    alerts(dead(pages=True))
+    alerts(QueueCrowded("q:critical", 100))
+
+    assert [item.severity for item in told] == [Severity.CRITICAL]
+    alerts.close()
+
+
+def test_lost_leases_are_an_alert_above_their_rate(clock: FakeClock) -> None:
+    alerts, told = make(clock, lease_losses=Rate(3, 60))
+    lost = LeaseWasLost(ABOUT, "q:default", "w1")
+
+    for _ in range(6):
+        alerts(lost)
+        clock.advance(seconds=40)
+    assert told == []
+    for _ in range(3):
+        alerts(lost)
+
+    assert [item.kind for item in told] == [Kind.LEASES_LOST]
+    alerts.close()
+
+
+def test_a_target_that_fails_harms_nobody(clock: FakeClock) -> None:
+    def fail(found: Alert) -> None:
+        raise RuntimeError(CANARY)
+
+    told = Told()
+    alerts = Alerts(clock, AlertSettings(), [fail, told])
+
+    alerts(dead())
+
+    assert len(told) == 1
+    alerts.close()
+
+
+# -- from a job to a target
+
+
+@pytest.mark.req("D-04", "M-13")
+def test_a_dead_letter_is_told_after_its_commit(hf: Holdfast) -> None:
+    seen: list[tuple[Alert, State]] = []
+    done = threading.Event()
+
+    def target(found: Alert) -> None:
+        state = hf.get(str(found.subject["job_id"]), org_id=ORG).state
+        seen.append((found, state))
+        done.set()
+
+    alerts = alert(hf, target)
+
+    @hf.job("mail.send")
+    def send(job: Context, payload: dict[str, Any]) -> None:
+        local = CANARY
+        raise AuthDenied(f"{CANARY} {payload} {local}")
+
+    job = hf.enqueue("mail.send", {"text": CANARY}, org_id=ORG, request_id="req-1")
+    hf.worker().run_once()
+    assert done.wait(10)
+    alerts.close()
+
+    ((found, state),) = seen
+    assert state is State.FAILED
+    assert (found.kind, found.subject["job_id"]) == (Kind.DEAD_LETTER, job.id)
+    assert found.subject["error_class"] == "AUTH_DENIED"
+    assert found.subject["request_id"] == found.subject["correlation_id"] == "req-1"
+    assert found.at == hf.clock.now()
+    assert CANARY not in repr(found)
+
+
+@pytest.mark.req("D-04")
+def test_a_job_that_dies_with_its_worker_is_told_too(hf: Holdfast, clock: FakeClock) -> None:
+    told = Told()
+    hf.events.subscribe(Alerts(clock, AlertSettings(), [told]))
+    hf.job("work", max_attempts=1)(lambda job, payload: None)
+    hf.enqueue("work", {}, org_id=ORG)
+    hf.worker()._claim(1)
+    clock.advance(seconds=61)
+
+    run_upkeep(hf.store, hf.settings, hf.events)
+
+    assert [(item.kind, item.subject["error_class"]) for item in told] == [
+        (Kind.DEAD_LETTER, "WORKER_CRASHED")
+    ]
+
+
+@pytest.mark.req("D-04")
+@pytest.mark.parametrize("order", ["fair", "created_at_asc"])
+def test_a_row_that_breaks_a_rule_is_told_when_it_is_buried(
+    url: str, clock: FakeClock, order: str
+) -> None:
+    run = RunSettings(queues=("q:default",), order=order)
+    hf, told = make_holdfast(url, clock, runs={"sweep": run}), Told()
+    hf.events.subscribe(Alerts(clock, AlertSettings(), [told]))
+    hf.job("work")(lambda job, payload: None)
+    broken, fine = hf.enqueue_many("work", [{}, {}], org_id=ORG)
+    plant(hf, "UPDATE holdfast.job SET result = '1' WHERE id = :id", id=broken.id)
+
+    perform_run(hf, "sweep", trigger=Trigger(TriggerKind.CRON, Actor.read("system:cron")))
+
+    assert [(item.kind, item.subject["job_id"]) for item in told] == [(Kind.DEAD_LETTER, broken.id)]
+    assert hf.get(fine.id, org_id=ORG).state is State.COMPLETED
+    hf.close()
+
+
+def test_an_edited_audit_is_told_once_for_a_tenant(hf: Holdfast, clock: FakeClock) -> None:
+    told = Told()
+    hf.events.subscribe(Alerts(clock, AlertSettings(), [told]))
+    hf.job("work")(lambda job, payload: None)
+    hf.enqueue_many("work", [{}] * 3, org_id=ORG)
+    hf.enqueue("work", {}, org_id=OTHER_ORG)
+    seal_all(hf.store)
+    plant(hf, "UPDATE holdfast.job_event SET actor_id = 'somebody' WHERE org_id = :org", org=ORG)
+
+    trail = AuditTrail(hf.operate(actor="user:ann", role="admin").watch)
+    found = list(trail.verify())
+
+    assert found
+    ((kind, tenant),) = [(item.kind, item.subject["org_id"]) for item in told]
+    assert (kind, tenant) == (Kind.AUDIT_TAMPERED, ORG)
+    assert "somebody" not in repr(told)
+
+
+def test_alerts_are_lines_of_the_log(hf: Holdfast) -> None:
+    stream = io.StringIO()
+    log.configure("info", stream)
+    alerts = alert_as_set(hf)
+
+    hf.events.emit(dead(pages=True))
+    alerts.close()
+    log.give_back()
+
+    (line,) = (json.loads(line) for line in stream.getvalue().splitlines())
+    assert (line["event"], line["level"]) == ("alert", "critical")
+    assert (line["kind"], line["severity"], line["count"]) == ("dead_letter", "critical", 1)
+    assert {name: line[name] for name in SIX} == SIX
+    assert line["summary"] == "A mail.send job died with GONE at stage run, attempt 5"
+
+
+# -- the webhook
+
+SECRET = "whsec_" + base64.b64encode(b"sixteen bytes or so").decode()
+
+
+def webhook(url: str, **more: Any) -> Webhook:
+    options = {"timeout": 0.3, "pause": 0.001, **more}
+    return Webhook(url, options.pop("secret", SECRET), clock=FakeClock(), ids=IdSource(), **options)
+
+
+def one(found: Event | None = None) -> Alert:
+    made = alert_of(found or dead(), AT)
+    assert made is not None
+    return made
+
+
+def test_a_webhook_is_signed_as_standard_webhooks_are() -> None:
+    with receiving() as receiver:
+        webhook(receiver.url)(one())
+
+    ((headers, body),) = receiver.got
+    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+    expected = hmac.new(b"sixteen bytes or so", signed, hashlib.sha256).digest()
+    assert headers["webhook-signature"] == "v1," + base64.b64encode(expected).decode()
+    assert headers["webhook-timestamp"] == str(int(FakeClock().now().timestamp()))
+    assert headers["content-type"] == "application/json"
+    document = json.loads(body)
+    assert document["type"] == "holdfast.alert.dead_letter"
+    assert document["timestamp"] == "2026-01-05T09:00:00.000Z"
+    assert document["data"]["subject"].items() >= SIX.items()
+
+
+def test_a_secret_that_is_plain_text_signs_as_it_stands_and_none_signs_not() -> None:
+    with receiving() as receiver:
+        webhook(receiver.url, secret="sixteen plain characters")(one())
+        webhook(receiver.url, secret="")(one())
+
+    (headers, body), (unsigned, _) = receiver.got
+    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+    expected = hmac.new(b"sixteen plain characters", signed, hashlib.sha256).digest()
+    assert headers["webhook-signature"] == "v1," + base64.b64encode(expected).decode()
+    assert "webhook-signature" not in unsigned
+
+
+def test_a_receiver_that_fails_is_tried_again_with_the_same_id() -> None:
+    def second_time(handler: BaseHTTPRequestHandler, number: int) -> None:
+        says(503 if number < 3 else 200)(handler, number)
+
+    with receiving(second_time) as receiver:
+        webhook(receiver.url)(one())
+
+    assert len(receiver.got) == 3
+    assert len({headers["webhook-id"] for headers, _ in receiver.got}) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "tries"), [(500, TRIES), (503, TRIES), (429, TRIES), (400, 1), (404, 1), (410, 1)]
+)
+def test_a_refusal_is_not_tried_again_and_a_failure_a_few_times(status: int, tries: int) -> None:
+    with receiving(says(status)) as receiver, pytest.raises(UpstreamError) as failed:
+        webhook(receiver.url)(one())
+
+    assert len(receiver.got) == tries
+    assert failed.value.context == {"answer": status}
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_a_redirect_is_not_followed(status: int) -> None:
+    with (
+        receiving() as elsewhere,
+        receiving(says(status, location=elsewhere.url)) as receiver,
+        pytest.raises(UpstreamError) as failed,
+    ):
+        webhook(receiver.url)(one())
+
+    assert len(receiver.got) == 1
+    assert elsewhere.got == []
+    assert failed.value.context == {"answer": status}
+
+
+def hang(handler: BaseHTTPRequestHandler, number: int) -> None:
+    handler.connection.settimeout(20)
+    handler.connection.recv(1)
+
+
+def drip(handler: BaseHTTPRequestHandler, number: int) -> None:
+    """A byte now and then, each in time, and never the end."""
+    for _ in range(200):
+        handler.wfile.write(b"H")
+        handler.wfile.flush()
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("answer", [hang, drip])
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_receiver_that_never_ends_its_answer_is_left(answer: Any, tls: bool) -> None:
+    trust = ssl.create_default_context(cafile=str(PEM)) if tls else None
+    with receiving(answer, tls=tls) as receiver:
+        began = time.monotonic()
+        with pytest.raises(UpstreamError):
+            webhook(receiver.url, tls=trust)(one())
+        took = time.monotonic() - began
+
+    assert len(receiver.got) == TRIES
+    assert took < TRIES * 0.3 + 2
+
+
+def test_a_receiver_that_is_not_there_is_a_failure_like_another() -> None:
+    with receiving() as receiver:
+        url = receiver.url
+
+    with pytest.raises(UpstreamError) as failed:
+        webhook(url)(one())
+    assert failed.value.context == {"answer": "ConnectionRefusedError"}
+
+
+def test_a_certificate_that_nobody_vouches_for_is_refused() -> None:
+    with receiving(tls=True) as receiver:
+        with pytest.raises(UpstreamError) as failed:
+            webhook(receiver.url)(one())
+        webhook(receiver.url, tls=ssl.create_default_context(cafile=str(PEM)))(one())
+
+    assert failed.value.context == {"answer": "SSLCertVerificationError"}
+    assert len(receiver.got) == 1
+
+
+# -- a target that takes its time
+
+
+@pytest.fixture
+def lines() -> Iterator[io.StringIO]:
+    stream = io.StringIO()
+    log.configure("info", stream)
+    yield stream
+    log.give_back()
+
+
+def test_nobody_waits_for_a_target_and_what_does_not_fit_is_dropped_and_counted(
+    lines: io.StringIO,
+) -> None:
+    begun, release, told = threading.Event(), threading.Event(), Told()
+
+    def slow(found: Alert) -> None:
+        begun.set()
+        release.wait(30)
+        told(found)
+
+    outlet = Outlet(slow, waiting=3, drain=10)
+    outlet(one())
+    assert begun.wait(10)
+    began = time.monotonic()
+    for _ in range(200):
+        outlet(one())
+    took = time.monotonic() - began
+
+    assert took < 1
+    assert outlet.dropped == 197
+    release.set()
+    outlet.close()
+    assert len(told) == 4
+    dropped = [json.loads(line) for line in lines.getvalue().splitlines()]
+    assert [line["dropped"] for line in dropped] == [1, 10, 100]
+    assert {line["event"] for line in dropped} == {"alert.dropped"}
+
+
+def test_the_end_waits_for_what_is_to_be_told_but_not_for_ever(lines: io.StringIO) -> None:
+    release = threading.Event()
+    outlet = Outlet(lambda found: release.wait(30), waiting=3, drain=0.2)  # type: ignore[arg-type]
+    for _ in range(4):
+        outlet(one())
+
+    began = time.monotonic()
+    outlet.close()
+    took = time.monotonic() - began
+    release.set()
+
+    assert took < 2
+    assert '"alert.undelivered"' in lines.getvalue()
+
+
+def test_a_failed_delivery_is_a_line_with_the_answer_and_no_address(lines: io.StringIO) -> None:
+    with receiving(says(403)) as receiver:
+        outlet = Outlet(webhook(receiver.url))
+        outlet(one())
+        outlet.close()
+
+    (line,) = (json.loads(line) for line in lines.getvalue().splitlines())
+    assert (line["event"], line["answer"], line["kind"]) == (
+        "alert.undelivered", 403, "dead_letter",
+    )  # fmt: skip
+    assert outlet.failed == 1
+    assert "team=7" not in lines.getvalue()
+    assert "127.0.0.1" not in lines.getvalue()
+
+
+def test_at_the_end_a_failing_receiver_is_not_tried_again_and_again() -> None:
+    with receiving(says(503)) as receiver:
+        outlet = Outlet(webhook(receiver.url, pause=20))
+        outlet(one())
+        receiver.wait()
+        began = time.monotonic()
+        outlet.close()
+        took = time.monotonic() - began
+
+    assert took < 3
+    assert len(receiver.got) == 1
+
+
+@pytest.mark.req("D-04")
+def test_a_worker_goes_on_while_its_webhook_hangs(url: str) -> None:
+    with receiving(hang) as receiver:
+        hf = make_holdfast(url, alerts=AlertSettings(webhook=receiver.url))
+        alerts = alert_as_set(hf)
+        hf.job("bad")(lambda job, payload: 1 / 0)
+        hf.job("good")(lambda job, payload: None)
+        hf.enqueue("bad", {}, org_id=ORG)
+        hf.enqueue_many("good", [{}] * 50, org_id=ORG)
+
+        began = time.monotonic()
+        counts = hf.worker(concurrency=4).run(until_idle=True)
+        took = time.monotonic() - began
+        receiver.wait()
+        for target in alerts.targets:
+            if isinstance(target, Outlet):
+                target.drain = 0.1
+        alerts.close()
+        hf.close()
+
+    assert counts.outcomes == {"completed": 50, "dead": 1}
+    assert took < 20
+
+
+@pytest.mark.req("D-04")
+def test_a_worker_process_delivers_before_it_ends(url: str, tmp_path: Path) -> None:
+    source = (
+        "from holdfast import Holdfast\n"
+        "hf = Holdfast()\n"
+        "@hf.job('mail.send', max_attempts=1)\n"
+        "def send(job, payload):\n"
+        f"    raise ValueError('{CANARY}' + payload['text'])\n"
+    )
+    (tmp_path / "alerting_app.py").write_text(source)
+    with receiving() as receiver:
+        with Holdfast(url) as hf:
+            hf.job("mail.send")(lambda job, payload: None)
+            jobs = hf.enqueue_many("mail.send", [{"text": CANARY}] * 20, org_id=ORG)
+        env = {
+            "HOLDFAST_DB": url,
+            "HOLDFAST_ALERTS_WEBHOOK": receiver.url,
+            "HOLDFAST_ALERTS_WEBHOOK_SECRET": SECRET,
+            "HOLDFAST_ALERTS_MIN_SEVERITY": "error",
+            "PYTHONPATH": f"{tmp_path}:{ROOT}",
+        }
+        done = subprocess.run(
+            [sys.executable, "-m", "holdfast", "--app", "alerting_app", "worker", "--until-idle"],
+            env={**os.environ, **env}, cwd=tmp_path, text=True, capture_output=True, timeout=60,
+        )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    assert [found["count"] for found in receiver.alerts] == [1, 19]
+    assert {found["subject"]["job_id"] for found in receiver.alerts} < {job.id for job in jobs}
+    assert CANARY.encode() not in b"".join(body for _, body in receiver.got)
+    assert CANARY not in done.stderr
+    assert SECRET not in done.stderr
+    logged = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [line["count"] for line in logged if line["event"] == "alert"] == [1, 19]
+
+
+# -- settings
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"webhook": "ftp://example.com/x"},
+        {"webhook": "https://user:word@example.com/x"},
+        {"webhook": "https:///x"},
+        {"webhook": "https://example.com/a b"},
+        {"webhook_secret": "short"},
+        {"webhook_secret": "whsec_not base64 at all"},
+        {"min_severity": "loud"},
+        {"quiet_seconds": 0},
+        {"quiet_seconds": 100_000},
+        {"lease_losses": "often"},
+    ],
+)
+def test_alerts_that_cannot_be_are_refused_and_secrets_are_not_repeated(
+    bad: dict[str, Any],
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        AlertSettings(**bad)
+
+    name, value = next(iter(bad.items()))
+    assert name in str(refused.value)
+    if name.startswith("webhook"):
+        assert str(value) not in str(refused.value)
+
+
+def test_the_file_says_who_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "holdfast.toml"
+    file.write_text(
+        '[alerts]\nwebhook = "https://alerts.example.com/x"\nlease_losses = "5/minute"\n'
+        'min_severity = "error"\nquiet_seconds = 60\n'
+    )
+
+    found = Settings.load(env={"HOLDFAST_ALERTS_QUIET_SECONDS": "90"}, file=file).alerts
+
+    assert found == AlertSettings(
+        webhook="https://alerts.example.com/x", lease_losses=Rate(5, 60), min_severity="error",
+        quiet_seconds=90,
+    )  # fmt: skip

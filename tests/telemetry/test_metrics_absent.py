@@ -1,0 +1,109 @@
+"""Metrics are an extra: who does not ask for them pays nothing and needs nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from holdfast import Holdfast
+from holdfast.cli.metrics import metrics
+from tests.story import ORG
+from tests.telemetry.app import make
+from tests.telemetry.exposition import problems_of, value
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+WITHOUT = """
+import sys
+
+class Without:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "prometheus_client":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Without())
+"""
+
+
+def python(text: str, url: str = "sqlite:") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", text],
+        env={**os.environ, "HOLDFAST_DB": url},
+        cwd=ROOT,
+        text=True,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def main(*arguments: str) -> str:
+    given = ["--app", "tests.telemetry.app:hf", *arguments]
+    return f"from holdfast.cli import main; main({given!r})"
+
+
+def test_nothing_of_prometheus_is_imported_unless_it_is_asked_for() -> None:
+    modules = ["holdfast", "holdfast.cli.worker", "holdfast.cli.metrics", "holdfast.testing"]
+    modules += ["holdfast.telemetry.gauges", "holdfast.telemetry.label", "holdfast.telemetry.log"]
+
+    ran = python(
+        f"import sys, {', '.join(modules)}\nprint([m for m in sys.modules if 'prometheus' in m])"
+    )
+
+    assert ran.stdout.strip() == "[]", ran.stderr
+
+
+def test_a_worker_works_without_the_library(url: str) -> None:
+    hf = make(url)
+    hf.enqueue("ends", {"as": "well"}, org_id=ORG)
+    hf.close()
+
+    ran = python(WITHOUT + main("worker", "--until-idle"), url)
+
+    assert ran.returncode == 0, ran.stderr
+    assert '"job.completed"' in ran.stderr
+
+
+def test_a_worker_that_is_to_serve_metrics_says_which_extra_it_needs(url: str) -> None:
+    for command in (["worker", "--metrics-port", "9464"], ["metrics"]):
+        ran = python(WITHOUT + main(*command), url)
+
+        assert ran.returncode == 1, ran.stderr
+        assert "Metrics need the extra: pip install 'holdfast[metrics]'." in ran.stderr
+        assert len(ran.stderr.splitlines()) == 1
+
+
+def test_the_library_is_named_to_who_imports_metrics() -> None:
+    ran = python(
+        WITHOUT + "from holdfast.errors import ConfigError\n"
+        "try:\n    from holdfast.telemetry.metrics import Metrics\n"
+        "except ConfigError as exc:\n    print(exc)"
+    )
+
+    assert ran.stdout == "Metrics need the extra: pip install 'holdfast[metrics]'.\n", ran.stderr
+
+
+def test_the_command_prints_the_gauges_once(url: str) -> None:
+    hf: Holdfast = make(url)
+    hf.enqueue_many("awaits", [{}] * 7, org_id=ORG)
+    hf.close()
+
+    ran = CliRunner().invoke(metrics, obj={"db": url, "app": None})
+
+    assert ran.exit_code == 0, ran.output
+    assert problems_of(ran.output) == []
+    assert value(ran.output, "holdfast_db_up") == 1
+    # The queue of an application that is not named here, and no worker has written its rules yet.
+    assert value(ran.output, "holdfast_queue_depth", queue="other", state="ready") == 7
+    assert "q:mail" not in ran.output
+    assert "jobs_enqueued_total" not in ran.output
+
+    with_app = CliRunner().invoke(
+        metrics, obj={"db": url, "app": "tests.telemetry.app:hf"}, env={"HOLDFAST_DB": url}
+    )
+    assert value(with_app.output, "holdfast_queue_depth", queue="q:mail", state="ready") == 7
+    assert value(with_app.output, "holdfast_dead_letters_open", job_type="awaits") == 0
