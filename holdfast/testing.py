@@ -180,7 +180,7 @@ class HoldfastApp:
 
 
 _POINTS: dict[str, tuple[Any, str]] = {
-    "claim": (intake, "claim_by"),
+    "claim": (intake.FairIntake, "take"),
     "execute": (working, "execute"),
     "settle": (working, "settle_apart"),
 }

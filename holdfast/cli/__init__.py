@@ -20,15 +20,21 @@ from holdfast.secret import hide_passwords
 # nothing to `holdfast jobs list`.
 COMMANDS = {
     "artifacts": "holdfast.cli.artifacts:artifacts",
+    "audit": "holdfast.cli.audit:audit",
     "config": "holdfast.cli.config:config",
+    "dead-letters": "holdfast.cli.dead_letters:dead_letters",
     "demo": "holdfast.cli.demo:demo",
+    "doctor": "holdfast.cli.doctor:doctor",
     "enqueue": "holdfast.cli.enqueue:enqueue",
+    "explain": "holdfast.cli.explain:explain",
     "jobs": "holdfast.cli.jobs:jobs",
+    "metrics": "holdfast.cli.metrics:metrics",
     "migrate": "holdfast.cli.migrate:migrate",
     "queues": "holdfast.cli.queues:queues",
     "run": "holdfast.cli.run:run",
     "runs": "holdfast.cli.run:runs",
     "schedules": "holdfast.cli.schedules:schedules",
+    "verify": "holdfast.cli.verify:verify",
     "worker": "holdfast.cli.worker:worker",
 }
 
@@ -74,11 +80,12 @@ def main(argv: list[str] | None = None) -> None:
         sys.exit(130)
     except HoldfastError as exc:
         click.echo(f"holdfast: {hide_passwords(str(exc))}", err=True)
-        sys.exit(_code(exc))
+        sys.exit(exit_code(exc))
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _code(exc: HoldfastError) -> int:
+def exit_code(exc: Exception) -> int:
+    """The code that a process ends with for *exc*."""
     if isinstance(exc, NotFound):
         return 3
     return 4 if isinstance(exc, (StoreDown, StoreBusy, SchemaMismatch)) else 1

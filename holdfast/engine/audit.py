@@ -6,17 +6,18 @@ path: a pass takes the events whose transactions have all ended and writes one s
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import json
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.clock import read_instant, write_instant
-from holdfast.document import decode, encode
+from holdfast.document import encode
+
+# What is checked is checked by chain.py; whoever seals finds it here.
+from holdfast.engine.chain import Tampering as Tampering
+from holdfast.engine.chain import digest_of, leaf_of
+from holdfast.engine.chain import verify_seals as verify_seals
 from holdfast.engine.job import Actor
 from holdfast.event import AuditSealed
 from holdfast.store import Row, Statements, Store, Tx
@@ -24,8 +25,6 @@ from holdfast.store.borrow import Step
 
 SQL = Statements("holdfast.engine", "audit.sql")
 JOB_SQL = Statements("holdfast.engine", "job.sql")
-
-LEAF = 32
 
 PLATFORM_ORG = "00000000-0000-0000-0000-000000000000"
 """The tenant of what concerns no tenant: queues, schedules, runs."""
@@ -147,8 +146,8 @@ def _chain(tx: Tx, events: Sequence[Row], key: str) -> list[AuditSealed]:
         head = heads.get(org_id)
         first_seq = head["first_seq"] + head["event_count"] if head else 1
         number = head["number"] + 1 if head else 1
-        leaves = "".join(_leaf(event) for event in own)
-        digest = _digest(key, head["digest"] if head else "", leaves)
+        leaves = "".join(leaf_of(event) for event in own)
+        digest = digest_of(key, head["digest"] if head else "", leaves)
         rows.append(
             {
                 "org_id": org_id,
@@ -165,78 +164,3 @@ def _chain(tx: Tx, events: Sequence[Row], key: str) -> list[AuditSealed]:
     if rows:
         tx.affected(SQL.insert_seals, seals=rows)
     return told
-
-
-def _leaf(event: Row) -> str:
-    detail = event["detail"]
-    parts = [
-        event["id"],
-        event["org_id"],
-        event["project_id"],
-        event["job_id"],
-        event["job_type"],
-        event["name"],
-        event["attempt"],
-        event["actor_type"],
-        event["actor_id"],
-        event["request_id"],
-        event["correlation_id"],
-        write_instant(read_instant(event["at"])),
-        None if detail is None else decode(detail),
-    ]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:LEAF]
-
-
-def _digest(key: str, before: str, leaves: str) -> str:
-    text = f"{before}\n{leaves}".encode()
-    if key:
-        return hmac.new(key.encode(), text, hashlib.sha256).hexdigest()
-    return hashlib.sha256(text).hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class Tampering:
-    """A place where the audit is not what was sealed."""
-
-    org_id: str
-    seal: int
-    seq: int | None
-    problem: str
-
-
-def verify_seals(store: Store, org_id: str, *, key: str = "") -> list[Tampering]:
-    """Every edited, deleted or inserted event and every broken seal of one tenant."""
-    return store.read(lambda tx: list(_verify(tx, org_id, key)))
-
-
-def _verify(tx: Tx, org_id: str, key: str) -> Iterator[Tampering]:
-    digest, next_seq, next_number, covered_to = "", 1, 1, 0
-    for seal in tx.many(SQL.list_seals, org_id=org_id):
-        number = seal["number"]
-        if number != next_number:
-            yield Tampering(org_id, next_number, None, "the seal is missing")
-        if _digest(key, digest, seal["leaves"]) != seal["digest"] or (
-            seal["first_seq"] != next_seq and number == next_number
-        ):
-            yield Tampering(org_id, number, None, "the seal does not follow from the one before")
-        digest, next_number = seal["digest"], number + 1
-        next_seq = seal["first_seq"] + seal["event_count"]
-        yield from _compare(tx, org_id, seal, covered_to)
-        covered_to = seal["last_event_id"]
-
-
-def _compare(tx: Tx, org_id: str, seal: Row, after: int) -> Iterator[Tampering]:
-    events = tx.many(SQL.list_covered, org_id=org_id, after=after, last=seal["last_event_id"])
-    sealed = [seal["leaves"][at : at + LEAF] for at in range(0, len(seal["leaves"]), LEAF)]
-    found = {_leaf(event): event for event in events}
-    known = set(sealed)
-    for place, leaf in enumerate(sealed):
-        if leaf not in found:
-            yield Tampering(
-                org_id, seal["number"], seal["first_seq"] + place, "the event was edited or deleted"
-            )
-    for leaf, event in found.items():
-        if leaf not in known:
-            yield Tampering(
-                org_id, seal["number"], None, f"event {event['id']} was edited or inserted"
-            )

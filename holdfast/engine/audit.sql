@@ -50,15 +50,46 @@ WHERE only_row = 1;
 -- step_cursor :affected — crosses tenants: part of the round is sealed
 UPDATE holdfast.audit_cursor SET sealed_to = :sealed_to WHERE only_row = 1;
 
--- list_seals :many — the chain of one tenant
-SELECT number, first_seq, event_count, first_event_id, last_event_id, leaves, digest
-FROM holdfast.audit_seal
-WHERE org_id = :org_id
-ORDER BY number;
+-- read_cursor :one — crosses tenants: how far sealing has come
+SELECT sealed_to, next_to, next_horizon FROM holdfast.audit_cursor WHERE only_row = 1;
 
--- list_covered :many — what stands today where a seal was set
-SELECT id, org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
-       correlation_id, at, detail
-FROM holdfast.job_event
-WHERE org_id = :org_id AND id > :after AND id <= :last
-ORDER BY id;
+-- list_seals :many — crosses tenants: the chains, seal by seal, and whether any event is left under each
+SELECT seal.org_id, seal.number, seal.first_seq, seal.event_count, seal.first_event_id,
+       seal.last_event_id, seal.leaves, seal.digest,
+       EXISTS (
+           SELECT 1 FROM holdfast.job_event AS event
+           WHERE event.id = seal.first_event_id AND event.org_id = seal.org_id)
+       OR EXISTS (
+           SELECT 1 FROM holdfast.job_event AS event
+           WHERE event.org_id = seal.org_id AND event.id <= seal.last_event_id
+             AND event.id > coalesce(
+                 (SELECT max(before.last_event_id) FROM holdfast.audit_seal AS before
+                  WHERE before.org_id = seal.org_id
+                    AND before.last_event_id < seal.last_event_id), 0)) AS has_events
+FROM holdfast.audit_seal AS seal
+WHERE (seal.org_id, seal.number) > (:after_org, :after_number) AND seal.org_id <= :to_org
+ORDER BY seal.org_id, seal.number
+LIMIT :limit;
+
+-- list_covered :many — crosses tenants unless one is named: events in order, each with the seal over it
+SELECT event.id, event.org_id, event.project_id, event.job_id, event.job_type, event.name,
+       event.attempt, event.actor_type, event.actor_id, event.request_id, event.correlation_id,
+       event.at, event.detail,
+       (SELECT seal.number FROM holdfast.audit_seal AS seal
+        WHERE seal.org_id = event.org_id AND seal.last_event_id >= event.id
+        ORDER BY seal.last_event_id LIMIT 1) AS seal,
+       (SELECT sealed_to FROM holdfast.audit_cursor WHERE only_row = 1) AS sealed_to
+FROM holdfast.job_event AS event
+WHERE event.id > :after AND (CAST(:org_id AS {uuid}) IS NULL OR event.org_id = :org_id)
+ORDER BY event.id
+LIMIT :limit;
+
+-- find_seals :many — these seals
+SELECT seal.org_id, seal.number, seal.first_seq, seal.last_event_id, seal.leaves
+FROM {rows asked: org_id uuid, number integer}
+JOIN holdfast.audit_seal AS seal ON seal.org_id = asked.org_id AND seal.number = asked.number;
+
+-- find_digests :many — the digests of these seals
+SELECT seal.org_id, seal.number, seal.digest
+FROM {rows asked: org_id uuid, number integer}
+JOIN holdfast.audit_seal AS seal ON seal.org_id = asked.org_id AND seal.number = asked.number;

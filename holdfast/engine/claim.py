@@ -19,6 +19,7 @@ from holdfast.engine.promote import promote_jobs
 from holdfast.engine.quarantine import bury_broken_in
 from holdfast.engine.room import Room, find_room, spend_room, whole_room
 from holdfast.engine.rules import Rules, read_rules
+from holdfast.engine.settle import Settled
 from holdfast.errors import RuleBroken
 from holdfast.ids import JobId
 from holdfast.store import Row, Statements, Store, Tx
@@ -52,6 +53,8 @@ class Ask:
     job_types: Sequence[str] = ()
     # Jobs to pass over, where the oldest go first: a run takes a job once.
     without: Collection[str] = ()
+    # What was buried on the way is put here: it is a dead letter that somebody has to tell of.
+    buried: list[Settled] = field(default_factory=list)
 
 
 def claim_jobs(
@@ -65,11 +68,12 @@ def claim_jobs(
     respect_not_before_at: bool = True,
     job_types: Sequence[str] = (),
     without: Collection[str] = (),
+    buried: list[Settled] | None = None,
 ) -> list[Claimed]:
     """Take up to *limit* due jobs of *queue*: tenants in turn, or strictly the oldest first."""
     promote_jobs(store, [queue])
     rules = read_rules(store)
-    ask = Ask(queue, worker_id, limit, lease_ms)
+    ask = Ask(queue, worker_id, limit, lease_ms, buried=[] if buried is None else buried)
     if order is Order.FAIR and respect_not_before_at and not job_types:
         rounds = start_rounds(store, [queue])
         keys = {queue: keys_of(rules, find_keys(store, queue))}
@@ -286,7 +290,7 @@ def _claim_one_by_one(store: Store, rules: Rules, ask: Ask) -> list[Claimed]:
                 claimed += with_stages(store, store.write(one.take))
             except RuleBroken as exc:
                 with suppress(RuleBroken):
-                    store.write(partial(one.bury, rule=exc.rule))
+                    ask.buried.extend(store.write(partial(one.bury, rule=exc.rule)))
     return claimed
 
 
@@ -330,11 +334,10 @@ class _One:
         spend_room(tx, rules, ask.queue, claimed)
         return claimed
 
-    def bury(self, tx: Tx, rule: str) -> None:
+    def bury(self, tx: Tx, rule: str) -> list[Settled]:
         tx.affected(SQL.repair_job, org_id=self.org_id, id=self.job_id)
-        for job in self._claim(tx):
-            actor = Actor(ActorType.SYSTEM, self.ask.worker_id)
-            bury_broken_in(tx, job, rule=rule, actor=actor)
+        actor = Actor(ActorType.SYSTEM, self.ask.worker_id)
+        return [bury_broken_in(tx, job, rule=rule, actor=actor) for job in self._claim(tx)]
 
     def _claim(self, tx: Tx) -> list[Claimed]:
         rows = tx.values(

@@ -11,6 +11,7 @@ from holdfast.engine.job import MAINTENANCE_QUEUE, Claimed
 from holdfast.engine.lane import Lane, Round, find_lanes, start_rounds
 from holdfast.engine.promote import promote_jobs
 from holdfast.engine.rules import Rules, read_rules
+from holdfast.engine.settle import Settled
 from holdfast.engine.share import Shares
 from holdfast.errors import StoreError
 from holdfast.store import Row, Statements, Store
@@ -40,6 +41,9 @@ class Intake(Protocol):
     def take(self, wanted: int) -> list[Claimed]:
         """Claim up to *wanted* jobs."""
 
+    def take_buried(self) -> list[Settled]:
+        """What broke a rule and was buried instead of claimed, since this was last asked."""
+
 
 class FairIntake:
     """Claims from several queues by weight, and within each from every tenant in turn."""
@@ -62,6 +66,7 @@ class FairIntake:
         self._saw_part = False
         self._went_through = False
         self._look_at = 0.0
+        self._buried: list[Settled] = []
 
     @property
     def is_over(self) -> bool:
@@ -122,7 +127,13 @@ class FairIntake:
             self.lease_ms,
             lanes=self._waiting[queue],
             at=self._rounds[queue],
+            buried=self._buried,
         )
+
+    def take_buried(self) -> list[Settled]:
+        found = list(self._buried)
+        self._buried.clear()
+        return found
 
     def _look(self, wanted: int) -> None:
         """Ask once for all queues: what has come due, do the rules still hold, who waits where."""

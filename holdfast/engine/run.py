@@ -33,6 +33,7 @@ from holdfast.engine.ledger import (
     Trigger,
     TriggerKind,
 )
+from holdfast.engine.settle import Settled
 from holdfast.engine.worker import Worker, run_upkeep
 from holdfast.errors import ConfigError, Forbidden, StoreError, UnknownQueue, WorkerCrashed
 from holdfast.event import Event, Events, JobSettled, LeaseWasLost
@@ -76,6 +77,7 @@ class BoundedIntake:
     _ended: int = 0
     _ran_dry: bool = False
     _fair: FairIntake | None = None
+    _buried: list[Settled] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if self.profile.order == Order.FAIR:
@@ -120,6 +122,12 @@ class BoundedIntake:
         self.counts.models.update(filter(None, map(_model_of, found)))
         return found
 
+    def take_buried(self) -> list[Settled]:
+        if self._fair is not None:
+            return self._fair.take_buried()
+        found, self._buried = self._buried, []
+        return found
+
     def _take_oldest(self, wanted: int) -> list[Claimed]:
         found: list[Claimed] = []
         for queue in self.queues:
@@ -134,6 +142,7 @@ class BoundedIntake:
                     respect_not_before_at=self.profile.respect_not_before_at,
                     job_types=self.job_types,
                     without=self._seen,
+                    buried=self._buried,
                 )
             except StoreError:
                 # What the queues before gave us is ours and must be run.

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from holdfast.engine.cancel import CancelAnswer
+from holdfast.operate.audit_trail import AuditTrail
+from holdfast.operate.cancel import cancel_job
+from holdfast.operate.dead_letter import DeadLetters
+from holdfast.operate.doctor import Finding, examine
+from holdfast.operate.explain import explain_job
+from holdfast.operate.explanation import Explanation
+from holdfast.operate.verify.run import SHOWN, Report, verify
 from holdfast.operate.watch import Watch
 
 
@@ -12,3 +21,31 @@ class Desk:
     """What *watch* can see and do."""
 
     watch: Watch
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """Jobs that died: look at them, mend what was wrong, run them again or let them go."""
+        return DeadLetters(self.watch)
+
+    @property
+    def audit(self) -> AuditTrail:
+        """What happened and who caused it, and the proof that nobody changed it since."""
+        return AuditTrail(self.watch)
+
+    def explain(self, job_id: str) -> Explanation:
+        """Say why a job is where it is, and what has to happen next."""
+        return explain_job(self.watch, job_id)
+
+    def cancel(self, job_id: str, *, reason: str) -> CancelAnswer:
+        """Stop a job: at once if it waits, at its next step if it runs."""
+        return cancel_job(self.watch, job_id, reason=reason)
+
+    def verify(
+        self, *, only: Collection[str] = (), shown: int = SHOWN, canaries: Sequence[str] = ()
+    ) -> Report:
+        """Check that every invariant holds on this store, at one moment."""
+        return verify(self.watch, only=only, shown=shown, canaries=canaries)
+
+    def doctor(self) -> list[Finding]:
+        """Say what about the database and the workers asks for a remedy, and which."""
+        return examine(self.watch)

@@ -10,6 +10,7 @@ Statements are written once, in PostgreSQL's words, with these tokens:
     {unit_free(X)}             true, and from now on ours, if no transaction holds the unit X
     {oldest_running} {next_transaction}   the span of transactions that may still be under way
     {object(X)}                X is a JSON object (checks in migrations)
+    {field(X, name)}           what the JSON object X holds under that name; nothing if it is none
     {only postgres} … {end}    words for one of them, where the other has no such thing
     {refuse …}                 a trigger that refuses a write (migrations only)
     {uuid} {instant} {json} {identity}   column types (migrations only)
@@ -29,6 +30,7 @@ _ONLY = re.compile(r"\{only (\w+)\}(.*?)\{end\}", re.DOTALL)
 _MS_SINCE = re.compile(r"\{ms_since\(([^{}]*)\)\}")
 _UNIT_FREE = re.compile(r"\{unit_free\(([^{}]*)\)\}")
 _OBJECT = re.compile(r"\{object\(([\w.]+)\)\}")
+_FIELD = re.compile(r"\{field\(([\w.]+), (\w+)\)\}")
 _REFUSE = re.compile(
     r"\{refuse (\w+) (.*?)\s+ON (\S+)\s+WHEN (.*?)\s+SAYING '([^']*)'\}", re.DOTALL
 )
@@ -50,6 +52,7 @@ class Dialect:
         text = _ROWS.sub(self._lone_row if lone else self._rows, text)
         text = _UNIT_FREE.sub(self._unit_free, text)
         text = _OBJECT.sub(self._object, text)
+        text = _FIELD.sub(self._field, text)
         text = _LATER.sub(self._later, text)
         text = _MS_SINCE.sub(self._ms_since, text)
         for token, words in (self.words | self.types).items():
@@ -119,6 +122,14 @@ class Dialect:
     def _object(self, match: re.Match[str]) -> str:
         function = "json_type" if self.name == "sqlite" else "jsonb_typeof"
         return f"({function}({match.group(1)}) = 'object')"
+
+    def _field(self, match: re.Match[str]) -> str:
+        document, name = match.groups()
+        if self.name == "sqlite":
+            # What a hand wrote there may be no JSON at all, which json_extract takes for an error.
+            picked = f"json_extract({document}, '$.{name}')"
+            return f"(CASE WHEN json_valid({document}) THEN {picked} END)"
+        return f"({document} ->> '{name}')"
 
     def _refuse(self, match: re.Match[str]) -> str:
         name, moment, table, condition, says = match.groups()

@@ -44,6 +44,7 @@ RETRY_FOR_SECONDS = 15.0
 FIRST_RETRY_SECONDS = 0.05
 LONGEST_RETRY_SECONDS = 2.0
 GET_CONNECTION_SECONDS = 5.0
+STREAM_ROWS = 500
 
 # A client that freezes in the middle must not keep its row locks for ever. One round trip.
 BEGIN = b"BEGIN; SET LOCAL idle_in_transaction_session_timeout = '60s'"
@@ -56,6 +57,7 @@ class PostgresTx(Tx):
         super().__init__(POSTGRES, clock)
         self.connection = connection
         self.prepared = prepared
+        self._streams = 0
 
     def _fetch(
         self, text: str, params: dict[str, Any], prepare: bool
@@ -73,6 +75,23 @@ class PostgresTx(Tx):
             return [dict(zip(columns, row, strict=True)) for row in found]
 
         return rows
+
+    def stream(self, statement: Statement, /, **params: Any) -> Iterator[Row]:
+        text, bound, _ = self._ready(statement, params)
+        self._streams += 1
+        name = f"holdfast_stream_{self._streams}"
+        # Planned for all rows: for a cursor the server would look for the plan that begins soonest.
+        libpq.command(self.connection, b"SET LOCAL cursor_tuple_fraction = 1")
+        declared = f"DECLARE {name} NO SCROLL CURSOR FOR {text}"
+        libpq.fetch(self.connection, declared, bound, None)
+        while True:
+            next_rows = f"FETCH {STREAM_ROWS} FROM {name}"
+            columns, rows, _ = libpq.fetch(self.connection, next_rows, {}, None)
+            for row in rows:
+                yield dict(zip(columns, row, strict=True))
+            if len(rows) < STREAM_ROWS:
+                break
+        libpq.command(self.connection, f"CLOSE {name}".encode())
 
     def notify(self, channels: Sequence[str]) -> None:
         for channel in channels:

@@ -21,7 +21,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Any, TypeVar, cast
 from urllib.parse import unquote
 
@@ -30,7 +30,8 @@ from holdfast.errors import ConfigError, ForkedStore, RuleBroken, StoreBusy, Sto
 from holdfast.store import migrate
 from holdfast.store.authorize import confined
 from holdfast.store.dialect import SQLITE
-from holdfast.store.store import Access, Store, Tx, WakeUp
+from holdfast.store.query import Statement
+from holdfast.store.store import Access, Row, Store, Tx, WakeUp
 
 T = TypeVar("T")
 
@@ -54,6 +55,16 @@ class SqliteTx(Tx):
             columns = [item[0] for item in cursor.description or ()]
             rows = cursor.fetchall()
             return columns, rows, len(rows) if columns else cursor.rowcount
+        except sqlite3.Error as exc:
+            raise translate(exc) from exc
+
+    def stream(self, statement: Statement, /, **params: Any) -> Iterator[Row]:
+        text, bound, _ = self._ready(statement, params)
+        try:
+            with closing(self.connection.execute(text, bound)) as cursor:
+                columns = [item[0] for item in cursor.description]
+                for row in cursor:
+                    yield dict(zip(columns, row, strict=True))
         except sqlite3.Error as exc:
             raise translate(exc) from exc
 

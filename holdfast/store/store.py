@@ -8,7 +8,7 @@ let several callers share one commit.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from enum import StrEnum
@@ -35,6 +35,10 @@ class Tx(ABC):
         self, text: str, params: dict[str, Any], prepare: bool
     ) -> tuple[list[str], list[tuple[Any, ...]], int]:
         """Run one rendered statement: its columns, its rows, the number of rows it touched."""
+
+    @abstractmethod
+    def stream(self, statement: Statement, /, **params: Any) -> Iterator[Row]:
+        """Rows one after the other: only a few are in memory, however many there are."""
 
     @abstractmethod
     def notify(self, channels: Sequence[str]) -> None:

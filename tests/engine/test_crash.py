@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from holdfast.engine.rules import read_rules
 from holdfast.engine.settle import settle
 from holdfast.engine.upkeep import rescue_jobs
 from tests.engine.faulty import Died, FaultyStore, through
+from tests.operate.sound import assert_sound
 from tests.story import ORG, claim, look, timeline
 
 
@@ -34,6 +36,13 @@ class Outside:
 @pytest.fixture
 def outside(hf: Holdfast) -> Outside:
     return Outside(hf)
+
+
+@pytest.fixture(autouse=True)
+def _leave_a_sound_store(hf: Holdfast) -> Iterator[None]:
+    """Whatever dies, every invariant holds afterwards."""
+    yield
+    assert_sound(hf)
 
 
 def enqueue(hf: Holdfast) -> Any:

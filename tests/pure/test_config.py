@@ -204,7 +204,7 @@ def test_job_rows_cannot_be_set_to_leave_before_the_longest_key_expires() -> Non
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("nonsense = 1", ":1: nonsense is an unknown key; known here: ageing_seconds, app"),
+        ("nonsense = 1", ":1: nonsense is an unknown key; known here: ageing_seconds, alerts"),
         ("claim_limt = 1", ":1: claim_limt is an unknown key; did you mean 'claim_limit'?"),
         ("[queue.x]\na = 1", ":1: queue is an unknown key; did you mean 'queues'?"),
         ('\nclaim_limit = "many"', ":2: claim_limit = 'many' must be a whole number between"),

@@ -1,0 +1,89 @@
+"""holdfast verify"""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.cli.given import (
+    app_of,
+    desk_of,
+    json_option,
+    one_line,
+    print_json,
+    print_table,
+    watch_options,
+)
+from holdfast.clock import write_instant
+from holdfast.operate.verify.run import SHOWN, Finding, Report, Status, as_document
+from holdfast.operate.verify.run import verify as verify_store
+
+
+@click.command()
+@click.option("--only", default="", help="Only these checks, like I4,I7.")
+@click.option(
+    "--shown",
+    default=SHOWN,
+    show_default=True,
+    type=click.IntRange(0, 10_000),
+    help="How many violations of each check to show; all are counted.",
+)
+@click.option(
+    "--canary",
+    "canaries",
+    multiple=True,
+    help="A text that must be found nowhere (I31); again for another.",
+)
+@watch_options
+@json_option
+@click.pass_context
+def verify(
+    ctx: click.Context,
+    only: str,
+    shown: int,
+    canaries: tuple[str, ...],
+    actor: str,
+    role: str,
+    org_id: str | None,
+    as_json: bool,
+) -> None:
+    """Check every invariant on one moment of the store; changes nothing.
+
+    The exit code is the number of invariants that do not hold.
+    """
+    wanted = [name for name in only.split(",") if name.strip()]
+    with app_of(ctx, required=False) as hf:
+        desk = desk_of(hf, actor, role, org_id)
+        report = verify_store(desk.watch, only=wanted, shown=shown, canaries=canaries)
+    if as_json:
+        print_json(as_document(report))
+    else:
+        _print(report)
+    ctx.exit(len(report.violated))
+
+
+def _print(report: Report) -> None:
+    print_table([_row(finding) for finding in report.findings], ("id", "status", "count", "check"))
+    for finding in report.violated:
+        click.echo(f"\n{finding.id}: {finding.name}")
+        if finding.why:
+            click.echo(f"  {one_line(finding.why)}")
+        for item in finding.violations:
+            told = f"{item.subject} of {item.org_id}: {item.detail}"
+            click.echo(f"  {one_line(told)}")
+        if finding.count > len(finding.violations):
+            click.echo(f"  and {finding.count - len(finding.violations)} more")
+    made = [found for found in report.findings if found.status is not Status.NOT_APPLICABLE]
+    click.echo(
+        f"\n{len(made)} checks of {write_instant(report.at)}, {len(report.violated)} violated,"
+        f" {len(report.findings) - len(made)} not applicable"
+    )
+
+
+def _row(finding: Finding) -> dict[str, object]:
+    applies = finding.status is not Status.NOT_APPLICABLE
+    return {
+        "id": finding.id,
+        "status": finding.status.replace("_", " "),
+        "count": finding.count if applies else None,
+        "check": finding.name if applies else f"{finding.name} ({finding.why})",
+    }

@@ -1,0 +1,268 @@
+"""The chain of seals: a leaf for each event, a digest for each seal over the one before it.
+
+The check walks all seals and then all events, each once and a page at a time, however many tenants
+there are. A page is a question of its own: what is sealed does not change, so nobody has to hold a
+snapshot of the whole audit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.clock import read_instant, write_instant
+from holdfast.document import decode
+from holdfast.ids import read_uuid
+from holdfast.store import Row, Statement, Statements, Store, Tx
+
+SQL = Statements("holdfast.engine", "audit.sql")
+
+LEAF = 32
+_NUMBER = re.compile(r"[0-9]{1,9}")
+_DIGEST = re.compile(r"[0-9a-fA-F]{64}")
+FIRST_ORG = "00000000-0000-0000-0000-000000000000"
+LAST_ORG = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+
+# A seal covers at most 5,000 events, so a page of seals is at most 8 MB.
+SEALS = 50
+EVENTS = 2_000
+
+CUT = "the seal is missing, and a copy of its digest was kept: the chain was cut"
+WRITTEN_ANEW = "the digest is not the one that was kept: the chain was written anew"
+
+Read = Callable[[Callable[[Tx], list[Row]]], list[Row]]
+"""Asks a question: ``store.read``, or what asks on a transaction that is open already."""
+
+
+def leaf_of(event: Mapping[str, Any]) -> str:
+    """The short hash of an event: 128 bits over every field."""
+    detail = event["detail"]
+    parts = [
+        event["id"],
+        event["org_id"],
+        event["project_id"],
+        event["job_id"],
+        event["job_type"],
+        event["name"],
+        event["attempt"],
+        event["actor_type"],
+        event["actor_id"],
+        event["request_id"],
+        event["correlation_id"],
+        write_instant(read_instant(event["at"])),
+        decode(detail) if isinstance(detail, str) else detail,
+    ]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:LEAF]
+
+
+def digest_of(key: str, before: str, leaves: str) -> str:
+    """What seals *leaves* behind the digest *before*; under a key, nobody without it can."""
+    text = f"{before}\n{leaves}".encode()
+    if key:
+        return hmac.new(key.encode(), text, hashlib.sha256).hexdigest()
+    return hashlib.sha256(text).hexdigest()
+
+
+def leaves_in(text: str) -> list[str]:
+    """The leaves of a seal, one for each event in order."""
+    return [text[at : at + LEAF] for at in range(0, len(text), LEAF)]
+
+
+@dataclass(frozen=True, slots=True)
+class Tampering:
+    """A place where the audit is not what was sealed; *seal* is None where there is none."""
+
+    org_id: str
+    seal: int | None
+    seq: int | None
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """The head that a tenant's chain had once, kept elsewhere."""
+
+    org_id: str
+    number: int
+    digest: str
+
+    @classmethod
+    def read(cls, text: str) -> Anchor:
+        """``ORG:NUMBER:DIGEST``, as the log line of a seal has them. Raises ValueError."""
+        org_id, _, rest = text.partition(":")
+        number, _, digest = rest.partition(":")
+        if not (_NUMBER.fullmatch(number) and _DIGEST.fullmatch(digest)):
+            raise ValueError("must be ORG:NUMBER:DIGEST, the digest in 64 hexadecimal digits")
+        return cls(read_uuid(org_id), int(number), digest.lower())
+
+
+def verify_seals(store: Store, org_id: str, *, key: str = "") -> list[Tampering]:
+    """Every edited, deleted or inserted event and every broken seal of one tenant."""
+    return list(check_seals(store.read, org_id, key=key))
+
+
+def check_seals(
+    read: Read, org_id: str | None = None, *, key: str = "", anchors: Sequence[Anchor] = ()
+) -> Iterator[Tampering]:
+    """The same as they are found, of one tenant or of all; *anchors* tell a chain cut short."""
+    yield from _check_chains(read, org_id, key)
+    yield from _check_events(read, org_id)
+    yield from check_anchors(read, anchors)
+
+
+def check_anchors(read: Read, anchors: Sequence[Anchor]) -> Iterator[Tampering]:
+    """The anchors that the chains of today do not go through."""
+    if not anchors:
+        return
+    asked = [{"org_id": anchor.org_id, "number": anchor.number} for anchor in anchors]
+    rows = _ask(read, SQL.find_digests, asked=asked)
+    found = {(row["org_id"], row["number"]): row["digest"] for row in rows}
+    for anchor in anchors:
+        digest = found.get((anchor.org_id, anchor.number))
+        if digest is None:
+            yield Tampering(anchor.org_id, anchor.number, None, CUT)
+        elif digest != anchor.digest:
+            yield Tampering(anchor.org_id, anchor.number, None, WRITTEN_ANEW)
+
+
+@dataclass(slots=True)
+class _Head:
+    """How far the chain of one tenant has been walked."""
+
+    org_id: str
+    digest: str = ""
+    next_seq: int = 1
+    next_number: int = 1
+
+    def follow(self, seal: Row, key: str) -> Iterator[Tampering]:
+        """Step to the next seal; say what does not fit."""
+        number, leaves = seal["number"], seal["leaves"]
+        if number != self.next_number:
+            yield Tampering(self.org_id, self.next_number, None, "the seal is missing")
+        fits = (
+            digest_of(key, self.digest, leaves) == seal["digest"]
+            and len(leaves) == LEAF * seal["event_count"]
+            and (seal["first_seq"] == self.next_seq or number != self.next_number)
+        )
+        if not fits:
+            problem = "the seal does not follow from the one before"
+            yield Tampering(self.org_id, number, None, problem)
+        self.digest, self.next_number = seal["digest"], number + 1
+        self.next_seq = seal["first_seq"] + seal["event_count"]
+
+
+def _check_chains(read: Read, org_id: str | None, key: str) -> Iterator[Tampering]:
+    """Whether every seal follows from the one before, and whether events are left under it."""
+    head, newest = _Head(org_id or FIRST_ORG), 0
+    for seal in _seals(read, org_id):
+        if seal["org_id"] != head.org_id:
+            head = _Head(seal["org_id"])
+        yield from head.follow(seal, key)
+        newest = max(newest, seal["last_event_id"])
+        if not seal["has_events"]:
+            yield from _Covered.by(seal).missing()
+    if org_id is None:
+        sealed_to = _ask(read, SQL.read_cursor)[0]["sealed_to"]
+        if newest < sealed_to:
+            problem = f"seals reach event {newest}, sealing had come to {sealed_to}"
+            yield Tampering(FIRST_ORG, None, None, problem)
+
+
+def _seals(read: Read, org_id: str | None) -> Iterator[Row]:
+    after = {"after_org": org_id or FIRST_ORG, "after_number": 0}
+    return pages(
+        read,
+        SQL.list_seals,
+        after,
+        lambda seal: {"after_org": seal["org_id"], "after_number": seal["number"]},
+        to_org=org_id or LAST_ORG,
+        limit=SEALS,
+    )
+
+
+def pages(
+    read: Read,
+    statement: Statement,
+    after: Mapping[str, Any],
+    behind: Callable[[Row], Mapping[str, Any]],
+    *,
+    limit: int,
+    **params: Any,
+) -> Iterator[Row]:
+    """The rows of a statement, page after page; *behind* says where the one after a row begins."""
+    while True:
+        rows = _ask(read, statement, **after, limit=limit, **params)
+        yield from rows
+        if len(rows) < limit:
+            return
+        after = behind(rows[-1])
+
+
+def _ask(read: Read, statement: Statement, **params: Any) -> list[Row]:
+    return read(lambda tx: tx.many(statement, **params))
+
+
+@dataclass(slots=True)
+class _Covered:
+    """A seal and those of its leaves for which no event has been found yet."""
+
+    org_id: str
+    number: int
+    last_event_id: int
+    leaves: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def by(cls, seal: Row) -> _Covered:
+        leaves = leaves_in(seal["leaves"])
+        numbered = {leaf: seal["first_seq"] + place for place, leaf in enumerate(leaves)}
+        return cls(seal["org_id"], seal["number"], seal["last_event_id"], numbered)
+
+    def take(self, event: Row) -> Iterator[Tampering]:
+        try:
+            known = self.leaves.pop(leaf_of(event), None)
+        except (TypeError, ValueError):
+            # An instant or a document that cannot even be read was never sealed like this.
+            known = None
+        if known is None:
+            problem = f"event {event['id']} was edited or inserted"
+            yield Tampering(self.org_id, self.number, None, problem)
+
+    def missing(self) -> Iterator[Tampering]:
+        for seq in self.leaves.values():
+            yield Tampering(self.org_id, self.number, seq, "the event was edited or deleted")
+
+
+def _check_events(read: Read, org_id: str | None) -> Iterator[Tampering]:
+    """Whether every event is the one that its seal has a leaf of, and every leaf has its event."""
+    # Of each tenant at most the one seal that the page before ended in.
+    begun: dict[tuple[str, int], _Covered] = {}
+    after, is_last = 0, False
+    while not is_last:
+        page = _ask(read, SQL.list_covered, org_id=org_id, after=after, limit=EVENTS)
+        is_last = len(page) < EVENTS
+        _begin(read, page, begun)
+        for event in page:
+            after = event["id"]
+            if event["seal"] is not None:
+                yield from begun[event["org_id"], event["seal"]].take(event)
+            elif after <= event["sealed_to"]:
+                problem = f"event {after} is in no seal: it was inserted, or its seal was removed"
+                yield Tampering(event["org_id"], None, None, problem)
+        for place, seal in list(begun.items()):
+            if is_last or seal.last_event_id <= after:
+                yield from seal.missing()
+                del begun[place]
+
+
+def _begin(read: Read, page: Sequence[Row], begun: dict[tuple[str, int], _Covered]) -> None:
+    """Read the seals of a page that were not begun before."""
+    places = {(event["org_id"], event["seal"]) for event in page if event["seal"] is not None}
+    asked = [{"org_id": org, "number": number} for org, number in sorted(places - begun.keys())]
+    if asked:
+        for seal in _ask(read, SQL.find_seals, asked=asked):
+            begun[seal["org_id"], seal["number"]] = _Covered.by(seal)

@@ -1,0 +1,111 @@
+"""What is known of a job, and the explanation that is made of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from holdfast.clock import read_instant
+from holdfast.config import Settings
+from holdfast.document import decode
+from holdfast.engine.job import State
+from holdfast.engine.presence import Colleague
+from holdfast.operate.letter import Letter
+from holdfast.store import Row
+
+
+class Reason(StrEnum):
+    """Why a job is where it is."""
+
+    NOT_DUE = "not_due"
+    QUEUE_PAUSED = "queue_paused"
+    NO_WORKER = "no_worker"
+    AWAITS_RUN = "awaits_run"
+    UNKNOWN_TYPE = "unknown_job_type"
+    TENANT_CAP = "tenant_cap"
+    QUEUE_CAP = "queue_cap"
+    KEY_CAP = "key_cap"
+    RATE_LIMIT = "rate_limit"
+    IN_LINE = "in_line"
+    READY = "ready"
+    RUNNING = "running"
+    CANCEL_REQUESTED = "cancel_requested"
+    LEASE_RAN_OUT = "lease_ran_out"
+    AWAITS_BATCH = "awaits_batch"
+    # No submission is ever unsure before there is a batch lane.
+    HELD = "held"
+    COMPLETED = "completed"
+    CANCELED = "canceled"
+    DEAD_LETTER = "dead_letter"
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a job is where it is, in one *line*, and what has to happen *next*.
+
+    *until* is when that happens by itself, if that is known; *facts* are what the line is made of.
+    """
+
+    job_id: str
+    state: State
+    reason: Reason
+    line: str
+    next: str
+    until: datetime | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """All that is known of a job at one moment."""
+
+    job: Row
+    settings: Settings
+    turns: Sequence[Row] = ()
+    limits: Row = field(default_factory=dict)
+    running: Row = field(default_factory=dict)
+    ahead: int = 0
+    workers: Sequence[Colleague] = ()
+    # The runs that serve the queue, and when each of them is due.
+    runs: Mapping[str, datetime | None] = field(default_factory=dict)
+    letter: Letter | None = None
+    # The replay of the letter that is under way.
+    replay_job_id: str | None = None
+
+    @property
+    def now(self) -> datetime:
+        return read_instant(self.job["now"])
+
+    @property
+    def state(self) -> State:
+        return State.read(self.job["state"])
+
+    @property
+    def queue(self) -> str:
+        """Where it waits, or will wait: what is parked goes to the queue it was meant for."""
+        deferred = self.state is State.QUEUED and self.job["not_before_at"] is not None
+        return str(self.job["origin_queue" if deferred else "queue"])
+
+    def at(self, name: str) -> datetime | None:
+        value = self.job[name]
+        return None if value is None else read_instant(value)
+
+    def last(self, *names: str) -> tuple[Row | None, Mapping[str, Any]]:
+        """The newest event of one of these names, and its detail."""
+        for event in self.turns:
+            if event["name"] in names:
+                return event, decode(event["detail"]) if event["detail"] else {}
+        return None, {}
+
+    def explain(
+        self, reason: Reason, line: str, then: str, until: datetime | None = None, **facts: Any
+    ) -> Explanation:
+        return Explanation(self.job["id"], self.state, reason, line, then, until, facts)
+
+
+def said(instant: datetime | None) -> str:
+    """An instant as a person reads it."""
+    return "an unknown time" if instant is None else instant.strftime("%Y-%m-%d %H:%M:%S UTC")

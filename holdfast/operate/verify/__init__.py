@@ -1,0 +1,33 @@
+"""The invariants of a store: what must be true of it at every moment, checked on one of them."""
+
+from __future__ import annotations
+
+from holdfast.operate.verify import (
+    catalog,
+    idempotency,
+    letters,
+    lifecycle,
+    outside,
+    privacy,
+    tenancy,
+    timing,
+    totals,
+    trail,
+)
+from holdfast.operate.verify.check import Check
+
+CHECKS: tuple[Check, ...] = (
+    *lifecycle.CHECKS,
+    *idempotency.CHECKS,
+    *outside.CHECKS,
+    *letters.CHECKS,
+    *tenancy.CHECKS,
+    catalog.OPEN,
+    *privacy.CHECKS,
+    *trail.CHECKS,
+    *timing.CHECKS,
+    *totals.CHECKS,
+    catalog.DRIFT,
+)
+
+__all__ = ["CHECKS", "Check"]

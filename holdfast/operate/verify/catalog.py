@@ -1,0 +1,167 @@
+"""I30 and I38: the schema is the one that this code was written for, and keeps tenants apart.
+
+What there must be is read from the migrations themselves, so no list has to be kept beside them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from holdfast.engine.audit import PLATFORM_ORG
+from holdfast.operate.verify.check import Check, Look, Violation
+from holdfast.store import Row, Statements
+from holdfast.store.migrate import Migration, migrations
+
+SQL = Statements("holdfast.operate.verify", "catalog.sql")
+
+# What is unique for all tenants together, and why nobody learns from it what others have.
+UNIQUE_FOR_ALL = {
+    ("job", "idempotency_key"): "the key names its tenant",
+    ("job_history", "idempotency_key"): "the key names its tenant",
+    ("job_event", "id"): "a number that nobody chooses",
+    ("artifact", "place"): "made of the id",
+    ("schedule", "name"): "only the engine writes it",
+    ("schedule_tick", "schedule"): "only the engine writes it",
+}
+
+ENGINE, TENANT = "holdfast_engine", "holdfast_tenant"
+_OWN_ROWS = "(org_id = "
+_OWN_TENANT = "current_setting('holdfast.org_id'"
+
+_STEP = re.compile(
+    r"\b(CREATE|DROP)\s+(?:OR\s+REPLACE\s+)?(?:UNIQUE\s+)?(TRIGGER|INDEX|FUNCTION)\s+"
+    r"(?:IF\s+(?:NOT\s+)?EXISTS\s+)?(?:holdfast\.)?(\w+)"
+)
+_RULE = re.compile(r"\b(DROP\s+)?CONSTRAINT\s+(\w+)(?=\s+(?:CHECK|UNIQUE|PRIMARY|FOREIGN)|\s*[;,])")
+
+
+@dataclass(slots=True)
+class Made:
+    """What the migrations make, by name."""
+
+    trigger: set[str] = field(default_factory=set)
+    index: set[str] = field(default_factory=set)
+    function: set[str] = field(default_factory=set)
+    rule: set[str] = field(default_factory=set)
+
+
+def made_by(steps: list[Migration]) -> Made:
+    """What is there after these migrations."""
+    made = Made()
+    for migration in steps:
+        for verb, kind, name in _STEP.findall(migration.text):
+            names: set[str] = getattr(made, kind.lower())
+            (names.add if verb == "CREATE" else names.discard)(name)
+        for dropped, name in _RULE.findall(migration.text):
+            (made.rule.discard if dropped else made.rule.add)(name)
+    return made
+
+
+def _wrong(subject: str, detail: str) -> Violation:
+    return Violation(PLATFORM_ORG, subject, detail)
+
+
+# -- I30
+
+
+def _find_open(look: Look) -> Iterator[Violation]:
+    tables = [row for row in look.tx.many(SQL.list_tables) if row["has_tenant"]]
+    for row in tables:
+        if not row["names_tenant"]:
+            yield _wrong(f"table:{row['name']}", "a row may be without a tenant")
+        if not row["is_guarded"]:
+            yield _wrong(f"table:{row['name']}", "row-level security is not forced")
+    yield from _find_policies(look, tables)
+    for row in look.tx.many(SQL.list_rights):
+        place = f"table:{row['table_name']}" if row["table_name"] else f"role:{row['role']}"
+        yield _wrong(place, f"{row['role']} has {row['word']}, which no policy confines")
+    for row in look.tx.many(SQL.list_unique):
+        if row["leads"] != "org_id" and (row["table_name"], row["leads"]) not in UNIQUE_FOR_ALL:
+            yield _wrong(f"index:{row['name']}", "it is unique for all tenants together")
+    for row in look.tx.many(SQL.list_views):
+        if not row["is_invoker"]:
+            yield _wrong(f"view:{row['name']}", "it sees with its owner's eyes")
+    for row in look.tx.many(SQL.list_functions):
+        if not row["is_confined"]:
+            yield _wrong(f"function:{row['name']}", "its owner's rights follow any search path")
+    yield from _find_triggers(look)
+
+
+def _find_policies(look: Look, tables: list[Row]) -> Iterator[Violation]:
+    """Each table lets the engine serve all and a tenant see itself, and nobody else anything."""
+    policies = look.tx.many(SQL.list_policies)
+    known = {(row["table_name"], row["name"]): row for row in policies}
+    for row in tables:
+        for name in ("engine_serves_all", "tenant_sees_itself"):
+            if row["has_policies"] and (row["name"], name) not in known:
+                yield _wrong(f"table:{row['name']}", f"the policy {name} is missing")
+    for (table, name), row in known.items():
+        if row["roles"] == ENGINE or row["permissive"] == "RESTRICTIVE":
+            continue
+        words = [text for text in (row["qual"], row["with_check"]) if text is not None]
+        if not words or not all(_is_own(text) for text in words):
+            yield _wrong(f"table:{table}", f"the policy {name} shows rows of other tenants")
+
+
+def _is_own(text: str) -> bool:
+    return text.startswith(_OWN_ROWS) and _OWN_TENANT in text and " OR " not in text
+
+
+def _find_triggers(look: Look) -> Iterator[Violation]:
+    found = {row["name"]: row["is_on"] for row in look.tx.many(SQL.list_triggers)}
+    for name in sorted(made_by(migrations(look.tx.dialect)).trigger):
+        if name not in found:
+            yield _wrong(f"trigger:{name}", "it is missing")
+        elif not found[name]:
+            yield _wrong(f"trigger:{name}", "it is switched off")
+
+
+# -- I38
+
+
+def _find_drift(look: Look) -> Iterator[Violation]:
+    steps = migrations(look.tx.dialect)
+    code = {migration.version: migration.name for migration in steps}
+    here = {row["version"]: row["name"] for row in look.tx.many(SQL.list_migrations)}
+    for version in sorted(code.keys() | here.keys()):
+        if code.get(version) != here.get(version):
+            says = (
+                f"it is {here.get(version, 'missing')} here and {code.get(version, 'none')} in code"
+            )
+            yield _wrong(f"migration:{version:04d}", says)
+    made = made_by(steps)
+    indexes = {row["name"]: row["is_sound"] for row in look.tx.many(SQL.list_indexes)}
+    rules: dict[str, bool] = {}
+    for row in look.tx.many(SQL.list_constraints):
+        names = (
+            [row["name"]] if row["name"] else [name for _, name in _RULE.findall(row["made_by"])]
+        )
+        rules.update(dict.fromkeys(names, bool(row["is_sound"])))
+    functions = {row["name"]: True for row in look.tx.many(SQL.list_functions)}
+    for kind, wanted, found in (
+        ("index", made.index, indexes),
+        ("constraint", made.rule, rules),
+        ("function", made.function, functions),
+    ):
+        for name in sorted(wanted - found.keys()):
+            yield _wrong(f"{kind}:{name}", "it is missing")
+        for name in sorted(name for name, is_sound in found.items() if not is_sound):
+            yield _wrong(f"{kind}:{name}", "it was never found to hold for every row")
+    for row in look.tx.stream(SQL.list_damage):
+        yield _wrong(row["subject"], row["detail"])
+
+
+OPEN = Check(
+    "I30",
+    "The schema keeps tenants apart, and its triggers stand.",
+    _find_open,
+    is_of_store=True,
+)
+DRIFT = Check(
+    "I38",
+    "The schema is the one of this code, and the database finds itself whole.",
+    _find_drift,
+    is_of_store=True,
+)

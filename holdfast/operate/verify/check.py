@@ -1,0 +1,79 @@
+"""What a check of the store is, and what it may look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from holdfast.clock import write_instant
+from holdfast.config import Settings
+from holdfast.engine.handler import Registry
+from holdfast.store import Statement, Tx
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One thing that is not as it must be.
+
+    *subject* names it, like ``job:…``; *detail* says what is wrong, and repeats no payload.
+    """
+
+    org_id: str
+    subject: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One moment of the store, *now*, for all checks; of one tenant, or without *org_id* of all.
+
+    *canaries* are texts that somebody planted to see whether they come out anywhere.
+    """
+
+    tx: Tx
+    settings: Settings
+    registry: Registry
+    now: datetime
+    org_id: str | None = None
+    canaries: tuple[str, ...] = ()
+
+    def find(self, statement: Statement, **params: Any) -> Iterator[Violation]:
+        """The violations a statement selects: its columns are org_id, subject and detail.
+
+        Beside *params* it may take ``:org_id`` (NULL for all tenants) and ``:moment``, which is
+        *now* as text. It does not take ``{now}``: the clock goes on while the moment stands still.
+        """
+        given = {"org_id": self.org_id, "moment": write_instant(self.now), **params}
+        for row in self.tx.stream(statement, **given):
+            yield Violation(str(row["org_id"]), row["subject"], row["detail"])
+
+
+Find = Callable[[Look], Iterator[Violation]]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One invariant: *find* gives every violation, a few at a time, whatever the size.
+
+    *needs* are the tables without which the check does not apply. A check without *find* waits
+    for what *needs* names. *is_of_store* says that it concerns no single tenant, so that it is
+    left out where only one is looked at.
+    """
+
+    id: str
+    name: str
+    find: Find | None = None
+    needs: tuple[str, ...] = ()
+    is_of_store: bool = False
+
+
+def selects(*statements: Statement) -> Find:
+    """A check that is some statements, each of which selects violations."""
+
+    def find(look: Look) -> Iterator[Violation]:
+        for statement in statements:
+            yield from look.find(statement)
+
+    return find

@@ -1,0 +1,26 @@
+"""I12 to I14: one job for a key, for an execution unit, and for a version of a review."""
+
+from __future__ import annotations
+
+from holdfast.operate.verify.check import Check, selects
+from holdfast.store import Statements
+
+SQL = Statements("holdfast.operate.verify", "idempotency.sql")
+
+CHECKS = (
+    Check(
+        "I12",
+        "An idempotency key stands for one job, of the type and tenant that it names.",
+        selects(SQL.find_shared_keys, SQL.find_foreign_keys),
+    ),
+    Check(
+        "I13",
+        "An execution unit has one job, and of it and its replays one is alive.",
+        selects(SQL.find_shared_units, SQL.find_crowded_units),
+    ),
+    Check(
+        "I14",
+        "A recipient sees each version of a changelist once, in rising order.",
+        needs=("deliveries",),
+    ),
+)

@@ -1,0 +1,33 @@
+"""I27 and I28: the dead letters of jobs that died, and their replays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast.engine.classify import LAST_ERROR_LIMIT, STACK_LIMIT
+from holdfast.operate.verify.check import Check, Look, Violation, selects
+from holdfast.store import Statements
+
+SQL = Statements("holdfast.operate.verify", "letters.sql")
+
+# A context is some twenty short fields.
+CONTEXT_LIMIT = 16_384
+
+
+def _find_letters(look: Look) -> Iterator[Violation]:
+    yield from look.find(SQL.find_unwritten)
+    yield from look.find(SQL.find_misplaced)
+    limits = {"stack": STACK_LIMIT, "error": LAST_ERROR_LIMIT, "context": CONTEXT_LIMIT}
+    yield from look.find(SQL.find_incomplete, **limits)
+
+
+CHECKS = (
+    Check(
+        "I27", "A job that died has one dead letter, whole, and no other job has.", _find_letters
+    ),
+    Check(
+        "I28",
+        "A replay leads from its dead letter to its job, with who, why and where it began.",
+        selects(SQL.find_unlinked, SQL.find_unexplained, SQL.find_strayed, SQL.find_unended),
+    ),
+)

@@ -1,0 +1,133 @@
+-- The invariants of dead letters, I27 and I28. Each statement selects org_id, subject and detail of
+-- what is not as it must be, of one tenant or, if :org_id is NULL, of all.
+
+-- find_unwritten :many — I27, crosses tenants: a job that died, and no item tells of it
+-- A replay is told of by the item of its original, as long as there is one.
+SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
+       'it died, and no dead letter tells of it' AS detail
+FROM holdfast.job AS job
+WHERE job.state = 'failed' AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
+  AND NOT EXISTS (SELECT 1 FROM holdfast.dead_letter AS letter
+                  WHERE letter.org_id = job.org_id AND letter.job_id = job.id)
+  AND (job.replay_of IS NULL
+       OR (EXISTS (SELECT 1 FROM holdfast.dead_letter AS letter
+                   WHERE letter.org_id = job.org_id AND letter.job_id = job.replay_of)
+           AND NOT EXISTS (SELECT 1 FROM holdfast.dead_letter_replay AS replay
+                           WHERE replay.org_id = job.org_id AND replay.replay_job_id = job.id)));
+
+-- find_misplaced :many — I27, crosses tenants: an item of a job that did not die, or of a replay
+SELECT letter.org_id, 'dead_letter:' || CAST(letter.job_id AS text) AS subject,
+       CASE WHEN job.id IS NULL THEN 'its job is not there'
+            WHEN job.state <> 'failed' THEN 'its job did not die'
+            ELSE 'its job is a replay, which the item of the original tells of' END AS detail
+FROM holdfast.dead_letter AS letter
+LEFT JOIN holdfast.job AS job ON job.org_id = letter.org_id AND job.id = letter.job_id
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR letter.org_id = :org_id)
+  AND (job.id IS NULL OR job.state <> 'failed'
+       OR EXISTS (SELECT 1 FROM holdfast.dead_letter_replay AS replay
+                  WHERE replay.org_id = letter.org_id AND replay.replay_job_id = letter.job_id));
+
+-- find_incomplete :many — I27, crosses tenants: an item that does not tell what failed, where and when
+SELECT found.org_id, 'dead_letter:' || CAST(found.job_id AS text) AS subject, found.detail
+FROM (
+    SELECT letter.org_id, letter.job_id,
+           CASE
+               WHEN letter.error_class = '' OR length(letter.error_class) > 64
+                   OR trim(letter.error_class, 'ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_') <> ''
+                   THEN 'its error class is none'
+               WHEN letter.stage = '' THEN 'it names no stage'
+               WHEN letter.first_failure_at > letter.last_failure_at
+                   OR letter.last_failure_at > letter.updated_at
+                   THEN 'its failures are not in order'
+               WHEN length(letter.last_error) > :error THEN 'its error is too long'
+               WHEN length(letter.last_stack) > :stack THEN 'its stack is too long'
+               WHEN length(CAST(letter.sanitized_context AS text)) > :context
+                   THEN 'its context is too long'
+               WHEN letter.error_class <> coalesce(died.error_class, letter.error_class)
+                   OR letter.stage <> coalesce(died.stage, letter.stage)
+                   THEN 'it tells another failure than the job that it shows'
+           END AS detail
+    FROM holdfast.dead_letter AS letter
+    LEFT JOIN holdfast.job AS died
+      ON died.org_id = letter.org_id
+      AND died.id = coalesce(letter.failed_replay_id, letter.job_id)
+    WHERE CAST(:org_id AS {uuid}) IS NULL OR letter.org_id = :org_id
+) AS found
+WHERE found.detail IS NOT NULL;
+
+-- find_unlinked :many — I28, crosses tenants: a replay that does not lead to a job that repeats its own
+-- The job may be gone; its audit is not.
+SELECT replay.org_id, 'dead_letter:' || CAST(replay.job_id AS text) AS subject,
+       CASE WHEN job.id IS NULL
+            THEN 'the job of replay ' || CAST(replay.number AS text) || ' was never enqueued'
+            ELSE 'the job of replay ' || CAST(replay.number AS text) || ' repeats another one'
+       END AS detail
+FROM holdfast.dead_letter_replay AS replay
+LEFT JOIN holdfast.job_record AS job
+  ON job.org_id = replay.org_id AND job.id = replay.replay_job_id
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR replay.org_id = :org_id)
+  AND (job.replay_of IS NULL OR job.replay_of <> replay.job_id)
+  AND (job.id IS NOT NULL
+       OR NOT EXISTS (SELECT 1 FROM holdfast.job_event AS event
+                      WHERE event.job_id = replay.replay_job_id AND event.org_id = replay.org_id
+                        AND event.name = 'job.enqueued'))
+UNION ALL
+SELECT job.org_id, 'job:' || CAST(job.id AS text),
+       'it repeats a job whose dead letter does not know of it'
+FROM holdfast.job_record AS job
+WHERE job.replay_of IS NOT NULL AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
+  AND EXISTS (SELECT 1 FROM holdfast.dead_letter AS letter
+              WHERE letter.org_id = job.org_id AND letter.job_id = job.replay_of)
+  AND NOT EXISTS (SELECT 1 FROM holdfast.dead_letter_replay AS replay
+                  WHERE replay.org_id = job.org_id AND replay.replay_job_id = job.id);
+
+-- find_unexplained :many — I28, crosses tenants: a replay without a person, a reason or an audit event
+SELECT replay.org_id, 'dead_letter:' || CAST(replay.job_id AS text) AS subject,
+       'replay ' || CAST(replay.number AS text) || ' does not say who asked for it, or why' AS detail
+FROM holdfast.dead_letter_replay AS replay
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR replay.org_id = :org_id)
+  AND (trim(replay.actor_id) = '' OR trim(replay.reason) = ''
+       OR NOT EXISTS (SELECT 1 FROM holdfast.job_event AS event
+                      WHERE event.job_id = replay.job_id AND event.org_id = replay.org_id
+                        AND event.name = 'dead_letter.replay_requested'
+                        AND event.actor_type = replay.actor_type
+                        AND event.actor_id = replay.actor_id
+                        AND {field(event.detail, replay_job_id)}
+                            = CAST(replay.replay_job_id AS text)));
+
+-- find_strayed :many — I28, crosses tenants: a replay that did not begin at the failed stage, and was not asked to restart
+SELECT replay.org_id, 'dead_letter:' || CAST(replay.job_id AS text) AS subject,
+       'replay ' || CAST(replay.number AS text) || ' began at another stage than it was to' AS detail
+FROM holdfast.dead_letter_replay AS replay
+LEFT JOIN holdfast.job_record AS job
+  ON job.org_id = replay.org_id AND job.id = replay.replay_job_id
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR replay.org_id = :org_id)
+  AND ((NOT replay.full_restart AND replay.stage <> replay.failed_stage)
+       OR replay.stage <> coalesce(
+           (SELECT {field(event.detail, stage)} FROM holdfast.job_event AS event
+            WHERE event.job_id = replay.replay_job_id AND event.name = 'job.advanced'
+            ORDER BY event.id LIMIT 1), job.stage, replay.stage));
+
+-- find_unended :many — I28, crosses tenants: an item or a replay that does not know what became of the job
+SELECT replay.org_id, 'dead_letter:' || CAST(replay.job_id AS text) AS subject,
+       'replay ' || CAST(replay.number AS text) || ' is ' || coalesce(replay.outcome, 'under way')
+           || ', its job is ' || job.state AS detail
+FROM holdfast.dead_letter_replay AS replay
+JOIN holdfast.job_record AS job ON job.org_id = replay.org_id AND job.id = replay.replay_job_id
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR replay.org_id = :org_id)
+  AND coalesce(replay.outcome, '')
+      <> CASE WHEN job.state IN ('completed', 'failed', 'canceled') THEN job.state ELSE '' END
+UNION ALL
+SELECT letter.org_id, 'dead_letter:' || CAST(letter.job_id AS text),
+       'it is ' || letter.state || ', and its newest replay is '
+           || coalesce(newest.outcome, CASE WHEN newest.number IS NULL THEN 'not there'
+                                            ELSE 'under way' END)
+FROM holdfast.dead_letter AS letter
+LEFT JOIN holdfast.dead_letter_replay AS newest
+  ON newest.org_id = letter.org_id AND newest.job_id = letter.job_id
+  AND newest.number = (SELECT max(replay.number) FROM holdfast.dead_letter_replay AS replay
+                       WHERE replay.org_id = letter.org_id AND replay.job_id = letter.job_id)
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR letter.org_id = :org_id)
+  AND ((letter.state = 'replaying') <> (newest.number IS NOT NULL AND newest.ended_at IS NULL)
+       OR (letter.state IN ('replayed', 'resolved')
+           AND coalesce(newest.outcome, '') <> 'completed'));

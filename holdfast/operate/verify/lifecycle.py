@@ -1,0 +1,79 @@
+"""I1 to I10: the way of a job, compared with what its audit tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from holdfast.clock import write_instant
+from holdfast.operate.verify.check import Check, Look, Violation, selects
+from holdfast.store import Statements
+
+SQL = Statements("holdfast.operate.verify", "lifecycle.sql")
+
+# A rescue comes every rescue interval; two of them, and it is certain that none came.
+PATIENCE = 2
+
+
+def _find_stale(look: Look) -> Iterator[Violation]:
+    patience = timedelta(seconds=PATIENCE * look.settings.rescue_seconds)
+    return look.find(SQL.find_stale, stale_since=write_instant(look.now - patience))
+
+
+CHECKS = (
+    Check(
+        "I1",
+        "A job stands where its audit leads, by edges that there are.",
+        selects(SQL.find_untold, SQL.find_leaps),
+    ),
+    Check(
+        "I2",
+        "Within a stage the attempt never goes back.",
+        selects(SQL.find_attempts_going_back),
+    ),
+    Check(
+        "I3",
+        "An ended job has one end, and no step after it.",
+        selects(SQL.find_ends),
+    ),
+    Check(
+        "I4",
+        "A job is processing if and only if somebody has a lease on it.",
+        selects(SQL.find_leases),
+    ),
+    Check(
+        "I5",
+        "No lease is over for longer than two rescue intervals.",
+        _find_stale,
+    ),
+    Check(
+        "I6",
+        "The attempts of a job and its stages are those that were charged, within the budget.",
+        selects(SQL.find_miscounted, SQL.find_miscounted_stages),
+    ),
+    Check(
+        "I7",
+        "The lease token counts the claims of a job.",
+        selects(SQL.find_tokens, SQL.find_lost_tokens),
+    ),
+    Check(
+        "I8",
+        "A retry is not due before the failure that it waits for.",
+        selects(SQL.find_early),
+    ),
+    Check(
+        "I9",
+        "What an enqueue wrote has not changed.",
+        selects(SQL.find_changed),
+    ),
+    Check(
+        "I10",
+        "A completed job has its result, a failed one its reason, an ended one its end.",
+        selects(SQL.find_half_ended),
+    ),
+    Check(
+        "I11",
+        "A recipient of a rewrite request has one output, in the language asked for.",
+        needs=("rewrite outputs",),
+    ),
+)

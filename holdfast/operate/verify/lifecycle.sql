@@ -1,0 +1,256 @@
+-- The invariants of the way of a job, I1 to I10. Each statement selects what breaks one: the tenant,
+-- the subject and what is wrong. With :org_id only that tenant's. Jobs in history count like others.
+--
+-- What a job went through is asked of its own events, by the index on their job: the audit outlives
+-- the jobs, and nothing is sorted or held that grows with the store. job.failed is no step of its
+-- own: it is written together with job.retried or job.deadlettered, and may stand on either side.
+
+-- find_untold :many — I1, crosses tenants: the row says something else than its audit leads to
+SELECT found.org_id, 'job:' || CAST(found.id AS text) AS subject,
+       'the row says ' || found.state || ', the audit leads to ' || coalesce(found.told, 'nothing')
+           AS detail
+FROM (
+    SELECT job.org_id, job.id, job.state, (
+        SELECT CASE event.name
+                   WHEN 'job.started' THEN 'processing' WHEN 'job.advanced' THEN 'processing'
+                   WHEN 'job.succeeded' THEN 'completed' WHEN 'job.deadlettered' THEN 'failed'
+                   WHEN 'job.canceled' THEN 'canceled' ELSE 'queued' END
+        FROM holdfast.job_event AS event
+        WHERE event.job_id = job.id AND event.org_id = job.org_id
+          AND event.name IN ('job.enqueued', 'job.started', 'job.advanced', 'job.retried',
+              'job.snoozed', 'job.released', 'job.succeeded', 'job.deadlettered', 'job.canceled')
+        ORDER BY CASE WHEN event.name IN ('job.succeeded', 'job.deadlettered', 'job.canceled')
+                      THEN 0 ELSE 1 END,
+                 CASE WHEN event.name IN ('job.succeeded', 'job.deadlettered', 'job.canceled')
+                      THEN event.id ELSE -event.id END
+        LIMIT 1) AS told
+    FROM holdfast.job_record AS job
+    WHERE CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id
+) AS found
+WHERE found.told IS DISTINCT FROM found.state;
+
+-- find_leaps :many — I1, crosses tenants: an event that cannot follow the one before it
+-- What stands after an end is I3's.
+SELECT found.org_id, 'job:' || CAST(found.id AS text) AS subject,
+       'event ' || CAST(found.wrong AS text) || ' cannot follow the one before it' AS detail
+FROM (
+    SELECT job.org_id, job.id, (
+        SELECT min(step.id) FROM (
+            SELECT event.id, event.name, lag(event.name) OVER (ORDER BY event.id) AS before
+            FROM holdfast.job_event AS event
+            WHERE event.job_id = job.id AND event.org_id = job.org_id
+              AND event.name IN ('job.enqueued', 'job.started', 'job.advanced', 'job.retried',
+                  'job.snoozed', 'job.released', 'job.succeeded', 'job.deadlettered',
+                  'job.canceled')
+        ) AS step
+        WHERE NOT CASE
+            WHEN step.before IS NULL THEN step.name = 'job.enqueued'
+            WHEN step.before IN ('job.succeeded', 'job.deadlettered', 'job.canceled') THEN TRUE
+            WHEN step.name = 'job.enqueued' THEN FALSE
+            WHEN step.name = 'job.canceled' THEN TRUE
+            WHEN step.before IN ('job.started', 'job.advanced') THEN step.name <> 'job.started'
+            ELSE step.name = 'job.started' END
+    ) AS wrong
+    FROM holdfast.job_record AS job
+    WHERE CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id
+) AS found
+WHERE found.wrong IS NOT NULL;
+
+-- find_attempts_going_back :many — I2, crosses tenants: attempts begin again only with the next stage
+SELECT found.org_id, 'job:' || CAST(found.id AS text) AS subject,
+       'event ' || CAST(found.wrong AS text) || ' has a lower attempt than the one before it'
+           AS detail
+FROM (
+    SELECT job.org_id, job.id, (
+        SELECT min(step.id) FROM (
+            SELECT event.id, event.attempt,
+                   lag(event.name) OVER (ORDER BY event.id) AS before,
+                   lag(event.attempt) OVER (ORDER BY event.id) AS attempt_before
+            FROM holdfast.job_event AS event
+            WHERE event.job_id = job.id AND event.org_id = job.org_id
+              AND event.name IN ('job.enqueued', 'job.started', 'job.advanced', 'job.failed',
+                  'job.retried', 'job.snoozed', 'job.released', 'job.succeeded',
+                  'job.deadlettered', 'job.canceled')
+        ) AS step
+        WHERE step.attempt < step.attempt_before AND step.before <> 'job.advanced'
+    ) AS wrong
+    FROM holdfast.job_record AS job
+    WHERE CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id
+) AS found
+WHERE found.wrong IS NOT NULL;
+
+-- find_ends :many — I3, crosses tenants: an ended job whose end is not the last step, or not the only end
+SELECT found.org_id, 'job:' || CAST(found.id AS text) AS subject,
+       'from its end on the audit has ' || CAST(found.told AS text) || ' steps, not one' AS detail
+FROM (
+    SELECT job.org_id, job.id, (
+        SELECT count(*) FROM holdfast.job_event AS event
+        WHERE event.job_id = job.id AND event.org_id = job.org_id
+          AND event.name IN ('job.enqueued', 'job.started', 'job.advanced', 'job.retried',
+              'job.snoozed', 'job.released', 'job.succeeded', 'job.deadlettered', 'job.canceled')
+          AND event.id >= (
+              SELECT min(ending.id) FROM holdfast.job_event AS ending
+              WHERE ending.job_id = job.id AND ending.org_id = job.org_id
+                AND ending.name IN ('job.succeeded', 'job.deadlettered', 'job.canceled'))
+    ) AS told
+    FROM holdfast.job_record AS job
+    WHERE job.state IN ('completed', 'failed', 'canceled')
+      AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
+) AS found
+WHERE found.told <> 1;
+
+-- find_leases :many — I4, crosses tenants: processing and a lease go together
+SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
+       CASE WHEN job.state = 'processing' THEN 'it is processing without a whole lease'
+            WHEN job.lease_token < 0 THEN 'its lease token is negative'
+            ELSE 'it is ' || job.state || ' and has a lease, or a part of one' END AS detail
+FROM holdfast.job_record AS job
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
+  AND ((job.state = 'processing') <> (job.claimed_by IS NOT NULL)
+       OR (job.state = 'processing') <> (job.claimed_at IS NOT NULL)
+       OR (job.state = 'processing') <> (job.lease_expires_at IS NOT NULL)
+       OR job.lease_token < CASE WHEN job.state = 'processing' THEN 1 ELSE 0 END);
+
+-- find_stale :many — I5, crosses tenants: nobody has come for a claim whose lease ran out
+SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
+       'its lease ran out and no rescue has come; ' || coalesce(job.claimed_by, 'nobody')
+           || ' had it' AS detail
+FROM holdfast.job AS job
+WHERE job.state = 'processing' AND job.lease_expires_at < CAST(:stale_since AS {instant})
+  AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id);
+
+-- find_miscounted :many — I6, crosses tenants: attempts that are not those the audit charged
+SELECT found.org_id, 'job:' || CAST(found.id AS text) AS subject,
+       CAST(found.attempt_count AS text) || ' attempts of ' || CAST(found.max_attempts AS text)
+           || ' are charged, the audit says ' || CAST(found.told AS text) AS detail
+FROM (
+    SELECT job.org_id, job.id, job.attempt_count, job.max_attempts, (
+        SELECT count(*) FROM holdfast.job_event AS event
+        WHERE event.job_id = job.id AND event.org_id = job.org_id AND event.name = 'job.failed'
+          AND event.id > coalesce((
+              SELECT max(advance.id) FROM holdfast.job_event AS advance
+              WHERE advance.job_id = job.id AND advance.org_id = job.org_id
+                AND advance.name = 'job.advanced'), 0)
+    ) AS told
+    FROM holdfast.job_record AS job
+    WHERE CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id
+) AS found
+WHERE found.told <> found.attempt_count
+   OR found.attempt_count NOT BETWEEN 0 AND found.max_attempts;
+
+-- find_miscounted_stages :many — I6, crosses tenants: a finished stage has the attempt that finished it
+-- A stage without an event was finished by the job that this one replays.
+SELECT found.org_id, 'job:' || CAST(found.job_id AS text) AS subject,
+       'stage ' || found.stage || ' counts ' || CAST(found.attempts AS text)
+           || ' attempts, the audit says ' || CAST(found.told AS text) AS detail
+FROM (
+    SELECT stage.org_id, stage.job_id, stage.stage, stage.attempts, (
+        SELECT max(event.attempt) FROM holdfast.job_event AS event
+        WHERE event.job_id = stage.job_id AND event.org_id = stage.org_id
+          AND event.name = 'job.advanced' AND {field(event.detail, stage)} = stage.stage
+    ) AS told
+    FROM (
+        SELECT org_id, job_id, stage, attempts, finished_at FROM holdfast.job_stage
+        UNION ALL
+        SELECT org_id, job_id, stage, attempts, finished_at FROM holdfast.job_stage_history
+    ) AS stage
+    WHERE stage.finished_at IS NOT NULL
+      AND (CAST(:org_id AS {uuid}) IS NULL OR stage.org_id = :org_id)
+) AS found
+WHERE found.told <> found.attempts;
+
+-- find_tokens :many — I7, crosses tenants: every claim raised the token by one, and nothing else did
+SELECT found.org_id, 'job:' || CAST(found.id AS text) AS subject,
+       'its lease token is ' || CAST(found.lease_token AS text) || ', the audit has '
+           || CAST(found.told AS text) || ' claims' AS detail
+FROM (
+    SELECT job.org_id, job.id, job.lease_token, (
+        SELECT count(*) FROM holdfast.job_event AS event
+        WHERE event.job_id = job.id AND event.org_id = job.org_id AND event.name = 'job.started'
+    ) AS told
+    FROM holdfast.job_record AS job
+    WHERE CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id
+) AS found
+WHERE found.told <> found.lease_token;
+
+-- find_lost_tokens :many — I7, crosses tenants: a claim that was lost had a token that was given out
+SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
+       'event ' || CAST(event.id AS text) || ' lost a lease that was never given' AS detail
+FROM holdfast.job_record AS job
+CROSS JOIN holdfast.job_event AS event
+WHERE event.job_id = job.id AND event.org_id = job.org_id AND event.name = 'job.lease_lost'
+  AND CASE WHEN trim(CAST({field(event.detail, lease_token)} AS text), '0123456789') = ''
+            AND length(CAST({field(event.detail, lease_token)} AS text)) BETWEEN 1 AND 18
+           THEN CAST({field(event.detail, lease_token)} AS bigint) NOT BETWEEN 1 AND job.lease_token
+           ELSE TRUE END
+  AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id);
+
+-- find_early :many — I8, crosses tenants: a retry that is due before the failure that it waits for
+-- A stale claim comes back as due as it was.
+SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
+       'it may be tried again from before its last failure' AS detail
+FROM holdfast.job AS job
+WHERE job.state = 'queued' AND job.not_before_at < job.last_error_at
+  AND job.last_error <> 'stale_claim_requeued'
+  AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id);
+
+-- find_changed :many — I9, crosses tenants: what an enqueue wrote is what its event says
+SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
+       'since it was enqueued there changed:'
+           || CASE WHEN job.job_type <> event.job_type THEN ' job_type' ELSE '' END
+           || CASE WHEN job.project_id IS DISTINCT FROM event.project_id
+                   THEN ' project_id' ELSE '' END
+           || CASE WHEN job.actor_type <> event.actor_type OR job.actor_id <> event.actor_id
+                   THEN ' actor' ELSE '' END
+           || CASE WHEN job.request_id <> event.request_id THEN ' request_id' ELSE '' END
+           || CASE WHEN job.correlation_id <> event.correlation_id
+                   THEN ' correlation_id' ELSE '' END
+           || CASE WHEN job.created_at <> event.at THEN ' created_at' ELSE '' END
+           || CASE WHEN job.payload_hash IS DISTINCT FROM {field(event.detail, payload_hash)}
+                   THEN ' payload_hash' ELSE '' END
+           || CASE WHEN coalesce({field(event.detail, queue)}, '')
+                        NOT IN (job.origin_queue, 'q:maintenance')
+                   THEN ' origin_queue' ELSE '' END AS detail
+FROM holdfast.job_record AS job
+CROSS JOIN holdfast.job_event AS event
+WHERE event.job_id = job.id AND event.org_id = job.org_id AND event.name = 'job.enqueued'
+  AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
+  AND (job.job_type <> event.job_type OR job.project_id IS DISTINCT FROM event.project_id
+       OR job.actor_type <> event.actor_type OR job.actor_id <> event.actor_id
+       OR job.request_id <> event.request_id OR job.correlation_id <> event.correlation_id
+       OR job.created_at <> event.at
+       OR job.payload_hash IS DISTINCT FROM {field(event.detail, payload_hash)}
+       OR coalesce({field(event.detail, queue)}, '')
+          NOT IN (job.origin_queue, 'q:maintenance'));
+
+-- find_half_ended :many — I10, crosses tenants: an end and what belongs to it go together
+SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
+       CASE WHEN (job.state = 'completed') <> (job.result IS NOT NULL)
+            THEN 'it is ' || job.state || CASE WHEN job.result IS NULL
+                THEN ' and has no result' ELSE ' and has a result' END
+            WHEN (job.state = 'failed') <> (job.queue = 'q:deadletter')
+            THEN 'it is ' || job.state || ' on ' || job.queue
+            WHEN (job.state IN ('completed', 'failed', 'canceled'))
+                <> (job.finished_at IS NOT NULL AND job.key_expires_at IS NOT NULL)
+            THEN 'it is ' || job.state || ' and the time of its end says otherwise'
+            ELSE 'it failed and does not say why' END AS detail
+FROM holdfast.job_record AS job
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
+  AND ((job.state = 'completed') <> (job.result IS NOT NULL)
+       OR (job.state = 'failed') <> (job.queue = 'q:deadletter')
+       OR (job.state IN ('completed', 'failed', 'canceled'))
+          <> (job.finished_at IS NOT NULL AND job.key_expires_at IS NOT NULL)
+       OR (job.finished_at IS NULL) <> (job.key_expires_at IS NULL)
+       OR (job.state = 'failed' AND (job.error_class IS NULL OR job.last_error IS NULL
+           OR job.last_error_at IS NULL)))
+UNION ALL
+SELECT stage.org_id, 'job:' || CAST(stage.job_id AS text),
+       'stage ' || stage.stage || CASE WHEN stage.finished_at IS NULL
+           THEN ' has a result and no end' ELSE ' has ended and has no result' END
+FROM (
+    SELECT org_id, job_id, stage, output, finished_at FROM holdfast.job_stage
+    UNION ALL
+    SELECT org_id, job_id, stage, output, finished_at FROM holdfast.job_stage_history
+) AS stage
+WHERE (stage.output IS NULL) <> (stage.finished_at IS NULL)
+  AND (CAST(:org_id AS {uuid}) IS NULL OR stage.org_id = :org_id);

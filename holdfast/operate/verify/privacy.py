@@ -1,0 +1,75 @@
+"""I31 and I32: nothing secret lies where people look."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from holdfast.document import decode
+from holdfast.operate.verify.check import Check, Look, Violation
+from holdfast.redact import harmless
+from holdfast.secret import find_secret, may_hold_secret
+from holdfast.store import Statements
+
+SQL = Statements("holdfast.operate.verify", "privacy.sql")
+
+# What redaction leaves where something was struck out.
+_MARK = re.compile(r"\[[a-z]{1,20}\]")
+
+
+def _find_secrets(look: Look) -> Iterator[Violation]:
+    canaries = [_forms(text) for text in look.canaries]
+    for statement in (SQL.list_told, SQL.list_letters, SQL.list_errors, SQL.list_remarks):
+        for row in look.tx.stream(statement, org_id=look.org_id):
+            for problem in _problems(row["words"], row["document"], canaries):
+                yield Violation(str(row["org_id"]), row["subject"], problem)
+
+
+def _problems(
+    words: str | None, document: str | None, canaries: list[tuple[str, str]]
+) -> Iterator[str]:
+    for text, is_document in ((words, False), (document, True)):
+        if not text:
+            continue
+        if may_hold_secret(text):
+            place = find_secret(_unmarked(_read(text)) if is_document else text)
+            if place is not None:
+                yield f"something shaped like a secret at {harmless(place, 100)}"
+        for number, forms in enumerate(canaries, 1):
+            if any(form in text for form in forms):
+                yield f"canary {number} of those that were asked for"
+
+
+def _forms(canary: str) -> tuple[str, str]:
+    """A canary as it is, and as it is written in JSON."""
+    return canary, json.dumps(canary, ensure_ascii=False)[1:-1]
+
+
+def _read(text: str) -> Any:
+    try:
+        return decode(text)
+    except ValueError:
+        return text
+
+
+def _unmarked(value: Any) -> Any:
+    """*value* without the marks of what was struck out: under a secret's name, they are none."""
+    if isinstance(value, str):
+        return "" if _MARK.fullmatch(value) else value
+    if isinstance(value, dict):
+        return {key: _unmarked(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_unmarked(item) for item in value]
+    return value
+
+
+CHECKS = (
+    Check(
+        "I31",
+        "No secret and no canary lies in the audit, in dead letters, errors or remarks.",
+        _find_secrets,
+    ),
+    Check("I32", "Of an API key only its hash is kept.", needs=("api keys",)),
+)

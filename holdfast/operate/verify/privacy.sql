@@ -1,0 +1,62 @@
+-- What people look at, for I31: words and documents, of one tenant or, if :org_id is NULL, of all.
+-- Payloads and results are not here: an enqueue refuses secrets, and nobody is shown either.
+
+-- list_told :many — I31, crosses tenants: what the audit tells
+SELECT org_id, 'event:' || CAST(id AS text) AS subject,
+       name || ' ' || actor_id || ' ' || request_id || ' ' || correlation_id AS words,
+       CAST(detail AS text) AS document
+FROM holdfast.job_event
+WHERE CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id
+UNION ALL
+SELECT org_id, 'audit_note:' || CAST(event_id AS text), name, CAST(note AS text)
+FROM holdfast.audit_note
+WHERE CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id;
+
+-- list_letters :many — I31, crosses tenants: what dead letters tell, and what people wrote about them
+SELECT org_id, 'dead_letter:' || CAST(job_id AS text) AS subject,
+       last_error || ' ' || coalesce(evidence_ref, '') || ' ' || coalesce(fixed_by, '') || ' '
+           || coalesce(ending, '') || ' ' || last_stack AS words,
+       CAST(sanitized_context AS text) AS document
+FROM holdfast.dead_letter
+WHERE CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id
+UNION ALL
+SELECT org_id, 'dead_letter:' || CAST(job_id AS text), NULL, CAST(checklist AS text)
+FROM holdfast.dead_letter
+WHERE checklist IS NOT NULL AND (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
+UNION ALL
+SELECT org_id, 'dead_letter:' || CAST(job_id AS text), reason || ' ' || actor_id, NULL
+FROM holdfast.dead_letter_replay
+WHERE CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id
+UNION ALL
+SELECT org_id, 'dead_letter:' || CAST(job_id AS text), body || ' ' || actor_id, NULL
+FROM holdfast.dead_letter_note
+WHERE CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id;
+
+-- list_errors :many — I31, crosses tenants: what jobs say of their failures
+SELECT org_id, 'job:' || CAST(id AS text) AS subject,
+       last_error || ' ' || coalesce(error_class, '') AS words, NULL AS document
+FROM holdfast.job
+WHERE last_error IS NOT NULL AND (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
+UNION ALL
+SELECT org_id, 'job:' || CAST(id AS text), last_error || ' ' || coalesce(error_class, ''), NULL
+FROM holdfast.job_history
+WHERE last_error IS NOT NULL AND (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id);
+
+-- list_remarks :many — I31, crosses tenants: what is noted of schedules, queues and runs
+SELECT org_id, 'tick:' || schedule AS subject, detail AS words, NULL AS document
+FROM holdfast.schedule_tick
+WHERE detail IS NOT NULL AND (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
+UNION ALL
+SELECT org_id, 'schedule:' || name, paused_by || ' ' || pause_reason, NULL
+FROM holdfast.schedule
+WHERE paused_at IS NOT NULL AND (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
+UNION ALL
+SELECT CAST('00000000-0000-0000-0000-000000000000' AS {uuid}), 'queue:' || name,
+       paused_by || ' ' || pause_reason, NULL
+FROM holdfast.queue
+WHERE paused_at IS NOT NULL AND CAST(:org_id AS {uuid}) IS NULL
+UNION ALL
+SELECT CAST('00000000-0000-0000-0000-000000000000' AS {uuid}), 'run:' || CAST(run_id AS text),
+       coalesce(reason, '') || ' ' || actor_id, CAST(error_counts AS text)
+FROM holdfast.worker_run
+WHERE CAST(:org_id AS {uuid}) IS NULL;

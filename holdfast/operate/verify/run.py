@@ -1,0 +1,194 @@
+"""Verify: look at one moment of a store and say for every invariant whether it holds.
+
+All checks see the same snapshot, so they may run while workers work. Nothing is written, and only
+the violations that are shown are kept in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from holdfast.actor import Role
+from holdfast.clock import read_instant
+from holdfast.errors import ConfigError, Forbidden, NotFound
+from holdfast.ids import read_uuid
+from holdfast.operate.verify import CHECKS
+from holdfast.operate.verify.check import Check, Look, Violation
+from holdfast.operate.watch import Action, Watch
+from holdfast.store import Statements, Tx
+
+SQL = Statements("holdfast.operate.verify", "run.sql")
+
+SHOWN = 20
+SUBJECT = "store"
+SHORTEST_CANARY = 8
+
+
+class Status(StrEnum):
+    """What became of a check."""
+
+    OK = "ok"
+    VIOLATED = "violated"
+    BROKEN = "broken"
+    NOT_APPLICABLE = "not_applicable"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One check and what it found: *count* violations, of which the first are kept.
+
+    *why* says why a check does not apply, or why it could not be made.
+    """
+
+    id: str
+    name: str
+    status: Status
+    count: int = 0
+    violations: tuple[Violation, ...] = ()
+    why: str = ""
+
+    @property
+    def is_violated(self) -> bool:
+        """Whether this invariant does not hold, as far as can be told."""
+        return self.status in (Status.VIOLATED, Status.BROKEN)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was found at one moment, in the order of the checks."""
+
+    at: datetime
+    org_id: str | None
+    findings: tuple[Finding, ...]
+
+    @property
+    def violated(self) -> tuple[Finding, ...]:
+        """The findings whose invariant does not hold. Their number is the exit code."""
+        return tuple(finding for finding in self.findings if finding.is_violated)
+
+
+def verify(
+    watch: Watch,
+    *,
+    only: Collection[str] = (),
+    shown: int = SHOWN,
+    org_id: str | None = None,
+    canaries: Sequence[str] = (),
+) -> Report:
+    """Check every invariant, or *only* those named, on one snapshot of the store.
+
+    An operator may do so for one tenant, an admin also for all. At most *shown* violations of each
+    check are kept; they are all counted. *canaries* must be found nowhere (I31).
+    """
+    tenant = watch.org_id if org_id is None else read_uuid(org_id)
+    watch.check(Action.VERIFY, org_id=tenant, subject=SUBJECT)
+    if tenant is None and watch.role is not Role.ADMIN:
+        error = Forbidden("Only an admin verifies every tenant. Name the one to verify: --org.")
+        watch.refuse(Action.VERIFY, error, org_id=None, subject=SUBJECT)
+    checks = pick_checks(only)
+    if any(len(canary) < SHORTEST_CANARY for canary in canaries):
+        raise ConfigError(f"A canary has at least {SHORTEST_CANARY} characters; else it is a word.")
+    return verify_with(checks, watch, shown=shown, org_id=tenant, canaries=canaries)
+
+
+def pick_checks(only: Collection[str]) -> tuple[Check, ...]:
+    """The checks of these ids in their own order; without any, all."""
+    wanted = {name.strip().upper() for name in only}
+    strangers = sorted(wanted - {check.id for check in CHECKS})
+    if strangers:
+        known = f"{CHECKS[0].id} to {CHECKS[-1].id}"
+        raise NotFound(f"There is no check {strangers[0][:20]!r}. There are {known}.")
+    return tuple(check for check in CHECKS if not wanted or check.id in wanted)
+
+
+def verify_with(
+    checks: Sequence[Check],
+    watch: Watch,
+    *,
+    shown: int = SHOWN,
+    org_id: str | None = None,
+    canaries: Sequence[str] = (),
+) -> Report:
+    """Make these checks on one snapshot. Who may ask is the caller's to decide."""
+
+    def work(tx: Tx) -> Report:
+        tx.affected(SQL.trust_nothing)
+        now = read_instant(tx.one(SQL.read_moment)["now"])
+        look = Look(tx, watch.settings, watch.registry, now, org_id, tuple(canaries))
+        tables = {row["name"] for row in tx.many(SQL.list_tables)}
+        findings = [_make(check, look, tables, shown) for check in checks]
+        return Report(now, org_id, tuple(findings))
+
+    return watch.store.read(work)
+
+
+def _make(check: Check, look: Look, tables: Collection[str], shown: int) -> Finding:
+    why = _why_not(check, look, tables)
+    if why is not None:
+        return Finding(check.id, check.name, Status.NOT_APPLICABLE, why=why)
+    tx = look.tx
+    tx.affected(SQL.set_mark)
+    try:
+        return _count(check, look, shown)
+    except Exception as exc:
+        # A row that breaks the contract may break the code that reads it. That is a finding too,
+        # and the others are still of use. If the connection is gone, this raises as well, and the
+        # store runs all of it again.
+        tx.affected(SQL.return_to_mark)
+        # Not the message: it may repeat what is stored.
+        why = f"the check could not be made: {type(exc).__name__}"
+        return Finding(check.id, check.name, Status.BROKEN, why=why)
+    finally:
+        tx.affected(SQL.drop_mark)
+
+
+def _why_not(check: Check, look: Look, tables: Collection[str]) -> str | None:
+    if check.find is None:
+        return f"there are no {' and '.join(check.needs)} here yet"
+    missing = [table for table in check.needs if table not in tables]
+    if missing:
+        return f"there is no table {', '.join(missing)}"
+    if check.is_of_store and look.org_id is not None:
+        return "it concerns the whole store, and one tenant was asked for"
+    return None
+
+
+def _count(check: Check, look: Look, shown: int) -> Finding:
+    assert check.find is not None
+    count = 0
+    kept: list[Violation] = []
+    for violation in check.find(look):
+        if look.org_id is not None and violation.org_id != look.org_id:
+            continue
+        count += 1
+        if len(kept) < shown:
+            kept.append(violation)
+    status = Status.VIOLATED if count else Status.OK
+    return Finding(check.id, check.name, status, count, tuple(kept))
+
+
+def as_document(report: Report) -> Mapping[str, Any]:
+    """A report as JSON has it."""
+    return {
+        "at": report.at,
+        "org_id": report.org_id,
+        "violated": len(report.violated),
+        "checks": [
+            {
+                "id": finding.id,
+                "name": finding.name,
+                "status": finding.status,
+                "why": finding.why or None,
+                "violations": finding.count,
+                "first": [
+                    {"org_id": item.org_id, "subject": item.subject, "detail": item.detail}
+                    for item in finding.violations
+                ],
+            }
+            for finding in report.findings
+        ],
+    }

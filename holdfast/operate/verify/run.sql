@@ -1,0 +1,24 @@
+-- What a look at one moment needs beside its checks.
+
+-- list_tables :many — crosses tenants: which of our tables there are
+{only postgres}SELECT tablename AS name FROM pg_catalog.pg_tables WHERE schemaname = 'holdfast'{end}
+{only sqlite}
+SELECT substr(name, 10) AS name FROM sqlite_master
+WHERE type = 'table' AND substr(name, 1, 9) = 'holdfast_'
+{end};
+
+-- read_moment :one — crosses tenants: the time of the moment that is looked at
+SELECT {now} AS now;
+
+-- trust_nothing :affected — crosses tenants: no plan may leave a table out because a constraint promises
+-- that nothing can be found in it.
+{only postgres}SET LOCAL constraint_exclusion = off{end}{only sqlite}SELECT 1{end};
+
+-- set_mark :affected — crosses tenants: what one check breaks is not the next one's concern
+SAVEPOINT holdfast_check;
+
+-- return_to_mark :affected — crosses tenants: after a check that could not be made
+ROLLBACK TO SAVEPOINT holdfast_check;
+
+-- drop_mark :affected — crosses tenants: after every check
+RELEASE SAVEPOINT holdfast_check;

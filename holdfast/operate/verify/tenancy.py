@@ -1,0 +1,21 @@
+"""I29: whatever belongs to a job belongs to its tenant."""
+
+from __future__ import annotations
+
+from holdfast.operate.verify.check import Check, selects
+from holdfast.store import Statements
+
+SQL = Statements("holdfast.operate.verify", "tenancy.sql")
+
+CHECKS = (
+    Check(
+        "I29",
+        "A job and all that belongs to it are of one tenant.",
+        selects(
+            SQL.find_foreign_events,
+            SQL.find_foreign_jobs,
+            SQL.find_foreign_parts,
+            SQL.find_orphans,
+        ),
+    ),
+)

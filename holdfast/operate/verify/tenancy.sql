@@ -1,0 +1,92 @@
+-- The invariant of tenants, I29, in the shape of letters.sql. Every job was enqueued for a tenant, and
+-- the audit of that outlives it: whatever names the job is compared with that event.
+
+-- find_foreign_events :many — I29, crosses tenants: what the audit tells of a job under another tenant
+SELECT event.org_id, 'event:' || CAST(event.id AS text) AS subject,
+       'it tells of job ' || CAST(event.job_id AS text) || ', which is another tenant''s' AS detail
+FROM holdfast.job_event AS event
+CROSS JOIN holdfast.job_event AS made
+WHERE made.job_id = event.job_id AND made.name = 'job.enqueued' AND made.org_id <> event.org_id
+  AND (CAST(:org_id AS {uuid}) IS NULL OR event.org_id = :org_id);
+
+-- find_foreign_jobs :many — I29, crosses tenants: a job that stands under another tenant than it was enqueued for
+SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
+       'it was enqueued for another tenant' AS detail
+FROM holdfast.job_record AS job
+CROSS JOIN holdfast.job_event AS made
+WHERE made.job_id = job.id AND made.name = 'job.enqueued' AND made.org_id <> job.org_id
+  AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id);
+
+-- find_foreign_parts :many — I29, crosses tenants: what names a job of another tenant
+SELECT part.org_id, part.subject, 'it names a job that is another tenant''s' AS detail
+FROM (
+    SELECT org_id, job_id, 'stage:' || CAST(job_id AS text) || ':' || stage AS subject
+    FROM holdfast.job_stage
+    UNION ALL
+    SELECT org_id, job_id, 'stage:' || CAST(job_id AS text) || ':' || stage
+    FROM holdfast.job_stage_history
+    UNION ALL
+    SELECT org_id, replay_of, 'job:' || CAST(id AS text)
+    FROM holdfast.job WHERE replay_of IS NOT NULL
+    UNION ALL
+    SELECT org_id, replay_of, 'job:' || CAST(id AS text)
+    FROM holdfast.job_history WHERE replay_of IS NOT NULL
+    UNION ALL
+    SELECT org_id, job_id, 'dead_letter:' || CAST(job_id AS text) FROM holdfast.dead_letter
+    UNION ALL
+    SELECT org_id, failed_replay_id, 'dead_letter:' || CAST(job_id AS text)
+    FROM holdfast.dead_letter WHERE failed_replay_id IS NOT NULL
+    UNION ALL
+    SELECT org_id, job_id, 'replay:' || CAST(replay_job_id AS text)
+    FROM holdfast.dead_letter_replay
+    UNION ALL
+    SELECT org_id, replay_job_id, 'replay:' || CAST(replay_job_id AS text)
+    FROM holdfast.dead_letter_replay
+    UNION ALL
+    SELECT org_id, job_id, 'note:' || CAST(id AS text) FROM holdfast.dead_letter_note
+    UNION ALL
+    SELECT org_id, job_id, 'artifact:' || CAST(id AS text)
+    FROM holdfast.artifact WHERE job_id IS NOT NULL
+    UNION ALL
+    SELECT org_id, job_id, 'tick:' || schedule FROM holdfast.schedule_tick WHERE job_id IS NOT NULL
+    UNION ALL
+    SELECT org_id, job_id, 'audit_note:' || CAST(event_id AS text) FROM holdfast.audit_note
+) AS part
+CROSS JOIN holdfast.job_event AS made
+WHERE made.job_id = part.job_id AND made.name = 'job.enqueued' AND made.org_id <> part.org_id
+  AND (CAST(:org_id AS {uuid}) IS NULL OR part.org_id = :org_id)
+UNION ALL
+SELECT note.org_id, 'audit_note:' || CAST(note.event_id AS text),
+       'it is about an event that is another tenant''s'
+FROM holdfast.audit_note AS note
+CROSS JOIN holdfast.job_event AS event
+WHERE event.id = note.event_id AND event.org_id <> note.org_id
+  AND (CAST(:org_id AS {uuid}) IS NULL OR note.org_id = :org_id);
+
+-- find_orphans :many — I29, crosses tenants: a part of something that its tenant does not have
+SELECT stage.org_id, 'stage:' || CAST(stage.job_id AS text) || ':' || stage.stage AS subject,
+       'its tenant has no such job' AS detail
+FROM holdfast.job_stage AS stage
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR stage.org_id = :org_id)
+  AND NOT EXISTS (SELECT 1 FROM holdfast.job AS job
+                  WHERE job.org_id = stage.org_id AND job.id = stage.job_id)
+UNION ALL
+SELECT stage.org_id, 'stage:' || CAST(stage.job_id AS text) || ':' || stage.stage,
+       'its tenant has no such job'
+FROM holdfast.job_stage_history AS stage
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR stage.org_id = :org_id)
+  AND NOT EXISTS (SELECT 1 FROM holdfast.job_history AS job
+                  WHERE job.org_id = stage.org_id AND job.id = stage.job_id)
+UNION ALL
+SELECT replay.org_id, 'replay:' || CAST(replay.replay_job_id AS text),
+       'its tenant has no such dead letter'
+FROM holdfast.dead_letter_replay AS replay
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR replay.org_id = :org_id)
+  AND NOT EXISTS (SELECT 1 FROM holdfast.dead_letter AS letter
+                  WHERE letter.org_id = replay.org_id AND letter.job_id = replay.job_id)
+UNION ALL
+SELECT note.org_id, 'note:' || CAST(note.id AS text), 'its tenant has no such dead letter'
+FROM holdfast.dead_letter_note AS note
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR note.org_id = :org_id)
+  AND NOT EXISTS (SELECT 1 FROM holdfast.dead_letter AS letter
+                  WHERE letter.org_id = note.org_id AND letter.job_id = note.job_id);

@@ -1,0 +1,45 @@
+"""I35 and I36: what happened by the clock, and the clock itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from holdfast.clock import ms, write_instant
+from holdfast.operate.verify.check import Check, Look, Violation
+from holdfast.operate.verify.trail import TOLERANCE
+from holdfast.store import Statements
+
+SQL = Statements("holdfast.operate.verify", "timing.sql")
+
+# A tick that is taken becomes a run within the transaction that follows.
+TAKING = timedelta(minutes=15)
+
+
+def _find_ticks(look: Look) -> Iterator[Violation]:
+    keep = timedelta(days=look.settings.retention.keep_runs_days)
+    yield from look.find(SQL.find_repeated)
+    yield from look.find(SQL.find_idle, since=write_instant(look.now - TAKING))
+    # A run ends before its tick does, and is pruned before it.
+    yield from look.find(SQL.find_runless, kept_since=write_instant(look.now - keep))
+
+
+def _find_instants(look: Look) -> Iterator[Violation]:
+    ahead = write_instant(look.now + TOLERANCE)
+    for statement in (SQL.find_ahead, SQL.find_ahead_beside):
+        yield from look.find(statement, ahead=ahead)
+    yield from look.find(SQL.find_backwards, tolerance_ms=ms(TOLERANCE))
+
+
+CHECKS = (
+    Check(
+        "I35",
+        "Every tick of a schedule became one job or run, or says why not.",
+        _find_ticks,
+    ),
+    Check(
+        "I36",
+        "No instant lies ahead of the clock, and what happened is in order.",
+        _find_instants,
+    ),
+)

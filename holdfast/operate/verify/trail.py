@@ -1,0 +1,41 @@
+"""I33 and I34: the audit is whole, as it was sealed, and says of every act whose it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from holdfast.clock import ms
+from holdfast.engine.chain import check_seals
+from holdfast.operate.verify.check import Check, Look, Violation, selects
+from holdfast.store import Statements
+
+SQL = Statements("holdfast.operate.verify", "trail.sql")
+
+# How far two clocks may be apart before a worker stops claiming; also how far events may be out of
+# the order in which they were written.
+TOLERANCE = timedelta(seconds=60)
+
+
+def _find_tampering(look: Look) -> Iterator[Violation]:
+    found = check_seals(lambda work: work(look.tx), look.org_id, key=look.settings.audit_key)
+    for place in found:
+        subject = "audit" if place.seal is None else f"seal:{place.seal}"
+        seq = "" if place.seq is None else f" ({place.seq})"
+        yield Violation(place.org_id, subject, place.problem + seq)
+    yield from look.find(SQL.find_incomplete)
+    yield from look.find(SQL.find_out_of_order, tolerance_ms=ms(TOLERANCE))
+
+
+CHECKS = (
+    Check(
+        "I33",
+        "The audit is as it was sealed, without gaps, whole in its fields and in order.",
+        _find_tampering,
+    ),
+    Check(
+        "I34",
+        "Every event names who did it, and an operator's act a role that may.",
+        selects(SQL.find_nobody, SQL.find_roles),
+    ),
+)

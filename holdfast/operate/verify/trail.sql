@@ -1,0 +1,43 @@
+-- The invariants of the audit, I33 and I34, in the shape of letters.sql. The seals are checked by
+-- engine/chain.py.
+
+-- find_incomplete :many — I33, crosses tenants: an event that lacks what every event must have
+SELECT org_id, 'event:' || CAST(id AS text) AS subject,
+       'it does not say what happened, because of what, or in which attempt' AS detail
+FROM holdfast.job_event
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
+  AND (trim(name) = '' OR trim(job_type) = '' OR trim(request_id) = ''
+       OR trim(correlation_id) = '' OR attempt < 1);
+
+-- find_out_of_order :many — I33, crosses tenants: an event that is older than those written before it
+SELECT told.org_id, 'event:' || CAST(told.id AS text) AS subject,
+       'it is older than an event that was written before it' AS detail
+FROM (
+    SELECT id, org_id, at, max(at) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) AS newest
+    FROM holdfast.job_event
+) AS told
+WHERE told.at < told.newest
+  AND {ms_since(told.at)} - {ms_since(told.newest)} > CAST(:tolerance_ms AS bigint)
+  AND (CAST(:org_id AS {uuid}) IS NULL OR told.org_id = :org_id);
+
+-- find_nobody :many — I34, crosses tenants: something that nobody did
+SELECT org_id, 'event:' || CAST(id AS text) AS subject,
+       'it does not say who did it' AS detail
+FROM holdfast.job_event
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
+  AND (trim(actor_id) = '' OR actor_type NOT IN ('user', 'system', 'api_key'));
+
+-- find_roles :many — I34, crosses tenants: an act under a role that may not do it, or under none
+SELECT told.org_id, 'event:' || CAST(told.id AS text) AS subject,
+       'it says ' || told.name || ' as ' || coalesce(told.role, 'nothing') AS detail
+FROM (
+    SELECT id, org_id, name, {field(detail, role)} AS role
+    FROM holdfast.job_event
+    WHERE (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
+      AND (name IN ('operator.refused', 'audit.exported') OR substr(name, 1, 12) = 'dead_letter.')
+) AS told
+WHERE (told.name = 'operator.refused'
+       AND (told.role IS NULL OR told.role NOT IN ('admin', 'operator', 'member')))
+   OR (told.name = 'audit.exported' AND (told.role IS NULL OR told.role <> 'admin'))
+   OR (substr(told.name, 1, 12) = 'dead_letter.' AND told.role IS NOT NULL
+       AND told.role NOT IN ('admin', 'operator'));

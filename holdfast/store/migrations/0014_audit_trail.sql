@@ -1,0 +1,13 @@
+-- What the audit is asked for. Each index holds only what is worth asking by it: a job that names no
+-- correlation and no person adds nothing to them. One that names both costs 1 microsecond more an
+-- event on SQLite and 2 on PostgreSQL.
+
+-- Every event of a job carries the job's own correlation, so its first one is enough; and where that
+-- is the job's own id, the index by job answers.
+CREATE INDEX job_event_of_correlation ON holdfast.job_event (correlation_id)
+    WHERE name = 'job.enqueued' AND correlation_id <> CAST(job_id AS text);
+CREATE INDEX job_event_of_person ON holdfast.job_event (actor_id, id) WHERE actor_type <> 'system';
+
+-- Which seal covers an event. Between which ids a tenant has events is known by it too: an index by
+-- tenant on the events themselves would be 1 microsecond more for every event of every job.
+CREATE INDEX audit_seal_of_event ON holdfast.audit_seal (org_id, last_event_id);

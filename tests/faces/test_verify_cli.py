@@ -1,0 +1,114 @@
+"""holdfast verify, as an operator sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from holdfast import Enqueued, Holdfast
+from tests.engine.planting import plant
+from tests.faces.conftest import Run
+from tests.story import ORG, OTHER_ORG
+
+
+@dataclass(frozen=True)
+class Few:
+    """A store of a few jobs."""
+
+    done: Enqueued
+    waiting: Enqueued
+    others: Enqueued
+
+
+@pytest.fixture
+def few(hf: Holdfast) -> Few:
+    hf.job("plain")(lambda job, payload: None)
+    done = hf.enqueue("plain", {}, org_id=ORG)
+    hf.worker().run_once()
+    return Few(
+        done,
+        hf.enqueue("plain", {}, org_id=ORG),
+        hf.enqueue("plain", {}, org_id=OTHER_ORG),
+    )
+
+
+def test_a_sound_store_exits_with_zero(run: Run, url: str, few: Few) -> None:
+    told = run("verify", db=url)
+
+    assert (told.code, told.err) == (0, "")
+    assert ", 0 violated" in told.out
+
+
+def test_the_exit_code_is_the_number_of_invariants_that_do_not_hold(
+    run: Run, url: str, hf: Holdfast, few: Few
+) -> None:
+    plant(hf, "UPDATE holdfast.job SET lease_token = 9")
+    plant(hf, "UPDATE holdfast.job SET payload_hash = 'x' WHERE id = :id", id=few.done.id)
+
+    told = run("verify", "--shown", "1", db=url)
+    as_json = run("verify", "--json", db=url)
+
+    assert told.code == as_json.code == 2
+    assert f"job:{few.done.id} of {ORG}: since it was enqueued" in told.out
+    assert " more\n" in told.out
+    assert as_json.json["violated"] == 2
+    by_id = {check["id"]: check for check in as_json.json["checks"]}
+    assert by_id["I9"]["status"] == "violated"
+    assert by_id["I9"]["violations"] == 1
+    assert by_id["I9"]["first"] == [
+        {
+            "org_id": ORG,
+            "subject": f"job:{few.done.id}",
+            "detail": "since it was enqueued there changed: payload_hash",
+        }
+    ]
+    assert by_id["I4"] == {
+        "id": "I4",
+        "name": by_id["I4"]["name"],
+        "status": "ok",
+        "why": None,
+        "violations": 0,
+        "first": [],
+    }
+
+
+def test_one_tenant_is_told_of_itself(run: Run, url: str, hf: Holdfast, few: Few) -> None:
+    plant(hf, "UPDATE holdfast.job SET lease_token = 9 WHERE id = :id", id=few.others.id)
+
+    ours = run("verify", "--only", "I7", "--org", ORG, "--role", "operator", db=url)
+    theirs = run("verify", "--only", "I7", "--org", OTHER_ORG, "--role", "operator", db=url)
+    all_of_them = run("verify", "--only", "I7", "--role", "operator", db=url)
+
+    assert (ours.code, theirs.code) == (0, 1)
+    assert few.others.id in theirs.out
+    assert all_of_them.code == 1
+    assert "Only an admin verifies every tenant" in all_of_them.err
+
+
+def test_what_is_not_built_says_so(run: Run, url: str, hf: Holdfast) -> None:
+    told = run("verify", "--only", "I22", db=url)
+
+    assert told.code == 0
+    assert "not applicable" in told.out
+    assert "there are no batches here yet" in told.out
+
+
+def test_a_hostile_text_moves_no_cursor(run: Run, url: str, hf: Holdfast, few: Few) -> None:
+    plant(
+        hf, "UPDATE holdfast.job SET state = :state WHERE id = :id",
+        id=few.waiting.id, state="\x1b[2Jgone",
+    )  # fmt: skip
+
+    told = run("verify", "--only", "I1", db=url)
+
+    assert told.code == 1
+    assert "\x1b" not in told.out
+    assert "\\x1b[2Jgone" in told.out
+
+
+def test_a_wrong_name_is_refused(run: Run, url: str, hf: Holdfast) -> None:
+    told = run("verify", "--only", "I4,I99", db=url)
+
+    assert told.code == 3
+    assert "There is no check 'I99'" in told.err

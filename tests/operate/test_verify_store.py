@@ -1,0 +1,905 @@
+"""Every invariant of the store around the jobs, seen failing: planted, and named alone."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import sqlite3
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from holdfast import FakeClock, Holdfast, State
+from holdfast.clock import write_instant
+from holdfast.config import ArtifactSettings
+from holdfast.engine.upkeep import rescue_jobs
+from holdfast.operate.dead_letter import DeadLetters
+from holdfast.operate.letter import CHECKLISTS, LetterKind
+from holdfast.operate.verify.catalog import UNIQUE_FOR_ALL, made_by
+from holdfast.operate.verify.run import Status
+from holdfast.store.dialect import SQLITE
+from holdfast.store.migrate import migrations
+from tests.conftest import TEMPLATE
+from tests.engine.planting import plant
+from tests.operate.busy import Busy, declare, make_busy, work
+from tests.operate.sound import assert_sound, report_of, violations
+from tests.postgres_server import PostgresServer
+from tests.story import ORG, OTHER_ORG, look, make_holdfast
+
+NOWHERE = "0198c0de-0000-7000-8000-00000000dead"
+
+
+@dataclass(frozen=True)
+class Mould:
+    """A busy store, made once, of which every test has a copy."""
+
+    busy: Busy
+    now: datetime
+    copy: Callable[[], AbstractContextManager[str]]
+
+
+def make_mould(url: str, folder: Path, copy: Callable[[], AbstractContextManager[str]]) -> Mould:
+    clock = FakeClock()
+    artifacts = ArtifactSettings(store=f"file://{folder}/artifacts")
+    with make_holdfast(url, clock, artifacts=artifacts) as hf:
+        busy = make_busy(hf, clock)
+        assert_sound(hf)
+    return Mould(busy, clock.now(), copy)
+
+
+@pytest.fixture(scope="module")
+def sqlite_mould(tmp_path_factory: pytest.TempPathFactory) -> Mould:
+    folder = tmp_path_factory.mktemp("mould")
+    numbers = itertools.count()
+
+    @contextmanager
+    def copy() -> Iterator[str]:
+        made = folder / f"copy{next(numbers)}.db"
+        shutil.copy(folder / "busy.db", made)
+        yield f"sqlite:///{made}"
+        made.unlink()
+
+    return make_mould(f"sqlite:///{folder}/busy.db", folder, copy)
+
+
+@pytest.fixture(scope="module")
+def postgres_mould(
+    postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Mould]:
+    numbers = itertools.count()
+    with psycopg.connect(postgres.dsn(), autocommit=True) as admin:
+
+        @contextmanager
+        def copy(template: str = "mould") -> Iterator[str]:
+            name = f"mould{next(numbers)}"
+            admin.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
+            yield postgres.dsn(name)
+            admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+        admin.execute(f"CREATE DATABASE mould TEMPLATE {TEMPLATE} STRATEGY FILE_COPY")
+        yield make_mould(postgres.dsn("mould"), tmp_path_factory.mktemp("mould"), copy)
+        admin.execute("DROP DATABASE mould WITH (FORCE)")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def mould(request: pytest.FixtureRequest) -> Mould:
+    found: Mould = request.getfixturevalue(f"{request.param}_mould")
+    return found
+
+
+@pytest.fixture
+def busy(mould: Mould) -> Busy:
+    """What was led through everything; whatever is planted is found in it alone."""
+    return mould.busy
+
+
+@pytest.fixture
+def clock(mould: Mould) -> FakeClock:
+    return FakeClock(mould.now)
+
+
+@pytest.fixture
+def hf(mould: Mould, clock: FakeClock) -> Iterator[Holdfast]:
+    with mould.copy() as url, make_holdfast(url, clock) as made:
+        declare(made)
+        yield made
+
+
+def found(hf: Holdfast, **options: Any) -> dict[str, list[str]]:
+    """What is wrong, without the subjects."""
+    return {
+        check: [line.partition(" ")[2] for line in lines]
+        for check, lines in violations(report_of(hf, **options)).items()
+    }
+
+
+def one(hf: Holdfast, text: str, **params: Any) -> Any:
+    """The first value of the first row."""
+    return next(iter(look(hf.store, text, **params)[0].values()))
+
+
+def tell(hf: Holdfast, name: str, detail: str | None = None, **columns: str) -> None:
+    """An event of the audit that nobody wrote, about nothing that is a job."""
+    row = {
+        "org_id": ORG,
+        "job_id": NOWHERE,
+        "job_type": "sheet",
+        "name": name,
+        "actor_id": "hand",
+        "actor_type": "user",
+        "request_id": "r",
+        "correlation_id": "c",
+        "at": write_instant(hf.clock.now()),
+        **columns,
+    }
+    names, places = ", ".join(row), ", ".join(":" + key for key in row)
+    plant(
+        hf,
+        f"INSERT INTO holdfast.job_event ({names}, attempt, detail) VALUES ({places}, 1, :detail)",
+        detail=detail,
+        **row,
+    )
+
+
+@contextmanager
+def hand(hf: Holdfast) -> Iterator[Any]:
+    """A connection that is nobody's; what it does is committed."""
+    if hf.store.dialect is SQLITE:
+        connection = sqlite3.connect(hf.settings.db.removeprefix("sqlite:///"))
+        try:
+            with connection:
+                yield connection
+        finally:
+            connection.close()
+    else:
+        with psycopg.connect(hf.settings.db) as session:
+            yield session
+
+
+# -- I27: dead letters
+
+
+def test_a_dead_job_without_its_letter(hf: Holdfast, busy: Busy) -> None:
+    plant(hf, "DELETE FROM holdfast.dead_letter WHERE job_id = :id", id=busy.dead.id)
+
+    assert violations(report_of(hf)) == {
+        "I27": [f"job:{busy.dead.id} it died, and no dead letter tells of it"]
+    }
+
+
+COPY = (
+    "INSERT INTO holdfast.dead_letter (org_id, job_id, job_type, queue, stage, error_class,"
+    " last_error, last_stack, sanitized_context, attempts, first_failure_at, last_failure_at,"
+    " created_at, updated_at) SELECT org_id, :id, job_type, queue, stage, error_class, last_error,"
+    " last_stack, sanitized_context, attempts, first_failure_at, last_failure_at, created_at,"
+    " updated_at FROM holdfast.dead_letter WHERE job_id = :dead"
+)
+
+
+def test_a_letter_of_a_job_that_lives(hf: Holdfast, busy: Busy) -> None:
+    plant(hf, COPY, id=busy.done.id, dead=busy.dead.id)
+
+    assert set(found(hf)) == {"I27"}
+    assert "its job did not die" in found(hf)["I27"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ("error_class = 'not a class'", "its error class is none"),
+        ("error_class = 'GONE'", "it tells another failure than the job that it shows"),
+        ("stage = ''", "it names no stage"),
+        ("first_failure_at = '2031-01-01T00:00:00.000Z'", "its failures are not in order"),
+        (f"last_error = '{'x' * 1001}'", "its error is too long"),
+        (f"last_stack = '{'x' * 10_001}'", "its stack is too long"),
+        (f"""sanitized_context = '{{"x": "{"x" * 20_000}"}}'""", "its context is too long"),
+    ],
+)
+def test_a_letter_that_does_not_tell_what_failed(
+    hf: Holdfast, busy: Busy, changes: str, told: str
+) -> None:
+    plant(hf, f"UPDATE holdfast.dead_letter SET {changes} WHERE job_id = :id", id=busy.dead.id)
+
+    assert found(hf) == {"I27": [told]}
+
+
+# -- I28: replays
+
+
+@pytest.fixture
+def replay_id(hf: Holdfast, busy: Busy, clock: FakeClock) -> str:
+    """The job of a replay that has been set off and failed once more at its stage."""
+    letters = DeadLetters(hf.operate(actor="user:olga", role="operator", org_id=ORG).watch)
+    letters.triage(busy.dead.id, kind=LetterKind.DEFECT)
+    letters.remediate(busy.dead.id, done=list(CHECKLISTS[LetterKind.DEFECT]))
+    letters.validate(busy.dead.id, evidence_ref="ticket:7", is_safe_to_repeat=True)
+    made = letters.replay(busy.dead.id, reason="it is mended")
+    assert_sound(hf)
+    return made.replay_job_id
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ("actor_id = ' '", "replay 1 does not say who asked for it, or why"),
+        ("reason = ' '", "replay 1 does not say who asked for it, or why"),
+        ("actor_id = 'somebody'", "replay 1 does not say who asked for it, or why"),
+        ("stage = 'fetch'", "replay 1 began at another stage than it was to"),
+        ("stage = 'fetch', full_restart = TRUE", "replay 1 began at another stage than it was to"),
+    ],
+)
+def test_a_replay_that_does_not_say_who_why_and_where(
+    hf: Holdfast, replay_id: str, changes: str, told: str
+) -> None:
+    plant(
+        hf,
+        f"UPDATE holdfast.dead_letter_replay SET {changes} WHERE replay_job_id = :id",
+        id=replay_id,
+    )
+
+    assert found(hf) == {"I28": [told]}
+
+
+def test_a_replay_that_leads_to_another_job(hf: Holdfast, busy: Busy, replay_id: str) -> None:
+    plant(
+        hf,
+        "UPDATE holdfast.job SET replay_of = :other WHERE id = :id",
+        id=replay_id,
+        other=busy.done.id,
+    )
+
+    assert found(hf) == {"I28": ["the job of replay 1 repeats another one"]}
+
+
+def test_a_replay_of_which_the_letter_does_not_know_the_end(hf: Holdfast, replay_id: str) -> None:
+    plant(
+        hf,
+        "UPDATE holdfast.dead_letter_replay SET outcome = 'canceled', ended_at = requested_at"
+        " WHERE replay_job_id = :id",
+        id=replay_id,
+    )
+
+    assert found(hf) == {
+        "I28": [
+            "replay 1 is canceled, its job is queued",
+            "it is replaying, and its newest replay is canceled",
+        ]
+    }
+
+
+def test_a_replay_that_fails_as_its_job_did_is_told_by_the_letter_alone(
+    hf: Holdfast, replay_id: str, clock: FakeClock
+) -> None:
+    hf.worker().run_once()
+    assert_sound(hf)
+    work(hf, clock)
+    rescue_jobs(hf.store, limit=10)
+
+    assert hf.get(replay_id, org_id=ORG).state is State.FAILED
+    assert_sound(hf)
+    plant(hf, "UPDATE holdfast.dead_letter_replay SET outcome = 'completed', error_class = NULL")
+    assert found(hf) == {"I28": ["replay 1 is completed, its job is failed"]}
+
+
+# -- I29: tenants
+
+
+@pytest.mark.req("X-09")
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "UPDATE holdfast.artifact SET org_id = :org_id WHERE name = 'out.csv'",
+            ["it names a job that is another tenant's"],
+        ),
+        (
+            "UPDATE holdfast.audit_note SET org_id = :org_id",
+            [
+                "it names a job that is another tenant's",
+                "it is about an event that is another tenant's",
+            ],
+        ),
+        (
+            (
+                "UPDATE holdfast.schedule_tick SET org_id = :org_id WHERE job_id ="
+                " (SELECT max(CAST(job_id AS text)) FROM holdfast.schedule_tick)"
+            ),
+            ["it names a job that is another tenant's"],
+        ),
+    ],
+    ids=["artifact", "note", "tick"],
+)
+def test_what_belongs_to_a_job_of_another_tenant(
+    hf: Holdfast, busy: Busy, text: str, told: list[str]
+) -> None:
+    if hf.store.dialect is not SQLITE:
+        text = text.replace("job_id = (SELECT", "CAST(job_id AS text) = (SELECT")
+    plant(hf, text, org_id=OTHER_ORG)
+
+    assert found(hf) == {"I29": told}
+
+
+def test_an_event_under_another_tenant(hf: Holdfast, busy: Busy) -> None:
+    plant(
+        hf,
+        "INSERT INTO holdfast.job_event (org_id, job_id, job_type, name, attempt, actor_type,"
+        " actor_id, request_id, correlation_id, at)"
+        " SELECT :org_id, id, job_type, 'sheet.seen', 1, 'system', 'hand', 'r', 'c', updated_at"
+        " FROM holdfast.job WHERE id = :id",
+        org_id=OTHER_ORG,
+        id=busy.waiting.id,
+    )
+
+    told = f"it tells of job {busy.waiting.id}, which is another tenant's"
+    assert found(hf) == {"I29": [told]}
+    assert found(hf, org_id=ORG) == {}
+    assert found(hf, org_id=OTHER_ORG) == {"I29": [told]}
+
+
+def test_a_stage_of_a_job_that_is_not_there(hf: Holdfast, busy: Busy) -> None:
+    plant(
+        hf,
+        "INSERT INTO holdfast.job_stage (org_id, job_id, stage, attempts, updated_at)"
+        " VALUES (:org_id, :id, 'fetch', 0, '2026-01-05T09:00:00.000Z')",
+        org_id=ORG,
+        id=NOWHERE,
+    )
+
+    told = found(hf)
+    # SQLite itself finds it as well, when it is asked.
+    told.pop("I38", None)
+    assert told == {"I29": ["its tenant has no such job"]}
+
+
+# -- I30: the schema keeps tenants apart
+
+POSTGRES_HOLES = {
+    "not forced": (
+        "ALTER TABLE holdfast.artifact NO FORCE ROW LEVEL SECURITY",
+        "table:artifact row-level security is not forced",
+    ),
+    "not enabled": (
+        "ALTER TABLE holdfast.job DISABLE ROW LEVEL SECURITY",
+        "table:job row-level security is not forced",
+    ),
+    "no policy": (
+        "DROP POLICY tenant_sees_itself ON holdfast.dead_letter_note",
+        "table:dead_letter_note the policy tenant_sees_itself is missing",
+    ),
+    "open policy": (
+        "CREATE POLICY all_see ON holdfast.job FOR SELECT TO holdfast_tenant USING (true)",
+        "table:job the policy all_see shows rows of other tenants",
+    ),
+    "half open policy": (
+        (
+            "ALTER POLICY tenant_sees_itself ON holdfast.job USING (org_id ="
+            " nullif(current_setting('holdfast.org_id', true), '')::uuid OR priority = 0)"
+        ),
+        "table:job the policy tenant_sees_itself shows rows of other tenants",
+    ),
+    "truncate": (
+        "GRANT TRUNCATE ON holdfast.worker_run TO holdfast_tenant",
+        "table:worker_run holdfast_tenant has TRUNCATE, which no policy confines",
+    ),
+    "references": (
+        "GRANT REFERENCES ON holdfast.job TO PUBLIC",
+        "table:job holdfast_auditor has REFERENCES, which no policy confines",
+    ),
+    "unique": (
+        "CREATE UNIQUE INDEX one_for_all ON holdfast.artifact (created_at, id)",
+        "index:one_for_all it is unique for all tenants together",
+    ),
+    "view": (
+        "ALTER VIEW holdfast.job_record SET (security_invoker = false)",
+        "view:job_record it sees with its owner's eyes",
+    ),
+    "function": (
+        "ALTER FUNCTION holdfast.is_full RESET ALL",
+        "function:is_full its owner's rights follow any search path",
+    ),
+    "nullable": (
+        (
+            "ALTER TABLE holdfast.artifact DROP CONSTRAINT artifact_pkey;"
+            " ALTER TABLE holdfast.artifact ALTER COLUMN org_id DROP NOT NULL"
+        ),
+        "table:artifact a row may be without a tenant",
+    ),
+    "trigger off": (
+        "ALTER TABLE holdfast.job DISABLE TRIGGER job_edge",
+        "trigger:job_edge it is switched off",
+    ),
+    "no trigger": (
+        "DROP TRIGGER job_event_never_changes ON holdfast.job_event",
+        "trigger:job_event_never_changes it is missing",
+    ),
+}
+
+
+@pytest.mark.req("X-09")
+@pytest.mark.parametrize(("text", "told"), POSTGRES_HOLES.values(), ids=POSTGRES_HOLES.keys())
+def test_a_hole_in_the_wall_between_tenants(postgres_url: str, text: str, told: str) -> None:
+    with make_holdfast(postgres_url) as hf:
+        with psycopg.connect(postgres_url) as admin:
+            admin.execute(text.encode())
+
+        assert set(violations(report_of(hf))) == {"I30"}
+        assert told in violations(report_of(hf))["I30"]
+        statuses = {item.id: item.status for item in report_of(hf, org_id=ORG).findings}
+        assert statuses["I30"] is Status.NOT_APPLICABLE
+
+
+def test_a_tenant_that_no_policy_binds(postgres_url: str) -> None:
+    with make_holdfast(postgres_url) as hf, psycopg.connect(postgres_url) as admin:
+        admin.execute("ALTER ROLE holdfast_tenant BYPASSRLS")
+        admin.commit()
+        try:
+            told = violations(report_of(hf))
+        finally:
+            # A role is the whole server's.
+            admin.execute("ALTER ROLE holdfast_tenant NOBYPASSRLS")
+
+    assert told == {
+        "I30": ["role:holdfast_tenant holdfast_tenant has BYPASSRLS, which no policy confines"]
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("DROP TRIGGER job_write_once", "trigger:job_write_once it is missing"),
+        (
+            "CREATE UNIQUE INDEX one_for_all ON holdfast_artifact (created_at, id)",
+            "index:one_for_all it is unique for all tenants together",
+        ),
+    ],
+)
+def test_a_hole_in_the_schema_of_a_file(sqlite_url: str, text: str, told: str) -> None:
+    with make_holdfast(sqlite_url) as hf:
+        hf.store.migrate()
+        with hand(hf) as connection:
+            connection.execute(text)
+
+        assert violations(report_of(hf)) == {"I30": [told]}
+
+
+def test_the_migrations_say_what_there_must_be() -> None:
+    made = made_by(migrations(SQLITE))
+
+    assert {"job_edge", "job_enqueued", "job_not_in_history"} <= made.trigger
+    assert "job_lane" in made.index
+    assert "job_claimable" not in made.index, "it was dropped by a later migration"
+    assert {"job_once_per_key", "dead_letter_steps_in_order"} <= made.rule
+    assert all(UNIQUE_FOR_ALL.values())
+
+
+# -- I31 and I32: secrets
+
+SECRET = "sk-" + "a1B2c3D4" * 4
+
+
+@pytest.mark.req("X-02")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "UPDATE holdfast.dead_letter SET last_error = :secret WHERE job_id = :dead",
+        "UPDATE holdfast.dead_letter SET last_stack = :secret WHERE job_id = :dead",
+        (
+            "UPDATE holdfast.dead_letter SET sanitized_context ="
+            ' \'{"step": {"password": "hunter2"}}\' WHERE job_id = :dead'
+        ),
+        "UPDATE holdfast.job SET last_error = :secret WHERE id = :dead",
+        "UPDATE holdfast.job_history SET last_error = :secret WHERE id = :archived",
+        "UPDATE holdfast.schedule_tick SET detail = :secret WHERE outcome = 'missed'",
+        "UPDATE holdfast.worker_run SET reason = :secret WHERE outcome = 'full'",
+        "UPDATE holdfast.audit_note SET note = '{\"key\": \"ghp_' || :forty || '\"}'",
+    ],
+)
+def test_a_secret_where_people_look(hf: Holdfast, busy: Busy, text: str) -> None:
+    params = {"secret": SECRET, "dead": busy.dead.id, "archived": busy.archived.id}
+    params["forty"] = "a1B2" * 10
+    if hf.store.dialect is not SQLITE:
+        text = text.replace("'\"}'", "'\"}')::jsonb").replace("note = '{", "note = ('{")
+    plant(hf, text, **{name: value for name, value in params.items() if f":{name}" in text})
+
+    told = found(hf)
+    assert set(told) == {"I31"}
+    assert all(line.startswith("something shaped like a secret at ") for line in told["I31"])
+    assert SECRET not in str(told)
+
+
+def test_a_secret_in_the_audit_and_what_was_struck_out(hf: Holdfast, busy: Busy) -> None:
+    tell(hf, "sheet.seen", '{"authorization": "[secret]", "to": "[email]"}')
+    assert_sound(hf)
+    tell(hf, "sheet.seen", '{"header": {"authorization": "Basic 12"}}')
+    tell(hf, "sheet.seen", actor_id=SECRET)
+
+    assert found(hf) == {
+        "I31": [
+            "something shaped like a secret at header.authorization",
+            "something shaped like a secret at the top",
+        ]
+    }
+    assert found(hf, org_id=OTHER_ORG) == {}
+
+
+def test_a_canary_is_found_wherever_it_sits(hf: Holdfast, busy: Busy) -> None:
+    canary = 'the "yellow" canary'
+    tell(hf, "sheet.seen", '{"said": "see: the \\"yellow\\" canary!"}')
+    plant(
+        hf,
+        "UPDATE holdfast.dead_letter SET last_stack = 'the \"yellow\" canary' WHERE job_id = :id",
+        id=busy.dead.id,
+    )
+
+    assert found(hf) == {}
+    assert found(hf, canaries=["not planted", canary]) == {
+        "I31": ["canary 2 of those that were asked for"] * 2
+    }
+
+
+def test_api_keys_are_looked_at_when_there_are_any(hf: Holdfast) -> None:
+    (finding,) = report_of(hf, only=["I32"]).findings
+
+    assert (finding.status, finding.why) == (
+        Status.NOT_APPLICABLE,
+        "there are no api keys here yet",
+    )
+
+
+# -- I33: the audit
+
+
+def test_a_sealed_event_that_was_edited(hf: Holdfast, busy: Busy) -> None:
+    event = one(hf, "SELECT min(id) AS id FROM holdfast.job_event WHERE name = 'queue.paused'")
+    plant(hf, "UPDATE holdfast.job_event SET actor_id = 'eve' WHERE id = :id", id=event)
+
+    ((check, told),) = found(hf).items()
+    assert check == "I33"
+    assert [line.partition(" (")[0] for line in told] == [
+        f"event {event} was edited or inserted",
+        "the event was edited or deleted",
+    ]
+
+
+def test_a_sealed_event_that_was_deleted(hf: Holdfast, busy: Busy) -> None:
+    plant(hf, "DELETE FROM holdfast.job_event WHERE name = 'queue.paused'")
+
+    ((check, (told,)),) = found(hf).items()
+    assert check == "I33"
+    assert told.startswith("the event was edited or deleted (")
+
+
+def test_an_event_that_was_inserted_among_sealed_ones(hf: Holdfast, busy: Busy) -> None:
+    (gap,) = look(
+        hf.store, "SELECT id, at, org_id FROM holdfast.job_event WHERE name = 'queue.paused'"
+    )
+    plant(hf, "DELETE FROM holdfast.job_event WHERE id = :id", id=gap["id"])
+    overriding = "" if hf.store.dialect is SQLITE else "OVERRIDING SYSTEM VALUE"
+    plant(
+        hf,
+        "INSERT INTO holdfast.job_event (id, org_id, job_id, job_type, name, attempt, actor_type,"
+        f" actor_id, request_id, correlation_id, at) {overriding} VALUES (:id, :org_id, :job_id,"
+        " 'sheet', 'sheet.seen', 1, 'user', 'eve', 'r', 'c', :at)",
+        id=gap["id"],
+        at=gap["at"],
+        org_id=OTHER_ORG,
+        job_id=NOWHERE,
+    )
+
+    told = found(hf, org_id=OTHER_ORG)
+    assert told == {"I33": [f"event {gap['id']} was edited or inserted"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "DELETE FROM holdfast.audit_seal WHERE org_id = :org_id AND number = 1",
+            "the seal is missing",
+        ),
+        (
+            (
+                "UPDATE holdfast.audit_seal SET first_seq = first_seq + 1 WHERE org_id = :org_id"
+                " AND number = 1"
+            ),
+            "the seal does not follow from the one before",
+        ),
+        (
+            "UPDATE holdfast.audit_cursor SET sealed_to = sealed_to + 1 WHERE :org_id <> ''",
+            "seals reach event",
+        ),
+    ],
+)
+def test_a_broken_chain(hf: Holdfast, busy: Busy, text: str, told: str) -> None:
+    hf.enqueue("plain", {}, org_id=OTHER_ORG)
+    plant(hf, text, org_id=ORG)
+
+    assert set(found(hf)) == {"I33"}
+    assert any(line.startswith(told) for line in found(hf)["I33"])
+
+
+def test_an_event_without_its_cause(hf: Holdfast, busy: Busy) -> None:
+    tell(hf, "sheet.seen", request_id=" ")
+
+    assert found(hf) == {
+        "I33": ["it does not say what happened, because of what, or in which attempt"]
+    }
+
+
+def test_an_event_that_is_older_than_those_before_it(hf: Holdfast, busy: Busy) -> None:
+    tell(hf, "sheet.seen", at=write_instant(hf.clock.now() - timedelta(seconds=60)))
+    assert_sound(hf)
+    tell(hf, "sheet.seen", at=write_instant(hf.clock.now() - timedelta(seconds=62)))
+
+    assert found(hf) == {"I33": ["it is older than an event that was written before it"]}
+
+
+# -- I34: who
+
+
+def test_an_event_that_nobody_did(hf: Holdfast, busy: Busy) -> None:
+    tell(hf, "sheet.seen", actor_id=" ")
+    tell(hf, "sheet.seen", actor_type="ghost")
+
+    assert found(hf) == {"I34": ["it does not say who did it"] * 2}
+
+
+@pytest.mark.parametrize(
+    ("name", "detail", "told"),
+    [
+        ("operator.refused", "{}", "it says operator.refused as nothing"),
+        ("operator.refused", '{"role": "king"}', "it says operator.refused as king"),
+        ("audit.exported", None, "it says audit.exported as nothing"),
+        ("audit.exported", '{"role": "operator"}', "it says audit.exported as operator"),
+        ("dead_letter.triaged", '{"role": "member"}', "it says dead_letter.triaged as member"),
+    ],
+)
+def test_an_act_in_a_role_that_may_not(
+    hf: Holdfast, busy: Busy, name: str, detail: str | None, told: str
+) -> None:
+    tell(hf, name, detail)
+
+    assert found(hf) == {"I34": [told]}
+
+
+# -- I35: ticks
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            (
+                "UPDATE holdfast.schedule_tick SET job_id = :id WHERE outcome = 'enqueued'"
+                " AND fire_at = (SELECT max(fire_at) FROM holdfast.schedule_tick"
+                " WHERE outcome = 'enqueued')"
+            ),
+            ["its job was never enqueued"],
+        ),
+        (
+            (
+                "UPDATE holdfast.schedule_tick SET detail = ' ' WHERE outcome = 'missed' AND"
+                " schedule = 'hourly'"
+            ),
+            ["it is missed and does not say why"],
+        ),
+        (
+            (
+                "UPDATE holdfast.schedule_tick SET run_id = :id WHERE run_id IS NOT NULL"
+                " AND fire_at = (SELECT max(fire_at) FROM holdfast.schedule_tick"
+                " WHERE run_id IS NOT NULL)"
+            ),
+            ["its run is not in the ledger"],
+        ),
+    ],
+    ids=["no job", "no reason", "no run"],
+)
+def test_a_tick_of_which_nothing_became(
+    hf: Holdfast, busy: Busy, text: str, told: list[str]
+) -> None:
+    plant(hf, text, **({"id": NOWHERE} if ":id" in text else {}))
+
+    assert found(hf) == {"I35": told}
+
+
+def test_a_tick_that_was_taken_and_forgotten(hf: Holdfast, busy: Busy, clock: FakeClock) -> None:
+    def take_tick(minutes: int) -> None:
+        plant(
+            hf,
+            "INSERT INTO holdfast.schedule_tick (schedule, fire_at, org_id, outcome, recorded_at)"
+            " VALUES ('sweep', :at, :org_id, 'taken', :at)",
+            at=write_instant(clock.now() - timedelta(minutes=minutes)),
+            org_id=ORG,
+        )
+
+    take_tick(14)
+    assert_sound(hf)
+    take_tick(16)
+
+    assert found(hf) == {"I35": ["it was taken, and nothing became of it"]}
+
+
+def test_two_ticks_that_share_a_job(hf: Holdfast, busy: Busy) -> None:
+    plant(
+        hf,
+        "UPDATE holdfast.schedule_tick SET job_id = (SELECT twin.job_id FROM"
+        " holdfast.schedule_tick AS twin WHERE twin.job_id IS NOT NULL ORDER BY twin.fire_at"
+        " LIMIT 1) WHERE job_id IS NOT NULL",
+    )
+
+    ((check, (told,)),) = found(hf).items()
+    assert check == "I35"
+    assert told.startswith("it stands for ")
+
+
+# -- I36: instants
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "UPDATE holdfast.job SET key_last_seen_at = :at WHERE id = :id",
+            "key_last_seen_at is ahead of the clock",
+        ),
+        (
+            "UPDATE holdfast.artifact SET stored_at = :at WHERE name = 'out.csv'",
+            "an instant of it is ahead of the clock",
+        ),
+        (
+            "UPDATE holdfast.queue SET updated_at = :at WHERE name = 'q:planning'",
+            "an instant of it is ahead of the clock",
+        ),
+    ],
+)
+def test_an_instant_that_has_not_come(
+    hf: Holdfast, busy: Busy, clock: FakeClock, text: str, told: str
+) -> None:
+    def at(seconds: int) -> dict[str, str]:
+        known = {"at": write_instant(clock.now() + timedelta(seconds=seconds))}
+        return known | ({"id": busy.waiting.id} if ":id" in text else {})
+
+    plant(hf, text, **at(60))
+    assert_sound(hf)
+    plant(hf, text, **at(61))
+
+    assert found(hf) == {"I36": [told]}
+
+
+def test_an_event_from_the_future(hf: Holdfast, busy: Busy, clock: FakeClock) -> None:
+    tell(hf, "sheet.seen", at=write_instant(clock.now() + timedelta(seconds=61)))
+
+    assert found(hf) == {"I36": ["at is ahead of the clock"]}
+
+
+def test_a_job_that_ended_before_it_was_there(hf: Holdfast, busy: Busy) -> None:
+    plant(
+        hf,
+        "UPDATE holdfast.job_history SET finished_at = '2026-01-05T09:00:00.000Z' WHERE id = :id",
+        id=busy.archived.id,
+    )
+
+    assert found(hf) == {"I36": ["it ended before it was created"]}
+
+
+# -- I37: totals
+
+
+def test_a_count_of_replays_that_is_off(hf: Holdfast, busy: Busy) -> None:
+    plant(
+        hf, "UPDATE holdfast.dead_letter SET replay_count = 2 WHERE job_id = :id", id=busy.dead.id
+    )
+
+    assert found(hf) == {"I37": ["it counts 2 replays, there are 0"]}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        "succeeded_count = succeeded_count - 1, left_count = left_count + 1",
+        "claimed_count = claimed_count + 1, left_count = left_count + 1",
+        "failed_count = failed_count + 1, succeeded_count = succeeded_count - 1",
+        "requeued_count = requeued_count + 1, left_count = left_count - 1",
+        "released_count = released_count + 1",
+    ],
+)
+def test_a_run_that_counts_what_did_not_happen(hf: Holdfast, busy: Busy, changes: str) -> None:
+    run_id = one(
+        hf, "SELECT max(CAST(run_id AS text)) AS id FROM holdfast.worker_run WHERE outcome = 'full'"
+    )
+    plant(hf, f"UPDATE holdfast.worker_run SET {changes} WHERE run_id = :id", id=run_id)
+
+    ((check, (told,)),) = found(hf).items()
+    assert check == "I37"
+    assert told.endswith("the audit 2 with 2")
+
+
+# -- I38: the schema is this code's
+
+
+def test_a_schema_that_missed_a_migration(hf: Holdfast) -> None:
+    plant(hf, "DELETE FROM holdfast.migration WHERE version = 12")
+    plant(hf, "INSERT INTO holdfast.migration (version, name) VALUES (99, 'tomorrow')")
+
+    assert violations(report_of(hf)) == {
+        "I38": [
+            "migration:0012 it is missing here and category in code",
+            "migration:0099 it is tomorrow here and none in code",
+        ]
+    }
+
+
+def test_an_index_that_is_gone(hf: Holdfast) -> None:
+    with hand(hf) as connection:
+        prefix = "" if hf.store.dialect is SQLITE else "holdfast."
+        connection.execute(f"DROP INDEX {prefix}job_archivable")
+
+    assert violations(report_of(hf)) == {"I38": ["index:job_archivable it is missing"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            (
+                "UPDATE pg_index SET indisvalid = false"
+                " WHERE indexrelid = 'holdfast.job_archivable'::regclass"
+            ),
+            "index:job_archivable it was never found to hold for every row",
+        ),
+        (
+            "UPDATE pg_constraint SET convalidated = false WHERE conname = 'job_state_known'",
+            "constraint:job_state_known it was never found to hold for every row",
+        ),
+        (
+            "ALTER TABLE holdfast.job DROP CONSTRAINT job_state_known",
+            "constraint:job_state_known it is missing",
+        ),
+        ("DROP FUNCTION holdfast.enqueue", "function:enqueue it is missing"),
+    ],
+)
+def test_a_schema_that_does_not_hold(postgres_url: str, text: str, told: str) -> None:
+    with make_holdfast(postgres_url) as hf:
+        with psycopg.connect(postgres_url) as admin:
+            admin.execute(text.encode())
+
+        assert violations(report_of(hf)) == {"I38": [told]}
+
+
+def test_a_file_whose_index_does_not_fit_its_table(sqlite_url: str) -> None:
+    with make_holdfast(sqlite_url) as hf:
+        hf.job("plain")(lambda job, payload: None)
+        hf.enqueue("plain", {}, org_id=ORG, actor="user:ada")
+        with hand(hf) as connection:
+            connection.execute("PRAGMA writable_schema = ON")
+            connection.execute(
+                "UPDATE sqlite_master SET sql = replace(sql, '(actor_id', '(name')"
+                " WHERE name = 'job_event_of_person'"
+            )
+
+    with make_holdfast(sqlite_url) as hf:
+        told = violations(report_of(hf))
+
+    assert set(told) == {"I38"}
+    assert any("job_event_of_person" in line for line in told["I38"])
+
+
+def test_every_violation_of_a_row_names_its_tenant(hf: Holdfast, busy: Busy) -> None:
+    plant(
+        hf, "UPDATE holdfast.dead_letter SET replay_count = 2, last_stack = :secret", secret=SECRET
+    )
+
+    report = report_of(hf)
+    assert {finding.id for finding in report.violated} == {"I31", "I37"}
+    for finding in report.violated:
+        assert finding.count == len(finding.violations)
+        for item in finding.violations:
+            assert uuid.UUID(item.org_id) == uuid.UUID(ORG)
+            assert item.subject.startswith("dead_letter:")
