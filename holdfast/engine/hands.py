@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 
 from holdfast.artifact.artifacts import Artifacts
-from holdfast.engine.execute import CancelToken, Context, Plan, execute, execute_async
+from holdfast.engine.execute import CancelToken, Context, Plan, execute, execute_async, judge
 from holdfast.engine.job import Claimed, Outcome, Released
 from holdfast.engine.line import Line
 from holdfast.engine.tracing import Tracing
@@ -151,7 +151,10 @@ class Hands:
             self._running[held.job.id] = held
             held.started_at = began = time.monotonic()
             context = Context(held.job, self.store, held.token, files=self.files)
-            outcome = execute(context, held.plan, self.rng, self.tracing)
+            try:
+                outcome = execute(context, held.plan, self.rng, self.tracing)
+            except BaseException as exc:
+                outcome = self._judge(held, exc)
             held.ran_seconds = time.monotonic() - began
             self._observe(held.ran_seconds)
             if held.abandoned:
@@ -162,6 +165,14 @@ class Hands:
             self.finished(held, outcome)
             # A thread that waits for work keeps nothing of what it has worked on.
             del held, context, outcome
+
+    def _judge(self, held: Held, exc: BaseException) -> Outcome:
+        """What a handler let out that means the end of a process elsewhere, but not of ours.
+
+        A hand that died of it would leave its job claimed for as long as the worker lives.
+        """
+        assert held.plan is not None
+        return judge(exc, held.job, held.plan.stage, self.rng)
 
     def observe_claim(self, seconds: float) -> None:
         """Note how long a claim took; what is taken ahead goes by it."""
@@ -193,7 +204,10 @@ class Hands:
         else:
             held.started_at = began = time.monotonic()
             context = Context(held.job, self.store, held.token, files=self.files)
-            outcome = await execute_async(context, held.plan, self.rng, self.tracing)
+            try:
+                outcome = await execute_async(context, held.plan, self.rng, self.tracing)
+            except BaseException as exc:
+                outcome = self._judge(held, exc)
             held.ran_seconds = time.monotonic() - began
         held.started_at = None
         self._on_loop.pop(held.job.id, None)

@@ -377,6 +377,31 @@ def test_an_advance_to_the_same_stage_is_refused_by_the_database(hf: Holdfast) -
     assert (job.state, job.error_class, job.attempt_count) == (State.FAILED, "ROW_INVALID", 2)
 
 
+class Foreign(BaseException):
+    """What some library means by the end of everything."""
+
+
+@pytest.mark.parametrize("colour", ["def", "async def"])
+def test_a_handler_that_raises_what_nobody_catches_costs_its_job_and_not_the_hand(
+    hf: Holdfast, colour: str
+) -> None:
+    def work(job: Context, payload: dict[str, Any]) -> None:
+        if payload["n"] == 0:
+            raise Foreign
+
+    async def work_async(job: Context, payload: dict[str, Any]) -> None:
+        work(job, payload)
+
+    hf.job("some.work")(work if colour == "def" else work_async)
+    jobs = hf.enqueue_many("some.work", [{"n": n} for n in range(3)], org_id=ORG)
+
+    hf.worker(concurrency=1).run(until_idle=True)
+
+    states = [hf.get(job.id, org_id=ORG).state for job in jobs]
+    assert states == [State.FAILED, State.COMPLETED, State.COMPLETED]
+    assert hf.get(jobs[0].id, org_id=ORG).record["error_class"] == "DEFECT"
+
+
 def test_a_drain_asked_for_in_the_middle_of_a_wait_does_not_wait_for_itself(hf: Holdfast) -> None:
     worker = hf.worker(concurrency=1)
     thread = threading.Thread(target=worker.run)
