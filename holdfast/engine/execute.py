@@ -9,7 +9,7 @@ import random
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -235,6 +235,13 @@ class Plan:
     handler: Handler
     stage: Stage
     payload: Any
+
+
+def name_stage(job: Claimed, registry: Registry) -> Claimed:
+    """Put a job at its first stage if whoever enqueued it could not know its name: SQL cannot."""
+    if job.stage or job.job_type not in registry:
+        return job
+    return replace(job, stage=registry.get(job.job_type).first.name)
 
 
 def plan(

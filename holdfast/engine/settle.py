@@ -145,6 +145,7 @@ def change_of(job: Claimed, outcome: Outcome) -> dict[str, Any]:
         "id": job.id,
         "lease_token": job.lease_token,
         "attempt_count": job.attempt_count,
+        "stage": job.stage,
     }
     match outcome:
         case Completed(result):

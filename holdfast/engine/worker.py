@@ -22,7 +22,7 @@ from holdfast.config import Settings
 from holdfast.engine import upkeep
 from holdfast.engine.audit import seal_events
 from holdfast.engine.claim import read_clock
-from holdfast.engine.execute import CancelToken, Context, Plan, execute, plan
+from holdfast.engine.execute import CancelToken, Context, Plan, execute, name_stage, plan
 from holdfast.engine.handler import Registry
 from holdfast.engine.hands import DRAINED, Hands, Held
 from holdfast.engine.intake import FairIntake, Intake
@@ -279,7 +279,7 @@ class Worker:
     def _claim(self, wanted: int) -> list[Claimed]:
         if self._clock_drifts():
             return []
-        found = self._intake.take(wanted)
+        found = [name_stage(job, self.registry) for job in self._intake.take(wanted)]
         for settled in self._intake.take_buried():
             self._tell(settled, None)
         if self.events.subscribers:

@@ -13,7 +13,7 @@ import pytest
 from psycopg import errors as pg
 from psycopg.types.json import Jsonb
 
-from holdfast import Holdfast
+from holdfast import Context, Holdfast, NetworkTimeout
 from holdfast.engine.category import CATEGORIES, make_category, sync_categories
 from holdfast.engine.job import Priority, State
 from holdfast.engine.request import AGEING_MS, turn_of
@@ -70,6 +70,27 @@ def test_a_worker_runs_what_the_function_enqueued(
     assert created
     assert (job.state, job.result) == (State.COMPLETED, {"shipped": 7})
     assert timeline(shop, job) == ["job.enqueued", "job.started", "job.succeeded"]
+
+
+def test_a_pipeline_that_the_function_enqueued_begins_at_its_first_stage_by_name(
+    shop: Holdfast, sql: psycopg.Connection[Any]
+) -> None:
+    parcel = shop.pipeline("parcel.send")
+    parcel.stage("pack")(lambda job, payload: {"packed": payload["n"]})
+
+    @parcel.stage("post", max_attempts=1)
+    def post(job: Context, payload: dict[str, Any]) -> None:
+        raise NetworkTimeout(packed=job.outputs["pack"]["packed"])
+
+    job_id, _ = call(sql, job_type="parcel.send", payload={"n": 7})
+    sql.commit()
+    shop.worker().run_once(limit=1000)
+
+    letters = "SELECT stage, last_error FROM holdfast.dead_letter WHERE job_id = :id"
+    letter = look(shop.store, letters, id=job_id)
+    stages = look(shop.store, "SELECT stage FROM holdfast.job_stage WHERE job_id = :id", id=job_id)
+    assert [(row["stage"], "packed=7" in row["last_error"]) for row in letter] == [("post", True)]
+    assert [row["stage"] for row in stages] == ["pack"]
 
 
 def test_what_was_enqueued_vanishes_with_the_callers_transaction(
