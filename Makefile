@@ -36,7 +36,7 @@ demo: $(STAMP)  ## Watch the main job on the embedded default: no keys, no serve
 	@$(BIN)/holdfast demo
 
 test: $(STAMP)  ## Run every test on SQLite and on a PostgreSQL that comes along
-	@$(BIN)/python -m pytest -q
+	@$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal
 
 check: $(STAMP)  ## Format, lint, types, layers
 	$(BIN)/ruff format --check .

@@ -7,6 +7,7 @@ import queue
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -119,6 +120,17 @@ def hf(url: str, clock: FakeClock, tmp_path: Path) -> Iterator[Holdfast]:
 @pytest.fixture
 def store(hf: Holdfast) -> Store:
     return hf.store
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A process that runs a part of the tests tells the one that reports."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["databases"] = sorted(_used)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    _used.update(getattr(node, "workeroutput", {}).get("databases", ()))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
