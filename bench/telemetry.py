@@ -1,9 +1,11 @@
 """What metrics cost, in one run, on both databases.
 
     python bench/telemetry.py [--jobs 20000] [--rounds 5] [--waiting 200000]
+                              [--only sqlite|postgres]
 
 1. The subscriber alone: microseconds for the events of one job.
-2. A drain without and with metrics, in turns; the ratio of the processor time that a job takes.
+2. A drain that nobody listens to, one with a listener that does nothing, and one with metrics, in
+   turns; the ratios of the processor time that a job takes.
 3. One reading of the gauges beside so many waiting jobs, over one beside none.
 
 Read the ratios: absolute figures mean nothing elsewhere. PostgreSQL is a private server with
@@ -17,13 +19,14 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from holdfast import Holdfast, Settings
-from holdfast.event import About, JobEnqueued, JobSettled, JobStarted
+from holdfast.event import About, Event, JobEnqueued, JobSettled, JobStarted
 from holdfast.store import open_store
 from holdfast.telemetry.gauges import read_gauges
 from holdfast.telemetry.label import Labels
@@ -49,12 +52,11 @@ def fill(hf: Holdfast, count: int, **options: Any) -> None:
         hf.enqueue_many("noop", chunk, org_id=ORG, **options)
 
 
-def drain(url: str, jobs: int, *, with_metrics: bool) -> float:
+def drain(url: str, jobs: int, listens: Callable[[Holdfast], object]) -> float:
     """Microseconds of this process's time that a job takes."""
     hf = make(url)
     fill(hf, jobs)
-    if with_metrics:
-        Metrics(hf)
+    listens(hf)
     worker = hf.worker(queues=["q:default"], concurrency=4)
     began = time.process_time()
     counts = worker.run(until_idle=True)
@@ -95,17 +97,14 @@ def reading(hf: Holdfast) -> float:
 
 
 def measure(name: str, url: str, wanted: argparse.Namespace) -> None:
-    ratios, times = [], []
-    drain(url, 2_000, with_metrics=True)
+    rounds = []
+    drain(url, 2_000, Metrics)
     for _ in range(wanted.rounds):
-        plain = drain(url, wanted.jobs, with_metrics=False)
-        counted = drain(url, wanted.jobs, with_metrics=True)
-        ratios.append(counted / plain)
-        times.append(plain)
-    listed = ", ".join(f"{ratio:.2f}" for ratio in ratios)
-    print(f"\n{name}")
-    print(f"  processor time a job, with metrics: {statistics.median(ratios):.2f} ({listed})")
-    print(f"  of {statistics.median(times):.0f} µs without")
+        rounds.append([drain(url, wanted.jobs, listens) for listens in (nobody, idler, Metrics)])
+    print(f"\n{name}: {statistics.median(plain for plain, _, _ in rounds):.0f} µs a job")
+    _print_ratios("told to an idle listener", [idle / plain for plain, idle, _ in rounds])
+    _print_ratios("with metrics", [counted / plain for plain, _, counted in rounds])
+    _print_ratios("with metrics, over idle", [counted / idle for _, idle, counted in rounds])
     hf = make(url)
     empty = reading(hf)
     fill(hf, wanted.waiting)
@@ -117,15 +116,34 @@ def measure(name: str, url: str, wanted: argparse.Namespace) -> None:
     hf.close()
 
 
+def nobody(hf: Holdfast) -> None: ...
+
+
+def ignore(event: Event) -> None: ...
+
+
+def idler(hf: Holdfast) -> None:
+    hf.events.subscribe(ignore)
+
+
+def _print_ratios(what: str, ratios: list[float]) -> None:
+    listed = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+    print(f"  {what:<26}{statistics.median(ratios):.2f}   ({listed})")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--waiting", type=int, default=200_000)
+    parser.add_argument("--only", choices=["sqlite", "postgres"])
     wanted = parser.parse_args()
     print(f"the events of one job: {subscriber():.1f} µs")
-    with tempfile.TemporaryDirectory() as folder:
-        measure("SQLite", f"sqlite:///{folder}/bench.db", wanted)
+    if wanted.only != "postgres":
+        with tempfile.TemporaryDirectory() as folder:
+            measure("SQLite", f"sqlite:///{folder}/bench.db", wanted)
+    if wanted.only == "sqlite":
+        return
     server = PostgresServer(durable=True)
     try:
         store = open_store(server.dsn(), check=False)

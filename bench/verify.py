@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from holdfast import FakeClock, Holdfast, Settings
 from holdfast.engine.audit import seal_events
 from holdfast.engine.claim import claim_jobs
-from holdfast.engine.job import SYSTEM, Completed, Fault, Retry
+from holdfast.engine.job import SYSTEM, Completed, Fault, Outcome, Retry
 from holdfast.engine.retention import archive_jobs
 from holdfast.engine.settle import settle
 from holdfast.operate.verify import CHECKS
@@ -54,7 +54,8 @@ def fill(hf: Holdfast, clock: FakeClock, rows: int) -> None:
 
 
 def work(hf: Holdfast, *, fails: bool) -> None:
-    outcomes = [Retry(FAULT, None), Completed("1")] if fails else [Completed("1")]
+    outcomes: list[Outcome] = [Retry(FAULT, None)] if fails else []
+    outcomes.append(Completed("1"))
     for outcome in outcomes:
         claimed = claim_jobs(
             hf.store, queue="q:default", worker_id="w1", limit=BITE, lease_ms=600_000

@@ -58,6 +58,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import ClassVar
@@ -262,6 +263,11 @@ class Failure(HoldfastError):
     error_class: ClassVar[str] = "FAILURE"
     retryable: ClassVar[bool] = False
     pages_operator: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        if not re.fullmatch(r"[A-Z][A-Z0-9_]{0,63}", str(cls.error_class)):
+            says = "up to 64 capitals, digits and underscores, like 'PRINTER_JAM'"
+            raise ConfigError(f"{cls.__name__[:100]}: error_class must be {says}.")
 
     def __init__(self, message: str = "", **context: int | str) -> None:
         self.context = context

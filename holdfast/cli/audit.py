@@ -239,7 +239,7 @@ def seal(ctx: click.Context, actor: str, role: str, org_id: str | None, as_json:
 
 
 def _trail(hf: Holdfast, actor: str, role: str, org_id: str | None) -> AuditTrail:
-    return AuditTrail(desk_of(hf, actor, role, org_id).watch)
+    return desk_of(hf, actor, role, org_id).audit
 
 
 def _outline(event: AuditEvent) -> dict[str, Any]:

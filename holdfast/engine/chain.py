@@ -23,6 +23,7 @@ from holdfast.store import Row, Statement, Statements, Store, Tx
 SQL = Statements("holdfast.engine", "audit.sql")
 
 LEAF = 32
+_INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _DIGEST = re.compile(r"[0-9a-fA-F]{64}")
 FIRST_ORG = "00000000-0000-0000-0000-000000000000"
@@ -39,9 +40,13 @@ Read = Callable[[Callable[[Tx], list[Row]]], list[Row]]
 """Asks a question: ``store.read``, or what asks on a transaction that is open already."""
 
 
+# Made once: json.dumps makes one for every call that sorts keys.
+_ENCODER = json.JSONEncoder(sort_keys=True)
+
+
 def leaf_of(event: Mapping[str, Any]) -> str:
     """The short hash of an event: 128 bits over every field."""
-    detail = event["detail"]
+    detail, at = event["detail"], event["at"]
     parts = [
         event["id"],
         event["org_id"],
@@ -54,10 +59,10 @@ def leaf_of(event: Mapping[str, Any]) -> str:
         event["actor_id"],
         event["request_id"],
         event["correlation_id"],
-        write_instant(read_instant(event["at"])),
+        at if isinstance(at, str) and _INSTANT.fullmatch(at) else write_instant(read_instant(at)),
         decode(detail) if isinstance(detail, str) else detail,
     ]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:LEAF]
+    return hashlib.sha256(_ENCODER.encode(parts).encode()).hexdigest()[:LEAF]
 
 
 def digest_of(key: str, before: str, leaves: str) -> str:

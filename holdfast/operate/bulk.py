@@ -218,7 +218,7 @@ class _Bulk:
         rows = tx.many(SQL.step_letters, steps=steps)
         ended = {(row["org_id"], row["job_id"]) for row in rows}
         taken = [letter for letter in letters if (letter.org_id, letter.job_id) in ended]
-        detail = {"reason": self.ask.reason[:200], **self._detail}
+        detail = {"reason": self.ask.reason[:200], "role": self.watch.role, **self._detail}
         audit.record(
             tx,
             self.watch.actor,

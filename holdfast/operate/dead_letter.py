@@ -275,7 +275,8 @@ class DeadLetters:
                 actor_type=actor.type.value,
                 actor_id=actor.id,
             )
-            audit.record(tx, actor, [_entry(letter, "dead_letter.noted", {"note_id": note_id})])
+            told = {"note_id": note_id, "role": self.watch.role}
+            audit.record(tx, actor, [_entry(letter, "dead_letter.noted", told)])
             notes = [Note.of(row) for row in tx.many(SQL.list_notes, **key)]
             return next(note for note in notes if note.id == note_id)
 
@@ -352,7 +353,8 @@ class DeadLetters:
     def _write(self, tx: Tx, letter: Letter, change: _Change) -> Letter:
         if not tx.many(SQL.step_letters, steps=[change.step]):
             raise StaleVersion(letter.job_id, letter.version)
-        audit.record(tx, self.watch.actor, [_entry(letter, change.event, change.detail)])
+        told = {**change.detail, "role": self.watch.role}
+        audit.record(tx, self.watch.actor, [_entry(letter, change.event, told)])
         return _find(tx, letter.org_id, letter.job_id)
 
     def _handler_of(self, letter: Letter) -> Handler | None:

@@ -106,7 +106,7 @@ def make_replays(
         actor_type=watch.actor.type.value,
         actor_id=watch.actor.id,
     )
-    told = {"reason": reason[:200], **(detail or {})}
+    told = {"reason": reason[:200], "role": watch.role, **(detail or {})}
     audit.record(tx, watch.actor, [_entry(row, told) for row in made])
     return Replays(tuple(made), batch, tuple(enqueued))
 

@@ -132,7 +132,9 @@ def class_names(job: Context, payload: dict[str, Any]) -> None:
 
 
 def error_class(job: Context, payload: dict[str, Any]) -> None:
-    raise type("Odd", (Permanent,), {"error_class": f"{SENTENCE} {SECRET}"})(SENTENCE)
+    failure = Permanent(SENTENCE)
+    failure.error_class = f"{SENTENCE} {SECRET}"  # type: ignore[misc]
+    raise failure
 
 
 def result(job: Context, payload: dict[str, Any]) -> Any:

@@ -176,6 +176,7 @@ def test_a_triage_puts_on_record_what_it_confirmed(
         "stage": "tell",
         "attempts": 5,
         "max_attempts": 5,
+        "role": "operator",
     }
 
 

@@ -654,11 +654,12 @@ def test_an_event_that_nobody_did(hf: Holdfast, busy: Busy) -> None:
 @pytest.mark.parametrize(
     ("name", "detail", "told"),
     [
-        ("operator.refused", "{}", "it says operator.refused as nothing"),
+        ("operator.refused", "{}", "it says operator.refused as nobody in particular"),
         ("operator.refused", '{"role": "king"}', "it says operator.refused as king"),
-        ("audit.exported", None, "it says audit.exported as nothing"),
+        ("audit.exported", None, "it says audit.exported as nobody in particular"),
         ("audit.exported", '{"role": "operator"}', "it says audit.exported as operator"),
         ("dead_letter.triaged", '{"role": "member"}', "it says dead_letter.triaged as member"),
+        ("dead_letter.noted", "{}", "it says dead_letter.noted as nobody in particular"),
     ],
 )
 def test_an_act_in_a_role_that_may_not(

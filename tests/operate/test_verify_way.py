@@ -12,6 +12,7 @@ from holdfast.clock import write_instant
 from tests.engine.planting import plant
 from tests.operate.busy import Busy, declare
 from tests.operate.conftest import Mould
+from tests.operate.letters import operator, replay
 from tests.operate.sound import assert_sound, report_of, violations
 from tests.story import ORG, OTHER_ORG, look, make_holdfast
 
@@ -309,6 +310,16 @@ def test_a_unit_whose_job_is_alive_beside_its_replay(hf: Holdfast, busy: Busy) -
     assert told == {
         "I13": [f"job:{busy.waiting.id} it is alive beside another job of its execution unit"]
     }
+
+
+def test_a_unit_whose_job_died_and_is_replayed_is_sound(hf: Holdfast, busy: Busy) -> None:
+    died = hf.enqueue("hopeless", {}, org_id=ORG, unit_key="month-3")
+    hf.worker().run_once()
+    alive = replay(operator(hf), died)
+    (row,) = look(hf.store, "SELECT unit_key FROM holdfast.job WHERE id = :id", id=alive)
+
+    assert row["unit_key"] == "month-3"
+    assert_sound(hf)
 
 
 # -- all of them

@@ -370,16 +370,19 @@ def test_a_name_that_is_none_or_private_never_reaches_the_stack(name: str) -> No
     ],
 )
 def test_an_error_class_is_one_word_or_that_of_its_kind(word: object, stored: str) -> None:
-    class Jam(Transient):
-        pass
-
-    jam = Jam()
+    jam = Transient()
     jam.error_class = word  # type: ignore[misc, assignment]
 
     fault = fault_of(jam, stage="run", attempt=1)
 
     assert (fault.error_class, fault.retryable) == (stored, True)
     assert fault.last_error == f"{stored} stage=run attempt=1"
+
+
+@pytest.mark.parametrize("word", ["printer jam", "Jam", "", "7UP", "X" * 65, None])
+def test_a_kind_of_failure_is_declared_with_one_word_or_not_at_all(word: object) -> None:
+    with pytest.raises(ConfigError, match="PrinterJam: error_class must be up to 64 capitals"):
+        type("PrinterJam", (Transient,), {"error_class": word})
 
 
 class Breaks(Transient):

@@ -418,8 +418,11 @@ def test_what_only_looks_private_stays(text: str) -> None:
     assert redact(text) == text
 
 
-def test_the_host_of_an_address_stays_without_its_login() -> None:
-    assert redact("postgresql://ada:a/b#c@2@db:5432/app") == "postgresql://[secret]@db:5432/app"
+@pytest.mark.parametrize(
+    "login", ["ada:hunter2", "ada:a/b#c@2", ":a@b", "ada:a@b@c", "ada:a@b/c@d"]
+)
+def test_the_host_of_an_address_stays_without_its_login(login: str) -> None:
+    assert redact(f"postgresql://{login}@db:5432/app") == "postgresql://[secret]@db:5432/app"
 
 
 @settings(max_examples=200, deadline=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -203,6 +204,29 @@ def test_the_threads_and_the_loop_of_a_worker_measure_what_they_run(hf: Holdfast
     assert value(text, "holdfast_worker_changes_total", change="stopped") == 1
 
 
+def test_a_handler_that_never_returns_is_measured_until_its_job_is_taken_away(
+    hf: Holdfast,
+) -> None:
+    over = threading.Event()
+
+    @hf.job("stuck.work", max_attempts=1, timeout=0.05)
+    def stuck(job: Context, payload: dict[str, Any]) -> None:
+        over.wait(30)
+
+    metrics = Metrics(hf)
+    hf.enqueue("stuck.work", {}, org_id=ORG)
+    try:
+        hf.worker(concurrency=2).run(until_idle=True)
+    finally:
+        over.set()
+
+    text = text_of(metrics)
+    labels = {"job_type": "stuck.work", "queue": "q:default"}
+    assert value(text, "jobs_failed_total", **labels, error_class="HANDLER_TIMEOUT") == 1
+    assert value(text, "jobs_duration_seconds_count", **labels) == 1
+    assert value(text, "jobs_duration_seconds_bucket", **labels, le="0.025") == 0
+
+
 @pytest.mark.req("M-07")
 def test_the_claim_of_a_dead_worker_is_a_failed_attempt(
     hf: Holdfast, metrics: Metrics, clock: FakeClock
@@ -303,7 +327,9 @@ def test_a_failure_of_the_applications_own_is_told_apart(hf: Holdfast, metrics: 
         error_class = "CARD_DECLINED"
 
     class Unspeakable(Transient):
-        error_class = 'BAD"} 1\n'
+        """Its word comes past the check of its declaration."""
+
+    Unspeakable.error_class = 'BAD"} 1\n'
 
     metrics.count(settled("CARD_DECLINED"))
     metrics.count(settled(Unspeakable.error_class))

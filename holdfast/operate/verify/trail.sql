@@ -29,15 +29,16 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
 
 -- find_roles :many — I34, crosses tenants: an act under a role that may not do it, or under none
 SELECT told.org_id, 'event:' || CAST(told.id AS text) AS subject,
-       'it says ' || told.name || ' as ' || coalesce(told.role, 'nothing') AS detail
+       'it says ' || told.name || ' as ' || coalesce(told.role, 'nobody in particular') AS detail
 FROM (
     SELECT id, org_id, name, {field(detail, role)} AS role
     FROM holdfast.job_event
     WHERE (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
-      AND (name IN ('operator.refused', 'audit.exported') OR substr(name, 1, 12) = 'dead_letter.')
+      AND name IN ('operator.refused', 'audit.exported', 'dead_letter.triaged',
+                   'dead_letter.remediated', 'dead_letter.validated',
+                   'dead_letter.replay_requested', 'dead_letter.verified', 'dead_letter.resolved',
+                   'dead_letter.discarded', 'dead_letter.fixed_forward', 'dead_letter.noted')
 ) AS told
-WHERE (told.name = 'operator.refused'
-       AND (told.role IS NULL OR told.role NOT IN ('admin', 'operator', 'member')))
-   OR (told.name = 'audit.exported' AND (told.role IS NULL OR told.role <> 'admin'))
-   OR (substr(told.name, 1, 12) = 'dead_letter.' AND told.role IS NOT NULL
-       AND told.role NOT IN ('admin', 'operator'));
+WHERE coalesce(told.role, '') <> 'admin'
+  AND NOT (told.name <> 'audit.exported' AND coalesce(told.role, '') = 'operator')
+  AND NOT (told.name = 'operator.refused' AND coalesce(told.role, '') = 'member');
