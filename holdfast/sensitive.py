@@ -84,9 +84,10 @@ def _find_pem(text: str) -> Iterator[Span]:
             yield *found.span(), "key"
 
 
-_BEARER = re.compile(r"bearer[\s\0]{1,4}[\"']?([A-Za-z0-9._~+/=:|-]{6,}+)", re.I)
+# A value may end with the name of the next one.
+_BEARER = re.compile(r"bearer[\s\0]{1,4}[\"']?(?=([A-Za-z0-9._~+/=:|-]{6,}+))", re.I)
 _BASIC = re.compile(
-    r"(?<![a-z])(?:basic|digest|negotiate|ntlm)[\s\0]{1,4}([a-z0-9+/=_-]{8,}+)", re.I
+    r"(?<![a-z])(?:basic|digest|negotiate|ntlm)[\s\0]{1,4}(?=([a-z0-9+/=_-]{8,}+))", re.I
 )
 
 

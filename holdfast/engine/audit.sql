@@ -53,6 +53,11 @@ UPDATE holdfast.audit_cursor SET sealed_to = :sealed_to WHERE only_row = 1;
 -- read_cursor :one — crosses tenants: how far sealing has come
 SELECT sealed_to, next_to, next_horizon FROM holdfast.audit_cursor WHERE only_row = 1;
 
+-- read_reach :one — crosses tenants: how far sealing says it has come, and how far seals reach
+SELECT sealed_to, (SELECT coalesce(max(last_event_id), 0) FROM holdfast.audit_seal) AS newest
+FROM holdfast.audit_cursor
+WHERE only_row = 1;
+
 -- list_seals :many — crosses tenants: the chains, seal by seal, and whether any event is left under each
 SELECT seal.org_id, seal.number, seal.first_seq, seal.event_count, seal.first_event_id,
        seal.last_event_id, seal.leaves, seal.digest,
@@ -77,10 +82,10 @@ SELECT event.id, event.org_id, event.project_id, event.job_id, event.job_type, e
        event.at, event.detail,
        (SELECT seal.number FROM holdfast.audit_seal AS seal
         WHERE seal.org_id = event.org_id AND seal.last_event_id >= event.id
-        ORDER BY seal.last_event_id LIMIT 1) AS seal,
-       (SELECT sealed_to FROM holdfast.audit_cursor WHERE only_row = 1) AS sealed_to
+        ORDER BY seal.last_event_id LIMIT 1) AS seal
 FROM holdfast.job_event AS event
-WHERE event.id > :after AND (CAST(:org_id AS {uuid}) IS NULL OR event.org_id = :org_id)
+WHERE event.id > :after AND event.id <= :upto
+  AND (CAST(:org_id AS {uuid}) IS NULL OR event.org_id = :org_id)
 ORDER BY event.id
 LIMIT :limit;
 

@@ -40,17 +40,24 @@ FIELDS = (
 )  # fmt: skip
 
 
-def export_lines(read: Read, head: Mapping[str, Any], *, above: int, before: int) -> Iterator[str]:
-    """The events between two ids with their seals, a page at a time."""
+def export_lines(
+    read: Read, head: Mapping[str, Any], *, above: int, upto: int, sealed_to: int
+) -> Iterator[str]:
+    """The events behind *above* up to *upto* with their seals, a page at a time.
+
+    Only what is sealed up to *sealed_to* counts as sealed: what is sealed while we walk may cover
+    events with smaller ids that have been passed.
+    """
     yield encode({"type": "export", "format": FORMAT, **head})
     counts = {"events": 0, "seals": 0, "unsealed": 0}
     # The seals that are told and may have events on the next page.
     told: dict[tuple[str, int], int] = {}
     is_last = False
     while not is_last:
-        page = _events(read, head["org_id"], above)
-        is_last = len(page) < EVENTS or page[-1]["id"] >= before - 1
-        kept = [event for event in page if event["id"] < before and _is_within(event, head)]
+        page = _events(read, head["org_id"], above, upto)
+        is_last = len(page) < EVENTS
+        kept = [_outline(event, sealed_to) for event in page]
+        kept = [event for event in kept if _is_within(event["at"], head)]
         seals = _seals(read, kept, told)
         for event in kept:
             seal = seals.pop((event["org_id"], event["seal"]), None)
@@ -59,26 +66,37 @@ def export_lines(read: Read, head: Mapping[str, Any], *, above: int, before: int
                 yield encode({"type": "seal", **seal})
             counts["events"] += 1
             counts["unsealed"] += event["seal"] is None
-            yield encode({"type": "event", **_outline(event)})
+            yield encode({"type": "event", **event})
         if page:
             above = page[-1]["id"]
         told = {place: last for place, last in told.items() if last > above}
     yield encode({"type": "end", **counts})
 
 
-def _events(read: Read, org_id: str | None, after: int) -> list[Row]:
-    params = {"org_id": org_id, "after": after, "limit": EVENTS}
+def _events(read: Read, org_id: str | None, after: int, upto: int) -> list[Row]:
+    params = {"org_id": org_id, "after": after, "upto": upto, "limit": EVENTS}
     return read(lambda tx: tx.many(CHAIN_SQL.list_covered, **params))
 
 
-def _is_within(event: Row, head: Mapping[str, Any]) -> bool:
-    at = write_instant(read_instant(event["at"]))
+def _outline(event: Row, sealed_to: int) -> dict[str, Any]:
+    """An event as it is copied; what cannot be read was edited, and is copied as it stands."""
+    at, detail = event["at"], event["detail"]
+    with suppress(ValueError):
+        at = write_instant(read_instant(at))
+    with suppress(ValueError):
+        detail = None if detail is None else decode(detail)
+    seal = event["seal"] if event["id"] <= sealed_to else None
+    read = {"at": at, "detail": detail, "seal": seal}
+    return {name: read.get(name, event[name]) for name in FIELDS}
+
+
+def _is_within(at: str, head: Mapping[str, Any]) -> bool:
     since, until = head["since"], head["until"]
     return (since is None or at >= since) and (until is None or at < until)
 
 
 def _seals(
-    read: Read, page: list[Row], told: dict[tuple[str, int], int]
+    read: Read, page: list[dict[str, Any]], told: dict[tuple[str, int], int]
 ) -> dict[tuple[str, int], Row]:
     """The seals of a page that were not told before."""
     places = {(event["org_id"], event["seal"]) for event in page if event["seal"] is not None}
@@ -89,15 +107,6 @@ def _seals(
     found = {(seal["org_id"], seal["number"]): seal for seal in seals}
     told.update((place, seal["last_event_id"]) for place, seal in found.items())
     return found
-
-
-def _outline(event: Row) -> dict[str, Any]:
-    detail = event["detail"]
-    read = {
-        "at": write_instant(read_instant(event["at"])),
-        "detail": None if detail is None else decode(detail),
-    }
-    return {name: read.get(name, event[name]) for name in FIELDS}
 
 
 @dataclass(slots=True)

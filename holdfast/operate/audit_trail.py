@@ -18,7 +18,7 @@ from holdfast.document import decode
 from holdfast.engine.audit import SQL as AUDIT_SQL
 from holdfast.engine.audit import record_action, seal_events, subject_id
 from holdfast.engine.chain import Anchor, Tampering, check_seals
-from holdfast.errors import ConfigError, Forbidden, JobNotFound
+from holdfast.errors import ConfigError, Forbidden, JobNotFound, RowInvalid
 from holdfast.event import AuditTampered
 from holdfast.ids import read_uuid
 from holdfast.operate.audit_export import export_lines
@@ -58,11 +58,18 @@ class AuditEvent:
 
     @classmethod
     def of(cls, row: Row) -> AuditEvent:
-        given: dict[str, Any] = {
-            "actor": Actor(ActorType(row["actor_type"]), row["actor_id"]),
-            "at": read_instant(row["at"]),
-            "detail": None if row["detail"] is None else decode(row["detail"]),
-        }
+        try:
+            given: dict[str, Any] = {
+                "actor": Actor(ActorType(row["actor_type"]), row["actor_id"]),
+                "at": read_instant(row["at"]),
+                "detail": None if row["detail"] is None else decode(row["detail"]),
+            }
+        except ValueError as exc:
+            raise RowInvalid(
+                f"Event {row['id']} cannot be read: it was not written by us. 'holdfast audit"
+                " verify' says more.",
+                event_id=row["id"],
+            ) from exc
         return cls(**given, **{name: row[name] for name in cls.__slots__ if name not in given})
 
 
@@ -186,9 +193,11 @@ class AuditTrail:
 
         newest = watch.store.write(work)["newest"]
         above, before = watch.store.read(lambda tx: _bounds(tx, span, newest + 1))
-        key = watch.settings.audit_key
-        head = {"org_id": tenant, **span, "is_keyed": bool(key)}
-        return export_lines(watch.store.read, head, above=above, before=before)
+        reach = watch.store.read(lambda tx: tx.one(AUDIT_SQL.read_reach))
+        head = {"org_id": tenant, **span, "is_keyed": bool(watch.settings.audit_key)}
+        return export_lines(
+            watch.store.read, head, above=above, upto=before - 1, sealed_to=reach["newest"]
+        )
 
     def seal(self) -> Sealing:
         """Seal every event there is now, as far as no running transaction stands before it."""

@@ -20,7 +20,7 @@ from holdfast.document import decode
 from holdfast.engine import chain
 from holdfast.engine.audit import PLATFORM_ORG
 from holdfast.engine.chain import Anchor, Tampering
-from holdfast.errors import ConfigError, JobNotFound
+from holdfast.errors import ConfigError, JobNotFound, RowInvalid
 from holdfast.event import AuditSealed
 from holdfast.operate import audit_export, audit_trail
 from holdfast.operate.audit_export import check_export
@@ -237,7 +237,12 @@ def test_a_tenants_operator_sees_its_own_audit_and_nobody_elses(work: Holdfast) 
             operator.query(job_id=unknown)
         told.append(str(raised.value).replace(unknown, "X"))
         assert refused(work)["org_id"] == ORG
-        assert decode(refused(work)["detail"])["action"] == "read_audit"
+        assert decode(refused(work)["detail"]) == {
+            "subject": f"job:{unknown}",
+            "action": "read_audit",
+            "role": "operator",
+            "why": "JobNotFound",
+        }
     assert len(set(told)) == 1, "nobody learns whether a job of that id is somebody else's"
 
 
@@ -531,6 +536,56 @@ def test_proving_and_copying_take_the_same_memory_for_any_number_of_events(
     assert peak() < few * 1.5
 
 
+def test_what_is_sealed_while_it_is_proven_and_copied_is_no_tampering(
+    postgres_url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chain, "EVENTS", 2)
+    monkeypatch.setattr(audit_export, "EVENTS", 2)
+    with make_holdfast(postgres_url, clock) as hf, psycopg.connect(postgres_url) as late:
+        hf.job("plain")(lambda job, payload: None)
+        for _ in range(3):
+            hf.enqueue("plain", {}, org_id=ORG)
+        seal(hf)
+        hf.enqueue("plain", {}, org_id=ORG, conn=late)
+        hf.enqueue_many("plain", [{}] * 4, org_id=ORG)
+        asked = 0
+
+        def read(work: Any) -> list[Row]:
+            """Ask, and after a while let the late one commit and everything be sealed."""
+            nonlocal asked
+            asked += 1
+            if asked == 4:
+                late.commit()
+                seal(hf)
+            return hf.store.read(work)
+
+        # The late event has a smaller id than those that were passed before it was there.
+        made = trail(hf).export()
+        begun = list(itertools.islice(made, 9))
+        assert [json.loads(line)["seal"] for line in begun[-3:]] == [None] * 3
+        assert list(chain.check_seals(read)) == []
+        kept = [*begun, *made]
+        assert asked > 4
+        assert list(check_export(kept)) == []
+        assert list(trail(hf).verify()) == []
+
+
+def test_an_event_that_cannot_be_read_is_named_and_can_be_copied(work: Holdfast) -> None:
+    work.enqueue_many("plain", [{}, {}], org_id=ORG)
+    seal(work)
+    (newest, _) = trail(work).query()
+    tamper(work, "UPDATE holdfast.job_event SET actor_type = 'ghost' WHERE id = :id", newest.id)
+    if work.store.dialect.name == "sqlite":
+        how = "UPDATE holdfast.job_event SET at = 'noon', detail = '{' WHERE id = :id"
+        tamper(work, how, newest.id)
+
+    with pytest.raises(RowInvalid, match=f"Event {newest.id} cannot be read"):
+        trail(work).query()
+    told = [f"event {newest.id} was edited or inserted", "the event was edited or deleted"]
+    assert problems(trail(work).verify()) == told
+    assert problems(check_export(trail(work).export())) == told
+
+
 # -- sealing
 
 
@@ -672,6 +727,12 @@ def _forge_seal(rows: list[dict[str, Any]]) -> None:
     [row for row in rows if row["type"] == "seal"][3]["digest"] = "0" * 64
 
 
+def _begin_anew(rows: list[dict[str, Any]]) -> None:
+    """A seal that is sound by itself, chained to nothing."""
+    seal = [row for row in rows if row["type"] == "seal"][3]
+    seal |= {"before": "", "digest": chain.digest_of("", "", seal["leaves"])}
+
+
 def _event(rows: list[dict[str, Any]], number: int) -> dict[str, Any]:
     return [row for row in rows if row["type"] == "event"][number]
 
@@ -684,6 +745,7 @@ def _event(rows: list[dict[str, Any]], number: int) -> dict[str, Any]:
         (_insert, "was edited or inserted"),
         (_drop_seal, "the seal is missing"),
         (_forge_seal, "the seal does not follow from the one before"),
+        (_begin_anew, "the seal does not follow from the one before"),
     ],
 )
 def test_a_copy_that_was_tampered_with_is_found(

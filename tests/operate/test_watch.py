@@ -119,3 +119,8 @@ def test_refusals_are_sealed_like_everything_else(hf: Holdfast) -> None:
 def test_a_role_that_there_is_not_is_refused(hf: Holdfast) -> None:
     with pytest.raises(ValueError, match="king"):
         watch_of(hf, "king")
+
+
+def test_a_member_is_one_tenants(hf: Holdfast) -> None:
+    with pytest.raises(Forbidden, match="one tenant's"):
+        hf.operate(actor="user:42", role="member")

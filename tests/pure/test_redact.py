@@ -487,9 +487,10 @@ def takes_linear_time(piece: str, size: int) -> bool:
         return time.process_time() - began
 
     small = large = 9e9
-    for _ in range(12):
+    for turn in range(12):
         small, large = min(small, seconds(size)), min(large, seconds(2 * size))
-        if large < 3 * small:
+        # One slow moment must not make a square look straight.
+        if turn >= 2 and large < 3 * small:
             return True
     return False
 
@@ -513,8 +514,8 @@ def test_the_measure_knows_a_square_when_it_sees_one(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(redacting, "FINDERS", (slow,))
 
-    assert takes_linear_time("c", 2_000)
-    assert not takes_linear_time("a", 2_000)
+    assert takes_linear_time("c", 4_000)
+    assert not takes_linear_time("a", 4_000)
 
 
 # -- documents

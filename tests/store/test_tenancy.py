@@ -401,9 +401,9 @@ def catalog(shared_postgres_url: str) -> Iterator[psycopg.Connection[Any]]:
 
 
 # They say nothing of anybody: which migrations ran, how far sealing has come, what is declared, how
-# queues and keys are limited, how runs went.
+# queues and keys are limited, which workers live, how runs went.
 WITHOUT_TENANT = {"migration", "audit_cursor", "category"}
-WITHOUT_TENANT |= {"queue", "limit_key", "flow", "worker_run"}
+WITHOUT_TENANT |= {"queue", "limit_key", "flow", "worker", "worker_run"}
 
 
 def test_every_table_with_rows_of_tenants_names_them(catalog: psycopg.Connection[Any]) -> None:

@@ -7,11 +7,12 @@ from datetime import timedelta
 
 from holdfast.clock import ms, write_instant
 from holdfast.operate.verify.check import Check, Look, Violation
-from holdfast.operate.verify.trail import TOLERANCE
 from holdfast.store import Statements
 
 SQL = Statements("holdfast.operate.verify", "timing.sql")
 
+# How far two clocks may be apart before a worker stops claiming.
+TOLERANCE = timedelta(seconds=60)
 # A tick that is taken becomes a run within the transaction that follows.
 TAKING = timedelta(minutes=15)
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
 
 from holdfast.clock import ms
 from holdfast.engine.chain import check_seals
+from holdfast.operate.audit_trail import SLACK
 from holdfast.operate.verify.check import Check, Look, Violation, selects
 from holdfast.store import Statements
 
 SQL = Statements("holdfast.operate.verify", "trail.sql")
-
-# How far two clocks may be apart before a worker stops claiming; also how far events may be out of
-# the order in which they were written.
-TOLERANCE = timedelta(seconds=60)
 
 
 def _find_tampering(look: Look) -> Iterator[Violation]:
@@ -24,7 +20,8 @@ def _find_tampering(look: Look) -> Iterator[Violation]:
         seq = "" if place.seq is None else f" ({place.seq})"
         yield Violation(place.org_id, subject, place.problem + seq)
     yield from look.find(SQL.find_incomplete)
-    yield from look.find(SQL.find_out_of_order, tolerance_ms=ms(TOLERANCE))
+    # Whoever looks for a span of time relies on it.
+    yield from look.find(SQL.find_out_of_order, tolerance_ms=ms(SLACK))
 
 
 CHECKS = (
