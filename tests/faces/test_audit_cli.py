@@ -8,16 +8,10 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast
-from holdfast.cli import COMMANDS
 from holdfast.config import Settings
 from tests.engine.planting import plant
 from tests.faces.conftest import Run
 from tests.story import ORG, OTHER_ORG, look
-
-
-@pytest.fixture(autouse=True)
-def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(COMMANDS, "audit", "holdfast.cli.audit:audit")
 
 
 @pytest.fixture
