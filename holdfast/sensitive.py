@@ -242,23 +242,27 @@ def _find_emails(text: str) -> Iterator[Span]:
         yield start, done, "email"
 
 
-# Looked for at every place, also within one that was none: numbers stand in rows.
+# Looked for at every place, also within one that was none, and with what may belong to it or not:
+# numbers stand in rows.
 _CARD = re.compile(
-    r"(?<![A-Za-z0-9])(?<!\d\.)(?=[2-6](?=("
-    r"\d{12,18}(?!\d)|\d{3}([ \xa0.-])\d{4}\2\d{4}\2\d{4}(?:\2\d{1,3})?(?!\d)"
-    r"|\d{3}([ \xa0.-])\d{6}\3\d{4,5}(?!\d))(?![A-Za-z])))"
+    r"(?<![A-Za-z0-9])(?<!\d\.)(?=[2-6]("
+    r"\d{12,18}|\d{3}([ \xa0.-])\d{4}\2\d{4}\2\d{4}|\d{3}([ \xa0.-])\d{6}\3\d{4,5}"
+    r")(?![A-Za-z0-9])(\2\d{1,3}(?![A-Za-z0-9]))?)"
 )
 
 
 def _find_cards(text: str) -> Iterator[Span]:
     for found in _CARD.finditer(text):
-        start, end = found.start(), found.end(1)
-        digits = [int(char) for char in text[start:end] if char.isdigit()]
-        if digits[0] == 2 and not 2 <= digits[1] <= 7:
-            continue
-        doubled = [digit * 2 - 9 * (digit > 4) for digit in digits[-2::-2]]
-        if (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0:
-            yield start, end, "card"
+        for end in {found.end(1), max(found.end(1), found.end(4))}:
+            if _is_card([int(char) for char in text[found.start() : end] if char.isdigit()]):
+                yield found.start(), end, "card"
+
+
+def _is_card(digits: list[int]) -> bool:
+    if digits[0] == 2 and not 2 <= digits[1] <= 7:
+        return False
+    doubled = [digit * 2 - 9 * (digit > 4) for digit in digits[-2::-2]]
+    return (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
 
 
 # A group of digits within an id or a date begins none.

@@ -195,7 +195,8 @@ def named(draw: st.DrawFn) -> Planted:
             ]
         )
     )  # fmt: skip
-    value = draw(st.text(max_size=8)) + core + draw(st.text(max_size=8))
+    junk = st.text(st.characters(codec="utf-8") | st.sampled_from("\"'\\\n\t{}<>&=,: "), max_size=8)
+    value = draw(junk) + core + draw(junk)
     line = "".join(char for char in value if char.isprintable())
     word = draw(chars(ALNUM + "!$%()*+,-./:;?@[]^_`{|}~", 0, 6)) + core
     text = draw(
@@ -299,6 +300,37 @@ def test_what_a_payload_is_refused_for_is_struck_out(secret: str) -> None:
     assert secret not in redact(f"use {secret} please")
 
 
+@pytest.mark.parametrize(
+    ("text", "struck"),
+    [
+        ("password: bob", "password: [secret]"),
+        ("password=hunter2 user=ada", "password=[secret] user=ada"),
+        ("?a=1&token=x&b=2", "?a=1&token=[secret]&b=2"),
+        ('{"password": "hun\\"ter2", "status": 503}', '{"password": "[secret]", "status": 503}'),
+        (r"{\"pin\": \"12\", \"status\": 503}", r'{\"pin\": \"[secret]", \"status\": 503}'),
+        ("{'pwd': b'x', 'status': 503}", "{'pwd': b'[secret]', 'status': 503}"),
+        ('{"pin": 1234, "status": 503}', '{"pin": [secret], "status": 503}'),
+        ('{"token": null, "status": 503}', '{"token": null, "status": 503}'),
+        ("<pin>1234</pin><status>503</status>", "<pin>[secret]</pin><status>503</status>"),
+        ("Cookie: a=b; c=d\nstatus: 503", "Cookie: [secret]\nstatus: 503"),
+        ("Cookie=a=b c=d\nstatus: 503", "Cookie=[secret]\nstatus: 503"),
+        ("[('sid', 'x'), ('status', 503)]", "[('sid', '[secret]'), ('status', 503)]"),
+        ("api key: x y\nstatus: 503", "api key: [secret]\nstatus: 503"),
+        ("Basic understanding, bearer of news", "Basic understanding, bearer of news"),
+        ("call +49 30 1234567, job 7", "call [phone], job 7"),
+        ("KeyError: 'x' at line 8", "KeyError: [literal] at line 8"),
+        ("8.8.8.8. Then 10.0.0.1.", "[ip]. Then 10.0.0.1."),
+        ("to 2a00:1450:4001:81b::200e. Then", "to [ip]. Then"),
+        ("1 4111 1111 1111 1111 2", "1 [card] 2"),
+        ("6304 1000 0000 0000 009", "[card]"),
+        ("4111 1111 1111 1112", "4111 1111 1111 1112"),
+        ("DE88370400440532013000", "DE88370400440532013000"),
+    ],
+)
+def test_no_more_is_struck_out_than_is_private(text: str, struck: str) -> None:
+    assert redact(text) == struck
+
+
 WIDER = {
     "hugging face": "hf_" + "a1B2" * 9,
     "groq": "gsk_" + "a1B2" * 13,
@@ -318,6 +350,7 @@ WIDER = {
     "discord hook": "https://discord.com/api/webhooks/1/a1B2a1B2",
     "telegram": "https://api.telegram.org/bot12345:a1B2a1B2/send",
     "json in base64": base64_of({"text": "Dear neighbour"}),
+    "one that is too long": "ghp_" + "a1B2" * 100,
 }
 
 
