@@ -319,6 +319,10 @@ def test_what_a_payload_is_refused_for_is_struck_out(secret: str) -> None:
         ("Basic understanding, bearer of news", "Basic understanding, bearer of news"),
         ("call +49 30 1234567, job 7", "call [phone], job 7"),
         ("KeyError: 'x' at line 8", "KeyError: [literal] at line 8"),
+        (
+            'Traceback:\n  File "a/b.py", line 8, in run\n    go("x", 7)\nNoSuch: "y" or \'z\'',
+            'Traceback:\n  File "a/b.py", line 8, in run\n    go([literal], 7)\nNoSuch: [literal]',
+        ),
         ("8.8.8.8. Then 10.0.0.1.", "[ip]. Then 10.0.0.1."),
         ("to 2a00:1450:4001:81b::200e. Then", "to [ip]. Then"),
         ("1 4111 1111 1111 1111 2", "1 [card] 2"),
@@ -445,6 +449,9 @@ def test_what_an_operator_needs_stays_as_it_is(kind: str, data: st.DataObject) -
         "left-pad@1.3.0 says it isn't",
         "1767603600000 1767603600123456 0.4111111111111111",
         "he said 'hello' and left",
+        "object a4111111111111111 of 0198c0de-0171-4567-8901-00000000000a",
+        "be685390-0754-7034-8000-000000000000",
+        "room 0123-4567",
     ],
 )
 def test_what_only_looks_private_stays(text: str) -> None:
