@@ -41,6 +41,7 @@ from holdfast import Holdfast, Settings
 from holdfast.engine.claim import FLOW, Ask, Order, claim_by
 from holdfast.engine.job import SYSTEM, Claimed
 from holdfast.engine.rules import read_rules
+from holdfast.engine.settle import Settled
 from holdfast.store import Store, Tx, open_store
 from holdfast.store.query import Statement
 from tests.postgres_server import PostgresServer
@@ -171,6 +172,9 @@ class Oldest:
     def take(self, wanted: int) -> list[Claimed]:
         ask = Ask("q:default", "bench", wanted, 60_000, order=Order.CREATED_AT_ASC)
         return claim_by(self.store, read_rules(self.store), ask)
+
+    def take_buried(self) -> list[Settled]:
+        return []
 
 
 def drain(hf: Holdfast, count: int, fair: bool) -> float:

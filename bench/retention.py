@@ -6,7 +6,7 @@
 1. Drain and enqueue beside so many finished rows, in history as they are kept and left in ``job``
    as they would be without it, in turns with an empty database.
 2. How fast jobs are archived and pruned, over the drain in the same round.
-3. Churn: enqueue, drain and archive at once for some minutes; the last fifth over the first.
+3. Churn: enqueue, drain and archive at once for some minutes; then in turns with a fresh database.
 
 Read the ratios: absolute figures mean nothing elsewhere. On a machine that others use too, read the
 processor time a job takes, of this process and of the private PostgreSQL, vacuum included. Without
@@ -261,51 +261,73 @@ def settled(store: Store) -> None:
         run(store, "ANALYZE")
 
 
-def churn(url: str, meter: Meter, minutes: float) -> None:
-    """Part 3: one thread enqueues, one worker drains, one thread archives."""
-    one = Measured(url)
-    one.goal = sys.maxsize
-    over = threading.Event()
-    enqueued = archived = 0
+class Churn:
+    """One thread enqueues, one worker drains, one thread archives, for as long as it is asked."""
 
-    def produce() -> None:
-        nonlocal enqueued
+    def __init__(self, url: str, meter: Meter) -> None:
+        self.one = Measured(url)
+        self.one.goal = sys.maxsize
+        self.meter = meter
+        self.archived = 0
+        self._enqueued = 0
+
+    def run(self, seconds: float) -> Figure:
+        """How fast it is, once it is under way."""
+        over = threading.Event()
+        worker = self.one.hf.worker(queues=["q:default"], concurrency=4)
+        works = (worker.run, lambda: self._produce(over), lambda: self._archive(over))
+        threads = [threading.Thread(target=work) for work in works]
+        for thread in threads:
+            thread.start()
+        time.sleep(WARM_SECONDS)
+        found = self.meter.time(lambda: self._wait(seconds))
+        over.set()
+        worker.drain()
+        for thread in threads:
+            thread.join()
+        return found
+
+    def _wait(self, seconds: float) -> int:
+        before = self.one.done
+        time.sleep(seconds)
+        return self.one.done - before
+
+    def _produce(self, over: threading.Event) -> None:
         while not over.is_set():
-            if enqueued - one.done > BACKLOG:
+            if self._enqueued - self.one.done > BACKLOG:
                 over.wait(0.01)
                 continue
-            enqueued += one.enqueue(BULK)
+            self._enqueued += self.one.enqueue(BULK)
 
-    def archive() -> None:
-        nonlocal archived
+    def _archive(self, over: threading.Event) -> None:
         while not over.is_set():
-            moved = archive_jobs(one.hf.store, after=timedelta(seconds=1), limit=BITE)
-            archived += moved
+            moved = archive_jobs(self.one.hf.store, after=timedelta(seconds=1), limit=BITE)
+            self.archived += moved
             if moved < BITE:
                 over.wait(0.1)
 
-    worker = one.hf.worker(queues=["q:default"], concurrency=4)
-    threads = [threading.Thread(target=work) for work in (worker.run, produce, archive)]
-    for thread in threads:
-        thread.start()
 
-    def fifth() -> int:
-        before = one.done
-        time.sleep(minutes * 60 / 5)
-        return one.done - before
+WARM_SECONDS = 2.0
+TURNS = 7
 
-    fifths = [meter.time(fifth) for _ in range(5)]
-    over.set()
-    worker.drain()
-    for thread in threads:
-        thread.join()
-    first, last = fifths[0], fifths[-1]
-    print(f"  churn for {minutes:g} minutes: {one.done:,} jobs, {archived:,} archived meanwhile")
+
+def churn(url: str, fresh_url: str, meter: Meter, minutes: float) -> None:
+    """Part 3: how a database that was used so long compares with a fresh one, in turns."""
+    used, fresh = Churn(url, meter), Churn(fresh_url, meter)
+    fifths = [used.run(minutes * 60 / 5) for _ in range(5)]
+    pairs = []
+    for turn in range(TURNS):
+        order = (used, fresh) if turn % 2 else (fresh, used)
+        found = {which: which.run(TURN_SECONDS) for which in order}
+        pairs.append((found[used], found[fresh]))
+    print(f"  churn for {minutes:g} minutes: {used.one.done:,} jobs, {used.archived:,} archived")
     print("    a second, by fifths     " + "  ".join(f"{item.rate:,.0f}" for item in fifths))
-    print("    CPU us, by fifths       " + "  ".join(f"{item.cpu:,.0f}" for item in fifths))
-    slower, dearer = last.rate / first.rate, first.cpu / last.cpu
-    print(f"    last over first         {slower:.2f}, by CPU {dearer:.2f}")
-    one.close()
+    row("then, in turns", [old for old, _ in pairs], [new for _, new in pairs], "of a fresh one")
+    used.one.close()
+    fresh.one.close()
+
+
+TURN_SECONDS = 8.0
 
 
 def row(
@@ -327,10 +349,10 @@ _NAMES = ("rate", "cpu")
 
 @contextmanager
 def postgres_urls(address: str | None) -> Iterator[tuple[dict[str, str], Meter]]:
-    """Migrated databases, one for each shape and one for the churn."""
+    """Migrated databases, one for each shape and two for the churn."""
     server = None if address else PostgresServer(durable=True)
     admin_url = address or (server.dsn() if server else "")
-    names = {shape: f"holdfast_bench_{shape}" for shape in (*SHAPES, "churn")}
+    names = {shape: f"holdfast_bench_{shape}" for shape in (*SHAPES, "churn", "fresh")}
     try:
         with psycopg.connect(admin_url, autocommit=True) as admin:
             for name in names.values():
@@ -355,7 +377,10 @@ def postgres_urls(address: str | None) -> Iterator[tuple[dict[str, str], Meter]]
 @contextmanager
 def sqlite_urls() -> Iterator[tuple[dict[str, str], Meter]]:
     with tempfile.TemporaryDirectory() as folder:
-        yield {shape: f"sqlite:///{folder}/{shape}.db" for shape in (*SHAPES, "churn")}, Meter()
+        yield (
+            {shape: f"sqlite:///{folder}/{shape}.db" for shape in (*SHAPES, "churn", "fresh")},
+            Meter(),
+        )
 
 
 def main() -> None:
@@ -374,14 +399,14 @@ def main() -> None:
             continue
         opened = sqlite_urls() if name == "sqlite" else postgres_urls(wanted.postgres)
         with opened as (urls, meter):
-            churn_url = urls.pop("churn")
+            churn_url, fresh_url = urls.pop("churn"), urls.pop("fresh")
             store = open_store(churn_url)
             print(f"\n{store.version()}", flush=True)
             store.close()
             if wanted.rounds:
                 beside_history(urls, meter, wanted)
             if wanted.minutes:
-                churn(churn_url, meter, wanted.minutes)
+                churn(churn_url, fresh_url, meter, wanted.minutes)
 
 
 if __name__ == "__main__":

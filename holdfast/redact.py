@@ -169,11 +169,15 @@ def harmless(text: str, limit: int = TEXT_LIMIT) -> str:
     Control, bidirectional and invisible characters and lone surrogates are shown as escapes. It is
     still text: whoever puts it into HTML has to escape it there.
     """
-    plain = _HARMFUL.sub(_visible, text[:limit])
-    return _cut(plain, limit, len(text) > limit)
+    return _cut(visible(text[:limit]), limit, len(text) > limit)
 
 
-def _visible(found: re.Match[str]) -> str:
+def visible(text: str) -> str:
+    """All of *text* with what cannot be seen, or would act, written as escapes."""
+    return _HARMFUL.sub(_as_escape, text)
+
+
+def _as_escape(found: re.Match[str]) -> str:
     code = ord(found[0])
     if code > 0xFFFF:
         return f"\\U{code:08x}"

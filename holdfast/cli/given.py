@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +19,7 @@ from holdfast.config import LOG_LEVELS, Settings
 from holdfast.errors import ConfigError
 from holdfast.holdfast import Holdfast
 from holdfast.operate.desk import Desk
+from holdfast.redact import visible
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 actor_option = click.option(
@@ -131,12 +131,9 @@ def _cell(value: Any) -> str:
     return one_line(value)
 
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-
-
 def one_line(value: Any) -> str:
-    """*value* as text that cannot move a terminal's cursor or change its colours."""
-    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", str(value))
+    """*value* as text that cannot act on a terminal."""
+    return visible(str(value))
 
 
 def _plain(value: Any) -> Any:

@@ -29,6 +29,7 @@ from holdfast.errors import (
     StoreDown,
     StoreError,
 )
+from holdfast.redact import redact
 from holdfast.store import libpq, migrate
 from holdfast.store.confine import confined
 from holdfast.store.dialect import POSTGRES
@@ -323,13 +324,21 @@ def translate(exc: Exception) -> StoreError:
         return StoreError(" ".join(filter(None, (exc.diag.message_primary, exc.diag.message_hint))))
     if isinstance(exc, pg.IntegrityError):
         rule = exc.diag.constraint_name or "unnamed"
-        return RuleBroken(rule, exc.diag.message_primary or str(exc))
+        return RuleBroken(rule, _said(exc))
     if isinstance(exc, pg.InsufficientPrivilege):
-        return RuleBroken("row_level_security", exc.diag.message_primary or str(exc))
+        return RuleBroken("row_level_security", _said(exc))
     # A connection that broke in mid-statement has no SQLSTATE, and straight from libpq no class.
     lost = isinstance(exc, psycopg.OperationalError) or type(exc) is psycopg.DatabaseError
     if lost and isinstance(exc, psycopg.Error) and exc.sqlstate is None:
         return StoreDown("No connection to PostgreSQL, or it was lost. Is the server up?")
     if isinstance(exc, psycopg.OperationalError):
         return StoreDown(f"PostgreSQL: {exc.sqlstate} {exc.diag.message_primary or ''}".strip())
-    return StoreError(f"PostgreSQL: {exc}")
+    return StoreError(f"PostgreSQL: {_said(exc)}")
+
+
+def _said(exc: Exception) -> str:
+    """What the server says first; its detail and context may quote the values of a row."""
+    if not isinstance(exc, psycopg.Error):
+        return type(exc).__name__
+    words = redact(exc.diag.message_primary or type(exc).__name__, 300)
+    return words if exc.sqlstate is None else f"{words} ({exc.sqlstate})"

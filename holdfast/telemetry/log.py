@@ -20,13 +20,15 @@ from pathlib import Path
 from typing import Any, TextIO, assert_never
 
 from holdfast.clock import write_instant
-from holdfast.engine.classify import safe_stack
+from holdfast.engine.classify import safe_name, safe_stack
 from holdfast.engine.execute import current
 from holdfast.errors import HoldfastError
 from holdfast.event import (
     About,
     AuditSealed,
     AuditTampered,
+    BatchAlert,
+    BatchChanged,
     DeadLetterEscalated,
     Event,
     JobEnqueued,
@@ -84,15 +86,15 @@ class JsonFormatter(logging.Formatter):
         }
         job: Mapping[str, Any] = getattr(record, "holdfast_job", None) or {}
         job = {name: value for name, value in job.items() if name in SIX or value is not None}
-        if record.name == logger.name or record.name.startswith(f"{logger.name}."):
-            told = getattr(record, "fields", {})
+        told: Mapping[str, Any] | None = getattr(record, "fields", None)
+        if told is not None and f"{record.name}.".startswith(f"{logger.name}."):
             # A line that names a job is about that one, whichever runs.
             line |= {"event": _message(record), **({} if told.keys() & set(SIX) else job), **told}
         else:
             words = redact(_message(record), MESSAGE_CHARACTERS)
             line |= {"event": "log", "logger": record.name, "message": words, **job}
         if record.exc_info and record.exc_info[1] is not None:
-            line["exception"] = type(record.exc_info[1]).__qualname__
+            line["exception"] = safe_name(type(record.exc_info[1]).__qualname__)
             line["stack"] = safe_stack(record.exc_info[1])
         return _fit(line)
 
@@ -213,7 +215,7 @@ def _show_warning(
 ) -> None:
     # The words of a warning may quote values; where it comes from tells as much.
     where = f"{Path(filename).name}:{lineno}"
-    write(logging.WARNING, "python.warning", category=category.__qualname__, where=where)
+    write(logging.WARNING, "python.warning", category=safe_name(category.__qualname__), where=where)
 
 
 def _on_thread(args: threading.ExceptHookArgs) -> None:
@@ -223,7 +225,8 @@ def _on_thread(args: threading.ExceptHookArgs) -> None:
 
 
 def _on_unraisable(unraisable: Any) -> None:
-    _write_death("python.unraisable", unraisable.exc_value, of=type(unraisable.object).__qualname__)
+    of = safe_name(type(unraisable.object).__qualname__)
+    _write_death("python.unraisable", unraisable.exc_value, of=of)
 
 
 def _on_process(_kind: type[BaseException], exc: BaseException, *_: object) -> None:
@@ -239,8 +242,8 @@ def _write_death(name: str, exc: BaseException | None, **told: Any) -> None:
 def write_end(exc: Exception) -> None:
     """The last line of a process that cannot go on; our own errors say why in words."""
     if isinstance(exc, HoldfastError):
-        said = hide_passwords(str(exc))
-        write(logging.ERROR, "process.refused", exception=type(exc).__qualname__, detail=said)
+        name, said = safe_name(type(exc).__qualname__), hide_passwords(str(exc))
+        write(logging.ERROR, "process.refused", exception=name, detail=said)
     else:
         _write_death("process.died", exc)
 
@@ -270,6 +273,10 @@ def log_event(event: Event) -> None:
             pass  # It is logged where it happens, also where nobody subscribed.
         case QueueCrowded():
             _write_fields(logging.WARNING, "queue.crowded", event)
+        case BatchChanged(change=change):
+            _write_fields(logging.INFO, f"batch.{change}", event)
+        case BatchAlert():
+            _write_fields(logging.WARNING, "batch.alert", event)
         case ScheduleFired():
             _write_fields(logging.INFO, "schedule.fired", event)
         case ScheduleSkipped(schedule, fire_at, outcome):

@@ -22,6 +22,8 @@ SENTENCE = "Marmalade zebrafish overture quibbling"
 REQUEST_ID = "req_011CSHoEeqs5C35K2UUqR7Fy"
 
 words = logging.getLogger("careless.app")
+# Nothing keeps other code from writing under our name.
+ours = logging.getLogger("holdfast.plugin")
 
 
 def needles() -> list[str]:
@@ -152,6 +154,9 @@ def own_log(job: Context, payload: dict[str, Any]) -> None:
         deep(payload["text"], SECRET)
     except AssertionError:
         words.exception("it broke")
+        ours.exception("it broke with %s", SECRET)
+    ours.error("sent with %s", SECRET)
+    ours.debug("headers %s", {"Authorization": f"Bearer {SECRET}", "Cookie": SENTENCE})
     raise Transient(f"{payload['text']} {SECRET}") from ValueError(SENTENCE)
 
 

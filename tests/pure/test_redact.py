@@ -616,6 +616,7 @@ def test_a_document_is_bounded_in_depth_values_and_characters() -> None:
 
     for value in (endless, deep, {"a": "x" * 10**6}, ["y" * 100] * 10**5, {"k" * 10**6: 1}):
         assert len(json.dumps(redact_document(value))) < 2 * TEXT_LIMIT
+    assert redact_document(endless) == [[[[[[["[cut]"]]]]]]]
     wide = redact_document({str(number): number for number in range(10_000)})
     assert len(wide) < 1_000
     assert "[cut]" in wide
