@@ -4,13 +4,14 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 SEEDS ?= 100
+RUNS ?= 1
 
 # Caching bytecode halves the start of every command.
 unexport PYTHONDONTWRITEBYTECODE
 export UV_COMPILE_BYTECODE := 1
 export UV_PYTHON_DOWNLOADS := never
 
-.PHONY: help setup demo test check conformance sim bench e2e serve format lock clean
+.PHONY: help setup demo test check conformance batch-faults sim bench e2e serve format lock clean
 
 help:  ## Print this list
 	@awk -F ':.*## ' '/^[a-z0-9_-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +52,9 @@ conformance: $(STAMP)  ## Say which requirement is proven by which test; writes 
 bench: $(STAMP)  ## Measure on this machine; ratios, in one run
 	@$(BIN)/python bench/throughput.py
 
+batch-faults: $(STAMP)  ## Play every provider fault and kill: paid twice, lost, leaked; RUNS=n
+	@$(BIN)/python tools/batch_faults.py --seeds $(RUNS)
+
 sim:  ## Run seeded worlds: make sim SEEDS=n
 	@echo "make sim: the simulated world is not built yet."; exit 1
 
@@ -65,7 +69,7 @@ format: $(STAMP)  ## Format the code
 	@$(BIN)/ruff check --fix-only .
 
 lock: $(STAMP)  ## Resolve the dependencies anew into requirements-dev.lock
-	@$(BIN)/uv pip compile -q pyproject.toml --group dev --extra postgres --extra demo --extra s3 --extra metrics --extra trace \
+	@$(BIN)/uv pip compile -q pyproject.toml --group dev --extra postgres --extra demo --extra s3 --extra metrics --extra trace --extra llm \
 		--universal --python-version 3.11 --no-emit-index-url --no-header --no-annotate \
 		-o requirements-dev.lock
 

@@ -1,0 +1,130 @@
+"""holdfast simulator"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import sys
+import threading
+from typing import Any
+
+import click
+
+from holdfast.clock import FakeClock
+from holdfast.errors import ConfigError
+from holdfast.simulator import MovingClock, Pace, Simulator, respond
+from holdfast.simulator.ask import Responder
+from holdfast.simulator.scripts import SCRIPTS
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option(
+    "--port",
+    default=8790,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="0 takes a free one.",
+)
+@click.option("--seed", default=0, show_default=True, help="The same seed gives the same bytes.")
+@click.option(
+    "--virtual-clock", is_flag=True, help="Time stands still until POST /_sim/clock moves it."
+)
+@click.option(
+    "--seconds",
+    default=5.0,
+    show_default=True,
+    type=click.FloatRange(0),
+    help="How long a batch runs, apart from a second each before and after.",
+)
+@click.option("--responder", help="Who answers, as module:function.  [default: an echo]")
+@click.option(
+    "--fault",
+    "faults",
+    multiple=True,
+    help="A fault to play, as NAME or NAME,option=value,…; may be repeated.",
+)
+@click.option("--list-faults", is_flag=True, help="Print every fault and its options, and end.")
+def simulator(
+    host: str,
+    port: int,
+    seed: int,
+    virtual_clock: bool,
+    seconds: float,
+    responder: str | None,
+    faults: tuple[str, ...],
+    list_faults: bool,
+) -> None:
+    """Model providers on this machine: files, batches and direct calls, and nothing is paid.
+
+    The official clients of OpenAI, Azure, Gemini, Anthropic and Mistral work against it with
+    another base URL and any key. It ends with Ctrl-C, and forgets everything.
+    """
+    if list_faults:
+        _list_faults()
+        return
+    try:
+        running = Simulator(
+            clock=FakeClock() if virtual_clock else MovingClock(),
+            seed=seed,
+            pace=Pace(1.0, seconds, 1.0, 1.0),
+            responder=respond if responder is None else _load(responder),
+            host=host,
+            port=port,
+        )
+    except OSError as exc:
+        raise ConfigError(
+            f"Nothing can listen on {host}:{port}: {exc.strerror}. Choose another --port."
+        ) from None
+    stopped = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopped.set())
+    with running:
+        for fault in faults:
+            _add(running, fault)
+        for name in running.world.mounts:
+            click.echo(f"{name:<10} {running.url(name)}")
+        click.echo(f"{'control':<10} {running.origin}/_sim")
+        stopped.wait()
+
+
+def _list_faults() -> None:
+    for script in SCRIPTS.values():
+        options = ", ".join(f"{name}={_plain(value)}" for name, value in script.options.items())
+        click.echo(f"{script.number:>3}  {script.name:<30} {script.summary}")
+        if options:
+            click.echo(f"     {'':<30} {options}")
+
+
+def _plain(value: Any) -> str:
+    return json.dumps(value)
+
+
+def _add(running: Simulator, fault: str) -> None:
+    name, *given = fault.split(",")
+    options: dict[str, Any] = {}
+    for option in given:
+        key, is_set, value = option.partition("=")
+        if not is_set:
+            raise click.BadParameter(f"{option!r} is not option=value.", param_hint="--fault")
+        try:
+            options[key.strip()] = json.loads(value)
+        except ValueError:
+            options[key.strip()] = value
+    try:
+        running.faults.add(name.strip(), **options)
+    except (ValueError, TypeError) as exc:
+        raise click.BadParameter(str(exc), param_hint="--fault") from None
+
+
+def _load(place: str) -> Responder:
+    module, _, name = place.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: Responder = getattr(importlib.import_module(module), name or "respond")
+    except (ImportError, AttributeError) as exc:
+        raise ConfigError(f"There is no responder {place}: {exc}.") from None
+    return found

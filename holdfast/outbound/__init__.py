@@ -1,0 +1,1 @@
+"""Calls that leave the house: guarded, bounded in time, never repeated by themselves."""

@@ -1,0 +1,83 @@
+"""Which addresses of the internet are public. Pure.
+
+An explicit list: the ``is_global`` of Python 3.11 calls ``64:ff9b::7f00:1`` and ``2002:7f00:1::``
+global, and both lead to this machine.
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+
+# This network, link-local, multicast and reserved, and where clouds keep their machines' secrets:
+# nobody's server is there, so no permission opens them.
+_NEVER = tuple(
+    ip_network(text)
+    for text in (
+        "0.0.0.0/8",
+        "169.254.0.0/16",
+        "100.100.100.200/32",
+        "168.63.129.16/32",
+        "192.0.0.192/32",
+        "224.0.0.0/4",
+        "240.0.0.0/4",
+        "::/128",
+        "fd00:ec2::254/128",
+        "fd20:ce::254/128",
+        "fe80::/10",
+        "ff00::/8",
+    )
+)
+# Private, shared, documentation and benchmark networks. Of IPv6 only 2000::/3 is handed out; within
+# it 2001::/23 holds Teredo and other wrappings, 2002::/16 is 6to4.
+_PRIVATE = tuple(
+    ip_network(text)
+    for text in (
+        "10.0.0.0/8",
+        "100.64.0.0/10",
+        "127.0.0.0/8",
+        "172.16.0.0/12",
+        "192.0.0.0/24",
+        "192.0.2.0/24",
+        "192.88.99.0/24",
+        "192.168.0.0/16",
+        "198.18.0.0/15",
+        "198.51.100.0/24",
+        "203.0.113.0/24",
+        "2001::/23",
+        "2001:db8::/32",
+        "2002::/16",
+        "3fff::/20",
+    )
+)
+_HANDED_OUT = ip_network("2000::/3")
+_NAT64 = ip_network("64:ff9b::/96")
+
+
+def may_reach(text: str, *, private: bool = False) -> bool:
+    """Whether a connection may go to an address; with *private* also within our own networks."""
+    try:
+        address = _innermost(ip_address(text.partition("%")[0]))
+    except ValueError:
+        return False
+    if any(address in network for network in _NEVER):
+        return False
+    if private:
+        return True
+    if isinstance(address, IPv6Address) and address not in _HANDED_OUT:
+        return False
+    return not any(address in network for network in _PRIVATE)
+
+
+def _innermost(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
+    """The address that packets end at: IPv4 in the clothes of IPv6 is judged as IPv4.
+
+    A network without IPv4 reaches every public server through NAT64, so it is unwrapped, not
+    refused.
+    """
+    if isinstance(address, IPv4Address):
+        return address
+    if address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    if address in _NAT64:
+        return IPv4Address(int(address) & 0xFFFFFFFF)
+    return address

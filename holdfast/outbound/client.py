@@ -1,0 +1,195 @@
+"""One guarded HTTP client: bounded in time and size, never redirected, never repeated by itself.
+
+Nothing of a body or a header is logged, and none is part of an error.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from holdfast.clock import Clock, SystemClock
+from holdfast.errors import ConfigError
+from holdfast.outbound.guard import Blocked, Guard
+from holdfast.outbound.retry_after import retry_after
+
+if TYPE_CHECKING:
+    import httpcore2
+
+# A listing of a hundred batches is 100 KiB, a long answer of a model 1 MiB.
+MAX_ANSWER = 16 * 1024 * 1024
+MAX_CONNECTIONS = 32
+
+
+class NotSent(Exception):
+    """The call did not leave: no connection came about. *reason* is a word of ours."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Unsure(Exception):
+    """The call left and no whole answer came back. *reason* is a word of ours."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds to wait: for a connection, for the next bytes, for a place in the pool.
+
+    *answer* and *download* bound a whole body, because a server that sends a byte now and then
+    never lets the others run out.
+    """
+
+    connect: float = 10.0
+    read: float = 60.0
+    write: float = 60.0
+    pool: float = 30.0
+    answer: float = 300.0
+    download: float = 3600.0
+
+    @property
+    def of_call(self) -> dict[str, float]:
+        return {
+            "connect": self.connect,
+            "read": self.read,
+            "write": self.write,
+            "pool": self.pool,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """An answer, whatever its status: headers in lower case, and *body* or *pieces* of it."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes = b""
+    pieces: Iterator[bytes] = field(default_factory=lambda: iter(()))
+    retry_after: float | None = None
+
+
+class Client:
+    """Calls to one origin. Safe to share between threads; closed when nobody holds it any more."""
+
+    def __init__(
+        self, guard: Guard, timeouts: Timeouts | None = None, *, clock: Clock | None = None
+    ) -> None:
+        try:
+            from holdfast.outbound.pinned import open_pool
+        except ImportError as exc:
+            raise ConfigError(
+                "Calls to providers need the extra llm. Install it: pip install 'holdfast[llm]'."
+            ) from exc
+        self._guard = guard
+        self._timeouts = timeouts or Timeouts()
+        self._clock = clock or SystemClock()
+        self._pool = open_pool(guard, max_connections=MAX_CONNECTIONS)
+        self.close = weakref.finalize(self, self._pool.close)
+
+    def send(
+        self,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        content: Iterator[bytes] | bytes | None = None,
+    ) -> Received:
+        """One call and its whole answer. *target* is path and query at the origin.
+
+        Raises NotSent or Unsure where there is no answer.
+        """
+        with self._open(method, target, headers, content) as answer:
+            body = bytearray()
+            for piece in self._pieces(answer, self._timeouts.answer):
+                body += piece
+                if len(body) > MAX_ANSWER:
+                    raise Unsure("too_large")
+            return self._received(answer, body=bytes(body))
+
+    @contextmanager
+    def stream(self, method: str, target: str, headers: Mapping[str, str]) -> Iterator[Received]:
+        """One call whose answer is read in pieces, of at most 64 KiB each.
+
+        The pieces raise Unsure where the body is cut short or its end cannot be known.
+        """
+        with self._open(method, target, headers, None) as answer:
+            yield self._received(answer, pieces=self._pieces(answer, self._timeouts.download))
+
+    @contextmanager
+    def _open(
+        self,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        content: Iterator[bytes] | bytes | None,
+    ) -> Iterator[httpcore2.Response]:
+        import httpcore2
+
+        origin = self._guard.origin
+        url = httpcore2.URL(
+            scheme=origin.scheme.encode(),
+            host=origin.host.strip("[]").encode(),
+            port=origin.port,
+            target=target.encode("ascii"),
+        )
+        given = {"accept-encoding": "identity", "user-agent": "holdfast", **headers}
+        with (
+            _named(),
+            self._pool.stream(
+                method,
+                url,
+                headers=[(name.encode(), value.encode()) for name, value in given.items()],
+                content=content,
+                extensions={"timeout": self._timeouts.of_call},
+            ) as answer,
+        ):
+            yield answer
+
+    def _received(self, answer: httpcore2.Response, **body: Any) -> Received:
+        headers: dict[str, str] = {}
+        for name, value in answer.headers:
+            headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
+        wait = retry_after(headers, self._clock.now())
+        return Received(answer.status, headers, retry_after=wait, **body)
+
+    def _pieces(self, answer: httpcore2.Response, seconds: float) -> Iterator[bytes]:
+        names = {name.lower(): value.lower() for name, value in answer.headers}
+        if names.get(b"content-encoding", b"identity") not in (b"identity", b""):
+            raise Unsure("encoded_body")
+        end = self._clock.monotonic() + seconds
+        size = 0
+        with _named():
+            for piece in answer.iter_stream():
+                size += len(piece)
+                yield piece
+                if self._clock.monotonic() > end:
+                    raise Unsure("timeout")
+        if size and b"content-length" not in names and b"transfer-encoding" not in names:
+            # A connection that breaks looks like the end of such a body.
+            raise Unsure("unframed_body")
+
+
+@contextmanager
+def _named() -> Iterator[None]:
+    """What went wrong, in the two words that matter: was anything sent?"""
+    import httpcore2
+
+    try:
+        yield
+    except Blocked as exc:
+        raise NotSent("blocked") from exc
+    except httpcore2.PoolTimeout as exc:
+        raise NotSent("no_connection_free") from exc
+    except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as exc:
+        raise NotSent("unreachable") from exc
+    except httpcore2.TimeoutException as exc:
+        raise Unsure("timeout") from exc
+    except (httpcore2.NetworkError, httpcore2.ProtocolError) as exc:
+        raise Unsure("reset") from exc

@@ -1,0 +1,87 @@
+"""Which server a call may go to, and at which of its addresses."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from holdfast.errors import ConfigError
+from holdfast.outbound.address import may_reach
+
+
+class Blocked(Exception):
+    """A host's name leads where no call may go. Nothing was sent."""
+
+
+def resolve(host: str, port: int) -> Sequence[str]:
+    """The addresses of a host, in the order the system prefers them; OSError if there are none."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+_HOST = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?|\[[0-9a-f:.]{2,45}\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Scheme, host and port of a server. What a credential is for is one of these."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @classmethod
+    def of(cls, url: str, *, allow_private: bool = False) -> Origin:
+        """The origin of an address; ConfigError if no call may go there.
+
+        Only a server in a network of our own may do without encryption.
+        """
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError:
+            raise _bad_address() from None
+        host = parts.netloc.lower()
+        if port is not None:
+            host = host.rpartition(":")[0]
+        if not _HOST.fullmatch(host) or port == 0:
+            raise _bad_address()
+        if parts.scheme != "https" and not (parts.scheme == "http" and allow_private):
+            raise ConfigError(
+                f"Calls to {host} must use https; plain http is only for a server in a network of "
+                "your own, which allow_private = true says."
+            )
+        return cls(parts.scheme, host, port or (443 if parts.scheme == "https" else 80))
+
+
+def _bad_address() -> ConfigError:
+    # The address is not repeated: somebody may have put a login into it.
+    return ConfigError(
+        "An outbound address cannot be used: it must be a scheme, a host name in ASCII and a path, "
+        "without a login. Check base_url."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Lets calls through to one origin, at addresses that are public or, if allowed, our own."""
+
+    origin: Origin
+    allow_private: bool = False
+    resolve: Callable[[str, int], Sequence[str]] = resolve
+
+    def addresses(self, host: str, port: int) -> Sequence[str]:
+        """Where to connect to. Raises Blocked if even one address of the host may not be reached.
+
+        The connection goes to what was looked at here: a name that means something else a moment
+        later is not asked again.
+        """
+        if (host, port) != (self.origin.host.strip("[]"), self.origin.port):
+            raise Blocked("another host")
+        found = self.resolve(host, port)
+        if not all(may_reach(address, private=self.allow_private) for address in found):
+            raise Blocked("an address that is not public")
+        return found

@@ -1,0 +1,108 @@
+"""What comes back for one item: a reply, or a failure in our own words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens by the class they are billed under. Reasoning is told apart and inside output."""
+
+    input: int = 0
+    cache_read: int = 0
+    cache_write_short: int = 0
+    cache_write_long: int = 0
+    output: int = 0
+    reasoning: int = 0
+
+
+class FailureKind(StrEnum):
+    """What kind of failure it is, and so what becomes of the job."""
+
+    # The provider's own trouble: tried again, charged.
+    TRANSIENT = "transient"
+    # It expired or was canceled before it ran: tried again, charged.
+    NOT_RUN = "not_run"
+    # The account has no room just then: given back, not charged.
+    CAPACITY = "capacity"
+    # Key, quota or credit: given back, not charged; the account's circuit opens.
+    ACCOUNT = "account"
+    # The request itself is wrong: dead.
+    INVALID = "invalid"
+    # The model or its provider refuses the content: dead.
+    POLICY = "policy"
+    # The answer was cut off at its limit: dead.
+    TRUNCATED = "truncated"
+    # There is an answer and it is not what was asked for: dead.
+    OUTPUT_INVALID = "output_invalid"
+    # Twice and different, or not there at all: dead, and somebody is told.
+    INTEGRITY = "integrity"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A model's whole answer. *data* is the object that was asked for, where one was."""
+
+    text: str
+    model: str
+    usage: Usage | None = None
+    provider_request_id: str | None = None
+    finished_at: datetime | None = None
+    data: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """No answer, and why: a stable code of ours or the provider's, never its message.
+
+    *usage* is set where it was billed all the same.
+    """
+
+    kind: FailureKind
+    code: str
+    status: int | None = None
+    usage: Usage | None = None
+    model: str | None = None
+    provider_request_id: str | None = None
+    retry_after: float | None = None
+    finished_at: datetime | None = None
+
+
+Answer = Reply | Failure
+
+
+@dataclass(frozen=True, slots=True)
+class ItemAnswer:
+    """One line of a batch's results. The digest tells two answers for one item apart."""
+
+    custom_id: str
+    answer: Answer
+    digest: str
+
+
+class ProviderRefused(Exception):
+    """The provider said no in its own envelope: what was asked for did not happen."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(f"{failure.kind}: {failure.code} ({failure.status})")
+        self.failure = failure
+
+
+class ProviderUnsure(Exception):
+    """No answer that can be trusted: what was asked for may have happened, or may yet.
+
+    *reason* is a word of ours: timeout, reset, status_502, not_json … *failure* is what the
+    provider said where it did, as with a 500 in its own envelope; it may have acted all the same.
+    """
+
+    def __init__(
+        self, reason: str, *, retry_after: float | None = None, failure: Failure | None = None
+    ) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.retry_after = retry_after
+        self.failure = failure

@@ -1,0 +1,45 @@
+"""What is asked of a model: one person's text, in one request of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+ECHO = "rid"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One self-contained model request.
+
+    *instructions* are the same for every item of a group; what belongs to one item is in *inputs*,
+    the parts of one user's message. With a *schema* the answer is an object of that JSON schema.
+    """
+
+    inputs: tuple[str, ...]
+    instructions: str = ""
+    schema: Mapping[str, Any] | None = None
+    schema_name: str = "reply"
+    max_output_tokens: int = 800
+    # Sent as they stand under the provider's own names, such as temperature.
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def with_echo(self, echo: str) -> Request:
+        """The same request, whose answer must repeat *echo*: one answered for another is noticed.
+
+        Only an answer with a schema has a place for it.
+        """
+        if self.schema is None:
+            return self
+        properties = {**self.schema.get("properties", {}), ECHO: {"type": "string"}}
+        required = [*self.schema.get("required", []), ECHO]
+        schema = {**self.schema, "properties": properties, "required": required}
+        inputs = (*self.inputs, f'Set "{ECHO}" in your answer to "{echo}".')
+        return replace(self, inputs=inputs, schema=schema)
+
+    @property
+    def input_tokens(self) -> int:
+        """An estimate that is rather too high: three bytes of UTF-8 a token, and some for form."""
+        size = len(self.instructions.encode()) + sum(len(part.encode()) for part in self.inputs)
+        return size // 3 + 64

@@ -1,0 +1,91 @@
+"""Where a model request goes: frozen on the job at enqueue, the same on every attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Any
+
+
+class ExecutionMode(StrEnum):
+    """How a request is executed: in a provider's batch, or by a call of its own."""
+
+    BATCH = "batch"
+    ASYNC = "async"
+
+
+# What two items must have in common to be handed over together.
+GROUP = (
+    "provider",
+    "model",
+    "prompt_version",
+    "policy_version",
+    "execution_mode",
+    "lane",
+    "source_locale",
+    "target_locale",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A routing decision: provider, adapter, model, versions, mode, lane and locales."""
+
+    provider: str
+    adapter_kind: str
+    model: str
+    base_url: str | None = None
+    prompt_version: str = ""
+    policy_version: str = ""
+    execution_mode: ExecutionMode = ExecutionMode.BATCH
+    lane: str = ""
+    source_locale: str = ""
+    target_locale: str = ""
+    max_retries: int | None = None
+
+    @classmethod
+    def read(cls, decision: Mapping[str, Any]) -> Route:
+        """The route of a stored or given decision; what it holds besides is its maker's own.
+
+        Raises ValueError that says which field is wrong.
+        """
+        found: dict[str, Any] = {}
+        for item in fields(cls):
+            value = decision.get(item.name)
+            if value in (None, ""):
+                if item.name in ("provider", "adapter_kind", "model"):
+                    raise ValueError(f"needs {item.name}")
+                continue
+            _check(item.name, value)
+            found[item.name] = value
+        if "execution_mode" in found:
+            if found["execution_mode"] not in tuple(ExecutionMode):
+                raise ValueError("execution_mode must be batch or async")
+            found["execution_mode"] = ExecutionMode(found["execution_mode"])
+        return cls(**found)
+
+    @property
+    def decision(self) -> dict[str, Any]:
+        """The route as a document."""
+        found = {item.name: getattr(self, item.name) for item in fields(self)}
+        return {name: value for name, value in found.items() if value not in (None, "")}
+
+    @property
+    def group_key(self) -> str:
+        """Equal for requests that may be handed over together, different for all others."""
+        parts = (str(getattr(self, name)) for name in GROUP)
+        return "|".join(part.replace("\\", "\\\\").replace("|", "\\|") for part in parts)
+
+    @property
+    def max_attempts(self) -> int | None:
+        """The executions that the route allows, the first included."""
+        return None if self.max_retries is None else self.max_retries + 1
+
+
+def _check(name: str, value: object) -> None:
+    if name == "max_retries":
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 99:
+            raise ValueError("max_retries must be a whole number from 0 to 99")
+    elif not isinstance(value, str) or len(value) > 200 or not value.isprintable():
+        raise ValueError(f"{name} must be text of 1 to 200 printable characters")

@@ -1,0 +1,34 @@
+"""A provider simulator: the official clients work against it unmodified, and nothing is paid.
+
+server.py    reads a request and breaks the connection off where a fault says so
+play.py      one exchange: the mount answers, or a fault turns it
+openai.py …  a provider each: its routes, its words, its envelope
+world.py     the files and batches of all of them, which change while the clock does
+process.py   a batch: validated, executed item by item, put out
+ledger.py    what would be on the bill; leaks.py whose text was where it must not be
+"""
+
+from __future__ import annotations
+
+from holdfast.simulator.ask import Ask, Finish, ItemError, Responder, Said, respond
+from holdfast.simulator.leaks import Leak
+from holdfast.simulator.ledger import Charge
+from holdfast.simulator.moving_clock import MovingClock
+from holdfast.simulator.scripts import SCRIPTS
+from holdfast.simulator.simulator import Simulator
+from holdfast.simulator.thing import Pace
+
+__all__ = [
+    "SCRIPTS",
+    "Ask",
+    "Charge",
+    "Finish",
+    "ItemError",
+    "Leak",
+    "MovingClock",
+    "Pace",
+    "Responder",
+    "Said",
+    "Simulator",
+    "respond",
+]

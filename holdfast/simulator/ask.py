@@ -1,0 +1,160 @@
+"""What a model is asked and what it says, in words that all providers share."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+# The sentence by which Holdfast asks for an echo; any model would follow it.
+ECHO = re.compile(r'Set "(\w+)" in your answer to "([^"]*)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One request to a model, with the provider's own body beside what all of them have."""
+
+    provider: str
+    model: str
+    inputs: tuple[str, ...]
+    instructions: str = ""
+    schema: Mapping[str, Any] | None = None
+    max_output_tokens: int | None = None
+    body: Mapping[str, Any] = field(default_factory=dict)
+    # None for a direct call.
+    custom_id: str | None = None
+    batch_id: str | None = None
+
+    @property
+    def text(self) -> str:
+        """Everything that belongs to this request alone."""
+        return "\n".join(self.inputs)
+
+
+class Finish(StrEnum):
+    """How an answer ends. A provider that lacks one says the nearest it has."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    FILTERED = "filtered"
+    REFUSED = "refused"
+    # 200, and inside it the model's side failed.
+    FAILED = "failed"
+    REASONING_ONLY = "reasoning_only"
+    # The answer comes in several messages or parts; the text is the last one's.
+    SEVERAL = "several"
+
+
+@dataclass(frozen=True, slots=True)
+class ItemError:
+    """An item that the provider could not execute: an HTTP status and the provider's code."""
+
+    status: int
+    code: str
+    message: str = "The request could not be processed."
+
+
+class NotRun(StrEnum):
+    """Why an item was not executed at all."""
+
+    EXPIRED = "expired"
+    CANCELED = "canceled"
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What came of one request. Exactly one of text, error and not_run counts."""
+
+    text: str = ""
+    finish: Finish = Finish.STOP
+    error: ItemError | None = None
+    not_run: NotRun | None = None
+    # None: an estimate from the lengths.
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    # None: the model that was asked for.
+    model: str | None = None
+    hides_usage: bool = False
+
+    @property
+    def is_billed(self) -> bool:
+        """What was executed is billed, useful or not; errors and items not run are not.
+
+        Nor is what failed inside the provider and tells of no usage.
+        """
+        failed = self.finish is Finish.FAILED and self.hides_usage
+        return self.error is None and self.not_run is None and not failed
+
+
+Responder = Callable[[Ask], "Said | str | Mapping[str, Any]"]
+"""Answers one request: a text, an object (sent as JSON), or a whole :class:`Said`."""
+
+
+def respond(ask: Ask) -> Said:
+    """The answer that a simulator gives unless told otherwise: it repeats what it was asked.
+
+    With a schema it is an object that fits the schema.
+    """
+    if ask.schema is None:
+        return Said(f"Answer to: {ask.text}")
+    echoes = dict(ECHO.findall(ask.text))
+    return Said(_json(_fit(ask.schema, ask.text, echoes)))
+
+
+def said(answer: Said | str | Mapping[str, Any]) -> Said:
+    """What a responder returned, as a :class:`Said`."""
+    if isinstance(answer, Said):
+        return answer
+    return Said(answer if isinstance(answer, str) else _json(answer))
+
+
+def fill_in(ask: Ask, answered: Said) -> Said:
+    """An answer with its model and its tokens: about four bytes each, and some for form."""
+    spoken = len(answered.text.encode()) // 4 + 1 + answered.reasoning_tokens
+    asked = (len(ask.instructions.encode()) + len(ask.text.encode())) // 4 + 8
+    return replace(
+        answered,
+        model=answered.model or ask.model,
+        input_tokens=asked if answered.input_tokens is None else answered.input_tokens,
+        output_tokens=spoken if answered.output_tokens is None else answered.output_tokens,
+    )
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _fit(schema: Mapping[str, Any], text: str, echoes: Mapping[str, str]) -> Any:
+    """A value that fits a JSON schema, or Gemini's dialect of one."""
+    if "const" in schema:
+        return schema["const"]
+    if schema.get("enum"):
+        return schema["enum"][0]
+    for choice in ("anyOf", "oneOf", "allOf"):
+        if schema.get(choice):
+            return _fit(schema[choice][0], text, echoes)
+    kind = schema.get("type", "object" if "properties" in schema else "string")
+    kind = (kind[0] if isinstance(kind, list) else str(kind)).lower()
+    match kind:
+        case "object":
+            properties = schema.get("properties", {})
+            return {
+                name: echoes[name] if name in echoes else _fit(part, text, echoes)
+                for name, part in properties.items()
+            }
+        case "array":
+            part = schema.get("items", {"type": "string"})
+            return [_fit(part, text, echoes)] * max(1, int(schema.get("minItems", 1)))
+        case "string":
+            return f"Answer to: {text}"[: schema.get("maxLength")]
+        case "integer" | "number":
+            return schema.get("minimum", 0)
+        case "boolean":
+            return True
+        case _:
+            return None

@@ -1,0 +1,111 @@
+"""The journal: every request that reached the simulator, and what became of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+# Headers whose values are credentials: only a fingerprint of them is kept.
+CREDENTIALS = ("authorization", "api-key", "x-api-key", "x-goog-api-key")
+KEPT_BODY = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One request. Its body is kept while it is small; status 0 means there was no answer."""
+
+    number: int
+    at: datetime
+    provider: str
+    op: str
+    method: str
+    path: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    size: int
+    body: bytes | None
+    status: int
+    fault: str | None = None
+    # The class of an exception that is the simulator's own or a responder's.
+    defect: str | None = None
+
+    @property
+    def json(self) -> Any:
+        """The body as JSON; None if it was large or is no JSON."""
+        try:
+            return json.loads(self.body or b"")
+        except ValueError:
+            return None
+
+    def view(self) -> dict[str, Any]:
+        """The entry as plain values, without its body."""
+        return {
+            "number": self.number,
+            "at": self.at.isoformat(),
+            "provider": self.provider,
+            "op": self.op,
+            "method": self.method,
+            "path": self.path,
+            "query": dict(self.query),
+            "headers": dict(self.headers),
+            "size": self.size,
+            "status": self.status,
+            "fault": self.fault,
+            "defect": self.defect,
+        }
+
+
+class Journal:
+    """All entries, in the order in which the requests were answered."""
+
+    def __init__(self) -> None:
+        self._entries: list[Entry] = []
+        self._lock = threading.Lock()
+
+    def add(self, **fields: Any) -> None:
+        with self._lock:
+            self._entries.append(Entry(len(self._entries) + 1, **fields))
+
+    def clear(self) -> None:
+        with self._lock:
+            self._entries.clear()
+
+    def find(
+        self, *, provider: str | None = None, op: str | None = None, method: str | None = None
+    ) -> list[Entry]:
+        """The entries that match; everything if nothing is said."""
+        with self._lock:
+            return [
+                entry
+                for entry in self._entries
+                if provider in (None, entry.provider)
+                and op in (None, entry.op)
+                and method in (None, entry.method)
+            ]
+
+    @property
+    def entries(self) -> list[Entry]:
+        return self.find()
+
+    @property
+    def defects(self) -> list[Entry]:
+        """Requests that failed by a fault of ours or of a responder; a test wants none."""
+        return [entry for entry in self.entries if entry.defect is not None]
+
+
+def masked(headers: Mapping[str, str]) -> dict[str, str]:
+    """Headers with a fingerprint in place of every credential."""
+    return {
+        name: fingerprint(value) if name in CREDENTIALS else value
+        for name, value in headers.items()
+    }
+
+
+def fingerprint(secret: str) -> str:
+    """Tells two credentials apart and tells nothing else."""
+    return "sha256:" + hashlib.sha256(secret.encode()).hexdigest()[:12]

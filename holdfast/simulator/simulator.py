@@ -1,0 +1,113 @@
+"""The simulator: one world, served over HTTP, with everything that a test asks of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from holdfast.clock import FakeClock
+from holdfast.simulator.ask import Ask, Responder, respond
+from holdfast.simulator.control import Control
+from holdfast.simulator.faults import Faults
+from holdfast.simulator.journal import Journal
+from holdfast.simulator.leaks import Leaks
+from holdfast.simulator.ledger import Ledger
+from holdfast.simulator.mounts import MOUNTS
+from holdfast.simulator.moving_clock import MovingClock
+from holdfast.simulator.server import Server
+from holdfast.simulator.thing import Pace
+from holdfast.simulator.world import World
+
+
+class Simulator:
+    """Providers on a port of this machine, and nothing is paid.
+
+        with Simulator() as sim:
+            client = OpenAI(base_url=sim.url("openai"), api_key="any", max_retries=0)
+            sim.faults.add("accept_then_reset")
+            ...
+            sim.clock.advance(minutes=5)
+            assert sim.ledger.double_paid() == {}
+
+    The clock stands still until it is moved; hand in the one that the application under test has,
+    or a :class:`MovingClock` for real time. The same seed, clock and requests give the same bytes.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: FakeClock | MovingClock | None = None,
+        seed: int = 0,
+        pace: Pace | None = None,
+        responder: Responder = respond,
+        unit_of: Callable[[Ask], str] | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+    ) -> None:
+        self.clock = clock if clock is not None else FakeClock()
+        self.journal = Journal()
+        self.world = World(self.clock, seed=seed, pace=pace, responder=responder, unit_of=unit_of)
+        for make in MOUNTS:
+            mount = make(self.world)
+            self.world.mounts[mount.name] = mount
+        control = Control(self.world, self.journal, self.reset)
+        self._server = Server((host, port), self.world, self.journal, control)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.02,), name="holdfast-simulator", daemon=True
+        )
+
+    @property
+    def faults(self) -> Faults:
+        return self.world.faults
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.world.ledger
+
+    @property
+    def leaks(self) -> Leaks:
+        return self.world.leaks
+
+    @property
+    def origin(self) -> str:
+        """Scheme, host and port."""
+        return self._server.origin
+
+    def url(self, provider: str) -> str:
+        """What that provider's official client takes as its base URL."""
+        mount = self.world.mounts.get(provider)
+        if mount is None:
+            known = ", ".join(self.world.mounts)
+            raise ValueError(f"there is no provider {provider!r}; there are {known}")
+        return self.origin + mount.prefix
+
+    def reset(self) -> None:
+        """Forget everything: files, batches, faults, journal, bill and leaks. Time stays."""
+        self.world.reset()
+        self.journal.clear()
+
+    def start(self) -> Self:
+        """Begin to serve."""
+        self._thread.start()
+        return self
+
+    def close(self) -> None:
+        """Stop serving and end every connection. A second time does nothing."""
+        if self._thread.is_alive():
+            self._server.close()
+            self._thread.join()
+        else:
+            self._server.server_close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

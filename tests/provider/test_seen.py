@@ -1,0 +1,278 @@
+"""A batch as each provider shows it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from holdfast.provider import anthropic, gemini, mistral, openai
+from holdfast.provider.adapter import Phase
+from holdfast.provider.reply import FailureKind, ProviderUnsure, Usage
+from tests.provider.asking import KEY
+
+AT = datetime(2025, 1, 10, 6, 16, 15, tzinfo=UTC)
+OPENAI: dict[str, Any] = {
+    "id": "batch_1",
+    "object": "batch",
+    "endpoint": "/v1/chat/completions",
+    "errors": None,
+    "input_file_id": "file-1",
+    "completion_window": "24h",
+    "status": "validating",
+    "output_file_id": None,
+    "error_file_id": None,
+    "created_at": 1736489775,
+    "expires_at": 1736576175,
+    "request_counts": {"total": 0, "completed": 0, "failed": 0},
+    "metadata": {"hf_key": KEY, "hf_try": "2", "hf_env": "prod"},
+}
+GEMINI: dict[str, Any] = {
+    "name": "batches/abc",
+    "metadata": {
+        "@type": "…GenerateContentBatch",
+        "name": "batches/abc",
+        "model": "models/gemini-x",
+        "displayName": f"hf-{KEY}-2-prod",
+        "inputConfig": {"fileName": "files/hf-1"},
+        "createTime": "2025-01-10T06:16:15.123456789Z",
+        "state": "BATCH_STATE_PENDING",
+        "batchStats": {"requestCount": "2", "pendingRequestCount": "2"},
+    },
+}
+ANTHROPIC: dict[str, Any] = {
+    "id": "msgbatch_01",
+    "type": "message_batch",
+    "processing_status": "in_progress",
+    "request_counts": {"processing": 3, "succeeded": 0, "errored": 0, "canceled": 0, "expired": 0},
+    "ended_at": None,
+    "created_at": "2025-01-10T06:16:15+00:00",
+    "expires_at": "2025-01-11T06:16:15+00:00",
+    "results_url": None,
+}
+MISTRAL: dict[str, Any] = {
+    "id": "0f1c2d3e-0000-4000-8000-000000000000",
+    "object": "batch",
+    "input_files": ["11111111-0000-4000-8000-000000000000"],
+    "metadata": {"hf_key": KEY, "hf_try": "2", "hf_env": "prod"},
+    "output_file": None,
+    "error_file": None,
+    "errors": [],
+    "status": "QUEUED",
+    "created_at": 1736489775,
+    "total_requests": 0,
+    "completed_requests": 0,
+    "succeeded_requests": 0,
+    "failed_requests": 0,
+}
+
+
+@pytest.mark.parametrize(
+    ("seen_of", "document"),
+    [(openai.seen_of, OPENAI), (gemini.seen_of, GEMINI), (mistral.seen_of, MISTRAL)],
+)
+def test_a_batch_is_known_by_the_names_that_we_gave_it(seen_of: Any, document: Any) -> None:
+    seen = seen_of(document)
+
+    assert (seen.key, seen.attempt, seen.environment) == (KEY, 2, "prod")
+    assert seen.input_file_id in ("file-1", "files/hf-1", MISTRAL["input_files"][0])
+    assert seen.created_at.replace(microsecond=0) == AT
+    assert seen.phase is Phase.RUNNING
+    assert seen.is_known_status
+
+
+def test_a_batch_at_anthropic_is_known_by_its_time_and_its_number_of_items() -> None:
+    seen = anthropic.seen_of(ANTHROPIC)
+
+    assert (seen.key, seen.created_at, seen.total) == (None, AT, 3)
+
+
+@pytest.mark.parametrize(
+    ("status", "phase"),
+    [
+        ("validating", Phase.RUNNING),
+        ("in_progress", Phase.RUNNING),
+        ("finalizing", Phase.RUNNING),
+        ("cancelling", Phase.RUNNING),
+        ("completed", Phase.COMPLETED),
+        ("failed", Phase.FAILED),
+        ("expired", Phase.EXPIRED),
+        ("cancelled", Phase.CANCELED),
+    ],
+)
+def test_openais_words_for_how_far_a_batch_is(status: str, phase: Phase) -> None:
+    assert openai.seen_of({**OPENAI, "status": status}).phase is phase
+
+
+@pytest.mark.parametrize(
+    ("state", "phase"),
+    [
+        ("BATCH_STATE_UNSPECIFIED", Phase.RUNNING),
+        ("BATCH_STATE_RUNNING", Phase.RUNNING),
+        ("BATCH_STATE_SUCCEEDED", Phase.COMPLETED),
+        ("JOB_STATE_SUCCEEDED", Phase.COMPLETED),
+        ("JOB_STATE_PARTIALLY_SUCCEEDED", Phase.COMPLETED),
+        ("BATCH_STATE_FAILED", Phase.FAILED),
+        ("BATCH_STATE_CANCELLED", Phase.CANCELED),
+        ("BATCH_STATE_EXPIRED", Phase.EXPIRED),
+    ],
+)
+def test_geminis_words_for_how_far_a_batch_is(state: str, phase: Phase) -> None:
+    seen = gemini.seen_of({**GEMINI, "metadata": {**GEMINI["metadata"], "state": state}})
+
+    assert seen.phase is phase
+    assert seen.is_known_status
+
+
+@pytest.mark.parametrize(
+    ("status", "phase"),
+    [
+        ("RUNNING", Phase.RUNNING),
+        ("CANCELLATION_REQUESTED", Phase.RUNNING),
+        ("SUCCESS", Phase.COMPLETED),
+        ("FAILED", Phase.FAILED),
+        ("TIMEOUT_EXCEEDED", Phase.EXPIRED),
+        ("CANCELLED", Phase.CANCELED),
+    ],
+)
+def test_mistrals_words_for_how_far_a_batch_is(status: str, phase: Phase) -> None:
+    assert mistral.seen_of({**MISTRAL, "status": status}).phase is phase
+
+
+@pytest.mark.parametrize(
+    ("seen_of", "document"),
+    [
+        (openai.seen_of, {**OPENAI, "status": "hibernating"}),
+        (openai.seen_of, {**OPENAI, "status": None}),
+        (gemini.seen_of, {**GEMINI, "metadata": {"state": "BATCH_STATE_DREAMING"}}),
+        (anthropic.seen_of, {**ANTHROPIC, "processing_status": "archiving"}),
+        (mistral.seen_of, {**MISTRAL, "status": "PAUSED"}),
+    ],
+)
+def test_an_unknown_word_is_no_end(seen_of: Any, document: Any) -> None:
+    seen = seen_of(document)
+
+    assert seen.phase is Phase.RUNNING
+    assert not seen.is_known_status
+
+
+@pytest.mark.parametrize("seen_of", [openai.seen_of, gemini.seen_of, anthropic.seen_of,
+                                     mistral.seen_of])  # fmt: skip
+@pytest.mark.parametrize(
+    "document", [None, {}, [], "x", {"id": ""}, {"id": "../files"}, {"name": "batches/../x"}]
+)
+def test_what_has_no_id_is_no_batch(seen_of: Any, document: Any) -> None:
+    with pytest.raises(ProviderUnsure):
+        seen_of(document)
+
+
+def test_an_empty_id_is_no_file_and_files_count_only_at_the_end() -> None:
+    running = openai.seen_of({**OPENAI, "status": "in_progress", "output_file_id": "file-o"})
+    clean = openai.seen_of(
+        {**OPENAI, "status": "completed", "output_file_id": "file-o", "error_file_id": ""}
+    )
+    failed = openai.seen_of(
+        {**OPENAI, "status": "completed", "output_file_id": None, "error_file_id": "file-e"}
+    )
+
+    assert (running.result_files, clean.result_files, failed.result_files) == (
+        (),
+        ("file-o",),
+        ("file-e",),
+    )
+
+
+@pytest.mark.parametrize("status", ["expired", "cancelled", "failed"])
+def test_a_batch_that_ended_badly_still_has_the_files_it_was_paid_for(status: str) -> None:
+    document = {**OPENAI, "status": status, "output_file_id": "file-o", "error_file_id": "file-e"}
+
+    assert openai.seen_of(document).result_files == ("file-o", "file-e")
+
+
+def test_the_number_of_items_is_unknown_until_the_input_was_looked_at() -> None:
+    counts = {"total": 3, "completed": None, "failed": 1}
+
+    assert openai.seen_of(OPENAI).total is None
+    seen = openai.seen_of({**OPENAI, "status": "in_progress", "request_counts": counts})
+    assert (seen.total, seen.succeeded, seen.failed) == (3, None, 1)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("token_limit_exceeded", FailureKind.CAPACITY),
+        ("billing_hard_limit_reached", FailureKind.ACCOUNT),
+        ("invalid_json_line", FailureKind.NOT_RUN),
+        ("model_not_found", FailureKind.NOT_RUN),
+        (None, FailureKind.NOT_RUN),
+    ],
+)
+def test_a_batch_that_failed_as_a_whole_blames_no_item(code: str | None, kind: FailureKind) -> None:
+    errors = {"object": "list", "data": [{"code": code, "line": 3, "message": "canary"}]}
+    seen = openai.seen_of({**OPENAI, "status": "failed", "errors": errors})
+
+    assert seen.failure is not None
+    assert seen.failure.kind is kind
+    assert "canary" not in repr(seen)
+
+
+def test_the_usage_of_a_whole_batch_is_read_where_it_is_told() -> None:
+    usage = {
+        "input_tokens": 10,
+        "input_tokens_details": {"cached_tokens": 4},
+        "output_tokens": 5,
+        "output_tokens_details": {"reasoning_tokens": 2},
+    }
+
+    assert openai.seen_of({**OPENAI, "usage": usage}).usage == Usage(6, 4, 0, 0, 5, 2)
+    assert openai.seen_of(OPENAI).usage is None
+
+
+def test_a_batch_at_gemini_says_why_it_failed_and_where_its_answers_are() -> None:
+    done = {
+        **GEMINI,
+        "done": True,
+        "metadata": {
+            **GEMINI["metadata"],
+            "state": "BATCH_STATE_SUCCEEDED",
+            "batchStats": {
+                "requestCount": "2",
+                "successfulRequestCount": "1",
+                "failedRequestCount": "1",
+            },
+        },
+        "response": {"responsesFile": "files/out"},
+    }
+    seen = gemini.seen_of(done)
+    assert (seen.total, seen.succeeded, seen.failed) == (2, 1, 1)
+    assert seen.result_files == ("files/out",)
+
+    failed = gemini.seen_of(
+        {
+            **GEMINI,
+            "metadata": {**GEMINI["metadata"], "state": "BATCH_STATE_FAILED"},
+            "error": {"code": 8, "message": "canary"},
+        }
+    )
+    assert failed.failure is not None
+    assert failed.failure.kind is FailureKind.CAPACITY
+
+
+def test_a_batch_at_anthropic_has_results_when_it_says_so_and_its_address_is_not_followed() -> None:
+    counts = {"processing": 0, "succeeded": 1, "errored": 1, "canceled": 1, "expired": 1}
+    ended = {**ANTHROPIC, "processing_status": "ended", "request_counts": counts}
+    there = {**ended, "results_url": "https://evil.example.com/results"}
+
+    assert anthropic.seen_of(ended).result_files == ()
+    seen = anthropic.seen_of(there)
+    assert seen.result_files == ("msgbatch_01",)
+    assert (seen.phase, seen.total, seen.succeeded, seen.failed) == (Phase.COMPLETED, 4, 1, 1)
+
+
+def test_a_batch_at_mistral_has_both_files() -> None:
+    seen = mistral.seen_of(
+        {**MISTRAL, "status": "TIMEOUT_EXCEEDED", "output_file": "a1", "error_file": "b2"}
+    )
+
+    assert seen.result_files == ("a1", "b2")
