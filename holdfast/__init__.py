@@ -2,12 +2,13 @@
 
 from holdfast.actor import Role
 from holdfast.artifact.artifact import Access, Artifact, ArtifactState
+from holdfast.batch.work import BatchWork, Item
 from holdfast.clock import FakeClock, SystemClock
 from holdfast.config import KeySettings, QueueSettings, Rate, Settings, TenantSettings
 from holdfast.engine.cancel import CancelAnswer
 from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.execute import Context
-from holdfast.engine.job import Actor, ActorType, Job, KeyRecord, KeyStatus, Priority, State
+from holdfast.engine.job import Actor, ActorType, Job, Kept, KeyRecord, KeyStatus, Priority, State
 from holdfast.engine.ledger import RunReport
 from holdfast.engine.pipeline import Pipeline
 from holdfast.engine.request import JobRequest, key_for
@@ -50,6 +51,9 @@ from holdfast.errors import (
     WriteConflict,
 )
 from holdfast.holdfast import Holdfast
+from holdfast.provider.reply import Reply, Usage
+from holdfast.provider.request import Request
+from holdfast.provider.route import ExecutionMode, Route
 from holdfast.tenant import Tenant
 
 __version__ = "0.1.0"
@@ -64,6 +68,7 @@ __all__ = [
     "ArtifactStoreDown",
     "ArtifactTooLarge",
     "AuthDenied",
+    "BatchWork",
     "CancelAnswer",
     "ChecksumMismatch",
     "ConfigError",
@@ -71,6 +76,7 @@ __all__ = [
     "Context",
     "Defect",
     "Enqueued",
+    "ExecutionMode",
     "Failure",
     "FakeClock",
     "Forbidden",
@@ -80,10 +86,12 @@ __all__ = [
     "InvalidArtifact",
     "InvalidJob",
     "InvalidSchedule",
+    "Item",
     "Job",
     "JobCanceled",
     "JobNotFound",
     "JobRequest",
+    "Kept",
     "KeyRecord",
     "KeySettings",
     "KeyStatus",
@@ -98,8 +106,11 @@ __all__ = [
     "QueueSettings",
     "Rate",
     "RateLimited",
+    "Reply",
+    "Request",
     "RetryPolicy",
     "Role",
+    "Route",
     "RuleViolated",
     "RunReport",
     "SchemaInvalid",
@@ -115,6 +126,7 @@ __all__ = [
     "UnknownQueue",
     "UpstreamDown",
     "UpstreamError",
+    "Usage",
     "Worker",
     "WriteConflict",
     "key_for",

@@ -93,6 +93,4 @@ def read_instant(value: str | datetime) -> datetime:
 
 def write_instant(value: datetime) -> str:
     """The one text form of an instant: UTC, milliseconds, fixed width, so that it sorts as text."""
-    return (
-        value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{value.microsecond // 1000:03d}Z"
-    )
+    return value.astimezone(UTC).isoformat(timespec="milliseconds")[:23] + "Z"

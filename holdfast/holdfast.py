@@ -14,6 +14,7 @@ from typing import Any, TypeVar, Unpack
 
 from holdfast.actor import Role
 from holdfast.artifact.artifacts import Artifacts
+from holdfast.batch.declare import Batching
 from holdfast.clock import Clock, SystemClock, ms
 from holdfast.config import QueueSettings, Settings
 from holdfast.engine import enqueue as enqueueing
@@ -75,6 +76,7 @@ class Holdfast:
         self.ids = IdSource(self.clock, rng)
         self.registry = Registry()
         self.schedules = Declared()
+        self.batch = Batching(self)
         self.events = Events()
         self.tracing: Tracing | None = None
         self._store: Store | None = None

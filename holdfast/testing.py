@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -23,11 +23,14 @@ from typing import Any
 
 import pytest
 
+from holdfast.batch.point import Point
 from holdfast.clock import FakeClock
-from holdfast.engine import intake
+from holdfast.engine import intake, settler
 from holdfast.engine import worker as working
 from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.job import QUEUES, Job, State
+from holdfast.engine.ledger import RunReport, Trigger, TriggerKind
+from holdfast.engine.run import perform_run
 from holdfast.engine.worker import Counts, Worker, run_upkeep
 from holdfast.holdfast import Holdfast
 from holdfast.ids import IdSource
@@ -152,13 +155,26 @@ class HoldfastApp:
         self.drain()
         return self.hf.get(enqueued.id, org_id=enqueued.org_id)
 
+    def submit(self) -> RunReport:
+        """Hand what waits for a provider's batch over: one run of the submitter."""
+        return perform_run(self.hf, "rewrite_batch_submitter", trigger=_BY_TIMER)
+
+    def collect(self) -> RunReport:
+        """Bring answers back from providers' batches: one run of the collector."""
+        return perform_run(self.hf, "rewrite_batch_collector", trigger=_BY_TIMER)
+
     @contextmanager
     def crash_after(self, point: str) -> Iterator[None]:
         """The process dies right after *point*: ``claim``, ``execute`` or ``settle``.
 
-        The block ends calmly; what the dead worker held is brought back by :meth:`upkeep` once its
-        lease has run out (``clock.advance(seconds=61)``).
+        In the batch lane it is a :class:`Point`, such as ``created``. The block ends calmly; what
+        the dead worker held is brought back by :meth:`upkeep` once its lease has run out
+        (``clock.advance(seconds=61)``), a batch by the next run.
         """
+        if point in tuple(Point):
+            with self._crash_in_lane(point):
+                yield
+            return
         module, name = _POINTS[point]
         original = getattr(module, name)
 
@@ -178,11 +194,32 @@ class HoldfastApp:
         finally:
             setattr(module, name, original)
 
+    @contextmanager
+    def _crash_in_lane(self, point: str) -> Iterator[None]:
+        before, self.hf.batch.reached = self.hf.batch.reached, _dying_at(point)
+        try:
+            yield
+        except Crash:
+            pass
+        else:
+            pytest.fail(f"Nothing reached {point!r}, so nothing crashed after it.")
+        finally:
+            self.hf.batch.reached = before
 
+
+def _dying_at(point: str) -> Callable[[Point], None]:
+    def reached(here: Point) -> None:
+        if here == point:
+            raise Crash(point)
+
+    return reached
+
+
+_BY_TIMER = Trigger(TriggerKind.CRON)
 _POINTS: dict[str, tuple[Any, str]] = {
     "claim": (intake.FairIntake, "take"),
     "execute": (working, "execute"),
-    "settle": (working, "settle_apart"),
+    "settle": (settler, "settle_apart"),
 }
 
 

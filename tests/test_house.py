@@ -119,8 +119,9 @@ def test_every_statement_says_why_it_is_there(path: Path) -> None:
 # -- docs are tests
 
 
-PLAIN = [field.name for field in dataclasses.fields(Settings) if "kind" in field.metadata]
-SECTIONS = [field for field in dataclasses.fields(Settings) if "kind" not in field.metadata]
+SHAPES = {"section", "table", "rows"}
+SECTIONS = [field for field in dataclasses.fields(Settings) if SHAPES & field.metadata.keys()]
+PLAIN = [field.name for field in dataclasses.fields(Settings) if field not in SECTIONS]
 
 
 @pytest.mark.parametrize("name", PLAIN)
@@ -131,8 +132,9 @@ def test_every_setting_is_documented_with_its_variable(name: str) -> None:
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda field: field.name)
 def test_every_key_of_a_section_is_documented(section: dataclasses.Field[object]) -> None:
     page = (ROOT / "docs" / "configuration.md").read_text()
-    (part,) = (part for part in page.split("\n### ") if part.startswith(f"`[{section.name}"))
-    kind = section.metadata.get("section") or section.metadata["table"]
+    begins = re.compile(rf"`\[\[?{section.name}\b")
+    (part,) = (part for part in page.split("\n### ") if begins.match(part))
+    (kind,) = (section.metadata[name] for name in SHAPES & section.metadata.keys())
 
     assert [key.name for key in dataclasses.fields(kind) if f"`{key.name}`" not in part] == []
 

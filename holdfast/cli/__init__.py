@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from holdfast.errors import HoldfastError, NotFound, SchemaMismatch, StoreBusy, StoreDown
+from holdfast.redact import visible
 from holdfast.secret import hide_passwords
 
 # Commands are imported when they are called: the web, the database driver and the rest cost
@@ -21,7 +22,9 @@ from holdfast.secret import hide_passwords
 COMMANDS = {
     "artifacts": "holdfast.cli.artifacts:artifacts",
     "audit": "holdfast.cli.audit:audit",
+    "batches": "holdfast.cli.batches:batches",
     "config": "holdfast.cli.config:config",
+    "costs": "holdfast.cli.costs:costs",
     "dead-letters": "holdfast.cli.dead_letters:dead_letters",
     "demo": "holdfast.cli.demo:demo",
     "doctor": "holdfast.cli.doctor:doctor",
@@ -34,6 +37,7 @@ COMMANDS = {
     "run": "holdfast.cli.run:run",
     "runs": "holdfast.cli.run:runs",
     "schedules": "holdfast.cli.schedules:schedules",
+    "simulator": "holdfast.cli.simulator:simulator",
     "verify": "holdfast.cli.verify:verify",
     "worker": "holdfast.cli.worker:worker",
 }
@@ -79,7 +83,7 @@ def main(argv: list[str] | None = None) -> None:
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except HoldfastError as exc:
-        click.echo(f"holdfast: {hide_passwords(str(exc))}", err=True)
+        click.echo(f"holdfast: {visible(hide_passwords(str(exc)))}", err=True)
         sys.exit(exit_code(exc))
     sys.exit(code if isinstance(code, int) else 0)
 

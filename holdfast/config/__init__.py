@@ -3,14 +3,23 @@
 kind.py      what a setting may hold, and the words that say so
 section.py   queues, tenants, keys, retention, artifacts, alerts
 run.py       profiles, runs, schedules
+batch.py     the batch lane, providers, prices, budgets
 settings.py  Settings: all of it
 load.py      reading, and where each value comes from
 """
 
+from holdfast.config.batch import (
+    BUILT_IN_PROVIDERS,
+    EVERY_OTHER,
+    BatchSettings,
+    BudgetSettings,
+    PriceSettings,
+    ProviderSettings,
+)
 from holdfast.config.kind import Cadence, Rate
 from holdfast.config.load import From, Loaded, Origin, load
 from holdfast.config.run import (
-    BATCH_CADENCES,
+    BATCH_RUNS,
     BUILT_IN_PROFILES,
     RunProfile,
     RunSettings,
@@ -30,18 +39,24 @@ from holdfast.config.section import (
 from holdfast.config.settings import DEFAULT_DB, LOG_LEVELS, Settings
 
 __all__ = [
-    "BATCH_CADENCES",
+    "BATCH_RUNS",
     "BUILT_IN_PROFILES",
+    "BUILT_IN_PROVIDERS",
     "BUILT_IN_QUEUES",
     "DEFAULT_DB",
+    "EVERY_OTHER",
     "LOG_LEVELS",
     "AlertSettings",
     "ArtifactSettings",
+    "BatchSettings",
+    "BudgetSettings",
     "Cadence",
     "From",
     "KeySettings",
     "Loaded",
     "Origin",
+    "PriceSettings",
+    "ProviderSettings",
     "QueueSettings",
     "Rate",
     "RetentionRule",

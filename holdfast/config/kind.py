@@ -43,6 +43,15 @@ def setting(default: Any, kind: Kind) -> Any:
     return field(default=default, metadata={"kind": kind})
 
 
+def rows(written: str, section: type) -> Any:
+    """A list of sections, which a file writes as tables of one name."""
+    kind = Kind(
+        f"a list of {written} tables",
+        lambda v: isinstance(v, tuple) and all(isinstance(row, section) for row in v),
+    )
+    return field(default=(), metadata={"kind": kind, "rows": section})
+
+
 class Section:
     """Settings that belong together; checked when they are made."""
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.config.kind import Kind, complaint, fits
-from holdfast.config.section import RetentionRule
 from holdfast.config.settings import Settings
 from holdfast.errors import ConfigError
 
@@ -121,7 +120,7 @@ def _plain(section: type, above: Place) -> Iterator[tuple[Place, Kind]]:
     for item in fields(section):
         if inner := item.metadata.get("section"):
             yield from _plain(inner, (*above, item.name))
-        elif (kind := item.metadata.get("kind")) is not None and item.name != "rules":
+        elif (kind := item.metadata.get("kind")) is not None and "rows" not in item.metadata:
             yield (*above, item.name), kind
 
 
@@ -174,6 +173,8 @@ class _Reading:
             item = known.get(name)
             if item is None:
                 self._unknown((name,), known)
+            elif "rows" in item.metadata:
+                values[name] = self._rows((name,), item.metadata["rows"])
             elif "kind" in item.metadata:
                 self._read((name,), item.metadata["kind"], values)
             elif "section" in item.metadata:
@@ -214,13 +215,13 @@ class _Reading:
             item = known.get(inner[-1])
             if item is None:
                 self._unknown(inner, known)
-            elif inner[-1] == "rules":
-                values["rules"] = self._rules(inner)
+            elif "rows" in item.metadata:
+                values[item.name] = self._rows(inner, item.metadata["rows"])
             else:
                 self._read(inner, item.metadata["kind"], values)
         return self._make(place, kind, values) if len(self.problems) == before else None
 
-    def _rules(self, place: Place) -> tuple[Any, ...]:
+    def _rows(self, place: Place, kind: type) -> tuple[Any, ...]:
         tables, origin = self.found[place]
         if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
             self._complain(place, f"must be tables: [[{spell(place)}]]")
@@ -228,9 +229,9 @@ class _Reading:
         made = []
         for number, table in enumerate(tables, 1):
             inner = _Reading({(*place, name): (value, origin) for name, value in table.items()})
-            rule = inner._section(place, RetentionRule, {}) if not inner.problems else None
-            self.problems += [f"{problem} (rule {number})" for problem in inner.problems]
-            made.append(rule)
+            made.append(inner._section(place, kind, {}))
+            word = place[-1].removesuffix("s")
+            self.problems += [f"{problem} ({word} {number})" for problem in inner.problems]
         return tuple(made)
 
     def _under(self, place: Place) -> list[Place]:

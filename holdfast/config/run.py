@@ -30,11 +30,12 @@ from holdfast.config.kind import (
     texts,
     whole,
 )
+from holdfast.config.section import BUILT_IN_QUEUES
 
 ORDERS = ("created_at_asc", "fair")
 CATCH_UPS = ("skip", "one", "all")
 
-_JOBS = whole(1, 10_000)
+_JOBS = whole(1, 100_000)
 _RUNTIME = whole(1, 86_400)
 _CLAIM = whole(1, 86_400)
 _ORDER = one_of(ORDERS)
@@ -95,12 +96,6 @@ BUILT_IN_PROFILES: Mapping[str, RunProfile] = {
     ),
 }
 
-# The two functions of the batch lane have cadences of their own, whatever the profile says.
-BATCH_CADENCES: Mapping[str, Cadence] = {
-    "rewrite_batch_submitter": Cadence(every=timedelta(minutes=15)),
-    "rewrite_batch_collector": Cadence(every=timedelta(minutes=30)),
-}
-
 
 @dataclass(frozen=True, slots=True)
 class RunSettings(Section):
@@ -136,6 +131,21 @@ class RunSettings(Section):
             if (value := getattr(self, item.name)) is not None
         }
         return replace(profile, **own)
+
+
+# The two functions of the batch lane have a cadence and a bound of their own, whatever the profile
+# says. Answers are paid for already: a collector that took fewer than the submitter hands over
+# would never catch up. Queues that nobody chose are all there are.
+BATCH_RUNS: Mapping[str, RunSettings] = {
+    "rewrite_batch_submitter": RunSettings(
+        queues=tuple(BUILT_IN_QUEUES), schedule=Cadence(every=timedelta(minutes=15))
+    ),
+    "rewrite_batch_collector": RunSettings(
+        queues=tuple(BUILT_IN_QUEUES),
+        max_jobs_per_run=100_000,
+        schedule=Cadence(every=timedelta(minutes=30)),
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,13 @@ from holdfast.config.kind import (
     JOB_TYPE_NAME,
     PLAIN_NAME,
     RATE,
-    Kind,
     Rate,
     Section,
     cap,
     number,
     one_of,
     refuse,
+    rows,
     setting,
     text,
     whole,
@@ -113,13 +113,7 @@ class RetentionSettings(Section):
         ),
     )
     keep_runs_days: float = setting(90.0, number(1))
-    rules: tuple[RetentionRule, ...] = setting(
-        (),
-        Kind(
-            "a list of [[retention.rules]] tables",
-            lambda v: isinstance(v, tuple) and all(isinstance(rule, RetentionRule) for rule in v),
-        ),
-    )
+    rules: tuple[RetentionRule, ...] = rows("[[retention.rules]]", RetentionRule)
 
 
 _ENDPOINT = re.compile(r"https?://[^\s/@]+/?")

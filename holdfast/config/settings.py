@@ -8,6 +8,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from holdfast.config.batch import (
+    BUDGETED,
+    BUILT_IN_PROVIDERS,
+    BatchSettings,
+    BudgetSettings,
+    PriceSettings,
+    ProviderSettings,
+    doubled_prices,
+)
 from holdfast.config.kind import (
     KEY_NAME,
     PLAIN_NAME,
@@ -20,13 +29,14 @@ from holdfast.config.kind import (
     one_of,
     problems_of,
     refuse,
+    rows,
     setting,
     text,
     texts,
     whole,
 )
 from holdfast.config.run import (
-    BATCH_CADENCES,
+    BATCH_RUNS,
     BUILT_IN_PROFILES,
     RunProfile,
     RunSettings,
@@ -90,11 +100,18 @@ class Settings:
     artifacts: ArtifactSettings = _section(ArtifactSettings)
     alerts: AlertSettings = _section(AlertSettings)
     profiles: Mapping[str, RunProfile] = _table(RunProfile, PLAIN_NAME, BUILT_IN_PROFILES)
-    runs: Mapping[str, RunSettings] = _table(RunSettings, PLAIN_NAME)
+    runs: Mapping[str, RunSettings] = _table(RunSettings, PLAIN_NAME, BATCH_RUNS)
     schedules: Mapping[str, ScheduleSettings] = _table(ScheduleSettings, PLAIN_NAME)
+    batch: BatchSettings = _section(BatchSettings)
+    providers: Mapping[str, ProviderSettings] = _table(
+        ProviderSettings, PLAIN_NAME, BUILT_IN_PROVIDERS
+    )
+    prices: tuple[PriceSettings, ...] = rows("[[prices]]", PriceSettings)
+    budgets: Mapping[str, BudgetSettings] = _table(BudgetSettings, BUDGETED)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "profiles", {**BUILT_IN_PROFILES, **self.profiles})
+        object.__setattr__(self, "providers", {**BUILT_IN_PROVIDERS, **self.providers})
         refuse(
             "Settings cannot be used", [*problems_of(self), *self._strangers(), *self._dangling()]
         )
@@ -133,7 +150,13 @@ class Settings:
         ]
 
     def _contradictions(self) -> list[str]:
-        """Runs whose settings do not go together."""
+        """Runs whose settings do not go together, and prices that are said twice."""
+        return [
+            *doubled_prices(self.prices),
+            *self._runs_at_odds(),
+        ]
+
+    def _runs_at_odds(self) -> list[str]:
         return [
             f'runs.{name} has order = "fair", which takes whole queues as a worker does: leave'
             " job_types and respect_not_before_at = false out, or take the oldest first"
@@ -152,10 +175,13 @@ class Settings:
         if name not in self.runs:
             raise UnknownRun(name, self.runs)
         run = self.runs[name]
-        effective = run.over(self.profiles[run.profile or self.profile])
-        if run.schedule is None and name in BATCH_CADENCES:
-            return replace(effective, schedule=BATCH_CADENCES[name])
-        return effective
+        profile = self.profiles[run.profile or self.profile]
+        return run.over(BATCH_RUNS[name].over(profile) if name in BATCH_RUNS else profile)
+
+    @property
+    def with_batch_runs(self) -> Settings:
+        """The same with the two runs of the batch lane, where nobody declared them."""
+        return replace(self, runs={**BATCH_RUNS, **self.runs})
 
     @classmethod
     def load(

@@ -16,8 +16,8 @@ from holdfast.clock import ms, read_instant, write_instant
 from holdfast.engine import audit
 from holdfast.engine.cron import write_every
 from holdfast.engine.job import Actor, ActorType
+from holdfast.engine.labour import Application
 from holdfast.engine.request import Batch, prepare
-from holdfast.engine.run import Application
 from holdfast.engine.schedule import (
     Declared,
     Schedule,

@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.clock import read_instant
 from holdfast.document import decode
-from holdfast.engine.job import Actor, ActorType, Claimed
+from holdfast.engine.job import BATCH_KEY, Actor, ActorType, Claimed
 from holdfast.engine.lane import Lane, Poured, Round, find_lanes, pour, start_rounds
 from holdfast.engine.promote import promote_jobs
 from holdfast.engine.quarantine import bury_broken_in
@@ -51,6 +51,8 @@ class Ask:
     order: Order = Order.FAIR
     respect_not_before_at: bool = True
     job_types: Sequence[str] = ()
+    # Of those that wait for a provider's batch, or of those that wait for a worker.
+    of_batch: bool = False
     # Jobs to pass over, where the oldest go first: a run takes a job once.
     without: Collection[str] = ()
     # What was buried on the way is put here: it is a dead letter that somebody has to tell of.
@@ -67,6 +69,7 @@ def claim_jobs(
     order: Order = Order.FAIR,
     respect_not_before_at: bool = True,
     job_types: Sequence[str] = (),
+    of_batch: bool = False,
     without: Collection[str] = (),
     buried: list[Settled] | None = None,
 ) -> list[Claimed]:
@@ -76,7 +79,7 @@ def claim_jobs(
     ask = Ask(queue, worker_id, limit, lease_ms, buried=[] if buried is None else buried)
     if order is Order.FAIR and respect_not_before_at and not job_types:
         rounds = start_rounds(store, [queue])
-        keys = {queue: keys_of(rules, find_keys(store, queue))}
+        keys = {queue: [BATCH_KEY] if of_batch else keys_of(rules, find_keys(store, queue))}
         lanes = find_lanes(store, keys, served=rounds, wanted=limit)
         return claim_by(store, rules, replace(ask, lanes=lanes.get(queue, ()), at=rounds[queue]))
     return claim_by(
@@ -87,6 +90,7 @@ def claim_jobs(
             order=Order.CREATED_AT_ASC,
             respect_not_before_at=respect_not_before_at,
             job_types=job_types,
+            of_batch=of_batch,
             without=without,
         ),
     )
@@ -102,8 +106,9 @@ def keys_of(rules: Rules, waiting: Collection[str]) -> list[str]:
     """The keys to look under: those that wait, and always '', which is none, and those with a rule.
 
     Whoever makes up a thousand keys hides nobody's job that has none, or one that means something.
+    What waits for a provider's batch is not a worker's.
     """
-    return list(dict.fromkeys(("", *rules.keys, *waiting)))
+    return [key for key in dict.fromkeys(("", *rules.keys, *waiting)) if key != BATCH_KEY]
 
 
 def claim_by(store: Store, rules: Rules, ask: Ask) -> list[Claimed]:
@@ -244,6 +249,7 @@ def _which_oldest(ask: Ask) -> dict[str, Any]:
         "types": [{"job_type": job_type} for job_type in ask.job_types],
         "any_type": 0 if ask.job_types else 1,
         "waits_too": 0 if ask.respect_not_before_at else 1,
+        "of_batch": int(ask.of_batch),
         "without": [{"id": job_id} for job_id in ask.without],
     }
 

@@ -32,8 +32,8 @@ NOTE_LIMIT_BYTES = 16 * 1024
 
 _EVENT_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+")
 _OUR_EVENTS = frozenset(
-    {"artifact", "audit", "category", "dead_letter", "dead_letters", "job", "key", "operator"}
-    | {"queue", "run", "schedule", "tenant", "worker"}
+    {"artifact", "audit", "batch", "category", "dead_letter", "dead_letters", "job", "key"}
+    | {"operator", "queue", "run", "schedule", "tenant", "worker"}
 )
 _NOTE_NAME = re.compile(r"[a-z][a-z0-9_.-]{0,99}")
 

@@ -29,6 +29,7 @@ from holdfast.engine.job import (
     Completed,
     Dead,
     Fault,
+    Kept,
     Outcome,
     Released,
     Retry,
@@ -374,7 +375,12 @@ async def _within(awaitable: Any, timeout: timedelta | None) -> Any:
 
 
 def conclude(value: Any, job: Claimed, plan: Plan) -> Outcome:
-    """What a stage's return value means."""
+    """What a stage's return value means; our own stages may say the outcome themselves."""
+    if isinstance(value, (Completed, Retry, Dead, Released)):
+        return value
+    kept = None
+    if isinstance(value, Kept):
+        value, kept = value.result, value.value
     try:
         try:
             output = _document(value)
@@ -385,7 +391,7 @@ def conclude(value: Any, job: Claimed, plan: Plan) -> Outcome:
         return Dead(fault_of(ResultInvalid(), stage=plan.stage.name, attempt=job.attempt))
     following = plan.handler.after(plan.stage)
     if following is None:
-        return Completed(output)
+        return Completed(output, kept)
     return Advanced(output, following.name, following.max_attempts)
 
 

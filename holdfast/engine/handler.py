@@ -22,6 +22,26 @@ Function = Callable[..., Any]
 Policy = Callable[[Any, str], bool]
 """Whether a planning job may write under a command: called with the job and the command."""
 
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """Where a job's model request goes, frozen at enqueue.
+
+    *is_batched* says that it waits for the batch lane and not for a worker.
+    """
+
+    decision: Mapping[str, Any]
+    is_batched: bool
+    max_attempts: int | None = None
+
+
+Router = Callable[[Mapping[str, Any] | None], Routed]
+"""Checks a caller's routing decision, or makes the job type's own; raises ValueError with why."""
+
+Keep = Callable[[Any, Sequence[tuple[Any, Any]]], None]
+"""Writes what an application keeps beside the results of its jobs: in the transaction that settles
+them, for a whole group, called with that transaction and pairs of a claim and what it kept."""
+
 JOB_TYPE = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
 
 
@@ -51,6 +71,10 @@ class Handler:
     accepts: frozenset[str] = frozenset()
     policy: Policy | None = None
     slo: timedelta | None = None
+    router: Router | None = None
+    keep: Keep | None = None
+    # What the batch lane knows of the job type; nothing here looks into it.
+    work: Any = None
 
     @property
     def first(self) -> Stage:
@@ -84,6 +108,8 @@ class Registry:
     handlers: dict[str, Handler] = field(default_factory=dict)
     categories: dict[str, Category] = field(default_factory=lambda: dict(CATEGORIES))
     queues: dict[str, QueueSettings] = field(default_factory=dict)
+    # Runs that do something else than perform jobs: engine/errand.py, by the name of the run.
+    errands: dict[str, Any] = field(default_factory=dict)
     backoff_seconds: Sequence[int] = BUILT_IN_PROFILES["example"].retry_backoff_seconds
 
     def with_backoff(self, backoff_seconds: Sequence[int]) -> Registry:
@@ -123,6 +149,13 @@ class Registry:
         if any(stage.retry.is_by_run for stage in handler.stages):
             return handler.with_backoff(self.backoff_seconds)
         return handler
+
+    def keep(self, tx: Any, job_type: str, kept: Sequence[tuple[Any, Any]]) -> None:
+        """Write what jobs of a type keep beside their results, in the transaction of their end."""
+        write = self.handlers[job_type].keep
+        if write is None:
+            raise ConfigError(f"Job type {job_type!r} keeps something and declares no keep=.")
+        write(tx, kept)
 
     def __contains__(self, job_type: str) -> bool:
         return job_type in self.handlers

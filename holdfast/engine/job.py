@@ -31,6 +31,8 @@ QUEUES = (
     MAINTENANCE_QUEUE,
 )
 ONLY_STAGE = "run"
+# The lane of jobs that wait to be handed to a provider's batch. No caller's key has a tilde.
+BATCH_KEY = "~batch"
 
 
 class State(StrEnum):
@@ -169,6 +171,8 @@ class Claimed:
     first_failed_at: str | datetime | None
     turn: str = ""
     limit_key: str = ""
+    # Processing, or batch_submitted where the claim waits for a provider.
+    state: str = "processing"
     outputs: Mapping[str, Any] = field(default_factory=dict)
     checkpoint: Any = None
 
@@ -207,10 +211,22 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """What a handler returns to have *value* written by its job type's ``keep``.
+
+    It is written in the transaction that records the result, or not at all.
+    """
+
+    result: Any
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
 class Completed:
-    """The last stage succeeded."""
+    """The last stage succeeded. What is *kept* beside the result is written with it."""
 
     result: str = "null"
+    kept: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +247,7 @@ class Retry:
 
     fault: Fault
     delay_ms: int | None
+    kept: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +255,7 @@ class Dead:
     """The attempt failed, is charged, and was the last."""
 
     fault: Fault
+    kept: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +271,14 @@ class Released:
 
     reason: str
     delay_ms: int | None = None
+    kept: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """The job's request is in a provider's batch and waits for its answer."""
+
+    provider_batch_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +286,7 @@ class Canceled:
     """The cancel request was honoured."""
 
 
-Outcome = Completed | Advanced | Retry | Dead | Snoozed | Released | Canceled
+Outcome = Completed | Advanced | Retry | Dead | Snoozed | Released | Submitted | Canceled
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +315,7 @@ class Job:
                 record[name] = State.read(value) if name == "state" else _read(name, value)
             except (TypeError, ValueError) as exc:
                 raise RowInvalid(
-                    f"Job {row['id']} cannot be read: {name} holds {str(value)[:40]!r}.",
+                    f"Job {row['id']} cannot be read: {name} holds no {name}.",
                     job_id=row["id"],
                     column=name,
                 ) from exc

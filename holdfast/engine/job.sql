@@ -177,6 +177,7 @@ waiting AS MATERIALIZED (
         WHERE finished_at IS NULL AND claimed_at IS NULL AND not_before_at IS NULL
           AND state <> 'batch_submitted' AND queue = :queue
           AND (:any_type = 1 OR job_type IN (SELECT types.job_type FROM {rows types: job_type text}))
+          AND (limit_key = '~batch') = (:of_batch = 1)
           AND limit_key NOT IN (SELECT keys.limit_key FROM keys WHERE keys.room < 1)
           AND id NOT IN (SELECT without.id FROM {rows without: id uuid})
           AND org_id NOT IN (SELECT caps.org_id FROM caps WHERE caps.room < 1)
@@ -192,6 +193,7 @@ waiting AS MATERIALIZED (
         WHERE state = 'queued' AND queue = :queue AND not_before_at IS NOT NULL
           AND (:waits_too = 1 OR not_before_at <= {now})
           AND (:any_type = 1 OR job_type IN (SELECT types.job_type FROM {rows types: job_type text}))
+          AND (limit_key = '~batch') = (:of_batch = 1)
           AND limit_key NOT IN (SELECT keys.limit_key FROM keys WHERE keys.room < 1)
           AND id NOT IN (SELECT without.id FROM {rows without: id uuid})
           AND org_id NOT IN (SELECT caps.org_id FROM caps WHERE caps.room < 1)
@@ -235,6 +237,7 @@ FROM holdfast.job
 WHERE state = 'queued' AND queue = :queue
   AND (not_before_at IS NULL OR :waits_too = 1 OR not_before_at <= {now})
   AND (:any_type = 1 OR job_type IN (SELECT types.job_type FROM {rows types: job_type text}))
+  AND (limit_key = '~batch') = (:of_batch = 1)
   AND id NOT IN (SELECT without.id FROM {rows without: id uuid})
 ORDER BY created_at, id
 LIMIT :limit;
@@ -293,14 +296,20 @@ JOIN holdfast.job AS job ON job.org_id = held.org_id AND job.id = held.id
 WHERE job.cancel_requested_at IS NOT NULL;
 
 -- find_stale :many — crosses tenants: claims whose lease ran out, or whose worker is known to be dead
+-- What may be in a provider's batch is not stale: only the recovery of that batch may give it back,
+-- or the same request would be paid for twice.
 SELECT id, org_id, project_id, job_type, category, actor_type, actor_id, request_id,
        correlation_id, idempotency_key, payload, priority, unit_key, scheduled_for, traceparent,
        routing_decision, replay_of, created_at, queue, stage, pipeline_version, attempt_count,
        max_attempts, lease_token, claimed_at, claimed_by, cancel_requested_at, first_failed_at,
        turn, limit_key
-FROM holdfast.job
+FROM holdfast.job AS job
 WHERE state = 'processing'
   AND (lease_expires_at < {now} OR claimed_by = CAST(:dead_worker_id AS text))
+  AND NOT EXISTS (
+      SELECT 1 FROM holdfast.batch_item AS item
+      WHERE item.org_id = job.org_id AND item.job_id = job.id AND item.is_open = 1
+        AND item.execution_mode = 'batch')
 ORDER BY lease_expires_at
 LIMIT :limit
 {skip_locked};
@@ -333,10 +342,49 @@ SET state = changes.state,
     updated_at = {now}
 FROM {rows changes: org_id uuid, id uuid, lease_token bigint, state text, queue text, stage text,
       pipeline_version text, attempt_count integer, max_attempts integer, delay_ms bigint,
-      provider_batch_id text, error_class text, last_error text, result json}
+      provider_batch_id text, error_class text, last_error text, result json, was text}
 WHERE job.org_id = changes.org_id AND job.id = changes.id
-  AND job.lease_token = changes.lease_token AND job.state = 'processing'
+  AND job.lease_token = changes.lease_token AND job.state = changes.was
 RETURNING job.id, job.cancel_requested_at;
+
+-- submit_jobs :affected — crosses tenants: the jobs of a batch that its provider has, a stretch of it
+UPDATE holdfast.job AS job
+SET state = 'batch_submitted',
+    provider_batch_id = coalesce(job.provider_batch_id, :provider_batch_id),
+    lease_expires_at = NULL, claimed_at = NULL, claimed_by = NULL, updated_at = {now}
+WHERE job.state = 'processing' AND (job.org_id, job.id, job.lease_token) IN (
+    SELECT item.org_id, item.job_id, item.lease_token FROM holdfast.batch_item AS item
+    WHERE item.batch_id = :batch_id AND item.is_open = 1
+      AND item.batch_item_index >= :first AND item.batch_item_index < :after);
+
+-- insert_submitted :affected — crosses tenants: the audit of the same
+INSERT INTO holdfast.job_event
+    (org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
+     correlation_id, at, detail)
+SELECT job.org_id, job.project_id, job.id, job.job_type, 'job.submitted', item.attempt, :actor_type,
+       :actor_id, job.request_id, job.correlation_id, {now}, CAST(:detail AS {json})
+FROM holdfast.batch_item AS item
+JOIN holdfast.job AS job
+  ON job.org_id = item.org_id AND job.id = item.job_id AND job.lease_token = item.lease_token
+WHERE item.batch_id = :batch_id AND item.is_open = 1 AND job.state = 'batch_submitted'
+  AND item.batch_item_index >= :first AND item.batch_item_index < :after;
+
+-- stop_submitted :many — crosses tenants: of the same, those that somebody wants stopped
+UPDATE holdfast.job AS job
+SET state = 'canceled', finished_at = {now}, updated_at = {now},
+    key_expires_at = {later(coalesce((SELECT category.key_ttl_ms FROM holdfast.category AS category
+                                      WHERE category.name = job.category), 2592000000))}
+FROM holdfast.batch_item AS item
+WHERE item.batch_id = :batch_id AND item.is_open = 1
+  AND job.org_id = item.org_id AND job.id = item.job_id
+  AND job.lease_token = item.lease_token AND job.state = 'batch_submitted'
+  AND job.cancel_requested_at IS NOT NULL
+RETURNING job.id, job.org_id, job.project_id, job.job_type, job.category, job.actor_type,
+          job.actor_id, job.request_id, job.correlation_id, job.idempotency_key, job.payload,
+          job.priority, job.unit_key, job.scheduled_for, job.traceparent, job.routing_decision,
+          job.replay_of, job.created_at, job.queue, job.stage, job.pipeline_version,
+          job.attempt_count, job.max_attempts, job.lease_token, job.claimed_at, job.claimed_by,
+          job.cancel_requested_at, job.first_failed_at, job.turn, job.limit_key;
 
 -- find_ended :many — crosses tenants: jobs that ended under this very claim, in this very state
 SELECT job.id
@@ -433,7 +481,7 @@ SET state = 'canceled', finished_at = {now}, updated_at = {now},
     key_expires_at = {later(coalesce((SELECT category.key_ttl_ms FROM holdfast.category AS category
                                       WHERE category.name = job.category), 2592000000))}
 FROM {rows jobs: org_id uuid, id uuid}
-WHERE job.org_id = jobs.org_id AND job.id = jobs.id AND job.state = 'queued'
+WHERE job.org_id = jobs.org_id AND job.id = jobs.id AND job.state IN ('queued', 'batch_submitted')
   AND job.cancel_requested_at IS NOT NULL
 RETURNING job.id;
 

@@ -80,8 +80,10 @@ class RunCounts:
             "requeued": requeued,
             "released": self.outcomes["released"],
             "canceled": canceled,
-            # The lease was lost, or the job still ran when the patience for it was over.
+            # The lease was lost, the job still ran when the patience for it was over, or it waits
+            # for a provider's batch.
             "remaining": self.claimed - succeeded - failed - requeued - canceled,
+            "submitted": self.outcomes["submitted"],
             "rate_limit_errors": self.errors[RateLimited.error_class],
             "capacity_errors": self.errors[UpstreamDown.error_class],
             "error_counts": encode(dict(sorted(self.errors.items()))),
@@ -112,6 +114,7 @@ class RunReport:
     released_count: int | None
     canceled_count: int | None
     left_count: int | None
+    submitted_count: int | None
     rate_limit_errors: int | None
     capacity_errors: int | None
     error_counts: Mapping[str, int]
@@ -238,7 +241,12 @@ def settings_of(run: RunSettings, profile: RunProfile) -> dict[str, Any]:
 
 
 def count_pending(
-    store: Store, queues: Sequence[str], job_types: Sequence[str], profile: RunProfile
+    store: Store,
+    queues: Sequence[str],
+    job_types: Sequence[str],
+    profile: RunProfile,
+    *,
+    of_batch: bool = False,
 ) -> int:
     """How many jobs a run would find now, counted no further than it may take."""
 
@@ -249,6 +257,7 @@ def count_pending(
                 SQL.count_pending,
                 queue=queue,
                 job_types=f" {' '.join(job_types)} " if job_types else None,
+                of_batch=int(of_batch),
                 early=int(not profile.respect_not_before_at),
                 most=profile.max_jobs_per_run - found,
             )

@@ -13,37 +13,29 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any, TypedDict
 
-from holdfast.clock import write_instant
-from holdfast.document import BadDocument, canonical, stable_hash
-from holdfast.engine.category import QUEUE, Duty
-from holdfast.engine.handler import Handler
+from holdfast.document import canonical, stable_hash
+from holdfast.engine import request_field as given
+from holdfast.engine.category import Duty
+from holdfast.engine.handler import Handler, Router
 from holdfast.engine.job import (
+    BATCH_KEY,
     CRITICAL_QUEUE,
-    DEAD_LETTER_QUEUE,
     MAINTENANCE_QUEUE,
     QUEUES,
     SYSTEM,
     Actor,
-    ActorType,
     Priority,
 )
-from holdfast.errors import ForeignKeyScope, InvalidJob, SecretInPayload
-from holdfast.ids import read_uuid, shift
-from holdfast.secret import find_secret, may_hold_secret
+from holdfast.errors import ForeignKeyScope, InvalidJob
+from holdfast.ids import shift
+from holdfast.secret import may_hold_secret
 
-FARTHEST = timedelta(days=366 * 5)
 DRIFT = timedelta(seconds=60)
 # What one step of priority is worth: a job overtakes what was enqueued up to an hour before it.
 AGEING_MS = 3_600_000
 
-LIMIT_KEY = re.compile(r"[a-z0-9._:/-]{1,100}")
 
-_SHORT_TEXT = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,500}")
 _FULL_KEY = re.compile(r"([a-z][a-z0-9_.]*):([0-9a-f-]{36}):([0-9a-f-]{36})?:(.+)", re.DOTALL)
-# W3C: version ff and ids of nothing but zeros are invalid.
-_TRACEPARENT = re.compile(
-    r"(?!ff|.{3}0{32}|.{36}0{16})[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +58,7 @@ class JobRequest:
     unit_key: str | None = None
     limit_key: str | None = None
     command: str | None = None
+    routing_decision: Mapping[str, Any] | None = None
 
 
 def scope_of(job_type: str, org_id: str, project_id: str | None) -> str:
@@ -114,6 +107,7 @@ class Options(TypedDict, total=False):
     unit_key: str | None
     limit_key: str | None
     command: str | None
+    routing_decision: Mapping[str, Any] | None
 
 
 @dataclass(slots=True)
@@ -159,7 +153,7 @@ def prepare(
     scope, last, place = "", None, 0
     for (payload, request), job_id in zip(items, ids, strict=True):
         bad: dict[str, str] = {}
-        text = _payload(payload, payload_limit, bad)
+        text = given.payload(payload, payload_limit, bad)
         if request is not last:
             shared = _shared(handler, request)
             found = places.get(shared)
@@ -173,7 +167,7 @@ def prepare(
         if bad:
             raise InvalidJob(bad)
         if may_hold_secret(text):
-            _refuse_secret(payload)
+            given.refuse_secret(payload)
         frame["jobs"] += 1
         batch.jobs.append(
             {
@@ -226,13 +220,13 @@ def _key(request: JobRequest, scope: str, job_id: str, bad: dict[str, str]) -> s
     """The stored key: from the caller's, from the execution unit, or else the job's very own."""
     if request.unit_key is not None:
         # One job per execution unit: its key is the unit, so one gate serves both promises.
-        unit = _text("unit_key", request.unit_key, bad)
+        unit = given.text("unit_key", request.unit_key, bad)
         if request.idempotency_key is not None:
             bad["idempotency_key"] = "comes from unit_key; pass one of them"
         return scope + sha256(f"unit\n{unit}".encode()).hexdigest()[:32]
     if request.idempotency_key is None:
         return scope + job_id.replace("-", "")
-    raw = _text("idempotency_key", request.idempotency_key, bad, longest=500)
+    raw = given.text("idempotency_key", request.idempotency_key, bad, longest=500)
     return key_in(scope, raw) if raw is not None else ""
 
 
@@ -254,6 +248,7 @@ def _shared(handler: Handler, request: JobRequest) -> Any:
         request.traceparent,
         request.limit_key,
         request.command,
+        request.routing_decision and repr(request.routing_decision),
     )
     try:
         hash(shared)
@@ -269,32 +264,36 @@ def _frame(
     bad: dict[str, str],
     queues: Collection[str],
 ) -> dict[str, Any]:
-    actor = _actor(request.actor, bad)
-    queue = _queue(request.queue or handler.queue, bad, queues)
+    actor = given.actor(request.actor, bad)
+    queue = given.queue(request.queue or handler.queue, bad, queues)
     project_id = request.project_id
     frame: dict[str, Any] = {
-        "org_id": _uuid("org_id", request.org_id, bad),
-        "project_id": None if project_id is None else _uuid("project_id", project_id, bad),
+        "org_id": given.uuid("org_id", request.org_id, bad),
+        "project_id": None if project_id is None else given.uuid("project_id", project_id, bad),
         "job_type": handler.job_type,
         "category": handler.category.name,
         "actor_type": actor.type,
         "actor_id": actor.id,
-        "request_id": _text("request_id", request.request_id, bad),
-        "correlation_id": _text("correlation_id", request.correlation_id, bad),
-        "priority": _priority(request.priority, handler.priority, bad),
-        "limit_key": _limit_key(request.limit_key, bad),
+        "request_id": given.text("request_id", request.request_id, bad),
+        "correlation_id": given.text("correlation_id", request.correlation_id, bad),
+        "priority": given.priority(request.priority, handler.priority, bad),
+        "limit_key": given.limit_key(request.limit_key, bad),
         "origin_queue": queue,
         "queue": queue,
         "stage": handler.first.name,
         "pipeline_version": handler.version,
-        "max_attempts": _attempts(request.max_attempts, handler.first.max_attempts, bad),
-        "not_before_at": _instant("not_before_at", request.not_before_at, now, bad),
-        "traceparent": _traceparent(request.traceparent, bad),
+        "max_attempts": given.attempts(request.max_attempts, handler.first.max_attempts, bad),
+        "not_before_at": given.instant("not_before_at", request.not_before_at, now, bad),
+        "traceparent": given.traceparent(request.traceparent, bad),
     }
     if queue == CRITICAL_QUEUE and handler.slo is None:
         bad["queue"] = f"{CRITICAL_QUEUE} is for jobs with a strict SLO; declare it: slo="
     if request.command is not None:
         frame["routing_decision"] = _command(handler, request.command, bad)
+    if handler.router is not None:
+        _route(frame, handler.router, request, bad)
+    elif request.routing_decision is not None:
+        bad["routing_decision"] = "is only for job types that send model requests: hf.batch"
     if request.scheduled_for is not None:
         _schedule(frame, handler, request.scheduled_for, now, bad)
     return frame
@@ -304,127 +303,23 @@ def _command(handler: Handler, value: object, bad: dict[str, str]) -> str:
     """The command under which a planning job may write, if its handler's policy agrees."""
     if handler.policy is None:
         bad["command"] = "is only for planning jobs whose handler declares a policy"
-    return canonical({"command": _text("command", value, bad)})
+    return canonical({"command": given.text("command", value, bad)})
 
 
-def _refuse_secret(payload: Mapping[str, Any]) -> None:
-    place = find_secret(payload)
-    if place is not None:
-        says = f"carries something shaped like a secret at {place}; pass a reference to it"
-        raise SecretInPayload({"payload": says})
-
-
-def _payload(value: object, limit: int, bad: dict[str, str]) -> str:
-    if not isinstance(value, dict):
-        if not isinstance(value, Mapping):
-            bad["payload"] = f"must be an object, not {type(value).__name__}"
-            return "{}"
-        value = dict(value)
+def _route(frame: dict[str, Any], router: Router, request: JobRequest, bad: dict[str, str]) -> None:
+    """Freeze where the job's request goes; what waits for a batch waits in a lane of its own."""
     try:
-        text = canonical(value)
-    except BadDocument as exc:
-        bad["payload"] = str(exc)
-        return "{}"
-    size = len(text) if text.isascii() else len(text.encode())
-    if size > limit:
-        bad["payload"] = f"is {size} bytes, the limit is {limit}; store it and pass a reference"
-    return text
-
-
-def _uuid(name: str, value: object, bad: dict[str, str]) -> str:
-    try:
-        return read_uuid(value)
+        routed = router(request.routing_decision)
     except ValueError as exc:
-        bad[name] = str(exc)
-        return ""
-
-
-def _text(name: str, value: object, bad: dict[str, str], longest: int = 200) -> str | None:
-    if value is None:
-        return None
-    if not isinstance(value, str) or not value or len(value) > longest:
-        bad[name] = f"must be text of 1 to {longest} characters"
-    elif not _SHORT_TEXT.fullmatch(value):
-        bad[name] = "must not contain control characters or lone surrogates"
-    else:
-        return value
-    return None
-
-
-def _actor(value: object, bad: dict[str, str]) -> Actor:
-    if isinstance(value, str) and value:
-        value = Actor.read(value)
-    if (
-        isinstance(value, Actor)
-        and value.type in tuple(ActorType)
-        and _text("actor", value.id, bad)
-    ):
-        return value
-    bad.setdefault("actor", "must be an Actor, or text such as 'user:42'")
-    return SYSTEM
-
-
-def _priority(value: object, default: Priority, bad: dict[str, str]) -> int:
-    if value is None:
-        return int(default)
-    if isinstance(value, Priority):
-        return int(value)
-    if isinstance(value, str) and value.upper() in Priority.__members__:
-        return int(Priority[value.upper()])
-    bad["priority"] = "must be critical, high, normal or low"
-    return int(default)
-
-
-def _queue(value: object, bad: dict[str, str], queues: Collection[str]) -> str:
-    if not isinstance(value, str) or not QUEUE.fullmatch(value):
-        bad["queue"] = "must look like 'q:default'"
-    elif value == DEAD_LETTER_QUEUE:
-        bad["queue"] = f"must not be {DEAD_LETTER_QUEUE}; only a dead job goes there"
-    elif value not in queues:
-        bad["queue"] = f"{value!r} is not registered; declare it with hf.queue({value!r})"
-    return str(value)
-
-
-def _limit_key(value: object, bad: dict[str, str]) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, str) and LIMIT_KEY.fullmatch(value):
-        return value
-    bad["limit_key"] = "must be 1 to 100 of the characters a-z, 0-9, '.', '_', ':', '/' and '-'"
-    return ""
-
-
-def _attempts(value: object, default: int, bad: dict[str, str]) -> int:
-    if value is None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 100:
-        bad["max_attempts"] = "must be a whole number from 1 to 100"
-        return default
-    return value
-
-
-def _instant(name: str, value: object, now: datetime, bad: dict[str, str]) -> str | None:
-    if value is None:
-        return None
-    if not isinstance(value, datetime):
-        bad[name] = "must be a datetime"
-    elif value.tzinfo is None:
-        bad[name] = "has no time zone; use an aware datetime, for example datetime.now(UTC)"
-    # Plain subtraction works across zones; moving the last day of the calendar to UTC does not.
-    elif abs(value - now) > FARTHEST:
-        bad[name] = "is more than five years away; is it in milliseconds by mistake?"
-    else:
-        return write_instant(value)
-    return None
-
-
-def _traceparent(value: object, bad: dict[str, str]) -> str | None:
-    if value is None:
-        return None
-    if isinstance(value, str) and _TRACEPARENT.fullmatch(value):
-        return value
-    bad["traceparent"] = "must be a W3C traceparent"
-    return None
+        bad["routing_decision"] = str(exc)
+        return
+    frame["routing_decision"] = canonical(routed.decision)
+    if routed.max_attempts is not None:
+        frame["max_attempts"] = min(frame["max_attempts"], routed.max_attempts)
+    if routed.is_batched:
+        frame["limit_key"] = BATCH_KEY
+        if request.limit_key is not None:
+            bad["limit_key"] = "is not for jobs of the batch lane; its limits are the account's"
 
 
 def _schedule(
@@ -434,7 +329,7 @@ def _schedule(
     if not handler.category.duty.may_be_scheduled:
         bad["scheduled_for"] = "is only for maintenance jobs and delayed notifications"
         return
-    due = _instant("scheduled_for", value, now, bad)
+    due = given.instant("scheduled_for", value, now, bad)
     if due is None or not isinstance(value, datetime):
         return
     if value.astimezone(UTC) < now - DRIFT:

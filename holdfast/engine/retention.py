@@ -3,7 +3,9 @@
 An archived job has left the table that workers work on. It is found, counted and shown as before,
 and its key still answers. Failed jobs are not archived: operators work on them where they are, and
 they are kept until their dead letter has ended.
-Both passes are bounded, may run anywhere, any number at once, and twice.
+What was handed to a provider is kept as long as jobs are in general, counted from its end; what it
+cost is kept for ever.
+All passes are bounded, may run anywhere, any number at once, and twice.
 
 No key needs a sweep to expire: its record ends by itself at ``expires_at``, and its job row is
 pruned no earlier than that.
@@ -36,11 +38,12 @@ ARCHIVED = (State.COMPLETED, State.CANCELED)
 
 
 def archive_and_prune(store: Store, retention: RetentionSettings) -> dict[str, int]:
-    """One bounded turn of both; how many jobs were archived and pruned."""
+    """One bounded turn of each; how many jobs were archived and pruned, and items of batches."""
     after = timedelta(hours=retention.archive_after_hours)
     return {
         "archived": _in_bites(lambda: archive_jobs(store, after=after, limit=BITE)),
         "pruned": _in_bites(lambda: prune_jobs(store, retention, limit=BITE)),
+        "items": _in_bites(lambda: prune_batches(store, retention, limit=BITE)),
     }
 
 
@@ -82,6 +85,21 @@ def prune_jobs(store: Store, retention: RetentionSettings, *, limit: int) -> int
             if failed and pruned < limit:
                 over = tx.many(find, kinds=failed, limit=limit - pruned)
                 pruned += tx.affected(SQL.delete_jobs, ended=over) if over else 0
+        return pruned
+
+    return store.write(work)
+
+
+def prune_batches(store: Store, retention: RetentionSettings, *, limit: int) -> int:
+    """Delete items of batches whose retention is over, at most *limit*; then the empty batches.
+
+    A batch of many items goes a piece at a time. One whose files are still at the provider stays.
+    """
+    keep_ms = ms(timedelta(days=retention.keep_days))
+
+    def work(tx: Tx) -> int:
+        pruned = tx.affected(SQL.prune_items, keep_ms=keep_ms, limit=limit)
+        tx.affected(SQL.prune_batches, keep_ms=keep_ms)
         return pruned
 
     return store.write(work)

@@ -19,10 +19,12 @@ SET finished_at = {now}, outcome = ends.outcome, reason = coalesce(ends.reason, 
     claimed_count = ends.claimed, succeeded_count = ends.succeeded, failed_count = ends.failed,
     requeued_count = ends.requeued, released_count = ends.released,
     canceled_count = ends.canceled, left_count = ends.remaining,
+    submitted_count = ends.submitted,
     rate_limit_errors = ends.rate_limit_errors, capacity_errors = ends.capacity_errors,
     error_counts = ends.error_counts, model_counts = ends.model_counts
 FROM {rows ends: run_id uuid, outcome text, reason text, claimed integer, succeeded integer,
       failed integer, requeued integer, released integer, canceled integer, remaining integer,
+      submitted integer,
       rate_limit_errors integer, capacity_errors integer, error_counts json, model_counts json}
 WHERE run.run_id = ends.run_id AND run.finished_at IS NULL
 RETURNING name;
@@ -68,6 +70,7 @@ FROM (
     SELECT fresh.one FROM (
         SELECT 1 AS one FROM holdfast.job
         WHERE state = 'queued' AND queue = :queue AND not_before_at IS NULL
+          AND (limit_key = '~batch') = (:of_batch = 1)
           AND (CAST(:job_types AS text) IS NULL
                OR replace(:job_types, ' ' || job_type || ' ', '') <> :job_types)
         LIMIT :most
@@ -76,6 +79,7 @@ FROM (
     SELECT deferred.one FROM (
         SELECT 1 AS one FROM holdfast.job
         WHERE state = 'queued' AND queue = :queue
+          AND (limit_key = '~batch') = (:of_batch = 1)
           AND not_before_at <= CASE WHEN :early = 1 THEN {later(3155760000000)} ELSE {now} END
           AND (CAST(:job_types AS text) IS NULL
                OR replace(:job_types, ' ' || job_type || ' ', '') <> :job_types)

@@ -20,7 +20,8 @@ from holdfast.engine.audit import PLATFORM_ORG
 from holdfast.engine.cron import BadTiming, Timetable, parse_cron, read_every, read_zone
 from holdfast.engine.handler import JOB_TYPE, Handler, Registry
 from holdfast.engine.job import Actor, ActorType
-from holdfast.engine.request import FARTHEST, JobRequest
+from holdfast.engine.request import JobRequest
+from holdfast.engine.request_field import FARTHEST
 from holdfast.errors import ConfigError, InvalidSchedule
 from holdfast.ids import read_uuid
 from holdfast.store import Row

@@ -136,6 +136,18 @@ FROM {rows ends: schedule text, fire_at instant, outcome text, job_id uuid, run_
       detail text}
 WHERE tick.schedule = ends.schedule AND tick.fire_at = ends.fire_at AND tick.outcome = 'taken';
 
+-- find_stray :many — crosses tenants: run ticks whose dispatcher died before it could say what became
+-- A run that is under way closes its own tick; one that has ended tells what to write.
+SELECT tick.schedule, tick.fire_at, tick.org_id, run.run_id, run.outcome, run.reason
+FROM holdfast.schedule_tick AS tick
+LEFT JOIN holdfast.schedule AS schedule ON schedule.name = tick.schedule
+LEFT JOIN holdfast.worker_run AS run
+  ON run.name = schedule.run_name AND run.tick = tick.fire_at
+WHERE tick.outcome = 'taken' AND tick.recorded_at < {later(-CAST(:patience_ms AS bigint))}
+  AND (run.run_id IS NULL OR run.finished_at IS NOT NULL)
+ORDER BY tick.recorded_at
+LIMIT :limit;
+
 -- move_schedules :affected — crosses tenants: how far each schedule has been dealt with
 UPDATE holdfast.schedule AS schedule
 SET ticked_to = moves.ticked_to, next_fire_at = moves.next_fire_at,

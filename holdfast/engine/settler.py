@@ -16,7 +16,7 @@ from holdfast.engine.classify import fault_of
 from holdfast.engine.hands import Held
 from holdfast.engine.job import Actor, Canceled, Claimed, Dead, Outcome, Retry
 from holdfast.engine.quarantine import bury_broken
-from holdfast.engine.settle import Settled, settle, verb_of
+from holdfast.engine.settle import Keeper, Settled, settle, verb_of
 from holdfast.errors import RowInvalid, RuleBroken, StoreBusy, StoreDown, StoreError
 from holdfast.event import Event, JobSettled
 from holdfast.store import Store
@@ -37,6 +37,7 @@ class Settler:
         more_soon: Callable[[], bool],
         settled: Callable[[Held, Settled], None],
         changed: Callable[[str, str], None],
+        keep: Keeper | None = None,
     ) -> None:
         self.store = store
         self.actor = actor
@@ -44,6 +45,7 @@ class Settler:
         self.more_soon = more_soon
         self.settled = settled
         self.changed = changed
+        self.keep = keep
         self.stopping = threading.Event()
         self._done: deque[tuple[Held, Outcome]] = deque()
         self._news = threading.Event()
@@ -81,16 +83,17 @@ class Settler:
         while len(self._done) < self.limit and self.more_soon() and time.monotonic() < until:
             time.sleep(STEP_SECONDS)
 
+    def settle(self, group: Sequence[tuple[Claimed, Outcome]]) -> list[Settled]:
+        """Settle a group here and now."""
+        return settle_apart(
+            self.store, group, actor=self.actor, changed=self.changed, keep=self.keep
+        )
+
     def _settle_group(self, group: Sequence[tuple[Held, Outcome]]) -> None:
         pause = 0.1
         while True:
             try:
-                settled = settle_apart(
-                    self.store,
-                    [(held.job, outcome) for held, outcome in group],
-                    actor=self.actor,
-                    changed=self.changed,
-                )
+                settled = self.settle([(held.job, outcome) for held, outcome in group])
                 break
             except (StoreDown, StoreBusy) as exc:
                 # The work is done and must be recorded; after the lease's end the fence decides.
@@ -108,21 +111,23 @@ def settle_apart(
     *,
     actor: Actor,
     changed: Callable[[str, str], None],
+    keep: Keeper | None = None,
 ) -> list[Settled]:
     """Settle a group; an outcome that the database refuses is isolated and buried as such."""
     try:
-        return settle(store, group, actor=actor)
+        return settle(store, group, actor=actor, keep=keep)
     except (StoreDown, StoreBusy):
         raise
-    except StoreError as exc:
+    except Exception as exc:
+        # The database refuses one of them, or what an application keeps cannot be written.
         if len(group) > 1:
             half = len(group) // 2
             return [
-                *settle_apart(store, group[:half], actor=actor, changed=changed),
-                *settle_apart(store, group[half:], actor=actor, changed=changed),
+                *settle_apart(store, group[:half], actor=actor, changed=changed, keep=keep),
+                *settle_apart(store, group[half:], actor=actor, changed=changed, keep=keep),
             ]
         job, outcome = group[0]
-        refused = RowInvalid(refused=verb_of(outcome))
+        refused = RowInvalid(refused=verb_of(outcome)) if isinstance(exc, StoreError) else exc
         fault = fault_of(refused, stage=job.stage, attempt=job.attempt)
         changed("settle_refused", f"job {job.id}: {type(exc).__name__}")
         try:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from holdfast.clock import read_instant, write_instant
+from holdfast.clock import ms, read_instant, write_instant
 from holdfast.engine.catch_up import TICK_LIMIT, Due, decide
 from holdfast.engine.schedule import Schedule
 from holdfast.event import ScheduleSkipped
-from holdfast.store import Row, Statements, Tx
+from holdfast.store import Row, Statements, Store, Tx
 
 SQL = Statements("holdfast.engine", "schedule.sql")
 
@@ -136,6 +136,40 @@ def move_schedules(tx: Tx, found: Sequence[Due]) -> None:
     ]
     if moves:
         tx.affected(SQL.move_schedules, moves=moves)
+
+
+# A tick that is taken becomes a run within the transaction that follows.
+PATIENCE = timedelta(minutes=10)
+STRAY_LIMIT = 100
+
+
+def close_stray_ticks(store: Store) -> list[Tick]:
+    """Close the ticks of runs whose dispatcher is gone. Bounded, safe to run twice, anywhere.
+
+    A run that was opened tells how it ended. One that was not is missed and not begun late: nobody
+    knows why its dispatcher died, and the schedule's next tick is on its way.
+    """
+    params = {"patience_ms": ms(PATIENCE), "limit": STRAY_LIMIT}
+    if not store.read(lambda tx: tx.many(SQL.find_stray, **params)):
+        return []
+
+    def work(tx: Tx) -> list[Tick]:
+        strays = [_ended(row) for row in tx.many(SQL.find_stray, **params)]
+        end_ticks(tx, strays)
+        return strays
+
+    return store.write(work)
+
+
+def _ended(row: Row) -> Tick:
+    tick = Tick(row["schedule"], read_instant(row["fire_at"]), row["org_id"])
+    if row["run_id"] is None:
+        says = "the dispatcher that took it is gone, and its run was never begun"
+        return replace(tick, outcome=TickOutcome.MISSED, detail=says)
+    outcome = TickOutcome.SKIPPED if row["outcome"] == "skipped" else TickOutcome.RAN
+    return replace(
+        tick, outcome=outcome, run_id=row["run_id"], detail=row["reason"] or row["outcome"]
+    )
 
 
 def end_ticks(tx: Tx, ticks: Sequence[Tick]) -> None:

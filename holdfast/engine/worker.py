@@ -20,7 +20,6 @@ from holdfast.artifact.artifacts import Artifacts
 from holdfast.clock import ms, read_instant
 from holdfast.config import Settings
 from holdfast.engine import upkeep
-from holdfast.engine.audit import seal_events
 from holdfast.engine.claim import read_clock
 from holdfast.engine.execute import CancelToken, Context, Plan, execute, name_stage, plan
 from holdfast.engine.handler import Registry
@@ -28,13 +27,11 @@ from holdfast.engine.hands import DRAINED, Hands, Held
 from holdfast.engine.intake import FairIntake, Intake
 from holdfast.engine.job import QUEUES, Actor, ActorType, Claimed, Outcome, Released
 from holdfast.engine.keeper import Keeper
-from holdfast.engine.ledger import tidy_runs
 from holdfast.engine.presence import Presence
 from holdfast.engine.request import DRIFT
-from holdfast.engine.retention import archive_and_prune, check_retention
-from holdfast.engine.rules import tell_crowded
+from holdfast.engine.retention import check_retention
 from holdfast.engine.settle import Settled, verb_of
-from holdfast.engine.settler import Settler, events_of, settle_apart
+from holdfast.engine.settler import Settler, events_of
 from holdfast.engine.tracing import Tracing
 from holdfast.errors import HoldfastError, StoreBusy, StoreDown
 from holdfast.event import Events, JobStarted, LeaseWasLost, WorkerChanged
@@ -45,11 +42,7 @@ CLOCK_LOOK_SECONDS = 60.0
 # How many claims fit in beyond the others when something was announced: whoever is new has the next
 # turn in here, too, and would else wait until the hands ask for more.
 LATECOMERS = 4
-# Sealing takes a share of the process, in small bites and evenly: 2,000 events at once, 40 ms every
-# few seconds, were the p99 of a quiet tenant's wait.
-SEAL_LIMIT = 200
 SEAL_BITES = 10
-RESCUE_LIMIT = 500
 ARTIFACT_SECONDS = 60.0
 
 
@@ -125,6 +118,7 @@ class Worker:
             more_soon=lambda: self._hands.has_quick_work,
             settled=self._on_settled,
             changed=self._change,
+            keep=self.registry.keep,
         )
         self._hands = Hands(
             store,
@@ -160,9 +154,7 @@ class Worker:
                 began = self.store.clock.monotonic()
                 outcome = self._run_inline(going)
                 seconds = self.store.clock.monotonic() - began
-                (settled,) = settle_apart(
-                    self.store, [(going, outcome)], actor=self._actor, changed=self._change
-                )
+                (settled,) = self._settler.settle([(going, outcome)])
                 self._tell(settled, seconds)
                 outcomes[_word(settled)] += 1
                 going = settled.goes_on
@@ -358,9 +350,10 @@ class Worker:
         and must not keep stale claims from being rescued.
         """
         every = self.settings.rescue_seconds
+        mine = (self.store, self.settings, self.events)
         passes: list[tuple[str, float, Callable[[], object]]] = [
-            ("upkeep", every, lambda: _tidy(self.store, self.settings, self.events)),
-            ("seal", every / SEAL_BITES, lambda: _seal(self.store, self.settings, self.events)),
+            ("upkeep", every, lambda: upkeep.tidy(*mine)),
+            ("seal", every / SEAL_BITES, lambda: upkeep.seal(*mine)),
         ]
         if self.artifacts is not None:
             passes.append(("artifacts", max(every, ARTIFACT_SECONDS), self.artifacts.upkeep))
@@ -415,35 +408,13 @@ class Worker:
 
 def run_upkeep(store: Store, settings: Settings, events: Events) -> Counts:
     """One bounded pass of everything that keeps a store healthy."""
-    outcomes = _tidy(store, settings, events)
+    outcomes = upkeep.tidy(store, settings, events)
     for _ in range(SEAL_BITES):
-        sealed = _seal(store, settings, events)
+        sealed = upkeep.seal(store, settings, events)
         outcomes["sealed"] += sealed
-        if sealed < SEAL_LIMIT:
+        if sealed < upkeep.SEAL_LIMIT:
             break
     return Counts(0, outcomes)
-
-
-def _tidy(store: Store, settings: Settings, events: Events) -> Counter[str]:
-    outcomes: Counter[str] = Counter()
-    for settled in upkeep.rescue_jobs(store, limit=RESCUE_LIMIT):
-        outcomes["rescued"] += 1
-        for event in events_of(settled):
-            events.emit(event)
-    outcomes.update(archive_and_prune(store, settings.retention))
-    tidied = tidy_runs(store, keep=timedelta(days=settings.retention.keep_runs_days))
-    outcomes["runs_lost"], outcomes["runs_pruned"] = len(tidied.lost), tidied.pruned
-    for report in tidied.lost:
-        events.emit(report.event)
-    outcomes["crowded"] = tell_crowded(store, events)
-    return outcomes
-
-
-def _seal(store: Store, settings: Settings, events: Events) -> int:
-    sealed = seal_events(store, limit=SEAL_LIMIT, key=settings.audit_key)
-    for head in sealed.seals:
-        events.emit(head)
-    return sealed.events
 
 
 def _word(settled: Settled) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from holdfast.batch.lane import BatchLane
 from holdfast.engine.cancel import CancelAnswer
 from holdfast.operate.audit_trail import AuditTrail
+from holdfast.operate.batches import Batches
 from holdfast.operate.cancel import cancel_job
 from holdfast.operate.dead_letter import DeadLetters
 from holdfast.operate.doctor import Finding, examine
@@ -31,6 +33,10 @@ class Desk:
     def audit(self) -> AuditTrail:
         """What happened and who caused it, and the proof that nobody changed it since."""
         return AuditTrail(self.watch)
+
+    def batches(self, lane: BatchLane) -> Batches:
+        """Provider batches of an application's *lane*: look at them, cancel, adopt, release."""
+        return Batches(self.watch, lane)
 
     def explain(self, job_id: str) -> Explanation:
         """Say why a job is where it is, and what has to happen next."""

@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from holdfast.batch.budget import spent_over_budget
 from holdfast.clock import read_instant
 from holdfast.config import Settings
-from holdfast.engine.job import State
+from holdfast.document import decode
+from holdfast.engine.job import BATCH_KEY, State
 from holdfast.engine.presence import list_workers
 from holdfast.errors import JobNotFound
+from holdfast.operate.batched import COLLECTOR, SUBMITTER
 from holdfast.operate.explanation import Explanation, Reason, Situation
 from holdfast.operate.letter import Letter
 from holdfast.operate.locate import locate_job
@@ -47,6 +50,8 @@ def look_at(tx: Tx, settings: Settings, org_id: str, job_id: str) -> Situation:
     match Situation(job, settings).state:
         case State.QUEUED:
             known |= _look_around(tx, Situation(job, settings))
+        case State.PROCESSING | State.BATCH_SUBMITTED:
+            known["place"] = tx.maybe(SQL.find_place, org_id=org_id, id=job_id)
         case State.FAILED:
             # The failure of a replay is written to the item of the job that it repeats.
             of = {"org_id": org_id, "job_id": job["replay_of"] or job_id}
@@ -71,19 +76,36 @@ def _look_around(tx: Tx, waiting: Situation) -> dict[str, Any]:
         "running": tx.one(SQL.count_running, **lane),
         "ahead": ahead,
         "runs": _runs_of(tx, waiting),
+        **(_look_at_lane(tx, waiting) if job["limit_key"] == BATCH_KEY else {}),
+    }
+
+
+def _look_at_lane(tx: Tx, waiting: Situation) -> dict[str, Any]:
+    """What may keep a job of the batch lane from being submitted."""
+    org_id = waiting.job["org_id"]
+    decision = decode(waiting.job["routing_decision"] or "{}")
+    held = spent_over_budget(tx, waiting.settings, [org_id])
+    return {
+        "circuit": tx.maybe(SQL.find_circuit, provider=decision.get("provider")),
+        "held_until": held.get(org_id),
     }
 
 
 def _runs_of(tx: Tx, waiting: Situation) -> Mapping[str, datetime | None]:
     """The runs that would take the job, and when each of them is due."""
-    names = [
-        name
-        for name, run in waiting.settings.runs.items()
-        if waiting.queue in run.queues
-        and (not run.job_types or waiting.job["job_type"] in run.job_types)
-    ]
+    names = [SUBMITTER] if waiting.job["limit_key"] == BATCH_KEY else _runs_for(waiting)
     if not names:
         return {}
     rows = tx.many(SQL.find_next_runs, runs=[{"name": name} for name in names])
     due = {row["run_name"]: read_instant(row["next_fire_at"]) for row in rows}
     return {name: due.get(name) for name in names}
+
+
+def _runs_for(waiting: Situation) -> list[str]:
+    return [
+        name
+        for name, run in waiting.settings.runs.items()
+        if name not in (SUBMITTER, COLLECTOR)
+        and waiting.queue in run.queues
+        and (not run.job_types or waiting.job["job_type"] in run.job_types)
+    ]

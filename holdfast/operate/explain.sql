@@ -4,7 +4,8 @@
 -- find_subject :maybe — the job without what is private in it, archived or not, and what time it is
 SELECT id, org_id, job_type, state, queue, origin_queue, stage, limit_key, turn, attempt_count,
        max_attempts, not_before_at, lease_expires_at, claimed_at, claimed_by, cancel_requested_at,
-       provider_batch_id, replay_of, error_class, created_at, updated_at, finished_at,
+       provider_batch_id, CAST(routing_decision AS text) AS routing_decision, replay_of, error_class,
+       created_at, updated_at, finished_at,
        {now} AS now,
        EXISTS (SELECT 1 FROM holdfast.job_history AS history
                WHERE history.org_id = job.org_id AND history.id = job.id) AS is_archived
@@ -55,6 +56,22 @@ FROM {rows runs: name text}
 JOIN holdfast.schedule AS schedule ON schedule.run_name = runs.name
 WHERE schedule.paused_at IS NULL
 GROUP BY schedule.run_name;
+
+-- find_place :maybe — its place in a batch at a provider, while that may be run
+SELECT item.batch_item_index, batch.id AS batch_id, batch.state, batch.provider, batch.model,
+       batch.items, batch.provider_batch_id, batch.provider_status, batch.error_code,
+       batch.next_at, batch.deadline_at, batch.submitted_at, batch.updated_at
+FROM holdfast.batch_item AS item
+JOIN holdfast.provider_batch AS batch ON batch.id = item.batch_id
+WHERE item.org_id = :org_id AND item.job_id = :id AND item.is_open = 1
+  AND item.execution_mode = 'batch';
+
+-- find_circuit :maybe — crosses tenants: whether the provider's account refuses everything
+SELECT provider, error_code, times, opened_at, open_until
+FROM holdfast.provider_account
+WHERE provider = :provider AND closed_at IS NULL AND open_until > {now}
+ORDER BY open_until DESC
+LIMIT 1;
 
 -- find_replay :maybe — the replay of a dead letter that is under way
 SELECT replay_job_id FROM holdfast.dead_letter_replay

@@ -34,9 +34,11 @@ class Reason(StrEnum):
     RUNNING = "running"
     CANCEL_REQUESTED = "cancel_requested"
     LEASE_RAN_OUT = "lease_ran_out"
+    CIRCUIT_OPEN = "circuit_open"
+    OVER_BUDGET = "over_budget"
     AWAITS_BATCH = "awaits_batch"
-    # No submission is ever unsure before there is a batch lane.
     HELD = "held"
+    QUARANTINED = "quarantined"
     COMPLETED = "completed"
     CANCELED = "canceled"
     DEAD_LETTER = "dead_letter"
@@ -71,6 +73,12 @@ class Situation:
     workers: Sequence[Colleague] = ()
     # The runs that serve the queue, and when each of them is due.
     runs: Mapping[str, datetime | None] = field(default_factory=dict)
+    # Its place in a batch at a provider, while that may be run.
+    place: Row | None = None
+    # The account that its batch would go to, if that refuses everything.
+    circuit: Row | None = None
+    # Until when its tenant's budget is spent.
+    held_until: datetime | None = None
     letter: Letter | None = None
     # The replay of the letter that is under way.
     replay_job_id: str | None = None

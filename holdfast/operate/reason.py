@@ -8,6 +8,7 @@ from typing import Any, assert_never
 
 from holdfast.document import decode
 from holdfast.engine.job import State
+from holdfast.operate.batched import why_held, why_submitted
 from holdfast.operate.explanation import Explanation, Reason, Situation, said
 from holdfast.operate.letter import Letter
 from holdfast.operate.letter_plan import never_replayed, next_step_of
@@ -24,7 +25,7 @@ def reason_of(situation: Situation) -> Explanation:
         case State.PROCESSING:
             return _running(situation)
         case State.BATCH_SUBMITTED:
-            return _submitted(situation)
+            return why_submitted(situation)
         case State.COMPLETED:
             line = f"Completed at {said(situation.at('finished_at'))}{_kept(situation)}."
             return situation.explain(Reason.COMPLETED, line, NOTHING, **_ended(situation))
@@ -52,7 +53,7 @@ def _running(s: Situation) -> Explanation:
         "max_attempts": job["max_attempts"],
     }
     if lease_until is None or lease_until < s.now:
-        return _stale(s, facts)
+        return _stale(s, facts) if s.place is None else why_held(s, s.place)
     if job["cancel_requested_at"] is not None:
         return s.explain(
             Reason.CANCEL_REQUESTED,
@@ -98,17 +99,6 @@ def _stale(s: Situation, facts: Mapping[str, Any]) -> Explanation:
         then,
         workers=len(alive),
         **facts,
-    )
-
-
-def _submitted(s: Situation) -> Explanation:
-    batch = s.job["provider_batch_id"]
-    return s.explain(
-        Reason.AWAITS_BATCH,
-        f"Waits for the answer of provider batch {batch} since {said(s.at('updated_at'))}.",
-        "Nothing here collects batches: cancel it, or wait for whoever submitted it.",
-        provider_batch_id=batch,
-        submitted_at=s.at("updated_at"),
     )
 
 

@@ -5,11 +5,13 @@
   x NotFound
     + LetterNotFound         there is no dead letter of this job
     + NothingMatches         no dead letter fits the filter
+    + BatchNotFound          there is no such provider batch
   x Conflict
     + StaleVersion           somebody else changed the item since it was read
     + StepRefused            the item does not stand where this step begins
       - LetterEnded          it was resolved, discarded or fixed forward
       - NeverReplayed        jobs of this kind are never replayed
+    + BatchRefused           the batch does not stand where this can be done to it
 """
 
 from __future__ import annotations
@@ -68,3 +70,19 @@ class LetterEnded(StepRefused):
 
 class NeverReplayed(StepRefused):
     """Jobs of this kind are never replayed."""
+
+
+class BatchNotFound(NotFound):
+    """There is no such provider batch."""
+
+    def __init__(self, batch_id: str) -> None:
+        self.batch_id = batch_id
+        super().__init__(f"Batch {batch_id} not found. List them: holdfast batches list --all.")
+
+
+class BatchRefused(Conflict):
+    """The batch does not stand where this can be done to it."""
+
+    def __init__(self, batch_id: str, state: str, says: str) -> None:
+        self.batch_id = batch_id
+        super().__init__(f"Batch {batch_id} is {state}; {says}. Nothing was done.")

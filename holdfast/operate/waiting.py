@@ -11,7 +11,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from holdfast.clock import read_instant
+from holdfast.engine.job import BATCH_KEY
 from holdfast.engine.presence import serving
+from holdfast.operate.batched import why_kept_back, why_unsubmitted
 from holdfast.operate.explanation import Explanation, Reason, Situation, said
 from holdfast.store import Row
 
@@ -30,10 +32,15 @@ def why_waiting(s: Situation) -> Explanation:
             cancel_requested_at=s.at("cancel_requested_at"),
         )
     why, detail = s.last("job.enqueued", "job.retried", "job.snoozed", "job.released")
+    is_batched = job["limit_key"] == BATCH_KEY
+    if is_batched and (kept := _paused(s) or why_kept_back(s)) is not None:
+        return kept
     if due_at is not None and due_at > s.now:
         if detail.get("reason") == "unknown_job_type":
             return _unknown_type(s, due_at)
         return _not_due(s, due_at, "" if why is None else why["name"], detail)
+    if is_batched:
+        return why_unsubmitted(s)
     return _paused(s) or _without_worker(s) or _capped(s) or _rated(s) or _in_line(s, waited=due_at)
 
 

@@ -35,6 +35,9 @@ class Action(StrEnum):
     EXPORT_AUDIT = "export_audit"
     VERIFY = "verify"
     DOCTOR = "doctor"
+    CANCEL_BATCH = "cancel_batch"
+    RELEASE_BATCH = "release_batch"
+    ADOPT_BATCH = "adopt_batch"
 
 
 _RANK: Mapping[Role, int] = {Role.MEMBER: 0, Role.OPERATOR: 1, Role.ADMIN: 2}
@@ -53,6 +56,10 @@ _LEAST: Mapping[Action, Role] = {
     Action.FIX_FORWARD: Role.OPERATOR,
     Action.NOTE: Role.OPERATOR,
     Action.READ_AUDIT: Role.OPERATOR,
+    # A batch is every tenant's: who acts for one of them is refused all the same.
+    Action.CANCEL_BATCH: Role.OPERATOR,
+    Action.RELEASE_BATCH: Role.OPERATOR,
+    Action.ADOPT_BATCH: Role.OPERATOR,
     # Of one tenant; of all of them it is for an admin.
     Action.VERIFY: Role.OPERATOR,
 }

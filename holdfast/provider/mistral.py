@@ -169,6 +169,9 @@ class Mistral:
         if found is None and "message" in part(document):
             said = part(document)
             found = failure_of(said.get("code"), status, otherwise=said.get("type"))
+        if found is None and status == 401 and "detail" in part(document):
+            # A key that is not valid has an envelope of its own.
+            found = failure_of("unauthorized", status)
         return found
 
 

@@ -45,7 +45,7 @@ class Gauge:
 
 DEPTH = Gauge(
     "holdfast_queue_depth",
-    f"Jobs by queue that are ready, delayed or running; counted up to {BOUND}.",
+    f"Jobs by queue that are ready, for the batch lane, delayed or running; up to {BOUND}.",
     ("queue", "state"),
 )
 OLDEST_AGE = Gauge(
@@ -79,6 +79,26 @@ UNSEALED_AGE = Gauge(
 SCHEDULE_LAG = Gauge(
     "holdfast_schedule_lag_seconds", "How long the tick that is due longest has waited."
 )
+BATCHES = Gauge(
+    "holdfast_batches", "Provider batches that are not over, by how far they are.", ("state",)
+)
+BATCH_ITEMS = Gauge(
+    "holdfast_batch_items_open", "Items of the provider batches that are not over.", ("state",)
+)
+BATCH_AGE = Gauge(
+    "holdfast_batch_oldest_age_seconds",
+    "How old the oldest provider batch is of those that are so far and no further.",
+    ("state",),
+)
+BATCH_OVERDUE = Gauge(
+    "holdfast_batch_overdue_seconds", "How long a batch has waited that somebody should look at."
+)
+BATCH_FILES = Gauge(
+    "holdfast_batch_files_undeleted", "Batches that are over and still have files at the provider."
+)
+CIRCUITS = Gauge(
+    "holdfast_circuits_open", "Accounts at providers that refuse everything.", ("provider",)
+)
 XMIN_AGE = Gauge(
     "holdfast_db_oldest_xmin_age_seconds",
     "PostgreSQL: how old the oldest transaction is that keeps dead rows from being removed.",
@@ -99,10 +119,17 @@ GAUGES = (
     UNSEALED,
     UNSEALED_AGE,
     SCHEDULE_LAG,
+    BATCHES,
+    BATCH_ITEMS,
+    BATCH_AGE,
+    BATCH_OVERDUE,
+    BATCH_FILES,
+    CIRCUITS,
     XMIN_AGE,
     HIDDEN,
 )
-DEPTH_STATES = ("ready", "delayed", "running")
+DEPTH_STATES = ("ready", "batched", "delayed", "running")
+BATCH_STATES = ("prepared", "uploaded", "creating", "submitted", "ended", "quarantined")
 WORKER_STATES = (WORKING, DRAINING)
 
 Values = dict[tuple[str, ...], float]
@@ -122,11 +149,16 @@ def read_gauges(store: Store, labels: Labels, queues: Sequence[str]) -> Reading:
         workers = [worker for worker in list_workers(tx) if not worker.is_gone]
         audit = tx.one(SQL.read_audit)
         schedules = tx.one(SQL.read_schedules)
+        batches = tx.many(SQL.count_batches, bound=BOUND)
+        lane = tx.one(SQL.read_lane, bound=BOUND)
+        circuits = tx.many(SQL.count_circuits)
         transactions = tx.one(SQL.read_transactions)
         singles = {
             UNSEALED: audit["unsealed"],
             UNSEALED_AGE: _seconds(audit["unsealed_ms"]),
             SCHEDULE_LAG: _seconds(schedules["lag_ms"]),
+            BATCH_OVERDUE: _seconds(lane["overdue_ms"]),
+            BATCH_FILES: float(lane["undeleted"]),
             HIDDEN: transactions["hidden"],
         }
         # Where transactions are looked at and none is found, the oldest is 0 seconds old.
@@ -136,6 +168,8 @@ def read_gauges(store: Store, labels: Labels, queues: Sequence[str]) -> Reading:
             **_of_queues(labels, queues, waiting, running, workers),
             **_of_letters(labels, letters),
             LIVE.name: _of_workers(workers),
+            **_of_batches(batches),
+            CIRCUITS.name: _of_circuits(labels, circuits),
             **{gauge.name: {(): value} for gauge, value in singles.items() if value is not None},
         }
 
@@ -164,6 +198,7 @@ def _of_queues(
     for row in waiting:
         queue = label(row["queue"])
         _add(depth, (queue, "ready"), row["ready"] + row["due"])
+        _add(depth, (queue, "batched"), row["batched"])
         _add(depth, (queue, "delayed"), row["delayed"])
         _add(depth, (queue, "running"), 0)
         age = max(_seconds(row["ready_ms"]), _seconds(row["due_ms"]))
@@ -192,6 +227,25 @@ def _of_letters(labels: Labels, letters: Sequence[Row]) -> dict[str, Values]:
         _add(opened, (job_type,), row["open"])
         _add(escalated, (job_type,), row["escalated"])
     return {LETTERS.name: opened, ESCALATED.name: escalated}
+
+
+def _of_batches(batches: Sequence[Row]) -> dict[str, Values]:
+    values: dict[str, Values] = {
+        gauge.name: {(state,): 0.0 for state in BATCH_STATES}
+        for gauge in (BATCHES, BATCH_ITEMS, BATCH_AGE)
+    }
+    for row in batches:
+        values[BATCHES.name][row["state"],] = float(row["batches"])
+        values[BATCH_ITEMS.name][row["state"],] = float(row["items"])
+        values[BATCH_AGE.name][row["state"],] = _seconds(row["age_ms"])
+    return values
+
+
+def _of_circuits(labels: Labels, circuits: Sequence[Row]) -> Values:
+    values: Values = {(provider,): 0.0 for provider in (*labels.providers, OTHER)}
+    for row in circuits:
+        _add(values, (labels.provider(row["provider"]),), row["accounts"])
+    return values
 
 
 def _of_workers(workers: Sequence[Colleague]) -> Values:

@@ -12,6 +12,7 @@ SELECT {only postgres}set_config('statement_timeout', '5s', true),
 -- Of the ready, those created first are looked at: a job that was deferred for a week has not waited
 -- for a week, so the oldest is not the one that waits longest.
 -- A queue in which something waits is found though nobody knows it, with one look for each.
+-- What waits for the batch lane is told apart: no worker takes it.
 WITH RECURSIVE waiting (queue) AS (
     SELECT (SELECT job.queue FROM holdfast.claimable AS job
             ORDER BY job.queue, job.limit_key LIMIT 1)
@@ -33,34 +34,49 @@ found AS (
     SELECT names.name AS queue,
            (SELECT count(*) FROM (
                SELECT 1 FROM holdfast.claimable AS job
-               WHERE job.queue = names.name
+               WHERE job.queue = names.name AND job.limit_key < '~batch'
+               ORDER BY job.queue, job.limit_key, job.org_id, job.turn
+               LIMIT :bound) AS head)
+           + (SELECT count(*) FROM (
+               SELECT 1 FROM holdfast.claimable AS job
+               WHERE job.queue = names.name AND job.limit_key > '~batch'
                ORDER BY job.queue, job.limit_key, job.org_id, job.turn
                LIMIT :bound) AS head) AS ready,
            (SELECT count(*) FROM (
-               SELECT 1 FROM holdfast.job AS job
+               SELECT 1 FROM holdfast.claimable AS job
+               WHERE job.queue = names.name AND job.limit_key = '~batch'
+               ORDER BY job.queue, job.limit_key, job.org_id, job.turn
+               LIMIT :bound) AS head) AS batched,
+           (SELECT count(*) FROM (
+               SELECT job.limit_key FROM holdfast.job AS job
                WHERE job.state = 'queued' AND job.queue = names.name AND job.not_before_at <= {now}
                ORDER BY job.queue, job.not_before_at
-               LIMIT :bound) AS head) AS due,
+               LIMIT :bound) AS head
+            WHERE head.limit_key <> '~batch') AS due,
            (SELECT count(*) FROM (
                SELECT 1 FROM holdfast.job AS job
                WHERE job.state = 'queued' AND job.queue = names.name AND job.not_before_at > {now}
                ORDER BY job.queue, job.not_before_at
                LIMIT :bound) AS head) AS delayed,
            (SELECT min(head.updated_at) FROM (
-               SELECT job.updated_at FROM holdfast.job AS job
+               SELECT job.updated_at, job.limit_key FROM holdfast.job AS job
                WHERE job.finished_at IS NULL AND job.claimed_at IS NULL
                  AND job.not_before_at IS NULL AND job.state <> 'batch_submitted'
                  AND job.queue = names.name
                ORDER BY job.queue, job.created_at, job.id
-               LIMIT :oldest) AS head) AS ready_at,
-           (SELECT job.not_before_at FROM holdfast.job AS job
-            WHERE job.state = 'queued' AND job.queue = names.name AND job.not_before_at <= {now}
-            ORDER BY job.queue, job.not_before_at LIMIT 1) AS due_at,
+               LIMIT :oldest) AS head
+            WHERE head.limit_key <> '~batch') AS ready_at,
+           (SELECT min(head.not_before_at) FROM (
+               SELECT job.not_before_at, job.limit_key FROM holdfast.job AS job
+               WHERE job.state = 'queued' AND job.queue = names.name AND job.not_before_at <= {now}
+               ORDER BY job.queue, job.not_before_at
+               LIMIT :oldest) AS head
+            WHERE head.limit_key <> '~batch') AS due_at,
            (SELECT CASE WHEN queue.paused_at IS NULL THEN 0 ELSE 1 END
             FROM holdfast.queue AS queue WHERE queue.name = names.name) AS is_paused
     FROM names
 )
-SELECT found.queue, found.ready, found.due, found.delayed, found.is_paused,
+SELECT found.queue, found.ready, found.batched, found.due, found.delayed, found.is_paused,
        {ms_since(found.ready_at)} AS ready_ms, {ms_since(found.due_at)} AS due_ms
 FROM found;
 
@@ -109,3 +125,29 @@ WHERE session.datname = current_database() AND session.pid <> pg_backend_pid()
   AND session.usesysid IS NOT NULL
   AND (session.backend_xmin IS NOT NULL OR session.backend_xid IS NOT NULL){end}{only sqlite}
        NULL AS oldest_seconds, NULL AS hidden{end};
+
+-- count_batches :many — crosses tenants: batches that are not over, by how far they are, and since when
+SELECT live.state, count(*) AS batches, sum(live.items) AS items,
+       max({ms_since(live.created_at)}) AS age_ms
+FROM (SELECT batch.state, batch.items, batch.created_at FROM holdfast.provider_batch AS batch
+      WHERE batch.state NOT IN ('collected', 'released')
+      ORDER BY batch.state, batch.created_at
+      LIMIT :bound) AS live
+GROUP BY live.state;
+
+-- read_lane :one — crosses tenants: what waits of the lane: overdue looks, and files to delete
+SELECT {ms_since(min(CASE WHEN due.state NOT IN ('collected', 'released')
+                          THEN due.next_at END))} AS overdue_ms,
+       coalesce(sum(CASE WHEN due.state IN ('collected', 'released') THEN 1 ELSE 0 END), 0)
+           AS undeleted
+FROM (SELECT batch.state, batch.next_at FROM holdfast.provider_batch AS batch
+      WHERE batch.state IN ('prepared', 'uploaded', 'creating', 'submitted', 'ended')
+         OR (batch.state IN ('collected', 'released') AND batch.files_deleted_at IS NULL)
+      ORDER BY batch.next_at
+      LIMIT :bound) AS due;
+
+-- count_circuits :many — crosses tenants: accounts at providers that nothing is sent to, or hardly
+SELECT provider, count(*) AS accounts
+FROM holdfast.provider_account
+WHERE closed_at IS NULL
+GROUP BY provider;

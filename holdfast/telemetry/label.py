@@ -48,6 +48,13 @@ class Labels:
         self._look_for_own()
         return given if given in self._own else OTHER
 
+    @property
+    def providers(self) -> list[str]:
+        return list(self._hf.settings.providers)
+
+    def provider(self, given: str) -> str:
+        return given if given in self._hf.settings.providers else OTHER
+
     def run(self, given: str) -> str:
         return given if given in self._hf.settings.runs else OTHER
 

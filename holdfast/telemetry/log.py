@@ -35,6 +35,7 @@ from holdfast.event import (
     JobSettled,
     JobStarted,
     LeaseWasLost,
+    ModelUsed,
     NotificationDropped,
     QueueCrowded,
     ScheduleFired,
@@ -277,6 +278,8 @@ def log_event(event: Event) -> None:
             _write_fields(logging.INFO, f"batch.{change}", event)
         case BatchAlert():
             _write_fields(logging.WARNING, "batch.alert", event)
+        case ModelUsed():
+            _write_fields(logging.DEBUG, "model.used", event)
         case ScheduleFired():
             _write_fields(logging.INFO, "schedule.fired", event)
         case ScheduleSkipped(schedule, fire_at, outcome):

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never, get_args
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
+from holdfast.batch.price import PICO
 from holdfast.engine.job import Outcome
 from holdfast.engine.ledger import RunOutcome
 from holdfast.engine.tick import TickOutcome
@@ -23,12 +24,17 @@ from holdfast.errors import ConfigError
 from holdfast.event import (
     AuditSealed,
     AuditTampered,
+    BatchAlert,
+    BatchChange,
+    BatchChanged,
+    BatchTrouble,
     DeadLetterEscalated,
     Event,
     JobEnqueued,
     JobSettled,
     JobStarted,
     LeaseWasLost,
+    ModelUsed,
     NotificationDropped,
     QueueCrowded,
     ScheduleFired,
@@ -122,6 +128,7 @@ class Metrics:
         self._series: dict[tuple[str, str], Series] = {}
         self._declare_jobs()
         self._declare_others()
+        self._declare_lane()
         if database:
             self.registry.register(DatabaseGauges(hf, self.labels))
         for handler in hf.registry:
@@ -153,6 +160,13 @@ class Metrics:
                 self._dropped.labels(self.labels.job_type(job_type)).inc()
             case QueueCrowded(queue):
                 self._crowded.labels(self.labels.queue(queue)).inc()
+            case BatchChanged(change=change):
+                self._batches.labels(change).inc()
+                self._batch_items.labels(change).inc(event.items)
+            case BatchAlert(what=what):
+                self._troubles.labels(what).inc(event.count)
+            case ModelUsed():
+                self._count_used(event)
             case ScheduleFired(schedule):
                 self._ticks.labels(self.labels.schedule(schedule), "fired").inc()
             case ScheduleSkipped(schedule, _, outcome):
@@ -165,6 +179,13 @@ class Metrics:
                 self._runs.labels(self.labels.run(event.name), ended).inc()
             case _:
                 assert_never(event)
+
+    def _count_used(self, event: ModelUsed) -> None:
+        of = self.labels.provider(event.provider), event.mode
+        self._calls.labels(*of, event.kind).inc(event.calls)
+        self._tokens.labels(*of, "input").inc(event.input_tokens)
+        self._tokens.labels(*of, "output").inc(event.output_tokens)
+        self._cost.labels(*of).inc(event.cost_pico / PICO)
 
     def _count_settled(self, event: JobSettled) -> None:
         series = self._series_of(event.about.job_type, event.queue)
@@ -286,6 +307,37 @@ class Metrics:
         )
         for change in WORKER_CHANGES:
             self._changes.labels(change)
+
+    def _declare_lane(self) -> None:
+        def counter(name: str, says: str, *labels: str) -> Counter:
+            return Counter(name, says, labels, registry=self.registry)
+
+        self._batches = counter(
+            "holdfast_batch_changes_total", "Steps that provider batches took.", "change"
+        )
+        self._batch_items = counter(
+            "holdfast_batch_items_total", "Items of the batches that took a step.", "change"
+        )
+        self._troubles = counter(
+            "holdfast_batch_alerts_total", "What the batch lane told somebody to look at.", "what"
+        )
+        of_model = ("provider", "mode")
+        self._calls = counter(
+            "holdfast_model_calls_total", "Model requests, by what they cost.", *of_model, "kind"
+        )
+        self._tokens = counter(
+            "holdfast_model_tokens_total", "Tokens that models read and wrote.", *of_model, "kind"
+        )
+        self._cost = counter(
+            "holdfast_model_cost_dollars_total",
+            "What model requests cost, as far as they have a price.",
+            *of_model,
+        )
+        for step in BatchChange:
+            self._batches.labels(step)
+            self._batch_items.labels(step)
+        for trouble in BatchTrouble:
+            self._troubles.labels(trouble)
 
 
 class DatabaseGauges:

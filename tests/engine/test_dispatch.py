@@ -17,6 +17,7 @@ from holdfast.engine.audit import PLATFORM_ORG
 from holdfast.engine.cron import Timetable
 from holdfast.engine.dispatch import Dispatched, Dispatcher, dispatch_once
 from holdfast.engine.schedule import CatchUp, Schedule
+from holdfast.engine.worker import run_upkeep
 from holdfast.errors import RuleBroken
 from holdfast.event import Event, JobEnqueued, ScheduleFired, ScheduleSkipped
 from holdfast.store import Row, Store, Tx
@@ -610,11 +611,18 @@ def test_a_run_that_dies_is_not_repeated_and_stays_visible_as_unfinished(
     assert len(ledger(inner)) == 1
     # The jobs it held come back by their leases, and the next tick finds them.
     assert hf.get(job.id, org_id=ORG).state == "completed"
+    # Its tick is closed by the run that the ledger has.
+    clock.advance(hours=1)
+    run_upkeep(inner, hf.settings, hf.events)
+    ended = look(inner, "SELECT outcome, detail, run_id FROM holdfast.schedule_tick")
+    assert ended == [{"outcome": "ran", "detail": "failed", "run_id": ledger(inner)[0]["run_id"]}]
 
 
 def test_a_dispatcher_that_dies_before_the_run_begins_leaves_a_tick_that_says_so(
     hf: Holdfast, clock: FakeClock
 ) -> None:
+    told: list[Event] = []
+    hf.events.subscribe(told.append)
     every_15_minutes(hf)
     hf.enqueue("order.ship", {}, org_id=ORG)
     clock.advance(minutes=15)
@@ -628,9 +636,15 @@ def test_a_dispatcher_that_dies_before_the_run_begins_leaves_a_tick_that_says_so
     assert outcomes(inner, "sweeping") == [("taken", 1)]
     assert ledger(inner) == []
     assert dispatch_once(hf) == Dispatched()
-    clock.advance(minutes=15)
+    # Whoever took it may still be about to begin.
+    clock.advance(minutes=9)
+    run_upkeep(inner, hf.settings, hf.events)
+    assert outcomes(inner, "sweeping") == [("taken", 1)]
+    clock.advance(minutes=6)
     assert dispatch_once(hf) == Dispatched(ran=1)
-    assert outcomes(inner, "sweeping") == [("taken", 1), ("ran", 1)]
+    assert outcomes(inner, "sweeping") == [("missed", 1), ("ran", 1)]
+    (skipped,) = [event for event in told if isinstance(event, ScheduleSkipped)]
+    assert "never begun" in skipped.reason
 
 
 def test_a_run_that_is_not_known_here_is_held_for_who_knows_it(

@@ -30,9 +30,10 @@ from holdfast.clock import read_instant
 from holdfast.config import RunProfile, RunSettings
 from holdfast.engine.audit import PLATFORM_ORG
 from holdfast.engine.claim import claim_jobs
+from holdfast.engine.labour import JobLabour
 from holdfast.engine.ledger import RunOutcome, RunReport, Trigger, TriggerKind, tidy_runs
 from holdfast.engine.run import BoundedRun, pending_of, perform_run
-from holdfast.engine.worker import run_upkeep
+from holdfast.engine.worker import Worker, run_upkeep
 from holdfast.errors import (
     ConfigError,
     RuleBroken,
@@ -70,6 +71,11 @@ def enqueue(hf: Holdfast, count: int, job_type: str = "plain.work", **options: A
 
 def perform(hf: Holdfast, *, inline: bool = True, **options: Any) -> RunReport:
     return BoundedRun(hf, "nightly", trigger=SCHEDULE, inline=inline, **options).perform()
+
+
+def worker_of(run: BoundedRun) -> Worker:
+    assert isinstance(run._labour, JobLabour)
+    return run._labour._worker
 
 
 def states(hf: Holdfast) -> Counter[str]:
@@ -157,7 +163,7 @@ def test_two_runs_at_once_take_different_jobs(work: Holdfast, url: str) -> None:
 def test_the_database_refuses_a_run_beyond_its_bound(work: Holdfast) -> None:
     enqueue(work, 1)
     run = BoundedRun(work, "nightly", trigger=SCHEDULE)
-    run._counts.claimed = 26
+    run._labour.counts.claimed = 26
 
     with pytest.raises(RuleBroken, match="worker_run_within_bound"):
         run.perform()
@@ -258,7 +264,7 @@ def test_a_run_on_a_machine_whose_clock_is_wrong_takes_nothing_and_says_so(
 ) -> None:
     enqueue(work, 2)
     run = BoundedRun(work, "nightly", trigger=SCHEDULE, inline=inline)
-    monkeypatch.setattr(run._worker, "_clock_drifts", lambda: True)
+    monkeypatch.setattr(worker_of(run), "_clock_drifts", lambda: True)
 
     report = run.perform()
 
@@ -608,7 +614,7 @@ def test_a_run_that_breaks_is_written_down_as_failed(
 ) -> None:
     enqueue(work, 1)
     run = BoundedRun(work, "nightly", trigger=SCHEDULE)
-    monkeypatch.setattr(run._worker, "run_once", lambda limit: 1 / 0)
+    monkeypatch.setattr(worker_of(run), "run_once", lambda limit: 1 / 0)
 
     with pytest.raises(ZeroDivisionError):
         run.perform()

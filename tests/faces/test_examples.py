@@ -79,3 +79,13 @@ def test_the_limits_hold_back_what_they_should(tmp_path: Path) -> None:
     # Four in the morning in Zurich is three in UTC at the beginning of March.
     assert oven.record["scheduled_for"] == datetime(2026, 3, 2, 3, tzinfo=UTC)
     assert oven.result == {"degrees": 230}
+
+
+def test_the_batch_lane_hands_over_and_brings_back(tmp_path: Path) -> None:
+    printed, jobs = play("batch_lane", tmp_path)
+
+    assert "a job was: batch_submitted, completed, completed, completed" in printed
+    assert "6 of 6 jobs answered in 1 batch" in printed
+    assert "paid twice: 0" in printed
+    assert {job.state for job in jobs} == {"completed"}
+    assert "The bread was good, 0." in jobs[0].result["answer"]

@@ -23,7 +23,7 @@ TOLD = {
     "run_id", "name", "profile", "trigger", "actor", "tick", "settings", "max_jobs_per_run",
     "started_at", "finished_at", "outcome", "reason", "claimed_count", "succeeded_count",
     "failed_count", "requeued_count", "released_count", "canceled_count", "left_count",
-    "rate_limit_errors", "capacity_errors", "error_counts", "model_counts",
+    "submitted_count", "rate_limit_errors", "capacity_errors", "error_counts", "model_counts",
 }  # fmt: skip
 
 

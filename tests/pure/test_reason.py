@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.clock import write_instant
 from holdfast.config import Settings
-from holdfast.engine.job import State
+from holdfast.engine.job import BATCH_KEY, State
 from holdfast.engine.presence import Colleague
 from holdfast.operate.explanation import Reason, Situation
 from holdfast.operate.letter import Letter, LetterKind, LetterState
@@ -46,7 +46,7 @@ jobs = rows(
     queue=st.sampled_from(["q:default", "q:maintenance"]),
     origin_queue=st.just("q:default"),
     stage=st.just("run"),
-    limit_key=st.sampled_from(["", "openai"]),
+    limit_key=st.sampled_from(["", "openai", BATCH_KEY]),
     attempt_count=counts,
     max_attempts=st.integers(3, 5),
     not_before_at=some,
@@ -138,15 +138,45 @@ letters = st.none() | st.builds(
 )
 running = rows(in_queue=counts, of_tenant_here=counts, of_tenant=counts, of_key=counts)
 
+places = st.none() | rows(
+    batch_id=st.just("b1"),
+    batch_item_index=counts,
+    state=st.sampled_from(["prepared", "uploaded", "creating", "submitted", "ended"])
+    | st.just("quarantined"),
+    provider=st.just("openai"),
+    model=st.just("model-1"),
+    items=st.integers(1, 9),
+    provider_batch_id=st.sampled_from([None, "batch_1"]),
+    provider_status=st.sampled_from([None, "in_progress"]),
+    error_code=st.sampled_from([None, "cross_wired"]),
+    next_at=instants,
+    deadline_at=some,
+    submitted_at=some,
+    updated_at=instants,
+)
+circuits = st.none() | rows(
+    provider=st.just("openai"),
+    error_code=st.just("insufficient_quota"),
+    times=st.integers(1, 3),
+    opened_at=instants,
+    open_until=instants,
+)
+
 OF_STATE = {
-    State.PROCESSING: {Reason.RUNNING, Reason.CANCEL_REQUESTED, Reason.LEASE_RAN_OUT},
-    State.BATCH_SUBMITTED: {Reason.AWAITS_BATCH},
+    State.PROCESSING: {
+        Reason.RUNNING,
+        Reason.CANCEL_REQUESTED,
+        Reason.LEASE_RAN_OUT,
+        Reason.HELD,
+        Reason.QUARANTINED,
+    },
+    State.BATCH_SUBMITTED: {Reason.AWAITS_BATCH, Reason.HELD, Reason.QUARANTINED},
     State.COMPLETED: {Reason.COMPLETED},
     State.CANCELED: {Reason.CANCELED},
     State.FAILED: {Reason.DEAD_LETTER},
 }
 WAITING = set(Reason) - {reason for every in OF_STATE.values() for reason in every}
-WAITING = (WAITING | {Reason.CANCEL_REQUESTED}) - {Reason.HELD}
+WAITING |= {Reason.CANCEL_REQUESTED}
 
 
 @given(
@@ -159,7 +189,12 @@ WAITING = (WAITING | {Reason.CANCEL_REQUESTED}) - {Reason.HELD}
         running=running,
         ahead=st.integers(0, 1_000),
         workers=workers,
-        runs=st.dictionaries(st.sampled_from(["nightly", "hourly"]), some, max_size=2),
+        runs=st.dictionaries(
+            st.sampled_from(["nightly", "hourly", "rewrite_batch_submitter"]), some, max_size=2
+        ),
+        place=places,
+        circuit=circuits,
+        held_until=some,
         letter=letters,
         replay_job_id=st.sampled_from([None, "j9"]),
     )

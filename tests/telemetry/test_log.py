@@ -155,7 +155,7 @@ def test_libraries_are_heard_from_info_on_even_when_we_debug(taken: io.StringIO)
 
     logging.getLogger("botocore").debug("authorization: %s", CANARY)
     logging.getLogger("botocore").info("found credentials")
-    log.logger.debug("job.started")
+    log.write(logging.DEBUG, "job.started")
 
     assert [line["event"] for line in lines(taken)] == ["log", "job.started"]
 

@@ -15,7 +15,8 @@ from holdfast import Holdfast, Settings, errors
 from holdfast.cli import cli
 from holdfast.cli.worker import worker
 from holdfast.engine.job import QUEUES
-from holdfast.telemetry.gauges import DEPTH_STATES, GAUGES, WORKER_STATES
+from holdfast.event import BatchChange, BatchTrouble
+from holdfast.telemetry.gauges import BATCH_STATES, DEPTH_STATES, GAUGES, WORKER_STATES
 from holdfast.telemetry.metrics import (
     OUTCOMES,
     RUN_OUTCOMES,
@@ -79,6 +80,15 @@ def values(name: str, label: str) -> frozenset[str] | None:
             return RUN_OUTCOMES
         case ("holdfast_schedule_ticks_total", "outcome"):
             return frozenset(TICKS)
+        case (
+            "holdfast_batches" | "holdfast_batch_items_open" | "holdfast_batch_oldest_age_seconds",
+            "state",
+        ):
+            return frozenset(BATCH_STATES)
+        case ("holdfast_batch_changes_total" | "holdfast_batch_items_total", "change"):
+            return frozenset(BatchChange)
+        case ("holdfast_batch_alerts_total", "what"):
+            return frozenset(BatchTrouble)
         case (_, "queue"):
             return frozenset(QUEUES)
         case (_, "error_class"):
@@ -297,6 +307,10 @@ def test_what_the_requirements_ask_to_be_watched_is_watched() -> None:
         "holdfast_db_oldest_xmin_age_seconds",
         "holdfast_audit_unsealed_age_seconds",
         "holdfast_dead_letters_escalated",
+        "holdfast_batches",
+        "holdfast_batch_overdue_seconds",
+        "holdfast_batch_alerts_total",
+        "holdfast_circuits_open",
     }
 
 

@@ -297,11 +297,13 @@ def test_no_reading_goes_through_a_whole_table(
         explained(shop.store, SQL.count_letters, bound=100_000),
         explained(shop.store, SQL.read_audit),
         explained(shop.store, SQL.read_schedules),
+        explained(shop.store, SQL.count_batches, bound=100_000),
+        explained(shop.store, SQL.read_lane, bound=100_000),
     ]
 
     whole = re.compile(
-        r"Seq Scan on (job|dead_letter|job_event)\b"
-        r"|SCAN (holdfast_job|holdfast_dead_letter|holdfast_job_event|job|letter|event)"
+        r"Seq Scan on (job|dead_letter|job_event|provider_batch)\b"
+        r"|SCAN (holdfast_job|holdfast_dead_letter|holdfast_job_event|job|letter|event|batch)"
         r"(?! USING (COVERING )?INDEX)\b"
     )
     for text in plans:
@@ -348,7 +350,7 @@ def test_a_reading_is_a_fixed_number_of_statements(
         reading_of(shop)
 
     assert asked == few
-    assert len(few) == 8
+    assert len(few) == 11
 
 
 def test_a_count_stops_at_its_bound(shop: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,6 +108,7 @@ WHERE main.name = 'main'
 SELECT version, name FROM holdfast.migration ORDER BY version;
 
 -- list_waiting :many — crosses tenants: which queues have work, and for how long their oldest job waits
+-- What waits for the batch lane waits for no worker.
 WITH RECURSIVE queues (name) AS (
     SELECT (SELECT job.queue FROM holdfast.claimable AS job
             ORDER BY job.queue, job.limit_key LIMIT 1)
@@ -122,6 +123,7 @@ found AS (
            (SELECT job.created_at FROM holdfast.job AS job
             WHERE job.finished_at IS NULL AND job.claimed_at IS NULL AND job.not_before_at IS NULL
               AND job.state <> 'batch_submitted' AND job.queue = queues.name
+              AND job.limit_key <> '~batch'
             ORDER BY job.queue, job.created_at, job.id LIMIT 1) AS since
     FROM queues
     WHERE queues.name IS NOT NULL
@@ -129,6 +131,7 @@ found AS (
     SELECT queue.name,
            (SELECT job.not_before_at FROM holdfast.job AS job
             WHERE job.state = 'queued' AND job.queue = queue.name AND job.not_before_at <= {now}
+              AND job.limit_key <> '~batch'
             ORDER BY job.queue, job.not_before_at LIMIT 1)
     FROM holdfast.queue AS queue
 )
@@ -153,8 +156,11 @@ WHERE started.id = (SELECT max(begun.id) FROM holdfast.job_event AS begun
 
 -- count_stale :one — crosses tenants: leases that ran out and that nobody rescues, counted no further than :limit
 SELECT count(*) AS jobs, max({ms_since(stale.lease_expires_at)}) AS late_ms
-FROM (SELECT lease_expires_at FROM holdfast.job
+FROM (SELECT job.lease_expires_at FROM holdfast.job AS job
       WHERE state = 'processing' AND lease_expires_at < {later(-CAST(:grace_ms AS bigint))}
+        AND NOT EXISTS (SELECT 1 FROM holdfast.batch_item AS item
+                        WHERE item.org_id = job.org_id AND item.job_id = job.id
+                          AND item.is_open = 1 AND item.execution_mode = 'batch')
       ORDER BY lease_expires_at
       LIMIT :limit) AS stale;
 
@@ -187,3 +193,75 @@ LEFT JOIN holdfast.schedule_tick AS tick
 WHERE schedule.paused_at IS NULL AND schedule.next_fire_at < {later(-CAST(:late_ms AS bigint))}
 ORDER BY schedule.next_fire_at
 LIMIT :limit;
+
+-- list_stuck :many — crosses tenants: batches that somebody should have looked at, by how far they are
+SELECT stuck.state, count(*) AS batches, sum(stuck.items) AS items,
+       max({ms_since(stuck.next_at)}) AS late_ms
+FROM (SELECT batch.state, batch.items, batch.next_at FROM holdfast.provider_batch AS batch
+      WHERE batch.state IN ('prepared', 'uploaded', 'creating', 'submitted', 'ended')
+        AND batch.next_at < {later(-CAST(:late_ms AS bigint))}
+      ORDER BY batch.next_at
+      LIMIT :limit) AS stuck
+GROUP BY stuck.state
+ORDER BY stuck.state;
+
+-- list_quarantined :many — crosses tenants: batches that wait for an operator, the oldest first
+SELECT batch.id, batch.provider, batch.items, batch.error_code, batch.updated_at
+FROM holdfast.provider_batch AS batch
+WHERE batch.state = 'quarantined'
+ORDER BY batch.created_at
+LIMIT :limit;
+
+-- count_undeleted :one — crosses tenants: batches that are over and whose files nobody could delete
+SELECT count(*) AS batches, min(old.updated_at) AS since
+FROM (SELECT batch.updated_at FROM holdfast.provider_batch AS batch
+      WHERE batch.state IN ('collected', 'released') AND batch.files_deleted_at IS NULL
+        AND batch.execution_mode = 'batch'
+        AND batch.updated_at < {later(-CAST(:age_ms AS bigint))}
+      LIMIT :limit) AS old;
+
+-- find_unsubmitted :many — crosses tenants: for how long the oldest job waits for the batch lane
+WITH RECURSIVE queues (name) AS (
+    SELECT (SELECT job.queue FROM holdfast.claimable AS job
+            ORDER BY job.queue, job.limit_key LIMIT 1)
+    UNION ALL
+    SELECT (SELECT job.queue FROM holdfast.claimable AS job WHERE job.queue > queues.name
+            ORDER BY job.queue, job.limit_key LIMIT 1)
+    FROM queues
+    WHERE queues.name IS NOT NULL
+)
+SELECT max({ms_since(found.since)}) AS waits_ms
+FROM (SELECT (SELECT min(head.created_at) FROM (
+                  SELECT job.created_at FROM holdfast.job AS job
+                  WHERE job.state = 'queued' AND job.not_before_at IS NULL
+                    AND job.queue = queues.name AND job.limit_key = '~batch'
+                  ORDER BY job.queue, job.limit_key, job.org_id, job.turn
+                  LIMIT :limit) AS head) AS since
+      FROM queues
+      WHERE queues.name IS NOT NULL) AS found
+WHERE found.since IS NOT NULL;
+
+-- find_last_runs :many — crosses tenants: when the runs of these names last began
+SELECT runs.name, (SELECT max(run.started_at) FROM holdfast.worker_run AS run
+                   WHERE run.name = runs.name AND run.outcome IS DISTINCT FROM 'skipped')
+           AS started_at
+FROM {rows runs: name text};
+
+-- list_circuits :many — crosses tenants: accounts at providers that said no to everything
+SELECT account.account, account.provider, account.error_code, account.times, account.opened_at,
+       account.open_until
+FROM holdfast.provider_account AS account
+WHERE account.closed_at IS NULL
+ORDER BY account.opened_at
+LIMIT :limit;
+
+-- list_unpriced :many — crosses tenants: models that were used and whose price nobody has named
+SELECT found.provider, found.model, found.execution_mode, count(*) AS calls
+FROM (SELECT call.provider, coalesce(call.model_billed, call.model) AS model, call.execution_mode
+      FROM holdfast.provider_call AS call
+      WHERE call.cost_pico IS NULL AND call.kind <> 'unknown'
+        AND call.occurred_at > {later(-CAST(:age_ms AS bigint))}
+      ORDER BY call.occurred_at DESC
+      LIMIT :limit) AS found
+GROUP BY found.provider, found.model, found.execution_mode
+ORDER BY found.provider, found.model, found.execution_mode;

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from holdfast.errors import StoreBusy, StoreDown, StoreError
-from holdfast.operate.doctor import database, files, workplace
+from holdfast.operate.doctor import database, files, lane, workplace
 from holdfast.operate.doctor.finding import Finding, Limits, Look, Severity, Visit
 from holdfast.operate.watch import Action, Watch
 
@@ -25,6 +25,9 @@ _WORKPLACE: Mapping[str, Look] = {
     "sealing": workplace.look_at_audit,
     "dead_letters": workplace.look_at_letters,
     "schedules": workplace.look_at_schedules,
+    "lane": lane.look_at_lane,
+    "quarantine": lane.look_at_batches,
+    "circuits": lane.look_at_accounts,
 }
 
 

@@ -60,6 +60,11 @@ class Limits:
     letter: timedelta = timedelta(days=7)
     pause: timedelta = timedelta(days=1)
     schedule: timedelta = timedelta(minutes=5)
+    # A collector comes every half hour; one turn that was left out is no finding yet.
+    batch: timedelta = timedelta(hours=1)
+    lane: timedelta = timedelta(hours=1)
+    batch_files: timedelta = timedelta(days=1)
+    unpriced: timedelta = timedelta(days=7)
     # How far a count counts, and how many events the run times are taken from.
     count: int = 1_000
     events: int = 5_000

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from holdfast.clock import ms, read_instant
 from holdfast.engine.presence import Colleague, list_workers, serving
+from holdfast.operate.batched import COLLECTOR, SUBMITTER
 from holdfast.operate.doctor.finding import SQL, Finding, Severity, Visit, length
 
 OK, NOTICE, WARNING, PROBLEM = Severity
@@ -83,7 +84,13 @@ def _leases(visit: Visit, alive: Sequence[Colleague]) -> Iterator[Finding]:
 def look_at_queues(visit: Visit) -> Iterator[Finding]:
     """Queues that have work and nobody to do it, and those that somebody paused and forgot."""
     workers = visit.store.read(list_workers)
-    by_run = {queue for run in visit.settings.runs.values() for queue in run.queues}
+    # The runs of the batch lane name every queue, and take nothing that a worker would.
+    by_run = {
+        queue
+        for name, run in visit.settings.runs.items()
+        if name not in (SUBMITTER, COLLECTOR)
+        for queue in run.queues
+    }
     rows = visit.many(SQL.list_waiting)
     lonely = [
         row for row in rows if not serving(workers, row["name"]) and row["name"] not in by_run

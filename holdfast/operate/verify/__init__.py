@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.operate.verify import (
+    batches,
     catalog,
     idempotency,
     letters,
@@ -20,6 +21,7 @@ CHECKS: tuple[Check, ...] = (
     *lifecycle.CHECKS,
     *idempotency.CHECKS,
     *outside.CHECKS,
+    *batches.CHECKS,
     *letters.CHECKS,
     *tenancy.CHECKS,
     catalog.OPEN,

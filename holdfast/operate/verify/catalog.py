@@ -22,6 +22,7 @@ UNIQUE_FOR_ALL = {
     ("job_history", "idempotency_key"): "the key names its tenant",
     ("job_event", "id"): "a number that nobody chooses",
     ("artifact", "place"): "made of the id",
+    ("batch_item", "batch_id"): "only the engine writes it",
     ("schedule", "name"): "only the engine writes it",
     ("schedule_tick", "schedule"): "only the engine writes it",
 }

@@ -14,11 +14,13 @@ FROM (
         SELECT CASE event.name
                    WHEN 'job.started' THEN 'processing' WHEN 'job.advanced' THEN 'processing'
                    WHEN 'job.succeeded' THEN 'completed' WHEN 'job.deadlettered' THEN 'failed'
+                   WHEN 'job.submitted' THEN 'batch_submitted'
                    WHEN 'job.canceled' THEN 'canceled' ELSE 'queued' END
         FROM holdfast.job_event AS event
         WHERE event.job_id = job.id AND event.org_id = job.org_id
-          AND event.name IN ('job.enqueued', 'job.started', 'job.advanced', 'job.retried',
-              'job.snoozed', 'job.released', 'job.succeeded', 'job.deadlettered', 'job.canceled')
+          AND event.name IN ('job.enqueued', 'job.started', 'job.advanced', 'job.submitted',
+              'job.retried', 'job.snoozed', 'job.released', 'job.succeeded', 'job.deadlettered',
+              'job.canceled')
         ORDER BY CASE WHEN event.name IN ('job.succeeded', 'job.deadlettered', 'job.canceled')
                       THEN 0 ELSE 1 END,
                  CASE WHEN event.name IN ('job.succeeded', 'job.deadlettered', 'job.canceled')
@@ -39,9 +41,9 @@ FROM (
             SELECT event.id, event.name, lag(event.name) OVER (ORDER BY event.id) AS before
             FROM holdfast.job_event AS event
             WHERE event.job_id = job.id AND event.org_id = job.org_id
-              AND event.name IN ('job.enqueued', 'job.started', 'job.advanced', 'job.retried',
-                  'job.snoozed', 'job.released', 'job.succeeded', 'job.deadlettered',
-                  'job.canceled')
+              AND event.name IN ('job.enqueued', 'job.started', 'job.advanced', 'job.submitted',
+                  'job.retried', 'job.snoozed', 'job.released', 'job.succeeded',
+                  'job.deadlettered', 'job.canceled')
         ) AS step
         WHERE NOT CASE
             WHEN step.before IS NULL THEN step.name = 'job.enqueued'
@@ -49,6 +51,8 @@ FROM (
             WHEN step.name = 'job.enqueued' THEN FALSE
             WHEN step.name = 'job.canceled' THEN TRUE
             WHEN step.before IN ('job.started', 'job.advanced') THEN step.name <> 'job.started'
+            WHEN step.before = 'job.submitted'
+                THEN step.name NOT IN ('job.started', 'job.submitted')
             ELSE step.name = 'job.started' END
     ) AS wrong
     FROM holdfast.job_record AS job
@@ -68,8 +72,8 @@ FROM (
                    lag(event.attempt) OVER (ORDER BY event.id) AS attempt_before
             FROM holdfast.job_event AS event
             WHERE event.job_id = job.id AND event.org_id = job.org_id
-              AND event.name IN ('job.enqueued', 'job.started', 'job.advanced', 'job.failed',
-                  'job.retried', 'job.snoozed', 'job.released', 'job.succeeded',
+              AND event.name IN ('job.enqueued', 'job.started', 'job.advanced', 'job.submitted',
+                  'job.failed', 'job.retried', 'job.snoozed', 'job.released', 'job.succeeded',
                   'job.deadlettered', 'job.canceled')
         ) AS step
         WHERE step.attempt < step.attempt_before AND step.before <> 'job.advanced'
@@ -86,8 +90,9 @@ FROM (
     SELECT job.org_id, job.id, (
         SELECT count(*) FROM holdfast.job_event AS event
         WHERE event.job_id = job.id AND event.org_id = job.org_id
-          AND event.name IN ('job.enqueued', 'job.started', 'job.advanced', 'job.retried',
-              'job.snoozed', 'job.released', 'job.succeeded', 'job.deadlettered', 'job.canceled')
+          AND event.name IN ('job.enqueued', 'job.started', 'job.advanced', 'job.submitted',
+              'job.retried', 'job.snoozed', 'job.released', 'job.succeeded', 'job.deadlettered',
+              'job.canceled')
           AND event.id >= (
               SELECT min(ending.id) FROM holdfast.job_event AS ending
               WHERE ending.job_id = job.id AND ending.org_id = job.org_id
@@ -112,11 +117,15 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
        OR job.lease_token < CASE WHEN job.state = 'processing' THEN 1 ELSE 0 END);
 
 -- find_stale :many — I5, crosses tenants: nobody has come for a claim whose lease ran out
+-- What may be in a provider's batch waits for the recovery of that batch, and no rescue comes for it.
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
        'its lease ran out and no rescue has come; ' || coalesce(job.claimed_by, 'nobody')
            || ' had it' AS detail
 FROM holdfast.job AS job
 WHERE job.state = 'processing' AND job.lease_expires_at < CAST(:stale_since AS {instant})
+  AND NOT EXISTS (SELECT 1 FROM holdfast.batch_item AS item
+                  WHERE item.org_id = job.org_id AND item.job_id = job.id AND item.is_open = 1
+                    AND item.execution_mode = 'batch')
   AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id);
 
 -- find_miscounted :many — I6, crosses tenants: attempts that are not those the audit charged

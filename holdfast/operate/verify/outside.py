@@ -1,11 +1,10 @@
-"""I15 to I26: what leaves the house by deliveries and batches. Declared, and checked with them."""
+"""I15 to I21: what leaves the house by deliveries. Declared, and checked with them."""
 
 from __future__ import annotations
 
 from holdfast.operate.verify.check import Check
 
 _DELIVERIES = ("deliveries",)
-_BATCHES = ("batches",)
 
 CHECKS = (
     Check("I15", "A delivery is sent if and only if it has a time and an id.", needs=_DELIVERIES),
@@ -15,9 +14,4 @@ CHECKS = (
     Check("I19", "A job succeeded when all its required recipients are served.", needs=_DELIVERIES),
     Check("I20", "A delivery fails for good only after it was looked into.", needs=_DELIVERIES),
     Check("I21", "What was sent again says why.", needs=_DELIVERIES),
-    Check("I22", "A submitted job has its batch and its place in it.", needs=_BATCHES),
-    Check("I23", "The places of a batch are numbered without gaps.", needs=_BATCHES),
-    Check("I24", "The items of a micro-batch share their whole group.", needs=_BATCHES),
-    Check("I25", "A closed batch has an outcome for every item.", needs=_BATCHES),
-    Check("I26", "No two live batches at the provider carry the same name.", needs=_BATCHES),
 )

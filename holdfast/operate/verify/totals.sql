@@ -15,6 +15,7 @@ HAVING letter.replay_count <> count(replay.number)
 -- find_miscounted_runs :many — I37, crosses tenants: what a run counts, and what the audit tells of it
 -- A run may know of less than there was: a job whose row breaks a rule is buried by the claim itself,
 -- and an answer of the database may be lost. What a run that failed had counted is not known at all.
+-- What a collector takes was claimed long before by a submitter, so no claim of its own is told.
 SELECT CAST('00000000-0000-0000-0000-000000000000' AS {uuid}) AS org_id,
        'run:' || CAST(run.run_id AS text) AS subject,
        'it counts ' || CAST(run.claimed_count AS text) || ' claims with '
@@ -30,11 +31,12 @@ LEFT JOIN (
            sum(CASE WHEN name IN ('job.retried', 'job.snoozed', 'job.released') THEN 1 ELSE 0 END)
                AS requeued,
            sum(CASE WHEN name = 'job.released' THEN 1 ELSE 0 END) AS released,
+           sum(CASE WHEN name = 'job.submitted' THEN 1 ELSE 0 END) AS submitted,
            sum(CASE WHEN name = 'job.canceled' THEN 1 ELSE 0 END) AS canceled
     FROM holdfast.job_event
     WHERE actor_type = 'system'
       AND name IN ('job.started', 'job.succeeded', 'job.deadlettered', 'job.retried',
-                   'job.snoozed', 'job.released', 'job.canceled')
+                   'job.snoozed', 'job.released', 'job.submitted', 'job.canceled')
       AND actor_id IN (SELECT CAST(run_id AS text) FROM holdfast.worker_run)
     GROUP BY actor_id
 ) AS told ON told.actor_id = CAST(run.run_id AS text)
@@ -45,4 +47,17 @@ WHERE run.outcome IN ('done', 'full', 'out_of_time', 'stopped', 'skipped')
        OR run.failed_count > coalesce(told.failed, 0)
        OR run.requeued_count > coalesce(told.requeued, 0)
        OR run.released_count > coalesce(told.released, 0)
-       OR run.claimed_count > coalesce(told.started, 0));
+       OR run.submitted_count > coalesce(told.submitted, 0)
+       OR (run.claimed_count > coalesce(told.started, 0)
+           AND run.name <> 'rewrite_batch_collector'));
+
+-- find_unbooked :many — I37, crosses tenants: an answer that is not in the ledger of what was paid
+SELECT item.org_id,
+       'item:' || CAST(item.batch_id AS text) || ':' || CAST(item.batch_item_index AS text)
+           AS subject,
+       'it was answered, and the ledger knows nothing of it' AS detail
+FROM holdfast.batch_item AS item
+WHERE item.state = 'succeeded' AND (CAST(:org_id AS {uuid}) IS NULL OR item.org_id = :org_id)
+  AND NOT EXISTS (SELECT 1 FROM holdfast.provider_call AS call
+                  WHERE call.org_id = item.org_id AND call.batch_id = item.batch_id
+                    AND call.batch_item_index = item.batch_item_index);

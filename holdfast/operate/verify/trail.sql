@@ -37,7 +37,8 @@ FROM (
       AND name IN ('operator.refused', 'audit.exported', 'dead_letter.triaged',
                    'dead_letter.remediated', 'dead_letter.validated',
                    'dead_letter.replay_requested', 'dead_letter.verified', 'dead_letter.resolved',
-                   'dead_letter.discarded', 'dead_letter.fixed_forward', 'dead_letter.noted')
+                   'dead_letter.discarded', 'dead_letter.fixed_forward', 'dead_letter.noted',
+                   'batch.cancel_requested', 'batch.adopted', 'batch.released')
 ) AS told
 WHERE coalesce(told.role, '') <> 'admin'
   AND NOT (told.name <> 'audit.exported' AND coalesce(told.role, '') = 'operator')

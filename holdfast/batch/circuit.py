@@ -1,0 +1,81 @@
+"""Circuits: an account that says no to everything is left alone for a while.
+
+A wrong key, a spent quota or an empty purse hits every job of an account. Nothing is sent there
+until the time is over; then whoever comes first asks again, and either closes the circuit or opens
+it for twice as long. No job pays for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from holdfast.batch.verdict import safe_code
+from holdfast.clock import ms, read_instant
+from holdfast.config import BatchSettings
+from holdfast.provider.reply import Failure
+from holdfast.store import Statements, Tx
+
+SQL = Statements("holdfast.batch", "cost.sql")
+
+
+@dataclass(frozen=True, slots=True)
+class Circuit:
+    """An account that said no, how often in a row, and until when it is left alone."""
+
+    account: str
+    provider: str
+    error_code: str
+    http_status: int | None
+    times: int
+    opened_at: datetime
+    open_until: datetime
+    closed_at: datetime | None
+
+
+def find_open_circuits(tx: Tx) -> set[str]:
+    """The keys of the accounts that nothing may be sent to just now."""
+    return {row["account"] for row in tx.many(SQL.find_open_circuits)}
+
+
+def open_circuit(
+    tx: Tx, settings: BatchSettings, account_key: str, provider: str, failure: Failure
+) -> datetime | None:
+    """Leave an account alone; until when, or None if somebody has opened its circuit already.
+
+    What comes back is worth an alert, ``circuit_opened``, after commit.
+    """
+    longest = ms(settings.max_circuit_seconds)
+    first = max(ms(settings.circuit_seconds), min(ms(failure.retry_after or 0), longest))
+    row = tx.maybe(
+        SQL.open_circuit,
+        account=account_key,
+        provider=provider,
+        error_code=safe_code(failure.code),
+        http_status=failure.status,
+        first_ms=first,
+        longest_ms=longest,
+    )
+    return None if row is None else read_instant(row["open_until"])
+
+
+def close_circuit(tx: Tx, account_key: str) -> bool:
+    """The account has done what it was asked: it may be used. Whether it was open before."""
+    return tx.affected(SQL.close_circuit, account=account_key) > 0
+
+
+def list_circuits(tx: Tx) -> list[Circuit]:
+    """Every account that ever said no, closed ones included."""
+    return [
+        Circuit(
+            row["account"],
+            row["provider"],
+            row["error_code"],
+            row["http_status"],
+            row["times"],
+            read_instant(row["opened_at"]),
+            read_instant(row["open_until"]),
+            None if row["closed_at"] is None else read_instant(row["closed_at"]),
+        )
+        for row in tx.many(SQL.list_circuits)
+    ]

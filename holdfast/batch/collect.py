@@ -1,0 +1,342 @@
+"""Collect: bring the answers of provider batches back to their jobs.
+
+    lease → poll → survey → read → prove → close → delete files
+
+Every pass may run anywhere, any number at once, twice. A batch is one worker's at a time; another
+one that comes later reads it from the beginning and passes over what is recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from datetime import timedelta
+from functools import partial
+from typing import assert_never
+
+from holdfast.batch.cleanup import delete_files
+from holdfast.batch.ingest import CrossWired, Found, Ingest
+from holdfast.batch.lane import BatchLane
+from holdfast.batch.leased import (
+    SQL,
+    BatchLost,
+    Leased,
+    hold,
+    lease_next,
+    put_off,
+    quarantine,
+    write,
+)
+from holdfast.batch.point import Point
+from holdfast.batch.poll import GROWTH, end_batch, poll_batch
+from holdfast.batch.price import Prices
+from holdfast.batch.read import Doubts, parse_line, reading, survey
+from holdfast.batch.verdict import MISSING, safe_code
+from holdfast.batch.writer import Writer
+from holdfast.document import encode
+from holdfast.engine.classify import safe_name
+from holdfast.engine.errand import Assignment
+from holdfast.engine.job import Actor, ActorType
+from holdfast.engine.ledger import RunCounts
+from holdfast.errors import StoreBusy, StoreDown
+from holdfast.event import BatchChange, BatchTrouble
+from holdfast.provider.account import Account
+from holdfast.provider.adapter import Phase, Seen
+from holdfast.provider.reply import (
+    Failure,
+    FailureKind,
+    ItemAnswer,
+    ProviderRefused,
+    ProviderUnsure,
+)
+
+GROUP_ITEMS = 500
+GROUP_BYTES = 2 * 1024 * 1024
+NO_LIMIT = 1_000_000_000
+
+
+@dataclass(slots=True)
+class Collected:
+    """What one pass did."""
+
+    looked_at: int = 0
+    ended: int = 0
+    collected: int = 0
+    deleted: int = 0
+    # What became of the jobs, in the words of the run ledger.
+    counts: RunCounts = field(default_factory=RunCounts)
+
+
+@dataclass(slots=True)
+class Pass:
+    """One pass under way: for whom it works, how long it may, and what it has done."""
+
+    lane: BatchLane
+    worker_id: str
+    goes_on: Callable[[], bool]
+    left: Callable[[], int]
+    prices: Prices
+    done: Collected
+
+    @property
+    def may_go_on(self) -> bool:
+        return self.goes_on() and self.left() > 0
+
+
+def run_once(
+    lane: BatchLane,
+    *,
+    worker_id: str,
+    goes_on: Callable[[], bool] = lambda: True,
+    left: Callable[[], int] = lambda: NO_LIMIT,
+    counts: RunCounts | None = None,
+    only_id: str | None = None,
+) -> Collected:
+    """Look at every batch that is due, and bring back what has been answered.
+
+    *goes_on* and *left* are asked between two groups of answers: whether there is time for another,
+    and for how many. *counts* is counted up as it goes.
+    """
+    done = Collected(counts=counts if counts is not None else RunCounts())
+    passing = Pass(lane, worker_id, goes_on, left, Prices(lane.settings.prices), done)
+    while passing.may_go_on:
+        batch = lease_next(lane, worker_id=worker_id, only_id=only_id)
+        if batch is None:
+            break
+        done.looked_at += 1
+        try:
+            _serve(passing, batch)
+        except BatchLost:
+            continue
+        except (StoreDown, StoreBusy):
+            raise
+        except Exception as exc:
+            # Whatever is wrong with this batch, it is not wrong with the next one.
+            lane.events.emit(batch.alert(BatchTrouble.UNCOLLECTED, safe_name(type(exc).__name__)))
+            with suppress(BatchLost):
+                put_off(lane, batch, lane.settings.batch.max_poll_seconds, is_round=True)
+    return done
+
+
+def collect_once(lane: BatchLane, assignment: Assignment) -> Collected:
+    """The same as a run: for as long and for as many jobs as it may."""
+    return run_once(
+        lane,
+        worker_id=assignment.run_id,
+        goes_on=lambda: assignment.goes_on,
+        left=lambda: assignment.left,
+        counts=assignment.counts,
+    )
+
+
+def count_due(lane: BatchLane) -> int:
+    """How many items are in batches that a pass would look at now."""
+    return int(lane.store.read(lambda tx: tx.one(SQL.count_due))["items"])
+
+
+def _serve(passing: Pass, batch: Leased) -> None:
+    lane = passing.lane
+    account = lane.accounts.by_key(batch.account)
+    if account is None:
+        lane.events.emit(batch.alert(BatchTrouble.UNCOLLECTED, "no_account"))
+        put_off(lane, batch, lane.settings.batch.max_poll_seconds, is_poll=True)
+        return
+    found: Leased | None = batch
+    if batch.state == "submitted":
+        found = poll_batch(lane, batch, account)
+        passing.done.ended += found is not None
+    if found is not None and found.state == "ended":
+        found = collect_batch(passing, found, account)
+        passing.done.collected += found is not None
+    if found is not None:
+        passing.done.deleted += delete_files(lane, found, account)
+
+
+def collect_batch(passing: Pass, batch: Leased, account: Account) -> Leased | None:
+    """Read an ended batch and end its items. None: not all of them yet."""
+    lane = passing.lane
+    actor = Actor(ActorType.SYSTEM, passing.worker_id)
+    ingest = Ingest(lane, batch, actor, passing.prices, passing.done.counts)
+    if not _has_open(lane, batch):
+        return close_batch(lane, batch, ingest, lines=None)
+    try:
+        seen = survey(account, batch.result_files, partial(hold, lane, batch))
+        lane.reached(Point.READING)
+        is_read = _read(passing, batch, account, ingest, seen.doubted)
+    except (ProviderRefused, ProviderUnsure) as exc:
+        _unread(lane, batch, exc)
+        return None
+    except CrossWired:
+        return None
+    if not is_read:
+        put_off(lane, batch, 0.0)
+        return None
+    lane.reached(Point.READ)
+    _tell_strange(lane, batch, ingest)
+    if seen.lines and not ingest.tally.known:
+        # Not one line is ours: this is somebody else's batch, and ours is somewhere else.
+        quarantine(lane, batch, "foreign_results")
+        return None
+    if _has_open(lane, batch) and not _end_open(passing, batch, account, ingest, seen.lines):
+        return None
+    return close_batch(lane, batch, ingest, lines=seen.lines)
+
+
+def _has_open(lane: BatchLane, batch: Leased) -> bool:
+    row = lane.store.read(lambda tx: tx.one(SQL.has_open, batch_id=batch.id))
+    return bool(row["items"])
+
+
+def _read(
+    passing: Pass, batch: Leased, account: Account, ingest: Ingest, doubted: set[str]
+) -> bool:
+    """Take every answer, in groups. False: the time of the pass was over before."""
+    doubts = Doubts(doubted)
+    group: list[ItemAnswer] = []
+    size = 0
+    with Writer(ingest.finish) as writer, reading(account, batch.result_files) as lines:
+        for line in lines:
+            answer = parse_line(account.adapter, line)
+            if answer is None or not isinstance(line, bytes):
+                ingest.tally.unreadable += 1
+                continue
+            if answer.custom_id in doubts.names:
+                doubts.add(answer, len(line))
+                continue
+            group.append(answer)
+            size += len(line)
+            if len(group) >= min(GROUP_ITEMS, passing.left()) or size >= GROUP_BYTES:
+                writer.write(ingest.weigh(group))
+                group, size = [], 0
+                if not passing.may_go_on:
+                    return False
+        writer.write(ingest.weigh(group))
+        answers = doubts.answers
+        for at in range(0, len(answers), GROUP_ITEMS):
+            writer.write(ingest.weigh(answers[at : at + GROUP_ITEMS]))
+    ingest.tally.conflicting += doubts.contradicted
+    return True
+
+
+def _unread(lane: BatchLane, batch: Leased, exc: ProviderRefused | ProviderUnsure) -> None:
+    """What could not be read to its end is read again later; what was taken stays taken."""
+    code = safe_code(exc.reason if isinstance(exc, ProviderUnsure) else exc.failure.code)
+    patience = timedelta(seconds=lane.settings.batch.give_up_seconds)
+    if batch.ended_at is not None and batch.now - batch.ended_at >= patience:
+        quarantine(lane, batch, code)
+        return
+    put_off(lane, batch, _pause(lane, batch), is_round=True, error_code=code)
+
+
+def _pause(lane: BatchLane, batch: Leased) -> float:
+    settings = lane.settings.batch
+    return min(settings.poll_seconds * GROWTH ** min(batch.rounds, 64), settings.max_poll_seconds)
+
+
+def _tell_strange(lane: BatchLane, batch: Leased, ingest: Ingest) -> None:
+    tally = ingest.tally
+    for what, count in (
+        (BatchTrouble.UNKNOWN_ITEM, tally.unknown),
+        (BatchTrouble.MALFORMED_LINE, tally.unreadable),
+        (BatchTrouble.CONFLICTING_RESULT, tally.conflicting),
+    ):
+        if count:
+            lane.events.emit(batch.alert(what, count=count))
+
+
+# -- items that no line speaks of
+
+
+def _end_open(passing: Pass, batch: Leased, account: Account, ingest: Ingest, lines: int) -> bool:
+    """End the items without a line, once it is proven that there is none. False: not yet."""
+    lane = passing.lane
+    seen = _prove(lane, batch, account, lines)
+    if seen is None:
+        return False
+    failure = _failure_of(seen)
+    ended = 0
+    after = -1
+    while True:
+        items = _list_open(lane, batch, after)
+        if not items:
+            break
+        if not passing.may_go_on:
+            put_off(lane, batch, 0.0)
+            return False
+        ingest.finish(ingest.weigh_silence(items, failure))
+        ended += len(items)
+        after = items[-1].place
+    if failure.code == MISSING:
+        lane.events.emit(batch.alert(BatchTrouble.MISSING_RESULT, count=ended))
+    if ingest.tally.unserved:
+        # Another process may know these job types.
+        put_off(lane, batch, lane.settings.batch.max_poll_seconds, is_round=True)
+        return False
+    return True
+
+
+def _list_open(lane: BatchLane, batch: Leased, after: int) -> list[Found]:
+    rows = lane.store.read(
+        lambda tx: tx.values(SQL.list_open, batch_id=batch.id, after=after, limit=GROUP_ITEMS)
+    )
+    return [Found.of(row) for row in rows]
+
+
+def _prove(lane: BatchLane, batch: Leased, account: Account, lines: int) -> Seen | None:
+    """Ask once more, after reading: is it over, were these all its files, all its lines?"""
+    assert batch.provider_batch_id is not None
+    try:
+        seen = account.adapter.get(account.wire, batch.provider_batch_id)
+    except (ProviderRefused, ProviderUnsure) as exc:
+        _unread(lane, batch, exc)
+        return None
+    if not seen.phase.is_over:
+        put_off(lane, batch, _pause(lane, batch), is_round=True, seen=seen)
+        return None
+    if set(seen.result_files) != set(batch.result_files):
+        put_off(lane, end_batch(lane, batch, seen), _pause(lane, batch), is_round=True)
+        return None
+    told = _told(seen)
+    is_whole = seen.phase is not Phase.COMPLETED or told is None or told == lines
+    if not is_whole and batch.rounds < lane.settings.batch.max_rounds:
+        # Perhaps the file is not whole yet. A provider that cannot count must not stop us for ever.
+        put_off(lane, batch, _pause(lane, batch), is_round=True, seen=seen)
+        return None
+    return seen
+
+
+def _told(seen: Seen) -> int | None:
+    """How many lines there should be, by the provider's own count."""
+    if seen.succeeded is None or seen.failed is None:
+        return None
+    return seen.succeeded + seen.failed
+
+
+def _failure_of(seen: Seen) -> Failure:
+    """What it means for an item that its batch ended like that and says nothing of it."""
+    match seen.phase:
+        case Phase.COMPLETED | Phase.RUNNING:
+            return Failure(FailureKind.INTEGRITY, MISSING)
+        case Phase.EXPIRED:
+            return Failure(FailureKind.NOT_RUN, "batch_expired")
+        case Phase.CANCELED:
+            return Failure(FailureKind.NOT_RUN, "batch_canceled")
+        case Phase.FAILED:
+            found = seen.failure
+            if found is not None and found.kind in (FailureKind.CAPACITY, FailureKind.ACCOUNT):
+                return replace(found, usage=None)
+            # An error of the whole batch is not the error of each of its items.
+            return Failure(FailureKind.NOT_RUN, "batch_failed")
+        case _:
+            assert_never(seen.phase)
+
+
+def close_batch(lane: BatchLane, batch: Leased, ingest: Ingest, *, lines: int | None) -> Leased:
+    """Write down that every item of the batch has its end."""
+    found = {"lines": lines} if lines is not None else {}
+    strange = {name: count for name, count in asdict(ingest.tally).items() if count}
+    write(lane, "close_batch", batch, counts=encode({**batch.counts, **found, **strange}))
+    lane.reached(Point.COLLECT_RECORDED)
+    lane.events.emit(batch.changed(BatchChange.COLLECTED))
+    return replace(batch, state="collected")

@@ -1,0 +1,145 @@
+-- What the collecting half of the batch lane runs. A batch holds items of many tenants, so the
+-- statements cross tenants and say so; each of them names the tenant of every row it writes.
+
+-- lease_batch :maybe — crosses tenants: the next batch that is due, and from now on ours alone
+-- MATERIALIZED keeps PostgreSQL from running the LIMIT again and leasing more than one.
+WITH due AS MATERIALIZED (
+    SELECT id AS due_id FROM holdfast.provider_batch
+    WHERE execution_mode = 'batch' AND next_at <= {now}
+      AND (lease_expires_at IS NULL OR lease_expires_at <= {now})
+      AND (state IN ('submitted', 'ended')
+           OR (state IN ('collected', 'released') AND files_deleted_at IS NULL))
+      AND (CAST(:only_id AS {uuid}) IS NULL OR id = :only_id)
+    ORDER BY next_at, id
+    LIMIT 1
+    {skip_locked}
+)
+UPDATE holdfast.provider_batch
+SET lease_owner = :worker_id, lease_expires_at = {later(:lease_ms)}, fence = fence + 1,
+    updated_at = {now}
+FROM due
+WHERE id = due.due_id
+RETURNING id, account, provider, model, state, items, create_attempt, rounds, polls,
+          input_file_id, provider_batch_id, provider_status, result_files, counts, deadline_at,
+          cancel_requested_at, submitted_at, ended_at, fence, {now} AS now;
+
+-- hold_batch :affected — crosses tenants: still ours? Then for a while longer
+UPDATE holdfast.provider_batch
+SET lease_expires_at = {later(:lease_ms)}, updated_at = {now}
+WHERE id = :id AND fence = :fence AND state = :state;
+
+-- put_off :affected — crosses tenants: look at it again later; the lease is given up
+UPDATE holdfast.provider_batch
+SET next_at = {later(:delay_ms)}, polls = polls + :polls, rounds = rounds + :rounds,
+    provider_status = coalesce(CAST(:provider_status AS text), provider_status),
+    counts = coalesce(CAST(:counts AS {json}), counts),
+    error_code = coalesce(CAST(:error_code AS text), error_code),
+    lease_owner = NULL, lease_expires_at = NULL, updated_at = {now}
+WHERE id = :id AND fence = :fence;
+
+-- request_cancel :affected — crosses tenants: written down before the provider is asked
+UPDATE holdfast.provider_batch
+SET cancel_requested_at = coalesce(cancel_requested_at, {now}), updated_at = {now}
+WHERE id = :id AND fence = :fence AND state = 'submitted';
+
+-- end_batch :affected — crosses tenants: the provider is done with it; its results can be read
+UPDATE holdfast.provider_batch
+SET state = 'ended', ended_at = coalesce(ended_at, {now}), provider_status = :provider_status,
+    result_files = CAST(:result_files AS {json}), counts = CAST(:counts AS {json}),
+    error_class = :error_class, error_code = :error_code,
+    rounds = CASE WHEN state = 'submitted' THEN 0 ELSE rounds END, updated_at = {now}
+WHERE id = :id AND fence = :fence AND state IN ('submitted', 'ended');
+
+-- close_batch :affected — crosses tenants: every item of it has its end
+UPDATE holdfast.provider_batch AS batch
+SET state = 'collected', collected_at = {now}, counts = CAST(:counts AS {json}), rounds = 0,
+    updated_at = {now}
+WHERE id = :id AND fence = :fence AND state = 'ended'
+  AND NOT EXISTS (
+      SELECT 1 FROM holdfast.batch_item AS item
+      WHERE item.batch_id = batch.id AND item.is_open = 1);
+
+-- quarantine_batch :affected — crosses tenants: only an operator takes it from there
+UPDATE holdfast.provider_batch
+SET state = 'quarantined', error_class = :error_class, error_code = :error_code,
+    lease_owner = NULL, lease_expires_at = NULL, updated_at = {now}
+WHERE id = :id AND fence = :fence AND state IN ('submitted', 'ended');
+
+-- forget_files :affected — crosses tenants: nothing of it is left at the provider
+UPDATE holdfast.provider_batch
+SET files_deleted_at = {now}, lease_owner = NULL, lease_expires_at = NULL, updated_at = {now}
+WHERE id = :id AND fence = :fence AND state IN ('collected', 'released');
+
+-- find_items :many — crosses tenants: whose answers these are, and the jobs that still wait for them
+-- CROSS JOIN tells SQLite to begin with the answers; it would read the whole batch for each of them.
+SELECT item.batch_item_index, item.custom_id, item.state, item.result_hash, item.echo,
+       item.org_id, item.job_id, item.job_type, item.attempt, item.group_key,
+       job.id, job.org_id, job.project_id, job.job_type, job.category, job.actor_type,
+       job.actor_id, job.request_id, job.correlation_id, job.idempotency_key, job.payload,
+       job.priority, job.unit_key, job.scheduled_for, job.traceparent, job.routing_decision,
+       job.replay_of, job.created_at, job.queue, job.stage, job.pipeline_version,
+       job.attempt_count, job.max_attempts, job.lease_token, job.claimed_at, job.claimed_by,
+       job.cancel_requested_at, job.first_failed_at, job.turn, job.limit_key, job.state
+FROM {rows answers: custom_id text}
+CROSS JOIN holdfast.batch_item AS item
+LEFT JOIN holdfast.job AS job
+  ON item.is_open = 1 AND job.org_id = item.org_id AND job.id = item.job_id
+  AND job.lease_token = item.lease_token AND job.state = 'batch_submitted'
+WHERE item.batch_id = :batch_id AND item.custom_id = answers.custom_id;
+
+-- list_open :many — crosses tenants: items that no line spoke of, page by page
+-- The page first, then its jobs: PostgreSQL would look up the jobs of all items and sort them.
+WITH page AS MATERIALIZED (
+    SELECT batch_item_index, custom_id, state, result_hash, echo, org_id, job_id, job_type, attempt,
+           group_key, lease_token
+    FROM holdfast.batch_item
+    WHERE batch_id = :batch_id AND is_open = 1 AND batch_item_index > :after
+    ORDER BY batch_item_index
+    LIMIT :limit
+)
+SELECT item.batch_item_index, item.custom_id, item.state, item.result_hash, item.echo,
+       item.org_id, item.job_id, item.job_type, item.attempt, item.group_key,
+       job.id, job.org_id, job.project_id, job.job_type, job.category, job.actor_type,
+       job.actor_id, job.request_id, job.correlation_id, job.idempotency_key, job.payload,
+       job.priority, job.unit_key, job.scheduled_for, job.traceparent, job.routing_decision,
+       job.replay_of, job.created_at, job.queue, job.stage, job.pipeline_version,
+       job.attempt_count, job.max_attempts, job.lease_token, job.claimed_at, job.claimed_by,
+       job.cancel_requested_at, job.first_failed_at, job.turn, job.limit_key, job.state
+FROM page AS item
+LEFT JOIN holdfast.job AS job
+  ON job.org_id = item.org_id AND job.id = item.job_id
+  AND job.lease_token = item.lease_token AND job.state = 'batch_submitted'
+ORDER BY item.batch_item_index;
+
+-- has_open :one — crosses tenants: whether an item of the batch still waits for its answer
+SELECT count(*) AS items FROM (
+    SELECT 1 AS found FROM holdfast.batch_item
+    WHERE batch_id = :batch_id AND is_open = 1 LIMIT 1) AS open_items;
+
+-- record_items :many — crosses tenants: what became of items, each once
+-- The batch stands in every row, or SQLite would read the whole batch for each of them. The sum
+-- keeps PostgreSQL from reading all open items to find 500: it took 3.5 ms for 5,000 of them.
+UPDATE holdfast.batch_item AS item
+SET state = ends.state, is_open = 0, result_hash = ends.result_hash,
+    error_class = ends.error_class, error_code = ends.error_code,
+    provider_request_id = ends.provider_request_id, finished_at = ends.finished_at,
+    recorded_at = {now}
+FROM {rows ends: batch uuid, place integer, state text, result_hash text, error_class text,
+      error_code text, provider_request_id text, finished_at instant}
+WHERE item.batch_id = ends.batch AND item.batch_item_index = ends.place
+  AND item.is_open + 0 = 1
+RETURNING batch_item_index;
+
+-- mark_conflicts :many — crosses tenants: a second answer came that is not the one on record
+UPDATE holdfast.batch_item AS item
+SET state = 'conflict', error_code = 'conflicting_result'
+FROM {rows ends: batch uuid, place integer}
+WHERE item.batch_id = ends.batch AND item.batch_item_index = ends.place
+  AND item.state IN ('succeeded', 'failed')
+RETURNING batch_item_index;
+
+-- count_due :one — crosses tenants: how many items are in batches that somebody should look at
+SELECT coalesce(sum(items), 0) AS items
+FROM holdfast.provider_batch
+WHERE execution_mode = 'batch' AND next_at <= {now} AND state IN ('submitted', 'ended')
+  AND (lease_expires_at IS NULL OR lease_expires_at <= {now});

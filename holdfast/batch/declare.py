@@ -1,0 +1,210 @@
+"""Declaring model work: a class becomes a job type of the lane, and the two runs exist."""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, Protocol, TypeVar
+
+from holdfast.batch.call import Caller
+from holdfast.batch.call_end import keeping
+from holdfast.batch.errand import CollectErrand, SubmitErrand
+from holdfast.batch.lane import BatchLane, go_on
+from holdfast.batch.point import Point
+from holdfast.batch.work import BatchWork
+from holdfast.config import Settings
+from holdfast.engine.category import Category, Duty
+from holdfast.engine.handler import Handler, Keep, Routed, make_handler, plain_stage
+from holdfast.engine.job import Priority
+from holdfast.engine.labour import Application
+from holdfast.engine.retry import RetryPolicy
+from holdfast.errors import ConfigError
+from holdfast.provider.account import Accounts
+from holdfast.provider.route import ExecutionMode, Route
+
+W = TypeVar("W")
+
+
+class BatchApplication(Application, Protocol):
+    """What the lane needs of the application that declares work for it."""
+
+    rng: random.Random | None
+
+
+class Batching:
+    """The batch lane of one application.
+
+    Called, it declares a job type whose jobs are model requests::
+
+        @hf.batch("text.summarise", route=Route("openai", "openai_responses", "gpt-5.2"))
+        class Summarise:
+            def request(self, item): ...
+            def accept(self, item, reply): ...
+    """
+
+    def __init__(self, app: BatchApplication) -> None:
+        self.app = app
+        # Set by tests that want a process to die at a point.
+        self.reached: Callable[[Point], None] = go_on
+        self._accounts: Accounts | None = None
+        self._made_for: Settings | None = None
+        self._caller = Caller(lambda: self.lane)
+
+    def __call__(
+        self,
+        job_type: str,
+        *,
+        route: Route | Mapping[str, Any] | None = None,
+        category: str = "general",
+        queue: str | None = None,
+        priority: Priority = Priority.NORMAL,
+        max_attempts: int | None = None,
+        retry: RetryPolicy | None = None,
+        timeout: timedelta | float | None = None,
+        version: str = "",
+        slo: timedelta | None = None,
+        keep: Keep | None = None,
+    ) -> Callable[[W], W]:
+        """Declare the decorated class as the work of *job_type*.
+
+        Its ``request(item)`` says what to ask for one item, its ``accept(item, reply)`` returns the
+        job's result. *route* is where the requests of this job type go; an enqueue may say
+        otherwise with ``routing_decision``. *keep* writes what ``accept`` returns as
+        :class:`Kept`, in the transaction that ends the jobs.
+        """
+        kind = self.app.registry.category(category)
+        _check_category(job_type, kind)
+        own = None if route is None else _read_route(job_type, route)
+
+        def declare(given: W) -> W:
+            work = _work_of(job_type, given)
+            stage = plain_stage(
+                self._caller.perform,
+                category=kind,
+                max_attempts=max_attempts,
+                retry=retry,
+                timeout=timeout,
+            )
+            made = make_handler(
+                job_type,
+                [stage],
+                category=kind,
+                queue=queue,
+                priority=priority,
+                version=version,
+                slo=slo,
+            )
+            router = Router(self, own)
+            self._add(replace(made, router=router, keep=keeping(job_type, keep), work=work))
+            return given
+
+        return declare
+
+    def _add(self, handler: Handler) -> None:
+        app = self.app
+        app.registry.add(handler)
+        app.registry.errands.setdefault("rewrite_batch_submitter", SubmitErrand(self))
+        app.registry.errands.setdefault("rewrite_batch_collector", CollectErrand(self))
+        app.settings = app.settings.with_batch_runs
+
+    @property
+    def accounts(self) -> Accounts:
+        """The accounts of the deployment, as its settings name them."""
+        if self._accounts is None or self._made_for not in (None, self.app.settings):
+            from holdfast.batch.accounts import ConfiguredAccounts
+
+            self._accounts = ConfiguredAccounts(self.app.settings, clock=self.app.clock)
+            self._made_for = self.app.settings
+        return self._accounts
+
+    @accounts.setter
+    def accounts(self, accounts: Accounts) -> None:
+        self._accounts, self._made_for = accounts, None
+
+    @property
+    def lane(self) -> BatchLane:
+        """What the passes of the lane work on."""
+        return self.lane_with(self.app.settings.default_profile.retry_backoff_seconds)
+
+    def lane_with(self, backoff_seconds: Sequence[int]) -> BatchLane:
+        """The lane, with this list for job types that are retried by the run."""
+        app = self.app
+        return BatchLane(
+            app.store,
+            app.settings,
+            app.registry.with_backoff(backoff_seconds),
+            app.ids,
+            app.events,
+            self.accounts,
+            app.rng or random.Random(),
+            self.reached,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Router:
+    """Freezes where a job's request goes, at enqueue."""
+
+    batching: Batching
+    own: Route | None
+
+    def __call__(self, given: Mapping[str, Any] | None) -> Routed:
+        decision = self._decision(given)
+        route = Route.read(decision)
+        providers = self.batching.app.settings.providers
+        if route.provider not in providers:
+            known = ", ".join(sorted(providers))
+            raise ValueError(f"names provider {route.provider!r}; configured are: {known}")
+        is_batched = route.execution_mode is ExecutionMode.BATCH
+        if is_batched and providers[route.provider].supports_batches is False:
+            raise ValueError(f"{route.provider!r} takes no batches; use execution_mode async")
+        return Routed({**decision, **route.decision}, is_batched, route.max_attempts)
+
+    def _decision(self, given: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """What the caller says, over what the job type says unless it names another provider."""
+        if given is not None and not isinstance(given, Mapping):
+            raise ValueError("must be an object")
+        own = {} if self.own is None else self.own.decision
+        if given is None:
+            if self.own is None:
+                raise ValueError("is needed: the job type declares no route of its own")
+            return own
+        return dict(given) if "provider" in given else {**own, **given}
+
+
+def _read_route(job_type: str, route: Route | Mapping[str, Any]) -> Route:
+    try:
+        return Route.read(route.decision if isinstance(route, Route) else route)
+    except ValueError as exc:
+        raise ConfigError(f"Job type {job_type!r}: route {exc}.") from exc
+
+
+def _check_category(job_type: str, category: Category) -> None:
+    if category.duty is not Duty.GENERAL:
+        raise ConfigError(
+            f"Job type {job_type!r}: category {category.name!r} has the duty {category.duty}, which"
+            " a model request cannot fulfil. Use a category whose duty is general."
+        )
+
+
+def _work_of(job_type: str, given: Any) -> BatchWork:
+    """The object whose methods are called; of a class, the one that it makes without arguments."""
+    try:
+        work = given() if isinstance(given, type) else given
+    except TypeError as exc:
+        raise ConfigError(
+            f"Job type {job_type!r}: {given.__name__} needs arguments; make it yourself and pass"
+            " the object: hf.batch(…)(Work(…))."
+        ) from exc
+    for name in ("request", "accept"):
+        method = getattr(work, name, None)
+        if not callable(method) or inspect.iscoroutinefunction(method):
+            raise ConfigError(
+                f"Job type {job_type!r}: the work needs a plain method {name}; see"
+                " docs/batch-lane.md."
+            )
+    made: BatchWork = work
+    return made

@@ -1,0 +1,360 @@
+"""Recover: batches on their way out that nobody works on. Anybody may do it, twice and at once.
+
+A batch that was not created is sent. Of one whose create had no answer it is found out whether it
+exists, and nothing is created again before it is certain that the first create can do nothing:
+
+    scan by our key → found: adopt
+    not found, and it may still come → wait
+    not found → fence: delete its input, so that a late create has nothing to run
+    wait for the listing, scan again → found: adopt; not found: upload and create anew
+
+Where there is neither a key nor a file to delete, what is not clear after the wait is left to a
+person. Nothing that is in doubt is ever created twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from holdfast.batch.group import key_of
+from holdfast.batch.intent import SQL, Intent, hold, lease_next, put_off, write
+from holdfast.batch.lane import BatchLane
+from holdfast.batch.leased import BatchLost, lease_ms
+from holdfast.batch.point import Point
+from holdfast.batch.release import (
+    OPERATOR,
+    UNKNOWN_TYPE,
+    Tally,
+    because,
+    give_back,
+    go_on_giving_back,
+)
+from holdfast.batch.send import is_alone, record_submitted, send
+from holdfast.batch.sweep import sweep_strays, sweep_zombies
+from holdfast.clock import ms
+from holdfast.engine.job import Actor, ActorType
+from holdfast.errors import Conflict, StoreError, UnknownKind
+from holdfast.event import BatchChange, BatchTrouble
+from holdfast.provider.account import Account
+from holdfast.provider.adapter import Phase, Seen
+from holdfast.provider.reply import ProviderRefused, ProviderUnsure
+from holdfast.store import Row, Tx
+
+_log = logging.getLogger("holdfast.batch")
+
+# How far a provider's clock may be off: a listing is read from this much before the batch was made.
+SKEW = timedelta(minutes=10)
+# The same where a batch is told by its time and number of items alone.
+COUNT_SKEW = timedelta(minutes=2)
+LOOK_AGAIN_SECONDS = 60.0
+# Not the run that does it: the jobs are another one's claims, and stand in that one's counts.
+RECOVERY = Actor(ActorType.SYSTEM, "recovery")
+# Which of several batches with our key is kept: one that is paid for already, then one that runs.
+_RANK = {Phase.COMPLETED: 0, Phase.RUNNING: 1, Phase.EXPIRED: 2, Phase.CANCELED: 2}
+
+
+def recover_once(
+    lane: BatchLane, *, owner: str, goes_on: Callable[[], bool] = lambda: True
+) -> Tally:
+    """Take every batch on its way out one step further, and look for what should not exist."""
+    tally = Tally()
+    while goes_on() and (intent := lease_next(lane, owner=owner)) is not None:
+        tally.add(guarded(lane, intent, resolve, actor=RECOVERY))
+    if goes_on():
+        tally.add(sweep_zombies(lane))
+        tally.add(sweep_strays(lane, owner=owner))
+    return tally
+
+
+def guarded(lane: BatchLane, intent: Intent, step: Callable[..., Tally], *, actor: Actor) -> Tally:
+    """Do *step* for one batch; whatever goes wrong with it, the others have their turn."""
+    try:
+        return step(lane, intent, actor=actor)
+    except BatchLost:
+        return Tally()
+    except StoreError:
+        raise
+    except UnknownKind:
+        return _calmly(lambda: _without_its_type(lane, intent, actor))
+    except (ProviderRefused, ProviderUnsure):
+        return _calmly(lambda: _stuck(lane, intent))
+    except Exception as exc:
+        # The name of its class and no more: what it says may be somebody's text.
+        _log.error("batch %s could not go on: %s", intent.id, type(exc).__name__)
+        return _calmly(lambda: _stuck(lane, intent))
+
+
+def _calmly(step: Callable[[], Tally]) -> Tally:
+    try:
+        return step()
+    except BatchLost:
+        return Tally()
+
+
+def resolve(lane: BatchLane, intent: Intent, *, actor: Actor) -> Tally:
+    """One step of one batch. Raises BatchLost if somebody else has it."""
+    if intent.goes_back:
+        return go_on_giving_back(lane, intent, actor=actor)
+    if intent.state == "creating":
+        return _resolve_create(lane, intent, actor)
+    account = lane.accounts.by_key(intent.account)
+    if intent.create_attempt and account is not None:
+        # Between the last look and this one something may have turned up after all.
+        found = _find(lane, intent, account)
+        if found.alive:
+            return _adopt(lane, intent, found, actor)
+    return send(lane, intent, actor=actor)
+
+
+def _account(lane: BatchLane, intent: Intent) -> Account:
+    account = lane.accounts.by_key(intent.account)
+    if account is None:
+        raise ProviderUnsure("account_unknown")
+    return account
+
+
+# -- a create without an answer
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a listing shows of a batch: those that may be paid for, best first, and the failed."""
+
+    account: Account
+    alive: tuple[Seen, ...] = ()
+    failed: tuple[Seen, ...] = ()
+
+
+def _resolve_create(lane: BatchLane, intent: Intent, actor: Actor) -> Tally:
+    found = _find(lane, intent, _account(lane, intent))
+    lane.reached(Point.SCANNED)
+    if is_alone(found.account) and len(found.alive) > 1:
+        return _ambiguous(lane, intent, "several_candidates")
+    if found.alive:
+        return _adopt(lane, intent, found, actor)
+    if intent.fenced_at is None:
+        own = [seen for seen in found.failed if _is_of_try(seen, intent)]
+        if own:
+            # It failed by itself and not by our fence: the collector says what that means.
+            return _adopt(lane, intent, replace(found, alive=(own[0],)), actor)
+    return _wait_or_fence(lane, intent, found.account, actor)
+
+
+def _wait_or_fence(lane: BatchLane, intent: Intent, account: Account, actor: Actor) -> Tally:
+    settings = lane.settings.batch
+    assert intent.creating_at is not None
+    can_fence = account.capabilities.has_input_file and intent.input_file_id is not None
+    settle = settings.settle_seconds
+    if not can_fence or is_alone(account):
+        settle = settings.count_settle_seconds
+    waits = settle - (intent.now - intent.creating_at).total_seconds()
+    if intent.fenced_at is not None:
+        waits = settings.fence_seconds - (intent.now - intent.fenced_at).total_seconds()
+    if waits > 0:
+        # A look in between may find it, and end the wait.
+        put_off(lane, intent, min(waits, LOOK_AGAIN_SECONDS), was_scanned=True)
+        return Tally(batches=_one("waiting"))
+    if not can_fence:
+        return _ambiguous(lane, intent, "not_found")
+    if intent.fenced_at is None:
+        return _fence(lane, intent, account)
+    if intent.create_attempt >= settings.max_rounds:
+        return _quarantine(lane, intent, "too_many_rounds")
+    write(lane, "step_back", intent, lease_ms=lease_ms(lane))
+    lane.reached(Point.STEPPED_BACK)
+    return send(lane, hold(lane, intent.id, intent.fence), actor=actor)
+
+
+def _fence(lane: BatchLane, intent: Intent, account: Account) -> Tally:
+    """Take from a create that may still be under way what it would run."""
+    assert intent.input_file_id is not None
+    account.adapter.delete_file(account.wire, intent.input_file_id)
+    lane.reached(Point.FENCED)
+    write(
+        lane,
+        "record_fence",
+        intent,
+        attempt=intent.create_attempt,
+        delay_ms=ms(lane.settings.batch.fence_seconds),
+    )
+    lane.reached(Point.FENCE_RECORDED)
+    lane.events.emit(intent.changed(BatchChange.FENCED))
+    return Tally(batches=_one("fenced"))
+
+
+def _ambiguous(lane: BatchLane, intent: Intent, code: str) -> Tally:
+    """Nobody can say whether it exists, and nothing can be done to be certain."""
+    if lane.settings.batch.on_ambiguous == "wait":
+        put_off(lane, intent, lane.settings.batch.max_poll_seconds, was_scanned=True)
+        return Tally(batches=_one("waiting"))
+    return _quarantine(lane, intent, code)
+
+
+def _quarantine(lane: BatchLane, intent: Intent, code: str) -> Tally:
+    write(lane, "quarantine_intent", intent, error_class="UNRESOLVED_CREATE", error_code=code)
+    lane.events.emit(intent.changed(BatchChange.QUARANTINED, code))
+    lane.events.emit(intent.alert(BatchTrouble.QUARANTINED, code))
+    return Tally(batches=_one("quarantined"))
+
+
+def _stuck(lane: BatchLane, intent: Intent) -> Tally:
+    """The provider could not be asked. A create that stays unclear for too long is a person's."""
+    # The batch may have gone on since we took it.
+    intent = hold(lane, intent.id, intent.fence)
+    begun = intent.creating_at or intent.now
+    waited = (intent.now - begun).total_seconds()
+    if intent.state == "creating" and waited > lane.settings.batch.give_up_seconds:
+        return _quarantine(lane, intent, "not_answered")
+    put_off(lane, intent, LOOK_AGAIN_SECONDS)
+    return Tally(batches=_one("put_off"))
+
+
+def _without_its_type(lane: BatchLane, intent: Intent, actor: Actor) -> Tally:
+    """Nobody here knows the job type: another process may, for example during a deployment."""
+    intent = hold(lane, intent.id, intent.fence)
+    waited = (intent.now - intent.created_at).total_seconds()
+    if waited > lane.settings.unknown_type_patience_seconds and intent.state != "creating":
+        return give_back(lane, intent, because(UNKNOWN_TYPE), actor=actor)
+    put_off(lane, intent, LOOK_AGAIN_SECONDS)
+    return Tally(batches=_one("put_off"))
+
+
+# -- finding and adopting
+
+
+def _find(lane: BatchLane, intent: Intent, account: Account) -> _Found:
+    """Read the account's listing for batches that are this one."""
+    since = intent.created_at - SKEW
+    if is_alone(account):
+        seen = [one for one in account.adapter.scan(account.wire, since) if _may_be(one, intent)]
+        return _by_count(lane, intent, account, seen)
+    key = key_of(intent.id)
+    # Its input is as good a name as its key, and a listing may leave the key out.
+    ours = [
+        one
+        for one in account.adapter.scan(account.wire, since)
+        if one.key == key
+        or (one.input_file_id is not None and one.input_file_id == intent.input_file_id)
+    ]
+    ours = list({one.provider_batch_id: one for one in ours}.values())
+    alive = sorted(
+        (one for one in ours if one.phase is not Phase.FAILED),
+        key=lambda one: (_RANK[one.phase], one.created_at or intent.created_at),
+    )
+    failed = tuple(one for one in ours if one.phase is Phase.FAILED)
+    return _Found(account, tuple(alive), failed)
+
+
+def _is_of_try(seen: Seen, intent: Intent) -> bool:
+    if seen.attempt is not None:
+        return seen.attempt == intent.create_attempt
+    return seen.input_file_id == intent.input_file_id
+
+
+def _may_be(seen: Seen, intent: Intent) -> bool:
+    """Whether a batch without a name of ours was made when this one's create was under way."""
+    if seen.created_at is None or intent.creating_at is None:
+        return False
+    return intent.creating_at - COUNT_SKEW <= seen.created_at <= intent.now + COUNT_SKEW
+
+
+def _by_count(lane: BatchLane, intent: Intent, account: Account, seen: list[Seen]) -> _Found:
+    """Of nameless batches, those with as many items that are no other batch's of ours."""
+
+    def work(tx: Tx) -> tuple[int, set[str]]:
+        names = [{"provider_batch_id": one.provider_batch_id} for one in seen]
+        known = set()
+        if names:
+            rows = tx.many(SQL.list_recorded, account=account.key, names=names)
+            known = {row["provider_batch_id"] for row in rows}
+        return tx.one(SQL.count_open, batch_id=intent.id)["items"], known
+
+    items, known = lane.store.read(work)
+    left = {one.provider_batch_id: one for one in seen if one.total == items}
+    return _Found(account, tuple(one for name, one in left.items() if name not in known))
+
+
+def _adopt(lane: BatchLane, intent: Intent, found: _Found, actor: Actor) -> Tally:
+    """Write down that it exists; of several with our key one is kept, the others must not run."""
+    kept, *others = found.alive
+    tally = record_submitted(lane, intent, kept, fence=intent.fence, actor=actor, was_scanned=True)
+    if tally is None:
+        raise BatchLost(intent.id)
+    lane.reached(Point.CREATE_RECORDED)
+    for zombie in others:
+        if zombie.phase is Phase.RUNNING:
+            # What cannot be canceled just now is found again by the sweep.
+            with suppress(ProviderRefused, ProviderUnsure):
+                found.account.adapter.cancel(found.account.wire, zombie.provider_batch_id)
+        lane.events.emit(intent.alert(BatchTrouble.ZOMBIE_BATCH, zombie.status[:60]))
+        tally.batches["zombies"] += 1
+    return tally
+
+
+def _one(word: str) -> Counter[str]:
+    return Counter((word,))
+
+
+# -- what an operator decides
+
+
+Decided = Callable[[Tx], None]
+"""Writes down who decided, and why, in the transaction that takes the batch."""
+
+
+def adopt_quarantined(
+    lane: BatchLane,
+    batch_id: str,
+    provider_batch_id: str,
+    *,
+    actor: Actor,
+    decided: Decided | None = None,
+) -> Tally:
+    """Take a batch out of quarantine: it is *provider_batch_id* at the provider.
+
+    Raises Conflict if it is not quarantined, and what the provider says if it has no such batch.
+    """
+    intent = _lease_quarantined(lane, batch_id, actor, decided)
+    account = lane.accounts.by_key(intent.account)
+    if account is None:
+        raise Conflict(f"Batch {batch_id} was not adopted: its account is not configured here.")
+    seen = account.adapter.get(account.wire, provider_batch_id)
+    tally = record_submitted(lane, intent, seen, fence=intent.fence, actor=actor, was_scanned=True)
+    if tally is None:
+        raise Conflict(f"Batch {batch_id} was not adopted: somebody else has it. Look again.")
+    return tally
+
+
+def release_quarantined(
+    lane: BatchLane, batch_id: str, *, actor: Actor, decided: Decided | None = None
+) -> Tally:
+    """Take a batch out of quarantine: it does not exist, and its jobs go back."""
+    intent = _lease_quarantined(lane, batch_id, actor, decided)
+    account = lane.accounts.by_key(intent.account)
+    if account is not None and intent.input_file_id is not None:
+        # A person may be wrong: what is still under way shall have nothing to run.
+        with suppress(ProviderRefused, ProviderUnsure):
+            account.adapter.delete_file(account.wire, intent.input_file_id)
+    return give_back(lane, intent, because(OPERATOR), actor=actor)
+
+
+def _lease_quarantined(
+    lane: BatchLane, batch_id: str, actor: Actor, decided: Decided | None
+) -> Intent:
+    owner = f"{actor.type}:{actor.id}"[:100]
+
+    def work(tx: Tx) -> Row | None:
+        row = tx.maybe(SQL.lease_quarantined, id=batch_id, owner=owner, lease_ms=lease_ms(lane))
+        if row is not None and decided is not None:
+            decided(tx)
+        return row
+
+    row = lane.store.write(work)
+    if row is None:
+        raise Conflict(f"Batch {batch_id} is not quarantined, or somebody works on it just now.")
+    return Intent.of(row)

@@ -1,0 +1,135 @@
+"""Submit: claim what waits for the lane, put it into batches, and send them.
+
+    claim a page → plan it → write it down (prepare.py) → send what is full (send.py) → … the rest
+
+Never more than a page of payloads is in memory. What does not fit, or is not reached before the run
+ends, goes back with a short pause and costs no attempt.
+"""
+
+from __future__ import annotations
+
+from holdfast.batch.group import Artifact, Draft
+from holdfast.batch.intent import Intent, hold
+from holdfast.batch.lane import BatchLane
+from holdfast.batch.leased import BatchLost
+from holdfast.batch.point import Point
+from holdfast.batch.prepare import plan_page, prepare_page
+from holdfast.batch.price import Prices
+from holdfast.batch.recover import guarded, recover_once
+from holdfast.batch.release import MAX_RUNTIME, STOPPED, Tally, because, give_back
+from holdfast.batch.send import send
+from holdfast.clock import ms
+from holdfast.engine.claim import Order, claim_jobs
+from holdfast.engine.errand import Assignment
+from holdfast.engine.job import Actor, ActorType, Claimed
+from holdfast.engine.settle import Settled
+from holdfast.event import JobStarted
+
+PAGE = 500
+
+
+def submit_once(lane: BatchLane, assignment: Assignment) -> Tally:
+    """One bounded run: first what an earlier one left, then what waits."""
+    done = recover_once(lane, owner=assignment.run_id, goes_on=lambda: assignment.goes_on)
+    submitter = _Submitter(lane, assignment)
+    submitter.run()
+    done.add(submitter.tally)
+    return done
+
+
+class _Submitter:
+    """The jobs of one run on their way into batches."""
+
+    def __init__(self, lane: BatchLane, assignment: Assignment) -> None:
+        self.lane = lane
+        self.assignment = assignment
+        self.actor = Actor(ActorType.SYSTEM, assignment.run_id)
+        self.prices = Prices(lane.settings.prices)
+        self.tally = Tally()
+        self._drafts: dict[Artifact, Draft] = {}
+        # A run takes a job once, also where it may take those that wait.
+        self._seen: set[str] = set()
+
+    def run(self) -> None:
+        try:
+            while self.assignment.goes_on and self.assignment.left > 0:
+                if not self._take_page():
+                    break
+            for draft in self._drafts.values():
+                self._send(draft)
+        finally:
+            counts = self.assignment.counts
+            counts.outcomes.update(self.tally.outcomes)
+            counts.errors.update(self.tally.errors)
+
+    def _take_page(self) -> bool:
+        claimed = self._claim(min(PAGE, self.assignment.left))
+        if not claimed:
+            return False
+        self.lane.reached(Point.CLAIMED)
+        page = plan_page(self.lane, claimed, self.prices)
+        for one in page.wanted:
+            model = f"{one.artifact.provider}/{one.artifact.model}"
+            self.assignment.counts.models[model] += 1
+        prepared = prepare_page(
+            self.lane,
+            page,
+            self._drafts,
+            owner=self.assignment.run_id,
+            claim_ms=self._claim_ms,
+            actor=self.actor,
+        )
+        self.lane.reached(Point.PREPARED)
+        self._drafts = prepared.drafts
+        self.tally.add(prepared.tally)
+        for draft in prepared.full:
+            self._send(draft)
+        return True
+
+    @property
+    def _claim_ms(self) -> int:
+        return ms(self.assignment.profile.claim_timeout_seconds)
+
+    def _claim(self, wanted: int) -> list[Claimed]:
+        found: list[Claimed] = []
+        buried: list[Settled] = []
+        profile = self.assignment.profile
+        for queue in self.assignment.queues:
+            if len(found) >= wanted:
+                break
+            found += claim_jobs(
+                self.lane.store,
+                queue=queue,
+                worker_id=self.assignment.run_id,
+                limit=wanted - len(found),
+                lease_ms=self._claim_ms,
+                order=Order(profile.order),
+                respect_not_before_at=profile.respect_not_before_at,
+                job_types=self.assignment.job_types,
+                of_batch=True,
+                without=self._seen,
+                buried=buried,
+            )
+        self.assignment.counts.claimed += len(found)
+        if not profile.respect_not_before_at:
+            self._seen.update(job.id for job in found)
+        for job in found:
+            self.lane.events.emit(
+                JobStarted(job.about, job.queue, job.attempt, self.assignment.run_id)
+            )
+        return found
+
+    def _send(self, draft: Draft) -> None:
+        """Send a batch, or give it back if the run is over."""
+        try:
+            intent = hold(self.lane, draft.id, draft.fence)
+        except BatchLost:
+            return
+        if self.assignment.goes_on:
+            self.tally.add(guarded(self.lane, intent, send, actor=self.actor))
+        else:
+            self.tally.add(guarded(self.lane, intent, self._leave, actor=self.actor))
+
+    def _leave(self, lane: BatchLane, intent: Intent, *, actor: Actor) -> Tally:
+        reason = STOPPED if self.assignment.was_stopped else MAX_RUNTIME
+        return give_back(lane, intent, because(reason), actor=actor)

@@ -1,0 +1,262 @@
+-- What the submitting half of the batch lane runs. A batch holds items of many tenants, so the
+-- statements cross tenants and say so; each of them names the tenant of every row it writes.
+
+-- sum_reserves :many — crosses tenants: the tokens that batches under way take of these accounts
+SELECT batch.account, batch.model, sum(batch.input_tokens) AS input_tokens
+FROM holdfast.provider_batch AS batch
+WHERE batch.state IN ('prepared', 'uploaded', 'creating', 'submitted')
+  AND batch.account IN (SELECT accounts.account FROM {rows accounts: account text})
+GROUP BY batch.account, batch.model;
+
+-- find_open_units :many — crosses tenants: of these execution units, those with an item that may run
+SELECT item.org_id, item.job_type, item.unit, item.batch_id, item.lease_token
+FROM {rows units: org_id uuid, job_type text, unit text}
+JOIN holdfast.batch_item AS item
+  ON item.org_id = units.org_id AND item.job_type = units.job_type AND item.unit = units.unit
+WHERE item.is_open = 1;
+
+-- hold_drafts :many — crosses tenants: of the batches we fill, those that are still ours to fill
+UPDATE holdfast.provider_batch
+SET lease_expires_at = {later(:lease_ms)}, updated_at = {now}
+FROM {rows drafts: batch_id uuid, was bigint}
+WHERE id = drafts.batch_id AND fence = drafts.was AND state = 'prepared'
+  AND content_hash IS NULL AND error_code IS NULL
+RETURNING id;
+
+-- insert_batches :affected — crosses tenants: intents, written before anything is sent
+INSERT INTO holdfast.provider_batch
+    (id, account, provider, adapter_kind, model, execution_mode, group_key, state, items, bytes,
+     input_tokens, next_at, lease_owner, lease_expires_at, fence, created_at, updated_at)
+SELECT batches.id, batches.account, batches.provider, batches.adapter_kind, batches.model, 'batch',
+       batches.group_key, 'prepared', batches.items, batches.bytes, batches.input_tokens, {now},
+       :owner, {later(:lease_ms)}, 1, {now}, {now}
+FROM {rows batches: id uuid, account text, provider text, adapter_kind text, model text,
+      group_key text, items integer, bytes bigint, input_tokens bigint}
+WHERE TRUE
+ON CONFLICT (id) DO NOTHING;
+
+-- grow_batches :affected — crosses tenants: what a batch holds, after another page of items
+UPDATE holdfast.provider_batch
+SET items = batches.held, bytes = batches.size, input_tokens = batches.tokens, updated_at = {now}
+FROM {rows batches: batch_id uuid, held integer, size bigint, tokens bigint}
+WHERE id = batches.batch_id;
+
+-- insert_items :affected — crosses tenants: which job each item is, written before anything is sent
+INSERT INTO holdfast.batch_item
+    (batch_id, batch_item_index, org_id, job_id, job_type, execution_mode, unit, attempt,
+     lease_token, custom_id, echo, group_key, input_tokens, reserve_pico, created_at)
+SELECT items.batch_id, items.batch_item_index, items.org_id, items.job_id, items.job_type, 'batch',
+       items.unit, items.attempt, items.lease_token, items.custom_id, items.echo, items.group_key,
+       items.input_tokens, items.reserve_pico, {now}
+FROM {rows items: batch_id uuid, batch_item_index integer, org_id uuid, job_id uuid, job_type text,
+      unit text, attempt integer, lease_token bigint, custom_id text, echo text, group_key text,
+      input_tokens bigint, reserve_pico bigint}
+WHERE TRUE
+ON CONFLICT (batch_id, batch_item_index) DO NOTHING;
+
+-- lease_intent :maybe — crosses tenants: the next batch on its way out that nobody works on
+-- Whoever had it before may be in the middle of an upload, which nobody will hear of.
+UPDATE holdfast.provider_batch
+SET lease_owner = :owner, lease_expires_at = {later(:lease_ms)}, fence = fence + 1,
+    strays = CASE WHEN state = 'prepared' THEN 1 ELSE strays END, updated_at = {now}
+WHERE id IN (
+    SELECT id FROM holdfast.provider_batch
+    WHERE execution_mode = 'batch' AND state IN ('prepared', 'uploaded', 'creating')
+      AND next_at <= {now} AND (lease_expires_at IS NULL OR lease_expires_at <= {now})
+    ORDER BY next_at, id
+    LIMIT 1
+    {skip_locked})
+RETURNING id, account, provider, adapter_kind, model, group_key, state, items, bytes, content_hash,
+          create_attempt, creating_at, fenced_at, rounds, input_file_id, provider_batch_id,
+          error_class, error_code, fence, created_at, {now} AS now;
+
+-- hold_intent :maybe — crosses tenants: still ours? Then for a while longer, and how it stands
+UPDATE holdfast.provider_batch
+SET lease_expires_at = {later(:lease_ms)}, updated_at = {now}
+WHERE id = :id AND fence = :fence AND state IN ('prepared', 'uploaded', 'creating')
+RETURNING id, account, provider, adapter_kind, model, group_key, state, items, bytes, content_hash,
+          create_attempt, creating_at, fenced_at, rounds, input_file_id, provider_batch_id,
+          error_class, error_code, fence, created_at, {now} AS now;
+
+-- lease_quarantined :maybe — crosses tenants: one that an operator takes out of quarantine
+UPDATE holdfast.provider_batch
+SET lease_owner = :owner, lease_expires_at = {later(:lease_ms)}, fence = fence + 1,
+    updated_at = {now}
+WHERE id = :id AND state = 'quarantined'
+  AND (lease_expires_at IS NULL OR lease_expires_at <= {now})
+RETURNING id, account, provider, adapter_kind, model, group_key, state, items, bytes, content_hash,
+          create_attempt, creating_at, fenced_at, rounds, input_file_id, provider_batch_id,
+          error_class, error_code, fence, created_at, {now} AS now;
+
+-- put_intent_off :affected — crosses tenants: look at it again later; the lease is given up
+UPDATE holdfast.provider_batch
+SET next_at = {later(:delay_ms)}, rounds = rounds + :rounds, lease_owner = NULL,
+    lease_expires_at = NULL, updated_at = {now},
+    scanned_at = CASE WHEN :was_scanned = 1 THEN {now} ELSE scanned_at END
+WHERE id = :id AND fence = :fence AND state IN ('prepared', 'uploaded', 'creating');
+
+-- list_groups :many — crosses tenants: the groups that a batch holds
+SELECT group_key FROM holdfast.batch_item
+WHERE batch_id = :batch_id AND is_open = 1
+GROUP BY group_key
+ORDER BY group_key;
+
+-- list_items :many — crosses tenants: the open items of a batch, page by page, and the jobs they are
+SELECT item.batch_item_index, item.org_id, item.job_id, item.custom_id, item.echo,
+       job.id, job.org_id, job.project_id, job.job_type, job.category, job.actor_type,
+       job.actor_id, job.request_id, job.correlation_id, job.idempotency_key, job.payload,
+       job.priority, job.unit_key, job.scheduled_for, job.traceparent, job.routing_decision,
+       job.replay_of, job.created_at, job.queue, job.stage, job.pipeline_version,
+       job.attempt_count, job.max_attempts, job.lease_token, job.claimed_at, job.claimed_by,
+       job.cancel_requested_at, job.first_failed_at, job.turn, job.limit_key, job.state
+FROM holdfast.batch_item AS item
+LEFT JOIN holdfast.job AS job
+  ON job.org_id = item.org_id AND job.id = item.job_id AND job.lease_token = item.lease_token
+  AND job.state IN ('processing', 'batch_submitted')
+WHERE item.batch_id = :batch_id AND item.is_open = 1 AND item.batch_item_index > :after
+  AND (CAST(:group_key AS text) IS NULL OR item.group_key = :group_key)
+ORDER BY item.batch_item_index
+LIMIT :limit;
+
+-- count_open :one — crosses tenants: how many items of a batch may run
+SELECT count(*) AS items FROM holdfast.batch_item WHERE batch_id = :batch_id AND is_open = 1;
+
+-- release_items :affected — crosses tenants: items that were not sent, or whose batch was refused
+UPDATE holdfast.batch_item
+SET state = 'released', is_open = 0, error_class = ends.said_class, error_code = ends.said_code,
+    recorded_at = {now}
+FROM {rows ends: place integer, said_class text, said_code text}
+WHERE batch_id = :batch_id AND batch_item_index = ends.place AND is_open = 1;
+
+-- release_unheld :affected — crosses tenants: items whose job is no longer in the hands of this batch
+UPDATE holdfast.batch_item AS item
+SET state = 'released', is_open = 0, error_code = 'lease_lost', recorded_at = {now}
+WHERE item.batch_id = :batch_id AND item.is_open = 1
+  AND NOT EXISTS (
+      SELECT 1 FROM holdfast.job AS job
+      WHERE job.org_id = item.org_id AND job.id = item.job_id
+        AND job.lease_token = item.lease_token AND job.state = 'processing');
+
+-- record_upload :affected — crosses tenants: the input lies at the provider under this id
+UPDATE holdfast.provider_batch
+SET state = 'uploaded', input_file_id = :file_id, content_hash = :content_hash, bytes = :bytes,
+    rounds = 0, lease_expires_at = {later(:lease_ms)}, updated_at = {now}
+WHERE id = :id AND fence = :fence AND error_code IS NULL
+  AND (state = 'prepared' OR (state = 'uploaded' AND input_file_id = :file_id));
+
+-- find_creating :maybe — crosses tenants: another create of this account that has no answer yet
+SELECT id FROM holdfast.provider_batch
+WHERE account = :account AND id <> :id AND state = 'creating'
+LIMIT 1;
+
+-- begin_create :affected — crosses tenants: written before a byte of the create is sent
+-- A commit whose answer was lost is tried again, and finds that it has happened.
+UPDATE holdfast.provider_batch
+SET state = 'creating', create_attempt = :attempt, creating_at = {now}, fenced_at = NULL,
+    content_hash = :content_hash, bytes = :bytes, lease_expires_at = {later(:lease_ms)},
+    updated_at = {now}
+WHERE id = :id AND fence = :fence AND error_code IS NULL
+  AND ((state IN ('prepared', 'uploaded') AND create_attempt = :attempt - 1)
+       OR (state = 'creating' AND create_attempt = :attempt));
+
+-- step_back :affected — crosses tenants: nothing of it is at the provider; it begins with the upload
+UPDATE holdfast.provider_batch
+SET state = 'prepared', input_file_id = NULL, rounds = 0,
+    lease_expires_at = {later(:lease_ms)}, updated_at = {now}
+WHERE id = :id AND fence = :fence AND state IN ('prepared', 'uploaded', 'creating');
+
+-- keep_upload :affected — crosses tenants: the create was refused, and what was uploaded is still good
+UPDATE holdfast.provider_batch
+SET state = 'uploaded', rounds = rounds + 1, next_at = {later(:delay_ms)}, lease_owner = NULL,
+    lease_expires_at = NULL, updated_at = {now}
+WHERE id = :id AND fence = :fence AND state = 'creating' AND input_file_id IS NOT NULL;
+
+-- submit_batch :affected — crosses tenants: it exists at the provider, and this is its name there
+-- Whoever made it knows that for certain and names no fence: while its try is the last one and has
+-- no other answer, this is the answer. The fence rises, and whoever else had the batch lets go.
+UPDATE holdfast.provider_batch
+SET state = 'submitted', provider_batch_id = :provider_batch_id, provider_status = :provider_status,
+    submitted_at = {now}, rounds = 0, polls = 0, error_class = NULL, error_code = NULL,
+    deadline_at = coalesce(CAST(:deadline_at AS {instant}), {later(:deadline_ms)}),
+    next_at = {later(:poll_ms)}, lease_owner = NULL, lease_expires_at = NULL, fence = fence + 1,
+    scanned_at = CASE WHEN :was_scanned = 1 THEN {now} ELSE scanned_at END, updated_at = {now}
+WHERE id = :id AND state = :was AND create_attempt = :attempt
+  AND (CAST(:fence AS bigint) IS NULL OR fence = :fence);
+
+-- stamp_items :affected — crosses tenants: when the items of a batch were handed over
+UPDATE holdfast.batch_item
+SET submitted_at = {now}
+WHERE batch_id = :batch_id AND is_open = 1
+  AND batch_item_index >= :first AND batch_item_index < :after;
+
+-- find_batch :maybe — crosses tenants: how a batch stands, whoever has it
+SELECT id, state, create_attempt, provider_batch_id, fence
+FROM holdfast.provider_batch WHERE id = :id;
+
+-- record_fence :affected — crosses tenants: a create that is still under way has nothing left to run
+UPDATE holdfast.provider_batch
+SET fenced_at = {now}, scanned_at = {now}, next_at = {later(:delay_ms)}, lease_owner = NULL,
+    lease_expires_at = NULL, updated_at = {now}
+WHERE id = :id AND fence = :fence AND state = 'creating' AND create_attempt = :attempt;
+
+-- quarantine_intent :affected — crosses tenants: nobody knows whether it exists; a person decides
+UPDATE holdfast.provider_batch
+SET state = 'quarantined', error_class = :error_class, error_code = :error_code,
+    lease_owner = NULL, lease_expires_at = NULL, scanned_at = {now}, updated_at = {now}
+WHERE id = :id AND fence = :fence AND state = 'creating';
+
+-- mark_back :affected — crosses tenants: its jobs go back; a batch that says why is never sent
+-- One whose create is under way goes back only where its provider has said no to that very create.
+UPDATE holdfast.provider_batch
+SET state = CASE WHEN state = 'quarantined' THEN state ELSE 'prepared' END,
+    error_class = :error_class, error_code = :error_code, lease_expires_at = {later(:lease_ms)},
+    strays = CASE WHEN :strays = 1 AND state = 'prepared' THEN 1 ELSE strays END, updated_at = {now}
+WHERE id = :id AND fence = :fence AND (state <> 'creating' OR :was = 'creating')
+  AND state IN ('prepared', 'uploaded', 'creating', 'quarantined');
+
+-- release_batch :affected — crosses tenants: all its jobs have gone back
+UPDATE holdfast.provider_batch
+SET state = 'released', next_at = {now}, lease_owner = NULL, lease_expires_at = NULL,
+    updated_at = {now}
+WHERE id = :id AND fence = :fence AND state IN ('prepared', 'quarantined');
+
+-- list_recorded :many — crosses tenants: of these batches of a provider, those that we know as ours
+SELECT provider_batch_id FROM holdfast.provider_batch
+WHERE account = :account
+  AND provider_batch_id IN (
+      SELECT names.provider_batch_id FROM {rows names: provider_batch_id text});
+
+-- list_doubtful :many — crosses tenants: accounts where a create was once without an answer
+SELECT account, min(created_at) AS since
+FROM holdfast.provider_batch
+WHERE execution_mode = 'batch' AND created_at > {later(:since_ms)}
+  AND (scanned_at IS NOT NULL OR create_attempt > 1)
+GROUP BY account
+ORDER BY account;
+
+-- find_batches :many — crosses tenants: what we know of the batches that a listing names
+SELECT batch.id, batch.account, batch.provider, batch.model, batch.group_key, batch.state,
+       batch.items, batch.provider_batch_id
+FROM {rows wanted: id uuid}
+JOIN holdfast.provider_batch AS batch ON batch.id = wanted.id
+WHERE batch.account = :account AND batch.execution_mode = 'batch';
+
+-- lease_stray :maybe — crosses tenants: a batch that is over and may have left an input behind
+UPDATE holdfast.provider_batch
+SET lease_owner = :owner, lease_expires_at = {later(:lease_ms)}, fence = fence + 1,
+    next_at = {later(:pause_ms)}, updated_at = {now}
+WHERE id IN (
+    SELECT id FROM holdfast.provider_batch
+    WHERE strays = 1 AND state IN ('collected', 'released') AND files_deleted_at IS NOT NULL
+      AND next_at <= {now} AND (lease_expires_at IS NULL OR lease_expires_at <= {now})
+    ORDER BY next_at, id
+    LIMIT 1
+    {skip_locked})
+RETURNING id, account, provider, adapter_kind, model, group_key, state, items, bytes, content_hash,
+          create_attempt, creating_at, fenced_at, rounds, input_file_id, provider_batch_id,
+          error_class, error_code, fence, created_at, {now} AS now;
+
+-- close_stray :affected — crosses tenants: no input of it is left anywhere
+UPDATE holdfast.provider_batch
+SET strays = 0, lease_owner = NULL, lease_expires_at = NULL, updated_at = {now}
+WHERE id = :id AND fence = :fence;

@@ -1,0 +1,338 @@
+"""Verdict: what an answer means for its job. The same for a batch's line and for a call of its own.
+
+An answer is read, checked against the schema and the echo that were asked for, and then shown to
+the application. Nothing is written here.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any, assert_never
+
+from holdfast.batch.failure import (
+    BatchCanceled,
+    BatchExpired,
+    BatchFailed,
+    OutputInvalid,
+    OutputTruncated,
+    PromptRefused,
+    ResultConflict,
+    ResultMissing,
+)
+from holdfast.batch.lane import BatchLane
+from holdfast.batch.work import Item
+from holdfast.clock import ms
+from holdfast.config import RunProfile
+from holdfast.document import BadDocument, check
+from holdfast.engine.classify import failure_of_status, fault_of, retry_after_of, safe_context
+from holdfast.engine.execute import Plan, conclude, retry_or_bury
+from holdfast.engine.handler import Handler, Stage
+from holdfast.engine.job import Claimed, Dead, Outcome, Released, Retry
+from holdfast.errors import (
+    ConfigError,
+    NetworkTimeout,
+    PolicyRejected,
+    RateLimited,
+    Signal,
+    Transient,
+    UpstreamDown,
+    UpstreamError,
+)
+from holdfast.errors import Failure as JobFailure
+from holdfast.provider.reply import Answer, Failure, FailureKind, Reply
+from holdfast.provider.request import ECHO, Request
+
+NO_CODE = "none"
+
+
+class ItemState(StrEnum):
+    """What became of an item."""
+
+    OPEN = "open"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    NOT_RUN = "not_run"
+    MISSING = "missing"
+    CONFLICT = "conflict"
+    RELEASED = "released"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of a job, and what is written down of its item.
+
+    *stops_account* is the failure for which nothing more may go to the account for a while.
+    """
+
+    outcome: Outcome
+    state: ItemState
+    error_class: str | None = None
+    error_code: str | None = None
+    is_cross_wired: bool = False
+    stops_account: Failure | None = None
+
+
+class _Wrong(OutputInvalid):
+    """The answer is no good; *code* says in which way."""
+
+    def __init__(self, code: str, **context: int | str) -> None:
+        super().__init__("", code=code, **context)
+        self.code = code
+
+
+def verdict_of(lane: BatchLane, job: Claimed, answer: Answer, *, echo: str = "") -> Verdict:
+    """What *answer* means for *job*; *echo* is what it had to repeat, if anything."""
+    if isinstance(answer, Failure):
+        return failure_verdict(lane, job, answer)
+    handler = lane.registry.get(job.job_type)
+    stage = _stage(handler, job)
+    try:
+        item = Item.of(job)
+        request: Request = handler.work.request(item)
+        reply = read_reply(answer, request, echo)
+        value = handler.work.accept(item, reply)
+    except (Signal, Exception, SystemExit) as exc:
+        return _thrown(exc, job, stage, lane.rng)
+    outcome = conclude(value, job, Plan(handler, stage, item.payload))
+    if isinstance(outcome, Dead):
+        return Verdict(outcome, ItemState.FAILED, outcome.fault.error_class, NO_CODE)
+    return Verdict(outcome, ItemState.SUCCEEDED)
+
+
+def missing_verdict(lane: BatchLane, job: Claimed) -> Verdict:
+    """For an item that a finished and wholly read batch does not mention."""
+    return failure_verdict(lane, job, Failure(FailureKind.INTEGRITY, MISSING))
+
+
+def conflict_verdict(lane: BatchLane, job: Claimed) -> Verdict:
+    """For an item with two answers that differ."""
+    return failure_verdict(lane, job, Failure(FailureKind.INTEGRITY, CONFLICT))
+
+
+MISSING = "missing_result"
+CONFLICT = "conflicting_result"
+
+
+# -- failures
+
+
+def failure_verdict(lane: BatchLane, job: Claimed, failure: Failure) -> Verdict:
+    """What a failure in our words means for a job."""
+    code = safe_code(failure.code)
+    if failure.kind is FailureKind.CAPACITY:
+        # The run's own pause for what it gives back, and longer where the provider asks for it.
+        profile = RunProfile(retry_backoff_seconds=tuple(lane.registry.backoff_seconds))
+        pause = max(profile.overflow_seconds, failure.retry_after or 0.0)
+        return Verdict(Released("capacity", ms(pause)), ItemState.NOT_RUN, error_code=code)
+    if failure.kind is FailureKind.ACCOUNT:
+        return Verdict(
+            Released("account", ms(lane.settings.batch.circuit_seconds)),
+            ItemState.NOT_RUN,
+            error_code=code,
+            stops_account=failure,
+        )
+    kind, status = class_of(failure), failure.status
+    found = kind("", code=code) if status is None else kind("", code=code, status=status)
+    stage = _stage(lane.registry.get(job.job_type), job)
+    fault = fault_of(found, stage=stage.name, attempt=job.attempt)
+    wait = None if failure.retry_after is None else timedelta(seconds=failure.retry_after)
+    outcome = retry_or_bury(fault, job, stage, lane.rng, wait)
+    return Verdict(outcome, _state_of(failure), fault.error_class, code)
+
+
+def class_of(failure: Failure) -> type[JobFailure]:
+    """Our class for a failure: the one place where providers' words become ours."""
+    match failure.kind:
+        case FailureKind.TRANSIENT:
+            return _transient(failure)
+        case FailureKind.NOT_RUN:
+            return _not_run(failure.code)
+        case FailureKind.CAPACITY | FailureKind.ACCOUNT:
+            # Neither becomes a job's failure; whoever tells of it says this.
+            return RateLimited
+        case FailureKind.INVALID:
+            return PromptRefused
+        case FailureKind.POLICY:
+            return PolicyRejected
+        case FailureKind.TRUNCATED:
+            return OutputTruncated
+        case FailureKind.OUTPUT_INVALID:
+            return OutputInvalid
+        case FailureKind.INTEGRITY:
+            return ResultMissing if failure.code == MISSING else ResultConflict
+        case _:
+            assert_never(failure.kind)
+
+
+def _transient(failure: Failure) -> type[JobFailure]:
+    if failure.status is not None and failure.status >= 400:
+        found = failure_of_status(failure.status, idempotent=True)
+        if issubclass(found, Transient):
+            return found
+    code = failure.code.lower()
+    for words, found in _TRANSIENT_WORDS:
+        if any(word in code for word in words):
+            return found
+    return UpstreamError
+
+
+_TRANSIENT_WORDS: tuple[tuple[tuple[str, ...], type[Transient]], ...] = (
+    (("rate", "slow_down", "exhausted", "too_many"), RateLimited),
+    (("timeout", "deadline", "reset"), NetworkTimeout),
+    (("overloaded", "unavailable"), UpstreamDown),
+)
+
+
+def _not_run(code: str) -> type[JobFailure]:
+    code = code.lower()
+    if "expire" in code:
+        return BatchExpired
+    return BatchCanceled if "cancel" in code else BatchFailed
+
+
+def _state_of(failure: Failure) -> ItemState:
+    match failure.kind:
+        case FailureKind.NOT_RUN | FailureKind.CAPACITY | FailureKind.ACCOUNT:
+            return ItemState.NOT_RUN
+        case FailureKind.INTEGRITY:
+            return ItemState.MISSING if failure.code == MISSING else ItemState.CONFLICT
+        case _:
+            return ItemState.FAILED
+
+
+def _thrown(exc: BaseException, job: Claimed, stage: Stage, rng: random.Random) -> Verdict:
+    """What an exception of the application's code, or of ours, means.
+
+    Neither a snooze nor a lost lease is an answer to an answer: both would pay for it again.
+    """
+    fault = fault_of(exc, stage=stage.name, attempt=job.attempt)
+    outcome: Outcome = Dead(fault)
+    if isinstance(exc, Exception):
+        outcome = retry_or_bury(fault, job, stage, rng, retry_after_of(exc))
+    code = exc.code if isinstance(exc, _Wrong) else NO_CODE
+    return Verdict(
+        outcome, ItemState.FAILED, fault.error_class, code, is_cross_wired=code == CROSS_WIRED
+    )
+
+
+def _stage(handler: Handler, job: Claimed) -> Stage:
+    return handler.stage(job.stage) or handler.first
+
+
+@lru_cache(maxsize=1_024)
+def safe_code(code: str) -> str:
+    """A provider's code as it may be stored: a word, or the hash of what is none."""
+    return str(safe_context({"code": code})["code"])[:64] if code else NO_CODE
+
+
+def error_of(outcome: Outcome) -> str | None:
+    """The error class that an outcome is charged under."""
+    return outcome.fault.error_class if isinstance(outcome, (Dead, Retry)) else None
+
+
+# -- replies
+
+CROSS_WIRED = "cross_wired"
+
+
+def read_reply(reply: Reply, request: Request, echo: str) -> Reply:
+    """The reply with the object that was asked for; raises OutputInvalid for any other."""
+    if request.schema is None:
+        if not reply.text.strip():
+            raise _Wrong("empty")
+        _check_storable(reply.text, reply.text)
+        return reply
+    data = _decode(reply.text)
+    asks_own = ECHO in request.schema.get("properties", {})
+    if echo and not asks_own:
+        data = _without_echo(data, echo)
+    _validate(request.schema, data)
+    return Reply(
+        reply.text, reply.model, reply.usage, reply.provider_request_id, reply.finished_at, data
+    )
+
+
+def _decode(text: str) -> Any:
+    try:
+        data = _JSON.decode(text)
+    except (ValueError, RecursionError):
+        raise _Wrong("not_json") from None
+    if "\\u" in text or not text.isascii():
+        # Only an escape or a stray half of a pair can bring what a database cannot hold.
+        _check_storable(text, data)
+    return data
+
+
+def _refuse_constant(constant: str) -> Any:
+    raise ValueError(constant)
+
+
+_JSON = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
+def _check_storable(text: str, value: Any) -> None:
+    try:
+        check(value)
+        text.encode()
+    except (BadDocument, UnicodeEncodeError):
+        raise _Wrong("not_storable") from None
+
+
+def _without_echo(data: Any, echo: str) -> Any:
+    """The answer without the echo that it must carry.
+
+    Another word of the same form is another item's: the answer is somebody else's. What is no
+    echo at all is only a bad answer.
+    """
+    said = data.get(ECHO) if isinstance(data, dict) else None
+    if said != echo:
+        is_echo = isinstance(said, str) and len(said) == len(echo) and said.isalnum()
+        raise _Wrong(CROSS_WIRED if is_echo else "no_echo")
+    return {name: value for name, value in data.items() if name != ECHO}
+
+
+def _validate(schema: Mapping[str, Any], data: Any) -> None:
+    from fastjsonschema import JsonSchemaException
+
+    validate = validator_of(_SCHEMA.encode(schema))
+    try:
+        validate(data)
+    except JsonSchemaException as exc:
+        # The rule is a word of JSON Schema; the rest of the message quotes the answer.
+        raise _Wrong("schema", rule=str(getattr(exc, "rule", None) or NO_CODE)) from None
+    except RecursionError:
+        raise _Wrong("schema", rule="depth") from None
+
+
+# By its text, not by its identity: an application may change a schema that it used before.
+_SCHEMA = json.JSONEncoder()
+
+
+@lru_cache(maxsize=256)
+def validator_of(schema: str) -> Callable[[Any], Any]:
+    """The check of a JSON schema, given as text. ConfigError if it cannot be one.
+
+    A schema that refers to another address is refused; nothing is fetched.
+    """
+    import fastjsonschema
+
+    try:
+        found: Callable[[Any], Any] = fastjsonschema.compile(
+            json.loads(schema),
+            handlers={"http": _fetch_nothing, "https": _fetch_nothing, "ftp": _fetch_nothing},
+            use_default=False,
+        )
+    except fastjsonschema.JsonSchemaDefinitionException as exc:
+        raise ConfigError(f"The schema of a request cannot be used: {exc}.") from None
+    return found
+
+
+def _fetch_nothing(_: str) -> Any:
+    raise ConfigError("The schema of a request refers to another address. Write it out in full.")

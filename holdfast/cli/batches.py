@@ -1,0 +1,174 @@
+"""holdfast batches list|show|submit|collect|cancel|adopt|release"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+import click
+
+from holdfast.cli.given import (
+    app_of,
+    desk_of,
+    json_option,
+    one_line,
+    print_json,
+    print_table,
+    watch_options,
+)
+from holdfast.cli.run import run
+from holdfast.operate.batches import NEWEST, Batches, BatchRow
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+COLUMNS = (
+    "id", "state", "provider", "model", "items", "provider_batch_id", "provider_status",
+    "created_at", "next_at", "error_code",
+)  # fmt: skip
+ITEM_COLUMNS = (
+    "batch_item_index", "org_id", "job_id", "attempt", "state", "error_class", "error_code",
+    "recorded_at",
+)  # fmt: skip
+STATES = (
+    "prepared", "uploaded", "creating", "submitted", "ended", "collected", "released",
+    "quarantined",
+)  # fmt: skip
+
+
+@click.group()
+def batches() -> None:
+    """Hand model requests to providers in batches, and look after those batches."""
+
+
+@contextmanager
+def batches_of(
+    ctx: click.Context, who: Mapping[str, Any], *, required: bool = False
+) -> Iterator[Batches]:
+    """The batches as the person named by the options sees them."""
+    with app_of(ctx, required=required) as hf:
+        yield desk_of(hf, who["actor"], who["role"], who["org_id"]).batches(hf.batch.lane)
+
+
+@batches.command("list")
+@click.option("--state", type=click.Choice(STATES), help="Only those that stand there.")
+@click.option("--mode", type=click.Choice(("batch", "async")), help="Only batches, or only calls.")
+@click.option("--all", "with_ended", is_flag=True, help="Also those that are over.")
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
+@click.option("--before", default=NEWEST, help="Only batches older than this id: the next page.")
+@watch_options
+@json_option
+@click.pass_context
+def list_batches(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
+    """List batches, newest first."""
+    who = {name: given.pop(name) for name in ("actor", "role", "org_id")}
+    with batches_of(ctx, who) as found:
+        rows = [asdict(row) for row in found.list(**given)]
+    if as_json:
+        print_json(rows)
+    else:
+        print_table(rows, COLUMNS)
+
+
+@batches.command()
+@click.argument("batch_id")
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
+@click.option("--after", default=-1, type=int, help="Only items behind this place: the next page.")
+@watch_options
+@json_option
+@click.pass_context
+def show(
+    ctx: click.Context, /, batch_id: str, limit: int, after: int, as_json: bool, **who: Any
+) -> None:
+    """Show a batch with its items."""
+    with batches_of(ctx, who) as found:
+        view = found.show(batch_id, limit=limit, after=after)
+    if as_json:
+        print_json(asdict(view))
+        return
+    _print(view.batch)
+    for state, items in view.counts.items():
+        click.echo(f"items.{state}".ljust(40) + str(items))
+    print_table([asdict(item) for item in view.items], ITEM_COLUMNS)
+
+
+def perform_options(command: F) -> F:
+    """Who sets a pass off, and why: as for any run."""
+    for option in reversed(run.params[1:]):
+        if not hasattr(command, "__click_params__"):
+            command.__click_params__ = []  # type: ignore[attr-defined]
+        command.__click_params__.append(option)  # type: ignore[attr-defined]
+    return command
+
+
+@batches.command()
+@perform_options
+@click.pass_context
+def submit(ctx: click.Context, /, **given: Any) -> None:
+    """Hand over what waits: the run rewrite_batch_submitter, now."""
+    ctx.invoke(run, name="rewrite_batch_submitter", **given)
+
+
+@batches.command()
+@perform_options
+@click.pass_context
+def collect(ctx: click.Context, /, **given: Any) -> None:
+    """Bring back what is answered: the run rewrite_batch_collector, now."""
+    ctx.invoke(run, name="rewrite_batch_collector", **given)
+
+
+def move_options(command: F) -> F:
+    """What every move takes."""
+    made: Any = click.pass_context(command)
+    reason = click.option("--reason", required=True, help="Why; kept in the audit.")
+    for option in (json_option, watch_options, reason, click.argument("batch_id")):
+        made = option(made)
+    decorated: F = made
+    return decorated
+
+
+@batches.command()
+@move_options
+def cancel(ctx: click.Context, /, batch_id: str, reason: str, as_json: bool, **who: Any) -> None:
+    """Ask the provider to end a batch; what it has finished is paid for and collected."""
+    with batches_of(ctx, who) as found:
+        _tell(found.cancel(batch_id, reason=reason), as_json)
+
+
+@batches.command()
+@click.option("--provider-batch-id", help="Its name at the provider, if it is not on record.")
+@move_options
+def adopt(
+    ctx: click.Context,
+    /,
+    batch_id: str,
+    provider_batch_id: str | None,
+    reason: str,
+    as_json: bool,
+    **who: Any,
+) -> None:
+    """Take a batch out of quarantine: it exists at the provider, and its answers are ours."""
+    with batches_of(ctx, who, required=True) as found:
+        _tell(found.adopt(batch_id, provider_batch_id=provider_batch_id, reason=reason), as_json)
+
+
+@batches.command()
+@move_options
+def release(ctx: click.Context, /, batch_id: str, reason: str, as_json: bool, **who: Any) -> None:
+    """Take a batch out of quarantine: its jobs go back, and may be paid for again."""
+    with batches_of(ctx, who, required=True) as found:
+        _tell(found.release(batch_id, reason=reason), as_json)
+
+
+def _tell(batch: BatchRow, as_json: bool) -> None:
+    if as_json:
+        print_json(asdict(batch))
+    else:
+        _print(batch)
+
+
+def _print(batch: BatchRow) -> None:
+    for name, value in asdict(batch).items():
+        if value is not None:
+            click.echo(name.ljust(40) + one_line(value))

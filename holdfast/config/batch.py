@@ -1,0 +1,230 @@
+"""The sections of holdfast.toml about the batch lane: its patience, providers, prices, budgets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+from holdfast.config.kind import (
+    FLAG,
+    PLAIN_NAME,
+    UUID,
+    Kind,
+    Section,
+    fits,
+    number,
+    one_of,
+    refuse,
+    setting,
+    text,
+    whole,
+)
+
+AMBIGUOUS = ("quarantine", "wait")
+LOOKUPS = ("key", "count")
+MODES = ("batch", "async")
+
+_SECONDS = number(1, 7 * 86_400)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSettings(Section):
+    """How the batch lane behaves, and how patient it is with a provider that does not answer."""
+
+    # Signs the names of items; without it a key is derived from the account's credential.
+    key: str = setting(
+        "",
+        text("empty or text of 16 or more characters", re.compile(r"|.{16,1000}"), is_secret=True),
+    )
+    # Deployments that share an account tell their batches apart by it.
+    environment: str = setting("main", PLAIN_NAME)
+    merge_groups: bool = setting(False, FLAG)
+    lease_seconds: float = setting(300.0, number(5, 86_400))
+    # After a create without an answer: how long it may still arrive, and how long a fence settles.
+    settle_seconds: float = setting(900.0, _SECONDS)
+    count_settle_seconds: float = setting(3600.0, _SECONDS)
+    fence_seconds: float = setting(120.0, _SECONDS)
+    max_rounds: int = setting(5, whole(1, 100))
+    give_up_seconds: float = setting(6 * 3600.0, _SECONDS)
+    on_ambiguous: str = setting("quarantine", one_of(AMBIGUOUS))
+    poll_seconds: float = setting(60.0, number(1, 86_400))
+    max_poll_seconds: float = setting(900.0, number(1, 86_400))
+    # For a batch whose provider names no end of its own.
+    deadline_seconds: float = setting(48 * 3600.0, number(60, 30 * 86_400))
+    circuit_seconds: float = setting(300.0, _SECONDS)
+    max_circuit_seconds: float = setting(3600.0, _SECONDS)
+    micro_items: int = setting(16, whole(1, 1000))
+    micro_seconds: float = setting(2.0, number(0, 60))
+
+    def __post_init__(self) -> None:
+        Section.__post_init__(self)
+        pairs = (("poll_seconds", "max_poll_seconds"), ("circuit_seconds", "max_circuit_seconds"))
+        refuse(
+            "BatchSettings cannot be used",
+            [
+                f"{high} = {getattr(self, high):g} is less than {low} = {getattr(self, low):g}"
+                for low, high in pairs
+                if getattr(self, high) < getattr(self, low)
+            ],
+        )
+
+
+_BASE_URL = re.compile(r"https?://[^\s/@?#]+(/[^\s?#@]*)?")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+_BYTES = whole(1024, 4 * 1024**3)
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderSettings(Section):
+    """An account at a provider: its one address, and where its credential is kept.
+
+    What is left open about limits and capabilities is as the adapter knows its provider.
+    """
+
+    base_url: str = setting(
+        "",
+        text('an address such as "https://api.example.com/v1"', _BASE_URL, is_address=True),
+    )
+    # Never the credential itself, and what may be one is not repeated in an error. The file goes
+    # before the variable.
+    credential_env: str | None = setting(
+        None, text("the name of an environment variable", _VARIABLE, is_address=True)
+    )
+    credential_file: str | None = setting(
+        None, text("the absolute path of a file", re.compile(r"/\S+"), is_address=True)
+    )
+    # Names the account when its credential is rotated; without it the credential's hash does.
+    account: str | None = setting(None, PLAIN_NAME)
+    api_version: str | None = setting(
+        None, text("a version of the provider's API", re.compile(r"[A-Za-z0-9._-]{1,40}"))
+    )
+    allow_private: bool = setting(False, FLAG)
+    connect_seconds: float = setting(10.0, number(0.1, 600))
+    read_seconds: float = setting(60.0, number(0.1, 3600))
+    max_items: int | None = setting(None, whole(1, 1_000_000))
+    max_bytes: int | None = setting(None, _BYTES)
+    max_line_bytes: int | None = setting(None, _BYTES)
+    enqueued_tokens: int | None = setting(None, whole(1, 10**15))
+    supports_batches: bool | None = setting(None, FLAG)
+    lookup: str | None = setting(None, one_of(LOOKUPS))
+    has_input_file: bool | None = setting(None, FLAG)
+    can_delete_batch: bool | None = setting(None, FLAG)
+    enforces_window: bool | None = setting(None, FLAG)
+    keeps_partial_results: bool | None = setting(None, FLAG)
+    wants_echo: bool | None = setting(None, FLAG)
+
+    def __post_init__(self) -> None:
+        Section.__post_init__(self)
+        if self.base_url.startswith("http:") and not self.allow_private:
+            says = "base_url is not https; a server of your own may be, with allow_private = true"
+            refuse("ProviderSettings cannot be used", [says])
+
+
+BUILT_IN_PROVIDERS: Mapping[str, ProviderSettings] = {
+    "openai": ProviderSettings(
+        base_url="https://api.openai.com/v1",
+        credential_env="OPENAI_API_KEY",
+    ),
+    "gemini": ProviderSettings(
+        base_url="https://generativelanguage.googleapis.com",
+        credential_env="GEMINI_API_KEY",
+    ),
+    "anthropic": ProviderSettings(
+        base_url="https://api.anthropic.com",
+        credential_env="ANTHROPIC_API_KEY",
+    ),
+    "mistral": ProviderSettings(
+        base_url="https://api.mistral.ai",
+        credential_env="MISTRAL_API_KEY",
+    ),
+}
+
+
+def _money(value: Any) -> Any:
+    """What a file says as it was written: 0.1 is a tenth, not the binary number next to it."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return value
+    return Decimal(str(value))
+
+
+def _is_money(value: Any) -> bool:
+    return (
+        isinstance(value, Decimal)
+        and value.is_finite()
+        and 0 <= value <= 1_000_000
+        and value == value.quantize(Decimal("0.000001"))
+    )
+
+
+USD = Kind(
+    "an amount of dollars from 0 to 1,000,000 with at most six decimals", _is_money, read=_money
+)
+_DAY = Kind(
+    "a day such as 2026-06-01",
+    lambda v: isinstance(v, date) and not isinstance(v, datetime) and v > date.min,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PriceSettings(Section):
+    """What a model costs from a day on: dollars for a million tokens of each class.
+
+    A model that ends with ``*`` stands for all that begin like it. A class without a price is not
+    free: a call that used it counts as unpriced.
+    """
+
+    provider: str = setting("", PLAIN_NAME)
+    model: str = setting(
+        "", text("a model's name, or its beginning and *", re.compile(r"[^\s*]{1,200}\*?|\*"))
+    )
+    mode: str = setting("", one_of(MODES))
+    valid_from: date = setting(date.min, _DAY)
+    input: Decimal | None = setting(None, USD)
+    cache_read: Decimal | None = setting(None, USD)
+    cache_write_short: Decimal | None = setting(None, USD)
+    cache_write_long: Decimal | None = setting(None, USD)
+    output: Decimal | None = setting(None, USD)
+    source: str = setting("", text())
+
+    def __post_init__(self) -> None:
+        Section.__post_init__(self)
+        if self.input is None or self.output is None:
+            refuse("PriceSettings cannot be used", ["it needs input and output"])
+
+
+def doubled_prices(prices: Iterable[PriceSettings]) -> list[str]:
+    """Prices that are said twice: nobody could tell which one holds."""
+    seen: set[tuple[object, ...]] = set()
+    found = []
+    for price in prices:
+        name = (price.provider, price.model, price.mode, price.valid_from)
+        if name in seen:
+            found.append("prices names twice: " + ", ".join(str(part) for part in name))
+        seen.add(name)
+    return found
+
+
+# The tenants that have no budget of their own.
+EVERY_OTHER = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetSettings(Section):
+    """What one tenant may spend at providers in a day, by UTC."""
+
+    usd_per_day: Decimal | None = setting(None, USD)
+
+    def __post_init__(self) -> None:
+        Section.__post_init__(self)
+        if self.usd_per_day is None:
+            refuse("BudgetSettings cannot be used", ["a budget needs usd_per_day"])
+
+
+BUDGETED = Kind(
+    f'a tenant\'s UUID in lower case, or "{EVERY_OTHER}"',
+    lambda v: v == EVERY_OTHER or fits(UUID, v),
+)

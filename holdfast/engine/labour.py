@@ -1,0 +1,342 @@
+"""The labour of a run: a worker whose intake counts down, or an errand in its stead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from holdfast.clock import Clock, ms
+from holdfast.config import BATCH_RUNS, RunProfile, RunSettings, Settings
+from holdfast.document import decode
+from holdfast.engine import ledger
+from holdfast.engine.claim import Order, claim_jobs
+from holdfast.engine.errand import Assignment, Errand
+from holdfast.engine.handler import Registry
+from holdfast.engine.intake import FairIntake
+from holdfast.engine.job import Claimed, Released
+from holdfast.engine.ledger import RunCounts, RunOutcome
+from holdfast.engine.settle import Settled
+from holdfast.engine.worker import Worker
+from holdfast.errors import StoreError, WorkerCrashed
+from holdfast.event import Event, Events, JobSettled, LeaseWasLost
+from holdfast.ids import IdSource
+from holdfast.store import Store
+
+
+class Application(Protocol):
+    """What a run needs of the application whose jobs it performs."""
+
+    settings: Settings
+    clock: Clock
+    ids: IdSource
+    registry: Registry
+    events: Events
+
+    @property
+    def store(self) -> Store: ...
+
+    @property
+    def known_queues(self) -> list[str]: ...
+
+    def worker(self, **options: Any) -> Worker: ...
+
+
+class Labour(Protocol):
+    """What a run does between its start and its end."""
+
+    @property
+    def counts(self) -> RunCounts:
+        """What became of what it took, so far."""
+
+    @property
+    def outcome(self) -> RunOutcome:
+        """How it ended, where nobody stopped it and nothing broke."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Every setting that took effect, as the ledger keeps them."""
+
+    def count_pending(self) -> int:
+        """How many jobs there are for it, counted no further than it may take."""
+
+    def work(self, *, deadline: float, inline: bool) -> None:
+        """Take and do what there is; with *inline* in this thread alone."""
+
+    def end(self) -> None:
+        """The time is over: take nothing more, give back what has not begun."""
+
+    def drain(self) -> None:
+        """The same because somebody asked for it. Safe in a signal."""
+
+    def stop(self) -> None:
+        """Do not even wait for what runs. Safe in a signal."""
+
+
+@dataclass(slots=True)
+class BoundedIntake:
+    """Claims for one run: never more than *left* in all, and none after the deadline."""
+
+    store: Store
+    run_id: str
+    queues: Sequence[str]
+    job_types: Sequence[str]
+    profile: RunProfile
+    counts: RunCounts
+    deadline: float
+    is_late: bool = False
+    was_asked: bool = False
+    _seen: set[str] = field(default_factory=set)
+    _open: set[str] = field(default_factory=set)
+    _ended: int = 0
+    _ran_dry: bool = False
+    _fair: FairIntake | None = None
+    _buried: list[Settled] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.profile.order == Order.FAIR:
+            self._fair = FairIntake(
+                self.store, queues=self.queues, worker_id=self.run_id, lease_ms=self._lease_ms
+            )
+
+    @property
+    def _lease_ms(self) -> int:
+        return ms(self.profile.claim_timeout_seconds)
+
+    @property
+    def left(self) -> int:
+        return self.profile.max_jobs_per_run - self.counts.claimed
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will come and nothing of ours is still under way."""
+        return (self.is_late or self.left <= 0 or self._ran_dry) and not self._open
+
+    def hear(self) -> None:
+        if self._fair is not None:
+            self._fair.hear()
+
+    def take(self, wanted: int) -> list[Claimed]:
+        """Claim up to *wanted* jobs, queue after queue.
+
+        A pass that finds nothing is not repeated until one of our own jobs has ended: only that can
+        make room under a cap.
+        """
+        self.was_asked = True
+        wanted = min(wanted, self.left)
+        self.is_late = self.is_late or self.store.clock.monotonic() >= self.deadline
+        if self.is_late or self._ran_dry or wanted <= 0:
+            return []
+        ended = self._ended
+        found = self._take_oldest(wanted) if self._fair is None else self._fair.take(wanted)
+        self._ran_dry = not found and self._ended == ended
+        self.counts.claimed += len(found)
+        self._seen |= {job.id for job in found}
+        self._open |= {job.id for job in found}
+        self.counts.models.update(filter(None, map(_model_of, found)))
+        return found
+
+    def take_buried(self) -> list[Settled]:
+        if self._fair is not None:
+            return self._fair.take_buried()
+        found, self._buried = self._buried, []
+        return found
+
+    def _take_oldest(self, wanted: int) -> list[Claimed]:
+        found: list[Claimed] = []
+        for queue in self.queues:
+            try:
+                found += claim_jobs(
+                    self.store,
+                    queue=queue,
+                    worker_id=self.run_id,
+                    limit=wanted - len(found),
+                    lease_ms=self._lease_ms,
+                    order=Order.CREATED_AT_ASC,
+                    respect_not_before_at=self.profile.respect_not_before_at,
+                    job_types=self.job_types,
+                    without=self._seen,
+                    buried=self._buried,
+                )
+            except StoreError:
+                # What the queues before gave us is ours and must be run.
+                if not found:
+                    raise
+                break
+            if len(found) >= wanted:
+                break
+        return found
+
+    def on_event(self, event: Event) -> None:
+        """A subscriber: what became of our own claims."""
+        match event:
+            case JobSettled(about) if about.job_id in self._open and event.outcome != "advanced":
+                # A stale claim is charged by whoever rescues it; this run did not do that.
+                if event.error_class == WorkerCrashed.error_class:
+                    return
+                if event.error_class is not None:
+                    self.counts.errors[event.error_class] += 1
+                self._let_go(about.job_id)
+            case LeaseWasLost(about):
+                self._let_go(about.job_id)
+            case _:
+                pass
+
+    def _let_go(self, job_id: str) -> None:
+        self._open.discard(job_id)
+        self._ended += 1
+        self._ran_dry = False
+
+
+def _model_of(job: Claimed) -> str | None:
+    if job.routing_decision is None:
+        return None
+    decision = decode(job.routing_decision)
+    if "provider" not in decision:
+        return None
+    return f"{decision['provider']}/{decision.get('model', '')}"
+
+
+class JobLabour:
+    """Jobs, performed by a worker."""
+
+    def __init__(
+        self,
+        app: Application,
+        run_id: str,
+        run: RunSettings,
+        profile: RunProfile,
+        *,
+        concurrency: int,
+        async_concurrency: int,
+    ) -> None:
+        self.app = app
+        self.run = run
+        self.profile = profile
+        self._stopped = False
+        self._counts = RunCounts()
+        self._intake = BoundedIntake(
+            app.store,
+            run_id,
+            run.queues,
+            run.job_types,
+            profile,
+            self._counts,
+            deadline=float("inf"),
+        )
+        self._worker = app.worker(
+            registry=app.registry.with_backoff(profile.retry_backoff_seconds),
+            settings=replace(app.settings, lease_seconds=float(profile.claim_timeout_seconds)),
+            events=Events([self._intake.on_event, *app.events.subscribers]),
+            queues=run.queues,
+            concurrency=concurrency,
+            async_concurrency=async_concurrency,
+            worker_id=run_id,
+            drain_seconds=float(profile.claim_timeout_seconds),
+            intake=self._intake,
+        )
+
+    @property
+    def counts(self) -> RunCounts:
+        self._counts.outcomes = self._worker.outcomes
+        return self._counts
+
+    @property
+    def outcome(self) -> RunOutcome:
+        # A worker whose clock is too far from the store's does not even ask.
+        if self._worker.must_recycle or not self._intake.was_asked:
+            return RunOutcome.STOPPED
+        if self._intake.is_late:
+            return RunOutcome.OUT_OF_TIME
+        return RunOutcome.FULL if self._intake.left <= 0 else RunOutcome.DONE
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return ledger.settings_of(self.run, self.profile)
+
+    def count_pending(self) -> int:
+        run = self.run
+        return ledger.count_pending(self.app.store, run.queues, run.job_types, self.profile)
+
+    def work(self, *, deadline: float, inline: bool) -> None:
+        self._intake.deadline = deadline
+        if not inline:
+            self._worker.run(until_idle=True)
+            return
+        while not self._intake.is_over and not self._stopped:
+            done = self._worker.run_once(limit=1)
+            self._worker.outcomes.update(done.outcomes)
+            if not done.claimed:
+                break
+
+    def end(self) -> None:
+        self._intake.is_late = True
+        self._worker.drain(Released("max_runtime", ms(self.profile.overflow_seconds)))
+
+    def drain(self) -> None:
+        self._stopped = True
+        self._worker.drain()
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._worker.stop()
+
+
+class ErrandLabour:
+    """An errand, done in this thread."""
+
+    def __init__(
+        self, app: Application, run_id: str, name: str, run: RunSettings, profile: RunProfile
+    ) -> None:
+        self.errand: Errand = app.registry.errands[name]
+        # Queues that nobody chose are all there are, those that were declared later included.
+        chosen = name not in BATCH_RUNS or run.queues != BATCH_RUNS[name].queues
+        self.run = run if chosen else replace(run, queues=tuple(app.known_queues))
+        self.assignment = Assignment(run_id, self.run.queues, run.job_types, profile, app.clock)
+
+    @property
+    def counts(self) -> RunCounts:
+        return self.assignment.counts
+
+    @property
+    def outcome(self) -> RunOutcome:
+        if self.assignment.is_late:
+            return RunOutcome.OUT_OF_TIME
+        return RunOutcome.FULL if self.assignment.left <= 0 else RunOutcome.DONE
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        kept = ledger.settings_of(self.run, self.assignment.profile)
+        return {**kept, "eligible_statuses": list(self.errand.eligible_statuses)}
+
+    def count_pending(self) -> int:
+        return self.errand.count_pending(self.assignment)
+
+    def work(self, *, deadline: float, inline: bool) -> None:
+        self.assignment.deadline = deadline
+        self.errand.perform(self.assignment)
+
+    def end(self) -> None:
+        """The assignment looks at the clock itself."""
+
+    def drain(self) -> None:
+        self.assignment.was_stopped = True
+
+    def stop(self) -> None:
+        self.assignment.was_stopped = True
+
+
+def labour_of(
+    app: Application,
+    name: str,
+    run_id: str,
+    *,
+    concurrency: int = 10,
+    async_concurrency: int = 200,
+) -> Labour:
+    """What the run *name* does, by what the application declares."""
+    profile, run = app.settings.run_of(name), app.settings.runs[name]
+    if name in app.registry.errands:
+        return ErrandLabour(app, run_id, name, run, profile)
+    hands = {"concurrency": concurrency, "async_concurrency": async_concurrency}
+    return JobLabour(app, run_id, run, profile, **hands)

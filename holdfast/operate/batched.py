@@ -1,0 +1,154 @@
+"""Why a job of the batch lane waits: for a submitter, for a provider, or for a person. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from holdfast.clock import read_instant
+from holdfast.operate.explanation import Explanation, Reason, Situation, said
+from holdfast.store import Row
+
+SUBMITTER = "rewrite_batch_submitter"
+COLLECTOR = "rewrite_batch_collector"
+
+
+def why_kept_back(s: Situation) -> Explanation | None:
+    """What keeps every job of its account or its tenant out of the lane, if anything does."""
+    return _shut(s) or _over_budget(s)
+
+
+def _shut(s: Situation) -> Explanation | None:
+    circuit = s.circuit
+    if circuit is None:
+        return None
+    until = read_instant(circuit["open_until"])
+    return s.explain(
+        Reason.CIRCUIT_OPEN,
+        f"The account at {circuit['provider']} refuses everything since"
+        f" {said(read_instant(circuit['opened_at']))} with {circuit['error_code']}; nothing is sent"
+        f" to it until {said(until)}.",
+        "Somebody mends its key, quota or credit; no attempt is lost meanwhile.",
+        until,
+        provider=circuit["provider"],
+        error_code=circuit["error_code"],
+        times=circuit["times"],
+    )
+
+
+def _over_budget(s: Situation) -> Explanation | None:
+    if s.held_until is None:
+        return None
+    return s.explain(
+        Reason.OVER_BUDGET,
+        f"Its tenant has spent its budget of the day; it waits until {said(s.held_until)}.",
+        "Nothing: it goes on by itself. Or the budget is raised: [budgets] in holdfast.toml.",
+        s.held_until,
+    )
+
+
+def why_unsubmitted(s: Situation) -> Explanation:
+    """The one reason of a queued job that is due, and that nothing keeps out of the lane."""
+    due_at = s.runs.get(SUBMITTER)
+    if due_at is None:
+        return s.explain(
+            Reason.AWAITS_RUN,
+            f"It waits for the batch lane, and {SUBMITTER} is not scheduled.",
+            f"Perform it: holdfast run {SUBMITTER} --reason …",
+            queue=s.queue,
+            runs=[SUBMITTER],
+        )
+    return s.explain(
+        Reason.AWAITS_RUN,
+        f"{SUBMITTER} hands it to a provider; the next one is due at {said(due_at)}.",
+        "Nothing, if a dispatcher lives: holdfast worker --dispatch",
+        due_at,
+        queue=s.queue,
+        runs=[SUBMITTER],
+    )
+
+
+def why_submitted(s: Situation) -> Explanation:
+    """The one reason of a job that is in a provider's batch."""
+    place = s.place
+    if place is None:
+        # Only a row that came past the database's own rules looks like this.
+        return s.explain(
+            Reason.HELD,
+            f"It names provider batch {s.job['provider_batch_id']}, and no batch under way has it.",
+            "Look into it: holdfast verify --only I22",
+            provider_batch_id=s.job["provider_batch_id"],
+        )
+    if place["state"] == "quarantined":
+        return _quarantined(s, place)
+    facts = _facts(place)
+    asked, deadline = _at(place, "next_at"), _at(place, "deadline_at")
+    if place["state"] == "ended":
+        return s.explain(
+            Reason.AWAITS_BATCH,
+            f"Its batch {place['batch_id']} at {place['provider']} has ended; its answer is being"
+            " read.",
+            f"{COLLECTOR} reads on from {said(asked)}.",
+            asked,
+            **facts,
+        )
+    word = f" ({place['provider_status']})" if place["provider_status"] else ""
+    return s.explain(
+        Reason.AWAITS_BATCH,
+        f"In batch {place['batch_id']} at {place['provider']}{word} since"
+        f" {said(_at(place, 'submitted_at'))}, with {place['items']} items.",
+        f"{COLLECTOR} asks again from {said(asked)} on; at {said(deadline)} the batch is canceled"
+        " and what there is collected."
+        if deadline is not None
+        else f"{COLLECTOR} asks again from {said(asked)} on.",
+        asked,
+        **facts,
+    )
+
+
+def why_held(s: Situation, place: Row) -> Explanation:
+    """The one reason of a job that was being submitted when its worker went."""
+    if place["state"] == "quarantined":
+        return _quarantined(s, place)
+    asked = _at(place, "next_at")
+    doubt = "nobody knows yet whether the provider has it"
+    if place["state"] != "creating":
+        doubt = "the provider does not have it yet"
+    return s.explain(
+        Reason.HELD,
+        f"Its batch {place['batch_id']} at {place['provider']} was {place['state']} when worker"
+        f" {s.job['claimed_by']} went: {doubt}.",
+        f"{SUBMITTER} goes on with it from {said(asked)} on, and asks the provider before it sends"
+        " anything again.",
+        asked,
+        **_facts(place),
+    )
+
+
+def _quarantined(s: Situation, place: Row) -> Explanation:
+    return s.explain(
+        Reason.QUARANTINED,
+        f"Its batch {place['batch_id']} at {place['provider']} is quarantined since"
+        f" {said(_at(place, 'updated_at'))} ({place['error_code'] or 'no code'}).",
+        f"Somebody looks and decides: holdfast batches show {place['batch_id']}",
+        **_facts(place),
+    )
+
+
+def _facts(place: Row) -> dict[str, Any]:
+    return {
+        "batch_id": place["batch_id"],
+        "batch_state": place["state"],
+        "provider": place["provider"],
+        "model": place["model"],
+        "provider_batch_id": place["provider_batch_id"],
+        "items": place["items"],
+        "item": place["batch_item_index"],
+        "submitted_at": _at(place, "submitted_at"),
+        "deadline_at": _at(place, "deadline_at"),
+    }
+
+
+def _at(place: Row, name: str) -> datetime | None:
+    value = place[name]
+    return None if value is None else read_instant(value)

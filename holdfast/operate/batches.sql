@@ -1,0 +1,43 @@
+-- Provider batches as operators see and move them. A batch serves many tenants, so every statement
+-- crosses tenants, and only who acts for all of them gets here.
+
+-- list_batches :many — crosses tenants: newest first, page by page
+SELECT id, account, provider, adapter_kind, model, execution_mode, group_key, state, items, bytes,
+       input_tokens, create_attempt, rounds, polls, provider_batch_id, provider_status, error_class,
+       error_code, next_at, deadline_at, cancel_requested_at, created_at, submitted_at, ended_at,
+       collected_at, files_deleted_at
+FROM holdfast.provider_batch
+WHERE id < :before
+  AND (CAST(:state AS text) IS NULL OR state = :state)
+  AND (CAST(:mode AS text) IS NULL OR execution_mode = :mode)
+  AND (:with_ended = 1 OR CAST(:state AS text) IS NOT NULL
+       OR state NOT IN ('collected', 'released'))
+ORDER BY id DESC
+LIMIT :limit;
+
+-- find_batch :maybe — crosses tenants: one batch
+SELECT id, account, provider, adapter_kind, model, execution_mode, group_key, state, items, bytes,
+       input_tokens, create_attempt, rounds, polls, provider_batch_id, provider_status, error_class,
+       error_code, next_at, deadline_at, cancel_requested_at, created_at, submitted_at, ended_at,
+       collected_at, files_deleted_at
+FROM holdfast.provider_batch
+WHERE id = :id;
+
+-- count_items :many — crosses tenants: what became of the items of a batch
+SELECT state, count(*) AS items FROM holdfast.batch_item
+WHERE batch_id = :id
+GROUP BY state
+ORDER BY state;
+
+-- list_items :many — crosses tenants: the items of a batch, those without an end first
+SELECT batch_item_index, org_id, job_id, job_type, attempt, custom_id, state, error_class,
+       error_code, provider_request_id, submitted_at, finished_at, recorded_at
+FROM holdfast.batch_item
+WHERE batch_id = :id AND batch_item_index > :after
+ORDER BY batch_item_index
+LIMIT :limit;
+
+-- request_cancel :affected — crosses tenants: the next collector asks the provider to end it
+UPDATE holdfast.provider_batch
+SET cancel_requested_at = coalesce(cancel_requested_at, {now}), next_at = {now}, updated_at = {now}
+WHERE id = :id AND execution_mode = 'batch' AND state = 'submitted';

@@ -1,0 +1,117 @@
+"""The batch lane: is anything stuck between here and a provider, or paid for without a price?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from holdfast.clock import ms, read_instant
+from holdfast.operate.batched import COLLECTOR, SUBMITTER
+from holdfast.operate.doctor.finding import SQL, Finding, Severity, Visit, length
+
+OK, NOTICE, WARNING, PROBLEM = Severity
+
+RUN = "Let a dispatcher run it, holdfast worker --dispatch, or do it by hand: holdfast run {name}"
+
+
+def look_at_lane(visit: Visit) -> Iterator[Finding]:
+    """Whether the two runs of the lane come, and whether anything waits for them."""
+    limits = visit.limits
+    names = [{"name": name} for name in (SUBMITTER, COLLECTOR)]
+    ran = {row["name"]: row["started_at"] for row in visit.many(SQL.find_last_runs, runs=names)}
+    (waiting,) = visit.many(SQL.find_unsubmitted, limit=limits.count)
+    stuck = visit.many(SQL.list_stuck, late_ms=ms(limits.batch), limit=limits.count)
+    # A clock that is kept as text is read back a hair too short.
+    waits = round(waiting["waits_ms"] or 0.0) / 1000
+    is_calm = True
+    if waits >= limits.lane.total_seconds():
+        is_calm = False
+        yield Finding(
+            "lane",
+            PROBLEM,
+            f"Jobs wait for the batch lane for {length(waits)}; {_last(SUBMITTER, ran)}.",
+            RUN.format(name=SUBMITTER),
+            {"waits_ms": waiting["waits_ms"]},
+        )
+    for row in stuck:
+        is_calm = False
+        late = length(row["late_ms"] / 1000)
+        # Before it is submitted a batch is the submitter's, then the collector's.
+        name = COLLECTOR if row["state"] in ("submitted", "ended") else SUBMITTER
+        yield Finding(
+            "lane",
+            PROBLEM,
+            f"{row['batches']} batches that are {row['state']}, with {row['items']} items, were to"
+            f" be looked at {late} ago and nobody did; {_last(name, ran)}.",
+            RUN.format(name=name),
+            {"state": row["state"], "batches": row["batches"], "late_ms": row["late_ms"]},
+        )
+    if is_calm:
+        yield Finding("lane", OK, "Nothing waits for a submitter or a collector for long.")
+
+
+def _last(name: str, ran: Mapping[str, Any]) -> str:
+    began = ran.get(name)
+    return f"{name} " + (
+        "never ran" if began is None else f"last ran at {read_instant(began):%F %T} UTC"
+    )
+
+
+def look_at_batches(visit: Visit) -> Iterator[Finding]:
+    """Batches that only a person can move, and files that are left at a provider."""
+    limits = visit.limits
+    rows = visit.many(SQL.list_quarantined, limit=limits.count)
+    for row in rows:
+        yield Finding(
+            "quarantine",
+            PROBLEM,
+            f"Batch {row['id']} at {row['provider']} with {row['items']} items is quarantined since"
+            f" {read_instant(row['updated_at']):%F %T} UTC ({row['error_code'] or 'no code'}).",
+            f"Look at it: holdfast batches show {row['id']}; then adopt it, cancel it or release"
+            " its jobs.",
+            {"batch_id": row["id"], "items": row["items"]},
+        )
+    if not rows:
+        yield Finding("quarantine", OK, "No batch is quarantined.")
+    (row,) = visit.many(SQL.count_undeleted, age_ms=ms(limits.batch_files), limit=limits.count)
+    if row["batches"]:
+        yield Finding(
+            "batch_files",
+            WARNING,
+            f"The files of {row['batches']} batches are at their providers since"
+            f" {read_instant(row['since']):%F %T} UTC, though the batches are over.",
+            f"{RUN.format(name=COLLECTOR)}. If it runs, see whether the credential may delete.",
+            {"batches": row["batches"]},
+        )
+
+
+def look_at_accounts(visit: Visit) -> Iterator[Finding]:
+    """Accounts that nothing is sent to, and models whose price nobody has named."""
+    limits = visit.limits
+    circuits = visit.many(SQL.list_circuits, limit=limits.count)
+    for row in circuits:
+        yield Finding(
+            "circuits",
+            PROBLEM,
+            f"Account {row['account']} refuses everything since"
+            f" {read_instant(row['opened_at']):%F %T} UTC with {row['error_code']}, for the"
+            f" {row['times']}. time; nothing is sent to it until"
+            f" {read_instant(row['open_until']):%F %T} UTC.",
+            "Mend its key, quota or credit. Then it goes on by itself; no job has lost an attempt.",
+            {"account": row["account"], "error_code": row["error_code"], "times": row["times"]},
+        )
+    if not circuits:
+        yield Finding("circuits", OK, "No account at a provider is shut.")
+    unpriced = visit.many(SQL.list_unpriced, age_ms=ms(limits.unpriced), limit=limits.count)
+    for row in unpriced:
+        yield Finding(
+            "prices",
+            WARNING,
+            f"{row['calls']} answers of {row['model']} at {row['provider']}"
+            f" ({row['execution_mode']}) have no price: what they cost is not known, and no budget"
+            " sees it.",
+            "Name its price: [[prices]] in holdfast.toml.",
+            {"provider": row["provider"], "model": row["model"], "calls": row["calls"]},
+        )
+    if not unpriced:
+        yield Finding("prices", OK, "Everything that was paid for has a price.")

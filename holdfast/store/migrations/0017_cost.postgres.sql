@@ -1,0 +1,15 @@
+-- The ledger is read and added to; a tenant sees its own part of it.
+GRANT SELECT, INSERT ON holdfast.provider_call TO holdfast_engine;
+GRANT SELECT ON holdfast.provider_call TO holdfast_tenant;
+GRANT SELECT, INSERT, UPDATE ON holdfast.provider_account TO holdfast_engine;
+
+ALTER TABLE holdfast.provider_call ENABLE ROW LEVEL SECURITY;
+ALTER TABLE holdfast.provider_call FORCE ROW LEVEL SECURITY;
+CREATE POLICY engine_serves_all ON holdfast.provider_call TO holdfast_engine
+    USING (true) WITH CHECK (true);
+CREATE POLICY tenant_sees_itself ON holdfast.provider_call TO holdfast_tenant
+    USING (org_id = nullif(current_setting('holdfast.org_id', true), '')::uuid)
+    WITH CHECK (org_id = nullif(current_setting('holdfast.org_id', true), '')::uuid);
+
+CREATE TRIGGER provider_call_never_truncated BEFORE TRUNCATE ON holdfast.provider_call
+    FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse('the ledger is append-only');

@@ -1,0 +1,65 @@
+"""A worker of its own process that is killed at a point of the lane, as by kill -9."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from datetime import datetime
+from typing import Any
+
+from holdfast import FakeClock
+from holdfast.batch.point import Point
+from tests.batch.house import House, make_app, run
+
+# Forked from a clean process that has imported everything: it starts in milliseconds, and inherits
+# no thread, lock or connection of the test.
+SPAWN = multiprocessing.get_context("forkserver")
+SPAWN.set_forkserver_preload(["tests.batch.house", "psycopg", "holdfast.batch.submit"])
+
+
+def die(house: House, point: Point, name: str, *, nth: int = 1, must: bool = True) -> None:
+    """Let a worker perform the run *name* and be killed when it comes to *point* the nth time."""
+    house.opened += 1
+    told: dict[str, Any] = {
+        "url": house.url,
+        "origin": house.sim.origin,
+        "now": house.clock.now().isoformat(),
+        "provider": house.provider,
+        "settings": house.settings,
+        "seed": house.opened,
+    }
+    process = SPAWN.Process(target=_work, args=(told, str(point), name, nth), daemon=True)
+    process.start()
+    process.join(60)
+    if process.is_alive():
+        process.kill()
+        process.join()
+        raise AssertionError(f"the worker neither ended nor came to {point}")
+    wanted = {-signal.SIGKILL} if must else {-signal.SIGKILL, 0}
+    assert process.exitcode in wanted, f"the worker ended with {process.exitcode} before {point}"
+
+
+def _work(told: dict[str, Any], point: str, name: str, nth: int) -> None:
+    clock = FakeClock(datetime.fromisoformat(told["now"]))
+    hf = make_app(
+        told["url"],
+        told["origin"],
+        clock,
+        told["provider"],
+        seed=told["seed"],
+        **told["settings"],
+    )
+    seen = 0
+
+    def reached(at: Point) -> None:
+        nonlocal seen
+        seen += at == point
+        if seen >= nth and at == point:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    hf.batch.reached = reached
+    if name == "worker":
+        hf.worker().run_once()
+    else:
+        run(hf, name)

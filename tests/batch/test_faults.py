@@ -1,0 +1,477 @@
+"""Whatever a provider does and wherever a worker dies: nothing is paid twice, lost, or leaked.
+
+Every fault script of the simulator and a kill at every point of the lane, on both databases, with
+two workers that work at the same moment. ``make batch-faults`` prints what is counted here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import FakeClock
+from holdfast.batch.point import Point
+from holdfast.simulator.ask import Ask, Finish, ItemError, Said, respond
+from holdfast.simulator.faults import Rule
+from holdfast.simulator.scripts import SCRIPTS
+from holdfast.simulator.simulator import Simulator
+from holdfast.simulator.thing import Pace
+from tests.batch.dying import die
+from tests.batch.house import COLLECTOR, SUBMITTER, House, Tally
+from tests.story import look
+
+JOBS = 8
+SEEDS = int(os.environ.get("HOLDFAST_FAULT_SEEDS", "1"))
+TABLE = os.environ.get("HOLDFAST_FAULT_TABLE")
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A fault and what must become of the jobs."""
+
+    fault: str
+    options: dict[str, Any] = field(default_factory=dict)
+    completed: int = JOBS
+    dead: dict[str, int] = field(default_factory=dict)
+    # Jobs that wait for a person in the end.
+    held: int = 0
+    # Attempts that are charged, all jobs together.
+    charged: int = 0
+    # What must be told.
+    alerts: tuple[str, ...] = ()
+    providers: tuple[str, ...] = ("openai",)
+    # How long the provider runs a batch, in minutes.
+    runs: float = 1.0
+    # An operator cancels the batch in between.
+    cancels: bool = False
+    # What the workers are set to beside the usual.
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        words = [str(value) for value in self.options.values() if not isinstance(value, tuple)]
+        return "-".join([self.fault, *words])
+
+
+ALL = ("openai", "gemini", "anthropic", "mistral")
+KEYED = ("openai", "gemini", "mistral")
+
+CASES = [
+    # -- submit
+    Case("reset_before", providers=KEYED),
+    Case("accept_then_reset", providers=KEYED),
+    Case("accept_then_500", providers=KEYED),
+    Case("accept_then_hang", providers=KEYED),
+    Case("zombie_create", {"minutes": 10.0}, providers=KEYED),
+    Case("zombie_create", {"minutes": 40.0}, providers=KEYED),
+    # Where nothing of ours is in the listing, one batch that fits is ours, and none is a person's.
+    Case("accept_then_reset", providers=("anthropic",)),
+    Case("zombie_create", {"minutes": 10.0}, providers=("anthropic",)),
+    Case("reset_before", completed=0, held=JOBS, alerts=("quarantined",), providers=("anthropic",)),
+    Case("foreign_batches", {"items": 3}, providers=("anthropic",)),
+    Case(
+        "foreign_batches",
+        {"items": JOBS},
+        completed=0,
+        held=JOBS,
+        alerts=("quarantined",),
+        providers=("anthropic",),
+    ),
+    Case("proxy_html"),
+    Case("proxy_html", {"accepted": True}),
+    Case("proxy_html", {"status": 504, "accepted": True}),
+    Case("truncated_json"),
+    Case("rate_limited", providers=ALL),
+    Case("rate_limited_date"),
+    Case("rate_limited_ms"),
+    Case("rate_limited_long"),
+    Case("quota_exhausted", providers=ALL, alerts=("circuit_opened",)),
+    Case("slow_down"),
+    Case("overloaded"),
+    Case("overloaded_529"),
+    Case("key_rotated", providers=ALL, alerts=("circuit_opened",)),
+    Case("forbidden", alerts=("circuit_opened",)),
+    Case("conflict"),
+    Case("too_large", charged=JOBS),
+    Case("upload_answer_lost", providers=("openai", "gemini", "mistral")),
+    Case("file_not_visible"),
+    Case("file_deleted_before_validation", charged=JOBS),
+    Case("upload_name_taken", providers=("gemini",)),
+    Case("upload_interrupted", providers=("openai", "gemini", "mistral")),
+    # -- listing: what matters only after a create without an answer
+    Case("list_lag"),
+    Case("list_page_shifts", {"variant": "repeat"}),
+    Case("list_page_shifts", {"variant": "skip"}),
+    Case("list_without_metadata"),
+    Case("metadata_altered"),
+    Case("foreign_batches"),
+    Case("has_more_wrong"),
+    Case("list_500"),
+    # -- lifecycle
+    Case("stuck_validating", charged=JOBS, providers=ALL),
+    Case("token_limit_async"),
+    Case("token_limit_at_create"),
+    Case("validation_failed", charged=JOBS),
+    Case("long_finalizing"),
+    Case("expired_partial", charged=JOBS // 2, providers=("openai", "mistral", "anthropic")),
+    Case("expired_nothing", charged=JOBS, providers=ALL),
+    Case("canceled_partial", charged=JOBS // 2, providers=ALL),
+    Case("cancel_races_completion", runs=60.0, cancels=True),
+    Case("unknown_status", alerts=("unknown_status",), runs=60.0),
+    Case("status_regresses"),
+    Case("error_file_only", charged=JOBS, providers=ALL),
+    Case("empty_string_ids"),
+    Case("empty_error_file"),
+    Case("counts_disagree"),
+    Case("batch_vanishes"),
+    Case("batch_vanishes", {"calls": None}, completed=0, held=JOBS, alerts=("quarantined",)),
+    # -- results
+    Case("shuffled", providers=ALL),
+    Case(
+        "missing_line",
+        completed=JOBS - 1,
+        dead={"RESULT_MISSING": 1},
+        charged=1,
+        alerts=("missing_result",),
+        providers=ALL,
+    ),
+    Case("duplicate_identical", providers=ALL),
+    Case(
+        "duplicate_conflicting",
+        completed=JOBS - 1,
+        dead={"RESULT_CONFLICT": 1},
+        charged=1,
+        alerts=("conflicting_result",),
+        providers=ALL,
+    ),
+    Case("unknown_custom_id", alerts=("unknown_item",), providers=ALL),
+    Case(
+        "cross_wired",
+        completed=0,
+        dead={"OUTPUT_INVALID": 2},
+        held=JOBS - 2,
+        charged=2,
+        alerts=("cross_wired", "quarantined"),
+        providers=ALL,
+        settings={"wants_echo": True},
+    ),
+    *(
+        Case("odd_lines", {"variant": variant})
+        for variant in ("blank", "crlf", "bom", "no_final_newline", "separators")
+    ),
+    *(
+        Case(
+            "odd_lines",
+            {"variant": variant},
+            completed=JOBS - 1,
+            dead={"RESULT_MISSING": 1},
+            charged=1,
+            alerts=("malformed_line",),
+        )
+        for variant in ("malformed", "long_line", "invalid_utf8")
+    ),
+    Case("truncated_download", {"framing": "fixed"}, providers=ALL),
+    Case("truncated_download", {"framing": "chunked"}, providers=ALL),
+    Case("slow_download", {"variant": "slow"}),
+    Case("slow_download", {"variant": "range_416"}),
+    Case("slow_download", {"variant": "gone_404"}),
+    *(
+        Case(
+            "odd_answers",
+            {"variant": variant},
+            completed=JOBS - 1,
+            dead={error_class: 1},
+            charged=1,
+        )
+        for variant, error_class in (
+            ("incomplete", "OUTPUT_TRUNCATED"),
+            ("filtered", "POLICY_REJECTED"),
+            ("refusal", "POLICY_REJECTED"),
+            ("empty", "OUTPUT_INVALID"),
+            ("reasoning_only", "OUTPUT_INVALID"),
+            ("wrong_locale", "SCHEMA_INVALID"),
+            ("invalid_json", "OUTPUT_INVALID"),
+            ("all_null", "OUTPUT_INVALID"),
+        )
+    ),
+    Case("odd_answers", {"variant": "failed"}, charged=1),
+    Case("odd_answers", {"variant": "several_messages"}),
+    Case("odd_usage", {"variant": "missing"}, providers=ALL),
+    Case("odd_usage", {"variant": "huge"}),
+    Case("odd_usage", {"variant": "other_model"}),
+    # -- what happens every day
+    Case("item_error", {"status": 500, "count": 2}, charged=2, providers=ALL),
+]
+
+# Faults of a listing show only where something is looked for.
+LISTED = {
+    "list_lag",
+    "list_page_shifts",
+    "list_without_metadata",
+    "metadata_altered",
+    "foreign_batches",
+    "has_more_wrong",
+    "list_500",
+}
+
+
+def test_every_fault_script_is_played() -> None:
+    assert {case.fault for case in CASES} == set(SCRIPTS)
+
+
+@pytest.fixture(params=range(SEEDS))
+def seed(request: pytest.FixtureRequest) -> int:
+    found: int = request.param
+    return found
+
+
+@pytest.fixture
+def sim(clock: FakeClock, seed: int) -> Iterator[Simulator]:
+    with Simulator(clock=clock, seed=seed) as made:
+        yield made
+
+
+def play(house: House, case: Case) -> Rule:
+    """Enqueue, let the fault happen, and go on until everything rests."""
+    house.sim.world.pace = Pace(running=60 * case.runs)
+    house.enqueue(JOBS)
+    rule = house.sim.faults.add(case.fault, **case.options)
+    if case.fault in LISTED:
+        house.sim.faults.add("accept_then_reset")
+    if case.cancels:
+        house.turn()
+        (batch,) = house.batches()
+        desk = house.hf.operate(actor="user:op", role="admin")
+        desk.batches(house.hf.batch.lane).cancel(batch["id"], reason="not needed")
+    house.go_on()
+    return rule
+
+
+def judge(house: House, what: str, tally: Tally) -> None:
+    """What holds whatever happened; and a row for the table."""
+    if TABLE:
+        row = {"fault": what, "db": house.hf.store.dialect.name, **tally.row()}
+        with Path(TABLE).open("a") as file:
+            file.write(json.dumps(row) + "\n")
+    assert tally.paid_twice == 0, house.sim.ledger.double_paid()
+    assert tally.lost == 0, (tally.states, house.batches())
+    assert tally.leaked == 0, house._leaks(house.rows())
+    assert tally.wrong == {}
+    assert [entry.defect for entry in house.sim.journal.find() if entry.defect] == []
+
+
+# -- what a provider does
+
+
+PLAYED = [(case, provider) for case in CASES for provider in case.providers]
+
+
+@pytest.mark.req("P-19", "P-21", "P-22", "P-13", "P-14")
+@pytest.mark.parametrize(
+    ("case", "provider"), PLAYED, ids=[f"{provider}-{case.name}" for case, provider in PLAYED]
+)
+def test_a_fault_costs_nothing_twice_and_loses_nothing(
+    url: str, clock: FakeClock, sim: Simulator, case: Case, provider: str
+) -> None:
+    with House(url, clock, sim, provider, case.settings) as house:
+        rule = play(house, case)
+
+        tally = house.tally()
+        judge(house, case.fault, tally)
+        assert rule.fired
+        assert tally.states["completed"] == case.completed
+        assert dict(tally.errors) == case.dead
+        assert (tally.held, tally.charged) == (case.held, case.charged)
+        assert set(case.alerts) <= set(house.alerts), house.alerts
+
+
+def quote(ask: Ask) -> Said:
+    """A model that says what it was asked wherever it can."""
+    number = int(re.findall(r"number (\d+)", ask.text)[0])
+    good, quoted = respond(ask), ask.text[:60]
+    return (
+        Said(f"No JSON at all, but your text: {quoted}"),
+        Said(json.dumps({"text": quoted, "more": quoted})),
+        Said(error=ItemError(400, "invalid_value", f"This is wrong: {quoted}")),
+        Said(error=ItemError(400, quoted, quoted)),
+        Said(good.text[:-1], finish=Finish.LENGTH),
+        Said(good.text, finish=Finish.REFUSED),
+        Said(good.text, model=quoted),
+        good,
+    )[number]
+
+
+@pytest.mark.req("P-24", "P-25")
+@pytest.mark.parametrize("provider", ALL)
+def test_a_provider_that_quotes_a_text_in_its_errors_leaks_nothing(
+    url: str, clock: FakeClock, provider: str
+) -> None:
+    with (
+        Simulator(clock=clock, responder=quote) as sim,
+        House(url, clock, sim, provider) as house,
+    ):
+        house.enqueue(JOBS)
+        house.go_on()
+
+        tally = house.tally()
+        judge(house, "texts in errors", tally)
+        assert tally.states["failed"] >= 5
+
+
+# -- where a worker dies
+
+
+@dataclass(frozen=True)
+class Death:
+    """A point, and how a worker comes to it."""
+
+    point: Point
+    run: str
+    # Runs of both workers before, each with the minutes that pass then.
+    before: tuple[tuple[str, float], ...] = ()
+    fault: str | None = None
+    nth: int = 1
+
+
+def _collecting(point: Point, nth: int = 1) -> Death:
+    return Death(point, COLLECTOR, ((SUBMITTER, 5.0),), nth=nth)
+
+
+UNSURE = (SUBMITTER, 1.0)
+FENCE = (SUBMITTER, 20.0)
+STEP_BACK = (SUBMITTER, 3.0)
+
+
+DEATHS = [
+    *(
+        Death(point, SUBMITTER)
+        for point in (
+            Point.CLAIMED,
+            Point.PREPARED,
+            Point.UPLOADED,
+            Point.UPLOAD_RECORDED,
+            Point.CREATING_RECORDED,
+            Point.CREATED,
+            Point.CREATE_RECORDED,
+        )
+    ),
+    # A create that is refused: the jobs go back.
+    Death(Point.BACK_RECORDED, SUBMITTER, fault="slow_down"),
+    Death(Point.BACK_GROUP_RECORDED, SUBMITTER, fault="slow_down"),
+    # A create without an answer: looked for, fenced, looked for again.
+    Death(Point.SCANNED, SUBMITTER, (UNSURE,), "reset_before"),
+    Death(Point.SCANNED, SUBMITTER, (UNSURE,), "accept_then_reset"),
+    Death(Point.FENCED, SUBMITTER, (FENCE,), "reset_before"),
+    Death(Point.FENCED, SUBMITTER, (FENCE,), "zombie_create"),
+    Death(Point.FENCE_RECORDED, SUBMITTER, (FENCE,), "reset_before"),
+    Death(Point.FENCE_RECORDED, SUBMITTER, (FENCE,), "zombie_create"),
+    Death(Point.STEPPED_BACK, SUBMITTER, (FENCE, STEP_BACK), "reset_before"),
+    Death(Point.STEPPED_BACK, SUBMITTER, (FENCE, STEP_BACK), "zombie_create"),
+    *(
+        _collecting(point)
+        for point in (
+            Point.POLLED,
+            Point.END_RECORDED,
+            Point.READING,
+            Point.GROUP_RECORDED,
+            Point.READ,
+            Point.COLLECT_RECORDED,
+            Point.FILES_DELETED,
+            Point.DELETE_RECORDED,
+        )
+    ),
+]
+
+
+def test_a_worker_dies_at_every_point_of_submitting_and_collecting() -> None:
+    of_calls = {Point.CALL_RECORDED, Point.CALLED}
+
+    assert {death.point for death in DEATHS} == set(Point) - of_calls
+
+
+@pytest.mark.req("P-13")
+@pytest.mark.parametrize(
+    "death", DEATHS, ids=[f"{one.point}-{one.fault or 'calm'}" for one in DEATHS]
+)
+def test_a_worker_that_is_killed_leaves_what_the_next_run_resolves(
+    url: str, clock: FakeClock, sim: Simulator, death: Death
+) -> None:
+    with House(url, clock, sim) as house:
+        house.enqueue(JOBS)
+        if death.fault is not None:
+            # A create that comes after its fence finds nothing to run.
+            late = {"minutes": 40.0} if death.fault == "zombie_create" else {}
+            sim.faults.add(death.fault, **late)
+        for name, minutes in death.before:
+            house.both(name)
+            clock.advance(minutes=minutes)
+
+        die(house, death.point, death.run, nth=death.nth)
+        house.go_on()
+
+        tally = house.tally()
+        judge(house, f"killed at {death.point}", tally)
+        assert tally.states == {"completed": JOBS}
+        # Nobody is charged for a worker's death once the job has its place in a batch.
+        assert tally.charged == (JOBS if death.point is Point.CLAIMED else 0)
+
+
+def test_both_workers_may_die_at_every_point_one_after_the_other(
+    url: str, clock: FakeClock, sim: Simulator
+) -> None:
+    with House(url, clock, sim) as house:
+        house.enqueue(JOBS)
+        submitting = [
+            death.point for death in DEATHS if death.run == SUBMITTER and not death.before
+        ]
+        collecting = [death.point for death in DEATHS if death.run == COLLECTOR]
+        for point in submitting[1:]:
+            die(house, point, SUBMITTER, must=False)
+            clock.advance(minutes=15)
+        for point in collecting:
+            die(house, point, COLLECTOR, must=False)
+            clock.advance(minutes=15)
+        house.go_on()
+
+        tally = house.tally()
+        judge(house, "killed at all points in turn", tally)
+        assert tally.states == {"completed": JOBS}
+
+
+# -- calls of their own
+
+
+@pytest.mark.req("B-18")
+@pytest.mark.parametrize("point", [Point.CALL_RECORDED, Point.CALLED])
+def test_a_call_whose_worker_is_killed_is_recorded_as_unknown(
+    url: str, clock: FakeClock, sim: Simulator, point: Point
+) -> None:
+    """Nobody can ask a provider about a call. What may have been paid twice is written down."""
+    with House(url, clock, sim) as house:
+        house.enqueue(3, routing_decision={"execution_mode": "async"})
+
+        die(house, point, "worker")
+        for _ in range(8):
+            clock.advance(minutes=5)
+            for hf in house.workers:
+                hf.worker().run_once()
+            house.both(COLLECTOR)
+
+        tally = house.tally()
+        unknown = look(
+            house.hf.store, "SELECT job_id FROM holdfast.provider_call WHERE kind = 'unknown'"
+        )
+        assert tally.states == {"completed": 3}
+        assert (tally.lost, tally.leaked, tally.wrong) == (0, 0, {})
+        assert len(unknown) >= 1
+        paid = sim.ledger.double_paid()
+        assert len(paid) == (0 if point is Point.CALL_RECORDED else len(unknown))

@@ -1,0 +1,895 @@
+"""Recovering: whatever a dead worker, a lost answer or a late create leaves, it is paid once."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from holdfast import FakeClock, Holdfast
+from holdfast.batch.intent import hold, lease_next
+from holdfast.batch.leased import BatchLost
+from holdfast.batch.point import Point
+from holdfast.batch.recover import adopt_quarantined, release_quarantined
+from holdfast.config import BatchSettings
+from holdfast.engine.job import SYSTEM
+from holdfast.engine.upkeep import rescue_jobs
+from holdfast.errors import Conflict, RuleBroken, StoreDown
+from holdfast.provider.adapter import Capabilities, Lookup, Phase
+from holdfast.provider.reply import FailureKind
+from tests.batch.outgoing import ROUTE, Died, Outgoing, another, set_out
+from tests.batch.scripted import Act, Lose, Refuse
+from tests.story import ORG, by_hand, events, look, timeline
+
+SUBMITTING = [
+    Point.CLAIMED,
+    Point.PREPARED,
+    Point.UPLOADED,
+    Point.UPLOAD_RECORDED,
+    Point.CREATING_RECORDED,
+    Point.CREATED,
+    Point.CREATE_RECORDED,
+]
+RECOVERING = [
+    Point.SCANNED,
+    Point.FENCED,
+    Point.FENCE_RECORDED,
+    Point.STEPPED_BACK,
+    Point.UPLOADED,
+    Point.UPLOAD_RECORDED,
+    Point.CREATING_RECORDED,
+    Point.CREATED,
+    Point.CREATE_RECORDED,
+]
+NAMELESS = Capabilities(lookup=Lookup.COUNT, has_input_file=False)
+
+
+@pytest.fixture
+def out(hf: Holdfast, clock: FakeClock) -> Outgoing:
+    return set_out(hf, clock)
+
+
+def assert_paid_once(out: Outgoing, *texts: str) -> None:
+    """Let everything run to its end: each text was executed, and none of them twice."""
+    out.provider.complete()
+    assert out.provider.paid == Counter(dict.fromkeys(texts, 1))
+    assert {row["state"] for row in out.jobs} == {"batch_submitted"}
+    assert [row["state"] for row in out.batches if row["state"] != "released"] == ["submitted"]
+    open_items = [row for row in out.items if row["is_open"] == 1]
+    assert len(open_items) == len(texts)
+
+
+# -- a worker dies
+
+
+@pytest.mark.parametrize("point", SUBMITTING)
+def test_a_worker_that_dies_anywhere_leaves_something_that_the_next_run_resolves(
+    out: Outgoing, point: Point
+) -> None:
+    out.enqueue("one", "two", "three")
+
+    assert out.die(point)
+    out.settle_down()
+
+    assert_paid_once(out, "one", "two", "three")
+    assert len(out.provider.live) == 1
+
+
+@pytest.mark.parametrize("later", SUBMITTING[1:])
+@pytest.mark.parametrize("first", [Point.PREPARED, Point.CREATING_RECORDED, Point.CREATED])
+def test_the_worker_that_comes_to_help_may_die_as_well(
+    out: Outgoing, first: Point, later: Point
+) -> None:
+    out.enqueue("one", "two")
+
+    assert out.die(first)
+    for _ in range(6):
+        out.later(minutes=10)
+        if out.die(later, owner="helper"):
+            break
+    out.settle_down()
+
+    assert_paid_once(out, "one", "two")
+
+
+@pytest.mark.parametrize("point", RECOVERING)
+def test_a_recovery_that_dies_anywhere_is_taken_up_by_the_next(out: Outgoing, point: Point) -> None:
+    out.enqueue("one", "two")
+    out.provider.script("create", Lose())
+    out.submit()
+
+    died = False
+    for _ in range(8):
+        out.later(minutes=6)
+        died = died or out.die(point, owner="helper")
+    out.settle_down()
+
+    assert died
+    assert_paid_once(out, "one", "two")
+
+
+@pytest.mark.parametrize("point", [Point.BACK_RECORDED, Point.BACK_GROUP_RECORDED])
+def test_a_worker_that_dies_while_it_gives_back_leaves_a_batch_that_is_never_sent(
+    out: Outgoing, point: Point
+) -> None:
+    jobs = out.enqueue("one", "two", "three")
+    out.provider.script("create", Refuse(FailureKind.CAPACITY, "token_limit_exceeded"))
+
+    assert out.die(point)
+    marked = out.batch
+    out.later(minutes=6)
+    out.recover()
+
+    assert (marked["state"], marked["error_code"]) == ("prepared", "token_limit_exceeded")
+    assert out.batch["state"] == "released"
+    assert out.states(jobs) == Counter(queued=3)
+    assert [out.job(job).attempt_count for job in jobs] == [0, 0, 0]
+    assert out.provider.live == []
+    out.settle_down()
+    assert_paid_once(out, "one", "two", "three")
+
+
+def test_a_job_whose_batch_may_exist_is_not_stale_however_long_its_lease_is_over(
+    out: Outgoing,
+) -> None:
+    jobs = out.enqueue("one")
+    assert out.die(Point.CREATED)
+    out.later(days=2)
+
+    assert rescue_jobs(out.hf.store, limit=100) == []
+    assert rescue_jobs(out.hf.store, limit=100, dead_worker_id="dead") == []
+    assert out.states(jobs) == Counter(processing=1)
+
+
+def test_claims_without_an_item_come_back_by_the_reaper_and_are_charged(out: Outgoing) -> None:
+    jobs = out.enqueue("one")
+    assert out.die(Point.CLAIMED)
+    out.later(hours=1)
+    rescue_jobs(out.hf.store, limit=100)
+
+    assert out.job(jobs[0]).last_error == "stale_claim_requeued"
+    assert out.job(jobs[0]).attempt_count == 1
+
+
+# -- an answer is lost
+
+
+def test_a_batch_whose_answer_was_lost_is_adopted(out: Outgoing) -> None:
+    jobs = out.enqueue("one", "two")
+    out.provider.script("create", Lose(accepted=True))
+
+    out.submit()
+    unsure = out.batch["state"]
+    out.later(minutes=2)
+    out.submit()
+
+    assert unsure == "creating"
+    assert out.changes() == ["adopted"]
+    assert out.provider.calls["create"] == 1
+    assert out.states(jobs) == Counter(batch_submitted=2)
+    assert timeline(out.hf, jobs[0])[-1] == "job.submitted"
+    assert_paid_once(out, "one", "two")
+
+
+def test_a_create_that_never_arrived_is_done_again_only_behind_a_fence(out: Outgoing) -> None:
+    out.enqueue("one")
+    out.provider.script("create", Lose())
+    out.submit()
+
+    steps = []
+    for minutes in (10, 6, 1, 2):
+        out.later(minutes=minutes)
+        out.submit()
+        row = out.batch
+        steps.append((row["state"], row["create_attempt"], row["fenced_at"] is not None))
+
+    assert steps == [
+        ("creating", 1, False),
+        ("creating", 1, True),
+        ("creating", 1, True),
+        ("submitted", 2, False),
+    ]
+    first, second = sorted(out.provider.files.values(), key=lambda file: file.id)
+    assert first.deleted_at is not None
+    assert second.deleted_at is None
+    assert (first.name[-1], second.name[-1]) == ("1", "2")
+    assert out.changes() == ["fenced", "submitted"]
+    assert_paid_once(out, "one")
+
+
+@pytest.mark.parametrize("minutes", [1, 5, 14, 16, 17, 18, 20, 30, 67, 300])
+def test_a_create_that_is_executed_late_is_never_paid_beside_another(
+    out: Outgoing, minutes: int
+) -> None:
+    out.enqueue("one", "two")
+    out.provider.script("create", Lose(later=timedelta(minutes=minutes)))
+    out.submit()
+
+    out.settle_down(minutes=1)
+    out.later(hours=6)
+    out.submit(owner="afterwards")
+
+    assert len(out.provider.live) == 1
+    assert_paid_once(out, "one", "two")
+
+
+@pytest.mark.parametrize("seconds", [0, 30, 60, 110])
+def test_a_listing_that_lags_hides_nothing_for_longer_than_the_wait(
+    out: Outgoing, seconds: int
+) -> None:
+    out.provider.list_lag = timedelta(seconds=seconds)
+    out.enqueue("one")
+    # It is executed just before the fence, and seen only some time after it.
+    out.provider.script("create", Lose(later=timedelta(minutes=15)))
+    out.submit()
+
+    out.settle_down(minutes=0.5)
+
+    assert_paid_once(out, "one")
+
+
+def test_a_listing_without_our_key_is_read_by_the_input_file(
+    out: Outgoing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out.enqueue("one")
+    out.provider.script("create", Lose(accepted=True))
+    out.submit()
+    seen = type(out.provider)._seen
+    monkeypatch.setattr(
+        type(out.provider),
+        "_seen",
+        lambda self, batch: replace(seen(self, batch), key=None, attempt=None, environment=None),
+    )
+    out.later(minutes=2)
+    out.submit()
+
+    assert out.changes() == ["adopted"]
+    assert_paid_once(out, "one")
+
+
+def test_batches_of_strangers_are_left_alone(out: Outgoing) -> None:
+    out.enqueue("one")
+    out.provider.script("create", Lose())
+    out.submit()
+    account = out.accounts.of(ROUTE)
+    stranger = out.provider._make_batch(ROUTE, None, None, b"")  # type: ignore[arg-type]
+
+    out.settle_down()
+
+    assert account.key == out.batch["account"]
+    assert out.batch["provider_batch_id"] != stranger.id
+    assert stranger.cancels == 0
+
+
+def test_a_batch_that_failed_by_itself_is_the_collectors(out: Outgoing) -> None:
+    out.enqueue("one")
+    out.provider.script("create", Lose(accepted=True))
+    out.submit()
+    (made,) = out.provider.batches.values()
+    made.phase, made.status = Phase.FAILED, "failed"
+    out.later(minutes=2)
+    out.submit()
+
+    assert out.batch["state"] == "submitted"
+    assert out.batch["provider_batch_id"] == made.id
+    assert out.provider.calls["create"] == 1
+
+
+def test_a_listing_that_cannot_be_read_changes_nothing_until_it_can(out: Outgoing) -> None:
+    out.enqueue("one")
+    out.provider.script("create", Lose(accepted=True))
+    out.submit()
+    out.provider.script("scan", Lose(), Refuse(FailureKind.ACCOUNT, "invalid_api_key", 401))
+    for _ in range(2):
+        out.later(hours=1)
+        out.submit()
+        assert out.batch["state"] == "creating"
+    out.later(minutes=2)
+    out.submit()
+
+    assert_paid_once(out, "one")
+
+
+def test_an_input_that_cannot_be_deleted_is_no_fence(out: Outgoing) -> None:
+    out.enqueue("one")
+    out.provider.script("create", Lose())
+    out.submit()
+    out.provider.script("delete_file", Lose(), Lose())
+    for _ in range(2):
+        out.later(minutes=20)
+        out.submit()
+        assert out.batch["fenced_at"] is None
+        assert out.provider.calls["create"] == 1
+    out.settle_down()
+
+    assert_paid_once(out, "one")
+
+
+def test_a_commit_that_is_lost_after_the_create_is_found_again(
+    out: Outgoing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out.enqueue("one")
+    store = out.hf.store
+
+    def fail(point: Point) -> None:
+        if point is Point.CREATED:
+
+            def down(work: object) -> None:
+                raise StoreDown("the database is away")
+
+            monkeypatch.setattr(store, "write", down)
+
+    with pytest.raises(StoreDown):
+        out.submit(dies_at=fail)
+    monkeypatch.undo()
+    out.settle_down()
+
+    assert_paid_once(out, "one")
+
+
+# -- two workers and one batch
+
+
+def test_a_worker_that_slept_between_its_commit_and_its_create_does_not_send_it(
+    out: Outgoing,
+) -> None:
+    out.enqueue("one")
+    other = another(out)
+
+    def sleep(point: Point) -> None:
+        if point is Point.CREATING_RECORDED:
+            other.settle_down()
+
+    out.submit(owner="sleeper", dies_at=sleep)
+    other.hf.close()
+
+    assert out.provider.calls["create"] == 1
+    assert_paid_once(out, "one")
+
+
+def test_a_worker_that_slept_with_nobody_else_awake_does_not_send_it_late(out: Outgoing) -> None:
+    out.enqueue("one")
+
+    def sleep(point: Point) -> None:
+        if point is Point.CREATING_RECORDED:
+            out.later(minutes=2)
+
+    out.submit(owner="sleeper", dies_at=sleep)
+    sent = out.provider.calls["create"]
+    out.settle_down()
+
+    assert sent == 0
+    assert_paid_once(out, "one")
+
+
+def test_a_create_that_leaves_after_the_fence_has_nothing_to_run(out: Outgoing) -> None:
+    """The request is on the wire for so long that another worker has created the batch anew."""
+    out.enqueue("one", "two")
+    other = another(out)
+    out.provider.script("create", Act(other.settle_down))
+
+    out.submit(owner="sleeper")
+    other.hf.close()
+
+    assert out.provider.calls["create"] == 2
+    assert Counter(made.phase for made in out.provider.batches.values()) == Counter(
+        {Phase.RUNNING: 1, Phase.FAILED: 1}
+    )
+    assert "zombie_batch" in out.alerts()
+    assert_paid_once(out, "one", "two")
+
+
+def test_who_made_the_batch_may_say_so_although_its_lease_is_over(out: Outgoing) -> None:
+    """The answer comes while another worker waits for it: what is certain needs no scan."""
+    out.enqueue("one")
+    other = another(out)
+
+    def meanwhile() -> None:
+        out.later(minutes=10)
+        other.recover(owner="impatient")
+
+    out.provider.script("create", Act(meanwhile))
+    out.submit(owner="slow")
+    looked = other.provider.calls["scan"]
+    other.hf.close()
+
+    assert looked > 0
+    assert out.batch["state"] == "submitted"
+    assert out.provider.calls["create"] == 1
+    assert_paid_once(out, "one")
+
+
+def test_two_recoveries_at_once_adopt_a_batch_once(out: Outgoing) -> None:
+    jobs = out.enqueue("one", "two")
+    out.provider.script("create", Lose(accepted=True))
+    out.submit()
+    other = another(out)
+    out.later(minutes=2)
+    both = threading.Barrier(2)
+    tallies: list[Counter[str]] = []
+    failed: list[BaseException] = []
+
+    def recover(worker: Outgoing, owner: str) -> None:
+        try:
+            both.wait(10)
+            tallies.append(worker.recover(owner=owner).batches)
+        except BaseException as exc:
+            failed.append(exc)
+
+    threads = [
+        threading.Thread(target=recover, args=(worker, owner))
+        for worker, owner in ((out, "left"), (other, "right"))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    other.hf.close()
+
+    assert failed == []
+    assert sum(tally["adopted"] for tally in tallies) == 1
+    assert timeline(out.hf, jobs[0]).count("job.submitted") == 1
+    assert_paid_once(out, "one", "two")
+
+
+def test_a_worker_whose_lease_was_taken_writes_nothing_more(out: Outgoing) -> None:
+    """Whatever step it is at: it wakes up behind somebody who has the batch now."""
+    out.enqueue("one")
+    lane = out.lane()
+    assert out.die(Point.PREPARED)
+    out.later(minutes=6)
+    mine = lease_next(lane, owner="slow")
+    out.later(minutes=6)
+    theirs = lease_next(lane, owner="quick")
+
+    assert mine is not None
+    assert theirs is not None
+    assert theirs.fence == mine.fence + 1
+    with pytest.raises(BatchLost):
+        hold(lane, mine.id, mine.fence)
+    assert hold(lane, theirs.id, theirs.fence).state == "prepared"
+
+
+@pytest.mark.parametrize("point", SUBMITTING[1:-1])
+def test_a_submitter_that_loses_its_batch_anywhere_lets_go_of_it(
+    out: Outgoing, point: Point
+) -> None:
+    """It freezes at the point for hours, others finish the work, and then it goes on."""
+    out.enqueue("one", "two")
+    other = another(out)
+
+    def freeze(at: Point) -> None:
+        if at is point:
+            other.settle_down()
+
+    out.submit(owner="frozen", dies_at=freeze, max_runtime_seconds=86_400)
+    other.hf.close()
+
+    assert_paid_once(out, "one", "two")
+
+
+def test_a_page_that_comes_after_the_batch_was_lost_begins_another(out: Outgoing) -> None:
+    out.hf.enqueue_many(
+        "text.shout", [{"text": f"text {number}"} for number in range(600)], org_id=ORG
+    )
+    other = another(out)
+    pages = 0
+
+    def freeze(point: Point) -> None:
+        nonlocal pages
+        if point is Point.PREPARED:
+            pages += 1
+            if pages == 1:
+                out.later(minutes=10)
+                other.recover(owner="quick")
+
+    out.submit(owner="frozen", dies_at=freeze, max_runtime_seconds=86_400)
+    other.hf.close()
+    out.provider.complete()
+
+    assert sorted(row["items"] for row in out.batches) == [100, 500]
+    assert len(out.provider.paid) == 600
+    assert out.provider.double_paid() == {}
+
+
+def test_a_job_that_was_taken_from_under_its_batch_is_not_sent_by_it(out: Outgoing) -> None:
+    """Only a hand in the database does that. The last look before the create finds it."""
+    jobs = out.enqueue("taken", "kept")
+
+    def take(point: Point) -> None:
+        if point is Point.UPLOAD_RECORDED:
+            by_hand(
+                out.hf.store,
+                "UPDATE holdfast.job SET state = 'queued', lease_expires_at = NULL,"
+                " claimed_at = NULL, claimed_by = NULL WHERE id = :id AND state = 'processing'",
+                id=jobs[0].id,
+            )
+
+    out.submit(dies_at=take)
+
+    assert out.sent_texts() == [["kept"]]
+    assert out.provider.calls["create"] == 1
+    assert len(out.provider.standing_files) == 1
+    assert [row["state"] for row in out.items] == ["released", "open"]
+    out.submit()
+    out.provider.complete()
+    assert out.provider.paid == Counter(taken=1, kept=1)
+
+
+def test_the_database_refuses_a_second_open_item_for_a_unit(out: Outgoing) -> None:
+    out.enqueue("one")
+    out.submit()
+
+    with pytest.raises(RuleBroken, match="batch_item"):
+        by_hand(
+            out.hf.store,
+            "INSERT INTO holdfast.batch_item (batch_id, batch_item_index, org_id, job_id, job_type,"
+            " execution_mode, unit, attempt, lease_token, custom_id, echo, group_key, input_tokens,"
+            " created_at) SELECT batch_id, 7, org_id, job_id, job_type, execution_mode, unit,"
+            " attempt, lease_token, 'other', echo, group_key, input_tokens, created_at"
+            " FROM holdfast.batch_item",
+        )
+
+
+# -- no end in sight
+
+
+def test_a_create_that_stays_without_an_answer_is_left_to_a_person(out: Outgoing) -> None:
+    jobs = out.enqueue("one")
+    out.provider.script("create", *(Lose() for _ in range(10)))
+    out.submit()
+    for _ in range(80):
+        out.later(minutes=5)
+        out.submit()
+
+    assert out.batch["state"] == "quarantined"
+    assert out.provider.calls["create"] == out.hf.settings.batch.max_rounds
+    assert out.alerts() == ["quarantined"]
+    assert out.states(jobs) == Counter(processing=1)
+
+
+def test_a_provider_that_never_answers_is_given_up_after_some_hours(out: Outgoing) -> None:
+    out.enqueue("one")
+    out.provider.script("create", Lose(accepted=True))
+    out.submit()
+    out.provider.script("scan", *(Lose() for _ in range(30)))
+    for _ in range(13):
+        out.later(minutes=30)
+        out.submit()
+
+    assert out.batch["state"] == "quarantined"
+    assert out.batch["error_code"] == "not_answered"
+    assert len(out.provider.live) == 1
+
+
+def quarantined(out: Outgoing) -> str:
+    out.provider.script("create", Lose(accepted=True))
+    out.submit()
+    out.provider.script("scan", *(Lose() for _ in range(30)))
+    for _ in range(13):
+        out.later(minutes=30)
+        out.submit()
+    out.provider._steps.clear()
+    assert out.batch["state"] == "quarantined"
+    return str(out.batch["id"])
+
+
+def test_nothing_but_a_person_takes_a_batch_out_of_quarantine(out: Outgoing) -> None:
+    out.enqueue("one")
+    quarantined(out)
+    for _ in range(20):
+        out.later(hours=1)
+        rescue_jobs(out.hf.store, limit=10)
+        out.submit()
+
+    assert out.batch["state"] == "quarantined"
+    assert out.provider.calls["create"] == 1
+
+
+def test_a_person_may_adopt_what_is_in_quarantine(out: Outgoing) -> None:
+    jobs = out.enqueue("one")
+    batch_id = quarantined(out)
+    (made,) = out.provider.live
+
+    adopt_quarantined(out.lane(), batch_id, made.id, actor=SYSTEM)
+
+    assert out.states(jobs) == Counter(batch_submitted=1)
+    assert_paid_once(out, "one")
+    with pytest.raises(Conflict):
+        adopt_quarantined(out.lane(), batch_id, made.id, actor=SYSTEM)
+
+
+def test_a_person_may_say_that_it_does_not_exist(out: Outgoing) -> None:
+    jobs = out.enqueue("one")
+    batch_id = quarantined(out)
+
+    release_quarantined(out.lane(), batch_id, actor=SYSTEM)
+
+    assert out.states(jobs) == Counter(queued=1)
+    assert out.job(jobs[0]).attempt_count == 0
+    assert json.loads(events(out.hf, jobs[0])[-1]["detail"]) == {"reason": "operator"}
+    assert out.batch["state"] == "released"
+
+
+def test_a_second_batch_with_our_name_is_canceled_and_its_cost_is_written_down(
+    out: Outgoing,
+) -> None:
+    """A provider that runs a file which was deleted breaks what the fence rests on."""
+    out.enqueue("one")
+    out.provider.script("create", Lose(later=timedelta(hours=2)))
+    out.submit()
+    for file in out.provider.files.values():
+        file.deleted_at = None
+    out.settle_down()
+    kept = out.batch["provider_batch_id"]
+    for file in out.provider.files.values():
+        file.deleted_at = None
+    out.later(hours=2)
+    out.submit(owner="sweep")
+    zombie = next(made for made in out.provider.batches.values() if made.id != kept)
+    out.submit(owner="again")
+
+    assert zombie.phase is Phase.CANCELED
+    assert zombie.cancels == 1
+    assert out.provider.batches[kept].cancels == 0
+    assert set(out.alerts()) == {"zombie_batch"}
+    rows = look(out.hf.store, "SELECT * FROM holdfast.provider_call")
+    assert [(row["kind"], row["provider_batch_id"]) for row in rows] == [("orphan", zombie.id)]
+
+
+def test_of_two_batches_with_our_name_the_one_that_is_paid_for_is_kept(out: Outgoing) -> None:
+    out.enqueue("one")
+    out.provider.script("create", Lose(accepted=True))
+    out.submit()
+    (first,) = out.provider.live
+    second = out.provider._make_batch(ROUTE, first.name, first.file_id, b"")  # type: ignore[arg-type]
+    out.provider.complete(second.id)
+    out.later(minutes=2)
+    out.submit()
+
+    assert out.batch["provider_batch_id"] == second.id
+    assert first.phase is Phase.CANCELED
+    assert out.alerts() == ["zombie_batch"]
+
+
+def test_an_input_that_was_left_behind_is_deleted_in_the_end(out: Outgoing) -> None:
+    """A worker uploads after it lost the batch: nobody hears of the file."""
+    out.enqueue("one")
+    other = another(out)
+    out.provider.script("upload", Act(other.settle_down))
+    out.submit(owner="slow")
+    other.hf.close()
+    left = len(out.provider.standing_files)
+    by_hand(
+        out.hf.store,
+        "UPDATE holdfast.batch_item SET state = 'succeeded', is_open = 0, recorded_at = created_at",
+    )
+    for state in ("'ended'", "'collected', collected_at = created_at"):
+        by_hand(out.hf.store, f"UPDATE holdfast.provider_batch SET state = {state}")
+    kept = out.batch["input_file_id"]
+    out.provider.files[kept].deleted_at = out.clock.now()
+    by_hand(out.hf.store, "UPDATE holdfast.provider_batch SET files_deleted_at = created_at")
+    out.later(hours=2)
+    out.submit(owner="sweep")
+
+    assert left == 2
+    assert out.provider.standing_files == []
+    assert out.batch["strays"] == 0
+
+
+def test_a_batch_whose_account_is_gone_waits_and_then_goes_back(out: Outgoing) -> None:
+    jobs = out.enqueue("one")
+    assert out.die(Point.PREPARED)
+    out.accounts.missing = {out.accounts.of(ROUTE).key}
+    out.later(minutes=10)
+    out.recover()
+    waiting = out.batch["state"]
+    out.later(hours=7)
+    out.recover()
+
+    assert waiting == "prepared"
+    assert out.batch["state"] == "released"
+    assert out.states(jobs) == Counter(queued=1)
+
+
+def test_a_batch_of_a_job_type_that_nobody_knows_waits_and_then_goes_back(out: Outgoing) -> None:
+    jobs = out.enqueue("one")
+    assert out.die(Point.PREPARED)
+    handler = out.hf.registry.handlers.pop("text.shout")
+    out.later(minutes=10)
+    out.recover()
+    waiting = out.batch["state"]
+    out.later(hours=2)
+    out.recover()
+    out.hf.registry.handlers["text.shout"] = handler
+
+    assert waiting == "prepared"
+    assert out.states(jobs) == Counter(queued=1)
+    assert out.job(jobs[0]).attempt_count == 0
+
+
+def test_one_bad_batch_never_blocks_another(out: Outgoing) -> None:
+    out.enqueue("german")
+    out.enqueue("spanish", route=replace(ROUTE, target_locale="es"))
+
+    def explode() -> None:
+        raise ZeroDivisionError
+
+    out.provider.script("upload", Act(explode))
+    out.submit()
+
+    assert sorted(row["state"] for row in out.batches) == ["prepared", "submitted"]
+    out.settle_down()
+    out.provider.complete()
+    assert out.provider.paid == Counter(german=1, spanish=1)
+
+
+# -- neither a key nor a file
+
+
+@pytest.fixture
+def nameless(hf: Holdfast, clock: FakeClock) -> Outgoing:
+    return set_out(hf, clock, capabilities=NAMELESS)
+
+
+def test_without_a_key_a_batch_is_told_by_its_time_and_number(nameless: Outgoing) -> None:
+    out = nameless
+    out.enqueue("one", "two")
+    out.provider.script("create", Lose(accepted=True))
+    out.submit()
+    foreign = out.provider._make_batch(ROUTE, None, None, b"")  # type: ignore[arg-type]
+    out.later(minutes=2)
+    out.submit()
+
+    assert out.batch["state"] == "submitted"
+    assert out.batch["provider_batch_id"] != foreign.id
+    assert_paid_once(out, "one", "two")
+
+
+def test_without_a_key_one_create_is_under_way_at_a_time(nameless: Outgoing) -> None:
+    out = nameless
+    out.enqueue("german")
+    (spanish,) = out.enqueue("spanish", route=replace(ROUTE, target_locale="es"))
+    out.provider.script("create", Lose(accepted=True))
+
+    out.submit()
+
+    assert out.provider.calls["create"] == 1
+    assert sorted(row["state"] for row in out.batches) == ["creating", "released"]
+    assert out.job(spanish).attempt_count == 0
+    out.settle_down()
+    out.provider.complete()
+    assert out.provider.paid == Counter(german=1, spanish=1)
+
+
+def test_without_a_key_two_candidates_are_a_persons_to_choose(nameless: Outgoing) -> None:
+    out = nameless
+    out.enqueue("one")
+    out.provider.script("create", Lose(accepted=True))
+    out.submit()
+    (made,) = out.provider.live
+    out.provider._make_batch(ROUTE, None, None, made.data)  # type: ignore[arg-type]
+    out.later(minutes=2)
+    out.submit()
+
+    assert out.batch["state"] == "quarantined"
+    assert out.batch["error_code"] == "several_candidates"
+    assert out.provider.calls["create"] == 1
+
+
+def test_without_a_key_a_batch_of_ours_is_no_candidate_for_another(nameless: Outgoing) -> None:
+    out = nameless
+    out.enqueue("one")
+    out.submit()
+    out.enqueue("two")
+    out.provider.script("create", Lose())
+    out.submit()
+    out.later(minutes=2)
+    out.submit()
+
+    assert sorted(row["state"] for row in out.batches) == ["creating", "submitted"]
+
+
+def test_without_a_key_what_is_not_found_is_never_created_again(nameless: Outgoing) -> None:
+    out = nameless
+    jobs = out.enqueue("one")
+    out.provider.script("create", Lose())
+    out.submit()
+    out.later(minutes=50)
+    out.submit()
+    waiting = out.batch["state"]
+    out.later(minutes=15)
+    out.submit()
+
+    assert waiting == "creating"
+    assert out.batch["state"] == "quarantined"
+    assert out.provider.calls["create"] == 1
+    assert out.states(jobs) == Counter(processing=1)
+
+
+def test_without_a_key_a_deployment_may_choose_to_wait(nameless: Outgoing) -> None:
+    out = nameless
+    out.hf.settings = replace(out.hf.settings, batch=BatchSettings(on_ambiguous="wait"))
+    out.hf.batch.accounts = out.accounts
+    out.enqueue("one")
+    out.provider.script("create", Lose(later=timedelta(hours=3)))
+    out.submit()
+    for _ in range(10):
+        out.later(minutes=30)
+        out.submit()
+
+    assert out.batch["state"] == "submitted"
+    assert out.provider.calls["create"] == 1
+    assert_paid_once(out, "one")
+
+
+@pytest.mark.parametrize("point", SUBMITTING)
+def test_without_a_key_a_worker_may_die_anywhere_all_the_same(
+    nameless: Outgoing, point: Point
+) -> None:
+    out = nameless
+    out.enqueue("one", "two")
+    died = out.die(point)
+    for _ in range(30):
+        out.later(minutes=5)
+        rescue_jobs(out.hf.store, limit=100)
+        out.submit()
+    out.provider.complete()
+
+    # There is nothing to upload.
+    assert died == (point not in (Point.UPLOADED, Point.UPLOAD_RECORDED))
+    assert out.provider.double_paid() == {}
+    # Whether a create that was written down was sent, nobody can say: that one waits for a person.
+    expected = "quarantined" if point is Point.CREATING_RECORDED else "submitted"
+    assert out.batches[-1]["state"] == expected
+
+
+def test_a_second_run_of_the_same_transaction_writes_nothing_twice(
+    out: Outgoing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit whose answer was lost is run again."""
+    jobs = out.enqueue("one", "two")
+    store = out.hf.store
+    write = store.write
+
+    def twice(work: object) -> object:
+        write(work)  # type: ignore[arg-type]
+        return write(work)  # type: ignore[arg-type]
+
+    def doubled(point: Point) -> None:
+        if point is Point.CLAIMED:
+            monkeypatch.setattr(store, "write", twice)
+
+    out.submit(dies_at=doubled)
+    monkeypatch.undo()
+
+    assert out.provider.calls["create"] == 1
+    assert [timeline(out.hf, job).count("job.submitted") for job in jobs] == [1, 1]
+    assert_paid_once(out, "one", "two")
+
+
+def test_a_worker_that_dies_in_the_commit_before_the_create_sent_nothing(out: Outgoing) -> None:
+    out.enqueue("one")
+    with pytest.raises(Died):
+        out.submit(dies_at=Point.UPLOAD_RECORDED)
+
+    assert out.provider.calls["create"] == 0
+    assert out.batch["create_attempt"] == 0
+
+
+def test_the_tries_of_a_batch_are_numbered_before_they_are_made(out: Outgoing) -> None:
+    out.enqueue("one")
+    numbers = []
+
+    def look_at(point: Point) -> None:
+        if point is Point.CREATING_RECORDED:
+            numbers.append((out.batch["state"], out.batch["create_attempt"]))
+            assert out.provider.calls["create"] == 0
+
+    out.submit(dies_at=look_at)
+
+    assert numbers == [("creating", 1)]

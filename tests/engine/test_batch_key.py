@@ -1,0 +1,287 @@
+"""What the engine knows of the batch lane: a lane, a state, and claims that it leaves alone."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from holdfast import Context, FakeClock, Holdfast, InvalidJob, State
+from holdfast.engine.claim import Order, claim_jobs
+from holdfast.engine.handler import Handler, Routed
+from holdfast.engine.job import BATCH_KEY, SYSTEM, Claimed, Completed, Kept, Submitted
+from holdfast.engine.ledger import count_pending
+from holdfast.engine.settle import settle
+from holdfast.engine.upkeep import rescue_jobs
+from holdfast.errors import RuleBroken
+from holdfast.store import Statements, Tx
+from holdfast.store.query import Statement
+from tests.story import ORG, OTHER_ORG, by_hand, claim, look, timeline
+
+JOB = Statements("holdfast.engine", "job.sql")
+ROUTE = {"provider": "openai", "adapter_kind": "openai_responses", "model": "small"}
+
+
+def route(decision: Mapping[str, Any] | None) -> Routed:
+    given = {**ROUTE, **(decision or {})}
+    if given["model"] == "none":
+        raise ValueError("model 'none' has no account")
+    return Routed(given, is_batched=given.get("mode") != "call", max_attempts=given.get("most"))
+
+
+def declare(hf: Holdfast, job_type: str = "letter.write", **own: Any) -> None:
+    """A job type whose requests are routed, as the lane declares them."""
+    hf.job(job_type)(lambda job, payload: None)
+    made: Handler = hf.registry.handlers[job_type]
+    hf.registry.handlers[job_type] = replace(made, router=route, **own)
+
+
+@pytest.fixture
+def lane(hf: Holdfast) -> Holdfast:
+    declare(hf)
+    hf.job("report.export")(lambda job, payload: None)
+    return hf
+
+
+def submitter_takes(hf: Holdfast, order: Order, limit: int = 10) -> list[Claimed]:
+    return claim_jobs(
+        hf.store,
+        queue="q:default",
+        worker_id="submitter",
+        limit=limit,
+        lease_ms=60_000,
+        order=order,
+        of_batch=True,
+    )
+
+
+@pytest.mark.parametrize("order", list(Order))
+def test_what_waits_for_a_batch_is_the_submitters_and_nobody_elses(
+    lane: Holdfast, order: Order
+) -> None:
+    waits = [lane.enqueue("letter.write", {}, org_id=org).id for org in (ORG, OTHER_ORG)]
+    plain = lane.enqueue("report.export", {}, org_id=ORG).id
+    calls = lane.enqueue("letter.write", {}, org_id=ORG, routing_decision={"mode": "call"}).id
+
+    ordinary = claim_jobs(
+        lane.store, queue="q:default", worker_id="w1", limit=10, lease_ms=60_000, order=order
+    )
+    taken = submitter_takes(lane, order)
+
+    assert {job.id for job in ordinary} == {plain, calls}
+    assert {job.id for job in taken} == set(waits)
+    assert {job.limit_key for job in taken} == {BATCH_KEY}
+
+
+def test_a_worker_beside_a_waiting_batch_finds_its_own_work_and_then_rests(lane: Holdfast) -> None:
+    lane.enqueue_many("letter.write", [{}] * 20, org_id=ORG)
+    lane.enqueue("report.export", {}, org_id=ORG)
+
+    counts = lane.worker().run(until_idle=True)
+
+    assert counts.claimed == 1
+    profile = lane.settings.default_profile
+    assert count_pending(lane.store, ["q:default"], [], profile) == 0
+    assert count_pending(lane.store, ["q:default"], [], profile, of_batch=True) == 20
+
+
+def test_the_route_is_frozen_at_enqueue_and_may_lower_the_budget(lane: Holdfast) -> None:
+    made = lane.enqueue(
+        "letter.write", {}, org_id=ORG, routing_decision={"model": "big", "most": 1}
+    )
+
+    job = lane.get(made.id, org_id=ORG)
+
+    assert job.record["routing_decision"] == {**ROUTE, "model": "big", "most": 1}
+    assert job.max_attempts == 1
+    with pytest.raises(RuleBroken):
+        by_hand(
+            lane.store,
+            "UPDATE holdfast.job SET routing_decision = '{}' WHERE org_id = :org_id RETURNING id",
+            org_id=ORG,
+        )
+
+
+@pytest.mark.parametrize(
+    ("job_type", "options", "field"),
+    [
+        ("letter.write", {"routing_decision": {"model": "none"}}, "routing_decision"),
+        ("letter.write", {"limit_key": "provider"}, "limit_key"),
+        ("letter.write", {"limit_key": BATCH_KEY}, "limit_key"),
+        ("report.export", {"limit_key": BATCH_KEY}, "limit_key"),
+        ("report.export", {"routing_decision": ROUTE}, "routing_decision"),
+    ],
+)
+def test_a_route_that_cannot_be_and_the_reserved_key_are_refused_at_the_edge(
+    lane: Holdfast, job_type: str, options: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(InvalidJob, match=field):
+        lane.enqueue(job_type, {}, org_id=ORG, **options)
+
+    assert look(lane.store, "SELECT id FROM holdfast.job") == []
+
+
+def hand_over(hf: Holdfast, count: int = 1) -> list[Claimed]:
+    """Jobs that are in a provider's batch."""
+    hf.enqueue_many("letter.write", [{}] * count, org_id=ORG)
+    taken = submitter_takes(hf, Order.CREATED_AT_ASC)
+    settled = settle(hf.store, [(job, Submitted("batch_7")) for job in taken], actor=SYSTEM)
+    assert all(item.held for item in settled)
+    return [replace(job, state=State.BATCH_SUBMITTED) for job in taken]
+
+
+@pytest.mark.req("J-04", "P-04")
+def test_a_submitted_job_names_its_batch_and_ends_from_there_under_the_same_claim(
+    lane: Holdfast, clock: FakeClock
+) -> None:
+    made = lane.enqueue("letter.write", {}, org_id=ORG)
+    assert lane.get(made.id, org_id=ORG).record["provider_batch_id"] is None
+    (job,) = hand_over(lane, 0)
+    stored = lane.get(job.id, org_id=ORG)
+    assert (stored.state, stored.record["provider_batch_id"]) == ("batch_submitted", "batch_7")
+    assert stored.record["lease_expires_at"] is None
+    clock.advance(days=1)
+    assert rescue_jobs(lane.store, limit=10) == []
+
+    stale = replace(job, lease_token=job.lease_token - 1)
+    assert not settle(lane.store, [(stale, Completed('"old"'))], actor=SYSTEM)[0].held
+    assert settle(lane.store, [(job, Completed('"kind words"'))], actor=SYSTEM)[0].held
+
+    assert lane.get(job.id, org_id=ORG).result == "kind words"
+    assert "job.submitted" in timeline(lane, job)
+
+
+def test_a_job_that_was_to_be_stopped_is_canceled_the_moment_it_is_handed_over(
+    lane: Holdfast,
+) -> None:
+    lane.enqueue("letter.write", {}, org_id=ORG)
+    (job,) = submitter_takes(lane, Order.FAIR)
+    lane.cancel(job.id, org_id=ORG)
+
+    (settled,) = settle(lane.store, [(job, Submitted("batch_7"))], actor=SYSTEM)
+
+    assert settled.was_stopped
+    assert lane.get(job.id, org_id=ORG).state == State.CANCELED
+    assert timeline(lane, job)[-2:] == ["job.submitted", "job.canceled"]
+
+
+def item_of(hf: Holdfast, job: Claimed, mode: str) -> None:
+    """An open item at the provider, as a worker that died has left it."""
+    batch = str(uuid.uuid4())
+    by_hand(
+        hf.store,
+        "INSERT INTO holdfast.provider_batch (id, account, provider, adapter_kind, model,"
+        " execution_mode, group_key, state, items, bytes, input_tokens, next_at, created_at,"
+        " updated_at) VALUES (:id, 'a', 'openai', 'openai_responses', 'm', :mode, 'g', 'prepared',"
+        " 1, 1, 1, {now}, {now}, {now}) RETURNING id",
+        id=batch,
+        mode=mode,
+    )
+    by_hand(
+        hf.store,
+        "INSERT INTO holdfast.batch_item (batch_id, batch_item_index, org_id, job_id, job_type,"
+        " execution_mode, unit, attempt, lease_token, custom_id, echo, group_key, input_tokens,"
+        " created_at) VALUES (:batch, 0, :org_id, :id, :job_type, :mode, :unit, 1, :token, 'c',"
+        " 'e', 'g', 1, {now}) RETURNING job_id",
+        batch=batch,
+        org_id=job.org_id,
+        id=job.id,
+        job_type=job.job_type,
+        unit=job.id,
+        mode=mode,
+        token=job.lease_token,
+    )
+
+
+@pytest.mark.req("C-09")
+def test_the_reaper_leaves_alone_what_may_be_in_a_providers_batch(
+    lane: Holdfast, clock: FakeClock
+) -> None:
+    lane.enqueue_many("letter.write", [{}, {}, {}], org_id=ORG)
+    at_provider, called, neither = submitter_takes(lane, Order.CREATED_AT_ASC)
+    item_of(lane, at_provider, "batch")
+    item_of(lane, called, "async")
+    clock.advance(minutes=5)
+
+    rescued = rescue_jobs(lane.store, limit=10)
+
+    assert {settled.job.id for settled in rescued} == {called.id, neither.id}
+    assert lane.get(at_provider.id, org_id=ORG).state == State.PROCESSING
+
+
+def statement(text: str) -> Statement:
+    return Statement("kept", "affected", "", text, frozenset())
+
+
+def keep_words(tx: Tx, kept: Sequence[tuple[Claimed, Any]]) -> None:
+    """An application's own rows, written for the whole group."""
+    for job, words in kept:
+        text = "INSERT INTO words (job_id, words) VALUES (:id, :words)"
+        tx.affected(statement(text), id=job.id, words=words)
+
+
+@pytest.fixture
+def keeping(hf: Holdfast) -> Holdfast:
+    by_hand(
+        hf.store,
+        "CREATE TABLE words (job_id text PRIMARY KEY, words text NOT NULL CHECK (words <> 'rude'))",
+    )
+    declare(hf, "letter.keep", keep=keep_words)
+    hf.job("letter.call")(lambda job, payload: Kept("done", payload["words"]))
+    made = hf.registry.handlers["letter.call"]
+    hf.registry.handlers["letter.call"] = replace(made, keep=keep_words)
+    return hf
+
+
+def words_of(hf: Holdfast) -> list[str]:
+    return [row["words"] for row in look(hf.store, "SELECT words FROM words ORDER BY words")]
+
+
+def test_what_is_kept_beside_a_result_is_written_with_it(keeping: Holdfast) -> None:
+    made = keeping.enqueue("letter.call", {"words": "please"}, org_id=ORG)
+
+    keeping.worker().run_once()
+
+    assert keeping.get(made.id, org_id=ORG).result == "done"
+    assert words_of(keeping) == ["please"]
+
+
+def test_what_cannot_be_kept_undoes_that_jobs_outcome_and_no_others(keeping: Holdfast) -> None:
+    good, bad, fine = keeping.enqueue_many(
+        "letter.call", [{"words": "a"}, {"words": "rude"}, {"words": "c"}], org_id=ORG
+    )
+    keeping.worker(concurrency=3).run(until_idle=True)
+
+    states = [keeping.get(job.id, org_id=ORG).state for job in (good, bad, fine)]
+    assert states == [State.COMPLETED, State.FAILED, State.COMPLETED]
+    assert words_of(keeping) == ["a", "c"]
+    assert keeping.get(bad.id, org_id=ORG).error_class == "ROW_INVALID"
+
+
+def test_a_lost_lease_keeps_nothing(keeping: Holdfast, clock: FakeClock) -> None:
+    keeping.enqueue("letter.call", {"words": "late"}, org_id=ORG)
+    (job,) = claim(keeping)
+    clock.advance(minutes=5)
+    rescue_jobs(keeping.store, limit=1)
+
+    outcome = Completed('"done"', "late")
+    (settled,) = settle(keeping.store, [(job, outcome)], actor=SYSTEM, keep=keeping.registry.keep)
+
+    assert not settled.held
+    assert words_of(keeping) == []
+
+
+def test_a_keeper_that_breaks_buries_its_job_and_not_the_worker(hf: Holdfast) -> None:
+    @hf.job("letter.lone")
+    def lone(job: Context, payload: Any) -> Kept:
+        return Kept(None, "words")
+
+    made = hf.enqueue("letter.lone", {}, org_id=ORG)
+
+    hf.worker().run(until_idle=True)
+
+    job = hf.get(made.id, org_id=ORG)
+    assert (job.state, job.error_class) == (State.FAILED, "CONFIG_INVALID")

@@ -1,0 +1,29 @@
+"""An application of the batch lane for the command line, with a provider that a test can move."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast import FakeClock, Holdfast, Item, Reply, Request, Route, Settings
+from tests.batch.scripted import ScriptedAccounts, ScriptedProvider
+
+clock = FakeClock()
+hf = Holdfast(settings=Settings(db="sqlite:"), clock=clock)
+
+
+@hf.batch("text.shout", route=Route("openai", "scripted", "model-1"), max_attempts=2)
+class Shout:
+    """Says a text louder."""
+
+    def request(self, item: Item) -> Request:
+        return Request((item.payload["text"],), "Shout.")
+
+    def accept(self, item: Item, reply: Reply) -> Any:
+        return {"said": reply.text}
+
+
+def begin() -> ScriptedProvider:
+    """A provider that knows nothing yet."""
+    provider = ScriptedProvider(clock)
+    hf.batch.accounts = ScriptedAccounts(provider)
+    return provider

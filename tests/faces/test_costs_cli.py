@@ -1,0 +1,96 @@
+"""holdfast costs: what was spent, and what it would have cost outside the lane."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast import FakeClock
+from holdfast.batch.cost import CallKind, record_calls
+from holdfast.batch.price import Prices
+from holdfast.provider.route import Route
+from holdfast.store import open_store
+from tests.batch.ledger import PRICES, call
+from tests.faces.conftest import Run
+from tests.story import ORG, OTHER_ORG
+
+
+@pytest.fixture
+def spent(url: str, clock: FakeClock) -> str:
+    """Three items by batch for two tenants on 5 January 2026."""
+    store = open_store(url, clock=clock)
+    entries = [call(0), call(1), call(2, org_id=OTHER_ORG)]
+    store.write(lambda tx: record_calls(tx, Prices(PRICES), entries))
+    store.close()
+    return url
+
+
+def test_costs_are_told_by_what_was_asked_for_with_a_total(run: Run, spent: str) -> None:
+    done = run("costs", "--by", "org,day", "--since", "2026-01-01", "--json", db=spent)
+
+    assert done.code == 0
+    told = done.json
+    assert (told["since"], told["by"]) == ("2026-01-01", ["org", "day"])
+    assert [(one["org"], one["day"], one["calls"], one["cost_usd"]) for one in told["groups"]] == [
+        (ORG, "2026-01-05", 2, "0.0028"),
+        (OTHER_ORG, "2026-01-05", 1, "0.0014"),
+    ]
+    total = told["total"]
+    assert (total["cost_usd"], total["direct_usd"], total["saved_usd"]) == (
+        "0.0042", "0.0084", "0.0042",
+    )  # fmt: skip
+
+
+def test_the_table_says_the_same_for_people(run: Run, spent: str) -> None:
+    done = run("costs", "--by", "language-pair,mode", "--since", "2026-01-05", db=spent)
+
+    assert [line.split() for line in done.out.splitlines()] == [
+        ["language_pair", "mode", "calls", "input_tokens", "output_tokens", "cost_usd",
+         "direct_usd", "saved_usd"],
+        ["en", "→", "es", "batch", "3", "3000", "300", "0.0042", "0.0084", "0.0042"],
+        ["total", "-", "3", "3000", "300", "0.0042", "0.0084", "0.0042"],
+    ]  # fmt: skip
+
+
+def test_the_last_day_is_included_and_the_tenant_can_be_chosen(run: Run, spent: str) -> None:
+    days = ("--since", "2026-01-05", "--until", "2026-01-05", "--json")
+
+    assert run("costs", *days, "--org", OTHER_ORG, db=spent).json["total"]["calls"] == 1
+    before = ("--since", "2026-01-01", "--until", "2026-01-04", "--json")
+    assert run("costs", *before, db=spent).json["groups"] == []
+
+
+def test_what_has_no_price_is_told_and_never_taken_for_free(
+    run: Run, url: str, clock: FakeClock
+) -> None:
+    store = open_store(url, clock=clock)
+    entries = [
+        call(0, Route("openai", "k", "strange")),
+        call(1, kind=CallKind.UNKNOWN, usage=None, at_most_pico=5 * 10**11),
+    ]
+    store.write(lambda tx: record_calls(tx, Prices(PRICES), entries))
+    store.close()
+
+    done = run("costs", "--since", "2026-01-05", db=url)
+
+    assert "1 calls have no price and are not in the cost: add [[prices]]" in done.out
+    assert "1 calls were never answered and may have cost up to 0.50 more" in done.out
+    assert "0 of 2 calls have a price in both modes" in done.out
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--by", "weekday"), "weekday is not among language-pair, provider"),
+        (("--by", ","), "nothing is not among"),
+        (("--org", "acme"), "--org"),
+        (("--since", "soon"), "--since"),
+        (("--since", "2026-02-01", "--until", "2026-01-01"), "it is after the last day"),
+    ],
+)
+def test_a_question_that_makes_no_sense_is_refused(
+    run: Run, sqlite_url: str, options: tuple[str, ...], says: str
+) -> None:
+    done = run("costs", *options, db=sqlite_url)
+
+    assert done.code == 2
+    assert says in done.err

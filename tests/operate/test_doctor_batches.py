@@ -1,0 +1,157 @@
+"""What the doctor finds in the batch lane, and what helps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from holdfast import FakeClock, Holdfast
+from holdfast.engine.ledger import Trigger, TriggerKind
+from holdfast.engine.run import perform_run
+from holdfast.operate.doctor import Finding, Limits, Severity, examine
+from tests.batch.planted import Stage, set_stage
+from tests.engine.planting import plant
+from tests.operate.at_provider import plant_batch, plant_circuit, plant_items
+from tests.story import ORG
+
+OK, NOTICE, WARNING, PROBLEM = Severity
+
+
+def found(hf: Holdfast, check: str, **limits: Any) -> list[Finding]:
+    """What the doctor says about one thing, if it is not well."""
+    watch = hf.operate(actor="user:op", role="admin").watch
+    every = [one for one in examine(watch, replace(Limits(), **limits)) if one.check == check]
+    bad = [one for one in every if one.severity is not OK]
+    assert all(one.remedy and one.seen for one in bad)
+    return bad
+
+
+def test_a_lane_without_work_is_well(hf: Holdfast) -> None:
+    for check in ("lane", "quarantine", "circuits", "prices", "batch_files"):
+        assert found(hf, check) == []
+
+
+def test_jobs_of_the_lane_wait_for_no_worker(hf: Holdfast, clock: FakeClock, stage: Stage) -> None:
+    hf.enqueue("text.shout", {"text": "one"}, org_id=ORG)
+    clock.advance(minutes=59)
+    assert found(hf, "queues") == []
+    assert found(hf, "lane") == []
+
+    clock.advance(minutes=1)
+
+    (told,) = found(hf, "lane")
+    assert told.severity is PROBLEM
+    assert "wait for the batch lane for 60 min; rewrite_batch_submitter never ran" in told.seen
+    assert "holdfast run rewrite_batch_submitter" in told.remedy
+    assert found(hf, "queues") == []
+
+
+@pytest.fixture
+def stage(hf: Holdfast, clock: FakeClock) -> Stage:
+    return set_stage(hf, clock)
+
+
+def test_work_beside_the_lane_still_needs_a_worker(
+    hf: Holdfast, clock: FakeClock, stage: Stage
+) -> None:
+    hf.job("report.export")(lambda job, payload: None)
+    hf.enqueue("text.shout", {"text": "one"}, org_id=ORG)
+    hf.enqueue("report.export", {}, org_id=ORG)
+    clock.advance(minutes=6)
+
+    (told,) = found(hf, "queues")
+    assert told.facts["queue"] == "q:default"
+
+
+def test_batches_that_nobody_collects_are_a_problem(
+    hf: Holdfast, clock: FakeClock, stage: Stage
+) -> None:
+    stage.plant("one", "two")
+    perform_run(hf, "rewrite_batch_collector", trigger=Trigger(TriggerKind.CRON))
+    clock.advance(minutes=50)
+    assert found(hf, "lane") == []
+
+    clock.advance(hours=2)
+
+    (told,) = found(hf, "lane")
+    assert told.severity is PROBLEM
+    assert "1 batches that are submitted, with 2 items" in told.seen
+    assert "rewrite_batch_collector last ran at 2026-01-05 09:00:00 UTC" in told.seen
+
+
+def test_a_create_without_an_answer_is_the_submitters(hf: Holdfast, clock: FakeClock) -> None:
+    plant_batch(hf, "creating", items=7)
+    clock.advance(hours=2)
+
+    (told,) = found(hf, "lane")
+    assert "with 7 items" in told.seen
+    assert "rewrite_batch_submitter never ran" in told.seen
+
+
+def test_a_quarantined_batch_is_a_problem_until_somebody_decides(hf: Holdfast) -> None:
+    batch_id = plant_batch(hf, "quarantined", items=4)
+
+    (told,) = found(hf, "quarantine")
+
+    assert (told.severity, told.facts) == (PROBLEM, {"batch_id": batch_id, "items": 4})
+    assert f"holdfast batches show {batch_id}" in told.remedy
+
+
+def test_an_account_that_refuses_everything_is_a_problem(hf: Holdfast) -> None:
+    plant_circuit(hf, "openai")
+
+    (told,) = found(hf, "circuits")
+
+    assert told.severity is PROBLEM
+    assert "insufficient_quota" in told.seen
+    assert "no job has lost an attempt" in told.remedy
+
+
+def test_files_that_stay_at_a_provider_are_told(hf: Holdfast, clock: FakeClock) -> None:
+    plant_batch(hf, "collected")
+    clock.advance(hours=23)
+    assert found(hf, "batch_files") == []
+    clock.advance(hours=2)
+
+    (told,) = found(hf, "batch_files")
+    assert (told.severity, told.facts["batches"]) == (WARNING, 1)
+
+
+def test_a_model_without_a_price_is_told(hf: Holdfast, clock: FakeClock, stage: Stage) -> None:
+    stage.lane = replace(stage.lane, settings=replace(stage.lane.settings, prices=()))
+    stage.plant("one", "two")
+    stage.provider.complete()
+    stage.collect(minutes=5)
+
+    (told,) = found(hf, "prices")
+
+    assert told.severity is WARNING
+    assert told.seen.startswith("2 answers of model-1 at openai (batch) have no price")
+    clock.advance(days=8)
+    assert found(hf, "prices") == []
+
+
+def test_a_job_in_a_batch_is_no_lease_that_nobody_rescues(
+    hf: Holdfast, clock: FakeClock, stage: Stage
+) -> None:
+    planted = stage.plant("one")
+    plant(
+        hf,
+        "UPDATE holdfast.job SET state = 'processing', claimed_by = 'w', claimed_at = created_at,"
+        " lease_expires_at = created_at WHERE id = :id",
+        id=planted.jobs[0].id,
+    )
+    clock.advance(hours=1)
+    assert found(hf, "rescue") == []
+
+    plant(hf, "DELETE FROM holdfast.batch_item WHERE batch_id = :id", id=planted.id)
+    assert found(hf, "rescue")
+
+
+def test_a_look_reads_no_further_than_its_limit(hf: Holdfast) -> None:
+    for _ in range(3):
+        plant_items(hf, plant_batch(hf, "quarantined"), ORG, 1)
+
+    assert len(found(hf, "quarantine", count=2)) == 2
