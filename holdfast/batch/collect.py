@@ -195,7 +195,11 @@ def _read(
     doubts = Doubts(doubted)
     group: list[ItemAnswer] = []
     size = 0
-    with Writer(ingest.finish) as writer, reading(account, batch.result_files) as lines:
+    beside = not passing.lane.store.is_embedded
+    with (
+        Writer(ingest.finish, beside=beside) as writer,
+        reading(account, batch.result_files) as lines,
+    ):
         for line in lines:
             answer = parse_line(account.adapter, line)
             if answer is None or not isinstance(line, bytes):

@@ -253,8 +253,9 @@ class Ingest:
             self.counts.models[batch.model] += 1
             if error_class := error_of(one.outcome):
                 self.counts.errors[error_class] += 1
-            for event in events_of(one):
-                events.emit(event)
+            if events.subscribers:
+                for event in events_of(one):
+                    events.emit(event)
         for used in recorded.used:
             events.emit(used)
         for provider, model in sorted(recorded.unpriced):

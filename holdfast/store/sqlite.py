@@ -89,6 +89,7 @@ class _Request:
 
 class SqliteStore(Store):
     dialect = SQLITE
+    is_embedded = True
 
     def __init__(self, url: str, clock: Clock) -> None:
         self.url = url

@@ -149,6 +149,8 @@ class Store(ABC):
     dialect: Dialect
     clock: Clock
     url: str
+    # Whether the database works inside this process, and so not beside our own work.
+    is_embedded: bool = False
     # On SQLite: the application's own tables that audit enrichment may write. On PostgreSQL
     # grants to the role holdfast_auditor say so.
     audit_tables: Sequence[str] = ()
