@@ -35,7 +35,7 @@ from holdfast.provider.classify import (
 )
 from holdfast.provider.instant import iso_instant
 from holdfast.provider.lines import file_answer, read_line, write_line
-from holdfast.provider.openai import MAX_PAGES, PAGE
+from holdfast.provider.listing import PAGE, read_listing
 from holdfast.provider.parameters import checked
 from holdfast.provider.reply import (
     Answer,
@@ -138,22 +138,19 @@ class Anthropic:
         return replace(seen_of(answer.json), poll_after=answer.retry_after)
 
     def scan(self, wire: Wire, since: datetime) -> Iterator[Seen]:
-        met: set[str] = set()
+        return read_listing(self._pages(wire), since)
+
+    def _pages(self, wire: Wire) -> Iterator[list[Seen]]:
         query = {"limit": str(PAGE)}
-        for _ in range(MAX_PAGES):
+        while True:
             found = part(wire.ask("GET", BATCHES, query=query).json).get("data")
             if not isinstance(found, list):
                 raise ProviderUnsure("not_understood")
             page = [seen_of(item) for item in parts(found) if known_id(item.get("id"))]
-            fresh = [seen for seen in page if seen.provider_batch_id not in met]
-            for seen in fresh:
-                met.add(seen.provider_batch_id)
-                if seen.created_at is None or seen.created_at >= since:
-                    yield seen
-            if not fresh or all(seen.created_at and seen.created_at < since for seen in fresh):
+            yield page
+            if not page:
                 return
             query["after_id"] = page[-1].provider_batch_id
-        raise ProviderUnsure("endless_listing")
 
     def cancel(self, wire: Wire, provider_batch_id: str) -> None:
         ask_to_cancel(wire, f"{BATCHES}/{segment(provider_batch_id)}/cancel")

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -28,7 +29,7 @@ from holdfast.provider.classify import (
 from holdfast.provider.gemini_error import of_status, refusal
 from holdfast.provider.instant import iso_instant
 from holdfast.provider.lines import file_answer, read_line, write_line
-from holdfast.provider.openai import MAX_PAGES, PAGE
+from holdfast.provider.listing import PAGE, read_listing
 from holdfast.provider.parameters import checked
 from holdfast.provider.reply import (
     Answer,
@@ -211,33 +212,21 @@ class Gemini:
         return replace(seen_of(answer.json), poll_after=answer.retry_after)
 
     def scan(self, wire: Wire, since: datetime) -> Iterator[Seen]:
+        return read_listing(self._pages(wire), since, partial(self.get, wire), may_repeat=True)
+
+    def _pages(self, wire: Wire) -> Iterator[list[Seen]]:
         query = {"pageSize": str(PAGE)}
-        met: set[str] = set()
-        for _ in range(MAX_PAGES):
+        while True:
             page = part(wire.ask("GET", f"{self.api_version}/batches", query=query).json)
-            shown = [
+            yield [
                 seen_of(item)
                 for item in parts(page.get("operations", page.get("batches")))
                 if _name(item.get("name"))
             ]
-            for seen in shown:
-                if seen.provider_batch_id in met:
-                    continue
-                met.add(seen.provider_batch_id)
-                if seen.created_at is None or seen.created_at >= since:
-                    yield seen if seen.key else self._whole(wire, seen)
             token = page.get("nextPageToken")
-            is_old = shown and all(seen.created_at and seen.created_at < since for seen in shown)
-            if not token or is_old:
+            if not token:
                 return
             query["pageToken"] = str(token)
-        raise ProviderUnsure("endless_listing")
-
-    def _whole(self, wire: Wire, seen: Seen) -> Seen:
-        try:
-            return self.get(wire, seen.provider_batch_id)
-        except ProviderRefused:
-            return seen
 
     def cancel(self, wire: Wire, provider_batch_id: str) -> None:
         ask_to_cancel(wire, f"{self._thing(provider_batch_id)}:cancel")

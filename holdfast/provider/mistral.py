@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
+from itertools import count
 from typing import Any
 
 from holdfast.provider import chat, openai
@@ -13,8 +15,9 @@ from holdfast.provider.adapter import Capabilities, Content, Limits, Name, Phase
 from holdfast.provider.classify import failure_of, known_id, of_batch, part, parts, whole, word
 from holdfast.provider.instant import unix_instant
 from holdfast.provider.lines import write_line
+from holdfast.provider.listing import MAX_PAGES, PAGE, read_listing
 from holdfast.provider.multipart import form
-from holdfast.provider.openai import MAX_PAGES, PAGE, our_names
+from holdfast.provider.openai import our_names
 from holdfast.provider.reply import Answer, Failure, ItemAnswer, ProviderRefused, ProviderUnsure
 from holdfast.provider.request import Request
 from holdfast.provider.route import Route
@@ -111,29 +114,18 @@ class Mistral:
 
     def scan(self, wire: Wire, since: datetime) -> Iterator[Seen]:
         """As the protocol says. The filters of the listing are not relied on."""
-        met: set[str] = set()
-        for page in range(MAX_PAGES):
+        return read_listing(self._pages(wire), since, partial(self.get, wire), may_repeat=True)
+
+    def _pages(self, wire: Wire) -> Iterator[list[Seen]]:
+        for page in count():
             query = {"page": str(page), "page_size": str(PAGE), "order_by": "-created"}
             found = part(wire.ask("GET", JOBS, query=query).json)
             if not isinstance(found.get("data") or [], list):
                 raise ProviderUnsure("not_understood")
             shown = [seen_of(item) for item in parts(found.get("data")) if known_id(item.get("id"))]
-            fresh = [seen for seen in shown if seen.provider_batch_id not in met]
-            for seen in fresh:
-                met.add(seen.provider_batch_id)
-                if seen.created_at is None or seen.created_at >= since:
-                    yield seen if seen.key else self._whole(wire, seen)
-            # A page moves by one with every batch that is made meanwhile, so one that holds
-            # nothing but what was met is not yet the end.
-            if not shown or all(seen.created_at and seen.created_at < since for seen in shown):
+            if not shown:
                 return
-        raise ProviderUnsure("endless_listing")
-
-    def _whole(self, wire: Wire, seen: Seen) -> Seen:
-        try:
-            return self.get(wire, seen.provider_batch_id)
-        except ProviderRefused:
-            return seen
+            yield shown
 
     def cancel(self, wire: Wire, provider_batch_id: str) -> None:
         ask_to_cancel(wire, f"{JOBS}/{segment(provider_batch_id)}/cancel")

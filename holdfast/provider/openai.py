@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from holdfast.provider import chat, responses
@@ -23,6 +24,7 @@ from holdfast.provider.classify import failure_of, kind_of, known_id, of_batch, 
 from holdfast.provider.classify import word as plain_word
 from holdfast.provider.instant import unix_instant
 from holdfast.provider.lines import file_answer, read_line, write_line
+from holdfast.provider.listing import MAX_PAGES, PAGE, read_listing
 from holdfast.provider.multipart import form
 from holdfast.provider.reply import (
     Answer,
@@ -46,9 +48,6 @@ from holdfast.provider.wire import (
 )
 
 DAY_SECONDS = 86_400
-PAGE = 100
-# A server that pages in circles is left after this many pages.
-MAX_PAGES = 1_000
 
 _PHASES = {
     "validating": Phase.RUNNING,
@@ -178,30 +177,18 @@ class OpenAI:
         return self._seen(wire.ask("GET", path, query=self.query))
 
     def scan(self, wire: Wire, since: datetime) -> Iterator[Seen]:
-        """As the protocol says. ``has_more`` is not relied on: a scan that misses one pays twice.
+        """As the protocol says. ``has_more`` is not relied on."""
+        return read_listing(self._pages(wire), since, partial(self.get, wire))
 
-        A listing that leaves out what we wrote on a batch is asked again for that one.
-        """
-        met: set[str] = set()
+    def _pages(self, wire: Wire) -> Iterator[list[Seen]]:
         query = {**self.query, "limit": str(PAGE)}
-        for _ in range(MAX_PAGES):
+        while True:
             answer = wire.ask("GET", self.path("batches"), query=query)
             page = [seen_of(item) for item in _listed(answer) if known_id(item.get("id"))]
-            fresh = [seen for seen in page if seen.provider_batch_id not in met]
-            for seen in fresh:
-                met.add(seen.provider_batch_id)
-                if seen.created_at is None or seen.created_at >= since:
-                    yield seen if seen.key else self._whole(wire, seen)
-            if not fresh or all(seen.created_at and seen.created_at < since for seen in fresh):
+            yield page
+            if not page:
                 return
             query["after"] = page[-1].provider_batch_id
-        raise ProviderUnsure("endless_listing")
-
-    def _whole(self, wire: Wire, seen: Seen) -> Seen:
-        try:
-            return self.get(wire, seen.provider_batch_id)
-        except ProviderRefused:
-            return seen
 
     def cancel(self, wire: Wire, provider_batch_id: str) -> None:
         ask_to_cancel(wire, self.path("batches", segment(provider_batch_id), "cancel"), self.query)

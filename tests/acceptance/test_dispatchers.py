@@ -202,17 +202,21 @@ def check_runs(world: World, rows: list[Row], end: datetime) -> None:
     assert fired[-1] == end
 
     outcomes = Counter(row["outcome"] for row in rows)
-    assert set(outcomes) <= {"ran", "skipped", "taken"}
+    assert set(outcomes) <= {"ran", "skipped", "missed", "taken"}
     assert outcomes["ran"] > 20
     assert outcomes["skipped"] > 20
-    # Only who died between taking a tick and its end leaves it open, and nobody repeats it.
-    assert outcomes["taken"] <= world.deaths
+    # Nobody repeats the tick of who died between taking it and its run: upkeep says that it is
+    # missed, and only the newest may still be open.
+    assert outcomes["missed"] <= world.deaths
+    assert outcomes["taken"] <= 1
+    assert all("never begun" in row["detail"] for row in rows if row["outcome"] == "missed")
 
     ledger = {row["run_id"]: row for row in look(store, "SELECT * FROM holdfast.worker_run")}
     by_tick = Counter(row["tick"] for row in ledger.values())
     assert set(by_tick.values()) == {1}
     for row in rows:
-        if row["outcome"] == "taken":
+        if row["outcome"] in ("missed", "taken"):
+            assert row["fire_at"] not in by_tick or row["outcome"] == "taken"
             continue
         run = ledger[row["run_id"]]
         assert run["tick"] == row["fire_at"]
