@@ -170,6 +170,10 @@ def test_a_warning_a_dead_thread_and_what_cannot_be_raised_are_lines_without_the
     def die() -> None:
         raise RuntimeError(CANARY)
 
+    # What others left behind is told before we begin.
+    gc.collect()
+    taken.seek(0)
+    taken.truncate()
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         warnings.showwarning = log._show_warning

@@ -65,7 +65,7 @@ def free_port(count: int = 1) -> int:
     raise AssertionError("no free ports")
 
 
-def until(true: Callable[[], Any], seconds: float = 40.0) -> Any:
+def until(true: Callable[[], Any], seconds: float = 90.0) -> Any:
     deadline = time.monotonic() + seconds
     while True:
         with suppress(OSError):
