@@ -225,6 +225,11 @@ class Worker:
             if wanted <= 0:
                 continue
             began = time.monotonic()
+            # Read before the claim, which then looks anew: what ends meanwhile may have enqueued
+            # what neither an earlier look nor this claim has seen.
+            is_idle = until_idle and not self._held
+            if is_idle:
+                self._intake.hear()
             try:
                 claimed = self._claim(wanted)
                 self._presence.start()
@@ -239,7 +244,7 @@ class Worker:
             self._take(claimed)
             if claimed:
                 continue
-            if until_idle and not claimed and not self._held:
+            if is_idle:
                 return
             assert self._wake is not None
             self._wake.wait(0.01 if until_idle else self.settings.poll_seconds)

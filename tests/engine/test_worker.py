@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from holdfast import Context, FakeClock, Holdfast, Settings, State, SystemClock, Worker
-from holdfast.engine.job import SYSTEM, Advanced, Completed
+from holdfast.engine.job import SYSTEM, Advanced, Claimed, Completed
 from holdfast.engine.settler import settle_apart
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.event import Event, JobSettled, JobStarted, LeaseWasLost, WorkerChanged
+from tests.acceptance.processes import wait_until
 from tests.engine.faulty import FaultyStore
 from tests.story import ORG, by_hand, claim, events, timeline
 
@@ -55,6 +56,34 @@ def test_a_worker_runs_what_is_due_and_stops_when_idle(hf: Holdfast) -> None:
     assert counts.outcomes == {"completed": 80}
     assert {hf.get(item.id, org_id=ORG).state for item in jobs} == {State.COMPLETED}
     assert all(timeline(hf, item).count("job.succeeded") == 1 for item in jobs[::10])
+
+
+def test_a_worker_is_not_idle_while_what_it_runs_may_enqueue_more(hf: Holdfast) -> None:
+    may_end, ran = threading.Event(), []
+
+    @hf.job("first")
+    def first(job: Context, payload: object) -> None:
+        may_end.wait(20)
+        hf.enqueue("second", {}, org_id=ORG)
+
+    hf.job("second")(lambda job, payload: ran.append(job.id))
+    hf.enqueue("first", {}, org_id=ORG)
+    worker = hf.worker(concurrency=2)
+    take = worker._intake.take
+
+    def take_while_the_first_ends(wanted: int) -> list[Claimed]:
+        """Find nothing, and only then let the handler enqueue, end and be settled."""
+        found = take(wanted)
+        if not found and not may_end.is_set():
+            may_end.set()
+            wait_until(lambda: worker.outcomes["completed"] == 1 and not worker._held)
+        return found
+
+    worker._intake.take = take_while_the_first_ends  # type: ignore[method-assign]
+    counts = worker.run(until_idle=True)
+
+    assert counts.outcomes == {"completed": 2}
+    assert len(ran) == 1
 
 
 def test_asynchronous_handlers_run_side_by_side_on_one_loop(hf: Holdfast) -> None:
