@@ -14,16 +14,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from holdfast.batch.asked import ask_for
 from holdfast.batch.budget import Want, hold_over_budget
 from holdfast.batch.call_end import SQL, Called, end_unknown, tell_unknown
-from holdfast.batch.circuit import find_open_circuits, open_circuit
+from holdfast.batch.circuit import find_open_circuits, stop_account
 from holdfast.batch.cost import CallEntry, CallKind, used_by
 from holdfast.batch.lane import BatchLane
+from holdfast.batch.load import item_of, load
 from holdfast.batch.micro import Gatherer, Group, Member, places
 from holdfast.batch.point import Point
 from holdfast.batch.price import Prices
+from holdfast.batch.release import CIRCUIT_OPEN
 from holdfast.batch.verdict import ItemState, Verdict, failure_verdict, verdict_of
-from holdfast.batch.work import Item
 from holdfast.clock import ms
 from holdfast.document import canonical
 from holdfast.engine.execute import Context
@@ -39,10 +41,6 @@ from holdfast.provider.reply import (
 )
 from holdfast.provider.route import ExecutionMode, Route
 from holdfast.store import Tx
-
-# Letters and digits that nobody takes for one another.
-ECHO_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
-ECHO_LENGTH = 8
 
 
 class Caller:
@@ -84,31 +82,21 @@ def _member_of(lane: BatchLane, job: Claimed) -> Member | Verdict:
     if job.routing_decision is None:
         # Whoever enqueued it in SQL could not choose a route, and nobody may guess one.
         raise SchemaInvalid("The job has no route: enqueue it here.", missing="routing_decision")
-    item = Item.of(job)
+    loaded = load(lane, [job])
+    item = item_of(job, loaded)
     if item.route.execution_mode is not ExecutionMode.ASYNC:
         raise SchemaInvalid(
             "The job's route is for the batch lane, and a worker has it.",
             field="routing_decision.execution_mode",
         )
     account = lane.accounts.of(item.route)
-    request = lane.registry.get(job.job_type).work.request(item)
-    echo = ""
-    if account.capabilities.wants_echo and request.schema is not None:
-        echo = "".join(lane.rng.choices(ECHO_ALPHABET, k=ECHO_LENGTH))
-    asked = request.with_echo(echo) if echo else request
-    body = account.adapter.body(item.route, asked)
-    size = len(canonical(body).encode())
+    asked = ask_for(lane, item, account)
+    size = len(canonical(asked.body).encode())
     if size > account.limits.max_line_bytes:
         return failure_verdict(lane, job, Failure(FailureKind.INVALID, "request_too_large"))
-    reserve = Prices(lane.settings.prices).reserve(
-        item.route.provider,
-        item.route.model,
-        ExecutionMode.ASYNC,
-        lane.store.clock.now().date(),
-        input_tokens=request.input_tokens,
-        max_output_tokens=request.max_output_tokens,
-    )
-    return Member(job, item.route, account, request, body, size, echo, reserve)
+    prices = Prices(lane.settings.prices)
+    reserve = prices.reserve(item.route, asked.request, lane.store.clock.now().date())
+    return Member(job, item.route, account, asked, size, reserve, loaded)
 
 
 # -- before the call
@@ -159,7 +147,7 @@ def _hold_back(tx: Tx, lane: BatchLane, members: Sequence[Member]) -> None:
     if account in find_open_circuits(tx):
         pause = ms(lane.settings.batch.circuit_seconds)
         for member in members:
-            member.refused = member.refused or Released("circuit_open", pause)
+            member.refused = member.refused or Released(CIRCUIT_OPEN, pause)
         return
     wants = [
         Want(member.job.id, member.job.org_id, member.reserve_pico)
@@ -189,7 +177,7 @@ def _group_row(batch_id: str, members: Sequence[Member]) -> dict[str, Any]:
         "group_key": first.route.group_key,
         "items": len(members),
         "bytes": sum(member.size for member in members),
-        "input_tokens": sum(member.request.input_tokens for member in members),
+        "input_tokens": sum(member.asked.request.input_tokens for member in members),
     }
 
 
@@ -206,9 +194,9 @@ def _item_row(batch_id: str, member: Member) -> dict[str, Any]:
         "lease_token": job.lease_token,
         # Nothing of ours goes with a call: its answer comes on the same connection.
         "custom_id": f"call_{member.place}",
-        "echo": member.echo,
+        "echo": member.asked.echo,
         "group_key": member.route.group_key,
-        "input_tokens": member.request.input_tokens,
+        "input_tokens": member.asked.request.input_tokens,
         "reserve_pico": member.reserve_pico,
     }
 
@@ -223,7 +211,7 @@ def _call(lane: BatchLane, group: Group, member: Member) -> Called:
         return _called(lane, group, member, group.stopped_by, state=ItemState.RELEASED)
     account = member.account
     try:
-        answer: Answer = account.adapter.call(account.wire, member.route, member.body)
+        answer: Answer = account.adapter.call(account.wire, member.route, member.asked.body)
     except ProviderRefused as exc:
         answer = exc.failure
     except ProviderUnsure as exc:
@@ -233,7 +221,7 @@ def _call(lane: BatchLane, group: Group, member: Member) -> Called:
     called = _called(lane, group, member, answer)
     if called.verdict.stops_account is not None:
         group.stopped_by = called.verdict.stops_account
-        _open_circuit(lane, member, group.stopped_by)
+        stop_account(lane, account.key, account.provider, group.stopped_by)
     if called.verdict.is_cross_wired:
         lane.events.emit(BatchAlert(group.batch_id, account.key, BatchTrouble.CROSS_WIRED))
     return called
@@ -248,7 +236,7 @@ def _called(
     state: ItemState | None = None,
 ) -> Called:
     job = member.job
-    verdict = verdict_of(lane, job, answer, echo=member.echo)
+    verdict = verdict_of(lane, job, answer, echo=member.asked.echo, loaded=member.loaded)
     if state is not None:
         verdict = replace(verdict, state=state)
     assert member.place is not None
@@ -282,16 +270,6 @@ def _with_kept(called: Called) -> Outcome:
         return replace(outcome, kept=replace(called, kept=outcome.kept))
     assert isinstance(outcome, (Retry, Dead, Released))
     return replace(outcome, kept=called)
-
-
-def _open_circuit(lane: BatchLane, member: Member, failure: Failure) -> None:
-    account = member.account
-    until = lane.store.write(
-        lambda tx: open_circuit(tx, lane.settings.batch, account.key, account.provider, failure)
-    )
-    if until is not None:
-        alert = BatchAlert(None, account.key, BatchTrouble.CIRCUIT_OPENED, failure.code)
-        lane.events.emit(alert)
 
 
 def _tell_unpriced(

@@ -10,9 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from holdfast.batch.lane import BatchLane
 from holdfast.batch.verdict import safe_code
 from holdfast.clock import ms, read_instant
 from holdfast.config import BatchSettings
+from holdfast.event import BatchAlert, BatchTrouble
 from holdfast.provider.reply import Failure
 from holdfast.store import Statements, Tx
 
@@ -57,6 +59,21 @@ def open_circuit(
         longest_ms=longest,
     )
     return None if row is None else read_instant(row["open_until"])
+
+
+def stop_account(
+    lane: BatchLane, account_key: str, provider: str, failure: Failure, batch_id: str | None = None
+) -> None:
+    """Open the circuit of an account and tell of it, unless somebody has.
+
+    What is wrong with an account is no job's fault, and hits all of them.
+    """
+    until = lane.store.write(
+        lambda tx: open_circuit(tx, lane.settings.batch, account_key, provider, failure)
+    )
+    if until is not None:
+        code = safe_code(failure.code)
+        lane.events.emit(BatchAlert(batch_id, account_key, BatchTrouble.CIRCUIT_OPENED, code))
 
 
 def close_circuit(tx: Tx, account_key: str) -> bool:

@@ -130,11 +130,6 @@ def collect_once(lane: BatchLane, assignment: Assignment) -> Collected:
     )
 
 
-def count_due(lane: BatchLane) -> int:
-    """How many items are in batches that a pass would look at now."""
-    return int(lane.store.read(lambda tx: tx.one(SQL.count_due))["items"])
-
-
 def _serve(passing: Pass, batch: Leased) -> None:
     lane = passing.lane
     account = lane.accounts.by_key(batch.account)

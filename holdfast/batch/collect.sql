@@ -137,9 +137,3 @@ FROM {rows ends: batch uuid, place integer}
 WHERE item.batch_id = ends.batch AND item.batch_item_index = ends.place
   AND item.state IN ('succeeded', 'failed')
 RETURNING batch_item_index;
-
--- count_due :one — crosses tenants: how many items are in batches that somebody should look at
-SELECT coalesce(sum(items), 0) AS items
-FROM holdfast.provider_batch
-WHERE execution_mode = 'batch' AND next_at <= {now} AND state IN ('submitted', 'ended')
-  AND (lease_expires_at IS NULL OR lease_expires_at <= {now});

@@ -7,22 +7,22 @@ page, so a batch of 50,000 items takes the memory of one page.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from holdfast.batch.asked import ask_again
 from holdfast.batch.intent import SQL, Intent, hold
 from holdfast.batch.lane import BatchLane
 from holdfast.batch.leased import lease_ms
-from holdfast.batch.work import Item
+from holdfast.batch.load import Loaded, item_of, load
 from holdfast.engine.execute import judge
 from holdfast.engine.job import Canceled, Claimed, Outcome
-from holdfast.errors import Signal, UnknownKind
+from holdfast.errors import Signal
 from holdfast.provider.account import Account
 from holdfast.provider.adapter import Content
 from holdfast.provider.reply import ProviderUnsure
-from holdfast.provider.request import Request
 from holdfast.provider.route import Route
 from holdfast.store import Tx
 
@@ -75,12 +75,12 @@ def measure(lane: BatchLane, intent: Intent, account: Account) -> Measured:
     """Build every line once, for its size and hash; of those that cannot be built say why."""
     total, dropped = _Sum(), []
     route: Route | None = None
-    for entry in read_entries(lane, intent, keep=Keep(lane, intent)):
+    for entry, loaded in _read_entries(lane, intent):
         if entry.job is None or entry.job.cancel_requested_at is not None:
             dropped.append(Dropped(entry, None if entry.job is None else Canceled()))
             continue
         try:
-            found, line = _line(lane, account, entry, entry.job)
+            found, line = _line(lane, account, entry, entry.job, loaded)
         except (Signal, SystemExit, Exception) as exc:
             dropped.append(Dropped(entry, _judged(lane, entry.job, exc)))
             continue
@@ -98,11 +98,11 @@ def measure(lane: BatchLane, intent: Intent, account: Account) -> Measured:
 def _pieces(lane: BatchLane, intent: Intent, account: Account, expected: _Sum) -> Iterator[bytes]:
     """The same bytes again; ProviderUnsure if they are others, before the last of them is out."""
     sent, piece = _Sum(), bytearray()
-    for entry in read_entries(lane, intent, keep=Keep(lane, intent)):
+    for entry, loaded in _read_entries(lane, intent):
         if entry.job is None:
             raise ProviderUnsure("content_changed")
         try:
-            _, line = _line(lane, account, entry, entry.job)
+            _, line = _line(lane, account, entry, entry.job, loaded)
         except (Signal, SystemExit, Exception) as exc:
             raise ProviderUnsure("content_changed") from exc
         sent.add(line)
@@ -118,23 +118,12 @@ def _pieces(lane: BatchLane, intent: Intent, account: Account, expected: _Sum) -
         yield bytes(piece)
 
 
-def _line(lane: BatchLane, account: Account, entry: Entry, job: Claimed) -> tuple[Route, bytes]:
-    item = Item.of(job)
-    request = request_of(lane, item)
-    if entry.echo:
-        request = request.with_echo(entry.echo)
-    body = account.adapter.body(item.route, request)
-    return item.route, account.adapter.line(item.route, entry.custom_id, body)
-
-
-def request_of(lane: BatchLane, item: Item) -> Request:
-    """What the application asks for an item."""
-    # Not by get(), which works out how the type is retried: a quarter of the time of a whole run.
-    handler = lane.registry.handlers.get(item.job_type)
-    if handler is None:
-        raise UnknownKind(item.job_type)
-    found: Request = handler.work.request(item)
-    return found
+def _line(
+    lane: BatchLane, account: Account, entry: Entry, job: Claimed, loaded: Loaded
+) -> tuple[Route, bytes]:
+    item = item_of(job, loaded)
+    asked = ask_again(lane, item, account, entry.echo)
+    return item.route, account.adapter.line(item.route, entry.custom_id, asked.body)
 
 
 def _judged(lane: BatchLane, job: Claimed, exc: BaseException) -> Outcome:
@@ -157,20 +146,20 @@ class Keep:
             self._next = now + lease_ms(self.lane) / 3000
 
 
-def read_entries(
-    lane: BatchLane, intent: Intent, *, keep: Callable[[], None], page: int = PAGE
-) -> Iterator[Entry]:
-    """The open items of a batch, the items of a group together, page by page."""
+def _read_entries(lane: BatchLane, intent: Intent) -> Iterator[tuple[Entry, Loaded]]:
+    """The open items of a batch, the items of a group together, with what their page loads."""
+    keep = Keep(lane, intent)
     groups = lane.store.read(lambda tx: tx.values(SQL.list_groups, batch_id=intent.id))
     for (group_key,) in groups:
         after = -1
         while True:
             keep()
             rows = lane.store.read(
-                partial(_list_items, intent.id, after=after, group_key=group_key, limit=page)
+                partial(_list_items, intent.id, after=after, group_key=group_key)
             )
-            yield from rows
-            if len(rows) < page:
+            loaded = load(lane, (entry.job for entry in rows if entry.job is not None))
+            yield from ((entry, loaded) for entry in rows)
+            if len(rows) < PAGE:
                 break
             after = rows[-1].index
 

@@ -53,10 +53,4 @@ class CollectErrand:
     def perform(self, assignment: Assignment) -> None:
         lane = self.batching.lane_with(assignment.profile.retry_backoff_seconds)
         end_abandoned(lane)
-        collect.run_once(
-            lane,
-            worker_id=assignment.run_id,
-            goes_on=lambda: assignment.goes_on,
-            left=lambda: assignment.left,
-            counts=assignment.counts,
-        )
+        collect.collect_once(lane, assignment)

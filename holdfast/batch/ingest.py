@@ -6,7 +6,7 @@ writes. An answer goes to the job that its item was made for and to no other; an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -16,6 +16,7 @@ from holdfast.batch.circuit import open_circuit
 from holdfast.batch.cost import CallEntry, Recorded, record_calls
 from holdfast.batch.lane import BatchLane
 from holdfast.batch.leased import SQL, BatchLost, Leased, hold_in, tell_quarantined, write_in
+from holdfast.batch.load import Loaded, load
 from holdfast.batch.point import Point
 from holdfast.batch.price import Prices
 from holdfast.batch.verdict import (
@@ -41,6 +42,14 @@ from holdfast.store import Tx
 # The columns of find_items and list_open before those of the job.
 _ITEM_COLUMNS = 10
 JOB_ENDED = "job_ended"
+
+
+def _answered(items: Sequence[Found], asked: Mapping[str, ItemAnswer]) -> Iterator[Claimed]:
+    """The jobs whose answers the application is going to see."""
+    for item in items:
+        is_shown = item.state == ItemState.OPEN and isinstance(asked[item.custom_id].answer, Reply)
+        if item.job is not None and is_shown:
+            yield item.job
 
 
 class CrossWired(Exception):
@@ -115,14 +124,16 @@ class Ingest:
         self.tally.unknown += len(asked) - len(rows)
         self.tally.again += len(answers) - len(asked)
         ends, differing = [], []
-        for item in map(Found.of, rows):
+        items = list(map(Found.of, rows))
+        loaded = load(self.lane, _answered(items, asked))
+        for item in items:
             answer = asked[item.custom_id]
             self.tally.known += 1
             if item.state != ItemState.OPEN:
                 self.tally.again += 1
                 if item.result_hash != answer.digest and item.state != ItemState.CONFLICT:
                     differing.append(item.place)
-            elif (verdict := self._verdict(item, answer.answer)) is not None:
+            elif (verdict := self._verdict(item, answer.answer, loaded)) is not None:
                 ends.append(End(item, answer.answer, answer.digest, verdict))
         if differing:
             self._mark(differing)
@@ -140,14 +151,14 @@ class Ingest:
         self.counts.claimed += sum(end.item.job is not None for end in ends)
         return ends
 
-    def _verdict(self, item: Found, answer: Answer) -> Verdict | None:
+    def _verdict(self, item: Found, answer: Answer, loaded: Loaded | None = None) -> Verdict | None:
         """What the answer means; None where this process cannot say and another perhaps can."""
         job, lane = item.job, self.lane
         if job is None:
             self.tally.dropped += 1
             return _dropped(answer)
         if job.job_type in lane.registry:
-            return verdict_of(lane, job, answer, echo=item.echo)
+            return verdict_of(lane, job, answer, echo=item.echo, loaded=loaded)
         ended = self.batch.ended_at or self.batch.now
         patience = timedelta(seconds=lane.settings.unknown_type_patience_seconds)
         if self.batch.now - ended < patience:

@@ -11,12 +11,12 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
+from holdfast.batch.asked import Asked
+from holdfast.batch.load import Loaded
 from holdfast.engine.job import Claimed, Released
 from holdfast.provider.account import Account
 from holdfast.provider.reply import Failure
-from holdfast.provider.request import Request
 from holdfast.provider.route import Route
 
 # What a group may hold in memory while it is formed.
@@ -30,11 +30,10 @@ class Member:
     job: Claimed
     route: Route
     account: Account
-    request: Request
-    body: dict[str, Any]
+    asked: Asked
     size: int
-    echo: str
     reserve_pico: int | None
+    loaded: Loaded = field(default_factory=dict)
     # Set when the group is written down: its place in it, or why it must not be called.
     place: int | None = None
     refused: Released | BaseException | None = None

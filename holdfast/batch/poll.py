@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from holdfast.batch.circuit import open_circuit
+from holdfast.batch.circuit import stop_account
 from holdfast.batch.lane import BatchLane
 from holdfast.batch.leased import Leased, counts_of, put_off, quarantine, write
 from holdfast.batch.point import Point
@@ -19,7 +19,7 @@ from holdfast.document import encode
 from holdfast.event import BatchChange, BatchTrouble
 from holdfast.provider.account import Account
 from holdfast.provider.adapter import Phase, Seen
-from holdfast.provider.reply import Failure, FailureKind, ProviderRefused, ProviderUnsure
+from holdfast.provider.reply import FailureKind, ProviderRefused, ProviderUnsure
 
 GROWTH = 1.5
 JITTER = 0.1
@@ -117,22 +117,13 @@ def _not_told(lane: BatchLane, batch: Leased, exc: ProviderRefused | ProviderUns
     else:
         code, asked = exc.failure.code, exc.failure.retry_after
         if exc.failure.kind is FailureKind.ACCOUNT:
-            stop_account(lane, batch, exc.failure)
+            stop_account(lane, batch.account, batch.provider, exc.failure, batch.id)
     code = safe_code(code)
     if _is_given_up(lane, batch):
         quarantine(lane, batch, code)
         return
     pause = max(pause_of(lane, batch), min(asked or 0.0, LONGEST_ASKED))
     put_off(lane, batch, pause, is_poll=True, error_code=code)
-
-
-def stop_account(lane: BatchLane, batch: Leased, failure: Failure) -> None:
-    """Leave the account alone for a while; that holds for whoever submits, too."""
-    until = lane.store.write(
-        lambda tx: open_circuit(tx, lane.settings.batch, batch.account, batch.provider, failure)
-    )
-    if until is not None:
-        lane.events.emit(batch.alert(BatchTrouble.CIRCUIT_OPENED, safe_code(failure.code)))
 
 
 def _is_given_up(lane: BatchLane, batch: Leased) -> bool:

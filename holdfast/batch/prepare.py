@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from holdfast.batch.asked import ask_for
 from holdfast.batch.budget import Want, hold_over_budget
 from holdfast.batch.circuit import find_open_circuits
-from holdfast.batch.content import request_of
 from holdfast.batch.group import (
     LONGEST_ID,
     Artifact,
@@ -32,6 +32,7 @@ from holdfast.batch.group import (
 from holdfast.batch.intent import SQL
 from holdfast.batch.lane import BatchLane
 from holdfast.batch.leased import lease_ms
+from holdfast.batch.load import Loaded, item_of, load
 from holdfast.batch.price import Prices
 from holdfast.batch.release import (
     CIRCUIT_OPEN,
@@ -53,15 +54,10 @@ from holdfast.errors import ConfigError, ConfigInvalid, RuleBroken, SchemaInvali
 from holdfast.event import BatchAlert, BatchTrouble
 from holdfast.provider.account import Account
 from holdfast.provider.reply import Failure, FailureKind
-from holdfast.provider.request import Request
-from holdfast.provider.route import ExecutionMode, Route
+from holdfast.provider.route import ExecutionMode
 from holdfast.store import Statements, Tx
 
 JOB_SQL = Statements("holdfast.engine", "job.sql")
-
-# Letters and digits that nobody takes for one another.
-ECHO_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
-ECHO_LENGTH = 8
 
 Ended = tuple[Claimed, Outcome]
 Drafts = Mapping[Artifact, Draft]
@@ -91,9 +87,10 @@ def plan_page(lane: BatchLane, claimed: Sequence[Claimed], prices: Prices) -> Pa
     """Ask the application for the request of every job; what has none ends here."""
     page = Page()
     stopped = lane.store.read(find_open_circuits)
+    loaded = load(lane, claimed)
     for job in claimed:
         job = name_stage(job, lane.registry)
-        found = _plan(lane, job, stopped, prices)
+        found = _plan(lane, job, stopped, prices, loaded)
         if isinstance(found, Wanted):
             page.wanted.append(found)
         else:
@@ -101,14 +98,16 @@ def plan_page(lane: BatchLane, claimed: Sequence[Claimed], prices: Prices) -> Pa
     return page
 
 
-def _plan(lane: BatchLane, job: Claimed, stopped: set[str], prices: Prices) -> Wanted | Outcome:
+def _plan(
+    lane: BatchLane, job: Claimed, stopped: set[str], prices: Prices, loaded: Loaded
+) -> Wanted | Outcome:
     waited = lane.store.clock.now() - read_instant(job.created_at)
     patience = timedelta(seconds=lane.settings.unknown_type_patience_seconds)
     planned = plan(job, lane.registry, waited=waited, patience=patience)
     if not isinstance(planned, Plan):
         return planned
     try:
-        item = _item_of(job)
+        item = _item_of(job, loaded)
         account = lane.accounts.of(item.route)
         if not account.capabilities.supports_batches:
             raise ConfigInvalid(provider=item.route.provider, missing="supports_batches")
@@ -124,11 +123,11 @@ def _plan(lane: BatchLane, job: Claimed, stopped: set[str], prices: Prices) -> W
         return judge(exc, job, planned.stage, lane.rng)
 
 
-def _item_of(job: Claimed) -> Item:
+def _item_of(job: Claimed, loaded: Loaded) -> Item:
     if job.routing_decision is None:
         raise SchemaInvalid(missing="routing_decision")
     try:
-        item = Item.of(job)
+        item = item_of(job, loaded)
     except ValueError as exc:
         raise SchemaInvalid(field="routing_decision") from exc
     if item.route.execution_mode is not ExecutionMode.BATCH:
@@ -139,13 +138,9 @@ def _item_of(job: Claimed) -> Item:
 def _want(
     lane: BatchLane, job: Claimed, item: Item, account: Account, prices: Prices
 ) -> Wanted | Outcome:
-    request = request_of(lane, item)
-    echo = ""
-    if account.capabilities.wants_echo and request.schema is not None:
-        echo = "".join(lane.rng.choices(ECHO_ALPHABET, k=ECHO_LENGTH))
-        request = request.with_echo(echo)
-    body = account.adapter.body(item.route, request)
-    size = len(account.adapter.line(item.route, LONGEST_ID, body))
+    asked = ask_for(lane, item, account)
+    request = asked.request
+    size = len(account.adapter.line(item.route, LONGEST_ID, asked.body))
     if fits_nowhere(size, request.input_tokens, account.limits):
         too_large = Failure(FailureKind.INVALID, "request_too_large")
         return failure_verdict(lane, job, too_large).outcome
@@ -156,19 +151,8 @@ def _want(
         account.limits,
         size,
         request.input_tokens,
-        echo,
-        _reserve(lane, item.route, request, prices),
-    )
-
-
-def _reserve(lane: BatchLane, route: Route, request: Request, prices: Prices) -> int | None:
-    return prices.reserve(
-        route.provider,
-        route.model,
-        ExecutionMode.BATCH,
-        lane.store.clock.now().date(),
-        input_tokens=request.input_tokens,
-        max_output_tokens=request.max_output_tokens,
+        asked.echo,
+        prices.reserve(item.route, request, lane.store.clock.now().date()),
     )
 
 

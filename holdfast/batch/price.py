@@ -9,7 +9,8 @@ from decimal import Decimal
 
 from holdfast.config import PriceSettings
 from holdfast.provider.reply import Usage
-from holdfast.provider.route import ExecutionMode
+from holdfast.provider.request import Request
+from holdfast.provider.route import ExecutionMode, Route
 
 PICO = 10**12
 """So many of our units are a dollar."""
@@ -99,19 +100,10 @@ class Prices:
         found = (self.of(provider, model, mode, day) for model in models)
         return next((price for price in found if price is not None), None)
 
-    def reserve(
-        self,
-        provider: str,
-        model: str,
-        mode: str,
-        day: date,
-        *,
-        input_tokens: int,
-        max_output_tokens: int,
-    ) -> int | None:
+    def reserve(self, route: Route, request: Request, day: date) -> int | None:
         """What a request may cost at most, for its budget; None without a price."""
-        price = self.of(provider, model, mode, day)
-        wanted = Usage(input=input_tokens, output=max_output_tokens)
+        price = self.of(route.provider, route.model, route.execution_mode, day)
+        wanted = Usage(input=request.input_tokens, output=request.max_output_tokens)
         return None if price is None else price.cost(wanted)
 
 

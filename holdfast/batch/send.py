@@ -33,14 +33,19 @@ from holdfast.batch.release import (
     release_in,
     tell,
 )
-from holdfast.batch.verdict import safe_code
 from holdfast.clock import ms, write_instant
 from holdfast.engine.job import Actor
 from holdfast.engine.settle import STRETCH, Settled, submit_jobs
 from holdfast.event import BatchChange, BatchTrouble
 from holdfast.provider.account import Account
 from holdfast.provider.adapter import Lookup, Seen
-from holdfast.provider.reply import Failure, FailureKind, ProviderRefused, ProviderUnsure
+from holdfast.provider.reply import (
+    INPUT_NOT_FOUND,
+    Failure,
+    FailureKind,
+    ProviderRefused,
+    ProviderUnsure,
+)
 from holdfast.provider.route import Route
 from holdfast.store import Tx
 
@@ -277,33 +282,22 @@ def _refused(lane: BatchLane, intent: Intent, failure: Failure, actor: Actor, ta
 def _may_not_see_it_yet(lane: BatchLane, intent: Intent, failure: Failure) -> bool:
     """Whether what was uploaded a moment ago may not be found everywhere yet.
 
-    Some say that with 404, others call the whole request wrong: that is asked once more.
+    Some say so, others call the whole request wrong: that is asked once more.
     """
-    if intent.input_file_id is None or failure.kind is not FailureKind.INVALID:
+    if intent.input_file_id is None:
         return False
-    if failure.status == 404:
+    if failure.code == INPUT_NOT_FOUND:
         return intent.rounds + 1 < lane.settings.batch.max_rounds
-    return failure.status == 400 and intent.rounds == 0
+    is_called_wrong = failure.kind is FailureKind.INVALID and failure.status == 400
+    return is_called_wrong and intent.rounds == 0
 
 
 def _give_back(
     lane: BatchLane, intent: Intent, failure: Failure, actor: Actor, tally: Tally
 ) -> None:
     if failure.kind is FailureKind.ACCOUNT and failure.code != CIRCUIT_OPEN:
-        stop_account(lane, intent, failure)
+        circuit.stop_account(lane, intent.account, intent.provider, failure, intent.id)
     tally.add(give_back(lane, intent, failure, actor=actor))
-
-
-def stop_account(lane: BatchLane, intent: Intent, failure: Failure) -> None:
-    """Open the account's circuit: what is wrong is not the jobs' fault, and hits all of them."""
-    safe = replace(failure, code=safe_code(failure.code))
-    until = lane.store.write(
-        lambda tx: circuit.open_circuit(
-            tx, lane.settings.batch, intent.account, intent.provider, safe
-        )
-    )
-    if until is not None:
-        lane.events.emit(intent.alert(BatchTrouble.CIRCUIT_OPENED, safe.code))
 
 
 # -- it exists

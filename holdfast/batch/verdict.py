@@ -26,7 +26,7 @@ from holdfast.batch.failure import (
     ResultMissing,
 )
 from holdfast.batch.lane import BatchLane
-from holdfast.batch.work import Item
+from holdfast.batch.load import Loaded, item_of
 from holdfast.clock import ms
 from holdfast.config import RunProfile
 from holdfast.document import BadDocument, check
@@ -87,14 +87,16 @@ class _Wrong(OutputInvalid):
         self.code = code
 
 
-def verdict_of(lane: BatchLane, job: Claimed, answer: Answer, *, echo: str = "") -> Verdict:
+def verdict_of(
+    lane: BatchLane, job: Claimed, answer: Answer, *, echo: str = "", loaded: Loaded | None = None
+) -> Verdict:
     """What *answer* means for *job*; *echo* is what it had to repeat, if anything."""
     if isinstance(answer, Failure):
         return failure_verdict(lane, job, answer)
     handler = lane.registry.get(job.job_type)
     stage = _stage(handler, job)
     try:
-        item = Item.of(job)
+        item = item_of(job, loaded or {})
         request: Request = handler.work.request(item)
         reply = read_reply(answer, request, echo)
         value = handler.work.accept(item, reply)
@@ -104,16 +106,6 @@ def verdict_of(lane: BatchLane, job: Claimed, answer: Answer, *, echo: str = "")
     if isinstance(outcome, Dead):
         return Verdict(outcome, ItemState.FAILED, outcome.fault.error_class, NO_CODE)
     return Verdict(outcome, ItemState.SUCCEEDED)
-
-
-def missing_verdict(lane: BatchLane, job: Claimed) -> Verdict:
-    """For an item that a finished and wholly read batch does not mention."""
-    return failure_verdict(lane, job, Failure(FailureKind.INTEGRITY, MISSING))
-
-
-def conflict_verdict(lane: BatchLane, job: Claimed) -> Verdict:
-    """For an item with two answers that differ."""
-    return failure_verdict(lane, job, Failure(FailureKind.INTEGRITY, CONFLICT))
 
 
 MISSING = "missing_result"

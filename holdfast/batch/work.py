@@ -27,9 +27,11 @@ class Item:
     attempt: int
     payload: Mapping[str, Any]
     route: Route
+    # What the work's own load read for it.
+    loaded: Any = None
 
     @classmethod
-    def of(cls, job: Claimed) -> Item:
+    def of(cls, job: Claimed, loaded: Any = None) -> Item:
         return cls(
             job.id,
             job.org_id,
@@ -40,6 +42,7 @@ class Item:
             job.attempt,
             decode(job.payload),
             read_route(job.routing_decision or "{}"),
+            loaded,
         )
 
 
@@ -52,7 +55,9 @@ def read_route(decision: str) -> Route:
 class BatchWork(Protocol):
     """The two methods of a job type that sends model requests.
 
-    Both are called with one item, may be called again for the same one, and write nothing.
+    Both are called with one item, may be called again for the same one, and write nothing. A work
+    whose texts lie in tables of its own has a third, ``load(tx, items)``: it reads what many items
+    need at once and returns it by job id; each item then carries its own as ``loaded``.
     """
 
     def request(self, item: Item) -> Request:

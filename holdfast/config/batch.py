@@ -113,8 +113,6 @@ class ProviderSettings(Section):
     lookup: str | None = setting(None, one_of(LOOKUPS))
     has_input_file: bool | None = setting(None, FLAG)
     can_delete_batch: bool | None = setting(None, FLAG)
-    enforces_window: bool | None = setting(None, FLAG)
-    keeps_partial_results: bool | None = setting(None, FLAG)
     wants_echo: bool | None = setting(None, FLAG)
 
     def __post_init__(self) -> None:

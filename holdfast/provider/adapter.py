@@ -43,10 +43,6 @@ class Capabilities:
     # A create that names a deleted input file cannot succeed: deleting it is the fence.
     has_input_file: bool = True
     can_delete_batch: bool = False
-    # The provider ends a batch by itself when its window is over.
-    enforces_window: bool = True
-    # Expired and canceled batches keep what was finished, and bill it.
-    keeps_partial_results: bool = True
     # Answers came under another item's name before: ask for the echo unless told otherwise.
     wants_echo: bool = False
 

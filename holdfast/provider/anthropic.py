@@ -24,6 +24,8 @@ from holdfast.provider.adapter import (
     Wire,
 )
 from holdfast.provider.classify import (
+    Judged,
+    answer_with,
     failure_of,
     kind_of,
     known_id,
@@ -42,16 +44,14 @@ from holdfast.provider.reply import (
     Failure,
     FailureKind,
     ItemAnswer,
-    ProviderRefused,
     ProviderUnsure,
-    Reply,
 )
 from holdfast.provider.request import Request
 from holdfast.provider.route import Route
 from holdfast.provider.wire import (
     answer_of,
     ask_to_cancel,
-    is_gone,
+    delete,
     needed,
     request_id,
     segment,
@@ -165,11 +165,7 @@ class Anthropic:
         """Nothing: there are no files. The results go with the batch."""
 
     def delete_batch(self, wire: Wire, provider_batch_id: str) -> None:
-        try:
-            wire.ask("DELETE", f"{BATCHES}/{segment(provider_batch_id)}")
-        except ProviderRefused as refused:
-            if not is_gone(refused):
-                raise
+        delete(wire, f"{BATCHES}/{segment(provider_batch_id)}")
 
     # -- what it says
 
@@ -229,15 +225,15 @@ def _failure(document: Mapping[str, Any], status: int | None) -> Failure:
 
 def read_message(body: Mapping[str, Any], provider_request_id: str | None) -> Answer:
     """What a message says, of a call or of an item."""
-    kind, code, text = _judge(body)
-    found_usage, model = usage.of_messages(body), known_model(body.get("model"))
-    named = provider_request_id or known_id(body.get("id"))
-    if kind is None:
-        return Reply(text, model, found_usage, named)
-    return Failure(kind, code, usage=found_usage, model=model or None, provider_request_id=named)
+    return answer_with(
+        _judge(body),
+        model=known_model(body.get("model")),
+        usage=usage.of_messages(body),
+        provider_request_id=provider_request_id or known_id(body.get("id")),
+    )
 
 
-def _judge(body: Mapping[str, Any]) -> tuple[FailureKind | None, str, str]:
+def _judge(body: Mapping[str, Any]) -> Judged:
     match body.get("stop_reason"):
         case "end_turn" | "stop_sequence":
             pass

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.provider import openai
-from holdfast.provider.adapter import Capabilities, Limits
+from holdfast.provider.adapter import Limits
 from holdfast.provider.classify import failure_of, part, whole
 from holdfast.provider.openai import CHAT, OpenAI
 from holdfast.provider.reply import Failure
@@ -19,7 +19,6 @@ from holdfast.provider.route import Route
 from holdfast.provider.wire import segment
 
 LIMITS = Limits(max_items=100_000, max_bytes=200_000_000)
-CAPABILITIES = Capabilities(enforces_window=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,6 @@ class Azure(OpenAI):
     # There is no address that is everybody's.
     base_url: str = ""
     limits: Limits = LIMITS
-    capabilities: Capabilities = CAPABILITIES
     # The least that Azure takes.
     kept_days: int = 14
     api_version: str | None = None

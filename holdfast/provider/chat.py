@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.provider import usage
-from holdfast.provider.classify import known_model, parts
+from holdfast.provider.classify import Judged, answer_with, known_model, parts
 from holdfast.provider.instant import unix_instant
 from holdfast.provider.parameters import checked
-from holdfast.provider.reply import Answer, Failure, FailureKind, Reply
+from holdfast.provider.reply import Answer, FailureKind
 from holdfast.provider.request import Request
 from holdfast.provider.schema import is_strict
 
@@ -44,22 +44,16 @@ def build(model: str, request: Request, *, limit: str) -> dict[str, Any]:
 
 def read(body: Mapping[str, Any], provider_request_id: str | None) -> Answer:
     """What a body that came with 200 says."""
-    kind, code, text = _judge(body)
-    found_usage, model = usage.of_chat(body), known_model(body.get("model"))
-    finished_at = unix_instant(body.get("created"))
-    if kind is None:
-        return Reply(text, model, found_usage, provider_request_id, finished_at)
-    return Failure(
-        kind,
-        code,
-        usage=found_usage,
-        model=model or None,
+    return answer_with(
+        _judge(body),
+        model=known_model(body.get("model")),
+        usage=usage.of_chat(body),
         provider_request_id=provider_request_id,
-        finished_at=finished_at,
+        finished_at=unix_instant(body.get("created")),
     )
 
 
-def _judge(body: Mapping[str, Any]) -> tuple[FailureKind | None, str, str]:
+def _judge(body: Mapping[str, Any]) -> Judged:
     choices = parts(body.get("choices"))
     if len(choices) != 1 or not isinstance(message := choices[0].get("message"), dict):
         return FailureKind.OUTPUT_INVALID, "not_understood", ""

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
-from holdfast.provider.reply import Failure, FailureKind
+from holdfast.provider.reply import Answer, Failure, FailureKind, Reply, Usage
 
 _ACCOUNT = frozenset(
     [
@@ -185,3 +186,29 @@ def whole(value: object) -> int | None:
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16:
         value = int(value)
     return value if type(value) is int and 0 <= value <= 10**12 else None
+
+
+Judged = tuple[FailureKind | None, str, str]
+"""The kind and code of a failure, or None, a code that nobody reads, and the text."""
+
+
+def answer_with(
+    judged: Judged,
+    *,
+    model: str,
+    usage: Usage | None,
+    provider_request_id: str | None,
+    finished_at: datetime | None = None,
+) -> Answer:
+    """The answer that a judged body is; one that failed is billed all the same."""
+    kind, code, text = judged
+    if kind is None:
+        return Reply(text, model, usage, provider_request_id, finished_at)
+    return Failure(
+        kind,
+        code,
+        usage=usage,
+        model=model or None,
+        provider_request_id=provider_request_id,
+        finished_at=finished_at,
+    )

@@ -18,6 +18,8 @@ from urllib.parse import urlsplit
 from holdfast.provider import usage
 from holdfast.provider.adapter import Capabilities, Content, Limits, Name, Phase, Seen, Wire
 from holdfast.provider.classify import (
+    Judged,
+    answer_with,
     known_id,
     known_model,
     of_batch,
@@ -38,7 +40,6 @@ from holdfast.provider.reply import (
     ItemAnswer,
     ProviderRefused,
     ProviderUnsure,
-    Reply,
 )
 from holdfast.provider.request import Request
 from holdfast.provider.route import Route
@@ -46,6 +47,7 @@ from holdfast.provider.schema import openapi
 from holdfast.provider.wire import (
     answer_of,
     ask_to_cancel,
+    delete,
     is_gone,
     needed,
     request_id,
@@ -85,7 +87,7 @@ _DISPLAY = re.compile(r"hf-([a-z0-9]{1,40})-([0-9]{1,6})-(.{0,100})")
 _NAME = re.compile(r"(files|batches)/[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 # A batch that is not done after 48 hours is lost whole, so it is rather kept small.
 LIMITS = Limits(max_items=20_000, max_bytes=2_000_000_000)
-CAPABILITIES = Capabilities(can_delete_batch=True, keeps_partial_results=False, wants_echo=True)
+CAPABILITIES = Capabilities(can_delete_batch=True, wants_echo=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,17 +246,10 @@ class Gemini:
         return _name(part(found.json).get("name"))
 
     def delete_file(self, wire: Wire, file_id: str) -> None:
-        self._delete(wire, file_id)
+        delete(wire, self._thing(file_id))
 
     def delete_batch(self, wire: Wire, provider_batch_id: str) -> None:
-        self._delete(wire, provider_batch_id)
-
-    def _delete(self, wire: Wire, name: str) -> None:
-        try:
-            wire.ask("DELETE", self._thing(name))
-        except ProviderRefused as refused:
-            if not is_gone(refused):
-                raise
+        delete(wire, self._thing(provider_batch_id))
 
     def _thing(self, name: str) -> str:
         return f"{self.api_version}/{needed(_name(name))}"
@@ -267,15 +262,16 @@ class Gemini:
 
 def read_response(body: Mapping[str, Any], provider_request_id: str | None) -> Answer:
     """What a response says, of a call or of an item."""
-    kind, code, text = _judge(body)
-    found_usage, model = usage.of_generate(body), known_model(body.get("modelVersion"))
-    named = provider_request_id or known_id(body.get("responseId"))
-    if kind is None:
-        return Reply(text, model, found_usage, named, iso_instant(body.get("createTime")))
-    return Failure(kind, code, usage=found_usage, model=model or None, provider_request_id=named)
+    return answer_with(
+        _judge(body),
+        model=known_model(body.get("modelVersion")),
+        usage=usage.of_generate(body),
+        provider_request_id=provider_request_id or known_id(body.get("responseId")),
+        finished_at=iso_instant(body.get("createTime")),
+    )
 
 
-def _judge(body: Mapping[str, Any]) -> tuple[FailureKind | None, str, str]:
+def _judge(body: Mapping[str, Any]) -> Judged:
     if blocked := part(body, "promptFeedback").get("blockReason"):
         return FailureKind.POLICY, word(blocked) or "blocked", ""
     candidates = parts(body.get("candidates"))

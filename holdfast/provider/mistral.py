@@ -24,7 +24,7 @@ from holdfast.provider.route import Route
 from holdfast.provider.wire import (
     answer_of,
     ask_to_cancel,
-    is_gone,
+    delete,
     needed,
     request_id,
     segment,
@@ -148,10 +148,10 @@ class Mistral:
         return None
 
     def delete_file(self, wire: Wire, file_id: str) -> None:
-        _delete(wire, f"{FILES}/{segment(file_id)}")
+        delete(wire, f"{FILES}/{segment(file_id)}")
 
     def delete_batch(self, wire: Wire, provider_batch_id: str) -> None:
-        _delete(wire, f"{JOBS}/{segment(provider_batch_id)}")
+        delete(wire, f"{JOBS}/{segment(provider_batch_id)}")
 
     # -- what it says
 
@@ -191,14 +191,6 @@ def seen_of(document: Any) -> Seen:
         # Its errors are sentences, which are not kept.
         failure=of_batch(None) if phase is Phase.FAILED else None,
     )
-
-
-def _delete(wire: Wire, path: str) -> None:
-    try:
-        wire.ask("DELETE", path)
-    except ProviderRefused as refused:
-        if not is_gone(refused):
-            raise
 
 
 def _filename(name: Name) -> str:

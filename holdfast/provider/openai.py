@@ -40,7 +40,7 @@ from holdfast.provider.usage import of_responses
 from holdfast.provider.wire import (
     answer_of,
     ask_to_cancel,
-    is_gone,
+    delete,
     needed,
     request_id,
     segment,
@@ -217,11 +217,7 @@ class OpenAI:
         return None
 
     def delete_file(self, wire: Wire, file_id: str) -> None:
-        try:
-            wire.ask("DELETE", self.path("files", segment(file_id)), query=self.query)
-        except ProviderRefused as refused:
-            if not is_gone(refused):
-                raise
+        delete(wire, self.path("files", segment(file_id)), self.query)
 
     def delete_batch(self, wire: Wire, provider_batch_id: str) -> None:
         """Nothing: batches cannot be deleted here, which is why nothing of anybody is in them."""

@@ -84,6 +84,10 @@ class ItemAnswer:
     digest: str
 
 
+# The code of a refusal that a create got because its input is not seen yet, or not any more.
+INPUT_NOT_FOUND = "input_not_found"
+
+
 class ProviderRefused(Exception):
     """The provider said no in its own envelope: what was asked for did not happen."""
 

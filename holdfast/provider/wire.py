@@ -14,7 +14,14 @@ from holdfast.outbound.client import MAX_ANSWER, Client, NotSent, Received, Time
 from holdfast.outbound.guard import Guard, Origin
 from holdfast.provider.adapter import Adapter, Wire, WireAnswer
 from holdfast.provider.classify import DEFINITE, as_refusal, known_id
-from holdfast.provider.reply import Answer, Failure, FailureKind, ProviderRefused, ProviderUnsure
+from holdfast.provider.reply import (
+    INPUT_NOT_FOUND,
+    Answer,
+    Failure,
+    FailureKind,
+    ProviderRefused,
+    ProviderUnsure,
+)
 
 REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id")
 
@@ -227,8 +234,17 @@ def without_input(refused: ProviderRefused) -> ProviderRefused:
     """
     if not is_gone(refused):
         return refused
-    failure = replace(refused.failure, kind=FailureKind.TRANSIENT, code="input_not_found")
+    failure = replace(refused.failure, kind=FailureKind.TRANSIENT, code=INPUT_NOT_FOUND)
     return ProviderRefused(failure)
+
+
+def delete(wire: Wire, path: str, query: Mapping[str, str] | None = None) -> None:
+    """Delete what *path* names; what is not there counts as deleted."""
+    try:
+        wire.ask("DELETE", path, query=query)
+    except ProviderRefused as refused:
+        if not is_gone(refused):
+            raise
 
 
 def ask_to_cancel(wire: Wire, path: str, query: Mapping[str, str] | None = None) -> None:

@@ -118,7 +118,7 @@ def test_a_declaration_that_cannot_be_kept_is_refused(options: dict[str, Any], s
 # -- the route
 
 
-@pytest.mark.req("P-03", "R-20", "R-21")
+@pytest.mark.req("R-20", "R-21")
 def test_the_route_of_a_job_is_frozen_when_it_is_enqueued(hf: Holdfast, clock: FakeClock) -> None:
     job = enqueue(declare(hf))
     later = make_holdfast(hf.settings.db, clock)

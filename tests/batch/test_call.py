@@ -158,7 +158,6 @@ def test_an_answer_that_the_application_will_not_have_is_dead_and_paid_for(scene
     assert [row["kind"] for row in scene.ledger] == ["actual"]
 
 
-@pytest.mark.req("P-20")
 def test_an_answer_of_another_shape_is_dead_at_once(scene: Scene) -> None:
     job = scene.enqueue()
     answer(scene, Reply('{"text": 7}', "model-1", Usage(1, output=1)))

@@ -59,7 +59,7 @@ def app(
     return hf
 
 
-@pytest.mark.req("B-18", "P-03")
+@pytest.mark.req("B-18")
 @pytest.mark.parametrize("kind", ADAPTERS)
 def test_a_call_of_its_own_goes_through_the_adapter_that_the_route_names(
     sim: Simulator, url: str, clock: FakeClock, kind: str, monkeypatch: pytest.MonkeyPatch

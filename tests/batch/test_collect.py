@@ -53,7 +53,7 @@ def outcomes(done: Collected) -> dict[str, int]:
 # -- what goes well
 
 
-@pytest.mark.req("P-02", "P-13", "P-14", "P-18", "B-19")
+@pytest.mark.req("P-13", "P-14", "P-18", "B-19")
 def test_every_answer_goes_to_its_own_job_whatever_order_it_comes_in(stage: Stage) -> None:
     planted = stage.plant("one", "two", "three", org_id=[ORG, OTHER_ORG, ORG])
     stage.provider.complete()
@@ -263,7 +263,7 @@ def test_an_account_without_credit_costs_no_job_an_attempt_and_is_left_alone(sta
     assert stage.alerts.count(("circuit_opened", 1)) == 1
 
 
-@pytest.mark.req("R-14", "P-20", "P-24")
+@pytest.mark.req("R-14")
 def test_an_answer_of_another_schema_is_dead_and_its_text_is_nowhere(stage: Stage) -> None:
     canary = "the private words of somebody"
     planted = stage.plant("one", "two")

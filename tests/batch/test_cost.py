@@ -275,7 +275,6 @@ def test_a_group_key_can_be_read_back(route: Route) -> None:
     assert len(found) == 8
 
 
-@pytest.mark.req("A-04")
 def test_costs_are_told_by_language_pair_with_what_calls_outside_the_lane_would_have_cost(
     store: Store,
 ) -> None:

@@ -103,7 +103,7 @@ CASES = [
     Case("conflict"),
     Case("too_large", charged=JOBS),
     Case("upload_answer_lost", providers=("openai", "gemini", "mistral")),
-    Case("file_not_visible"),
+    Case("file_not_visible", providers=("openai", "gemini", "mistral")),
     Case("file_deleted_before_validation", charged=JOBS),
     Case("upload_name_taken", providers=("gemini",)),
     Case("upload_interrupted", providers=("openai", "gemini", "mistral")),
@@ -310,7 +310,7 @@ def quote(ask: Ask) -> Said:
     )[number]
 
 
-@pytest.mark.req("P-24", "P-25")
+@pytest.mark.req("P-25")
 @pytest.mark.parametrize("provider", ALL)
 def test_a_provider_that_quotes_a_text_in_its_errors_leaks_nothing(
     url: str, clock: FakeClock, provider: str

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast import ExecutionMode, FakeClock, Holdfast, Item, Reply, Request, Route
+from holdfast.batch.asked import Asked
 from holdfast.batch.micro import MAX_BYTES, Gatherer, Group, Member
 from holdfast.batch.point import Point
 from holdfast.config import BatchSettings
@@ -210,7 +211,7 @@ def member(text: str = "x", *, size: int = 1, target: str = "de") -> Member:
     job: Any = None
     account = ScriptedAccounts(ScriptedProvider(FakeClock()))._account("openai")
     route = Route("openai", "scripted", "m", target_locale=target)
-    return Member(job, route, account, Request((text,)), {}, size, "", None)
+    return Member(job, route, account, Asked(Request((text,)), "", {}), size, None)
 
 
 def join(gatherer: Gatherer, *members: Member, write: Any = None, items: int = 16) -> list[Group]:

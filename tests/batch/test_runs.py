@@ -103,7 +103,7 @@ def test_a_file_may_set_one_thing_about_them_and_leave_the_rest(tmp_path: Path) 
     assert settings.run_of(COLLECTOR).max_jobs_per_run == 100_000
 
 
-@pytest.mark.req("B-12", "J-04", "P-01", "P-02")
+@pytest.mark.req("B-12", "J-04", "P-01")
 def test_the_dispatcher_hands_over_and_brings_back_by_the_clock(
     app: Holdfast, clock: FakeClock, provider: ScriptedProvider
 ) -> None:

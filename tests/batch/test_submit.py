@@ -21,7 +21,7 @@ from holdfast.config import BatchSettings, BudgetSettings, PriceSettings
 from holdfast.errors import PolicyRejected, Snooze, Transient
 from holdfast.event import JobStarted
 from holdfast.provider.adapter import Capabilities, Limits, Phase
-from holdfast.provider.reply import Failure, FailureKind
+from holdfast.provider.reply import INPUT_NOT_FOUND, Failure, FailureKind
 from holdfast.provider.request import Request
 from holdfast.provider.route import ExecutionMode
 from holdfast.store import Store, Tx
@@ -217,7 +217,6 @@ def test_a_batch_of_any_size_is_recorded_with_the_same_number_of_statements(
     assert submit(1) == submit(150) <= 10
 
 
-@pytest.mark.req("P-03")
 def test_the_route_that_was_frozen_decides_and_not_the_job_types_own(out: Outgoing) -> None:
     out.enqueue("one", route=replace(ROUTE, provider="gemini", model="model-9"))
     out.submit()
@@ -628,10 +627,17 @@ def test_a_retried_job_travels_in_another_batch_and_keeps_the_name_of_its_first(
     assert [made.model for made in out.provider.live] == ["model-1", "model-1"]
 
 
-@pytest.mark.parametrize("status", [400, 404])
-def test_a_file_that_is_not_seen_yet_is_waited_for(out: Outgoing, status: int) -> None:
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        Refuse(FailureKind.INVALID, "file_not_found", 400),
+        # As the adapters of all providers with files say it.
+        Refuse(FailureKind.TRANSIENT, INPUT_NOT_FOUND, 404),
+    ],
+)
+def test_a_file_that_is_not_seen_yet_is_waited_for(out: Outgoing, refusal: Refuse) -> None:
     jobs = out.enqueue("one")
-    out.provider.script("create", Refuse(FailureKind.INVALID, "file_not_found", status))
+    out.provider.script("create", refusal)
 
     out.submit()
     waiting = out.batch["state"]

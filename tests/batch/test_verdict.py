@@ -64,7 +64,6 @@ def declare(hf: Holdfast, job_type: str, **methods: Any) -> None:
 # -- replies
 
 
-@pytest.mark.req("P-20")
 def test_an_answer_of_the_schema_is_accepted_and_becomes_the_result(
     lane: BatchLane, job: Claimed
 ) -> None:
@@ -74,7 +73,7 @@ def test_an_answer_of_the_schema_is_accepted_and_becomes_the_result(
     assert (found.state, found.error_class) == (ItemState.SUCCEEDED, None)
 
 
-@pytest.mark.req("R-14", "P-20", "P-24")
+@pytest.mark.req("R-14")
 @pytest.mark.parametrize(
     ("said", "code"),
     [
@@ -247,7 +246,7 @@ def test_want_of_credit_is_not_charged_and_stops_the_account(lane: BatchLane, jo
     assert found.stops_account == failure
 
 
-@pytest.mark.req("P-24", "P-25")
+@pytest.mark.req("P-25")
 def test_a_code_that_is_a_sentence_is_not_kept(lane: BatchLane, job: Claimed) -> None:
     found = verdict_of(lane, job, Failure(FailureKind.INVALID, CANARY, 400))
 
@@ -271,7 +270,6 @@ class Rude(Permanent):
     error_class = "RUDE"
 
 
-@pytest.mark.req("P-20")
 @pytest.mark.parametrize(
     ("thrown", "outcome", "error_class"),
     [

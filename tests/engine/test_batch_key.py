@@ -196,7 +196,6 @@ def item_of(hf: Holdfast, job: Claimed, mode: str) -> None:
     )
 
 
-@pytest.mark.req("C-09")
 def test_the_reaper_leaves_alone_what_may_be_in_a_providers_batch(
     lane: Holdfast, clock: FakeClock
 ) -> None:

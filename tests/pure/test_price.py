@@ -14,6 +14,8 @@ from holdfast import ConfigError, Settings
 from holdfast.batch.price import PICO, Price, Prices, to_pico, to_usd
 from holdfast.config import PriceSettings
 from holdfast.provider.reply import Usage
+from holdfast.provider.request import Request
+from holdfast.provider.route import Route
 
 DAY = date(2026, 6, 1)
 
@@ -104,10 +106,11 @@ def test_a_charge_says_what_a_call_of_its_own_would_have_cost() -> None:
 def test_a_reserve_is_the_most_a_request_may_cost() -> None:
     prices = Prices([price()])
 
-    asked = {"input_tokens": 100, "max_output_tokens": 10}
+    asked = Request(("x" * 108,), max_output_tokens=10)
+    assert asked.input_tokens == 100
 
-    assert prices.reserve("openai", "m1", "batch", DAY, **asked) == 350_000_000
-    assert prices.reserve("openai", "x", "batch", DAY, **asked) is None
+    assert prices.reserve(Route("openai", "k", "m1"), asked, DAY) == 350_000_000
+    assert prices.reserve(Route("openai", "k", "x"), asked, DAY) is None
 
 
 USD = st.decimals(0, 1_000_000, places=6)
