@@ -1,0 +1,1 @@
+"""Applications that are built on the house, and part of it."""

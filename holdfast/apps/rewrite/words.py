@@ -1,0 +1,215 @@
+"""The words of the complaint rewrite: every closed vocabulary, once."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+JOB_TYPE = "complaint_rewrite"
+STAGE = "rewrite"
+
+CLASSIFIER_VERSION = "v1"
+CONTEXT_VERSION = "v1"
+POLICY_VERSION = "v1"
+
+LONGEST_MESSAGE = 1_500
+LONGEST_REWRITE = 600
+
+
+class Topic(StrEnum):
+    """What a message is about."""
+
+    NOISE = "noise"
+    CLEANLINESS = "cleanliness"
+    PRIVACY = "privacy"
+    GUESTS = "guests"
+    SCHEDULE = "schedule"
+    COMMUNICATION = "communication"
+    OTHER = "other"
+
+
+class Intent(StrEnum):
+    """What the sender wants with it."""
+
+    REQUEST = "request"
+    BOUNDARY = "boundary"
+    CONCERN = "concern"
+    CLARIFICATION = "clarification"
+
+
+class Strength(StrEnum):
+    """How much a message has to change."""
+
+    LIGHT_TOUCH = "light_touch"
+    FULL_REFRAME = "full_reframe"
+
+
+class Level(StrEnum):
+    """How sure a classifier is."""
+
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+
+
+class SafetyFlag(StrEnum):
+    """What a classifier noticed beside; advisory, and never shown."""
+
+    NONE = "none"
+    EMOTIONAL_INTENSITY = "emotional_intensity"
+    AMBIGUOUS_INTENT = "ambiguous_intent"
+
+
+class Surface(StrEnum):
+    """Where a message was written. The first is also called weekly_feedback."""
+
+    WEEKLY_HARMONY = "weekly_harmony"
+    DIRECT_MESSAGE = "direct_message"
+    OTHER = "other"
+
+    @classmethod
+    def read(cls, word: str) -> Surface:
+        """The surface of a word at the entry, either name of the weekly one. Raises ValueError."""
+        return cls("weekly_harmony" if word == "weekly_feedback" else word)
+
+
+class Lane(StrEnum):
+    """Whether a rewrite also translates."""
+
+    SAME_LANGUAGE = "same_language"
+    CROSS_LANGUAGE = "cross_language"
+
+    @classmethod
+    def of(cls, source_locale: str, target_locale: str) -> Lane:
+        return cls.SAME_LANGUAGE if source_locale == target_locale else cls.CROSS_LANGUAGE
+
+
+class HomeRole(StrEnum):
+    """Who somebody is in a home: its owner or head tenant, or one of the others."""
+
+    OWNER = "owner"
+    HOUSEMATE = "housemate"
+
+
+class PowerMode(StrEnum):
+    """Which of the two has more say in the home. It decides the tone, never authority."""
+
+    HIGHER_SENDER = "higher_sender"
+    HIGHER_RECIPIENT = "higher_recipient"
+    PEER = "peer"
+
+
+class ToneMultiplier(StrEnum):
+    """How much gentler than usual a rewrite has to be."""
+
+    EXTRA_GENTLE = "extra_gentle"
+    GENTLE = "gentle"
+    NEUTRAL = "neutral"
+
+
+class Tone(StrEnum):
+    """The policy's tone."""
+
+    GENTLE = "gentle"
+    NEUTRAL = "neutral"
+    CALM = "calm"
+
+
+class Directness(StrEnum):
+    """How straight a rewrite may ask. There is nothing harder than balanced."""
+
+    SOFT = "soft"
+    BALANCED = "balanced"
+
+
+class Temperature(StrEnum):
+    """Whether a rewrite also cools the feeling down."""
+
+    COOL_DOWN = "cool_down"
+    STEADY = "steady"
+
+
+class RepairTiming(StrEnum):
+    """When a recipient likes to sort things out."""
+
+    COOL_OFF = "cool_off"
+    TALK_SOON = "talk_soon"
+    CHECK_IN = "check_in"
+
+
+class Mark(StrEnum):
+    """What a judge says of one part of a rewrite."""
+
+    PASS = "pass"  # noqa: S105
+    WARN = "warn"
+    FAIL = "fail"
+
+
+class Code(StrEnum):
+    """What is wrong with a text. All but the warnings keep it from being stored."""
+
+    VULGARITY = "vulgarity"
+    SLUR = "slur"
+    PERSONAL_ATTACK = "personal_attack"
+    BLAME = "blame"
+    AUTHORITY = "authority"
+    PREFERENCE_DISCLOSURE = "preference_disclosure"
+    MEDICAL = "medical"
+    NEW_FACT = "new_fact"
+    NON_TARGET_LOCALE = "non_target_locale"
+    SARCASM_WARN = "sarcasm_warn"
+    HEDGE_WARN = "hedge_warn"
+
+    @property
+    def is_hard(self) -> bool:
+        return self not in (Code.SARCASM_WARN, Code.HEDGE_WARN)
+
+
+class Status(StrEnum):
+    """How a request stands: the word of its job."""
+
+    QUEUED = "queued"
+    PROCESSING = "processing"
+    BATCH_SUBMITTED = "batch_submitted"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELED = "canceled"
+
+
+class Step(StrEnum):
+    """How far the orchestrator has come with a request."""
+
+    RECEIVED = "received"
+    QUEUED = "queued"
+    CLASSIFIED = "classified"
+    CONTEXT_BUILT = "context_built"
+    ROUTED = "routed"
+    ENQUEUED = "enqueued"
+    COMPLETED = "completed"
+    REVEALED = "revealed"
+    FAILED = "failed"
+    CANCELED = "canceled"
+
+    @property
+    def event(self) -> str:
+        """The audit event that tells of it."""
+        return f"rewrite_{self.value}"
+
+
+class FailureCode(StrEnum):
+    """Why a request failed before it had a job. For operators; a sender sees a failure, no more."""
+
+    NOT_IN_HOME = "not_in_home"
+    SELF_RECIPIENT = "self_recipient"
+    SURFACE_NOT_ALLOWED = "surface_not_allowed"
+    EMPTY_MESSAGE = "empty_message"
+    MESSAGE_TOO_LONG = "message_too_long"
+    BLOCKED = "blocked"
+    CADENCE = "cadence"
+    LOCALE_INVALID = "locale_invalid"
+    CONTEXT_PACK_FAILED = "context_pack_failed"
+    REQUEST_INVALID = "request_invalid"
+    NO_ROUTE = "no_route"
+    DIRECTORY_FAILED = "directory_failed"
+    ENQUEUE_FAILED = "enqueue_failed"
+    ABANDONED = "abandoned"
+    DEFECT = "defect"

@@ -1,0 +1,76 @@
+-- A completed request has its output when the transaction ends.
+ALTER TABLE holdfast.rewrite_request ADD CONSTRAINT rewrite_request_completed_has_output
+    FOREIGN KEY (org_id, rewrite_request_id, output_recipient_user_id)
+    REFERENCES holdfast.rewrite_output (org_id, rewrite_request_id, recipient_user_id)
+    DEFERRABLE INITIALLY DEFERRED;
+
+-- The request follows its job in the job's own transaction, whoever changes the job.
+CREATE FUNCTION holdfast.rewrite_request_follows_job() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE holdfast.rewrite_request AS request SET
+        status = NEW.state,
+        step = CASE WHEN NEW.state IN ('completed', 'failed', 'canceled')
+                    THEN NEW.state ELSE request.step END,
+        rewrite_completed_at = CASE WHEN NEW.state = 'completed' THEN NEW.finished_at END,
+        output_recipient_user_id =
+            CASE WHEN NEW.state = 'completed' THEN request.recipient_user_id END,
+        failed_at = CASE WHEN NEW.state = 'failed' THEN NEW.finished_at END,
+        failure_code = CASE WHEN NEW.state = 'failed' THEN NEW.error_class END,
+        canceled_at = CASE WHEN NEW.state = 'canceled' THEN NEW.finished_at END,
+        updated_at = NEW.updated_at
+    WHERE request.org_id = NEW.org_id AND request.job_id = NEW.id;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER rewrite_request_follows_job AFTER UPDATE OF state ON holdfast.job
+FOR EACH ROW WHEN (NEW.job_type = 'complaint_rewrite' AND NEW.state <> OLD.state)
+EXECUTE FUNCTION holdfast.rewrite_request_follows_job();
+
+-- Written behind the completion of its job, in the same transaction.
+CREATE FUNCTION holdfast.rewrite_output_of_completed() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (
+        SELECT FROM holdfast.rewrite_request AS request
+        WHERE request.org_id = NEW.org_id AND request.rewrite_request_id = NEW.rewrite_request_id
+          AND request.recipient_user_id = NEW.recipient_user_id AND request.status = 'completed'
+          AND request.target_locale = NEW.target_locale
+          AND request.policy_version = NEW.policy_version)
+    THEN
+        RAISE EXCEPTION 'an output belongs to a completed request'
+            USING ERRCODE = 'check_violation', CONSTRAINT = TG_NAME;
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER rewrite_output_of_completed BEFORE INSERT ON holdfast.rewrite_output
+FOR EACH ROW EXECUTE FUNCTION holdfast.rewrite_output_of_completed();
+
+DO $$
+DECLARE
+    tenanted text;
+BEGIN
+    FOREACH tenanted IN ARRAY ARRAY['home', 'home_member', 'preference_answer', 'rewrite_block',
+        'rewrite_request', 'rewrite_message', 'recipient_snapshot',
+        'recipient_preference_snapshot', 'rewrite_output'] LOOP
+        EXECUTE format('ALTER TABLE holdfast.%I ENABLE ROW LEVEL SECURITY', tenanted);
+        EXECUTE format('ALTER TABLE holdfast.%I FORCE ROW LEVEL SECURITY', tenanted);
+        EXECUTE format(
+            'CREATE POLICY engine_serves_all ON holdfast.%I TO holdfast_engine'
+            ' USING (true) WITH CHECK (true)', tenanted);
+        EXECUTE format(
+            'CREATE POLICY tenant_sees_itself ON holdfast.%I TO holdfast_tenant'
+            ' USING (org_id = nullif(current_setting(''holdfast.org_id'', true), '''')::uuid)'
+            ' WITH CHECK (org_id = nullif(current_setting(''holdfast.org_id'', true), '''')::uuid)',
+            tenanted);
+        EXECUTE format('GRANT SELECT ON holdfast.%I TO holdfast_engine', tenanted);
+        EXECUTE format('GRANT INSERT, DELETE ON holdfast.%I TO holdfast_engine', tenanted);
+    END LOOP;
+END $$;
+
+GRANT UPDATE ON holdfast.home, holdfast.home_member, holdfast.preference_answer,
+    holdfast.rewrite_request, holdfast.rewrite_message, holdfast.rewrite_output TO holdfast_engine;
+-- A member's own data is read through the application, which knows who asks; a home's handlers see
+-- who lives there.
+GRANT SELECT ON holdfast.home, holdfast.home_member TO holdfast_tenant;
+
+-- An ordinary view would run with its owner's rights and show every tenant to everybody.
+ALTER VIEW holdfast.rewrite_status SET (security_invoker = true);
+GRANT SELECT ON holdfast.rewrite_status TO holdfast_engine;
