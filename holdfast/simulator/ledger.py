@@ -74,14 +74,6 @@ class Ledger:
             found.setdefault(charge.unit, []).append(charge)
         return found
 
-    def by_custom_id(self) -> dict[str, list[Charge]]:
-        """The charges of every item of a batch."""
-        found: dict[str, list[Charge]] = {}
-        for charge in self.charges:
-            if charge.custom_id is not None:
-                found.setdefault(charge.custom_id, []).append(charge)
-        return found
-
     def double_paid(self) -> dict[str, list[Charge]]:
         """The units that were executed and billed more than once. Empty is what one wants."""
         return {unit: charges for unit, charges in self.by_unit().items() if len(charges) > 1}
