@@ -1,5 +1,8 @@
 """Background work that must not be lost, doubled or leaked, in your own database."""
 
+import importlib
+import typing
+
 from holdfast.actor import Role
 from holdfast.artifact.artifact import Access, Artifact, ArtifactState
 from holdfast.batch.work import BatchWork, Item
@@ -56,6 +59,10 @@ from holdfast.provider.request import Request
 from holdfast.provider.route import ExecutionMode, Route
 from holdfast.tenant import Tenant
 
+if typing.TYPE_CHECKING:
+    from holdfast.apps.rewrite.gate import Submission
+    from holdfast.apps.rewrite.rewrites import Rewrites
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -109,6 +116,7 @@ __all__ = [
     "Reply",
     "Request",
     "RetryPolicy",
+    "Rewrites",
     "Role",
     "Route",
     "RuleViolated",
@@ -118,6 +126,7 @@ __all__ = [
     "Snooze",
     "State",
     "StoreDown",
+    "Submission",
     "SystemClock",
     "Tenant",
     "TenantSettings",
@@ -131,3 +140,15 @@ __all__ = [
     "WriteConflict",
     "key_for",
 ]
+
+# Applications bring packages of their own, so they are imported when somebody asks for them.
+_LATE = {
+    "Rewrites": "holdfast.apps.rewrite.rewrites",
+    "Submission": "holdfast.apps.rewrite.gate",
+}
+
+
+def __getattr__(name: str) -> typing.Any:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_LATE[name]), name)

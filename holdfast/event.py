@@ -253,6 +253,23 @@ class ModelUsed:
 
 
 @dataclass(frozen=True, slots=True)
+class RewriteMoved:
+    """A rewrite request came a step further, or ended.
+
+    *step* is how far it is, *code* why it failed. What is not decided yet is None. It never holds a
+    word of a message.
+    """
+
+    rewrite_request_id: str
+    org_id: str
+    step: str
+    surface: str | None
+    strength: str | None = None
+    lane: str | None = None
+    code: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerChanged:
     """A worker started, drains, stopped or lost its database."""
 
@@ -274,6 +291,7 @@ Event = (
     | BatchChanged
     | BatchAlert
     | ModelUsed
+    | RewriteMoved
     | ScheduleFired
     | ScheduleSkipped
     | WorkerChanged

@@ -18,7 +18,7 @@ from holdfast.batch.work import BatchWork
 from holdfast.config import Settings
 from holdfast.engine.category import Category, Duty
 from holdfast.engine.handler import Handler, Keep, Routed, make_handler, plain_stage
-from holdfast.engine.job import Priority
+from holdfast.engine.job import ONLY_STAGE, Priority
 from holdfast.engine.labour import Application
 from holdfast.engine.retry import RetryPolicy
 from holdfast.errors import ConfigError
@@ -67,13 +67,15 @@ class Batching:
         version: str = "",
         slo: timedelta | None = None,
         keep: Keep | None = None,
+        stage: str = ONLY_STAGE,
     ) -> Callable[[W], W]:
         """Declare the decorated class as the work of *job_type*.
 
         Its ``request(item)`` says what to ask for one item, its ``accept(item, reply)`` returns the
         job's result. *route* is where the requests of this job type go; an enqueue may say
         otherwise with ``routing_decision``. *keep* writes what ``accept`` returns as
-        :class:`Kept`, in the transaction that ends the jobs.
+        :class:`Kept`, in the transaction that ends the jobs. *stage* is what the only stage is
+        called.
         """
         kind = self.app.registry.category(category)
         _check_category(job_type, kind)
@@ -81,16 +83,17 @@ class Batching:
 
         def declare(given: W) -> W:
             work = _work_of(job_type, given)
-            stage = plain_stage(
+            only = plain_stage(
                 self._caller.perform,
                 category=kind,
                 max_attempts=max_attempts,
                 retry=retry,
                 timeout=timeout,
+                name=stage,
             )
             made = make_handler(
                 job_type,
-                [stage],
+                [only],
                 category=kind,
                 queue=queue,
                 priority=priority,

@@ -34,6 +34,7 @@ COMMANDS = {
     "metrics": "holdfast.cli.metrics:metrics",
     "migrate": "holdfast.cli.migrate:migrate",
     "queues": "holdfast.cli.queues:queues",
+    "rewrite": "holdfast.cli.rewrite:rewrite",
     "run": "holdfast.cli.run:run",
     "runs": "holdfast.cli.run:runs",
     "schedules": "holdfast.cli.schedules:schedules",

@@ -108,7 +108,13 @@ def desk_of(hf: Holdfast, actor: str, role: str, org_id: str | None) -> Desk:
 
 
 def print_json(value: Any) -> None:
-    click.echo(json.dumps(value, indent=2, default=_plain, ensure_ascii=False))
+    """*value* as JSON, with what cannot be seen as escapes: no text in it acts on a terminal."""
+    text = json.dumps(value, indent=2, default=_plain, ensure_ascii=False)
+    click.echo("".join(letter if letter.isprintable() else _escape(letter) for letter in text))
+
+
+def _escape(letter: str) -> str:
+    return "\n" if letter == "\n" else json.dumps(letter)[1:-1]
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:

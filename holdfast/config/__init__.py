@@ -4,6 +4,7 @@ kind.py      what a setting may hold, and the words that say so
 section.py   queues, tenants, keys, retention, artifacts, alerts
 run.py       profiles, runs, schedules
 batch.py     the batch lane, providers, prices, budgets
+rewrite.py   the complaint rewrite and its routing table
 settings.py  Settings: all of it
 load.py      reading, and where each value comes from
 """
@@ -18,6 +19,11 @@ from holdfast.config.batch import (
 )
 from holdfast.config.kind import Cadence, Rate
 from holdfast.config.load import From, Loaded, Origin, load
+from holdfast.config.rewrite import (
+    ClassifierRouteSettings,
+    RewriteSettings,
+    RouteSettings,
+)
 from holdfast.config.run import (
     BATCH_RUNS,
     BUILT_IN_PROFILES,
@@ -51,6 +57,7 @@ __all__ = [
     "BatchSettings",
     "BudgetSettings",
     "Cadence",
+    "ClassifierRouteSettings",
     "From",
     "KeySettings",
     "Loaded",
@@ -61,6 +68,8 @@ __all__ = [
     "Rate",
     "RetentionRule",
     "RetentionSettings",
+    "RewriteSettings",
+    "RouteSettings",
     "RunProfile",
     "RunSettings",
     "ScheduleSettings",

@@ -146,7 +146,10 @@ def _depth(place: Place) -> int:
     item = Settings.__dataclass_fields__.get(place[0])
     if item is None or "kind" in item.metadata:
         return 0
-    return 2 if "table" in item.metadata else 1
+    if "table" in item.metadata:
+        return 2
+    inner = item.metadata["section"].__dataclass_fields__.get(place[1]) if place[1:] else None
+    return 2 if inner is not None and "section" in inner.metadata else 1
 
 
 @dataclass(slots=True)
@@ -217,6 +220,8 @@ class _Reading:
                 self._unknown(inner, known)
             elif "rows" in item.metadata:
                 values[item.name] = self._rows(inner, item.metadata["rows"])
+            elif "section" in item.metadata:
+                values[item.name] = self._section(inner, item.metadata["section"], {})
             else:
                 self._read(inner, item.metadata["kind"], values)
         return self._make(place, kind, values) if len(self.problems) == before else None

@@ -35,6 +35,7 @@ from holdfast.config.kind import (
     texts,
     whole,
 )
+from holdfast.config.rewrite import RewriteSettings, unknown_providers
 from holdfast.config.run import (
     BATCH_RUNS,
     BUILT_IN_PROFILES,
@@ -108,6 +109,7 @@ class Settings:
     )
     prices: tuple[PriceSettings, ...] = rows("[[prices]]", PriceSettings)
     budgets: Mapping[str, BudgetSettings] = _table(BudgetSettings, BUDGETED)
+    rewrite: RewriteSettings = _section(RewriteSettings)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "profiles", {**BUILT_IN_PROFILES, **self.profiles})
@@ -150,9 +152,10 @@ class Settings:
         ]
 
     def _contradictions(self) -> list[str]:
-        """Runs whose settings do not go together, and prices that are said twice."""
+        """What is well said and still cannot hold together."""
         return [
             *doubled_prices(self.prices),
+            *unknown_providers(self.rewrite, self.providers),
             *self._runs_at_odds(),
         ]
 

@@ -50,7 +50,11 @@ def _values(settings: Settings) -> Iterator[tuple[Place, Any]]:
 
 def _section(place: Place, section: Any) -> Iterator[tuple[Place, Any]]:
     for item in fields(section):
-        yield (*place, item.name), _plain(getattr(section, item.name), item.metadata.get("kind"))
+        value = getattr(section, item.name)
+        if "section" in item.metadata:
+            yield from _section((*place, item.name), value)
+        else:
+            yield (*place, item.name), _plain(value, item.metadata.get("kind"))
 
 
 def _run(settings: Settings, name: str) -> Iterator[tuple[Place, Any]]:

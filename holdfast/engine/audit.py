@@ -10,6 +10,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from holdfast.document import encode
@@ -66,9 +67,26 @@ def record_step(actor: Actor, entries: Sequence[Entry], *, archived: bool = Fals
     return statement, {"actor_type": actor.type, "actor_id": actor.id, "events": events}
 
 
+@lru_cache(maxsize=1_024)
 def subject_id(subject: str) -> str:
     """The id under which the events of a subject such as ``queue:q:default`` are found."""
     return str(uuid.uuid5(uuid.UUID(PLATFORM_ORG), subject))
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """What somebody did to a thing that is no job.
+
+    *request_id* and *correlation_id* are those of what brought it about, if anything did.
+    """
+
+    actor: Actor
+    org_id: str
+    subject: str
+    name: str
+    detail: Mapping[str, Any] | None = None
+    request_id: str | None = None
+    correlation_id: str | None = None
 
 
 def record_action(
@@ -81,17 +99,30 @@ def record_action(
     org_id: str = PLATFORM_ORG,
 ) -> None:
     """Write what somebody did to a thing that is no job, in the same audit and the same chain."""
-    tx.affected(
-        SQL.insert_action,
-        org_id=org_id,
-        subject_id=subject_id(subject),
-        kind=subject.partition(":")[0],
-        name=name,
-        actor_type=actor.type,
-        actor_id=actor.id,
-        subject=subject,
-        detail=encode({"subject": subject, **(detail or {})}),
-    )
+    record_actions(tx, [Deed(actor, org_id, subject, name, detail)])
+
+
+def record_actions(tx: Tx, deeds: Sequence[Deed]) -> None:
+    """The same for any number of deeds in one statement; they stand in the order given."""
+    if not deeds:
+        return
+    rows = [
+        {
+            "place": place,
+            "org_id": deed.org_id,
+            "subject_id": subject_id(deed.subject),
+            "kind": deed.subject.partition(":")[0],
+            "name": deed.name,
+            "actor_type": deed.actor.type,
+            "actor_id": deed.actor.id,
+            "request_id": deed.request_id,
+            "correlation_id": deed.correlation_id,
+            "subject": deed.subject,
+            "detail": encode({"subject": deed.subject, **(deed.detail or {})}),
+        }
+        for place, deed in enumerate(deeds)
+    ]
+    tx.affected(SQL.insert_actions, actions=rows)
 
 
 @dataclass(frozen=True, slots=True)

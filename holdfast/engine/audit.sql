@@ -1,12 +1,16 @@
 -- Statements that seal the audit and check the seals.
 
--- insert_action :affected — what concerns no job is audited under the platform's own tenant
+-- insert_actions :affected — what was done to things that are no jobs, each in the tenant it concerns
 INSERT INTO holdfast.job_event
     (org_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id, correlation_id, at,
      detail)
-VALUES
-    (:org_id, :subject_id, :kind, :name, 1, :actor_type, :actor_id, :subject, :subject, {now},
-     :detail);
+SELECT actions.org_id, actions.subject_id, actions.kind, actions.name, 1, actions.actor_type,
+       actions.actor_id, coalesce(actions.request_id, actions.subject),
+       coalesce(actions.correlation_id, actions.subject), {now}, actions.detail
+FROM {rows actions: place integer, org_id uuid, subject_id uuid, kind text, name text,
+      actor_type text, actor_id text, request_id text, correlation_id text, subject text,
+      detail json}
+ORDER BY actions.place;
 
 -- lock_cursor :maybe — crosses tenants: one pass at a time; a second one finds nothing to do
 SELECT sealed_to, next_to, next_horizon, {oldest_running} AS oldest_running,

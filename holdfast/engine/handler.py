@@ -270,11 +270,12 @@ def plain_stage(
     max_attempts: int | None,
     retry: RetryPolicy | None,
     timeout: timedelta | float | None,
+    name: str = ONLY_STAGE,
 ) -> Stage:
     """The only stage of a plain job, with its category's budget."""
     return make_stage(
         function,
-        name=ONLY_STAGE,
+        name=name,
         max_attempts=category.max_attempts if max_attempts is None else max_attempts,
         retry=retry or category.retry,
         timeout=timeout,

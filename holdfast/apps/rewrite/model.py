@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
+from functools import cache
 from hashlib import sha256
 from types import UnionType
 from typing import Any, Self, Union, get_args, get_origin, get_type_hints
@@ -49,9 +50,9 @@ class Document:
     def document(self) -> dict[str, Any]:
         """The value as plain JSON; what is optional and absent is left out."""
         return {
-            item.name: _write(value)
-            for item in fields(self)  # type: ignore[arg-type]
-            if (value := getattr(self, item.name)) is not None or item.default is MISSING
+            name: value if type(value) is str else _write(value)
+            for name, is_needed in _written(type(self))
+            if (value := getattr(self, name)) is not None or is_needed
         }
 
     @classmethod
@@ -272,6 +273,12 @@ class RewriteResponse(Document):
 
 
 # -- writing and reading
+
+
+@cache
+def _written(kind: Any) -> tuple[tuple[str, bool], ...]:
+    """The fields of a document, and whether each is always there."""
+    return tuple((item.name, item.default is MISSING) for item in fields(kind))
 
 
 def _write(value: Any) -> Any:

@@ -212,4 +212,5 @@ class FailureCode(StrEnum):
     DIRECTORY_FAILED = "directory_failed"
     ENQUEUE_FAILED = "enqueue_failed"
     ABANDONED = "abandoned"
+    ERASED = "erased"
     DEFECT = "defect"

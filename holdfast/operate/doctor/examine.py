@@ -26,6 +26,7 @@ _WORKPLACE: Mapping[str, Look] = {
     "dead_letters": workplace.look_at_letters,
     "schedules": workplace.look_at_schedules,
     "lane": lane.look_at_lane,
+    "rewrites": lane.look_at_rewrites,
     "quarantine": lane.look_at_batches,
     "circuits": lane.look_at_accounts,
 }

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from holdfast.clock import ms, read_instant
 from holdfast.engine.presence import Colleague, list_workers, serving
-from holdfast.operate.batched import COLLECTOR, SUBMITTER
+from holdfast.operate.batched import COLLECTOR, ORCHESTRATOR, SUBMITTER
 from holdfast.operate.doctor.finding import SQL, Finding, Severity, Visit, length
 
 OK, NOTICE, WARNING, PROBLEM = Severity
@@ -88,7 +88,7 @@ def look_at_queues(visit: Visit) -> Iterator[Finding]:
     by_run = {
         queue
         for name, run in visit.settings.runs.items()
-        if name not in (SUBMITTER, COLLECTOR)
+        if name not in (SUBMITTER, COLLECTOR, ORCHESTRATOR)
         for queue in run.queues
     }
     rows = visit.many(SQL.list_waiting)

@@ -10,6 +10,7 @@ from holdfast.operate.verify import (
     lifecycle,
     outside,
     privacy,
+    rewrites,
     tenancy,
     timing,
     totals,
@@ -19,6 +20,7 @@ from holdfast.operate.verify.check import Check
 
 CHECKS: tuple[Check, ...] = (
     *lifecycle.CHECKS,
+    rewrites.OUTPUTS,
     *idempotency.CHECKS,
     *outside.CHECKS,
     *batches.CHECKS,
@@ -30,6 +32,7 @@ CHECKS: tuple[Check, ...] = (
     *timing.CHECKS,
     *totals.CHECKS,
     catalog.DRIFT,
+    *rewrites.CHECKS,
 )
 
 __all__ = ["CHECKS", "Check"]

@@ -71,9 +71,4 @@ CHECKS = (
         "A completed job has its result, a failed one its reason, an ended one its end.",
         selects(SQL.find_half_ended),
     ),
-    Check(
-        "I11",
-        "A recipient of a rewrite request has one output, in the language asked for.",
-        needs=("rewrite outputs",),
-    ),
 )

@@ -20,7 +20,7 @@ _MARK = re.compile(r"\[[a-z]{1,20}\]")
 
 
 def _find_secrets(look: Look) -> Iterator[Violation]:
-    canaries = [_forms(text) for text in look.canaries]
+    canaries = [forms_of(text) for text in look.canaries]
     told = (SQL.list_told, SQL.list_letters, SQL.list_errors, SQL.list_answers, SQL.list_remarks)
     for statement in told:
         for row in look.tx.stream(statement, org_id=look.org_id):
@@ -43,7 +43,7 @@ def _problems(
                 yield f"canary {number} of those that were asked for"
 
 
-def _forms(canary: str) -> tuple[str, str]:
+def forms_of(canary: str) -> tuple[str, str]:
     """A canary as it is, and as it is written in JSON."""
     return canary, json.dumps(canary, ensure_ascii=False)[1:-1]
 

@@ -32,7 +32,7 @@ BEGIN
         SELECT FROM holdfast.rewrite_request AS request
         WHERE request.org_id = NEW.org_id AND request.rewrite_request_id = NEW.rewrite_request_id
           AND request.recipient_user_id = NEW.recipient_user_id AND request.status = 'completed'
-          AND request.target_locale = NEW.target_locale
+          AND request.erased_at IS NULL AND request.target_locale = NEW.target_locale
           AND request.policy_version = NEW.policy_version)
     THEN
         RAISE EXCEPTION 'an output belongs to a completed request'

@@ -59,6 +59,11 @@ CREATE TABLE holdfast.rewrite_request (
     failure_code text,
     recipient_snapshot_id {uuid},
     recipient_preference_snapshot_id {uuid},
+    -- What the directory said of the two when the message came; nobody asks it a second time.
+    sender_role text,
+    recipient_role text,
+    sender_locale text,
+    recipient_locale text,
     source_locale text,
     target_locale text,
     source_locale_raw text,
@@ -71,7 +76,8 @@ CREATE TABLE holdfast.rewrite_request (
     context_pack {json},
     policy {json},
     routing_decision {json},
-    -- The whole RewriteRequestV1, original text included; NULL before it is made and once erased.
+    -- The whole RewriteRequestV1, original text included; NULL before it is made and once erased,
+    -- as the pack above is when a person's data was erased.
     rewrite_request {json},
     -- SHA-256 of its canonical form: it stays when the text goes.
     request_hash text,
@@ -129,9 +135,10 @@ CREATE TABLE holdfast.rewrite_request (
         OR (surface IS NOT NULL AND recipient_snapshot_id IS NOT NULL
             AND recipient_preference_snapshot_id IS NOT NULL AND lane IS NOT NULL
             AND topics IS NOT NULL AND intent IS NOT NULL AND rewrite_strength IS NOT NULL
-            AND classifier_result IS NOT NULL AND context_pack IS NOT NULL AND policy IS NOT NULL
+            AND classifier_result IS NOT NULL AND policy IS NOT NULL
             AND routing_decision IS NOT NULL AND request_hash IS NOT NULL
-            AND (rewrite_request IS NOT NULL OR erased_at IS NOT NULL)
+            AND (erased_at IS NOT NULL
+                 OR (rewrite_request IS NOT NULL AND context_pack IS NOT NULL))
             AND classifier_version IS NOT NULL AND context_pack_version IS NOT NULL
             AND policy_version IS NOT NULL AND classified_at IS NOT NULL
             AND context_built_at IS NOT NULL AND routed_at IS NOT NULL
@@ -265,6 +272,10 @@ WHEN NEW.sender_user_id <> OLD.sender_user_id OR NEW.recipient_user_id <> OLD.re
     OR (OLD.recipient_preference_snapshot_id IS NOT NULL
         AND NEW.recipient_preference_snapshot_id
             IS DISTINCT FROM OLD.recipient_preference_snapshot_id)
+    OR NEW.sender_role IS DISTINCT FROM OLD.sender_role
+    OR NEW.recipient_role IS DISTINCT FROM OLD.recipient_role
+    OR NEW.sender_locale IS DISTINCT FROM OLD.sender_locale
+    OR NEW.recipient_locale IS DISTINCT FROM OLD.recipient_locale
     OR (OLD.source_locale IS NOT NULL AND NEW.source_locale IS DISTINCT FROM OLD.source_locale)
     OR (OLD.target_locale IS NOT NULL AND NEW.target_locale IS DISTINCT FROM OLD.target_locale)
     OR (OLD.lane IS NOT NULL AND NEW.lane IS DISTINCT FROM OLD.lane)
@@ -273,13 +284,16 @@ WHEN NEW.sender_user_id <> OLD.sender_user_id OR NEW.recipient_user_id <> OLD.re
     OR (OLD.request_hash IS NOT NULL AND NEW.request_hash IS DISTINCT FROM OLD.request_hash)
     OR (OLD.classifier_result IS NOT NULL
         AND NEW.classifier_result IS DISTINCT FROM OLD.classifier_result)
-    OR (OLD.context_pack IS NOT NULL AND NEW.context_pack IS DISTINCT FROM OLD.context_pack)
+    OR (OLD.context_pack IS NOT NULL AND NEW.context_pack IS DISTINCT FROM OLD.context_pack
+        AND NOT (NEW.context_pack IS NULL AND NEW.erased_at IS NOT NULL))
     OR (OLD.policy IS NOT NULL AND NEW.policy IS DISTINCT FROM OLD.policy)
     OR (OLD.routing_decision IS NOT NULL
         AND NEW.routing_decision IS DISTINCT FROM OLD.routing_decision)
     OR (OLD.rewrite_request IS NOT NULL
         AND NEW.rewrite_request IS DISTINCT FROM OLD.rewrite_request
         AND NOT (NEW.rewrite_request IS NULL AND NEW.erased_at IS NOT NULL))
+    OR (OLD.erased_at IS NOT NULL
+        AND (NEW.erased_at IS DISTINCT FROM OLD.erased_at OR NEW.rewrite_request IS NOT NULL))
     OR (OLD.job_id IS NOT NULL AND NEW.job_id IS DISTINCT FROM OLD.job_id)
     OR (OLD.rewrite_completed_at IS NOT NULL
         AND NEW.rewrite_completed_at IS DISTINCT FROM OLD.rewrite_completed_at)

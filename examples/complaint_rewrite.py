@@ -1,0 +1,102 @@
+"""Sharp messages between housemates become kind ones, each in its recipient's language.
+
+The model is the simulator's, and it knows its four answers by heart; everything around it is real:
+the home, the classifier, the route, the batch, the judge. In production `holdfast worker
+--dispatch` does what the loop at the end does.
+"""
+
+import os
+import tempfile
+from uuid import uuid4
+
+from holdfast import FakeClock, Holdfast, Rewrites, Settings, Submission
+from holdfast.config import ProviderSettings, RewriteSettings, RouteSettings
+from holdfast.engine.agenda import sync_schedules
+from holdfast.engine.dispatch import dispatch_once
+from holdfast.simulator import Ask, Simulator
+
+# What is heard, in which language it is told on, and how.
+HEARD = {
+    "the bloody kitchen": (
+        "es",
+        "¿Podrías ordenar un poco la cocina después de cocinar? Me ayudaría mucho.",
+    ),
+    "la musique": (
+        "en",
+        "The music last night made it hard to sleep. Could you turn it down a little at night?",
+    ),
+    "die Tür": (
+        "pl",
+        "Czy możesz zapukać, zanim wejdziesz do mojego pokoju? Potrzebuję trochę prywatności.",
+    ),
+    "the bins": ("en", "You always forget the bins. Take them out now!"),
+}
+
+
+def model(ask: Ask) -> dict[str, str]:
+    """What a model would say, and once what none should."""
+    language, kind = next(told for words, told in HEARD.items() if words in ask.text)
+    return {"rewritten_text": kind, "output_language": language}
+
+
+os.environ["SIMULATED_KEY"] = "not-a-real-key"
+db = f"sqlite:///{tempfile.mkdtemp()}/work.db"
+clock = FakeClock()
+simulator = Simulator(clock=clock, responder=model)
+provider = ProviderSettings(
+    base_url=simulator.url("openai"), credential_env="SIMULATED_KEY", allow_private=True
+)
+route = RouteSettings(
+    provider="openai",
+    adapter_kind="openai_responses",
+    model="gpt-5.2",
+    high_quality=True,
+    supports_translation=True,
+)
+settings = Settings(db=db, providers={"openai": provider}, rewrite=RewriteSettings(routes=(route,)))
+hf = Holdfast(settings=settings, clock=clock)
+rewrites = Rewrites(hf)
+
+home = str(uuid4())
+people = {name: str(uuid4()) for name in ("Nora", "Luis", "Wanda", "Greta", "Amélie")}
+locales = {"Nora": "en-GB", "Luis": "es-MX", "Wanda": "pl", "Greta": "de-DE", "Amélie": "fr"}
+rewrites.directory.add_home(home)
+for name, user_id in people.items():
+    role = "owner" if name == "Greta" else "housemate"
+    rewrites.directory.add_member(home, user_id, role=role, locale=locales[name])
+
+MESSAGES = [
+    ("Nora", "Luis", "Clean the bloody kitchen after yourself for once, it is disgusting!"),
+    ("Amélie", "Nora", "Encore la musique à fond hier soir, tu ne penses qu'à toi, j'en ai marre."),
+    (
+        "Greta",
+        "Wanda",
+        "Mach gefälligst die Tür nicht auf, ohne zu klopfen. Mein Zimmer, verdammt.",
+    ),
+    ("Luis", "Amélie", "   "),
+    ("Wanda", "Nora", "Could you take the bins out this week? That would help me a lot."),
+]
+
+with simulator:
+    sync_schedules(hf)
+    answers = [
+        rewrites.submit(Submission(home, people[who], people[whom], text, "weekly_feedback"))
+        for who, whom, text in MESSAGES
+    ]
+    for _ in range(6):
+        clock.advance(minutes=15)
+        dispatch_once(hf)
+
+for (who, whom, text), answer in zip(MESSAGES, answers, strict=True):
+    print(f"\n{who} → {whom}: {text!r}")
+    sent = rewrites.find_sent(answer.rewrite_request_id, home_id=home, user_id=people[who])
+    received = rewrites.list_received(home_id=home, user_id=people[whom])
+    print(f"   {who} sees:  {sent.status}")
+    for item in received:
+        if item.rewrite_request_id == answer.rewrite_request_id:
+            print(f"   {whom} reads: {item.rewritten_text}")
+
+desk = rewrites.operate(actor="user:operator", role="admin", org_id=home)
+failed = desk.show(answers[-1].rewrite_request_id)
+print(f"\nThe last one is not delivered. An operator sees why: {failed['failure_code']}")
+print(f"paid twice: {len(simulator.ledger.double_paid())}")

@@ -1,0 +1,120 @@
+-- Statements that take texts and a person's data away: on request, and when their time is over.
+
+-- list_to_erase :many — crosses tenants: a page of requests of a person or a home that still hold something
+SELECT request.org_id, request.rewrite_request_id, request.request_id, request.correlation_id
+FROM holdfast.rewrite_request AS request
+WHERE (request.org_id, request.rewrite_request_id)
+      > (CAST(:after_org AS {uuid}), CAST(:after_id AS {uuid}))
+  AND (CAST(:org_id AS {uuid}) IS NULL OR request.org_id = :org_id)
+  AND (CAST(:user_id AS {uuid}) IS NULL
+       OR request.sender_user_id = :user_id OR request.recipient_user_id = :user_id)
+  AND (request.erased_at IS NULL OR request.context_pack IS NOT NULL
+       OR EXISTS (SELECT 1 FROM holdfast.rewrite_output AS output
+                  WHERE output.org_id = request.org_id
+                    AND output.rewrite_request_id = request.rewrite_request_id
+                    AND output.erased_at IS NULL)
+       OR EXISTS (SELECT 1 FROM holdfast.recipient_preference_snapshot AS snapshot
+                  WHERE snapshot.org_id = request.org_id
+                    AND snapshot.rewrite_request_id = request.rewrite_request_id))
+ORDER BY request.org_id, request.rewrite_request_id
+LIMIT :limit;
+
+-- erase_requests :affected — crosses tenants: first of all, so that whoever is about to write an output waits
+-- A request that has no job yet ends with it: nothing can be made of it any more.
+UPDATE holdfast.rewrite_request AS request
+SET rewrite_request = NULL, context_pack = NULL, erased_at = coalesce(request.erased_at, {now}),
+    step = CASE WHEN request.step IN ('received', 'queued', 'classified', 'context_built', 'routed')
+                THEN 'failed' ELSE request.step END,
+    status = CASE WHEN request.step IN ('received', 'queued', 'classified', 'context_built', 'routed')
+                  THEN 'failed' ELSE request.status END,
+    failure_code = CASE
+        WHEN request.step IN ('received', 'queued', 'classified', 'context_built', 'routed')
+        THEN 'erased' ELSE request.failure_code END,
+    failed_at = CASE
+        WHEN request.step IN ('received', 'queued', 'classified', 'context_built', 'routed')
+        THEN {now} ELSE request.failed_at END,
+    updated_at = {now}
+FROM {rows gone: org_id uuid, id uuid}
+WHERE request.org_id = gone.org_id AND request.rewrite_request_id = gone.id;
+
+-- erase_messages :affected — crosses tenants: the words of senders
+UPDATE holdfast.rewrite_message AS message
+SET original_text = NULL, emotion_context = NULL, erased_at = {now}
+FROM {rows gone: org_id uuid, id uuid}
+WHERE message.org_id = gone.org_id AND message.rewrite_request_id = gone.id
+  AND message.erased_at IS NULL;
+
+-- erase_outputs :affected — crosses tenants: the words of rewrites
+UPDATE holdfast.rewrite_output AS output
+SET rewritten_text = NULL, erased_at = {now}
+FROM {rows gone: org_id uuid, id uuid}
+WHERE output.org_id = gone.org_id AND output.rewrite_request_id = gone.id
+  AND output.erased_at IS NULL;
+
+-- delete_preference_snapshots :affected — crosses tenants: what recipients preferred then
+DELETE FROM holdfast.recipient_preference_snapshot
+WHERE (org_id, rewrite_request_id) IN (
+    SELECT gone.org_id, gone.id FROM {rows gone: org_id uuid, id uuid});
+
+-- delete_answers :affected — crosses tenants: what a person or a home's members prefer
+DELETE FROM holdfast.preference_answer
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
+  AND (CAST(:user_id AS {uuid}) IS NULL OR user_id = :user_id);
+
+-- delete_members :affected — crosses tenants: a person's or a home's memberships
+DELETE FROM holdfast.home_member
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
+  AND (CAST(:user_id AS {uuid}) IS NULL OR user_id = :user_id);
+
+-- delete_blocks :affected — crosses tenants: a person's or a home's blocks
+DELETE FROM holdfast.rewrite_block
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
+  AND (CAST(:user_id AS {uuid}) IS NULL OR user_id = :user_id);
+
+-- delete_home :affected — a home of which nothing is left
+DELETE FROM holdfast.home WHERE org_id = :org_id;
+
+-- count_overdue :one — crosses tenants: how many texts are past their time, up to a bound
+SELECT (SELECT count(*) FROM (
+            SELECT 1 FROM holdfast.rewrite_message AS message
+            JOIN holdfast.rewrite_request AS request
+              ON request.org_id = message.org_id
+             AND request.rewrite_request_id = message.rewrite_request_id
+            WHERE message.erased_at IS NULL
+              AND message.created_at <= {later(-CAST(:original_ms AS bigint))}
+              AND request.status IN ('completed', 'failed', 'canceled')
+            LIMIT :most) AS originals)
+     + (SELECT count(*) FROM (
+            SELECT 1 FROM holdfast.rewrite_output
+            WHERE erased_at IS NULL AND created_at <= {later(-CAST(:rewritten_ms AS bigint))}
+            LIMIT :most) AS rewritten) AS texts;
+
+-- list_overdue_originals :many — crosses tenants: messages whose time is over, of requests that have ended
+SELECT message.org_id, message.rewrite_request_id, request.request_id, request.correlation_id
+FROM holdfast.rewrite_message AS message
+JOIN holdfast.rewrite_request AS request
+  ON request.org_id = message.org_id AND request.rewrite_request_id = message.rewrite_request_id
+WHERE message.erased_at IS NULL
+  AND message.created_at <= {later(-CAST(:original_ms AS bigint))}
+  AND request.status IN ('completed', 'failed', 'canceled')
+ORDER BY message.created_at
+LIMIT :limit
+{skip_locked};
+
+-- forget_requests :affected — crosses tenants: the serialized request holds the original, too
+UPDATE holdfast.rewrite_request AS request
+SET rewrite_request = NULL, erased_at = {now}, updated_at = {now}
+FROM {rows gone: org_id uuid, id uuid}
+WHERE request.org_id = gone.org_id AND request.rewrite_request_id = gone.id
+  AND request.erased_at IS NULL;
+
+-- list_overdue_rewritten :many — crosses tenants: rewrites whose time is over
+SELECT output.org_id, output.rewrite_request_id, request.request_id, request.correlation_id
+FROM holdfast.rewrite_output AS output
+JOIN holdfast.rewrite_request AS request
+  ON request.org_id = output.org_id AND request.rewrite_request_id = output.rewrite_request_id
+WHERE output.erased_at IS NULL
+  AND output.created_at <= {later(-CAST(:rewritten_ms AS bigint))}
+ORDER BY output.created_at
+LIMIT :limit
+{skip_locked};

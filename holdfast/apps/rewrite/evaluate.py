@@ -1,0 +1,279 @@
+"""The judge: whether a rewrite may be stored. Pure.
+
+    1  schema     it is a text of at most 600 characters, in the language it was asked for
+    2  lexicon    no word or phrase that the language's lexicon forbids
+    3  intent     what the sender wanted is still wanted
+    4  delta      nothing is said that the sender did not say
+    5  tone       nobody shouts, least of all somebody with more say
+
+What is no text in the right language is judged no further: its words would mean something else.
+The other four are judged whatever they find, and the verdict uses them all. The result holds codes
+and no text. Where a part cannot judge, a flag says so; nothing passes unseen.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import assert_never
+
+from holdfast.apps.rewrite.delta import invented
+from holdfast.apps.rewrite.detect import Detector, is_told_apart
+from holdfast.apps.rewrite.intent import Asks, asks_of
+from holdfast.apps.rewrite.language import BadLocale, normalize
+from holdfast.apps.rewrite.lexicon import NO_LEXICON, Lexicon
+from holdfast.apps.rewrite.model import EvalResult, RewriteRequest
+from holdfast.apps.rewrite.ruleset import Reading, Rules
+from holdfast.apps.rewrite.words import (
+    LONGEST_REWRITE,
+    Code,
+    Intent,
+    Lane,
+    Level,
+    Mark,
+    PowerMode,
+    Topic,
+)
+
+JUDGE_VERSION = "v1"
+# The cases under eval/ that the judge is measured with.
+DATASET_VERSION = "v1"
+
+LANGUAGE_UNVERIFIED = "language_unverified"
+INTENT_UNVERIFIED = "intent_unverified"
+LEXICON_MISSING = "lexicon_missing"
+NO_TEXT = "no_text"
+TOO_LONG = "too_long"
+NO_TAG = "output_language_invalid"
+INVENTED_TOPIC = "invented_topic"
+LOUD = "tone_loud"
+
+# Issues of their own; a polite frame such as "let me know in time" brings none of them along.
+_ISSUES = (Topic.NOISE, Topic.CLEANLINESS, Topic.PRIVACY, Topic.GUESTS)
+_TOPICS = tuple(topic for topic in Topic if topic is not Topic.OTHER)
+
+_SENTENCE = re.compile(r"[^.!?…\n]+")
+# Shorter sentences are full of loan words and names.
+_SURE_LETTERS = 30
+_STEM = 5
+_LONG_WORD = re.compile(r"(?<!\w)[^\W\d_]{4,}(?!\w)")
+_LOUD_SIGNS = re.compile(r"!\s*!|\?\s*!|!\s*\?")
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What the judge says: a failed rewrite must not be stored, one with warnings may be."""
+
+    result: EvalResult
+    verdict: Mark
+    lexicon_version: str
+
+
+def evaluate(
+    request: RewriteRequest, *, rewritten_text: str, output_language: str, detector: Detector
+) -> Evaluation:
+    """Judge a rewrite of *request*. Whatever a provider answered, it does not raise."""
+    lexicon = Lexicon.of(request.target_locale)
+    misshapen = (*_misshapen(rewritten_text), *_undeclared(output_language))
+    if misshapen:
+        return _conclude(lexicon, (), misshapen, schema_valid=False, intent=Mark.FAIL)
+    is_spoken = _is_spoken(rewritten_text, request.target_locale, detector)
+    if is_spoken is False or normalize(output_language) != request.target_locale:
+        codes = (Code.NON_TARGET_LOCALE,)
+        return _conclude(lexicon, codes, (INTENT_UNVERIFIED,), intent=Mark.WARN)
+    given = _read(request.original_text, request.source_locale)
+    said = _read(rewritten_text, request.target_locale)
+    matter = _matter(request, given, said)
+    made_up = (
+        *invented(request.original_text, rewritten_text, request.target_locale),
+        *((INVENTED_TOPIC,) if matter is Matter.ANOTHER else ()),
+    )
+    codes = (
+        *(lexicon.check(rewritten_text).codes if lexicon else ()),
+        *((Code.NEW_FACT,) if made_up else ()),
+    )
+    tone = tuple(_tone(request.original_text, rewritten_text))
+    unseen = (
+        *(() if is_spoken else (LANGUAGE_UNVERIFIED,)),
+        *(() if lexicon else (LEXICON_MISSING,)),
+        *(() if said else (INTENT_UNVERIFIED,)),
+    )
+    return _conclude(
+        lexicon,
+        codes,
+        (*unseen, *made_up, *tone),
+        intent=_intent(request.intent, asks_of(rewritten_text, said), matter)
+        if said
+        else Mark.WARN,
+        tone=_of_power(request.context_pack.power.power_mode, tone),
+    )
+
+
+def _conclude(
+    lexicon: Lexicon | None,
+    codes: Collection[Code],
+    flags: Collection[str],
+    *,
+    intent: Mark,
+    schema_valid: bool = True,
+    tone: Mark = Mark.PASS,
+) -> Evaluation:
+    is_hard = any(code.is_hard for code in codes)
+    if is_hard:
+        tone = Mark.FAIL
+    elif tone is Mark.PASS and (codes or lexicon is None):
+        tone = Mark.WARN
+    result = EvalResult(
+        schema_valid=schema_valid,
+        lexicon_pass=None if lexicon is None else not is_hard,
+        tone_safety=tone,
+        intent_preserved=intent,
+        violations=tuple(code for code in Code if code in codes),
+        judge_version=JUDGE_VERSION,
+        dataset_version=DATASET_VERSION,
+        flags=tuple(dict.fromkeys(flags)),
+    )
+    return Evaluation(result, _verdict(result), lexicon.version if lexicon else NO_LEXICON)
+
+
+def _verdict(result: EvalResult) -> Mark:
+    marks = (result.tone_safety, result.intent_preserved)
+    is_hard = any(code.is_hard for code in result.violations)
+    if not result.schema_valid or is_hard or Mark.FAIL in marks:
+        return Mark.FAIL
+    return Mark.WARN if Mark.WARN in marks else Mark.PASS
+
+
+# -- schema and language
+
+
+def _misshapen(text: str) -> Iterator[str]:
+    if not any(map(str.isalpha, text)) or "\0" in text or _has_surrogate(text):
+        yield NO_TEXT
+    # As it is counted where messages come in.
+    if len(unicodedata.normalize("NFC", text)) > LONGEST_REWRITE:
+        yield TOO_LONG
+
+
+def _has_surrogate(text: str) -> bool:
+    return any("\ud800" <= sign <= "\udfff" for sign in text)
+
+
+def _undeclared(output_language: str) -> Iterator[str]:
+    try:
+        normalize(output_language)
+    except BadLocale:
+        yield NO_TAG
+
+
+def _is_spoken(text: str, target: str, detector: Detector) -> bool | None:
+    """Whether a text is in its target language; None where nobody can tell."""
+    whole = detector.detect(text)
+    # A translation may have its original beside it.
+    sentences = _SENTENCE.findall(text)
+    for sentence in sentences if len(sentences) > 1 else ():
+        if sum(map(str.isalpha, sentence)) < _SURE_LETTERS:
+            continue
+        part = detector.detect(sentence)
+        if part.confidence is Level.HIGH and is_told_apart(part.language, target):
+            return False
+    if whole.confidence is Level.LOW:
+        return None
+    if whole.language == target:
+        return True
+    return False if is_told_apart(whole.language, target) else None
+
+
+# -- intent
+
+
+class Matter(Enum):
+    """What a rewrite is about, measured by what its original is about."""
+
+    SAME = auto()
+    UNTOLD = auto()
+    NONE = auto()
+    ANOTHER = auto()
+
+
+def _intent(intent: Intent, said: Asks, matter: Matter) -> Mark:
+    """Whether the rewrite still wants what the sender wanted, at least more softly."""
+    if said.is_negated_request:
+        return Mark.FAIL
+    # Any sentence on the matter can voice a concern, and many a boundary: without a known phrase it
+    # is not proven gone.
+    is_on_it = matter in (Matter.SAME, Matter.UNTOLD)
+    match intent:
+        case Intent.REQUEST:
+            kept, softened = said.has_request, said.has_question or said.has_boundary
+        case Intent.CLARIFICATION:
+            kept, softened = said.has_question, said.has_request
+        case Intent.BOUNDARY:
+            kept, softened = said.has_boundary, said.has_request or said.has_concern or is_on_it
+        case Intent.CONCERN:
+            asks = said.has_concern or said.has_request or said.has_boundary
+            kept, softened = asks or matter is Matter.SAME, is_on_it
+        case _:
+            assert_never(intent)
+    if kept:
+        return Mark.PASS
+    return Mark.WARN if softened else Mark.FAIL
+
+
+# -- delta
+
+
+def _matter(request: RewriteRequest, given: Reading | None, said: Reading | None) -> Matter:
+    """Whether the rewrite is about what the message, in its own language, is about."""
+    if given is None or said is None:
+        return Matter.UNTOLD
+    meant = {topic for topic in _TOPICS if topic in request.topics or _hits(given, topic)}
+    # Shouting at each other is both.
+    meant |= {Topic.NOISE} if Topic.COMMUNICATION in meant else set()
+    if any(_hits(said, topic) for topic in meant):
+        fresh = [topic for topic in _ISSUES if topic not in meant and _strong(said, topic) > 1]
+        return Matter.ANOTHER if fresh else Matter.SAME
+    if any(_strong(said, topic) for topic in _ISSUES):
+        return Matter.ANOTHER if any(_strong(given, topic) for topic in meant) else Matter.UNTOLD
+    # Without a topic only the words are left to compare, and those only within one language.
+    if not meant or request.lane is Lane.CROSS_LANGUAGE:
+        return Matter.UNTOLD
+    shared = _stems(given.folded) & _stems(said.folded)
+    return Matter.SAME if shared else Matter.NONE
+
+
+def _stems(folded: str) -> set[str]:
+    return {word[:_STEM] for word in _LONG_WORD.findall(folded) if len(word) >= _STEM}
+
+
+def _read(text: str, locale: str) -> Reading | None:
+    rules = Rules.of(locale)
+    return rules.read(text) if rules else None
+
+
+def _hits(reading: Reading, topic: Topic) -> bool:
+    return bool(reading.of(f"topics.{topic.value}").hits)
+
+
+def _strong(reading: Reading, topic: Topic) -> int:
+    return reading.of(f"topics.{topic.value}").strong
+
+
+# -- tone
+
+
+def _tone(original: str, text: str) -> Iterator[str]:
+    # An abbreviation that the sender used is no shout.
+    shouted = [word for word in _LONG_WORD.findall(text) if word.isupper() and word not in original]
+    if _LOUD_SIGNS.search(text) or shouted:
+        yield LOUD
+
+
+def _of_power(power: PowerMode, tone: Collection[str]) -> Mark:
+    """Between equals a loud word is a warning; from somebody with more say it is an order."""
+    if not tone:
+        return Mark.PASS
+    return Mark.FAIL if power is PowerMode.HIGHER_SENDER else Mark.WARN

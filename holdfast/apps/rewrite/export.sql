@@ -1,0 +1,80 @@
+-- Statements that read all there is of a person or a home, for whom it belongs to.
+
+-- list_memberships :many — crosses tenants: where a person lives, or who lives in a home
+SELECT org_id AS home_id, user_id, role, locale, joined_at, left_at
+FROM holdfast.home_member
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
+  AND (CAST(:user_id AS {uuid}) IS NULL OR user_id = :user_id)
+ORDER BY org_id, user_id;
+
+-- list_answers :many — crosses tenants: what they prefer
+SELECT org_id AS home_id, user_id, preference_id, value_key, answered_at
+FROM holdfast.preference_answer
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
+  AND (CAST(:user_id AS {uuid}) IS NULL OR user_id = :user_id)
+ORDER BY org_id, user_id, preference_id;
+
+-- list_blocks :many — crosses tenants: whether they are kept from sending and receiving
+SELECT org_id AS home_id, user_id, created_at
+FROM holdfast.rewrite_block
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
+  AND (CAST(:user_id AS {uuid}) IS NULL OR user_id = :user_id)
+ORDER BY org_id, user_id;
+
+-- list_sent :many — crosses tenants: what a person wrote; the rewrite once its sender may read it
+SELECT request.org_id AS home_id, request.rewrite_request_id, request.sender_user_id,
+       request.recipient_user_id, request.surface, request.status, request.created_at,
+       request.rewrite_completed_at, request.sender_reveal_at, request.erased_at,
+       message.original_text, message.emotion_context,
+       CASE WHEN request.sender_reveal_at <= {now} THEN output.rewritten_text END AS rewritten_text,
+       output.output_language
+FROM holdfast.rewrite_request AS request
+LEFT JOIN holdfast.rewrite_message AS message
+  ON message.org_id = request.org_id AND message.rewrite_request_id = request.rewrite_request_id
+LEFT JOIN holdfast.rewrite_output AS output
+  ON output.org_id = request.org_id AND output.rewrite_request_id = request.rewrite_request_id
+WHERE request.sender_user_id = :user_id
+  AND (CAST(:org_id AS {uuid}) IS NULL OR request.org_id = :org_id)
+  AND (request.org_id, request.rewrite_request_id)
+      > (CAST(:after_org AS {uuid}), CAST(:after_id AS {uuid}))
+ORDER BY request.org_id, request.rewrite_request_id
+LIMIT :limit;
+
+-- list_received :many — crosses tenants: what a person was given to read, and what was known of them then
+SELECT request.org_id AS home_id, request.rewrite_request_id, output.recipient_user_id,
+       output.rewritten_text, output.output_language, snapshot.preference_payload, output.erased_at
+FROM holdfast.rewrite_request AS request
+JOIN holdfast.rewrite_output AS output
+  ON output.org_id = request.org_id AND output.rewrite_request_id = request.rewrite_request_id
+LEFT JOIN holdfast.recipient_preference_snapshot AS snapshot
+  ON snapshot.org_id = request.org_id
+ AND snapshot.recipient_preference_snapshot_id = request.recipient_preference_snapshot_id
+WHERE request.recipient_user_id = :user_id
+  AND (CAST(:org_id AS {uuid}) IS NULL OR request.org_id = :org_id)
+  AND (request.org_id, request.rewrite_request_id)
+      > (CAST(:after_org AS {uuid}), CAST(:after_id AS {uuid}))
+ORDER BY request.org_id, request.rewrite_request_id
+LIMIT :limit;
+
+-- list_of_home :many — everything that a home's requests are and became
+SELECT request.org_id AS home_id, request.rewrite_request_id, request.sender_user_id,
+       request.recipient_user_id, request.surface, request.status, request.step,
+       request.failure_code, request.source_locale, request.target_locale, request.lane,
+       request.topics, request.intent, request.rewrite_strength, request.classifier_result,
+       request.context_pack, request.policy, request.created_at, request.rewrite_completed_at,
+       request.sender_reveal_at, request.erased_at, message.original_text, message.emotion_context,
+       output.rewritten_text, output.output_language, output.eval_result,
+       snapshot.preference_payload
+FROM holdfast.rewrite_request AS request
+LEFT JOIN holdfast.rewrite_message AS message
+  ON message.org_id = request.org_id AND message.rewrite_request_id = request.rewrite_request_id
+LEFT JOIN holdfast.rewrite_output AS output
+  ON output.org_id = request.org_id AND output.rewrite_request_id = request.rewrite_request_id
+LEFT JOIN holdfast.recipient_preference_snapshot AS snapshot
+  ON snapshot.org_id = request.org_id
+ AND snapshot.recipient_preference_snapshot_id = request.recipient_preference_snapshot_id
+WHERE request.org_id = :org_id
+  AND (request.org_id, request.rewrite_request_id)
+      > (CAST(:after_org AS {uuid}), CAST(:after_id AS {uuid}))
+ORDER BY request.org_id, request.rewrite_request_id
+LIMIT :limit;

@@ -1,0 +1,166 @@
+"""Rewrites: the complaint rewrite on one Holdfast, wired together on one screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from holdfast.actor import Actor, Role
+from holdfast.apps.rewrite import erase, export, show
+from holdfast.apps.rewrite.classify import Classifier
+from holdfast.apps.rewrite.classify_llm import ModelClassifier
+from holdfast.apps.rewrite.classify_local import LocalClassifier
+from holdfast.apps.rewrite.conclude import OrchestratorErrand
+from holdfast.apps.rewrite.detect import Detector, local_detector
+from holdfast.apps.rewrite.directory import Directory, SqlDirectory
+from holdfast.apps.rewrite.gate import Answer, Submission
+from holdfast.apps.rewrite.orchestrate import Orchestrator
+from holdfast.apps.rewrite.output import keep_outputs
+from holdfast.apps.rewrite.route import Routes
+from holdfast.apps.rewrite.words import JOB_TYPE, STAGE
+from holdfast.apps.rewrite.work import RewriteWork
+from holdfast.config import BUILT_IN_QUEUES, Cadence, RunSettings
+from holdfast.engine.job import DEFAULT_QUEUE
+from holdfast.engine.retry import RetryPolicy
+from holdfast.holdfast import Holdfast
+from holdfast.operate.watch import Watch
+
+RUN = "rewrite_orchestrator"
+ORCHESTRATOR_RUN = RunSettings(
+    queues=tuple(BUILT_IN_QUEUES),
+    max_jobs_per_run=10_000,
+    schedule=Cadence(every=timedelta(minutes=1)),
+)
+MAX_ATTEMPTS = 2
+
+
+class Rewrites:
+    """The complaint rewrite of one application.
+
+    Making it declares the job type and the orchestrator's run on *hf*. *directory* says who lives
+    where, *classifier* what a message is about, *detector* which language a text is in; each has a
+    default that needs nothing but this database and this process.
+    """
+
+    def __init__(
+        self,
+        hf: Holdfast,
+        *,
+        directory: Directory | None = None,
+        classifier: Classifier | None = None,
+        detector: Detector | None = None,
+    ) -> None:
+        self.hf = hf
+        self.routes = Routes(hf.settings)
+        self.detector = detector or local_detector()
+        self.directory = directory or SqlDirectory(hf)
+        self.orchestrator = Orchestrator(
+            hf,
+            directory=self.directory,
+            classifier=classifier or self._classifier(),
+            routes=self.routes,
+        )
+        self._declare()
+
+    @classmethod
+    def of(cls, hf: Holdfast) -> Rewrites:
+        """The one that the application made on *hf*, or else one with the defaults."""
+        found = hf.registry.errands.get(RUN)
+        return found.rewrites if isinstance(found, RewriteErrand) else cls(hf)
+
+    def _classifier(self) -> Classifier:
+        route = self.routes.classifier
+        if self.hf.settings.rewrite.classifier == "local" or route is None:
+            return LocalClassifier(self.detector)
+        return ModelClassifier(self.hf.batch.accounts, route)
+
+    def _declare(self) -> None:
+        hf = self.hf
+        hf.batch(
+            JOB_TYPE,
+            queue=DEFAULT_QUEUE,
+            max_attempts=MAX_ATTEMPTS,
+            retry=RetryPolicy.by_run(),
+            keep=keep_outputs,
+            stage=STAGE,
+        )(RewriteWork(self.detector, hf.clock))
+        hf.registry.errands[RUN] = RewriteErrand(self)
+        hf.settings = replace(hf.settings, runs={RUN: ORCHESTRATOR_RUN, **hf.settings.runs})
+
+    # -- for servers that take messages in
+
+    def submit(self, submission: Submission) -> Answer:
+        """Take one message in: queued, or failed without saying why."""
+        return self.orchestrator.submit(submission)
+
+    def submit_many(self, submissions: Iterable[Submission]) -> list[Answer]:
+        """Take any number of messages in, each answered for itself."""
+        return self.orchestrator.submit_many(submissions)
+
+    # -- for those who sent and those who receive
+
+    def find_sent(self, rewrite_request_id: str, *, home_id: str, user_id: str) -> show.Sent:
+        """How a rewrite stands, for its sender; its text once its time has come."""
+        return show.find_sent(self.hf.store, rewrite_request_id, home_id=home_id, user_id=user_id)
+
+    def list_sent(
+        self, *, home_id: str, user_id: str, limit: int = 50, before: str = show.NEWEST
+    ) -> list[show.Sent]:
+        """What somebody sent in a home, newest first."""
+        return show.list_sent(
+            self.hf.store, home_id=home_id, user_id=user_id, limit=limit, before=before
+        )
+
+    def list_received(
+        self, *, home_id: str, user_id: str, limit: int = 50, before: str = show.NEWEST
+    ) -> list[show.Received]:
+        """The rewrites for somebody of a home, newest first."""
+        return show.list_received(
+            self.hf.store, home_id=home_id, user_id=user_id, limit=limit, before=before
+        )
+
+    # -- for operators
+
+    def operate(
+        self, *, actor: Actor | str, role: Role | str, org_id: str | None = None
+    ) -> RewriteDesk:
+        """What an operator in *role* sees and does, for one home or, without one, for all."""
+        return RewriteDesk(self.hf.operate(actor=actor, role=role, org_id=org_id).watch)
+
+
+class RewriteErrand(OrchestratorErrand):
+    """The orchestrator's run of one application's rewrites."""
+
+    def __init__(self, rewrites: Rewrites) -> None:
+        self.rewrites = rewrites
+        orchestrator = rewrites.orchestrator
+        super().__init__(
+            rewrites.hf,
+            resume=orchestrator.resume_once,
+            count_unfinished=orchestrator.count_unfinished,
+        )
+
+
+class RewriteDesk:
+    """The complaint rewrite for operators: records without text, erasure, export."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+
+    def show(self, rewrite_request_id: str) -> dict[str, Any]:
+        """Everything on record of a rewrite, with its events and without any text."""
+        return show.find_record(self._watch, rewrite_request_id)
+
+    def erase(
+        self, *, user_id: str | None = None, home_id: str | None = None, reason: str
+    ) -> erase.Erased:
+        """Erase what there is of a person, in one home or in all, or of a whole home."""
+        return erase.erase_data(self._watch, user_id=user_id, home_id=home_id, reason=reason)
+
+    def export(
+        self, *, user_id: str | None = None, home_id: str | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """Documents of all that is stored of a person or a home."""
+        return export.export_data(self._watch, user_id=user_id, home_id=home_id)

@@ -1,0 +1,70 @@
+-- Statements of what people may see. The home and the person are in every one but the operator's.
+
+-- find_sent :maybe — how a sender's rewrite stands; its text once the sender may read it
+SELECT status.rewrite_request_id, status.status, status.created_at, status.completed_at,
+       status.sender_reveal_at, status.has_failed, output.rewritten_text, output.output_language
+FROM holdfast.rewrite_status AS status
+LEFT JOIN holdfast.rewrite_output AS output
+  ON output.org_id = status.org_id AND output.rewrite_request_id = status.rewrite_request_id
+ AND status.sender_reveal_at <= {now}
+WHERE status.org_id = :org_id AND status.rewrite_request_id = :id
+  AND status.sender_user_id = :user_id;
+
+-- list_sent :many — the same for a sender's latest
+SELECT status.rewrite_request_id, status.status, status.created_at, status.completed_at,
+       status.sender_reveal_at, status.has_failed, output.rewritten_text, output.output_language
+FROM holdfast.rewrite_status AS status
+LEFT JOIN holdfast.rewrite_output AS output
+  ON output.org_id = status.org_id AND output.rewrite_request_id = status.rewrite_request_id
+ AND status.sender_reveal_at <= {now}
+WHERE status.org_id = :org_id AND status.sender_user_id = :user_id
+  AND status.rewrite_request_id < CAST(:before AS {uuid})
+ORDER BY status.rewrite_request_id DESC
+LIMIT :limit;
+
+-- list_received :many — the rewrites that somebody may read: those whose snapshot names them
+SELECT output.rewrite_request_id, output.rewritten_text, output.output_language
+FROM holdfast.rewrite_request AS request
+JOIN holdfast.recipient_snapshot AS snapshot
+  ON snapshot.org_id = request.org_id
+ AND snapshot.recipient_snapshot_id = request.recipient_snapshot_id
+JOIN holdfast.rewrite_output AS output
+  ON output.org_id = request.org_id AND output.rewrite_request_id = request.rewrite_request_id
+ AND output.recipient_user_id = request.recipient_user_id
+WHERE request.org_id = :org_id AND request.recipient_user_id = :user_id
+  AND request.status = 'completed' AND output.erased_at IS NULL
+  AND CAST(snapshot.recipient_user_ids AS text) = :named
+  AND request.rewrite_request_id < CAST(:before AS {uuid})
+ORDER BY request.rewrite_request_id DESC
+LIMIT :limit;
+
+-- find_record :maybe — crosses tenants: all that is on record of a rewrite, and no text
+SELECT request.org_id AS home_id, request.rewrite_request_id, request.job_id,
+       request.sender_user_id, request.recipient_user_id, request.surface, request.step,
+       request.status, request.failure_code, request.recipient_snapshot_id,
+       request.recipient_preference_snapshot_id, request.source_locale, request.target_locale,
+       request.source_locale_raw, request.target_locale_raw, request.lane, request.topics,
+       request.intent, request.rewrite_strength, request.classifier_result, request.policy,
+       request.routing_decision, request.request_hash, request.classifier_version,
+       request.context_pack_version, request.policy_version, request.iso_week_year,
+       request.iso_week, request.request_id, request.correlation_id, request.created_at,
+       request.queued_at, request.classified_at, request.context_built_at, request.routed_at,
+       request.enqueued_at, job.started_at, job.submitted_at, request.rewrite_completed_at,
+       request.sender_reveal_at, request.revealed_at, request.failed_at, request.canceled_at,
+       request.concluded_at, request.erased_at, job.attempt_count, job.attempts, job.max_attempts,
+       job.last_error, job.last_error_at, job.provider_batch_id, job.batch_group_key, job.batch_id,
+       job.batch_item_index, output.provider, output.model, output.prompt_version,
+       output.output_language, output.lexicon_version, output.eval_result
+FROM holdfast.rewrite_request AS request
+LEFT JOIN holdfast.rewrite_job AS job
+  ON job.org_id = request.org_id AND job.rewrite_request_id = request.rewrite_request_id
+LEFT JOIN holdfast.rewrite_output AS output
+  ON output.org_id = request.org_id AND output.rewrite_request_id = request.rewrite_request_id
+WHERE request.rewrite_request_id = :id
+  AND (CAST(:org_id AS {uuid}) IS NULL OR request.org_id = :org_id);
+
+-- list_told :many — what the audit tells of a rewrite, in order
+SELECT name, at, actor_type, actor_id, detail
+FROM holdfast.job_event
+WHERE job_id = :subject_id AND org_id = :org_id
+ORDER BY id;

@@ -1,0 +1,133 @@
+"""The section of holdfast.toml about the complaint rewrite: its limits, and where requests go."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from holdfast.config.batch import MODES
+from holdfast.config.kind import (
+    FLAG,
+    PLAIN_NAME,
+    Section,
+    number,
+    one_of,
+    refuse,
+    rows,
+    setting,
+    text,
+    texts,
+    whole,
+)
+
+CLASSIFIERS = ("local", "llm")
+SURFACES = ("weekly_harmony", "direct_message", "other")
+
+_MODEL = text("a model's name", re.compile(r"[^\s*]{1,200}"))
+_VERSION = text("the version of a prompt such as v1", re.compile(r"v[0-9]{1,6}"))
+_LANGUAGE = re.compile(r"[a-z]{2,3}")
+_SURFACES = texts(
+    "a list of at least one surface: " + ", ".join(SURFACES), lambda v: v in SURFACES, some=True
+)
+_LANGUAGES = texts('a list of languages such as "en"', lambda v: _LANGUAGE.fullmatch(v) is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class RouteSettings(Section):
+    """One row of the routing table: which requests it takes, and where it sends them.
+
+    A list that is empty lets every language in. The first row that takes a request decides.
+    """
+
+    provider: str = setting("", PLAIN_NAME)
+    adapter_kind: str = setting("", PLAIN_NAME)
+    model: str = setting("", _MODEL)
+    prompt_version: str = setting("v1", _VERSION)
+    execution_mode: str = setting("batch", one_of(MODES))
+    # Without it the row takes light touches only.
+    high_quality: bool = setting(False, FLAG)
+    # Without it the row takes requests within one language only.
+    supports_translation: bool = setting(False, FLAG)
+    surfaces: tuple[str, ...] = setting(SURFACES, _SURFACES)
+    source_locales: tuple[str, ...] = setting((), _LANGUAGES)
+    target_locales: tuple[str, ...] = setting((), _LANGUAGES)
+    max_retries: int = setting(2, whole(0, 10))
+
+
+@dataclass(frozen=True, slots=True)
+class ClassifierRouteSettings(Section):
+    """Where messages are classified by a model: a small one, and none that also rewrites."""
+
+    provider: str | None = setting(None, PLAIN_NAME)
+    adapter_kind: str | None = setting(None, PLAIN_NAME)
+    model: str | None = setting(None, _MODEL)
+
+    @property
+    def is_whole(self) -> bool:
+        return None not in (self.provider, self.adapter_kind, self.model)
+
+    @property
+    def is_empty(self) -> bool:
+        return self == ClassifierRouteSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteSettings(Section):
+    """The complaint rewrite: who classifies, what is let in, how long texts are kept."""
+
+    classifier: str = setting("local", one_of(CLASSIFIERS))
+    classifier_timeout_seconds: float = setting(5.0, number(0.05, 120))
+    # From the rewrite's completion until its sender may read it.
+    reveal_delay_seconds: float = setting(86_400.0, number(0, 30 * 86_400))
+    surfaces: tuple[str, ...] = setting(SURFACES, _SURFACES)
+    keep_original_days: int = setting(30, whole(1, 3650))
+    keep_rewritten_days: int = setting(365, whole(1, 3650))
+    # How long a request may stand between two steps before another orchestrator takes it up.
+    abandoned_seconds: float = setting(300.0, number(1, 86_400))
+    routes: tuple[RouteSettings, ...] = rows("[[rewrite.routes]]", RouteSettings)
+    classifier_route: ClassifierRouteSettings = field(
+        default_factory=ClassifierRouteSettings, metadata={"section": ClassifierRouteSettings}
+    )
+
+    def __post_init__(self) -> None:
+        Section.__post_init__(self)
+        refuse("RewriteSettings cannot be used", [*self._lengths_at_odds(), *self._classifying()])
+
+    def _lengths_at_odds(self) -> list[str]:
+        found = []
+        if self.abandoned_seconds <= self.classifier_timeout_seconds:
+            found.append(
+                f"abandoned_seconds = {self.abandoned_seconds:g} must be more than"
+                f" classifier_timeout_seconds = {self.classifier_timeout_seconds:g}: a request that"
+                " is being classified is not abandoned"
+            )
+        if self.keep_rewritten_days * 86_400 <= self.reveal_delay_seconds:
+            found.append(
+                f"keep_rewritten_days = {self.keep_rewritten_days} ends before the sender may read"
+                f" the rewrite, after reveal_delay_seconds = {self.reveal_delay_seconds:g}"
+            )
+        return found
+
+    def _classifying(self) -> list[str]:
+        route, found = self.classifier_route, []
+        if not isinstance(route, ClassifierRouteSettings):
+            return ["classifier_route must be a ClassifierRouteSettings"]
+        if not (route.is_whole or route.is_empty) or (route.is_empty and self.classifier == "llm"):
+            found.append("classifier_route needs provider, adapter_kind and model")
+        rewriting = {(row.provider, row.model) for row in self.routes}
+        if (route.provider, route.model) in rewriting:
+            found.append("classifier_route names a model that also rewrites; it must be another")
+        return found
+
+
+def unknown_providers(rewrite: RewriteSettings, known: Collection[str]) -> list[str]:
+    """The routes to providers that nobody declares."""
+    named = [(f"rewrite.routes {at}", row.provider) for at, row in enumerate(rewrite.routes, 1)]
+    if rewrite.classifier_route.provider is not None:
+        named.append(("rewrite.classifier_route", rewrite.classifier_route.provider))
+    return [
+        f"{where}: provider = {provider!r} is not declared; there is: {', '.join(sorted(known))}"
+        for where, provider in named
+        if provider not in known
+    ]

@@ -1,0 +1,60 @@
+"""I11 and I39 to I41: rewrites, compared with their jobs, and where their texts lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from holdfast.clock import write_instant
+from holdfast.operate.verify.check import Check, Look, Violation, selects
+from holdfast.operate.verify.privacy import forms_of
+from holdfast.store import Statements
+
+SQL = Statements("holdfast.operate.verify", "rewrites.sql")
+
+# The orchestrator's run comes every minute; after so long it is certain that it does not come.
+PATIENCE = timedelta(hours=1)
+# A shorter text may stand anywhere by chance.
+SHORTEST_TEXT = 12
+
+
+def _find_left(look: Look) -> Iterator[Violation]:
+    patience = max(PATIENCE, timedelta(seconds=2 * look.settings.rewrite.abandoned_seconds))
+    yield from look.find(SQL.find_left, left_since=write_instant(look.now - patience))
+    yield from look.find(SQL.find_untimely)
+
+
+def _find_texts(look: Look) -> Iterator[Violation]:
+    yield from look.find(SQL.find_unerased)
+    for row in look.tx.stream(SQL.list_told, org_id=look.org_id):
+        for kind in ("original_text", "rewritten_text"):
+            text = row[kind]
+            if text is None or len(text) < SHORTEST_TEXT:
+                continue
+            if any(form in row["words"] for form in forms_of(text)):
+                detail = f"its {kind} lies in {row['place']}"
+                yield Violation(str(row["org_id"]), row["subject"], detail)
+
+
+OUTPUTS = Check(
+    "I11",
+    "A recipient of a rewrite request has one output, in the language asked for.",
+    selects(SQL.find_without_output, SQL.find_wrong_outputs),
+)
+CHECKS = (
+    Check(
+        "I39",
+        "A rewrite request stands where its job stands, and they name the same people.",
+        selects(SQL.find_parted, SQL.find_mismatched),
+    ),
+    Check(
+        "I40",
+        "A rewrite request has a job or says why it failed, and its end is told.",
+        _find_left,
+    ),
+    Check(
+        "I41",
+        "The texts of a rewrite lie in their own columns and nowhere else.",
+        _find_texts,
+    ),
+)

@@ -1,0 +1,119 @@
+-- The invariants of the complaint rewrite, I11 and I39 to I41, in the shape of lifecycle.sql.
+
+-- find_without_output :many — I11, crosses tenants: a completed request has its output
+SELECT request.org_id, 'rewrite:' || CAST(request.rewrite_request_id AS text) AS subject,
+       'it is completed and has no output' AS detail
+FROM holdfast.rewrite_request AS request
+WHERE request.status = 'completed'
+  AND (CAST(:org_id AS {uuid}) IS NULL OR request.org_id = :org_id)
+  AND NOT EXISTS (SELECT 1 FROM holdfast.rewrite_output AS output
+                  WHERE output.org_id = request.org_id
+                    AND output.rewrite_request_id = request.rewrite_request_id
+                    AND output.recipient_user_id = request.recipient_user_id);
+
+-- find_wrong_outputs :many — I11, crosses tenants: an output is its request's, its recipient's and in its language
+SELECT output.org_id, 'rewrite:' || CAST(output.rewrite_request_id AS text) AS subject,
+       CASE WHEN request.rewrite_request_id IS NULL THEN 'it has an output and no request'
+            WHEN request.status <> 'completed' THEN 'it has an output and is ' || request.status
+            WHEN output.recipient_user_id <> request.recipient_user_id
+            THEN 'it has an output for somebody else'
+            ELSE 'its output is not in its language' END AS detail
+FROM holdfast.rewrite_output AS output
+LEFT JOIN holdfast.rewrite_request AS request
+  ON request.org_id = output.org_id AND request.rewrite_request_id = output.rewrite_request_id
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR output.org_id = :org_id)
+  AND (request.rewrite_request_id IS NULL OR request.status <> 'completed'
+       OR output.recipient_user_id <> request.recipient_user_id
+       OR output.output_language <> request.target_locale
+       OR output.target_locale <> request.target_locale);
+
+-- find_parted :many — I39, crosses tenants: a request stands where its job stands
+SELECT request.org_id, 'rewrite:' || CAST(request.rewrite_request_id AS text) AS subject,
+       'it is ' || request.status || ', its job ' || coalesce(job.state, 'gone') AS detail
+FROM holdfast.rewrite_request AS request
+LEFT JOIN holdfast.job_record AS job ON job.org_id = request.org_id AND job.id = request.job_id
+WHERE request.job_id IS NOT NULL
+  AND (CAST(:org_id AS {uuid}) IS NULL OR request.org_id = :org_id)
+  AND CASE WHEN job.id IS NOT NULL THEN job.state <> request.status
+           -- A job that has ended may be pruned before its request.
+           ELSE request.status NOT IN ('completed', 'failed', 'canceled') END;
+
+-- find_mismatched :many — I39, crosses tenants: the job names the people and the locales of its request
+SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
+       CASE WHEN request.job_id IS NULL THEN 'no request has it'
+            ELSE 'it names others than its request' END AS detail
+FROM holdfast.job_record AS job
+LEFT JOIN holdfast.rewrite_request AS request
+  ON request.org_id = job.org_id AND request.job_id = job.id
+WHERE job.job_type = 'complaint_rewrite'
+  AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
+  AND (request.job_id IS NULL
+       OR {field(job.payload, rewrite_request_id)}
+          IS DISTINCT FROM CAST(request.rewrite_request_id AS text)
+       OR {field(job.payload, sender_user_id)} IS DISTINCT FROM CAST(request.sender_user_id AS text)
+       OR {field(job.payload, recipient_user_id)}
+          IS DISTINCT FROM CAST(request.recipient_user_id AS text)
+       OR {field(job.payload, recipient_snapshot_id)}
+          IS DISTINCT FROM CAST(request.recipient_snapshot_id AS text)
+       OR {field(job.payload, recipient_preference_snapshot_id)}
+          IS DISTINCT FROM CAST(request.recipient_preference_snapshot_id AS text)
+       OR {field(job.payload, source_locale)} IS DISTINCT FROM request.source_locale
+       OR {field(job.payload, target_locale)} IS DISTINCT FROM request.target_locale
+       OR {field(job.payload, lane)} IS DISTINCT FROM request.lane);
+
+-- find_left :many — I40, crosses tenants: a request that nobody goes on with, or whose end nobody told
+SELECT request.org_id, 'rewrite:' || CAST(request.rewrite_request_id AS text) AS subject,
+       CASE WHEN request.concluded_at IS NULL AND request.status IN ('completed', 'failed', 'canceled')
+            THEN 'it has ended, and the orchestrator has not said so'
+            ELSE 'it has no job and no failure' END AS detail
+FROM holdfast.rewrite_request AS request
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR request.org_id = :org_id)
+  AND ((request.status IN ('completed', 'failed', 'canceled') AND request.concluded_at IS NULL
+        AND request.updated_at < CAST(:left_since AS {instant}))
+       OR (request.step IN ('received', 'queued', 'classified', 'context_built', 'routed')
+           AND request.created_at < CAST(:left_since AS {instant})));
+
+-- find_untimely :many — I40, crosses tenants: a sender may read a rewrite that is completed, and not before
+SELECT request.org_id, 'rewrite:' || CAST(request.rewrite_request_id AS text) AS subject,
+       'its sender may read it before it was completed' AS detail
+FROM holdfast.rewrite_request AS request
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR request.org_id = :org_id)
+  AND request.sender_reveal_at IS NOT NULL
+  AND (request.rewrite_completed_at IS NULL
+       OR request.sender_reveal_at < request.rewrite_completed_at);
+
+-- find_unerased :many — I41, crosses tenants: what was erased is gone
+SELECT request.org_id, 'rewrite:' || CAST(request.rewrite_request_id AS text) AS subject,
+       'it says erased, and a text is left' AS detail
+FROM holdfast.rewrite_request AS request
+LEFT JOIN holdfast.rewrite_message AS message
+  ON message.org_id = request.org_id AND message.rewrite_request_id = request.rewrite_request_id
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR request.org_id = :org_id)
+  AND request.erased_at IS NOT NULL
+  AND (request.rewrite_request IS NOT NULL OR message.original_text IS NOT NULL);
+
+-- list_told :many — I41, crosses tenants: texts beside what is told of their jobs
+SELECT request.org_id, 'rewrite:' || CAST(request.rewrite_request_id AS text) AS subject,
+       message.original_text, output.rewritten_text, told.place, told.words
+FROM holdfast.rewrite_request AS request
+LEFT JOIN holdfast.rewrite_message AS message
+  ON message.org_id = request.org_id AND message.rewrite_request_id = request.rewrite_request_id
+LEFT JOIN holdfast.rewrite_output AS output
+  ON output.org_id = request.org_id AND output.rewrite_request_id = request.rewrite_request_id
+JOIN (
+    SELECT org_id, id AS job_id, 'its job' AS place,
+           CAST(payload AS text) || coalesce(CAST(result AS text), '')
+               || coalesce(last_error, '') || coalesce(CAST(routing_decision AS text), '') AS words
+    FROM holdfast.job_record
+    WHERE job_type = 'complaint_rewrite'
+    UNION ALL
+    SELECT org_id, job_id, 'the audit', CAST(detail AS text)
+    FROM holdfast.job_event
+    WHERE job_type = 'complaint_rewrite' AND detail IS NOT NULL
+    UNION ALL
+    SELECT org_id, job_id, 'its dead letter',
+           last_error || last_stack || CAST(sanitized_context AS text)
+    FROM holdfast.dead_letter
+    WHERE job_type = 'complaint_rewrite'
+) AS told ON told.org_id = request.org_id AND told.job_id = request.job_id
+WHERE CAST(:org_id AS {uuid}) IS NULL OR request.org_id = :org_id;

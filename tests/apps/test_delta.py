@@ -1,0 +1,164 @@
+"""What a rewrite says that its original does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.apps.rewrite.delta import Invented, invented
+from tests.apps.test_detect import LANGUAGES
+
+EVAL = Path(__file__).resolve().parents[2] / "eval"
+# Line by line the files say the same thing in ten languages. In the fifth each calls another name.
+PARALLEL = {
+    language: (EVAL / "language" / f"{language}.txt").read_text("utf-8").splitlines()
+    for language in LANGUAGES
+}
+NAMED = 4
+
+
+@pytest.mark.parametrize("target", LANGUAGES)
+def test_a_translation_invents_nothing(target: str) -> None:
+    found = [
+        (source, line)
+        for source in LANGUAGES
+        for line, text in enumerate(PARALLEL[target])
+        if line != NAMED and invented(PARALLEL[source][line], text, target)
+    ]
+
+    assert found == []
+
+
+@pytest.mark.parametrize("target", LANGUAGES)
+def test_another_name_is_invented_in_every_language(target: str) -> None:
+    text = PARALLEL[target][NAMED]
+    original = "Lass meinen Joghurt in Ruhe, Bartholomäus."
+
+    assert invented(original, text, target) == (Invented.NAME,)
+    assert invented(text, text, target) == ()
+
+
+@pytest.mark.parametrize(
+    ("original", "rewrite", "locale"),
+    [
+        ("Turn it down.", "Could you turn it down at 9:30?", "en"),
+        ("Turn it down.", "Could you turn it down after ten?", "en"),
+        ("Baja la música.", "¿Podrías bajarla a partir de las 22:30?", "es"),
+        ("Mach leiser.", "Könntest du ab zwanzig Uhr leiser machen?", "de"),
+        ("Baisse le son.", "Tu pourrais baisser le son pendant dix-sept minutes ?", "fr"),
+        ("Sono 20 euro.", "Mi devi 40 euro.", "it"),
+        ("You owe me 20 €.", "You owe me 8 €.", "en"),
+        ("Owe me.", "You owe me $1,500.", "en"),
+        ("It has been 5 days.", "It has been five weeks and 12 days.", "en"),
+        ("Zet hem zachter na tienen.", "Zou je hem na half negen zachter zetten?", "nl"),
+        ("Ścisz to po dziesiątej.", "Mógłbyś to ściszyć po ósmej?", "pl"),
+        ("Call me.", "Could you call me on 0171 5550199?", "en"),
+    ],
+)
+def test_a_number_that_nobody_said_is_invented(original: str, rewrite: str, locale: str) -> None:
+    assert invented(original, rewrite, locale) == (Invented.NUMBER,)
+
+
+@pytest.mark.parametrize(
+    ("original", "rewrite", "locale"),
+    [
+        ("Quiet after 10 pm!", "Could it be quiet after 22:00?", "en"),
+        ("Um halb elf ist Ruhe!", "Could it be quiet from 10:30?", "en"),
+        ("Um halb elf ist Ruhe!", "¿Podría haber silencio desde las diez y media?", "es"),
+        ("Viertel vor acht bin ich weg.", "I leave at 7:45.", "en"),
+        ("Fünfundvierzig Minuten!", "It took 45 minutes.", "en"),
+        ("Quarante-cinq minutes !", "It took forty-five minutes.", "en"),
+        ("Veinticinco platos", "venticinque piatti", "it"),
+        ("soixante-dix euros", "70 euros", "es"),
+        ("saat on ikide", "at 12", "en"),
+        ("o ósmej", "um acht Uhr", "de"),
+        ("bis um drei", "until 3 a.m.", "en"),
+        ("at 12", "at midnight", "en"),
+        ("You owe me 1500.", "Me debes 1.500 €.", "es"),
+        ("nobody cleans", "Could the two of us clean once a week?", "en"),
+        ("nobody cleans", "Grazie mille. Sei gentile.", "it"),
+        ("at 8:00", "at eight, on the dot", "en"),
+        ("two weeks", "dos semanas", "es"),
+    ],
+)
+def test_the_same_number_written_otherwise_is_none(
+    original: str, rewrite: str, locale: str
+) -> None:
+    assert invented(original, rewrite, locale) == ()
+
+
+@pytest.mark.parametrize(
+    ("rewrite", "locale", "kind"),
+    [
+        ("Could you do it by Friday?", "en", Invented.DATE),
+        ("Kannst du es bis Freitag machen?", "de", Invented.DATE),
+        ("Podes fazer isso na sexta?", "pt", Invented.DATE),
+        ("Czy możesz to zrobić we wtorek?", "pl", Invented.DATE),
+        ("Lütfen bunu cumartesi yap.", "tr", Invented.DATE),
+        ("Could we sort it out in March?", "en", Invented.DATE),
+        ("Could you stop at midnight?", "en", Invented.TIME),
+        ("¿Puedes parar a medianoche?", "es", Invented.TIME),
+        ("The neighbours complain too.", "en", Invented.THING),
+        ("Les voisins se plaignent aussi.", "fr", Invented.THING),
+        ("W kuchni są też myszy.", "pl", Invented.THING),
+        ("Ik heb nachtdienst in het ziekenhuis.", "nl", Invented.THING),
+        ("Otherwise I will call the landlord.", "en", Invented.THING),
+        ("Please ask Marta to do it.", "en", Invented.NAME),
+        ("Hallo Lena, kannst du es machen?", "de", Invented.NAME),
+        ("Kannst du es machen, Lena?", "de", Invented.NAME),
+        ("¿Puedes pedírselo a Lucía?", "es", Invented.NAME),
+        ("See https://example.com for the plan.", "en", Invented.LINK),
+        ("Hi [Name], could you do it?", "en", Invented.LINK),
+        ("As an AI language model I cannot help with that.", "en", Invented.MACHINE),
+        ("Here is the rewritten message: could you do it?", "en", Invented.MACHINE),
+        ("Lo siento, no puedo ayudar con esa solicitud.", "es", Invented.MACHINE),
+        ("Das kann ich leider nicht umformulieren.", "de", Invented.MACHINE),
+    ],
+)
+def test_days_things_names_and_the_machines_own_words_are_noticed(
+    rewrite: str, locale: str, kind: Invented
+) -> None:
+    assert invented("do it now", rewrite, locale) == (kind,)
+    assert invented(rewrite, rewrite, locale) == ()
+
+
+@pytest.mark.parametrize(
+    ("original", "rewrite", "locale"),
+    [
+        ("ask marta", "Could you ask Marta?", "en"),
+        ("ask Kevin", "Czy możesz zapytać Kevina?", "pl"),
+        ("спроси Марту", "Could you ask Marta?", "en"),
+        ("hazlo", "I think I'd like that. Could you do it, please?", "en"),
+        ("hazlo", "Ich liebe Musik. Danke, und bis bald, Danke.", "de"),
+        ("hazlo", "Chciałabym, żeby Tobie było miło.", "pl"),
+        ("your kid screams", "The child is loud.", "en"),
+        ("since sunday", "desde el domingo", "es"),
+        ("you may do it", "You may do it in your own time.", "en"),
+        ("do it", "Thank you for your hospitality, for example.", "en"),
+        ("mach das", "Danke für die Montage der Lampe.", "de"),
+        ("hazlo", "Ninguno de nosotros bebe leche.", "es"),
+        ("fais-le", "Tu souris toujours.", "fr"),
+    ],
+)
+def test_what_is_no_news_is_let_through(original: str, rewrite: str, locale: str) -> None:
+    assert invented(original, rewrite, locale) == ()
+
+
+def test_a_language_without_words_of_its_own_still_has_digits() -> None:
+    assert invented("now", "käy kello 9:30", "fi") == (Invented.NUMBER,)
+    assert invented("at 9:30", "käy kello 9:30", "fi") == ()
+
+
+@pytest.mark.parametrize(
+    "path", sorted((EVAL / "polite").glob("*.txt")), ids=lambda path: path.stem
+)
+def test_a_sentence_repeated_invents_nothing(path: Path) -> None:
+    lines = path.read_text("utf-8").splitlines()
+
+    assert [line for line in lines if invented(line, line, path.stem)] == []
+
+
+def test_hostile_texts_are_read_in_time() -> None:
+    for text in ("9" * 1500, "a " * 750, "[" * 1500, "Aa " * 500, "http://" * 200, "\ud800" * 99):
+        assert len(invented(text, text[:600], "en")) <= 1

@@ -1,0 +1,188 @@
+"""The evaluation set: what it covers, and what the lexicons and the judge make of it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from holdfast.apps.rewrite.lexicon import Lexicon
+from holdfast.apps.rewrite.words import Code, Intent, PowerMode, Strength, Topic
+from tools import rewrite_eval
+from tools.rewrite_eval import EVAL, HARD, Outcome, Report, Score, cases_of, measure, polite_of
+
+LOCALES = ["de", "en", "es", "fr", "it", "nl", "pl", "pt"]
+FLOOR = 0.95
+LEXICONS = Path(rewrite_eval.ROOT, "holdfast", "apps", "rewrite", "lexicons")
+
+
+@cache
+def measured(locale: str) -> Report:
+    return measure([locale])
+
+
+def score_of(locale: str) -> Score:
+    return measured(locale).scores[locale]
+
+
+def wrong(locale: str, part: str) -> list[str]:
+    outcomes = measured(locale).outcomes.items()
+    return [f"{name}: {it.said}" for name, it in outcomes if part in name and not it.is_right]
+
+
+# -- the numbers
+
+
+@pytest.mark.req("V-02")
+@pytest.mark.parametrize("locale", LOCALES)
+def test_the_lexicon_finds_the_hard_codes_and_little_else(locale: str) -> None:
+    score = score_of(locale)
+    recall, precision = score.recall(HARD), score.precision(HARD)
+
+    assert recall is not None
+    assert precision is not None
+    assert recall >= FLOOR, wrong(locale, "original")
+    assert precision >= FLOOR, wrong(locale, "original")
+
+
+@pytest.mark.parametrize("locale", LOCALES)
+def test_no_polite_sentence_raises_a_hard_code(locale: str) -> None:
+    assert len(set(polite_of(locale))) >= 200
+    assert wrong(locale, "polite") == []
+
+
+@pytest.mark.parametrize("locale", LOCALES)
+def test_good_rewrites_pass_the_judge(locale: str) -> None:
+    score = score_of(locale)
+
+    assert score.good_passed / score.good >= FLOOR, wrong(locale, " good ")
+
+
+@pytest.mark.parametrize("locale", LOCALES)
+def test_bad_rewrites_fail_with_their_codes(locale: str) -> None:
+    score = score_of(locale)
+
+    assert score.bad_failed / score.bad >= FLOOR, wrong(locale, " bad ")
+
+
+# -- what the set covers
+
+
+@pytest.mark.parametrize("locale", LOCALES)
+def test_every_topic_meets_every_power_twice_and_both_strengths(locale: str) -> None:
+    cases = cases_of(locale)
+    pairs = Counter((case.topic, case.power_mode) for case in cases)
+    strengths = {(case.topic, case.rewrite_strength) for case in cases}
+
+    assert len(cases) >= 42
+    assert [pair for pair in ((t, p) for t in Topic for p in PowerMode) if pairs[pair] < 2] == []
+    assert strengths == {(topic, strength) for topic in Topic for strength in Strength}
+
+
+@pytest.mark.parametrize("locale", LOCALES)
+def test_every_intent_and_every_code_occurs(locale: str) -> None:
+    cases = cases_of(locale)
+    codes = {code for case in cases for code in case.expected_lexicon_violations} | {
+        code for case in cases for bad in case.bad_rewrites for code in bad.codes
+    }
+
+    assert {case.expected_intent for case in cases} == set(Intent)
+    assert codes == set(Code)
+
+
+@pytest.mark.parametrize("locale", LOCALES)
+def test_every_case_can_be_told_apart_and_has_rewrites_of_both_kinds(locale: str) -> None:
+    cases = cases_of(locale)
+    texts = [case.original_text for case in cases]
+
+    assert len({case.case_id for case in cases}) == len(cases)
+    assert len(set(texts)) == len(texts)
+    assert all(1 <= len(case.good_rewrites) <= 2 for case in cases)
+    assert all(1 <= len(case.bad_rewrites) <= 2 for case in cases)
+
+
+@pytest.mark.parametrize("locale", LOCALES)
+def test_six_cases_or_more_go_from_one_language_to_another(locale: str) -> None:
+    across = [case for case in cases_of(locale) if case.source_locale != case.target_locale]
+
+    assert len(across) >= 6
+    assert len({(case.source_locale, case.target_locale) for case in across}) >= 3
+
+
+@pytest.mark.parametrize("topic", Topic)
+def test_english_has_vulgar_cynical_and_boundary_variants_of_every_topic(topic: Topic) -> None:
+    cases = [case for case in cases_of("en") if case.topic is topic]
+    codes = Counter(code for case in cases for code in case.expected_lexicon_violations)
+
+    assert len(cases) >= 9
+    assert codes[Code.VULGARITY] >= 5
+    assert codes[Code.SARCASM_WARN] >= 2
+    assert sum(case.expected_intent is Intent.BOUNDARY for case in cases) >= 2
+
+
+# -- the tool
+
+
+@pytest.mark.req("V-06")
+def test_a_lexicon_that_lost_a_word_shows_what_it_let_through(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("cases/en.jsonl", "polite/en.txt"):
+        lines = (EVAL / name).read_text("utf-8").splitlines(keepends=True)
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text("".join(lines[:5]), "utf-8")
+    weaker = (LEXICONS / "en.toml").read_text("utf-8").replace('version = "1"', 'version = "0"')
+    (tmp_path / "en.toml").write_text(weaker.replace('"damn"', '"darn"'), "utf-8")
+
+    before = rewrite_eval.measure_elsewhere(str(tmp_path), ["en"], folder=tmp_path)
+    after = measure(["en"], folder=tmp_path)
+    is_kept = rewrite_eval.compare(before, after)
+
+    assert is_kept
+    shown = capsys.readouterr().out
+    assert "before: en-0\nafter:  en-1" in shown
+    assert "from right to wrong: 0\n\nfrom wrong to right: 1\n  en-noise-01 bad 1" in shown
+    assert not rewrite_eval.compare(after, before)
+
+
+def test_an_outcome_that_turned_wrong_is_a_regression(capsys: pytest.CaptureFixture[str]) -> None:
+    before = Report({"xx": "xx-1"}, {}, {"xx-1 good 1": Outcome(True, "pass -")})
+    after = Report({"xx": "xx-2"}, {}, {"xx-1 good 1": Outcome(False, "fail blame")})
+
+    assert not rewrite_eval.compare(before, after)
+    assert "from right to wrong: 1" in capsys.readouterr().out
+    assert rewrite_eval.compare(after, before)
+
+
+@pytest.mark.req("V-06")
+def test_the_answers_of_two_prompts_are_judged_and_compared(tmp_path: Path) -> None:
+    case = next(case for case in cases_of("en") if case.bad_rewrites[0].codes)
+    for name, text in (("v1", case.good_rewrites[0]), ("v2", case.bad_rewrites[0].text)):
+        answer = {"case_id": case.case_id, "rewritten_text": text, "output_language": "en"}
+        (tmp_path / name).write_text(json.dumps(answer) + "\n", "utf-8")
+    kind, unkind = (measure(["en"], rewrites=tmp_path / name) for name in ("v1", "v2"))
+
+    assert (kind.scores["en"].rewrites_passed, kind.scores["en"].rewrites) == (1, 1)
+    assert unkind.scores["en"].rewrites_passed == 0
+    assert not rewrite_eval.compare(kind, unkind)
+
+
+def test_a_number_below_its_floor_is_named() -> None:
+    report = Report({"xx": "xx-1"})
+    score = report.of("xx")
+    score.found["blame"], score.missed["blame"], score.polite_hard = 9, 1, 2
+
+    assert list(rewrite_eval.below(report)) == [
+        "xx: recall 0.900 is below 0.95",
+        "xx: 2 polite sentences raise a hard code",
+    ]
+
+
+def test_a_new_lexicon_is_measured_on_what_it_does_not_know() -> None:
+    """The measure can fail: a lexicon without words has a recall of nothing."""
+    empty = Lexicon({"version": "0", "locale": "en"}, locale="en")
+
+    assert all(not empty.check(case.original_text).codes for case in cases_of("en"))

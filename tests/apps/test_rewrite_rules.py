@@ -1,0 +1,360 @@
+"""The rules that the database keeps about rewrites, whoever writes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import FakeClock, Holdfast
+from holdfast.apps.rewrite.words import Strength
+from holdfast.errors import RuleBroken
+from holdfast.store import Store
+from tests.apps.planted import (
+    HOME,
+    OTHER_HOME,
+    RECIPIENT,
+    SENDER,
+    STRANGER,
+    Planted,
+    Stage,
+    plant_queued,
+    set_stage,
+)
+from tests.story import by_hand, look
+
+
+@pytest.fixture
+def stage(hf: Holdfast, clock: FakeClock) -> Stage:
+    return set_stage(hf, clock)
+
+
+def change(stage: Stage, planted: Planted, what: str, **params: Any) -> None:
+    by_hand(
+        stage.store,
+        f"UPDATE holdfast.rewrite_request SET {what} WHERE rewrite_request_id = :id",
+        id=planted.id,
+        **params,
+    )
+
+
+def refused(rule: str, act: Callable[[], object], store: Store) -> None:
+    with pytest.raises(RuleBroken) as caught:
+        act()
+    # SQLite gives a unique key and a foreign key no name.
+    assert caught.value.rule == rule or store.dialect.name == "sqlite", caught.value.rule
+
+
+WRITE_ONCE = [
+    "sender_user_id = '0198c0de-0000-7000-8000-000000000053'",
+    "recipient_user_id = '0198c0de-0000-7000-8000-000000000053'",
+    "surface = 'other'",
+    "iso_week = 2",
+    "recipient_snapshot_id = '0198c0de-0000-7000-8000-000000000053'",
+    "recipient_preference_snapshot_id = '0198c0de-0000-7000-8000-000000000053'",
+    "source_locale = 'de', lane = 'cross_language'",
+    "target_locale = 'de', lane = 'cross_language'",
+    "rewrite_strength = 'full_reframe'",
+    "request_hash = 'other'",
+    "classifier_result = '{}'",
+    "context_pack = '{}'",
+    "policy = '{}'",
+    "routing_decision = '{}'",
+    "rewrite_request = '{}'",
+    "job_id = '0198c0de-0000-7000-8000-000000000053'",
+]
+
+
+@pytest.mark.req("L-03")
+@pytest.mark.req("L-09")
+@pytest.mark.req("R-20")
+def test_what_a_request_was_made_of_never_changes(stage: Stage) -> None:
+    planted = stage.plant()
+
+    for what in WRITE_ONCE:
+        with pytest.raises(RuleBroken) as caught:
+            change(stage, planted, what)
+        assert caught.value.rule == "rewrite_request_write_once", what
+
+
+WRONG_BEFORE = [
+    ("rewrite_request_locales_known", "source_locale = 'unknown'"),
+    ("rewrite_request_locales_known", "target_locale = 'und'"),
+    ("rewrite_request_locales_known", "target_locale = ''"),
+    ("rewrite_request_locales_known", "source_locale = 'EN'"),
+    (
+        "rewrite_request_lane_follows_locales",
+        "source_locale = 'en', target_locale = 'en', lane = 'cross_language'",
+    ),
+    (
+        "rewrite_request_lane_follows_locales",
+        "source_locale = 'en', target_locale = 'es', lane = 'same_language'",
+    ),
+    ("rewrite_request_strength_known", "rewrite_strength = 'harsh'"),
+    ("rewrite_request_enqueued_iff_job", "step = 'enqueued'"),
+]
+
+WRONG = [
+    ("rewrite_request_step_known", "step = 'lost'"),
+    ("rewrite_request_status_known", "status = 'running'"),
+    ("rewrite_request_step_fits_status", "step = 'failed', failure_code = 'x', failed_at = {now}"),
+    ("rewrite_request_failed_says_why", "step = 'failed', status = 'failed'"),
+    ("rewrite_request_completed_says_when", "step = 'completed', status = 'completed'"),
+    ("rewrite_request_whole_once_enqueued", "topics = NULL"),
+    ("rewrite_request_reveal_follows_completion", "sender_reveal_at = {now}"),
+]
+
+
+def test_a_request_that_contradicts_itself_is_refused(stage: Stage) -> None:
+    planted = stage.plant()
+
+    for rule, what in WRONG:
+        with pytest.raises(RuleBroken) as caught:
+            change(stage, planted, what)
+        # A step that nobody knows is also no edge; SQLite looks at that first.
+        also = {"rewrite_request_edge"} if rule == "rewrite_request_step_known" else set()
+        assert caught.value.rule in {rule, *also}, what
+
+
+def test_a_request_never_goes_back_a_step(stage: Stage) -> None:
+    request = stage.request()
+    plant_queued(stage.store, request)
+    planted = Planted(request, "")
+    change(stage, planted, "step = 'context_built'")
+
+    for step in ("queued", "classified"):
+        with pytest.raises(RuleBroken) as caught:
+            change(stage, planted, f"step = '{step}'")
+        assert caught.value.rule == "rewrite_request_edge"
+
+
+@pytest.mark.req("L-04")
+def test_locales_are_known_and_the_lane_follows_from_them(stage: Stage) -> None:
+    request = stage.request()
+    plant_queued(stage.store, request)
+
+    for rule, what in WRONG_BEFORE:
+        with pytest.raises(RuleBroken) as caught:
+            change(stage, Planted(request, ""), what)
+        assert caught.value.rule == rule, what
+
+
+@pytest.mark.req("J-17")
+def test_a_request_begins_queued_or_is_refused_at_the_gate(stage: Stage) -> None:
+    request = stage.request()
+
+    def insert(step: str, status: str, surface: str = "other") -> None:
+        by_hand(
+            stage.store,
+            "INSERT INTO holdfast.rewrite_request (org_id, rewrite_request_id, sender_user_id,"
+            " recipient_user_id, surface, iso_week_year, iso_week, step, status, request_id,"
+            " correlation_id, created_at, updated_at) VALUES (:org, :id, :sender, :recipient,"
+            " :surface, 2026, 1, :step, :status, 'r', 'c', {now}, {now})",
+            org=HOME,
+            id=request.rewrite_request_id,
+            sender=SENDER,
+            recipient=RECIPIENT,
+            step=step,
+            status=status,
+            surface=surface,
+        )
+
+    refused("rewrite_request_begins", lambda: insert("classified", "queued"), stage.store)
+    refused(
+        "rewrite_request_surface_known",
+        lambda: insert("queued", "queued", "weekly_feedback"),
+        stage.store,
+    )
+    insert("queued", "queued")
+
+
+@pytest.mark.req("J-26")
+def test_a_request_id_is_one_in_all_homes_and_a_job_has_one_request(stage: Stage) -> None:
+    planted = stage.plant()
+    other = stage.request(home=OTHER_HOME)
+
+    twin = replace(other, rewrite_request_id=planted.id)
+    refused("rewrite_request_once", lambda: plant_queued(stage.store, twin), stage.store)
+
+
+@pytest.mark.req("J-30")
+@pytest.mark.req("J-31")
+def test_a_completed_request_without_an_output_does_not_commit(stage: Stage) -> None:
+    planted = stage.plant()
+    take(stage, planted)
+
+    def complete() -> None:
+        by_hand(
+            stage.store,
+            "UPDATE holdfast.job SET state = 'completed', result = '{}', finished_at = {now},"
+            " key_expires_at = {now}, lease_expires_at = NULL, claimed_at = NULL,"
+            " claimed_by = NULL, updated_at = {now} WHERE id = :id",
+            id=planted.job_id,
+        )
+
+    refused("rewrite_request_completed_has_output", complete, stage.store)
+    assert stage.row(planted)["status"] == "processing"
+
+
+def take(stage: Stage, planted: Planted) -> None:
+    by_hand(
+        stage.store,
+        "UPDATE holdfast.job SET state = 'processing', lease_token = 1, claimed_by = 'w',"
+        " claimed_at = {now}, lease_expires_at = {later(60000)} WHERE id = :id",
+        id=planted.job_id,
+    )
+
+
+def write_output(stage: Stage, planted: Planted, **values: Any) -> None:
+    given = {
+        "org": HOME,
+        "id": planted.id,
+        "who": RECIPIENT,
+        "said": "Hello.",
+        "language": "en",
+        "target": "en",
+        "policy": "v1",
+        **values,
+    }
+    by_hand(
+        stage.store,
+        "INSERT INTO holdfast.rewrite_output (org_id, rewrite_request_id, recipient_user_id,"
+        " rewritten_text, output_language, target_locale, provider, model, prompt_version,"
+        " policy_version, lexicon_version, eval_result, created_at) VALUES (:org, :id, :who, :said,"
+        " :language, :target, 'p', 'm', 'v1', :policy, 'none', '{}', {now})",
+        **given,
+    )
+
+
+@pytest.mark.req("E-04")
+@pytest.mark.req("J-27")
+@pytest.mark.req("O-11")
+def test_an_output_belongs_to_a_completed_request_and_its_recipient(stage: Stage) -> None:
+    under_way = stage.plant()
+
+    refused("rewrite_output_of_completed", lambda: write_output(stage, under_way), stage.store)
+
+    stage.answer()
+    done = stage.outputs()[0]
+    assert done["recipient_user_id"] == RECIPIENT
+    refused(
+        "rewrite_output_of_completed",
+        lambda: write_output(stage, under_way, who=STRANGER),
+        stage.store,
+    )
+    refused("rewrite_output_pkey", lambda: write_output(stage, under_way), stage.store)
+
+
+@pytest.mark.req("V-04")
+@pytest.mark.parametrize(
+    "what",
+    [
+        "rewritten_text = 'Another.'",
+        "eval_result = '{}'",
+        "model = 'other'",
+        "rewritten_text = NULL",
+    ],
+)
+def test_an_output_is_written_once(stage: Stage, what: str) -> None:
+    stage.plant()
+    stage.answer()
+
+    with pytest.raises(RuleBroken):
+        by_hand(stage.store, f"UPDATE holdfast.rewrite_output SET {what}")
+
+    assert stage.outputs()[0]["rewritten_text"] is not None
+
+
+@pytest.mark.req("L-02")
+def test_an_output_in_another_language_or_too_long_is_refused(stage: Stage) -> None:
+    planted = stage.plant()
+
+    for values in ({"language": "de"}, {"said": "x" * 601}, {"said": ""}):
+        with pytest.raises(RuleBroken) as caught:
+            write_output(stage, planted, **values)
+        assert caught.value.rule in (
+            "rewrite_output_in_target_locale",
+            "rewrite_output_length",
+            # Where it looks before the checks do.
+            "rewrite_output_of_completed",
+        )
+    assert stage.outputs() == []
+
+
+@pytest.mark.req("O-06")
+@pytest.mark.req("O-08")
+def test_a_message_and_its_snapshots_never_change(stage: Stage) -> None:
+    stage.plant()
+
+    for rule, what in (
+        ("rewrite_message_write_once", "rewrite_message SET original_text = 'Other.'"),
+        ("rewrite_message_text_until_erased", "rewrite_message SET original_text = NULL"),
+        (
+            "recipient_snapshot_never_changes",
+            "recipient_snapshot SET recipient_user_ids = '[]'",
+        ),
+        (
+            "preference_snapshot_never_changes",
+            "recipient_preference_snapshot SET preference_payload = '{}'",
+        ),
+    ):
+        with pytest.raises(RuleBroken) as caught:
+            by_hand(stage.store, f"UPDATE holdfast.{what}")
+        assert caught.value.rule == rule
+
+
+@pytest.mark.req("J-32")
+def test_a_request_follows_its_job_wherever_it_goes(stage: Stage) -> None:
+    planted = stage.plant()
+    seen = [stage.row(planted)["status"]]
+    stage.submit()
+    seen.append(stage.row(planted)["status"])
+    stage.hf.cancel(planted.job_id, org_id=HOME, reason="asked")
+    row = stage.row(planted)
+
+    assert [*seen, row["status"]] == ["queued", "batch_submitted", "canceled"]
+    assert (row["step"], row["canceled_at"] is not None) == ("canceled", True)
+    assert row["rewrite_completed_at"] is None
+
+
+def test_a_sender_has_one_full_reframe_a_week_whatever_the_home(stage: Stage) -> None:
+    first = stage.plant(strength=Strength.FULL_REFRAME)
+
+    refused(
+        "rewrite_request_cadence",
+        lambda: stage.plant(strength=Strength.FULL_REFRAME, home=OTHER_HOME),
+        stage.store,
+    )
+    stage.hf.cancel(first.job_id, org_id=HOME, reason="asked")
+    again = stage.plant(strength=Strength.FULL_REFRAME)
+
+    assert stage.row(again)["step"] == "enqueued"
+
+
+@pytest.mark.req("O-13")
+def test_no_statement_but_the_orchestrators_says_when_a_sender_may_read(store: Store) -> None:
+    writes = re.compile(r"\bsender_reveal_at\s*=(?!\s*OLD)")
+    found = {
+        str(path.relative_to(Path(holdfast.__file__).parent))
+        for path in Path(holdfast.__file__).parent.rglob("*.sql")
+        if writes.search(path.read_text(encoding="utf-8"))
+    }
+
+    assert found == {"apps/rewrite/conclude.sql"}
+
+
+def test_the_record_of_a_rewrite_job_holds_no_text(stage: Stage) -> None:
+    planted = stage.plant()
+    stage.answer()
+
+    (record,) = look(stage.store, "SELECT * FROM holdfast.rewrite_job")
+
+    assert record["job_id"] == planted.job_id
+    told = str(dict(record))
+    assert planted.request.original_text not in told
+    assert "take the bins" not in told

@@ -1,0 +1,274 @@
+"""Show: a sender sees how it stands, a recipient the rewrite, an operator everything but text."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from datetime import timedelta
+
+import pytest
+
+from holdfast import FakeClock, Forbidden, Holdfast
+from holdfast.apps.rewrite.conclude import conclude_once
+from holdfast.apps.rewrite.failure import InvalidRewrite, RewriteNotFound
+from holdfast.apps.rewrite.show import (
+    Received,
+    Sent,
+    find_record,
+    find_sent,
+    list_received,
+    list_sent,
+)
+from holdfast.clock import read_instant
+from holdfast.store import open_store
+from tests.apps.planted import (
+    HOME,
+    ORIGINAL,
+    OTHER_HOME,
+    RECIPIENT,
+    REWRITE,
+    SENDER,
+    STRANGER,
+    Planted,
+    Stage,
+    set_stage,
+)
+from tests.engine.planting import plant
+from tests.story import look
+
+
+@pytest.fixture
+def stage(hf: Holdfast, clock: FakeClock) -> Stage:
+    return set_stage(hf, clock)
+
+
+def sent(stage: Stage, planted: Planted) -> Sent:
+    return find_sent(stage.store, planted.id, home_id=HOME, user_id=SENDER)
+
+
+@pytest.mark.req("F-02")
+@pytest.mark.req("F-03")
+@pytest.mark.req("F-04")
+def test_a_sender_sees_states_from_the_database_and_no_word_of_how_they_come_about(
+    stage: Stage, url: str
+) -> None:
+    # A frontend's own connection: it knows no job type, no worker and no provider.
+    frontend = open_store(url, clock=stage.clock)
+    planted = stage.plant()
+
+    def status() -> str:
+        return find_sent(frontend, planted.id, home_id=HOME, user_id=SENDER).status
+
+    seen = [status()]
+    stage.submit()
+    seen.append(status())
+    stage.say()
+    stage.provider.complete()
+    stage.collect()
+    seen.append(status())
+    frontend.close()
+
+    assert seen == ["queued", "processing", "completed"]
+    assert {item.name for item in fields(Sent)} == {
+        "rewrite_request_id",
+        "status",
+        "created_at",
+        "completed_at",
+        "sender_reveal_at",
+        "has_failed",
+        "rewritten_text",
+        "output_language",
+    }
+
+
+def test_a_sender_reads_the_rewrite_after_its_day_and_never_the_original(stage: Stage) -> None:
+    planted = stage.plant()
+    stage.answer()
+    done = sent(stage, planted)
+    conclude_once(stage.store, reveal_delay=timedelta(days=1))
+    stage.clock.advance(hours=23, minutes=59)
+    early = sent(stage, planted)
+    stage.clock.advance(minutes=1)
+    due = sent(stage, planted)
+
+    assert (done.rewritten_text, early.rewritten_text) == (None, None)
+    assert early.sender_reveal_at is not None
+    assert due.rewritten_text == REWRITE
+    assert ORIGINAL not in repr(due)
+    assert REWRITE not in repr(due)
+
+
+@pytest.mark.req("X-05")
+@pytest.mark.req("J-32")
+def test_a_sender_learns_that_it_failed_and_not_why(stage: Stage) -> None:
+    planted = stage.plant()
+    stage.answer({"rewritten_text": "Das ist Deutsch.", "output_language": "de"})
+
+    found = sent(stage, planted)
+
+    assert (found.status, found.has_failed, found.rewritten_text) == ("failed", True, None)
+    assert "LANGUAGE" not in repr(found)
+
+
+@pytest.mark.req("X-01")
+@pytest.mark.parametrize(
+    ("home", "user"),
+    [(HOME, RECIPIENT), (HOME, STRANGER), (OTHER_HOME, SENDER)],
+    ids=["recipient", "stranger", "other-home"],
+)
+def test_nobody_else_sees_what_was_sent(stage: Stage, home: str, user: str) -> None:
+    planted = stage.plant()
+
+    with pytest.raises(RewriteNotFound):
+        find_sent(stage.store, planted.id, home_id=home, user_id=user)
+
+    assert list_sent(stage.store, home_id=home, user_id=user) == []
+
+
+@pytest.mark.req("O-08")
+@pytest.mark.req("O-09")
+@pytest.mark.req("X-01")
+def test_only_the_recipient_of_the_snapshot_reads_the_rewrite_and_nothing_but_it(
+    stage: Stage,
+) -> None:
+    stage.plant()
+    waiting = list_received(stage.store, home_id=HOME, user_id=RECIPIENT)
+    stage.answer()
+
+    (found,) = list_received(stage.store, home_id=HOME, user_id=RECIPIENT)
+
+    assert waiting == []
+    assert found.rewritten_text == REWRITE
+    assert {item.name for item in fields(Received)} == {
+        "rewrite_request_id",
+        "rewritten_text",
+        "output_language",
+    }
+    for home, user in ((HOME, SENDER), (HOME, STRANGER), (OTHER_HOME, RECIPIENT)):
+        assert list_received(stage.store, home_id=home, user_id=user) == []
+
+
+@pytest.mark.req("O-10")
+def test_delivery_follows_the_snapshot_and_nothing_else(stage: Stage) -> None:
+    stage.plant()
+    stage.answer()
+    plant(
+        stage.hf,
+        "UPDATE holdfast.recipient_snapshot SET recipient_user_ids = :named",
+        named=f'["{STRANGER}"]',
+    )
+
+    assert list_received(stage.store, home_id=HOME, user_id=RECIPIENT) == []
+
+
+def test_a_failed_rewrite_is_not_delivered(stage: Stage) -> None:
+    stage.plant()
+    stage.answer({"rewritten_text": "Das ist Deutsch.", "output_language": "de"})
+
+    assert list_received(stage.store, home_id=HOME, user_id=RECIPIENT) == []
+
+
+def test_lists_come_in_pages_newest_first(stage: Stage) -> None:
+    planted = [stage.plant(f"Please take out the bins, number {number}.") for number in range(5)]
+    stage.answer()
+    newest = [one.id for one in reversed(planted)]
+    whom = {"home_id": HOME, "user_id": RECIPIENT}
+
+    first = list_received(stage.store, limit=2, **whom)
+    second = list_received(stage.store, limit=2, before=first[-1].rewrite_request_id, **whom)
+    mine = list_sent(stage.store, home_id=HOME, user_id=SENDER, limit=3)
+
+    assert [one.rewrite_request_id for one in first + second] == newest[:4]
+    assert [one.rewrite_request_id for one in mine] == newest[:3]
+
+
+@pytest.mark.req("A-02")
+@pytest.mark.req("A-03")
+@pytest.mark.req("A-05")
+@pytest.mark.req("J-16")
+@pytest.mark.req("J-19")
+@pytest.mark.req("J-24")
+def test_the_record_of_a_job_has_every_field_and_an_operator_sees_it_without_text(
+    stage: Stage,
+) -> None:
+    planted = stage.plant(source="en", target="de")
+    stage.answer(
+        {"rewritten_text": "Kannst du bitte den Müll rausbringen?", "output_language": "de"}
+    )
+    conclude_once(stage.store, reveal_delay=timedelta(days=1))
+
+    (record,) = look(stage.store, "SELECT * FROM holdfast.rewrite_job")
+    shown = find_record(
+        stage.hf.operate(actor="op", role="operator", org_id=HOME).watch, planted.id
+    )
+
+    request = planted.request
+    may_be_empty = {
+        "not_before_at",
+        "claimed_at",
+        "claimed_by",
+        "last_error",
+        "last_error_at",
+        "failure_code",
+        "base_url",
+        "revealed_at",
+        "failed_at",
+        "canceled_at",
+        "erased_at",
+    }
+    empty = {name for name, value in record.items() if value is None}
+    assert empty <= may_be_empty
+    assert record["home_id"] == record["org_id"] == HOME
+    assert (record["job_id"], record["rewrite_request_id"]) == (planted.job_id, planted.id)
+    assert record["task"] == "complaint_rewrite"
+    assert "de" in record["language_pair"]
+    assert "en" in record["language_pair"]
+    assert record["recipient_snapshot_id"] == request.recipient_snapshot_id
+    assert record["lane"] == "cross_language"
+    assert (record["detected_language"], record["language_confidence"]) == ("en", "high")
+    assert (record["status"], record["attempts"], record["attempt_count"]) == ("completed", 1, 0)
+    assert record["batch_group_key"].startswith("openai|model-1|v1|v1|batch|cross_language|en|de")
+    assert record["batch_item_index"] == 0
+    instants = [value for name, value in record.items() if name.endswith("_at") and value]
+    assert {read_instant(value).utcoffset() for value in instants} == {timedelta(0)}
+    assert shown["status"] == "completed"
+    assert [event["name"] for event in shown["events"]] == ["rewrite_completed"]
+    for told in (str(dict(record)), str(shown)):
+        assert ORIGINAL not in told
+        assert "Müll" not in told
+
+
+def test_a_member_and_another_homes_operator_do_not_see_the_record(stage: Stage) -> None:
+    planted = stage.plant()
+
+    with pytest.raises(Forbidden):
+        find_record(stage.hf.operate(actor="m", role="member", org_id=HOME).watch, planted.id)
+    other = stage.hf.operate(actor="op", role="operator", org_id=OTHER_HOME).watch
+    with pytest.raises(RewriteNotFound):
+        find_record(other, planted.id)
+
+
+def test_what_is_no_id_is_refused_by_its_name(stage: Stage) -> None:
+    with pytest.raises(InvalidRewrite) as caught:
+        find_sent(stage.store, "1; DROP", home_id="x", user_id=SENDER)
+
+    assert set(caught.value.fields) == {"rewrite_request_id", "home_id"}
+    assert "DROP" not in str(caught.value)
+
+
+def test_the_view_for_frontends_folds_the_mechanics_away(stage: Stage) -> None:
+    stage.plant()
+    stage.submit()
+
+    (row,) = look(stage.store, "SELECT * FROM holdfast.rewrite_status")
+
+    assert row["status"] == "processing"
+    assert set(row) == {
+        "org_id",
+        "rewrite_request_id",
+        "sender_user_id",
+        "status",
+        "created_at",
+        "completed_at",
+        "sender_reveal_at",
+        "has_failed",
+    }

@@ -1,0 +1,500 @@
+"""Measure the lexicons and the judge of the complaint rewrite on the cases under eval/.
+
+    python tools/rewrite_eval.py
+    python tools/rewrite_eval.py --against main
+    python tools/rewrite_eval.py --against /path/to/lexicons
+    python tools/rewrite_eval.py --rewrites v2.jsonl --against v1.jsonl
+
+Prints precision and recall of every code on the originals, how many good rewrites pass and bad
+ones fail, and what the polite sentences raise. --against judges the same cases with the lexicons of
+a folder, or with a revision's lexicons and code. --rewrites also judges what a model answered, one
+{"case_id", "rewritten_text", "output_language"} a line; against a second such file it compares two
+prompts. Shown side by side is what changed from right to wrong and back. The exit code is 1 where a
+number is below its floor or something went from right to wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from holdfast.apps.rewrite.context_pack import build_pack
+from holdfast.apps.rewrite.detect import local_detector
+from holdfast.apps.rewrite.evaluate import Evaluation, evaluate
+from holdfast.apps.rewrite.lexicon import Lexicon
+from holdfast.apps.rewrite.model import ClassifierResult, Confidences, RewriteRequest
+from holdfast.apps.rewrite.policy import policy_of
+from holdfast.apps.rewrite.words import (
+    CLASSIFIER_VERSION,
+    CONTEXT_VERSION,
+    POLICY_VERSION,
+    Code,
+    HomeRole,
+    Intent,
+    Lane,
+    Level,
+    Mark,
+    PowerMode,
+    SafetyFlag,
+    Strength,
+    Surface,
+    Topic,
+)
+
+ROOT = Path(__file__).resolve().parent.parent
+EVAL = ROOT / "eval"
+FLOOR = 0.95
+
+ROLES = {
+    PowerMode.HIGHER_SENDER: (HomeRole.OWNER, HomeRole.HOUSEMATE),
+    PowerMode.HIGHER_RECIPIENT: (HomeRole.HOUSEMATE, HomeRole.OWNER),
+    PowerMode.PEER: (HomeRole.HOUSEMATE, HomeRole.HOUSEMATE),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """A rewrite that must fail, with at least these codes; without any, by its intent or tone."""
+
+    text: str
+    codes: tuple[Code, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One message, what is wrong with it, and rewrites of it that must pass and fail."""
+
+    case_id: str
+    topic: Topic
+    power_mode: PowerMode
+    rewrite_strength: Strength
+    source_locale: str
+    target_locale: str
+    original_text: str
+    expected_intent: Intent
+    expected_lexicon_violations: tuple[Code, ...]
+    good_rewrites: tuple[str, ...]
+    bad_rewrites: tuple[Bad, ...]
+    notes: str = ""
+
+    @classmethod
+    def read(cls, line: str) -> Case:
+        said: dict[str, Any] = json.loads(line)
+        return cls(
+            **{
+                **said,
+                "topic": Topic(said["topic"]),
+                "power_mode": PowerMode(said["power_mode"]),
+                "rewrite_strength": Strength(said["rewrite_strength"]),
+                "expected_intent": Intent(said["expected_intent"]),
+                "expected_lexicon_violations": tuple(
+                    map(Code, said["expected_lexicon_violations"])
+                ),
+                "good_rewrites": tuple(said["good_rewrites"]),
+                "bad_rewrites": tuple(
+                    Bad(bad["text"], tuple(map(Code, bad["codes"]))) for bad in said["bad_rewrites"]
+                ),
+            }
+        )
+
+    @property
+    def request(self) -> RewriteRequest:
+        """The case as the judge gets it, as if its classifier had been right."""
+        topics = (self.topic,)
+        sender, recipient = ROLES[self.power_mode]
+        result = ClassifierResult(
+            classifier_version=CLASSIFIER_VERSION,
+            detected_language=self.source_locale,
+            topics=topics,
+            intent=self.expected_intent,
+            rewrite_strength=self.rewrite_strength,
+            confidence=Confidences(Level.HIGH, Level.HIGH, Level.HIGH),
+            safety_flags=(SafetyFlag.NONE,),
+        )
+        pack = build_pack(
+            recipient_user_id="recipient",
+            target_language=self.target_locale,
+            sender_role=sender,
+            recipient_role=recipient,
+            topics=topics,
+            answers={},
+        )
+        return RewriteRequest(
+            rewrite_request_id=self.case_id,
+            home_id="home",
+            sender_user_id="sender",
+            recipient_user_id="recipient",
+            recipient_snapshot_id="snapshot",
+            recipient_preference_snapshot_id="snapshot",
+            surface=Surface.WEEKLY_HARMONY,
+            original_text=self.original_text,
+            topics=topics,
+            intent=self.expected_intent,
+            rewrite_strength=self.rewrite_strength,
+            source_locale=self.source_locale,
+            target_locale=self.target_locale,
+            lane=Lane.of(self.source_locale, self.target_locale),
+            classifier_result=result,
+            context_pack=pack,
+            policy=policy_of(result, pack),
+            classifier_version=CLASSIFIER_VERSION,
+            context_pack_version=CONTEXT_VERSION,
+            policy_version=POLICY_VERSION,
+            created_at="2026-01-05T00:00:00.000Z",
+        )
+
+
+@dataclass(slots=True)
+class Score:
+    """What was counted in one language."""
+
+    found: Counter[str] = field(default_factory=Counter)
+    missed: Counter[str] = field(default_factory=Counter)
+    wrong: Counter[str] = field(default_factory=Counter)
+    good: int = 0
+    good_passed: int = 0
+    bad: int = 0
+    bad_failed: int = 0
+    polite: int = 0
+    polite_hard: int = 0
+    polite_warned: int = 0
+    rewrites: int = 0
+    rewrites_passed: int = 0
+
+    def recall(self, codes: Iterable[str]) -> float | None:
+        names = list(codes)
+        found = sum(self.found[name] for name in names)
+        return _share(found, found + sum(self.missed[name] for name in names))
+
+    def precision(self, codes: Iterable[str]) -> float | None:
+        names = list(codes)
+        found = sum(self.found[name] for name in names)
+        return _share(found, found + sum(self.wrong[name] for name in names))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one text: whether that is right, and what was said of it."""
+
+    is_right: bool
+    said: str
+
+
+@dataclass(slots=True)
+class Report:
+    """Everything measured, by language, and what came of every single text."""
+
+    versions: dict[str, str] = field(default_factory=dict)
+    scores: dict[str, Score] = field(default_factory=dict)
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+
+    def of(self, locale: str) -> Score:
+        return self.scores.setdefault(locale, Score())
+
+
+HARD = tuple(code.value for code in Code if code.is_hard)
+WARNINGS = tuple(code.value for code in Code if not code.is_hard)
+
+
+def cases_of(locale: str, folder: Path = EVAL) -> list[Case]:
+    """The cases of one language."""
+    lines = (folder / "cases" / f"{locale}.jsonl").read_text("utf-8").splitlines()
+    return [Case.read(line) for line in lines if line.strip()]
+
+
+def originals_of(locale: str, folder: Path = EVAL) -> Iterator[tuple[str, str, tuple[Code, ...]]]:
+    """Messages without rewrites, and what is wrong with each; not every language has some."""
+    path = folder / "originals" / f"{locale}.jsonl"
+    lines = path.read_text("utf-8").splitlines() if path.exists() else []
+    for at, said in enumerate(map(json.loads, lines), 1):
+        codes = tuple(map(Code, said["expected_lexicon_violations"]))
+        yield f"{locale}-more-{at:03}", said["original_text"], codes
+
+
+def polite_of(locale: str, folder: Path = EVAL) -> list[str]:
+    """The polite sentences of one language."""
+    lines = (folder / "polite" / f"{locale}.txt").read_text("utf-8").splitlines()
+    return [line for line in lines if line.strip()]
+
+
+def locales(folder: Path = EVAL) -> list[str]:
+    """The languages that have cases."""
+    return sorted(path.stem for path in (folder / "cases").glob("*.jsonl"))
+
+
+def measure(wanted: Iterable[str], *, rewrites: Path | None = None, folder: Path = EVAL) -> Report:
+    """Run every case and sentence of these languages."""
+    report = Report()
+    answers = _answers(rewrites) if rewrites else {}
+    for locale in wanted:
+        lexicon = Lexicon.of(locale)
+        report.versions[locale] = lexicon.version if lexicon else "none"
+        score = report.of(locale)
+        for name, text, codes in originals_of(locale, folder):
+            _measure_original(report, locale, name, text, codes)
+        for case in cases_of(locale, folder):
+            _measure_original(
+                report,
+                # A case across languages has its original in the source's language.
+                case.source_locale,
+                case.case_id,
+                case.original_text,
+                case.expected_lexicon_violations,
+            )
+            _measure_rewrites(report, score, case)
+            for text, language in answers.get(case.case_id, ()):
+                _measure_answer(report, score, case, text, language)
+        for at, sentence in enumerate(polite_of(locale, folder) if lexicon else (), 1):
+            assert lexicon is not None
+            codes = lexicon.check(sentence).codes
+            score.polite += 1
+            score.polite_hard += any(code.is_hard for code in codes)
+            score.polite_warned += bool(codes) and not any(code.is_hard for code in codes)
+            is_right = not any(code.is_hard for code in codes)
+            report.outcomes[f"{locale}-polite-{at:03} "] = Outcome(is_right, _said(codes))
+    return report
+
+
+def _measure_original(
+    report: Report, locale: str, name: str, text: str, expected: tuple[Code, ...]
+) -> None:
+    lexicon = Lexicon.of(locale)
+    if lexicon is None:
+        return
+    score = report.of(locale)
+    found = lexicon.check(text).codes
+    score.found.update(code.value for code in found if code in expected)
+    score.wrong.update(code.value for code in found if code not in expected)
+    score.missed.update(code.value for code in expected if code not in found)
+    report.outcomes[f"{name} original"] = Outcome(set(found) == set(expected), _said(found))
+
+
+def _measure_rewrites(report: Report, score: Score, case: Case) -> None:
+    for at, text in enumerate(case.good_rewrites, 1):
+        judged = judge(case, text, case.target_locale)
+        is_right = judged.verdict is not Mark.FAIL
+        score.good += 1
+        score.good_passed += is_right
+        report.outcomes[f"{case.case_id} good {at}"] = Outcome(is_right, _judged(judged))
+    for at, bad in enumerate(case.bad_rewrites, 1):
+        judged = judge(case, bad.text, case.target_locale)
+        missing = set(bad.codes) - set(judged.result.violations)
+        is_right = judged.verdict is Mark.FAIL and not missing
+        score.bad += 1
+        score.bad_failed += is_right
+        report.outcomes[f"{case.case_id} bad {at}"] = Outcome(is_right, _judged(judged))
+
+
+def _measure_answer(report: Report, score: Score, case: Case, text: str, language: str) -> None:
+    judged = judge(case, text, language)
+    is_right = judged.verdict is not Mark.FAIL
+    score.rewrites += 1
+    score.rewrites_passed += is_right
+    report.outcomes[f"{case.case_id} rewrite"] = Outcome(is_right, _judged(judged))
+
+
+def judge(case: Case, text: str, language: str) -> Evaluation:
+    """What the judge says of a rewrite of a case."""
+    return evaluate(
+        case.request, rewritten_text=text, output_language=language, detector=local_detector()
+    )
+
+
+def _answers(path: Path) -> dict[str, list[tuple[str, str]]]:
+    found: dict[str, list[tuple[str, str]]] = {}
+    for line in path.read_text("utf-8").splitlines():
+        said = json.loads(line)
+        answer = (said["rewritten_text"], said["output_language"])
+        found.setdefault(said["case_id"], []).append(answer)
+    return found
+
+
+def _said(codes: Iterable[Code]) -> str:
+    return " ".join(code.value for code in codes) or "-"
+
+
+def _judged(judged: Evaluation) -> str:
+    flags = " ".join(judged.result.flags)
+    said = f"{judged.verdict.value} {_said(judged.result.violations)}"
+    return f"{said} intent={judged.result.intent_preserved.value} {flags}".strip()
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+# -- showing
+
+
+def show(report: Report) -> None:
+    """Print the table."""
+    known = [locale for locale in report.versions if locale in report.scores]
+    print("lexicon on originals: precision / recall, and how often a code is expected\n")
+    print(f"{'':22}" + "".join(f"{report.versions[locale]:>15}" for locale in known))
+    for name in (*HARD, *WARNINGS):
+        cells = [_cell(report.scores[locale], (name,)) for locale in known]
+        if any(cell.strip() for cell in cells):
+            print(f"{name:22}" + "".join(f"{cell:>15}" for cell in cells))
+    for title, names in (("all hard codes", HARD), ("all warnings", WARNINGS)):
+        cells = [_cell(report.scores[locale], names) for locale in known]
+        print(f"{title:22}" + "".join(f"{cell:>15}" for cell in cells))
+    print("\njudge: how many\n")
+    rows = [
+        ("good rewrites pass", "good_passed", "good"),
+        ("bad rewrites fail", "bad_failed", "bad"),
+        ("polite, hard code", "polite_hard", "polite"),
+        ("polite, warning", "polite_warned", "polite"),
+        ("model's rewrites pass", "rewrites_passed", "rewrites"),
+    ]
+    for title, part, whole in rows:
+        pairs = [
+            (getattr(report.scores[locale], part), getattr(report.scores[locale], whole))
+            for locale in known
+        ]
+        if any(of for _, of in pairs):
+            print(f"{title:22}" + "".join(f"{f'{n}/{of}':>15}" for n, of in pairs))
+
+
+def _cell(score: Score, names: tuple[str, ...]) -> str:
+    count = sum(score.found[name] + score.missed[name] for name in names)
+    precision, recall = score.precision(names), score.recall(names)
+    if precision is None and recall is None:
+        return ""
+    return f"{_number(precision)}/{_number(recall)} {count:>3}"
+
+
+def _number(share: float | None) -> str:
+    return "  - " if share is None else f"{share:.2f}"
+
+
+def below(report: Report) -> Iterator[str]:
+    """What is below its floor."""
+    for locale in report.versions:
+        score = report.scores[locale]
+        for title, share in (
+            ("recall", score.recall(HARD)),
+            ("precision", score.precision(HARD)),
+            ("good rewrites", _share(score.good_passed, score.good)),
+            ("bad rewrites", _share(score.bad_failed, score.bad)),
+        ):
+            if share is not None and share < FLOOR:
+                yield f"{locale}: {title} {share:.3f} is below {FLOOR}"
+        if score.polite_hard:
+            yield f"{locale}: {score.polite_hard} polite sentences raise a hard code"
+
+
+# -- two versions side by side
+
+
+def compare(before: Report, after: Report) -> bool:
+    """Print what changed between two versions; whether nothing got worse."""
+    changes = [
+        (name, before.outcomes[name], after.outcomes[name])
+        for name in after.outcomes
+        if name in before.outcomes and before.outcomes[name] != after.outcomes[name]
+    ]
+    worse = [change for change in changes if change[1].is_right and not change[2].is_right]
+    better = [change for change in changes if not change[1].is_right and change[2].is_right]
+    other = [change for change in changes if change[1].is_right == change[2].is_right]
+    print("\nbefore: " + " ".join(before.versions.values()))
+    print("after:  " + " ".join(after.versions.values()))
+    for title, rows in (
+        ("from right to wrong", worse),
+        ("from wrong to right", better),
+        ("said otherwise, as right or wrong as before", other),
+    ):
+        print(f"\n{title}: {len(rows)}")
+        for name, was, now in rows:
+            print(f"  {name:26} {was.said:45} | {now.said}")
+    return not worse
+
+
+def measure_elsewhere(
+    against: str, wanted: list[str], *, rewrites: Path | None = None, folder: Path = EVAL
+) -> Report:
+    """Measure with the lexicons of a folder, or with all of a revision."""
+    with tempfile.TemporaryDirectory() as name:
+        tree = Path(name)
+        if Path(against).is_dir():
+            shutil.copytree(ROOT / "holdfast", tree / "holdfast")
+            lexicons = tree / "holdfast" / "apps" / "rewrite" / "lexicons"
+            for path in Path(against).glob("*.toml"):
+                shutil.copy(path, lexicons)
+        else:
+            _unpack(against, tree)
+        command = [sys.executable, __file__, "--json", "--cases", str(folder), *wanted]
+        if rewrites:
+            command += ["--rewrites", str(rewrites)]
+        env = {**os.environ, "PYTHONPATH": str(tree)}
+        done = subprocess.run(command, env=env, check=False, stdout=subprocess.PIPE)  # noqa: S603
+    if done.returncode:
+        raise SystemExit(f"{against} cannot be measured; see above.")
+    return _read_report(json.loads(done.stdout))
+
+
+def _unpack(revision: str, tree: Path) -> None:
+    command = ["git", "-C", str(ROOT), "archive", revision, "holdfast"]
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE)  # noqa: S603
+    if done.returncode:
+        raise SystemExit(f"{revision} is neither a folder, nor a file, nor a revision.")
+    with tarfile.open(fileobj=BytesIO(done.stdout)) as archive:
+        archive.extractall(tree, filter="data")
+
+
+def _read_report(document: dict[str, Any]) -> Report:
+    return Report(
+        versions=document["versions"],
+        scores={},
+        outcomes={name: Outcome(**said) for name, said in document["outcomes"].items()},
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("locales", nargs="*", help="only these languages")
+    parser.add_argument("--against", help="a revision, a folder of lexicons, or a file of rewrites")
+    parser.add_argument("--rewrites", type=Path, help="what a model answered, to be judged as well")
+    parser.add_argument("--cases", type=Path, default=EVAL, help="a folder like eval/")
+    parser.add_argument("--wrong", action="store_true", help="list what came out wrong")
+    parser.add_argument("--json", action="store_true", help="print what came of every text")
+    given = parser.parse_args()
+    folder = given.cases
+    wanted = given.locales or locales(folder)
+    report = measure(wanted, rewrites=given.rewrites, folder=folder)
+    if given.json:
+        outcomes = {name: asdict(outcome) for name, outcome in report.outcomes.items()}
+        print(json.dumps({"versions": report.versions, "outcomes": outcomes}))
+        return 0
+    show(report)
+    faults = list(below(report))
+    print("\n".join(["", *faults]) if faults else "")
+    if given.wrong:
+        for name, outcome in report.outcomes.items():
+            if not outcome.is_right:
+                print(f"{name:26} {outcome.said}")
+    if not given.against:
+        return 1 if faults else 0
+    if Path(given.against).is_file():
+        before = measure(wanted, rewrites=Path(given.against), folder=folder)
+    else:
+        before = measure_elsewhere(given.against, wanted, rewrites=given.rewrites, folder=folder)
+    is_kept = compare(before, report)
+    return 0 if is_kept and not faults else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
