@@ -29,7 +29,8 @@ def ask_for(lane: BatchLane, item: Item, account: Account) -> Asked:
     """The request of an item that is asked for the first time."""
     request = request_of(lane, item)
     echo = ""
-    if account.capabilities.wants_echo and request.schema is not None:
+    wants_echo = request.wants_echo or account.capabilities.wants_echo
+    if wants_echo and request.schema is not None:
         echo = "".join(lane.rng.choices(ECHO_ALPHABET, k=ECHO_LENGTH))
     return _asked(request, echo, item, account)
 

@@ -22,6 +22,8 @@ class Request:
     schema: Mapping[str, Any] | None = None
     schema_name: str = "reply"
     max_output_tokens: int = 800
+    # Whether the answer must repeat a word of its own, also where the account does not ask for it.
+    wants_echo: bool = False
     # Sent as they stand under the provider's own names, such as temperature.
     parameters: Mapping[str, Any] = field(default_factory=dict)
 

@@ -106,11 +106,14 @@ def respond(ask: Ask) -> Said:
     return Said(_json(_fit(ask.schema, ask.text, echoes)))
 
 
-def said(answer: Said | str | Mapping[str, Any]) -> Said:
-    """What a responder returned, as a :class:`Said`."""
+def said(answer: Said | str | Mapping[str, Any], ask: Ask) -> Said:
+    """What a responder returned, as a :class:`Said`; an object repeats what it was asked to."""
     if isinstance(answer, Said):
         return answer
-    return Said(answer if isinstance(answer, str) else _json(answer))
+    if isinstance(answer, str):
+        return Said(answer)
+    echoes = {} if ask.schema is None else dict(ECHO.findall(ask.text))
+    return Said(_json({**echoes, **answer}))
 
 
 def fill_in(ask: Ask, answered: Said) -> Said:

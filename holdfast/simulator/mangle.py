@@ -104,7 +104,7 @@ def _again(
     """A line for an item with other words in it, which nobody executed and nobody bills."""
     item = mount.read(batch, index + 1, batch.line(index))
     ask = replace(mount.ask(item.model, item.body), custom_id=item.custom_id, batch_id=batch.id)
-    answered = fill_in(ask, said(world.responder(ask)))
+    answered = fill_in(ask, said(world.responder(ask), ask))
     worded = replace(answered, text=reword(answered.text, change, ask))
     return mount.render(batch, item, name or item.custom_id, worded)
 

@@ -353,7 +353,7 @@ class World:
         *spoiled* is what a fault makes of the answer.
         """
         self.leaks.ask(ask)
-        answered = said(self.responder(ask))
+        answered = said(self.responder(ask), ask)
         if spoiled is not None:
             answered = spoiled(answered)
         answered = fill_in(ask, answered)

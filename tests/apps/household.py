@@ -66,6 +66,7 @@ class Heard:
     result: ClassifierResult = field(default_factory=result_of)
     meanwhile: Callable[[], object] = nothing
     asked: list[Message] = field(default_factory=list)
+    waits: bool = False
 
     def classify(self, message: Message) -> ClassifierResult:
         self.asked.append(message)

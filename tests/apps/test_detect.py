@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import Holdfast, Rewrites, Settings
+from holdfast.apps.rewrite import detect
 from holdfast.apps.rewrite.detect import (
     _WRITTEN_AS,
     KNOWN,
@@ -19,6 +21,9 @@ from holdfast.apps.rewrite.detect import (
 )
 from holdfast.apps.rewrite.language import normalize
 from holdfast.apps.rewrite.words import Level
+from holdfast.config import RewriteSettings
+from holdfast.errors import ConfigError
+from tests.apps.household import ROUTE
 
 LANGUAGES = ("de", "en", "es", "fr", "it", "nl", "pl", "pt", "sv", "tr")
 EVAL = Path(__file__).resolve().parents[2] / "eval" / "language"
@@ -156,3 +161,10 @@ def test_only_what_the_detector_can_name_is_told_apart() -> None:
     assert not is_told_apart("hr", "bs")
     # Swiss German can only ever be called German.
     assert not is_told_apart("de", "gsw")
+
+
+def test_rewrites_do_not_start_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(detect, "find_spec", lambda name: None)
+
+    with pytest.raises(ConfigError, match=r"holdfast\[rewrite\]"):
+        Rewrites(Holdfast(settings=Settings(rewrite=RewriteSettings(routes=(ROUTE,)))))

@@ -13,7 +13,7 @@ import pytest
 from holdfast import FakeClock, Holdfast
 from holdfast.apps.rewrite import orchestrate
 from holdfast.apps.rewrite.directory import SqlDirectory
-from holdfast.apps.rewrite.orchestrate import Orchestrator
+from holdfast.apps.rewrite.orchestrate import CLASSIFIED_AT_ONCE, Orchestrator
 from holdfast.apps.rewrite.rewrites import Rewrites
 from holdfast.apps.rewrite.words import Status
 from holdfast.engine.ledger import Trigger, TriggerKind
@@ -236,3 +236,36 @@ def test_many_that_were_left_go_on_a_page_at_a_time(
 
     assert taken == [3, 3, 1, 0]
     assert count(hf.store, "job") == 7
+
+
+# -- classifiers that wait for somebody else
+
+
+@pytest.mark.req("E-01")
+def test_whoever_submits_does_not_wait_for_a_model_that_classifies(
+    rewrites: Rewrites, hf: Holdfast, heard: Heard, clock: FakeClock
+) -> None:
+    heard.waits = True
+    answer = rewrites.submit(submission())
+
+    assert (answer.status, answer.job_id) == ("queued", None)
+    assert heard.asked == []
+    report = perform_run(hf, "rewrite_orchestrator", trigger=Trigger(TriggerKind.CRON))
+
+    assert report.claimed_count == 1
+    assert len(heard.asked) == 1
+    row = request_row(hf.store, answer.rewrite_request_id)
+    assert (row["step"], row["status"]) == ("enqueued", "queued")
+    assert names(hf, answer.rewrite_request_id) == LIFE
+
+
+def test_calls_of_a_classifier_that_waits_are_under_way_together(
+    rewrites: Rewrites, hf: Holdfast, heard: Heard
+) -> None:
+    heard.waits = True
+    meet = threading.Barrier(CLASSIFIED_AT_ONCE, timeout=20)
+    heard.meanwhile = meet.wait
+    rewrites.submit_many([submission()] * CLASSIFIED_AT_ONCE)
+
+    assert rewrites.orchestrator.resume_once() == CLASSIFIED_AT_ONCE
+    assert count(hf.store, "job") == CLASSIFIED_AT_ONCE

@@ -24,7 +24,7 @@ from holdfast.config import PriceSettings, ProviderSettings, RewriteSettings, Ro
 from holdfast.engine.ledger import Trigger, TriggerKind
 from holdfast.engine.run import perform_run
 from holdfast.operate.verify.run import SQL as VERIFY
-from holdfast.simulator.ask import ECHO, Ask, Said
+from holdfast.simulator.ask import Ask
 from holdfast.simulator.simulator import Simulator
 from holdfast.store import Row
 from holdfast.telemetry import log
@@ -99,11 +99,9 @@ class Model:
         quarrel = next(
             name for name, said in SAID.items() if said[brief["source_language"]] in message
         )
-        said = {"rewritten_text": KIND[quarrel][target], "output_language": target}
         if self.wrong is not None:
-            said = self.wrong(message)
-        echo = ECHO.search(ask.text)
-        return said if echo is None or isinstance(said, Said) else {**said, echo[1]: echo[2]}
+            return self.wrong(message)
+        return {"rewritten_text": KIND[quarrel][target], "output_language": target}
 
 
 @dataclass
@@ -215,7 +213,6 @@ def open_town(url: str, clock: FakeClock) -> Iterator[Town]:
             credential_env=KEY,
             allow_private=True,
             read_seconds=5,
-            wants_echo=True,
         )
         hf = Holdfast(
             settings=Settings(

@@ -57,6 +57,11 @@ class ClassifierFailed(Exception):
         self.code = code
 
 
+def waits(classifier: Classifier) -> bool:
+    """Whether it may wait for somebody else, such as a model: true unless it says otherwise."""
+    return bool(getattr(classifier, "waits", True))
+
+
 def classify_safely(
     classifier: Classifier, message: Message, *, timeout_seconds: float
 ) -> tuple[ClassifierResult, str | None]:
@@ -65,7 +70,7 @@ def classify_safely(
     A call that takes longer than the timeout is left to itself.
     """
     try:
-        if getattr(classifier, "waits", True):
+        if waits(classifier):
             return _checked(_within(classifier, message, timeout_seconds)), None
         return _checked(_at_once(classifier, message)), None
     except ClassifierFailed as failed:

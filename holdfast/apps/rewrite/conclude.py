@@ -160,7 +160,7 @@ class OrchestratorErrand:
                 taken = step(limit)
                 assignment.counts.claimed += taken
                 assignment.counts.outcomes["completed"] += taken
-                if taken < limit:
+                if taken == 0:
                     break
 
     def _tell(self, moved: Sequence[RewriteMoved]) -> int:

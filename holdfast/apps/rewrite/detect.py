@@ -13,6 +13,7 @@ import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.util import find_spec
 from threading import Lock
 from typing import Protocol
 
@@ -58,6 +59,8 @@ _TWINS = (
     frozenset({"gl", "pt"}),
 )
 
+NEEDS_EXTRA = "The complaint rewrite needs the extra: pip install 'holdfast[rewrite]'."
+
 # What is not seen, and what is only a picture.
 _WORDLESS = frozenset({"Cf", "So", "Sk"})
 _NOISE = re.compile(r"https?://\S+|www\.\S+|\S+@\S+|\S*\d\S*")
@@ -95,6 +98,11 @@ class LocalDetector:
         self._lock = Lock()
         self._rank: Callable[[str], list[tuple[str, float]]] | None = None
 
+    def check_extra(self) -> None:
+        """Raise ConfigError if what it needs is not installed; nothing is loaded."""
+        if find_spec("py3langid") is None:
+            raise ConfigError(NEEDS_EXTRA)
+
     def detect(self, text: str) -> Detected:
         """The language of a text; und where it cannot say. Raises ConfigError without the extra."""
         clean = _clean(text)
@@ -115,9 +123,7 @@ class LocalDetector:
                 try:
                     from py3langid.langid import MODEL_FILE, LanguageIdentifier
                 except ImportError:
-                    raise ConfigError(
-                        "The complaint rewrite needs the extra: pip install 'holdfast[rewrite]'."
-                    ) from None
+                    raise ConfigError(NEEDS_EXTRA) from None
                 model = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
                 self._rank = model.rank
             return self._rank

@@ -94,8 +94,11 @@ def read_submission(submission: Submission, *, now: datetime, place: str = "") -
     correlation_id = given.text("correlation_id", submission.correlation_id, bad)
     if bad:
         raise InvalidRewrite({f"{place}{name}": problem for name, problem in bad.items()})
+    home_id, sender_user_id, recipient_user_id = ids
     return Given(
-        *ids,
+        home_id,
+        sender_user_id,
+        recipient_user_id,
         submission.sender_message,
         _read_surface(submission.surface),
         year,

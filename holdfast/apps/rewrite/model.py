@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
-from functools import cache
 from hashlib import sha256
 from types import UnionType
 from typing import Any, Self, Union, get_args, get_origin, get_type_hints
@@ -51,7 +50,7 @@ class Document:
         """The value as plain JSON; what is optional and absent is left out."""
         return {
             name: value if type(value) is str else _write(value)
-            for name, is_needed in _written(type(self))
+            for name, is_needed in _fields(type(self))
             if (value := getattr(self, name)) is not None or is_needed
         }
 
@@ -275,10 +274,16 @@ class RewriteResponse(Document):
 # -- writing and reading
 
 
-@cache
-def _written(kind: Any) -> tuple[tuple[str, bool], ...]:
+_FIELDS: dict[Any, tuple[tuple[str, bool], ...]] = {}
+
+
+def _fields(kind: Any) -> tuple[tuple[str, bool], ...]:
     """The fields of a document, and whether each is always there."""
-    return tuple((item.name, item.default is MISSING) for item in fields(kind))
+    found = _FIELDS.get(kind)
+    if found is None:
+        found = tuple((item.name, item.default is MISSING) for item in fields(kind))
+        _FIELDS[kind] = found
+    return found
 
 
 def _write(value: Any) -> Any:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 
 from holdfast.actor import Actor, ActorType
 from holdfast.apps.rewrite.advance import Moved, advance
-from holdfast.apps.rewrite.classify import Classifier, Message, classify_safely
+from holdfast.apps.rewrite.classify import Classifier, Message, classify_safely, waits
 from holdfast.apps.rewrite.decide import Captured, Decision, Intake, decide
 from holdfast.apps.rewrite.directory import Directory, Household, Pair
 from holdfast.apps.rewrite.gate import (
@@ -48,10 +49,16 @@ ORCHESTRATOR = Actor(ActorType.SYSTEM, "rewrite_orchestrator")
 CADENCE_RULE = "rewrite_request_cadence"
 # Somebody else may take a sender's week between our look and our write; the next look sees it.
 CADENCE_LOOKS = 10
+# How many calls of a classifier that waits are under way together.
+CLASSIFIED_AT_ONCE = 16
 
 
 class Orchestrator:
-    """Takes messages in and turns them into jobs."""
+    """Takes messages in and turns them into jobs.
+
+    With a classifier that waits for somebody else, taking in ends with the stored message, and the
+    orchestrator's run does the rest: whoever submits never waits for a model.
+    """
 
     def __init__(
         self, hf: Holdfast, *, directory: Directory, classifier: Classifier, routes: Routes
@@ -80,11 +87,13 @@ class Orchestrator:
 
         They are made of what was stored when they came, so they become what they would have been.
         """
+        if waits(self.classifier):
+            limit = min(limit, 4 * CLASSIFIED_AT_ONCE)
         found = list_unfinished(self.hf.store, abandoned=self._abandoned, limit=limit)
         self._finish(
             [
-                self._decide(item) if failure is None else Decision(item, failure=failure)
-                for item, failure in found
+                *self._decide_all([item for item, failure in found if failure is None]),
+                *(Decision(item, failure=failure) for item, failure in found if failure),
             ],
             ORCHESTRATOR,
         )
@@ -96,6 +105,9 @@ class Orchestrator:
 
     @property
     def _abandoned(self) -> timedelta:
+        """How long a request may stand still before the run takes it up."""
+        if waits(self.classifier):
+            return timedelta(0)
         return timedelta(seconds=self.hf.settings.rewrite.abandoned_seconds)
 
     # -- from submission to message
@@ -114,7 +126,11 @@ class Orchestrator:
         )
         intakes = store_messages(self.hf.store, received)
         self._tell([_received(item) for item in received])
-        answers = self._finish([self._decide(item) for item in intakes], None)
+        if waits(self.classifier):
+            queued = {item.rewrite_request_id for item in intakes}
+            answers = {made: Answer(made, None, Status.QUEUED) for made in queued}
+        else:
+            answers = self._finish(self._decide_all(intakes), None)
         return [
             answers.get(item.rewrite_request_id)
             or Answer(item.rewrite_request_id, None, Status.FAILED)
@@ -141,6 +157,12 @@ class Orchestrator:
             _complain(exc)
             return None
         return found if is_sound(found) else None
+
+    def _decide_all(self, intakes: Sequence[Intake]) -> list[Decision]:
+        if not waits(self.classifier):
+            return [self._decide(item) for item in intakes]
+        with ThreadPoolExecutor(CLASSIFIED_AT_ONCE) as pool:
+            return list(pool.map(self._decide, intakes))
 
     def _decide(self, intake: Intake) -> Decision:
         message = Message(

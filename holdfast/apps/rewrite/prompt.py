@@ -48,6 +48,8 @@ def prompt_for(request: RewriteRequest, prompt_version: str) -> Request:
         schema=SCHEMA,
         schema_name="rewrite",
         max_output_tokens=MAX_OUTPUT_TOKENS,
+        # One housemate must never read what was written for another, whatever a provider mixes up.
+        wants_echo=True,
     )
 
 

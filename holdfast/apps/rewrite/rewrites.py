@@ -54,7 +54,7 @@ class Rewrites:
     ) -> None:
         self.hf = hf
         self.routes = Routes(hf.settings)
-        self.detector = detector or local_detector()
+        self.detector = detector or _local_detector()
         self.directory = directory or SqlDirectory(hf)
         self.orchestrator = Orchestrator(
             hf,
@@ -128,6 +128,13 @@ class Rewrites:
     ) -> RewriteDesk:
         """What an operator in *role* sees and does, for one home or, without one, for all."""
         return RewriteDesk(self.hf.operate(actor=actor, role=role, org_id=org_id).watch)
+
+
+def _local_detector() -> Detector:
+    """The local one, if it is installed: every message would be taken for an unknown language."""
+    found = local_detector()
+    found.check_extra()
+    return found
 
 
 class RewriteErrand(OrchestratorErrand):
