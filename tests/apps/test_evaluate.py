@@ -136,6 +136,20 @@ def test_a_kind_rewrite_passes_every_part() -> None:
 # -- schema and language
 
 
+@pytest.mark.parametrize(
+    "sign", ["\u202e", "\u2066", "\u200b", "\x1b[31m", "\ufeff", "\U000e0041"], ids=ascii
+)
+def test_what_hides_or_turns_round_in_a_rewrite_is_found(sign: str) -> None:
+    found = judge(KIND[:20] + sign + KIND[20:])
+
+    assert found.verdict is Mark.FAIL
+    assert found.result.flags == ("hidden_signs",)
+
+
+def test_joiners_that_scripts_and_emoji_need_hide_nothing() -> None:
+    assert judge(f"{KIND} 👩\u200d👧").verdict is Mark.PASS
+
+
 @pytest.mark.req("V-01")
 @pytest.mark.parametrize("text", ["", "  \n", "👍🙏", "!!!", "123", "a\0b", "kind \ud800 words"])
 def test_what_is_no_text_is_no_rewrite(text: str) -> None:

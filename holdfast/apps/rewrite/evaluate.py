@@ -47,6 +47,7 @@ INTENT_UNVERIFIED = "intent_unverified"
 LEXICON_MISSING = "lexicon_missing"
 NO_TEXT = "no_text"
 TOO_LONG = "too_long"
+HIDDEN = "hidden_signs"
 NO_TAG = "output_language_invalid"
 INVENTED_TOPIC = "invented_topic"
 LOUD = "tone_loud"
@@ -60,6 +61,12 @@ _SENTENCE = re.compile(r"[^.!?…\n]+")
 _SURE_LETTERS = 30
 _STEM = 5
 _LONG_WORD = re.compile(r"(?<!\w)[^\W\d_]{4,}(?!\w)")
+# What turns the order of letters round, what steers a terminal, and letters that nobody sees. A
+# joiner is none of them: scripts and emoji need it.
+_HIDDEN = re.compile(
+    "[\u0001-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u200b\u202a-\u202e\u2060-\u2069\ufeff"
+    "\U000e0000-\U000e007f]"
+)
 _LOUD_SIGNS = re.compile(r"!\s*!|\?\s*!|!\s*\?")
 
 
@@ -156,6 +163,8 @@ def _misshapen(text: str) -> Iterator[str]:
     # As it is counted where messages come in.
     if len(unicodedata.normalize("NFC", text)) > LONGEST_REWRITE:
         yield TOO_LONG
+    if _HIDDEN.search(text):
+        yield HIDDEN
 
 
 def _has_surrogate(text: str) -> bool:
