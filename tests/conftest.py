@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import queue
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,9 +106,27 @@ def sqlite_url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/work.db"
 
 
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated file to copy: that takes 1 ms, where migrating waits 300 ms for the disk."""
+    path = tmp_path_factory.mktemp("sqlite") / "template.db"
+    store = open_store(f"sqlite:///{path}", check=False)
+    store.migrate()
+    store.close()
+    return path
+
+
+@pytest.fixture
+def migrated_sqlite_url(sqlite_url: str, sqlite_template: Path) -> str:
+    shutil.copy(sqlite_template, sqlite_url.removeprefix("sqlite:///"))
+    return sqlite_url
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
 def url(request: pytest.FixtureRequest) -> str:
-    found: str = request.getfixturevalue(f"{request.param}_url")
+    """A migrated database of either kind."""
+    name = {"sqlite": "migrated_sqlite_url", "postgres": "postgres_url"}[request.param]
+    found: str = request.getfixturevalue(name)
     return found
 
 

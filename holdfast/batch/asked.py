@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.batch.lane import BatchLane
@@ -22,7 +22,7 @@ class Asked:
 
     request: Request
     echo: str
-    body: dict[str, Any]
+    body: dict[str, Any] = field(repr=False)
 
 
 def ask_for(lane: BatchLane, item: Item, account: Account) -> Asked:

@@ -15,7 +15,7 @@ from holdfast.batch.errand import CollectErrand, SubmitErrand
 from holdfast.batch.lane import BatchLane, go_on
 from holdfast.batch.point import Point
 from holdfast.batch.work import BatchWork
-from holdfast.config import Settings
+from holdfast.config import BATCH_RUNS, Settings
 from holdfast.engine.category import Category, Duty
 from holdfast.engine.handler import Handler, Keep, Routed, make_handler, plain_stage
 from holdfast.engine.job import ONLY_STAGE, Priority
@@ -111,7 +111,7 @@ class Batching:
         app.registry.add(handler)
         app.registry.errands.setdefault("rewrite_batch_submitter", SubmitErrand(self))
         app.registry.errands.setdefault("rewrite_batch_collector", CollectErrand(self))
-        app.settings = app.settings.with_batch_runs
+        app.settings = app.settings.with_runs(BATCH_RUNS)
 
     @property
     def accounts(self) -> Accounts:

@@ -13,7 +13,14 @@ from typing import Any
 
 import click
 
-from holdfast.errors import HoldfastError, NotFound, SchemaMismatch, StoreBusy, StoreDown
+from holdfast.errors import (
+    ConfigError,
+    HoldfastError,
+    NotFound,
+    SchemaMismatch,
+    StoreBusy,
+    StoreDown,
+)
 from holdfast.redact import visible
 from holdfast.secret import hide_passwords
 
@@ -84,9 +91,17 @@ def main(argv: list[str] | None = None) -> None:
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except HoldfastError as exc:
-        click.echo(f"holdfast: {visible(hide_passwords(str(exc)))}", err=True)
+        click.echo(f"holdfast: {_said(exc)}", err=True)
         sys.exit(exit_code(exc))
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _said(exc: HoldfastError) -> str:
+    """What an error says, with nothing in it that acts on a terminal."""
+    said = hide_passwords(str(exc))
+    # Settings are listed a line each, and quote what they name; all else is one line.
+    lines = said.split("\n") if isinstance(exc, ConfigError) else [said]
+    return "\n".join(visible(line) for line in lines)
 
 
 def exit_code(exc: Exception) -> int:

@@ -40,10 +40,12 @@ NOBODY = "00000000-0000-0000-0000-000000000000"
 SURFACES = ("weekly_feedback", *(surface.value for surface in Surface))
 
 
-def read_text(_ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+def read_text(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """What an option says, or standard input for ``-``: a text there is in no list of processes."""
     if value is None:
         return None
+    if value == "-" and ctx.meta.setdefault("holdfast.stdin", param.name) != param.name:
+        raise click.BadParameter("standard input holds one text, and it is read", param=param)
     try:
         text = sys.stdin.buffer.read().decode() if value == "-" else value
         text.encode()

@@ -71,7 +71,13 @@ def problems_of(section: Any) -> list[str]:
         if kind is None or (value is None and item.default is None):
             continue
         if not fits(kind, value):
-            found.append(complaint(item.name, value, kind))
+            # A default that cannot stand there says that the key is needed.
+            is_left_out = value == item.default
+            found.append(
+                f"{item.name} is needed: {kind.must}"
+                if is_left_out
+                else complaint(item.name, value, kind)
+            )
     return found
 
 

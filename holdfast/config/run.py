@@ -146,6 +146,14 @@ BATCH_RUNS: Mapping[str, RunSettings] = {
         schedule=Cadence(every=timedelta(minutes=30)),
     ),
 }
+REWRITE_RUNS: Mapping[str, RunSettings] = {
+    "rewrite_orchestrator": RunSettings(
+        queues=tuple(BUILT_IN_QUEUES),
+        max_jobs_per_run=10_000,
+        schedule=Cadence(every=timedelta(minutes=1)),
+    ),
+}
+BUILT_IN_RUNS: Mapping[str, RunSettings] = {**BATCH_RUNS, **REWRITE_RUNS}
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,8 @@ from holdfast.config.kind import (
 )
 from holdfast.config.rewrite import RewriteSettings, unknown_providers
 from holdfast.config.run import (
-    BATCH_RUNS,
     BUILT_IN_PROFILES,
+    BUILT_IN_RUNS,
     RunProfile,
     RunSettings,
     ScheduleSettings,
@@ -101,7 +101,7 @@ class Settings:
     artifacts: ArtifactSettings = _section(ArtifactSettings)
     alerts: AlertSettings = _section(AlertSettings)
     profiles: Mapping[str, RunProfile] = _table(RunProfile, PLAIN_NAME, BUILT_IN_PROFILES)
-    runs: Mapping[str, RunSettings] = _table(RunSettings, PLAIN_NAME, BATCH_RUNS)
+    runs: Mapping[str, RunSettings] = _table(RunSettings, PLAIN_NAME, BUILT_IN_RUNS)
     schedules: Mapping[str, ScheduleSettings] = _table(ScheduleSettings, PLAIN_NAME)
     batch: BatchSettings = _section(BatchSettings)
     providers: Mapping[str, ProviderSettings] = _table(
@@ -179,12 +179,11 @@ class Settings:
             raise UnknownRun(name, self.runs)
         run = self.runs[name]
         profile = self.profiles[run.profile or self.profile]
-        return run.over(BATCH_RUNS[name].over(profile) if name in BATCH_RUNS else profile)
+        return run.over(BUILT_IN_RUNS[name].over(profile) if name in BUILT_IN_RUNS else profile)
 
-    @property
-    def with_batch_runs(self) -> Settings:
-        """The same with the two runs of the batch lane, where nobody declared them."""
-        return replace(self, runs={**BATCH_RUNS, **self.runs})
+    def with_runs(self, built_in: Mapping[str, RunSettings]) -> Settings:
+        """The same with these runs of ours, where nobody declared them."""
+        return replace(self, runs={**built_in, **self.runs})
 
     @classmethod
     def load(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from holdfast.clock import Clock, ms
-from holdfast.config import BATCH_RUNS, RunProfile, RunSettings, Settings
+from holdfast.config import BUILT_IN_RUNS, RunProfile, RunSettings, Settings
 from holdfast.document import decode
 from holdfast.engine import ledger
 from holdfast.engine.claim import Order, claim_jobs
@@ -290,7 +290,7 @@ class ErrandLabour:
     ) -> None:
         self.errand: Errand = app.registry.errands[name]
         # Queues that nobody chose are all there are, those that were declared later included.
-        chosen = name not in BATCH_RUNS or run.queues != BATCH_RUNS[name].queues
+        chosen = name not in BUILT_IN_RUNS or run.queues != BUILT_IN_RUNS[name].queues
         self.run = run if chosen else replace(run, queues=tuple(app.known_queues))
         self.assignment = Assignment(run_id, self.run.queues, run.job_types, profile, app.clock)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -47,12 +47,12 @@ class FailureKind(StrEnum):
 class Reply:
     """A model's whole answer. *data* is the object that was asked for, where one was."""
 
-    text: str
+    text: str = field(repr=False)
     model: str
     usage: Usage | None = None
     provider_request_id: str | None = None
     finished_at: datetime | None = None
-    data: Any = None
+    data: Any = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

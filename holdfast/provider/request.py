@@ -17,8 +17,8 @@ class Request:
     the parts of one user's message. With a *schema* the answer is an object of that JSON schema.
     """
 
-    inputs: tuple[str, ...]
-    instructions: str = ""
+    inputs: tuple[str, ...] = field(repr=False)
+    instructions: str = field(default="", repr=False)
     schema: Mapping[str, Any] | None = None
     schema_name: str = "reply"
     max_output_tokens: int = 800

@@ -172,7 +172,8 @@ class PostgresStore(Store):
                     not isinstance(error, (StoreBusy, StoreDown))
                     or time.monotonic() + pause > give_up_at
                 ):
-                    raise error from exc
+                    # Whatever prints a chain of errors would print the server's detail and context.
+                    raise error from None
             time.sleep(pause)
             pause = min(pause * 2, LONGEST_RETRY_SECONDS)
 

@@ -48,11 +48,12 @@ def result_of(
     language: str = "en",
     confidence: Level | None = Level.HIGH,
     topics: tuple[Topic, ...] = (Topic.CLEANLINESS,),
+    intent: Intent = Intent.REQUEST,
     flags: tuple[SafetyFlag, ...] = (SafetyFlag.NONE,),
 ) -> ClassifierResult:
     """What a classifier might say."""
     confidences = Confidences(Level.HIGH, Level.HIGH, confidence)
-    return ClassifierResult("v1", language, topics, Intent.REQUEST, strength, confidences, flags)
+    return ClassifierResult("v1", language, topics, intent, strength, confidences, flags)
 
 
 def nothing() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast import FakeClock, Holdfast
@@ -34,14 +34,11 @@ from holdfast.engine.run import perform_run
 from holdfast.provider.reply import Answer, Failure, Reply, Usage
 from holdfast.provider.request import ECHO
 from holdfast.store import Row, Store
+from tests.apps.household import HOME, RECIPIENT, SENDER
+from tests.apps.household import OTHER_HOME as OTHER_HOME
+from tests.apps.household import STRANGER as STRANGER
 from tests.batch.scripted import ScriptedAccounts, ScriptedProvider
 from tests.story import by_hand, look
-
-HOME = "0198c0de-0000-7000-8000-0000000000f1"
-OTHER_HOME = "0198c0de-0000-7000-8000-0000000000f2"
-SENDER = "0198c0de-0000-7000-8000-000000000051"
-RECIPIENT = "0198c0de-0000-7000-8000-000000000052"
-STRANGER = "0198c0de-0000-7000-8000-000000000053"
 
 ORIGINAL = "You never take the bins out, this is disgusting. Take them out tonight."
 REWRITE = "Could you take the bins out tonight? It would help me a lot."
@@ -154,7 +151,7 @@ class Stage:
             routing_decision=decision,
         )
         made = Planted(request, job.id)
-        by_hand(self.store, _ENQUEUE, **_enqueued(made, decision))
+        plant_enqueued(self.store, made, mode)
         self.planted.append(made)
         return made
 
@@ -295,40 +292,33 @@ def plant_queued(store: Store, request: RewriteRequest) -> None:
     )
 
 
-_ENQUEUE = (
-    "UPDATE holdfast.rewrite_request SET step = 'enqueued', source_locale = :source,"
-    " target_locale = :target, lane = :lane, topics = :topics, intent = :intent,"
-    " rewrite_strength = :strength, classifier_result = :result, context_pack = :pack,"
-    " policy = :policy, routing_decision = :decision, rewrite_request = :document,"
-    " request_hash = :hash, classifier_version = 'v1', context_pack_version = 'v1',"
-    " policy_version = 'v1', job_id = :job_id, classified_at = {now}, context_built_at = {now},"
-    " routed_at = {now}, enqueued_at = {now}, updated_at = {now}"
-    " WHERE org_id = :org_id AND rewrite_request_id = :id"
-)
-
-
-def _enqueued(planted: Planted, decision: dict[str, Any]) -> dict[str, Any]:
+def plant_enqueued(store: Store, planted: Planted, mode: str = "batch") -> None:
+    """What the orchestrator's second transaction makes of a request that is queued."""
     request = planted.request
     document = request.document
-    return {
-        "org_id": request.home_id,
-        "id": planted.id,
-        "source": request.source_locale,
-        "target": request.target_locale,
-        "lane": str(request.lane),
-        "topics": encode(document["topics"]),
-        "intent": str(request.intent),
-        "strength": str(request.rewrite_strength),
-        "result": encode(document["classifier_result"]),
-        "pack": encode(document["context_pack"]),
-        "policy": encode(document["policy"]),
-        "decision": encode(decision),
-        "document": encode(document),
-        "hash": request.hash,
-        "job_id": planted.job_id,
-    }
-
-
-def with_text(request: RewriteRequest, text: str) -> RewriteRequest:
-    """The same request about another text."""
-    return replace(request, original_text=text)
+    by_hand(
+        store,
+        "UPDATE holdfast.rewrite_request SET step = 'enqueued', source_locale = :source,"
+        " target_locale = :target, lane = :lane, topics = :topics, intent = :intent,"
+        " rewrite_strength = :strength, classifier_result = :result, context_pack = :pack,"
+        " policy = :policy, routing_decision = :decision, rewrite_request = :document,"
+        " request_hash = :hash, classifier_version = 'v1', context_pack_version = 'v1',"
+        " policy_version = 'v1', job_id = :job_id, classified_at = {now}, context_built_at = {now},"
+        " routed_at = {now}, enqueued_at = {now}, updated_at = {now}"
+        " WHERE org_id = :org_id AND rewrite_request_id = :id",
+        org_id=request.home_id,
+        id=planted.id,
+        source=request.source_locale,
+        target=request.target_locale,
+        lane=str(request.lane),
+        topics=encode(document["topics"]),
+        intent=str(request.intent),
+        strength=str(request.rewrite_strength),
+        result=encode(document["classifier_result"]),
+        pack=encode(document["context_pack"]),
+        policy=encode(document["policy"]),
+        decision=encode(route_of(request, mode)),
+        document=encode(document),
+        hash=request.hash,
+        job_id=planted.job_id,
+    )

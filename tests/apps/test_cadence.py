@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -37,20 +36,6 @@ from tests.story import by_hand
 @pytest.fixture
 def heard() -> Heard:
     return Heard(result_of(Strength.FULL_REFRAME))
-
-
-@pytest.fixture
-def hf(url: str, clock: FakeClock) -> Iterator[Holdfast]:
-    made = rewriting(url, clock)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def rewrites(hf: Holdfast, heard: Heard) -> Rewrites:
-    made = Rewrites(hf, classifier=heard)
-    furnish(made)
-    return made
 
 
 def codes(hf: Holdfast, *answers: Answer) -> list[str | None]:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from holdfast import FakeClock, Holdfast
 from holdfast.apps.rewrite.conclude import (
     OrchestratorErrand,
     conclude_once,
@@ -20,15 +19,10 @@ from holdfast.config import RunProfile
 from holdfast.engine.errand import Assignment
 from holdfast.event import Event, RewriteMoved
 from holdfast.store import Store, open_store
-from tests.apps.planted import HOME, REWRITE, Stage, set_stage
+from tests.apps.planted import HOME, REWRITE, Stage
 from tests.story import look
 
 DAY = timedelta(days=1)
-
-
-@pytest.fixture
-def stage(hf: Holdfast, clock: FakeClock) -> Stage:
-    return set_stage(hf, clock)
 
 
 def conclude(stage: Stage) -> list[str]:

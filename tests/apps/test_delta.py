@@ -159,6 +159,61 @@ def test_a_sentence_repeated_invents_nothing(path: Path) -> None:
     assert [line for line in lines if invented(line, line, path.stem)] == []
 
 
-def test_hostile_texts_are_read_in_time() -> None:
+@pytest.mark.parametrize(
+    ("locale", "rewrite"),
+    [
+        ("en", "Could you turn it down tomorrow?"),
+        ("es", "¿Podrías bajarla desde mañana?"),
+        ("de", "Könntest du sie ab morgen leiser machen?"),
+        ("fr", "Pourrais-tu la baisser dès demain ?"),
+        ("it", "Potresti abbassarla da domani?"),
+        ("pt", "Você poderia abaixar a partir de amanhã?"),
+        ("nl", "Zou je hem vanaf morgen zachter willen zetten?"),
+        ("pl", "Czy możesz ją ściszyć od jutra?"),
+        ("en", "Could you turn it down on the weekend?"),
+        ("de", "Könntest du sie am Wochenende leiser machen?"),
+    ],
+)
+def test_no_rewrite_sets_a_day_that_nobody_named(locale: str, rewrite: str) -> None:
+    assert invented("Turn it down!", rewrite, locale) == (Invented.DATE,)
+    assert invented("Mach das morgen! Sunday!", rewrite, locale) == ()
+
+
+@pytest.mark.parametrize(
+    ("locale", "rewrite"),
+    [
+        ("en", "Here is a kinder version: could you turn it down?"),
+        ("en", "Could you turn it down? (Note: I removed the profanity.)"),
+        ("en", "This content violates my guidelines. Could you turn it down?"),
+        ("en", "Sure! Could you turn it down?"),
+        ("en", '{"rewritten_text": "Could you turn it down at night?"}'),
+        ("de", "Tut mir leid, dabei kann ich nicht helfen. Könntest du leiser sein?"),
+        ("de", "Hier ist eine freundlichere Version: Könntest du leiser sein?"),
+        ("fr", "Bien sûr ! Pourrais-tu la baisser ?"),
+        ("nl", "Sorry, maar ik kan niet helpen met dit verzoek."),
+        ("nl", "Hier is een vriendelijkere versie: zou je zachter willen doen?"),
+        ("pl", "Oto milsza wersja: czy możesz ściszyć?"),
+        ("pl", "Przepraszam, ale nie mogę pomóc w tej sprawie."),
+    ],
+)
+def test_no_talk_of_the_task_passes_for_a_rewrite(locale: str, rewrite: str) -> None:
+    assert invented("Turn it down!", rewrite, locale) == (Invented.MACHINE,)
+
+
+@pytest.mark.parametrize(
+    ("locale", "rewrite"),
+    [
+        ("es", "Por la mañana me cuesta despertarme."),
+        ("de", "Heute Morgen war die Küche voll, und am Morgen brauche ich Ruhe."),
+        ("nl", "Vanmorgen was de keuken vol, en in de morgen heb ik rust nodig."),
+        ("en", "I'm not sure. Of course, it would help me."),
+        ("pt", "É claro que isso me ajudaria."),
+    ],
+)
+def test_words_that_only_look_like_a_day_or_a_machine_are_left(locale: str, rewrite: str) -> None:
+    assert invented("Stop it!", rewrite, locale) == ()
+
+
+def test_a_text_without_an_end_is_read() -> None:
     for text in ("9" * 1500, "a " * 750, "[" * 1500, "Aa " * 500, "http://" * 200, "\ud800" * 99):
         assert len(invented(text, text[:600], "en")) <= 1

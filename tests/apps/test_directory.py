@@ -134,6 +134,16 @@ def test_a_member_changes_their_language(directory: SqlDirectory) -> None:
     assert (changed and changed.locale, cleared and cleared.locale) == ("pt-BR", None)
 
 
+def test_an_answer_that_is_none_is_told_which_there_are(directory: SqlDirectory) -> None:
+    with pytest.raises(InvalidRewrite, match="gentle, balanced, direct") as value:
+        directory.answer(HOME, RECIPIENT, "communication_directness", "brutal")
+    with pytest.raises(InvalidRewrite, match="communication_directness") as name:
+        directory.answer(HOME, RECIPIENT, "favourite_colour", "red")
+
+    assert "brutal" not in str(value.value)
+    assert "favourite_colour" not in str(name.value)
+
+
 WRONG: list[tuple[Callable[[SqlDirectory], None], set[str]]] = [
     (lambda d: d.add_home("nowhere"), {"home_id"}),
     (lambda d: d.add_member("x", "y", role="boss", locale="und"),

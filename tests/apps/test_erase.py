@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import FakeClock, Forbidden, Holdfast
+from holdfast import Forbidden
 from holdfast.apps.rewrite.conclude import conclude_once
 from holdfast.apps.rewrite.erase import erase_data
 from holdfast.apps.rewrite.export import export_data
@@ -29,7 +29,6 @@ from tests.apps.planted import (
     Planted,
     Stage,
     plant_queued,
-    set_stage,
 )
 from tests.story import by_hand, look
 
@@ -42,11 +41,6 @@ TABLES = (
     "job_event",
 )
 SETTINGS = RewriteSettings(keep_original_days=30, keep_rewritten_days=365)
-
-
-@pytest.fixture
-def stage(hf: Holdfast, clock: FakeClock) -> Stage:
-    return set_stage(hf, clock)
 
 
 def admin(stage: Stage, org_id: str | None = None) -> Watch:
@@ -130,6 +124,8 @@ def test_a_recipients_erasure_takes_what_was_known_of_them(stage: Stage) -> None
     assert look(stage.store, "SELECT * FROM holdfast.recipient_preference_snapshot") == []
     assert look(stage.store, "SELECT * FROM holdfast.preference_answer") == []
     assert "gentle" not in all_text(stage)
+    (left,) = look(stage.store, "SELECT context_pack, policy FROM holdfast.rewrite_request")
+    assert (left["context_pack"], left["policy"]) == (None, None)
 
 
 def test_a_home_is_erased_whole_and_the_next_one_stays(stage: Stage) -> None:
@@ -302,6 +298,20 @@ def test_a_person_gets_what_is_theirs_and_no_word_of_another(
     assert len(told(stage, "rewrite_data_exported")) == 3
 
 
+def test_a_person_gets_what_was_known_of_them_for_a_rewrite_that_came_to_nothing(
+    stage: Stage,
+) -> None:
+    settle_in(stage, HOME, RECIPIENT)
+    stage.plant()
+
+    (received,) = (
+        one for one in export_data(admin(stage), user_id=RECIPIENT) if one["kind"] == "received"
+    )
+
+    assert received["preference_payload"]
+    assert received.get("rewritten_text") is None
+
+
 def test_a_home_gets_everything_and_an_erased_one_nothing_of_texts(stage: Stage) -> None:
     settle_in(stage, HOME, SENDER, RECIPIENT)
     stage.plant()
@@ -322,7 +332,6 @@ def test_a_home_gets_everything_and_an_erased_one_nothing_of_texts(stage: Stage)
 # -- retention
 
 
-@pytest.mark.req("X-03")
 def test_each_kind_of_text_is_kept_for_its_own_time(stage: Stage) -> None:
     planted = stage.plant()
     stage.answer()

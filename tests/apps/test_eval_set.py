@@ -12,11 +12,12 @@ import pytest
 from holdfast.apps.rewrite.lexicon import Lexicon
 from holdfast.apps.rewrite.words import Code, Intent, PowerMode, Strength, Topic
 from tools import rewrite_eval
-from tools.rewrite_eval import EVAL, HARD, Outcome, Report, Score, cases_of, measure, polite_of
+from tools.rewrite_cases import EVAL, ROOT, cases_of, polite_of
+from tools.rewrite_eval import HARD, Outcome, Report, Score, measure
 
 LOCALES = ["de", "en", "es", "fr", "it", "nl", "pl", "pt"]
 FLOOR = 0.95
-LEXICONS = Path(rewrite_eval.ROOT, "holdfast", "apps", "rewrite", "lexicons")
+LEXICONS = ROOT / "holdfast" / "apps" / "rewrite" / "lexicons"
 
 
 @cache
@@ -126,14 +127,19 @@ def test_english_has_vulgar_cynical_and_boundary_variants_of_every_topic(topic: 
 # -- the tool
 
 
+def five_of(folder: Path) -> None:
+    """The first five cases and sentences of English, as a folder like eval/."""
+    for name in ("cases/en.jsonl", "polite/en.txt"):
+        lines = (EVAL / name).read_text("utf-8").splitlines(keepends=True)
+        (folder / name).parent.mkdir()
+        (folder / name).write_text("".join(lines[:5]), "utf-8")
+
+
 @pytest.mark.req("V-06")
 def test_a_lexicon_that_lost_a_word_shows_what_it_let_through(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("cases/en.jsonl", "polite/en.txt"):
-        lines = (EVAL / name).read_text("utf-8").splitlines(keepends=True)
-        (tmp_path / name).parent.mkdir()
-        (tmp_path / name).write_text("".join(lines[:5]), "utf-8")
+    five_of(tmp_path)
     weaker = (LEXICONS / "en.toml").read_text("utf-8").replace('version = "1"', 'version = "0"')
     (tmp_path / "en.toml").write_text(weaker.replace('"damn"', '"darn"'), "utf-8")
 
@@ -159,14 +165,21 @@ def test_an_outcome_that_turned_wrong_is_a_regression(capsys: pytest.CaptureFixt
 
 @pytest.mark.req("V-06")
 def test_the_answers_of_two_prompts_are_judged_and_compared(tmp_path: Path) -> None:
-    case = next(case for case in cases_of("en") if case.bad_rewrites[0].codes)
-    for name, text in (("v1", case.good_rewrites[0]), ("v2", case.bad_rewrites[0].text)):
-        answer = {"case_id": case.case_id, "rewritten_text": text, "output_language": "en"}
-        (tmp_path / name).write_text(json.dumps(answer) + "\n", "utf-8")
-    kind, unkind = (measure(["en"], rewrites=tmp_path / name) for name in ("v1", "v2"))
+    five_of(tmp_path)
+    case = next(case for case in cases_of("en", tmp_path) if case.bad_rewrites[0].codes)
+    good, bad = case.good_rewrites[0], case.bad_rewrites[0].text
+    for name, texts in (("v1", (good, good)), ("v2", (bad, good))):
+        answers = [
+            {"case_id": case.case_id, "rewritten_text": text, "output_language": "en"}
+            for text in texts
+        ]
+        (tmp_path / name).write_text("\n".join(map(json.dumps, answers)), "utf-8")
+    kind, unkind = (
+        measure(["en"], rewrites=tmp_path / name, folder=tmp_path) for name in ("v1", "v2")
+    )
 
-    assert (kind.scores["en"].rewrites_passed, kind.scores["en"].rewrites) == (1, 1)
-    assert unkind.scores["en"].rewrites_passed == 0
+    assert (kind.scores["en"].rewrites_passed, kind.scores["en"].rewrites) == (2, 2)
+    assert unkind.scores["en"].rewrites_passed == 1
     assert not rewrite_eval.compare(kind, unkind)
 
 
@@ -181,8 +194,13 @@ def test_a_number_below_its_floor_is_named() -> None:
     ]
 
 
-def test_a_new_lexicon_is_measured_on_what_it_does_not_know() -> None:
-    """The measure can fail: a lexicon without words has a recall of nothing."""
+def test_a_lexicon_without_words_is_below_every_floor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    five_of(tmp_path)
     empty = Lexicon({"version": "0", "locale": "en"}, locale="en")
+    monkeypatch.setattr(Lexicon, "of", lambda locale: empty)
 
-    assert all(not empty.check(case.original_text).codes for case in cases_of("en"))
+    faults = list(rewrite_eval.below(measure(["en"], folder=tmp_path)))
+
+    assert faults[0] == "en: recall 0.000 is below 0.95"

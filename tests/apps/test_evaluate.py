@@ -166,6 +166,9 @@ def test_six_hundred_characters_are_the_most() -> None:
 
     assert judge(long[:600]).result.schema_valid
     assert judge(long[:601]).result.flags == ("too_long",)
+    # It was held against no lexicon, so it has not passed it.
+    assert judge(long[:601]).result.lexicon_pass is None
+    assert judge(long[:601]).result.tone_safety is Mark.WARN
     assert judge(long[:601]).verdict is Mark.FAIL
     # Characters are counted as people see them, not as they are put together.
     assert judge((KIND + "ä" * 600)[:600].replace("ä", "a\u0308")).result.schema_valid
@@ -405,3 +408,19 @@ def of_case(case: dict[str, str]) -> RewriteRequest:
         power=PowerMode(case["power_mode"]),
     )
     return dataclasses.replace(found, rewrite_strength=Strength(case["rewrite_strength"]))
+
+
+def test_one_phrase_inside_another_is_no_second_issue() -> None:
+    found = judge(
+        "Quando i miei messaggi restano senza risposta mi sento un po' ignorata. "
+        "Mi farebbe piacere ricevere anche solo due parole.",
+        request(
+            "Non rispondi mai ai messaggi, mi hai stufato",
+            intent=Intent.CONCERN,
+            source="it",
+            target="it",
+            topic=Topic.COMMUNICATION,
+        ),
+    )
+
+    assert found.verdict is Mark.PASS

@@ -232,6 +232,26 @@ def test_a_lexicon_forgets_before_it_remembers_too_much(monkeypatch: pytest.Monk
 
     assert all(lexicon.check(f"It is word{at} again.").codes for at in range(100))
     assert sum(len(state.moves) for state in lexicon._phrases._states.values()) <= 10
+    assert len(lexicon._phrases._states) <= 12
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["f~u~c~k", "f·u·c·k", "(f)(u)(c)(k)", "f'u'c'k", "ꜰᴜᴄᴋ", "sh\U000e0100it", "f\u064buck"],
+)
+def test_no_sign_between_or_on_the_letters_hides_a_word(text: str) -> None:
+    assert check_text("en", text)["violations"] == ["vulgarity"]
+
+
+def test_letters_of_another_script_hide_no_insult() -> None:
+    assert check_text("en", "You are l\u0430zy.")["violations"] == ["personal_attack"]
+
+
+@pytest.mark.parametrize(
+    "text", ["It is bus 4 5 5.", "We live in flat 4-5-5.", "Could you push-it?", "I wish.It helps."]
+)
+def test_numbers_and_words_side_by_side_hide_nothing(text: str) -> None:
+    assert check_text("en", text)["violations"] == []
 
 
 # -- the languages

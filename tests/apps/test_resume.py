@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -38,25 +37,6 @@ LIFE = ["received", "queued", "classified", "context_built", "routed", "enqueued
 
 class Died(BaseException):
     """The process is gone."""
-
-
-@pytest.fixture
-def heard() -> Heard:
-    return Heard()
-
-
-@pytest.fixture
-def hf(url: str, clock: FakeClock) -> Iterator[Holdfast]:
-    made = rewriting(url, clock)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def rewrites(hf: Holdfast, heard: Heard) -> Rewrites:
-    made = Rewrites(hf, classifier=heard)
-    furnish(made)
-    return made
 
 
 def leave_behind(rewrites: Rewrites, monkeypatch: pytest.MonkeyPatch) -> str:

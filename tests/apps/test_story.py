@@ -92,6 +92,7 @@ DECIDED = {
 }
 
 
+@pytest.mark.req("A-01")
 @pytest.mark.req("A-02")
 @pytest.mark.req("A-03")
 @pytest.mark.req("A-04")
@@ -107,6 +108,9 @@ DECIDED = {
 @pytest.mark.req("L-10")
 @pytest.mark.req("L-11")
 @pytest.mark.req("L-12")
+@pytest.mark.req("O-07")
+@pytest.mark.req("O-08")
+@pytest.mark.req("O-09")
 @pytest.mark.req("X-01")
 @pytest.mark.req("X-02")
 @pytest.mark.req("X-04")

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import FakeClock, Holdfast
 from holdfast.apps.rewrite.conclude import conclude_once
 from holdfast.apps.rewrite.erase import erase_data
 from holdfast.operate.doctor import examine
 from holdfast.operate.verify.rewrites import PATIENCE
-from tests.apps.planted import ORIGINAL, REWRITE, STRANGER, Planted, Stage, plant_queued, set_stage
+from tests.apps.planted import ORIGINAL, REWRITE, STRANGER, Planted, Stage, plant_queued
 from tests.engine.planting import plant
 from tests.operate.sound import assert_sound, report_of, violations
 
@@ -19,14 +18,9 @@ CHECKS = ("I11", "I39", "I40", "I41")
 
 
 @pytest.fixture
-def stage(hf: Holdfast, clock: FakeClock) -> Stage:
-    return set_stage(hf, clock)
-
-
-@pytest.fixture
 def done(stage: Stage) -> Planted:
     """A completed rewrite; beside it others that failed, were canceled and are under way."""
-    failed = stage.plant("Please do not slam the door, number 1.")
+    stage.plant("Please do not slam the door, number 1.")
     stage.answer({"rewritten_text": REWRITE, "output_language": "de"})
     done = stage.plant()
     stage.answer()
@@ -35,7 +29,6 @@ def done(stage: Stage) -> Planted:
     stage.plant("Please do not slam the door, number 3.")
     stage.submit()
     conclude_once(stage.store, reveal_delay=PATIENCE)
-    assert failed.id != done.id
     return done
 
 

@@ -34,6 +34,18 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+def test_every_setting_that_cannot_be_used_has_a_line_and_none_acts_on_a_terminal(
+    run: Run, file: Path
+) -> None:
+    file.write_text('claim_limit = "\\u001b[2J\\nholdfast: done"\nlease_secnds = 3\n')
+    done = run("config", "show")
+
+    first, *listed = done.err.splitlines()
+    assert (done.code, first) == (1, "holdfast: The settings cannot be used:")
+    assert [line.split(": ")[0] for line in listed] == ["  holdfast.toml:1", "  holdfast.toml:2"]
+    assert "\x1b" not in done.err
+
+
 def rows(done: Ran) -> dict[str, tuple[Any, str, str | None]]:
     return {
         row["key"]: (row["value"], row["source"], row["where"]) for row in done.json["settings"]

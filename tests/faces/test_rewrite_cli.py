@@ -222,6 +222,16 @@ def test_a_message_that_may_not_be_rewritten_fails_without_saying_why(
     assert "home" not in done.out + done.err
 
 
+def test_standard_input_holds_one_text_and_not_two(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say(monkeypatch, b"Turn it down.\n")
+    done = run("rewrite", "evaluate", "--text", "-", "--rewrite", "-")
+
+    assert (done.code, done.out) == (2, "")
+    assert "standard input holds one text" in done.err
+
+
 def test_what_is_no_submission_is_refused_by_field(run: Run, home: str, routed: None) -> None:
     done = run(
         "rewrite", "submit", "--home", "here", "--sender", SENDER, "--recipient", RECIPIENT,

@@ -232,7 +232,7 @@ def test_job_rows_cannot_be_set_to_leave_before_the_longest_key_expires() -> Non
         ("[artifacts]\nstore = 3", 'must be "file:///absolute/folder" or "s3://bucket/prefix"'),
         ('[profiles.p]\nschedule = "every 15x"', 'must be "every 15m" (s, m, h or d) or a cron'),
         ('[profiles.p]\neligible_statuses = ["batch_submitted"]', "left to batch collectors"),
-        ("[runs.r]\nmax_jobs_per_run = 3", "[runs.r] queues = () must be a list of at least one"),
+        ("[runs.r]\nmax_jobs_per_run = 3", "[runs.r] queues is needed: a list of at least one"),
         ('[runs.r]\nqueues = ["q:a"]\nprofile = "p"', "there is: dev, example, prod, stage"),
         ('[schedules.s]\nevery = "2h"\nrun = "r"', "schedules.s.run = 'r' is not declared"),
         ("[runs.a.b]\nqueues = 1", "b is an unknown key"),

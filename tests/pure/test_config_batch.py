@@ -88,7 +88,7 @@ def test_a_section_that_cannot_be_used_is_refused(kind: type, wrong: dict[str, A
         (PRICE + PRICE, "prices names twice: openai, some-model*, batch, 2026-06-01"),
         ("[budgets.acme]\nusd_per_day = 1", "it must be a tenant's UUID in lower case, or"),
         ("[budgets.default]", "a budget needs usd_per_day"),
-        ('[providers.own]\ncredential_env = "KEY"', "base_url must be an address"),
+        ('[providers.own]\ncredential_env = "KEY"', "base_url is needed: an address"),
         ('[providers.openai]\napi_key = "sk-hunter2"', "providers.openai.api_key is an unknown"),
         ('[providers.openai]\ncredential_env = "sk-hunter2"', "must be the name of an environment"),
         ("[batch]\nsettle_second = 1", "did you mean 'settle_seconds'?"),

@@ -129,6 +129,7 @@ def test_a_model_that_rewrites_does_not_classify() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
+        ("[[rewrite.routes]]\nmodel = 'm'", "adapter_kind is needed: lower-case letters"),
         (ROUTE.replace('"openai"', '"nobody"'), "rewrite.routes 1: provider = 'nobody' is not"),
         (CLASSIFIER.replace('"openai"', '"nobody"'), "rewrite.classifier_route: provider ="),
         (CLASSIFIER.replace("model =", "modle ="), "rewrite.classifier_route.modle is an unknown"),
@@ -151,3 +152,15 @@ def test_the_settings_in_force_can_be_shown_with_their_places(file: Path) -> Non
     assert shown["rewrite.classifier_route.model"].where == f"{file}:13"
     assert shown["rewrite.routes"].value[0]["model"] == "large"
     assert shown["rewrite.reveal_delay_seconds"].source == "default"
+
+
+def test_a_file_may_set_one_thing_about_the_orchestrators_run_and_leave_the_rest(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "holdfast.toml"
+    file.write_text("[runs.rewrite_orchestrator]\nmax_runtime_seconds = 20\n")
+
+    run = Settings.load(env={}, file=file).run_of("rewrite_orchestrator")
+
+    assert run.max_runtime_seconds == 20
+    assert (str(run.schedule), run.max_jobs_per_run) == ("every 1m", 10_000)

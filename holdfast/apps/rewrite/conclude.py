@@ -148,22 +148,27 @@ class OrchestratorErrand:
     def perform(self, assignment: Assignment) -> None:
         store, settings = self.app.store, self.app.settings.rewrite
         delay = timedelta(seconds=settings.reveal_delay_seconds)
-        steps: tuple[Callable[[int], int], ...] = (
-            self.resume,
+        # A bite of each in turn, the one that may wait for a model last: none starves another.
+        steps: list[Callable[[int], int]] = [
             lambda limit: self._tell(conclude_once(store, reveal_delay=delay, limit=limit)),
             lambda limit: self._tell(reveal_once(store, limit=limit)),
             lambda limit: forget_once(store, settings, limit=limit),
-        )
-        for step in steps:
-            while assignment.goes_on and assignment.left > 0:
-                limit = min(BITE, assignment.left)
-                taken = step(limit)
-                assignment.counts.claimed += taken
-                assignment.counts.outcomes["completed"] += taken
-                if taken == 0:
-                    break
+            self.resume,
+        ]
+        while steps:
+            steps = [step for step in steps if _bite(step, assignment)]
 
     def _tell(self, moved: Sequence[RewriteMoved]) -> int:
         for event in moved:
             self.app.events.emit(event)
         return len(moved)
+
+
+def _bite(step: Callable[[int], int], assignment: Assignment) -> bool:
+    """Let a step take what it may; whether it is worth asking again."""
+    if not assignment.goes_on or assignment.left <= 0:
+        return False
+    taken = step(min(BITE, assignment.left))
+    assignment.counts.claimed += taken
+    assignment.counts.outcomes["completed"] += taken
+    return taken > 0

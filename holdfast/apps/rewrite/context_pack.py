@@ -115,10 +115,11 @@ def check_answers(answers: Mapping[str, str]) -> None:
     """Raise BadRewrite for a preference or a value that the tables do not know."""
     known = load_tables().preferences
     if strange := sum(name not in known for name in answers):
-        raise BadRewrite(f"answers hold {strange} unknown preferences")
+        raise BadRewrite(f"answers hold {strange} unknown preferences; known: {', '.join(known)}")
     for name, value in answers.items():
         if not isinstance(value, str) or value not in known[name]:
-            raise BadRewrite(f"the answer to {name} is not one of its values")
+            values = ", ".join(known[name])
+            raise BadRewrite(f"the answer to {name} is not one of its values: {values}")
 
 
 def power_mode(sender_role: HomeRole, recipient_role: HomeRole) -> PowerMode:

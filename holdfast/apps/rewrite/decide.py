@@ -77,8 +77,8 @@ class Intake:
 class Written:
     """A request as a document, as the one text of it, and the hash of that."""
 
-    document: Mapping[str, Any]
-    text: str
+    document: Mapping[str, Any] = field(repr=False)
+    text: str = field(repr=False)
     hash: str
 
     @classmethod

@@ -46,7 +46,9 @@ _TOKEN = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?")
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:[.,' \u00a0\u202f]\d{3})+(?![\d.,:])")
 _DIGITS = re.compile(r"\d+")
 # An amount must be what it was; elsewhere 10 may be 22 on the clock.
-_AMOUNT = re.compile(r"[€$£%]\s*(\d+)|(\d+)(?:[.,]\d{2})?\s*(?:[€$£%]|euros?\b|z[lł]|dollars?\b)")
+_AMOUNT = re.compile(
+    r"[€$£%]\s*(\d{1,18})|(?<!\d)(\d{1,18})(?:[.,]\d{2})?\s*(?:[€$£%]|euros?\b|z[lł]|dollars?\b)"
+)
 # Halves and quarters of an hour, by which "halb elf" is 10:30 and "quarter to" is 45.
 _PART = re.compile(
     r"(?<!\w)(?:half|halve|halb|halbe|viertel|dreiviertel|media|medio|cuarto|demie?|quart|mezz[ao]"
@@ -58,9 +60,14 @@ _CAPITAL = re.compile(r"(?<![\w'’.@#/-])([^\W\d_])([^\W\d_]+)(?:['’]s)?")
 _CLAUSE_END = re.compile(r"[.!?…\n]")
 _SENTENCE_END = re.compile(r"[.!?…:;\n\"“”„«»()¿¡–—•*-]\s*$")
 _END = re.compile(r"\s*(?:[.!?]|$)")
-_LINK = re.compile(r"https?://\S+|www\.\S+|\S+@\S+\.\w+")
+# With an end to each part: a row of signs must not cost its square.
+_LINK = re.compile(r"https?://\S+|www\.\S+|[^\s@]{1,64}@[^\s@.]{1,63}\.\w+")
 _PLACEHOLDER = re.compile(r"\[[^\]\n]{1,40}\]|\{[^}\n]{1,40}\}|<[^>\n]{1,40}>")
+# The answer's own form, where only its text should be.
+_FORM = re.compile(r"rewritten_text|output_language|```")
 _LATIN = re.compile(r"[a-z]")
+# What stands before a name tells what it is; the whole text each time would cost its square.
+_LONGEST_OPENING = 60
 # Names take endings: Kevin, Kevina; Anna, Annas.
 _SHORTEST_STEM = 3
 _LONGEST_ENDING = 3
@@ -74,6 +81,7 @@ def invented(original: str, rewrite: str, locale: str) -> tuple[Invented, ...]:
         *_numbers(said, given, locale),
         *_names(said, given, locale),
         *_links(said, given),
+        *_forms(said, given),
     }
     return tuple(kind for kind in Invented if kind in found)
 
@@ -168,7 +176,7 @@ class _Numerals:
             number = self.words.get(token)
             if number is None or (is_strict and token in self.unsure):
                 continue
-            if before and number < 20 and self._follows(tokens, *before, place):
+            if before and number < 20 and _follows(tokens, before[0], place):
                 yield before[1] + number
                 before = None
                 continue
@@ -181,9 +189,10 @@ class _Numerals:
         if before and is_strict:
             yield before[1]
 
-    def _follows(self, tokens: list[str], at: int, ten: int, place: int) -> bool:
-        between = tokens[at + 1 : place]
-        return not between or (len(between) == 1 and between[0] in _JOINERS)
+
+def _follows(tokens: list[str], at: int, place: int) -> bool:
+    between = tokens[at + 1 : place]
+    return not between or (len(between) == 1 and between[0] in _JOINERS)
 
 
 # -- names
@@ -205,7 +214,7 @@ def _capitals(text: str, locale: str) -> Iterator[str]:
     days = _table().concepts[locale]
     for found in _CAPITAL.finditer(text):
         word = plain(fold(found[0].removesuffix("'s").removesuffix("’s")))
-        before = text[: found.start()]
+        before = text[max(0, found.start() - _LONGEST_OPENING) : found.start()]
         if not found[1].isupper() or not found[2].islower():
             continue
         opening = _TOKEN.findall(plain(fold(_CLAUSE_END.split(before)[-1])))
@@ -233,6 +242,11 @@ def _links(said: _Text, given: _Text) -> Iterator[Invented]:
     for found in (*_LINK.findall(said.raw), *_PLACEHOLDER.findall(said.raw)):
         if found not in given.raw:
             yield Invented.LINK
+
+
+def _forms(said: _Text, given: _Text) -> Iterator[Invented]:
+    if any(found not in given.raw for found in _FORM.findall(said.raw)):
+        yield Invented.MACHINE
 
 
 # -- the table

@@ -63,7 +63,8 @@ NEEDS_EXTRA = "The complaint rewrite needs the extra: pip install 'holdfast[rewr
 
 # What is not seen, and what is only a picture.
 _WORDLESS = frozenset({"Cf", "So", "Sk"})
-_NOISE = re.compile(r"https?://\S+|www\.\S+|\S+@\S+|\S*\d\S*")
+# Only from the beginning of a chunk: from each of its letters it would cost the square.
+_NOISE = re.compile(r"https?://\S+|www\.\S+|(?<!\S)\S*(?:\d|\S@\S)\S*")
 # Letters set apart, as in "p l e a s e", would each be a word of some far language.
 _SET_APART = re.compile(r"(?<!\w)(?:[^\W\d_][ .\-]){3,}[^\W\d_](?!\w)")
 

@@ -216,5 +216,5 @@ def _check_answer(preference_id: object, value_key: object, bad: dict[str, str])
         return
     try:
         check_answers({str(preference_id): str(value_key)})
-    except BadRewrite:
-        bad["preference_id"] = "or its value_key is none that the context pack knows"
+    except BadRewrite as exc:
+        bad["preference_id"] = f"is refused: {exc}"

@@ -21,8 +21,11 @@ UPDATE holdfast.home_member SET locale = :locale, updated_at = {now}
 WHERE org_id = :org_id AND user_id = :user_id AND left_at IS NULL;
 
 -- leave :affected — the member stays on record, and nothing more is sent to or by them
-UPDATE holdfast.home_member SET left_at = {now}, updated_at = {now}
-WHERE org_id = :org_id AND user_id = :user_id AND left_at IS NULL;
+-- Whoever has left is left as they are: the commit may have gone through and its answer not.
+UPDATE holdfast.home_member
+SET left_at = coalesce(left_at, {now}),
+    updated_at = CASE WHEN left_at IS NULL THEN {now} ELSE updated_at END
+WHERE org_id = :org_id AND user_id = :user_id;
 
 -- put_answer :affected — what a member prefers; the last answer counts
 INSERT INTO holdfast.preference_answer (org_id, user_id, preference_id, value_key, answered_at)

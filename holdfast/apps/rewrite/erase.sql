@@ -22,7 +22,8 @@ LIMIT :limit;
 -- erase_requests :affected — crosses tenants: first of all, so that whoever is about to write an output waits
 -- A request that has no job yet ends with it: nothing can be made of it any more.
 UPDATE holdfast.rewrite_request AS request
-SET rewrite_request = NULL, context_pack = NULL, erased_at = coalesce(request.erased_at, {now}),
+SET rewrite_request = NULL, context_pack = NULL, policy = NULL,
+    erased_at = coalesce(request.erased_at, {now}),
     step = CASE WHEN request.step IN ('received', 'queued', 'classified', 'context_built', 'routed')
                 THEN 'failed' ELSE request.step END,
     status = CASE WHEN request.step IN ('received', 'queued', 'classified', 'context_built', 'routed')

@@ -129,13 +129,15 @@ def _conclude(
     tone: Mark = Mark.PASS,
 ) -> Evaluation:
     is_hard = any(code.is_hard for code in codes)
+    # What is no text was held against no lexicon either.
+    is_judged = lexicon is not None and schema_valid
     if is_hard:
         tone = Mark.FAIL
-    elif tone is Mark.PASS and (codes or lexicon is None):
+    elif tone is Mark.PASS and (codes or not is_judged):
         tone = Mark.WARN
     result = EvalResult(
         schema_valid=schema_valid,
-        lexicon_pass=None if lexicon is None else not is_hard,
+        lexicon_pass=not is_hard if is_judged else None,
         tone_safety=tone,
         intent_preserved=intent,
         violations=tuple(code for code in Code if code in codes),

@@ -41,15 +41,16 @@ ORDER BY request.org_id, request.rewrite_request_id
 LIMIT :limit;
 
 -- list_received :many — crosses tenants: what a person was given to read, and what was known of them then
-SELECT request.org_id AS home_id, request.rewrite_request_id, output.recipient_user_id,
+SELECT request.org_id AS home_id, request.rewrite_request_id, request.recipient_user_id,
        output.rewritten_text, output.output_language, snapshot.preference_payload, output.erased_at
 FROM holdfast.rewrite_request AS request
-JOIN holdfast.rewrite_output AS output
+LEFT JOIN holdfast.rewrite_output AS output
   ON output.org_id = request.org_id AND output.rewrite_request_id = request.rewrite_request_id
 LEFT JOIN holdfast.recipient_preference_snapshot AS snapshot
   ON snapshot.org_id = request.org_id
  AND snapshot.recipient_preference_snapshot_id = request.recipient_preference_snapshot_id
 WHERE request.recipient_user_id = :user_id
+  AND (output.org_id IS NOT NULL OR snapshot.org_id IS NOT NULL)
   AND (CAST(:org_id AS {uuid}) IS NULL OR request.org_id = :org_id)
   AND (request.org_id, request.rewrite_request_id)
       > (CAST(:after_org AS {uuid}), CAST(:after_id AS {uuid}))

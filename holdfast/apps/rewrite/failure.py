@@ -27,7 +27,7 @@ class InvalidRewrite(HoldfastError):
     def __init__(self, fields: Mapping[str, str]) -> None:
         self.fields = dict(fields)
         listed = "; ".join(f"{name}: {problem}" for name, problem in self.fields.items())
-        super().__init__(f"Nothing was written. {listed}.")
+        super().__init__(f"Nothing was done. {listed}.")
 
 
 class RewriteNotFound(NotFound):

@@ -10,18 +10,22 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice, product
 
 # What a reader does not see. Joiners and fillers that Unicode does not call format characters.
 _UNSEEN = {"\u034f", "\u115f", "\u1160", "\u3164", "\uffa0", "\u17b4", "\u17b5"}
-_BLANK = {"\u2800": " "}
 _APOSTROPHES = dict.fromkeys(map(ord, "’‘‛ʼʹ`´＇′"), "'")
+# An empty picture, and two whole sayings in one sign: 1,500 of those would be 27,000 letters.
+_BLANKS = dict.fromkeys(map(ord, "\u2800\ufdfa\ufdfb"), " ")
 # A right-to-left override shows what follows backwards, up to its end.
 _OVERRIDE = re.compile("\u202e([^\u202c\u202d\n]*)[\u202c\u202d]?")
-# Marks that strike or stack over a letter, left over after composition.
-_LOOSE_MARKS = re.compile("[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff]")
+# Marks that strike or stack over a letter, of any script, left over after composition.
+_LOOSE_MARKS = re.compile(
+    "[\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0e31\u0e34-\u0e3a\u0e47-\u0e4e"
+    "\u180b-\u180d\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f\U000e0100-\U000e01ef]"
+)
 
 # Letters that no decomposition takes apart.
 _PLAIN = str.maketrans(
@@ -33,7 +37,7 @@ _LOOK_ALIKES = str.maketrans(
     {
         char: letter
         for letter, chars in {
-            "a": "аαɑᴀ", "b": "вьβʙ", "c": "сϲᴄ", "d": "ԁᴅ", "e": "еєёεᴇ", "f": "ғ", "g": "ɡԍ",
+            "a": "аαɑᴀ", "b": "вьβʙ", "c": "сϲᴄ", "d": "ԁᴅ", "e": "еєёεᴇ", "f": "ғꜰƒ", "g": "ɡԍ",
             "h": "һнн", "i": "іїιɩɪ", "j": "јᴊ", "k": "кκᴋ", "l": "ӏʟ", "m": "мᴍ", "n": "пηɴ",
             "o": "оοσᴏ", "p": "рρᴘ", "q": "ԛ", "r": "гʀ", "s": "ѕꜱ", "t": "тτᴛ", "u": "υцᴜ",
             "v": "νѵᴠ", "w": "ԝωᴡ", "x": "хχ", "y": "уүγʏ", "z": "ᴢ",
@@ -42,27 +46,35 @@ _LOOK_ALIKES = str.maketrans(
     }
 )  # fmt: skip
 
+# A word of Latin and of Greek or Cyrillic letters.
+_MIXED = re.compile(r"\b(?=\w{0,30}[a-z])(?=\w{0,30}[\u0370-\u052f])\w+")
+
 _LEET = {
     "0": "o", "1": "il", "3": "e", "4": "a", "5": "s", "6": "gb", "7": "t", "8": "b", "9": "g",
     "@": "a", "$": "s", "!": "il", "|": "il", "+": "t", "€": "e", "£": "l", "(": "c", "¢": "c",
     "¡": "i", "ß": "s", "§": "s",
 }  # fmt: skip
 _WILD = "*#%&"
-_MOST_GUESSES = 48
+_STARS = re.compile(rf"([{_WILD}]+)")
+_STARS_INSIDE = re.compile(rf"[^\W\d_][{_WILD}]+[^\W\d_]")
+_STARS_AT_THE_END = re.compile(rf"^[^\W\d_]+[{_WILD}]{{2,}}$")
+# Four symbols with two readings each. A text full of them must not cost more than 50 ms.
+_MOST_GUESSES = 16
 # No word that somebody hides is longer; a long row of letters must not cost its square.
 _LONGEST_HIDDEN = 16
 
 _CHUNK = re.compile(r"\S+")
 _OUTER = "\"'“”„«».,;:?)]}[{…-–—~_<>/\\"
 _STRETCHED = re.compile(r"([^\W\d_])\1\1")
+_LONG_RUNS = re.compile(r"(.)\1{3,}")
 _RUNS = re.compile(r"([^\W\d_])\1+")
 _LETTER = re.compile(r"[^\W\d_]")
-_SET_APART = re.compile(r"(?<![^\W_])[^\W_](?:[\s._\-*/|,]{1,3}[^\W_](?![^\W_])){2,}")
+_SET_APART = re.compile(r"(?<![^\W_])[^\W_](?:[\W_]{1,3}[^\W_](?![^\W_])){2,}")
 _JOINED = re.compile(r"^[^\W_]+(?:[._\-|][^\W_]+)+$")
 # Whether it is worth to look closer at all; the same signs, in one pass.
 _SIGNS = re.compile(
     r"([^\W\d_])\1\1|[^\W_][._\-|][^\W_]|[^\W\d_][\d@$!|+€£(¢¡§*#%&]|[\d@$!|+€£(¢¡§*#%&][^\W\d_]"
-    r"|[^\W_][\s._\-*/|,]{1,3}[^\W_][\s._\-*/|,]"
+    r"|(?<![^\W_])[^\W_][\W_]{1,3}[^\W_](?![^\W_])"
 )
 
 
@@ -71,13 +83,18 @@ def fold(text: str) -> str:
     if not text.isascii():
         if "\u202e" in text:
             text = _OVERRIDE.sub(lambda found: found.group(1)[::-1], text)
-        text = text.translate(_APOSTROPHES)
+        text = text.translate(_APOSTROPHES | _BLANKS)
         text = unicodedata.normalize("NFKC", text)
-        text = "".join(_BLANK.get(char, char) for char in text if not _is_unseen(char))
+        text = "".join(char for char in text if not _is_unseen(char))
         text = unicodedata.normalize("NFKC", text.casefold())
         text = _LOOSE_MARKS.sub("", text)
-        return text.translate(_APOSTROPHES)
+        return _MIXED.sub(_in_one_script, text).translate(_APOSTROPHES)
     return text.lower().replace("`", "'")
+
+
+def _in_one_script(word: re.Match[str]) -> str:
+    """A word with Latin letters, all Latin: nobody mixes scripts within a word by chance."""
+    return word.group().translate(_LOOK_ALIKES)
 
 
 def plain(text: str) -> str:
@@ -100,9 +117,14 @@ class Disguise:
     end: int
     # Words that it may stand for.
     words: tuple[str, ...] = ()
-    # With stars in it: what a word must look like, and what the beginning of one must.
-    whole: re.Pattern[str] | None = None
-    beginning: re.Pattern[str] | None = None
+    # Letters set apart, without what is between them: words may be anywhere in it.
+    run: str = ""
+    # Its parts are words of their own: what "push-it" ends with was not hidden.
+    is_joined: bool = False
+    # With stars in it: what a word must look like, and the letters it may begin with. Without the
+    # pattern's group it is only the beginning of one.
+    starred: re.Pattern[str] | None = None
+    firsts: str = ""
 
 
 def disguises(folded: str, letters: frozenset[str] = frozenset()) -> Iterator[Disguise]:
@@ -114,20 +136,15 @@ def disguises(folded: str, letters: frozenset[str] = frozenset()) -> Iterator[Di
     if is_plain and _SIGNS.search(folded) is None:
         return
     for found in _SET_APART.finditer(folded):
+        # "4 5 5" is a number.
+        if not _LETTER.search(found.group()):
+            continue
         run = "".join(_LEET.get(char, char)[0] for char in found.group() if char.isalnum())
-        yield Disguise(found.start(), found.end(), tuple(dict.fromkeys(_parts(_alike(run)))))
+        yield Disguise(found.start(), found.end(), run=_alike(run))
     for found in _CHUNK.finditer(folded):
         chunk = found.group()
         if not chunk.isalpha() or not chunk.isascii() or _STRETCHED.search(chunk):
             yield from _of_chunk(chunk, found.start(), letters)
-
-
-def _parts(run: str) -> Iterator[str]:
-    """A run of letters set apart, whole, and every four or more of it."""
-    yield run
-    for start in range(len(run) - 3):
-        for end in range(start + 4, min(len(run), start + _LONGEST_HIDDEN) + 1):
-            yield run[start:end]
 
 
 def _of_chunk(chunk: str, at: int, letters: frozenset[str]) -> Iterator[Disguise]:
@@ -137,18 +154,16 @@ def _of_chunk(chunk: str, at: int, letters: frozenset[str]) -> Iterator[Disguise
     start = at + chunk.index(word)
     end = start + len(word)
     seen = _alike(word, letters)
-    if "*" in word or any(char in word for char in _WILD):
+    if any(char in word for char in _WILD):
         if (starred := _starred(seen)) is not None:
-            yield Disguise(start, end, (), *starred)
+            yield Disguise(start, end, starred=starred, firsts=_LEET.get(seen[0], seen[0]))
         return
     has_sign = seen != word or _STRETCHED.search(seen) or any(char in _LEET for char in seen)
-    words: list[str] = []
     if has_sign:
-        words += _guesses(seen)
+        yield Disguise(start, end, tuple(dict.fromkeys(_guesses(seen))))
     if _JOINED.match(seen):
-        words += _guesses(re.sub(r"[._\-|]", "", seen))
-    if words:
-        yield Disguise(start, end, tuple(dict.fromkeys(words)))
+        joined = _guesses(re.sub(r"[._\-|]", "", seen))
+        yield Disguise(start, end, tuple(dict.fromkeys(joined)), is_joined=True)
 
 
 def _alike(word: str, letters: frozenset[str] = frozenset()) -> str:
@@ -161,8 +176,11 @@ def _alike(word: str, letters: frozenset[str] = frozenset()) -> str:
 
 def _guesses(word: str) -> Iterator[str]:
     """What a word with symbols and stretched letters may read."""
+    word = _LONG_RUNS.sub(r"\1\1\1", word)
+    most = 3 * _LONGEST_HIDDEN
+    ends = (word,) if len(word) <= most else (word[:most], word[-most:])
     # In "ass1" or "room4" the digit at the end is a digit: read both with it and without.
-    for form in dict.fromkeys((word, word.rstrip("0123456789"))):
+    for form in dict.fromkeys(form for end in ends for form in (end, end.rstrip("0123456789"))):
         readings = [_LEET.get(char, char) for char in form]
         for letters in islice(product(*readings), _MOST_GUESSES):
             yield from _unstretched("".join(letters))
@@ -180,30 +198,26 @@ def _unstretched(word: str) -> Iterator[str]:
         yield "".join(chosen)
 
 
-def _starred(word: str) -> tuple[re.Pattern[str], re.Pattern[str] | None] | None:
-    """What a word with stars in it may be: as a whole, and as the beginning of one."""
-    if len(word) > _LONGEST_HIDDEN:
+def _starred(word: str) -> re.Pattern[str] | None:
+    """What a word with stars in it may be. Its group is found if all of the word is."""
+    word = word[:_LONGEST_HIDDEN]
+    is_inner = _STARS_INSIDE.search(word) is not None
+    if not is_inner and _STARS_AT_THE_END.search(word) is None:
         return None
-    wild = f"[{re.escape(_WILD)}]"
-    inner = re.search(rf"[^\W\d_]{wild}+[^\W\d_]", word)
-    outer = re.search(rf"^[^\W\d_]+{wild}{{2,}}$", word)
-    if inner is None and outer is None:
-        return None
-    last = max(i for i, char in enumerate(word) if char in _WILD) + 1
-    as_one: Callable[[re.Match[str]], str] = lambda run: rf"\w{{1,{len(run.group()) + 1}}}"  # noqa: E731
-    exact: Callable[[re.Match[str]], str] = lambda run: rf"\w{{{len(run.group())}}}"  # noqa: E731
-    pieces = re.split(rf"({wild}+)", word[:last])
-    head = "".join(
-        re.sub(rf"{wild}+", as_one if inner else exact, piece)
-        if piece and piece[0] in _WILD
-        else _classes(piece)
-        for piece in pieces
+    *head, tail = _STARS.split(word)
+    # split() puts the stars at every odd place.
+    begins = "".join(
+        _wild(len(piece), is_inner) if at % 2 else _classes(piece) for at, piece in enumerate(head)
     )
-    tail = word[last:]
-    if not tail:
-        return re.compile(head), None
-    ends = "".join(f"(?:{_classes(char)}" for char in tail) + ")?" * len(tail)
-    return re.compile(head + _classes(tail)), re.compile(head + ends)
+    # A letter more of the tail each time: "f*cking" begins with "fuck".
+    ends = "".join(f"(?:{_classes(char)}" for char in tail[:-1])
+    last = f"({_classes(tail[-1])})?" if tail else "()"
+    return re.compile(begins + ends + last + ")?" * len(tail[:-1]))
+
+
+def _wild(stars: int, is_inner: bool) -> str:
+    """Stars among letters may stand for one letter more or for some less."""
+    return rf"\w{{1,{stars + 1}}}" if is_inner else rf"\w{{{stars}}}"
 
 
 def _classes(text: str) -> str:

@@ -83,7 +83,7 @@ def read_submission(submission: Submission, *, now: datetime, place: str = "") -
         given.uuid(name, getattr(submission, name), bad)
         for name in ("home_id", "sender_user_id", "recipient_user_id")
     ]
-    _check_message(submission.sender_message, bad)
+    _check_text("sender_message", submission.sender_message, bad)
     if not isinstance(submission.surface, str):
         bad["surface"] = "must be text"
     emotion = submission.emotion_context
@@ -156,7 +156,7 @@ def is_sound(household: object) -> bool:
     return (
         all(member is None or _is_member(member) for member in members)
         and isinstance(answers, Mapping)
-        and all(isinstance(part, str) for answer in answers.items() for part in answer)
+        and all(_is_storable(part) for answer in answers.items() for part in answer)
         and type(household.is_blocked) is bool
     )
 
@@ -165,21 +165,28 @@ def _is_member(member: object) -> bool:
     return (
         isinstance(member, Member)
         and member.role in tuple(HomeRole)
-        and (member.locale is None or isinstance(member.locale, str))
+        and (member.locale is None or _is_storable(member.locale))
         and type(member.is_present) is bool
     )
 
 
-def _check_message(text: object, bad: dict[str, str]) -> None:
+def _is_storable(text: object) -> bool:
+    """Whether it is text that every database takes: one that is not would fail its company, too."""
+    bad: dict[str, str] = {}
+    _check_text("", text, bad)
+    return not bad
+
+
+def _check_text(name: str, text: object, bad: dict[str, str]) -> None:
     if not isinstance(text, str):
-        bad["sender_message"] = "must be text"
+        bad[name] = "must be text"
         return
     try:
         text.encode()
     except UnicodeEncodeError:
-        bad["sender_message"] = "must not contain lone surrogates"
+        bad[name] = "must not contain lone surrogates"
     if "\0" in text:
-        bad["sender_message"] = "must not contain NUL"
+        bad[name] = "must not contain NUL"
 
 
 def _read_surface(word: str) -> Surface | None:

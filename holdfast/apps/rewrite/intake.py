@@ -232,9 +232,19 @@ def _intake(item: Received, created_at: Any) -> Intake:
     )
 
 
+# What stands for what cannot be read; nothing is made of it.
+_NOBODY = Captured(HomeRole.HOUSEMATE, HomeRole.HOUSEMATE, None, None, {})
+
+
 def _unfinished(row: Row) -> tuple[Intake, FailureCode | None]:
     text, payload = row["original_text"], row["preference_payload"]
     is_lost = text is None or payload is None or row["is_given_up"]
+    surface, captured = Surface.OTHER, _NOBODY
+    try:
+        surface, captured = Surface(row["surface"]), _captured_then(row)
+    except ValueError:
+        # What a hand wrote there. One that cannot be read must not stop all that can.
+        is_lost = True
     intake = Intake(
         rewrite_request_id=str(row["rewrite_request_id"]),
         home_id=str(row["org_id"]),
@@ -242,19 +252,24 @@ def _unfinished(row: Row) -> tuple[Intake, FailureCode | None]:
         recipient_user_id=str(row["recipient_user_id"]),
         recipient_snapshot_id=str(row["recipient_snapshot_id"]),
         recipient_preference_snapshot_id=str(row["recipient_preference_snapshot_id"]),
-        surface=Surface(row["surface"]),
+        surface=surface,
         iso_week_year=row["iso_week_year"],
         iso_week=row["iso_week"],
         request_id=row["request_id"],
         correlation_id=row["correlation_id"],
         created_at=write_instant(read_instant(row["created_at"])),
-        captured=Captured(
-            HomeRole(row["sender_role"]),
-            HomeRole(row["recipient_role"]),
-            row["sender_locale"],
-            row["recipient_locale"],
-            {} if payload is None else decode(payload),
-        ),
+        captured=captured,
         original_text=text or "",
     )
     return intake, FailureCode.ABANDONED if is_lost else None
+
+
+def _captured_then(row: Row) -> Captured:
+    payload = row["preference_payload"]
+    return Captured(
+        HomeRole(row["sender_role"]),
+        HomeRole(row["recipient_role"]),
+        row["sender_locale"],
+        row["recipient_locale"],
+        {} if payload is None else decode(payload),
+    )

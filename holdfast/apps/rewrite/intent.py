@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.apps.rewrite.ruleset import Reading, Rules
+from holdfast.apps.rewrite.ruleset import Reading
 
 _QUESTION_MARKS = "?\uff1f\u061f"
 
 
 @dataclass(frozen=True, slots=True)
 class Asks:
-    """What a text wants. Where a language has no rules only its question marks are known."""
+    """What a text wants."""
 
-    is_known: bool = False
     has_request: bool = False
     has_boundary: bool = False
     has_concern: bool = False
@@ -24,21 +23,12 @@ class Asks:
     is_negated_request: bool = False
 
 
-def asks(text: str, locale: str) -> Asks:
-    """What *text* wants, by the rules of *locale*."""
-    rules = Rules.of(locale)
-    if rules is None:
-        return Asks(has_question=_has_mark(text))
-    return asks_of(text, rules.read(text))
-
-
 def asks_of(text: str, reading: Reading) -> Asks:
-    """What a text wants that has been read already."""
+    """What a text wants, by what the rules of its language read in it."""
     withdrawn = bool(reading.of("intent.withdrawn").hits)
     has_request = _has_request(reading)
     question = reading.of("intent.question")
     return Asks(
-        is_known=True,
         has_request=has_request,
         has_boundary=bool(reading.of("intent.boundary").hits),
         has_concern=bool(reading.of("intent.concern").hits),

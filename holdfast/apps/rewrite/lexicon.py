@@ -36,6 +36,8 @@ SECTIONS = tuple(code for code in Code if code not in (Code.NEW_FACT, Code.NON_T
 _DISGUISED = (Code.VULGARITY, Code.SLUR)
 _TOP = {"version", "locale", "sources", "intensifiers", "openers", "spellings", "sets"}
 _EXCEPT = "except:"
+# Three letters in a row of letters are chance.
+_SHORTEST_IN_RUN = 4
 
 
 class BadLexicon(ValueError):
@@ -77,21 +79,45 @@ class _Hidden:
     words: frozenset[str]
     beginnings: frozenset[str]
     endings: frozenset[str]
+    # How long they are, and the words and beginnings by their first letter.
+    sizes: tuple[int, ...]
+    firsts: Mapping[str, tuple[str, ...]]
+
+    @classmethod
+    def of(
+        cls, code: Code, words: frozenset[str], beginnings: frozenset[str], endings: frozenset[str]
+    ) -> _Hidden:
+        firsts: dict[str, tuple[str, ...]] = {}
+        for word in sorted(words | beginnings):
+            firsts[word[0]] = (*firsts.get(word[0], ()), word)
+        sizes = sorted({len(word) for word in words | beginnings | endings})
+        return cls(code, words, beginnings, endings, tuple(sizes), firsts)
 
     def holds(self, disguise: Disguise) -> bool:
-        if disguise.whole is not None:
-            known = self.words | self.beginnings
-            if any(disguise.whole.fullmatch(word) for word in known):
-                return True
-            begins = disguise.beginning
-            return begins is not None and any(map(begins.fullmatch, self.beginnings))
-        return any(self._holds(word) for word in disguise.words)
+        if disguise.run:
+            return self._holds(disguise.run) or self._is_in(disguise.run)
+        if disguise.starred is None:
+            return any(self._holds(word, disguise.is_joined) for word in disguise.words)
+        return any(
+            (fits := disguise.starred.fullmatch(word))
+            and (fits.lastindex or word in self.beginnings)
+            for first in disguise.firsts
+            for word in self.firsts.get(first, ())
+        )
 
-    def _holds(self, word: str) -> bool:
-        if word in self.words:
+    def _holds(self, word: str, is_joined: bool = False) -> bool:
+        if word in self.words or any(word[:size] in self.beginnings for size in self.sizes):
             return True
-        return any(word[:i] in self.beginnings for i in range(2, len(word) + 1)) or any(
-            word[i:] in self.endings for i in range(len(word) - 1)
+        return not is_joined and any(word[-size:] in self.endings for size in self.sizes)
+
+    def _is_in(self, run: str) -> bool:
+        """Whether one of the words is anywhere in a run of letters."""
+        sizes = (size for size in self.sizes if size >= _SHORTEST_IN_RUN)
+        return any(
+            run[at : at + size] in known
+            for size in sizes
+            for known in (self.words, self.beginnings, self.endings)
+            for at in range(len(run) - size + 1)
         )
 
 
@@ -126,7 +152,7 @@ class Lexicon:
             if key == code and len(parts) == 1 and isinstance(word := parts[0], Word):
                 found = words.setdefault((word.opens, word.closes), set())
                 found.update(spellings(word.text, self._written))
-        return _Hidden(
+        return _Hidden.of(
             code,
             frozenset(words.get((False, False), ())),
             frozenset(words.get((False, True), ())),

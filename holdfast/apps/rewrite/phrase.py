@@ -304,9 +304,11 @@ class Phrases:
         return found
 
     def _forget(self) -> None:
+        # Whoever is on the way in another thread keeps the states it has.
         self._remembered = 0
-        for state in list(self._states.values()):
-            state.moves.clear()
+        self._states = {state.nodes: state for state in (self._start, self._clause_start)}
+        for state in self._states.values():
+            state.moves = {}
 
     def _state(self, nodes: tuple[_Node, ...]) -> _State:
         found = self._states.get(nodes)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 from holdfast.actor import Actor, Role
@@ -16,23 +14,19 @@ from holdfast.apps.rewrite.conclude import OrchestratorErrand
 from holdfast.apps.rewrite.detect import Detector, local_detector
 from holdfast.apps.rewrite.directory import Directory, SqlDirectory
 from holdfast.apps.rewrite.gate import Answer, Submission
+from holdfast.apps.rewrite.language import DEFAULT, normalize
 from holdfast.apps.rewrite.orchestrate import Orchestrator
 from holdfast.apps.rewrite.output import keep_outputs
 from holdfast.apps.rewrite.route import Routes
 from holdfast.apps.rewrite.words import JOB_TYPE, STAGE
 from holdfast.apps.rewrite.work import RewriteWork
-from holdfast.config import BUILT_IN_QUEUES, Cadence, RunSettings
+from holdfast.config import REWRITE_RUNS
 from holdfast.engine.job import DEFAULT_QUEUE
 from holdfast.engine.retry import RetryPolicy
 from holdfast.holdfast import Holdfast
 from holdfast.operate.watch import Watch
 
 RUN = "rewrite_orchestrator"
-ORCHESTRATOR_RUN = RunSettings(
-    queues=tuple(BUILT_IN_QUEUES),
-    max_jobs_per_run=10_000,
-    schedule=Cadence(every=timedelta(minutes=1)),
-)
 MAX_ATTEMPTS = 2
 
 
@@ -53,6 +47,8 @@ class Rewrites:
         detector: Detector | None = None,
     ) -> None:
         self.hf = hf
+        # Reads a tag before there is a message: one would be stored, and then have no locale.
+        normalize(DEFAULT)
         self.routes = Routes(hf.settings)
         self.detector = detector or _local_detector()
         self.directory = directory or SqlDirectory(hf)
@@ -87,7 +83,7 @@ class Rewrites:
             stage=STAGE,
         )(RewriteWork(self.detector, hf.clock))
         hf.registry.errands[RUN] = RewriteErrand(self)
-        hf.settings = replace(hf.settings, runs={RUN: ORCHESTRATOR_RUN, **hf.settings.runs})
+        hf.settings = hf.settings.with_runs(REWRITE_RUNS)
 
     # -- for servers that take messages in
 

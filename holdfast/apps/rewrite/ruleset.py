@@ -115,9 +115,13 @@ def _evidence(
     folded: str, strong: Sequence[Found], weak: Sequence[Found], shields: Sequence[Found]
 ) -> Evidence:
     strong = [hit for hit in strong if not any(map(hit.lies_in, shields))]
+    # "My messages" is one phrase, though "messages" may be another.
+    outer = [
+        hit for hit in strong if not any(hit.lies_in(other) for other in strong if other != hit)
+    ]
     # A weak word inside a phrase that counts already adds nothing.
     weak = [hit for hit in weak if not any(map(hit.lies_in, (*shields, *strong)))]
-    return Evidence(_different(folded, strong), _different(folded, weak), (*strong, *weak))
+    return Evidence(_different(folded, outer), _different(folded, weak), (*strong, *weak))
 
 
 def _different(folded: str, hits: Sequence[Found]) -> int:

@@ -22,6 +22,7 @@ from holdfast.store import Row, Statements, Store
 SQL = Statements("holdfast.apps.rewrite", "show.sql")
 
 NEWEST = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+LONGEST_PAGE = 1_000
 _DOCUMENTS = frozenset(
     {"topics", "classifier_result", "policy", "routing_decision", "eval_result", "detail"}
 )
@@ -64,7 +65,7 @@ def list_sent(
     store: Store, *, home_id: str, user_id: str, limit: int = 50, before: str = NEWEST
 ) -> list[Sent]:
     """What somebody sent in a home, newest first; *before* an id is the next page."""
-    ids = _read_ids(home_id=home_id, user_id=user_id, before=before)
+    ids = _read_page(limit, home_id=home_id, user_id=user_id, before=before)
     params = {"org_id": ids["home_id"], "user_id": ids["user_id"], "before": ids["before"]}
     return [
         _sent(row) for row in store.read(lambda tx: tx.many(SQL.list_sent, limit=limit, **params))
@@ -78,7 +79,7 @@ def list_received(
 
     Who is meant was fixed when the message came: whoever joins later reads nothing of before.
     """
-    ids = _read_ids(home_id=home_id, user_id=user_id, before=before)
+    ids = _read_page(limit, home_id=home_id, user_id=user_id, before=before)
     params = {
         "org_id": ids["home_id"],
         "user_id": ids["user_id"],
@@ -136,6 +137,13 @@ def _value(name: str, value: Any) -> Any:
     if name in _DOCUMENTS:
         return decode(value)
     return write_instant(read_instant(value)) if name == "at" or name.endswith("_at") else value
+
+
+def _read_page(limit: int, **given: str) -> dict[str, str]:
+    # Without a bound one database would send everything, and the other an error.
+    if type(limit) is not int or not 1 <= limit <= LONGEST_PAGE:
+        raise InvalidRewrite({"limit": f"must be from 1 to {LONGEST_PAGE}"})
+    return _read_ids(**given)
 
 
 def _read_ids(**given: str) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from itertools import chain
 
 from holdfast.clock import write_instant
 from holdfast.operate.verify.check import Check, Look, Violation, selects
@@ -26,7 +27,8 @@ def _find_left(look: Look) -> Iterator[Violation]:
 
 def _find_texts(look: Look) -> Iterator[Violation]:
     yield from look.find(SQL.find_unerased)
-    for row in look.tx.stream(SQL.list_told, org_id=look.org_id):
+    told = (SQL.list_told, SQL.list_told_of_requests)
+    for row in chain.from_iterable(look.tx.stream(each, org_id=look.org_id) for each in told):
         for kind in ("original_text", "rewritten_text"):
             text = row[kind]
             if text is None or len(text) < SHORTEST_TEXT:

@@ -117,3 +117,18 @@ JOIN (
     WHERE job_type = 'complaint_rewrite'
 ) AS told ON told.org_id = request.org_id AND told.job_id = request.job_id
 WHERE CAST(:org_id AS {uuid}) IS NULL OR request.org_id = :org_id;
+
+-- list_told_of_requests :many — I41, crosses tenants: texts beside what the audit tells of the requests themselves
+SELECT request.org_id, 'rewrite:' || CAST(request.rewrite_request_id AS text) AS subject,
+       message.original_text, output.rewritten_text, 'its audit' AS place,
+       CAST(event.detail AS text) AS words
+FROM holdfast.job_event AS event
+JOIN holdfast.rewrite_request AS request
+  ON request.org_id = event.org_id
+ AND 'rewrite:' || CAST(request.rewrite_request_id AS text) = {field(event.detail, subject)}
+LEFT JOIN holdfast.rewrite_message AS message
+  ON message.org_id = request.org_id AND message.rewrite_request_id = request.rewrite_request_id
+LEFT JOIN holdfast.rewrite_output AS output
+  ON output.org_id = request.org_id AND output.rewrite_request_id = request.rewrite_request_id
+WHERE event.job_type = 'rewrite'
+  AND (CAST(:org_id AS {uuid}) IS NULL OR request.org_id = :org_id);

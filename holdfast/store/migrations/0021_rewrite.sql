@@ -135,10 +135,11 @@ CREATE TABLE holdfast.rewrite_request (
         OR (surface IS NOT NULL AND recipient_snapshot_id IS NOT NULL
             AND recipient_preference_snapshot_id IS NOT NULL AND lane IS NOT NULL
             AND topics IS NOT NULL AND intent IS NOT NULL AND rewrite_strength IS NOT NULL
-            AND classifier_result IS NOT NULL AND policy IS NOT NULL
+            AND classifier_result IS NOT NULL
             AND routing_decision IS NOT NULL AND request_hash IS NOT NULL
             AND (erased_at IS NOT NULL
-                 OR (rewrite_request IS NOT NULL AND context_pack IS NOT NULL))
+                 OR (rewrite_request IS NOT NULL AND context_pack IS NOT NULL
+                     AND policy IS NOT NULL))
             AND classifier_version IS NOT NULL AND context_pack_version IS NOT NULL
             AND policy_version IS NOT NULL AND classified_at IS NOT NULL
             AND context_built_at IS NOT NULL AND routed_at IS NOT NULL
@@ -286,7 +287,8 @@ WHEN NEW.sender_user_id <> OLD.sender_user_id OR NEW.recipient_user_id <> OLD.re
         AND NEW.classifier_result IS DISTINCT FROM OLD.classifier_result)
     OR (OLD.context_pack IS NOT NULL AND NEW.context_pack IS DISTINCT FROM OLD.context_pack
         AND NOT (NEW.context_pack IS NULL AND NEW.erased_at IS NOT NULL))
-    OR (OLD.policy IS NOT NULL AND NEW.policy IS DISTINCT FROM OLD.policy)
+    OR (OLD.policy IS NOT NULL AND NEW.policy IS DISTINCT FROM OLD.policy
+        AND NOT (NEW.policy IS NULL AND NEW.erased_at IS NOT NULL))
     OR (OLD.routing_decision IS NOT NULL
         AND NEW.routing_decision IS DISTINCT FROM OLD.routing_decision)
     OR (OLD.rewrite_request IS NOT NULL
