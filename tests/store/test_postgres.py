@@ -419,7 +419,10 @@ def test_a_worker_whose_hands_are_full_takes_in_a_latecomer_that_was_announced(
         begun.append(job.org_id)
         going.wait(30)
 
-    hf.enqueue_many("wait", [{"n": n} for n in range(50)], org_id=ORG)
+    # By somebody who has gone, so that their announcement is not taken for the latecomer's.
+    with Holdfast(settings=Settings(db=postgres_url)) as crowd:
+        crowd.job("wait")(wait)
+        crowd.enqueue_many("wait", [{"n": n} for n in range(50)], org_id=ORG)
     worker = hf.worker(concurrency=2)
     thread = threading.Thread(target=worker.run, daemon=True)
     thread.start()
