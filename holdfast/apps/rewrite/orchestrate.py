@@ -13,9 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 
-from holdfast.actor import Actor, ActorType
+from holdfast.actor import Actor
 from holdfast.apps.rewrite.advance import Moved, advance
 from holdfast.apps.rewrite.classify import Classifier, Message, classify_safely, waits
+from holdfast.apps.rewrite.conclude import ORCHESTRATOR
 from holdfast.apps.rewrite.decide import Captured, Decision, Intake, decide
 from holdfast.apps.rewrite.directory import Directory, Household, Pair
 from holdfast.apps.rewrite.gate import (
@@ -45,7 +46,6 @@ __all__ = ["Answer", "Orchestrator", "Submission"]
 
 _log = logging.getLogger("holdfast.rewrite")
 
-ORCHESTRATOR = Actor(ActorType.SYSTEM, "rewrite_orchestrator")
 CADENCE_RULE = "rewrite_request_cadence"
 # Somebody else may take a sender's week between our look and our write; the next look sees it.
 CADENCE_LOOKS = 10

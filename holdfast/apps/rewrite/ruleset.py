@@ -84,7 +84,6 @@ class Rules:
         try:
             if document["locale"] != locale or set(document) != _TOP:
                 raise BadRules(f"rules/{locale}.toml: the keys must be {', '.join(sorted(_TOP))}.")
-            self.version = f"{locale}-{document['version']}"
             openers = frozenset(map(fold, document["openers"]))
             self._phrases = Phrases(_phrases(document), openers=openers)
         except (KeyError, TypeError, AttributeError, ValueError) as bad:
