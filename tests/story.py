@@ -43,7 +43,7 @@ def seal_all(store: Store, *, key: str = "", limit: int = 5_000) -> list[int]:
     same server included.
     """
     found: list[int] = []
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         passed = seal_events(store, limit=limit, key=key).events
         if passed:

@@ -70,7 +70,7 @@ def holdfast(url: str, *arguments: str) -> subprocess.Popen[str]:
     return command
 
 
-def wait_until(true: Callable[[], bool], seconds: float = 30.0) -> None:
+def wait_until(true: Callable[[], bool], seconds: float = 90.0) -> None:
     deadline = time.monotonic() + seconds
     while not true():
         if time.monotonic() > deadline:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
 from holdfast import Holdfast, State
+from holdfast.store import Tx
 from tests.acceptance.app import make
 from tests.acceptance.processes import all_in, start_worker, wait_until
 from tests.story import ORG, events, timeline
@@ -44,5 +46,22 @@ def test_a_frozen_worker_that_thaws_after_its_lease_changes_nothing(
 
 
 def freeze(pid: int, hf: Holdfast) -> None:
-    """Stop a process between two writes: one frozen inside a write would hold SQLite's lock."""
-    hf.store.write(lambda tx: os.kill(pid, signal.SIGSTOP))
+    """Stop a process between two writes: one frozen inside a write would hold SQLite's lock.
+
+    The lock is kept until every thread stands still: a signal is on its way when it is sent, and
+    a thread that takes the lock in that moment would stop with it.
+    """
+
+    def stop(tx: Tx) -> None:
+        os.kill(pid, signal.SIGSTOP)
+        wait_until(lambda: stands_still(pid))
+
+    hf.store.write(stop)
+
+
+def stands_still(pid: int) -> bool:
+    threads = list(Path(f"/proc/{pid}/task").glob("*/stat"))
+    if not threads:  # A system that does not show its processes as files.
+        time.sleep(0.5)
+        return True
+    return all(thread.read_text().rpartition(") ")[2].startswith("T") for thread in threads)
