@@ -243,7 +243,7 @@ def test_ten_threads_that_find_the_same_ticks_due_at_the_same_instant_fire_each_
     clock = FakeClock(BEGIN)
     instants = 24
     ready = threading.Barrier(DISPATCHERS)
-    begin, done = threading.Barrier(DISPATCHERS + 1), threading.Barrier(DISPATCHERS + 1)
+    synced, begin, done = (threading.Barrier(DISPATCHERS + 1) for _ in range(3))
     apps = []
     for _ in range(DISPATCHERS):
         hf = make_holdfast(postgres_url, clock, runs=RUNS)
@@ -260,6 +260,7 @@ def test_ten_threads_that_find_the_same_ticks_due_at_the_same_instant_fire_each_
     def live(number: int) -> None:
         try:
             sync_schedules(apps[number])
+            synced.wait()
             for _ in range(instants):
                 begin.wait()
                 dispatcher = Together(apps[number], ready)
@@ -267,13 +268,15 @@ def test_ten_threads_that_find_the_same_ticks_due_at_the_same_instant_fire_each_
                 done.wait()
         except BaseException as exc:
             problems.append(exc)
-            for barrier in (ready, begin, done):
+            for barrier in (ready, synced, begin, done):
                 barrier.abort()
 
     threads = [threading.Thread(target=live, args=(number,)) for number in range(DISPATCHERS)]
     for thread in threads:
         thread.start()
     try:
+        # A schedule that is declared later has missed an instant.
+        synced.wait(60)
         for _ in range(instants):
             clock.advance(hours=1)
             begin.wait(60)
