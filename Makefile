@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export UV_COMPILE_BYTECODE := 1
 export UV_PYTHON_DOWNLOADS := never
 
-.PHONY: help setup demo test check conformance batch-faults eval sim bench e2e serve format lock clean
+.PHONY: help setup demo test check conformance batch-faults outbox-faults eval sim bench e2e serve format lock clean
 
 help:  ## Print this list
 	@awk -F ':.*## ' '/^[a-z0-9_-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ bench: $(STAMP)  ## Measure on this machine; ratios, in one run
 batch-faults: $(STAMP)  ## Play every provider fault and kill: paid twice, lost, leaked; RUNS=n
 	@$(BIN)/python tools/batch_faults.py --seeds $(RUNS)
 
+outbox-faults: $(STAMP)  ## Play every channel fault and kill: told twice, forgotten, held; SEEDS=n
+	@$(BIN)/python tools/outbox_faults.py --seeds $(SEEDS)
+
 eval: $(STAMP)  ## Measure the lexicons and the judge of the rewrite; AGAINST=revision or folder
 	@$(BIN)/python tools/rewrite_eval.py $(if $(AGAINST),--against $(AGAINST))
 
@@ -72,7 +75,7 @@ format: $(STAMP)  ## Format the code
 	@$(BIN)/ruff check --fix-only .
 
 lock: $(STAMP)  ## Resolve the dependencies anew into requirements-dev.lock
-	@$(BIN)/uv pip compile -q pyproject.toml --group dev --extra postgres --extra demo --extra s3 --extra metrics --extra trace --extra llm --extra rewrite \
+	@$(BIN)/uv pip compile -q pyproject.toml --group dev --extra postgres --extra demo --extra s3 --extra metrics --extra trace --extra llm --extra channels --extra rewrite \
 		--universal --python-version 3.11 --no-emit-index-url --no-header --no-annotate \
 		-o requirements-dev.lock
 

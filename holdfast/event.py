@@ -269,6 +269,79 @@ class RewriteMoved:
     code: str | None = None
 
 
+class DeliveryChange(StrEnum):
+    """What became of a delivery."""
+
+    INTENDED = "intended"
+    # The channel has it, and it is marked.
+    SENT = "sent"
+    # It was found at the channel that an earlier send had been taken, and marked.
+    BACKFILLED = "backfilled"
+    # It waits for another try, or for the channel to be asked.
+    DEFERRED = "deferred"
+    HELD = "held"
+    DROPPED = "dropped"
+    FAILED = "failed"
+    # It was marked and the channel knows nothing of it: the marks are cleared.
+    REQUEUED = "requeued"
+    # A person said that it arrived, or that it goes out again.
+    CONFIRMED = "confirmed"
+    RESENT = "resent"
+
+
+class DeliveryTrouble(StrEnum):
+    """What is wrong with a delivery."""
+
+    # Nobody can say whether it went out, and the channel cannot be asked: a person decides.
+    HELD = "held"
+    # More than one message of the channel fits.
+    SEVERAL_MATCHES = "several_matches"
+    # Marked, and the channel knows nothing of it: the order send, then mark was broken.
+    MARKED_UNSENT = "marked_unsent"
+    # The policy of the channel sent it again, though it may have gone out.
+    MAYBE_TWICE = "maybe_twice"
+    # The policy of the channel gave it up, though it may not have gone out.
+    MAYBE_LOST = "maybe_lost"
+    FAILED = "failed"
+    # The same delivery was intended again with another content or address; the first stands.
+    DIFFERS = "differs"
+    LOOKUP_DOWN = "lookup_down"
+    # The channel is not configured here, or its credential or its extra is not here.
+    CHANNEL_UNUSABLE = "channel_unusable"
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryChanged:
+    """A delivery went a step further. It never holds an address or a word of a message.
+
+    *reason* is why it was sent, held, dropped or failed, in a word of ours.
+    """
+
+    delivery_id: str
+    org_id: str
+    channel: str
+    change: DeliveryChange
+    reason: str | None = None
+    attempt: int | None = None
+    job_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryAlert:
+    """A delivery, or a channel, that somebody has to look at.
+
+    *detail* is a code or a reason in words of ours: never an address, nor what a provider said.
+    *delivery_id* is None where it is about the channel.
+    """
+
+    channel: str
+    what: DeliveryTrouble
+    delivery_id: str | None = None
+    org_id: str | None = None
+    detail: str = ""
+    count: int = 1
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerChanged:
     """A worker started, drains, stopped or lost its database."""
@@ -292,6 +365,8 @@ Event = (
     | BatchAlert
     | ModelUsed
     | RewriteMoved
+    | DeliveryChanged
+    | DeliveryAlert
     | ScheduleFired
     | ScheduleSkipped
     | WorkerChanged

@@ -38,6 +38,7 @@ from holdfast.event import Events
 from holdfast.ids import IdSource, read_uuid
 from holdfast.operate.desk import Desk
 from holdfast.operate.watch import Watch
+from holdfast.outbox.outbox import Outbox
 from holdfast.store import Statements, Store, open_store
 from holdfast.store.borrow import arun_borrowed, is_awaiting, run_borrowed
 from holdfast.tenant import Tenant
@@ -78,6 +79,7 @@ class Holdfast:
         self.schedules = Declared()
         self.batch = Batching(self)
         self.events = Events()
+        self.outbox = Outbox(self)
         self.tracing: Tracing | None = None
         self._store: Store | None = None
         self._store_pid = 0
@@ -410,13 +412,8 @@ class Holdfast:
         """Stop a job: at once if it waits, at its next step if it runs."""
         if isinstance(actor, str):
             actor = Actor.read(actor)
-        return cancel_job(
-            self.store,
-            org_id=read_uuid(org_id),
-            job_id=read_uuid(job_id),
-            actor=actor,
-            reason=reason,
-        )
+        named = {"org_id": read_uuid(org_id), "job_id": read_uuid(job_id)}
+        return cancel_job(self.store, **named, actor=actor, reason=reason)
 
     def operate(self, *, actor: Actor | str, role: Role | str, org_id: str | None = None) -> Desk:
         """What an operator in *role* sees and does, for one tenant or, without one, for all."""

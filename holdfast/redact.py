@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.sensitive import FINDERS, Span, is_secret_name
+from holdfast.sensitive import FINDERS, Finder, Span, is_secret_name
 
 TEXT_LIMIT = 8_000
 MAX_DEPTH = 8
@@ -37,18 +37,24 @@ def redact(text: str, limit: int = TEXT_LIMIT) -> str:
     Ids, hashes, dates, numbers and the names of modules stay. Time is linear in *limit*.
     """
     seen = text[: limit + _MARGIN]
-    spans = [span for finder in FINDERS for span in finder(seen)]
-    view = seen
+    spans = find_private(seen)
+    if not spans and len(text) <= limit:
+        return text
+    return _cut(_struck(seen, spans, limit), limit, len(text) > limit)
+
+
+def find_private(text: str, finders: Sequence[Finder] = FINDERS) -> list[Span]:
+    """What the finders see in *text*, also behind its escapes."""
+    spans = [span for finder in finders for span in finder(text)]
+    view = text
     for _ in range(_LAYERS):
         # A letter of an escape would hide the beginning of a secret behind it.
         plainer = _ESCAPE.sub(_plain, view)
         if plainer == view:
             break
         view = plainer
-        spans += (span for finder in FINDERS for span in finder(view))
-    if not spans and len(text) <= limit:
-        return text
-    return _cut(_struck(seen, spans, limit), limit, len(text) > limit)
+        spans += (span for finder in finders for span in finder(view))
+    return spans
 
 
 def _plain(found: re.Match[str]) -> str:

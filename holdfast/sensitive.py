@@ -380,12 +380,17 @@ def _quoted(line: str, begin: int, end: int, offset: int) -> Iterator[Span]:
         yield offset + opens.start(), offset + (last + 1 if last >= 0 else end), "literal"
 
 
-FINDERS: tuple[Finder, ...] = (
+SHAPES: tuple[Finder, ...] = (
     _find_keys,
     _find_forty,
     _find_pem,
     _find_schemes,
     _find_logins,
+)
+"""Those that know a secret by its shape: in source code, names and quotes stand everywhere."""
+
+FINDERS: tuple[Finder, ...] = (
+    *SHAPES,
     _find_named,
     _find_emails,
     _find_cards,

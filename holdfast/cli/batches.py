@@ -13,7 +13,7 @@ from holdfast.cli.given import (
     app_of,
     desk_of,
     json_option,
-    one_line,
+    print_fields,
     print_json,
     print_table,
     watch_options,
@@ -87,7 +87,7 @@ def show(
     if as_json:
         print_json(asdict(view))
         return
-    _print(view.batch)
+    print_fields(asdict(view.batch))
     for state, items in view.counts.items():
         click.echo(f"items.{state}".ljust(40) + str(items))
     print_table([asdict(item) for item in view.items], ITEM_COLUMNS)
@@ -165,10 +165,4 @@ def _tell(batch: BatchRow, as_json: bool) -> None:
     if as_json:
         print_json(asdict(batch))
     else:
-        _print(batch)
-
-
-def _print(batch: BatchRow) -> None:
-    for name, value in asdict(batch).items():
-        if value is not None:
-            click.echo(name.ljust(40) + one_line(value))
+        print_fields(asdict(batch))

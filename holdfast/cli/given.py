@@ -129,6 +129,13 @@ def print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> No
         click.echo(text.rstrip())
 
 
+def print_fields(fields: Mapping[str, Any]) -> None:
+    """A line for each field that has a value."""
+    for name, value in fields.items():
+        if value is not None:
+            click.echo(name.ljust(40) + one_line(value))
+
+
 def _cell(value: Any) -> str:
     if value is None:
         return "-"

@@ -16,7 +16,7 @@ from holdfast.clock import FakeClock
 from holdfast.errors import ConfigError
 from holdfast.simulator import MovingClock, Pace, Simulator, respond
 from holdfast.simulator.ask import Responder
-from holdfast.simulator.scripts import SCRIPTS
+from holdfast.simulator.faults import ALL_SCRIPTS
 
 
 @click.command()
@@ -27,6 +27,13 @@ from holdfast.simulator.scripts import SCRIPTS
     show_default=True,
     type=click.IntRange(0, 65535),
     help="0 takes a free one.",
+)
+@click.option(
+    "--smtp-port",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="Where mail is taken; 0 takes a free one.",
 )
 @click.option("--seed", default=0, show_default=True, help="The same seed gives the same bytes.")
 @click.option(
@@ -50,6 +57,7 @@ from holdfast.simulator.scripts import SCRIPTS
 def simulator(
     host: str,
     port: int,
+    smtp_port: int,
     seed: int,
     virtual_clock: bool,
     seconds: float,
@@ -60,7 +68,8 @@ def simulator(
     """Model providers on this machine: files, batches and direct calls, and nothing is paid.
 
     The official clients of OpenAI, Azure, Gemini, Anthropic and Mistral work against it with
-    another base URL and any key. It ends with Ctrl-C, and forgets everything.
+    another base URL and any key. Mail, Postmark, Resend, Slack and webhooks are taken too, and
+    nothing is delivered. It ends with Ctrl-C, and forgets everything.
     """
     if list_faults:
         _list_faults()
@@ -75,23 +84,32 @@ def simulator(
             port=port,
         )
     except OSError as exc:
-        raise ConfigError(
-            f"Nothing can listen on {host}:{port}: {exc.strerror}. Choose another --port."
-        ) from None
+        raise _taken(host, port, "--port", exc) from None
     stopped = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopped.set())
     with running:
+        try:
+            mail = running.mail_server(smtp_port)
+        except OSError as exc:
+            raise _taken(host, smtp_port, "--smtp-port", exc) from None
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: stopped.set())
         for fault in faults:
             _add(running, fault)
-        for name in running.world.mounts:
+        for name in running.world.doors:
             click.echo(f"{name:<10} {running.url(name)}")
+        click.echo(f"{'smtp':<10} {mail.host}:{mail.port}")
         click.echo(f"{'control':<10} {running.origin}/_sim")
         stopped.wait()
 
 
+def _taken(host: str, port: int, option: str, exc: OSError) -> ConfigError:
+    return ConfigError(
+        f"Nothing can listen on {host}:{port}: {exc.strerror}. Choose another {option}."
+    )
+
+
 def _list_faults() -> None:
-    for script in SCRIPTS.values():
+    for script in ALL_SCRIPTS.values():
         options = ", ".join(f"{name}={_plain(value)}" for name, value in script.options.items())
         click.echo(f"{script.number:>3}  {script.name:<30} {script.summary}")
         if options:

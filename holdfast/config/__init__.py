@@ -5,6 +5,9 @@ section.py   queues, tenants, keys, retention, artifacts, alerts
 run.py       profiles, runs, schedules
 batch.py     the batch lane, providers, prices, budgets
 rewrite.py   the complaint rewrite and its routing table
+channel.py   who carries messages
+outbox.py    how deliveries are named, tried and left alone
+review.py    the review critic: what it may read, and its model
 settings.py  Settings: all of it
 load.py      reading, and where each value comes from
 """
@@ -17,8 +20,11 @@ from holdfast.config.batch import (
     PriceSettings,
     ProviderSettings,
 )
+from holdfast.config.channel import ChannelSettings
 from holdfast.config.kind import Cadence, Rate
 from holdfast.config.load import From, Loaded, Origin, load
+from holdfast.config.outbox import OutboxSettings
+from holdfast.config.review import ReviewSettings
 from holdfast.config.rewrite import (
     ClassifierRouteSettings,
     RewriteSettings,
@@ -28,6 +34,8 @@ from holdfast.config.run import (
     BATCH_RUNS,
     BUILT_IN_PROFILES,
     BUILT_IN_RUNS,
+    OUTBOX_RUNS,
+    REVIEW_RUNS,
     REWRITE_RUNS,
     RunProfile,
     RunSettings,
@@ -55,23 +63,28 @@ __all__ = [
     "DEFAULT_DB",
     "EVERY_OTHER",
     "LOG_LEVELS",
+    "OUTBOX_RUNS",
+    "REVIEW_RUNS",
     "REWRITE_RUNS",
     "AlertSettings",
     "ArtifactSettings",
     "BatchSettings",
     "BudgetSettings",
     "Cadence",
+    "ChannelSettings",
     "ClassifierRouteSettings",
     "From",
     "KeySettings",
     "Loaded",
     "Origin",
+    "OutboxSettings",
     "PriceSettings",
     "ProviderSettings",
     "QueueSettings",
     "Rate",
     "RetentionRule",
     "RetentionSettings",
+    "ReviewSettings",
     "RewriteSettings",
     "RouteSettings",
     "RunProfile",

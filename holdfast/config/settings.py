@@ -17,6 +17,7 @@ from holdfast.config.batch import (
     ProviderSettings,
     doubled_prices,
 )
+from holdfast.config.channel import IN_APP, ChannelSettings
 from holdfast.config.kind import (
     KEY_NAME,
     PLAIN_NAME,
@@ -35,6 +36,8 @@ from holdfast.config.kind import (
     texts,
     whole,
 )
+from holdfast.config.outbox import OutboxSettings
+from holdfast.config.review import ReviewSettings, unfit_critic
 from holdfast.config.rewrite import RewriteSettings, unknown_providers
 from holdfast.config.run import (
     BUILT_IN_PROFILES,
@@ -110,6 +113,9 @@ class Settings:
     prices: tuple[PriceSettings, ...] = rows("[[prices]]", PriceSettings)
     budgets: Mapping[str, BudgetSettings] = _table(BudgetSettings, BUDGETED)
     rewrite: RewriteSettings = _section(RewriteSettings)
+    channels: Mapping[str, ChannelSettings] = _table(ChannelSettings, PLAIN_NAME)
+    outbox: OutboxSettings = _section(OutboxSettings)
+    review: ReviewSettings = _section(ReviewSettings)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "profiles", {**BUILT_IN_PROFILES, **self.profiles})
@@ -156,7 +162,13 @@ class Settings:
         return [
             *doubled_prices(self.prices),
             *unknown_providers(self.rewrite, self.providers),
+            *unfit_critic(self.review, self.providers),
             *self._runs_at_odds(),
+            *(
+                f"channels.{name} is there by itself and takes no section: choose another name"
+                for name in self.channels
+                if name == IN_APP
+            ),
         ]
 
     def _runs_at_odds(self) -> list[str]:

@@ -3,8 +3,8 @@
 An archived job has left the table that workers work on. It is found, counted and shown as before,
 and its key still answers. Failed jobs are not archived: operators work on them where they are, and
 they are kept until their dead letter has ended.
-What was handed to a provider is kept as long as jobs are in general, counted from its end; what it
-cost is kept for ever.
+What was handed to a provider is kept as long as jobs are in general, counted from its end, and so
+is what people were told; what it cost is kept for ever.
 All passes are bounded, may run anywhere, any number at once, and twice.
 
 No key needs a sweep to expire: its record ends by itself at ``expires_at``, and its job row is
@@ -38,12 +38,13 @@ ARCHIVED = (State.COMPLETED, State.CANCELED)
 
 
 def archive_and_prune(store: Store, retention: RetentionSettings) -> dict[str, int]:
-    """One bounded turn of each; how many jobs were archived and pruned, and items of batches."""
+    """One bounded turn of each; how many jobs were archived and pruned, items and deliveries."""
     after = timedelta(hours=retention.archive_after_hours)
     return {
         "archived": _in_bites(lambda: archive_jobs(store, after=after, limit=BITE)),
         "pruned": _in_bites(lambda: prune_jobs(store, retention, limit=BITE)),
         "items": _in_bites(lambda: prune_batches(store, retention, limit=BITE)),
+        "deliveries": _in_bites(lambda: prune_deliveries(store, retention, limit=BITE)),
     }
 
 
@@ -101,6 +102,20 @@ def prune_batches(store: Store, retention: RetentionSettings, *, limit: int) -> 
         pruned = tx.affected(SQL.prune_items, keep_ms=keep_ms, limit=limit)
         tx.affected(SQL.prune_batches, keep_ms=keep_ms)
         return pruned
+
+    return store.write(work)
+
+
+def prune_deliveries(store: Store, retention: RetentionSettings, *, limit: int) -> int:
+    """Delete deliveries whose retention is over, at most *limit*, and as many notices of feeds.
+
+    One whose job is still there stays: a replay of that job must find what was sent.
+    """
+    given = {"keep_ms": ms(timedelta(days=retention.keep_days)), "limit": limit}
+
+    def work(tx: Tx) -> int:
+        pruned = tx.affected(SQL.prune_deliveries, **given)
+        return max(pruned, tx.affected(SQL.prune_in_app, **given))
 
     return store.write(work)
 

@@ -197,3 +197,24 @@ WHERE batch.state IN ('collected', 'released')
   AND (batch.files_deleted_at IS NOT NULL OR batch.execution_mode = 'async')
   AND batch.updated_at < {later(-CAST(:keep_ms AS bigint))}
   AND NOT EXISTS (SELECT 1 FROM holdfast.batch_item AS item WHERE item.batch_id = batch.id);
+
+-- prune_deliveries :affected — crosses tenants: deliveries that are over, unless their job may be replayed
+DELETE FROM holdfast.delivery
+WHERE (org_id, id) IN (
+    SELECT told.org_id, told.id
+    FROM holdfast.delivery AS told
+    WHERE told.ended_at < {later(-CAST(:keep_ms AS bigint))}
+      AND NOT EXISTS (
+          SELECT 1 FROM holdfast.job AS job
+          WHERE job.org_id = told.org_id AND job.id = told.job_id)
+    ORDER BY told.ended_at
+    LIMIT :limit);
+
+-- prune_in_app :affected — crosses tenants: what was in a feed for long enough
+DELETE FROM holdfast.in_app_notification
+WHERE (org_id, id) IN (
+    SELECT notice.org_id, notice.id
+    FROM holdfast.in_app_notification AS notice
+    WHERE notice.created_at < {later(-CAST(:keep_ms AS bigint))}
+    ORDER BY notice.created_at
+    LIMIT :limit);

@@ -212,13 +212,15 @@ class DeadLetters:
         def work(tx: Tx, letter: Letter) -> Letter:
             key = {"org_id": letter.org_id, "job_id": letter.job_id}
             last = [Replay.of(row) for row in tx.many(SQL.list_replays, **key)][-1]
-            waiting = downstream_of(tx, letter.org_id, last.replay_job_id)
+            downstream = downstream_of(tx, letter, last.replay_job_id)
+            waiting = [state for state in downstream if state != "sent"]
             if last.outcome != "completed" or waiting:
                 raise StepRefused(
                     f"Replay {last.number} of dead letter {letter.job_id} is not verified: it is"
                     f" {last.outcome}, and {len(waiting)} of its deliveries are not done."
                 )
-            detail = {"replay": last.number, "replay_job_id": last.replay_job_id, "deliveries": 0}
+            detail = {"replay": last.number, "replay_job_id": last.replay_job_id}
+            detail["deliveries"] = len(downstream)
             step = step_of(letter, LetterState.REPLAYED, verifies=1)
             return self._write(tx, letter, _Change("dead_letter.verified", step, detail))
 
@@ -370,9 +372,11 @@ class _Change:
     detail: dict[str, Any]
 
 
-def downstream_of(tx: Tx, org_id: str, job_id: str) -> list[str]:  # noqa: ARG001
-    """The deliveries that a job set off and that are not done. No table holds deliveries yet."""
-    return []
+def downstream_of(tx: Tx, letter: Letter, replay_job_id: str) -> list[str]:
+    """How the required deliveries stand that a job, or its replay, set off."""
+    jobs = [{"job_id": job_id} for job_id in (letter.job_id, replay_job_id)]
+    rows = tx.many(SQL.list_downstream, org_id=letter.org_id, jobs=jobs)
+    return [row["state"] for row in rows]
 
 
 def _find(tx: Tx, org_id: str, job_id: str) -> Letter:

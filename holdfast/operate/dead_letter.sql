@@ -129,3 +129,11 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR letter.org_id = :org_id)
 GROUP BY letter.state, letter.job_type, letter.stage, failed.pipeline_version,
          category.replay_refusal
 ORDER BY letter.state, letter.job_type, letter.stage;
+
+-- list_downstream :many — how the deliveries stand that these jobs cannot do without
+SELECT delivery.state
+FROM {rows jobs: job_id uuid}
+JOIN holdfast.delivery AS delivery
+  ON delivery.org_id = :org_id AND delivery.job_id = jobs.job_id
+WHERE delivery.is_required = 1
+ORDER BY delivery.created_at, delivery.id;

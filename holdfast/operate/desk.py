@@ -11,6 +11,7 @@ from holdfast.operate.audit_trail import AuditTrail
 from holdfast.operate.batches import Batches
 from holdfast.operate.cancel import cancel_job
 from holdfast.operate.dead_letter import DeadLetters
+from holdfast.operate.deliveries import Deliveries
 from holdfast.operate.doctor import Finding, examine
 from holdfast.operate.explain import explain_job
 from holdfast.operate.explanation import Explanation
@@ -33,6 +34,11 @@ class Desk:
     def audit(self) -> AuditTrail:
         """What happened and who caused it, and the proof that nobody changed it since."""
         return AuditTrail(self.watch)
+
+    @property
+    def deliveries(self) -> Deliveries:
+        """What people and programs are told: look at it, confirm or resend what nobody knows of."""
+        return Deliveries(self.watch)
 
     def batches(self, lane: BatchLane) -> Batches:
         """Provider batches of an application's *lane*: look at them, cancel, adopt, release."""

@@ -19,9 +19,10 @@ from holdfast.operate.letter import Letter
 from holdfast.operate.locate import locate_job
 from holdfast.operate.reason import reason_of
 from holdfast.operate.replay import SQL as LETTERS
+from holdfast.operate.undelivered import RECONCILER
 from holdfast.operate.waiting import AHEAD
 from holdfast.operate.watch import Action, Watch
-from holdfast.store import Statements, Tx
+from holdfast.store import Row, Statements, Tx
 
 SQL = Statements("holdfast.operate", "explain.sql")
 
@@ -46,6 +47,7 @@ def look_at(tx: Tx, settings: Settings, org_id: str, job_id: str) -> Situation:
     known: dict[str, Any] = {
         "turns": tx.many(SQL.list_turns, org_id=org_id, id=job_id, limit=TURNS),
         "workers": list_workers(tx),
+        "deliveries": _look_at_deliveries(tx, org_id, job_id),
     }
     match Situation(job, settings).state:
         case State.QUEUED:
@@ -61,6 +63,14 @@ def look_at(tx: Tx, settings: Settings, org_id: str, job_id: str) -> Situation:
         case _:
             pass
     return Situation(job, settings, **known)
+
+
+def _look_at_deliveries(tx: Tx, org_id: str, job_id: str) -> list[Row]:
+    """What of its deliveries is not sent, of those it intended and those it was posted for."""
+    own = {"org_id": org_id, "id": job_id}
+    found = tx.maybe(SQL.find_posted, **own)
+    ids = [] if found is None else decode(found["payload"]).get("deliveries", [])
+    return tx.many(SQL.count_deliveries, **own, posted=[{"delivery_id": str(one)} for one in ids])
 
 
 def _look_around(tx: Tx, waiting: Situation) -> dict[str, Any]:
@@ -105,7 +115,7 @@ def _runs_for(waiting: Situation) -> list[str]:
     return [
         name
         for name, run in waiting.settings.runs.items()
-        if name not in (SUBMITTER, COLLECTOR, ORCHESTRATOR)
+        if name not in (SUBMITTER, COLLECTOR, ORCHESTRATOR, RECONCILER)
         and waiting.queue in run.queues
         and (not run.job_types or waiting.job["job_type"] in run.job_types)
     ]

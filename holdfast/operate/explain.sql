@@ -76,3 +76,30 @@ LIMIT 1;
 -- find_replay :maybe — the replay of a dead letter that is under way
 SELECT replay_job_id FROM holdfast.dead_letter_replay
 WHERE org_id = :org_id AND job_id = :job_id AND ended_at IS NULL;
+
+-- find_posted :maybe — which deliveries a job of the outbox makes: its payload is ids and no more
+SELECT CAST(payload AS text) AS payload FROM holdfast.job_record
+WHERE org_id = :org_id AND id = :id AND job_type = 'outbox.deliver';
+
+-- count_deliveries :many — what of a job's deliveries is not sent, by channel and state
+-- A job's are those that it intended, and those that it was posted for. Of those that were tried,
+-- how many have a try that nobody knows the end of.
+SELECT open.channel, open.state, count(*) AS deliveries,
+       sum(CASE WHEN open.attempts > 0 THEN 1 ELSE 0 END) AS tried,
+       sum(open.is_unsure) AS unsure
+FROM (SELECT delivery.channel, delivery.state, delivery.attempts,
+             CASE WHEN EXISTS (SELECT 1 FROM holdfast.delivery_attempt AS attempt
+                               WHERE attempt.org_id = delivery.org_id
+                                 AND attempt.delivery_id = delivery.id
+                                 AND attempt.number = delivery.attempts
+                                 AND coalesce(attempt.outcome, 'unsure') = 'unsure')
+                  THEN 1 ELSE 0 END AS is_unsure
+      FROM (SELECT own.id FROM holdfast.delivery AS own
+            WHERE own.org_id = :org_id AND own.job_id = :id
+            UNION
+            SELECT posted.delivery_id FROM {rows posted: delivery_id uuid}) AS wanted
+      JOIN holdfast.delivery AS delivery
+        ON delivery.org_id = :org_id AND delivery.id = wanted.id
+      WHERE delivery.state IN ('pending', 'held', 'failed')) AS open
+GROUP BY open.channel, open.state
+ORDER BY open.channel, open.state;

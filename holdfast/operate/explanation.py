@@ -38,6 +38,8 @@ class Reason(StrEnum):
     OVER_BUDGET = "over_budget"
     AWAITS_BATCH = "awaits_batch"
     HELD = "held"
+    AWAITS_CHANNEL = "awaits_channel"
+    DELIVERY_HELD = "delivery_held"
     QUARANTINED = "quarantined"
     COMPLETED = "completed"
     CANCELED = "canceled"
@@ -79,6 +81,8 @@ class Situation:
     circuit: Row | None = None
     # Until when its tenant's budget is spent.
     held_until: datetime | None = None
+    # Its deliveries that are not sent, counted by channel and state.
+    deliveries: Sequence[Row] = ()
     letter: Letter | None = None
     # The replay of the letter that is under way.
     replay_job_id: str | None = None

@@ -12,6 +12,7 @@ from holdfast.operate.batched import why_held, why_submitted
 from holdfast.operate.explanation import Explanation, Reason, Situation, said
 from holdfast.operate.letter import Letter
 from holdfast.operate.letter_plan import never_replayed, next_step_of
+from holdfast.operate.undelivered import still_open, undecided
 from holdfast.operate.waiting import why_waiting
 
 NOTHING = "Nothing: it has ended."
@@ -27,8 +28,10 @@ def reason_of(situation: Situation) -> Explanation:
         case State.BATCH_SUBMITTED:
             return why_submitted(situation)
         case State.COMPLETED:
-            line = f"Completed at {said(situation.at('finished_at'))}{_kept(situation)}."
-            return situation.explain(Reason.COMPLETED, line, NOTHING, **_ended(situation))
+            line = f"Completed at {said(situation.at('finished_at'))}{_kept(situation)}"
+            line += f"{still_open(situation)}."
+            then = undecided(situation) or NOTHING
+            return situation.explain(Reason.COMPLETED, line, then, **_ended(situation))
         case State.CANCELED:
             return _canceled(situation)
         case State.FAILED:

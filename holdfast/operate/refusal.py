@@ -12,6 +12,7 @@
       - LetterEnded          it was resolved, discarded or fixed forward
       - NeverReplayed        jobs of this kind are never replayed
     + BatchRefused           the batch does not stand where this can be done to it
+    + DeliveryRefused        the delivery does not stand where this can be decided
 """
 
 from __future__ import annotations
@@ -86,3 +87,11 @@ class BatchRefused(Conflict):
     def __init__(self, batch_id: str, state: str, says: str) -> None:
         self.batch_id = batch_id
         super().__init__(f"Batch {batch_id} is {state}; {says}. Nothing was done.")
+
+
+class DeliveryRefused(Conflict):
+    """The delivery does not stand where this can be decided."""
+
+    def __init__(self, delivery_id: str, state: str, says: str) -> None:
+        self.delivery_id = delivery_id
+        super().__init__(f"Delivery {delivery_id} is {state}; {says}. Nothing was done.")

@@ -15,6 +15,7 @@ from holdfast.engine.job import BATCH_KEY
 from holdfast.engine.presence import serving
 from holdfast.operate.batched import why_kept_back, why_unsubmitted
 from holdfast.operate.explanation import Explanation, Reason, Situation, said
+from holdfast.operate.undelivered import why_undelivered
 from holdfast.store import Row
 
 # A job is told its place no further than this.
@@ -38,6 +39,9 @@ def why_waiting(s: Situation) -> Explanation:
     if due_at is not None and due_at > s.now:
         if detail.get("reason") == "unknown_job_type":
             return _unknown_type(s, due_at)
+        undelivered = why_undelivered(s, due_at)
+        if undelivered is not None:
+            return undelivered
         return _not_due(s, due_at, "" if why is None else why["name"], detail)
     if is_batched:
         return why_unsubmitted(s)

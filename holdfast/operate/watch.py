@@ -38,6 +38,8 @@ class Action(StrEnum):
     CANCEL_BATCH = "cancel_batch"
     RELEASE_BATCH = "release_batch"
     ADOPT_BATCH = "adopt_batch"
+    CONFIRM_DELIVERY = "confirm_delivery"
+    RESEND_DELIVERY = "resend_delivery"
     ERASE = "erase"
     EXPORT = "export"
 
@@ -62,6 +64,8 @@ _LEAST: Mapping[Action, Role] = {
     Action.CANCEL_BATCH: Role.OPERATOR,
     Action.RELEASE_BATCH: Role.OPERATOR,
     Action.ADOPT_BATCH: Role.OPERATOR,
+    Action.CONFIRM_DELIVERY: Role.OPERATOR,
+    Action.RESEND_DELIVERY: Role.OPERATOR,
     # Of one tenant; of all of them it is for an admin.
     Action.VERIFY: Role.OPERATOR,
 }

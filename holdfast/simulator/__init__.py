@@ -5,30 +5,42 @@ play.py      one exchange: the mount answers, or a fault turns it
 openai.py …  a provider each: its routes, its words, its envelope
 world.py     the files and batches of all of them, which change while the clock does
 process.py   a batch: validated, executed item by item, put out
+postmark.py …  those who carry messages, over HTTP; smtp_server.py over SMTP
+messages.py  what was really taken to be carried, by token and recipient
 ledger.py    what would be on the bill; leaks.py whose text was where it must not be
 """
 
 from __future__ import annotations
 
 from holdfast.simulator.ask import Ask, Finish, ItemError, Responder, Said, respond
+from holdfast.simulator.faults import ALL_SCRIPTS
 from holdfast.simulator.leaks import Leak
 from holdfast.simulator.ledger import Charge
+from holdfast.simulator.message_scripts import MESSAGE_SCRIPTS
+from holdfast.simulator.messages import Letter, Messages, Taken
 from holdfast.simulator.moving_clock import MovingClock
 from holdfast.simulator.scripts import SCRIPTS
 from holdfast.simulator.simulator import Simulator
+from holdfast.simulator.smtp_server import SmtpServer
 from holdfast.simulator.thing import Pace
 
 __all__ = [
+    "ALL_SCRIPTS",
+    "MESSAGE_SCRIPTS",
     "SCRIPTS",
     "Ask",
     "Charge",
     "Finish",
     "ItemError",
     "Leak",
+    "Letter",
+    "Messages",
     "MovingClock",
     "Pace",
     "Responder",
     "Said",
     "Simulator",
+    "SmtpServer",
+    "Taken",
     "respond",
 ]

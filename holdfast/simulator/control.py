@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from holdfast.simulator.certificate import certificate
 from holdfast.simulator.exchange import Answer, Call, Refused
+from holdfast.simulator.faults import ALL_SCRIPTS
 from holdfast.simulator.journal import Journal
 from holdfast.simulator.ledger import Charge
+from holdfast.simulator.messages import Taken
 from holdfast.simulator.moving_clock import MovingClock
-from holdfast.simulator.scripts import SCRIPTS
 from holdfast.simulator.world import World
 
 
@@ -35,6 +37,8 @@ class Control:
             ("GET", "/journal"): self._read_journal,
             ("DELETE", "/journal"): lambda _call: journal.clear(),
             ("GET", "/ledger"): self._ledger,
+            ("GET", "/messages"): self._messages,
+            ("GET", "/certificate"): lambda _call: {"pem": certificate(world.seed)[0]},
             ("GET", "/leaks"): lambda _call: [asdict(leak) for leak in world.leaks.found],
             ("GET", "/snapshot"): self._snapshot,
             ("POST", "/reset"): lambda _call: reset(),
@@ -52,7 +56,7 @@ class Control:
             return Answer.of({"error": str(exc)}, 400)
 
     def _index(self, call: Call) -> Any:
-        mounts = self._world.mounts.values()
+        mounts = self._world.doors.values()
         return {
             "mounts": {mount.name: call.origin + mount.prefix for mount in mounts},
             "control": sorted(f"{method} /_sim{path}" for method, path in self._does),
@@ -86,7 +90,7 @@ class Control:
                 "op": script.op,
                 "options": dict(script.options),
             }
-            for script in SCRIPTS.values()
+            for script in ALL_SCRIPTS.values()
         ]
 
     def _add_fault(self, call: Call) -> Any:
@@ -114,6 +118,15 @@ class Control:
             },
         }
 
+    def _messages(self, call: Call) -> Any:
+        """What was taken, without addresses and texts."""
+        messages = self._world.messages
+        twice = messages.accepted_twice()
+        return {
+            "accepted": [_taken(taken) for taken in messages.accepted],
+            "accepted_twice": [[_taken(taken) for taken in several] for several in twice.values()],
+        }
+
     def _snapshot(self, call: Call) -> Any:
         return self._world.snapshot()
 
@@ -127,3 +140,15 @@ def _object(call: Call) -> Mapping[str, Any]:
 
 def _charge(charge: Charge) -> dict[str, Any]:
     return {**asdict(charge), "at": charge.at.isoformat()}
+
+
+def _taken(taken: Taken) -> dict[str, Any]:
+    return {
+        "id": taken.id,
+        "provider": taken.provider,
+        "token": taken.token,
+        "at": taken.at.isoformat(),
+        "body_hash": taken.letter.body_hash,
+        "repeats": len(taken.repeats),
+        "is_given_up": taken.is_given_up,
+    }

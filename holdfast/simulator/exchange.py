@@ -29,6 +29,11 @@ class Op(StrEnum):
     CANCEL = "cancel"
     DELETE = "delete"
     CALL = "call"
+    # Of those who carry messages; an SMTP server is also asked on connecting and per recipient.
+    SEND = "send"
+    LOOKUP = "lookup"
+    CONNECT = "connect"
+    RECIPIENT = "recipient"
     OTHER = "other"
 
 
@@ -141,18 +146,17 @@ class Route:
         return found.groupdict() if found is not None and method == self.method else None
 
 
-class Mount(Protocol):
-    """A provider in the simulator: its routes, its envelope, and how its items look.
+class Door(Protocol):
+    """Whoever is mounted in the simulator, as far as the server must know: routes and envelope.
 
-    A mount holds no state of its own: files and batches are the world's. It is made with the world,
-    listed in mounts.py, and called under the world's lock.
+    It holds no state of its own: what it has is the world's. It is made with the world, listed in
+    mounts.py, and called under the world's lock.
     """
 
     # "openai"; also what faults and accounts call it.
     name: str
     # "/openai/v1": what the paths of the routes come after.
     prefix: str
-    plan: Plan
 
     @property
     def routes(self) -> Sequence[Route]:
@@ -163,6 +167,12 @@ class Mount(Protocol):
 
     def refuse(self, refused: Refused) -> Answer:
         """The provider's own answer for a refusal, with ``refused.headers``."""
+
+
+class Mount(Door, Protocol):
+    """A model provider: how its batches and its items look."""
+
+    plan: Plan
 
     def new_file_id(self) -> str:
         """An id for a file of results, in the provider's style."""

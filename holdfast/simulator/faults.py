@@ -5,13 +5,17 @@ from __future__ import annotations
 import random
 import re
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.simulator.scripts import SCRIPTS, Moment
+from holdfast.simulator.message_scripts import MESSAGE_SCRIPTS
+from holdfast.simulator.scripts import SCRIPTS, Moment, Script
 
-__all__ = ["Faults", "Moment", "Rule"]
+__all__ = ["ALL_SCRIPTS", "Faults", "Moment", "Rule"]
+
+# Of the model providers, and of those who carry messages.
+ALL_SCRIPTS: dict[str, Script] = {**SCRIPTS, **MESSAGE_SCRIPTS}
 
 
 @dataclass(slots=True)
@@ -50,8 +54,9 @@ class Rule:
 class Faults:
     """The rules that are in force, in the order in which they were added."""
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int, providers: Callable[[], Collection[str]]) -> None:
         self._seed = seed
+        self._providers = providers
         self._lock = threading.Lock()
         self._added = 0
         self.rules: list[Rule] = []
@@ -74,15 +79,18 @@ class Faults:
 
         ``times=None`` is for ever. *op* aims it at another operation than the script's own.
         """
-        script = SCRIPTS.get(name)
+        script = ALL_SCRIPTS.get(name)
         if script is None:
-            raise ValueError(f"there is no fault {name!r}; there are {', '.join(SCRIPTS)}")
+            raise ValueError(f"there is no fault {name!r}; there are {', '.join(ALL_SCRIPTS)}")
         unknown = sorted(set(options) - set(script.options))
         if unknown:
             known = ", ".join(script.options) or "none"
             raise ValueError(f"{name} has no option {', '.join(unknown)}; its options are: {known}")
         if nth < 1 or (times is not None and times < 1) or not 0.0 < probability <= 1.0:
             raise ValueError("nth and times start at 1, and probability is above 0 and at most 1")
+        if provider is not None and provider not in (there := self._providers()):
+            # A fault that can never be played would be a test that can never fail.
+            raise ValueError(f"there is no provider {provider!r}; there are {', '.join(there)}")
         with self._lock:
             self._added += 1
             rule = Rule(

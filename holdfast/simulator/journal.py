@@ -11,7 +11,13 @@ from datetime import datetime
 from typing import Any
 
 # Headers whose values are credentials: only a fingerprint of them is kept.
-CREDENTIALS = ("authorization", "api-key", "x-api-key", "x-goog-api-key")
+CREDENTIALS = (
+    "authorization",
+    "api-key",
+    "x-api-key",
+    "x-goog-api-key",
+    "x-postmark-server-token",
+)
 KEPT_BODY = 64 * 1024
 
 

@@ -9,7 +9,7 @@ from email.utils import format_datetime
 from enum import StrEnum
 from typing import Any
 
-from holdfast.simulator.exchange import Answer, Call, Mount, Refused, Why
+from holdfast.simulator.exchange import Answer, Call, Door, Refused, Why
 from holdfast.simulator.faults import Rule
 from holdfast.simulator.world import World
 
@@ -59,7 +59,7 @@ REFUSALS = {
 
 
 def play(
-    rule: Rule | None, world: World, mount: Mount, call: Call, process: Callable[[], Answer]
+    rule: Rule | None, world: World, mount: Door, call: Call, process: Callable[[], Answer]
 ) -> Turn:
     """One exchange: *process* does what was asked for and says what the provider answers."""
     if rule is None:
@@ -110,7 +110,7 @@ def _refusal(name: str, options: dict[str, Any], world: World) -> Refused:
 
 
 def _download(
-    name: str, options: dict[str, Any], mount: Mount, call: Call, process: Callable[[], Answer]
+    name: str, options: dict[str, Any], mount: Door, call: Call, process: Callable[[], Answer]
 ) -> Turn:
     if name == "truncated_download":
         is_chunked = options["framing"] == "chunked"

@@ -20,6 +20,8 @@ class Moment(StrEnum):
     # Batches are listed, and the listing is cut into pages.
     LISTED = "listed"
     PAGED = "paged"
+    # A message has been taken; the fault stays with it.
+    TAKEN = "taken"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,14 +16,18 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from holdfast.simulator.blob import PIECE, Blob
 from holdfast.simulator.control import Control
-from holdfast.simulator.exchange import Answer, Call, Mount, Op, Refused, Route, Why
+from holdfast.simulator.exchange import Answer, Call, Door, Op, Refused, Route, Why
 from holdfast.simulator.faults import Rule
 from holdfast.simulator.journal import KEPT_BODY, Journal, fingerprint, masked
+from holdfast.simulator.message_faults import play_message
+from holdfast.simulator.message_scripts import MESSAGE_SCRIPTS
 from holdfast.simulator.play import NOTHING, End, Turn, play
 from holdfast.simulator.world import World
 
 # How often a stalled connection looks whether somebody is still there.
 LOOK = 0.02
+# Headers by which a sender names its message; a fault can be aimed at what they hold.
+TOKENS = ("idempotency-key", "webhook-id")
 
 
 class Server(ThreadingHTTPServer):
@@ -48,9 +52,9 @@ class Server(ThreadingHTTPServer):
         host, port = self.server_address[0], self.server_address[1]
         return f"http://{host!s}:{port}"
 
-    def find(self, path: str) -> tuple[Mount, str] | None:
+    def find(self, path: str) -> tuple[Door, str] | None:
         """The mount of a path, and the rest of the path."""
-        for mount in self.world.mounts.values():
+        for mount in self.world.doors.values():
             if path.startswith(f"{mount.prefix}/"):
                 return mount, path[len(mount.prefix) :]
         return None
@@ -126,7 +130,7 @@ class Handler(BaseHTTPRequestHandler):
         found = server.find(call.path)
         if found is None:
             self._read_body(call.body)
-            known = ", ".join(mount.prefix for mount in server.world.mounts.values())
+            known = ", ".join(mount.prefix for mount in server.world.doors.values())
             self._send(Answer.of({"error": f"Nothing is mounted here; there are {known}."}, 404))
             return
         mount, path = found
@@ -134,7 +138,8 @@ class Handler(BaseHTTPRequestHandler):
         op = Op.OTHER if route is None else route.op
         pieces = self._body()
         call.body.write(next(pieces, b""))
-        head = f"{call.path}\n{call.query}\n".encode() + call.body.read()
+        tokens = [call.headers.get(name, "") for name in TOKENS]
+        head = f"{call.path}\n{call.query}\n{tokens}\n".encode() + call.body.read()
         rule = server.world.faults.on_exchange(mount.name, op, call.method, path, head)
         defect: list[str] = []
         if rule is not None and rule.name == "upload_interrupted":
@@ -267,7 +272,7 @@ class Handler(BaseHTTPRequestHandler):
                 return
 
 
-def _route(mount: Mount, method: str, path: str) -> tuple[Route | None, dict[str, str]]:
+def _route(mount: Door, method: str, path: str) -> tuple[Route | None, dict[str, str]]:
     for route in mount.routes:
         params = route.match(method, path)
         if params is not None:
@@ -277,7 +282,7 @@ def _route(mount: Mount, method: str, path: str) -> tuple[Route | None, dict[str
 
 def _answer(
     world: World,
-    mount: Mount,
+    mount: Door,
     route: Route | None,
     call: Call,
     rule: Rule | None,
@@ -305,6 +310,8 @@ def _answer(
         world.pass_time()
         world.leaks.forbid("address", call.path, *call.query, *call.query.values())
         world.leaks.forbid("header", *call.headers.values())
+        if rule is not None and rule.name in MESSAGE_SCRIPTS:
+            return play_message(rule, world.messages, mount, process)
         return play(rule, world, mount, call, process)
 
 

@@ -14,9 +14,11 @@ from holdfast.simulator.faults import Faults
 from holdfast.simulator.journal import Journal
 from holdfast.simulator.leaks import Leaks
 from holdfast.simulator.ledger import Ledger
-from holdfast.simulator.mounts import MOUNTS
+from holdfast.simulator.messages import Messages
+from holdfast.simulator.mounts import CARRIERS, MOUNTS
 from holdfast.simulator.moving_clock import MovingClock
 from holdfast.simulator.server import Server
+from holdfast.simulator.smtp_server import SmtpServer
 from holdfast.simulator.thing import Pace
 from holdfast.simulator.world import World
 
@@ -52,7 +54,12 @@ class Simulator:
         for make in MOUNTS:
             mount = make(self.world)
             self.world.mounts[mount.name] = mount
+        for make_carrier in CARRIERS:
+            carrier = make_carrier(self.world)
+            self.world.carriers[carrier.name] = carrier
         control = Control(self.world, self.journal, self.reset)
+        self._host = host
+        self._smtp: dict[bool, SmtpServer] = {}
         self._server = Server((host, port), self.world, self.journal, control)
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.02,), name="holdfast-simulator", daemon=True
@@ -67,6 +74,30 @@ class Simulator:
         return self.world.ledger
 
     @property
+    def messages(self) -> Messages:
+        """What was taken to be carried."""
+        return self.world.messages
+
+    @property
+    def smtp(self) -> SmtpServer:
+        """A mail server with STARTTLS, which listens from the first time it is asked for."""
+        return self.mail_server()
+
+    @property
+    def smtps(self) -> SmtpServer:
+        """A mail server with TLS from the first byte, as :attr:`smtp`."""
+        return self.mail_server(is_tls=True)
+
+    def mail_server(self, port: int = 0, *, is_tls: bool = False) -> SmtpServer:
+        """The mail server of that kind; the port counts the first time."""
+        with self.world.lock:
+            if is_tls not in self._smtp:
+                self._smtp[is_tls] = SmtpServer(
+                    self.world, self.journal, host=self._host, port=port, is_tls=is_tls
+                )
+            return self._smtp[is_tls]
+
+    @property
     def leaks(self) -> Leaks:
         return self.world.leaks
 
@@ -77,9 +108,9 @@ class Simulator:
 
     def url(self, provider: str) -> str:
         """What that provider's official client takes as its base URL."""
-        mount = self.world.mounts.get(provider)
+        mount = self.world.doors.get(provider)
         if mount is None:
-            known = ", ".join(self.world.mounts)
+            known = ", ".join(self.world.doors)
             raise ValueError(f"there is no provider {provider!r}; there are {known}")
         return self.origin + mount.prefix
 
@@ -95,6 +126,8 @@ class Simulator:
 
     def close(self) -> None:
         """Stop serving and end every connection. A second time does nothing."""
+        while self._smtp:
+            self._smtp.popitem()[1].close()
         if self._thread.is_alive():
             self._server.close()
             self._thread.join()

@@ -25,10 +25,11 @@ from typing import Any
 from holdfast.clock import Clock
 from holdfast.simulator.ask import Ask, Responder, Said, fill_in, respond, said
 from holdfast.simulator.blob import Blob
-from holdfast.simulator.exchange import Call, Mount, Op, Refused, Why
+from holdfast.simulator.exchange import Call, Door, Mount, Op, Refused, Why
 from holdfast.simulator.faults import Faults, Moment
 from holdfast.simulator.leaks import Leaks
 from holdfast.simulator.ledger import Charge, Ledger
+from holdfast.simulator.messages import Messages
 from holdfast.simulator.odd import spoil
 from holdfast.simulator.process import advance
 from holdfast.simulator.show import cut, show
@@ -53,16 +54,24 @@ class World:
         self.responder = responder
         # Re-entrant: a responder or a test may look at the world while it is asked something.
         self.lock = threading.RLock()
-        self.faults = Faults(seed)
+        self.faults = Faults(seed, lambda: [*self.doors, "smtp"])
         self.leaks = Leaks()
         self.ledger = Ledger(self.pass_time)
         self.unit_of = unit_of or self._unit
+        self.messages = Messages(lambda: self.now, self.pass_time, self.faults)
         self.mounts: dict[str, Mount] = {}
+        # Who carries messages, over HTTP.
+        self.carriers: dict[str, Door] = {}
         self.files: dict[str, File] = {}
         self.batches: dict[str, Batch] = {}
         self._made = 0
         self._later: list[tuple[datetime, int, Callable[[], object]]] = []
         self._at: datetime | None = None
+
+    @property
+    def doors(self) -> dict[str, Door]:
+        """Everybody that is mounted, by name."""
+        return {**self.mounts, **self.carriers}
 
     # -- time and names
 
@@ -123,6 +132,7 @@ class World:
             self._made = 0
             self.faults.clear()
             self.ledger.clear()
+            self.messages.clear()
             self.leaks.clear()
 
     def snapshot(self) -> dict[str, Any]:

@@ -141,9 +141,13 @@ class SqliteStore(Store):
             ):
                 connection.execute("PRAGMA " + pragma)
         except sqlite3.Error as exc:
-            raise StoreDown(
-                f"Cannot open {self.url}: {exc}. Check the path and its permissions."
-            ) from exc
+            then = "Check the path and its permissions."
+            if getattr(exc, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY:
+                then = (
+                    "Somebody's transaction holds it, perhaps this process's own: make the tables"
+                    " before it begins, with holdfast migrate."
+                )
+            raise StoreDown(f"Cannot open {self.url}: {exc}. {then}") from exc
         return connection
 
     def write(self, work: Callable[[Tx], T]) -> T:

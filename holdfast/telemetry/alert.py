@@ -25,8 +25,8 @@ from holdfast.document import stable_hash
 from holdfast.event import (
     AuditTampered,
     BatchAlert,
-    BatchTrouble,
     DeadLetterEscalated,
+    DeliveryAlert,
     Event,
     JobEnqueued,
     JobSettled,
@@ -42,21 +42,22 @@ from holdfast.holdfast import Holdfast
 from holdfast.ids import IdSource
 from holdfast.telemetry import log
 from holdfast.telemetry.outlet import Outlet
+from holdfast.telemetry.trouble import BATCH_TROUBLES, DELIVERY_TROUBLES, Severity
+
+__all__ = [
+    "Alert",
+    "Alerts",
+    "Kind",
+    "Severity",
+    "Target",
+    "alert",
+    "alert_as_set",
+    "alert_of",
+    "log_alert",
+]
 
 # More than an installation has kinds of trouble; a stream of made-up ones must not fill the memory.
 FINGERPRINTS = 1_000
-
-
-class Severity(StrEnum):
-    """How much of a hurry there is."""
-
-    WARNING = "warning"
-    ERROR = "error"
-    CRITICAL = "critical"
-
-    @property
-    def rank(self) -> int:
-        return tuple(Severity).index(self)
 
 
 class Kind(StrEnum):
@@ -76,6 +77,7 @@ class Kind(StrEnum):
     WORKER_RECYCLING = "worker_recycling"
     WORKER_DIED = "worker_died"
     BATCH = "batch"
+    DELIVERY = "delivery"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +133,16 @@ def alert_of(event: Event, at: datetime) -> Alert | None:
             due = write_instant(fire_at)
             return made.alert(summary, schedule=schedule, fire_at=due, ticks=event.ticks)
         case BatchAlert(batch_id, account, what, detail):
-            severity, says = _TROUBLES[what]
+            severity, says = BATCH_TROUBLES[what]
             made = _Making(Kind.BATCH, severity, at, (what, account))
             subject = {"what": what.value, "batch_id": batch_id, "account": account}
             return made.alert(says, **subject, detail=detail or None, items=event.count)
+        case DeliveryAlert(channel, what, delivery_id, org_id, detail):
+            severity, says = DELIVERY_TROUBLES[what]
+            made = _Making(Kind.DELIVERY, severity, at, (what, channel))
+            subject = {"what": what.value, "channel": channel, "delivery_id": delivery_id}
+            told = {"org_id": org_id, "detail": detail or None, "deliveries": event.count}
+            return made.alert(says, **subject, **told)
         case WorkerRunFinished(run_id, name, outcome=("failed" | "lost") as outcome):
             made = _Making(Kind.RUN_FAILED, Severity.ERROR, at, (name, outcome))
             return made.alert(f"Run {name} did not end well: {outcome}", run=name, run_id=run_id)
@@ -175,66 +183,6 @@ _CHANGES: Mapping[str, tuple[Kind, Severity, str]] = {
     ),
     "died": (Kind.WORKER_DIED, Severity.ERROR, "A worker process died"),
     "dispatcher_died": (Kind.WORKER_DIED, Severity.ERROR, "A dispatcher died of a defect"),
-}
-
-
-_TROUBLES: Mapping[BatchTrouble, tuple[Severity, str]] = {
-    BatchTrouble.UNKNOWN_ITEM: (
-        Severity.ERROR,
-        "A provider answered for items that no batch of ours has; the answers were dropped",
-    ),
-    BatchTrouble.MALFORMED_LINE: (
-        Severity.ERROR,
-        "A provider's results have lines that cannot be read; they were dropped",
-    ),
-    BatchTrouble.MISSING_RESULT: (
-        Severity.ERROR,
-        "A batch ended without an answer for some of its items",
-    ),
-    BatchTrouble.CONFLICTING_RESULT: (
-        Severity.ERROR,
-        "A provider gave two different answers for one item",
-    ),
-    BatchTrouble.CROSS_WIRED: (
-        Severity.CRITICAL,
-        "An answer came under another item's name; its batch is quarantined",
-    ),
-    BatchTrouble.UNKNOWN_STATUS: (
-        Severity.WARNING,
-        "A provider calls the state of a batch by a word that is not known",
-    ),
-    BatchTrouble.ZOMBIE_BATCH: (
-        Severity.CRITICAL,
-        "A provider has a second batch under one name; it was canceled, and what it cost recorded",
-    ),
-    BatchTrouble.UNKNOWN_CALL: (
-        Severity.WARNING,
-        "Nobody knows whether a call was answered and paid for",
-    ),
-    BatchTrouble.QUARANTINED: (
-        Severity.CRITICAL,
-        "A batch is quarantined until an operator decides: holdfast batches show",
-    ),
-    BatchTrouble.DEADLINE_PASSED: (
-        Severity.ERROR,
-        "A batch did not end within its time, and is being canceled",
-    ),
-    BatchTrouble.UNCOLLECTED: (
-        Severity.ERROR,
-        "The answers of a batch cannot be brought back; it is tried again: holdfast batches show",
-    ),
-    BatchTrouble.CIRCUIT_OPENED: (
-        Severity.CRITICAL,
-        "An account is out of quota or credit, or its key is refused; nothing is sent to it",
-    ),
-    BatchTrouble.UNPRICED: (
-        Severity.WARNING,
-        "What was used has no price: its cost is not known",
-    ),
-    BatchTrouble.BUDGET_HELD: (
-        Severity.WARNING,
-        "The budget of a tenant is spent; its jobs wait for the next day",
-    ),
 }
 
 

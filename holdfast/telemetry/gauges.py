@@ -99,6 +99,16 @@ BATCH_FILES = Gauge(
 CIRCUITS = Gauge(
     "holdfast_circuits_open", "Accounts at providers that refuse everything.", ("provider",)
 )
+DELIVERIES = Gauge(
+    "holdfast_deliveries_open",
+    f"Deliveries that wait, were tried without an answer, or are held for a person; up to {BOUND}.",
+    ("state",),
+)
+DELIVERY_AGE = Gauge(
+    "holdfast_delivery_oldest_age_seconds",
+    "How long the delivery of those has waited that waits longest.",
+    ("state",),
+)
 XMIN_AGE = Gauge(
     "holdfast_db_oldest_xmin_age_seconds",
     "PostgreSQL: how old the oldest transaction is that keeps dead rows from being removed.",
@@ -125,11 +135,14 @@ GAUGES = (
     BATCH_OVERDUE,
     BATCH_FILES,
     CIRCUITS,
+    DELIVERIES,
+    DELIVERY_AGE,
     XMIN_AGE,
     HIDDEN,
 )
 DEPTH_STATES = ("ready", "batched", "delayed", "running")
 BATCH_STATES = ("prepared", "uploaded", "creating", "submitted", "ended", "quarantined")
+DELIVERY_STATES = ("waiting", "tried", "held")
 WORKER_STATES = (WORKING, DRAINING)
 
 Values = dict[tuple[str, ...], float]
@@ -152,6 +165,7 @@ def read_gauges(store: Store, labels: Labels, queues: Sequence[str]) -> Reading:
         batches = tx.many(SQL.count_batches, bound=BOUND)
         lane = tx.one(SQL.read_lane, bound=BOUND)
         circuits = tx.many(SQL.count_circuits)
+        deliveries = tx.many(SQL.count_deliveries, bound=BOUND)
         transactions = tx.one(SQL.read_transactions)
         singles = {
             UNSEALED: audit["unsealed"],
@@ -170,6 +184,7 @@ def read_gauges(store: Store, labels: Labels, queues: Sequence[str]) -> Reading:
             LIVE.name: _of_workers(workers),
             **_of_batches(batches),
             CIRCUITS.name: _of_circuits(labels, circuits),
+            **_of_deliveries(deliveries),
             **{gauge.name: {(): value} for gauge, value in singles.items() if value is not None},
         }
 
@@ -238,6 +253,17 @@ def _of_batches(batches: Sequence[Row]) -> dict[str, Values]:
         values[BATCHES.name][row["state"],] = float(row["batches"])
         values[BATCH_ITEMS.name][row["state"],] = float(row["items"])
         values[BATCH_AGE.name][row["state"],] = _seconds(row["age_ms"])
+    return values
+
+
+def _of_deliveries(deliveries: Sequence[Row]) -> dict[str, Values]:
+    values: dict[str, Values] = {
+        gauge.name: {(state,): 0.0 for state in DELIVERY_STATES}
+        for gauge in (DELIVERIES, DELIVERY_AGE)
+    }
+    for row in deliveries:
+        values[DELIVERIES.name][row["state"],] = float(row["deliveries"])
+        values[DELIVERY_AGE.name][row["state"],] = _seconds(row["age_ms"])
     return values
 
 

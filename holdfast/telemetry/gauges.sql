@@ -151,3 +151,21 @@ SELECT provider, count(*) AS accounts
 FROM holdfast.provider_account
 WHERE closed_at IS NULL
 GROUP BY provider;
+
+-- count_deliveries :many — crosses tenants: deliveries that are not over, and since when they wait
+-- What is not due yet has not waited.
+SELECT live.state, count(*) AS deliveries, max({ms_since(live.since)}) AS age_ms
+FROM (SELECT CASE WHEN pending.attempts > 0 THEN 'tried' ELSE 'waiting' END AS state,
+             coalesce(pending.not_before_at, pending.created_at) AS since
+      FROM (SELECT delivery.attempts, delivery.not_before_at, delivery.created_at
+            FROM holdfast.delivery AS delivery
+            WHERE delivery.state = 'pending'
+            ORDER BY delivery.not_before_at
+            LIMIT :bound) AS pending
+      UNION ALL
+      SELECT 'held', held.updated_at
+      FROM (SELECT delivery.updated_at FROM holdfast.delivery AS delivery
+            WHERE delivery.state = 'held'
+            ORDER BY delivery.updated_at
+            LIMIT :bound) AS held) AS live
+GROUP BY live.state;

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from holdfast.errors import Failure
 from holdfast.holdfast import Holdfast
+from holdfast.outbox.in_app import CHANNEL as IN_APP
 
 OTHER = "other"
 OWN_ERROR_CLASSES = 100
@@ -54,6 +55,9 @@ class Labels:
 
     def provider(self, given: str) -> str:
         return given if given in self._hf.settings.providers else OTHER
+
+    def channel(self, given: str) -> str:
+        return given if given == IN_APP or given in self._hf.settings.channels else OTHER
 
     def run(self, given: str) -> str:
         return given if given in self._hf.settings.runs else OTHER

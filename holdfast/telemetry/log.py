@@ -30,6 +30,9 @@ from holdfast.event import (
     BatchAlert,
     BatchChanged,
     DeadLetterEscalated,
+    DeliveryAlert,
+    DeliveryChange,
+    DeliveryChanged,
     Event,
     JobEnqueued,
     JobSettled,
@@ -284,6 +287,11 @@ def log_event(event: Event) -> None:
         case RewriteMoved(step=step):
             level = logging.WARNING if step == "failed" else logging.INFO
             _write_fields(level, f"rewrite.{step}", event)
+        case DeliveryChanged(change=change):
+            level = logging.WARNING if change in _UNCERTAIN else logging.INFO
+            _write_fields(level, f"delivery.{change}", event)
+        case DeliveryAlert():
+            _write_fields(logging.WARNING, "delivery.alert", event)
         case ScheduleFired():
             _write_fields(logging.INFO, "schedule.fired", event)
         case ScheduleSkipped(schedule, fire_at, outcome):
@@ -314,6 +322,15 @@ def _write_fields(level: int, name: str, event: Any) -> None:
 
 
 _CALM = frozenset({"started", "draining", "stopped"})
+# What somebody did not get, or may not have got.
+_UNCERTAIN = frozenset(
+    {
+        DeliveryChange.HELD,
+        DeliveryChange.DROPPED,
+        DeliveryChange.FAILED,
+        DeliveryChange.REQUEUED,
+    }
+)
 
 
 def _write_settled(event: JobSettled) -> None:

@@ -29,6 +29,8 @@ from holdfast.event import (
     BatchChanged,
     BatchTrouble,
     DeadLetterEscalated,
+    DeliveryAlert,
+    DeliveryChanged,
     Event,
     JobEnqueued,
     JobSettled,
@@ -52,6 +54,7 @@ try:
     from prometheus_client.core import GaugeMetricFamily
     from prometheus_client.exposition import ThreadingWSGIServer, make_wsgi_app
 
+    from holdfast.telemetry.delivery_counts import DeliveryCounts
     from holdfast.telemetry.rewrite_counts import RewriteCounts
 except ModuleNotFoundError as exc:
     raise ConfigError("Metrics need the extra: pip install 'holdfast[metrics]'.") from exc
@@ -133,6 +136,7 @@ class Metrics:
         self._declare_others()
         self._declare_lane()
         self._rewrites = RewriteCounts(self.registry, self.labels)
+        self._deliveries = DeliveryCounts(self.registry, self.labels)
         if database:
             self.registry.register(DatabaseGauges(hf, self.labels))
         for handler in hf.registry:
@@ -173,6 +177,10 @@ class Metrics:
                 self._count_used(event)
             case RewriteMoved():
                 self._rewrites.count(event)
+            case DeliveryChanged():
+                self._deliveries.count(event)
+            case DeliveryAlert():
+                self._deliveries.count_alert(event)
             case ScheduleFired(schedule):
                 self._ticks.labels(self.labels.schedule(schedule), "fired").inc()
             case ScheduleSkipped(schedule, _, outcome):

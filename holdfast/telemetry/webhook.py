@@ -6,9 +6,6 @@ however slowly the receiver answers.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
 import json
 import socket
 import ssl
@@ -22,6 +19,7 @@ from holdfast.clock import Clock, write_instant
 from holdfast.config import signing_key
 from holdfast.errors import UpstreamError
 from holdfast.ids import IdSource
+from holdfast.outbound.signature import sign
 
 if TYPE_CHECKING:
     from holdfast.telemetry.alert import Alert
@@ -122,12 +120,6 @@ class Webhook:
         if self._key:
             headers["webhook-signature"] = sign(self._key, message_id, stamp, body)
         return headers
-
-
-def sign(key: bytes, message_id: str, stamp: str, body: bytes) -> str:
-    """The signature of a message, as Standard Webhooks defines version 1."""
-    digest = hmac.new(key, f"{message_id}.{stamp}.".encode() + body, hashlib.sha256).digest()
-    return f"v1,{base64.b64encode(digest).decode()}"
 
 
 class _Https(HTTPSConnection):

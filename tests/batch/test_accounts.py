@@ -16,9 +16,10 @@ import pytest
 from holdfast import ConfigError, Settings
 from holdfast.batch.accounts import ConfiguredAccounts
 from holdfast.config import BUILT_IN_PROVIDERS, ProviderSettings
+from holdfast.outbound.credential import Credential
 from holdfast.provider.adapter import Lookup
 from holdfast.provider.adapters import ADAPTERS
-from holdfast.provider.credential import Credential, read_credential
+from holdfast.provider.credential import read_credential
 from holdfast.provider.reply import ProviderRefused
 from holdfast.provider.route import Route
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast import Context, Enqueued, FakeClock, Holdfast, State
+from holdfast import Context, Enqueued, FakeClock, Holdfast, Job, State
 from holdfast.operate.dead_letter import DeadLetters
 from holdfast.operate.letter import CHECKLISTS, Letter, LetterKind
 from holdfast.store import Row
@@ -56,14 +56,14 @@ def operator(hf: Holdfast, **who: Any) -> DeadLetters:
     return DeadLetters(hf.operate(**{"actor": "user:ann", "role": "operator", **who}).watch)
 
 
-def prepare(letters: DeadLetters, job: Enqueued, kind: str = "transient") -> Letter:
+def prepare(letters: DeadLetters, job: Enqueued | Job, kind: str = "transient") -> Letter:
     """Everything that comes before a replay."""
     letters.triage(job.id, kind=kind)
     letters.remediate(job.id, done=list(CHECKLISTS[LetterKind(kind)]))
     return letters.validate(job.id, evidence_ref="INC-7", is_safe_to_repeat=True)
 
 
-def replay(letters: DeadLetters, job: Enqueued, **options: Any) -> str:
+def replay(letters: DeadLetters, job: Enqueued | Job, **options: Any) -> str:
     """The whole way to a replay; the id of its job."""
     prepare(letters, job)
     return letters.replay(job.id, **{"reason": "it is mended", **options}).replay_job_id

@@ -115,6 +115,7 @@ def test_an_answer_that_never_ends_is_left() -> None:
         open_client(server).send("GET", "/", {})
 
 
+@pytest.mark.req("E-17")
 def test_a_body_that_drips_is_left_when_its_time_is_over() -> None:
     clock = FakeClock()
     with plain_server(say(200, b"x" * 200_000)) as server:

@@ -60,6 +60,7 @@ def test_it_prints_every_fault_with_its_options() -> None:
         (["--fault", "rain"], "there is no fault 'rain'"),
         (["--fault", "slow_down,seconds"], "'seconds' is not option=value"),
         (["--fault", "slow_down,seconds=3"], "has no option seconds"),
+        (["--fault", "slow_down,provider=opanai"], "there is no provider 'opanai'"),
     ],
 )
 def test_a_fault_that_makes_no_sense_is_wrong_usage(options: list[str], says: str) -> None:

@@ -12,6 +12,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -396,6 +397,15 @@ def test_a_file_that_cannot_be_used_says_so(tmp_path: Path, place: str) -> None:
 
     with pytest.raises(StoreDown, match=r"Cannot open sqlite:///.*Check the path"):
         open_store(f"sqlite:///{tmp_path}/{place}")
+
+
+def test_a_file_that_a_transaction_holds_says_what_to_do_first(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "work.db")) as shop, shop:
+        shop.execute("CREATE TABLE shop_order (id integer PRIMARY KEY)")
+        shop.execute("INSERT INTO shop_order VALUES (7)")
+
+        with pytest.raises(StoreDown, match=r"database is locked\. .*holdfast migrate"):
+            open_store(f"sqlite:///{tmp_path}/work.db")
 
 
 def test_a_full_disk_loses_nothing_that_was_acknowledged(store: SqliteStore) -> None:

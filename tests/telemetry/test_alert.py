@@ -37,6 +37,10 @@ from holdfast.event import (
     BatchChanged,
     BatchTrouble,
     DeadLetterEscalated,
+    DeliveryAlert,
+    DeliveryChange,
+    DeliveryChanged,
+    DeliveryTrouble,
     Event,
     JobEnqueued,
     JobSettled,
@@ -116,6 +120,9 @@ TOLD: list[tuple[Event, Kind, Severity]] = [
     (BatchAlert("b1", "acc", BatchTrouble.MISSING_RESULT, "", 3), Kind.BATCH, Severity.ERROR),
     (BatchAlert(None, "acc", BatchTrouble.CIRCUIT_OPENED), Kind.BATCH, Severity.CRITICAL),
     (BatchAlert(None, "acc", BatchTrouble.UNPRICED, "model-1"), Kind.BATCH, Severity.WARNING),
+    (DeliveryAlert("mail", DeliveryTrouble.HELD, "d1", ORG), Kind.DELIVERY, Severity.ERROR),
+    (DeliveryAlert("mail", DeliveryTrouble.MARKED_UNSENT), Kind.DELIVERY, Severity.CRITICAL),
+    (DeliveryAlert("mail", DeliveryTrouble.MAYBE_TWICE), Kind.DELIVERY, Severity.WARNING),
 ]
 CALM: list[Event] = [
     JobEnqueued(ABOUT, "q:default"),
@@ -125,6 +132,7 @@ CALM: list[Event] = [
     LeaseWasLost(ABOUT, "q:default", "w1"),
     AuditSealed(ORG, 1, 2, "abc"),
     BatchChanged("b1", "openai", "model-1", BatchChange.QUARANTINED, 3),
+    DeliveryChanged("d1", ORG, "mail", DeliveryChange.HELD, "unknown"),
     ScheduleFired("nightly", AT, "job x"),
     ScheduleSkipped("nightly", AT, "skipped", "nothing pending"),
     run_finished("done"),
@@ -605,6 +613,7 @@ def test_at_the_end_a_failing_receiver_is_not_tried_again_and_again() -> None:
 
 
 @pytest.mark.req("D-04")
+@pytest.mark.req("E-17")
 def test_a_worker_goes_on_while_its_webhook_hangs(url: str) -> None:
     with receiving(hang) as receiver:
         hf = make_holdfast(url, alerts=AlertSettings(webhook=receiver.url))

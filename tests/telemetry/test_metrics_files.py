@@ -15,8 +15,15 @@ from holdfast import Holdfast, Settings, errors
 from holdfast.cli import cli
 from holdfast.cli.worker import worker
 from holdfast.engine.job import QUEUES
-from holdfast.event import BatchChange, BatchTrouble
-from holdfast.telemetry.gauges import BATCH_STATES, DEPTH_STATES, GAUGES, WORKER_STATES
+from holdfast.event import BatchChange, BatchTrouble, DeliveryChange, DeliveryTrouble
+from holdfast.outbox.delivery import Reason
+from holdfast.telemetry.gauges import (
+    BATCH_STATES,
+    DELIVERY_STATES,
+    DEPTH_STATES,
+    GAUGES,
+    WORKER_STATES,
+)
 from holdfast.telemetry.metrics import (
     OUTCOMES,
     RUN_OUTCOMES,
@@ -89,6 +96,14 @@ def values(name: str, label: str) -> frozenset[str] | None:
             return frozenset(BatchChange)
         case ("holdfast_batch_alerts_total", "what"):
             return frozenset(BatchTrouble)
+        case ("holdfast_deliveries_open" | "holdfast_delivery_oldest_age_seconds", "state"):
+            return frozenset(DELIVERY_STATES)
+        case ("holdfast_deliveries_total", "change"):
+            return frozenset(DeliveryChange)
+        case ("holdfast_delivery_sends_total", "reason"):
+            return frozenset(Reason)
+        case ("holdfast_delivery_alerts_total", "what"):
+            return frozenset(DeliveryTrouble)
         case (_, "queue"):
             return frozenset(QUEUES)
         case (_, "error_class"):

@@ -275,3 +275,36 @@ FROM (SELECT call.provider, coalesce(call.model_billed, call.model) AS model, ca
       LIMIT :limit) AS found
 GROUP BY found.provider, found.model, found.execution_mode
 ORDER BY found.provider, found.model, found.execution_mode;
+
+-- count_held :many — crosses tenants: deliveries that wait for a person, by channel
+SELECT held.channel, count(*) AS deliveries, min(held.updated_at) AS since
+FROM (SELECT delivery.channel, delivery.updated_at FROM holdfast.delivery AS delivery
+      WHERE delivery.state = 'held'
+      ORDER BY delivery.updated_at
+      LIMIT :limit) AS held
+GROUP BY held.channel
+ORDER BY held.channel;
+
+-- count_undelivered :many — crosses tenants: deliveries that are due and that nobody goes on with
+SELECT late.channel, count(*) AS deliveries,
+       sum(CASE WHEN late.attempts > 0 THEN 1 ELSE 0 END) AS tried,
+       max({ms_since(late.since)}) AS waits_ms
+FROM (SELECT delivery.channel, delivery.attempts,
+             coalesce(delivery.not_before_at, delivery.created_at) AS since
+      FROM holdfast.delivery AS delivery
+      WHERE delivery.state = 'pending'
+        AND coalesce(delivery.not_before_at, delivery.created_at)
+            < {later(-CAST(:age_ms AS bigint))}
+        AND (delivery.lease_expires_at IS NULL
+             OR delivery.lease_expires_at < {later(-CAST(:age_ms AS bigint))})
+      LIMIT :limit) AS late
+GROUP BY late.channel
+ORDER BY late.channel;
+
+-- list_channels :many — crosses tenants: the channels that something waits for
+SELECT waiting.channel, count(*) AS deliveries
+FROM (SELECT delivery.channel FROM holdfast.delivery AS delivery
+      WHERE delivery.state = 'pending'
+      LIMIT :limit) AS waiting
+GROUP BY waiting.channel
+ORDER BY waiting.channel;

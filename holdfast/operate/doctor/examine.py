@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from holdfast.errors import StoreBusy, StoreDown, StoreError
-from holdfast.operate.doctor import database, files, lane, workplace
+from holdfast.operate.doctor import database, deliveries, files, lane, workplace
 from holdfast.operate.doctor.finding import Finding, Limits, Look, Severity, Visit
 from holdfast.operate.watch import Action, Watch
 
@@ -29,6 +29,8 @@ _WORKPLACE: Mapping[str, Look] = {
     "rewrites": lane.look_at_rewrites,
     "quarantine": lane.look_at_batches,
     "circuits": lane.look_at_accounts,
+    "deliveries": deliveries.look_at_deliveries,
+    "channels": deliveries.look_at_channels,
 }
 
 

@@ -65,6 +65,8 @@ class Limits:
     lane: timedelta = timedelta(hours=1)
     # The orchestrator's run comes every minute, and takes up what is five minutes old.
     rewrite: timedelta = timedelta(minutes=30)
+    # The reconciler comes every five minutes.
+    delivery: timedelta = timedelta(minutes=30)
     batch_files: timedelta = timedelta(days=1)
     unpriced: timedelta = timedelta(days=7)
     # How far a count counts, and how many events the run times are taken from.

@@ -29,7 +29,7 @@ def look_at_lane(visit: Visit) -> Iterator[Finding]:
         yield Finding(
             "lane",
             PROBLEM,
-            f"Jobs wait for the batch lane for {length(waits)}; {_last(SUBMITTER, ran)}.",
+            f"Jobs wait for the batch lane for {length(waits)}; {last_of(SUBMITTER, ran)}.",
             RUN.format(name=SUBMITTER),
             {"waits_ms": waiting["waits_ms"]},
         )
@@ -42,7 +42,7 @@ def look_at_lane(visit: Visit) -> Iterator[Finding]:
             "lane",
             PROBLEM,
             f"{row['batches']} batches that are {row['state']}, with {row['items']} items, were to"
-            f" be looked at {late} ago and nobody did; {_last(name, ran)}.",
+            f" be looked at {late} ago and nobody did; {last_of(name, ran)}.",
             RUN.format(name=name),
             {"state": row["state"], "batches": row["batches"], "late_ms": row["late_ms"]},
         )
@@ -50,7 +50,8 @@ def look_at_lane(visit: Visit) -> Iterator[Finding]:
         yield Finding("lane", OK, "Nothing waits for a submitter or a collector for long.")
 
 
-def _last(name: str, ran: Mapping[str, Any]) -> str:
+def last_of(name: str, ran: Mapping[str, Any]) -> str:
+    """When a run last began, as a person reads it."""
     began = ran.get(name)
     return f"{name} " + (
         "never ran" if began is None else f"last ran at {read_instant(began):%F %T} UTC"
@@ -72,7 +73,7 @@ def look_at_rewrites(visit: Visit) -> Iterator[Finding]:
         "rewrites",
         PROBLEM,
         f"{row['requests']} rewrites wait for their orchestrator since"
-        f" {read_instant(row['since']):%F %T} UTC; {_last(ORCHESTRATOR, ran)}.",
+        f" {read_instant(row['since']):%F %T} UTC; {last_of(ORCHESTRATOR, ran)}.",
         RUN.format(name=ORCHESTRATOR),
         {"requests": row["requests"]},
     )

@@ -23,6 +23,7 @@ UNIQUE_FOR_ALL = {
     ("job_event", "id"): "a number that nobody chooses",
     ("artifact", "place"): "made of the id",
     ("batch_item", "batch_id"): "only the engine writes it",
+    ("delivery_evidence", "id"): "a number that nobody chooses",
     ("rewrite_request", "rewrite_request_id"): "it is random",
     ("rewrite_request", "sender_user_id"): "a sender has one week, whatever home it is in",
     ("schedule", "name"): "only the engine writes it",

@@ -1,4 +1,4 @@
-"""I12 to I14: one job for a key, for an execution unit, and for a version of a review."""
+"""I12 and I13: one job for a key and for an execution unit."""
 
 from __future__ import annotations
 
@@ -17,10 +17,5 @@ CHECKS = (
         "I13",
         "An execution unit has one job, and of it and its replays one is alive.",
         selects(SQL.find_shared_units, SQL.find_crowded_units),
-    ),
-    Check(
-        "I14",
-        "A recipient sees each version of a changelist once, in rising order.",
-        needs=("deliveries",),
     ),
 )

@@ -1,17 +1,59 @@
-"""I15 to I21: what leaves the house by deliveries. Declared, and checked with them."""
+"""I14 to I21: what leaves the house by deliveries, compared with every try and what was said."""
 
 from __future__ import annotations
 
-from holdfast.operate.verify.check import Check
+from collections.abc import Iterator
+from datetime import timedelta
 
-_DELIVERIES = ("deliveries",)
+from holdfast.clock import write_instant
+from holdfast.operate.verify.check import Check, Look, Violation, selects
+from holdfast.store import Statements
+
+SQL = Statements("holdfast.operate.verify", "outside.sql")
+
+# The reconciler comes every five minutes; after so long it is certain that it does not come.
+PATIENCE = timedelta(hours=1)
+
+
+def _find_forsaken(look: Look) -> Iterator[Violation]:
+    yield from look.find(SQL.find_forsaken, left_since=write_instant(look.now - PATIENCE))
+
 
 CHECKS = (
-    Check("I15", "A delivery is sent if and only if it has a time and an id.", needs=_DELIVERIES),
-    Check("I16", "What was sent was first intended, under the key of its kind.", needs=_DELIVERIES),
-    Check("I17", "An intent without an outcome is being looked into.", needs=_DELIVERIES),
-    Check("I18", "A delivery has one id at the provider, unless it is flagged.", needs=_DELIVERIES),
-    Check("I19", "A job succeeded when all its required recipients are served.", needs=_DELIVERIES),
-    Check("I20", "A delivery fails for good only after it was looked into.", needs=_DELIVERIES),
-    Check("I21", "What was sent again says why.", needs=_DELIVERIES),
+    Check(
+        "I14",
+        "A recipient sees each version of a changelist once, in rising order.",
+        selects(SQL.find_repeated, SQL.find_outdated),
+    ),
+    Check(
+        "I15",
+        "A delivery is sent if and only if it has a time and an id.",
+        selects(SQL.find_half_marked),
+    ),
+    Check(
+        "I16",
+        "What was sent was first intended, under the key of its kind.",
+        selects(SQL.find_unintended, SQL.find_shared_tokens, SQL.find_altered),
+    ),
+    Check("I17", "An intent without an outcome is being looked into.", _find_forsaken),
+    Check(
+        "I18",
+        "A delivery has one id at the provider, unless it is flagged.",
+        selects(SQL.find_doubled),
+    ),
+    Check(
+        "I19",
+        "A job succeeded when all its required recipients are served.",
+        selects(SQL.find_unserved, SQL.find_uninvited),
+    ),
+    Check(
+        "I20",
+        "A delivery fails for good only after it was looked into.",
+        selects(SQL.find_unproven),
+    ),
+    Check(
+        "I21",
+        "What was sent again says why.",
+        selects(SQL.find_unjustified, SQL.find_miscounted),
+    ),
 )

@@ -87,3 +87,16 @@ SELECT CAST('00000000-0000-0000-0000-000000000000' AS {uuid}), 'run:' || CAST(ru
        coalesce(reason, '') || ' ' || actor_id, CAST(error_counts AS text)
 FROM holdfast.worker_run
 WHERE CAST(:org_id AS {uuid}) IS NULL;
+
+-- list_deliveries :many — I31, crosses tenants: why deliveries stand as they do; their words are elsewhere
+SELECT org_id, 'delivery:' || CAST(id AS text) AS subject, reason AS words, NULL AS document
+FROM holdfast.delivery
+WHERE reason IS NOT NULL AND (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
+UNION ALL
+SELECT org_id, 'delivery:' || CAST(delivery_id AS text), code, NULL
+FROM holdfast.delivery_attempt
+WHERE code IS NOT NULL AND (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
+UNION ALL
+SELECT org_id, 'delivery:' || CAST(delivery_id AS text), code, NULL
+FROM holdfast.delivery_evidence
+WHERE code IS NOT NULL AND (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id);

@@ -59,6 +59,11 @@ FROM (
     SELECT org_id, job_id,
            'call:' || CAST(batch_id AS text) || ':' || CAST(batch_item_index AS text)
     FROM holdfast.provider_call WHERE job_id IS NOT NULL
+    UNION ALL
+    SELECT org_id, job_id, 'delivery:' || CAST(id AS text)
+    FROM holdfast.delivery WHERE job_id IS NOT NULL
+    UNION ALL
+    SELECT org_id, job_id, 'review:' || CAST(review_id AS text) FROM holdfast.review
 ) AS part
 CROSS JOIN holdfast.job_event AS made
 WHERE made.job_id = part.job_id AND made.name = 'job.enqueued' AND made.org_id <> part.org_id

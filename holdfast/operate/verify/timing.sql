@@ -110,6 +110,14 @@ FROM (
            recorded_at, NULL
     FROM holdfast.provider_call
     UNION ALL
+    SELECT org_id, 'delivery:' || CAST(id AS text), updated_at, notified_at FROM holdfast.delivery
+    UNION ALL
+    SELECT org_id, 'delivery:' || CAST(delivery_id AS text), began_at, ended_at
+    FROM holdfast.delivery_attempt
+    UNION ALL
+    SELECT org_id, 'delivery:' || CAST(delivery_id AS text), at, NULL
+    FROM holdfast.delivery_evidence
+    UNION ALL
     SELECT CAST('00000000-0000-0000-0000-000000000000' AS {uuid}), 'batch:' || CAST(id AS text),
            updated_at, creating_at
     FROM holdfast.provider_batch

@@ -1,0 +1,100 @@
+"""What the outbox takes for a message, with a channel that answers at once.
+
+    python bench/outbox.py [--messages 3000] [--only sqlite|postgres]
+
+1. Intending, a hundred a transaction.
+2. Delivering by pages: lease, try, call, mark; every try and every mark with its audit.
+3. The same one by one, and what is left of the speed of pages.
+4. A reconciler's pass over all that is marked.
+5. Memory: what the process needs after the first and after the second half of the second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from bench.rewrite import databases, memory
+from holdfast import Content, Holdfast, Intent, Settings
+from holdfast.channel.channel import Accepted, Asked, Capabilities, Lookup, NotFound, Seen, Sent
+from holdfast.channel.message import Message
+from holdfast.store import open_store
+
+ORG = "0198c0de-0000-7000-8000-00000000000a"
+TOGETHER = 100
+
+
+class Ready:
+    """Takes everything at once and keeps nothing."""
+
+    name = "ready"
+    capabilities = Capabilities(lookup=Lookup.BY_OUR_TOKEN)
+
+    def send(self, message: Message) -> Sent:
+        return Accepted(message.token)
+
+    def lookup(self, asked: Asked) -> Seen:
+        return NotFound()
+
+
+def rate(count: int, work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return count / (time.perf_counter() - began)
+
+
+def intend(hf: Holdfast, first: int, count: int) -> list[str]:
+    content = Content("A review", "Two findings. " * 40, "<p>Two findings.</p>" * 20)
+    ids: list[str] = []
+    for at in range(first, first + count, TOGETHER):
+        wanted = [
+            Intent(f"review:{number}", "ann", 1, "ready", "ann@example.com", content)
+            for number in range(at, min(at + TOGETHER, first + count))
+        ]
+        ids += [one.id for one in hf.outbox.intend(wanted, org_id=ORG)]
+    return ids
+
+
+def measure(hf: Holdfast, messages: int) -> None:
+    hf.outbox.use(Ready())
+    hf.outbox.deliver(intend(hf, 0, TOGETHER), org_id=ORG)
+    first, ids = TOGETHER, []
+
+    def wanted() -> None:
+        ids.extend(intend(hf, first, messages))
+
+    print(f"  intending          {rate(messages, wanted):7.0f} /s")
+    needed, speeds = [], []
+    for half in (ids[: messages // 2], ids[messages // 2 :]):
+        speeds.append(rate(len(half), lambda: hf.outbox.deliver(half, org_id=ORG)))  # noqa: B023
+        needed.append(memory())
+    print(f"  delivering by page {speeds[0]:7.0f} /s, {speeds[1]:.0f} /s")
+    few = intend(hf, first + messages, messages // 10)
+    alone = rate(len(few), lambda: [hf.outbox.deliver([one], org_id=ORG) for one in few])
+    print(f"  one by one         {alone:7.0f} /s, {alone / max(speeds):.2f} of pages")
+    print(f"  reconciling        {rate(messages, hf.outbox.reconcile):7.0f} /s")
+    print(f"  memory: {needed[0]} MiB after the first half, {needed[1]} MiB after the second")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=3_000)
+    parser.add_argument("--only", choices=["sqlite", "postgres"])
+    given = parser.parse_args()
+    with databases(given.only) as found:
+        for name, url in found.items():
+            if given.only not in (None, name):
+                continue
+            open_store(url, check=False).migrate()
+            with Holdfast(settings=Settings(db=url)) as hf:
+                print(f"{name}: {given.messages} messages")
+                measure(hf, given.messages)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""Which addresses and subjects may go out. Pure; nothing of them is repeated in an answer.
+
+A line break in a header is a second header, so what holds one is refused and never mended.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from holdfast.config import ChannelSettings
+from holdfast.errors import ConfigError
+from holdfast.outbound.guard import Origin
+
+LONGEST_SUBJECT = 500
+LONGEST_URL = 2000
+# Atoms with dots between them. Quoted local parts are legal, rare, and a way to smuggle.
+_LOCAL = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*")
+_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+_CONVERSATION = re.compile(r"[CGD][A-Z0-9]{2,30}")
+# Anything that could end a line, here or at whoever reads it next.
+_BREAKS = frozenset({"Cc", "Zl", "Zp", "Cs"})
+
+
+def problem(settings: ChannelSettings, address: str, subject: str) -> str | None:
+    """Why a channel cannot carry this, without repeating it; None if it can.
+
+    It needs no credential: whoever intends a message may not be whoever sends it.
+    """
+    match settings.kind:
+        case "slack":
+            found = conversation_problem(address)
+        case "webhook" if settings.base_url is not None:
+            found = line_problem(address)
+        case "webhook":
+            found = url_problem(address, allow_private=settings.allow_private)
+        case _:
+            found = email_problem(address)
+    if found is not None:
+        return f"address {found}"
+    if settings.kind == "resend" and not subject:
+        return "subject must not be empty"
+    found = subject_problem(subject)
+    return None if found is None else f"subject {found}"
+
+
+def ascii_email(address: str) -> str | None:
+    """The address as mail servers take it, with its domain in ASCII; None if it is none."""
+    local, at, domain = address.rpartition("@")
+    # "=?" begins an encoded word, which whoever reads a header may decode into a line break.
+    if not at or len(local) > 64 or "=?" in local or not _LOCAL.fullmatch(local):
+        return None
+    try:
+        plain = domain.encode("idna").decode("ascii")
+    except UnicodeError:
+        return None
+    labels = plain.split(".")
+    if len(plain) > 253 or len(labels) < 2 or not all(map(_LABEL.fullmatch, labels)):
+        return None
+    return f"{local}@{plain}"
+
+
+def email_problem(address: str) -> str | None:
+    """What is wrong with an e-mail address; None if nothing is."""
+    if ascii_email(address) is None:
+        return "must be one e-mail address such as name@example.com, without a name around it"
+    return None
+
+
+def url_problem(address: str, *, allow_private: bool = False) -> str | None:
+    """What is wrong with the address of a webhook; None if nothing is."""
+    says = "must be an address such as https://example.com/hooks, without a login or a fragment"
+    if len(address) > LONGEST_URL or not address.isascii() or not address.isprintable():
+        return says
+    if any(letter in address for letter in ' #\\"<>'):
+        return says
+    try:
+        Origin.of(address, allow_private=allow_private)
+    except ConfigError:
+        return says
+    return None
+
+
+def conversation_problem(address: str) -> str | None:
+    """What is wrong with the id of a Slack conversation; None if nothing is."""
+    if _CONVERSATION.fullmatch(address) is None:
+        # By its name a conversation can be written to and not be looked into.
+        return "must be the id of a conversation such as C0123456789, not its name"
+    return None
+
+
+def line_problem(address: str) -> str | None:
+    """What is wrong with an address that only its gateway can read; None if nothing is."""
+    if not 1 <= len(address) <= LONGEST_SUBJECT or has_breaks(address):
+        return f"must be one line of 1 to {LONGEST_SUBJECT} characters"
+    return None
+
+
+def subject_problem(subject: str) -> str | None:
+    """What is wrong with a subject; None if nothing is."""
+    if len(subject) > LONGEST_SUBJECT or has_breaks(subject):
+        return f"must be one line of at most {LONGEST_SUBJECT} characters"
+    return None
+
+
+def has_breaks(text: str) -> bool:
+    """Whether *text* holds line breaks or other control characters."""
+    return any(unicodedata.category(letter) in _BREAKS for letter in text)

@@ -1,0 +1,131 @@
+"""Calls to one server of a channel, and what their failures prove."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from holdfast.channel.channel import (
+    Capabilities,
+    LookupDown,
+    Rejected,
+    Sent,
+    Throttled,
+    Unsure,
+)
+from holdfast.clock import Clock
+from holdfast.config import ChannelSettings
+from holdfast.outbound import client
+from holdfast.outbound.client import Client, NotSent, Received, Timeouts
+from holdfast.outbound.guard import Guard, Origin
+
+LONGEST_ID = 200
+
+
+class Caller:
+    """Calls below one address: its headers, and with them its credential, go nowhere else."""
+
+    def __init__(
+        self,
+        base_url: str,
+        settings: ChannelSettings,
+        headers: Mapping[str, str],
+        clock: Clock,
+    ) -> None:
+        private = settings.allow_private
+        guard = Guard(Origin.of(base_url, allow_private=private), private)
+        timeouts = Timeouts(
+            connect=settings.connect_seconds,
+            read=settings.read_seconds,
+            write=settings.read_seconds,
+            answer=settings.read_seconds,
+        )
+        self._client = Client(guard, timeouts, clock=clock)
+        self._path = urlsplit(base_url).path.rstrip("/")
+        self._headers = {"accept": "application/json", **headers}
+
+    def send(
+        self,
+        path: str,
+        body: bytes,
+        headers: Mapping[str, str] | None = None,
+        *,
+        read: Callable[[Received], Sent],
+        is_permanent: bool = False,
+    ) -> Sent:
+        """Hand a message over, once: what *read* makes of its answer, or what its lack proves.
+
+        *is_permanent* is about an address that may not be called at all.
+        """
+        given = {"content-type": "application/json", **self._headers, **(headers or {})}
+        try:
+            answer = self._client.send("POST", self._path + path, given, body)
+        except NotSent as exc:
+            is_blocked = exc.reason == "blocked"
+            code = "address_refused" if is_blocked else exc.reason
+            return Rejected(code, is_permanent=is_blocked and is_permanent)
+        except client.Unsure as exc:
+            return Unsure(exc.reason)
+        return read(answer)
+
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> Received:
+        """One question. Raises the client's NotSent and Unsure."""
+        target = self._path + path + (f"?{urlencode(query)}" if query else "")
+        return self._client.send("GET", target, self._headers)
+
+
+def as_declared(known: Capabilities, settings: ChannelSettings) -> Capabilities:
+    """What a channel can do, with what its owner knows better."""
+    for name in ("settle_seconds", "retention_seconds"):
+        if (value := getattr(settings, name)) is not None:
+            known = replace(known, **{name: value})
+    return known
+
+
+def encode(document: Any) -> bytes:
+    """A document as its one sequence of bytes: a repeated message is the same to the letter."""
+    text = json.dumps(document, ensure_ascii=True, allow_nan=False, sort_keys=True)
+    return text.encode("ascii")
+
+
+def decode(answer: Received) -> dict[str, Any] | None:
+    """The object that an answer holds; None if it holds none."""
+    try:
+        found = json.loads(answer.body)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def throttled(answer: Received) -> Throttled | None:
+    """What 429 says, whoever says it: a call that is turned away for its pace is not begun."""
+    if answer.status != 429:
+        return None
+    return Throttled("status_429", answer.retry_after)
+
+
+def known_id(value: object) -> str | None:
+    """A name that a provider gave; None if it could not be kept as one."""
+    if isinstance(value, str) and 0 < len(value) <= LONGEST_ID and value.isascii():
+        return value if value.isprintable() else None
+    return None
+
+
+def lookup_down(exc: NotSent | client.Unsure) -> LookupDown:
+    """A question that was not answered, whether or not it left."""
+    return LookupDown("address_refused" if exc.reason == "blocked" else exc.reason)
+
+
+def instant(value: object) -> datetime | None:
+    """A date as ISO 8601 writes it, if it names its zone; None for anything else."""
+    if not isinstance(value, str):
+        return None
+    try:
+        found = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return None if found.tzinfo is None else found.astimezone(UTC)

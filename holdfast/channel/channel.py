@@ -1,0 +1,139 @@
+"""Channel: the seam to whoever carries messages, and what it can be asked about them.
+
+A send that is not answered may have happened. What a channel can do about that is declared here,
+and decides whether a message may be sent again (outbox/decide.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
+
+from holdfast.channel.message import Message
+
+
+class Lookup(StrEnum):
+    """By what a channel finds a message that it may have taken."""
+
+    NONE = "none"
+    BY_OUR_TOKEN = "by_our_token"  # noqa: S105
+    BY_PROVIDER_ID = "by_provider_id"
+    # By recipient and time: one match is a message, several are a question.
+    FUZZY = "fuzzy"
+
+
+class OnUnknown(StrEnum):
+    """What becomes of a message of which nobody can say whether it went out."""
+
+    HOLD = "hold"
+    RESEND = "resend"
+    DROP = "drop"
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a channel promises about repeats and questions."""
+
+    # For so long the same token is taken once, whatever is repeated; None if never.
+    idempotency_seconds: float | None = None
+    # Whether the same token with another body is an error there.
+    wants_same_body: bool = False
+    lookup: Lookup = Lookup.NONE
+    # "Not found" means nothing before this age, and nothing after that one.
+    settle_seconds: float = 0.0
+    retention_seconds: float | None = None
+    # The receiver itself knows a token again, as webhooks do.
+    receiver_dedupes: bool = False
+    longest_token: int = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The channel has it. *provider_id* is the name under which it does."""
+
+    provider_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The channel proved that it has not taken it. A permanent refusal is never sent again."""
+
+    code: str
+    is_permanent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Throttled:
+    """The channel has no room just now, and proved that it has not taken it."""
+
+    code: str
+    retry_after: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unsure:
+    """No answer that can be trusted: it may have been taken. *reason* is a word of ours."""
+
+    reason: str
+    # What the channel called it before the answer broke off, if it said so.
+    provider_id: str | None = None
+
+
+Sent = Accepted | Rejected | Throttled | Unsure
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The channel has it. *is_delivered* is False where it took it and then gave it up."""
+
+    provider_id: str
+    at: datetime | None = None
+    is_delivered: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class NotFound:
+    """The channel knows nothing of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Several:
+    """More than one message fits; somebody has to look."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class LookupDown:
+    """The question was not answered. *reason* is a word of ours."""
+
+    reason: str
+
+
+Seen = Found | NotFound | Several | LookupDown
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a channel is asked about a message that it may have taken."""
+
+    token: str
+    address: str
+    body_hash: str
+    since: datetime
+    provider_id: str | None = None
+
+
+class Channel(Protocol):
+    """Carries messages. It never repeats a call by itself, and quotes no message in an error."""
+
+    name: str
+    capabilities: Capabilities
+
+    def send(self, message: Message) -> Sent:
+        """Hand a message over, once."""
+
+    def lookup(self, asked: Asked) -> Seen:
+        """Look for a message that may have been taken; only where the capabilities say how."""

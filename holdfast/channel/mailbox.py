@@ -1,0 +1,93 @@
+"""A mailbox in a folder of this machine: mails as files, for trying things out.
+
+A file is named after its token and put in place in one step, so a mail lies there once however
+often it is sent.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from holdfast.channel.channel import (
+    Accepted,
+    Asked,
+    Capabilities,
+    Found,
+    Lookup,
+    LookupDown,
+    NotFound,
+    Rejected,
+    Seen,
+    Sent,
+    Unsure,
+)
+from holdfast.channel.mail import compose, message_id
+from holdfast.channel.message import Message
+from holdfast.clock import Clock
+from holdfast.config import ChannelSettings
+
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{1,200}")
+
+
+class Mailbox:
+    """Writes mails into a folder, one file each."""
+
+    capabilities = Capabilities(lookup=Lookup.BY_OUR_TOKEN, longest_token=200)
+
+    def __init__(self, name: str, settings: ChannelSettings, clock: Clock) -> None:
+        self.name = name
+        self._folder = Path(settings.folder or "")
+        self._sender = settings.sender or ""
+        self._clock = clock
+
+    def send(self, message: Message) -> Sent:
+        """Put a mail into the folder, once."""
+        if not _TOKEN.fullmatch(message.token):
+            return Rejected("bad_token", is_permanent=True)
+        try:
+            body = compose(message, self._sender, message.at or self._clock.now())
+        except ValueError:
+            return Rejected("bad_message", is_permanent=True)
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            draft = self._draft(body)
+        except OSError:
+            return Rejected("folder", is_permanent=False)
+        try:
+            # Fails where the mail lies there already, which is as good.
+            with suppress(FileExistsError):
+                os.link(draft, self._file(message.token))
+        except OSError:
+            return Unsure("folder")
+        finally:
+            draft.unlink(missing_ok=True)
+        return Accepted(message_id(message.token, self._sender))
+
+    def lookup(self, asked: Asked) -> Seen:
+        """Look whether the mail's file is there."""
+        if not _TOKEN.fullmatch(asked.token):
+            return NotFound()
+        try:
+            written = self._file(asked.token).stat().st_mtime
+        except FileNotFoundError:
+            return NotFound()
+        except OSError:
+            return LookupDown("folder")
+        at = datetime.fromtimestamp(written, UTC)
+        return Found(message_id(asked.token, self._sender), at)
+
+    def _draft(self, body: bytes) -> Path:
+        handle, path = tempfile.mkstemp(dir=self._folder, prefix=".", suffix=".part")
+        with os.fdopen(handle, "wb") as file:
+            file.write(body)
+            file.flush()
+            os.fsync(handle)
+        return Path(path)
+
+    def _file(self, token: str) -> Path:
+        return self._folder / f"{token}.eml"

@@ -1,0 +1,140 @@
+"""Postmark: mail over HTTP. It takes no idempotency key, and finds messages by our token."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+from holdfast.channel.address import ascii_email, problem
+from holdfast.channel.call import (
+    Caller,
+    as_declared,
+    decode,
+    encode,
+    instant,
+    known_id,
+    lookup_down,
+    throttled,
+)
+from holdfast.channel.channel import (
+    Accepted,
+    Asked,
+    Capabilities,
+    Found,
+    Lookup,
+    LookupDown,
+    NotFound,
+    Rejected,
+    Seen,
+    Sent,
+    Several,
+    Unsure,
+)
+from holdfast.channel.message import Message
+from holdfast.clock import Clock
+from holdfast.config import ChannelSettings
+from holdfast.outbound import client
+from holdfast.outbound.client import NotSent, Received
+from holdfast.outbound.credential import Credential
+
+BASE_URL = "https://api.postmarkapp.com"
+FIELD = "holdfast"
+# The mail or its recipient is refused, not the account: 300 is a mail that cannot be, 406 somebody
+# who bounced or complained.
+PERMANENT = frozenset({300, 406})
+
+CAPABILITIES = Capabilities(
+    lookup=Lookup.BY_OUR_TOKEN,
+    # Nobody says how far its index lags behind.
+    settle_seconds=300.0,
+    # Messages are kept for 45 days, but an account may be set to 7.
+    retention_seconds=7 * 86_400.0,
+    longest_token=80,
+)
+
+
+class Postmark:
+    """Hands mails to Postmark."""
+
+    def __init__(
+        self, name: str, settings: ChannelSettings, credential: Credential, clock: Clock
+    ) -> None:
+        self.name = name
+        self.capabilities = as_declared(CAPABILITIES, settings)
+        self._settings = settings
+        headers = {"x-postmark-server-token": credential.reveal()}
+        self._caller = Caller(settings.base_url or BASE_URL, settings, headers, clock)
+
+    def send(self, message: Message) -> Sent:
+        """Hand a mail over, once."""
+        if problem(self._settings, message.address, message.subject) is not None:
+            return Rejected("bad_message", is_permanent=True)
+        given: dict[str, Any] = {
+            "From": self._settings.sender,
+            "To": ascii_email(message.address),
+            "Subject": message.subject,
+            "TextBody": message.text,
+            "Metadata": {FIELD: message.token},
+        }
+        if message.html is not None:
+            given["HtmlBody"] = message.html
+        return self._caller.send("/email", encode(given), read=_sent)
+
+    def lookup(self, asked: Asked) -> Seen:
+        """Look for a mail by its token."""
+        query = {"count": "10", "offset": "0", f"metadata_{FIELD}": asked.token}
+        try:
+            answer = self._caller.get("/messages/outbound", query)
+        except (NotSent, client.Unsure) as exc:
+            return lookup_down(exc)
+        found = decode(answer)
+        messages = found.get("Messages") if found else None
+        if answer.status != 200 or not isinstance(messages, list):
+            return LookupDown(f"status_{answer.status}")
+        ours = [one for one in messages if _token(one) == asked.token]
+        if len(ours) != len(messages):
+            # The question was not understood: what is missing may be on another page.
+            return LookupDown("not_understood")
+        if not ours:
+            return NotFound()
+        if len(ours) > 1 or not _is_to(ours[0], asked.address):
+            return Several(len(ours))
+        name = known_id(ours[0].get("MessageID"))
+        if name is None:
+            return LookupDown("not_understood")
+        return Found(name, instant(ours[0].get("ReceivedAt")), not self._has_bounced(name))
+
+    def _has_bounced(self, name: str) -> bool:
+        """Whether it was given up; only the message itself tells, and no answer says no."""
+        try:
+            answer = self._caller.get(f"/messages/outbound/{quote(name, safe='')}/details")
+        except (NotSent, client.Unsure):
+            return False
+        events = (decode(answer) or {}).get("MessageEvents")
+        return isinstance(events, list) and any(
+            isinstance(event, dict) and event.get("Type") == "Bounced" for event in events
+        )
+
+
+def _sent(answer: Received) -> Sent:
+    if (busy := throttled(answer)) is not None:
+        return busy
+    found = decode(answer) or {}
+    code = found.get("ErrorCode")
+    name = known_id(found.get("MessageID"))
+    if answer.status == 200 and code == 0 and name is not None:
+        return Accepted(name)
+    if 400 <= answer.status < 500 and isinstance(code, int) and code > 0 and "Message" in found:
+        return Rejected(f"postmark_{code}", is_permanent=code in PERMANENT)
+    return Unsure(f"status_{answer.status}", name)
+
+
+def _token(found: object) -> object:
+    metadata = found.get("Metadata") if isinstance(found, dict) else None
+    return metadata.get(FIELD) if isinstance(metadata, dict) else None
+
+
+def _is_to(found: dict[str, Any], address: str) -> bool:
+    listed = found.get("Recipients")
+    wanted = (ascii_email(address) or "").lower()
+    return isinstance(listed, list) and [str(one).lower() for one in listed] == [wanted]

@@ -1,0 +1,117 @@
+"""Resend: mail over HTTP. It takes a token once a day, and finds messages by its own id."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+from holdfast.channel.address import ascii_email, problem
+from holdfast.channel.call import (
+    Caller,
+    as_declared,
+    decode,
+    encode,
+    instant,
+    known_id,
+    lookup_down,
+    throttled,
+)
+from holdfast.channel.channel import (
+    Accepted,
+    Asked,
+    Capabilities,
+    Found,
+    Lookup,
+    LookupDown,
+    NotFound,
+    Rejected,
+    Seen,
+    Sent,
+    Several,
+    Unsure,
+)
+from holdfast.channel.message import Message
+from holdfast.clock import Clock
+from holdfast.config import ChannelSettings
+from holdfast.outbound import client
+from holdfast.outbound.client import NotSent, Received
+from holdfast.outbound.credential import Credential
+
+BASE_URL = "https://api.resend.com"
+# The mail is refused, not the account.
+PERMANENT = frozenset({400, 413, 422})
+# About the sender's domain, which somebody mends.
+MENDABLE = frozenset({"invalid_from_address", "invalid_api_key", "missing_api_key"})
+GIVEN_UP = frozenset({"bounced", "canceled", "failed", "suppressed"})
+
+CAPABILITIES = Capabilities(
+    idempotency_seconds=86_400.0,
+    wants_same_body=True,
+    lookup=Lookup.BY_PROVIDER_ID,
+    settle_seconds=60.0,
+    # Its smallest plan keeps a mail for a day; then its id is not found.
+    retention_seconds=86_400.0,
+    longest_token=256,
+)
+
+
+class Resend:
+    """Hands mails to Resend."""
+
+    def __init__(
+        self, name: str, settings: ChannelSettings, credential: Credential, clock: Clock
+    ) -> None:
+        self.name = name
+        self.capabilities = as_declared(CAPABILITIES, settings)
+        self._settings = settings
+        headers = {"authorization": f"Bearer {credential.reveal()}"}
+        self._caller = Caller(settings.base_url or BASE_URL, settings, headers, clock)
+
+    def send(self, message: Message) -> Sent:
+        """Hand a mail over; within a day the same token is taken once."""
+        if problem(self._settings, message.address, message.subject) is not None:
+            return Rejected("bad_message", is_permanent=True)
+        given: dict[str, Any] = {
+            "from": self._settings.sender,
+            "to": [ascii_email(message.address)],
+            "subject": message.subject,
+            "text": message.text,
+        }
+        if message.html is not None:
+            given["html"] = message.html
+        headers = {"idempotency-key": message.token}
+        return self._caller.send("/emails", encode(given), headers, read=_sent)
+
+    def lookup(self, asked: Asked) -> Seen:
+        """Ask for a mail by the id that Resend gave it."""
+        if asked.provider_id is None:
+            return LookupDown("no_id")
+        try:
+            answer = self._caller.get(f"/emails/{quote(asked.provider_id, safe='')}")
+        except (NotSent, client.Unsure) as exc:
+            return lookup_down(exc)
+        found = decode(answer) or {}
+        if answer.status == 404 and found.get("name") == "not_found":
+            return NotFound()
+        if answer.status != 200 or found.get("id") != asked.provider_id:
+            return LookupDown(f"status_{answer.status}")
+        wanted = (ascii_email(asked.address) or "").lower()
+        if [str(one).lower() for one in found.get("to") or ()] != [wanted]:
+            return Several(1)
+        is_delivered = found.get("last_event") not in GIVEN_UP
+        return Found(asked.provider_id, instant(found.get("created_at")), is_delivered)
+
+
+def _sent(answer: Received) -> Sent:
+    if (busy := throttled(answer)) is not None:
+        return busy
+    found = decode(answer) or {}
+    name = known_id(found.get("id"))
+    if answer.status in (200, 201) and name is not None:
+        return Accepted(name)
+    word = known_id(found.get("name"))
+    # 409 says that the token is at work or was used for another mail: something was taken.
+    if 400 <= answer.status < 500 and answer.status not in (408, 409) and word is not None:
+        is_permanent = answer.status in PERMANENT and word not in MENDABLE
+        return Rejected(f"resend_{word}"[:100], is_permanent)
+    return Unsure(f"status_{answer.status}", name)

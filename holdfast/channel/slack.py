@@ -1,0 +1,192 @@
+"""Slack: messages to a conversation, which is read back to find our token."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from holdfast.channel.address import problem
+from holdfast.channel.call import (
+    Caller,
+    as_declared,
+    decode,
+    encode,
+    known_id,
+    lookup_down,
+)
+from holdfast.channel.channel import (
+    Accepted,
+    Asked,
+    Capabilities,
+    Found,
+    Lookup,
+    LookupDown,
+    NotFound,
+    Rejected,
+    Seen,
+    Sent,
+    Several,
+    Throttled,
+    Unsure,
+)
+from holdfast.channel.message import Message
+from holdfast.clock import Clock
+from holdfast.config import ChannelSettings
+from holdfast.outbound import client
+from holdfast.outbound.client import NotSent, Received
+from holdfast.outbound.credential import Credential
+
+BASE_URL = "https://slack.com/api"
+EVENT = "holdfast_delivery"
+# Slack cuts what is longer.
+LONGEST_TEXT = 40_000
+PAGE = 200
+MOST_PAGES = 10
+# Two clocks may differ.
+SKEW = timedelta(minutes=5)
+
+# The message or its conversation is refused.
+PERMANENT = frozenset(
+    {
+        "cannot_reply_to_message",
+        "channel_not_found",
+        "invalid_arguments",
+        "is_archived",
+        "msg_too_long",
+        "no_text",
+        "restricted_action",
+        "restricted_action_read_only_channel",
+        "user_not_found",
+    }
+)
+# We are refused, and somebody can mend that.
+MENDABLE = frozenset(
+    {
+        "access_denied",
+        "account_inactive",
+        "ekm_access_denied",
+        "invalid_auth",
+        "missing_scope",
+        "no_permission",
+        "not_allowed_token_type",
+        "not_authed",
+        "not_in_channel",
+        "org_login_required",
+        "token_expired",
+        "token_revoked",
+    }
+)
+BUSY = frozenset({"message_limit_exceeded", "rate_limited", "ratelimited"})
+
+CAPABILITIES = Capabilities(
+    lookup=Lookup.BY_OUR_TOKEN,
+    settle_seconds=60.0,
+    # A workspace may delete messages after a day.
+    retention_seconds=86_400.0,
+    longest_token=200,
+)
+
+
+class Slack:
+    """Posts messages to conversations of one workspace."""
+
+    def __init__(
+        self, name: str, settings: ChannelSettings, credential: Credential, clock: Clock
+    ) -> None:
+        self.name = name
+        self.capabilities = as_declared(CAPABILITIES, settings)
+        self._settings = settings
+        headers = {"authorization": f"Bearer {credential.reveal()}"}
+        self._caller = Caller(settings.base_url or BASE_URL, settings, headers, clock)
+
+    def send(self, message: Message) -> Sent:
+        """Post a message, once."""
+        text = _text(message)
+        if problem(self._settings, message.address, message.subject) is not None:
+            return Rejected("bad_message", is_permanent=True)
+        if len(text) > LONGEST_TEXT:
+            return Rejected("msg_too_long", is_permanent=True)
+        given = {
+            "channel": message.address,
+            "text": text,
+            "mrkdwn": False,
+            "unfurl_links": False,
+            "unfurl_media": False,
+            "metadata": {"event_type": EVENT, "event_payload": {"token": message.token}},
+        }
+        headers = {"content-type": "application/json; charset=utf-8"}
+        return self._caller.send("/chat.postMessage", encode(given), headers, read=_sent)
+
+    def lookup(self, asked: Asked) -> Seen:
+        """Read the conversation from just before the first try on, and look for the token."""
+        query = {
+            "channel": asked.address,
+            "oldest": f"{(asked.since - SKEW).timestamp():.6f}",
+            "limit": str(PAGE),
+            "include_all_metadata": "true",
+        }
+        found: list[str] = []
+        for _ in range(MOST_PAGES):
+            try:
+                answer = self._caller.get("/conversations.history", query)
+            except (NotSent, client.Unsure) as exc:
+                return lookup_down(exc)
+            document = decode(answer) or {}
+            messages = document.get("messages")
+            if document.get("ok") is not True or not isinstance(messages, list):
+                return LookupDown(known_id(document.get("error")) or f"status_{answer.status}")
+            found += [str(one.get("ts")) for one in messages if _token(one) == asked.token]
+            cursor = _cursor(document)
+            if cursor is None:
+                is_whole = document.get("has_more") is not True
+                return _seen(found) if found or is_whole else LookupDown("not_understood")
+            query["cursor"] = cursor
+        # What was not read may hold it.
+        return _seen(found) if found else LookupDown("too_long")
+
+
+def _text(message: Message) -> str:
+    """Subject and text. What Slack would read as a mention or a link is written as a text."""
+    whole = f"{message.subject}\n{message.text}" if message.subject else message.text
+    return whole.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _sent(answer: Received) -> Sent:
+    found = decode(answer) or {}
+    word = known_id(found.get("error"))
+    if answer.status == 429 or (found.get("ok") is False and word in BUSY):
+        return Throttled(word or "status_429", answer.retry_after)
+    name = known_id(found.get("ts"))
+    if answer.status == 200 and found.get("ok") is True and name is not None:
+        return Accepted(name)
+    is_ours = answer.status < 500 and found.get("ok") is False
+    if is_ours and word in PERMANENT | MENDABLE:
+        return Rejected(f"slack_{word}", is_permanent=word in PERMANENT)
+    # fatal_error may come after the message was posted, and so may a word that nobody knows.
+    return Unsure(f"slack_{word}"[:100] if is_ours and word else f"status_{answer.status}", name)
+
+
+def _token(found: object) -> object:
+    metadata = found.get("metadata") if isinstance(found, dict) else None
+    if not isinstance(metadata, dict) or metadata.get("event_type") != EVENT:
+        return None
+    payload = metadata.get("event_payload")
+    return payload.get("token") if isinstance(payload, dict) else None
+
+
+def _cursor(document: dict[str, Any]) -> str | None:
+    further = document.get("response_metadata")
+    found = further.get("next_cursor") if isinstance(further, dict) else None
+    return found if isinstance(found, str) and found else None
+
+
+def _seen(found: list[str]) -> Seen:
+    if not found:
+        return NotFound()
+    if len(found) > 1:
+        return Several(len(found))
+    try:
+        at = datetime.fromtimestamp(float(found[0]), UTC)
+    except (ValueError, OverflowError, OSError):
+        return LookupDown("not_understood")
+    return Found(found[0], at)

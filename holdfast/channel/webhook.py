@@ -1,0 +1,197 @@
+"""Webhooks: messages to programs, signed as Standard Webhooks are. SMS and push go this way too.
+
+Without ``base_url`` a message's address is where it is posted. With it every message goes to that
+one gateway, the address stands in the body, and a credential may go along.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from holdfast.channel.address import problem
+from holdfast.channel.call import (
+    Caller,
+    as_declared,
+    decode,
+    encode,
+    instant,
+    known_id,
+    lookup_down,
+    throttled,
+)
+from holdfast.channel.channel import (
+    Accepted,
+    Asked,
+    Capabilities,
+    Found,
+    Lookup,
+    LookupDown,
+    NotFound,
+    Rejected,
+    Seen,
+    Sent,
+    Several,
+    Unsure,
+)
+from holdfast.channel.message import Message
+from holdfast.clock import Clock
+from holdfast.config import ChannelSettings, signing_key
+from holdfast.errors import ConfigError
+from holdfast.outbound import client
+from holdfast.outbound.client import NotSent, Received
+from holdfast.outbound.credential import Credential
+from holdfast.outbound.signature import sign
+
+# Connections are kept for so many receivers at once.
+MOST_RECEIVERS = 64
+# The receiver will not take this message another time either.
+PERMANENT = frozenset({400, 405, 406, 410, 411, 413, 414, 415, 422, 431})
+# Sent on elsewhere before anything was done. The other redirects may follow a message that was
+# taken, as forms have it; none is followed.
+REDIRECTED = frozenset({307, 308})
+# The message may be at work, or have been.
+OPEN = frozenset({408, 409})
+
+
+class Webhook:
+    """Posts messages to programs."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: ChannelSettings,
+        credential: Credential | None,
+        secret: Credential | None,
+        clock: Clock,
+    ) -> None:
+        self.name = name
+        self.capabilities = _capabilities(settings)
+        self._settings = settings
+        self._clock = clock
+        self._key = _key(name, secret)
+        self._headers: Mapping[str, str] = {}
+        if credential is not None:
+            self._headers = {"authorization": f"Bearer {credential.reveal()}"}
+        self._callers: dict[str, Caller] = {}
+        self._lock = threading.Lock()
+
+    def send(self, message: Message) -> Sent:
+        """Post a message, once. The receiver knows a repetition by its token."""
+        if problem(self._settings, message.address, message.subject) is not None:
+            return Rejected("bad_message", is_permanent=True)
+        gateway = self._settings.base_url
+        url = gateway or message.address
+        body = encode(_document(message, with_address=gateway is not None))
+        return self._caller(url).send(
+            _target(url),
+            body,
+            self._signed(message.token, body),
+            read=partial(_sent, token=message.token),
+            is_permanent=gateway is None,
+        )
+
+    def lookup(self, asked: Asked) -> Seen:
+        """Ask the gateway what it knows of a token."""
+        url = self._settings.status_url
+        if url is None:
+            return LookupDown("not_supported")
+        target = _target(url).replace("{token}", quote(asked.token, safe=""))
+        try:
+            answer = self._caller(url).get(target)
+        except (NotSent, client.Unsure) as exc:
+            return lookup_down(exc)
+        return _seen(answer, asked.address)
+
+    def _signed(self, token: str, body: bytes) -> dict[str, str]:
+        # Of every try, because receivers refuse what is older than a few minutes.
+        stamp = str(int(self._clock.now().timestamp()))
+        headers = {"webhook-id": token, "webhook-timestamp": stamp, "idempotency-key": token}
+        if self._key is not None:
+            headers["webhook-signature"] = sign(self._key, token, stamp, body)
+        return headers
+
+    def _caller(self, url: str) -> Caller:
+        origin = "/".join(url.split("/", 3)[:3]).lower()
+        with self._lock:
+            found = self._callers.pop(origin, None)
+            if found is None:
+                found = Caller(origin, self._settings, self._headers, self._clock)
+            # The one that was used last stands last; whoever still calls one keeps it open.
+            self._callers[origin] = found
+            while len(self._callers) > MOST_RECEIVERS:
+                del self._callers[next(iter(self._callers))]
+            return found
+
+
+def _capabilities(settings: ChannelSettings) -> Capabilities:
+    known = Capabilities(
+        lookup=Lookup.NONE if settings.status_url is None else Lookup.BY_OUR_TOKEN,
+        settle_seconds=60.0,
+        receiver_dedupes=settings.receiver_dedupes is not False,
+    )
+    return as_declared(known, settings)
+
+
+def _key(name: str, secret: Credential | None) -> bytes | None:
+    if secret is None:
+        return None
+    try:
+        return signing_key(secret.reveal())
+    except ValueError:
+        raise ConfigError(
+            f"The secret of the channel {name} begins with whsec_, and what follows is not base64. "
+            f"Check what channels.{name}.secret_env or secret_file leads to."
+        ) from None
+
+
+def _target(url: str) -> str:
+    parts = urlsplit(url)
+    return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+
+
+def _document(message: Message, *, with_address: bool) -> dict[str, Any]:
+    """The body: the same for the same message, to the byte."""
+    found: dict[str, Any] = {
+        "id": message.token,
+        "subject": message.subject,
+        "text": message.text,
+        "data": dict(message.data),
+    }
+    if message.html is not None:
+        found["html"] = message.html
+    if with_address:
+        found["to"] = message.address
+    return found
+
+
+def _sent(answer: Received, token: str) -> Sent:
+    if (busy := throttled(answer)) is not None:
+        return busy
+    status = answer.status
+    if 200 <= status < 300:
+        # A receiver that names nothing knows the message by its token.
+        return Accepted(known_id((decode(answer) or {}).get("id")) or token)
+    if status in REDIRECTED or (400 <= status < 500 and status not in OPEN):
+        return Rejected(f"status_{status}", status in PERMANENT | REDIRECTED)
+    return Unsure(f"status_{status}")
+
+
+def _seen(answer: Received, address: str) -> Seen:
+    """What a status address says: its own words, or nothing that counts."""
+    found = decode(answer) or {}
+    if answer.status == 404 and "error" in found:
+        return NotFound()
+    name = known_id(found.get("id"))
+    if answer.status != 200 or name is None:
+        return LookupDown(f"status_{answer.status}")
+    matches = found.get("matches")
+    if isinstance(matches, list) and len(matches) > 1:
+        return Several(len(matches))
+    # A gateway that says to whom it went, and names somebody else, has another message.
+    if found.get("to", address) != address:
+        return Several(1)
+    return Found(name, instant(found.get("at")), found.get("status") != "failed")

@@ -1,0 +1,69 @@
+-- Deliveries as operators see and move them: never a text, never an address.
+
+-- list_deliveries :many — crosses tenants where nobody is named: newest first, page by page
+SELECT id, org_id, subject, recipient, version, channel, token, content_hash, is_required, state,
+       reason, job_id, notification_id, notified_at, confirmed_by, attempts, fence, first_sent_at,
+       reconciled_at, not_before_at, request_id, correlation_id, created_at, updated_at, ended_at
+FROM holdfast.delivery
+WHERE id < :before
+  AND (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
+  AND (CAST(:state AS text) IS NULL OR state = :state)
+  AND (CAST(:channel AS text) IS NULL OR channel = :channel)
+  AND (CAST(:job_id AS {uuid}) IS NULL OR job_id = :job_id)
+  AND (:with_ended = 1 OR CAST(:state AS text) IS NOT NULL
+       OR state IN ('pending', 'held', 'failed'))
+ORDER BY id DESC
+LIMIT :limit;
+
+-- find_org :maybe — crosses tenants: whose delivery is it
+SELECT org_id FROM holdfast.delivery WHERE id = :id;
+
+-- find_delivery :maybe — one delivery
+SELECT id, org_id, subject, recipient, version, channel, token, content_hash, is_required, state,
+       reason, job_id, notification_id, notified_at, confirmed_by, attempts, fence, first_sent_at,
+       reconciled_at, not_before_at, request_id, correlation_id, created_at, updated_at, ended_at
+FROM holdfast.delivery
+WHERE org_id = :org_id AND id = :id;
+
+-- list_attempts :many — every try of one delivery, in order
+SELECT number, reason, worker_id, began_at, ended_at, outcome, code, provider_id
+FROM holdfast.delivery_attempt
+WHERE org_id = :org_id AND delivery_id = :id
+ORDER BY number;
+
+-- list_evidence :many — what was ever said of one delivery, in order
+SELECT source, verdict, after_attempt, provider_id, code, at
+FROM holdfast.delivery_evidence
+WHERE org_id = :org_id AND delivery_id = :id
+ORDER BY id;
+
+-- confirm_delivery :affected — a person says that it arrived; whoever still tries is fenced out
+UPDATE holdfast.delivery
+SET state = 'sent', reason = NULL, notified_at = {now}, confirmed_by = :actor,
+    notification_id = coalesce(CAST(:provider_id AS text), notification_id),
+    fence = fence + 1, lease_owner = NULL, lease_expires_at = NULL,
+    updated_at = {now}, ended_at = {now}
+WHERE org_id = :org_id AND id = :id AND fence = :fence AND state IN ('held', 'failed', 'dropped');
+
+-- resend_delivery :affected — a person says that it goes out again; what was erased has nothing to say
+-- What its channel said late to have taken is about to be marked: whoever decided did not know that.
+UPDATE holdfast.delivery
+SET state = 'pending', reason = NULL, notification_id = NULL, fence = fence + 1,
+    lease_owner = NULL, lease_expires_at = NULL, not_before_at = {now}, updated_at = {now},
+    ended_at = NULL
+WHERE org_id = :org_id AND id = :id AND fence = :fence AND state IN ('held', 'failed', 'dropped')
+  AND content IS NOT NULL
+  AND (reason = 'undelivered' OR NOT EXISTS (
+      SELECT 1 FROM holdfast.delivery_evidence AS late
+      WHERE late.org_id = :org_id AND late.delivery_id = :id AND late.source = 'late_answer'
+        AND late.verdict = 'taken'
+        AND NOT EXISTS (SELECT 1 FROM holdfast.delivery_evidence AS person
+                        WHERE person.org_id = late.org_id AND person.delivery_id = late.delivery_id
+                          AND person.verdict = 'resend' AND person.id > late.id)));
+
+-- insert_word :affected — what a person says of a delivery is evidence, and decides what follows
+INSERT INTO holdfast.delivery_evidence
+    (org_id, delivery_id, source, verdict, after_attempt, provider_id, at)
+SELECT org_id, id, 'operator', :verdict, attempts, CAST(:provider_id AS text), {now}
+FROM holdfast.delivery
+WHERE org_id = :org_id AND id = :id;

@@ -1,0 +1,80 @@
+"""The outbox: is anybody not told what they should be, and does somebody have to decide?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast.channel.channels import ConfiguredChannels
+from holdfast.clock import ms, read_instant
+from holdfast.errors import ConfigError
+from holdfast.operate.doctor.finding import SQL, Finding, Severity, Visit, length
+from holdfast.operate.doctor.lane import RUN, last_of
+from holdfast.operate.undelivered import RECONCILER
+from holdfast.outbox.in_app import CHANNEL as IN_APP
+from holdfast.store import Row
+
+OK, NOTICE, WARNING, PROBLEM = Severity
+
+
+def look_at_deliveries(visit: Visit) -> Iterator[Finding]:
+    """Deliveries that only a person can move, and those that nobody goes on with."""
+    limits = visit.limits
+    held = visit.many(SQL.count_held, limit=limits.count)
+    for row in held:
+        yield Finding(
+            "deliveries",
+            PROBLEM,
+            f"{row['deliveries']} deliveries by {row['channel']} are held since"
+            f" {read_instant(row['since']):%F %T} UTC: nobody can say whether they went out.",
+            "Ask the recipients or look at the channel, then holdfast deliveries confirm or"
+            " resend.",
+            {"channel": row["channel"], "deliveries": row["deliveries"]},
+        )
+    late = visit.many(SQL.count_undelivered, age_ms=ms(limits.delivery), limit=limits.count)
+    ran = {
+        row["name"]: row["started_at"]
+        for row in visit.many(SQL.find_last_runs, runs=[{"name": RECONCILER}])
+    }
+    for row in late:
+        waits = length(round(row["waits_ms"] or 0.0) / 1000)
+        yield Finding(
+            "deliveries",
+            PROBLEM,
+            f"{row['deliveries']} deliveries by {row['channel']} wait for {waits}, of which"
+            f" {row['tried']} were tried; {last_of(RECONCILER, ran)}.",
+            f"{RUN.format(name=RECONCILER)}. If it runs, see whether the channel answers.",
+            {"channel": row["channel"], "deliveries": row["deliveries"], "tried": row["tried"]},
+        )
+    if not held and not late:
+        yield Finding("deliveries", OK, "No delivery is held, and none waits for long.")
+
+
+def look_at_channels(visit: Visit) -> Iterator[Finding]:
+    """Channels that something is to go out by and that cannot be used from here."""
+    rows = visit.many(SQL.list_channels, limit=visit.limits.count)
+    channels = ConfiguredChannels(visit.settings, clock=visit.store.clock)
+    is_well = True
+    for row in rows:
+        name = row["channel"]
+        if name == IN_APP:
+            continue
+        try:
+            channels.of(name)
+        except ConfigError as exc:
+            is_well = False
+            yield _unusable(row, None if not channels.knows(name) else str(exc))
+    if is_well:
+        yield Finding("channels", OK, "Every channel that a delivery waits for can be used.")
+
+
+def _unusable(row: Row, says: str | None) -> Finding:
+    seen = f"{row['deliveries']} deliveries wait for the channel {row['channel']}"
+    facts = {"channel": row["channel"], "deliveries": row["deliveries"]}
+    if says is None:
+        remedy = f"Configure it: [channels.{row['channel']}] in holdfast.toml; or ask with the"
+        remedy += " settings of the application that has it."
+        return Finding(
+            "channels", WARNING, f"{seen}, which these settings do not have.", remedy, facts
+        )
+    remedy = f"{says} Or ask where the workers run: it may be there."
+    return Finding("channels", WARNING, f"{seen}, which cannot be used from here.", remedy, facts)

@@ -1,0 +1,93 @@
+"""Why a job waits for its deliveries: for a channel, or for a person. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from holdfast.operate.explanation import Explanation, Reason, Situation, said
+from holdfast.outbox.notify import JOB_TYPE as DELIVER
+from holdfast.store import Row
+
+RECONCILER = "outbox_reconciler"
+
+
+def why_undelivered(s: Situation, due_at: datetime) -> Explanation | None:
+    """What keeps a job that looks again at *due_at* from being done with its deliveries."""
+    held = [row for row in s.deliveries if row["state"] == "held"]
+    pending = [row for row in s.deliveries if row["state"] == "pending"]
+    if held:
+        return _held(s, due_at, sum(row["deliveries"] for row in held), held[0]["channel"])
+    tried = sum(row["tried"] for row in pending)
+    if not tried:
+        return _untried(s, due_at, pending)
+    channels = sorted({row["channel"] for row in pending if row["tried"]})
+    named = " and ".join(channels)
+    unsure = sum(row["unsure"] for row in pending)
+    line = f"{tried} of its deliveries were tried and are not sent; it waits for {named}"
+    then = f"Nothing: it is tried again from {said(due_at)} on."
+    if unsure:
+        line += f", and of {unsure} nobody knows whether {named} took them"
+        then = f"{RECONCILER} asks the channel, every five minutes; nothing is sent before that."
+    return s.explain(
+        Reason.AWAITS_CHANNEL,
+        f"{line}.",
+        then,
+        due_at,
+        channels=channels,
+        tried=tried,
+        unsure=unsure,
+    )
+
+
+def _untried(s: Situation, due_at: datetime, pending: Sequence[Row]) -> Explanation | None:
+    """The outbox's own job looked after them, and their channel could not be used there."""
+    last, _ = s.last("job.enqueued", "job.retried", "job.snoozed", "job.released")
+    if s.job["job_type"] != DELIVER or not pending or last is None or last["name"] != "job.snoozed":
+        return None
+    channels = sorted({row["channel"] for row in pending})
+    waiting = sum(row["deliveries"] for row in pending)
+    return s.explain(
+        Reason.AWAITS_CHANNEL,
+        f"{waiting} of its deliveries were not tried; it waits for {' and '.join(channels)}.",
+        f"Nothing: it looks again at {said(due_at)}. If a channel cannot be used, holdfast doctor"
+        " says why.",
+        due_at,
+        channels=channels,
+        tried=0,
+        unsure=0,
+    )
+
+
+def _held(s: Situation, due_at: datetime, count: int, channel: str) -> Explanation:
+    return s.explain(
+        Reason.DELIVERY_HELD,
+        f"Nobody can say whether {count} of its deliveries went out by {channel}, which cannot be"
+        " asked.",
+        undecided(s),
+        due_at,
+        held=count,
+        channel=channel,
+    )
+
+
+def undecided(s: Situation) -> str:
+    """What a person has to do about deliveries that are held; empty if none is."""
+    count = sum(row["deliveries"] for row in s.deliveries if row["state"] == "held")
+    if not count:
+        return ""
+    whether = "it" if count == 1 else "they"
+    return (
+        f"Somebody finds out whether {whether} arrived: holdfast deliveries list --state held,"
+        " then confirm or resend."
+    )
+
+
+def still_open(s: Situation) -> str:
+    """What a job that has ended leaves to be delivered, for the end of a line."""
+    words = [
+        f"{count} {word}"
+        for word in ("pending", "held", "failed")
+        if (count := sum(row["deliveries"] for row in s.deliveries if row["state"] == word))
+    ]
+    return f"; of its deliveries {' and '.join(words)}" if words else ""

@@ -1,0 +1,219 @@
+-- The invariants of deliveries, I14 to I21, in the shape of lifecycle.sql.
+
+-- find_repeated :many — I14, crosses tenants: a recipient is told of a version of a subject by one row
+SELECT found.org_id, 'delivery:' || found.first_id AS subject,
+       CAST(found.times AS text) || ' deliveries tell one recipient the same' AS detail
+FROM (
+    SELECT org_id, min(CAST(id AS text)) AS first_id, count(*) AS times
+    FROM holdfast.delivery
+    WHERE CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id
+    GROUP BY org_id, subject, recipient, version
+    HAVING count(*) > 1
+) AS found;
+
+-- find_outdated :many — I14, crosses tenants: a review that began below a version that had succeeded
+SELECT review.org_id, 'review:' || CAST(review.review_id AS text) AS subject,
+       'it is of version ' || CAST(review.review_version AS text)
+           || ', and began after a higher one had succeeded' AS detail
+FROM holdfast.review AS review
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR review.org_id = :org_id)
+  AND EXISTS (SELECT 1 FROM holdfast.review AS higher
+              WHERE higher.org_id = review.org_id
+                AND higher.changelist_id = review.changelist_id
+                AND higher.review_version > review.review_version
+                AND higher.succeeded_at < review.created_at);
+
+-- find_half_marked :many — I15, crosses tenants: the marks and the state are of one write
+SELECT found.org_id, found.subject, found.detail
+FROM (
+    SELECT delivery.org_id, 'delivery:' || CAST(delivery.id AS text) AS subject,
+           CASE
+               WHEN delivery.state = 'sent' AND delivery.notified_at IS NULL
+                   THEN 'it is sent, and nobody knows when'
+               WHEN delivery.state = 'sent' AND delivery.notification_id IS NULL
+                    AND delivery.confirmed_by IS NULL
+                   THEN 'it is sent, without an id and without anybody who says so'
+               WHEN delivery.state <> 'sent' AND delivery.notified_at IS NOT NULL
+                   THEN 'it is ' || delivery.state || ', and marked as sent'
+           END AS detail
+    FROM holdfast.delivery AS delivery
+    WHERE CAST(:org_id AS {uuid}) IS NULL OR delivery.org_id = :org_id
+) AS found
+WHERE found.detail IS NOT NULL;
+
+-- find_unintended :many — I16, crosses tenants: what is marked was tried before, or is known to be there
+SELECT delivery.org_id, 'delivery:' || CAST(delivery.id AS text) AS subject,
+       'it is marked, and no try stands before the mark' AS detail
+FROM holdfast.delivery AS delivery
+WHERE delivery.notified_at IS NOT NULL AND delivery.confirmed_by IS NULL
+  AND delivery.proof <> 'seen'
+  AND (CAST(:org_id AS {uuid}) IS NULL OR delivery.org_id = :org_id)
+  AND NOT EXISTS (SELECT 1 FROM holdfast.delivery_attempt AS attempt
+                  WHERE attempt.org_id = delivery.org_id AND attempt.delivery_id = delivery.id
+                    AND attempt.began_at >= delivery.created_at
+                    AND attempt.began_at <= delivery.notified_at);
+
+-- find_shared_tokens :many — I16, crosses tenants: a token names one delivery
+SELECT found.org_id, 'delivery:' || found.first_id AS subject,
+       CAST(found.times AS text) || ' deliveries have one token' AS detail
+FROM (
+    SELECT org_id, min(CAST(id AS text)) AS first_id, count(*) AS times
+    FROM holdfast.delivery
+    WHERE CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id
+    GROUP BY org_id, token
+    HAVING count(*) > 1
+) AS found;
+
+-- find_altered :many — I16, crosses tenants: whatever is sent under one token is the same
+SELECT delivery.org_id, 'delivery:' || CAST(delivery.id AS text) AS subject,
+       'its tries did not all send the same' AS detail
+FROM holdfast.delivery AS delivery
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR delivery.org_id = :org_id)
+  AND EXISTS (SELECT 1 FROM holdfast.delivery_attempt AS one
+              JOIN holdfast.delivery_attempt AS other
+                ON other.org_id = one.org_id AND other.delivery_id = one.delivery_id
+               AND other.body_hash <> one.body_hash
+              WHERE one.org_id = delivery.org_id AND one.delivery_id = delivery.id);
+
+-- find_forsaken :many — I17, crosses tenants: a try without an answer that nobody looks into
+-- What waits for its channel to settle has a time before which nobody looks.
+SELECT delivery.org_id, 'delivery:' || CAST(delivery.id AS text) AS subject,
+       'it was tried, nobody said what became of it, and nobody looks into it' AS detail
+FROM holdfast.delivery AS delivery
+WHERE delivery.state = 'pending'
+  AND (CAST(:org_id AS {uuid}) IS NULL OR delivery.org_id = :org_id)
+  AND (delivery.lease_expires_at IS NULL
+       OR delivery.lease_expires_at < CAST(:left_since AS {instant}))
+  AND (delivery.not_before_at IS NULL
+       OR delivery.not_before_at < CAST(:left_since AS {instant}))
+  AND delivery.updated_at < CAST(:left_since AS {instant})
+  AND EXISTS (SELECT 1 FROM holdfast.delivery_attempt AS attempt
+              WHERE attempt.org_id = delivery.org_id AND attempt.delivery_id = delivery.id
+                AND (attempt.outcome IS NULL OR attempt.outcome = 'unsure'));
+
+-- find_doubled :many — I18, crosses tenants: a channel that took one delivery under two names
+-- A name that the channel said it does not know, or gave up, counts no more. Whoever decided that it
+-- may go out twice has said so in the reason of the try.
+SELECT told.org_id, 'delivery:' || CAST(told.delivery_id AS text) AS subject,
+       'its channel has it under ' || CAST(count(DISTINCT told.provider_id) AS text) || ' names'
+           AS detail
+FROM (
+    SELECT org_id, id AS delivery_id, notification_id AS provider_id, notified_at AS at
+    FROM holdfast.delivery
+    WHERE notification_id IS NOT NULL AND notified_at IS NOT NULL
+    UNION
+    SELECT org_id, delivery_id, provider_id, ended_at
+    FROM holdfast.delivery_attempt
+    WHERE outcome = 'accepted' AND provider_id IS NOT NULL
+    UNION
+    SELECT org_id, delivery_id, provider_id, at
+    FROM holdfast.delivery_evidence
+    WHERE verdict = 'taken' AND provider_id IS NOT NULL
+) AS told
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR told.org_id = :org_id)
+  AND NOT EXISTS (SELECT 1 FROM holdfast.delivery_evidence AS denial
+                  WHERE denial.org_id = told.org_id AND denial.delivery_id = told.delivery_id
+                    AND denial.source = 'lookup' AND denial.verdict IN ('not_found', 'undelivered')
+                    AND denial.at > told.at)
+  AND NOT EXISTS (SELECT 1 FROM holdfast.delivery_attempt AS attempt
+                  WHERE attempt.org_id = told.org_id AND attempt.delivery_id = told.delivery_id
+                    AND attempt.reason IN ('policy_resend', 'operator_resend', 'receiver_dedupes'))
+GROUP BY told.org_id, told.delivery_id
+HAVING count(DISTINCT told.provider_id) > 1;
+
+-- find_unserved :many — I19, crosses tenants: a review that succeeded, and somebody was not told
+-- What the channel turned out not to have, after the review had succeeded, goes out again by itself.
+SELECT review.org_id, 'review:' || CAST(review.review_id AS text) AS subject,
+       CASE WHEN review.intended_at IS NULL THEN 'it succeeded, and nobody was to be told'
+            ELSE 'it succeeded, and the delivery to a required recipient is ' || delivery.state
+       END AS detail
+FROM holdfast.review AS review
+JOIN holdfast.review_recipient AS recipient
+  ON recipient.org_id = review.org_id AND recipient.review_id = review.review_id
+ AND recipient.is_required = 1
+LEFT JOIN holdfast.delivery AS delivery
+  ON delivery.org_id = review.org_id AND delivery.subject = 'changelist:' || review.changelist_id
+ AND delivery.recipient = recipient.recipient AND delivery.version = review.review_version
+WHERE review.status = 'completed'
+  AND (CAST(:org_id AS {uuid}) IS NULL OR review.org_id = :org_id)
+  AND (review.intended_at IS NULL
+       OR (delivery.state <> 'sent'
+           AND (delivery.reconciled_at IS NULL OR delivery.reconciled_at < review.succeeded_at)));
+
+-- find_uninvited :many — I19, crosses tenants: somebody who is told of a review and was not to be
+SELECT review.org_id, 'delivery:' || CAST(delivery.id AS text) AS subject,
+       'it tells of a review somebody who is not among its recipients' AS detail
+FROM holdfast.review AS review
+JOIN holdfast.delivery AS delivery
+  ON delivery.org_id = review.org_id AND delivery.subject = 'changelist:' || review.changelist_id
+ AND delivery.version = review.review_version
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR review.org_id = :org_id)
+  AND NOT EXISTS (SELECT 1 FROM holdfast.review_recipient AS recipient
+                  WHERE recipient.org_id = review.org_id
+                    AND recipient.review_id = review.review_id
+                    AND recipient.recipient = delivery.recipient);
+
+-- find_unproven :many — I20, crosses tenants: it fails after a refusal that proves it, or a look
+SELECT delivery.org_id, 'delivery:' || CAST(delivery.id AS text) AS subject,
+       'it failed, and neither a refusal nor a look at its channel says so' AS detail
+FROM holdfast.delivery AS delivery
+WHERE delivery.state = 'failed'
+  AND (CAST(:org_id AS {uuid}) IS NULL OR delivery.org_id = :org_id)
+  AND NOT EXISTS (SELECT 1 FROM holdfast.delivery_attempt AS attempt
+                  WHERE attempt.org_id = delivery.org_id AND attempt.delivery_id = delivery.id
+                    AND attempt.outcome IN ('rejected', 'refused', 'throttled'))
+  AND NOT EXISTS (SELECT 1 FROM holdfast.delivery_evidence AS evidence
+                  WHERE evidence.org_id = delivery.org_id AND evidence.delivery_id = delivery.id
+                    AND evidence.source IN ('lookup', 'webhook', 'operator'));
+
+-- find_unjustified :many — I21, crosses tenants: a try that is not the first, and why it was made
+SELECT found.org_id, found.subject, found.detail
+FROM (
+    SELECT attempt.org_id, 'delivery:' || CAST(attempt.delivery_id AS text) AS subject,
+           CASE
+               WHEN attempt.number > 1 AND attempt.reason = 'first'
+                   THEN 'try ' || CAST(attempt.number AS text) || ' was made as the first'
+               WHEN attempt.reason = 'proven_not_taken'
+                    AND coalesce(before.outcome, '') NOT IN ('rejected', 'throttled')
+                   THEN 'try ' || CAST(attempt.number AS text)
+                        || ' says that the one before was refused, and it was not'
+               WHEN attempt.reason = 'idempotent_window' AND before.body_hash <> attempt.body_hash
+                   THEN 'try ' || CAST(attempt.number AS text)
+                        || ' relies on one token, and sent something else'
+               WHEN attempt.reason = 'looked_up_not_found' AND NOT EXISTS (
+                        SELECT 1 FROM holdfast.delivery_evidence AS evidence
+                        WHERE evidence.org_id = attempt.org_id
+                          AND evidence.delivery_id = attempt.delivery_id
+                          AND evidence.verdict = 'not_found'
+                          AND evidence.after_attempt >= attempt.number - 1
+                          AND evidence.at <= attempt.began_at)
+                   THEN 'try ' || CAST(attempt.number AS text)
+                        || ' says that the channel does not have it, and it was not asked'
+               WHEN attempt.reason = 'operator_resend' AND NOT EXISTS (
+                        SELECT 1 FROM holdfast.delivery_evidence AS evidence
+                        WHERE evidence.org_id = attempt.org_id
+                          AND evidence.delivery_id = attempt.delivery_id
+                          AND evidence.source = 'operator' AND evidence.verdict = 'resend'
+                          AND evidence.after_attempt >= attempt.number - 1)
+                   THEN 'try ' || CAST(attempt.number AS text)
+                        || ' says that somebody wanted it, and nobody did'
+           END AS detail
+    FROM holdfast.delivery_attempt AS attempt
+    LEFT JOIN holdfast.delivery_attempt AS before
+      ON before.org_id = attempt.org_id AND before.delivery_id = attempt.delivery_id
+     AND before.number = attempt.number - 1
+    WHERE CAST(:org_id AS {uuid}) IS NULL OR attempt.org_id = :org_id
+) AS found
+WHERE found.detail IS NOT NULL;
+
+-- find_miscounted :many — I21, crosses tenants: every try is on record
+SELECT delivery.org_id, 'delivery:' || CAST(delivery.id AS text) AS subject,
+       'it was tried ' || CAST(delivery.attempts AS text) || ' times, and '
+           || CAST(coalesce(tries.held, 0) AS text) || ' tries are on record' AS detail
+FROM holdfast.delivery AS delivery
+LEFT JOIN (SELECT org_id, delivery_id, count(*) AS held
+           FROM holdfast.delivery_attempt
+           GROUP BY org_id, delivery_id) AS tries
+  ON tries.org_id = delivery.org_id AND tries.delivery_id = delivery.id
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR delivery.org_id = :org_id)
+  AND coalesce(tries.held, 0) <> delivery.attempts;

@@ -1,0 +1,1 @@
+"""The way of a delivery: intend → send → mark, and reconcile when unsure."""

@@ -1,0 +1,281 @@
+"""Decide: what may be done with a delivery, given all that is known of it. Pure.
+
+The one place where a message may be sent again. A try without a trusted answer may have gone out;
+what the channel can be asked, and what its owner wants of the unknowable, decides what follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from holdfast.channel.channel import Capabilities, Lookup, OnUnknown
+from holdfast.outbox.delivery import Attempt, Delivery, Evidence, Reason, State
+
+# A repeat that arrives when the channel is about to forget the token would be a second message.
+WINDOW_MARGIN = timedelta(seconds=60)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a channel's owner wants where the channel leaves a choice."""
+
+    on_unknown: OnUnknown = OnUnknown.HOLD
+    # So many tries are made at the most where each may be another message.
+    max_attempts: int = 10
+    # For so long a channel that takes nothing is tried again, and one that cannot be asked just now
+    # is asked again. An outage of an hour spends ten tries and is nobody's end.
+    patience: timedelta = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Hand it over, for this reason."""
+
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Ask the channel whether it has it, before anything else."""
+
+    provider_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing can be done before *until*."""
+
+    until: datetime
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Nobody can say whether it went out: a person decides."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Give it up, as the channel's owner wants."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """It cannot be delivered, and that is proven."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Backfill:
+    """The channel has it: mark it, send nothing."""
+
+    provider_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """There is nothing to do."""
+
+
+Decision = Send | Ask | Wait | Hold | Drop | Fail | Backfill | Done
+
+
+@dataclass(slots=True)
+class _Known:
+    """What the evidence says: the later overrules the earlier, but no look overrules a yes."""
+
+    # Tries up to this one are known not to have gone out, and why.
+    cleared: int = 0
+    cleared_as: Reason | None = None
+    # A person's resend starts the budget again, and counts for more than an earlier yes.
+    floor: int = 0
+    # The name under which the channel has it; empty if it has none there.
+    taken: str | None = None
+    is_undelivered: bool = False
+    # After how many tries the channel last found nothing, or several, by recipient and time.
+    vaguely_absent: int | None = None
+    several: int | None = None
+    unreachable_since: datetime | None = None
+    attempts: list[Attempt] = field(default_factory=list)
+
+    @property
+    def live(self) -> list[Attempt]:
+        """The tries of which it is not known that they came to nothing."""
+        return [one for one in self.attempts if one.number > self.cleared]
+
+    @property
+    def unclear(self) -> list[Attempt]:
+        return [one for one in self.live if one.outcome in (None, "unsure")]
+
+    def is_spent(self, policy: Policy) -> bool:
+        """Whether so many tries were made as may be made at all."""
+        return len(self.attempts) - self.floor >= policy.max_attempts
+
+    def is_worn(self, policy: Policy, now: datetime) -> bool:
+        """Whether they were made, and the channel had its time to come back."""
+        began = [one.began_at for one in self.attempts if one.number > self.floor]
+        return self.is_spent(policy) and now >= min(began) + policy.patience
+
+
+def decide(
+    delivery: Delivery,
+    attempts: Sequence[Attempt],
+    evidence: Sequence[Evidence],
+    capabilities: Capabilities,
+    policy: Policy,
+    now: datetime,
+) -> Decision:
+    """What may be done with this delivery at this moment, by whoever holds its lease."""
+    if delivery.state is not State.PENDING or delivery.notified_at is not None:
+        return Done()
+    known = _weigh(evidence, attempts, capabilities)
+    # It was taken, and then given up: that it was taken is no news.
+    if known.is_undelivered:
+        return Fail("undelivered")
+    # An answer that was heard too late, or by somebody whose mark was refused, is an answer.
+    for one in reversed(attempts):
+        if one.outcome == "accepted" and one.number > known.floor:
+            return Backfill(one.provider_id or delivery.token)
+    if known.taken is not None:
+        return Backfill(known.taken or delivery.token)
+    if known.unclear or (delivery.notification_id is not None and known.cleared_as is None):
+        return _resolve(delivery, known, capabilities, policy, now)
+    return _go_on(delivery, known, policy, now)
+
+
+def _weigh(
+    evidence: Sequence[Evidence], attempts: Sequence[Attempt], capabilities: Capabilities
+) -> _Known:
+    known = _Known(attempts=list(attempts))
+    for said in evidence:
+        match said.verdict:
+            case "taken" | "confirmed":
+                known.taken = said.provider_id or known.taken or ""
+            case "undelivered":
+                known.is_undelivered = True
+            case "not_found" if capabilities.lookup is Lookup.FUZZY:
+                known.vaguely_absent = said.after_attempt
+            case "not_found":
+                # A yes stays a yes: the question may have been put before it was heard.
+                _clear(known, said.after_attempt, Reason.LOOKED_UP_NOT_FOUND)
+            case "resend":
+                _clear(known, said.after_attempt, Reason.OPERATOR_RESEND)
+                known.floor = said.after_attempt
+                known.taken, known.is_undelivered = None, False
+            case "several":
+                known.several = said.after_attempt
+            case "unreachable":
+                known.unreachable_since = known.unreachable_since or said.at
+        if said.verdict != "unreachable":
+            known.unreachable_since = None
+    return known
+
+
+def _clear(known: _Known, through: int, reason: Reason) -> None:
+    known.cleared = max(known.cleared, through)
+    known.cleared_as = reason
+    known.several = known.vaguely_absent = None
+
+
+def _go_on(delivery: Delivery, known: _Known, policy: Policy, now: datetime) -> Decision:
+    """Everything that was tried is known to have come to nothing."""
+    last = known.live[-1] if known.live else None
+    if last is not None and last.outcome == "refused":
+        return Fail(last.code or "refused")
+    if known.is_worn(policy, now):
+        return Fail("attempts_spent")
+    if delivery.not_before_at is not None and delivery.not_before_at > now:
+        return Wait(delivery.not_before_at, "not_before")
+    if last is not None:
+        return Send(Reason.PROVEN_NOT_TAKEN)
+    return Send(known.cleared_as or Reason.FIRST)
+
+
+def _resolve(
+    delivery: Delivery, known: _Known, capabilities: Capabilities, policy: Policy, now: datetime
+) -> Decision:
+    """A try may have gone out. The order of the questions is the order of what they prove."""
+    is_worn = known.is_worn(policy, now)
+    if known.unclear and not is_worn and _is_in_window(delivery, known, capabilities, now):
+        return _send_when_due(delivery, Reason.IDEMPOTENT_WINDOW, now)
+    asked = _ask(delivery, known, capabilities, policy, now)
+    if asked is not None:
+        return asked
+    if known.several is not None:
+        return Hold("several_found")
+    if known.is_spent(policy):
+        return Hold("attempts_spent")
+    if capabilities.receiver_dedupes and capabilities.lookup is Lookup.NONE:
+        return _send_when_due(delivery, Reason.RECEIVER_DEDUPES, now)
+    return _by_policy(delivery, policy, now)
+
+
+def _is_in_window(
+    delivery: Delivery, known: _Known, capabilities: Capabilities, now: datetime
+) -> bool:
+    """Whether the channel still knows the token, and everything it got under it was the same."""
+    if capabilities.idempotency_seconds is None:
+        return False
+    # Counted from the very first try: a channel may not count from the last.
+    began = min(one.began_at for one in known.live)
+    if delivery.first_sent_at is not None and known.cleared == 0:
+        began = min(began, delivery.first_sent_at)
+    window = timedelta(seconds=capabilities.idempotency_seconds)
+    is_same = all(one.body_hash == delivery.content_hash for one in known.live)
+    return is_same and now < began + window - min(WINDOW_MARGIN, window / 10)
+
+
+def _ask(
+    delivery: Delivery, known: _Known, capabilities: Capabilities, policy: Policy, now: datetime
+) -> Decision | None:
+    """What asking can still bring; None if it can bring nothing."""
+    provider_id = delivery.notification_id
+    for one in known.unclear:
+        provider_id = one.provider_id or provider_id
+    match capabilities.lookup:
+        case Lookup.NONE:
+            return None
+        case Lookup.BY_PROVIDER_ID if provider_id is None:
+            return None
+        case Lookup.FUZZY if known.vaguely_absent == delivery.attempts:
+            return None
+        case _ if known.several == delivery.attempts:
+            return None
+    tries = [one.began_at for one in known.unclear] or [delivery.created_at]
+    if capabilities.retention_seconds is not None:
+        forgotten = min(tries) + timedelta(seconds=capabilities.retention_seconds)
+        if now >= forgotten:
+            return Hold("lookup_expired")
+    # Before this age "not found" means nothing.
+    settled = max(tries) + timedelta(seconds=capabilities.settle_seconds)
+    if now < settled:
+        return Wait(settled, "settle")
+    if known.unreachable_since is not None:
+        if now >= known.unreachable_since + policy.patience:
+            return Hold("lookup_unreachable")
+        if delivery.not_before_at is not None and delivery.not_before_at > now:
+            return Wait(delivery.not_before_at, "lookup_unreachable")
+    return Ask(provider_id)
+
+
+def _by_policy(delivery: Delivery, policy: Policy, now: datetime) -> Decision:
+    match policy.on_unknown:
+        case OnUnknown.HOLD:
+            return Hold("unknown")
+        case OnUnknown.DROP:
+            return Drop("unknown")
+        case OnUnknown.RESEND:
+            return _send_when_due(delivery, Reason.POLICY_RESEND, now)
+
+
+def _send_when_due(delivery: Delivery, reason: Reason, now: datetime) -> Decision:
+    if delivery.not_before_at is not None and delivery.not_before_at > now:
+        return Wait(delivery.not_before_at, "backoff")
+    return Send(reason)

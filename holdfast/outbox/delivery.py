@@ -1,0 +1,156 @@
+"""A delivery: whom something is told, about what, in which version. Once in effect. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from holdfast.clock import read_instant
+from holdfast.document import canonical
+
+
+class State(StrEnum):
+    """How a delivery stands."""
+
+    # Wanted; whether anything was tried is in its attempts.
+    PENDING = "pending"
+    # The channel has it: marked with its id and its time in one write.
+    SENT = "sent"
+    # Nobody can say whether it went out, and the channel cannot be asked: a person decides.
+    HELD = "held"
+    # Given up, by the channel's policy or by a person.
+    DROPPED = "dropped"
+    # It cannot be delivered, and that is proven.
+    FAILED = "failed"
+
+
+class Reason(StrEnum):
+    """Why something is sent, or sent again: every send has one of these on record."""
+
+    FIRST = "first"
+    PROVEN_NOT_TAKEN = "proven_not_taken"
+    IDEMPOTENT_WINDOW = "idempotent_window"
+    LOOKED_UP_NOT_FOUND = "looked_up_not_found"
+    RECEIVER_DEDUPES = "receiver_dedupes"
+    POLICY_RESEND = "policy_resend"
+    OPERATOR_RESEND = "operator_resend"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What is told once: this recipient has been told of this subject in this version."""
+
+    org_id: str
+    subject: str
+    recipient: str
+    version: int
+
+    def token(self, key: str) -> str:
+        """The name of this delivery at every channel: made of the identity and nothing else."""
+        parts = "\n".join((self.org_id, self.subject, self.recipient, str(self.version)))
+        return "hf_" + hmac.new(key.encode(), parts.encode(), hashlib.sha256).hexdigest()[:40]
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What the recipient reads. Frozen with the intent, the same on every try."""
+
+    subject: str = field(repr=False)
+    text: str = field(repr=False)
+    html: str | None = field(default=None, repr=False)
+    data: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def hash(self) -> str:
+        """Equal for equal contents."""
+        parts = {"subject": self.subject, "text": self.text, "html": self.html, "data": self.data}
+        return hashlib.sha256(canonical(parts).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try: written before the call, ended after it, never changed again."""
+
+    number: int
+    reason: Reason
+    began_at: datetime
+    # accepted, rejected, refused (for good), throttled or unsure; None where whoever tried never
+    # said.
+    outcome: str | None = None
+    code: str | None = None
+    provider_id: str | None = None
+    body_hash: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Something that was said of a delivery, in the order in which it was said.
+
+    *after_attempt* is how many tries had been made by then: what is said of the second try says
+    nothing of the third.
+    """
+
+    source: str
+    verdict: str
+    after_attempt: int
+    at: datetime
+    provider_id: str | None = None
+    code: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A delivery as it stands, without what it says and to which address."""
+
+    id: str
+    org_id: str
+    subject: str
+    recipient: str = field(repr=False)
+    version: int
+    channel: str
+    token: str
+    content_hash: str
+    is_required: bool
+    state: State
+    reason: str | None
+    job_id: str | None
+    notification_id: str | None
+    notified_at: datetime | None
+    confirmed_by: str | None
+    attempts: int
+    fence: int
+    first_sent_at: datetime | None
+    reconciled_at: datetime | None
+    not_before_at: datetime | None
+    request_id: str
+    correlation_id: str
+    created_at: datetime
+    updated_at: datetime
+    ended_at: datetime | None
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Delivery:
+        values = {name: row[name] for name in cls.__slots__}
+        for name in _INSTANTS:
+            values[name] = None if values[name] is None else read_instant(values[name])
+        for name in ("id", "org_id", "job_id"):
+            values[name] = None if values[name] is None else str(values[name])
+        values["state"] = State(values["state"])
+        values["is_required"] = bool(values["is_required"])
+        return cls(**values)
+
+
+_INSTANTS = (
+    "notified_at",
+    "first_sent_at",
+    "reconciled_at",
+    "not_before_at",
+    "created_at",
+    "updated_at",
+    "ended_at",
+)

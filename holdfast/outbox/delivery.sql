@@ -1,0 +1,265 @@
+-- The way of a delivery. A page holds deliveries of many tenants, so the statements cross tenants
+-- and say so; each of them names the tenant of every row it writes.
+
+-- insert_deliveries :many — what is to be told to whom; what is there already stays as it is
+INSERT INTO holdfast.delivery
+    (org_id, id, subject, recipient, version, channel, address, token, content, content_hash,
+     is_required, job_id, not_before_at, request_id, correlation_id, created_at, updated_at)
+SELECT intents.org_id, intents.id, intents.subject, intents.recipient, intents.version,
+       intents.channel, intents.address, intents.token, intents.content, intents.content_hash,
+       intents.is_required, intents.job_id, intents.not_before_at, intents.request_id,
+       intents.correlation_id, {now}, {now}
+FROM {rows intents: org_id uuid, id uuid, subject text, recipient text, version integer,
+      channel text, address text, token text, content text, content_hash text,
+      is_required smallint, job_id uuid, not_before_at instant, request_id text,
+      correlation_id text}
+WHERE TRUE
+ON CONFLICT (org_id, subject, recipient, version) DO NOTHING
+RETURNING id, org_id;
+
+-- find_intended :many — the deliveries that stand for these identities
+SELECT delivery.org_id, delivery.id, delivery.subject, delivery.recipient, delivery.version,
+       delivery.channel, delivery.address, delivery.content_hash, delivery.state
+FROM {rows identities: org_id uuid, subject text, recipient text, version integer}
+JOIN holdfast.delivery AS delivery
+  ON delivery.org_id = identities.org_id AND delivery.subject = identities.subject
+ AND delivery.recipient = identities.recipient AND delivery.version = identities.version;
+
+-- find_outbox_key :one — crosses tenants: what tokens are made with where nobody configures a key
+SELECT key FROM holdfast.outbox_key WHERE id = 1;
+
+-- list_of_job :many — the deliveries of a job, as they stand
+SELECT id, org_id, subject, recipient, version, channel, token, content_hash, is_required, state,
+       reason, job_id, notification_id, notified_at, confirmed_by, attempts, fence, first_sent_at,
+       reconciled_at, not_before_at, request_id, correlation_id, created_at, updated_at, ended_at
+FROM holdfast.delivery
+WHERE org_id = :org_id AND job_id = :job_id
+ORDER BY id;
+
+-- list_named :many — crosses tenants: these deliveries, as they stand
+SELECT id, org_id, subject, recipient, version, channel, token, content_hash, is_required, state,
+       reason, job_id, notification_id, notified_at, confirmed_by, attempts, fence, first_sent_at,
+       reconciled_at, not_before_at, request_id, correlation_id, created_at, updated_at, ended_at
+FROM holdfast.delivery
+JOIN {rows named: home uuid, delivery_id uuid} ON org_id = named.home AND id = named.delivery_id
+ORDER BY id;
+
+-- take_named :many — crosses tenants: of these, lease those that are due and that nobody works on
+UPDATE holdfast.delivery
+SET lease_owner = :owner, lease_expires_at = {later(:lease_ms)}, fence = fence + 1,
+    updated_at = {now}
+FROM {rows named: home uuid, delivery_id uuid}
+WHERE org_id = named.home AND id = named.delivery_id AND state = 'pending'
+  AND (lease_expires_at IS NULL OR lease_expires_at <= {now})
+  AND (not_before_at IS NULL OR not_before_at <= {now})
+RETURNING id, org_id, subject, recipient, version, channel, token, content_hash, is_required, state,
+          reason, job_id, notification_id, notified_at, confirmed_by, attempts, fence,
+          first_sent_at, reconciled_at, not_before_at, request_id, correlation_id, created_at,
+          updated_at, ended_at, {now} AS now;
+
+-- take_due :many — crosses tenants: lease what was tried and not ended, or what nobody came for.
+-- What a job that is not through intended is that job's to deliver, or to give up.
+UPDATE holdfast.delivery
+SET lease_owner = :owner, lease_expires_at = {later(:lease_ms)}, fence = fence + 1,
+    updated_at = {now}
+WHERE (org_id, id) IN (
+    SELECT due.org_id, due.id FROM holdfast.delivery AS due
+    WHERE due.state = 'pending' AND (due.attempts > 0 OR NOT EXISTS (
+          SELECT 1 FROM holdfast.job AS own
+          WHERE own.org_id = due.org_id AND own.id = due.job_id AND own.state <> 'completed'))
+      AND (due.lease_expires_at IS NULL OR due.lease_expires_at <= {now})
+      AND (due.not_before_at IS NULL OR due.not_before_at <= {now})
+      AND due.updated_at <= {later(:grace_ms)}
+    ORDER BY due.updated_at, due.id
+    LIMIT :limit
+    {skip_locked})
+RETURNING id, org_id, subject, recipient, version, channel, token, content_hash, is_required, state,
+          reason, job_id, notification_id, notified_at, confirmed_by, attempts, fence,
+          first_sent_at, reconciled_at, not_before_at, request_id, correlation_id, created_at,
+          updated_at, ended_at, {now} AS now;
+
+-- count_due :one — crosses tenants: how much the reconciler would find, counted no further than :most
+SELECT (
+    SELECT count(*) FROM (
+        SELECT 1 FROM holdfast.delivery AS due
+        WHERE due.state = 'pending' AND (due.attempts > 0 OR NOT EXISTS (
+              SELECT 1 FROM holdfast.job AS own
+              WHERE own.org_id = due.org_id AND own.id = due.job_id AND own.state <> 'completed'))
+          AND (due.lease_expires_at IS NULL OR due.lease_expires_at <= {now})
+          AND (due.not_before_at IS NULL OR due.not_before_at <= {now})
+          AND due.updated_at <= {later(:grace_ms)}
+        LIMIT :most) AS found) + (
+    SELECT count(*) FROM (
+        SELECT 1 FROM holdfast.delivery AS marked
+        WHERE marked.state = 'sent' AND marked.confirmed_by IS NULL
+          AND marked.proof = 'none'
+          AND (marked.lease_expires_at IS NULL OR marked.lease_expires_at <= {now})
+          AND (marked.not_before_at IS NULL OR marked.not_before_at <= {now})
+        LIMIT :most) AS bare) AS deliveries;
+
+-- take_marked :many — crosses tenants: lease what is marked though no channel ever said it has it
+UPDATE holdfast.delivery
+SET lease_owner = :owner, lease_expires_at = {later(:lease_ms)}, fence = fence + 1,
+    updated_at = {now}
+WHERE (org_id, id) IN (
+    SELECT marked.org_id, marked.id FROM holdfast.delivery AS marked
+    WHERE marked.state = 'sent' AND marked.confirmed_by IS NULL AND marked.proof = 'none'
+      AND (marked.lease_expires_at IS NULL OR marked.lease_expires_at <= {now})
+      AND (marked.not_before_at IS NULL OR marked.not_before_at <= {now})
+      -- Also what was marked a moment ago, since the last look at what is proven.
+      AND NOT EXISTS (SELECT 1 FROM holdfast.delivery_attempt AS attempt
+                      WHERE attempt.org_id = marked.org_id AND attempt.delivery_id = marked.id
+                        AND attempt.outcome = 'accepted')
+      AND NOT EXISTS (SELECT 1 FROM holdfast.delivery_evidence AS evidence
+                      WHERE evidence.org_id = marked.org_id AND evidence.delivery_id = marked.id
+                        AND evidence.verdict = 'taken')
+    ORDER BY marked.id
+    LIMIT :limit
+    {skip_locked})
+RETURNING id, org_id, subject, recipient, version, channel, token, content_hash, is_required, state,
+          reason, job_id, notification_id, notified_at, confirmed_by, attempts, fence,
+          first_sent_at, reconciled_at, not_before_at, request_id, correlation_id, created_at,
+          updated_at, ended_at, {now} AS now;
+
+-- prove_marked :affected — crosses tenants: what is marked and was said to be taken needs no question
+UPDATE holdfast.delivery
+SET proof = 'seen'
+WHERE (org_id, id) IN (
+    SELECT marked.org_id, marked.id FROM holdfast.delivery AS marked
+    WHERE marked.state = 'sent' AND marked.proof = 'none' AND (
+        marked.confirmed_by IS NOT NULL
+        OR EXISTS (SELECT 1 FROM holdfast.delivery_attempt AS attempt
+                   WHERE attempt.org_id = marked.org_id AND attempt.delivery_id = marked.id
+                     AND attempt.outcome = 'accepted')
+        OR EXISTS (SELECT 1 FROM holdfast.delivery_evidence AS evidence
+                   WHERE evidence.org_id = marked.org_id AND evidence.delivery_id = marked.id
+                     AND evidence.verdict = 'taken'))
+    ORDER BY marked.id
+    LIMIT :limit
+    {skip_locked});
+
+-- believe_late :many — crosses tenants: what was given up and was said, late, to be taken is sent
+-- What the channel took and then could not deliver stays failed: that it was taken is no news. And
+-- what a person has sent again since stands as that went.
+UPDATE holdfast.delivery AS given_up
+SET state = 'sent', reason = NULL, notified_at = {now}, ended_at = {now}, reconciled_at = {now},
+    fence = fence + 1, updated_at = {now},
+    notification_id = coalesce((
+        SELECT evidence.provider_id FROM holdfast.delivery_evidence AS evidence
+        WHERE evidence.org_id = given_up.org_id AND evidence.delivery_id = given_up.id
+          AND evidence.source = 'late_answer' AND evidence.verdict = 'taken'
+        ORDER BY evidence.id DESC
+        LIMIT 1), token)
+WHERE state IN ('held', 'failed', 'dropped') AND reason <> 'undelivered' AND (org_id, id) IN (
+    SELECT evidence.org_id, evidence.delivery_id FROM holdfast.delivery_evidence AS evidence
+    WHERE evidence.source = 'late_answer' AND evidence.verdict = 'taken'
+      AND NOT EXISTS (SELECT 1 FROM holdfast.delivery_evidence AS person
+                      WHERE person.org_id = evidence.org_id
+                        AND person.delivery_id = evidence.delivery_id
+                        AND person.verdict = 'resend' AND person.id > evidence.id))
+RETURNING id, org_id, subject, recipient, version, channel, token, content_hash, is_required, state,
+          reason, job_id, notification_id, notified_at, confirmed_by, attempts, fence,
+          first_sent_at, reconciled_at, not_before_at, request_id, correlation_id, created_at,
+          updated_at, ended_at;
+
+-- list_attempts :many — crosses tenants: every try of these deliveries, in order
+SELECT attempt.org_id, attempt.delivery_id, attempt.number, attempt.reason, attempt.began_at,
+       attempt.outcome, attempt.code, attempt.provider_id, attempt.body_hash, attempt.ended_at
+FROM {rows named: home uuid, delivery_id uuid}
+JOIN holdfast.delivery_attempt AS attempt
+  ON attempt.org_id = named.home AND attempt.delivery_id = named.delivery_id
+ORDER BY attempt.delivery_id, attempt.number;
+
+-- list_evidence :many — crosses tenants: everything that was said of these deliveries, in order
+SELECT evidence.org_id, evidence.delivery_id, evidence.source, evidence.verdict,
+       evidence.after_attempt, evidence.provider_id, evidence.code, evidence.at
+FROM {rows named: home uuid, delivery_id uuid}
+JOIN holdfast.delivery_evidence AS evidence
+  ON evidence.org_id = named.home AND evidence.delivery_id = named.delivery_id
+ORDER BY evidence.id;
+
+-- list_addresses :many — crosses tenants: where these deliveries go, for the channel's own question
+SELECT delivery.org_id, delivery.id, delivery.address
+FROM {rows named: home uuid, delivery_id uuid}
+JOIN holdfast.delivery AS delivery
+  ON delivery.org_id = named.home AND delivery.id = named.delivery_id;
+
+-- hold_deliveries :many — crosses tenants: of these, which are still ours? Then for a while longer
+UPDATE holdfast.delivery
+SET lease_expires_at = {later(:lease_ms)}, updated_at = {now}
+FROM {rows held: home uuid, delivery_id uuid, was bigint}
+WHERE org_id = held.home AND id = held.delivery_id AND fence = held.was
+  AND state IN ('pending', 'sent')
+RETURNING org_id, id;
+
+-- insert_evidence :affected — crosses tenants: what was said of deliveries that are still there
+INSERT INTO holdfast.delivery_evidence
+    (org_id, delivery_id, source, verdict, provider_id, code, after_attempt, at)
+SELECT said.org_id, said.delivery_id, said.source, said.verdict, said.provider_id, said.code,
+       said.after_attempt, {now}
+FROM {rows said: org_id uuid, delivery_id uuid, source text, verdict text, provider_id text,
+      code text, after_attempt integer}
+JOIN holdfast.delivery AS delivery
+  ON delivery.org_id = said.org_id AND delivery.id = said.delivery_id
+-- Who is erased in this very moment is waited for; a word about nobody would refuse the page.
+{only postgres}FOR KEY SHARE OF delivery{end};
+
+-- begin_attempts :many — crosses tenants: count a try, if the delivery is ours and unmarked
+-- Run again after a commit whose answer was lost, it counts the same try.
+UPDATE holdfast.delivery
+SET attempts = tries.nth, first_sent_at = coalesce(first_sent_at, {now}),
+    lease_expires_at = {later(:lease_ms)}, updated_at = {now}
+FROM {rows tries: home uuid, delivery_id uuid, was bigint, nth integer}
+WHERE org_id = tries.home AND id = tries.delivery_id AND fence = tries.was AND state = 'pending'
+  AND notified_at IS NULL AND attempts IN (tries.nth - 1, tries.nth)
+RETURNING org_id, id, attempts, address, content, first_sent_at, {now} AS now;
+
+-- insert_attempts :affected — crosses tenants: tries, written before they are made
+INSERT INTO holdfast.delivery_attempt
+    (org_id, delivery_id, number, reason, fence, worker_id, body_hash, began_at)
+SELECT tries.org_id, tries.delivery_id, tries.number, tries.reason, tries.fence, :worker_id,
+       tries.body_hash, {now}
+FROM {rows tries: org_id uuid, delivery_id uuid, number integer, reason text, fence bigint,
+      body_hash text}
+WHERE TRUE
+ON CONFLICT (org_id, delivery_id, number) DO NOTHING;
+
+-- end_attempts :affected — crosses tenants: what became of tries; also of one whose lease is over
+UPDATE holdfast.delivery_attempt
+SET outcome = ends.word, code = ends.what, provider_id = ends.given_id, ended_at = {now}
+FROM {rows ends: home uuid, of_delivery uuid, nth integer, word text, what text, given_id text}
+WHERE org_id = ends.home AND delivery_id = ends.of_delivery AND number = ends.nth
+  AND outcome IS NULL;
+
+-- mark_deliveries :many — crosses tenants: how deliveries stand, all marks in one write, if ours
+UPDATE holdfast.delivery
+SET state = marks.word, reason = marks.why,
+    notification_id = coalesce(marks.given_id, notification_id),
+    notified_at = CASE WHEN marks.word = 'sent' THEN {now} END,
+    ended_at = CASE WHEN marks.word IN ('sent', 'dropped', 'failed') THEN {now} END,
+    reconciled_at = CASE WHEN marks.is_found = 1 THEN {now} ELSE reconciled_at END,
+    not_before_at = CASE WHEN marks.delay_ms IS NULL THEN NULL ELSE {later(marks.delay_ms)} END,
+    lease_owner = NULL, lease_expires_at = NULL, updated_at = {now}
+FROM {rows marks: home uuid, delivery_id uuid, was bigint, word text, why text, given_id text,
+      is_found smallint, delay_ms bigint}
+WHERE org_id = marks.home AND id = marks.delivery_id AND fence = marks.was AND state = 'pending'
+RETURNING org_id, id;
+
+-- clear_marks :many — crosses tenants: the channel knows nothing of these; they go out again
+UPDATE holdfast.delivery
+SET state = 'pending', reason = NULL, notification_id = NULL, notified_at = NULL, ended_at = NULL,
+    reconciled_at = {now}, not_before_at = NULL, lease_owner = NULL, lease_expires_at = NULL,
+    updated_at = {now}
+FROM {rows cleared: home uuid, delivery_id uuid, was bigint}
+WHERE org_id = cleared.home AND id = cleared.delivery_id AND fence = cleared.was
+  AND state = 'sent'
+RETURNING org_id, id;
+
+-- keep_marks :many — crosses tenants: these stay marked: proven, unknowable, or asked again later
+UPDATE holdfast.delivery
+SET proof = kept.word,
+    not_before_at = CASE WHEN kept.delay_ms IS NULL THEN NULL ELSE {later(kept.delay_ms)} END,
+    lease_owner = NULL, lease_expires_at = NULL, updated_at = {now}
+FROM {rows kept: home uuid, delivery_id uuid, was bigint, word text, delay_ms bigint}
+WHERE org_id = kept.home AND id = kept.delivery_id AND fence = kept.was AND state = 'sent'
+RETURNING org_id, id;

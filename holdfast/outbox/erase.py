@@ -1,0 +1,68 @@
+"""Erase: a person leaves, and with them what they were told, are to be told, and where.
+
+What is pending is not sent. What a worker is sending at this moment stays until it is done; erase
+says so, and is called again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.actor import Actor
+from holdfast.engine.audit import record_action
+from holdfast.engine.request_field import text, uuid
+from holdfast.outbox.failure import InvalidDelivery
+from holdfast.outbox.in_app import SQL as IN_APP_SQL
+from holdfast.store import Statements, Store, Tx
+
+SQL = Statements("holdfast.outbox", "erase.sql")
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """What left, and how many deliveries are still being sent."""
+
+    deliveries: int
+    notices: int
+    left_over: int
+
+
+def erase_recipient(store: Store, recipient: str, *, org_id: str, actor: Actor) -> Erased:
+    """Delete all that a recipient of a tenant was told; audited without naming them."""
+    bad: dict[str, str] = {}
+    whose = {
+        "org_id": uuid("org_id", org_id, bad),
+        "recipient": text("recipient", recipient, bad, longest=500),
+    }
+    if recipient is None:
+        bad["recipient"] = "says whose, and is missing"
+    if bad:
+        raise InvalidDelivery(bad)
+
+    def work(tx: Tx) -> Erased:
+        erased = Erased(
+            deliveries=tx.affected(SQL.erase_deliveries, **whose),
+            notices=tx.affected(IN_APP_SQL.erase_in_app, **whose),
+            left_over=tx.one(SQL.count_deliveries, **whose)["left_over"],
+        )
+        record_action(
+            tx,
+            actor,
+            subject=f"recipients:{whose['org_id']}",
+            name="delivery.erased",
+            detail={"deliveries": erased.deliveries, "notices": erased.notices},
+            org_id=str(whose["org_id"]),
+        )
+        return erased
+
+    return store.write(work)
+
+
+def erase_about(tx: Tx, subject: str, *, org_id: str) -> Erased:
+    """Delete all that anybody was told of *subject*, with what the caller deletes and audits."""
+    told = {"org_id": org_id, "subject": subject}
+    return Erased(
+        notices=tx.affected(SQL.erase_notices_about, **told),
+        deliveries=tx.affected(SQL.erase_deliveries_about, **told),
+        left_over=tx.one(SQL.count_deliveries_about, **told)["left_over"],
+    )

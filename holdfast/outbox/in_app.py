@@ -1,0 +1,219 @@
+"""In-app notifications: the channel whose far end is a feed in our own database.
+
+It is asked by token and answers at once, so a message is never unknown for longer than a crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+
+from holdfast.channel.channel import (
+    Accepted,
+    Asked,
+    Capabilities,
+    Channel,
+    Found,
+    Lookup,
+    LookupDown,
+    NotFound,
+    OnUnknown,
+    Rejected,
+    Seen,
+    Sent,
+    Unsure,
+)
+from holdfast.channel.message import Message
+from holdfast.clock import read_instant
+from holdfast.config.channel import IN_APP
+from holdfast.document import canonical, decode
+from holdfast.errors import RuleBroken, StoreError
+from holdfast.ids import IdSource, read_uuid
+from holdfast.outbox.failure import InvalidDelivery
+from holdfast.store import Row, Statements, Store, Tx
+
+SQL = Statements("holdfast.outbox", "in_app.sql")
+
+CHANNEL = IN_APP
+NEWEST = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+LONGEST_PAGE = 200
+# A send is one small write of our own database; more at once would only wait for it.
+AT_ONCE = 4
+# Beside a bell nobody tells a thousand from more.
+MOST_UNREAD = 1_000
+
+
+class InAppChannel:
+    """Puts messages into the feeds of their recipients. A token is taken once, for ever."""
+
+    name = CHANNEL
+    capabilities = Capabilities(lookup=Lookup.BY_OUR_TOKEN)
+
+    def __init__(self, store: Callable[[], Store], ids: IdSource) -> None:
+        self._store = store
+        self._ids = ids
+
+    def send(self, message: Message) -> Sent:
+        """Write the message into the feed of whoever its delivery names."""
+        row = {
+            "id": self._ids.new(),
+            "token": message.token,
+            "subject": message.subject,
+            "text": message.text,
+            "html": message.html,
+            "data": canonical(dict(message.data)),
+        }
+
+        def work(tx: Tx) -> Row | None:
+            tx.affected(SQL.take_in_app, message=[row], channel=CHANNEL)
+            return _find(tx, message.token)
+
+        try:
+            found = self._store().write(work)
+        except RuleBroken as exc:
+            return Rejected(exc.rule, is_permanent=True)
+        except StoreError as exc:
+            return Unsure(type(exc).__name__)
+        if found is None:
+            return Rejected("no_such_delivery", is_permanent=True)
+        return Accepted(str(found["id"]))
+
+    def lookup(self, asked: Asked) -> Seen:
+        """Look into the feeds for a message that may have been written."""
+        try:
+            found = self._store().read(lambda tx: _find(tx, asked.token))
+        except StoreError as exc:
+            return LookupDown(type(exc).__name__)
+        if found is None:
+            return NotFound()
+        return Found(str(found["id"]), read_instant(found["created_at"]))
+
+
+def _find(tx: Tx, token: str) -> Row | None:
+    return tx.maybe(SQL.find_in_app, token=token, channel=CHANNEL)
+
+
+class Elsewhere(Protocol):
+    """The channels whose far end is not here."""
+
+    def get(self, name: str) -> Channel | None: ...
+
+    def knows(self, name: str) -> bool: ...
+
+    def on_unknown(self, name: str) -> OnUnknown: ...
+
+    def max_parallel(self, name: str) -> int: ...
+
+    def problem(self, name: str, address: str, subject: str) -> str | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class WithInApp:
+    """The channels of a deployment, and the one that every deployment has."""
+
+    in_app: InAppChannel
+    elsewhere: Elsewhere
+
+    def get(self, name: str) -> Channel | None:
+        return self.in_app if name == CHANNEL else self.elsewhere.get(name)
+
+    def knows(self, name: str) -> bool:
+        return name == CHANNEL or self.elsewhere.knows(name)
+
+    def on_unknown(self, name: str) -> OnUnknown:
+        return OnUnknown.HOLD if name == CHANNEL else self.elsewhere.on_unknown(name)
+
+    def max_parallel(self, name: str) -> int:
+        return AT_ONCE if name == CHANNEL else self.elsewhere.max_parallel(name)
+
+    def problem(self, name: str, address: str, subject: str) -> str | None:
+        return None if name == CHANNEL else self.elsewhere.problem(name, address, subject)
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One entry of a feed. It holds somebody's words."""
+
+    id: str
+    recipient: str = field(repr=False)
+    subject: str = field(repr=False)
+    text: str = field(repr=False)
+    html: str | None = field(repr=False)
+    data: Mapping[str, Any] = field(repr=False)
+    created_at: datetime
+    read_at: datetime | None
+
+    @classmethod
+    def of(cls, row: Row) -> Notice:
+        data, read_at = row["data"], row["read_at"]
+        return cls(
+            id=str(row["id"]),
+            recipient=row["recipient"],
+            subject=row["subject"],
+            text=row["text"],
+            html=row["html"],
+            data=decode(data) if isinstance(data, str) else data,
+            created_at=read_instant(row["created_at"]),
+            read_at=None if read_at is None else read_instant(read_at),
+        )
+
+
+class Feed:
+    """What the people of an application were told, each in a feed of their own."""
+
+    def __init__(self, store: Callable[[], Store]) -> None:
+        self._store = store
+
+    def list(
+        self,
+        recipient: str,
+        *,
+        org_id: str,
+        is_unread: bool = False,
+        limit: int = 50,
+        before: str = NEWEST,
+    ) -> list[Notice]:
+        """A page of somebody's feed, newest first; the last id is *before* of the next page."""
+        if not 1 <= limit <= LONGEST_PAGE:
+            raise InvalidDelivery({"limit": f"must be from 1 to {LONGEST_PAGE}"})
+        params = {
+            **_whose(org_id, recipient),
+            "is_unread": int(is_unread),
+            "limit": limit,
+            "before": read_id("before", before),
+        }
+        rows = self._store().read(lambda tx: tx.many(SQL.list_in_app, **params))
+        return [Notice.of(row) for row in rows]
+
+    def count_unread(self, recipient: str, *, org_id: str) -> int:
+        """How many somebody has not read; no further than 1,000."""
+        whose = _whose(org_id, recipient)
+        row = self._store().read(lambda tx: tx.one(SQL.count_unread, **whose, most=MOST_UNREAD))
+        return int(row["unread"])
+
+    def read(self, recipient: str, ids: Sequence[str], *, org_id: str) -> int:
+        """Mark entries of somebody's feed as read; says how many were not."""
+        whose = _whose(org_id, recipient)
+        wanted = [{"id": read_id("ids", each)} for each in ids]
+        if not wanted:
+            return 0
+        return self._store().write(lambda tx: tx.affected(SQL.read_in_app, **whose, wanted=wanted))
+
+    def read_all(self, recipient: str, *, org_id: str, upto: str = NEWEST) -> int:
+        """Mark everything up to the entry *upto* as read; says how many were not."""
+        params = {**_whose(org_id, recipient), "upto": read_id("upto", upto)}
+        return self._store().write(lambda tx: tx.affected(SQL.read_all_in_app, **params))
+
+
+def _whose(org_id: str, recipient: str) -> dict[str, str]:
+    return {"org_id": read_id("org_id", org_id), "recipient": recipient}
+
+
+def read_id(name: str, value: object) -> str:
+    """The id *value*; raises InvalidDelivery about the field *name* if it is none."""
+    try:
+        return read_uuid(value)
+    except ValueError as exc:
+        raise InvalidDelivery({name: str(exc)}) from None

@@ -1,0 +1,193 @@
+"""Intend: write down what is to be told to whom, in the caller's transaction. Nothing is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from holdfast.clock import write_instant
+from holdfast.document import BadDocument, canonical, decode
+from holdfast.errors import StoreBusy
+from holdfast.outbox.delivery import Content, Identity, State
+from holdfast.outbox.failure import InvalidDelivery
+from holdfast.store import Row, Statements
+from holdfast.store.borrow import Steps
+
+SQL = Statements("holdfast.outbox", "delivery.sql")
+
+LONGEST_NAME = 500
+LONGEST_ADDRESS = 2_000
+LONGEST_CONTENT = 1_000_000
+# What a database's integer holds.
+LARGEST_VERSION = 2_147_483_647
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """One message to one recipient about one subject in one version."""
+
+    subject: str
+    recipient: str = field(repr=False)
+    version: int
+    channel: str
+    address: str = field(repr=False)
+    content: Content
+    is_required: bool = True
+    not_before_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Intended:
+    """The delivery that stands for an intent. ``created`` is False when it was there before.
+
+    ``differs`` says that the one that was there says something else or goes elsewhere; it stands.
+    """
+
+    id: str
+    org_id: str
+    channel: str
+    state: State
+    created: bool
+    differs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """On whose behalf something is told: the tenant, and the job if one does."""
+
+    org_id: str
+    job_id: str | None
+    request_id: str
+    correlation_id: str
+
+
+def prepare(
+    intents: Sequence[Intent], ids: Sequence[str], origin: Origin, key: str
+) -> list[dict[str, Any]]:
+    """The rows of *intents*. Raises InvalidDelivery, and nothing is written, if one is wrong."""
+    bad: dict[str, str] = {}
+    rows = []
+    for place, (intent, made) in enumerate(zip(intents, ids, strict=True)):
+        content = _check(f"deliveries[{place}]", intent, bad)
+        if not bad:
+            rows.append(_row(intent, made, content, origin, key))
+    if bad:
+        raise InvalidDelivery(bad)
+    return rows
+
+
+def _row(intent: Intent, made: str, content: str, origin: Origin, key: str) -> dict[str, Any]:
+    identity = Identity(origin.org_id, intent.subject, intent.recipient, intent.version)
+    due = intent.not_before_at
+    return {
+        "org_id": origin.org_id,
+        "id": made,
+        "subject": intent.subject,
+        "recipient": intent.recipient,
+        "version": intent.version,
+        "channel": intent.channel,
+        "address": intent.address,
+        "token": identity.token(key),
+        "content": content,
+        "content_hash": intent.content.hash,
+        "is_required": int(intent.is_required),
+        "job_id": origin.job_id,
+        "not_before_at": None if due is None else write_instant(due),
+        "request_id": origin.request_id,
+        "correlation_id": origin.correlation_id,
+    }
+
+
+def _check(where: str, intent: Intent, bad: dict[str, str]) -> str:
+    """Note everything that is wrong; return the content's text."""
+    for name, longest in (
+        ("subject", LONGEST_NAME),
+        ("recipient", LONGEST_NAME),
+        ("channel", 100),
+        ("address", LONGEST_ADDRESS),
+    ):
+        value = getattr(intent, name)
+        # A line break in an address is a header of somebody else's making.
+        if not isinstance(value, str) or not 0 < len(value) <= longest or not value.isprintable():
+            bad[f"{where}.{name}"] = f"must be one line of 1 to {longest} characters"
+    version = intent.version
+    if type(version) is not int or not 0 < version <= LARGEST_VERSION:
+        bad[f"{where}.version"] = "must be a whole number above 0"
+    if intent.not_before_at is not None and intent.not_before_at.tzinfo is None:
+        bad[f"{where}.not_before_at"] = "must have a time zone"
+    content = intent.content
+    if not (
+        isinstance(content, Content)
+        and isinstance(content.subject, str)
+        and isinstance(content.text, str)
+        and isinstance(content.html, str | None)
+        and isinstance(content.data, Mapping)
+    ):
+        bad[f"{where}.content"] = "must be a Content of texts, with a mapping as data"
+        return ""
+    try:
+        text = write_content(content)
+    except BadDocument as exc:
+        bad[f"{where}.content"] = str(exc)
+        return ""
+    if len(text) > LONGEST_CONTENT:
+        bad[f"{where}.content"] = f"must have at most {LONGEST_CONTENT} characters"
+    return text
+
+
+def write_content(content: Content) -> str:
+    """The one text of a content: what is read from it is what was written, to the byte."""
+    return canonical(
+        {
+            "subject": content.subject,
+            "text": content.text,
+            "html": content.html,
+            "data": dict(content.data),
+        }
+    )
+
+
+def read_content(text: str) -> Content:
+    """The content of a stored text."""
+    return Content(**decode(text))
+
+
+def insert_steps(rows: Sequence[Mapping[str, Any]]) -> Steps[list[Intended]]:
+    """Write what :func:`prepare` made; what is there already comes back as it is."""
+    if not rows:
+        return []
+    created = {str(row["id"]) for row in (yield SQL.insert_deliveries, {"intents": rows})}
+    missing = [row for row in rows if row["id"] not in created]
+    found: dict[tuple[str, str, int], Row] = {}
+    if missing:
+        identities = [
+            {name: row[name] for name in ("org_id", "subject", "recipient", "version")}
+            for row in missing
+        ]
+        stored = yield SQL.find_intended, {"identities": identities}
+        found = {(row["subject"], row["recipient"], row["version"]): row for row in stored}
+    return [
+        Intended(row["id"], row["org_id"], row["channel"], State.PENDING, created=True)
+        if row["id"] in created
+        else _old(row, found)
+        for row in rows
+    ]
+
+
+def _old(row: Mapping[str, Any], found: Mapping[tuple[str, str, int], Row]) -> Intended:
+    original = found.get((row["subject"], row["recipient"], row["version"]))
+    if original is None:
+        # It was erased between the two statements, or the caller's transaction cannot see it.
+        raise StoreBusy("A delivery like this one has just been written or erased. Try again.")
+    differs = any(row[name] != original[name] for name in ("content_hash", "address", "channel"))
+    return Intended(
+        str(original["id"]),
+        str(original["org_id"]),
+        original["channel"],
+        State(original["state"]),
+        # The very same id: an earlier try was committed, only its answer was lost.
+        created=str(original["id"]) == row["id"],
+        differs=differs,
+    )

@@ -1,0 +1,215 @@
+"""Mark: write down what became of deliveries. After the send, never before it.
+
+A page is one transaction: the tries are ended, the marks are set with the state in one write, the
+audit says so. Where another worker has the delivery by then nothing is marked; the name that the
+channel gave is kept as evidence, for whoever decides next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, assert_never
+
+from holdfast.clock import ms
+from holdfast.engine.audit import Deed, record_actions
+from holdfast.engine.job import SYSTEM, Actor
+from holdfast.event import DeliveryAlert, DeliveryChange, DeliveryChanged, DeliveryTrouble
+from holdfast.outbox.decide import Ask, Backfill, Decision, Done, Drop, Fail, Hold, Send, Wait
+from holdfast.outbox.delivery import Attempt, State
+from holdfast.outbox.page import Case, Key, Page
+from holdfast.outbox.point import Point
+from holdfast.outbox.tally import Tally
+from holdfast.store import Statements, Tx
+
+if TYPE_CHECKING:
+    from holdfast.outbox.outbox import Outbox
+
+SQL = Statements("holdfast.outbox", "delivery.sql")
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What became of one delivery in a page.
+
+    *attempt* is the try that was made, ended; None where nothing was sent. *delay* is how long it
+    is left alone where the decision sets no time of its own.
+    """
+
+    case: Case
+    decision: Decision
+    attempt: Attempt | None = None
+    delay: timedelta = timedelta(0)
+
+    @property
+    def change(self) -> DeliveryChange:
+        match self.decision:
+            case Backfill():
+                is_own = self.attempt is not None and self.attempt.outcome == "accepted"
+                return DeliveryChange.SENT if is_own else DeliveryChange.BACKFILLED
+            case Hold():
+                return DeliveryChange.HELD
+            case Drop():
+                return DeliveryChange.DROPPED
+            case Fail():
+                return DeliveryChange.FAILED
+            case Send() | Ask() | Wait() | Done():
+                return DeliveryChange.DEFERRED
+            case _:
+                assert_never(self.decision)
+
+
+_STATES = {
+    DeliveryChange.SENT: State.SENT,
+    DeliveryChange.BACKFILLED: State.SENT,
+    DeliveryChange.HELD: State.HELD,
+    DeliveryChange.DROPPED: State.DROPPED,
+    DeliveryChange.FAILED: State.FAILED,
+    DeliveryChange.DEFERRED: State.PENDING,
+}
+
+
+def mark(page: Page, endings: Sequence[Ending]) -> Tally:
+    """Write the ends of a page; those that another worker has by then are counted as lost."""
+    if not endings:
+        return Tally()
+    outbox = page.outbox
+    outbox.reached(Point.BEFORE_MARK)
+    marks = [_mark_row(page, ending) for ending in endings]
+    ended = [_attempt_row(ending) for ending in endings if ending.attempt is not None]
+
+    def work(tx: Tx) -> set[Key]:
+        if ended:
+            tx.affected(SQL.end_attempts, ends=ended)
+        rows = tx.many(SQL.mark_deliveries, marks=marks)
+        kept = {(str(row["org_id"]), str(row["id"])) for row in rows}
+        late = [_late_row(one) for one in endings if one.case.key not in kept and _was_taken(one)]
+        if late:
+            tx.affected(SQL.insert_evidence, said=late)
+        deeds = [_deed(one) for one in endings if one.case.key in kept and _is_told(one)]
+        record_actions(tx, deeds)
+        return kept
+
+    kept = outbox.store.write(work)
+    outbox.reached(Point.AFTER_MARK)
+    tally = Tally(now=page.now)
+    for ending in endings:
+        if ending.case.key in kept:
+            tally.counts[ending.change] += 1
+            _tell(outbox, ending)
+        else:
+            tally.counts["lost"] += 1
+    return tally
+
+
+def _mark_row(page: Page, ending: Ending) -> dict[str, Any]:
+    state, decision = _STATES[ending.change], ending.decision
+    delay: timedelta | None = None
+    if state is State.PENDING:
+        delay = ending.delay
+        if isinstance(decision, Wait):
+            delay = max(delay, decision.until - page.now)
+    return {
+        **ending.case.named,
+        "word": str(state),
+        "why": decision.reason if isinstance(decision, Hold | Drop | Fail) else None,
+        "given_id": decision.provider_id if isinstance(decision, Backfill) else None,
+        "is_found": int(ending.change is DeliveryChange.BACKFILLED),
+        "delay_ms": None if delay is None else ms(delay),
+    }
+
+
+def _attempt_row(ending: Ending) -> dict[str, Any]:
+    attempt = ending.attempt
+    assert attempt is not None
+    return {
+        "home": ending.case.delivery.org_id,
+        "of_delivery": ending.case.delivery.id,
+        "nth": attempt.number,
+        "word": attempt.outcome,
+        "what": attempt.code,
+        "given_id": attempt.provider_id,
+    }
+
+
+def _was_taken(ending: Ending) -> bool:
+    return ending.attempt is not None and ending.attempt.outcome == "accepted"
+
+
+def _late_row(ending: Ending) -> dict[str, Any]:
+    assert ending.attempt is not None
+    one = ending.case.delivery
+    return {
+        "org_id": one.org_id,
+        "delivery_id": one.id,
+        "source": "late_answer",
+        "verdict": "taken",
+        "provider_id": ending.attempt.provider_id,
+        "code": None,
+        "after_attempt": ending.attempt.number,
+    }
+
+
+def _is_told(ending: Ending) -> bool:
+    return ending.change is not DeliveryChange.DEFERRED
+
+
+def _deed(ending: Ending) -> Deed:
+    one, attempt = ending.case.delivery, ending.attempt
+    decision = ending.decision
+    detail: dict[str, Any] = {
+        "channel": one.channel,
+        "attempt": one.attempts if attempt is None else attempt.number,
+        "job_id": one.job_id,
+    }
+    if isinstance(decision, Hold | Drop | Fail):
+        detail["reason"] = decision.reason
+    if attempt is not None:
+        detail["sent_because"] = attempt.reason
+    return deed(SYSTEM, ending.case, ending.change, detail)
+
+
+def deed(actor: Actor, case: Case, change: DeliveryChange, detail: dict[str, Any]) -> Deed:
+    """What happened to a delivery, for the audit."""
+    one = case.delivery
+    return Deed(
+        actor,
+        one.org_id,
+        f"delivery:{one.id}",
+        f"delivery.{change}",
+        detail,
+        one.request_id,
+        one.correlation_id,
+    )
+
+
+def _tell(outbox: Outbox, ending: Ending) -> None:
+    one, attempt, decision = ending.case.delivery, ending.attempt, ending.decision
+    reason: str | None = None
+    if isinstance(decision, Hold | Drop | Fail):
+        reason = decision.reason
+    elif attempt is not None:
+        reason = attempt.reason
+    number = one.attempts if attempt is None else attempt.number
+    about = (one.id, one.org_id, one.channel)
+    outbox.app.events.emit(DeliveryChanged(*about, ending.change, reason, number, one.job_id))
+    trouble = _trouble(decision)
+    if trouble is not None:
+        outbox.app.events.emit(
+            DeliveryAlert(one.channel, trouble, one.id, one.org_id, reason or "")
+        )
+
+
+def _trouble(decision: Decision) -> DeliveryTrouble | None:
+    match decision:
+        case Hold(reason="several_found"):
+            return DeliveryTrouble.SEVERAL_MATCHES
+        case Hold():
+            return DeliveryTrouble.HELD
+        case Drop():
+            return DeliveryTrouble.MAYBE_LOST
+        case Fail():
+            return DeliveryTrouble.FAILED
+        case _:
+            return None

@@ -1,0 +1,165 @@
+"""Notify: tell one recipient something by a template, as best effort.
+
+The same template with the same data to the same recipient in the same bucket is told once: that is
+the key of the job and of the delivery. A notification never costs the write it tells about.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from holdfast.clock import write_instant
+from holdfast.document import stable_hash
+from holdfast.engine import request_field as given
+from holdfast.engine.execute import current
+from holdfast.engine.notify import NotifyOptions, abest_effort, best_effort
+from holdfast.engine.request import DRIFT, Options
+from holdfast.outbox.delivery import State
+from holdfast.outbox.failure import InvalidDelivery
+from holdfast.outbox.intend import Intended, Intent
+from holdfast.outbox.render import render
+from holdfast.outbox.template import Template
+from holdfast.store.borrow import is_awaiting
+from holdfast.store.savepoint import is_trouble
+
+if TYPE_CHECKING:
+    from holdfast.outbox.outbox import Outbox
+
+JOB_TYPE = "outbox.deliver"
+
+_BUCKET = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,100}")
+_NO_TEXT = "must be one line of text"
+
+
+class NotificationOptions(TypedDict, total=False):
+    """What :meth:`Outbox.notify` takes as keywords."""
+
+    # Where it goes in the channel's own words; the recipient itself unless it is said.
+    address: str
+    # Not before this time.
+    scheduled_for: datetime | None
+    # The same notification in another bucket is another one, like a day of a daily reminder.
+    bucket: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """One notification, checked and rendered."""
+
+    intent: Intent = field(repr=False)
+    # Stands for the recipient, the template, the data and the bucket; the tenant is its scope.
+    key: str
+    scheduled_for: datetime | None
+
+    @property
+    def job_options(self) -> Options:
+        options: Options = {"idempotency_key": self.key}
+        if self.scheduled_for is not None:
+            options["scheduled_for"] = self.scheduled_for
+        return options
+
+
+def compose(
+    template: Template,
+    recipient: str,
+    data: Mapping[str, Any],
+    *,
+    org_id: str | None,
+    channel: str,
+    now: datetime,
+    options: NotificationOptions,
+) -> Notification:
+    """The notification that is asked for; raises InvalidDelivery and names every bad field."""
+    bad: dict[str, str] = {}
+    if org_id is not None:
+        given.uuid("org_id", org_id, bad)
+    unknown = set(options) - NotificationOptions.__optional_keys__
+    bad |= dict.fromkeys(sorted(unknown), "is not an option of notify")
+    if not isinstance(recipient, str) or not recipient or not recipient.isprintable():
+        bad["recipient"] = _NO_TEXT
+    due = _due(options.get("scheduled_for"), now, bad)
+    bucket = _bucket(options.get("bucket"), due, bad)
+    if bad:
+        raise InvalidDelivery(bad)
+    content = render(template, data)
+    said = stable_hash(dict(data))
+    intent = Intent(
+        subject=f"notification:{template.name}:{said}:{bucket}",
+        recipient=recipient,
+        version=1,
+        channel=channel,
+        address=options.get("address", recipient),
+        content=content,
+        not_before_at=due,
+    )
+    key = stable_hash("notification", recipient, template.name, said, bucket)
+    return Notification(intent, key, due)
+
+
+def _due(value: object, now: datetime, bad: dict[str, str]) -> datetime | None:
+    if value is None:
+        return None
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        bad["scheduled_for"] = "must be a datetime with a time zone"
+        return None
+    due = value.astimezone(UTC)
+    if not now - DRIFT <= due <= now + given.FARTHEST:
+        bad["scheduled_for"] = "must be from now on, and within five years"
+    return due
+
+
+def _bucket(value: object, due: datetime | None, bad: dict[str, str]) -> str:
+    if value is None:
+        # The same reminder for two times is two reminders.
+        return "" if due is None else write_instant(due.replace(second=0, microsecond=0))
+    if not isinstance(value, str) or not _BUCKET.fullmatch(value):
+        bad["bucket"] = "must be one line of 1 to 100 characters"
+        return ""
+    return value
+
+
+def notify(
+    outbox: Outbox, notification: Notification, *, org_id: str | None, conn: Any
+) -> Intended | None:
+    """Write the notification and the job that delivers it; None if the store cannot take them."""
+    about: NotifyOptions = {"org_id": org_id, "conn": conn}
+    with best_effort(outbox.app.registry.get(JOB_TYPE), about, outbox.app.events):
+        (intended,) = outbox.intend([notification.intent], org_id=org_id, conn=conn)
+        if intended.state is State.PENDING:
+            try:
+                outbox.app.enqueue(
+                    JOB_TYPE,
+                    {"deliveries": [intended.id]},
+                    org_id=org_id,
+                    conn=conn,
+                    **notification.job_options,
+                )
+            except Exception as exc:
+                # Outside of anybody's transaction it is written down already, and where no job
+                # can be enqueued the reconciler comes for it.
+                if conn is not None or current.get() is not None or not is_trouble(exc):
+                    raise
+        return intended
+    return None
+
+
+async def anotify(
+    outbox: Outbox, notification: Notification, *, org_id: str | None, conn: Any
+) -> Intended | None:
+    """The same for callers on an event loop."""
+    if not is_awaiting(conn):
+        return await asyncio.to_thread(notify, outbox, notification, org_id=org_id, conn=conn)
+    about: NotifyOptions = {"org_id": org_id, "conn": conn}
+    async with abest_effort(outbox.app.registry.get(JOB_TYPE), about, outbox.app.events):
+        (intended,) = await outbox.aintend([notification.intent], org_id=org_id, conn=conn)
+        if intended.state is State.PENDING:
+            payload = {"deliveries": [intended.id]}
+            options = notification.job_options
+            await outbox.app.aenqueue(JOB_TYPE, payload, org_id=org_id, conn=conn, **options)
+        return intended
+    return None

@@ -1,0 +1,399 @@
+"""Outbox: what an application tells people and programs, once in effect."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Protocol, Unpack
+
+from holdfast.channel.channel import Channel, OnUnknown
+from holdfast.config import OUTBOX_RUNS, Settings
+from holdfast.document import stable_hash
+from holdfast.engine.execute import Context, current
+from holdfast.engine.handler import make_handler, plain_stage
+from holdfast.engine.job import SYSTEM, Actor, Priority
+from holdfast.engine.labour import Application
+from holdfast.engine.request import Options
+from holdfast.errors import ConfigError, Forbidden, Snooze
+from holdfast.event import DeliveryAlert, DeliveryChange, DeliveryChanged, DeliveryTrouble
+from holdfast.outbox import intend as intending
+from holdfast.outbox.decide import Policy
+from holdfast.outbox.delivery import Delivery, State
+from holdfast.outbox.erase import Erased, erase_recipient
+from holdfast.outbox.failure import DeliveryFailed, InvalidDelivery
+from holdfast.outbox.in_app import Feed, InAppChannel, WithInApp, read_id
+from holdfast.outbox.intend import Intended, Intent, Origin
+from holdfast.outbox.notify import JOB_TYPE, NotificationOptions, anotify, compose, notify
+from holdfast.outbox.point import Point
+from holdfast.outbox.reconcile import RUN, ReconcileErrand, reconcile_once
+from holdfast.outbox.send import deliver_once
+from holdfast.outbox.tally import Tally
+from holdfast.outbox.template import Template, Templates
+from holdfast.store import Statements, Store, Tx
+from holdfast.store.borrow import arun_borrowed, is_awaiting, run, run_borrowed
+
+SQL = Statements("holdfast.outbox", "delivery.sql")
+
+# A delivery that another worker holds is looked at again after this.
+BUSY_SECONDS = 5.0
+
+
+class Channels(Protocol):
+    """The channels of a deployment, by the names that its settings give them."""
+
+    def get(self, name: str) -> Channel | None:
+        """The channel of that name; None if it is not configured here."""
+
+    def knows(self, name: str) -> bool:
+        """Whether there is a channel of that name, even if it cannot be opened here."""
+
+    def on_unknown(self, name: str) -> OnUnknown:
+        """What its owner wants for a message of which nobody can say whether it went out."""
+
+    def max_parallel(self, name: str) -> int:
+        """How many messages it may be handed at once."""
+
+    def problem(self, name: str, address: str, subject: str) -> str | None:
+        """Why the channel cannot carry this; None if it can, or is not configured here."""
+
+
+class OutboxApplication(Application, Protocol):
+    """What the outbox needs of its application."""
+
+    rng: random.Random | None
+
+    def enqueue(
+        self,
+        job_type: str,
+        payload: Mapping[str, Any],
+        *,
+        org_id: str | None = None,
+        conn: Any = None,
+        **options: Unpack[Options],
+    ) -> Any: ...
+
+    async def aenqueue(
+        self,
+        job_type: str,
+        payload: Mapping[str, Any],
+        *,
+        org_id: str | None = None,
+        conn: Any = None,
+        **options: Unpack[Options],
+    ) -> Any: ...
+
+
+def go_on(point: Point) -> None:
+    """Nothing happens at a point unless a test wants it to."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A set of channels that the caller made, all with one policy."""
+
+    by_name: Mapping[str, Channel]
+    policy: OnUnknown
+
+    def get(self, name: str) -> Channel | None:
+        return self.by_name.get(name)
+
+    def knows(self, name: str) -> bool:
+        return name in self.by_name
+
+    def on_unknown(self, name: str) -> OnUnknown:
+        return self.policy
+
+    def max_parallel(self, name: str) -> int:
+        return 4
+
+    def problem(self, name: str, address: str, subject: str) -> str | None:
+        return None
+
+
+class Outbox:
+    """The outbox of one application.
+
+    The job type ``outbox.deliver`` is known to every application: whoever works must be able to
+    deliver what another process intended. The run ``outbox_reconciler`` is declared where channels
+    are configured, or templates, or once something is intended.
+    """
+
+    def __init__(self, app: OutboxApplication) -> None:
+        self.app = app
+        # Set by tests that want a process to die at a point.
+        self.reached: Callable[[Point], None] = go_on
+        self.rng = app.rng or random.Random()
+        self.templates = Templates()
+        self._channels: Channels | None = None
+        self._made_for: Settings | None = None
+        self._key: str | None = app.settings.outbox.key or None
+        kind = app.registry.category("notification")
+        stage = plain_stage(
+            self._perform, category=kind, max_attempts=None, retry=None, timeout=None
+        )
+        app.registry.add(
+            make_handler(JOB_TYPE, [stage], category=kind, queue=None, priority=Priority.NORMAL)
+        )
+        if app.settings.channels:
+            self.declare()
+
+    def declare(self) -> None:
+        """Make the run of the reconciler known to the application. May be called again."""
+        self.app.registry.errands.setdefault(RUN, ReconcileErrand(self))
+        self.app.settings = self.app.settings.with_runs(OUTBOX_RUNS)
+
+    # -- what the passes work with
+
+    @property
+    def store(self) -> Store:
+        return self.app.store
+
+    @property
+    def settings(self) -> Settings:
+        return self.app.settings
+
+    @property
+    def channels(self) -> Channels:
+        """The channels of the deployment, as its settings name them."""
+        if self._channels is None or self._made_for not in (None, self.app.settings):
+            from holdfast.channel.channels import ConfiguredChannels
+
+            configured = ConfiguredChannels(self.app.settings, clock=self.app.clock)
+            in_app = InAppChannel(lambda: self.store, self.app.ids)
+            self._channels = WithInApp(in_app, configured)
+            self._made_for = self.app.settings
+        return self._channels
+
+    @channels.setter
+    def channels(self, channels: Channels) -> None:
+        self._channels, self._made_for = channels, None
+
+    def use(self, *channels: Channel, on_unknown: OnUnknown = OnUnknown.HOLD) -> None:
+        """Work with channels that the caller made."""
+        self.declare()
+        self.channels = _Known({one.name: one for one in channels}, on_unknown)
+
+    def policy(self, channel: str) -> Policy:
+        """What its owner wants of a channel where it leaves a choice."""
+        own = self.settings.outbox
+        return Policy(
+            self.channels.on_unknown(channel),
+            own.max_attempts,
+            timedelta(seconds=own.patience_seconds),
+        )
+
+    @property
+    def key(self) -> str:
+        """What tokens are made with: the configured key, or the database's own."""
+        if self._key is None:
+            self._key = str(self.store.read(lambda tx: tx.one(SQL.find_outbox_key))["key"])
+        return self._key
+
+    # -- intending
+
+    def intend(
+        self, intents: Sequence[Intent], *, org_id: str | None = None, conn: Any = None
+    ) -> list[Intended]:
+        """Write down what is to be told to whom; what was intended before comes back as it is.
+
+        With *conn*, it is intended if and only if the caller's own transaction commits. Nothing is
+        sent here: :meth:`deliver` does that, or the job of :meth:`post`.
+        """
+        self.declare()
+        rows = self._prepare(intents, org_id)
+        steps = intending.insert_steps(rows)
+        if conn is None:
+            intended = self.store.write(lambda tx: run(tx, intending.insert_steps(rows)))
+        else:
+            if is_awaiting(conn):
+                raise ConfigError("This connection must be awaited: use aintend.")
+            intended = run_borrowed(conn, self.app.clock, steps, [])
+        return self.tell(intended)
+
+    async def aintend(
+        self, intents: Sequence[Intent], *, org_id: str | None = None, conn: Any
+    ) -> list[Intended]:
+        """:meth:`intend` in a transaction that must be awaited."""
+        self.declare()
+        steps = intending.insert_steps(self._prepare(intents, org_id))
+        return self.tell(await arun_borrowed(conn, self.app.clock, steps, []))
+
+    def post(
+        self,
+        intents: Sequence[Intent],
+        *,
+        org_id: str | None = None,
+        conn: Any = None,
+        **options: Any,
+    ) -> list[Intended]:
+        """Intend, and enqueue the job that delivers. *options* are those of ``enqueue``.
+
+        Without *conn* a crash between the two leaves deliveries that the reconciler comes for.
+        """
+        intended = self.intend(intents, org_id=org_id, conn=conn)
+        pending = (one.id for one in intended if one.state is State.PENDING)
+        waiting = list(dict.fromkeys(pending))
+        if waiting:
+            options.setdefault("idempotency_key", f"deliveries:{stable_hash(waiting)}")
+            payload = {"deliveries": waiting}
+            self.app.enqueue(JOB_TYPE, payload, org_id=org_id, conn=conn, **options)
+        return intended
+
+    def enlist(
+        self, tx: Tx, intents: Sequence[Intent], *, org_id: str | None = None
+    ) -> list[Intended]:
+        """:meth:`intend` in a transaction of the store's own.
+
+        Whoever commits it hands the answer to :meth:`tell` afterwards.
+        """
+        self.declare()
+        if self._key is None:
+            self._key = str(tx.one(SQL.find_outbox_key)["key"])
+        return run(tx, intending.insert_steps(self._prepare(intents, org_id)))
+
+    def _prepare(self, intents: Sequence[Intent], org_id: str | None) -> list[dict[str, Any]]:
+        # Ids are given out once: a transaction that has to be run again writes the same rows.
+        if not isinstance(intents, Sequence) or any(not isinstance(one, Intent) for one in intents):
+            raise InvalidDelivery({"deliveries": "must be a list of Intent"})
+        ids = self.app.ids.take(len(intents))
+        rows = intending.prepare(intents, ids, self._origin(org_id), self.key)
+        bad = {
+            f"deliveries[{place}]": says
+            for place, one in enumerate(intents)
+            if (says := self.channels.problem(one.channel, one.address, one.content.subject))
+        }
+        if bad:
+            raise InvalidDelivery(bad)
+        return rows
+
+    def _origin(self, org_id: str | None) -> Origin:
+        """Inside a job, what is told is told on its behalf and in its tenant."""
+        job = current.get()
+        if job is not None:
+            if org_id is not None and str(org_id) != job.org_id:
+                raise Forbidden(
+                    f"Job {job.id} runs for tenant {job.org_id}; it may not tell others' people."
+                )
+            return Origin(job.org_id, job.id, job.request_id, job.correlation_id)
+        if org_id is None:
+            raise ConfigError("Nothing was done: org_id says on whose behalf, and is missing.")
+        made = self.app.ids.new()
+        return Origin(read_id("org_id", org_id), None, made, made)
+
+    def tell(self, intended: Sequence[Intended]) -> list[Intended]:
+        """Say what was committed to whoever listens."""
+        self.reached(Point.AFTER_INTENT)
+        job = current.get()
+        for one in intended:
+            if one.created:
+                about = (one.id, one.org_id, one.channel, DeliveryChange.INTENDED)
+                self.app.events.emit(
+                    DeliveryChanged(*about, job_id=None if job is None else job.id)
+                )
+            if one.differs:
+                self.app.events.emit(
+                    DeliveryAlert(one.channel, DeliveryTrouble.DIFFERS, one.id, one.org_id)
+                )
+        return list(intended)
+
+    # -- notifying
+
+    def template(self, name: str, *, subject: str, text: str, html: str | None = None) -> None:
+        """Declare what :meth:`notify` says under this name."""
+        self.declare()
+        self.templates.add(Template.read(name, subject=subject, text=text, html=html))
+
+    def notify(
+        self,
+        template: str,
+        recipient: str,
+        data: Mapping[str, Any],
+        *,
+        channel: str,
+        org_id: str | None = None,
+        conn: Any = None,
+        **options: Unpack[NotificationOptions],
+    ) -> Intended | None:
+        """Tell *recipient* what a template says with *data*, once for each bucket.
+
+        As best effort: None comes back if the store cannot take it, and the caller's own
+        transaction (*conn*) goes on. A wrong request raises InvalidDelivery.
+        """
+        given = (self.templates.get(template), recipient, data)
+        now = self.app.clock.now()
+        made = compose(*given, org_id=org_id, channel=channel, now=now, options=options)
+        return notify(self, made, org_id=org_id, conn=conn)
+
+    async def anotify(
+        self,
+        template: str,
+        recipient: str,
+        data: Mapping[str, Any],
+        *,
+        channel: str,
+        org_id: str | None = None,
+        conn: Any = None,
+        **options: Unpack[NotificationOptions],
+    ) -> Intended | None:
+        """:meth:`notify` for callers on an event loop."""
+        given = (self.templates.get(template), recipient, data)
+        now = self.app.clock.now()
+        made = compose(*given, org_id=org_id, channel=channel, now=now, options=options)
+        return await anotify(self, made, org_id=org_id, conn=conn)
+
+    @property
+    def feed(self) -> Feed:
+        """What people were told inside the application."""
+        return Feed(lambda: self.store)
+
+    def erase(self, recipient: str, *, org_id: str, actor: Actor | str = SYSTEM) -> Erased:
+        """Delete all that a recipient was told or is to be told, when a person leaves."""
+        who = Actor.read(actor) if isinstance(actor, str) else actor
+        return erase_recipient(self.store, recipient, org_id=org_id, actor=who)
+
+    # -- looking and delivering
+
+    def of(self, job: Any) -> list[Delivery]:
+        """The deliveries of a job, as they stand. *job* is anything with org_id and id."""
+        rows = self.store.read(
+            lambda tx: tx.many(SQL.list_of_job, org_id=str(job.org_id), job_id=str(job.id))
+        )
+        return [Delivery.of(row) for row in rows]
+
+    def find(self, ids: Sequence[str], *, org_id: str) -> list[Delivery]:
+        """These deliveries of a tenant, as they stand; what is not there is left out."""
+        named = [
+            {"home": read_id("org_id", org_id), "delivery_id": read_id("ids", one)} for one in ids
+        ]
+        if not named:
+            return []
+        rows = self.store.read(lambda tx: tx.many(SQL.list_named, named=named))
+        return [Delivery.of(row) for row in rows]
+
+    def deliver(self, ids: Sequence[str], *, org_id: str, worker_id: str = "") -> Tally:
+        """Do what may be done for these deliveries at this moment; any number may do so at once."""
+        keys = [(read_id("org_id", org_id), read_id("ids", one)) for one in ids]
+        return deliver_once(self, keys, worker_id=worker_id)
+
+    def reconcile(self, *, limit: int = 100, worker_id: str = "") -> Tally:
+        """One pass over what was left unclear, forgotten, or marked without proof."""
+        return reconcile_once(self, limit=limit, worker_id=worker_id)
+
+    def _perform(self, job: Context, payload: Mapping[str, Any]) -> dict[str, int]:
+        """The job ``outbox.deliver``: the budget and the pauses are those of each delivery."""
+        ids = [str(one) for one in payload["deliveries"]]
+        tally = self.deliver(ids, org_id=job.org_id, worker_id=job.job.claimed_by)
+        found = self.find(ids, org_id=job.org_id)
+        if any(one.state is State.PENDING for one in found):
+            raise Snooze(self._pause(tally, found))
+        failed = [one.id for one in found if one.state is State.FAILED and one.is_required]
+        if failed:
+            raise DeliveryFailed(delivery_id=failed[0], failed=len(failed))
+        return {str(state): sum(one.state is state for one in found) for state in State}
+
+    def _pause(self, tally: Tally, found: Sequence[Delivery]) -> float:
+        now = tally.now or self.app.clock.now()
+        due = [one.not_before_at for one in found if one.not_before_at and one.not_before_at > now]
+        return max((min(due) - now).total_seconds(), 0.001) if due else BUSY_SECONDS

@@ -1,0 +1,234 @@
+"""A page of deliveries under one lease: everything that is known of each, read in one go."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, TypeVar
+
+from holdfast.channel.channel import Channel
+from holdfast.clock import ms, read_instant
+from holdfast.errors import StoreError
+from holdfast.outbox.decide import Decision, decide
+from holdfast.outbox.delivery import Attempt, Delivery, Evidence, Reason
+from holdfast.store import Row, Statements, Tx
+
+if TYPE_CHECKING:
+    from holdfast.outbox.outbox import Outbox
+
+SQL = Statements("holdfast.outbox", "delivery.sql")
+
+T = TypeVar("T")
+R = TypeVar("R")
+Key = tuple[str, str]
+
+LONGEST_NAME = 500
+_WORD = re.compile(r"[A-Za-z0-9_.:-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A delivery that we hold, with every try and everything that was said of it."""
+
+    delivery: Delivery
+    attempts: tuple[Attempt, ...]
+    evidence: tuple[Evidence, ...]
+
+    @property
+    def key(self) -> Key:
+        return self.delivery.org_id, self.delivery.id
+
+    @property
+    def named(self) -> dict[str, str | int]:
+        """How statements name it: the fence says that it is still ours."""
+        one = self.delivery
+        return {"home": one.org_id, "delivery_id": one.id, "was": one.fence}
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What was taken at one moment of the store's time."""
+
+    outbox: Outbox
+    cases: tuple[Case, ...]
+    taken_at: datetime
+    taken_monotonic: float
+
+    @property
+    def now(self) -> datetime:
+        """The store's time, as far as can be known without asking it again."""
+        passed = self.outbox.app.clock.monotonic() - self.taken_monotonic
+        return self.taken_at + timedelta(seconds=passed)
+
+    def channel(self, case: Case) -> Channel | None:
+        return self.outbox.channels.get(case.delivery.channel)
+
+    def decide(self, case: Case, channel: Channel) -> Decision:
+        one = case.delivery
+        policy = self.outbox.policy(one.channel)
+        told = (one, case.attempts, case.evidence)
+        return decide(*told, channel.capabilities, policy, self.now)
+
+
+def take_page(outbox: Outbox, take: Callable[[Tx], list[Row]]) -> Page | None:
+    """Lease deliveries and read all that is known of them; None if there are none."""
+    began = outbox.app.clock.monotonic()
+
+    def work(tx: Tx) -> tuple[list[Row], list[Row], list[Row]]:
+        rows = take(tx)
+        return rows, *_read_history(tx, [(row["org_id"], row["id"]) for row in rows])
+
+    rows, attempts, evidence = outbox.store.write(work)
+    if not rows:
+        return None
+    cases = _cases([Delivery.of(row) for row in rows], attempts, evidence)
+    return Page(outbox, cases, read_instant(rows[0]["now"]), began)
+
+
+def read_again(tx: Tx, cases: Sequence[Case]) -> dict[Key, Case]:
+    """The same cases with what was said since, and what became of their tries."""
+    made = {case.key: case.delivery.attempts for case in cases}
+    attempts, evidence = _read_history(tx, made)
+    # Nobody but us tries what we hold: a later try is our own, of a commit whose answer was lost.
+    known = [
+        row
+        for row in attempts
+        if row["number"] <= made[str(row["org_id"]), str(row["delivery_id"])]
+    ]
+    found = _cases([case.delivery for case in cases], known, evidence)
+    return {case.key: case for case in found}
+
+
+def _read_history(tx: Tx, keys: Iterable[Key]) -> tuple[list[Row], list[Row]]:
+    named = [{"home": str(org_id), "delivery_id": str(one)} for org_id, one in keys]
+    if not named:
+        return [], []
+    return tx.many(SQL.list_attempts, named=named), tx.many(SQL.list_evidence, named=named)
+
+
+def _cases(
+    deliveries: Sequence[Delivery], attempts: Sequence[Row], evidence: Sequence[Row]
+) -> tuple[Case, ...]:
+    tries: dict[Key, list[Attempt]] = defaultdict(list)
+    for row in attempts:
+        tries[str(row["org_id"]), str(row["delivery_id"])].append(read_attempt(row))
+    said: dict[Key, list[Evidence]] = defaultdict(list)
+    for row in evidence:
+        said[str(row["org_id"]), str(row["delivery_id"])].append(read_evidence(row))
+    return tuple(
+        Case(one, tuple(tries[one.org_id, one.id]), tuple(said[one.org_id, one.id]))
+        for one in deliveries
+    )
+
+
+def read_attempt(row: Row) -> Attempt:
+    """A try as it is stored."""
+    return Attempt(
+        row["number"],
+        Reason(row["reason"]),
+        read_instant(row["began_at"]),
+        row["outcome"],
+        row["code"],
+        row["provider_id"],
+        row["body_hash"],
+    )
+
+
+def read_evidence(row: Row) -> Evidence:
+    """Something that was said, as it is stored."""
+    return Evidence(
+        row["source"],
+        row["verdict"],
+        row["after_attempt"],
+        read_instant(row["at"]),
+        row["provider_id"],
+        row["code"],
+    )
+
+
+def word(said: object) -> str:
+    """A channel's word as it is kept and told; what could be somebody's text is not."""
+    text = said[:100] if isinstance(said, str) else ""
+    return text if _WORD.fullmatch(text) else "unreadable"
+
+
+def name_at(said: object) -> str | None:
+    """The name that a channel gave; None if no database could keep it."""
+    is_name = isinstance(said, str) and 0 < len(said) <= LONGEST_NAME and said.isprintable()
+    return str(said) if is_name else None
+
+
+def each(
+    outbox: Outbox, items: Sequence[T], channel_of: Callable[[T], str], call: Callable[[T], R]
+) -> list[R]:
+    """Call foreign code for every item, so many at once as each channel takes; in order."""
+    # A fake clock moves inside the calls; then everything happens in this thread.
+    if outbox.app.clock.is_fake or len(items) < 2:
+        return [call(item) for item in items]
+    names = {channel_of(item) for item in items}
+    pools = {
+        name: ThreadPoolExecutor(outbox.channels.max_parallel(name), "outbox") for name in names
+    }
+    try:
+        futures = [pools[channel_of(item)].submit(call, item) for item in items]
+        return [future.result() for future in futures]
+    finally:
+        for pool in pools.values():
+            pool.shutdown()
+
+
+@dataclass(slots=True)
+class Grip:
+    """What nobody else has for certain, and until when on the monotonic clock."""
+
+    keys: frozenset[Key]
+    until: float
+
+    def holds(self, case: Case, now: float) -> bool:
+        return now < self.until and case.key in self.keys
+
+
+@contextmanager
+def holding(page: Page, cases: Sequence[Case]) -> Iterator[Grip]:
+    """Keep the lease of *cases* alive while foreign code runs, however long it takes.
+
+    A lease that ran out under a call would let another worker send what is being sent.
+    """
+    outbox, clock = page.outbox, page.outbox.app.clock
+    seconds = outbox.settings.outbox.lease_seconds
+    grip = Grip(frozenset(case.key for case in cases), clock.monotonic() + seconds / 2)
+    # A fake clock stands still unless a test wants the lease to run out.
+    if clock.is_fake:
+        yield grip
+        return
+    over = threading.Event()
+    held = [case.named for case in cases]
+
+    def renew() -> None:
+        while not clock.wait(over, seconds / 4):
+            now = clock.monotonic()
+            with suppress(StoreError):
+                rows = outbox.store.write(
+                    lambda tx: tx.many(SQL.hold_deliveries, held=held, lease_ms=lease_ms(outbox))
+                )
+                # What somebody else took while the store was away is not ours again.
+                grip.keys = frozenset((str(row["org_id"]), str(row["id"])) for row in rows)
+                grip.until = now + seconds / 2
+
+    thread = threading.Thread(target=renew, name="outbox-lease", daemon=True)
+    thread.start()
+    try:
+        yield grip
+    finally:
+        over.set()
+        thread.join()
+
+
+def lease_ms(outbox: Outbox) -> int:
+    return ms(outbox.settings.outbox.lease_seconds)

@@ -1,0 +1,217 @@
+"""Reconcile: come for what was left unclear or forgotten, and prove what is marked.
+
+What was tried and not ended goes the way of every delivery: decide.py sees the try and asks first.
+What is marked though no channel ever said that it has it broke the order of send and mark: the
+channel is asked, and what it does not know goes out again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from holdfast.channel.channel import Channel, Found, Lookup, LookupDown, NotFound, Seen
+from holdfast.clock import ms
+from holdfast.engine.audit import record_actions
+from holdfast.engine.errand import Assignment
+from holdfast.engine.job import SYSTEM
+from holdfast.event import DeliveryAlert, DeliveryChange, DeliveryChanged, DeliveryTrouble
+from holdfast.outbox.ask import Question, ask
+from holdfast.outbox.delivery import Delivery
+from holdfast.outbox.mark import deed
+from holdfast.outbox.page import Case, Key, Page, lease_ms, take_page
+from holdfast.outbox.send import PAGE, deliver_page
+from holdfast.outbox.tally import Tally
+from holdfast.store import Row, Statements, Tx
+
+if TYPE_CHECKING:
+    from holdfast.outbox.outbox import Outbox
+
+SQL = Statements("holdfast.outbox", "delivery.sql")
+
+RUN = "outbox_reconciler"
+# What is proven needs no call, so a pass takes more of it; the rest is the next one's.
+MOST_PROVEN = 5_000
+# A marked delivery does no harm while its channel cannot be asked.
+ASK_AGAIN = timedelta(minutes=5)
+
+
+def reconcile_once(outbox: Outbox, *, limit: int = PAGE, worker_id: str = "") -> Tally:
+    """One page of what was left, and one of what is marked without proof."""
+    limit = min(limit, PAGE)
+    tally = _hear(outbox)
+    marked = take_page(outbox, lambda tx: _take_marked(outbox, tx, limit, worker_id))
+    if marked is not None:
+        tally.add(_prove(marked))
+    page = take_page(outbox, lambda tx: _take_due(outbox, tx, limit, worker_id))
+    if page is not None:
+        tally.add(deliver_page(page, worker_id=worker_id))
+    return tally
+
+
+def _hear(outbox: Outbox) -> Tally:
+    """Believe what was said too late for whoever decided: it proves marks, and sets them."""
+
+    def work(tx: Tx) -> list[Case]:
+        tx.affected(SQL.prove_marked, limit=MOST_PROVEN)
+        cases = [Case(Delivery.of(row), (), ()) for row in tx.many(SQL.believe_late)]
+        detail = {"reason": "late_answer"}
+        record_actions(tx, [deed(SYSTEM, one, DeliveryChange.BACKFILLED, detail) for one in cases])
+        return cases
+
+    tally = Tally()
+    for case in outbox.store.write(work):
+        one = case.delivery
+        about = (one.id, one.org_id, one.channel, DeliveryChange.BACKFILLED)
+        outbox.app.events.emit(DeliveryChanged(*about, "late_answer", one.attempts, one.job_id))
+        tally.counts[DeliveryChange.BACKFILLED] += 1
+    return tally
+
+
+def _take_due(outbox: Outbox, tx: Tx, limit: int, worker_id: str) -> list[Row]:
+    grace = -ms(outbox.settings.outbox.grace_seconds)
+    return tx.many(
+        SQL.take_due, limit=limit, grace_ms=grace, owner=worker_id, lease_ms=lease_ms(outbox)
+    )
+
+
+def _take_marked(outbox: Outbox, tx: Tx, limit: int, worker_id: str) -> list[Row]:
+    return tx.many(SQL.take_marked, limit=limit, owner=worker_id, lease_ms=lease_ms(outbox))
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A marked delivery that stays marked: as proven, unknowable, or to be asked about later."""
+
+    case: Case
+    proof: str
+    delay: timedelta | None = None
+
+
+def _prove(page: Page) -> Tally:
+    """Ask for everything that can be asked for; say aloud what cannot."""
+    questions: list[Question] = []
+    kept: list[_Kept] = []
+    for case in page.cases:
+        channel = page.channel(case)
+        left = _why_not(case, channel, page.now)
+        if left is not None:
+            kept.append(left)
+        else:
+            assert channel is not None
+            questions.append(Question(case, channel, case.delivery.notification_id))
+    answers = ask(page, questions)
+    cleared: list[Case] = []
+    for one in questions:
+        if one.case.key in answers:
+            answer = answers[one.case.key]
+            # By recipient and time "nothing" proves nothing: another message would be sent.
+            is_vague = one.channel.capabilities.lookup is Lookup.FUZZY
+            if isinstance(answer, NotFound) and not is_vague:
+                cleared.append(one.case)
+            else:
+                kept.append(_keep(one.case, answer))
+    return _write(page, cleared, kept, asked=len(questions))
+
+
+def _why_not(case: Case, channel: Channel | None, now: datetime) -> _Kept | None:
+    """Why a marked delivery is not asked about at this moment; None if it is."""
+    if channel is None:
+        return _Kept(case, "none", ASK_AGAIN)
+    can, one = channel.capabilities, case.delivery
+    is_nameless = can.lookup is Lookup.BY_PROVIDER_ID and one.notification_id is None
+    assert one.notified_at is not None
+    age = (now - one.notified_at).total_seconds()
+    is_forgotten = can.retention_seconds is not None and age >= can.retention_seconds
+    if can.lookup is Lookup.NONE or is_nameless or is_forgotten:
+        return _Kept(case, "unknowable")
+    if age < can.settle_seconds:
+        return _Kept(case, "none", timedelta(seconds=can.settle_seconds - age))
+    return None
+
+
+def _keep(case: Case, answer: Seen) -> _Kept:
+    match answer:
+        case Found():
+            return _Kept(case, "seen")
+        case LookupDown():
+            return _Kept(case, "none", ASK_AGAIN)
+        case _:
+            return _Kept(case, "unknowable")
+
+
+def _write(page: Page, cleared: Sequence[Case], kept: Sequence[_Kept], *, asked: int) -> Tally:
+    outbox = page.outbox
+    words = [_kept_row(one) for one in kept]
+
+    def work(tx: Tx) -> set[Key]:
+        if words:
+            tx.many(SQL.keep_marks, kept=words)
+        if not cleared:
+            return set()
+        rows = tx.many(SQL.clear_marks, cleared=[case.named for case in cleared])
+        done = {(str(row["org_id"]), str(row["id"])) for row in rows}
+        deeds = [
+            deed(SYSTEM, case, DeliveryChange.REQUEUED, {"channel": case.delivery.channel})
+            for case in cleared
+            if case.key in done
+        ]
+        record_actions(tx, deeds)
+        return done
+
+    done = outbox.store.write(work)
+    tally = Tally(now=page.now)
+    tally.counts["asked"] += asked
+    tally.counts[DeliveryChange.REQUEUED] += len(done)
+    for case in cleared:
+        if case.key in done:
+            _tell(outbox, case, "not_found", is_requeued=True)
+    for one in kept:
+        tally.counts[one.proof] += 1
+        if one.proof == "unknowable":
+            _tell(outbox, one.case, "unknowable")
+    return tally
+
+
+def _kept_row(one: _Kept) -> dict[str, Any]:
+    delay = None if one.delay is None else ms(one.delay)
+    return {**one.case.named, "word": one.proof, "delay_ms": delay}
+
+
+def _tell(outbox: Outbox, case: Case, detail: str, *, is_requeued: bool = False) -> None:
+    one = case.delivery
+    if is_requeued:
+        about = (one.id, one.org_id, one.channel, DeliveryChange.REQUEUED)
+        outbox.app.events.emit(DeliveryChanged(*about, detail, one.attempts, one.job_id))
+    outbox.app.events.emit(
+        DeliveryAlert(one.channel, DeliveryTrouble.MARKED_UNSENT, one.id, one.org_id, detail)
+    )
+
+
+class ReconcileErrand:
+    """The run of the reconciler."""
+
+    eligible_statuses: Sequence[str] = ("pending", "sent")
+
+    def __init__(self, outbox: Outbox) -> None:
+        self.outbox = outbox
+
+    def count_pending(self, assignment: Assignment) -> int:
+        grace = -ms(self.outbox.settings.outbox.grace_seconds)
+        most = assignment.profile.max_jobs_per_run
+        found = self.outbox.store.read(lambda tx: tx.one(SQL.count_due, most=most, grace_ms=grace))
+        return int(found["deliveries"])
+
+    def perform(self, assignment: Assignment) -> None:
+        counts = assignment.counts
+        while assignment.goes_on and assignment.left > 0:
+            tally = reconcile_once(self.outbox, limit=assignment.left, worker_id=assignment.run_id)
+            taken = tally["taken"] + tally["none"] + tally["unknowable"] + tally["seen"]
+            counts.claimed += taken + tally["requeued"]
+            counts.outcomes["completed"] += tally["sent"] + tally["backfilled"] + tally["seen"]
+            counts.outcomes["dead"] += tally["failed"]
+            counts.outcomes["snoozed"] += tally["deferred"] + tally["requeued"] + tally["none"]
+            if taken + tally["requeued"] == 0:
+                return

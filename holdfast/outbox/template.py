@@ -1,0 +1,184 @@
+"""Templates: texts with places for data, and nothing that runs. Pure.
+
+    {{ name }} {{ person.name }}     a value; {{ . }} is the item of the list around it
+    {{# items }} … {{/ items }}      once for each item, or once if it is a value that is not empty
+    {{^ items }} … {{/ items }}      only if it is empty
+
+What is wrong with a template is found when it is declared, whatever data it gets later.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from holdfast.errors import ConfigError, NotFound
+
+LONGEST_SOURCE = 200_000
+DEEPEST = 8
+
+NAME = re.compile(r"[a-z][a-z0-9_.]{0,99}")
+_TAG = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
+_PATH = re.compile(r"\.|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
+_ATTRIBUTE = re.compile(r"""\s([A-Za-z][\w:-]*)\s*=\s*(?:"([^"]*)|'([^']*))\Z""")
+_ADDRESSES = frozenset({"href", "src", "action", "formaction", "background", "poster", "cite"})
+# Between these a browser reads a language of its own, in which HTML's escapes mean nothing.
+_RAW = ("script", "style")
+
+
+class UnknownTemplate(NotFound):
+    """No template of that name is declared."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"No template {name[:100]!r} is declared. Declare it with hf.outbox.template(…)."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A place for a value. *is_address* where a browser would follow it."""
+
+    path: tuple[str, ...]
+    is_address: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part for each item of a list, or for a value that is there or, inverted, is not."""
+
+    path: tuple[str, ...]
+    is_inverted: bool
+    parts: Parts
+
+
+Parts = tuple["str | Value | Section", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """What is said on one occasion: a subject, a text and perhaps HTML."""
+
+    name: str
+    subject: Parts = field(repr=False)
+    text: Parts = field(repr=False)
+    html: Parts | None = field(default=None, repr=False)
+
+    @classmethod
+    def read(cls, name: str, *, subject: str, text: str, html: str | None = None) -> Template:
+        """Parse the sources; raises ConfigError for what can never be rendered."""
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            raise ConfigError(
+                f"Template {str(name)[:100]!r}: a name is up to 100 of a-z, 0-9, '.' and '_'."
+            )
+        if isinstance(subject, str) and not (subject.strip() and subject.isprintable()):
+            raise ConfigError(f"Template {name!r}: subject must be one line that is not empty.")
+        return cls(
+            name,
+            _parse(f"Template {name!r}: subject", subject),
+            _parse(f"Template {name!r}: text", text),
+            None if html is None else _parse(f"Template {name!r}: html", html, is_html=True),
+        )
+
+
+class Templates:
+    """The templates of one application, by name."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Template] = {}
+
+    def add(self, template: Template) -> None:
+        """Take a template; the same one twice is one, another one of its name is refused."""
+        if self._known.setdefault(template.name, template) != template:
+            raise ConfigError(f"Template {template.name!r} is declared twice, and differently.")
+
+    def get(self, name: str) -> Template:
+        found = self._known.get(name)
+        if found is None:
+            raise UnknownTemplate(str(name))
+        return found
+
+    def __iter__(self) -> Iterator[Template]:
+        return iter(self._known.values())
+
+
+@dataclass(slots=True)
+class _Open:
+    """A section whose end is not read yet; the outermost has no name."""
+
+    name: str = ""
+    is_inverted: bool = False
+    parts: list[str | Value | Section] = field(default_factory=list)
+
+
+def _parse(where: str, source: object, *, is_html: bool = False) -> Parts:
+    if not isinstance(source, str) or len(source) > LONGEST_SOURCE:
+        raise ConfigError(f"{where} must be text of at most {LONGEST_SOURCE} characters.")
+    opened = [_Open()]
+    # What a browser would have read so far, with a letter for every value.
+    seen = ""
+    at = 0
+    for tag in _TAG.finditer(source):
+        literal = source[at : tag.start()]
+        at = tag.end()
+        seen += literal
+        if literal:
+            opened[-1].parts.append(literal)
+        sign, name = _read_tag(where, tag[1])
+        if sign in ("#", "^"):
+            if len(opened) > DEEPEST:
+                raise ConfigError(f"{where} has more than {DEEPEST} sections in each other.")
+            opened.append(_Open(name, sign == "^"))
+        elif sign == "/":
+            _close(where, opened, name)
+        else:
+            is_address = is_html and _is_address(f"{where}: {{{{ {name} }}}}", seen)
+            opened[-1].parts.append(Value(_path(name), is_address))
+            seen += "x"
+    rest = source[at:]
+    if len(opened) > 1:
+        raise ConfigError(f"{where}: {{{{# {opened[-1].name} }}}} is never closed.")
+    if "{{" in rest or "}}" in _TAG.sub("", source):
+        raise ConfigError(f"{where} has braces without their pair.")
+    return (*opened[0].parts, rest) if rest else tuple(opened[0].parts)
+
+
+def _read_tag(where: str, inner: str) -> tuple[str, str]:
+    inner = inner.strip()
+    sign = inner[0] if inner[:1] in ("#", "^", "/") else ""
+    name = inner[len(sign) :].strip()
+    if not _PATH.fullmatch(name):
+        says = "a value is named like 'person.name'; nothing is computed in a template"
+        raise ConfigError(f"{where}: {{{{ {inner[:50]} }}}}: {says}.")
+    return sign, name
+
+
+def _close(where: str, opened: list[_Open], name: str) -> None:
+    if len(opened) == 1 or opened[-1].name != name:
+        raise ConfigError(f"{where}: {{{{/ {name} }}}} closes a section that is not open.")
+    ended = opened.pop()
+    opened[-1].parts.append(Section(_path(ended.name), ended.is_inverted, tuple(ended.parts)))
+
+
+def _path(name: str) -> tuple[str, ...]:
+    return () if name == "." else tuple(name.split("."))
+
+
+def _is_address(where: str, before: str) -> bool:
+    """Whether a browser would follow the value behind *before*; raises where none is safe."""
+    lowered = before.lower()
+    for raw in _RAW:
+        if lowered.rfind(f"<{raw}") > lowered.rfind(f"</{raw}"):
+            raise ConfigError(f"{where} stands in a <{raw}>, where no value is safe.")
+    if before.rfind("<") <= before.rfind(">"):
+        return False
+    found = _ATTRIBUTE.search(before, before.rfind("<"))
+    if found is None:
+        raise ConfigError(f"{where} stands inside a tag; put it between the quotes of a value.")
+    name = found[1].lower()
+    if name.startswith("on") or name in ("style", "srcdoc", "srcset"):
+        raise ConfigError(f"{where} stands in the attribute {name}, where no value is safe.")
+    # Behind a beginning of the template's own the value cannot choose where it leads.
+    return name in _ADDRESSES and not (found[2] or found[3] or "").strip()

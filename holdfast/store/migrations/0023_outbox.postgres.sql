@@ -1,0 +1,24 @@
+DO $$
+DECLARE
+    tenanted text;
+BEGIN
+    FOREACH tenanted IN ARRAY ARRAY['delivery', 'delivery_attempt', 'delivery_evidence'] LOOP
+        EXECUTE format('ALTER TABLE holdfast.%I ENABLE ROW LEVEL SECURITY', tenanted);
+        EXECUTE format('ALTER TABLE holdfast.%I FORCE ROW LEVEL SECURITY', tenanted);
+        EXECUTE format(
+            'CREATE POLICY engine_serves_all ON holdfast.%I TO holdfast_engine'
+            ' USING (true) WITH CHECK (true)', tenanted);
+        EXECUTE format(
+            'CREATE POLICY tenant_sees_itself ON holdfast.%I TO holdfast_tenant'
+            ' USING (org_id = nullif(current_setting(''holdfast.org_id'', true), '''')::uuid)'
+            ' WITH CHECK (org_id = nullif(current_setting(''holdfast.org_id'', true), '''')::uuid)',
+            tenanted);
+        EXECUTE format(
+            'GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast.%I TO holdfast_engine', tenanted);
+    END LOOP;
+END $$;
+
+-- A handler intends deliveries in its own transaction, and sees how they stand.
+GRANT SELECT, INSERT ON holdfast.delivery TO holdfast_tenant;
+
+GRANT SELECT ON holdfast.outbox_key TO holdfast_engine;

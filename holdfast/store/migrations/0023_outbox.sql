@@ -1,0 +1,161 @@
+-- The outbox: what is to be told to whom, every try, and what the channels say of it.
+
+CREATE TABLE holdfast.delivery (
+    org_id {uuid} NOT NULL,
+    id {uuid} NOT NULL,
+    -- What is told once: this recipient of this subject in this version.
+    subject text NOT NULL,
+    recipient text NOT NULL,
+    version integer NOT NULL,
+    channel text NOT NULL,
+    address text NOT NULL,
+    -- The name of this delivery at the channel, made of the four above.
+    token text NOT NULL,
+    -- The very characters that are sent: a document would come back with its numbers rewritten.
+    content text,
+    content_hash text NOT NULL,
+    -- 1 where whoever wanted it cannot succeed without it.
+    is_required smallint NOT NULL DEFAULT 1,
+    state text NOT NULL DEFAULT 'pending',
+    reason text,
+    job_id {uuid},
+    -- Both are set in one write, with the state, when the channel has it.
+    notification_id text,
+    notified_at {instant},
+    confirmed_by text,
+    -- Whether somebody looked for what proves the mark: none yet, seen, or unknowable.
+    proof text NOT NULL DEFAULT 'none',
+    attempts integer NOT NULL DEFAULT 0,
+    -- Raised by whoever takes it; every later write names it.
+    fence bigint NOT NULL DEFAULT 0,
+    lease_owner text,
+    lease_expires_at {instant},
+    first_sent_at {instant},
+    reconciled_at {instant},
+    not_before_at {instant},
+    request_id text NOT NULL,
+    correlation_id text NOT NULL,
+    created_at {instant} NOT NULL,
+    updated_at {instant} NOT NULL,
+    ended_at {instant},
+    PRIMARY KEY (org_id, id),
+    CONSTRAINT delivery_once UNIQUE (org_id, subject, recipient, version),
+    CONSTRAINT delivery_state_known CHECK (
+        state IN ('pending', 'sent', 'held', 'dropped', 'failed')),
+    CONSTRAINT delivery_proof_known CHECK (proof IN ('none', 'seen', 'unknowable')),
+    CONSTRAINT delivery_version_positive CHECK (version > 0),
+    CONSTRAINT delivery_sent_iff_marked CHECK (
+        (state = 'sent') = (notified_at IS NOT NULL)
+        AND (state <> 'sent' OR notification_id IS NOT NULL OR confirmed_by IS NOT NULL)),
+    CONSTRAINT delivery_ended_says_when CHECK (
+        (state IN ('sent', 'dropped', 'failed')) = (ended_at IS NOT NULL)),
+    CONSTRAINT delivery_not_sent_says_why CHECK (
+        state NOT IN ('held', 'dropped', 'failed') OR reason IS NOT NULL)
+);
+
+-- One row a try: written before the call, ended once.
+CREATE TABLE holdfast.delivery_attempt (
+    org_id {uuid} NOT NULL,
+    delivery_id {uuid} NOT NULL,
+    number integer NOT NULL,
+    -- Why it was sent, or sent again.
+    reason text NOT NULL,
+    fence bigint NOT NULL,
+    worker_id text NOT NULL,
+    body_hash text NOT NULL,
+    began_at {instant} NOT NULL,
+    outcome text,
+    code text,
+    provider_id text,
+    ended_at {instant},
+    PRIMARY KEY (org_id, delivery_id, number),
+    FOREIGN KEY (org_id, delivery_id) REFERENCES holdfast.delivery (org_id, id) ON DELETE CASCADE,
+    CONSTRAINT delivery_attempt_reason_known CHECK (
+        reason IN ('first', 'proven_not_taken', 'idempotent_window', 'looked_up_not_found',
+                   'receiver_dedupes', 'policy_resend', 'operator_resend')),
+    CONSTRAINT delivery_attempt_outcome_known CHECK (
+        outcome IN ('accepted', 'rejected', 'refused', 'throttled', 'unsure')),
+    CONSTRAINT delivery_attempt_ended_iff_outcome CHECK (
+        (outcome IS NULL) = (ended_at IS NULL))
+);
+
+-- What anybody ever said about a delivery: answers that came too late, lookups, operators.
+CREATE TABLE holdfast.delivery_evidence (
+    id {identity},
+    org_id {uuid} NOT NULL,
+    delivery_id {uuid} NOT NULL,
+    source text NOT NULL,
+    verdict text NOT NULL,
+    provider_id text,
+    code text,
+    -- How many tries it speaks of: nothing that is said of one holds for a later one.
+    after_attempt integer NOT NULL,
+    at {instant} NOT NULL,
+    CONSTRAINT delivery_evidence_source_known CHECK (
+        source IN ('send', 'late_answer', 'lookup', 'webhook', 'operator')),
+    CONSTRAINT delivery_evidence_verdict_known CHECK (
+        verdict IN ('taken', 'not_found', 'several', 'unreachable', 'undelivered', 'confirmed',
+                    'resend')),
+    FOREIGN KEY (org_id, delivery_id) REFERENCES holdfast.delivery (org_id, id) ON DELETE CASCADE
+);
+CREATE INDEX delivery_evidence_of_delivery ON holdfast.delivery_evidence (org_id, delivery_id);
+
+-- Few, and looked for in every pass.
+CREATE INDEX delivery_evidence_late ON holdfast.delivery_evidence (org_id, delivery_id)
+    WHERE source = 'late_answer';
+
+CREATE INDEX delivery_due ON holdfast.delivery (not_before_at) WHERE state = 'pending';
+CREATE INDEX delivery_of_job ON holdfast.delivery (org_id, job_id) WHERE job_id IS NOT NULL;
+CREATE INDEX delivery_unproven ON holdfast.delivery (id) WHERE state = 'sent' AND proof = 'none';
+CREATE INDEX delivery_held ON holdfast.delivery (updated_at) WHERE state = 'held';
+
+{refuse delivery_begins_pending BEFORE INSERT ON holdfast.delivery
+WHEN NEW.state <> 'pending' OR NEW.attempts <> 0 OR NEW.fence <> 0
+SAYING 'a delivery begins pending, untried'};
+
+-- Sent is left only by the reconciliation that found nothing at the channel.
+{refuse delivery_edge BEFORE UPDATE OF state ON holdfast.delivery
+WHEN OLD.state <> NEW.state AND NOT (
+    (OLD.state = 'pending' AND NEW.state IN ('sent', 'held', 'dropped', 'failed'))
+    OR (OLD.state = 'held' AND NEW.state IN ('pending', 'sent', 'dropped', 'failed'))
+    OR (OLD.state IN ('failed', 'dropped') AND NEW.state IN ('pending', 'sent'))
+    OR (OLD.state = 'sent' AND NEW.state = 'pending' AND NEW.reconciled_at IS NOT NULL
+        AND NEW.reconciled_at IS DISTINCT FROM OLD.reconciled_at))
+SAYING 'no such edge in the way of a delivery'};
+
+{refuse delivery_write_once BEFORE UPDATE ON holdfast.delivery
+WHEN NEW.subject <> OLD.subject OR NEW.recipient <> OLD.recipient OR NEW.version <> OLD.version
+    OR NEW.channel <> OLD.channel OR NEW.address <> OLD.address OR NEW.token <> OLD.token
+    OR NEW.content_hash <> OLD.content_hash OR NEW.created_at <> OLD.created_at
+    OR (NEW.content IS DISTINCT FROM OLD.content AND NEW.content IS NOT NULL)
+    OR NEW.attempts < OLD.attempts OR NEW.fence < OLD.fence
+SAYING 'what is told to whom never changes'};
+
+-- Marked behind a try that was written before it, by somebody who says so, or because the channel
+-- was asked and has it.
+{refuse delivery_sent_was_tried BEFORE UPDATE OF state ON holdfast.delivery
+WHEN NEW.state = 'sent' AND OLD.state <> 'sent' AND NEW.attempts = 0 AND NEW.confirmed_by IS NULL
+    AND NEW.reconciled_at IS NULL
+SAYING 'a delivery is marked after it was sent, not before'};
+
+{refuse delivery_attempt_ends_once BEFORE UPDATE ON holdfast.delivery_attempt
+WHEN OLD.outcome IS NOT NULL OR NEW.reason <> OLD.reason OR NEW.began_at <> OLD.began_at
+    OR NEW.fence <> OLD.fence OR NEW.body_hash <> OLD.body_hash OR NEW.worker_id <> OLD.worker_id
+SAYING 'a try is written before it is made and ended once'};
+
+{refuse delivery_evidence_never_changes BEFORE UPDATE ON holdfast.delivery_evidence
+WHEN TRUE SAYING 'what was said of a delivery never changes'};
+
+-- What tokens are made with where nobody configures a key: nobody outside can name a delivery.
+CREATE TABLE holdfast.outbox_key (
+    id smallint PRIMARY KEY,
+    key text NOT NULL,
+    CONSTRAINT outbox_key_single CHECK (id = 1)
+);
+INSERT INTO holdfast.outbox_key (id, key)
+VALUES (1, {only sqlite}lower(hex(randomblob(32))){end}
+    {only postgres}replace(
+        CAST(gen_random_uuid() AS text) || CAST(gen_random_uuid() AS text), '-', ''){end});
+
+{refuse outbox_key_never_changes BEFORE UPDATE ON holdfast.outbox_key
+WHEN TRUE SAYING 'with another key every delivery would have another token'};

@@ -1,0 +1,50 @@
+"""What is counted of deliveries: their steps, why they were sent, and what is wrong with them."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter
+
+from holdfast.event import DeliveryAlert, DeliveryChange, DeliveryChanged, DeliveryTrouble
+from holdfast.outbox.delivery import Reason
+from holdfast.telemetry.label import OTHER, Labels
+
+SENDS = frozenset(Reason)
+
+
+class DeliveryCounts:
+    """Three counters. A send is counted when it is marked, under why it was sent."""
+
+    def __init__(self, registry: CollectorRegistry, labels: Labels) -> None:
+        self._labels = labels
+        self._changes = Counter(
+            "holdfast_deliveries_total",
+            "Steps that deliveries took.",
+            ("channel", "change"),
+            registry=registry,
+        )
+        self._sends = Counter(
+            "holdfast_delivery_sends_total",
+            "Deliveries that their channel has taken, by why they were sent.",
+            ("channel", "reason"),
+            registry=registry,
+        )
+        self._alerts = Counter(
+            "holdfast_delivery_alerts_total",
+            "What deliveries told somebody to look at.",
+            ("what",),
+            registry=registry,
+        )
+        for what in DeliveryTrouble:
+            self._alerts.labels(what)
+
+    def count(self, event: DeliveryChanged) -> None:
+        """Count one step; a word that is none of ours becomes ``other``."""
+        channel = self._labels.channel(event.channel)
+        self._changes.labels(channel, event.change).inc()
+        if event.change is DeliveryChange.SENT:
+            reason = event.reason if event.reason in SENDS else OTHER
+            self._sends.labels(channel, reason or OTHER).inc()
+
+    def count_alert(self, event: DeliveryAlert) -> None:
+        """Count what somebody was told to look at."""
+        self._alerts.labels(event.what).inc(event.count)

@@ -1,0 +1,126 @@
+"""Which addresses and subjects may go out."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.channel.address import ascii_email, problem
+from holdfast.config import ChannelSettings
+
+MAIL = ChannelSettings(kind="mailbox", folder="/nowhere", sender="post@example.com")
+RESEND = ChannelSettings(kind="resend", credential_env="KEY", sender="post@example.com")
+SLACK = ChannelSettings(kind="slack", credential_env="KEY")
+HOOK = ChannelSettings(kind="webhook")
+OWN_HOOK = ChannelSettings(kind="webhook", allow_private=True)
+GATEWAY = ChannelSettings(kind="webhook", base_url="https://sms.example.com/send")
+
+
+@pytest.mark.parametrize(
+    ("address", "plain"),
+    [
+        ("ada@example.com", "ada@example.com"),
+        ("ada.l+news@mail.example.com", "ada.l+news@mail.example.com"),
+        ("ada@bücher.example", "ada@xn--bcher-kva.example"),
+    ],
+)
+def test_an_address_is_written_as_mail_servers_take_it(address: str, plain: str) -> None:
+    assert ascii_email(address) == plain
+    assert problem(MAIL, address, "Hello") is None
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "",
+        "ada",
+        "@example.com",
+        "ada@",
+        "ada@localhost",
+        "ada@example..com",
+        "ada@-example.com",
+        ".ada@example.com",
+        "a..da@example.com",
+        "ada@example.com\n",
+        "ada@example.com\r\nBcc: eve@example.com",
+        "ada@exam\nple.com",
+        "ada@example.com,eve@example.com",
+        "ada@example.com eve@example.com",
+        "ada@eve@example.com",
+        "Ada <ada@example.com>",
+        '"ada lovelace"@example.com',
+        "zoë@example.com",
+        "ada@[127.0.0.1]",
+        "ada@" + "a" * 64 + ".com",
+        "a" * 65 + "@example.com",
+        "ada@" + ".".join(["abcdefghi"] * 30),
+        "ada@example.com\u2028",
+        "=?utf-8?q?ada=0D=0ABcc=3A_eve=40example.com?=@example.com",
+    ],
+)
+def test_what_is_not_one_plain_address_is_refused_and_not_repeated(address: str) -> None:
+    found = problem(MAIL, address, "Hello")
+
+    # The same words whatever was wrong: nothing of the address is in them.
+    assert found == (
+        "address must be one e-mail address such as name@example.com, without a name around it"
+    )
+
+
+@pytest.mark.parametrize(
+    "subject", ["a\nb", "a\rb", "a\0b", "a\x85b", "a\u2028b", "a\u2029b", "a\x1bb", "x" * 501]
+)
+@pytest.mark.parametrize(
+    ("settings", "address"),
+    [(MAIL, "ada@example.com"), (SLACK, "C0123"), (HOOK, "https://example.com/hook")],
+)
+def test_a_subject_is_one_line(settings: ChannelSettings, address: str, subject: str) -> None:
+    found = problem(settings, address, subject)
+
+    assert found == "subject must be one line of at most 500 characters"
+
+
+def test_a_subject_may_be_left_out_except_where_the_provider_wants_one() -> None:
+    assert problem(MAIL, "ada@example.com", "") is None
+    assert problem(RESEND, "ada@example.com", "") == "subject must not be empty"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://example.com/hook",
+        "ftp://example.com/hook",
+        "https://user:password@example.com/hook",
+        "https://example.com/hook#part",
+        "https://example.com/a b",
+        "https://exämple.com/hook",
+        "https://example.com/\r\nHost: evil",
+        "https://example.com\\@evil.example/",
+        "https:///hook",
+        "https://example.com:0/hook",
+        "https://example.com/" + "x" * 2000,
+        "//example.com/hook",
+        "/hook",
+    ],
+)
+def test_a_webhook_goes_to_a_plain_https_address(address: str) -> None:
+    found = problem(HOOK, address, "Hello")
+
+    assert found is not None
+    assert found.startswith("address must be an address such as")
+
+
+def test_a_webhook_of_our_own_network_may_do_without_encryption_if_that_is_allowed() -> None:
+    assert problem(OWN_HOOK, "http://10.0.0.7/hook", "Hello") is None
+    assert problem(HOOK, "https://example.com/hook?a=1", "Hello") is None
+
+
+@pytest.mark.parametrize("address", ["#general", "general", "U0123456", "C", "c0123", "C01 23", ""])
+def test_a_conversation_is_named_by_its_id(address: str) -> None:
+    assert problem(SLACK, "C0123456789", "Hello") is None
+    assert "id of a conversation" in str(problem(SLACK, address, "Hello"))
+
+
+def test_what_only_a_gateway_can_read_is_one_line() -> None:
+    assert problem(GATEWAY, "+49 151 1234567", "Hello") is None
+    for address in ("", "+49\n151", "1" * 501):
+        assert "must be one line" in str(problem(GATEWAY, address, "Hello"))

@@ -1,0 +1,238 @@
+"""The channels that the settings name, and settings that cannot be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import ConfigError, FakeClock, Settings
+from holdfast.channel import channels as module
+from holdfast.channel.channel import Capabilities, Lookup, OnUnknown
+from holdfast.channel.channels import ConfiguredChannels
+from holdfast.config import ChannelSettings
+
+KEY = "hunter2-hunter2-hunter2"
+SENDER = "post@example.com"
+RESEND: dict[str, Any] = {"kind": "resend", "credential_env": "KEY", "sender": SENDER}
+
+
+def configured(env: dict[str, str] | None = None, **options: Any) -> ConfiguredChannels:
+    settings = Settings(channels={"one": ChannelSettings(**options)})
+    return ConfiguredChannels(settings, clock=FakeClock(), env={"KEY": KEY} if env is None else env)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kind": "smtp", "host": "smtp.example.com", "sender": SENDER},
+        {"kind": "postmark", "credential_env": "KEY", "sender": SENDER},
+        RESEND,
+        {"kind": "slack", "credential_env": "KEY"},
+        {"kind": "webhook"},
+        {"kind": "mailbox", "folder": "/nowhere", "sender": SENDER},
+    ],
+)
+def test_every_kind_is_made_once_and_tells_no_secret(options: dict[str, Any]) -> None:
+    channels = configured(**options)
+    channel = channels.of("one")
+
+    assert channel is channels.of("one") is channels.get("one")
+    assert channel.name == "one"
+    assert KEY not in repr(vars(channel))
+
+
+def test_a_channel_that_nobody_declared_is_named() -> None:
+    channels = configured(kind="webhook")
+
+    with pytest.raises(ConfigError, match=r"channel 'two'.*There is: one"):
+        channels.of("two")
+    assert channels.get("two") is None
+    assert channels.on_unknown("two") is OnUnknown.HOLD
+
+
+def test_the_channel_that_is_always_there_takes_no_section() -> None:
+    with pytest.raises(ConfigError, match=r"channels\.in_app is there by itself.*another name"):
+        Settings(channels={"in_app": ChannelSettings(kind="webhook")})
+
+
+def test_a_credential_that_is_not_here_closes_its_channel_only() -> None:
+    channels = configured({}, **RESEND)
+
+    with pytest.raises(ConfigError, match=r"set the variable KEY.*channels\.one\.credential_file"):
+        channels.of("one")
+    assert channels.get("one") is None
+
+
+def test_whoever_intends_a_message_needs_no_credential_to_learn_that_it_cannot_go() -> None:
+    channels = configured({}, **RESEND)
+
+    assert channels.problem("one", "ada@example.com", "Hello") is None
+    assert "e-mail address" in str(channels.problem("one", "nobody", "Hello"))
+    assert "one of one" in str(channels.problem("onne", "ada@example.com", "Hello"))
+
+
+def test_whoever_declares_no_channel_leaves_them_to_the_workers() -> None:
+    channels = ConfiguredChannels(Settings(), clock=FakeClock(), env={})
+
+    assert channels.problem("one", "ada@example.com", "Hello") is None
+
+
+def test_a_credential_file_goes_before_the_variable(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("two\nlines")
+    channels = configured(**{**RESEND, "credential_file": str(tmp_path / "key")})
+
+    with pytest.raises(ConfigError, match=r"the file of channels\.one holds is no credential"):
+        channels.of("one")
+
+
+def test_a_channel_over_http_says_which_extra_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+
+    with pytest.raises(ConfigError, match=r"pip install 'holdfast\[channels\]'"):
+        configured(kind="webhook").of("one")
+    assert configured(kind="smtp", host="smtp.example.com", sender=SENDER).of("one")
+
+
+def test_what_is_wanted_of_the_unknowable_comes_from_the_settings() -> None:
+    channels = configured(kind="webhook", on_unknown="drop", max_parallel=9)
+
+    assert channels.on_unknown("one") is OnUnknown.DROP
+    assert channels.max_parallel("one") == 9
+    assert ChannelSettings(kind="webhook").on_unknown == "hold"
+
+
+DAY = 86_400.0
+KEYED = {"credential_env": "KEY"}
+GATEWAY = {"base_url": "https://a.example", "status_url": "https://a.example/{token}"}
+
+
+@pytest.mark.parametrize(
+    ("options", "declared"),
+    [
+        (
+            {"kind": "smtp", "host": "smtp.example.com", "sender": SENDER},
+            Capabilities(longest_token=200),
+        ),
+        (
+            {"kind": "postmark", "sender": SENDER, **KEYED},
+            Capabilities(
+                lookup=Lookup.BY_OUR_TOKEN,
+                settle_seconds=300.0,
+                retention_seconds=7 * DAY,
+                longest_token=80,
+            ),
+        ),
+        (
+            RESEND,
+            Capabilities(
+                idempotency_seconds=DAY,
+                wants_same_body=True,
+                lookup=Lookup.BY_PROVIDER_ID,
+                settle_seconds=60.0,
+                retention_seconds=DAY,
+            ),
+        ),
+        (
+            {"kind": "slack", **KEYED},
+            Capabilities(
+                lookup=Lookup.BY_OUR_TOKEN,
+                settle_seconds=60.0,
+                retention_seconds=DAY,
+                longest_token=200,
+            ),
+        ),
+        ({"kind": "webhook"}, Capabilities(settle_seconds=60.0, receiver_dedupes=True)),
+        (
+            {"kind": "webhook", "receiver_dedupes": False, **GATEWAY},
+            Capabilities(lookup=Lookup.BY_OUR_TOKEN, settle_seconds=60.0),
+        ),
+    ],
+)
+def test_a_channel_promises_no_more_than_the_other_side_does(
+    options: dict[str, Any], declared: Capabilities
+) -> None:
+    assert configured(**options).of("one").capabilities == declared
+    if declared.lookup is not Lookup.NONE:
+        known: dict[str, Any] = {"settle_seconds": 5.0, "retention_seconds": 90 * DAY}
+        found = configured(**options, **known).of("one").capabilities
+        assert found == replace(declared, **known)
+
+
+# -- settings
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({}, "kind is needed"),
+        ({"kind": "fax"}, "kind = 'fax' must be"),
+        ({"kind": "smtp", "sender": SENDER}, "needs host"),
+        ({"kind": "smtp", "host": "a b", "sender": SENDER}, "host = 'a b' must be"),
+        ({"kind": "smtp", "host": "mail.example.com"}, "needs sender"),
+        ({"kind": "mailbox", "folder": "box", "sender": SENDER}, "folder must be an absolute path"),
+        ({"kind": "mailbox", "folder": "/box", "sender": "A <a@b.c"}, "sender must be"),
+        ({"kind": "mailbox", "folder": "/box", "sender": "a@b.c\r\nBcc: x@y.z"}, "sender must be"),
+        (
+            {"kind": "mailbox", "folder": "/box", "sender": "=?utf-8?q?a=0D=0AX=3A1?= <a@b.c>"},
+            "sender must be",
+        ),
+        ({"kind": "resend", "sender": SENDER}, "needs credential_env or credential_file"),
+        ({"kind": "slack", "credential_env": "K", "sender": SENDER}, "sender is not for"),
+        ({"kind": "webhook", "credential_env": "K"}, "credential needs base_url"),
+        ({"kind": "webhook", "base_url": "http://example.com"}, "base_url is not https"),
+        ({"kind": "webhook", "status_url": "https://example.com/{token}"}, "needs base_url"),
+        (
+            {
+                "kind": "webhook",
+                "base_url": "https://a.example",
+                "status_url": "https://b.example/{token}",
+            },
+            "status_url is at another server",
+        ),
+        (
+            {
+                "kind": "webhook",
+                "base_url": "https://a.example",
+                "status_url": "https://a.example/",
+            },
+            "status_url must be an address with {token}",
+        ),
+        ({"kind": "webhook", "max_parallel": 0}, "max_parallel = 0 must be"),
+        ({"kind": "webhook", "on_unknown": "guess"}, "on_unknown = 'guess' must be"),
+        (
+            {"kind": "smtp", "host": "m.example", "sender": SENDER, "security": "none"},
+            "allow_private = true",
+        ),
+        (
+            {"kind": "smtp", "host": "m.example", "sender": SENDER, "username": "ada"},
+            "a login needs username and credential_env",
+        ),
+        (
+            {
+                "kind": "smtp",
+                "host": "m.example",
+                "sender": SENDER,
+                "security": "none",
+                "allow_private": True,
+                "username": "ada",
+                "credential_env": "K",
+            },
+            "a login is not sent in the clear",
+        ),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(wrong: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError) as told:
+        ChannelSettings(**wrong)
+    assert says in str(told.value)
+
+
+def test_channels_come_from_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "holdfast.toml"
+    file.write_text('[channels.team]\nkind = "slack"\ncredential_env = "SLACK_TOKEN"\n')
+
+    found = Settings.load(env={}, file=file).channels
+    assert found == {"team": ChannelSettings(kind="slack", credential_env="SLACK_TOKEN")}

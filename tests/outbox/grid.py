@@ -1,0 +1,246 @@
+"""Which stories are told: every channel with every fault, every kill and every stall, and crossed.
+
+A cell is left out only where its fault cannot be; each such place says why.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from holdfast.outbox.point import Point
+from tests.outbox.carriers import ASKED, BLIND, CHANNELS, KNOWING, LOCAL, MUTE
+from tests.outbox.post_office import EXPIRED, LOST, MARKED, WIRE
+
+RECIPIENTS = 2
+CALM = "none"
+DATABASES = ("sqlite", "postgres")
+# What happens to a send, whoever carries it.
+SENDING = (
+    "accept_then_drop",
+    "error_after_accept",
+    "truncated_answer",
+    "answer_hangs",
+    "drop_before_accept",
+    WIRE,
+    "throttled",
+    "refused",
+    LOST,
+)
+# What happens to a question, after a send whose answer was lost.
+ASKING = ("given_up", "lookup_lag", "lookup_down", "two_matches", "another_recipient")
+# Where a worker can stall and come back to something that another has by then.
+STALLS = (Point.AFTER_ATTEMPT, Point.AFTER_SEND, Point.BEFORE_MARK)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One story: who carries, what goes wrong, where a worker is killed or stalls, and on what."""
+
+    seed: int
+    channel: str
+    fault: str
+    kill: Point | None = None
+    stall: Point | None = None
+    database: str = "sqlite"
+
+    @property
+    def name(self) -> str:
+        where = (
+            f"kill.{self.kill}" if self.kill else f"stall.{self.stall}" if self.stall else "race"
+        )
+        return f"{self.seed}-{self.channel}-{self.fault}-{where}-{self.database}"
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether only one thing goes wrong, so that the end can be told exactly."""
+        return self.fault == CALM or not (self.kill or self.stall)
+
+
+Cell = tuple[str, str, Point | None, Point | None]
+
+
+def faults_of(channel: str) -> tuple[str, ...]:
+    if channel in LOCAL:
+        # Nobody stands between who could cut an answer short or repeat a request, and the far end
+        # has no opinion of its own. A feed has room as long as its database has.
+        room = ("no_room",) if channel == "mailbox" else ()
+        return (CALM, "accept_then_drop", "drop_before_accept", *room, "lookup_down", MARKED)
+    match channel:
+        case "slack":
+            # What was posted stands in its conversation: Slack carries it no further, so that
+            # nothing bounces. A question reads one conversation, and its answer names none: what
+            # is found there is there, and somebody else's cannot be found.
+            return (CALM, *SENDING, "lookup_lag", "lookup_down", "two_matches", MARKED)
+        case "postmark" | "gateway":
+            return (CALM, *SENDING, *ASKING, MARKED)
+        case "resend" | "webhook":
+            return (CALM, *SENDING, EXPIRED, MARKED)
+        case _:
+            return (CALM, *SENDING, MARKED)
+
+
+def alone() -> list[Cell]:
+    """Every channel with every fault, every kill and every stall, one at a time."""
+    found: list[Cell] = []
+    for channel in CHANNELS:
+        found += [(channel, fault, None, None) for fault in faults_of(channel)]
+        found += [(channel, CALM, point, None) for point in Point]
+        found += [(channel, CALM, None, point) for point in STALLS]
+    return found
+
+
+def crossed() -> list[Cell]:
+    """A fault, and a kill or a stall."""
+    found: list[Cell] = []
+    for channel in CHANNELS:
+        for fault in faults_of(channel):
+            if fault == CALM:
+                continue
+            found += [(channel, fault, point, None) for point in Point]
+            found += [(channel, fault, None, point) for point in STALLS]
+    return [cell for cell in found if _can_be(*cell)]
+
+
+def _can_be(channel: str, fault: str, kill: Point | None, stall: Point | None) -> bool:
+    is_sent = fault not in (CALM, MARKED)
+    if Point.AFTER_ATTEMPT in (kill, stall) and channel in ("smtp", "smtp_drop") and is_sent:
+        # The try is on record and nobody can say whether it was made: nothing is sent, so that
+        # nothing can go wrong with it.
+        return False
+    if kill is Point.AFTER_LOOKUP and (channel in MUTE or channel == "resend"):
+        # Only alone: it takes the fault that is asked about.
+        return False
+    if fault == EXPIRED and channel == "resend":
+        # A try that may not have been made is not repeated either after the window.
+        return stall is None and kill is not Point.AFTER_ATTEMPT
+    return True
+
+
+def plan(runs: int) -> list[Run]:
+    """So many stories: the grid of what goes wrong alone on both databases, then crossed ones."""
+    cells = alone()
+    grid = [(cell, base) for place in (0, 1) for cell, base in _on(cells, place)]
+    rng = random.Random(7)
+    rest = list(itertools.product(crossed(), DATABASES))
+    rng.shuffle(rest)
+    found = itertools.chain(grid, itertools.cycle(rest))
+    return [
+        Run(seed, *cell, database)
+        for seed, (cell, database) in enumerate(itertools.islice(found, runs))
+    ]
+
+
+def _on(cells: list[Cell], place: int) -> Iterator[tuple[Cell, str]]:
+    return ((cell, DATABASES[(number + place) % 2]) for number, cell in enumerate(cells))
+
+
+def sample(most: int) -> list[Run]:
+    """A few: every channel, fault, kill and stall, each of them somewhere, on either database.
+
+    Whoever brings most that was not there yet comes first; then a few crossed ones.
+    """
+    rng = random.Random(11)
+    whole = [run for run in plan(2 * len(alone())) if run.fault != "answer_hangs" or run.seed % 2]
+    rng.shuffle(whole)
+    seen: set[object] = set()
+    found: list[Run] = []
+    while len(found) < most * 3 // 4:
+        best = max(whole, key=lambda run: len(_news(run) - seen))
+        seen |= _news(best)
+        whole.remove(best)
+        found.append(best)
+    rest = crossed()
+    rng.shuffle(rest)
+    for seed, cell in enumerate(rest[: most - len(found)], start=5_000):
+        found.append(Run(seed, *cell, DATABASES[seed % 2]))
+    return found
+
+
+def _news(run: Run) -> set[object]:
+    """What a story shows: each thing, and each thing with a kind of channel."""
+    kind = "blind" if run.channel in BLIND else "knowing" if run.channel in KNOWING else "asked"
+    where = (run.kill, run.stall)
+    things = {run.channel, ("fault", run.fault), where, run.database}
+    pairs = {(run.channel, run.kill), (run.channel, run.stall), (kind, run.fault), (kind, where)}
+    return {*things, *pairs, (run.database, *where), (run.channel, run.database)}
+
+
+def expected(run: Run) -> dict[str, int]:
+    """How the deliveries stand in the end, where one thing went wrong."""
+    if run.kill:
+        return _after_kill(run)
+    if run.stall:
+        return _after_stall(run)
+    all_sent, other = {"sent": RECIPIENTS}, RECIPIENTS - 1
+    match run.fault:
+        case "refused" | "given_up":
+            return {"sent": other, "failed": 1}
+        case "two_matches" | "another_recipient":
+            return {"sent": other, "held": 1}
+        case "window_expired" if run.channel == "resend":
+            # It cannot be asked without a name, and a repeat would be a second mail.
+            return {"sent": other, "held": 1}
+        case (
+            "accept_then_drop"
+            | "error_after_accept"
+            | "truncated_answer"
+            | "answer_hangs"
+            | "drop_before_accept"
+        ):
+            # Also what was lost before it was taken: after the final dot nobody can say.
+            return (
+                {"sent": other, _UNKNOWN[run.channel]: 1} if _UNKNOWN.get(run.channel) else all_sent
+            )
+        case _:
+            return all_sent
+
+
+_UNKNOWN = {"smtp": "held", "smtp_drop": "dropped"}
+
+
+def _after_kill(run: Run) -> dict[str, int]:
+    word = _UNKNOWN.get(run.channel)
+    match run.kill:
+        case Point.AFTER_INTENT | Point.AFTER_MARK:
+            return {"sent": RECIPIENTS}
+        case Point.AFTER_LOOKUP if word:
+            # Nobody is ever asked; the answer that was lost before is all that is unknown.
+            return {"sent": RECIPIENTS - 1, word: 1}
+        case _ if word:
+            # A page of tries is written down before its first is made.
+            return {word: RECIPIENTS}
+        case _:
+            return {"sent": RECIPIENTS}
+
+
+def _after_stall(run: Run) -> dict[str, int]:
+    word = _UNKNOWN.get(run.channel)
+    match run.stall:
+        case Point.AFTER_ATTEMPT if word:
+            return {word: RECIPIENTS}
+        case Point.AFTER_SEND if word:
+            # The late answer to the first is believed. The second was not begun: too late.
+            return {"sent": RECIPIENTS - 1, word: 1}
+        case _:
+            return {"sent": RECIPIENTS}
+
+
+def may_be(run: Run) -> set[str]:
+    """In which states deliveries may be in the end, where several things went wrong."""
+    found = {"sent"}
+    if run.channel in _UNKNOWN:
+        found.add(_UNKNOWN[run.channel])
+    if run.fault in ("refused", "given_up"):
+        found.add("failed")
+    if run.fault in ("two_matches", "another_recipient") or (run.channel, run.fault) == (
+        "resend",
+        EXPIRED,
+    ):
+        found.add("held")
+    if run.fault == WIRE and run.channel in ASKED:
+        # Whoever asks, because the answer died with a worker, finds both.
+        found.add("held")
+    return found

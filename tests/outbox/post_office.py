@@ -1,0 +1,465 @@
+"""Two workers, one database, and carriers that misbehave; and what is counted in the end.
+
+Everything goes by one fake clock: the workers', the database's and the carriers'. The carriers'
+ledgers say what was really taken, whatever was answered.
+"""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+import os
+import random
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from holdfast import FakeClock, Holdfast, Settings
+from holdfast.clock import write_instant
+from holdfast.engine.upkeep import rescue_jobs
+from holdfast.event import DeliveryAlert, Event
+from holdfast.operate.verify import CHECKS
+from holdfast.outbox.outbox import go_on
+from holdfast.outbox.point import Point
+from holdfast.simulator.faults import Rule
+from holdfast.simulator.simulator import Simulator
+from holdfast.store import Row
+from holdfast.telemetry import log
+from tests.engine.planting import plant
+from tests.operate.sound import report_of, violations
+from tests.outbox.carriers import (
+    CANARY,
+    KNOWING,
+    LOCAL,
+    PATIENCE,
+    LocalFault,
+    Place,
+    break_channel,
+    channels_at,
+    intents,
+    set_key,
+)
+from tests.story import ORG, look
+
+# All but those of the schema, which no story changes.
+CHECKED = [check.id for check in CHECKS if check.id not in ("I30", "I38")]
+# Longer than a delivery's lease and a job's, and than any pause before a second try.
+LEASE_OVER = timedelta(seconds=301)
+WIRE = "duplicate_on_the_wire"
+LOST = "lost_after_accept"
+EXPIRED = "window_expired"
+MARKED = "marked_unsent"
+
+# Forked from a clean process that has imported everything: it starts in milliseconds, and inherits
+# no thread, lock or connection of the test.
+SPAWN = multiprocessing.get_context("forkserver")
+SPAWN.set_forkserver_preload(
+    [
+        "tests.outbox.post_office",
+        "holdfast.channel.channels",
+        "holdfast.outbound.pinned",
+        "holdfast.store.postgres",
+        "holdfast.store.sqlite",
+        "encodings.idna",
+        "httpcore2",
+        "psycopg",
+    ]
+)
+
+
+def make_app(url: str, place: Place, clock: FakeClock, *, seed: int = 0) -> Holdfast:
+    """One worker's application: the same in every process, but for the ids that it makes."""
+    set_key()
+    settings = Settings(db=url, channels=channels_at(place))
+    return Holdfast(settings=settings, clock=clock, rng=random.Random(seed))
+
+
+def work(hf: Holdfast) -> None:
+    """What a worker does when it comes by: a rescue, its jobs, and then the reconciler's pass."""
+    rescue_jobs(hf.store, limit=10)
+    hf.worker().run_once()
+    hf.outbox.reconcile()
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What is counted when everything has come to rest."""
+
+    # Deliveries that their carrier took more than once, and of these those that somebody else made
+    # two of: the wire, a receiver that forgot what it promises to know, or its owner's policy.
+    twice: int
+    not_ours: int
+    # Tries that no recorded reason justifies, and messages that no recorded try explains.
+    unreasoned: int
+    unrecorded: int
+    # What is neither sent, failed, dropped nor held.
+    lost: int
+    # What counts as sent, and its carrier does not have it; and of these those of which it said
+    # that it has, or of which it cannot be asked and somebody was told.
+    unsent: int
+    believed: int
+    leaked: int
+    states: Counter[str]
+    reasons: Counter[str]
+    verdicts: Counter[str]
+    alerts: Counter[str]
+    wrong: dict[str, list[str]]
+
+    def row(self) -> dict[str, Any]:
+        return {
+            "twice": self.twice,
+            "not_ours": self.not_ours,
+            "unreasoned": self.unreasoned + self.unrecorded,
+            "lost": self.lost + self.unsent - self.believed,
+            "believed": self.believed,
+            "leaked": self.leaked,
+            **{word: self.states[word] for word in ("sent", "held", "failed", "dropped")},
+            "violated": sorted(self.wrong),
+        }
+
+
+@dataclass
+class PostOffice:
+    """The scene: what a story needs to begin, go on and be judged."""
+
+    url: str
+    clock: FakeClock
+    sim: Simulator
+    channel: str
+    folder: Path
+    seed: int = 0
+    # How long an answer is waited for.
+    read_seconds: float = PATIENCE
+    workers: list[Holdfast] = field(default_factory=list)
+    told: list[Event] = field(default_factory=list)
+    said: io.StringIO = field(default_factory=io.StringIO)
+    faults: list[Rule | LocalFault] = field(default_factory=list)
+    opened: int = 0
+    # Where workers were killed, as they wrote it down themselves.
+    killed: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        host, port = "localhost", 25
+        if self.channel.startswith("smtp"):
+            host, port = self.sim.smtp.host, self.sim.smtp.port
+        self.place = Place(self.sim.origin, host, port, str(self.folder), self.read_seconds)
+
+    def __enter__(self) -> PostOffice:
+        log.configure("debug", self.said)
+        self.workers = [self.open() for _ in range(2)]
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        log.give_back()
+        for hf in self.workers:
+            hf.close()
+
+    def open(self) -> Holdfast:
+        """Another worker."""
+        self.opened += 1
+        hf = make_app(self.url, self.place, self.clock, seed=1_000 * self.seed + self.opened)
+        hf.events.subscribe(self.told.append)
+        hf.events.subscribe(log.log_event)
+        return hf
+
+    @property
+    def hf(self) -> Holdfast:
+        return self.workers[0]
+
+    # -- beginning
+
+    def fault(self, name: str, **options: Any) -> None:
+        """Let this go wrong."""
+        if self.channel not in LOCAL:
+            self.faults.append(self.sim.faults.add(name, **options))
+            return
+        self.faults.append(LocalFault(self.folder, name))
+        for hf in self.workers:
+            break_channel(hf, self.channel, self.place, [one.name for one in self.faults])
+
+    def post(self, count: int = 2) -> None:
+        """So many recipients are to be told."""
+        self.hf.outbox.post(intents(self.channel, self.place, count), org_id=ORG)
+
+    def mark_one(self) -> None:
+        """Somebody marks a delivery that was never sent, past every rule."""
+        plant(
+            self.hf,
+            "UPDATE holdfast.delivery SET state = 'sent', notification_id = 'made-up',"
+            " notified_at = {now}, ended_at = {now}"
+            " WHERE CAST(id AS text) = (SELECT min(CAST(id AS text)) FROM holdfast.delivery)",
+            now=write_instant(self.clock.now()),
+        )
+
+    # -- two at once
+
+    def race(self) -> None:
+        """Both workers reach for the same deliveries at the same moment; each goes to one.
+
+        By turns both name them, or one has the job and the other is the reconciler.
+        """
+        before = self._due()
+        ids = [str(row["id"]) for row in before]
+        if self.seed % 2:
+            self._together([partial(hf.outbox.deliver, ids, org_id=ORG) for hf in self.workers])
+        else:
+            # The reconciler leaves alone what is as young as this.
+            self.clock.advance(seconds=61)
+            before = self._due()
+            first, second = self.workers
+            rescue_jobs(first.store, limit=10)
+            self._together([first.worker().run_once, second.outbox.reconcile])
+        after = {str(row["id"]): row["fence"] for row in self._rows()}
+        for row in before:
+            taken = after[str(row["id"])] - row["fence"]
+            assert taken == 1, f"a delivery was taken {taken} times by two who raced for it"
+
+    def stall(self, point: Point) -> None:
+        """One worker stalls at *point* past its lease, the other does its work, it comes back."""
+        ids = [str(row["id"]) for row in self._due()]
+        slow, quick = self.workers
+        stalled, freed = threading.Event(), threading.Event()
+
+        def reached(at: Point) -> None:
+            if at is point and not stalled.is_set():
+                stalled.set()
+                assert freed.wait(60)
+
+        def other() -> None:
+            try:
+                assert stalled.wait(60), f"nobody came to {point}"
+                self.clock.advance(LEASE_OVER)
+                taken = quick.outbox.deliver(ids, org_id=ORG)["taken"]
+                assert taken == len(ids), f"{taken} of {len(ids)} were taken over"
+            finally:
+                freed.set()
+
+        lost: list[int] = []
+        slow.outbox.reached = reached
+        self._together([lambda: lost.append(slow.outbox.deliver(ids, org_id=ORG)["lost"]), other])
+        slow.outbox.reached = go_on
+        assert lost == [len(ids)], f"{lost} of {len(ids)} were lost by whoever stalled"
+
+    def turn(self) -> None:
+        """Both workers come by at the same moment."""
+        self._together([partial(work, hf) for hf in self.workers])
+
+    def go_on(self, *, days: float = 4.0) -> None:
+        """Turn after turn until everything has come to rest; at most so many days."""
+        end = self.clock.now() + timedelta(days=days)
+        turns = 0
+        while self.clock.now() < end:
+            self.turn()
+            if self.rests:
+                return
+            # Twice within the settle delay; then leases end; then backoff and patience are left.
+            self.clock.advance(minutes=0.5 if turns < 2 else 6 if turns < 12 else 180)
+            turns += 1
+
+    @property
+    def rests(self) -> bool:
+        """Whether nothing will happen any more by itself."""
+        (row,) = look(
+            self.hf.store,
+            "SELECT (SELECT count(*) FROM holdfast.delivery WHERE state = 'pending'"
+            " OR (state = 'sent' AND proof = 'none')) AS deliveries,"
+            " (SELECT count(*) FROM holdfast.job WHERE finished_at IS NULL) AS jobs",
+        )
+        return not row["deliveries"] and not row["jobs"]
+
+    def _together(self, calls: Sequence[Callable[[], Any]]) -> None:
+        barrier = threading.Barrier(len(calls))
+        failures: list[BaseException] = []
+
+        def do(call: Callable[[], Any]) -> None:
+            try:
+                barrier.wait(30)
+                call()
+            except BaseException as exc:
+                failures.append(exc)
+
+        threads = [threading.Thread(target=do, args=(call,)) for call in calls]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(90)
+        if failures:
+            raise failures[0]
+        assert not any(thread.is_alive() for thread in threads), "a worker did not come back"
+
+    # -- dying
+
+    def die(self, point: Point, doing: str) -> bool:
+        """Let a worker of its own process do something and be killed when it comes to *point*.
+
+        Says whether it came there.
+        """
+        self.opened += 1
+        note = self.folder / f"died-{self.opened}"
+        told = {
+            "url": self.url,
+            "place": self.place,
+            "now": self.clock.now().isoformat(),
+            "channel": self.channel,
+            "faults": [one.name for one in self.faults if isinstance(one, LocalFault)],
+            "seed": 1_000 * self.seed + self.opened,
+            "note": str(note),
+        }
+        process = SPAWN.Process(target=_live, args=(told, str(point), doing), daemon=True)
+        process.start()
+        process.join(60)
+        if process.is_alive():
+            process.kill()
+            process.join()
+            raise AssertionError(f"the worker neither ended nor came to {point}")
+        if not note.exists():
+            assert process.exitcode == 0, f"the worker ended with {process.exitcode}"
+            return False
+        assert process.exitcode == -signal.SIGKILL
+        self.killed.append(note.read_text())
+        return True
+
+    # -- what there is to see
+
+    def taken(self) -> tuple[Counter[str], Counter[str]]:
+        """How often the carrier took each token, and how often it was handed to it."""
+        if self.channel == "mailbox":
+            found = Counter(path.stem for path in self.place.mails.glob("*.eml"))
+            return found, found
+        if self.channel == "in_app":
+            rows = look(self.hf.store, "SELECT token FROM holdfast.in_app_notification")
+            found = Counter(row["token"] for row in rows)
+            return found, found
+        accepted = self.sim.messages.accepted
+        handed = Counter[str]()
+        for one in accepted:
+            handed[one.token] += 1 + len(one.repeats)
+        # The gateway is one that does not know a token again: each time counts. The receiver that
+        # plays it would, and hide a second message.
+        taken = handed if self.channel == "gateway" else Counter(one.token for one in accepted)
+        return taken, handed
+
+    def tally(self) -> Tally:
+        """Count it all."""
+        rows, (taken, handed) = self._rows(), self.taken()
+        tries = self._tries()
+        wire = sum(one.fired for one in self.faults if one.name == WIRE)
+        forgot = sum(one.fired for one in self.faults if one.name == EXPIRED)
+        wrong = violations(report_of(self.hf, CHECKED, canaries=[CANARY]))
+        words = self.said.getvalue() + repr(self.told)
+        twice = [row for row in rows if taken[row["token"]] > 1]
+        by_policy = sum(
+            any(one["reason"] == "policy_resend" for one in tries[str(row["id"])]) for row in twice
+        )
+        by_wire = 0 if self.channel in KNOWING else wire
+        unsent = [row for row in rows if row["state"] == "sent" and not taken[row["token"]]]
+        evidence = look(
+            self.hf.store,
+            "SELECT delivery_id, verdict, after_attempt FROM holdfast.delivery_evidence",
+        )
+        return Tally(
+            twice=len(twice),
+            not_ours=min(len(twice), by_policy or by_wire or forgot),
+            unreasoned=len(wrong.get("I21", []))
+            + sum(
+                not _is_justified(self.channel, before, one, evidence)
+                for of_one in tries.values()
+                for before, one in zip([None, *of_one], of_one, strict=False)
+            ),
+            unrecorded=sum(
+                max(0, handed[row["token"]] - len(tries[str(row["id"])]) - wire) for row in rows
+            ),
+            lost=sum(row["state"] == "pending" for row in rows),
+            unsent=len(unsent),
+            believed=sum(self._is_believed(row, tries[str(row["id"])]) for row in unsent),
+            leaked=int(CANARY in words) + int("@example.com" in words),
+            states=Counter(row["state"] for row in rows),
+            reasons=Counter(one["reason"] for of_one in tries.values() for one in of_one),
+            verdicts=Counter(row["verdict"] for row in evidence),
+            alerts=Counter(str(one.what) for one in self.told if isinstance(one, DeliveryAlert)),
+            wrong=wrong,
+        )
+
+    def _is_believed(self, row: Row, tries: Sequence[Row]) -> bool:
+        """Whether the carrier answered with the very name that the mark has, or nobody can ask."""
+        said = any(
+            one["outcome"] == "accepted" and one["provider_id"] == row["notification_id"]
+            for one in tries
+        )
+        lost = sum(one.fired for one in self.faults if one.name == LOST)
+        return bool(said and lost) or row["proof"] == "unknowable"
+
+    def _rows(self) -> list[Row]:
+        return look(
+            self.hf.store,
+            "SELECT id, token, state, proof, notification_id, fence, attempts"
+            " FROM holdfast.delivery ORDER BY id",
+        )
+
+    def _tries(self) -> dict[str, list[Row]]:
+        found: dict[str, list[Row]] = {str(row["id"]): [] for row in self._rows()}
+        rows = look(
+            self.hf.store,
+            "SELECT delivery_id, number, reason, outcome, provider_id"
+            " FROM holdfast.delivery_attempt ORDER BY number",
+        )
+        for row in rows:
+            found[str(row["delivery_id"])].append(row)
+        return found
+
+    def _due(self) -> list[Row]:
+        """What a worker may take at this moment."""
+        return look(
+            self.hf.store,
+            "SELECT id, fence FROM holdfast.delivery WHERE state = 'pending'"
+            " AND (lease_expires_at IS NULL OR lease_expires_at <= {now})"
+            " AND (not_before_at IS NULL OR not_before_at <= {now}) ORDER BY id",
+        )
+
+
+def _is_justified(channel: str, before: Row | None, one: Row, evidence: Sequence[Row]) -> bool:
+    """Whether a try may have been made for the reason that it gives, told from the rows alone."""
+    if before is None or one["reason"] == "first":
+        return before is None and one["reason"] in ("first", "looked_up_not_found")
+    match one["reason"]:
+        case "proven_not_taken":
+            return before["outcome"] in ("rejected", "throttled")
+        case "looked_up_not_found":
+            return any(
+                (row["delivery_id"], row["verdict"]) == (one["delivery_id"], "not_found")
+                and row["after_attempt"] >= before["number"]
+                for row in evidence
+            )
+        case "idempotent_window":
+            return channel == "resend"
+        case "receiver_dedupes":
+            return channel == "webhook"
+        case "policy_resend":
+            return channel == "smtp_resend"
+        case _:
+            return False
+
+
+def _live(told: dict[str, Any], point: str, doing: str) -> None:
+    clock = FakeClock(datetime.fromisoformat(told["now"]))
+    hf = make_app(told["url"], told["place"], clock, seed=told["seed"])
+    if told["faults"]:
+        break_channel(hf, told["channel"], told["place"], told["faults"])
+
+    def reached(at: Point) -> None:
+        if at == point:
+            Path(told["note"]).write_text(str(at))
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    hf.outbox.reached = reached
+    does: dict[str, Callable[[], Any]] = {
+        "post": lambda: hf.outbox.post(intents(told["channel"], told["place"], 2), org_id=ORG),
+        "work": lambda: work(hf),
+    }
+    does[doing]()

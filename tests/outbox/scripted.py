@@ -1,0 +1,162 @@
+"""A channel that does what a test says, in memory, and a ledger of what it really took.
+
+Ask it for faults with ``script(…)``: what is scripted is used up send by send, and then the channel
+behaves. Time is the test's clock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from holdfast import Holdfast
+from holdfast.channel.channel import (
+    Accepted,
+    Asked,
+    Capabilities,
+    Found,
+    Lookup,
+    LookupDown,
+    NotFound,
+    OnUnknown,
+    Rejected,
+    Seen,
+    Sent,
+    Several,
+    Throttled,
+    Unsure,
+)
+from holdfast.channel.message import Message
+from holdfast.clock import Clock
+from holdfast.outbox.delivery import Content, Delivery
+from holdfast.outbox.intend import Intended, Intent
+from holdfast.store import Row
+from tests.story import ORG, look
+
+# By what an outcome is told: whether the message is taken, and what is answered.
+OUTCOMES: dict[str, tuple[bool, Sent]] = {
+    "lost_answer": (True, Unsure("timeout")),
+    "lost_message": (False, Unsure("timeout")),
+    "rejected": (False, Rejected("try_later", is_permanent=False)),
+    "refused": (False, Rejected("no_such_address", is_permanent=True)),
+    "throttled": (False, Throttled("rate_limited", retry_after=120)),
+}
+
+ASKABLE = Capabilities(lookup=Lookup.BY_OUR_TOKEN, settle_seconds=30, retention_seconds=86_400)
+WINDOW = Capabilities(idempotency_seconds=3_600, lookup=Lookup.NONE)
+DUMB = Capabilities()
+
+
+@dataclass
+class ScriptedChannel:
+    """A channel in memory."""
+
+    clock: Clock
+    capabilities: Capabilities = ASKABLE
+    name: str = "post"
+    taken: list[tuple[datetime, Message]] = field(default_factory=list)
+    sends: list[Message] = field(default_factory=list)
+    lookups: list[Asked] = field(default_factory=list)
+    is_lookup_down: bool = False
+    # Called inside a send, before it is answered.
+    during_send: Callable[[Message], object] | None = None
+    _script: deque[str] = field(default_factory=deque)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def script(self, *words: str) -> None:
+        self._script.extend(words)
+
+    @property
+    def accepted(self) -> Counter[str]:
+        """How often each token was taken."""
+        return Counter(message.token for _, message in self.taken)
+
+    def send(self, message: Message) -> Sent:
+        with self._lock:
+            self.sends.append(message)
+            word = self._script.popleft() if self._script else "accepted"
+        if self.during_send is not None:
+            self.during_send(message)
+        is_taken, sent = OUTCOMES.get(word, (True, None))
+        if is_taken and not self._is_repeat(message):
+            self.taken.append((self.clock.now(), message))
+        if word == "crash":
+            raise RuntimeError("words of a message")
+        return sent or Accepted(self._name_of(message.token))
+
+    def lookup(self, asked: Asked) -> Seen:
+        self.lookups.append(asked)
+        if self.is_lookup_down:
+            return LookupDown("timeout")
+        found = [message for _, message in self.taken if message.token == asked.token]
+        if self.capabilities.lookup is Lookup.FUZZY:
+            found = [message for _, message in self.taken if message.address == asked.address]
+        if len(found) > 1:
+            return Several(len(found))
+        return Found(self._name_of(found[0].token)) if found else NotFound()
+
+    def _is_repeat(self, message: Message) -> bool:
+        seconds = self.capabilities.idempotency_seconds
+        if seconds is None:
+            return self.capabilities.receiver_dedupes and message.token in self.accepted
+        since = self.clock.now() - timedelta(seconds=seconds)
+        return any(at > since and one.token == message.token for at, one in self.taken)
+
+    @staticmethod
+    def _name_of(token: str) -> str:
+        return f"id-{token[-6:]}"
+
+
+def letter(
+    recipient: str = "ann", *, version: int = 1, subject: str = "review:cl-1", text: str = "Hello."
+) -> Intent:
+    content = Content(subject="A review", text=text, data={"findings": 2, "share": 1e22})
+    return Intent(subject, recipient, version, "post", f"{recipient}@example.com", content)
+
+
+def outbox_with(
+    hf: Holdfast,
+    capabilities: Capabilities = ASKABLE,
+    *,
+    on_unknown: OnUnknown = OnUnknown.HOLD,
+) -> ScriptedChannel:
+    """Let *hf* send through a scripted channel."""
+    channel = ScriptedChannel(hf.clock, capabilities)
+    hf.outbox.use(channel, on_unknown=on_unknown)
+    return channel
+
+
+def intend_one(hf: Holdfast, intent: Intent | None = None) -> Intended:
+    return hf.outbox.intend([intent or letter()], org_id=ORG)[0]
+
+
+def deliver(hf: Holdfast, one: Intended) -> Delivery:
+    """Deliver once, and see how it stands."""
+    hf.outbox.deliver([one.id], org_id=ORG, worker_id="w1")
+    return state_of(hf, one)
+
+
+def state_of(hf: Holdfast, one: Intended) -> Delivery:
+    return hf.outbox.find([one.id], org_id=one.org_id)[0]
+
+
+def attempts_of(hf: Holdfast, one: Intended) -> list[Row]:
+    return look(
+        hf.store,
+        "SELECT number, reason, outcome, code, provider_id, body_hash"
+        " FROM holdfast.delivery_attempt WHERE delivery_id = :id ORDER BY number",
+        id=one.id,
+    )
+
+
+def evidence_of(hf: Holdfast, one: Intended) -> list[tuple[str, str]]:
+    rows = look(
+        hf.store,
+        "SELECT source, verdict FROM holdfast.delivery_evidence WHERE delivery_id = :id"
+        " ORDER BY id",
+        id=one.id,
+    )
+    return [(row["source"], row["verdict"]) for row in rows]
