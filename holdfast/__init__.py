@@ -54,12 +54,16 @@ from holdfast.errors import (
     WriteConflict,
 )
 from holdfast.holdfast import Holdfast
+from holdfast.outbox.delivery import Content
+from holdfast.outbox.intend import Intent
 from holdfast.provider.reply import Reply, Usage
 from holdfast.provider.request import Request
 from holdfast.provider.route import ExecutionMode, Route
 from holdfast.tenant import Tenant
 
 if typing.TYPE_CHECKING:
+    from holdfast.apps.review.model import Recipient, Source
+    from holdfast.apps.review.reviews import Reviews
     from holdfast.apps.rewrite.gate import Submission
     from holdfast.apps.rewrite.rewrites import Rewrites
 
@@ -80,6 +84,7 @@ __all__ = [
     "ChecksumMismatch",
     "ConfigError",
     "ConfigInvalid",
+    "Content",
     "Context",
     "Defect",
     "Enqueued",
@@ -90,6 +95,7 @@ __all__ = [
     "Gone",
     "Holdfast",
     "HoldfastError",
+    "Intent",
     "InvalidArtifact",
     "InvalidJob",
     "InvalidSchedule",
@@ -113,9 +119,11 @@ __all__ = [
     "QueueSettings",
     "Rate",
     "RateLimited",
+    "Recipient",
     "Reply",
     "Request",
     "RetryPolicy",
+    "Reviews",
     "Rewrites",
     "Role",
     "Route",
@@ -124,6 +132,7 @@ __all__ = [
     "SchemaInvalid",
     "Settings",
     "Snooze",
+    "Source",
     "State",
     "StoreDown",
     "Submission",
@@ -143,7 +152,10 @@ __all__ = [
 
 # Applications bring packages of their own, so they are imported when somebody asks for them.
 _LATE = {
+    "Recipient": "holdfast.apps.review.model",
+    "Reviews": "holdfast.apps.review.reviews",
     "Rewrites": "holdfast.apps.rewrite.rewrites",
+    "Source": "holdfast.apps.review.model",
     "Submission": "holdfast.apps.rewrite.gate",
 }
 

@@ -53,6 +53,38 @@ def test_no_function_is_too_long_to_read() -> None:
     assert {name: lines for name, lines in lengths.items() if lines > FUNCTION_LINES} == {}
 
 
+# Where something leaves the process, and what bounds the wait there. Deduplication is each
+# capability's own: intents and fences in the batch lane, tokens and tries in the outbox. Looking up
+# a name takes as long as the machine's resolver lets it.
+DOORS = {
+    "holdfast/apps/review/git.py": "seconds",
+    "holdfast/artifact/s3.py": "read_timeout",
+    "holdfast/channel/smtp.py": "settimeout",
+    "holdfast/outbound/client.py": "timeout",
+    "holdfast/outbound/guard.py": "getaddrinfo",
+    "holdfast/outbound/pinned.py": "timeout",
+    "holdfast/telemetry/webhook.py": "timeout",
+}
+WAYS_OUT = re.compile(
+    r"import (smtplib|ssl|botocore|httpcore2|urllib\.request|http\.client)"
+    r"|from (http\.client|botocore)"
+    r"|create_connection\(|getaddrinfo\(|subprocess\.(run|Popen)\(|urlopen\("
+)
+# The simulator answers and does not call; the demo and the supervisor start workers of their own.
+OWN = ("holdfast/simulator/", "holdfast/demo/", "holdfast/engine/supervise.py")
+
+
+@pytest.mark.req("E-17")
+def test_nothing_leaves_but_by_a_door_that_bounds_the_wait() -> None:
+    texts = {of(path): path.read_text() for path in MODULES}
+    leaving = {
+        name for name, text in texts.items() if WAYS_OUT.search(text) and not name.startswith(OWN)
+    }
+
+    assert leaving == set(DOORS)
+    assert [name for name, bound in DOORS.items() if bound not in texts[name]] == []
+
+
 def test_no_module_is_named_for_what_it_is_not() -> None:
     vague = {"utils", "util", "helpers", "helper", "manager", "base", "common", "misc"}
 

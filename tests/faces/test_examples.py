@@ -89,3 +89,13 @@ def test_the_batch_lane_hands_over_and_brings_back(tmp_path: Path) -> None:
     assert "paid twice: 0" in printed
     assert {job.state for job in jobs} == {"completed"}
     assert "The bread was good, 0." in jobs[0].result["answer"]
+
+
+def test_the_review_critic_tells_everybody_once_a_version(tmp_path: Path) -> None:
+    printed, jobs = play("review_critic", tmp_path)
+
+    assert "version 1 asked for twice, created True and False: 2 mails" in printed
+    assert "version 2: 4 mails" in printed
+    assert "critical cart.py:2 eval runs whatever" in printed
+    assert "calls of the model: 2, with the token: 0" in printed
+    assert [(job.job_type, job.state) for job in jobs] == [("review.process", "completed")] * 2

@@ -1,0 +1,1 @@
+"""The review critic: a change is fetched, criticised by a model, and its recipients are told."""

@@ -1,0 +1,111 @@
+"""Check: what could never be reviewed or told is refused at the edge, before anything is written.
+
+The gate has been asked first: a request that something stands for already is not checked again.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+from holdfast.actor import Actor
+from holdfast.apps.review.failure import InvalidReview
+from holdfast.apps.review.model import Given, Recipient, Source, subject_of
+from holdfast.apps.review.patch import Limits, parse_patch, write_patch
+from holdfast.apps.review.refusal import (
+    ChangeMissing,
+    ChangeTooLarge,
+    GitFailed,
+    PatchInvalid,
+    PathRefused,
+    RedactionFailed,
+)
+from holdfast.apps.review.secrets import redact_change
+from holdfast.apps.review.words import SourceKind
+from holdfast.artifact.artifact import ArtifactState
+from holdfast.errors import ArtifactNotFound, ConfigInvalid
+from holdfast.holdfast import Holdfast
+
+
+@runtime_checkable
+class ChecksSource(Protocol):
+    """A fetch that can say beforehand what it will never get."""
+
+    def check(self, source: Source) -> None: ...
+
+
+def check_given(hf: Holdfast, given: Given, actor: Actor, fetch: object) -> None:
+    """Raise InvalidReview for recipients without a way to them and changes that are not there."""
+    bad: dict[str, str] = {}
+    for at, one in enumerate(given.recipients):
+        _check_recipient(hf, f"recipients[{at}]", one, given, bad)
+    if given.source.kind is SourceKind.PATCH:
+        _check_patch(hf, given, actor, bad)
+    elif isinstance(fetch, ChecksSource):
+        _check_repository(fetch, given.source, bad)
+    if bad:
+        raise InvalidReview(bad)
+
+
+def _check_recipient(
+    hf: Holdfast, place: str, one: Recipient, given: Given, bad: dict[str, str]
+) -> None:
+    if not hf.outbox.channels.knows(one.channel):
+        bad[f"{place}.channel"] = "is no channel of this deployment; add [channels.NAME]"
+        return
+    # The message's own subject is made of this one and of words of ours.
+    says = hf.outbox.channels.problem(one.channel, one.address, subject_of(given.changelist_id))
+    if says is not None:
+        bad[place] = says
+
+
+def _check_patch(hf: Holdfast, given: Given, actor: Actor, bad: dict[str, str]) -> None:
+    try:
+        found = hf.artifacts.get(given.source.artifact_id, org_id=given.org_id, actor=actor)
+    except ArtifactNotFound:
+        bad["source.artifact_id"] = "is no artifact of this tenant"
+        return
+    if found.state is not ArtifactState.STORED:
+        bad["source.artifact_id"] = "is an artifact that is gone or not there yet"
+    elif (found.bytes or 0) > hf.settings.review.max_bytes:
+        bad["source.artifact_id"] = _too_large(hf.settings.review.max_bytes)
+    elif given.source.sha256 and given.source.sha256 != found.sha256:
+        bad["source.sha256"] = "is not the checksum of the artifact"
+
+
+def _check_repository(fetch: ChecksSource, source: Source, bad: dict[str, str]) -> None:
+    try:
+        fetch.check(source)
+    except PathRefused:
+        bad["source.repository"] = "is not there, or not below a folder of [review] repositories"
+    except ChangeMissing as exc:
+        what = exc.context.get("what")
+        if what == "repository":
+            bad["source.repository"] = "is no git repository"
+        else:
+            bad[f"source.{what}"] = "is no revision of the repository"
+    except (GitFailed, ConfigInvalid):
+        # Nobody can say: the first stage asks again, and has more than one try.
+        return
+
+
+def redacted_patch(patch: bytes, limits: Limits) -> bytes:
+    """A posted patch as it is stored: read, without its secrets, and written anew."""
+    try:
+        stored = write_patch(redact_change(parse_patch(patch, limits)))
+    except ChangeTooLarge:
+        raise InvalidReview({"patch": _too_large(limits.max_bytes, limits.max_files)}) from None
+    except PatchInvalid as exc:
+        line = exc.context.get("line")
+        where = f": see line {line}" if line else ""
+        raise InvalidReview({"patch": f"is no patch that can be read{where}"}) from None
+    except RedactionFailed:
+        problem = "may still hold a secret after it was redacted, so it is not kept"
+        raise InvalidReview({"patch": problem}) from None
+    if len(stored) > limits.max_bytes:
+        raise InvalidReview({"patch": _too_large(limits.max_bytes)})
+    return stored
+
+
+def _too_large(max_bytes: int, max_files: int | None = None) -> str:
+    files = "" if max_files is None else f" and {max_files} files"
+    return f"is larger than what is reviewed, {max_bytes} bytes{files}; see [review]"

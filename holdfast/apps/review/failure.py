@@ -1,0 +1,77 @@
+"""What may go wrong with a review, as its callers and its operators meet it.
+
+* HoldfastError
+  x InvalidReview            what was asked is no review, or its version may not run; names why
+  x NotFound
+    + ReviewNotFound         there is no such review, or it is another tenant's
+  x Transient
+    + DeliveryPending        somebody who must be told has not been told yet
+  x Permanent
+    + ReviewUnfit            the job and its review do not belong together
+    + ReviewErased           the review was erased while its job was under way
+    + PartsFailed            a part of the change could not be criticised in the batch lane
+    + RecipientUnreachable   somebody who must be told cannot be
+    + DeliveryHeld           nobody can say whether somebody was told; a person decides
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from holdfast.errors import HoldfastError, NotFound, Permanent, Transient
+
+
+class InvalidReview(HoldfastError):
+    """What was asked is no review, or its version may not run; *fields* says what is wrong.
+
+    The values themselves are never repeated.
+    """
+
+    def __init__(self, fields: Mapping[str, str]) -> None:
+        self.fields = dict(fields)
+        listed = "; ".join(f"{name}: {problem}" for name, problem in self.fields.items())
+        super().__init__(f"Nothing was done. {listed}.")
+
+
+class ReviewNotFound(NotFound):
+    """There is no such review, or it is another tenant's."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"Review {what[:200]!r} not found. Check the id and the tenant.")
+
+
+class DeliveryPending(Transient):
+    """Somebody who must be told of the review has not been told yet."""
+
+    error_class = "DELIVERY_PENDING"
+
+
+class ReviewUnfit(Permanent):
+    """The job names no review of its own, so there is nothing that it may do."""
+
+    error_class = "REVIEW_UNFIT"
+    pages_operator = True
+
+
+class ReviewErased(Permanent):
+    """The review was erased, so it is not gone on with. Discard the dead letter."""
+
+    error_class = "REVIEW_ERASED"
+
+
+class PartsFailed(Permanent):
+    """Parts of the change could not be criticised; the context names the job of the first one."""
+
+    error_class = "REVIEW_PARTS_FAILED"
+
+
+class RecipientUnreachable(Permanent):
+    """Somebody who must be told of the review cannot be; the others were served."""
+
+    error_class = "RECIPIENT_UNREACHABLE"
+
+
+class DeliveryHeld(Permanent):
+    """Nobody can say whether somebody was told, and the channel cannot be asked."""
+
+    error_class = "DELIVERY_HELD"

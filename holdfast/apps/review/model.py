@@ -1,0 +1,231 @@
+"""What a review is made of: a source, recipients, findings. Checked at the edge. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from holdfast.apps.review.words import Confidence, Severity, SourceKind, Word
+from holdfast.artifact.artifact import read_id
+from holdfast.document import stable_hash
+from holdfast.engine.execute import Context
+from holdfast.engine.job import State
+from holdfast.errors import ArtifactNotFound
+
+LONGEST_NAME = 200
+LONGEST_ADDRESS = 2_000
+MOST_RECIPIENTS = 500
+MOST_FINDINGS = 1_000
+LONGEST_PATH = 1_000
+LONGEST_FINDING = 4_000
+LONGEST_SUMMARY = 4_000
+LARGEST_VERSION = 2_147_483_647
+_VERSION = re.compile(r"v?([1-9][0-9]{0,9})")
+_CHANNEL = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the change is: commits of a repository, or a patch that was stored as an artifact.
+
+    Of a repository, *head* alone is one commit, and *base* with *head* is the range between them.
+    """
+
+    kind: SourceKind
+    repository: str = ""
+    base: str = ""
+    head: str = ""
+    artifact_id: str = ""
+    # Of the patch, so that the same patch is known again under another artifact.
+    sha256: str = ""
+
+    @classmethod
+    def git(cls, repository: str, head: str, base: str = "") -> Source:
+        return cls(SourceKind.GIT, repository=repository, base=base, head=head)
+
+    @classmethod
+    def patch(cls, artifact_id: str, sha256: str = "") -> Source:
+        return cls(SourceKind.PATCH, artifact_id=artifact_id, sha256=sha256)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """What is stored of it: the fields that its kind has."""
+        if self.kind is SourceKind.GIT:
+            parts = {"repository": self.repository, "base": self.base, "head": self.head}
+        else:
+            parts = {"artifact_id": self.artifact_id, "sha256": self.sha256}
+        return {"kind": self.kind.value, **parts}
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """What it is of, whatever file it lies in."""
+        found = self.document
+        if self.sha256:
+            del found["artifact_id"]
+        return found
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Source:
+        parts = {name: str(value) for name, value in document.items() if name != "kind"}
+        return cls(SourceKind(document["kind"]), **parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Recipient:
+    """Somebody who is told of a review. *name* is what they are counted by, once a version."""
+
+    name: str
+    channel: str
+    address: str = field(repr=False)
+    # Without a required one, the review is not done.
+    is_required: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One remark about a change. *line* is None where it is about the whole file."""
+
+    file: str
+    line: int | None
+    severity: Severity
+    message: str = field(repr=False)
+    confidence: Confidence = Confidence.MEDIUM
+
+    @property
+    def order(self) -> tuple[int, str, int, str]:
+        """The most severe first, then by place."""
+        return (-self.severity.rank, self.file, self.line or 0, self.message)
+
+
+@dataclass(frozen=True, slots=True)
+class Criticism:
+    """What the critic says of a change; *detail* holds counts, ids and versions, and no text."""
+
+    findings: Sequence[Finding]
+    summary: str = field(default="", repr=False)
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """A version of a changelist under review, as it stands."""
+
+    review_id: str
+    org_id: str
+    changelist_id: str
+    review_version: int
+    job_id: str
+    state: State
+    word: Word | None
+    source: Source
+    idempotency_key: str
+    created_at: datetime
+    succeeded_at: datetime | None = None
+    dead_letter_id: str | None = None
+    finding_count: int | None = None
+    # Its deliveries are in the outbox: what was found, and who is told, is fixed.
+    is_told: bool = False
+    is_erased: bool = False
+
+    @property
+    def subject(self) -> str:
+        """What its deliveries are about."""
+        return subject_of(self.changelist_id)
+
+
+def subject_of(changelist_id: str) -> str:
+    """What deliveries about a changelist have in common, whatever its version."""
+    return f"changelist:{changelist_id}"
+
+
+Fetch = Callable[[Context, Review], Mapping[str, Any]]
+"""The first stage: gets the change and stores it as an artifact of the job. What it returns (ids,
+counts and checksums, no text) is kept as the stage's output."""
+
+Criticise = Callable[[Context, Review, Mapping[str, Any]], Criticism]
+"""The second stage: redacts what the first one stored, has it criticised, and merges the answers.
+The third argument is what Fetch returned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A checked request for a review."""
+
+    org_id: str
+    changelist_id: str
+    review_version: int
+    idempotency_key: str
+    source: Source
+    recipients: tuple[Recipient, ...]
+    is_rerun: bool
+
+    @property
+    def hash(self) -> str:
+        """Equal for requests that ask for the same; an address is not told from its hash."""
+        told = [[one.name, one.channel, one.address, one.is_required] for one in self.recipients]
+        return stable_hash(
+            self.changelist_id, self.review_version, self.source.content, sorted(told)
+        )
+
+
+def read_version(value: object, bad: dict[str, str]) -> int:
+    """A positive whole number; ``v3`` is 3."""
+    if isinstance(value, str) and (found := _VERSION.fullmatch(value)):
+        value = int(found[1])
+    if type(value) is int and 1 <= value <= LARGEST_VERSION:
+        return value
+    bad["review_version"] = "must be a positive whole number, like 3 or v3"
+    return 0
+
+
+def read_name(field_name: str, value: object, bad: dict[str, str], longest: int) -> str:
+    """A text of one line: what could end a header or act on a terminal is refused."""
+    if not isinstance(value, str) or not value.strip() or len(value) > longest:
+        bad[field_name] = f"must be a text of 1 to {longest} characters"
+        return ""
+    if not value.isprintable() or value != value.strip():
+        bad[field_name] = "must be one line of printable characters without blanks around it"
+        return ""
+    return value
+
+
+def read_source(source: object, bad: dict[str, str]) -> Source:
+    """A source that names what its kind needs."""
+    if not isinstance(source, Source):
+        bad["source"] = "must be Source.git(…) or Source.patch(…)"
+        return Source(SourceKind.PATCH)
+    if source.kind is SourceKind.PATCH:
+        read_name("source.artifact_id", source.artifact_id, bad, LONGEST_NAME)
+        with suppress(ArtifactNotFound):
+            return replace(source, artifact_id=read_id(source.artifact_id))
+        return source
+    read_name("source.repository", source.repository, bad, LONGEST_PATH)
+    read_name("source.head", source.head, bad, LONGEST_NAME)
+    if source.base:
+        read_name("source.base", source.base, bad, LONGEST_NAME)
+    return source
+
+
+def read_recipients(recipients: Sequence[Recipient], bad: dict[str, str]) -> tuple[Recipient, ...]:
+    """The recipients, each named once."""
+    if len(recipients) > MOST_RECIPIENTS:
+        bad["recipients"] = f"may be {MOST_RECIPIENTS} at most"
+        return ()
+    names: set[str] = set()
+    for at, one in enumerate(recipients):
+        place = f"recipients[{at}]"
+        if not isinstance(one, Recipient):
+            bad[place] = "must be a Recipient"
+            continue
+        read_name(f"{place}.name", one.name, bad, LONGEST_NAME)
+        read_name(f"{place}.address", one.address, bad, LONGEST_ADDRESS)
+        if not isinstance(one.channel, str) or not _CHANNEL.fullmatch(one.channel):
+            bad[f"{place}.channel"] = "must be the name of a channel"
+        if one.name in names:
+            bad[f"{place}.name"] = "is named twice"
+        names.add(one.name)
+    return () if bad else tuple(recipients)

@@ -1,0 +1,213 @@
+"""Takes secrets out of a change before any model sees it, and stops what is not clean. Pure.
+
+Keys, tokens, PEM blocks and logins in addresses go by their shape; what is filed under a secret
+name goes where it is a literal. Code that only speaks of a password stays, or there would be
+nothing to review. Lines stay where they are, so a finding still names the right one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from holdfast.apps.review.patch import Change, FileChange, Hunk
+from holdfast.apps.review.refusal import RedactionFailed
+from holdfast.redact import find_private
+from holdfast.secret import find_secret
+from holdfast.sensitive import SHAPES, Finder, Span, is_secret_name
+
+# What is struck may have hidden the beginning of something else.
+_PASSES = 4
+MARK = re.compile(r"\[(?:secret|key)\]")
+
+
+def redact_change(change: Change) -> Change:
+    """The change without its secrets. Raises RedactionFailed if it cannot be made sure."""
+    return Change(tuple(_redact_file(file) for file in change.files))
+
+
+def _redact_file(file: FileChange) -> FileChange:
+    return replace(
+        file,
+        path=redact_text(file.path),
+        old_path=redact_text(file.old_path),
+        hunks=tuple(_redact_hunk(hunk, is_setting(file.path)) for hunk in file.hunks),
+    )
+
+
+def _redact_hunk(hunk: Hunk, in_settings: bool) -> Hunk:
+    """A key goes over several lines, and a sign before a line would hide its beginning."""
+    signs = [line[0] for line in hunk.lines]
+    text = "\n".join([hunk.heading, *(line[1:] for line in hunk.lines)])
+    heading, *lines = redact_text(text, in_settings=in_settings).split("\n")
+    if len(lines) != len(signs):
+        raise RedactionFailed(problem="lines")
+    return replace(
+        hunk,
+        heading=heading,
+        lines=tuple(sign + line for sign, line in zip(signs, lines, strict=True)),
+    )
+
+
+def redact_text(text: str, *, in_settings: bool = False) -> str:
+    """The text without its secrets, as many lines as before. Raises RedactionFailed."""
+    try:
+        for _ in range(_PASSES):
+            spans = find_secrets(text, in_settings=in_settings)
+            if not spans:
+                break
+            text = _struck(text, spans)
+    except Exception:
+        # An exception would quote what it stumbled over.
+        raise RedactionFailed(problem="error") from None
+    return guard(text, in_settings=in_settings)
+
+
+def guard(text: str, *, in_settings: bool = False) -> str:
+    """The same text, if nothing in it looks like a secret. Raises RedactionFailed otherwise.
+
+    Looks with other eyes, too: those by which a payload with a secret is refused.
+    """
+    try:
+        is_clean = find_secret(text) is None and not find_secrets(text, in_settings=in_settings)
+    except Exception:
+        raise RedactionFailed(problem="error") from None
+    if not is_clean:
+        raise RedactionFailed(problem="not_clean")
+    return text
+
+
+def find_secrets(text: str, *, in_settings: bool = False) -> list[Span]:
+    """Where secrets are. In a file of settings, values need no quotes."""
+    spans = find_private(text, (*_FINDERS, _find_values) if in_settings else _FINDERS)
+    # Neither nothing nor a mark of ours is a secret, whatever it is filed under.
+    return [
+        (start, end, kind)
+        for start, end, kind in spans
+        if start < end and not MARK.fullmatch(text, start, end)
+    ]
+
+
+def _struck(text: str, spans: list[Span]) -> str:
+    """The text with each line of each span replaced by its kind; no line is lost."""
+    kept: list[str] = []
+    done = 0
+    for start, end, kind in sorted(spans):
+        start = max(start, done)
+        if end <= start:
+            continue
+        gone = text[start:end].split("\n")
+        kept += (text[done:start], "\n".join(f"[{kind}]" if line else "" for line in gone))
+        done = end
+    kept.append(text[done:])
+    return "".join(kept)
+
+
+# -- what only a change has
+
+# A hunk may show the middle of a key: lines of base64, and what stands above the end of it.
+_BASE64_LINE = re.compile(
+    r"^[ \t\"'#/*]{0,40}([A-Za-z0-9+/]{56,}+={0,2})[\"',;\\n+ \t]{0,8}\r?$", re.M
+)
+
+
+def _find_key_lines(text: str) -> Iterator[Span]:
+    for found in _BASE64_LINE.finditer(text):
+        line = found[1]
+        if line != line.lower() and line != line.upper() and any(map(str.isdigit, line)):
+            yield *found.span(1), "key"
+    end = text.find("-----END ")
+    while end >= 0:
+        yield from _above(text, end)
+        end = text.find("-----END ", end + 1)
+
+
+_LONGEST_KEY = 200
+_KEY_LINE = re.compile(r"[ \t\"'#/*]{0,40}[A-Za-z0-9+/=]{1,100}[\"',;\\ \t]{0,8}\r?")
+
+
+def _above(text: str, end: int) -> Iterator[Span]:
+    """The lines right above the end of a key that could be its own."""
+    at = text.rfind("\n", 0, end)
+    for _ in range(_LONGEST_KEY):
+        begin = text.rfind("\n", 0, max(at, 0)) + 1
+        if at <= begin or not _KEY_LINE.fullmatch(text, begin, at):
+            return
+        if MARK.search(text, begin, at):
+            return
+        yield begin, at, "key"
+        at = begin - 1
+
+
+_NAMED = re.compile(
+    r"""(?<![A-Za-z0-9_.-])([A-Za-z0-9_.-]{2,80}+)(?:["'\]]{1,2}|\[\]|[?!])?
+        (?:[ \t]{0,4}(?::[ \t]{0,2}[A-Za-z_.\[\] |]{1,40}+(?==))?   # an annotation
+           (?:=>|:=|==?|!=|:|,)[ \t]{0,4}
+         |[ \t]{1,4}(?=["'`]))                                       # #define PASSWORD "…"
+        [bBrRfFuU]{0,2}
+        (?:["]{3}((?:[^"\\\n]|\\.|"(?!""))++)|[']{3}((?:[^'\\\n]|\\.|'(?!''))++)
+         |"((?:[^"\\\n]|\\.)++)"|'((?:[^'\\\n]|\\.|'')++)'|`([^`\n]++)`)""",
+    re.VERBOSE,
+)
+# Names of things, places and patterns are no secrets: an address, a placeholder, a sentence.
+_PLACEHOLDER = re.compile(
+    r"""\$\{?[A-Za-z_].*|\{\{?.*|<[^>]*>|%\(.*|%s|\*+|x+|\.{3}|…|\[[a-z]+\]|env:.*
+      | (?:none|null|true|false|changeme|example|secret|password|token|test|str|string|bearer)
+    """,
+    re.VERBOSE | re.I,
+)
+
+
+def _find_named(text: str) -> Iterator[Span]:
+    """Literals under a secret name: ``password = "…"``, ``"api_key": "…"``."""
+    for found in _NAMED.finditer(text):
+        for group in range(2, 7):
+            if found[group] and is_secret_name(found[1]) and _may_be_secret(found[group]):
+                yield *found.span(group), "secret"
+
+
+def _may_be_secret(value: str) -> bool:
+    """Not a placeholder, and no words: what is kept secret has no blanks, or few and a digit."""
+    if len(value) < 4 or _PLACEHOLDER.fullmatch(value):
+        return False
+    return " " not in value.strip() or any(map(str.isdigit, value))
+
+
+_SETTINGS = re.compile(
+    r"""(?:^|/)(?:\.env[^/]*|[^/]*\.(?:env|ini|cfg|conf|cnf|toml|ya?ml|properties|tfvars|netrc
+      |htpasswd|pgpass|envrc|sh|bash|zsh|ksh|bat|cmd)|\.(?:netrc|pgpass|npmrc|pypirc|htpasswd)|Dockerfile[^/]*)$""",
+    re.VERBOSE | re.I,
+)
+_VALUE = re.compile(
+    r"""^[ \t-]{0,40}(?:export[ ]|ENV[ ]|ARG[ ])?["']?([A-Za-z0-9_./:-]{2,80}?)["']?
+        [ \t]{0,4}(?:=|:[ \t]|[ ])[ \t]{0,4}([^\s"'#][^\r\n#]{0,2000}+)""",
+    re.VERBOSE | re.M,
+)
+
+
+def is_setting(path: str) -> bool:
+    """Whether a file holds settings, where values need no quotes."""
+    return _SETTINGS.search(path) is not None
+
+
+def _find_values(text: str) -> Iterator[Span]:
+    for found in _VALUE.finditer(text):
+        value = found[2].rstrip()
+        if is_secret_name(found[1]) and not MARK.search(value) and _may_be_secret(value):
+            yield found.start(2), found.start(2) + len(value), "secret"
+
+
+# <password>…</password>, and the parts of a query or of a connection string.
+_TAGGED = re.compile(r"<([A-Za-z0-9_.:-]{2,80}+)>([^<\n]{4,2000}+)</")
+_PART = re.compile(r"(?<=[?&;\"'`-])([A-Za-z0-9_ .-]{2,80}+)=([^\s;&\"'`<>]{4,2000}+)")
+
+
+def _find_parts(text: str) -> Iterator[Span]:
+    for pattern in (_TAGGED, _PART):
+        for found in pattern.finditer(text):
+            if is_secret_name(found[1]) and _may_be_secret(found[2]):
+                yield *found.span(2), "secret"
+
+
+_FINDERS: tuple[Finder, ...] = (*SHAPES, _find_key_lines, _find_named, _find_parts)

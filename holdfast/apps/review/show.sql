@@ -1,0 +1,45 @@
+-- Statements of looking at reviews.
+
+-- find_review :maybe — a review, and how the last of its jobs stands
+SELECT review.org_id, review.review_id, review.changelist_id, review.review_version,
+       review.idempotency_key, review.source, review.job_id, review.summary, review.finding_count,
+       review.criticised_at, review.intended_at, review.succeeded_at, review.created_at,
+       review.erased_at,
+       coalesce(job.id, review.job_id) AS last_job_id, coalesce(job.state, review.status) AS state,
+       coalesce(job.attempt_count, 0) AS attempt_count, job.stage, job.error_class,
+       letter.job_id AS letter_id
+FROM holdfast.review AS review
+LEFT JOIN holdfast.dead_letter AS letter
+  ON letter.org_id = review.org_id AND letter.job_id = review.job_id
+LEFT JOIN holdfast.dead_letter_replay AS replay
+  ON replay.org_id = letter.org_id AND replay.job_id = letter.job_id
+ AND replay.number = letter.replay_count
+LEFT JOIN holdfast.job_record AS job
+  ON job.org_id = review.org_id AND job.id = coalesce(replay.replay_job_id, review.job_id)
+WHERE review.org_id = :org_id AND review.review_id = :review_id;
+
+-- list_findings :many — what was found, the most severe first
+SELECT number, file, line, severity, message, confidence FROM holdfast.finding
+WHERE org_id = :org_id AND review_id = :review_id
+ORDER BY number;
+
+-- list_recipients :many — who is told of a review, and how that stands
+SELECT recipient.recipient, recipient.channel, recipient.is_required, delivery.id AS delivery_id,
+       -- Who has neither an address nor a delivery was erased.
+       coalesce(delivery.state,
+                CASE WHEN recipient.address IS NULL THEN 'erased' ELSE 'pending' END) AS state,
+       delivery.reason, delivery.attempts, delivery.notified_at, delivery.notification_id,
+       delivery.not_before_at
+FROM holdfast.review_recipient AS recipient
+LEFT JOIN holdfast.delivery AS delivery
+  ON delivery.org_id = recipient.org_id AND delivery.subject = :subject
+ AND delivery.recipient = recipient.recipient AND delivery.version = :review_version
+WHERE recipient.org_id = :org_id AND recipient.review_id = :review_id
+ORDER BY recipient.recipient;
+
+-- find_version :maybe — the review of a version, or of the highest there is
+SELECT review_id FROM holdfast.review
+WHERE org_id = :org_id AND changelist_id = :changelist_id
+  AND (CAST(:review_version AS integer) IS NULL OR review_version = :review_version)
+ORDER BY review_version DESC
+LIMIT 1;

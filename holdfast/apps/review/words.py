@@ -1,0 +1,76 @@
+"""The words of the review critic: every closed vocabulary, once."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import assert_never
+
+from holdfast.engine.job import State
+
+JOB_TYPE = "review.process"
+# A part of a change that the batch lane is asked about.
+PART_JOB_TYPE = "review.criticise"
+FETCH, LLM, NOTIFY = STAGES = ("fetch", "llm", "notify")
+
+
+class Word(StrEnum):
+    """How a review stands, in the words of whoever asked for it."""
+
+    IN_PROGRESS = "in_progress"
+    RETRYABLE_FAILED = "retryable_failed"
+    SUCCEEDED = "succeeded"
+
+
+def word_of(state: State, attempt_count: int) -> Word | None:
+    """The outward word for a job's state; None for a canceled one, which has none."""
+    match state:
+        case State.QUEUED:
+            return Word.IN_PROGRESS if attempt_count == 0 else Word.RETRYABLE_FAILED
+        case State.PROCESSING | State.BATCH_SUBMITTED:
+            return Word.IN_PROGRESS
+        case State.COMPLETED:
+            return Word.SUCCEEDED
+        case State.FAILED:
+            return Word.RETRYABLE_FAILED
+        case State.CANCELED:
+            return None
+    assert_never(state)
+
+
+class SourceKind(StrEnum):
+    """Where a change comes from."""
+
+    GIT = "git"
+    PATCH = "patch"
+
+
+class Severity(StrEnum):
+    """How much a finding matters, the least first."""
+
+    INFO = "info"
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+    CRITICAL = "critical"
+
+    @property
+    def rank(self) -> int:
+        return list(Severity).index(self)
+
+
+class Confidence(StrEnum):
+    """How sure the critic is of a finding."""
+
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+
+
+class Answer(StrEnum):
+    """What became of a request for a review."""
+
+    CREATED = "created"
+    # The key is known: the original job stands for it, whatever else was asked.
+    SAME_KEY = "same_key"
+    # This version of the changelist has a job already, under another key.
+    SAME_VERSION = "same_version"

@@ -1,0 +1,93 @@
+"""Reviews whose stages and channel do what a test says, and a look at what became of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast import Context, FakeClock, Holdfast, UpstreamDown
+from holdfast.apps.review.model import Criticism, Finding, Recipient, Review, Source
+from holdfast.apps.review.reviews import Reviews
+from holdfast.apps.review.submit import Submitted
+from holdfast.apps.review.words import Confidence, Severity
+from tests.outbox.scripted import ScriptedChannel
+from tests.story import ORG
+
+SOURCE = Source.git("/srv/git/shop", "8f3a1c")
+ANN = Recipient("ann", "post", "ann@example.org")
+BEN = Recipient("ben", "post", "ben@example.org")
+CAT = Recipient("cat", "post", "cat@example.org", is_required=False)
+FINDINGS = (
+    Finding("shop/cart.py", 12, Severity.LOW, "This name says little.", Confidence.LOW),
+    Finding("shop/pay.py", 40, Severity.CRITICAL, "The sum is <b>never</b> checked."),
+)
+
+
+@dataclass
+class Bench:
+    """Reviews with fakes for what is foreign."""
+
+    hf: Holdfast
+    clock: FakeClock
+    channel: ScriptedChannel
+    findings: Sequence[Finding] = FINDINGS
+    failing: Counter[str] = field(default_factory=Counter)
+    calls: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.hf.outbox.use(self.channel)
+        self.reviews = Reviews(self.hf, fetch=self._fetch, critic=self._criticise)
+
+    def _fetch(self, job: Context, review: Review) -> Mapping[str, Any]:
+        self._call("fetch")
+        return {"artifact_id": "a1", "sha256": "00", "files": 2}
+
+    def _criticise(self, job: Context, review: Review, fetched: Mapping[str, Any]) -> Criticism:
+        assert fetched["files"] == 2
+        self._call("llm")
+        return Criticism(self.findings, "Two remarks.", {"model": "m1"})
+
+    def _call(self, stage: str) -> None:
+        self.calls[stage] += 1
+        if self.failing[stage]:
+            self.failing[stage] -= 1
+            raise UpstreamDown
+
+    def submit(
+        self,
+        version: int | str = 1,
+        key: str = "k1",
+        *,
+        changelist: str = "cl-1",
+        to: Sequence[Recipient] = (ANN,),
+        org_id: str = ORG,
+        **more: Any,
+    ) -> Submitted:
+        more.setdefault("source", SOURCE)
+        return self.reviews.submit(changelist, version, key, org_id=org_id, recipients=to, **more)
+
+    def work(self) -> None:
+        """Run whatever is due, once."""
+        self.hf.worker().run_once()
+
+    def work_out(self, rounds: int = 30) -> None:
+        """Run until nothing is left to do, moving the clock over every pause."""
+        for _ in range(rounds):
+            if not self.hf.worker().run_once().claimed:
+                self.clock.advance(minutes=6)
+                if not self.hf.worker().run_once().claimed:
+                    return
+
+    def again(self, asked: Submitted) -> Review:
+        """The review as it stands."""
+        review = asked.review
+        return self.reviews.find(review.review_id, org_id=review.org_id).review
+
+    def succeed(self, version: int = 1, key: str = "k1", **more: Any) -> Submitted:
+        """A review that is done."""
+        asked = self.submit(version, key, **more)
+        self.work_out()
+        assert self.again(asked).word == "succeeded"
+        return asked

@@ -1,0 +1,186 @@
+"""Versions of a changelist: what is done stays done, and a rerun is asked for."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from holdfast.apps.review.failure import InvalidReview
+from holdfast.apps.review.submit import Submitted
+from holdfast.apps.review.words import Answer, Word
+from tests.apps_review.bench import ANN, BEN, Bench
+from tests.story import ORG, look
+
+
+@pytest.mark.req("N-01")
+def test_a_version_that_succeeded_is_not_done_again(bench: Bench) -> None:
+    first = bench.succeed(1, "k1")
+
+    again = bench.submit(1, "k2")
+    flagged = bench.submit(1, "k3", rerun=True)
+    bench.work_out()
+
+    assert [again.answer, flagged.answer] == [Answer.SAME_VERSION] * 2
+    assert again.review.job_id == flagged.review.job_id == first.review.job_id
+    assert again.review.word is Word.SUCCEEDED
+    assert bench.calls == {"fetch": 1, "llm": 1}
+    assert len(bench.channel.sends) == 1
+
+
+@pytest.mark.req("N-01")
+def test_a_version_that_runs_is_answered_with_the_running_job(bench: Bench) -> None:
+    first = bench.submit(1, "k1")
+
+    again = bench.submit(1, "k2", to=[BEN])
+
+    assert (again.answer, again.differs) == (Answer.SAME_VERSION, True)
+    assert again.review.job_id == first.review.job_id
+
+
+@pytest.mark.req("N-02")
+def test_a_higher_version_without_the_flag_is_refused_once_one_succeeded(bench: Bench) -> None:
+    bench.succeed(1, "k1")
+
+    with pytest.raises(InvalidReview) as refused:
+        bench.submit(2, "k2")
+
+    assert list(refused.value.fields) == ["rerun"]
+
+
+@pytest.mark.req("N-02")
+@pytest.mark.parametrize("rerun", [False, True])
+def test_a_lower_version_is_refused_once_a_higher_one_succeeded(bench: Bench, rerun: bool) -> None:
+    bench.succeed(3, "k1")
+
+    with pytest.raises(InvalidReview) as refused:
+        bench.submit(2, "k2", rerun=rerun)
+
+    assert list(refused.value.fields) == ["review_version"]
+    assert look(bench.hf.store, "SELECT count(*) AS n FROM holdfast.job")[0]["n"] == 1
+
+
+@pytest.mark.req("N-02", "N-03")
+def test_a_rerun_is_another_review_with_deliveries_of_its_own(bench: Bench) -> None:
+    first = bench.succeed(1, "k1")
+
+    second = bench.succeed(2, "k2", rerun=True)
+
+    tokens = [message.token for message in bench.channel.sends]
+    assert second.review.job_id != first.review.job_id
+    assert len(tokens) == len(set(tokens)) == 2
+    rows = look(
+        bench.hf.store,
+        "SELECT version, recipient FROM holdfast.delivery WHERE subject = :subject"
+        " ORDER BY version",
+        subject="changelist:cl-1",
+    )
+    assert [(row["version"], row["recipient"]) for row in rows] == [(1, "ann"), (2, "ann")]
+
+
+@pytest.mark.req("N-01", "N-02")
+def test_after_a_rerun_the_first_version_makes_nothing(bench: Bench) -> None:
+    first = bench.succeed(1, "k1")
+    bench.succeed(2, "k2", rerun=True)
+
+    again = bench.submit(1, "k3", rerun=True)
+    bench.work_out()
+
+    assert (again.answer, again.review.job_id) == (Answer.SAME_VERSION, first.review.job_id)
+    assert len(bench.channel.sends) == 2
+
+
+@pytest.mark.req("N-02")
+def test_while_nothing_has_succeeded_any_version_is_another_review(bench: Bench) -> None:
+    answers = [bench.submit(version, f"k{version}") for version in (5, 2, 9)]
+
+    assert all(one.created for one in answers)
+
+
+@pytest.mark.req("N-02")
+def test_a_late_success_of_a_lower_version_does_not_lower_the_bar(bench: Bench) -> None:
+    # The model fails once for the lower one, so that the higher one is through before it.
+    bench.failing["llm"] = 1
+    first = bench.submit(1, "k1")
+    third = bench.submit(3, "k3")
+    bench.work()
+    assert [bench.again(one).word for one in (first, third)] == [
+        Word.RETRYABLE_FAILED, Word.SUCCEEDED,
+    ]  # fmt: skip
+    bench.work_out()
+
+    assert bench.again(first).word is Word.SUCCEEDED
+    row = look(bench.hf.store, "SELECT succeeded_version FROM holdfast.changelist")[0]
+    assert row["succeeded_version"] == 3
+    with pytest.raises(InvalidReview, match="higher than 3"):
+        bench.submit(2, "k2", rerun=True)
+
+
+def test_a_rerun_takes_over_what_is_not_said(bench: Bench) -> None:
+    bench.succeed(1, "k1", to=[ANN, BEN])
+
+    again = bench.reviews.rerun("cl-1", 2, "k2", org_id=ORG)
+    bench.work_out()
+
+    assert again.created
+    assert bench.again(again).word is Word.SUCCEEDED
+    sent = sorted(message.address for message in bench.channel.sends)
+    assert sent == ["ann@example.org"] * 2 + ["ben@example.org"] * 2
+
+
+def test_there_is_no_rerun_of_what_never_ran(bench: Bench) -> None:
+    with pytest.raises(InvalidReview, match="no review to run again"):
+        bench.reviews.rerun("cl-9", 2, "k2", org_id=ORG)
+
+
+def stand(bench: Bench, state: str, succeeded: int | None, changelist: str) -> str:
+    """Version 2 of a changelist in a state, beside a version that succeeded; its id."""
+
+    def ask(version: int) -> Submitted:
+        key = f"{changelist}-{version}"
+        return bench.submit(version, key, changelist=changelist, rerun=version > 1)
+
+    if succeeded == 1:
+        ask(1)
+        bench.work_out()
+    bench.failing["fetch"] = 5 if state == "failed" else 0
+    asked = ask(2)
+    if state == "canceled":
+        bench.hf.cancel(asked.review.job_id, org_id=ORG)
+    elif state != "queued":
+        bench.work_out()
+    if succeeded == 3:
+        ask(3)
+        bench.work_out()
+    assert bench.again(asked).state == state
+    return asked.review.review_id
+
+
+@pytest.mark.req("I-12", "N-01")
+def test_a_version_that_has_a_review_is_answered_with_it_whatever_became_of_it(
+    bench: Bench,
+) -> None:
+    for state, succeeded in product(("queued", "completed", "failed", "canceled"), (None, 1, 3)):
+        if (state, succeeded) == ("queued", 3):
+            # It would run along with the other.
+            continue
+        name = f"{state}-{succeeded}"
+        review_id = stand(bench, state, succeeded, name)
+        calls, sends = bench.calls.copy(), len(bench.channel.sends)
+
+        for key, rerun in product((f"{name}-2", f"{name}-new"), (False, True)):
+            if "new" in key and state in ("failed", "canceled") and succeeded == 3:
+                # There is nothing to answer with, and a higher version has been told.
+                with pytest.raises(InvalidReview, match="must be higher than 3"):
+                    bench.submit(2, key, changelist=name, rerun=rerun)
+                continue
+            found = bench.submit(2, key, changelist=name, rerun=rerun)
+            answer = Answer.SAME_VERSION if "new" in key else Answer.SAME_KEY
+            assert (found.review.review_id, found.answer) == (review_id, answer), name
+        for version in (1, 9):
+            found = bench.submit(version, f"{name}-2", changelist=name, rerun=True)
+            assert (found.review.review_id, found.differs) == (review_id, True), name
+
+        bench.work_out()
+        if state != "queued":
+            assert (bench.calls, len(bench.channel.sends)) == (calls, sends), name
