@@ -37,13 +37,13 @@ def redact(text: str, limit: int = TEXT_LIMIT) -> str:
     Ids, hashes, dates, numbers and the names of modules stay. Time is linear in *limit*.
     """
     seen = text[: limit + _MARGIN]
-    spans = find_private(seen)
+    spans = find_private(seen, FINDERS)
     if not spans and len(text) <= limit:
         return text
     return _cut(_struck(seen, spans, limit), limit, len(text) > limit)
 
 
-def find_private(text: str, finders: Sequence[Finder] = FINDERS) -> list[Span]:
+def find_private(text: str, finders: Sequence[Finder]) -> list[Span]:
     """What the finders see in *text*, also behind its escapes."""
     spans = [span for finder in finders for span in finder(text)]
     view = text

@@ -274,7 +274,7 @@ def _message(row: Row, case: Case, channel: Channel) -> Message | None:
         text=content.text,
         html=content.html,
         data=content.data,
-        # The day on which it was meant, so that a later try is the same to the byte.
+        # The time of the first try, so that a later one is the same to the byte.
         at=case.delivery.first_sent_at,
     )
 
