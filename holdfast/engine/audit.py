@@ -139,11 +139,14 @@ def seal_events(store: Store, *, limit: int = 5_000, key: str = "") -> Sealed:
 
 
 def _seal(tx: Tx, limit: int, key: str) -> Sealed:
+    # Looked at before we have a number ourselves: whoever has the id of an earlier event has a
+    # smaller one. The snapshot's own end would not do, it is behind whoever is still at work.
+    newest = tx.one(SQL.find_newest)["newest"]
     cursor = tx.maybe(SQL.lock_cursor)
     if cursor is None:
         return Sealed(0)
     sealed_to, sealable_to = cursor["sealed_to"], cursor["next_to"]
-    if cursor["newest"] == sealed_to == sealable_to:
+    if newest == sealed_to == sealable_to:
         return Sealed(0)
     events: list[Row] = []
     seals: list[AuditSealed] = []
@@ -151,14 +154,14 @@ def _seal(tx: Tx, limit: int, key: str) -> Sealed:
     # can no longer turn up. A horizon from the future means that the database was restored on
     # another server, where nothing of that time is still running.
     ended = cursor["oldest_running"] >= cursor["next_horizon"]
-    restored = cursor["next_horizon"] > cursor["next_transaction"]
+    restored = cursor["next_horizon"] > cursor["this_transaction"]
     if sealable_to > sealed_to and (ended or restored):
         events = tx.many(SQL.list_unsealed, after=sealed_to, upto=sealable_to, limit=limit)
         seals = _chain(tx, events, key)
         # A full page may end before the limit of this round; the rest is next.
         sealed_to = events[-1]["id"] if len(events) == limit else sealable_to
     if sealed_to >= sealable_to:
-        tx.affected(SQL.move_cursor, sealed_to=sealed_to)
+        tx.affected(SQL.move_cursor, sealed_to=sealed_to, next_to=newest)
     else:
         tx.affected(SQL.step_cursor, sealed_to=sealed_to)
     return Sealed(len(events), tuple(seals))

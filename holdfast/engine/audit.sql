@@ -10,12 +10,16 @@ SELECT actions.org_id, actions.subject_id, actions.kind, actions.name, 1, action
 FROM {rows actions: place integer, org_id uuid, subject_id uuid, kind text, name text,
       actor_type text, actor_id text, request_id text, correlation_id text, subject text,
       detail json}
+-- Sealing waits for transactions that have a number: this one takes it before the ids of its events.
+{only postgres}WHERE pg_current_xact_id() IS NOT NULL{end}
 ORDER BY actions.place;
+
+-- find_newest :one — crosses tenants: how far events have come
+SELECT coalesce(max(id), 0) AS newest FROM holdfast.job_event;
 
 -- lock_cursor :maybe — crosses tenants: one pass at a time; a second one finds nothing to do
 SELECT sealed_to, next_to, next_horizon, {oldest_running} AS oldest_running,
-       {next_transaction} AS next_transaction,
-       (SELECT coalesce(max(id), 0) FROM holdfast.job_event) AS newest
+       {this_transaction} AS this_transaction
 FROM holdfast.audit_cursor
 WHERE only_row = 1
 {skip_locked};
@@ -46,9 +50,7 @@ WHERE TRUE;
 
 -- move_cursor :affected — crosses tenants: the round is sealed; remember how far the next may go, and when
 UPDATE holdfast.audit_cursor
-SET sealed_to = :sealed_to,
-    next_to = coalesce((SELECT max(id) FROM holdfast.job_event), 0),
-    next_horizon = {next_transaction}
+SET sealed_to = :sealed_to, next_to = :next_to, next_horizon = {this_transaction}
 WHERE only_row = 1;
 
 -- step_cursor :affected — crosses tenants: part of the round is sealed

@@ -253,6 +253,27 @@ def test_a_chain_forged_without_the_key_is_found(work: Holdfast) -> None:
     ]
 
 
+def test_a_transaction_that_began_later_and_took_an_earlier_id_is_still_sealed(
+    postgres_url: str, clock: FakeClock
+) -> None:
+    with (
+        make_holdfast(postgres_url, clock) as hf,
+        psycopg.connect(postgres_url) as first,
+        psycopg.connect(postgres_url) as second,
+    ):
+        hf.job("report.export")(lambda job, payload: None)
+        first.execute("SELECT pg_current_xact_id()")
+        hf.enqueue("report.export", {}, org_id=ORG, conn=second)
+        hf.enqueue("report.export", {}, org_id=ORG, conn=first)
+        first.commit()
+
+        while_open = sum(seal_events(hf.store).events for _ in range(4))
+        second.commit()
+
+        assert (while_open, seal(hf)) == (0, 2)
+        assert verify_seals(hf.store, ORG) == []
+
+
 def test_a_transaction_that_commits_late_is_still_sealed(
     postgres_url: str, clock: FakeClock
 ) -> None:
