@@ -17,6 +17,7 @@ def limits(hf: Holdfast) -> list[float | None]:
     return [
         None if stage.timeout is None else stage.timeout.total_seconds()
         for handler in hf.registry
+        if handler.job_type != "outbox.deliver"
         for stage in handler.stages
     ]
 

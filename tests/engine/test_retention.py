@@ -115,7 +115,7 @@ def test_jobs_that_have_not_ended_are_never_pruned(work: Holdfast, clock: FakeCl
     claim(work)
     clock.advance(days=1000)
 
-    assert archive_and_prune(work.store, MONTH) == {"archived": 0, "pruned": 0, "items": 0}
+    assert set(archive_and_prune(work.store, MONTH).values()) == {0}
     assert {work.get(item.id, org_id=ORG).state for item in (waiting, running)} == {
         State.QUEUED, State.PROCESSING,
     }  # fmt: skip

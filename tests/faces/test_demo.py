@@ -70,7 +70,7 @@ def test_the_verdict_sees_what_is_lost_and_what_is_doubled(tmp_path: Path) -> No
     url = f"sqlite:///{tmp_path}/demo.db"
     app = Holdfast(url)
     for handler in demo_hf.registry:
-        app.registry.add(handler)
+        app.registry.handlers.setdefault(handler.job_type, handler)
     payload = {"number": 1, "seconds": 0}
     waiting = app.enqueue("bread.bake", payload, org_id=BAKERY.org_id, queue="q:exports")
     ended = app.enqueue("bread.bake", payload, org_id=BAKERY.org_id)
@@ -98,7 +98,7 @@ def test_the_verdict_sees_what_is_lost_and_what_is_doubled(tmp_path: Path) -> No
 def served(hf: Holdfast, clock: FakeClock, order: Order) -> Fairness:
     """A flood, a quiet job of everybody right behind it, and five claims a second."""
     for handler in demo_hf.registry:
-        hf.registry.add(handler)
+        hf.registry.handlers.setdefault(handler.job_type, handler)
     payload = {"number": 1, "seconds": 0}
     hf.enqueue_many(FLOOD.job_type, [payload] * 40, org_id=FLOOD.org_id)
     for firm in QUIET:
