@@ -11,9 +11,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from holdfast import FakeClock, Holdfast, Settings
-from holdfast.apps.review.model import Recipient, Source
-from holdfast.apps.review.reviews import Reviews
+from holdfast import FakeClock, Holdfast, Recipient, Reviews, Settings, Source
 from holdfast.config import ArtifactSettings, ChannelSettings, ProviderSettings, ReviewSettings
 from holdfast.simulator import Ask, Simulator
 
