@@ -275,7 +275,7 @@ def judge(house: House, what: str, tally: Tally) -> None:
 PLAYED = [(case, provider) for case in CASES for provider in case.providers]
 
 
-@pytest.mark.req("P-19", "P-21", "P-22", "P-13", "P-14")
+@pytest.mark.req("E-17", "P-19", "P-21", "P-22", "P-13", "P-14")
 @pytest.mark.parametrize(
     ("case", "provider"), PLAYED, ids=[f"{provider}-{case.name}" for case, provider in PLAYED]
 )
