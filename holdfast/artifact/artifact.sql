@@ -142,4 +142,4 @@ FROM {rows events: org_id uuid, id uuid, detail json}
 JOIN holdfast.artifact AS artifact ON artifact.org_id = events.org_id AND artifact.id = events.id
 LEFT JOIN holdfast.job AS live ON live.org_id = artifact.org_id AND live.id = artifact.job_id
 LEFT JOIN holdfast.job_history AS past ON past.org_id = artifact.org_id AND past.id = artifact.job_id
-WHERE TRUE;
+WHERE {numbered};

@@ -1,4 +1,5 @@
--- Statements that seal the audit and check the seals.
+-- Statements that seal the audit and check the seals. Sealing waits for transactions that have a
+-- number: whoever may write nothing but events takes it before their ids ({numbered}).
 
 -- insert_actions :affected — what was done to things that are no jobs, each in the tenant it concerns
 INSERT INTO holdfast.job_event
@@ -10,8 +11,7 @@ SELECT actions.org_id, actions.subject_id, actions.kind, actions.name, 1, action
 FROM {rows actions: place integer, org_id uuid, subject_id uuid, kind text, name text,
       actor_type text, actor_id text, request_id text, correlation_id text, subject text,
       detail json}
--- Sealing waits for transactions that have a number: this one takes it before the ids of its events.
-{only postgres}WHERE pg_current_xact_id() IS NOT NULL{end}
+WHERE {numbered}
 ORDER BY actions.place;
 
 -- find_newest :one — crosses tenants: how far events have come

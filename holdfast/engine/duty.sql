@@ -15,7 +15,7 @@ SELECT job.org_id, job.project_id, job.id, job.job_type, events.name, events.att
        job.claimed_by, job.request_id, job.correlation_id, {now}, events.detail
 FROM {rows events: org_id uuid, id uuid, name text, attempt integer, detail json}
 JOIN holdfast.job AS job ON job.org_id = events.org_id AND job.id = events.id
-WHERE NOT EXISTS (
+WHERE {numbered} AND NOT EXISTS (
     SELECT 1 FROM holdfast.job_event AS event
     WHERE event.job_id = job.id AND event.name = events.name AND event.detail = events.detail);
 

@@ -409,7 +409,7 @@ SELECT job.org_id, job.project_id, job.id, job.job_type, events.name, events.att
        :actor_id, job.request_id, job.correlation_id, {now}, events.detail
 FROM {rows events: org_id uuid, id uuid, name text, attempt integer, detail json}
 JOIN holdfast.job AS job ON job.org_id = events.org_id AND job.id = events.id
-WHERE TRUE;
+WHERE {numbered};
 
 -- insert_archived_events :affected — crosses tenants: the same for jobs that are in history
 INSERT INTO holdfast.job_event
@@ -419,7 +419,7 @@ SELECT job.org_id, job.project_id, job.id, job.job_type, events.name, events.att
        :actor_id, job.request_id, job.correlation_id, {now}, events.detail
 FROM {rows events: org_id uuid, id uuid, name text, attempt integer, detail json}
 JOIN holdfast.job_history AS job ON job.org_id = events.org_id AND job.id = events.id
-WHERE TRUE;
+WHERE {numbered};
 
 -- insert_dead_letters :affected — crosses tenants: each carries the tenant of its job
 INSERT INTO holdfast.dead_letter

@@ -9,6 +9,7 @@ Statements are written once, in PostgreSQL's words, with these tokens:
     {skip_locked}              pass over rows that another transaction holds
     {unit_free(X)}             true, and from now on ours, if no transaction holds the unit X
     {oldest_running} {this_transaction}   transactions below the first have ended; our own number
+    {numbered}                 true, and our transaction has its number before a row is made
     {object(X)}                X is a JSON object (checks in migrations)
     {field(X, name)}           what the JSON object X holds under that name; nothing if it is none
     {only postgres} … {end}    words for one of them, where the other has no such thing
@@ -145,7 +146,13 @@ class Dialect:
 SQLITE = Dialect(
     name="sqlite",
     # SQLite runs inside the process, so the process's clock is the database's clock.
-    words={"now": ":now", "skip_locked": "", "oldest_running": "0", "this_transaction": "0"},
+    words={
+        "now": ":now",
+        "skip_locked": "",
+        "oldest_running": "0",
+        "this_transaction": "0",
+        "numbered": "TRUE",
+    },
     types={
         "uuid": "TEXT",
         "instant": "TEXT",
@@ -163,6 +170,7 @@ POSTGRES = Dialect(
         "skip_locked": "FOR UPDATE SKIP LOCKED",
         "oldest_running": "CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigint)",
         "this_transaction": "CAST(CAST(pg_current_xact_id() AS text) AS bigint)",
+        "numbered": "pg_current_xact_id() IS NOT NULL",
     },
     types={
         "uuid": "uuid",

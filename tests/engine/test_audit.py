@@ -8,7 +8,8 @@ import psycopg
 import pytest
 
 from holdfast import FakeClock, Holdfast, Permanent, Transient
-from holdfast.engine.audit import Tampering, seal_events, verify_seals
+from holdfast.engine.audit import Deed, Tampering, record_actions, seal_events, verify_seals
+from holdfast.engine.job import SYSTEM
 from holdfast.engine.retention import archive_and_prune
 from holdfast.errors import RuleBroken
 from tests.engine.planting import plant
@@ -272,6 +273,39 @@ def test_a_transaction_that_began_later_and_took_an_earlier_id_is_still_sealed(
 
         assert (while_open, seal(hf)) == (0, 2)
         assert verify_seals(hf.store, ORG) == []
+
+
+REFUSE_UNNUMBERED = """
+    CREATE FUNCTION holdfast.refuse_unnumbered() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        IF pg_current_xact_id_if_assigned() IS NULL THEN
+            RAISE EXCEPTION 'sealing would not wait for %', NEW.name;
+        END IF;
+        RETURN NEW;
+    END $$;
+    CREATE TRIGGER refuse_unnumbered BEFORE INSERT ON holdfast.job_event FOR EACH ROW
+        EXECUTE FUNCTION holdfast.refuse_unnumbered();
+"""
+
+
+def test_a_transaction_has_its_number_before_its_event_has_an_id(
+    postgres_url: str, clock: FakeClock
+) -> None:
+    with make_holdfast(postgres_url, clock) as hf:
+        hf.job("report.export")(lambda job, payload: None)
+        with psycopg.connect(postgres_url) as plain:
+            # A row has its id by then, and is not written yet.
+            plain.execute(REFUSE_UNNUMBERED)
+        deed = Deed(SYSTEM, ORG, "report:1", "report.looked_at")
+
+        # Often, since one id in 32 is logged, which alone gives a transaction its number.
+        for number in range(6):
+            hf.store.write(lambda tx: record_actions(tx, [deed]))
+            job = hf.enqueue("report.export", {"n": number}, org_id=ORG, idempotency_key="one")
+        hf.worker().run_once()
+
+        assert timeline(hf, job).count("job.duplicate_differs") == 5
+        assert timeline(hf, job)[-1] == "job.succeeded"
 
 
 def test_a_transaction_that_commits_late_is_still_sealed(
