@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from typing import Any
 
 from holdfast import Enqueued, FakeClock, Holdfast, Job, Settings
@@ -19,11 +20,20 @@ PROJECT = "0198c0de-0000-7000-8000-0000000000aa"
 
 SQL = Statements("holdfast.engine", "job.sql")
 
+_OPENED: Counter[str] = Counter()
+
 
 def make_holdfast(url: str, clock: FakeClock | None = None, **settings: Any) -> Holdfast:
-    """A Holdfast on a fake clock with a fixed random source."""
+    """A Holdfast on a fake clock with a fixed random source, which no other on its database has.
+
+    Two of the same source would make the same ids whenever a clock that stands still shows both
+    the same instant.
+    """
+    _OPENED[url] += 1
     return Holdfast(
-        settings=Settings(db=url, **settings), clock=clock or FakeClock(), rng=random.Random(7)
+        settings=Settings(db=url, **settings),
+        clock=clock or FakeClock(),
+        rng=random.Random(6 + _OPENED[url]),
     )
 
 
