@@ -32,8 +32,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
 class Databases:
     """Fresh, migrated databases, made ahead of need and dropped behind it by a thread.
 
-    Copying files is five times faster than replaying the template through the log, and still
-    takes longer than most tests: while one runs, the next one's database is made.
+    Copying files takes 23 ms in memory and up to half a second on a disk, replaying the template
+    through the log 28 ms and as long: while a test runs, the next one's database is made.
     """
 
     def __init__(self, server: PostgresServer) -> None:
