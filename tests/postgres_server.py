@@ -64,7 +64,7 @@ class PostgresServer:
         settings = dict(SETTINGS)
         if not durable:
             settings |= {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
-            # Ended at once, a server leaves its shared segments behind: among its files they go too.
+            # Ended at once, a server leaves shared segments behind: among its files they go too.
             settings |= {"dynamic_shared_memory_type": "mmap"}
         with (self.data / "postgresql.conf").open("a") as conf:
             conf.writelines(f"{name} = '{value}'\n" for name, value in settings.items())

@@ -221,7 +221,8 @@ def test_processes_on_one_file_lose_nothing_and_double_nothing(sqlite_url: str) 
     assert len(claimed) == len(set(claimed))
     assert {row["lease_token"] for row in rows} == {0, 1} if left else {1}
     assert len(claimed) + len(left) == len(rows)
-    assert all(len(each["claimed"]) >= many for each in told)
+    # How much each of them gets is the scheduler's affair, that none goes without is ours.
+    assert all(each["claimed"] for each in told)
 
 
 def test_a_new_file_may_be_opened_by_many_at_once(sqlite_url: str) -> None:
