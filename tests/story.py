@@ -29,12 +29,10 @@ def make_holdfast(url: str, clock: FakeClock | None = None, **settings: Any) -> 
     Two of the same source would make the same ids whenever a clock that stands still shows both
     the same instant.
     """
-    _OPENED[url] += 1
-    return Holdfast(
-        settings=Settings(db=url, **settings),
-        clock=clock or FakeClock(),
-        rng=random.Random(6 + _OPENED[url]),
-    )
+    source = random.Random(7 + _OPENED[url])
+    # What lies in memory is shared with nobody.
+    _OPENED[url] += url != "sqlite:"
+    return Holdfast(settings=Settings(db=url, **settings), clock=clock or FakeClock(), rng=source)
 
 
 def timeline(hf: Holdfast, job: Enqueued | Claimed | Job) -> list[str]:
