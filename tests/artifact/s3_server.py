@@ -48,5 +48,5 @@ class S3Server:
         self._process.terminate()
         assert self._process.stderr is not None
         self._process.stderr.close()
-        self._process.wait(timeout=10)
+        self._process.wait(timeout=60)
         shutil.rmtree(self.folder, ignore_errors=True)

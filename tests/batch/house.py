@@ -52,6 +52,9 @@ SCHEMA = {
 # What is private, and where it may be: nobody else's column holds a word of it.
 PRIVATE = {"job": {"payload", "result"}, "job_history": {"payload", "result"}}
 
+# An answer that a busy machine holds up is no fault of the provider's.
+PATIENCE = 30.0
+
 
 class Shorten:
     """Makes a text shorter, and knows whether an answer is about it."""
@@ -74,6 +77,7 @@ def make_app(
     *,
     seed: int = 0,
     wants_echo: bool | None = None,
+    read_seconds: float = PATIENCE,
     **settings: Any,
 ) -> Holdfast:
     """One worker's application: the same in every process, but for the ids that it makes."""
@@ -84,7 +88,7 @@ def make_app(
         base_url=origin + paths[provider],
         credential_env=KEY,
         allow_private=True,
-        read_seconds=0.5,
+        read_seconds=read_seconds,
         wants_echo=wants_echo,
     )
     prices = tuple(
@@ -155,6 +159,7 @@ class House:
     sim: Simulator
     provider: str = "openai"
     settings: dict[str, Any] = field(default_factory=dict)
+    read_seconds: float = PATIENCE
     workers: list[Holdfast] = field(default_factory=list)
     jobs: list[Enqueued] = field(default_factory=list)
     canaries: dict[str, str] = field(default_factory=dict)
@@ -181,6 +186,7 @@ class House:
             self.clock,
             self.provider,
             seed=self.opened,
+            read_seconds=self.read_seconds,
             **self.settings,
         )
         hf.events.subscribe(self.told.append)

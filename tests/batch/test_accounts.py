@@ -163,7 +163,7 @@ def listener() -> Iterator[str]:
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}/v1"
     server.shutdown()
-    thread.join(timeout=10)
+    thread.join(timeout=60)
     server.server_close()
 
 

@@ -59,7 +59,7 @@ def ask_provider() -> Any:
         data=SENTENCE.encode(),
         headers={"Authorization": f"Bearer {SECRET}", "X-Api-Key": SECRET},
     )
-    return urllib.request.urlopen(request, timeout=10)
+    return urllib.request.urlopen(request, timeout=60)
 
 
 def message(job: Context, payload: dict[str, Any]) -> None:

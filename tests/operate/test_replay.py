@@ -428,7 +428,7 @@ def test_two_operators_who_replay_at_once_make_one_replay(
     make = making.make_replays
 
     def make_together(tx: Tx, *given: Any, **options: Any) -> Any:
-        both_read.wait(timeout=10)
+        both_read.wait(timeout=60)
         return make(tx, *given, **options)
 
     monkeypatch.setattr(dead_letter, "make_replays", make_together)

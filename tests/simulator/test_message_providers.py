@@ -26,7 +26,7 @@ class Client:
     def __init__(self, sim: Simulator, key: str = "key") -> None:
         self.sim = sim
         self.key = key
-        self.http = httpx2.Client(timeout=10.0)
+        self.http = httpx2.Client(timeout=60.0)
 
     def post(self, provider: str, path: str, body: Any, **headers: str) -> Any:
         return self.http.post(

@@ -110,7 +110,7 @@ def test_a_client_that_does_not_trust_it_sends_nothing(sim: Simulator) -> None:
 
 def test_tls_can_begin_with_the_first_byte(sim: Simulator) -> None:
     port = sim.smtps.port
-    with smtplib.SMTP_SSL("localhost", port, timeout=10, context=trust(sim)) as smtp:
+    with smtplib.SMTP_SSL("localhost", port, timeout=60, context=trust(sim)) as smtp:
         smtp.send_message(mail())
 
     assert len(sim.messages.accepted) == 1
@@ -144,7 +144,7 @@ def test_a_wrong_password_is_refused(sim: Simulator, way: str) -> None:
 
 
 def test_what_was_sent_ahead_of_tls_is_not_obeyed_behind_it(sim: Simulator) -> None:
-    with socket.create_connection((sim.smtp.host, sim.smtp.port), timeout=10) as wire:
+    with socket.create_connection((sim.smtp.host, sim.smtp.port), timeout=60) as wire:
         wire.recv(100)
         wire.sendall(b"STARTTLS\r\nEHLO slipped.in\r\nMAIL FROM:<evil@example.test>\r\n")
         assert wire.recv(100).startswith(b"220 2.0.0")
@@ -244,7 +244,7 @@ def test_many_clients_at_once_lose_nothing(sim: Simulator) -> None:
 
     def send(number: int) -> None:
         start.wait()
-        with smtplib.SMTP("127.0.0.1", port, timeout=10) as smtp:
+        with smtplib.SMTP("127.0.0.1", port, timeout=60) as smtp:
             smtp.send_message(mail(f"tok-{number}"))
 
     threads = [threading.Thread(target=send, args=(number,)) for number in range(8)]
@@ -260,14 +260,14 @@ def test_it_listens_only_from_when_it_is_asked_for_and_ends_with_the_simulator()
     with Simulator() as sim:
         port = sim.smtp.port
         assert sim.smtp.port == port
-        stays = socket.create_connection(("127.0.0.1", port), timeout=10)
+        stays = socket.create_connection(("127.0.0.1", port), timeout=60)
         assert stays.recv(100).startswith(b"220")
-        safe = smtplib.SMTP("127.0.0.1", port, timeout=10)
+        safe = smtplib.SMTP("127.0.0.1", port, timeout=60)
         safe.starttls(context=trust(sim))
     with stays:
         assert stays.recv(100) == b""
     with pytest.raises(smtplib.SMTPServerDisconnected):
         safe.noop()
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", port), timeout=10)
+        socket.create_connection(("127.0.0.1", port), timeout=60)
     assert [thread.name for thread in threading.enumerate() if "smtp" in thread.name] == []

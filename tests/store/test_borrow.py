@@ -369,7 +369,7 @@ def test_workers_are_woken_at_the_callers_commit_and_not_before(postgres_url: st
             hf.enqueue("order.ship", {}, org_id=ORG, conn=conn)
             conn.commit()
 
-            assert wake.wait(5.0)
+            assert wake.wait(30.0)
         wake.close()
 
 

@@ -503,5 +503,5 @@ def test_a_listener_hears_of_it_at_commit(shop: Holdfast, sql: psycopg.Connectio
     assert not wake.wait(0.05)
     sql.commit()
 
-    assert wake.wait(5.0)
+    assert wake.wait(30.0)
     wake.close()

@@ -446,9 +446,9 @@ def test_a_commit_in_another_process_wakes_a_waiter(store: SqliteStore, sqlite_u
     insert(other)
     other.close()
 
-    assert wake.wait(5.0)
+    assert wake.wait(30.0)
     wake.poke()
-    assert wake.wait(5.0)
+    assert wake.wait(30.0)
     wake.close()
 
 

@@ -41,7 +41,7 @@ class Scraped(str):
 
 def scrape(port: int, path: str = "/metrics", **headers: str) -> Scraped:
     asked = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers)
-    with OPENER.open(asked, timeout=10) as answer:
+    with OPENER.open(asked, timeout=60) as answer:
         body = answer.read()
         if answer.headers["Content-Encoding"] == "gzip":
             body = gzip.decompress(body)
