@@ -14,13 +14,13 @@ from typing import Any
 from holdfast.clock import read_instant
 from holdfast.document import decode
 from holdfast.engine.job import BATCH_KEY, Actor, ActorType, Claimed
-from holdfast.engine.lane import Lane, Poured, Round, find_lanes, pour, start_rounds
+from holdfast.engine.lane import Lane, Poured, Round, find_lanes, pour, save_rounds, start_rounds
 from holdfast.engine.promote import promote_jobs
 from holdfast.engine.quarantine import bury_broken_in
 from holdfast.engine.room import Room, find_room, spend_room, whole_room
 from holdfast.engine.rules import Rules, read_rules
 from holdfast.engine.settle import Settled
-from holdfast.errors import RuleBroken
+from holdfast.errors import RuleBroken, StoreError
 from holdfast.ids import JobId
 from holdfast.store import Row, Statements, Store, Tx
 
@@ -78,10 +78,16 @@ def claim_jobs(
     rules = read_rules(store)
     ask = Ask(queue, worker_id, limit, lease_ms, buried=[] if buried is None else buried)
     if order is Order.FAIR and respect_not_before_at and not job_types:
-        rounds = start_rounds(store, [queue])
+        lane = BATCH_KEY if of_batch else ""
+        rounds = start_rounds(store, [queue], lane)
         keys = {queue: [BATCH_KEY] if of_batch else keys_of(rules, find_keys(store, queue))}
         lanes = find_lanes(store, keys, served=rounds, wanted=limit)
-        return claim_by(store, rules, replace(ask, lanes=lanes.get(queue, ()), at=rounds[queue]))
+        ask = replace(ask, lanes=lanes.get(queue, ()), at=rounds[queue])
+        claimed = claim_by(store, rules, ask)
+        # What is claimed is ours, whether this can be written or not.
+        with suppress(StoreError):
+            save_rounds(store, {queue: ask.at} if claimed else {}, lane)
+        return claimed
     return claim_by(
         store,
         rules,

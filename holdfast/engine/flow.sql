@@ -70,13 +70,26 @@ SELECT found.queue, found.limit_key, found.org_id,
             ORDER BY job.queue, job.limit_key, job.org_id, job.turn LIMIT 1) END AS turn
 FROM found;
 
--- find_oldest :many — crosses tenants: whose the oldest job of each queue is, by the index job_oldest
+-- find_rounds :many — crosses tenants: where each round stands; one that never began starts with the
+-- tenant of the oldest job, by the index job_oldest
 SELECT queues.name AS queue,
-       (SELECT job.org_id FROM holdfast.job AS job
-        WHERE job.finished_at IS NULL AND job.claimed_at IS NULL AND job.not_before_at IS NULL
-          AND job.state <> 'batch_submitted' AND job.queue = queues.name
-        ORDER BY job.queue, job.created_at, job.id LIMIT 1) AS org_id
-FROM {rows queues: name text};
+       coalesce(round.stands_at,
+                (SELECT job.org_id FROM holdfast.job AS job
+                 WHERE job.finished_at IS NULL AND job.claimed_at IS NULL
+                   AND job.not_before_at IS NULL
+                   AND job.state <> 'batch_submitted' AND job.queue = queues.name
+                 ORDER BY job.queue, job.created_at, job.id LIMIT 1)) AS stands_at,
+       coalesce(round.turn_left, 1) AS turn_left
+FROM {rows queues: name text}
+LEFT JOIN holdfast.queue_round AS round ON round.queue = queues.name AND round.lane = :lane;
+
+-- save_rounds :affected — crosses tenants: where the next worker goes on
+INSERT INTO holdfast.queue_round AS mine (queue, lane, stands_at, turn_left, updated_at)
+SELECT rounds.queue, CAST(:lane AS text), rounds.stands_at, rounds.turn_left, {now}
+FROM {rows rounds: queue text, stands_at uuid, turn_left integer}
+WHERE TRUE
+ON CONFLICT (queue, lane) DO UPDATE
+SET stands_at = excluded.stands_at, turn_left = excluded.turn_left, updated_at = excluded.updated_at;
 
 -- promote_due :many — crosses tenants: the longest due first; a parked notification goes where it belongs
 WITH due AS MATERIALIZED (

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from holdfast.engine.claim import KEYS, Ask, claim_each, find_keys, keys_of
 from holdfast.engine.job import MAINTENANCE_QUEUE, Claimed
-from holdfast.engine.lane import Lane, Round, find_lanes, start_rounds
+from holdfast.engine.lane import Lane, Round, find_lanes, save_rounds, start_rounds
 from holdfast.engine.promote import promote_jobs
 from holdfast.engine.rules import Rules, read_rules
 from holdfast.engine.settle import Settled
@@ -43,6 +43,9 @@ class Intake(Protocol):
 
     def take_buried(self) -> list[Settled]:
         """What broke a rule and was buried instead of claimed, since this was last asked."""
+
+    def close(self) -> None:
+        """Nothing more will be asked for."""
 
 
 class FairIntake:
@@ -134,6 +137,10 @@ class FairIntake:
         found = list(self._buried)
         self._buried.clear()
         return found
+
+    def close(self) -> None:
+        """Let the next one go on where this one's rounds ended."""
+        save_rounds(self.store, {queue: at for queue, at in self._rounds.items() if at != Round()})
 
     def _look(self, wanted: int) -> None:
         """Ask once for all queues: what has come due, do the rules still hold, who waits where."""

@@ -142,6 +142,10 @@ class BoundedIntake:
         found, self._buried = self._buried, []
         return found
 
+    def close(self) -> None:
+        if self._fair is not None:
+            self._fair.close()
+
     def _take_oldest(self, wanted: int) -> list[Claimed]:
         found: list[Claimed] = []
         for queue in self.queues:
@@ -268,6 +272,7 @@ class JobLabour:
             self._worker.outcomes.update(done.outcomes)
             if not done.claimed:
                 break
+        self._intake.close()
 
     def end(self) -> None:
         self._intake.is_late = True

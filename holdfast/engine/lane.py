@@ -3,7 +3,8 @@
 Pouring is fair: tenants take turns, a turn is as many jobs as the tenant's weight, and the next
 claim goes on where this one ended. What a short lane does not need goes to the others. A key that
 has less room than its tenants want has a round of its own, or whoever stands first in the queue's
-would have all of it every time. Pure, but for :func:`find_lanes` and :func:`start_rounds`.
+would have all of it every time. Pure, but for :func:`find_lanes` and the two that start and save
+rounds.
 """
 
 from __future__ import annotations
@@ -90,11 +91,23 @@ class Poured:
     round: Round
 
 
-def start_rounds(store: Store, queues: Collection[str]) -> dict[str, Round]:
-    """Rounds that begin with the tenant of the oldest job: who starts often leaves nobody out."""
+def start_rounds(store: Store, queues: Collection[str], lane: str = "") -> dict[str, Round]:
+    """Rounds that go on where the last worker's ended: who starts often leaves nobody out."""
     names = [{"name": queue} for queue in queues]
-    rows = store.read(lambda tx: tx.values(SQL.find_oldest, queues=names))
-    return {queue: Round(Turn(org_id, 1) if org_id else Turn()) for queue, org_id in rows}
+    rows = store.read(lambda tx: tx.values(SQL.find_rounds, queues=names, lane=lane))
+    return {
+        queue: Round(Turn(str(org_id), left) if org_id else Turn()) for queue, org_id, left in rows
+    }
+
+
+def save_rounds(store: Store, rounds: Mapping[str, Round], lane: str = "") -> None:
+    """Keep where rounds stand, for who comes next."""
+    stand = [
+        {"queue": queue, "stands_at": at.turn.org_id, "turn_left": at.turn.left}
+        for queue, at in sorted(rounds.items())
+    ]
+    if stand:
+        store.write(lambda tx: tx.affected(SQL.save_rounds, rounds=stand, lane=lane))
 
 
 def find_lanes(

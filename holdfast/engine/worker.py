@@ -12,6 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from queue import SimpleQueue
@@ -33,7 +34,7 @@ from holdfast.engine.retention import check_retention
 from holdfast.engine.settle import Settled, verb_of
 from holdfast.engine.settler import Settler, events_of
 from holdfast.engine.tracing import Tracing
-from holdfast.errors import HoldfastError, StoreBusy, StoreDown
+from holdfast.errors import HoldfastError, StoreBusy, StoreDown, StoreError
 from holdfast.event import Events, JobStarted, LeaseWasLost, WorkerChanged
 from holdfast.ids import IdSource
 from holdfast.store import Store, WakeUp
@@ -183,6 +184,9 @@ class Worker:
             self._claim_until_told(until_idle)
         finally:
             self._finish()
+            # Where this cannot be written, the next one begins where this one did.
+            with suppress(StoreError):
+                self._intake.close()
             for housekeeper in housekeepers:
                 housekeeper.join(timeout=5.0)
             self._change("stopped")

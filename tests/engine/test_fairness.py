@@ -315,6 +315,41 @@ def test_a_worker_that_starts_anew_for_every_claim_leaves_nobody_out(
     assert len(served) <= 13
 
 
+@pytest.mark.req("Q-23")
+def test_short_runs_beside_a_flood_leave_nobody_out(work: Holdfast, clock: FakeClock) -> None:
+    # The flood has the oldest job all the time, and stands first by its id.
+    quiet = [tenant(number) for number in range(1, 21)]
+    fill(work, tenant(0), 100)
+    clock.advance(seconds=1)
+    for org_id in quiet:
+        fill(work, org_id, 1)
+    served: Counter[str] = Counter()
+
+    for _ in range(10):
+        running = intake(work)
+        claimed = running.take(5)
+        running.close()
+        served += by_tenant(claimed)
+        for org_id in by_tenant(claimed).keys() - {tenant(0)}:
+            fill(work, org_id, 1)
+
+    assert set(served) == {tenant(0), *quiet}
+    assert max(served.values()) - min(served.values()) <= 1
+
+
+def test_claims_without_an_intake_go_on_where_the_last_one_ended(work: Holdfast) -> None:
+    for number in range(3):
+        fill(work, tenant(number), 4)
+
+    served = [
+        job.org_id
+        for _ in range(6)
+        for job in claim_jobs(work.store, queue=QUEUE, worker_id="w", limit=1, lease_ms=60_000)
+    ]
+
+    assert Counter(served) == {tenant(number): 2 for number in range(3)}
+
+
 @pytest.mark.parametrize("limit", [1, 7, 40])
 @pytest.mark.parametrize("heavy", [3, 10])
 def test_tenants_share_by_weight_whatever_the_size_of_a_claim(
