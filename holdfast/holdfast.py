@@ -190,7 +190,8 @@ class Holdfast:
 
     def queue(self, name: str, **limits: Unpack[QueueOptions]) -> None:
         """Declare a queue of this application's own, with its weight and limits."""
-        self.registry.add_queue(name, QueueSettings(**limits))
+        said: dict[str, Any] = {**limits}
+        self.registry.add_queue(name, QueueSettings(**said))
 
     def category(self, name: str, **options: Unpack[CategoryOptions]) -> None:
         """Declare a category of this application's own; workers write it into the store."""

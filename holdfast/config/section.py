@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from holdfast.config.kind import (
@@ -27,6 +28,13 @@ _PAUSE = "; to let nothing run, pause the queue: holdfast queues pause QUEUE --r
 _QUEUE_CAP = cap(more=_PAUSE)
 
 
+def _read_rate(given: QueueSettings | KeySettings) -> None:
+    """Let code write a rate as the file does."""
+    if isinstance(given.rate, str):
+        with suppress(ValueError):
+            object.__setattr__(given, "rate", Rate.read(given.rate))
+
+
 @dataclass(frozen=True, slots=True)
 class QueueSettings(Section):
     """How much of the workers a queue gets, and how much may wait in it."""
@@ -38,6 +46,10 @@ class QueueSettings(Section):
     max_depth_per_tenant: int | None = setting(None, _QUEUE_CAP)
     rate: Rate | None = setting(None, RATE)
     small_depth: int | None = setting(None, _QUEUE_CAP)
+
+    def __post_init__(self) -> None:
+        _read_rate(self)
+        Section.__post_init__(self)
 
 
 # What a queue has before anybody sets it; the migration that makes the queues writes the same.
@@ -70,6 +82,7 @@ class KeySettings(Section):
     rate: Rate | None = setting(None, RATE)
 
     def __post_init__(self) -> None:
+        _read_rate(self)
         Section.__post_init__(self)
         if self.max_running is None and self.rate is None:
             refuse("KeySettings cannot be used", ["a key needs max_running or rate"])

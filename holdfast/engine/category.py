@@ -15,7 +15,13 @@ from typing import TypedDict
 
 from holdfast.clock import ms
 from holdfast.engine import audit
-from holdfast.engine.job import CRITICAL_QUEUE, DEAD_LETTER_QUEUE, DEFAULT_QUEUE, SYSTEM
+from holdfast.engine.job import (
+    CRITICAL_QUEUE,
+    DEAD_LETTER_QUEUE,
+    DEFAULT_QUEUE,
+    MAINTENANCE_QUEUE,
+    SYSTEM,
+)
 from holdfast.engine.retry import RetryPolicy
 from holdfast.errors import ConfigError
 from holdfast.store import Statements, Store, Tx
@@ -119,7 +125,7 @@ class CategoryOptions(TypedDict, total=False):
 def make_category(
     name: str,
     *,
-    queue: str = GENERAL.queue,
+    queue: str | None = None,
     max_attempts: int = GENERAL.max_attempts,
     longest_delay: timedelta = GENERAL.retry.longest,
     key_ttl: timedelta = GENERAL.key_ttl,
@@ -131,6 +137,9 @@ def make_category(
         raise ConfigError(f"Category {name!r} must be a lower-case word such as 'report'.")
     if name in CATEGORIES:
         raise ConfigError(f"Category {name!r} is built in; declare one of your own name.")
+    if queue is None:
+        # Housekeeping is bounded and rate-limited where nobody says otherwise.
+        queue = MAINTENANCE_QUEUE if duty == Duty.MAINTENANCE else GENERAL.queue
     if not isinstance(queue, str) or not QUEUE.fullmatch(queue):
         raise ConfigError(f"Category {name!r}: queue {queue!r} must look like 'q:default'.")
     if queue in (DEAD_LETTER_QUEUE, CRITICAL_QUEUE):

@@ -163,7 +163,7 @@ class QueueOptions(TypedDict, total=False):
     max_running_per_tenant: int | None
     max_depth: int | None
     max_depth_per_tenant: int | None
-    rate: Rate | None
+    rate: Rate | str | None
     small_depth: int | None
 
 

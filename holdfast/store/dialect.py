@@ -111,7 +111,8 @@ class Dialect:
     def _ms_since(self, match: re.Match[str]) -> str:
         (instant,) = match.groups()
         if self.name == "sqlite":
-            return f"((julianday({{now}}) - julianday({instant})) * 86400000.0)"
+            # In days a minute is a few hundredths of a millisecond short.
+            return f"round((julianday({{now}}) - julianday({instant})) * 86400000.0)"
         return f"CAST(EXTRACT(EPOCH FROM ({{now}} - {instant})) * 1000 AS double precision)"
 
     def _unit_free(self, match: re.Match[str]) -> str:

@@ -111,6 +111,18 @@ def test_an_application_declares_a_category_of_its_own(hf: Holdfast) -> None:
     assert lasts(hf, done.id) == 90 * DAY
 
 
+@pytest.mark.req("Q-13")
+def test_housekeeping_of_an_own_category_is_on_the_queue_that_bounds_it(hf: Holdfast) -> None:
+    hf.category("sweeping", duty="maintenance")
+    hf.category("sorting", duty="maintenance", queue="q:default")
+    hf.category("telling", duty="notification")
+
+    queues = {name: hf.registry.category(name).queue for name in ("sweeping", "sorting", "telling")}
+    assert queues == {
+        "sweeping": "q:maintenance", "sorting": "q:default", "telling": "q:default"
+    }  # fmt: skip
+
+
 def test_two_applications_in_one_process_do_not_share_categories(hf: Holdfast) -> None:
     hf.category("report", key_ttl=90 * DAY)
 

@@ -24,6 +24,7 @@ from holdfast.engine.lane import find_lanes
 from holdfast.engine.rules import read_rules
 from holdfast.engine.settle import settle
 from holdfast.engine.upkeep import rescue_jobs
+from holdfast.errors import ConfigError
 from holdfast.store import Store, Tx
 from tests.engine.flood import (
     NOISY,
@@ -522,3 +523,25 @@ def test_a_thousand_keys_with_rules_cost_a_claim_only_those_that_wait(work: Hold
         "SELECT name FROM holdfast.limit_key WHERE refilled_at IS NOT NULL ORDER BY name",
     )
     assert [row["name"] for row in touched] == ["k3", "k4"]
+
+
+def test_a_bucket_that_is_looked_at_each_full_minute_gives_its_whole_rate(
+    work: Holdfast, clock: FakeClock
+) -> None:
+    limit(work, rate=Rate(2, 60))
+    fill(work, QUIET, 40)
+
+    started = []
+    for _ in range(15):
+        started.append(len(intake(work).take(10)))
+        clock.advance(minutes=1)
+
+    assert started == [2] * 15
+
+
+def test_code_writes_a_rate_as_the_file_does(hf: Holdfast) -> None:
+    hf.queue("q:calls", rate="100/minute")
+
+    assert hf.registry.queues["q:calls"].rate == Rate(100, 60)
+    with pytest.raises(ConfigError, match="must be a rate"):
+        hf.queue("q:more", rate="many")
