@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import signal
 from dataclasses import asdict
-from types import FrameType
 from typing import Any
 
 import click
@@ -22,6 +20,7 @@ from holdfast.cli.given import (
     print_table,
 )
 from holdfast.cli.logged import logged, watch
+from holdfast.cli.signals import drain_on_signals
 from holdfast.engine.ledger import NEWEST, RunOutcome, RunReport, Trigger, TriggerKind
 from holdfast.engine.ledger import find_run as find
 from holdfast.engine.ledger import list_runs as listed
@@ -73,7 +72,7 @@ def run(
             concurrency=concurrency,
             async_concurrency=async_concurrency,
         )
-        _on_signals(running)
+        drain_on_signals(running)
         report = running.perform()
     if as_json:
         print_json(_told(report))
@@ -141,14 +140,3 @@ def _id(text: str, where: str) -> str:
         return read_uuid(text)
     except ValueError as exc:
         raise click.BadParameter(str(exc), param_hint=where) from exc
-
-
-def _on_signals(running: BoundedRun) -> None:
-    def told(_number: int, _frame: FrameType | None) -> None:
-        if running.was_stopped:
-            running.stop()
-        else:
-            running.drain()
-
-    signal.signal(signal.SIGTERM, told)
-    signal.signal(signal.SIGINT, told)

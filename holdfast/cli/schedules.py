@@ -15,6 +15,8 @@ from holdfast.actor import Actor
 from holdfast.cli.given import (
     actor_option,
     app_of,
+    async_concurrency_option,
+    concurrency_option,
     json_option,
     log_level_option,
     one_line,
@@ -22,12 +24,13 @@ from holdfast.cli.given import (
     print_table,
 )
 from holdfast.cli.logged import logged, watch
+from holdfast.cli.signals import drain_on_signals
 from holdfast.clock import read_instant
 from holdfast.document import BadDocument, parse
 from holdfast.engine import agenda
 from holdfast.engine.agenda import Entry
 from holdfast.engine.cron import read_zone, write_every
-from holdfast.engine.dispatch import Dispatched, dispatch_once
+from holdfast.engine.dispatch import Dispatched, Dispatcher
 from holdfast.engine.schedule import CatchUp, make_schedule
 from holdfast.errors import InvalidSchedule
 
@@ -201,22 +204,33 @@ def reset(ctx: click.Context, name: str, actor: str) -> None:
 
 
 @schedules.command()
+@concurrency_option
+@async_concurrency_option
 @log_level_option
 @json_option
 @click.pass_context
 @logged
-def dispatch(ctx: click.Context, log_level: str | None, as_json: bool) -> None:
+def dispatch(
+    ctx: click.Context,
+    concurrency: int,
+    async_concurrency: int,
+    log_level: str | None,
+    as_json: bool,
+) -> None:
     """Fire what is due, and end: for a timer of the machine.
 
-    Runs that are due are performed here, one after the other. `holdfast worker --dispatch` does the
-    same all the time.
+    Runs that are due are performed here, one after the other. The first SIGTERM lets what a run
+    has begun finish and gives the rest back; the second stops at once. `holdfast worker
+    --dispatch` does the same all the time.
     """
     total = Dispatched(more=True)
     with app_of(ctx, required=True) as hf:
         watch(hf, log_level)
         agenda.sync_schedules(hf)
-        while total.more:
-            done = dispatch_once(hf)
+        dispatcher = Dispatcher(hf, concurrency=concurrency, async_concurrency=async_concurrency)
+        drain_on_signals(dispatcher)
+        while total.more and not dispatcher.is_draining:
+            done = dispatcher.run_once()
             total = Dispatched(**{**asdict(total + done), "more": done.more})
     counts = {key: value for key, value in asdict(total).items() if key != "more"}
     if as_json:

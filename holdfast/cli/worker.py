@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from types import FrameType
 
 import click
 
@@ -18,6 +17,7 @@ from holdfast.cli.given import (
     log_level_option,
 )
 from holdfast.cli.logged import logged, watch
+from holdfast.cli.signals import drain_on_signals
 from holdfast.engine.agenda import sync_schedules
 from holdfast.engine.dispatch import Dispatcher
 from holdfast.engine.supervise import RECYCLE, Supervisor
@@ -93,8 +93,13 @@ def worker(
         worker_id=worker_id,
         drain_seconds=drain_seconds,
     )
-    _on_signals(running)
-    with serving, dispatching(hf, running) if dispatch else nullcontext():
+    dispatcher = None
+    if dispatch:
+        dispatcher = Dispatcher(hf, concurrency=concurrency, async_concurrency=async_concurrency)
+        drain_on_signals(running, dispatcher)
+    else:
+        drain_on_signals(running)
+    with serving, dispatching(hf, running, dispatcher) if dispatcher else nullcontext():
         running.run(until_idle=until_idle)
     hf.close()
     if running.must_recycle:
@@ -114,13 +119,12 @@ def serve_metrics(
 
 
 @contextmanager
-def dispatching(hf: Holdfast, running: Worker) -> Iterator[None]:
+def dispatching(hf: Holdfast, running: Worker, dispatcher: Dispatcher) -> Iterator[None]:
     """A dispatcher beside the worker, in a thread of its own.
 
     If it dies of a defect, the worker asks to be started anew: nothing goes on half alive.
     """
     sync_schedules(hf)
-    dispatcher = Dispatcher(hf)
 
     def run() -> None:
         try:
@@ -135,8 +139,11 @@ def dispatching(hf: Holdfast, running: Worker) -> Iterator[None]:
     try:
         yield
     finally:
-        dispatcher.stop()
-        thread.join(timeout=0.0 if running.was_stopped else running.drain_seconds)
+        dispatcher.drain()
+        deadline = time.monotonic() + running.drain_seconds
+        # In short steps: a second signal may come meanwhile.
+        while thread.is_alive() and not running.was_stopped and time.monotonic() < deadline:
+            thread.join(timeout=0.1)
 
 
 def _names(hf: Holdfast, given: str | None) -> list[str]:
@@ -181,14 +188,3 @@ def _without(option: str, arguments: Sequence[str]) -> list[str]:
         elif not argument.startswith(f"{option}="):
             kept.append(argument)
     return kept
-
-
-def _on_signals(running: Worker) -> None:
-    def told(_number: int, _frame: FrameType | None) -> None:
-        if running.is_draining:
-            running.stop()
-        else:
-            running.drain()
-
-    signal.signal(signal.SIGTERM, told)
-    signal.signal(signal.SIGINT, told)

@@ -10,18 +10,19 @@ one that dies is not repeated behind anybody's back.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 
-from holdfast.clock import ms, read_instant
+from holdfast.clock import read_instant
 from holdfast.engine import enqueue
 from holdfast.engine.agenda import SQL, Scheduling, job_of
 from holdfast.engine.catch_up import TICK_LIMIT, Due
 from holdfast.engine.cron import BadTiming
 from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.job import Actor, ActorType
+from holdfast.engine.labour import check_run
 from holdfast.engine.ledger import RunOutcome, RunReport, Trigger, TriggerKind
 from holdfast.engine.request import Batch
 from holdfast.engine.run import BoundedRun
@@ -43,7 +44,6 @@ from holdfast.store.borrow import run as run_steps
 EVERY_SECONDS = 2.0
 LONGEST_PAUSE_SECONDS = 60.0
 SCHEDULE_LIMIT = 100
-PRUNE_LIMIT = 1_000
 # No two ticks share a frame, and SQLite joins jobs with frames row by row: a pass of 1,000 ticks
 # takes 6.3 s with one statement for their jobs, 1.6 s with ten.
 CHUNK = 100
@@ -101,19 +101,50 @@ class _Written:
 
 
 class Dispatcher:
-    """Dispatches one application's schedules."""
+    """Dispatches one application's schedules; its runs have so many hands."""
 
-    def __init__(self, app: Scheduling) -> None:
+    def __init__(
+        self, app: Scheduling, *, concurrency: int = 10, async_concurrency: int = 200
+    ) -> None:
         self.app = app
+        self.concurrency = concurrency
+        self.async_concurrency = async_concurrency
         self._stopping = threading.Event()
         self._performing: BoundedRun | None = None
 
     def run(self) -> None:
-        """Make a pass every two seconds until told to stop."""
+        """Make a pass every two seconds until told to stop.
+
+        Runs have a thread of their own: one that takes an hour keeps no other schedule waiting.
+        """
+        if self.app.clock.is_fake:
+            self._keep(self.run_once)
+            return
+        defects: list[BaseException] = []
+
+        def perform() -> None:
+            try:
+                self._keep(partial(self._if_due, self._run_all))
+            except BaseException as exc:
+                defects.append(exc)
+                self._stopping.set()
+
+        thread = threading.Thread(target=perform, name="holdfast-runs", daemon=True)
+        thread.start()
+        try:
+            self._keep(partial(self._if_due, self._enqueue_due))
+        finally:
+            self._stopping.set()
+            thread.join()
+        if defects:
+            raise defects[0]
+
+    def _keep(self, look: Callable[[], Dispatched]) -> None:
+        """Look again and again, less often while the store is away."""
         pause = EVERY_SECONDS
         while not self._stopping.is_set():
             try:
-                while self.run_once().more and not self._stopping.is_set():
+                while look().more and not self._stopping.is_set():
                     pass
                 pause = EVERY_SECONDS
             except StoreError as exc:
@@ -121,18 +152,35 @@ class Dispatcher:
                 pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
             self.app.clock.wait(self._stopping, pause)
 
-    def stop(self) -> None:
+    @property
+    def is_draining(self) -> bool:
+        return self._stopping.is_set()
+
+    def drain(self) -> None:
         """Take nothing more; a run that is under way finishes what has begun. Safe in a signal."""
         self._stopping.set()
         performing = self._performing
         if performing is not None:
             performing.drain()
 
+    def stop(self) -> None:
+        """Do not even wait for what a run has begun: its leases will run out. Safe in a signal."""
+        self._stopping.set()
+        performing = self._performing
+        if performing is not None:
+            performing.stop()
+
     def run_once(self) -> Dispatched:
         """One bounded pass. Safe to run twice, anywhere, any number at once."""
-        if not self.app.store.read(lambda tx: tx.one(SQL.count_due))["due"]:
-            return Dispatched()
-        total = self._enqueue_due()
+        return self._if_due(lambda: self._enqueue_due() + self._run_all())
+
+    def _if_due(self, work: Callable[[], Dispatched]) -> Dispatched:
+        due = self.app.store.read(lambda tx: tx.one(SQL.count_due))["due"]
+        return work() if due else Dispatched()
+
+    def _run_all(self) -> Dispatched:
+        """Perform the runs that are due, one after the other."""
+        total = Dispatched()
         if not self.app.settings.runs:
             return total
         for _ in range(SCHEDULE_LIMIT):
@@ -167,6 +215,17 @@ class Dispatcher:
             limit=SCHEDULE_LIMIT,
         )
 
+    def _split_runs(self) -> tuple[list[str], dict[str, str]]:
+        """The declared runs that can be performed here, and of the others why not."""
+        performable, refused = [], {}
+        for name, run in self.app.settings.runs.items():
+            try:
+                check_run(self.app, run)
+                performable.append(name)
+            except HoldfastError as exc:
+                refused[name] = str(exc)
+        return performable, refused
+
     # -- jobs: ticks and jobs in one transaction, in a fixed number of statements
 
     def _enqueue_due(self) -> Dispatched:
@@ -185,12 +244,14 @@ class Dispatcher:
             except QueueFull as exc:
                 written = store.write(partial(self._hold, name=row["name"], reason=str(exc)))
             total += self._tell(written)
-        return total
+        return replace(
+            total, more=total.more or (bool(total.enqueued) and len(rows) == SCHEDULE_LIMIT)
+        )
 
     def _write_jobs(self, tx: Tx, name: str | None = None) -> _Written:
         """Fire what is due: of every schedule, or one tick of the one that is named."""
         types, written = self.app.registry.handlers, _Written()
-        written.skip(hold_unknown(tx, list(types), list(self.app.settings.runs)))
+        written.skip(hold_unknown(tx, list(types), *self._split_runs()))
         rows = self._find_due(tx, types=types, name=name)
         if not rows:
             return written
@@ -212,8 +273,6 @@ class Dispatcher:
         fired = {tick: batches[tick.key] for tick in ours if tick.outcome is TickOutcome.TAKEN}
         self._write_batches(tx, fired, written)
         move_schedules(tx, found)
-        keep = timedelta(days=self.app.settings.retention.keep_runs_days)
-        tx.affected(SQL.prune_ticks, keep_ms=ms(keep), limit=PRUNE_LIMIT)
         now = read_instant(rows[0]["now"])
         behind = any(due.next_fire_at <= now for due in found)
         written.more = behind or (bool(found) and len(rows) == SCHEDULE_LIMIT)
@@ -260,7 +319,8 @@ class Dispatcher:
 
     def _take_run(self, tx: Tx) -> _TakenRun:
         taken = _TakenRun()
-        for row in self._find_due(tx, runs=self.app.settings.runs):
+        performable, _ = self._split_runs()
+        for row in self._find_due(tx, runs=performable):
             try:
                 taken.due = decide_row(row, limit=1)
             except BadTiming as exc:
@@ -278,13 +338,24 @@ class Dispatcher:
         actor = Actor(ActorType.SYSTEM, f"schedule:{tick.schedule}")
         trigger = Trigger(TriggerKind.SCHEDULE, actor, tick=tick.fire_at)
         report: RunReport | None = None
+        performing = BoundedRun(
+            self.app,
+            run_name,
+            trigger=trigger,
+            concurrency=self.concurrency,
+            async_concurrency=self.async_concurrency,
+        )
+        self._performing = performing
+        if self._stopping.is_set():
+            # Told to stop between the tick and now: whoever told us saw no run to drain.
+            performing.drain()
         try:
-            self._performing = BoundedRun(self.app, run_name, trigger=trigger)
-            report = self._performing.perform()
+            report = performing.perform()
             detail = report.reason or report.outcome or "is under way elsewhere"
         except StoreError:
             raise
         except HoldfastError as exc:
+            # The ledger has the run, and says that it failed.
             detail = f"failed: {type(exc).__name__}"
         finally:
             self._performing = None
@@ -292,7 +363,7 @@ class Dispatcher:
         ended = replace(
             tick,
             outcome=TickOutcome.SKIPPED if is_skip else TickOutcome.RAN,
-            run_id=None if report is None else report.run_id,
+            run_id=performing.run_id if report is None else report.run_id,
             detail=detail,
         )
         self.app.store.write(lambda tx: end_ticks(tx, [ended]))

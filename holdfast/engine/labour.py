@@ -18,7 +18,7 @@ from holdfast.engine.job import Claimed, Released
 from holdfast.engine.ledger import RunCounts, RunOutcome
 from holdfast.engine.settle import Settled
 from holdfast.engine.worker import Worker
-from holdfast.errors import StoreError, WorkerCrashed
+from holdfast.errors import StoreError, UnknownQueue, WorkerCrashed
 from holdfast.event import Event, Events, JobSettled, LeaseWasLost
 from holdfast.ids import IdSource
 from holdfast.store import Store
@@ -329,6 +329,19 @@ class ErrandLabour:
 
     def stop(self) -> None:
         self.assignment.was_stopped = True
+
+
+def check_run(app: Application, run: RunSettings) -> None:
+    """Raise unless *app* can perform *run*.
+
+    A queue or job type that nobody knows would make every run find nothing, for ever.
+    """
+    known = app.known_queues
+    for queue in run.queues:
+        if queue not in known:
+            raise UnknownQueue(queue, known)
+    for job_type in run.job_types:
+        app.registry.get(job_type)
 
 
 def labour_of(

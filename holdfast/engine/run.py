@@ -18,7 +18,8 @@ from holdfast.clock import Clock
 from holdfast.config import RunSettings
 from holdfast.engine import audit, ledger
 from holdfast.engine.execute import current
-from holdfast.engine.labour import Application, ErrandLabour, labour_of
+from holdfast.engine.job import MAINTENANCE_QUEUE
+from holdfast.engine.labour import Application, ErrandLabour, check_run, labour_of
 from holdfast.engine.ledger import (
     NOTHING_PENDING,
     RunCounts,
@@ -27,8 +28,9 @@ from holdfast.engine.ledger import (
     Trigger,
     TriggerKind,
 )
+from holdfast.engine.promote import promote_jobs
 from holdfast.engine.worker import run_upkeep
-from holdfast.errors import ConfigError, Forbidden, StoreError, UnknownQueue
+from holdfast.errors import ConfigError, Forbidden, StoreError
 from holdfast.store import Tx
 
 
@@ -49,7 +51,7 @@ class BoundedRun:
         self.name = name
         self.trigger = trigger
         self.profile = app.settings.run_of(name)
-        self._check()
+        check_run(app, self.settings)
         self.run_id = app.ids.new()
         self.was_stopped = False
         # A fake clock moves inside the handlers; then everything happens in this thread.
@@ -57,15 +59,6 @@ class BoundedRun:
         self._labour = labour_of(
             app, name, self.run_id, concurrency=concurrency, async_concurrency=async_concurrency
         )
-
-    def _check(self) -> None:
-        """A queue or job type that nobody knows would make every run find nothing, for ever."""
-        known = self.app.known_queues
-        for queue in self.settings.queues:
-            if queue not in known:
-                raise UnknownQueue(queue, known)
-        for job_type in self.settings.job_types:
-            self.app.registry.get(job_type)
 
     @property
     def settings(self) -> RunSettings:
@@ -86,6 +79,8 @@ class BoundedRun:
         app = self.app
         # Where only runs are scheduled and no worker lives, stale claims come back by this.
         run_upkeep(app.store, app.settings, app.events)
+        # A delayed notification waits on q:maintenance, whoever delivers it.
+        promote_jobs(app.store, tuple(dict.fromkeys((*self.settings.queues, MAINTENANCE_QUEUE))))
         pending = self._labour.count_pending()
         if not app.store.write(lambda tx: self._open(tx, pending)):
             assert self.trigger.tick is not None

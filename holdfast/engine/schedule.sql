@@ -95,19 +95,26 @@ LIMIT :limit
 {skip_locked};
 
 -- list_due :many — crosses tenants: the names of what find_due would find, taking nothing
-SELECT name FROM holdfast.schedule
-WHERE paused_at IS NULL AND next_fire_at <= {now}
-  AND job_type IN (SELECT job_type FROM {rows types: job_type text})
-ORDER BY next_fire_at, name
-LIMIT :limit;
-
--- hold_unknown :many — crosses tenants: ticks that wait for a process which knows what to fire
-INSERT INTO holdfast.schedule_tick (schedule, fire_at, org_id, outcome, detail, recorded_at)
-SELECT schedule.name, schedule.next_fire_at, schedule.org_id, 'held',
-       coalesce('job type ' || schedule.job_type, 'run ' || schedule.run_name)
-           || ' is not known to the dispatcher that found it due', {now}
+SELECT schedule.name,
+       EXISTS (SELECT 1 FROM holdfast.schedule_tick AS tick
+               WHERE tick.schedule = schedule.name AND tick.fire_at = schedule.next_fire_at
+                 AND tick.outcome = 'held') AS was_held
 FROM holdfast.schedule AS schedule
 WHERE schedule.paused_at IS NULL AND schedule.next_fire_at <= {now}
+  AND schedule.job_type IN (SELECT job_type FROM {rows types: job_type text})
+ORDER BY was_held, schedule.next_fire_at, schedule.name
+LIMIT :limit;
+
+-- hold_unknown :many — crosses tenants: ticks that wait for a process which can fire them
+-- Another application's dispatcher has its time to come by: what it fires is nobody's trouble.
+INSERT INTO holdfast.schedule_tick (schedule, fire_at, org_id, outcome, detail, recorded_at)
+SELECT schedule.name, schedule.next_fire_at, schedule.org_id, 'held',
+       coalesce('run ' || refused.run_name || ' cannot be performed here: ' || refused.says,
+                coalesce('job type ' || schedule.job_type, 'run ' || schedule.run_name)
+                    || ' is not known to the dispatcher that found it due'), {now}
+FROM holdfast.schedule AS schedule
+LEFT JOIN {rows refused: run_name text, says text} ON refused.run_name = schedule.run_name
+WHERE schedule.paused_at IS NULL AND schedule.next_fire_at <= {later(-CAST(:grace_ms AS bigint))}
   AND (schedule.job_type IS NULL
        OR schedule.job_type NOT IN (SELECT job_type FROM {rows types: job_type text}))
   AND (schedule.run_name IS NULL

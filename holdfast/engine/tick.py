@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
 from holdfast.clock import ms, read_instant, write_instant
-from holdfast.engine.catch_up import TICK_LIMIT, Due, decide
+from holdfast.engine.catch_up import GRACE, TICK_LIMIT, Due, decide
 from holdfast.engine.schedule import Schedule
 from holdfast.event import ScheduleSkipped
 from holdfast.store import Row, Statements, Store, Tx
@@ -82,12 +82,19 @@ def held_tick(row: Row, reason: str) -> Tick:
     return Tick(row["name"], fire_at, row["org_id"], TickOutcome.HELD, detail=reason)
 
 
-def hold_unknown(tx: Tx, types: Sequence[str], runs: Sequence[str]) -> list[Tick]:
-    """Hold the due ticks of what this process does not know; those not held before come back."""
+def hold_unknown(
+    tx: Tx, types: Sequence[str], runs: Sequence[str], refused: Mapping[str, str]
+) -> list[Tick]:
+    """Hold the due ticks of what this process cannot fire; those not held before come back.
+
+    *refused* says of runs that are declared here why they cannot be performed.
+    """
     rows = tx.many(
         SQL.hold_unknown,
+        grace_ms=ms(GRACE),
         types=[{"job_type": job_type} for job_type in types],
         runs=[{"run_name": name} for name in runs],
+        refused=[{"run_name": name, "says": says[:300]} for name, says in refused.items()],
     )
     return [
         Tick(
@@ -141,6 +148,7 @@ def move_schedules(tx: Tx, found: Sequence[Due]) -> None:
 # A tick that is taken becomes a run within the transaction that follows.
 PATIENCE = timedelta(minutes=10)
 STRAY_LIMIT = 100
+PRUNE_LIMIT = 1_000
 
 
 def close_stray_ticks(store: Store) -> list[Tick]:
@@ -159,6 +167,11 @@ def close_stray_ticks(store: Store) -> list[Tick]:
         return strays
 
     return store.write(work)
+
+
+def prune_ticks(store: Store, *, keep: timedelta) -> int:
+    """Delete ticks past their retention, but none that waits. Bounded, safe to run anywhere."""
+    return store.write(lambda tx: tx.affected(SQL.prune_ticks, keep_ms=ms(keep), limit=PRUNE_LIMIT))
 
 
 def _ended(row: Row) -> Tick:

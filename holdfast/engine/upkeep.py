@@ -18,7 +18,7 @@ from holdfast.engine.retention import archive_and_prune
 from holdfast.engine.rules import tell_crowded
 from holdfast.engine.settle import Settled, settle_in
 from holdfast.engine.settler import events_of
-from holdfast.engine.tick import TickOutcome, close_stray_ticks
+from holdfast.engine.tick import TickOutcome, close_stray_ticks, prune_ticks
 from holdfast.errors import RuleBroken, WorkerCrashed
 from holdfast.event import Events
 from holdfast.store import Statements, Store, Tx
@@ -96,7 +96,8 @@ def tidy(store: Store, settings: Settings, events: Events) -> Counter[str]:
         for event in events_of(settled):
             events.emit(event)
     outcomes.update(archive_and_prune(store, settings.retention))
-    tidied = tidy_runs(store, keep=timedelta(days=settings.retention.keep_runs_days))
+    keep = timedelta(days=settings.retention.keep_runs_days)
+    tidied = tidy_runs(store, keep=keep)
     outcomes["runs_lost"], outcomes["runs_pruned"] = len(tidied.lost), tidied.pruned
     for report in tidied.lost:
         events.emit(report.event)
@@ -104,6 +105,7 @@ def tidy(store: Store, settings: Settings, events: Events) -> Counter[str]:
         outcomes["ticks_closed"] += 1
         if tick.outcome is TickOutcome.MISSED:
             events.emit(tick.skipped)
+    outcomes["ticks_pruned"] = prune_ticks(store, keep=keep)
     outcomes["crowded"] = tell_crowded(store, events)
     return outcomes
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import Actor, FakeClock, Holdfast
+from holdfast import Actor, FakeClock, Holdfast, Settings
+from holdfast.clock import read_instant
 from holdfast.config import RunSettings
 from holdfast.engine import agenda, catch_up, dispatch
 from holdfast.engine.agenda import sync_schedules
@@ -21,6 +22,7 @@ from holdfast.engine.worker import run_upkeep
 from holdfast.errors import RuleBroken
 from holdfast.event import Event, JobEnqueued, ScheduleFired, ScheduleSkipped
 from holdfast.store import Row, Store, Tx
+from tests.acceptance.processes import wait_until
 from tests.engine.faulty import Died, FaultyStore
 from tests.story import ORG, OTHER_ORG, PROJECT, by_hand, look, make_holdfast, timeline
 
@@ -423,8 +425,11 @@ def test_a_job_type_that_is_not_known_here_is_held_reported_and_fired_by_who_kno
     hourly(hf, catch_up="skip")
     stranger = application(url, clock, knows=False)
     told = heard(stranger)
-    clock.advance(hours=1)
+    clock.advance(hours=1, seconds=59)
 
+    # Whose schedule it is may be about to come by.
+    assert dispatch_once(stranger) == Dispatched()
+    clock.advance(seconds=1)
     assert dispatch_once(stranger) == Dispatched(held=1)
     assert dispatch_once(stranger) == Dispatched()
     (event,) = told
@@ -448,7 +453,7 @@ def test_a_tick_that_waits_goes_with_the_rhythm_it_is_of(
 ) -> None:
     hourly(hf)
     stranger = application(url, clock, knows=False)
-    clock.advance(hours=1)
+    clock.advance(hours=1, minutes=1)
     dispatch_once(stranger)
 
     agenda.set_schedule(hf, "hourly", {"catch_up": "all"}, actor=ADA)
@@ -495,6 +500,25 @@ def test_however_many_cannot_be_fired_here_they_do_not_hide_those_that_can(
 
     assert (total.enqueued, total.held) == (1, 3)
     assert not dispatch_once(hf).more
+
+
+def test_however_many_of_one_tenant_have_no_room_the_others_fire(
+    hf: Holdfast, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "SCHEDULE_LIMIT", 2)
+    for name in ("a", "b", "c"):
+        hourly(hf, name)
+    hourly(hf, "roomy", org_id=OTHER_ORG)
+    by_hand(
+        hf.store, "UPDATE holdfast.queue SET max_depth_per_tenant = 1 WHERE name = 'q:maintenance'"
+    )
+    hf.enqueue("db.cleanup", {}, org_id=ORG)
+    clock.advance(hours=1)
+
+    total = sum((dispatch_once(hf) for _ in range(3)), Dispatched())
+
+    assert (total.enqueued, total.held) == (1, 3)
+    assert outcomes(hf.store, "roomy") == [("enqueued", 1)]
 
 
 def test_a_tenant_without_room_waits_and_does_not_stand_in_the_way_of_others(
@@ -653,12 +677,46 @@ def test_a_run_that_is_not_known_here_is_held_for_who_knows_it(
     every_15_minutes(hf)
     hf.enqueue("order.ship", {}, org_id=ORG)
     stranger = application(url, clock, knows=False)
-    clock.advance(minutes=15)
+    clock.advance(minutes=16)
 
     assert dispatch_once(stranger) == Dispatched(held=1)
     assert dispatch_once(hf) == Dispatched(ran=1)
     assert outcomes(hf.store, "sweeping") == [("ran", 1)]
     stranger.close()
+
+
+def test_a_run_that_cannot_be_performed_here_is_held_with_the_reason(
+    hf: Holdfast, url: str, clock: FakeClock
+) -> None:
+    wider = RunSettings(queues=("q:default", "q:reports"), max_jobs_per_run=10)
+    poor = make_holdfast(url, clock, runs={"sweep": wider})
+    told = heard(poor)
+    every_15_minutes(hf)
+    hf.enqueue("order.ship", {}, org_id=ORG)
+    clock.advance(minutes=16)
+
+    assert dispatch_once(poor) == Dispatched(held=1)
+    (event,) = told
+    assert isinstance(event, ScheduleSkipped)
+    assert "run sweep cannot be performed here" in event.line
+    assert "q:reports" in event.line
+    assert ledger(hf.store) == []
+
+    # It waits for who can, or until the queue is declared.
+    assert dispatch_once(hf) == Dispatched(ran=1)
+    poor.close()
+
+
+def test_a_schedule_of_runs_alone_is_pruned_as_well(hf: Holdfast, clock: FakeClock) -> None:
+    every_15_minutes(hf)
+    for _ in range(3):
+        clock.advance(days=40)
+        dispatch_once(hf)
+        run_upkeep(hf.store, hf.settings, hf.events)
+
+    assert {row["outcome"] for row in ticks(hf.store, "sweeping")} == {"missed", "skipped"}
+    oldest = min(row["recorded_at"] for row in ticks(hf.store, "sweeping"))
+    assert read_instant(oldest) >= clock.now() - timedelta(days=90)
 
 
 def test_a_run_in_a_zone_that_is_not_known_here_does_not_hide_the_others(
@@ -706,6 +764,53 @@ def test_the_loop_waits_out_a_database_that_is_away(hf: Holdfast, clock: FakeClo
 
     assert [getattr(event, "change", "") for event in told].count("dispatch_failed") == 2
     assert len(jobs(inner)) in (11, 12)
+
+
+def test_a_run_under_way_keeps_no_other_schedule_waiting(url: str) -> None:
+    began, may_end = threading.Event(), threading.Event()
+    hf = Holdfast(settings=Settings(db=url, runs=RUNS))
+    hf.job("db.cleanup", category="maintenance")(lambda job, payload: payload)
+
+    @hf.job("order.ship")
+    def ship(job: object, payload: object) -> None:
+        began.set()
+        assert may_end.wait(60)
+
+    begin = datetime.now(UTC) + timedelta(seconds=1)
+    hf.schedule("sweeping", every="1h", run="sweep", starts_at=begin)
+    hourly(hf, starts_at=begin + timedelta(seconds=4))
+    hf.enqueue("order.ship", {}, org_id=ORG)
+    dispatcher = Dispatcher(hf)
+    thread = threading.Thread(target=dispatcher.run)
+    thread.start()
+    try:
+        assert began.wait(60)
+        wait_until(lambda: outcomes(hf.store) == [("enqueued", 1)])
+        assert outcomes(hf.store, "sweeping") == [("taken", 1)]
+    finally:
+        may_end.set()
+        dispatcher.drain()
+        thread.join(60)
+
+    assert outcomes(hf.store, "sweeping") == [("ran", 1)]
+    hf.close()
+
+
+def test_a_defect_in_a_run_ends_the_loop_and_is_told(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hf = Holdfast(settings=Settings(db=url, runs=RUNS))
+    begin = datetime.now(UTC) + timedelta(seconds=1)
+    hf.schedule("sweeping", every="1h", run="sweep", starts_at=begin)
+    sync_schedules(hf)
+
+    def stumble(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(dispatch, "BoundedRun", stumble)
+    with pytest.raises(ZeroDivisionError):
+        Dispatcher(hf).run()
+    hf.close()
 
 
 # -- what the database refuses
@@ -767,6 +872,7 @@ def test_old_ticks_are_pruned_and_those_that_wait_are_not(
         dispatch_once(hf)
         clock.advance(days=1)
     dispatch_once(hf)
+    run_upkeep(hf.store, hf.settings, hf.events)
 
     assert 88 <= len(ticks(hf.store, "daily")) <= 92
     assert outcomes(hf.store, "waiting") == [("held", 1)]

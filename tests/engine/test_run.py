@@ -358,6 +358,23 @@ def test_a_deferred_job_waits_unless_the_run_is_told_otherwise(
     assert perform(work).claimed_count == taken
 
 
+@pytest.mark.req("T-01")
+def test_a_run_delivers_the_notifications_whose_time_has_come(
+    work: Holdfast, clock: FakeClock
+) -> None:
+    work.job("mail.remind", category="notification")(lambda job, payload: payload)
+    declare(work, queues=("q:notifications",))
+    due = work.enqueue(
+        "mail.remind", {}, org_id=ORG, scheduled_for=clock.now() + timedelta(minutes=5)
+    )
+    early = perform_run(work, "nightly", trigger=SCHEDULE)
+    clock.advance(hours=2)
+    late = perform_run(work, "nightly", trigger=SCHEDULE)
+
+    assert (early.outcome, late.outcome) == (RunOutcome.SKIPPED, RunOutcome.DONE)
+    assert work.get(due.id, org_id=ORG).state is State.COMPLETED
+
+
 def test_the_claim_timeout_is_the_lease_of_the_runs_claims(
     work: Holdfast, clock: FakeClock
 ) -> None:

@@ -122,6 +122,51 @@ def test_a_run_with_nothing_pending_leaves_one_calm_line_in_the_log(
     assert (tick["outcome"], recorded["outcome"]) == ("skipped", "skipped")
 
 
+STOPPED = """
+import os, signal, threading
+from holdfast import Holdfast
+
+hf = Holdfast()
+drained = threading.Event()
+
+@hf.events.subscribe
+def listen(event):
+    if getattr(event, "change", "") == "draining":
+        drained.set()
+
+@hf.job("order.ship")
+def ship(job, payload):
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert drained.wait(60)
+
+hf.schedule("shipping", every="1h", run="ship")
+"""
+
+
+def test_a_dispatcher_that_is_told_to_end_finishes_what_its_run_began_and_gives_back_the_rest(
+    run: Run, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "holdfast.toml").write_text('[runs.ship]\nqueues = ["q:default"]\n')
+    (tmp_path / "stopped.py").write_text(STOPPED)
+    monkeypatch.delitem(sys.modules, "stopped", raising=False)
+    assert run("schedules", "dispatch", db=url, app="stopped:hf").code == 0
+    rewind(url, "shipping", hours=1)
+    for _ in range(3):
+        run("enqueue", "order.ship", "{}", "--org", ORG, db=url, app="stopped:hf")
+    del sys.modules["stopped"]
+
+    done = run("schedules", "dispatch", "--concurrency", "1", "--json", db=url, app="stopped:hf")
+
+    assert (done.code, done.json["ran"]) == (0, 1)
+    (ran,) = run("runs", "list", "--json", db=url).json
+    assert (ran["outcome"], ran["succeeded_count"]) == ("stopped", 1)
+    with Holdfast(settings=Settings(db=url)) as hf:
+        rows = look(hf.store, "SELECT state, attempt_count FROM holdfast.job ORDER BY state")
+    assert [(row["state"], row["attempt_count"]) for row in rows] == [
+        ("completed", 0), ("queued", 0), ("queued", 0),
+    ]  # fmt: skip
+
+
 def test_the_list_shows_every_schedule_with_its_rhythm_and_newest_tick(
     run: Run, url: str, app: str
 ) -> None:
