@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from holdfast.apps.review.reviews import Reviews
 from holdfast.apps.review.submit import Submitted
 from holdfast.apps.review.words import Confidence, Severity
 from tests.outbox.scripted import ScriptedChannel
-from tests.story import ORG
+from tests.story import ORG, look, make_holdfast
 
 SOURCE = Source.git("/srv/git/shop", "8f3a1c")
 ANN = Recipient("ann", "post", "ann@example.org")
@@ -22,6 +23,11 @@ CAT = Recipient("cat", "post", "cat@example.org", is_required=False)
 FINDINGS = (
     Finding("shop/cart.py", 12, Severity.LOW, "This name says little.", Confidence.LOW),
     Finding("shop/pay.py", 40, Severity.CRITICAL, "The sum is <b>never</b> checked."),
+)
+# Of this database only: the server makes others meanwhile, and that waits for locks, too.
+LOCK_WAITS = (
+    "SELECT count(*) AS n FROM pg_locks JOIN pg_stat_activity USING (pid)"
+    " WHERE NOT granted AND datname = current_database()"
 )
 
 
@@ -91,3 +97,13 @@ class Bench:
         self.work_out()
         assert self.again(asked).word == "succeeded"
         return asked
+
+
+def wait_for_a_lock(url: str) -> None:
+    """Stay where we are, on PostgreSQL, until somebody waits for a lock."""
+    with make_holdfast(url, FakeClock()) as other:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            if look(other.store, LOCK_WAITS)[0]["n"]:
+                return
+    raise AssertionError("nobody waits")

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast import FakeClock, State
+from holdfast import State
 from holdfast.apps.review import erase as erasing
 from holdfast.apps.review import notify as notifying
 from holdfast.apps.review import show
 from holdfast.apps.review.failure import InvalidReview, ReviewNotFound
 from holdfast.apps.review.model import Recipient
 from holdfast.outbox.point import Point
-from tests.apps_review.bench import ANN, BEN, Bench
+from tests.apps_review.bench import ANN, BEN, Bench, wait_for_a_lock
 from tests.apps_review.office import Office, commit
 from tests.operate.letters import operator, replay
-from tests.story import ORG, OTHER_ORG, look, make_holdfast
+from tests.story import ORG, OTHER_ORG, look
 
 SAID = (
     "finding",
@@ -28,11 +27,6 @@ SAID = (
     "delivery",
     "delivery_attempt",
     "in_app_notification",
-)
-# Of this database only: the server makes others meanwhile, and that waits for locks, too.
-LOCK_WAITS = (
-    "SELECT count(*) AS n FROM pg_locks JOIN pg_stat_activity USING (pid)"
-    " WHERE NOT granted AND datname = current_database()"
 )
 WHY = {"org_id": ORG, "reason": "asked for on 3 March"}
 
@@ -172,13 +166,8 @@ def test_an_erasure_at_the_very_moment_of_telling_leaves_nothing(
 
     def wait_for_the_other() -> None:
         """Stay in our transaction until the other one waits for it."""
-        with make_holdfast(url, FakeClock()) as other:
-            begun.set()
-            deadline = time.monotonic() + 60
-            while time.monotonic() < deadline:
-                if look(other.store, LOCK_WAITS)[0]["n"]:
-                    return
-            raise AssertionError("nobody waits")
+        begun.set()
+        wait_for_a_lock(url)
 
     intend, read, forget = notifying._intend, show.read_findings, erasing.forget_reviews
     if first == "notify":

@@ -239,6 +239,23 @@ def test_a_review_that_began_below_a_version_that_had_succeeded(
     assert found(hf)["I14"] == [says]
 
 
+def test_somebody_who_is_told_of_an_old_version_after_a_new_one(
+    hf: Holdfast, clock: FakeClock
+) -> None:
+    for version in (1, 2):
+        plant_review(hf, version, "ada", "bob")
+    plant_delivery(hf, "sent", tries=FIRST, subject=OF_REVIEW, recipient="ada", version=2)
+    plant_delivery(hf, "sent", tries=FIRST, subject=OF_REVIEW, recipient="bob", version=1)
+    clock.advance(minutes=1)
+    plant_delivery(hf, "sent", tries=FIRST, subject=OF_REVIEW, recipient="bob", version=2)
+    assert_sound(hf)
+
+    plant_delivery(hf, "sent", tries=FIRST, subject=OF_REVIEW, recipient="ada", version=1)
+
+    says = "it tells of version 1, and was made after the one that tells of a higher one"
+    assert found(hf) == {"I14": [says]}
+
+
 def test_a_delivery_that_failed_without_a_look(hf: Holdfast) -> None:
     delivery = plant_delivery(hf, "failed", tries=(("first", "unsure"),))
     says = "it failed, and neither a refusal nor a look at its channel says so"

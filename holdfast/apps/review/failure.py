@@ -9,6 +9,7 @@
   x Permanent
     + ReviewUnfit            the job and its review do not belong together
     + ReviewErased           the review was erased while its job was under way
+    + ReviewOvertaken        a higher version was told first
     + PartsFailed            a part of the change could not be criticised in the batch lane
     + RecipientUnreachable   somebody who must be told cannot be
     + DeliveryHeld           nobody can say whether somebody was told; a person decides
@@ -57,6 +58,12 @@ class ReviewErased(Permanent):
     """The review was erased, so it is not gone on with. Discard the dead letter."""
 
     error_class = "REVIEW_ERASED"
+
+
+class ReviewOvertaken(Permanent):
+    """A higher version was told first, so nobody is told of this one. Discard the dead letter."""
+
+    error_class = "REVIEW_OVERTAKEN"
 
 
 class PartsFailed(Permanent):

@@ -129,6 +129,8 @@ class Review:
     finding_count: int | None = None
     # Its deliveries are in the outbox: what was found, and who is told, is fixed.
     is_told: bool = False
+    # Nobody is told of it any more: a higher version is in the outbox.
+    is_overtaken: bool = False
     is_erased: bool = False
 
     @property

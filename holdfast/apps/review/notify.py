@@ -18,6 +18,7 @@ from holdfast.apps.review.failure import (
     DeliveryPending,
     RecipientUnreachable,
     ReviewErased,
+    ReviewOvertaken,
     ReviewUnfit,
 )
 from holdfast.apps.review.model import Review
@@ -63,6 +64,9 @@ def _intend(hf: Holdfast, job: Context, review: Review) -> None:
 
     def fix(tx: Tx) -> list[Intended]:
         job.check_lease(tx)
+        tx.maybe(SQL.hold_changelist, org_id=review.org_id, changelist_id=review.changelist_id)
+        if show.read_review(tx, **ids).is_overtaken:
+            raise ReviewOvertaken(review_id=review.review_id)
         fixed = tx.maybe(SQL.mark_intended, **ids)
         if fixed is None:
             if show.read_review(tx, **ids).is_erased:

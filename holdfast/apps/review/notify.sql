@@ -20,6 +20,11 @@ SET summary = :summary, finding_count = :finding_count, criticised_at = {now}, u
 WHERE org_id = :org_id AND review_id = :review_id AND intended_at IS NULL
   AND erased_at IS NULL;
 
+-- hold_changelist :maybe — of two versions that are about to be told, the second sees the first
+SELECT changelist_id FROM holdfast.changelist
+WHERE org_id = :org_id AND changelist_id = :changelist_id
+{only postgres}FOR UPDATE{end};
+
 -- mark_intended :maybe — from here on it is fixed what is told, and to whom; not of what was erased
 UPDATE holdfast.review SET intended_at = coalesce(intended_at, {now}), updated_at = {now}
 WHERE org_id = :org_id AND review_id = :review_id AND criticised_at IS NOT NULL

@@ -16,6 +16,7 @@ from holdfast.apps.review.failure import (
     InvalidReview,
     ReviewErased,
     ReviewNotFound,
+    ReviewOvertaken,
     ReviewUnfit,
 )
 from holdfast.apps.review.fetch import make_fetch
@@ -218,6 +219,9 @@ class Reviews:
             raise ReviewUnfit(job_id=job.id, review_id=review.review_id, missing="key")
         if review.is_erased:
             raise ReviewErased(review_id=review.review_id)
+        if review.is_overtaken:
+            # Before anything is read or paid for; the last stage asks again before it tells.
+            raise ReviewOvertaken(review_id=review.review_id)
         return review
 
     def _fetch(self, job: Context, payload: Mapping[str, Any]) -> dict[str, Any]:

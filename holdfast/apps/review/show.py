@@ -167,6 +167,7 @@ def _review(row: Row) -> Review:
         dead_letter_id=row["letter_id"] if state is State.FAILED else None,
         finding_count=row["finding_count"],
         is_told=row["intended_at"] is not None,
+        is_overtaken=bool(row["is_overtaken"]),
         is_erased=row["erased_at"] is not None,
     )
 

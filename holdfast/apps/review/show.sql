@@ -5,6 +5,13 @@ SELECT review.org_id, review.review_id, review.changelist_id, review.review_vers
        review.idempotency_key, review.source, review.job_id, review.summary, review.finding_count,
        review.criticised_at, review.intended_at, review.succeeded_at, review.created_at,
        review.erased_at,
+       CASE WHEN review.intended_at IS NULL
+                 AND EXISTS (SELECT 1 FROM holdfast.review AS higher
+                             WHERE higher.org_id = review.org_id
+                               AND higher.changelist_id = review.changelist_id
+                               AND higher.review_version > review.review_version
+                               AND higher.intended_at IS NOT NULL)
+            THEN 1 ELSE 0 END AS is_overtaken,
        coalesce(job.id, review.job_id) AS last_job_id, coalesce(job.state, review.status) AS state,
        coalesce(job.attempt_count, 0) AS attempt_count, job.stage, job.error_class,
        letter.job_id AS letter_id

@@ -23,7 +23,7 @@ CHECKS = (
     Check(
         "I14",
         "A recipient sees each version of a changelist once, in rising order.",
-        selects(SQL.find_repeated, SQL.find_outdated),
+        selects(SQL.find_repeated, SQL.find_overtaken, SQL.find_outdated),
     ),
     Check(
         "I15",

@@ -11,6 +11,22 @@ FROM (
     HAVING count(*) > 1
 ) AS found;
 
+-- find_overtaken :many — I14, crosses tenants: a version that was put into the outbox after a higher one
+SELECT delivery.org_id, 'delivery:' || CAST(delivery.id AS text) AS subject,
+       'it tells of version ' || CAST(delivery.version AS text)
+           || ', and was made after the one that tells of a higher one' AS detail
+FROM holdfast.review AS review
+JOIN holdfast.delivery AS delivery
+  ON delivery.org_id = review.org_id AND delivery.subject = 'changelist:' || review.changelist_id
+ AND delivery.version = review.review_version
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR review.org_id = :org_id)
+  AND EXISTS (SELECT 1 FROM holdfast.delivery AS higher
+              WHERE higher.org_id = delivery.org_id
+                AND higher.subject = delivery.subject
+                AND higher.recipient = delivery.recipient
+                AND higher.version > delivery.version
+                AND higher.created_at < delivery.created_at);
+
 -- find_outdated :many — I14, crosses tenants: a review that began below a version that had succeeded
 SELECT review.org_id, 'review:' || CAST(review.review_id AS text) AS subject,
        'it is of version ' || CAST(review.review_version AS text)
