@@ -36,8 +36,8 @@ asked_options = (
     click.option("--version", "review_version", required=True, help="Its version, like 3 or v3."),
     click.option("--key", "idempotency_key", required=True, help="The caller's own key."),
     click.option("--repository", help="A git repository."),
-    click.option("--base", default="", help="From behind this revision …"),
-    click.option("--head", help="… to this one; alone, this commit."),
+    click.option("--base", default="", help="Since it parted from this revision …"),
+    click.option("--head", help="… what this one changes; alone, this commit."),
     click.option("--patch", help="A file with a patch instead; - reads standard input."),
     click.option(
         "--to",

@@ -14,7 +14,7 @@ from holdfast.apps.review.failure import InvalidReview
 from holdfast.apps.review.model import Source
 from holdfast.apps.review.words import Answer, Word
 from holdfast.document import decode
-from tests.apps_review.office import ANN, BEN, Model, Office, commit, text_of
+from tests.apps_review.office import ANN, BEN, Model, Office, commit, git, text_of
 from tests.story import ORG, OTHER_ORG, look
 
 AWS = "AKIAIOSFODNN7EXAMPLE"
@@ -54,6 +54,27 @@ def test_a_base_that_is_no_revision_is_refused(office: Office) -> None:
     source = Source.git(str(office.repository), "HEAD", base="no-such-branch")
 
     refused(office, "source.base", source=source)
+
+
+def test_a_change_whose_beginning_is_not_there_is_refused_and_says_so(office: Office) -> None:
+    git(office.repository, "checkout", "-q", "--orphan", "other")
+    commit(office.repository, other="x\n")
+    commit(office.repository, other="y\n")
+    shallow = office.home / "git" / "shallow"
+    git(office.home, "clone", "-q", "--depth=1", f"file://{office.repository}", str(shallow))
+
+    source = Source.git(str(office.repository), "other", base="main")
+    assert "no history in common" in refused(office, "source.base", source=source)
+    source = Source.git(str(shallow), "HEAD")
+    assert "a shallow clone" in refused(office, "source.head", source=source)
+
+
+def test_a_commit_with_an_endless_message_is_refused(office: Office) -> None:
+    text = office.home / "message"
+    text.write_text("word " * 300_000)
+    git(office.repository, "commit", "-q", "--allow-empty", "-F", str(text))
+
+    assert "message is too large" in refused(office, "source.head")
 
 
 def test_where_the_repositories_are_not_the_worker_looks(office: Office) -> None:

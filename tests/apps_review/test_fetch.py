@@ -13,7 +13,7 @@ import pytest
 
 from holdfast import ArtifactNotFound, FakeClock, Holdfast, State
 from holdfast.apps.review.fetch import Fetcher
-from holdfast.apps.review.git import Repositories, _environment
+from holdfast.apps.review.git import Range, Repositories, _environment
 from holdfast.apps.review.model import Review, Source
 from holdfast.apps.review.patch import Limits, parse_patch
 from holdfast.apps.review.refusal import ChangeMissing, ChangeTooLarge, GitFailed, PathRefused
@@ -58,6 +58,57 @@ def test_a_commit_is_compared_with_its_parent_and_a_range_with_its_base(
     ranged = parse_patch(diff_of(allowed, repo, "main", first))
     assert [file.path for file in ranged.files] == ["cart", "other"]
     assert [file.path for file in parse_patch(diff_of(allowed, repo, first)).files] == ["cart"]
+
+
+def test_a_range_is_what_the_head_changed_since_it_parted_from_the_base(
+    allowed: Path, repo: Path
+) -> None:
+    parted = git(repo, "rev-parse", "HEAD")
+    git(repo, "checkout", "-q", "-b", "feature")
+    feature = commit(repo, feature="x\n")
+    git(repo, "checkout", "-q", "main")
+    main = commit(repo, cart="changed on main\n")
+
+    found = Repositories((allowed,)).open(str(repo)).find_range("feature", "main")
+    files = parse_patch(diff_of(allowed, repo, "feature", "main")).files
+    git(repo, "merge", "-q", "feature", "-m", "merged")
+
+    assert found == Range(base=main, head=feature, merge_base=parted)
+    assert [file.path for file in files] == ["feature"]
+    assert diff_of(allowed, repo, "feature", "main") == b""
+    # The merge itself is compared with the branch that it was made on.
+    assert [file.path for file in parse_patch(diff_of(allowed, repo)).files] == ["feature"]
+
+
+def test_a_base_without_a_common_history_is_refused(allowed: Path, repo: Path) -> None:
+    git(repo, "checkout", "-q", "--orphan", "other")
+    commit(repo, other="x\n")
+
+    with pytest.raises(ChangeMissing) as refused:
+        diff_of(allowed, repo, "other", "main")
+
+    assert refused.value.context == {"what": "base", "problem": "unrelated"}
+
+
+def test_the_last_commit_of_a_shallow_clone_is_refused_and_not_read_as_everything(
+    allowed: Path, repo: Path
+) -> None:
+    commit(repo, cart="one\n")
+    last = commit(repo, cart="two\n")
+    shallow = allowed / "shallow"
+    git(allowed, "clone", "-q", "--depth=2", f"file://{repo}", str(shallow))
+
+    assert diff_of(allowed, shallow) == diff_of(allowed, repo)
+    with pytest.raises(ChangeMissing) as refused:
+        diff_of(allowed, shallow, "HEAD~1")
+    assert refused.value.context == {"what": "head", "problem": "shallow"}
+
+    git(repo, "checkout", "-q", "-b", "side", "HEAD~2")
+    side = commit(repo, side="x\n")
+    git(shallow, "fetch", "-q", "--depth=1", "origin", side)
+    with pytest.raises(ChangeMissing) as refused:
+        diff_of(allowed, shallow, side, last)
+    assert refused.value.context == {"what": "base", "problem": "shallow"}
 
 
 def test_a_bare_repository_and_a_linked_work_tree_are_read(allowed: Path, repo: Path) -> None:
@@ -314,7 +365,7 @@ def is_gone(pid: int) -> bool:
 def test_a_diff_without_end_is_cut_off_and_its_git_ended(
     allowed: Path, repo: Path, tmp_path: Path
 ) -> None:
-    script = f'case "$*" in *rev-parse*) echo {"a" * 40};; *) yes;; esac'
+    script = f'case "$*" in *diff-tree*) yes;; *) echo {"a" * 40};; esac'
     found = Repositories((allowed,), fake_git(tmp_path, script)).open(str(repo))
 
     with pytest.raises(ChangeTooLarge):
@@ -351,6 +402,8 @@ def test_a_change_is_stored_without_its_secrets_with_a_checksum_and_an_end(
 
     assert job.state is State.COMPLETED
     assert (job.result["head"], job.result["files"]) == (head, 1)
+    parent = git(repo, "rev-parse", "HEAD~1")
+    assert (job.result["base"], job.result["merge_base"]) == (parent, parent)
     (stored,) = hf.artifacts.list(ORG, job_id=job.id)
     assert (stored.id, stored.sha256) == (job.result["artifact_id"], job.result["sha256"])
     assert stored.expires_at is not None

@@ -82,10 +82,22 @@ def _check_repository(fetch: ChecksSource, source: Source, bad: dict[str, str]) 
         if what == "repository":
             bad["source.repository"] = "is no git repository"
         else:
-            bad[f"source.{what}"] = "is no revision of the repository"
+            bad[f"source.{what}"] = _revision_problem(exc.context.get("problem"))
+    except ChangeTooLarge:
+        bad["source.head"] = "is a commit whose message is too large"
     except (GitFailed, ConfigInvalid):
         # Nobody can say: the first stage asks again, and has more than one try.
         return
+
+
+def _revision_problem(problem: object) -> str:
+    match problem:
+        case "shallow":
+            return "has its history outside of the repository, a shallow clone; fetch it all"
+        case "unrelated":
+            return "has no history in common with the head"
+        case _:
+            return "is no revision of the repository"
 
 
 def redacted_patch(patch: bytes, limits: Limits) -> bytes:

@@ -38,6 +38,7 @@ class Fetched:
     binary_files: int
     base: str = ""
     head: str = ""
+    merge_base: str = ""
 
     @property
     def document(self) -> dict[str, Any]:
@@ -72,6 +73,7 @@ class Fetcher:
             sum(file.is_binary for file in change.files),
             wanted.base,
             wanted.head,
+            wanted.merge_base,
         ).document
 
     def check(self, source: Source) -> None:
@@ -97,7 +99,7 @@ class Fetcher:
                 return parse_patch(data, self.limits, may_be_empty=True), wanted
             case SourceKind.PATCH:
                 data = read_artifact(job, source.artifact_id, self.limits.max_bytes, source.sha256)
-                return parse_patch(data, self.limits), Range("", "")
+                return parse_patch(data, self.limits), Range("", "", "")
         assert_never(source.kind)
 
 

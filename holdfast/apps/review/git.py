@@ -62,16 +62,22 @@ _DIFF = (
     "--dst-prefix=b/",
 )
 MOST_ALTERNATES = 16
+# A commit without its files: names, and a message.
+LARGEST_COMMIT = 1024 * 1024
 # More loose files than that are packed long before.
 MOST_FILES = 200_000
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Two commits by their ids; no *base* for the first commit of a repository."""
+    """Commits by their ids; no *base* for the first commit of a repository.
+
+    The patch leads from *merge_base*, where the two parted, to *head*.
+    """
 
     base: str
     head: str
+    merge_base: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,14 +160,16 @@ class Repository:
         """The commits that two names stand for; a *head* alone is a commit and its parent."""
         commit = self._commit(head, "head")
         if base:
-            return Range(self._commit(base, "base"), commit)
-        return Range(self._ask_commit(f"{commit}^1"), commit)
+            start = self._commit(base, "base")
+            return Range(start, commit, self._merge_base(start, commit))
+        parent = self._parent(commit)
+        return Range(parent, commit, parent)
 
     def read_diff(
         self, wanted: Range, *, max_bytes: int, step: Callable[[], None] = lambda: None
     ) -> bytes:
-        """The patch between two commits. Raises ChangeTooLarge before it fills the memory."""
-        trees = (wanted.base, wanted.head) if wanted.base else ("--root", wanted.head)
+        """What *head* changes. Raises ChangeTooLarge before it fills the memory."""
+        trees = (wanted.merge_base or "--root", wanted.head)
         code, output = self._run([*_DIFF, *trees, "--"], max_bytes, step)
         if code:
             raise GitFailed(command="diff-tree", code=code)
@@ -174,6 +182,33 @@ class Repository:
         if not found:
             raise ChangeMissing(what=what)
         return found
+
+    def _parent(self, commit: str) -> str:
+        """The first parent of a commit; blank for the first commit of a repository."""
+        code, output = self._run(["cat-file", "commit", commit], LARGEST_COMMIT)
+        if code:
+            raise GitFailed(command="cat-file", code=code)
+        head, _, _ = output.partition(b"\n\n")
+        # Taken from the commit itself: in a shallow clone git says that its last one has none.
+        named = next((line for line in head.split(b"\n") if line.startswith(b"parent ")), None)
+        if named is None:
+            return ""
+        parent = self._ask_commit(named.removeprefix(b"parent ").decode("ascii", "replace"))
+        if not parent:
+            raise ChangeMissing(what="head", problem="shallow")
+        return parent
+
+    def _merge_base(self, base: str, head: str) -> str:
+        """Where two commits parted, so that what was done on *base* since is not undone in it."""
+        code, output = self._run(["merge-base", base, head], 1_000)
+        name = output.decode("ascii", "replace").strip()
+        if code == 0 and _OBJECT.fullmatch(name):
+            return name
+        if code != 1:
+            raise GitFailed(command="merge-base", code=code)
+        _, answer = self._run(["rev-parse", "--is-shallow-repository"], 1_000)
+        problem = "shallow" if answer.strip() == b"true" else "unrelated"
+        raise ChangeMissing(what="base", problem=problem)
 
     def _ask_commit(self, revision: str) -> str:
         """The id of a commit; blank if there is none."""

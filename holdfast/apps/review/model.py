@@ -32,7 +32,8 @@ _CHANNEL = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 class Source:
     """Where the change is: commits of a repository, or a patch that was stored as an artifact.
 
-    Of a repository, *head* alone is one commit, and *base* with *head* is the range between them.
+    Of a repository, *head* alone is one commit; with *base* it is what *head* has changed since the
+    two parted.
     """
 
     kind: SourceKind

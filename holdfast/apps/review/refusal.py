@@ -4,7 +4,7 @@
   x Transient
     + GitFailed          git ended badly or took too long
   x Permanent
-    + ChangeMissing      there is no such repository or revision
+    + ChangeMissing      there is no such repository or revision, or its history is missing
     + PathRefused        the repository is not one that may be read
     + ChangeTooLarge     the change is larger than what is reviewed
     + PatchInvalid       what was given is no patch
