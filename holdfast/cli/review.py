@@ -24,7 +24,6 @@ from holdfast.operate.watch import Action
 
 if TYPE_CHECKING:
     from holdfast.apps.review.model import Recipient, Source
-    from holdfast.apps.review.reviews import Reviews
     from holdfast.apps.review.show import Shown
     from holdfast.apps.review.submit import Submitted
 
@@ -78,14 +77,14 @@ def submit(
     from holdfast.apps.review.reviews import Reviews
 
     recipients = read_recipients(required, others)
+    source = read_source(given)
+    if source is None:
+        raise click.UsageError("Say what to review: --repository with --head, or --patch.")
     with app_of(ctx, required=False) as hf:
-        reviews = Reviews.of(hf)
-        source = read_source(reviews, given)
-        if source is None:
-            raise click.UsageError("Say what to review: --repository with --head, or --patch.")
-        print_submitted(
-            reviews.submit(**given, source=source, recipients=recipients, rerun=rerun), as_json
+        asked_for = Reviews.of(hf).submit(
+            **given, source=source, recipients=recipients, rerun=rerun
         )
+        print_submitted(asked_for, as_json)
 
 
 @review.command()
@@ -103,10 +102,10 @@ def rerun(
     from holdfast.apps.review.reviews import Reviews
 
     recipients = read_recipients(required, others) or None
+    source = read_source(given)
     with app_of(ctx, required=False) as hf:
-        reviews = Reviews.of(hf)
-        source = read_source(reviews, given)
-        print_submitted(reviews.rerun(**given, source=source, recipients=recipients), as_json)
+        asked_for = Reviews.of(hf).rerun(**given, source=source, recipients=recipients)
+        print_submitted(asked_for, as_json)
 
 
 @review.command()
@@ -173,7 +172,7 @@ def erase(
         print_json(asdict(erased))
 
 
-def read_source(reviews: Reviews, given: dict[str, Any]) -> Source | None:
+def read_source(given: dict[str, Any]) -> Source | None:
     """The source that the options name; they are taken out of *given*."""
     from holdfast.apps.review.model import Source
 
@@ -183,7 +182,7 @@ def read_source(reviews: Reviews, given: dict[str, Any]) -> Source | None:
     if patch is not None:
         if repository or head or base:
             raise click.UsageError("--patch stands for itself, without a repository.")
-        return reviews.store_patch(read_patch(patch), org_id=given["org_id"], actor=given["actor"])
+        return Source.posted(read_patch(patch))
     if repository is None and head is None and not base:
         return None
     if not (repository and head):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import State
+from holdfast.apps.review import submit as submitting
 from holdfast.apps.review.failure import InvalidReview
 from holdfast.apps.review.model import Source
 from holdfast.apps.review.words import Answer, Word
@@ -122,15 +123,62 @@ def test_what_is_no_patch_is_not_kept(office: Office) -> None:
     ):
         with pytest.raises(InvalidReview, match=says):
             office.reviews.store_patch(patch, org_id=ORG)
+        assert says in refused(office, "patch", source=Source.posted(patch))
 
     assert office.count("artifact") == 0
+
+
+def test_a_patch_is_stored_only_for_a_review_that_is_made(office: Office) -> None:
+    posted = Source.posted(PATCH)
+    bad = replace(ANN, address="ann")
+    with pytest.raises(InvalidReview) as both:
+        office.submit(source=Source.posted(b"no patch"), recipients=[bad])
+    assert list(both.value.fields) == ["patch", "recipients[0]"]
+    for wrong in ({"recipients": [bad]}, {"version": 0}, {"key": ""}):
+        with pytest.raises(InvalidReview):
+            office.submit(**{"source": posted, **wrong})
+    assert office.count("artifact") == 0
+
+    first = office.submit(source=posted)
+    office.work_out()
+    stored = office.count("artifact")
+    again = office.submit(source=posted)
+    broken = office.submit(source=Source.posted(b"no patch"))
+    same = office.submit(1, "k2", source=Source.posted(PATCH.replace(b"-a", b"-c")))
+    with pytest.raises(InvalidReview, match="rerun is meant"):
+        office.submit(2, "k3", source=posted)
+
+    assert {one.review.review_id for one in (again, broken, same)} == {first.review.review_id}
+    assert [one.differs for one in (again, broken, same)] == [False, True, True]
+    assert office.count("artifact") == stored
+
+
+@pytest.mark.parametrize("faster", [1, 2])
+def test_a_patch_is_taken_away_if_another_request_was_faster(
+    office: Office, monkeypatch: pytest.MonkeyPatch, faster: int
+) -> None:
+    store = submitting.store_posted
+
+    def store_late(*given: Any, **more: Any) -> Source:
+        office.submit(faster, "k2")
+        office.work_out()
+        return store(*given, **more)
+
+    monkeypatch.setattr(submitting, "store_posted", store_late)
+    if faster == 1:
+        assert office.submit(source=Source.posted(PATCH)).answer is Answer.SAME_VERSION
+    else:
+        with pytest.raises(InvalidReview, match="must be higher than 2"):
+            office.submit(source=Source.posted(PATCH))
+
+    states = look(office.hf.store, "SELECT state FROM holdfast.artifact WHERE kind = 'input'")
+    assert [row["state"] for row in states] == ["removed"]
 
 
 def test_a_posted_patch_is_kept_without_its_secrets_and_reviewed(
     office: Office, critic: Model
 ) -> None:
-    source = office.reviews.store_patch(PATCH, org_id=ORG)
-    asked = office.submit(source=source)
+    asked = office.submit(source=Source.posted(PATCH))
     office.work_out()
 
     assert office.again(asked).word is Word.SUCCEEDED

@@ -177,16 +177,20 @@ def test_a_patch_is_taken_from_a_file_or_from_standard_input(
 
     first = shop.submit("--patch", str(shop.home / "change.patch"), *TO, "--json")
     again = shop.submit("--patch", "-", *TO, "--json")
+    (shop.home / "no.patch").write_text("Dear reader")
+    broken = shop.submit("--patch", str(shop.home / "no.patch"), *TO, "--json")
     shop.work()
 
-    assert (first.code, again.code) == (0, 0)
+    assert (first.code, again.code, broken.code) == (0, 0, 0)
     assert (again.json["answer"], again.json["differs"]) == ("same_key", False)
+    assert (broken.json["answer"], broken.json["differs"]) == ("same_key", True)
     assert shop("show", *ASKED, "--json").json["findings"][0]["file"] == "x"
     assert shop.mails == 1
 
 
 def test_wrong_usage_and_bad_input_say_what_to_do_and_write_nothing(shop: Shop) -> None:
     (shop.home / "no.patch").write_text("Dear reader")
+    (shop.home / "good.patch").write_bytes(PATCH)
     (shop.home / "outside").mkdir()
     repository = shop.git[:2]
     for given, code, says in (
@@ -195,6 +199,8 @@ def test_wrong_usage_and_bad_input_say_what_to_do_and_write_nothing(shop: Shop) 
         ((*shop.git, "--patch", "x"), 2, "without a repository"),
         (("--patch", "/no/such/file"), 2, "No such file"),
         (("--patch", "no.patch"), 1, "patch: is no patch that can be read"),
+        (("--patch", "good.patch", "--to", "ann=post:ann"), 1, "recipients[0]: address must be"),
+        (("--patch", "good.patch", "--org", "me"), 1, "org_id: "),
         ((*shop.git, "--to", "ann"), 2, "[NAME=]CHANNEL:ADDRESS"),
         ((*shop.git, "--to", "ann=post:a\nb"), 1, "recipients[0].address"),
         ((*shop.git, "--to", "ann=post:ann"), 1, "recipients[0]: address must be one e-mail"),

@@ -10,16 +10,8 @@ from typing import Protocol, runtime_checkable
 from holdfast.actor import Actor
 from holdfast.apps.review.failure import InvalidReview
 from holdfast.apps.review.model import Given, Recipient, Source, subject_of
-from holdfast.apps.review.patch import Limits, parse_patch, write_patch
-from holdfast.apps.review.refusal import (
-    ChangeMissing,
-    ChangeTooLarge,
-    GitFailed,
-    PatchInvalid,
-    PathRefused,
-    RedactionFailed,
-)
-from holdfast.apps.review.secrets import redact_change
+from holdfast.apps.review.posted import Posted, too_large
+from holdfast.apps.review.refusal import ChangeMissing, ChangeTooLarge, GitFailed, PathRefused
 from holdfast.apps.review.words import SourceKind
 from holdfast.artifact.artifact import ArtifactState
 from holdfast.errors import ArtifactNotFound, ConfigInvalid
@@ -33,12 +25,15 @@ class ChecksSource(Protocol):
     def check(self, source: Source) -> None: ...
 
 
-def check_given(hf: Holdfast, given: Given, actor: Actor, fetch: object) -> None:
+def check_given(
+    hf: Holdfast, given: Given, actor: Actor, fetch: object, posted: Posted | None = None
+) -> None:
     """Raise InvalidReview for recipients without a way to them and changes that are not there."""
-    bad: dict[str, str] = {}
+    bad: dict[str, str] = {} if posted is None else dict(posted.bad)
     for at, one in enumerate(given.recipients):
         _check_recipient(hf, f"recipients[{at}]", one, given, bad)
-    if given.source.kind is SourceKind.PATCH:
+    # A posted one was read already, and is stored nowhere yet.
+    if given.source.kind is SourceKind.PATCH and posted is None:
         _check_patch(hf, given, actor, bad)
     elif isinstance(fetch, ChecksSource):
         _check_repository(fetch, given.source, bad)
@@ -67,7 +62,7 @@ def _check_patch(hf: Holdfast, given: Given, actor: Actor, bad: dict[str, str]) 
     if found.state is not ArtifactState.STORED:
         bad["source.artifact_id"] = "is an artifact that is gone or not there yet"
     elif (found.bytes or 0) > hf.settings.review.max_bytes:
-        bad["source.artifact_id"] = _too_large(hf.settings.review.max_bytes)
+        bad["source.artifact_id"] = too_large(hf.settings.review.max_bytes)
     elif given.source.sha256 and given.source.sha256 != found.sha256:
         bad["source.sha256"] = "is not the checksum of the artifact"
 
@@ -98,26 +93,3 @@ def _revision_problem(problem: object) -> str:
             return "has no history in common with the head"
         case _:
             return "is no revision of the repository"
-
-
-def redacted_patch(patch: bytes, limits: Limits) -> bytes:
-    """A posted patch as it is stored: read, without its secrets, and written anew."""
-    try:
-        stored = write_patch(redact_change(parse_patch(patch, limits)))
-    except ChangeTooLarge:
-        raise InvalidReview({"patch": _too_large(limits.max_bytes, limits.max_files)}) from None
-    except PatchInvalid as exc:
-        line = exc.context.get("line")
-        where = f": see line {line}" if line else ""
-        raise InvalidReview({"patch": f"is no patch that can be read{where}"}) from None
-    except RedactionFailed:
-        problem = "may still hold a secret after it was redacted, so it is not kept"
-        raise InvalidReview({"patch": problem}) from None
-    if len(stored) > limits.max_bytes:
-        raise InvalidReview({"patch": _too_large(limits.max_bytes)})
-    return stored
-
-
-def _too_large(max_bytes: int, max_files: int | None = None) -> str:
-    files = "" if max_files is None else f" and {max_files} files"
-    return f"is larger than what is reviewed, {max_bytes} bytes{files}; see [review]"

@@ -30,7 +30,7 @@ _CHANNEL = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where the change is: commits of a repository, or a patch that was stored as an artifact.
+    """Where the change is: commits of a repository, or a patch, posted or stored as an artifact.
 
     Of a repository, *head* alone is one commit; with *base* it is what *head* has changed since the
     two parted.
@@ -43,6 +43,8 @@ class Source:
     artifact_id: str = ""
     # Of the patch, so that the same patch is known again under another artifact.
     sha256: str = ""
+    # The patch itself, until the review that it is for is made.
+    data: bytes | None = field(default=None, repr=False)
 
     @classmethod
     def git(cls, repository: str, head: str, base: str = "") -> Source:
@@ -51,6 +53,11 @@ class Source:
     @classmethod
     def patch(cls, artifact_id: str, sha256: str = "") -> Source:
         return cls(SourceKind.PATCH, artifact_id=artifact_id, sha256=sha256)
+
+    @classmethod
+    def posted(cls, patch: bytes) -> Source:
+        """A patch that is stored, without its secrets, if a review is made for it."""
+        return cls(SourceKind.PATCH, data=patch)
 
     @property
     def document(self) -> dict[str, Any]:
@@ -71,7 +78,9 @@ class Source:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Source:
-        parts = {name: str(value) for name, value in document.items() if name != "kind"}
+        parts: dict[str, Any] = {
+            name: str(value) for name, value in document.items() if name != "kind"
+        }
         return cls(SourceKind(document["kind"]), **parts)
 
 
@@ -201,6 +210,10 @@ def read_source(source: object, bad: dict[str, str]) -> Source:
     if not isinstance(source, Source):
         bad["source"] = "must be Source.git(…) or Source.patch(…)"
         return Source(SourceKind.PATCH)
+    if source.data is not None:
+        if not isinstance(source.data, bytes):
+            bad["patch"] = "must be bytes"
+        return source
     if source.kind is SourceKind.PATCH:
         read_name("source.artifact_id", source.artifact_id, bad, LONGEST_NAME)
         with suppress(ArtifactNotFound):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
 from holdfast.actor import SYSTEM, Actor
 from holdfast.apps.review import show
-from holdfast.apps.review.check import redacted_patch
 from holdfast.apps.review.criticise import make_critic
 from holdfast.apps.review.erase import Erased, erase_changelist, erase_recipient
 from holdfast.apps.review.failure import (
@@ -24,7 +22,7 @@ from holdfast.apps.review.findings import keep_criticism
 from holdfast.apps.review.model import Criticise, Fetch, Recipient, Review, Source
 from holdfast.apps.review.notify import notify
 from holdfast.apps.review.part import make_batch_critic
-from holdfast.apps.review.patch import Limits
+from holdfast.apps.review.posted import read_posted, store_posted
 from holdfast.apps.review.retention import RUN, RetentionErrand
 from holdfast.apps.review.submit import (
     Sender,
@@ -38,9 +36,6 @@ from holdfast.config import REVIEW_RUNS
 from holdfast.engine.execute import Context
 from holdfast.engine.job import DEFAULT_QUEUE
 from holdfast.holdfast import Holdfast
-
-PATCH_NAME = "change.patch"
-PATCH_TYPE = "text/x-diff"
 
 
 class Reviews:
@@ -137,20 +132,12 @@ class Reviews:
         )
 
     def store_patch(self, patch: bytes, *, org_id: str, actor: Actor | str = SYSTEM) -> Source:
-        """Keep a posted patch, without its secrets, until the first stage reads it.
+        """Keep a patch, without its secrets, for a request that is made later.
 
-        Raises InvalidReview if it is no patch, or too large; then nothing is kept.
+        Raises InvalidReview if it is no patch, or too large; then nothing is kept. Whoever submits
+        at once uses ``Source.posted``, which keeps nothing for a request that makes no review.
         """
-        said = self.hf.settings.review
-        stored = self.hf.artifacts.put(
-            redacted_patch(patch, Limits(said.max_bytes, said.max_files)),
-            org_id=org_id,
-            name=PATCH_NAME,
-            media_type=PATCH_TYPE,
-            owner=actor,
-            keep=timedelta(days=said.keep_days),
-        )
-        return Source.patch(stored.id, stored.sha256 or "")
+        return store_posted(self.hf, read_posted(self.hf, patch), org_id=org_id, actor=actor)
 
     # -- for those who asked
 

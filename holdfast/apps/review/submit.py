@@ -2,13 +2,14 @@
 
 The gate comes first: a known key answers with its review, whatever else is asked. A version that
 has a review answers with that. What is left is held to the versions that succeeded, and written in
-one transaction: the review, its recipients and its job.
+one transaction: the review, its recipients and its job. A posted patch is stored right before that,
+and taken away if another request was faster.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.actor import SYSTEM, Actor
@@ -26,6 +27,7 @@ from holdfast.apps.review.model import (
     read_source,
     read_version,
 )
+from holdfast.apps.review.posted import Posted, drop_posted, read_posted, store_posted
 from holdfast.apps.review.version import check_version
 from holdfast.apps.review.words import JOB_TYPE, Answer
 from holdfast.clock import ms
@@ -117,7 +119,7 @@ def read_request(
 def submit(hf: Holdfast, given: Given, sender: Sender, fetch: object = None) -> Submitted:
     """Make the review that is asked for, or find the one that stands for it.
 
-    What *fetch* could never get, and whom no channel reaches, is refused.
+    What *fetch* could never get, a bad patch, and whom no channel reaches, is refused.
     """
     running = current.get()
     if running is not None and running.org_id != given.org_id:
@@ -129,9 +131,46 @@ def submit(hf: Holdfast, given: Given, sender: Sender, fetch: object = None) -> 
             sender.actor, running.request_id, running.correlation_id, running.traceparent
         )
     key = full_key(JOB_TYPE, given.org_id, None, given.idempotency_key)
-    if hf.store.read(lambda tx: _find(tx, given, key)) is None:
-        # Outside of any transaction, since it looks at repositories.
-        check_given(hf, given, sender.actor, fetch)
+    posted: Posted | None = None
+    if given.source.data is not None:
+        posted = read_posted(hf, given.source.data)
+        given = replace(given, source=posted.source)
+    if hf.store.read(lambda tx: _find_or_check(tx, given, key)) is None:
+        # Outside of any transaction, since it looks at repositories and stores a patch.
+        check_given(hf, given, sender.actor, fetch, posted)
+        if posted is not None:
+            source = store_posted(hf, posted, org_id=given.org_id, actor=sender.actor)
+            given = replace(given, source=source)
+            return _submit_stored(hf, given, key, sender)
+    return _pass_gate(hf, given, key, sender)
+
+
+def _submit_stored(hf: Holdfast, given: Given, key: str, sender: Sender) -> Submitted:
+    """Pass the gate with a patch that was stored; without a review of its own it is taken away."""
+    try:
+        submitted = _pass_gate(hf, given, key, sender)
+    except InvalidReview:
+        drop_posted(hf, given.source, org_id=given.org_id, actor=sender.actor)
+        raise
+    # After any other failure the review may be there; a patch without one has its end.
+    if not submitted.created:
+        drop_posted(hf, given.source, org_id=given.org_id, actor=sender.actor)
+    return submitted
+
+
+def _find_or_check(tx: Tx, given: Given, key: str) -> _Written | None:
+    """What stands for the request already; else its version must be one that may run."""
+    known = _find(tx, given, key)
+    if known is None:
+        whose = {"org_id": given.org_id, "changelist_id": given.changelist_id}
+        row = tx.maybe(SQL.find_succeeded, **whose)
+        succeeded = None if row is None else row["succeeded_version"]
+        check_version(given.review_version, succeeded=succeeded, is_rerun=given.is_rerun)
+    return known
+
+
+def _pass_gate(hf: Holdfast, given: Given, key: str, sender: Sender) -> Submitted:
+    """Find what stands for the request, or write it, in one transaction."""
     review_id, job_id = hf.ids.take(2)
 
     def work(tx: Tx) -> _Written:

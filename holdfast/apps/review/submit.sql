@@ -7,6 +7,10 @@ WHERE org_id = :org_id
   AND (idempotency_key = :idempotency_key
        OR (changelist_id = :changelist_id AND review_version = :review_version));
 
+-- find_succeeded :maybe — before anything is stored for a review that may not be
+SELECT succeeded_version FROM holdfast.changelist
+WHERE org_id = :org_id AND changelist_id = :changelist_id;
+
 -- hold_changelist :one — made if it is not there; nobody else asks for a review of it meanwhile
 INSERT INTO holdfast.changelist AS changelist (org_id, changelist_id, created_at)
 VALUES (:org_id, :changelist_id, {now})
