@@ -112,7 +112,7 @@ def rerun(
 @click.argument("review_id", required=False)
 @org_option
 @click.option("--changelist", "changelist_id", help="By its changelist instead.")
-@click.option("--version", "review_version", type=click.IntRange(min=1), help="  [default: last]")
+@click.option("--version", "review_version", help="Its version, like 3 or v3.  [default: last]")
 @json_option
 @click.pass_context
 def show(
@@ -120,7 +120,7 @@ def show(
     review_id: str | None,
     org_id: str,
     changelist_id: str | None,
-    review_version: int | None,
+    review_version: str | None,
     as_json: bool,
 ) -> None:
     """Tell how a review stands, what was found and who has been told."""

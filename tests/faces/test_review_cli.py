@@ -227,6 +227,10 @@ def test_what_is_not_there_is_not_found(shop: Shop) -> None:
     assert shop("show", "--org", OTHER_ORG, review_id).code == 3
     assert shop("show", "--org", ORG, "--changelist", "cl-9").code == 3
     assert shop("show", *ASKED, "--version", "7").code == 3
+    assert shop("show", *ASKED, "--version", "v7").code == 3
+    assert shop("show", *ASKED, "--version", "v1").code == 0
+    wrong = shop("show", *ASKED, "--version", "x")
+    assert (wrong.code, "review_version: must be a positive" in wrong.err) == (1, True)
     assert shop("show", "--org", ORG).code == 2
     nothing = shop("rerun", "--org", ORG, "--changelist", "cl-9", "--version", "2", "--key", "k")
     assert (nothing.code, "has no review to run again" in nothing.err) == (1, True)

@@ -19,7 +19,7 @@ from holdfast.apps.review.failure import (
 )
 from holdfast.apps.review.fetch import make_fetch
 from holdfast.apps.review.findings import keep_criticism
-from holdfast.apps.review.model import Criticise, Fetch, Recipient, Review, Source
+from holdfast.apps.review.model import Criticise, Fetch, Recipient, Review, Source, read_version
 from holdfast.apps.review.notify import notify
 from holdfast.apps.review.part import make_batch_critic
 from holdfast.apps.review.posted import read_posted, store_posted
@@ -146,9 +146,14 @@ class Reviews:
         return show.find_shown(self.hf.store, org_id=org_id, review_id=review_id)
 
     def find_version(
-        self, changelist_id: str, review_version: int | None = None, *, org_id: str
+        self, changelist_id: str, review_version: int | str | None = None, *, org_id: str
     ) -> show.Shown:
         """The same by the changelist and its version; without one, by the highest there is."""
+        if review_version is not None:
+            bad: dict[str, str] = {}
+            review_version = read_version(review_version, bad)
+            if bad:
+                raise InvalidReview(bad)
         review_id = show.find_version(
             self.hf.store,
             org_id=org_id,
