@@ -15,6 +15,8 @@ from holdfast.apps.review.notify import conclude
 from holdfast.apps.review.render import render
 from holdfast.apps.review.show import Told
 from holdfast.apps.review.words import Severity, SourceKind, Word
+from holdfast.channel import slack
+from holdfast.channel.message import Message
 from tests.apps_review.bench import ANN, BEN, CAT, FINDINGS, Bench
 from tests.outbox.scripted import DUMB, ScriptedChannel
 from tests.story import ORG, look
@@ -246,7 +248,7 @@ def test_what_a_change_says_is_shown_and_does_not_act() -> None:
 
 
 def test_a_message_shows_the_most_severe_and_counts_the_rest() -> None:
-    many = [Finding(f"f{at}.py", at + 1, Severity.LOW, "x" * 9_000) for at in range(500)]
+    many = [Finding(f"f{at}.py", at + 1, Severity.LOW, "x" * 400) for at in range(500)]
 
     content = render(review(), "", many)
 
@@ -254,7 +256,20 @@ def test_a_message_shows_the_most_severe_and_counts_the_rest() -> None:
     assert "f50.py" not in content.text
     assert "450 more are with the review" in content.text
     assert content.data["finding_count"] == 500
-    assert len(content.text) + len(str(content.html)) < 300_000
+
+
+@pytest.mark.parametrize("letter", ["x", "<", "&", "\u202e", "\n"])
+def test_a_long_message_fits_into_every_channel_and_counts_what_it_leaves_out(letter: str) -> None:
+    many = [Finding(letter * 900, at, Severity.LOW, letter * 9_000) for at in range(1, 200)]
+
+    content = render(review(), letter * 4_000, many)
+
+    shown = content.text.count("(confidence")
+    assert 0 < shown < 50
+    assert str(content.html).count("(confidence") == shown
+    assert f"{199 - shown} more are with the review" in content.text
+    sent = slack._text(Message("t", "C1", content.subject, content.text))
+    assert len(sent) <= slack.LONGEST_TEXT
 
 
 def test_a_clean_review_says_so() -> None:

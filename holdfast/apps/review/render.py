@@ -18,12 +18,15 @@ from holdfast.redact import visible
 # A message is read by a person, and fits into a delivery; all findings are with the review.
 MOST_SHOWN = 50
 LONGEST_SHOWN = 1_000
+# Slack takes 40,000 characters, with the subject and with its escapes.
+LONGEST_TEXT = 30_000
 LONGEST_SUBJECT = 150
 
 
 def render(review: Review, summary: str, findings: Sequence[Finding]) -> Content:
     """The message about a review, the same for every recipient."""
-    shown, left = findings[:MOST_SHOWN], max(0, len(findings) - MOST_SHOWN)
+    shown = findings[: _count_fitting(review, summary, findings)]
+    left = len(findings) - len(shown)
     return Content(
         subject=_subject(review, findings),
         text=_text(review, summary, shown, left),
@@ -75,13 +78,32 @@ def _lines(text: str) -> list[str]:
     return cut.split("\n")
 
 
+def _count_fitting(review: Review, summary: str, findings: Sequence[Finding]) -> int:
+    """How many of the first findings one message holds."""
+    room = LONGEST_TEXT - _weigh(_text(review, summary, (), 0))
+    for number, one in enumerate(findings[:MOST_SHOWN], 1):
+        room -= _weigh("\n".join(_entry(number, one)))
+        if room < 0:
+            return number - 1
+    return min(len(findings), MOST_SHOWN)
+
+
+def _weigh(text: str) -> int:
+    """The length of a text where tags and mentions are escaped, as some channels do."""
+    return len(escape(text, quote=False))
+
+
+def _entry(number: int, one: Finding) -> list[str]:
+    head = f"{number}. [{one.severity}] {_place(one)} (confidence {one.confidence})"
+    return ["", head, *(f"   {line}" for line in _lines(one.message))]
+
+
 def _text(review: Review, summary: str, findings: Sequence[Finding], left: int) -> str:
     lines = [_title(review), "", _tally(findings, left)]
     if summary:
         lines += ["", *_lines(summary)]
     for number, one in enumerate(findings, 1):
-        head = f"{number}. [{one.severity}] {_place(one)} (confidence {one.confidence})"
-        lines += ["", head, *(f"   {line}" for line in _lines(one.message))]
+        lines += _entry(number, one)
     return "\n".join(lines) + "\n"
 
 
