@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from holdfast.errors import ConfigError, NotFound
+from holdfast.outbox.markup import Place, Reading, Unsafe
 
 LONGEST_SOURCE = 200_000
 DEEPEST = 8
@@ -21,10 +22,8 @@ DEEPEST = 8
 NAME = re.compile(r"[a-z][a-z0-9_.]{0,99}")
 _TAG = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _PATH = re.compile(r"\.|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
-_ATTRIBUTE = re.compile(r"""\s([A-Za-z][\w:-]*)\s*=\s*(?:"([^"]*)|'([^']*))\Z""")
-_ADDRESSES = frozenset({"href", "src", "action", "formaction", "background", "poster", "cite"})
-# Between these a browser reads a language of its own, in which HTML's escapes mean nothing.
-_RAW = ("script", "style")
+# A section that is said so often has shown everything that a browser may make of it.
+_PASSES = 4
 
 
 class UnknownTemplate(NotFound):
@@ -79,7 +78,7 @@ class Template:
             name,
             _parse(f"Template {name!r}: subject", subject),
             _parse(f"Template {name!r}: text", text),
-            None if html is None else _parse(f"Template {name!r}: html", html, is_html=True),
+            None if html is None else _parse_html(f"Template {name!r}: html", html),
         )
 
 
@@ -113,17 +112,14 @@ class _Open:
     parts: list[str | Value | Section] = field(default_factory=list)
 
 
-def _parse(where: str, source: object, *, is_html: bool = False) -> Parts:
+def _parse(where: str, source: object) -> Parts:
     if not isinstance(source, str) or len(source) > LONGEST_SOURCE:
         raise ConfigError(f"{where} must be text of at most {LONGEST_SOURCE} characters.")
     opened = [_Open()]
-    # What a browser would have read so far, with a letter for every value.
-    seen = ""
     at = 0
     for tag in _TAG.finditer(source):
         literal = source[at : tag.start()]
         at = tag.end()
-        seen += literal
         if literal:
             opened[-1].parts.append(literal)
         sign, name = _read_tag(where, tag[1])
@@ -134,9 +130,7 @@ def _parse(where: str, source: object, *, is_html: bool = False) -> Parts:
         elif sign == "/":
             _close(where, opened, name)
         else:
-            is_address = is_html and _is_address(f"{where}: {{{{ {name} }}}}", seen)
-            opened[-1].parts.append(Value(_path(name), is_address))
-            seen += "x"
+            opened[-1].parts.append(Value(_path(name)))
     rest = source[at:]
     if len(opened) > 1:
         raise ConfigError(f"{where}: {{{{# {opened[-1].name} }}}} is never closed.")
@@ -166,19 +160,64 @@ def _path(name: str) -> tuple[str, ...]:
     return () if name == "." else tuple(name.split("."))
 
 
-def _is_address(where: str, before: str) -> bool:
-    """Whether a browser would follow the value behind *before*; raises where none is safe."""
-    lowered = before.lower()
-    for raw in _RAW:
-        if lowered.rfind(f"<{raw}") > lowered.rfind(f"</{raw}"):
-            raise ConfigError(f"{where} stands in a <{raw}>, where no value is safe.")
-    if before.rfind("<") <= before.rfind(">"):
-        return False
-    found = _ATTRIBUTE.search(before, before.rfind("<"))
-    if found is None:
-        raise ConfigError(f"{where} stands inside a tag; put it between the quotes of a value.")
-    name = found[1].lower()
-    if name.startswith("on") or name in ("style", "srcdoc", "srcset"):
-        raise ConfigError(f"{where} stands in the attribute {name}, where no value is safe.")
-    # Behind a beginning of the template's own the value cannot choose where it leads.
-    return name in _ADDRESSES and not (found[2] or found[3] or "").strip()
+def _name(path: tuple[str, ...]) -> str:
+    return ".".join(path) or "."
+
+
+def _parse_html(where: str, source: object) -> Parts:
+    parts, readings = _judge(where, _parse(where, source), frozenset({Reading()}))
+    if not all(reading.is_outside for reading in readings):
+        raise ConfigError(f"{where} ends inside a tag or a comment, or in an element; close it.")
+    return parts
+
+
+def _judge(
+    where: str, parts: Parts, readings: frozenset[Reading]
+) -> tuple[Parts, frozenset[Reading]]:
+    """The parts with their addresses known, and where a browser may stand behind them.
+
+    A section may be left out or said again, so there are several readings. A value must be safe in
+    every one of them.
+    """
+    judged: list[str | Value | Section] = []
+    for part in parts:
+        if isinstance(part, str):
+            readings = frozenset(reading.read(part) for reading in readings)
+            judged.append(part)
+        elif isinstance(part, Value):
+            judged.append(_judge_value(f"{where}: {{{{ {_name(part.path)} }}}}", part, readings))
+            readings = frozenset(reading.behind_value() for reading in readings)
+        else:
+            section, readings = _judge_section(where, part, readings)
+            judged.append(section)
+    return tuple(judged), readings
+
+
+def _judge_value(where: str, value: Value, readings: frozenset[Reading]) -> Value:
+    try:
+        places = {reading.place for reading in readings}
+    except Unsafe as exc:
+        raise ConfigError(f"{where} {exc}.") from None
+    is_address = Place.ADDRESS in places
+    if Place.CONTINUED in places and not is_address:
+        raise ConfigError(
+            f"{where} stands in an address right behind another value and could change the server "
+            "that it names; put a slash between them."
+        )
+    return replace(value, is_address=is_address)
+
+
+def _judge_section(
+    where: str, section: Section, readings: frozenset[Reading]
+) -> tuple[Section, frozenset[Reading]]:
+    for _ in range(_PASSES):
+        parts, ended = _judge(where, section.parts, readings)
+        is_known = ended <= readings
+        readings |= ended
+        # What is said because there is nothing is said once.
+        if is_known or section.is_inverted:
+            return replace(section, parts=parts), readings
+    raise ConfigError(
+        f"{where}: {{{{# {_name(section.path)} }}}} leaves a tag or an address half written; "
+        "begin and end it in the same section."
+    )

@@ -197,28 +197,6 @@ def test_what_can_never_be_rendered_is_refused_when_it_is_declared(source: str) 
         make(source)
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "<script>var x = '{{ a }}'</script>",
-        "<STYLE>p { color: {{ a }} }</STYLE>",
-        "<p {{ a }}>",
-        "<p title={{ a }}>",
-        '<p onclick="{{ a }}">',
-        '<p style="color: {{ a }}">',
-        "<{{ a }}>",
-        '<iframe srcdoc="{{ a }}">',
-    ],
-)
-def test_a_value_has_no_place_where_escaping_does_not_help(source: str) -> None:
-    with pytest.raises(ConfigError, match="stands in"):
-        make(html=source)
-
-
-def test_behind_a_script_values_are_values_again() -> None:
-    assert html_of("<style>p {}</style><p>{{ a }}</p>", a="<") == "<style>p {}</style><p>&lt;</p>"
-
-
 @pytest.mark.parametrize("subject", ["", "  ", "two\nlines"])
 def test_a_subject_is_one_line(subject: str) -> None:
     with pytest.raises(ConfigError, match="subject"):
