@@ -18,6 +18,8 @@ LONGEST_URL = 2000
 _LOCAL = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*")
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 _CONVERSATION = re.compile(r"[CGD][A-Z0-9]{2,30}")
+# What a domain is made of: letters, their marks, and digits.
+_LETTERS = frozenset({"Ll", "Lm", "Lo", "Mn", "Mc", "Nd"})
 # Anything that could end a line, here or at whoever reads it next.
 _BREAKS = frozenset({"Cc", "Zl", "Zp", "Cs"})
 
@@ -50,21 +52,36 @@ def ascii_email(address: str) -> str | None:
     # "=?" begins an encoded word, which whoever reads a header may decode into a line break.
     if not at or len(local) > 64 or "=?" in local or not _LOCAL.fullmatch(local):
         return None
-    try:
-        plain = domain.encode("idna").decode("ascii")
-    except UnicodeError:
-        return None
-    labels = plain.split(".")
+    labels = [_ascii_label(label) for label in domain.split(".")]
+    plain = ".".join(labels)
     if len(plain) > 253 or len(labels) < 2 or not all(map(_LABEL.fullmatch, labels)):
         return None
     return f"{local}@{plain}"
 
 
+def _ascii_label(label: str) -> str:
+    """A part of a domain in ASCII, as IDNA 2008 writes it; nothing if it could be another one.
+
+    IDNA 2003, which Python's own codec still is, makes "strasse" of "straße", and these belong to
+    two people. So a part is taken only if it is the same for both.
+    """
+    if label.isascii():
+        return label
+    text = unicodedata.normalize("NFC", label.lower())
+    is_plain = all(letter == "-" or unicodedata.category(letter) in _LETTERS for letter in text)
+    if not is_plain or text != unicodedata.normalize("NFKC", text.casefold()):
+        return ""
+    return "xn--" + text.encode("punycode").decode("ascii")
+
+
 def email_problem(address: str) -> str | None:
     """What is wrong with an e-mail address; None if nothing is."""
-    if ascii_email(address) is None:
-        return "must be one e-mail address such as name@example.com, without a name around it"
-    return None
+    if ascii_email(address) is not None:
+        return None
+    says = "must be one e-mail address such as name@example.com, without a name around it"
+    if not address.rpartition("@")[2].isascii():
+        says += "; a domain in another script can be given as xn--…"
+    return says
 
 
 def url_problem(address: str, *, allow_private: bool = False) -> str | None:

@@ -21,6 +21,10 @@ GATEWAY = ChannelSettings(kind="webhook", base_url="https://sms.example.com/send
         ("ada@example.com", "ada@example.com"),
         ("ada.l+news@mail.example.com", "ada.l+news@mail.example.com"),
         ("ada@bücher.example", "ada@xn--bcher-kva.example"),
+        ("ada@BÜCHER.Example", "ada@xn--bcher-kva.Example"),
+        ("ada@bu\u0308cher.example", "ada@xn--bcher-kva.example"),
+        ("ada@пример.рф", "ada@xn--e1afmkfd.xn--p1ai"),
+        ("ada@xn--strae-oqa.example", "ada@xn--strae-oqa.example"),
     ],
 )
 def test_an_address_is_written_as_mail_servers_take_it(address: str, plain: str) -> None:
@@ -53,7 +57,6 @@ def test_an_address_is_written_as_mail_servers_take_it(address: str, plain: str)
         "ada@" + "a" * 64 + ".com",
         "a" * 65 + "@example.com",
         "ada@" + ".".join(["abcdefghi"] * 30),
-        "ada@example.com\u2028",
         "=?utf-8?q?ada=0D=0ABcc=3A_eve=40example.com?=@example.com",
     ],
 )
@@ -64,6 +67,31 @@ def test_what_is_not_one_plain_address_is_refused_and_not_repeated(address: str)
     assert found == (
         "address must be one e-mail address such as name@example.com, without a name around it"
     )
+
+
+@pytest.mark.parametrize(
+    "domain",
+    [
+        "straße.example",
+        "STRAẞE.example",
+        "βόλος.example",
+        "ΒΌΛΟΣ.example",
+        "a\u200cb.example",
+        "a\u200db.example",
+        "a\u00adb.example",
+        "\uff45xample.com",
+        "example。com",
+        "oﬃce.example",
+        "Ꭰ.example",
+        "mail.straße.example.com",
+    ],
+)
+def test_a_domain_that_would_become_another_one_is_refused(domain: str) -> None:
+    found = problem(MAIL, f"ada@{domain}", "Hello")
+
+    assert ascii_email(f"ada@{domain}") is None
+    assert found is not None
+    assert found.endswith("a domain in another script can be given as xn--…")
 
 
 @pytest.mark.parametrize(
