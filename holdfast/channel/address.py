@@ -6,10 +6,12 @@ A line break in a header is a second header, so what holds one is refused and ne
 from __future__ import annotations
 
 import re
+import socket
 import unicodedata
 
 from holdfast.config import ChannelSettings
 from holdfast.errors import ConfigError
+from holdfast.outbound.address import may_reach
 from holdfast.outbound.guard import Origin
 
 LONGEST_SUBJECT = 500
@@ -20,6 +22,10 @@ _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 _CONVERSATION = re.compile(r"[CGD][A-Z0-9]{2,30}")
 # What a domain is made of: letters, their marks, and digits.
 _LETTERS = frozenset({"Ll", "Lm", "Lo", "Mn", "Mc", "Nd"})
+# Names that mean something in one network only, as names without a dot do.
+_OWN = (".localhost", ".local", ".internal", ".home.arpa")
+# Databases and the like: what is posted there could be read as commands.
+_OTHERS = frozenset({1433, 1521, 2049, 2375, 3306, 3389, 5432, 5672, 6379, 9200, 11211, 27017})
 # Anything that could end a line, here or at whoever reads it next.
 _BREAKS = frozenset({"Cc", "Zl", "Zp", "Cs"})
 
@@ -92,10 +98,36 @@ def url_problem(address: str, *, allow_private: bool = False) -> str | None:
     if any(letter in address for letter in ' #\\"<>'):
         return says
     try:
-        Origin.of(address, allow_private=allow_private)
+        origin = Origin.of(address, allow_private=allow_private)
     except ConfigError:
         return says
+    if not _may_lead(origin.host, is_private=allow_private):
+        return "must lead to a public server, or with allow_private = true to one of your own"
+    if origin.port in _OTHERS or (origin.port < 1024 and origin.port not in (80, 443)):
+        return "must have port 443 or one from 1024 on at which no other service listens"
     return None
+
+
+def _may_lead(host: str, *, is_private: bool) -> bool:
+    """Whether a host may be called, as far as its name tells; the guard looks at what it means."""
+    last = host.rpartition(".")[2]
+    if host.startswith("[") or last[0].isdecimal():
+        address = _numbers(host)
+        return address is not None and may_reach(address, private=is_private)
+    return is_private or not (last == host or f".{host}".endswith(_OWN))
+
+
+def _numbers(host: str) -> str | None:
+    """The address that a host of numbers is; None if it is none.
+
+    Resolvers read "127.1", "0x7f000001" and "017700000001" as addresses too.
+    """
+    if host.startswith("["):
+        return host[1:-1]
+    try:
+        return socket.inet_ntoa(socket.inet_aton(host))
+    except OSError:
+        return None
 
 
 def conversation_problem(address: str) -> str | None:

@@ -82,8 +82,9 @@ def test_what_is_not_one_plain_address_is_refused_and_not_repeated(address: str)
         "\uff45xample.com",
         "example。com",
         "oﬃce.example",
-        "Ꭰ.example",
+        "\u13a0.example",
         "mail.straße.example.com",
+        "example.com\u2028",
     ],
 )
 def test_a_domain_that_would_become_another_one_is_refused(domain: str) -> None:
@@ -135,6 +136,109 @@ def test_a_webhook_goes_to_a_plain_https_address(address: str) -> None:
 
     assert found is not None
     assert found.startswith("address must be an address such as")
+
+
+NOT_PUBLIC = [
+    "127.0.0.1",
+    "127.1",
+    "0x7f000001",
+    "0X7F.1",
+    "2130706433",
+    "017700000001",
+    "0177.0.0.1",
+    "0",
+    "10.0.0.7",
+    "100.64.0.1",
+    "169.254.169.254",
+    "192.0.0.8",
+    "192.168.1.1",
+    "198.18.0.1",
+    "255.255.255.255",
+    "127.0.0.08",
+    "1.2.3.4.5",
+    "example.0x7f",
+    "[::1]",
+    "[::]",
+    "[::ffff:127.0.0.1]",
+    "[::ffff:7f00:1]",
+    "[64:ff9b::7f00:1]",
+    "[2002:7f00:1::]",
+    "[::127.0.0.1]",
+    "[fd00:ec2::254]",
+    "[fe80::1]",
+    "[1::2::3]",
+    "localhost",
+    "LOCALHOST",
+    "my.localhost",
+    "printer.local",
+    "metadata.google.internal",
+    "router.home.arpa",
+    "intranet",
+]
+
+
+@pytest.mark.parametrize("host", NOT_PUBLIC)
+def test_a_webhook_into_a_network_of_our_own_is_refused_when_it_is_intended(host: str) -> None:
+    for address in (f"https://{host}/hook", f"https://{host}:8443/hook", f"https://{host}"):
+        assert problem(HOOK, address, "Hello") is not None
+    # Where it goes to a gateway, the address is the gateway's to read.
+    assert problem(GATEWAY, f"https://{host}/hook", "Hello") is None
+
+
+def test_what_is_refused_says_what_would_allow_it_and_not_the_address() -> None:
+    found = problem(HOOK, "https://10.0.0.7/hook", "Hello")
+
+    assert found == (
+        "address must lead to a public server, or with allow_private = true to one of your own"
+    )
+
+
+@pytest.mark.parametrize(
+    "host", ["169.254.169.254", "0xa9fea9fe", "[fd00:ec2::254]", "0", "[fe80::1]", "1.2.3.4.5"]
+)
+def test_where_nobodys_server_is_no_permission_leads(host: str) -> None:
+    assert problem(OWN_HOOK, f"http://{host}/hook", "Hello") is not None
+
+
+@pytest.mark.parametrize("port", [22, 25, 23, 139, 3306, 5432, 6379, 11211, 27017])
+def test_a_webhook_goes_to_no_port_of_another_service(port: int) -> None:
+    for settings in (HOOK, OWN_HOOK):
+        found = problem(settings, f"https://example.com:{port}/hook", "Hello")
+        assert found is not None
+        assert found.startswith("address must have port 443 or one from 1024 on")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://example.com",
+        "https://EXAMPLE.com:443/hook",
+        "https://hooks.example.com:8443/a?b=1",
+        "https://xn--bcher-kva.example/hook",
+        "https://93.184.215.14/hook",
+        "https://[2606:2800:21f:cb07::1]/hook",
+        "https://10.example.com/hook",
+        "https://internal.example.com/hook",
+        "https://localhost.example.com/hook",
+        "https://mylocal.example/hook",
+    ],
+)
+def test_a_webhook_to_a_public_server_is_taken(address: str) -> None:
+    assert problem(HOOK, address, "Hello") is None
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://127.0.0.1:8080/hook",
+        "http://[::1]:8080/hook",
+        "http://localhost/hook",
+        "https://intranet/hook",
+        "https://hooks.internal/hook",
+    ],
+)
+def test_a_server_of_our_own_is_called_if_that_is_allowed(address: str) -> None:
+    assert problem(OWN_HOOK, address, "Hello") is None
 
 
 def test_a_webhook_of_our_own_network_may_do_without_encryption_if_that_is_allowed() -> None:

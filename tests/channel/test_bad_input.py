@@ -85,11 +85,15 @@ SMUGGLED: list[dict[str, Any]] = [
     {"channel": "hooks", "address": "https://example.com/\r\nX-Evil: 1"},
     {"channel": "hooks", "address": "https://ann:secret@example.com/hook"},
     {"channel": "hooks", "address": "http://example.com/hook"},
+    {"channel": "hooks", "address": "https://127.1/hook"},
+    {"channel": "hooks", "address": "https://example.com:6379/hook"},
     {"channel": "team", "address": "#general"},
 ]
 
 
-def test_a_second_header_or_recipient_is_refused_and_nothing_is_written(hf: Holdfast) -> None:
+def test_an_address_or_header_that_nobody_meant_is_refused_and_nothing_is_written(
+    hf: Holdfast,
+) -> None:
     keyed = {"credential_env": "KEY"}
     wire(
         hf,

@@ -139,7 +139,7 @@ def test_no_way_to_write_this_machine_is_called(host: str) -> None:
         address = f"https://{host}:{server.port}/hook"
         answer = hooks(FakeClock(AT), allow_private=False).send(replace(HELLO, address=address))
 
-    assert answer == Rejected("address_refused", is_permanent=True)
+    assert answer == Rejected("bad_message", is_permanent=True)
     assert server.requests == []
 
 
