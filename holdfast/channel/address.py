@@ -152,6 +152,13 @@ def subject_problem(subject: str) -> str | None:
     return None
 
 
+def text_problem(written: str, longest: int | None) -> str | None:
+    """What is wrong with subject and text as a channel writes them; None if nothing is."""
+    if longest is None or len(written) <= longest:
+        return None
+    return f"text must have at most {longest} characters with its subject; cut it or send a link"
+
+
 def has_breaks(text: str) -> bool:
     """Whether *text* holds line breaks or other control characters."""
     return any(unicodedata.category(letter) in _BREAKS for letter in text)

@@ -47,6 +47,8 @@ class Capabilities:
     # The receiver itself knows a token again, as webhooks do.
     receiver_dedupes: bool = False
     longest_token: int = 256
+    # The most characters of subject and text, as the channel writes them; None if nobody knows.
+    longest_text: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Literal, cast
 
-from holdfast.channel.address import problem
+from holdfast.channel.address import problem, text_problem
 from holdfast.channel.channel import Channel, OnUnknown
 from holdfast.channel.mailbox import Mailbox
 from holdfast.channel.postmark import Postmark
 from holdfast.channel.resend import Resend
-from holdfast.channel.slack import Slack
+from holdfast.channel.slack import LONGEST_TEXT, Slack, written
 from holdfast.channel.smtp import Smtp
 from holdfast.channel.webhook import Webhook
 from holdfast.clock import Clock
@@ -67,7 +67,7 @@ class ConfiguredChannels:
         """Whether the channel *name* is declared, even if its credential is not here."""
         return name in self._settings
 
-    def problem(self, name: str, address: str, subject: str) -> str | None:
+    def problem(self, name: str, address: str, subject: str, text: str = "") -> str | None:
         """Why the channel *name* cannot carry this; None if it can, or nobody here can say.
 
         It is asked before anything is written, so that nothing waits that can never go out. A
@@ -75,7 +75,10 @@ class ConfiguredChannels:
         """
         settings = self._settings.get(name)
         if settings is not None:
-            return problem(settings, address, subject)
+            found = problem(settings, address, subject)
+            if found is None and settings.kind == "slack":
+                found = text_problem(written(subject, text), LONGEST_TEXT)
+            return found
         if not self._settings:
             return None
         return f"channel must be one of {', '.join(self.names)}; there is no other here"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from holdfast.channel.address import problem
+from holdfast.channel.address import problem, text_problem
 from holdfast.channel.call import (
     Caller,
     as_declared,
@@ -84,6 +84,7 @@ CAPABILITIES = Capabilities(
     # A workspace may delete messages after a day.
     retention_seconds=86_400.0,
     longest_token=200,
+    longest_text=LONGEST_TEXT,
 )
 
 
@@ -101,10 +102,10 @@ class Slack:
 
     def send(self, message: Message) -> Sent:
         """Post a message, once."""
-        text = _text(message)
+        text = written(message.subject, message.text)
         if problem(self._settings, message.address, message.subject) is not None:
             return Rejected("bad_message", is_permanent=True)
-        if len(text) > LONGEST_TEXT:
+        if text_problem(text, LONGEST_TEXT) is not None:
             return Rejected("msg_too_long", is_permanent=True)
         given = {
             "channel": message.address,
@@ -145,9 +146,9 @@ class Slack:
         return _seen(found) if found else LookupDown("too_long")
 
 
-def _text(message: Message) -> str:
+def written(subject: str, text: str) -> str:
     """Subject and text. What Slack would read as a mention or a link is written as a text."""
-    whole = f"{message.subject}\n{message.text}" if message.subject else message.text
+    whole = f"{subject}\n{text}" if subject else text
     return whole.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 

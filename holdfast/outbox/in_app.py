@@ -106,7 +106,7 @@ class Elsewhere(Protocol):
 
     def max_parallel(self, name: str) -> int: ...
 
-    def problem(self, name: str, address: str, subject: str) -> str | None: ...
+    def problem(self, name: str, address: str, subject: str, text: str = "") -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +128,8 @@ class WithInApp:
     def max_parallel(self, name: str) -> int:
         return AT_ONCE if name == CHANNEL else self.elsewhere.max_parallel(name)
 
-    def problem(self, name: str, address: str, subject: str) -> str | None:
-        return None if name == CHANNEL else self.elsewhere.problem(name, address, subject)
+    def problem(self, name: str, address: str, subject: str, text: str = "") -> str | None:
+        return None if name == CHANNEL else self.elsewhere.problem(name, address, subject, text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol, Unpack
 
+from holdfast.channel.address import text_problem
 from holdfast.channel.channel import Channel, OnUnknown
 from holdfast.config import OUTBOX_RUNS, Settings
 from holdfast.document import stable_hash
@@ -55,7 +56,7 @@ class Channels(Protocol):
     def max_parallel(self, name: str) -> int:
         """How many messages it may be handed at once."""
 
-    def problem(self, name: str, address: str, subject: str) -> str | None:
+    def problem(self, name: str, address: str, subject: str, text: str = "") -> str | None:
         """Why the channel cannot carry this; None if it can, or is not configured here."""
 
 
@@ -108,8 +109,10 @@ class _Known:
     def max_parallel(self, name: str) -> int:
         return 4
 
-    def problem(self, name: str, address: str, subject: str) -> str | None:
-        return None
+    def problem(self, name: str, address: str, subject: str, text: str = "") -> str | None:
+        one = self.by_name.get(name)
+        longest = None if one is None else one.capabilities.longest_text
+        return text_problem(f"{subject}\n{text}", longest)
 
 
 class Outbox:
@@ -262,11 +265,15 @@ class Outbox:
         bad = {
             f"deliveries[{place}]": says
             for place, one in enumerate(intents)
-            if (says := self.channels.problem(one.channel, one.address, one.content.subject))
+            if (says := self._problem(one))
         }
         if bad:
             raise InvalidDelivery(bad)
         return rows
+
+    def _problem(self, one: Intent) -> str | None:
+        content = one.content
+        return self.channels.problem(one.channel, one.address, content.subject, content.text)
 
     def _origin(self, org_id: str | None) -> Origin:
         """Inside a job, what is told is told on its behalf and in its tenant."""

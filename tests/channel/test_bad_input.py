@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Settings
+from holdfast.channel.channel import Capabilities
 from holdfast.channel.channels import ConfiguredChannels
 from holdfast.config import ChannelSettings
 from holdfast.outbox.delivery import Content, State
@@ -17,7 +18,7 @@ from holdfast.outbox.failure import InvalidDelivery
 from holdfast.outbox.intend import Intended, Intent
 from tests.channel.mail_server import CUT, HANG_UP, MailServer, mail_server
 from tests.channel.names import leading
-from tests.outbox.scripted import attempts_of, deliver, intend_one, state_of
+from tests.outbox.scripted import attempts_of, deliver, intend_one, outbox_with, state_of
 from tests.provider.plain_server import PlainServer, plain_server, reset, say
 from tests.story import ORG, look
 
@@ -118,6 +119,20 @@ def test_a_text_of_eight_megabytes_is_refused_and_nothing_is_written(hf: Holdfas
 
     assert look(hf.store, "SELECT id FROM holdfast.delivery") == []
     assert server.heard == []
+
+
+def test_a_text_that_the_channel_cannot_take_is_refused_and_nothing_is_written(
+    hf: Holdfast,
+) -> None:
+    wire(hf, team={"kind": "slack", "credential_env": "KEY"})
+    long = replace(LETTER, channel="team", address="C0123", content=Content("A", "x" * 40_000))
+    with pytest.raises(InvalidDelivery, match="at most 40000 characters"):
+        hf.outbox.intend([replace(long, recipient="bob", content=LETTER.content), long], org_id=ORG)
+
+    own = outbox_with(hf, Capabilities(longest_text=100))
+    with pytest.raises(InvalidDelivery, match="at most 100 characters"):
+        intend_one(hf, replace(long, channel=own.name))
+    assert look(hf.store, "SELECT id FROM holdfast.delivery") == []
 
 
 def test_a_header_in_the_clothes_of_an_encoded_word_stays_a_text(hf: Holdfast) -> None:

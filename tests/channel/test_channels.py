@@ -74,6 +74,20 @@ def test_whoever_intends_a_message_needs_no_credential_to_learn_that_it_cannot_g
     assert "one of one" in str(channels.problem("onne", "ada@example.com", "Hello"))
 
 
+def test_a_text_that_slack_would_cut_is_known_before_anything_is_sent() -> None:
+    slack = configured(kind="slack", credential_env="KEY")
+    mail = configured(kind="mailbox", folder="/nowhere", sender=SENDER)
+    # With the line break behind the subject.
+    fits = "x" * (40_000 - len("Hello\n"))
+
+    assert slack.problem("one", "C0123", "Hello", fits) is None
+    says = "text must have at most 40000 characters with its subject; cut it or send a link"
+    assert slack.problem("one", "C0123", "Hello", fits + "x") == says
+    # Slack counts what a sign is written as.
+    assert slack.problem("one", "C0123", "Hello", "<" + fits[:-1]) == says
+    assert mail.problem("one", "ada@example.com", "Hello", fits + "x") is None
+
+
 def test_whoever_declares_no_channel_leaves_them_to_the_workers() -> None:
     channels = ConfiguredChannels(Settings(), clock=FakeClock(), env={})
 
@@ -142,6 +156,7 @@ GATEWAY = {"base_url": "https://a.example", "status_url": "https://a.example/{to
                 settle_seconds=60.0,
                 retention_seconds=DAY,
                 longest_token=200,
+                longest_text=40_000,
             ),
         ),
         ({"kind": "webhook"}, Capabilities(settle_seconds=60.0, receiver_dedupes=True)),

@@ -203,8 +203,8 @@ class Broken:
     def max_parallel(self, name: str) -> int:
         return self.inner.max_parallel(name)
 
-    def problem(self, name: str, address: str, subject: str) -> str | None:
-        return self.inner.problem(name, address, subject)
+    def problem(self, name: str, address: str, subject: str, text: str = "") -> str | None:
+        return self.inner.problem(name, address, subject, text)
 
 
 def break_channel(hf: Holdfast, channel: str, place: Place, names: Sequence[str]) -> None:
