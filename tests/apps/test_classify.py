@@ -165,7 +165,7 @@ def test_an_answer_in_the_last_moment_counts(hanging: Hanging) -> None:
 
 
 def test_calls_that_hang_do_not_pile_up(hanging: Hanging, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(classify, "_ROOM", threading.BoundedSemaphore(2))
+    monkeypatch.setattr(classify, "MOST_ABANDONED", 2)
     for _ in range(2):
         assert ask(hanging, 0.01)[1] == "classifier_timeout"
 
@@ -179,3 +179,20 @@ def test_calls_that_hang_do_not_pile_up(hanging: Hanging, monkeypatch: pytest.Mo
         if thread.name == "holdfast-classifier":
             thread.join(10)
     assert ask(Saying(SOUND)) == (SOUND, None)
+
+
+def test_calls_that_somebody_waits_for_take_nobodys_room(
+    hanging: Hanging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(classify, "MOST_ABANDONED", 1)
+    found: list[Any] = []
+    asking = [threading.Thread(target=lambda: found.append(ask(hanging, 60))) for _ in range(3)]
+    for thread in asking:
+        thread.start()
+    for _ in asking:
+        assert hanging.asked.acquire(timeout=60)
+
+    hanging.go.set()
+    for thread in asking:
+        thread.join(60)
+    assert found == [(SOUND, None)] * 3

@@ -289,7 +289,9 @@ def test_a_person_gets_what_is_theirs_and_no_word_of_another(
         "Please tidy up the hall, all of it.",
     }
     assert REWRITE not in str(mine)
-    assert [one["kind"] for one in theirs] == ["membership", "answer", "received", "received"]
+    assert [one["kind"] for one in theirs] == [
+        "membership", "answer", "preferences_used", "received", "received",
+    ]  # fmt: skip
     assert REWRITE in str(theirs)
     assert ORIGINAL not in str(theirs)
     assert SENDER not in str(theirs)
@@ -298,18 +300,28 @@ def test_a_person_gets_what_is_theirs_and_no_word_of_another(
     assert len(told(stage, "rewrite_data_exported")) == 3
 
 
-def test_a_person_gets_what_was_known_of_them_for_a_rewrite_that_came_to_nothing(
+def test_of_a_message_that_never_reached_them_a_person_gets_what_was_known_of_them_alone(
     stage: Stage,
 ) -> None:
     settle_in(stage, HOME, RECIPIENT)
+    planted = stage.plant()
+
+    found = list(export_data(admin(stage), user_id=RECIPIENT))
+
+    assert [one["kind"] for one in found] == ["membership", "answer", "preferences_used"]
+    assert found[-1]["preference_payload"]
+    assert planted.request.rewrite_request_id not in json.dumps(found)
+
+
+def test_the_sender_learns_the_language_of_a_rewrite_with_the_rewrite(stage: Stage) -> None:
     stage.plant()
+    stage.answer()
+    conclude_once(stage.store, reveal_delay=timedelta(days=1))
+    (early,) = export_data(admin(stage), user_id=SENDER)
+    stage.clock.advance(days=1)
+    (late,) = export_data(admin(stage), user_id=SENDER)
 
-    (received,) = (
-        one for one in export_data(admin(stage), user_id=RECIPIENT) if one["kind"] == "received"
-    )
-
-    assert received["preference_payload"]
-    assert received.get("rewritten_text") is None
+    assert (early["output_language"], late["output_language"]) == (None, "en")
 
 
 def test_a_home_gets_everything_and_an_erased_one_nothing_of_texts(stage: Stage) -> None:

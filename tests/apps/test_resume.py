@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -112,24 +111,48 @@ def test_the_run_goes_on_with_what_was_left(
     assert report.claimed_count == 1
 
 
-def test_two_that_resume_at_once_make_one_job_and_one_audit(
+@pytest.mark.req("E-05")
+def test_of_two_that_resume_at_once_one_has_the_message_classified(
     url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    meet = threading.Barrier(2, timeout=20)
-    made = [Rewrites(rewriting(url, clock), classifier=Heard()) for _ in range(2)]
-    furnish(made[0])
-    request_id = leave_behind(made[0], monkeypatch)
+    first, second = (Rewrites(rewriting(url, clock), classifier=Heard()) for _ in range(2))
+    furnish(first)
+    request_id = leave_behind(first, monkeypatch)
     clock.advance(ABANDONED)
-    for rewrites in made:
-        rewrites.orchestrator.classifier = Heard(meanwhile=meet.wait)
-    with ThreadPoolExecutor(2) as pool:
-        taken = list(pool.map(lambda rewrites: rewrites.orchestrator.resume_once(), made))
+    late: list[int] = []
+    never, slow = Heard(), Heard()
+    slow.meanwhile = lambda: late.append(second.orchestrator.resume_once())
+    first.orchestrator.classifier, second.orchestrator.classifier = slow, never
 
-    hf = made[0].hf
-    assert taken == [1, 1]
-    assert (count(hf.store, "job"), names(hf, request_id)) == (1, LIFE)
-    for rewrites in made:
+    assert second.orchestrator.count_unfinished(10) == 1
+    assert first.orchestrator.resume_once() == 1
+    assert (late, never.asked, len(slow.asked)) == ([0], [], 1)
+    assert (count(first.hf.store, "job"), names(first.hf, request_id)) == (1, LIFE)
+    for rewrites in (first, second):
         rewrites.hf.close()
+
+
+def test_what_a_run_took_and_did_not_finish_is_taken_again_when_its_lease_is_over(
+    rewrites: Rewrites, hf: Holdfast, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request_id = leave_behind(rewrites, monkeypatch)
+    clock.advance(ABANDONED)
+
+    def die(*args: Any) -> Any:
+        raise Died
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Orchestrator, "_decide", die)
+        with pytest.raises(Died):
+            rewrites.orchestrator.resume_once()
+    assert (rewrites.orchestrator.count_unfinished(10), rewrites.orchestrator.resume_once()) == (
+        0,
+        0,
+    )
+    clock.advance(minutes=1)
+
+    assert rewrites.orchestrator.resume_once() == 1
+    assert names(hf, request_id) == LIFE
 
 
 @pytest.mark.req("I-13")

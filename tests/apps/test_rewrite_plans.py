@@ -80,7 +80,7 @@ def whole_tables(text: str) -> list[str]:
 
 MINUTELY: list[tuple[Any, dict[str, Any]]] = [
     (intake.SQL.count_unfinished, {"abandoned_ms": 1, "most": 10}),
-    (intake.SQL.list_unfinished, {"abandoned_ms": 1, "given_up_ms": 1, "limit": 500}),
+    (intake.SQL.take_unfinished, {"abandoned_ms": 1, "lease_ms": 1, "limit": 500}),
     (conclude.SQL.count_to_conclude, {"most": 10}),
     (conclude.SQL.list_unconcluded, {"limit": 500}),
     (conclude.SQL.list_due, {"limit": 500}),

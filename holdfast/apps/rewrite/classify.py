@@ -109,20 +109,37 @@ class _Call(threading.Thread):
             self.code = failed.code
         except BaseException:  # noqa: S110 — its words may quote the message
             pass
-        finally:
-            _ROOM.release()
 
 
-_ROOM = threading.BoundedSemaphore(MOST_ABANDONED)
+class _Abandoned:
+    """Calls that nobody waits for any more."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._calls: list[_Call] = []
+
+    @property
+    def is_full(self) -> bool:
+        with self._lock:
+            self._calls = [call for call in self._calls if call.is_alive()]
+            return len(self._calls) >= MOST_ABANDONED
+
+    def add(self, call: _Call) -> None:
+        with self._lock:
+            self._calls.append(call)
+
+
+_abandoned = _Abandoned()
 
 
 def _within(classifier: Classifier, message: Message, timeout_seconds: float) -> object:
-    if not _ROOM.acquire(blocking=False):
+    if _abandoned.is_full:
         raise ClassifierFailed(BUSY)
     call = _Call(classifier, message)
     call.start()
     call.join(timeout_seconds)
     if call.is_alive():
+        _abandoned.add(call)
         raise ClassifierFailed(TIMEOUT)
     if call.code is not None:
         raise ClassifierFailed(call.code)

@@ -1,7 +1,8 @@
 """Export: everything that is stored of a person or a home, for whom it belongs to.
 
 A person gets what they wrote, the rewrites that they may read, what they were given to read, and
-what is noted of them. Nobody gets another's original. A home gets all of it; that is for whoever
+what is noted of them. Nobody gets another's original, or learns of a message that did not reach
+them. A home gets all of it; that is for whoever
 answers for the home.
 """
 
@@ -28,6 +29,7 @@ _NOTED = (
     ("answer", SQL.list_answers),
     ("block", SQL.list_blocks),
 )
+_NOTED_OF_PERSON = (*_NOTED, ("preferences_used", SQL.list_noted))
 _OF_PERSON = (("sent", SQL.list_sent), ("received", SQL.list_received))
 _OF_HOME = (("rewrite", SQL.list_of_home),)
 PAGE = 500
@@ -49,7 +51,7 @@ def export_data(
 
 
 def _read(store: Store, whose: Whose) -> Iterator[dict[str, Any]]:
-    for kind, statement in _NOTED:
+    for kind, statement in _NOTED_OF_PERSON if whose.user_id else _NOTED:
         for row in store.read(partial(_page, statement=statement, params=whose.params)):
             yield _document(kind, row)
     for kind, statement in _OF_PERSON if whose.user_id else _OF_HOME:

@@ -27,7 +27,7 @@ SELECT request.org_id AS home_id, request.rewrite_request_id, request.sender_use
        request.rewrite_completed_at, request.sender_reveal_at, request.erased_at,
        message.original_text, message.emotion_context,
        CASE WHEN request.sender_reveal_at <= {now} THEN output.rewritten_text END AS rewritten_text,
-       output.output_language
+       CASE WHEN request.sender_reveal_at <= {now} THEN output.output_language END AS output_language
 FROM holdfast.rewrite_request AS request
 LEFT JOIN holdfast.rewrite_message AS message
   ON message.org_id = request.org_id AND message.rewrite_request_id = request.rewrite_request_id
@@ -40,22 +40,29 @@ WHERE request.sender_user_id = :user_id
 ORDER BY request.org_id, request.rewrite_request_id
 LIMIT :limit;
 
--- list_received :many — crosses tenants: what a person was given to read, and what was known of them then
+-- list_received :many — crosses tenants: what a person was given to read; of the rest they learn nothing
 SELECT request.org_id AS home_id, request.rewrite_request_id, request.recipient_user_id,
-       output.rewritten_text, output.output_language, snapshot.preference_payload, output.erased_at
+       output.rewritten_text, output.output_language, output.erased_at
 FROM holdfast.rewrite_request AS request
-LEFT JOIN holdfast.rewrite_output AS output
+JOIN holdfast.rewrite_output AS output
   ON output.org_id = request.org_id AND output.rewrite_request_id = request.rewrite_request_id
-LEFT JOIN holdfast.recipient_preference_snapshot AS snapshot
-  ON snapshot.org_id = request.org_id
- AND snapshot.recipient_preference_snapshot_id = request.recipient_preference_snapshot_id
-WHERE request.recipient_user_id = :user_id
-  AND (output.org_id IS NOT NULL OR snapshot.org_id IS NOT NULL)
+WHERE request.recipient_user_id = :user_id AND request.status = 'completed'
   AND (CAST(:org_id AS {uuid}) IS NULL OR request.org_id = :org_id)
   AND (request.org_id, request.rewrite_request_id)
       > (CAST(:after_org AS {uuid}), CAST(:after_id AS {uuid}))
 ORDER BY request.org_id, request.rewrite_request_id
 LIMIT :limit;
+
+-- list_noted :many — crosses tenants: what was known of a person when somebody wrote to them
+-- Without the request: its id would tell of a message that was never delivered, and when it came.
+SELECT DISTINCT request.org_id AS home_id, request.recipient_user_id AS user_id,
+       snapshot.preference_payload
+FROM holdfast.rewrite_request AS request
+JOIN holdfast.recipient_preference_snapshot AS snapshot
+  ON snapshot.org_id = request.org_id
+ AND snapshot.recipient_preference_snapshot_id = request.recipient_preference_snapshot_id
+WHERE request.recipient_user_id = :user_id
+  AND (CAST(:org_id AS {uuid}) IS NULL OR request.org_id = :org_id);
 
 -- list_of_home :many — everything that a home's requests are and became
 SELECT request.org_id AS home_id, request.rewrite_request_id, request.sender_user_id,

@@ -77,13 +77,22 @@ def store_messages(store: Store, received: Sequence[Received]) -> list[Intake]:
     return [_intake(item, created[item.rewrite_request_id]) for item in admitted]
 
 
-def list_unfinished(
-    store: Store, *, abandoned: timedelta, limit: int
+def take_unfinished(
+    store: Store, *, abandoned: timedelta, limit: int, lease: timedelta
 ) -> list[tuple[Intake, FailureCode | None]]:
-    """Requests whose orchestrator died, as they were stored, and why some cannot go on."""
-    params = {"abandoned_ms": ms(abandoned), "given_up_ms": ms(max(abandoned, GIVEN_UP))}
-    rows = store.read(lambda tx: tx.many(SQL.list_unfinished, limit=limit, **params))
-    return [_unfinished(row) for row in rows]
+    """Requests whose orchestrator died, as they were stored, and why some cannot go on.
+
+    Nobody else is given them until the lease ends.
+    """
+
+    def work(tx: Tx) -> list[Row]:
+        taken = tx.many(
+            SQL.take_unfinished, abandoned_ms=ms(abandoned), lease_ms=ms(lease), limit=limit
+        )
+        given_up_ms = ms(max(abandoned, GIVEN_UP))
+        return tx.many(SQL.list_unfinished, taken=taken, given_up_ms=given_up_ms) if taken else []
+
+    return [_unfinished(row) for row in store.write(work)]
 
 
 def count_unfinished(store: Store, *, abandoned: timedelta, most: int) -> int:

@@ -30,9 +30,9 @@ from holdfast.apps.rewrite.gate import (
 from holdfast.apps.rewrite.intake import (
     Received,
     count_unfinished,
-    list_unfinished,
     receive,
     store_messages,
+    take_unfinished,
 )
 from holdfast.apps.rewrite.route import Routes
 from holdfast.apps.rewrite.words import JOB_TYPE, FailureCode, HomeRole, Status, Step
@@ -51,6 +51,9 @@ CADENCE_RULE = "rewrite_request_cadence"
 CADENCE_LOOKS = 10
 # How many calls of a classifier that waits are under way together.
 CLASSIFIED_AT_ONCE = 16
+# How many times over that a pass of the run takes up.
+ROUNDS_A_RUN = 4
+WRITING = timedelta(minutes=1)
 
 
 class Orchestrator:
@@ -88,8 +91,10 @@ class Orchestrator:
         They are made of what was stored when they came, so they become what they would have been.
         """
         if waits(self.classifier):
-            limit = min(limit, 4 * CLASSIFIED_AT_ONCE)
-        found = list_unfinished(self.hf.store, abandoned=self._abandoned, limit=limit)
+            limit = min(limit, ROUNDS_A_RUN * CLASSIFIED_AT_ONCE)
+        found = take_unfinished(
+            self.hf.store, abandoned=self._abandoned, limit=limit, lease=self._lease
+        )
         self._finish(
             [
                 *self._decide_all([item for item, failure in found if failure is None]),
@@ -109,6 +114,13 @@ class Orchestrator:
         if waits(self.classifier):
             return timedelta(0)
         return timedelta(seconds=self.hf.settings.rewrite.abandoned_seconds)
+
+    @property
+    def _lease(self) -> timedelta:
+        """How long a run has what it takes up to itself: longer than it can take it to finish."""
+        rounds = ROUNDS_A_RUN if waits(self.classifier) else 0
+        seconds = self.hf.settings.rewrite.classifier_timeout_seconds
+        return timedelta(seconds=rounds * seconds) + WRITING
 
     # -- from submission to message
 

@@ -115,9 +115,26 @@ SELECT count(*) AS requests FROM (
     SELECT 1 FROM holdfast.rewrite_request
     WHERE step IN ('received', 'queued', 'classified', 'context_built', 'routed')
       AND created_at <= {later(-CAST(:abandoned_ms AS bigint))}
+      AND (taken_until IS NULL OR taken_until <= {now})
     LIMIT :most) AS unfinished;
 
--- list_unfinished :many — crosses tenants: the same with their messages and snapshots, oldest first
+-- take_unfinished :many — crosses tenants: the same, oldest first, for whoever is first to ask
+WITH waiting AS MATERIALIZED (
+    SELECT org_id AS home_id, rewrite_request_id AS id FROM holdfast.rewrite_request
+    WHERE step IN ('received', 'queued', 'classified', 'context_built', 'routed')
+      AND created_at <= {later(-CAST(:abandoned_ms AS bigint))}
+      AND (taken_until IS NULL OR taken_until <= {now})
+    ORDER BY created_at
+    LIMIT :limit
+    {skip_locked}
+)
+UPDATE holdfast.rewrite_request AS request
+SET taken_until = {later(CAST(:lease_ms AS bigint))}
+FROM waiting
+WHERE request.org_id = waiting.home_id AND request.rewrite_request_id = waiting.id
+RETURNING org_id, rewrite_request_id;
+
+-- list_unfinished :many — crosses tenants: each named, with its message and snapshots, oldest first
 SELECT request.org_id, request.rewrite_request_id, request.sender_user_id,
        request.recipient_user_id, request.surface, request.iso_week_year, request.iso_week,
        request.recipient_snapshot_id, request.recipient_preference_snapshot_id,
@@ -125,13 +142,12 @@ SELECT request.org_id, request.rewrite_request_id, request.sender_user_id,
        request.recipient_locale, request.request_id, request.correlation_id, request.created_at,
        message.original_text, preferred.preference_payload,
        CASE WHEN request.created_at <= {later(-CAST(:given_up_ms AS bigint))} THEN 1 ELSE 0 END AS is_given_up
-FROM holdfast.rewrite_request AS request
+FROM {rows taken: org_id uuid, rewrite_request_id uuid}
+JOIN holdfast.rewrite_request AS request
+  ON request.org_id = taken.org_id AND request.rewrite_request_id = taken.rewrite_request_id
 LEFT JOIN holdfast.rewrite_message AS message
   ON message.org_id = request.org_id AND message.rewrite_request_id = request.rewrite_request_id
 LEFT JOIN holdfast.recipient_preference_snapshot AS preferred
   ON preferred.org_id = request.org_id
  AND preferred.recipient_preference_snapshot_id = request.recipient_preference_snapshot_id
-WHERE request.step IN ('received', 'queued', 'classified', 'context_built', 'routed')
-  AND request.created_at <= {later(-CAST(:abandoned_ms AS bigint))}
-ORDER BY request.created_at
-LIMIT :limit;
+ORDER BY request.created_at;
