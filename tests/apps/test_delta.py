@@ -76,7 +76,7 @@ def test_a_number_that_nobody_said_is_invented(original: str, rewrite: str, loca
         ("bis um drei", "until 3 a.m.", "en"),
         ("at 12", "at midnight", "en"),
         ("You owe me 1500.", "Me debes 1.500 €.", "es"),
-        ("nobody cleans", "Could the two of us clean once a week?", "en"),
+        ("nobody cleans", "Could the two of us clean once more?", "en"),
         ("nobody cleans", "Grazie mille. Sei gentile.", "it"),
         ("at 8:00", "at eight, on the dot", "en"),
         ("two weeks", "dos semanas", "es"),

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache, lru_cache
+from functools import cache
 from importlib.resources import files
-from typing import Any
 
 from holdfast.apps.rewrite.fold import fold, plain
+from holdfast.apps.rewrite.hour import NO_HOUR, Hours, around, hours_of, is_on_the_clock
+from holdfast.apps.rewrite.numerals import in_digits, in_parts, numerals, tables
+from holdfast.apps.rewrite.pattern import one_of, pattern, words
 
 
 class Invented(StrEnum):
@@ -37,24 +39,22 @@ _KINDS = {
     "month": Invented.DATE,
     "clock": Invented.TIME,
     "thing": Invented.THING,
+    "often": Invented.NUMBER,
     "machine": Invented.MACHINE,
 }
-# Midnight and noon are also written in numbers.
-_ON_THE_CLOCK = {"clock.midnight": {0, 12, 24}, "clock.noon": {12}}
+# What is also written in numbers.
+_IN_NUMBERS = {"clock.midnight": {0, 12, 24}, "clock.noon": {12}, "often.twice": {2}}
+_ON_THE_CLOCK: dict[str, Hours] = {
+    "clock.midnight": frozenset({0}),
+    "clock.noon": frozenset({12}),
+}
 
 _TOKEN = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?")
-_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:[.,' \u00a0\u202f]\d{3})+(?![\d.,:])")
-_DIGITS = re.compile(r"\d+")
-# An amount must be what it was; elsewhere 10 may be 22 on the clock.
-_AMOUNT = re.compile(
-    r"[€$£%]\s*(\d{1,18})|(?<!\d)(\d{1,18})(?:[.,]\d{2})?\s*(?:[€$£%]|euros?\b|z[lł]|dollars?\b)"
-)
-# Halves and quarters of an hour, by which "halb elf" is 10:30 and "quarter to" is 45.
-_PART = re.compile(
-    r"(?<!\w)(?:half|halve|halb|halbe|viertel|dreiviertel|media|medio|cuarto|demie?|quart|mezz[ao]"
-    r"|quarto|meia|meio|kwart|pol|wpol|kwadrans|halv|kvart|bucuk|yarim|ceyrek|quarter)(?!\w)"
-)
-_JOINERS = frozenset({"y", "e", "et", "und", "en", "i", "och", "and"})
+# What half of something, a quarter of it or half past may be in numbers.
+_PARTS = frozenset({1, 2, 3, 4, 15, 25, 30, 33, 45, 50, 75, 90})
+_FRACTION = re.compile(r"(?<=\d)[.,](?:25|5|75)(?!\d)")
+_LAST_HOUR = 24
+_MOST_WEEKS = 4
 
 _CAPITAL = re.compile(r"(?<![\w'’.@#/-])([^\W\d_])([^\W\d_]+)(?:['’]s)?")
 _CLAUSE_END = re.compile(r"[.!?…\n]")
@@ -109,7 +109,7 @@ def _concepts(said: _Text, given: _Text, locale: str) -> Iterator[Invented]:
         concept = _table().names[str(group)]
         if _table().anywhere[concept].search(given.bare):
             continue
-        if _ON_THE_CLOCK.get(concept, set()) & _given_numbers(given.bare):
+        if concept in _IN_NUMBERS and _Held.of(given.bare).has(concept):
             continue
         yield _KINDS[concept.partition(".")[0]]
 
@@ -118,81 +118,75 @@ def _concepts(said: _Text, given: _Text, locale: str) -> Iterator[Invented]:
 
 
 def _numbers(said: _Text, given: _Text, locale: str) -> Iterator[Invented]:
-    claimed = set(_digits(said.bare)) | set(_claimed_words(said.bare, locale))
+    language = numerals().get(locale)
+    # One and a half is also 1.5.
+    text = _FRACTION.sub("", said.bare) if _part().search(given.bare) else said.bare
+    found = (*in_digits(text), *(language.claimed(text) if language else ()))
+    # Minutes that are none say nothing.
+    claimed = [number for number in found if number.value]
     if not claimed:
         return
-    allowed = _given_numbers(given.bare)
-    hours = {number % 12 for number in allowed if number <= 24}
-    amounts = {int(one or other) for one, other in _AMOUNT.findall(fold(said.raw))}
-    for number in claimed - allowed:
-        is_hour = number <= 24 and number % 12 in hours and number not in amounts
-        # Minutes that are none.
-        if not is_hour and number != 0:
+    held = _Held.of(given.bare)
+    for number in claimed:
+        hours = hours_of(number) if is_on_the_clock(number, locale) else NO_HOUR
+        if held.says_otherwise(hours):
+            yield Invented.TIME
+        elif number.value not in held.numbers and not held.has_hour(hours):
             yield Invented.NUMBER
 
 
-def _digits(text: str) -> Iterator[int]:
-    joined = _THOUSANDS.sub(lambda found: re.sub(r"\D", "", found[0]), text)
-    for found in _DIGITS.finditer(joined):
-        yield int(found[0][:18])
-
-
-def _given_numbers(text: str) -> set[int]:
-    """Every number that an original can be read to hold."""
-    found = set(_digits(text)) | {int(run[:18]) for run in _DIGITS.findall(text)}
-    for numerals in _table().numerals.values():
-        found.update(numerals.read(text))
-    if _PART.search(text):
-        found |= {15, 30, 45} | {number + step for number in found for step in (-1, 1)}
-    return found
-
-
-def _claimed_words(text: str, locale: str) -> Iterator[int]:
-    numerals = _table().numerals.get(locale)
-    if numerals is None:
-        return
-    # "The two of us" and the articles that are also a one say nothing new.
-    for number in numerals.read(text, is_strict=True):
-        if number > 2:
-            yield number
-
-
 @dataclass(frozen=True, slots=True)
-class _Numerals:
-    """The number words of one language."""
+class _Held:
+    """Every number and every hour that an original can be read to hold."""
 
-    words: Mapping[str, int]
-    unsure: frozenset[str]
-    # Those of several words, such as dix-sept.
-    split: re.Pattern[str] | None
+    numbers: frozenset[int]
+    clock: tuple[Hours, ...]
 
-    def read(self, text: str, *, is_strict: bool = False) -> Iterator[int]:
-        """The numbers in a text; not strictly, also the parts of each."""
-        if self.split is not None:
-            text = self.split.sub(lambda found: re.sub(r"[\s\-]+", "", found[0]), text)
-        tokens = _TOKEN.findall(text)
-        before: tuple[int, int] | None = None
-        for place, token in enumerate(tokens):
-            number = self.words.get(token)
-            if number is None or (is_strict and token in self.unsure):
-                continue
-            if before and number < 20 and _follows(tokens, before[0], place):
-                yield before[1] + number
-                before = None
-                continue
-            if before and is_strict:
-                yield before[1]
-            # Twenty may wait for its five.
-            before = (place, number) if number >= 20 and number % 10 == 0 else None
-            if not is_strict or before is None:
-                yield number
-        if before and is_strict:
-            yield before[1]
+    @classmethod
+    def of(cls, text: str) -> _Held:
+        found = [*in_digits(text), *in_parts(text)]
+        for language in numerals().values():
+            found += language.possible(text)
+        numbers = {number.value for number in found}
+        clock = {hours_of(number) for number in found} - {NO_HOUR}
+        for concept, values in _IN_NUMBERS.items():
+            if _table().anywhere[concept].search(text):
+                numbers |= values
+                clock |= {_ON_THE_CLOCK[concept]} if concept in _ON_THE_CLOCK else set()
+        if _week().search(text):
+            weeks = {1} | {number for number in numbers if number <= _MOST_WEEKS}
+            numbers |= {7 * number for number in weeks} | ({15} if 2 in weeks else set())
+        if _part().search(text):
+            # Half past ten, and what other languages call half eleven.
+            near = {number for number in numbers if number <= _LAST_HOUR}
+            numbers |= _PARTS | {number + step for number in near for step in (-1, 1)}
+            clock = {around(hours) for hours in clock}
+        return cls(frozenset(numbers), tuple(clock))
+
+    def has(self, concept: str) -> bool:
+        """Whether it says in numbers what a word says, on the clock if the word does."""
+        if concept in _ON_THE_CLOCK:
+            return self.has_hour(_ON_THE_CLOCK[concept])
+        return bool(_IN_NUMBERS[concept] & self.numbers)
+
+    def has_hour(self, hours: Hours) -> bool:
+        """Whether one of its hours may be meant."""
+        return any(hours & held for held in self.clock)
+
+    def says_otherwise(self, hours: Hours) -> bool:
+        """Whether it has the hour only in the other half of the day."""
+        other = frozenset((hour + 12) % 24 for hour in hours)
+        return self.has_hour(other) and not self.has_hour(hours)
 
 
-def _follows(tokens: list[str], at: int, place: int) -> bool:
-    between = tokens[at + 1 : place]
-    return not between or (len(between) == 1 and between[0] in _JOINERS)
+@cache
+def _part() -> re.Pattern[str]:
+    return one_of([pattern(tables()["parts"]["any"])])
+
+
+@cache
+def _week() -> re.Pattern[str]:
+    return one_of([pattern(tables()["lengths"]["week"])])
 
 
 # -- names
@@ -259,7 +253,6 @@ class _Table:
     concepts: Mapping[str, re.Pattern[str]]
     names: Mapping[str, str]
     anywhere: Mapping[str, re.Pattern[str]]
-    numerals: Mapping[str, _Numerals]
     capitals: Mapping[str, frozenset[str]]
     greetings: frozenset[str]
 
@@ -268,15 +261,15 @@ class _Table:
 def _table() -> _Table:
     text = (files("holdfast.apps.rewrite") / "delta.toml").read_text("utf-8")
     document = tomllib.loads(text)
-    languages = tuple(document["numbers"])
+    languages = tuple(numerals())
     concepts = {
         f"{kind}.{name}": patterns for kind in _KINDS for name, patterns in document[kind].items()
     }
     groups = {concept: f"c{place}" for place, concept in enumerate(concepts)}
     return _Table(
         concepts={
-            language: _one_of(
-                f"(?P<{groups[concept]}>{_pattern(patterns[language])})"
+            language: one_of(
+                f"(?P<{groups[concept]}>{pattern(patterns[language])})"
                 for concept, patterns in concepts.items()
                 if language in patterns
             )
@@ -284,47 +277,9 @@ def _table() -> _Table:
         },
         names={group: concept for concept, group in groups.items()},
         anywhere={
-            concept: _one_of(map(_pattern, patterns.values()))
+            concept: one_of(map(pattern, patterns.values()))
             for concept, patterns in concepts.items()
         },
-        numerals={name: _numerals(words) for name, words in document["numbers"].items()},
-        capitals={name: _words(document["capitals"][name]) for name in languages},
-        greetings=_words(document["capitals"]["greetings"]),
-    )
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(plain(fold(text)).split())
-
-
-def _one_of(patterns: Iterable[str]) -> re.Pattern[str]:
-    return re.compile(rf"(?<!\w)(?:{'|'.join(patterns)})(?!\w)")
-
-
-@lru_cache(maxsize=1024)
-def _pattern(text: str) -> str:
-    text = plain(fold(text)).replace("(", "(?:").replace("*", r"\w*")
-    return text.replace("{number}", r"\d{1,2}\.?").replace(" ", r"[\s\-]+")
-
-
-def _numerals(words: Mapping[str, Any]) -> _Numerals:
-    ones, teens, tens = (plain(fold(words[key])).split() for key in ("ones", "teens", "tens"))
-    found = {word: number for number, word in enumerate(ones, 1)}
-    found |= {word: number for number, word in enumerate(teens, 10)}
-    found |= {word: 10 * number for number, word in enumerate(tens, 2)}
-    for compound in words["compounds"]:
-        for ten, word in enumerate(tens, 2):
-            for one, digit in enumerate(ones, 1):
-                # Italian drops a vowel: venti, ventotto.
-                made = compound.format(ten=word, one=digit, cut=word[:-1])
-                found.setdefault(made, 10 * ten + (one if "{one}" in compound else 1))
-    for pair in plain(fold(words["also"])).split():
-        word, _, number = pair.partition("=")
-        found[word] = int(number)
-    # The longest first: quatre-vingt-dix before quatre-vingt.
-    split = sorted((word for word in found if "-" in word), key=len, reverse=True)
-    return _Numerals(
-        {word.replace("-", ""): number for word, number in found.items()},
-        _words(words["unsure"]),
-        _one_of(word.replace("-", r"[\s\-]+") for word in split) if split else None,
+        capitals={name: frozenset(words(document["capitals"][name])) for name in languages},
+        greetings=frozenset(words(document["capitals"]["greetings"])),
     )
