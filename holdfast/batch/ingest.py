@@ -261,7 +261,7 @@ class Ingest:
                 self.tally.dropped += 1
                 continue
             self.counts.outcomes["canceled" if one.was_stopped else verb_of(one.outcome)] += 1
-            self.counts.models[batch.model] += 1
+            self.counts.models[f"{batch.provider}/{batch.model}"] += 1
             if error_class := error_of(one.outcome):
                 self.counts.errors[error_class] += 1
             if events.subscribers:
