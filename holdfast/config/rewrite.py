@@ -23,12 +23,16 @@ from holdfast.config.kind import (
 
 CLASSIFIERS = ("local", "llm")
 SURFACES = ("weekly_harmony", "direct_message", "other")
+# Names that messages also come with, and the one that is kept.
+ALSO_CALLED = {"weekly_feedback": "weekly_harmony"}
 
 _MODEL = text("a model's name", re.compile(r"[^\s*]{1,200}"))
 _VERSION = text("the version of a prompt such as v1", re.compile(r"v[0-9]{1,6}"))
 _LANGUAGE = re.compile(r"[a-z]{2,3}")
 _SURFACES = texts(
-    "a list of at least one surface: " + ", ".join(SURFACES), lambda v: v in SURFACES, some=True
+    f"a list of at least one surface: {', '.join((*SURFACES, *ALSO_CALLED))}",
+    lambda v: v in SURFACES or v in ALSO_CALLED,
+    some=True,
 )
 _LANGUAGES = texts('a list of languages such as "en"', lambda v: _LANGUAGE.fullmatch(v) is not None)
 
@@ -53,6 +57,10 @@ class RouteSettings(Section):
     source_locales: tuple[str, ...] = setting((), _LANGUAGES)
     target_locales: tuple[str, ...] = setting((), _LANGUAGES)
     max_retries: int = setting(2, whole(0, 10))
+
+    def __post_init__(self) -> None:
+        Section.__post_init__(self)
+        _keep_one_name(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +100,7 @@ class RewriteSettings(Section):
 
     def __post_init__(self) -> None:
         Section.__post_init__(self)
+        _keep_one_name(self)
         refuse("RewriteSettings cannot be used", [*self._lengths_at_odds(), *self._classifying()])
 
     def _lengths_at_odds(self) -> list[str]:
@@ -119,6 +128,11 @@ class RewriteSettings(Section):
         if (route.provider, route.model) in rewriting:
             found.append("classifier_route names a model that also rewrites; it must be another")
         return found
+
+
+def _keep_one_name(section: RouteSettings | RewriteSettings) -> None:
+    kept = dict.fromkeys(ALSO_CALLED.get(name, name) for name in section.surfaces)
+    object.__setattr__(section, "surfaces", tuple(kept))
 
 
 def unknown_providers(rewrite: RewriteSettings, known: Collection[str]) -> list[str]:

@@ -87,6 +87,18 @@ def test_the_environment_sets_what_exists_once(file: Path) -> None:
     assert rewrite.classifier_route.model == "smaller"
 
 
+def test_the_weekly_surface_may_be_written_by_either_name(file: Path) -> None:
+    both = '["weekly_feedback", "other", "weekly_harmony"]'
+    route = ROUTE.rstrip() + f"\nsurfaces = {both}\n"
+
+    read_both = read(file, f'[rewrite]\nsurfaces = ["weekly_feedback"]\n{route}').rewrite
+    by_variable = read(file, "", HOLDFAST_REWRITE_SURFACES="weekly_feedback").rewrite
+
+    assert read_both.surfaces == by_variable.surfaces == ("weekly_harmony",)
+    assert read_both.routes[0].surfaces == ("weekly_harmony", "other")
+    assert RouteSettings(**ROW, surfaces=("weekly_feedback",)).surfaces == ("weekly_harmony",)
+
+
 @pytest.mark.parametrize(
     ("kind", "wrong"),
     [
@@ -95,7 +107,7 @@ def test_the_environment_sets_what_exists_once(file: Path) -> None:
         (RewriteSettings, {"classifier_timeout_seconds": 0}),
         (RewriteSettings, {"reveal_delay_seconds": -1}),
         (RewriteSettings, {"surfaces": ()}),
-        (RewriteSettings, {"surfaces": ("weekly_feedback",)}),
+        (RewriteSettings, {"surfaces": ("weekly",)}),
         (RewriteSettings, {"keep_original_days": 0}),
         (RewriteSettings, {"keep_rewritten_days": 1, "reveal_delay_seconds": 86_400}),
         (RewriteSettings, {"abandoned_seconds": 5, "classifier_timeout_seconds": 5}),
