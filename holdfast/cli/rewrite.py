@@ -29,6 +29,7 @@ from holdfast.apps.rewrite.words import (
 from holdfast.cli.given import app_of, desk_of, print_json, settings_of, watch_options
 from holdfast.config import Settings
 from holdfast.holdfast import Holdfast
+from holdfast.ids import read_uuid
 
 if TYPE_CHECKING:
     from holdfast.apps.rewrite.classify import Message
@@ -52,6 +53,14 @@ def read_text(ctx: click.Context, param: click.Parameter, value: str | None) -> 
     except UnicodeError:
         raise click.BadParameter("it is not UTF-8", param=param) from None
     return text.removesuffix("\n") if value == "-" else text
+
+
+def read_id(_ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """What an option says, as an id in its one form."""
+    try:
+        return read_uuid(value)
+    except ValueError as exc:
+        raise click.BadParameter(f"it {exc}", param=param) from None
 
 
 def text_option(name: str, says: str) -> Callable[[F], F]:
@@ -155,18 +164,19 @@ def show(
 
 
 def _received(hf: Holdfast, rewrite_request_id: str, home_id: str, user_id: str) -> dict[str, Any]:
-    from holdfast.apps.rewrite.failure import RewriteNotFound
-    from holdfast.apps.rewrite.show import list_received
+    from holdfast.apps.rewrite.failure import InvalidRewrite, RewriteNotFound
+    from holdfast.apps.rewrite.show import NEWEST, list_received
 
     try:
-        just_after = str(UUID(int=UUID(rewrite_request_id).int + 1))
+        asked = read_uuid(rewrite_request_id)
     except ValueError:
-        raise RewriteNotFound(rewrite_request_id) from None
+        raise InvalidRewrite({"rewrite_request_id": "must be a UUID"}) from None
+    just_after = NEWEST if asked == NEWEST else str(UUID(int=UUID(asked).int + 1))
     found = list_received(hf.store, home_id=home_id, user_id=user_id, limit=1, before=just_after)
     for one in found:
-        if UUID(one.rewrite_request_id) == UUID(rewrite_request_id):
+        if one.rewrite_request_id == asked:
             return asdict(one)
-    raise RewriteNotFound(rewrite_request_id)
+    raise RewriteNotFound(asked)
 
 
 whose_options = (
@@ -266,7 +276,7 @@ def _ask_model(settings: Settings, message: Message) -> ClassifierResult:
 @click.option("--recipient-role", type=choice(HomeRole), default="housemate", show_default=True)
 @locale_option("--language", "target_language", default="en", help="What the recipient reads.")
 @click.option("--answer", "answers", multiple=True, help="PREFERENCE=VALUE; again for another.")
-@click.option("--recipient", default=NOBODY, help="Who it is for.")
+@click.option("--recipient", default=NOBODY, callback=read_id, help="Who it is for.")
 def context_pack(
     topics: tuple[str, ...],
     sender_role: str,
@@ -278,7 +288,7 @@ def context_pack(
     """Print all that a model would learn of a recipient with these answers."""
     from holdfast.apps.rewrite.context_pack import build_pack
 
-    given = dict(_pair(answer) for answer in answers)
+    given = _answers(answers)
     with refused():
         pack = build_pack(
             recipient_user_id=recipient,
@@ -291,11 +301,16 @@ def context_pack(
     print_json(pack.document)
 
 
-def _pair(answer: str) -> tuple[str, str]:
-    name, equals, value = answer.partition("=")
-    if not equals:
-        raise click.BadParameter("write PREFERENCE=VALUE", param_hint="--answer")
-    return name, value
+def _answers(answers: tuple[str, ...]) -> dict[str, str]:
+    given: dict[str, str] = {}
+    for answer in answers:
+        name, equals, value = answer.partition("=")
+        if not equals:
+            raise click.BadParameter("write PREFERENCE=VALUE", param_hint="--answer")
+        if name in given:
+            raise click.BadParameter(f"{name} is answered twice", param_hint="--answer")
+        given[name] = value
+    return given
 
 
 @rewrite.command()

@@ -152,7 +152,7 @@ WRONG: list[tuple[Callable[[SqlDirectory], None], set[str]]] = [
     (lambda d: d.change_locale(HOME, STRANGER, "en"), {"user_id"}),
     (lambda d: d.leave(HOME, STRANGER), {"user_id"}),
     (lambda d: d.answer(HOME, RECIPIENT, "favourite_colour", "red"), {"preference_id"}),
-    (lambda d: d.answer(HOME, RECIPIENT, "communication_directness", "brutal"), {"preference_id"}),
+    (lambda d: d.answer(HOME, RECIPIENT, "communication_directness", "brutal"), {"value_key"}),
     (lambda d: d.answer(HOME, RECIPIENT, 7, None), {"preference_id", "value_key"}),  # type: ignore[arg-type]
     (lambda d: d.answer(HOME, STRANGER, "communication_directness", "gentle"), {"user_id"}),
     (lambda d: d.block(OTHER_HOME, STRANGER), {"home_id"}),

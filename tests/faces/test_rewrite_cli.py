@@ -135,6 +135,27 @@ def test_an_answer_that_nobody_could_give_is_wrong_usage(run: Run, answer: str) 
     assert (refused.code, refused.out) == (2, "")
 
 
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        (
+            ("--answer", "communication_directness=direct"),
+            "communication_directness is answered twice",
+        ),
+        (("--recipient", "bob"), "it must be a UUID"),
+    ],
+)
+def test_a_pack_is_made_of_one_answer_each_for_somebody_with_an_id(
+    run: Run, option: tuple[str, str], says: str
+) -> None:
+    refused = run(
+        "rewrite", "context-pack", "--answer", "communication_directness=gentle", *option
+    )  # fmt: skip
+
+    assert (refused.code, refused.out) == (2, "")
+    assert says in refused.err
+
+
 def test_a_route_is_told_by_the_table_of_the_settings(run: Run, routed: None) -> None:
     done = run("rewrite", "route", "--from", "en-US", "--to", "es", "--surface", "weekly_feedback")
 
@@ -254,7 +275,9 @@ def test_the_sender_sees_how_it_stands_and_a_stranger_nothing(
     assert run(*view, "--sender", STRANGER, db=home).code == 3
     # There is nothing to read yet, for the recipient either.
     assert run(*view, "--recipient", RECIPIENT, db=home).code == 3
-    assert run("rewrite", "show", "nonsense", "--home", HOME, "--recipient", SENDER, db=home).code
+    for who in ((), ("--sender", SENDER), ("--recipient", SENDER)):
+        refused = run("rewrite", "show", "nonsense", "--home", HOME, *who, db=home)
+        assert (refused.code, "must be a UUID" in refused.err) == (1, True)
 
     for wrong in (
         ("--sender", SENDER),

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from holdfast.apps.rewrite.context_pack import check_answers
+from holdfast.apps.rewrite.context_pack import check_answers, load_tables
 from holdfast.apps.rewrite.failure import InvalidRewrite
 from holdfast.apps.rewrite.language import BadLocale, normalize
 from holdfast.apps.rewrite.model import BadRewrite
@@ -217,4 +217,5 @@ def _check_answer(preference_id: object, value_key: object, bad: dict[str, str])
     try:
         check_answers({str(preference_id): str(value_key)})
     except BadRewrite as exc:
-        bad["preference_id"] = f"is refused: {exc}"
+        is_known = str(preference_id) in load_tables().preferences
+        bad["value_key" if is_known else "preference_id"] = f"is refused: {exc}"
