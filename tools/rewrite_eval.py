@@ -9,8 +9,9 @@ Prints precision and recall of every code on the originals, how many good rewrit
 ones fail, and what the polite sentences raise. --against judges the same cases with the lexicons of
 a folder, or with a revision's lexicons and code. --rewrites also judges what a model answered, one
 {"case_id", "rewritten_text", "output_language"} a line; against a second such file it compares two
-prompts. Shown side by side is what changed from right to wrong and back. The exit code is 1 where a
-number is below its floor or something went from right to wrong.
+prompts. Shown side by side is what changed from right to wrong and back, and what is not there any
+more. The exit code is 1 where a number is below its floor, something went from right to wrong or is
+missing; 2 where what was given cannot be read.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import sys
 import tarfile
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from io import BytesIO
 from pathlib import Path
@@ -98,7 +99,7 @@ WARNINGS = tuple(code.value for code in Code if not code.is_hard)
 def measure(wanted: Iterable[str], *, rewrites: Path | None = None, folder: Path = EVAL) -> Report:
     """Run every case and sentence of these languages."""
     report = Report()
-    answers = _answers(rewrites) if rewrites else {}
+    answers = read_answers(rewrites, folder) if rewrites else {}
     for locale in wanted:
         lexicon = Lexicon.of(locale)
         report.versions[locale] = lexicon.version if lexicon else "none"
@@ -170,13 +171,40 @@ def judge(case: Case, text: str, language: str) -> Evaluation:
     )
 
 
-def _answers(path: Path) -> dict[str, list[tuple[str, str]]]:
+class Refused(Exception):
+    """What was given cannot be measured; says why in one sentence."""
+
+
+def read_answers(path: Path, folder: Path = EVAL) -> dict[str, list[tuple[str, str]]]:
+    """What a model answered, by case. Raises Refused for a line that is no answer to a case."""
+    known = {case.case_id for locale in locales(folder) for case in cases_of(locale, folder)}
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeError):
+        raise Refused(f"{path} is no file of UTF-8 text that can be read.") from None
     found: dict[str, list[tuple[str, str]]] = {}
-    for line in path.read_text("utf-8").splitlines():
-        said = json.loads(line)
-        answer = (said["rewritten_text"], said["output_language"])
-        found.setdefault(said["case_id"], []).append(answer)
+    for at, line in enumerate(lines, 1):
+        if line.strip():
+            case_id, *answer = _answer(f"{path}, line {at}", line)
+            if case_id not in known:
+                raise Refused(
+                    f"{path}, line {at}: {case_id!r} is no case under {folder / 'cases'}."
+                )
+            found.setdefault(case_id, []).append((answer[0], answer[1]))
+    if not found:
+        raise Refused(f"{path} holds no answer.")
     return found
+
+
+def _answer(where: str, line: str) -> tuple[str, ...]:
+    try:
+        said = json.loads(line)
+    except ValueError:
+        raise Refused(f"{where}: it is not JSON.") from None
+    keys = ("case_id", "rewritten_text", "output_language")
+    if not isinstance(said, dict) or not all(isinstance(said.get(key), str) for key in keys):
+        raise Refused(f"{where}: it must be an object with the texts {', '.join(keys)}.")
+    return tuple(said[key] for key in keys)
 
 
 def _said(codes: Iterable[Code]) -> str:
@@ -257,7 +285,7 @@ def below(report: Report) -> Iterator[str]:
 
 
 def compare(before: Report, after: Report) -> bool:
-    """Print what changed between two versions; whether nothing got worse."""
+    """Print what changed between two versions; whether nothing got worse or lost."""
     changes = [
         (name, before.outcomes[name], after.outcomes[name])
         for name in after.outcomes
@@ -266,17 +294,24 @@ def compare(before: Report, after: Report) -> bool:
     worse = [change for change in changes if change[1].is_right and not change[2].is_right]
     better = [change for change in changes if not change[1].is_right and change[2].is_right]
     other = [change for change in changes if change[1].is_right == change[2].is_right]
+    # Nobody can say that it is as good as before.
+    gone = [
+        (name, was, Outcome(False, "-"))
+        for name, was in before.outcomes.items()
+        if name not in after.outcomes
+    ]
     print("\nbefore: " + " ".join(before.versions.values()))
     print("after:  " + " ".join(after.versions.values()))
     for title, rows in (
         ("from right to wrong", worse),
+        *([("there before, missing now", gone)] if gone else []),
         ("from wrong to right", better),
         ("said otherwise, as right or wrong as before", other),
     ):
         print(f"\n{title}: {len(rows)}")
         for name, was, now in rows:
             print(f"  {name:26} {was.said:45} | {now.said}")
-    return not worse
+    return not worse and not gone
 
 
 def measure_elsewhere(
@@ -298,7 +333,7 @@ def measure_elsewhere(
         env = {**os.environ, "PYTHONPATH": str(tree)}
         done = subprocess.run(command, env=env, check=False, stdout=subprocess.PIPE)  # noqa: S603
     if done.returncode:
-        raise SystemExit(f"{against} cannot be measured; see above.")
+        raise Refused(f"{against} cannot be measured; see above.")
     return _read_report(json.loads(done.stdout))
 
 
@@ -306,7 +341,7 @@ def _unpack(revision: str, tree: Path) -> None:
     command = ["git", "-C", str(ROOT), "archive", revision, "holdfast"]
     done = subprocess.run(command, check=False, stdout=subprocess.PIPE)  # noqa: S603
     if done.returncode:
-        raise SystemExit(f"{revision} is neither a folder, nor a file, nor a revision.")
+        raise Refused(f"{revision} has no holdfast to measure with.")
     with tarfile.open(fileobj=BytesIO(done.stdout)) as archive:
         archive.extractall(tree, filter="data")
 
@@ -319,7 +354,31 @@ def _read_report(document: dict[str, Any]) -> Report:
     )
 
 
-def main() -> int:
+def check_given(given: argparse.Namespace) -> None:
+    """Raise Refused for whatever of the arguments could not be measured, before anything is."""
+    known = locales(given.cases)
+    if not known:
+        raise Refused(f"{given.cases} is no folder like eval/: it has no cases/*.jsonl.")
+    if strange := [locale for locale in given.locales if locale not in known]:
+        raise Refused(f"{strange[0]} has no cases; there are: {', '.join(known)}.")
+    if given.rewrites:
+        read_answers(given.rewrites, given.cases)
+    if not given.against or Path(given.against).is_dir():
+        return
+    if Path(given.against).is_file():
+        if not given.rewrites:
+            raise Refused(f"{given.against} is a file of rewrites: name the others as --rewrites.")
+        read_answers(Path(given.against), given.cases)
+    elif not _is_revision(given.against):
+        raise Refused(f"{given.against} is neither a folder, nor a file, nor a revision.")
+
+
+def _is_revision(name: str) -> bool:
+    command = ["git", "-C", str(ROOT), "rev-parse", "--quiet", "--verify", f"{name}^{{commit}}"]
+    return subprocess.run(command, check=False, capture_output=True).returncode == 0  # noqa: S603
+
+
+def main(args: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -329,7 +388,16 @@ def main() -> int:
     parser.add_argument("--cases", type=Path, default=EVAL, help="a folder like eval/")
     parser.add_argument("--wrong", action="store_true", help="list what came out wrong")
     parser.add_argument("--json", action="store_true", help="print what came of every text")
-    given = parser.parse_args()
+    given = parser.parse_args(args)
+    try:
+        check_given(given)
+        return _run(given)
+    except Refused as refused:
+        print(refused, file=sys.stderr)
+        return 2
+
+
+def _run(given: argparse.Namespace) -> int:
     folder = given.cases
     wanted = given.locales or locales(folder)
     report = measure(wanted, rewrites=given.rewrites, folder=folder)

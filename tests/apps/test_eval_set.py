@@ -183,6 +183,74 @@ def test_the_answers_of_two_prompts_are_judged_and_compared(tmp_path: Path) -> N
     assert not rewrite_eval.compare(kind, unkind)
 
 
+def test_an_answer_that_is_missing_is_worse_than_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    five_of(tmp_path)
+    answers = [
+        json.dumps(
+            {
+                "case_id": case.case_id,
+                "rewritten_text": case.good_rewrites[0],
+                "output_language": case.target_locale,
+            }
+        )
+        for case in cases_of("en", tmp_path)
+    ]
+    (tmp_path / "full").write_text("\n".join(answers), "utf-8")
+    (tmp_path / "part").write_text(answers[0], "utf-8")
+    asked = ["--cases", str(tmp_path), "--rewrites", str(tmp_path / "part")]
+
+    code = rewrite_eval.main([*asked, "--against", str(tmp_path / "full")])
+
+    assert code == 1
+    shown = capsys.readouterr().out
+    assert "from right to wrong: 0" in shown
+    assert "there before, missing now: 4" in shown
+
+
+@pytest.mark.parametrize(
+    ("args", "text", "says"),
+    [
+        (["--rewrites", "{}/gone"], "", "gone is no file of UTF-8 text that can be read."),
+        (["--rewrites", "{}/v1"], "\n{", "v1, line 2: it is not JSON."),
+        (["--rewrites", "{}/v1"], '{"case_id": "en-noise-01"}', "v1, line 1: it must be an object"),
+        (
+            ["--rewrites", "{}/v1"],
+            '{"case_id": "other", "rewritten_text": "Hi", "output_language": "en"}',
+            "v1, line 1: 'other' is no case under",
+        ),
+        (["--rewrites", "{}/v1"], "\n", "v1 holds no answer."),
+        (["--against", "{}/v1"], "\n", "v1 is a file of rewrites: name the others"),
+        (
+            ["--against", "nonexist"],
+            "",
+            "nonexist is neither a folder, nor a file, nor a revision.",
+        ),
+        (["xx"], "", "xx has no cases; there are: en."),
+        (["--cases", "{}/gone"], "", "gone is no folder like eval/"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_in_one_sentence_before_anything_is(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    args: list[str],
+    text: str,
+    says: str,
+) -> None:
+    five_of(tmp_path)
+    (tmp_path / "v1").write_text(text, "utf-8")
+    monkeypatch.setattr(rewrite_eval, "measure", None)
+    given = [arg.format(tmp_path) for arg in args]
+
+    code = rewrite_eval.main(["--cases", str(tmp_path), *given])
+
+    out, err = capsys.readouterr()
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert says in err
+
+
 def test_a_number_below_its_floor_is_named() -> None:
     report = Report({"xx": "xx-1"})
     score = report.of("xx")
