@@ -114,6 +114,14 @@ class _Known:
     def unclear(self) -> list[Attempt]:
         return [one for one in self.live if one.outcome in (None, "unsure")]
 
+    @property
+    def refusal(self) -> str | None:
+        """The word of the channel that wants no more of it; a person's resend is another matter."""
+        last = self.attempts[-1] if self.attempts else None
+        if last is None or last.number <= self.floor or last.outcome != "refused":
+            return None
+        return last.code or "refused"
+
     def is_spent(self, policy: Policy) -> bool:
         """Whether so many tries were made as may be made at all."""
         return len(self.attempts) - self.floor >= policy.max_attempts
@@ -186,14 +194,13 @@ def _clear(known: _Known, through: int, reason: Reason) -> None:
 
 def _go_on(delivery: Delivery, known: _Known, policy: Policy, now: datetime) -> Decision:
     """Everything that was tried is known to have come to nothing."""
-    last = known.live[-1] if known.live else None
-    if last is not None and last.outcome == "refused":
-        return Fail(last.code or "refused")
+    if known.refusal is not None:
+        return Fail(known.refusal)
     if known.is_worn(policy, now):
         return Fail("attempts_spent")
     if delivery.not_before_at is not None and delivery.not_before_at > now:
         return Wait(delivery.not_before_at, "not_before")
-    if last is not None:
+    if known.live:
         return Send(Reason.PROVEN_NOT_TAKEN)
     return Send(known.cleared_as or Reason.FIRST)
 
@@ -202,14 +209,19 @@ def _resolve(
     delivery: Delivery, known: _Known, capabilities: Capabilities, policy: Policy, now: datetime
 ) -> Decision:
     """A try may have gone out. The order of the questions is the order of what they prove."""
-    is_worn = known.is_worn(policy, now)
-    if known.unclear and not is_worn and _is_in_window(delivery, known, capabilities, now):
+    may_send = known.refusal is None
+    may_repeat = may_send and bool(known.unclear) and not known.is_worn(policy, now)
+    if may_repeat and _is_in_window(delivery, known, capabilities, now):
         return _send_when_due(delivery, Reason.IDEMPOTENT_WINDOW, now)
     asked = _ask(delivery, known, capabilities, policy, now)
     if asked is not None:
         return asked
     if known.several is not None:
         return Hold("several_found")
+    if not may_send:
+        # Another try would be refused like the last one, and would say nothing of the unclear one.
+        is_dropped = policy.on_unknown is OnUnknown.DROP
+        return Drop("unknown") if is_dropped else Hold("refused_after_unclear")
     if known.is_spent(policy):
         return Hold("attempts_spent")
     if capabilities.receiver_dedupes and capabilities.lookup is Lookup.NONE:

@@ -122,11 +122,32 @@ def test_what_is_refused_for_good_fails() -> None:
 
 
 @pytest.mark.req("N-18")
-@pytest.mark.parametrize(("capabilities", "wanted"), [(BY_TOKEN, Ask()), (PLAIN, Hold("unknown"))])
+@pytest.mark.parametrize(
+    ("capabilities", "wanted"), [(BY_TOKEN, Ask()), (PLAIN, Hold("refused_after_unclear"))]
+)
 def test_a_refusal_after_an_unclear_try_fails_nothing_before_the_channel_was_asked(
     capabilities: Capabilities, wanted: Decision
 ) -> None:
     assert ruling(tried("unsure", "refused"), capabilities) == wanted
+
+
+@pytest.mark.parametrize("policy", OnUnknown)
+def test_what_the_channel_refuses_for_good_is_not_sent_again_whatever_was_unclear_before(
+    policy: OnUnknown,
+) -> None:
+    own = Policy(on_unknown=policy)
+    given_up = Drop("unknown") if policy is OnUnknown.DROP else Hold("refused_after_unclear")
+    for capabilities in (PLAIN, BY_ID, WINDOW, WEBHOOK):
+        assert ruling(tried("unsure", "refused"), capabilities, policy=own) == given_up
+    vague = said("not_found", 2)
+    assert ruling(tried("unsure", "refused"), FUZZY, vague, policy=own) == given_up
+
+
+def test_a_look_that_finds_nothing_leaves_a_refusal_what_it_is() -> None:
+    tries = tried("unsure", "refused")
+    assert ruling(tries, BY_TOKEN, said("not_found", 2)) == Fail("code")
+    word = said("resend", 2, source="operator")
+    assert ruling(tries, BY_TOKEN, word) == Send(Reason.OPERATOR_RESEND)
 
 
 @pytest.mark.parametrize("outcome", ["unsure", None])
