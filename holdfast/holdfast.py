@@ -21,7 +21,6 @@ from holdfast.engine import enqueue as enqueueing
 from holdfast.engine.cancel import CancelAnswer, cancel_job
 from holdfast.engine.category import CategoryOptions, make_category, sync_categories
 from holdfast.engine.enqueue import Enqueued
-from holdfast.engine.execute import current
 from holdfast.engine.handler import Policy, Registry, make_handler, plain_stage
 from holdfast.engine.job import QUEUES, SYSTEM, Actor, Job, KeyRecord, Priority
 from holdfast.engine.notify import NotifyOptions, abest_effort, best_effort
@@ -33,7 +32,7 @@ from holdfast.engine.run import Runs
 from holdfast.engine.schedule import Declared, ScheduleOptions, make_schedule
 from holdfast.engine.tracing import Tracing, atraced, traced
 from holdfast.engine.worker import Worker
-from holdfast.errors import ConfigError, Forbidden, InvalidJob, JobNotFound
+from holdfast.errors import ConfigError, InvalidJob, JobNotFound
 from holdfast.event import Events
 from holdfast.ids import IdSource, read_uuid
 from holdfast.operate.desk import Desk
@@ -246,12 +245,31 @@ class Holdfast:
             enqueued = enqueueing.insert(self.store, batches[0])
         else:
             batches, enqueued = enqueueing.insert_chunks(self.store, chunks)
-        if conn is None and any(item.created for item in enqueued):
+        self.announce(batches, enqueued, is_committed=conn is None)
+        return enqueued
+
+    def prepare(
+        self,
+        job_type: str,
+        payload: Mapping[str, Any],
+        *,
+        job_id: str,
+        org_id: str | None = None,
+        **options: Unpack[Options],
+    ) -> Batch:
+        """One job, checked, for whoever writes it with something of its own; then announce."""
+        chunks = self._chunks(job_type, [payload], org_id, options, whole=True, ids=[job_id])
+        return chunks[0]()
+
+    def announce(
+        self, batches: Sequence[Batch], enqueued: Sequence[Enqueued], *, is_committed: bool
+    ) -> None:
+        """Wake the workers of jobs that were written, and tell whoever listens."""
+        if is_committed and any(item.created for item in enqueued):
             self.store.announce(sorted({queue for batch in batches for queue in batch.queues}))
         self._tell(batches, enqueued)
         if self._inline is not None:
             self._inline()
-        return enqueued
 
     def notify(
         self, job_type: str, payload: Mapping[str, Any], **options: Unpack[NotifyOptions]
@@ -328,10 +346,11 @@ class Holdfast:
         options: Options,
         *,
         whole: bool,
+        ids: Sequence[str] | None = None,
     ) -> list[Callable[[], Batch]]:
         """What to write, in pieces that are checked when they are asked for."""
         handler = self.registry.get(job_type)
-        given = self._inherit(org_id, options)
+        given = enqueueing.inherit(org_id, options)
         unknown = sorted(set(given) - set(JobRequest.__slots__))
         if unknown:
             raise InvalidJob(dict.fromkeys(unknown, "is not an option of enqueue"))
@@ -343,7 +362,7 @@ class Holdfast:
             for item in payloads
         ]
         # Ids are given out once: a transaction that has to be run again writes the same jobs.
-        ids = self.ids.take(len(items))
+        ids = self.ids.take(len(items)) if ids is None else ids
         size = CHUNK if len(items) > ONE_STATEMENT and not whole else len(items)
         return [
             partial(
@@ -359,24 +378,6 @@ class Holdfast:
             )
             for at in range(0, len(items), size or 1)
         ]
-
-    def _inherit(self, org_id: str | None, options: Options) -> dict[str, Any]:
-        """A job enqueued by a running job stays in its tenant and keeps its correlation."""
-        running = current.get()
-        if running is None:
-            return {"org_id": org_id, **options}
-        if org_id is not None and str(org_id) != running.org_id:
-            raise Forbidden(
-                f"Job {running.id} runs for tenant {running.org_id}; it may not enqueue for others."
-            )
-        return {
-            "org_id": running.org_id,
-            "project_id": running.project_id,
-            "correlation_id": running.correlation_id,
-            "request_id": running.request_id,
-            "traceparent": running.traceparent,
-            **options,
-        }
 
     def _tell(self, batches: Sequence[Batch], enqueued: Sequence[Enqueued]) -> None:
         if not self.events.subscribers:

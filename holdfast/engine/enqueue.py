@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 
 from holdfast.clock import read_instant
 from holdfast.engine import audit
+from holdfast.engine.execute import current
 from holdfast.engine.job import SYSTEM
-from holdfast.engine.request import Batch, JobRequest, full_key, key_for, prepare
+from holdfast.engine.request import Batch, JobRequest, Options, full_key, key_for, prepare
 from holdfast.errors import Forbidden, QueueFull, RuleBroken, StoreBusy
 from holdfast.event import About, JobEnqueued
 from holdfast.ids import JobId, OrgId
@@ -29,6 +30,7 @@ __all__ = [
     "events_of",
     "full_key",
     "held_to",
+    "inherit",
     "insert",
     "insert_steps",
     "key_for",
@@ -58,6 +60,25 @@ def held_to(request: JobRequest, org_id: str | None) -> JobRequest:
     if org_id is not None and str(request.org_id) != str(org_id):
         raise Forbidden(f"A request for another tenant than {org_id} cannot be enqueued here.")
     return request
+
+
+def inherit(org_id: str | None, options: Options) -> dict[str, Any]:
+    """What a request is made with: one of a running job stays in its tenant and correlation."""
+    running = current.get()
+    if running is None:
+        return {"org_id": org_id, **options}
+    if org_id is not None and str(org_id) != running.org_id:
+        raise Forbidden(
+            f"Job {running.id} runs for tenant {running.org_id}; it may not enqueue for others."
+        )
+    return {
+        "org_id": running.org_id,
+        "project_id": running.project_id,
+        "correlation_id": running.correlation_id,
+        "request_id": running.request_id,
+        "traceparent": running.traceparent,
+        **options,
+    }
 
 
 def insert_steps(batch: Batch) -> Steps[list[Enqueued]]:

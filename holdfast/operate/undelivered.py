@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from holdfast.operate.explanation import Explanation, Reason, Situation, said
-from holdfast.outbox.notify import JOB_TYPE as DELIVER
+from holdfast.outbox.post import JOB_TYPE as DELIVER
 from holdfast.store import Row
 
 RECONCILER = "outbox_reconciler"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -19,9 +19,9 @@ from holdfast.engine import request_field as given
 from holdfast.engine.execute import current
 from holdfast.engine.notify import NotifyOptions, abest_effort, best_effort
 from holdfast.engine.request import DRIFT, Options
-from holdfast.outbox.delivery import State
 from holdfast.outbox.failure import InvalidDelivery
 from holdfast.outbox.intend import Intended, Intent
+from holdfast.outbox.post import JOB_TYPE
 from holdfast.outbox.render import render
 from holdfast.outbox.template import Template
 from holdfast.store.borrow import is_awaiting
@@ -29,8 +29,6 @@ from holdfast.store.savepoint import is_trouble
 
 if TYPE_CHECKING:
     from holdfast.outbox.outbox import Outbox
-
-JOB_TYPE = "outbox.deliver"
 
 _BUCKET = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,100}")
 _NO_TEXT = "must be one line of text"
@@ -129,22 +127,18 @@ def notify(
     """Write the notification and the job that delivers it; None if the store cannot take them."""
     about: NotifyOptions = {"org_id": org_id, "conn": conn}
     with best_effort(outbox.app.registry.get(JOB_TYPE), about, outbox.app.events):
-        (intended,) = outbox.intend([notification.intent], org_id=org_id, conn=conn)
-        if intended.state is State.PENDING:
-            try:
-                outbox.app.enqueue(
-                    JOB_TYPE,
-                    {"deliveries": [intended.id]},
-                    org_id=org_id,
-                    conn=conn,
-                    **notification.job_options,
+        try:
+            return _only(
+                outbox.post(
+                    [notification.intent], org_id=org_id, conn=conn, **notification.job_options
                 )
-            except Exception as exc:
-                # Outside of anybody's transaction it is written down already, and where no job
-                # can be enqueued the reconciler comes for it.
-                if conn is not None or current.get() is not None or not is_trouble(exc):
-                    raise
-        return intended
+            )
+        except Exception as exc:
+            # Outside of anybody's transaction it can be written down without a job: where none can
+            # be enqueued the reconciler comes for it.
+            if conn is not None or current.get() is not None or not is_trouble(exc):
+                raise
+            return _only(outbox.intend([notification.intent], org_id=org_id))
     return None
 
 
@@ -156,10 +150,12 @@ async def anotify(
         return await asyncio.to_thread(notify, outbox, notification, org_id=org_id, conn=conn)
     about: NotifyOptions = {"org_id": org_id, "conn": conn}
     async with abest_effort(outbox.app.registry.get(JOB_TYPE), about, outbox.app.events):
-        (intended,) = await outbox.aintend([notification.intent], org_id=org_id, conn=conn)
-        if intended.state is State.PENDING:
-            payload = {"deliveries": [intended.id]}
-            options = notification.job_options
-            await outbox.app.aenqueue(JOB_TYPE, payload, org_id=org_id, conn=conn, **options)
-        return intended
+        options = notification.job_options
+        posted = await outbox.apost([notification.intent], org_id=org_id, conn=conn, **options)
+        return _only(posted)
     return None
+
+
+def _only(intended: Sequence[Intended]) -> Intended:
+    (one,) = intended
+    return one

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,12 +12,13 @@ from typing import Any, Protocol, Unpack
 from holdfast.channel.address import text_problem
 from holdfast.channel.channel import Channel, OnUnknown
 from holdfast.config import OUTBOX_RUNS, Settings
-from holdfast.document import stable_hash
+from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.execute import Context, current
 from holdfast.engine.handler import make_handler, plain_stage
 from holdfast.engine.job import SYSTEM, Actor, Priority
 from holdfast.engine.labour import Application
-from holdfast.engine.request import Options
+from holdfast.engine.request import Batch, Options
+from holdfast.engine.tracing import Tracing
 from holdfast.errors import ConfigError, Forbidden, Snooze
 from holdfast.event import DeliveryAlert, DeliveryChange, DeliveryChanged, DeliveryTrouble
 from holdfast.outbox import intend as intending
@@ -26,14 +28,16 @@ from holdfast.outbox.erase import Erased, erase_recipient
 from holdfast.outbox.failure import DeliveryFailed, InvalidDelivery
 from holdfast.outbox.in_app import Feed, InAppChannel, WithInApp, read_id
 from holdfast.outbox.intend import Intended, Intent, Origin
-from holdfast.outbox.notify import JOB_TYPE, NotificationOptions, anotify, compose, notify
+from holdfast.outbox.notify import NotificationOptions, anotify, compose, notify
 from holdfast.outbox.point import Point
+from holdfast.outbox.post import JOB_TYPE, apost, post
 from holdfast.outbox.reconcile import RUN, ReconcileErrand, reconcile_once
 from holdfast.outbox.send import deliver_once
 from holdfast.outbox.tally import Tally
 from holdfast.outbox.template import Template, Templates
 from holdfast.store import Statements, Store, Tx
 from holdfast.store.borrow import arun_borrowed, is_awaiting, run, run_borrowed
+from holdfast.store.savepoint import asavepoint, savepoint
 
 SQL = Statements("holdfast.outbox", "delivery.sql")
 
@@ -65,25 +69,21 @@ class OutboxApplication(Application, Protocol):
 
     rng: random.Random | None
 
-    def enqueue(
-        self,
-        job_type: str,
-        payload: Mapping[str, Any],
-        *,
-        org_id: str | None = None,
-        conn: Any = None,
-        **options: Unpack[Options],
-    ) -> Any: ...
+    tracing: Tracing | None
 
-    async def aenqueue(
+    def prepare(
         self,
         job_type: str,
         payload: Mapping[str, Any],
         *,
+        job_id: str,
         org_id: str | None = None,
-        conn: Any = None,
         **options: Unpack[Options],
-    ) -> Any: ...
+    ) -> Batch: ...
+
+    def announce(
+        self, batches: Sequence[Batch], enqueued: Sequence[Enqueued], *, is_committed: bool
+    ) -> None: ...
 
 
 def go_on(point: Point) -> None:
@@ -231,18 +231,32 @@ class Outbox:
         conn: Any = None,
         **options: Any,
     ) -> list[Intended]:
-        """Intend, and enqueue the job that delivers. *options* are those of ``enqueue``.
+        """Intend, and enqueue the jobs that deliver: both or neither, in one transaction.
 
-        Without *conn* a crash between the two leaves deliveries that the reconciler comes for.
+        *options* are those of ``enqueue``; what is scheduled is not sent before its time either.
         """
-        intended = self.intend(intents, org_id=org_id, conn=conn)
-        pending = (one.id for one in intended if one.state is State.PENDING)
-        waiting = list(dict.fromkeys(pending))
-        if waiting:
-            options.setdefault("idempotency_key", f"deliveries:{stable_hash(waiting)}")
-            payload = {"deliveries": waiting}
-            self.app.enqueue(JOB_TYPE, payload, org_id=org_id, conn=conn, **options)
-        return intended
+        if is_awaiting(conn):
+            raise ConfigError("This connection must be awaited: use apost.")
+        self.declare()
+        rows = self._prepare(intents, org_id)
+        with savepoint(conn):
+            return post(self, rows, org_id=org_id, conn=conn, options=options)
+
+    async def apost(
+        self,
+        intents: Sequence[Intent],
+        *,
+        org_id: str | None = None,
+        conn: Any = None,
+        **options: Any,
+    ) -> list[Intended]:
+        """:meth:`post` for callers on an event loop."""
+        if not is_awaiting(conn):
+            return await asyncio.to_thread(self.post, intents, org_id=org_id, conn=conn, **options)
+        self.declare()
+        rows = self._prepare(intents, org_id)
+        async with asavepoint(conn):
+            return await apost(self, rows, org_id=org_id, conn=conn, options=options)
 
     def enlist(
         self, tx: Tx, intents: Sequence[Intent], *, org_id: str | None = None

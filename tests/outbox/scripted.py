@@ -111,10 +111,16 @@ class ScriptedChannel:
 
 
 def letter(
-    recipient: str = "ann", *, version: int = 1, subject: str = "review:cl-1", text: str = "Hello."
+    recipient: str = "ann",
+    *,
+    version: int = 1,
+    subject: str = "review:cl-1",
+    text: str = "Hello.",
+    not_before_at: datetime | None = None,
 ) -> Intent:
     content = Content(subject="A review", text=text, data={"findings": 2, "share": 1e22})
-    return Intent(subject, recipient, version, "post", f"{recipient}@example.com", content)
+    about = (subject, recipient, version, "post", f"{recipient}@example.com", content)
+    return Intent(*about, not_before_at=not_before_at)
 
 
 def outbox_with(

@@ -1,0 +1,177 @@
+"""Post: intend, and enqueue the jobs that deliver. Both are written in one transaction, or neither.
+
+Everything is checked before the first statement. A long list is shared out among several jobs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from holdfast.document import stable_hash
+from holdfast.engine import enqueue as enqueueing
+from holdfast.engine.enqueue import Enqueued
+from holdfast.engine.request import Batch
+from holdfast.outbox import intend as intending
+from holdfast.outbox.delivery import State
+from holdfast.outbox.intend import Intended
+from holdfast.store.borrow import Steps, arun_borrowed, run, run_borrowed
+
+if TYPE_CHECKING:
+    from holdfast.outbox.outbox import Outbox
+
+JOB_TYPE = "outbox.deliver"
+
+# So many deliveries are one job's: its payload stays small, and several workers share a long list.
+PER_JOB = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """What was written."""
+
+    intended: list[Intended]
+    batches: list[Batch]
+    enqueued: list[Enqueued]
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """The intents of one job, and the job as it is if all of them are told for the first time."""
+
+    outbox: Outbox
+    number: int
+    # Given out once: a transaction that has to be run again writes the same job.
+    job_id: str
+    rows: Sequence[dict[str, Any]]
+    org_id: str | None
+    options: Mapping[str, Any]
+
+    def job(self, ids: Sequence[str]) -> Batch:
+        """The job that delivers these. Raises InvalidJob."""
+        own: dict[str, Any] = {**self.options}
+        given = own.get("idempotency_key")
+        if given is None:
+            own["idempotency_key"] = f"deliveries:{stable_hash(list(ids))}"
+        elif self.number > 0:
+            # One key names one job; the others have one that is made of it.
+            own["idempotency_key"] = f"deliveries:{stable_hash(given, self.number)}"
+        payload, own["job_id"] = {"deliveries": list(ids)}, self.job_id
+        return self.outbox.app.prepare(JOB_TYPE, payload, org_id=self.org_id, **own)
+
+
+@dataclass(frozen=True, slots=True)
+class Posting:
+    """Intents and the jobs that are to deliver them, checked and not yet written."""
+
+    shares: Sequence[_Share]
+    jobs: Sequence[Batch]
+
+    @property
+    def queues(self) -> list[str]:
+        return sorted({queue for batch in self.jobs for queue in batch.queues})
+
+    def steps(self) -> Steps[Posted]:
+        """Write both. What is pending since an earlier call is delivered with the others."""
+        posted = Posted([], [], [])
+        posted.intended.extend(
+            (yield from intending.insert_steps([row for one in self.shares for row in one.rows]))
+        )
+        at = 0
+        for share, job in zip(self.shares, self.jobs, strict=True):
+            stands = posted.intended[at : at + len(share.rows)]
+            at += len(share.rows)
+            if all(one.created for one in stands):
+                posted.batches.append(job)
+                continue
+            waiting = dict.fromkeys(one.id for one in stands if one.state is State.PENDING)
+            if waiting:
+                posted.batches.append(share.job(list(waiting)))
+        for batch in posted.batches:
+            posted.enqueued.extend((yield from enqueueing.insert_steps(batch)))
+        return posted
+
+
+def prepare(
+    outbox: Outbox,
+    rows: Sequence[dict[str, Any]],
+    *,
+    org_id: str | None,
+    options: Mapping[str, Any],
+) -> Posting:
+    """The jobs of *rows*, as intend.py prepares them. Raises InvalidJob for a wrong option."""
+    parts = [rows[at : at + PER_JOB] for at in range(0, len(rows), PER_JOB)]
+    job_ids = outbox.app.ids.take(len(parts))
+    shares = [
+        _Share(outbox, number, job_id, part, org_id, options)
+        for number, (part, job_id) in enumerate(zip(parts, job_ids, strict=True))
+    ]
+    jobs = [share.job([row["id"] for row in share.rows]) for share in shares]
+    for share, job in zip(shares, jobs, strict=True):
+        due = job.frames[0]["not_before_at"]
+        for row in share.rows:
+            # Nobody comes for a delivery before its job does.
+            row["not_before_at"] = max(row["not_before_at"] or "", due or "") or None
+    return Posting(shares, jobs)
+
+
+def post(
+    outbox: Outbox,
+    rows: Sequence[dict[str, Any]],
+    *,
+    org_id: str | None,
+    conn: Any,
+    options: Mapping[str, Any],
+) -> list[Intended]:
+    """Write intents with their jobs, in the caller's transaction if there is one."""
+    with _traced(outbox, options) as (own, told):
+        posting = prepare(outbox, rows, org_id=org_id, options=own)
+        if conn is None:
+            posted = outbox.store.write(lambda tx: run(tx, posting.steps()))
+        else:
+            # Before we write through a caller's connection: opening the store checks the schema.
+            _ = outbox.store
+            posted = run_borrowed(conn, outbox.app.clock, posting.steps(), posting.queues)
+        told.extend(posted.enqueued)
+    return _tell(outbox, posted, is_committed=conn is None)
+
+
+async def apost(
+    outbox: Outbox,
+    rows: Sequence[dict[str, Any]],
+    *,
+    org_id: str | None,
+    conn: Any,
+    options: Mapping[str, Any],
+) -> list[Intended]:
+    """The same on a connection that must be awaited."""
+    with _traced(outbox, options) as (own, told):
+        posting = prepare(outbox, rows, org_id=org_id, options=own)
+        await asyncio.to_thread(lambda: outbox.store)
+        posted = await arun_borrowed(conn, outbox.app.clock, posting.steps(), posting.queues)
+        told.extend(posted.enqueued)
+    return _tell(outbox, posted, is_committed=False)
+
+
+@contextmanager
+def _traced(
+    outbox: Outbox, options: Mapping[str, Any]
+) -> Iterator[tuple[Mapping[str, Any], list[Enqueued]]]:
+    """Stand in the span of an enqueue, where traces are kept: its options, and what it is told."""
+    tracing, told = outbox.app.tracing, list[Enqueued]()
+    if tracing is None:
+        yield options, told
+        return
+    with tracing.enqueueing(JOB_TYPE, (), options) as producing:
+        yield producing.options, told
+        producing.end(told)
+
+
+def _tell(outbox: Outbox, posted: Posted, *, is_committed: bool) -> list[Intended]:
+    intended = outbox.tell(posted.intended)
+    if posted.enqueued:
+        outbox.app.announce(posted.batches, posted.enqueued, is_committed=is_committed)
+    return intended
