@@ -1,4 +1,4 @@
-"""holdfast deliveries list|show|reconcile|confirm|resend"""
+"""holdfast deliveries list|show|reconcile|confirm|resend|drop"""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def deliveries_of(ctx: click.Context, who: Mapping[str, Any]) -> Iterator[Delive
     help="Only those that stand there.",
 )
 @click.option("--channel", help="Only those that go by this channel.")
-@click.option("--job", "job_id", help="Only those of this job.")
+@click.option("--job", "job_id", help="Only those that this job intended or sends.")
 @click.option("--all", "with_ended", is_flag=True, help="Also those that are sent or dropped.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
 @click.option("--before", default=NEWEST, help="Only those older than this id: the next page.")
@@ -130,6 +130,14 @@ def resend(ctx: click.Context, /, delivery_id: str, reason: str, as_json: bool, 
     """Say that a delivery goes out again, whatever became of the tries so far."""
     with deliveries_of(ctx, who) as found:
         _tell(found.resend(delivery_id, reason=reason), as_json)
+
+
+@deliveries.command()
+@decide_options
+def drop(ctx: click.Context, /, delivery_id: str, reason: str, as_json: bool, **who: Any) -> None:
+    """Say that a delivery does not go out, or not again."""
+    with deliveries_of(ctx, who) as found:
+        _tell(found.drop(delivery_id, reason=reason), as_json)
 
 
 def _tell(delivery: Delivery, as_json: bool) -> None:

@@ -2,7 +2,8 @@
 
 A delivery is held where nobody can say whether it went out, has failed where that is proven, and
 is dropped where the channel's owner wants no repeat. Confirm says that it arrived, resend that it
-goes out again. Both are words of a person, kept as evidence beside those of the channel.
+goes out again, drop that it does not. What a person says of the tries is kept as evidence beside
+the words of the channel.
 """
 
 from __future__ import annotations
@@ -32,7 +33,6 @@ LONGEST_PAGE = 1_000
 LONGEST_REASON = 200
 
 _PROVIDER_ID = re.compile(r"[!-~]{1,300}")
-_UNDECIDED = (State.HELD, State.FAILED, State.DROPPED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +134,10 @@ class Deliveries:
         """Say that a delivery goes out again, whatever became of the tries so far."""
         return self._decide(Action.RESEND_DELIVERY, delivery_id, reason, None)
 
+    def drop(self, delivery_id: str, *, reason: str) -> Delivery:
+        """Say that a delivery does not go out, whether it waits for a try or for a person."""
+        return self._decide(Action.DROP_DELIVERY, delivery_id, reason, None)
+
     def _decide(
         self, action: Action, delivery_id: str, reason: str, provider_id: str | None
     ) -> Delivery:
@@ -143,17 +147,16 @@ class Deliveries:
 
         def work(tx: Tx) -> Delivery:
             found = _find(tx, key)
-            if found.state not in _UNDECIDED:
-                raise DeliveryRefused(
-                    key["id"], found.state, "only what is held, failed or dropped is decided"
-                )
+            if found.state not in made.states:
+                says = f"only what is {' or '.join(made.states)} can be {made.change}"
+                raise DeliveryRefused(key["id"], found.state, says)
             given: dict[str, Any] = {**key, "fence": found.fence}
             if action is Action.CONFIRM_DELIVERY:
                 given |= {"provider_id": provider_id, "actor": _name_of(self.watch)}
             if not tx.affected(made.statement, **given):
-                says = "its channel has it after all, its text was erased, or somebody moved it"
-                raise DeliveryRefused(key["id"], found.state, says)
-            tx.affected(SQL.insert_word, **key, verdict=made.verdict, provider_id=provider_id)
+                raise DeliveryRefused(key["id"], found.state, made.says)
+            if made.verdict is not None:
+                tx.affected(SQL.insert_word, **key, verdict=made.verdict, provider_id=provider_id)
             detail = {"role": self.watch.role, "reason": reason, "was": found.state}
             if provider_id is not None:
                 detail["provider_id"] = provider_id
@@ -207,22 +210,37 @@ class Deliveries:
         return {"org_id": org_id, "id": known_id}
 
 
+_UNDECIDED = (State.HELD, State.FAILED, State.DROPPED)
+_MOVED = "its channel has it after all, its text was erased, or somebody moved it"
+
+
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """What a decision writes, and what it is called."""
+    """What a decision writes, what it is called, and why it may be refused."""
 
     statement: Statement
-    verdict: str
     event: str
     change: DeliveryChange
+    # What it says of the tries so far, if anything.
+    verdict: str | None
+    states: tuple[State, ...] = _UNDECIDED
+    says: str = _MOVED
 
 
 _MADE = {
     Action.CONFIRM_DELIVERY: _Made(
-        SQL.confirm_delivery, "confirmed", "delivery.confirmed", DeliveryChange.CONFIRMED
+        SQL.confirm_delivery, "delivery.confirmed", DeliveryChange.CONFIRMED, "confirmed"
     ),
     Action.RESEND_DELIVERY: _Made(
-        SQL.resend_delivery, "resend", "delivery.resent", DeliveryChange.RESENT
+        SQL.resend_delivery, "delivery.resent", DeliveryChange.RESENT, "resend"
+    ),
+    Action.DROP_DELIVERY: _Made(
+        SQL.drop_delivery,
+        "delivery.dropped",
+        DeliveryChange.DROPPED,
+        None,
+        (State.PENDING, State.HELD),
+        "a worker is at it, or somebody moved it; look at it again in a minute",
     ),
 }
 

@@ -3,13 +3,14 @@
 -- list_deliveries :many — crosses tenants where nobody is named: newest first, page by page
 SELECT id, org_id, subject, recipient, version, channel, token, content_hash, is_required, state,
        reason, job_id, notification_id, notified_at, confirmed_by, attempts, fence, first_sent_at,
-       reconciled_at, not_before_at, request_id, correlation_id, created_at, updated_at, ended_at
+       reconciled_at, not_before_at, request_id, correlation_id, created_at, updated_at, ended_at,
+       deliver_job_id
 FROM holdfast.delivery
 WHERE id < :before
   AND (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
   AND (CAST(:state AS text) IS NULL OR state = :state)
   AND (CAST(:channel AS text) IS NULL OR channel = :channel)
-  AND (CAST(:job_id AS {uuid}) IS NULL OR job_id = :job_id)
+  AND (CAST(:job_id AS {uuid}) IS NULL OR job_id = :job_id OR deliver_job_id = :job_id)
   AND (:with_ended = 1 OR CAST(:state AS text) IS NOT NULL
        OR state IN ('pending', 'held', 'failed'))
 ORDER BY id DESC
@@ -21,7 +22,8 @@ SELECT org_id FROM holdfast.delivery WHERE id = :id;
 -- find_delivery :maybe — one delivery
 SELECT id, org_id, subject, recipient, version, channel, token, content_hash, is_required, state,
        reason, job_id, notification_id, notified_at, confirmed_by, attempts, fence, first_sent_at,
-       reconciled_at, not_before_at, request_id, correlation_id, created_at, updated_at, ended_at
+       reconciled_at, not_before_at, request_id, correlation_id, created_at, updated_at, ended_at,
+       deliver_job_id
 FROM holdfast.delivery
 WHERE org_id = :org_id AND id = :id;
 
@@ -60,6 +62,13 @@ WHERE org_id = :org_id AND id = :id AND fence = :fence AND state IN ('held', 'fa
         AND NOT EXISTS (SELECT 1 FROM holdfast.delivery_evidence AS person
                         WHERE person.org_id = late.org_id AND person.delivery_id = late.delivery_id
                           AND person.verdict = 'resend' AND person.id > late.id)));
+
+-- drop_delivery :affected — a person gives it up; what somebody is at in this moment is not stopped
+UPDATE holdfast.delivery
+SET state = 'dropped', reason = 'operator', fence = fence + 1, lease_owner = NULL,
+    lease_expires_at = NULL, not_before_at = NULL, updated_at = {now}, ended_at = {now}
+WHERE org_id = :org_id AND id = :id AND fence = :fence AND state IN ('pending', 'held')
+  AND (lease_expires_at IS NULL OR lease_expires_at <= {now});
 
 -- insert_word :affected — what a person says of a delivery is evidence, and decides what follows
 INSERT INTO holdfast.delivery_evidence

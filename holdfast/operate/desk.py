@@ -37,7 +37,7 @@ class Desk:
 
     @property
     def deliveries(self) -> Deliveries:
-        """What people and programs are told: look at it, confirm or resend what nobody knows of."""
+        """What people and programs are told: look at it, confirm, resend or drop it."""
         return Deliveries(self.watch)
 
     def batches(self, lane: BatchLane) -> Batches:

@@ -79,7 +79,7 @@ def undecided(s: Situation) -> str:
     whether = "it" if count == 1 else "they"
     return (
         f"Somebody finds out whether {whether} arrived: holdfast deliveries list --state held,"
-        " then confirm or resend."
+        " then confirm, resend or drop."
     )
 
 

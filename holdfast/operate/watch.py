@@ -40,6 +40,7 @@ class Action(StrEnum):
     ADOPT_BATCH = "adopt_batch"
     CONFIRM_DELIVERY = "confirm_delivery"
     RESEND_DELIVERY = "resend_delivery"
+    DROP_DELIVERY = "drop_delivery"
     ERASE = "erase"
     EXPORT = "export"
 
@@ -66,6 +67,7 @@ _LEAST: Mapping[Action, Role] = {
     Action.ADOPT_BATCH: Role.OPERATOR,
     Action.CONFIRM_DELIVERY: Role.OPERATOR,
     Action.RESEND_DELIVERY: Role.OPERATOR,
+    Action.DROP_DELIVERY: Role.OPERATOR,
     # Of one tenant; of all of them it is for an admin.
     Action.VERIFY: Role.OPERATOR,
 }

@@ -103,6 +103,8 @@ class _Known:
     vaguely_absent: int | None = None
     several: int | None = None
     unreachable_since: datetime | None = None
+    # Its job was canceled, and nobody said after that that it goes out all the same.
+    is_canceled: bool = False
     attempts: list[Attempt] = field(default_factory=list)
 
     @property
@@ -139,11 +141,16 @@ def decide(
     capabilities: Capabilities,
     policy: Policy,
     now: datetime,
+    *,
+    canceled_at: datetime | None = None,
 ) -> Decision:
-    """What may be done with this delivery at this moment, by whoever holds its lease."""
+    """What may be done with this delivery at this moment, by whoever holds its lease.
+
+    What a canceled job was to send is not sent; whether it went out before is still asked.
+    """
     if delivery.state is not State.PENDING or delivery.notified_at is not None:
         return Done()
-    known = _weigh(evidence, attempts, capabilities)
+    known = _weigh(evidence, attempts, capabilities, canceled_at)
     # It was taken, and then given up: that it was taken is no news.
     if known.is_undelivered:
         return Fail("undelivered")
@@ -159,9 +166,12 @@ def decide(
 
 
 def _weigh(
-    evidence: Sequence[Evidence], attempts: Sequence[Attempt], capabilities: Capabilities
+    evidence: Sequence[Evidence],
+    attempts: Sequence[Attempt],
+    capabilities: Capabilities,
+    canceled_at: datetime | None,
 ) -> _Known:
-    known = _Known(attempts=list(attempts))
+    known = _Known(attempts=list(attempts), is_canceled=canceled_at is not None)
     for said in evidence:
         match said.verdict:
             case "taken" | "confirmed":
@@ -177,6 +187,8 @@ def _weigh(
                 _clear(known, said.after_attempt, Reason.OPERATOR_RESEND)
                 known.floor = said.after_attempt
                 known.taken, known.is_undelivered = None, False
+                if canceled_at is not None and said.at >= canceled_at:
+                    known.is_canceled = False
             case "several":
                 known.several = said.after_attempt
             case "unreachable":
@@ -196,6 +208,8 @@ def _go_on(delivery: Delivery, known: _Known, policy: Policy, now: datetime) -> 
     """Everything that was tried is known to have come to nothing."""
     if known.refusal is not None:
         return Fail(known.refusal)
+    if known.is_canceled:
+        return Drop("canceled")
     if known.is_worn(policy, now):
         return Fail("attempts_spent")
     if delivery.not_before_at is not None and delivery.not_before_at > now:
@@ -209,7 +223,7 @@ def _resolve(
     delivery: Delivery, known: _Known, capabilities: Capabilities, policy: Policy, now: datetime
 ) -> Decision:
     """A try may have gone out. The order of the questions is the order of what they prove."""
-    may_send = known.refusal is None
+    may_send = known.refusal is None and not known.is_canceled
     may_repeat = may_send and bool(known.unclear) and not known.is_worn(policy, now)
     if may_repeat and _is_in_window(delivery, known, capabilities, now):
         return _send_when_due(delivery, Reason.IDEMPOTENT_WINDOW, now)
@@ -219,9 +233,7 @@ def _resolve(
     if known.several is not None:
         return Hold("several_found")
     if not may_send:
-        # Another try would be refused like the last one, and would say nothing of the unclear one.
-        is_dropped = policy.on_unknown is OnUnknown.DROP
-        return Drop("unknown") if is_dropped else Hold("refused_after_unclear")
+        return _leave(known, policy)
     if known.is_spent(policy):
         return Hold("attempts_spent")
     if capabilities.receiver_dedupes and capabilities.lookup is Lookup.NONE:
@@ -275,6 +287,14 @@ def _ask(
         if delivery.not_before_at is not None and delivery.not_before_at > now:
             return Wait(delivery.not_before_at, "lookup_unreachable")
     return Ask(provider_id)
+
+
+def _leave(known: _Known, policy: Policy) -> Decision:
+    """A try may have gone out, and there will be no other one that could tell."""
+    if policy.on_unknown is OnUnknown.DROP:
+        return Drop("unknown")
+    # Another try would be refused like the last one, and would say nothing of the unclear one.
+    return Hold("unknown" if known.refusal is None else "refused_after_unclear")
 
 
 def _by_policy(delivery: Delivery, policy: Policy, now: datetime) -> Decision:

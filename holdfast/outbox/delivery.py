@@ -132,13 +132,15 @@ class Delivery:
     created_at: datetime
     updated_at: datetime
     ended_at: datetime | None
+    # The job that was enqueued to send it; else the one that intended it does.
+    deliver_job_id: str | None = None
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Delivery:
         values = {name: row[name] for name in cls.__slots__}
         for name in _INSTANTS:
             values[name] = None if values[name] is None else read_instant(values[name])
-        for name in ("id", "org_id", "job_id"):
+        for name in ("id", "org_id", "job_id", "deliver_job_id"):
             values[name] = None if values[name] is None else str(values[name])
         values["state"] = State(values["state"])
         values["is_required"] = bool(values["is_required"])

@@ -4,15 +4,16 @@
 -- insert_deliveries :many — what is to be told to whom; what is there already stays as it is
 INSERT INTO holdfast.delivery
     (org_id, id, subject, recipient, version, channel, address, token, content, content_hash,
-     is_required, job_id, not_before_at, request_id, correlation_id, created_at, updated_at)
+     is_required, job_id, deliver_job_id, not_before_at, request_id, correlation_id, created_at,
+     updated_at)
 SELECT intents.org_id, intents.id, intents.subject, intents.recipient, intents.version,
        intents.channel, intents.address, intents.token, intents.content, intents.content_hash,
-       intents.is_required, intents.job_id, intents.not_before_at, intents.request_id,
-       intents.correlation_id, {now}, {now}
+       intents.is_required, intents.job_id, intents.deliver_job_id, intents.not_before_at,
+       intents.request_id, intents.correlation_id, {now}, {now}
 FROM {rows intents: org_id uuid, id uuid, subject text, recipient text, version integer,
       channel text, address text, token text, content text, content_hash text,
-      is_required smallint, job_id uuid, not_before_at instant, request_id text,
-      correlation_id text}
+      is_required smallint, job_id uuid, deliver_job_id uuid, not_before_at instant,
+      request_id text, correlation_id text}
 WHERE TRUE
 ON CONFLICT (org_id, subject, recipient, version) DO NOTHING
 RETURNING id, org_id;
@@ -31,7 +32,8 @@ SELECT key FROM holdfast.outbox_key WHERE id = 1;
 -- list_of_job :many — the deliveries of a job, as they stand
 SELECT id, org_id, subject, recipient, version, channel, token, content_hash, is_required, state,
        reason, job_id, notification_id, notified_at, confirmed_by, attempts, fence, first_sent_at,
-       reconciled_at, not_before_at, request_id, correlation_id, created_at, updated_at, ended_at
+       reconciled_at, not_before_at, request_id, correlation_id, created_at, updated_at, ended_at,
+       deliver_job_id
 FROM holdfast.delivery
 WHERE org_id = :org_id AND job_id = :job_id
 ORDER BY id;
@@ -39,7 +41,8 @@ ORDER BY id;
 -- list_named :many — crosses tenants: these deliveries, as they stand
 SELECT id, org_id, subject, recipient, version, channel, token, content_hash, is_required, state,
        reason, job_id, notification_id, notified_at, confirmed_by, attempts, fence, first_sent_at,
-       reconciled_at, not_before_at, request_id, correlation_id, created_at, updated_at, ended_at
+       reconciled_at, not_before_at, request_id, correlation_id, created_at, updated_at, ended_at,
+       deliver_job_id
 FROM holdfast.delivery
 JOIN {rows named: home uuid, delivery_id uuid} ON org_id = named.home AND id = named.delivery_id
 ORDER BY id;
@@ -55,10 +58,12 @@ WHERE org_id = named.home AND id = named.delivery_id AND state = 'pending'
 RETURNING id, org_id, subject, recipient, version, channel, token, content_hash, is_required, state,
           reason, job_id, notification_id, notified_at, confirmed_by, attempts, fence,
           first_sent_at, reconciled_at, not_before_at, request_id, correlation_id, created_at,
-          updated_at, ended_at, {now} AS now;
+          updated_at, ended_at, deliver_job_id, {now} AS now;
 
 -- take_due :many — crosses tenants: lease what was tried and not ended, or what nobody came for.
--- What a job that is not through intended is that job's to deliver, or to give up.
+-- What a job that has not ended is to deliver is that job's; and what one intended that died before
+-- it came to deliver is its replay's. What a canceled one was to deliver is given up at once, however
+-- long it would have waited.
 UPDATE holdfast.delivery
 SET lease_owner = :owner, lease_expires_at = {later(:lease_ms)}, fence = fence + 1,
     updated_at = {now}
@@ -66,9 +71,17 @@ WHERE (org_id, id) IN (
     SELECT due.org_id, due.id FROM holdfast.delivery AS due
     WHERE due.state = 'pending' AND (due.attempts > 0 OR NOT EXISTS (
           SELECT 1 FROM holdfast.job AS own
-          WHERE own.org_id = due.org_id AND own.id = due.job_id AND own.state <> 'completed'))
+          WHERE own.org_id = due.org_id AND own.id = coalesce(due.deliver_job_id, due.job_id)
+            AND (own.finished_at IS NULL OR own.state = 'failed' AND due.fence = 0
+                 AND due.deliver_job_id IS NULL)))
       AND (due.lease_expires_at IS NULL OR due.lease_expires_at <= {now})
-      AND (due.not_before_at IS NULL OR due.not_before_at <= {now})
+      AND (due.not_before_at IS NULL OR due.not_before_at <= {now} OR due.attempts = 0 AND (
+          EXISTS (SELECT 1 FROM holdfast.job AS live
+                  WHERE live.org_id = due.org_id AND live.state = 'canceled'
+                    AND live.id = coalesce(due.deliver_job_id, due.job_id))
+          OR EXISTS (SELECT 1 FROM holdfast.job_history AS past
+                     WHERE past.org_id = due.org_id AND past.state = 'canceled'
+                       AND past.id = coalesce(due.deliver_job_id, due.job_id))))
       AND due.updated_at <= {later(:grace_ms)}
     ORDER BY due.updated_at, due.id
     LIMIT :limit
@@ -76,7 +89,7 @@ WHERE (org_id, id) IN (
 RETURNING id, org_id, subject, recipient, version, channel, token, content_hash, is_required, state,
           reason, job_id, notification_id, notified_at, confirmed_by, attempts, fence,
           first_sent_at, reconciled_at, not_before_at, request_id, correlation_id, created_at,
-          updated_at, ended_at, {now} AS now;
+          updated_at, ended_at, deliver_job_id, {now} AS now;
 
 -- count_due :one — crosses tenants: how much the reconciler would find, counted no further than :most
 SELECT (
@@ -84,9 +97,17 @@ SELECT (
         SELECT 1 FROM holdfast.delivery AS due
         WHERE due.state = 'pending' AND (due.attempts > 0 OR NOT EXISTS (
               SELECT 1 FROM holdfast.job AS own
-              WHERE own.org_id = due.org_id AND own.id = due.job_id AND own.state <> 'completed'))
+              WHERE own.org_id = due.org_id AND own.id = coalesce(due.deliver_job_id, due.job_id)
+                AND (own.finished_at IS NULL OR own.state = 'failed' AND due.fence = 0
+                     AND due.deliver_job_id IS NULL)))
           AND (due.lease_expires_at IS NULL OR due.lease_expires_at <= {now})
-          AND (due.not_before_at IS NULL OR due.not_before_at <= {now})
+          AND (due.not_before_at IS NULL OR due.not_before_at <= {now} OR due.attempts = 0 AND (
+              EXISTS (SELECT 1 FROM holdfast.job AS live
+                      WHERE live.org_id = due.org_id AND live.state = 'canceled'
+                        AND live.id = coalesce(due.deliver_job_id, due.job_id))
+              OR EXISTS (SELECT 1 FROM holdfast.job_history AS past
+                         WHERE past.org_id = due.org_id AND past.state = 'canceled'
+                           AND past.id = coalesce(due.deliver_job_id, due.job_id))))
           AND due.updated_at <= {later(:grace_ms)}
         LIMIT :most) AS found) + (
     SELECT count(*) FROM (
@@ -119,7 +140,7 @@ WHERE (org_id, id) IN (
 RETURNING id, org_id, subject, recipient, version, channel, token, content_hash, is_required, state,
           reason, job_id, notification_id, notified_at, confirmed_by, attempts, fence,
           first_sent_at, reconciled_at, not_before_at, request_id, correlation_id, created_at,
-          updated_at, ended_at, {now} AS now;
+          updated_at, ended_at, deliver_job_id, {now} AS now;
 
 -- prove_marked :affected — crosses tenants: what is marked and was said to be taken needs no question
 UPDATE holdfast.delivery
@@ -160,7 +181,7 @@ WHERE state IN ('held', 'failed', 'dropped') AND reason <> 'undelivered' AND (or
 RETURNING id, org_id, subject, recipient, version, channel, token, content_hash, is_required, state,
           reason, job_id, notification_id, notified_at, confirmed_by, attempts, fence,
           first_sent_at, reconciled_at, not_before_at, request_id, correlation_id, created_at,
-          updated_at, ended_at;
+          updated_at, ended_at, deliver_job_id;
 
 -- list_attempts :many — crosses tenants: every try of these deliveries, in order
 SELECT attempt.org_id, attempt.delivery_id, attempt.number, attempt.reason, attempt.began_at,
@@ -177,6 +198,29 @@ FROM {rows named: home uuid, delivery_id uuid}
 JOIN holdfast.delivery_evidence AS evidence
   ON evidence.org_id = named.home AND evidence.delivery_id = named.delivery_id
 ORDER BY evidence.id;
+
+-- list_canceled :many — crosses tenants: of these, those whose job was canceled, and when
+-- The last replay of a job stands for it.
+SELECT told.org_id, told.id AS delivery_id, coalesce(live.finished_at, past.finished_at) AS at
+FROM (
+    SELECT sent.org_id, sent.id, coalesce(
+        (SELECT replay.replay_job_id FROM holdfast.dead_letter_replay AS replay
+         WHERE replay.org_id = sent.org_id AND replay.job_id = sent.first_job_id
+         ORDER BY replay.number DESC LIMIT 1), sent.first_job_id) AS job_id
+    FROM (
+        SELECT delivery.org_id, delivery.id, coalesce(
+            (SELECT replay.job_id FROM holdfast.dead_letter_replay AS replay
+             WHERE replay.org_id = delivery.org_id
+               AND replay.replay_job_id = coalesce(delivery.deliver_job_id, delivery.job_id)),
+            delivery.deliver_job_id, delivery.job_id) AS first_job_id
+        FROM {rows named: home uuid, delivery_id uuid}
+        JOIN holdfast.delivery AS delivery
+          ON delivery.org_id = named.home AND delivery.id = named.delivery_id) AS sent) AS told
+LEFT JOIN holdfast.job AS live
+  ON live.org_id = told.org_id AND live.id = told.job_id AND live.state = 'canceled'
+LEFT JOIN holdfast.job_history AS past
+  ON past.org_id = told.org_id AND past.id = told.job_id AND past.state = 'canceled'
+WHERE live.finished_at IS NOT NULL OR past.finished_at IS NOT NULL;
 
 -- list_addresses :many — crosses tenants: where these deliveries go, for the channel's own question
 SELECT delivery.org_id, delivery.id, delivery.address

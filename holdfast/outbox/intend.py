@@ -94,6 +94,8 @@ def _row(intent: Intent, made: str, content: str, origin: Origin, key: str) -> d
         "content_hash": intent.content.hash,
         "is_required": int(intent.is_required),
         "job_id": origin.job_id,
+        # Set by whoever enqueues one.
+        "deliver_job_id": None,
         "not_before_at": None if due is None else write_instant(due),
         "request_id": origin.request_id,
         "correlation_id": origin.correlation_id,

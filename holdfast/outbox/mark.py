@@ -207,6 +207,9 @@ def _trouble(decision: Decision) -> DeliveryTrouble | None:
             return DeliveryTrouble.SEVERAL_MATCHES
         case Hold():
             return DeliveryTrouble.HELD
+        # Somebody wanted that.
+        case Drop(reason="canceled"):
+            return None
         case Drop():
             return DeliveryTrouble.MAYBE_LOST
         case Fail():

@@ -32,7 +32,7 @@ from holdfast.outbox.notify import NotificationOptions, anotify, compose, notify
 from holdfast.outbox.point import Point
 from holdfast.outbox.post import JOB_TYPE, apost, post
 from holdfast.outbox.reconcile import RUN, ReconcileErrand, reconcile_once
-from holdfast.outbox.send import deliver_once
+from holdfast.outbox.send import PAGE, deliver_once
 from holdfast.outbox.tally import Tally
 from holdfast.outbox.template import Template, Templates
 from holdfast.store import Statements, Store, Tx
@@ -405,7 +405,11 @@ class Outbox:
     def _perform(self, job: Context, payload: Mapping[str, Any]) -> dict[str, int]:
         """The job ``outbox.deliver``: the budget and the pauses are those of each delivery."""
         ids = [str(one) for one in payload["deliveries"]]
-        tally = self.deliver(ids, org_id=job.org_id, worker_id=job.job.claimed_by)
+        tally = Tally()
+        for at in range(0, len(ids), PAGE):
+            job.raise_if_canceled()
+            page = ids[at : at + PAGE]
+            tally.add(self.deliver(page, org_id=job.org_id, worker_id=job.job.claimed_by))
         found = self.find(ids, org_id=job.org_id)
         if any(one.state is State.PENDING for one in found):
             raise Snooze(self._pause(tally, found))

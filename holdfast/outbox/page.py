@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
@@ -39,6 +39,8 @@ class Case:
     delivery: Delivery
     attempts: tuple[Attempt, ...]
     evidence: tuple[Evidence, ...]
+    # When the job that was to send it was canceled.
+    canceled_at: datetime | None = None
 
     @property
     def key(self) -> Key:
@@ -73,58 +75,72 @@ class Page:
         one = case.delivery
         policy = self.outbox.policy(one.channel)
         told = (one, case.attempts, case.evidence)
-        return decide(*told, channel.capabilities, policy, self.now)
+        given = (channel.capabilities, policy, self.now)
+        return decide(*told, *given, canceled_at=case.canceled_at)
 
 
 def take_page(outbox: Outbox, take: Callable[[Tx], list[Row]]) -> Page | None:
     """Lease deliveries and read all that is known of them; None if there are none."""
     began = outbox.app.clock.monotonic()
 
-    def work(tx: Tx) -> tuple[list[Row], list[Row], list[Row]]:
+    def work(tx: Tx) -> tuple[list[Row], _History]:
         rows = take(tx)
-        return rows, *_read_history(tx, [(row["org_id"], row["id"]) for row in rows])
+        return rows, _read_history(tx, [(row["org_id"], row["id"]) for row in rows])
 
-    rows, attempts, evidence = outbox.store.write(work)
+    rows, history = outbox.store.write(work)
     if not rows:
         return None
-    cases = _cases([Delivery.of(row) for row in rows], attempts, evidence)
+    cases = _cases([Delivery.of(row) for row in rows], history)
     return Page(outbox, cases, read_instant(rows[0]["now"]), began)
 
 
 def read_again(tx: Tx, cases: Sequence[Case]) -> dict[Key, Case]:
-    """The same cases with what was said since, and what became of their tries."""
+    """The same cases with what was said since, and what became of their tries and their jobs."""
     made = {case.key: case.delivery.attempts for case in cases}
-    attempts, evidence = _read_history(tx, made)
+    history = _read_history(tx, made)
     # Nobody but us tries what we hold: a later try is our own, of a commit whose answer was lost.
     known = [
         row
-        for row in attempts
+        for row in history.attempts
         if row["number"] <= made[str(row["org_id"]), str(row["delivery_id"])]
     ]
-    found = _cases([case.delivery for case in cases], known, evidence)
+    found = _cases([case.delivery for case in cases], replace(history, attempts=known))
     return {case.key: case for case in found}
 
 
-def _read_history(tx: Tx, keys: Iterable[Key]) -> tuple[list[Row], list[Row]]:
+@dataclass(frozen=True, slots=True)
+class _History:
+    """What is on record beside the deliveries themselves."""
+
+    attempts: Sequence[Row] = ()
+    evidence: Sequence[Row] = ()
+    canceled: Sequence[Row] = ()
+
+
+def _read_history(tx: Tx, keys: Iterable[Key]) -> _History:
     named = [{"home": str(org_id), "delivery_id": str(one)} for org_id, one in keys]
     if not named:
-        return [], []
-    return tx.many(SQL.list_attempts, named=named), tx.many(SQL.list_evidence, named=named)
+        return _History()
+    statements = (SQL.list_attempts, SQL.list_evidence, SQL.list_canceled)
+    return _History(*(tx.many(statement, named=named) for statement in statements))
 
 
-def _cases(
-    deliveries: Sequence[Delivery], attempts: Sequence[Row], evidence: Sequence[Row]
-) -> tuple[Case, ...]:
+def _cases(deliveries: Sequence[Delivery], history: _History) -> tuple[Case, ...]:
     tries: dict[Key, list[Attempt]] = defaultdict(list)
-    for row in attempts:
-        tries[str(row["org_id"]), str(row["delivery_id"])].append(read_attempt(row))
+    for row in history.attempts:
+        tries[_key_of(row)].append(read_attempt(row))
     said: dict[Key, list[Evidence]] = defaultdict(list)
-    for row in evidence:
-        said[str(row["org_id"]), str(row["delivery_id"])].append(read_evidence(row))
+    for row in history.evidence:
+        said[_key_of(row)].append(read_evidence(row))
+    canceled = {_key_of(row): read_instant(row["at"]) for row in history.canceled}
+    keys = [(one, (one.org_id, one.id)) for one in deliveries]
     return tuple(
-        Case(one, tuple(tries[one.org_id, one.id]), tuple(said[one.org_id, one.id]))
-        for one in deliveries
+        Case(one, tuple(tries[key]), tuple(said[key]), canceled.get(key)) for one, key in keys
     )
+
+
+def _key_of(row: Row) -> Key:
+    return str(row["org_id"]), str(row["delivery_id"])
 
 
 def read_attempt(row: Row) -> Attempt:

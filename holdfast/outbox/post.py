@@ -113,6 +113,7 @@ def prepare(
     for share, job in zip(shares, jobs, strict=True):
         due = job.frames[0]["not_before_at"]
         for row in share.rows:
+            row["deliver_job_id"] = share.job_id
             # Nobody comes for a delivery before its job does.
             row["not_before_at"] = max(row["not_before_at"] or "", due or "") or None
     return Posting(shares, jobs)

@@ -12,13 +12,21 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, assert_never
 
-from holdfast.channel.channel import Accepted, Channel, Rejected, Sent, Throttled, Unsure
+from holdfast.channel.channel import (
+    Accepted,
+    Capabilities,
+    Channel,
+    Rejected,
+    Sent,
+    Throttled,
+    Unsure,
+)
 from holdfast.channel.message import Message
 from holdfast.clock import read_instant
 from holdfast.engine.retry import RETRY_AFTER_CEILING, RetryPolicy
 from holdfast.event import DeliveryAlert, DeliveryTrouble
 from holdfast.outbox.ask import Question, ask
-from holdfast.outbox.decide import Ask, Decision, Done, Send, Wait
+from holdfast.outbox.decide import Ask, Decision, Done, Drop, Policy, Send, Wait, decide
 from holdfast.outbox.delivery import Attempt, Reason
 from holdfast.outbox.intend import read_content
 from holdfast.outbox.mark import Ending, mark
@@ -127,6 +135,12 @@ def _sort(
 
 
 def _leave(page: Page, case: Case) -> Ending:
+    if not case.attempts:
+        # What was never tried can be given up without its channel.
+        about = (case.delivery, (), case.evidence, Capabilities(), Policy(), page.now)
+        decision = decide(*about, canceled_at=case.canceled_at)
+        if isinstance(decision, Drop):
+            return Ending(case, decision)
     name = case.delivery.channel
     detail = "cannot_be_opened" if page.outbox.channels.knows(name) else "not_configured"
     page.outbox.app.events.emit(

@@ -218,6 +218,68 @@ def test_resend_sends_once_more_with_that_reason_on_record(
     assert [detail["reason"] for detail in resent] == ["Ada has nothing"]
 
 
+def test_what_was_dropped_is_not_sent_by_anybody(
+    hf: Holdfast, url: str, clock: FakeClock, run: Run
+) -> None:
+    channel = Counting()
+    hf.outbox.use(channel)
+    (one,) = hf.outbox.post([_intent()], org_id=ORG)
+    other = held(hf)
+
+    for delivery_id, was in ((one.id, "pending"), (other, "held")):
+        ran = run("deliveries", "drop", delivery_id, "--reason", "off", "--json", db=url)
+
+        assert (ran.code, ran.json["state"], ran.json["reason"]) == (0, "dropped", "operator")
+        name, _, detail = actions(hf.store)[-1]
+        assert (name, detail["reason"], detail["was"]) == ("delivery.dropped", "off", was)
+    clock.advance(hours=1)
+    hf.worker().run_once()
+    hf.outbox.reconcile()
+
+    assert channel.taken == []
+    (job,) = look(hf.store, "SELECT state FROM holdfast.job")
+    assert job["state"] == "completed"
+
+
+def test_what_is_over_or_under_way_cannot_be_dropped(hf: Holdfast, url: str, run: Run) -> None:
+    under_way = planted(hf, "pending")
+    change(hf, under_way, "lease_owner = 'w1', lease_expires_at = '2999-01-01T00:00:00.000Z'")
+    over = [planted(hf, state, tries=UNSURE) for state in ("sent", "failed", "dropped")]
+    for delivery_id, says in [(under_way, "a worker is at it")] + [
+        (one, "only what is pending or held can be dropped") for one in over
+    ]:
+        before = row_of(hf.store, delivery_id)
+
+        ran = run("deliveries", "drop", delivery_id, "--reason", "off", db=url)
+
+        assert ran.code == 1
+        assert says in ran.err
+        assert row_of(hf.store, delivery_id) == before
+
+
+def test_what_turns_out_to_be_taken_counts_as_sent_though_it_was_dropped(
+    hf: Holdfast, url: str, run: Run
+) -> None:
+    delivery_id = held(hf)
+    run("deliveries", "drop", delivery_id, "--reason", "off", db=url)
+    plant_evidence(hf, delivery_id, "late_answer", "taken", provider_id="m-1")
+
+    hf.outbox.reconcile()
+
+    assert row_of(hf.store, delivery_id)["state"] == "sent"
+
+
+def test_the_list_of_a_job_has_what_it_sends(hf: Holdfast, url: str, run: Run) -> None:
+    hf.outbox.use(Counting())
+    (one,) = hf.outbox.post([_intent()], org_id=ORG)
+    held(hf)
+    (job,) = look(hf.store, "SELECT id FROM holdfast.job")
+
+    found = run("deliveries", "list", "--job", str(job["id"]), "--json", db=url).json
+
+    assert [(row["id"], row["deliver_job_id"]) for row in found] == [(one.id, str(job["id"]))]
+
+
 def test_what_is_not_held_or_given_up_is_left_alone(hf: Holdfast, url: str, run: Run) -> None:
     for number, (state, command) in enumerate(product(("pending", "sent"), DECISIONS), 1):
         delivery_id = planted(hf, state, tries=(("first", "accepted"),))
@@ -268,7 +330,7 @@ def test_what_its_channel_has_after_all_is_not_resent(hf: Holdfast, url: str, ru
 def test_a_decision_needs_a_reason(hf: Holdfast, url: str, run: Run) -> None:
     delivery_id = held(hf)
 
-    for command in DECISIONS:
+    for command in (*DECISIONS, "drop"):
         assert run("deliveries", command, delivery_id, db=url).code == 2
         assert run("deliveries", command, delivery_id, "--reason", "  ", db=url).code == 1
         assert row_of(hf.store, delivery_id)["state"] == "held"
@@ -279,7 +341,7 @@ def test_a_member_looks_and_does_not_decide(hf: Holdfast, url: str, run: Run) ->
     member = ("--role", "member", "--org", ORG)
 
     assert run("deliveries", "show", delivery_id, *member, db=url).code == 0
-    for number, command in enumerate(DECISIONS, 1):
+    for number, command in enumerate((*DECISIONS, "drop"), 1):
         ran = run("deliveries", command, delivery_id, "--reason", "please", *member, db=url)
 
         assert ran.code == 1

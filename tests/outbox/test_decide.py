@@ -80,10 +80,13 @@ def ruling(
     policy: Policy = HOLD,
     now: float = 300,
     delivery: Delivery = FRESH,
+    canceled: float | None = None,
 ) -> Decision:
     first = attempts[0].began_at if attempts else None
     stands = replace(delivery, attempts=len(attempts), first_sent_at=first)
-    return decide(stands, attempts, evidence, capabilities, policy, at(now))
+    canceled_at = None if canceled is None else at(canceled)
+    told = (stands, attempts, evidence, capabilities, policy, at(now))
+    return decide(*told, canceled_at=canceled_at)
 
 
 PLAIN = Capabilities()
@@ -323,3 +326,39 @@ def test_no_unclear_try_is_ever_followed_by_a_send_without_a_reason_of_the_table
         match ruling(tried(outcome), capabilities, now=now):
             case Send(reason):
                 assert reason in (Reason.IDEMPOTENT_WINDOW, Reason.RECEIVER_DEDUPES)
+
+
+@pytest.mark.parametrize("capabilities", [PLAIN, BY_TOKEN, BY_ID, FUZZY, WINDOW, WEBHOOK])
+@pytest.mark.parametrize("policy", OnUnknown)
+def test_what_a_canceled_job_was_to_send_is_never_sent(
+    capabilities: Capabilities, policy: OnUnknown
+) -> None:
+    own = Policy(on_unknown=policy)
+    for now in (0, 10, 60, 3_590, 50_000, 900_000):
+        for outcomes in (
+            [],
+            ["rejected"],
+            ["throttled"],
+            ["unsure", "rejected"],
+            ["unsure"],
+            [None],
+        ):
+            tries = tried(*outcomes)
+            found = ruling(tries, capabilities, policy=own, now=now, canceled=0)
+            assert not isinstance(found, Send)
+            is_unclear = "unsure" in outcomes or None in outcomes
+            assert (found == Drop("canceled")) is not is_unclear
+        later = replace(FRESH, not_before_at=at(1_000_000))
+        assert ruling([], capabilities, delivery=later, now=now, canceled=0) == Drop("canceled")
+
+
+def test_what_a_canceled_job_sent_counts() -> None:
+    found = said("taken", 1, provider_id="m-1")
+    assert ruling(tried("unsure"), BY_TOKEN, found, canceled=0) == Backfill("m-1")
+    assert ruling(tried("unsure"), BY_TOKEN, said("not_found", 1), canceled=0) == Drop("canceled")
+
+
+def test_a_persons_word_after_the_cancel_counts_and_one_before_it_does_not() -> None:
+    word = said("resend", 1, source="operator")
+    assert ruling(tried("unsure"), PLAIN, word, canceled=90) == Send(Reason.OPERATOR_RESEND)
+    assert ruling(tried("unsure"), PLAIN, word, canceled=110) == Drop("canceled")

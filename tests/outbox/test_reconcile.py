@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -189,6 +190,41 @@ def test_what_a_job_intended_is_come_for_when_the_job_is_through(
 
     # What is dead may be replayed, and delivers then.
     assert channel.accepted.total() == (1 if is_through else 0)
+
+
+def test_what_a_job_began_to_deliver_goes_on_when_the_job_is_dead(
+    hf: Holdfast, clock: FakeClock
+) -> None:
+    channel = outbox_with(hf)
+
+    @hf.job("order.ship", max_attempts=1)
+    def ship(job: Context, payload: dict[str, Any]) -> None:
+        made = hf.outbox.intend([letter("ann"), replace(letter("bob"), channel="late")])
+        hf.outbox.deliver([one.id for one in made], org_id=job.org_id)
+        raise Permanent("ann cannot be reached")
+
+    channel.script("refused")
+    job = hf.enqueue("order.ship", {}, org_id=ORG)
+    hf.worker().run_once()
+    late = ScriptedChannel(clock, name="late")
+    hf.outbox.use(channel, late)
+    clock.advance(minutes=10)
+    hf.outbox.reconcile()
+
+    assert [one.state for one in hf.outbox.of(job)] == [State.FAILED, State.SENT]
+    assert [message.address for message in late.sends] == ["bob@example.com"]
+
+
+def test_what_waits_for_a_job_that_has_not_run_is_left_to_it(
+    hf: Holdfast, clock: FakeClock
+) -> None:
+    channel = outbox_with(hf)
+    hf.outbox.post([letter()], org_id=ORG)
+    clock.advance(hours=1)
+    hf.outbox.reconcile()
+    assert channel.sends == []
+    hf.worker().run_once()
+    assert channel.accepted.total() == 1
 
 
 def test_the_run_resolves_what_is_unclear(hf: Holdfast, clock: FakeClock) -> None:

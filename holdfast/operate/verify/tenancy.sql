@@ -63,6 +63,9 @@ FROM (
     SELECT org_id, job_id, 'delivery:' || CAST(id AS text)
     FROM holdfast.delivery WHERE job_id IS NOT NULL
     UNION ALL
+    SELECT org_id, deliver_job_id, 'delivery:' || CAST(id AS text)
+    FROM holdfast.delivery WHERE deliver_job_id IS NOT NULL
+    UNION ALL
     SELECT org_id, job_id, 'review:' || CAST(review_id AS text) FROM holdfast.review
 ) AS part
 CROSS JOIN holdfast.job_event AS made

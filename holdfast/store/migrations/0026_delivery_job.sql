@@ -1,0 +1,3 @@
+-- The job that was enqueued to send a delivery, where there is one. A job that intends and sends by
+-- itself is in job_id. Jobs are pruned earlier: no foreign key.
+ALTER TABLE holdfast.delivery ADD COLUMN deliver_job_id {uuid};
