@@ -90,8 +90,8 @@ class Deliveries:
     ) -> tuple[Delivery, ...]:
         """Deliveries, newest first: those that are not over, unless asked for more."""
         self.watch.check(Action.LOOK, org_id=self.watch.org_id, subject="deliveries")
-        if not 1 <= limit <= LONGEST_PAGE:
-            raise InvalidAction({"limit": f"must be from 1 to {LONGEST_PAGE}"})
+        if type(limit) is not int or not 1 <= limit <= LONGEST_PAGE:
+            raise InvalidAction({"limit": f"must be a whole number from 1 to {LONGEST_PAGE}"})
         if state is not None and state not in tuple(State):
             raise InvalidAction({"state": f"must be one of {', '.join(State)}"})
         params = {

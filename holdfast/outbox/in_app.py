@@ -176,11 +176,11 @@ class Feed:
         before: str = NEWEST,
     ) -> list[Notice]:
         """A page of somebody's feed, newest first; the last id is *before* of the next page."""
-        if not 1 <= limit <= LONGEST_PAGE:
-            raise InvalidDelivery({"limit": f"must be from 1 to {LONGEST_PAGE}"})
+        if type(limit) is not int or not 1 <= limit <= LONGEST_PAGE:
+            raise InvalidDelivery({"limit": f"must be a whole number from 1 to {LONGEST_PAGE}"})
         params = {
             **_whose(org_id, recipient),
-            "is_unread": int(is_unread),
+            "is_unread": int(bool(is_unread)),
             "limit": limit,
             "before": read_id("before", before),
         }
@@ -208,6 +208,8 @@ class Feed:
 
 
 def _whose(org_id: str, recipient: str) -> dict[str, str]:
+    if not isinstance(recipient, str) or not recipient.isprintable():
+        raise InvalidDelivery({"recipient": "must be one line of text"})
     return {"org_id": read_id("org_id", org_id), "recipient": recipient}
 
 

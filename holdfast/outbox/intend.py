@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast.clock import write_instant
 from holdfast.document import BadDocument, canonical, decode
+from holdfast.engine import request_field as given
 from holdfast.errors import StoreBusy
 from holdfast.outbox.delivery import Content, Identity, State
 from holdfast.outbox.failure import InvalidDelivery
@@ -64,13 +65,13 @@ class Origin:
 
 
 def prepare(
-    intents: Sequence[Intent], ids: Sequence[str], origin: Origin, key: str
+    intents: Sequence[Intent], ids: Sequence[str], origin: Origin, key: str, *, now: datetime
 ) -> list[dict[str, Any]]:
     """The rows of *intents*. Raises InvalidDelivery, and nothing is written, if one is wrong."""
     bad: dict[str, str] = {}
     rows = []
     for place, (intent, made) in enumerate(zip(intents, ids, strict=True)):
-        content = _check(f"deliveries[{place}]", intent, bad)
+        content = _check(f"deliveries[{place}]", intent, now, bad)
         if not bad:
             rows.append(_row(intent, made, content, origin, key))
     if bad:
@@ -102,7 +103,7 @@ def _row(intent: Intent, made: str, content: str, origin: Origin, key: str) -> d
     }
 
 
-def _check(where: str, intent: Intent, bad: dict[str, str]) -> str:
+def _check(where: str, intent: Intent, now: datetime, bad: dict[str, str]) -> str:
     """Note everything that is wrong; return the content's text."""
     for name, longest in (
         ("subject", LONGEST_NAME),
@@ -117,8 +118,9 @@ def _check(where: str, intent: Intent, bad: dict[str, str]) -> str:
     version = intent.version
     if type(version) is not int or not 0 < version <= LARGEST_VERSION:
         bad[f"{where}.version"] = "must be a whole number above 0"
-    if intent.not_before_at is not None and intent.not_before_at.tzinfo is None:
-        bad[f"{where}.not_before_at"] = "must have a time zone"
+    if type(intent.is_required) is not bool:
+        bad[f"{where}.is_required"] = "must be True or False"
+    given.instant(f"{where}.not_before_at", intent.not_before_at, now, bad)
     content = intent.content
     if not (
         isinstance(content, Content)

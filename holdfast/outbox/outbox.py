@@ -275,7 +275,8 @@ class Outbox:
         if not isinstance(intents, Sequence) or any(not isinstance(one, Intent) for one in intents):
             raise InvalidDelivery({"deliveries": "must be a list of Intent"})
         ids = self.app.ids.take(len(intents))
-        rows = intending.prepare(intents, ids, self._origin(org_id), self.key)
+        now = self.app.clock.now()
+        rows = intending.prepare(intents, ids, self._origin(org_id), self.key, now=now)
         bad = {
             f"deliveries[{place}]": says
             for place, one in enumerate(intents)

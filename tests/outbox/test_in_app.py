@@ -228,10 +228,19 @@ def test_nobody_reads_in_anothers_name(told: Holdfast, feed: Feed) -> None:
 
 
 def test_a_page_that_cannot_be_is_refused(feed: Feed) -> None:
-    wrong: tuple[dict[str, Any], ...] = ({"limit": 0}, {"limit": 201}, {"before": "x"})
+    wrong: tuple[dict[str, Any], ...] = (
+        {"limit": 0},
+        {"limit": 201},
+        {"limit": "5"},
+        {"limit": True},
+        {"before": "x"},
+    )
     for asked_for in wrong:
         with pytest.raises(InvalidDelivery, match=next(iter(asked_for))):
             feed.list("ada", org_id=ORG, **asked_for)
+    nobody: Any = None
+    with pytest.raises(InvalidDelivery, match="recipient"):
+        feed.list(nobody, org_id=ORG)
 
 
 # -- what the database holds

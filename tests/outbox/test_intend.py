@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, cast
 
 import psycopg
@@ -190,6 +191,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"version": 0}, "version"),
     ({"version": True}, "version"),
     ({"version": 2**31}, "version"),
+    ({"is_required": "no"}, "is_required"),
+    ({"is_required": 1}, "is_required"),
+    ({"not_before_at": "2026-01-01"}, "not_before_at"),
+    ({"not_before_at": datetime(2026, 1, 6)}, "not_before_at"),  # noqa: DTZ001
+    ({"not_before_at": datetime(3121, 1, 1, tzinfo=UTC)}, "not_before_at"),
     ({"content": Content("a", "b\0c")}, "content"),
     ({"content": Content("a", "b", data={"x": float("nan")})}, "content"),
     ({"content": Content("a", "b" * 1_000_001)}, "content"),
