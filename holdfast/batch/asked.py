@@ -29,8 +29,7 @@ def ask_for(lane: BatchLane, item: Item, account: Account) -> Asked:
     """The request of an item that is asked for the first time."""
     request = request_of(lane, item)
     echo = ""
-    wants_echo = request.wants_echo or account.capabilities.wants_echo
-    if wants_echo and request.schema is not None:
+    if request.wants_echo or account.capabilities.wants_echo:
         echo = "".join(lane.rng.choices(ECHO_ALPHABET, k=ECHO_LENGTH))
     return _asked(request, echo, item, account)
 

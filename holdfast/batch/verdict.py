@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 from functools import lru_cache
@@ -45,8 +45,9 @@ from holdfast.errors import (
     UpstreamError,
 )
 from holdfast.errors import Failure as JobFailure
+from holdfast.provider.echo import PLAIN, TEXT, echo_name
 from holdfast.provider.reply import Answer, Failure, FailureKind, Reply
-from holdfast.provider.request import ECHO, Request
+from holdfast.provider.request import Request
 
 NO_CODE = "none"
 
@@ -235,20 +236,24 @@ CROSS_WIRED = "cross_wired"
 
 
 def read_reply(reply: Reply, request: Request, echo: str) -> Reply:
-    """The reply with the object that was asked for; raises OutputInvalid for any other."""
-    if request.schema is None:
-        if not reply.text.strip():
-            raise _Wrong("empty")
-        _check_storable(reply.text, reply.text)
-        return reply
+    """The reply with what was asked for, without its echo; raises OutputInvalid for any other."""
+    if request.schema is None and not echo:
+        return _plain(reply, reply.text)
     data = _decode(reply.text)
-    asks_own = ECHO in request.schema.get("properties", {})
-    if echo and not asks_own:
-        data = _without_echo(data, echo)
+    if echo:
+        data = _without_echo(data, echo_name(request.schema), echo)
+    if request.schema is None:
+        _validate(PLAIN, data)
+        return _plain(reply, data[TEXT])
     _validate(request.schema, data)
-    return Reply(
-        reply.text, reply.model, reply.usage, reply.provider_request_id, reply.finished_at, data
-    )
+    return replace(reply, data=data)
+
+
+def _plain(reply: Reply, text: str) -> Reply:
+    if not text.strip():
+        raise _Wrong("empty")
+    _check_storable(text, text)
+    return replace(reply, text=text)
 
 
 def _decode(text: str) -> Any:
@@ -277,17 +282,17 @@ def _check_storable(text: str, value: Any) -> None:
         raise _Wrong("not_storable") from None
 
 
-def _without_echo(data: Any, echo: str) -> Any:
+def _without_echo(data: Any, name: str, echo: str) -> Any:
     """The answer without the echo that it must carry.
 
     Another word of the same form is another item's: the answer is somebody else's. What is no
     echo at all is only a bad answer.
     """
-    said = data.get(ECHO) if isinstance(data, dict) else None
+    said = data.get(name) if isinstance(data, dict) else None
     if said != echo:
         is_echo = isinstance(said, str) and len(said) == len(echo) and said.isalnum()
         raise _Wrong(CROSS_WIRED if is_echo else "no_echo")
-    return {name: value for name, value in data.items() if name != ECHO}
+    return {key: value for key, value in data.items() if key != name}
 
 
 def _validate(schema: Mapping[str, Any], data: Any) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-ECHO = "rid"
+from holdfast.provider.echo import TEXT, echo_name, schema_with
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +30,14 @@ class Request:
     def with_echo(self, echo: str) -> Request:
         """The same request, whose answer must repeat *echo*: one answered for another is noticed.
 
-        Only an answer with a schema has a place for it.
+        An answer that would be plain text is asked for as an object with the text in it. Raises
+        SchemaInvalid where the schema has no place for the echo.
         """
+        name = echo_name(self.schema)
+        said = f'Set "{name}" in your answer to "{echo}".'
         if self.schema is None:
-            return self
-        properties = {**self.schema.get("properties", {}), ECHO: {"type": "string"}}
-        required = [*self.schema.get("required", []), ECHO]
-        schema = {**self.schema, "properties": properties, "required": required}
-        inputs = (*self.inputs, f'Set "{ECHO}" in your answer to "{echo}".')
-        return replace(self, inputs=inputs, schema=schema)
+            said = f'Put your answer into "{TEXT}". {said}'
+        return replace(self, inputs=(*self.inputs, said), schema=schema_with(self.schema, name))
 
     @property
     def input_tokens(self) -> int:

@@ -65,7 +65,7 @@ def _openapi(schema: Any, root: Mapping[str, Any], depth: int) -> dict[str, Any]
     if not isinstance(schema, Mapping):
         raise SchemaInvalid("A schema for Gemini must say the type of every value.")
     if "$ref" in schema:
-        return _openapi(_referred(str(schema["$ref"]), root), root, depth + 1)
+        return _openapi(referred(str(schema["$ref"]), root), root, depth + 1)
     found = {name: schema[name] for name in _KEPT if name in schema}
     kinds = schema.get("type", "object" if "properties" in schema else None)
     kinds = [kinds] if isinstance(kinds, str) else list(kinds or ())
@@ -99,7 +99,8 @@ def _choice(choices: list[Any], root: Mapping[str, Any], depth: int) -> dict[str
     return {**(said[0] if len(said) == 1 else {"anyOf": said}), **nullable}
 
 
-def _referred(reference: str, root: Mapping[str, Any]) -> Any:
+def referred(reference: str, root: Mapping[str, Any]) -> Any:
+    """The part of a schema that a reference names; SchemaInvalid if it is not in it."""
     found: Any = root
     for name in reference.removeprefix("#/").split("/"):
         found = found.get(name) if isinstance(found, Mapping) else None

@@ -11,6 +11,8 @@ from typing import Any
 
 # The sentence by which Holdfast asks for an echo; any model would follow it.
 ECHO = re.compile(r'Set "(\w+)" in your answer to "([^"]*)"')
+# And the one before it, where the answer would be plain text without an echo.
+TEXT = re.compile(r'Put your answer into "(\w+)"\. Set "')
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +112,11 @@ def said(answer: Said | str | Mapping[str, Any], ask: Ask) -> Said:
     """What a responder returned, as a :class:`Said`; an object repeats what it was asked to."""
     if isinstance(answer, Said):
         return answer
-    if isinstance(answer, str):
-        return Said(answer)
     echoes = {} if ask.schema is None else dict(ECHO.findall(ask.text))
+    if isinstance(answer, str):
+        # A text is put where it was asked for: into the one field beside the echo.
+        field = TEXT.search(ask.text) if echoes else None
+        return Said(answer if field is None else _json({field[1]: answer, **echoes}))
     return Said(_json({**echoes, **answer}))
 
 

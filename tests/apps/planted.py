@@ -31,8 +31,8 @@ from holdfast.engine.audit import subject_id
 from holdfast.engine.ledger import Trigger, TriggerKind
 from holdfast.engine.retry import RetryPolicy
 from holdfast.engine.run import perform_run
+from holdfast.provider.echo import ECHO
 from holdfast.provider.reply import Answer, Failure, Reply, Usage
-from holdfast.provider.request import ECHO
 from holdfast.store import Row, Store
 from tests.apps.household import HOME, RECIPIENT, SENDER
 from tests.apps.household import OTHER_HOME as OTHER_HOME

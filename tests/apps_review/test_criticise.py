@@ -25,6 +25,7 @@ from holdfast.engine.retry import CRITIC
 from holdfast.errors import ConfigInvalid
 from holdfast.provider.account import Account
 from holdfast.provider.adapter import Adapter, Capabilities, Limits, Wire
+from holdfast.provider.echo import ECHO
 from holdfast.provider.reply import (
     Answer,
     Failure,
@@ -34,7 +35,7 @@ from holdfast.provider.reply import (
     Reply,
     Usage,
 )
-from holdfast.provider.request import ECHO, Request
+from holdfast.provider.request import Request
 from holdfast.provider.route import Route
 from holdfast.provider.schema import is_strict
 from holdfast.simulator.simulator import Simulator

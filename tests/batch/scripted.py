@@ -22,6 +22,7 @@ from holdfast.clock import FakeClock
 from holdfast.errors import ConfigError
 from holdfast.provider.account import Account
 from holdfast.provider.adapter import Capabilities, Content, Limits, Lookup, Name, Phase, Seen, Wire
+from holdfast.provider.echo import ECHO
 from holdfast.provider.reply import (
     Answer,
     Failure,
@@ -32,7 +33,7 @@ from holdfast.provider.reply import (
     Reply,
     Usage,
 )
-from holdfast.provider.request import ECHO, Request
+from holdfast.provider.request import Request
 from holdfast.provider.route import Route
 
 LIMITS = Limits(max_items=1_000, max_bytes=10 * 1024 * 1024)

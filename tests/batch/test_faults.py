@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import FakeClock
+from holdfast import FakeClock, Request
 from holdfast.batch.point import Point
 from holdfast.simulator.ask import Ask, Finish, ItemError, Said, respond
 from holdfast.simulator.faults import Rule
@@ -24,7 +24,7 @@ from holdfast.simulator.scripts import SCRIPTS
 from holdfast.simulator.simulator import Simulator
 from holdfast.simulator.thing import Pace
 from tests.batch.dying import die
-from tests.batch.house import COLLECTOR, PATIENCE, SUBMITTER, House, Tally
+from tests.batch.house import COLLECTOR, PATIENCE, SUBMITTER, House, Shorten, Tally
 from tests.story import look
 
 JOBS = 8
@@ -295,6 +295,44 @@ def test_a_fault_costs_nothing_twice_and_loses_nothing(
         assert dict(tally.errors) == case.dead
         assert (tally.held, tally.charged) == (case.held, case.charged)
         assert set(case.alerts) <= set(house.alerts), house.alerts
+
+
+OWN = {"rid": {"type": "string"}, "text": {"type": "string"}}
+OWN_RID = {"type": "object", "properties": OWN, "required": list(OWN)}
+
+
+@pytest.mark.req("P-14", "P-16")
+@pytest.mark.parametrize(
+    ("provider", "asked"),
+    [
+        ("gemini", {}),
+        ("gemini", {"schema": OWN_RID}),
+        ("openai", {"wants_echo": True}),
+    ],
+    ids=["plain", "own_rid", "asked_for"],
+)
+def test_no_form_of_an_answer_lets_another_tenants_through(
+    url: str,
+    clock: FakeClock,
+    sim: Simulator,
+    monkeypatch: pytest.MonkeyPatch,
+    provider: str,
+    asked: dict[str, Any],
+) -> None:
+    monkeypatch.setattr(
+        Shorten, "request", lambda _, item: Request((item.payload["text"],), **asked)
+    )
+    monkeypatch.setattr(Shorten, "accept", lambda _, item, reply: {"text": reply.text})
+    with House(url, clock, sim, provider) as house:
+        house.enqueue(4)
+        sim.faults.add("cross_wired")
+        house.go_on()
+
+        tally = house.tally()
+        judge(house, "cross_wired", tally)
+        assert dict(tally.errors) == {"OUTPUT_INVALID": 2}
+        assert (tally.states["completed"], tally.held) == (0, 2)
+        assert {"cross_wired", "quarantined"} <= set(house.alerts)
 
 
 def quote(ask: Ask) -> Said:

@@ -148,12 +148,39 @@ def test_what_is_no_echo_at_all_is_only_a_bad_answer(
     assert found.error_code == "no_echo"
 
 
-def test_a_schema_with_a_field_of_that_name_keeps_it() -> None:
-    own = {"type": "object", "properties": {"rid": {"type": "string"}}, "required": ["rid"]}
+def test_a_schema_with_a_field_of_that_name_keeps_it_and_is_checked_all_the_same() -> None:
+    own = {"type": "object", "properties": {"rid": {"type": "integer"}}, "required": ["rid"]}
+    request = Request(("hello",), schema=own)
 
-    found = read_reply(reply({"rid": "mine"}), Request(("hello",), schema=own), "abcd1234")
+    found = read_reply(reply({"rid": 7, "rid2": "abcd1234"}), request, "abcd1234")
 
-    assert found.data == {"rid": "mine"}
+    assert found.data == {"rid": 7}
+    with pytest.raises(OutputInvalid) as caught:
+        read_reply(reply({"rid": 7, "rid2": "zyxw9876"}), request, "abcd1234")
+    assert caught.value.context == {"code": "cross_wired"}
+
+
+@pytest.mark.req("P-14", "P-16")
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ({"text": "hi", "rid": "zyxw9876"}, "cross_wired"),
+        ({"text": "hi"}, "no_echo"),
+        ({"text": " ", "rid": "abcd1234"}, "empty"),
+        ({"rid": "abcd1234"}, "schema"),
+        ({"text": 7, "rid": "abcd1234"}, "schema"),
+        ("hi", "not_json"),
+    ],
+)
+def test_a_plain_answer_is_checked_for_its_echo_and_handed_on_as_text(said: Any, code: str) -> None:
+    plain = Request(("hello",))
+
+    found = read_reply(reply({"text": "hi", "rid": "abcd1234"}), plain, "abcd1234")
+
+    assert (found.text, found.data) == ("hi", None)
+    with pytest.raises(OutputInvalid) as caught:
+        read_reply(reply(said), plain, "abcd1234")
+    assert caught.value.context["code"] == code
 
 
 # -- failures

@@ -5,11 +5,14 @@ from __future__ import annotations
 import resource
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 
 import httpx2
 import pytest
 
+from holdfast.provider.request import Request
 from holdfast.simulator import Ask, Finish, ItemError, MovingClock, Pace, Said, Simulator
+from holdfast.simulator.ask import said
 from holdfast.simulator.blob import PIECE, Blob
 from holdfast.simulator.exchange import Call
 from holdfast.simulator.multipart import read_form
@@ -451,3 +454,15 @@ def test_many_clients_at_once_are_served(sim: Simulator) -> None:
 
     assert len(set(made)) == 8
     assert len(sim.world.snapshot()["batches"]) == 8
+
+
+# -- who answers
+
+
+def test_a_text_is_put_beside_the_echo_where_the_request_asks_for_one() -> None:
+    plain, closed = Request(("hello",)), {"properties": {"a": {"type": "string"}}}
+    wanted = [plain, plain.with_echo("q7x3"), replace(plain, schema=closed).with_echo("q7x3")]
+
+    found = [said("Hi", Ask("gemini", "m", one.inputs, schema=one.schema)).text for one in wanted]
+
+    assert found == ["Hi", '{"text": "Hi", "rid": "q7x3"}', "Hi"]
