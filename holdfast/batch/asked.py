@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.batch.lane import BatchLane
 from holdfast.batch.work import Item
-from holdfast.errors import UnknownKind
+from holdfast.errors import SchemaInvalid, UnknownKind
 from holdfast.provider.account import Account
 from holdfast.provider.request import Request
 
@@ -45,10 +45,12 @@ def _asked(request: Request, echo: str, item: Item, account: Account) -> Asked:
 
 
 def request_of(lane: BatchLane, item: Item) -> Request:
-    """What the application asks for an item."""
+    """What the application asks for an item; SchemaInvalid if that is no request."""
     # Not by get(), which works out how the type is retried: a quarter of the time of a whole run.
     handler = lane.registry.handlers.get(item.job_type)
     if handler is None:
         raise UnknownKind(item.job_type)
-    found: Request = handler.work.request(item)
+    found = handler.work.request(item)
+    if not isinstance(found, Request):
+        raise SchemaInvalid(f"{item.job_type}: request() must return a Request.", field="request")
     return found

@@ -80,7 +80,7 @@ class NeedsMore(Shout):
 
 class Awaits(Shout):
     async def request(self, item: Item) -> Request:  # type: ignore[override]
-        return Request(())
+        return Request(("hello",))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import date, timedelta
 from decimal import Decimal
@@ -16,6 +17,7 @@ from holdfast import FakeClock, Holdfast
 from holdfast.batch.circuit import open_circuit
 from holdfast.batch.group import key_of
 from holdfast.batch.point import Point
+from holdfast.batch.work import Item
 from holdfast.clock import read_instant
 from holdfast.config import BatchSettings, BudgetSettings, PriceSettings
 from holdfast.errors import PolicyRejected, Snooze, Transient
@@ -300,6 +302,36 @@ def test_a_request_that_no_batch_can_hold_dies_at_once(out: Outgoing) -> None:
     assert out.job(large).error_class == "PROMPT_REFUSED"
     assert "request_too_large" in (out.job(large).last_error or "")
     assert out.job(small).state == "batch_submitted"
+
+
+@pytest.mark.req("R-14")
+@pytest.mark.parametrize(
+    ("asks", "field"),
+    [
+        (lambda text: Request(text), "inputs"),
+        (lambda text: Request((text,), max_output_tokens=-100_000), "max_output_tokens"),
+        (lambda text: text, "request"),
+        (lambda text: None, "request"),
+    ],
+    ids=["text", "negative", "no_request", "none"],
+)
+def test_what_is_no_request_dies_alone_and_is_not_sent(
+    out: Outgoing, monkeypatch: pytest.MonkeyPatch, asks: Callable[[str], Any], field: str
+) -> None:
+    asked = out.work.request
+
+    def request(item: Item) -> Any:
+        text = item.payload["text"]
+        return asks(text) if text == "bad" else asked(item)
+
+    monkeypatch.setattr(out.work, "request", request)
+    bad, good = out.enqueue("bad", "good")
+    out.submit()
+
+    assert (out.job(bad).state, out.job(bad).error_class) == ("failed", "SCHEMA_INVALID")
+    assert f"field={field}" in (out.job(bad).last_error or "")
+    assert out.job(good).state == "batch_submitted"
+    assert [line["body"]["input"] for line in out.provider.live[0].lines] == [["good"]]
 
 
 @pytest.mark.req("B-03")
