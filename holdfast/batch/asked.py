@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.batch.lane import BatchLane
+from holdfast.batch.verdict import validator_for
 from holdfast.batch.work import Item
 from holdfast.errors import SchemaInvalid, UnknownKind
 from holdfast.provider.account import Account
@@ -40,6 +41,9 @@ def ask_again(lane: BatchLane, item: Item, account: Account, echo: str) -> Asked
 
 
 def _asked(request: Request, echo: str, item: Item, account: Account) -> Asked:
+    if request.schema is not None:
+        # An answer that nobody could check would be paid for all the same.
+        validator_for(request.schema)
     request = request.with_echo(echo) if echo else request
     return Asked(request, echo, account.adapter.body(item.route, request))
 

@@ -34,17 +34,17 @@ from holdfast.engine.classify import failure_of_status, fault_of, retry_after_of
 from holdfast.engine.execute import Plan, conclude, retry_or_bury
 from holdfast.engine.handler import Handler, Stage
 from holdfast.engine.job import Claimed, Dead, Outcome, Released, Retry
+from holdfast.errors import Failure as JobFailure
 from holdfast.errors import (
-    ConfigError,
     NetworkTimeout,
     PolicyRejected,
     RateLimited,
+    SchemaInvalid,
     Signal,
     Transient,
     UpstreamDown,
     UpstreamError,
 )
-from holdfast.errors import Failure as JobFailure
 from holdfast.provider.echo import PLAIN, TEXT, echo_name
 from holdfast.provider.reply import Answer, Failure, FailureKind, Reply
 from holdfast.provider.request import Request
@@ -298,7 +298,7 @@ def _without_echo(data: Any, name: str, echo: str) -> Any:
 def _validate(schema: Mapping[str, Any], data: Any) -> None:
     from fastjsonschema import JsonSchemaException
 
-    validate = validator_of(_SCHEMA.encode(schema))
+    validate = validator_for(schema)
     try:
         validate(data)
     except JsonSchemaException as exc:
@@ -309,12 +309,21 @@ def _validate(schema: Mapping[str, Any], data: Any) -> None:
 
 
 # By its text, not by its identity: an application may change a schema that it used before.
-_SCHEMA = json.JSONEncoder()
+_SCHEMA = json.JSONEncoder(allow_nan=False)
+
+
+def validator_for(schema: Mapping[str, Any]) -> Callable[[Any], Any]:
+    """The check of a JSON schema. SchemaInvalid if it cannot be one."""
+    try:
+        text = _SCHEMA.encode(dict(schema))
+    except (TypeError, ValueError, RecursionError):
+        raise _unusable("it is no JSON document") from None
+    return validator_of(text)
 
 
 @lru_cache(maxsize=256)
 def validator_of(schema: str) -> Callable[[Any], Any]:
-    """The check of a JSON schema, given as text. ConfigError if it cannot be one.
+    """The check of a JSON schema, given as text. SchemaInvalid if it cannot be one.
 
     A schema that refers to another address is refused; nothing is fetched.
     """
@@ -323,13 +332,20 @@ def validator_of(schema: str) -> Callable[[Any], Any]:
     try:
         found: Callable[[Any], Any] = fastjsonschema.compile(
             json.loads(schema),
-            handlers={"http": _fetch_nothing, "https": _fetch_nothing, "ftp": _fetch_nothing},
+            handlers=dict.fromkeys(("http", "https", "ftp", "file", "data"), _fetch_nothing),
             use_default=False,
         )
-    except fastjsonschema.JsonSchemaDefinitionException as exc:
-        raise ConfigError(f"The schema of a request cannot be used: {exc}.") from None
+    except SchemaInvalid:
+        raise
+    except Exception as exc:
+        # The library has one error for some mistakes, and falls over the others.
+        raise _unusable(str(exc) or type(exc).__name__) from None
     return found
 
 
+def _unusable(why: str) -> SchemaInvalid:
+    return SchemaInvalid(f"The schema of a request cannot be used: {why}.", field="schema")
+
+
 def _fetch_nothing(_: str) -> Any:
-    raise ConfigError("The schema of a request refers to another address. Write it out in full.")
+    raise _unusable("it refers to another address; write it out in full")

@@ -310,10 +310,12 @@ def test_a_request_that_no_batch_can_hold_dies_at_once(out: Outgoing) -> None:
     [
         (lambda text: Request(text), "inputs"),
         (lambda text: Request((text,), max_output_tokens=-100_000), "max_output_tokens"),
+        (lambda text: Request((text,), schema={"type": "objekt"}), "schema"),
+        (lambda text: Request((text,), schema={"$ref": "https://example.com/x"}), "schema"),
         (lambda text: text, "request"),
         (lambda text: None, "request"),
     ],
-    ids=["text", "negative", "no_request", "none"],
+    ids=["text", "negative", "bad_schema", "other_address", "no_request", "none"],
 )
 def test_what_is_no_request_dies_alone_and_is_not_sent(
     out: Outgoing, monkeypatch: pytest.MonkeyPatch, asks: Callable[[str], Any], field: str

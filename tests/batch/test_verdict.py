@@ -12,11 +12,11 @@ import pytest
 from holdfast import FakeClock, Holdfast
 from holdfast.batch.failure import OutputInvalid
 from holdfast.batch.lane import BatchLane
-from holdfast.batch.verdict import ItemState, read_reply, safe_code, validator_of, verdict_of
+from holdfast.batch.verdict import ItemState, read_reply, safe_code, validator_for, verdict_of
 from holdfast.batch.work import Item
 from holdfast.engine.claim import claim_jobs
 from holdfast.engine.job import Claimed, Completed, Dead, Released, Retry
-from holdfast.errors import ConfigError, Permanent, Snooze, Transient
+from holdfast.errors import Permanent, SchemaInvalid, Snooze, Transient
 from holdfast.provider.reply import Failure, FailureKind, Reply
 from holdfast.provider.request import Request
 from tests.batch.planted import ROUTE, SCHEMA, Shout
@@ -334,16 +334,36 @@ def test_a_result_that_cannot_be_stored_is_the_end(hf: Holdfast) -> None:
 # -- schemas
 
 
-def test_a_schema_of_another_address_is_refused_and_nothing_is_fetched() -> None:
-    schema = json.dumps({"$ref": "http://169.254.169.254/latest/meta-data"})
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://169.254.169.254/latest/meta-data",
+        "https://example.com/x.json",
+        "file:///etc/hostname",
+        "data:application/json,{}",
+    ],
+)
+def test_a_schema_of_another_address_is_refused_and_nothing_is_fetched(address: str) -> None:
+    with pytest.raises(SchemaInvalid, match="another address"):
+        validator_for({"$ref": address})
 
-    with pytest.raises(ConfigError, match="another address"):
-        validator_of(schema)
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "objekt"},
+        {"properties": 5},
+        {"properties": {"a": {"type": "string", "pattern": "("}}},
+        {"$ref": "#/$defs/none"},
+        {"minimum": float("nan")},
+        {"const": object()},
+    ],
+)
+def test_a_schema_that_is_none_is_refused(schema: dict[str, Any]) -> None:
+    with pytest.raises(SchemaInvalid, match="cannot be used") as refused:
+        validator_for(schema)
 
-def test_a_schema_that_is_none_is_refused() -> None:
-    with pytest.raises(ConfigError, match="cannot be used"):
-        validator_of(json.dumps({"type": "nonsense"}))
+    assert refused.value.context == {"field": "schema"}
 
 
 def test_checking_an_answer_puts_nothing_into_it() -> None:
