@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.errors import SchemaInvalid
@@ -43,12 +43,28 @@ _KEPT = (
     "minLength",
     "minProperties",
     "minimum",
-    "nullable",
     "pattern",
     "propertyOrdering",
     "required",
     "title",
 )
+
+# What Gemini cannot be told, and what its answers would break: each would be paid for and refused.
+_UNSAID = (
+    "additionalItems",
+    "contains",
+    "dependencies",
+    "dependentRequired",
+    "dependentSchemas",
+    "if",
+    "not",
+    "patternProperties",
+    "prefixItems",
+    "propertyNames",
+)
+
+# All of one is that one: so some libraries put a description beside a reference.
+_CHOICES = ("anyOf", "oneOf", "allOf")
 
 
 def openapi(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -66,8 +82,9 @@ def _openapi(schema: Any, root: Mapping[str, Any], depth: int) -> dict[str, Any]
         raise SchemaInvalid("A schema for Gemini must say the type of every value.")
     if "$ref" in schema:
         return _openapi(referred(str(schema["$ref"]), root), root, depth + 1)
+    _check_said(schema)
     found = {name: schema[name] for name in _KEPT if name in schema}
-    kinds = schema.get("type", "object" if "properties" in schema else None)
+    kinds = schema.get("type", _implied(schema))
     kinds = [kinds] if isinstance(kinds, str) else list(kinds or ())
     if "null" in kinds:
         found["nullable"] = True
@@ -78,17 +95,62 @@ def _openapi(schema: Any, root: Mapping[str, Any], depth: int) -> dict[str, Any]
         found["anyOf"] = [{"type": str(kind).upper()} for kind in named]
     allowed = schema.get("enum", [schema["const"]] if "const" in schema else None)
     if allowed is not None:
-        found |= {"type": "STRING", "enum": [str(value) for value in allowed if value is not None]}
+        kept = {name: value for name, value in found.items() if name not in ("nullable", "anyOf")}
+        found = {**kept, **_words(allowed, kinds)}
     if isinstance(properties := schema.get("properties"), Mapping):
         found["properties"] = {
             name: _openapi(part, root, depth + 1) for name, part in properties.items()
         }
     if "items" in schema:
         found["items"] = _openapi(schema["items"], root, depth + 1)
-    choices = schema.get("anyOf", schema.get("oneOf"))
-    if isinstance(choices, list):
-        found |= _choice(choices, root, depth)
+    for name in _CHOICES:
+        if isinstance(schema.get(name), list):
+            found |= _choice(schema[name], root, depth)
+    if "type" not in found and not found.get("anyOf"):
+        raise SchemaInvalid("A schema for Gemini must say the type of every value.", field="schema")
     return found
+
+
+def _check_said(schema: Mapping[str, Any]) -> None:
+    unsaid = [name for name in _UNSAID if name in schema]
+    if schema.get("nullable"):
+        # It is no word of JSON Schema: we would refuse the null that it lets through.
+        unsaid.append("nullable")
+    choices = [name for name in _CHOICES if name in schema]
+    beside = {"properties", "items", "enum", "const"} & set(schema)
+    if choices and (beside or len(choices) > 1):
+        # There a choice stands alone.
+        unsaid += choices
+    if "allOf" in schema and len(schema["allOf"]) != 1:
+        unsaid.append("allOf")
+    if unsaid:
+        raise SchemaInvalid(
+            f"Gemini cannot be told {unsaid[0]} at this place of a schema. Say it in another way,"
+            " or check it in accept().",
+            field="schema",
+            word=unsaid[0],
+        )
+
+
+def _implied(schema: Mapping[str, Any]) -> str | None:
+    if "properties" in schema:
+        return "object"
+    return "array" if "items" in schema else None
+
+
+def _words(allowed: Sequence[Any], kinds: Sequence[Any]) -> dict[str, Any]:
+    """The values that are allowed: texts, and null where the types have it."""
+    words = [value for value in allowed if value is not None]
+    is_text = not kinds or "string" in kinds
+    if not words or not is_text or not all(isinstance(value, str) for value in words):
+        raise SchemaInvalid(
+            "Gemini answers with one of a list only where it is a list of texts. Use texts, or a"
+            " type with minimum and maximum.",
+            field="schema",
+            word="enum",
+        )
+    may_be_null = len(words) < len(allowed) and (not kinds or "null" in kinds)
+    return {"type": "STRING", "enum": words, **({"nullable": True} if may_be_null else {})}
 
 
 def _choice(choices: list[Any], root: Mapping[str, Any], depth: int) -> dict[str, Any]:

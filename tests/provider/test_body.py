@@ -222,6 +222,10 @@ def test_a_schema_is_said_in_geminis_own_dialect() -> None:
             "size": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
             "either": {"oneOf": [{"type": "string"}, {"type": "number"}]},
             "tags": {"type": "array", "items": {"$ref": "#/$defs/tag"}},
+            "mood": {"type": ["string", "null"], "enum": ["good", "bad", None]},
+            "tone": {"type": ["string", "null"], "enum": ["kind"]},
+            "list": {"items": {"type": "number"}},
+            "told": {"description": "a tag", "allOf": [{"$ref": "#/$defs/tag"}]},
         },
         "$defs": {"tag": {"type": "string", "enum": ["a", "b"]}},
     }
@@ -235,6 +239,10 @@ def test_a_schema_is_said_in_geminis_own_dialect() -> None:
             "size": {"type": "INTEGER", "nullable": True},
             "either": {"anyOf": [{"type": "STRING"}, {"type": "NUMBER"}]},
             "tags": {"type": "ARRAY", "items": {"type": "STRING", "enum": ["a", "b"]}},
+            "mood": {"type": "STRING", "enum": ["good", "bad"], "nullable": True},
+            "tone": {"type": "STRING", "enum": ["kind"]},
+            "list": {"type": "ARRAY", "items": {"type": "NUMBER"}},
+            "told": {"description": "a tag", "type": "STRING", "enum": ["a", "b"]},
         },
     }
 
@@ -247,8 +255,26 @@ def test_a_schema_is_said_in_geminis_own_dialect() -> None:
         {"$ref": "#/$defs/none"},
         {"$defs": {"a": {"items": {"$ref": "#/$defs/a"}}}, "$ref": "#/$defs/a"},
         {"type": "array", "items": True},
+        {"type": "integer", "enum": [1, 2]},
+        {"type": "integer", "enum": ["1", "2"]},
+        {"enum": [None]},
+        {"const": True},
+        {"type": "null"},
+        {"anyOf": [{"type": "null"}]},
+        {"description": "anything"},
+        {"type": "string", "nullable": True},
+        {"allOf": [{"type": "integer"}, {"minimum": 1}]},
+        {"properties": {"a": {"type": "string"}}, "allOf": [{"required": ["a"]}]},
+        {"type": "string", "not": {"const": "a"}},
+        {"type": "object", "patternProperties": {"^a": {"type": "string"}}},
+        {"type": "array", "prefixItems": [{"type": "string"}], "items": {"type": "string"}},
+        {"type": "object", "anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
+        {"properties": {"a": {"type": "string"}}, "anyOf": [{"type": "object"}]},
+        {"anyOf": [{"type": "string"}], "oneOf": [{"type": "string"}]},
     ],
 )
 def test_a_schema_that_gemini_cannot_be_told_is_refused(schema: dict[str, Any]) -> None:
     with pytest.raises(SchemaInvalid):
         openapi(schema)
+    with pytest.raises(SchemaInvalid):
+        openapi({"type": "object", "properties": {"inner": schema}})
