@@ -51,7 +51,7 @@ class ConfiguredAccounts:
                 f"Nobody has declared the provider {route.provider!r}: add "
                 f"[providers.{route.provider}] to holdfast.toml. There is: {known}."
             )
-        if route.base_url is not None and not _is_same(route.base_url, provider.base_url):
+        if route.base_url is not None and not is_same(route.base_url, provider.base_url):
             raise ConfigError(
                 f"A job is routed to another address of the provider {route.provider!r} than "
                 f"providers.{route.provider}.base_url. Credentials go nowhere else; declare a "
@@ -139,5 +139,6 @@ def _said(provider: ProviderSettings, kind: type) -> dict[str, Any]:
     return {name: value for name, value in found if value is not None}
 
 
-def _is_same(one: str, other: str) -> bool:
+def is_same(one: str, other: str) -> bool:
+    """Whether two addresses are the same but for a slash at the end."""
     return one.rstrip("/") == other.rstrip("/")

@@ -15,7 +15,7 @@ from holdfast.batch.errand import CollectErrand, SubmitErrand
 from holdfast.batch.lane import BatchLane, go_on
 from holdfast.batch.point import Point
 from holdfast.batch.work import BatchWork
-from holdfast.config import BATCH_RUNS, Settings
+from holdfast.config import BATCH_RUNS, ProviderSettings, Settings
 from holdfast.engine.category import Category, Duty
 from holdfast.engine.handler import Handler, Keep, Routed, make_handler, plain_stage
 from holdfast.engine.job import ONLY_STAGE, Priority
@@ -79,7 +79,7 @@ class Batching:
         """
         kind = self.app.registry.category(category)
         _check_category(job_type, kind)
-        own = None if route is None else _read_route(job_type, route)
+        own = None if route is None else self._read_route(job_type, route)
 
         def declare(given: W) -> W:
             work = _work_of(job_type, given)
@@ -106,6 +106,17 @@ class Batching:
 
         return declare
 
+    def _read_route(self, job_type: str, route: Route | Mapping[str, Any]) -> Route:
+        try:
+            if not isinstance(route, (Route, Mapping)):
+                raise ValueError("must be a Route or an object")
+            found = Route.read(route.decision if isinstance(route, Route) else route)
+            if not self.has_own_accounts:
+                _check_kind(found)
+        except ValueError as exc:
+            raise ConfigError(f"Job type {job_type!r}: route {exc}.") from exc
+        return found
+
     def _add(self, handler: Handler) -> None:
         app = self.app
         app.registry.add(handler)
@@ -126,6 +137,11 @@ class Batching:
     @accounts.setter
     def accounts(self, accounts: Accounts) -> None:
         self._accounts, self._made_for = accounts, None
+
+    @property
+    def has_own_accounts(self) -> bool:
+        """Whether the application brought accounts, which may have adapters of their own."""
+        return self._accounts is not None and self._made_for is None
 
     @property
     def lane(self) -> BatchLane:
@@ -164,6 +180,8 @@ class Router:
         is_batched = route.execution_mode is ExecutionMode.BATCH
         if is_batched and providers[route.provider].supports_batches is False:
             raise ValueError(f"{route.provider!r} takes no batches; use execution_mode async")
+        if not self.batching.has_own_accounts:
+            _check_way(route, providers[route.provider])
         return Routed({**decision, **route.decision}, is_batched, route.max_attempts)
 
     def _decision(self, given: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -178,11 +196,34 @@ class Router:
         return dict(given) if "provider" in given else {**own, **given}
 
 
-def _read_route(job_type: str, route: Route | Mapping[str, Any]) -> Route:
+def _check_kind(route: Route) -> None:
+    from holdfast.provider.adapters import ADAPTERS
+
+    if route.adapter_kind not in ADAPTERS:
+        known = ", ".join(sorted(ADAPTERS))
+        raise ValueError(f"names adapter_kind {route.adapter_kind!r}; there is: {known}")
+
+
+def _check_way(route: Route, provider: ProviderSettings) -> None:
+    """Whether an account can be made for a route: the submitter would find out an hour later."""
+    from holdfast.batch.accounts import adapter_of, is_same
+    from holdfast.provider.adapters import ALL
+
+    _check_kind(route)
+    name = route.provider
+    if route.base_url is not None and not is_same(route.base_url, provider.base_url):
+        raise ValueError(
+            f"names another base_url than providers.{name}.base_url; declare a provider for it"
+        )
     try:
-        return Route.read(route.decision if isinstance(route, Route) else route)
-    except ValueError as exc:
-        raise ConfigError(f"Job type {job_type!r}: route {exc}.") from exc
+        adapter_of(name, provider, route.adapter_kind)
+    except ConfigError as exc:
+        raise ValueError(f"cannot speak to {name!r}: {str(exc).rstrip('.')}") from exc
+    # Only a provider's own address says who is there; any other may be a server of any kind.
+    there = [adapter.kind for adapter in ALL if is_same(adapter.base_url, provider.base_url)]
+    if there and route.adapter_kind not in there:
+        says = " or ".join(sorted(there))
+        raise ValueError(f"speaks {route.adapter_kind} to {name!r}, whose address takes {says}")
 
 
 def _check_category(job_type: str, category: Category) -> None:

@@ -194,8 +194,8 @@ def set_out(hf: Holdfast, clock: FakeClock, **provider: Any) -> Outgoing:
     scripted = ScriptedProvider(clock, **provider)
     accounts = ScriptedAccounts(scripted)
     work = Shout()
-    hf.batch(JOB_TYPE, route=ROUTE, max_attempts=3, retry=RetryPolicy.by_run())(work)
     hf.batch.accounts = accounts
+    hf.batch(JOB_TYPE, route=ROUTE, max_attempts=3, retry=RetryPolicy.by_run())(work)
     made = Outgoing(hf, clock, scripted, accounts, work)
     hf.events.subscribe(made.told.append)
     return made

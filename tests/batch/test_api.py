@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -103,7 +104,9 @@ def test_what_is_no_such_class_is_refused_when_it_is_declared(given: Any, says: 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
+        ({"route": "openai"}, "route must be a Route or an object"),
         ({"route": {"provider": "openai"}}, "route needs adapter_kind"),
+        ({"route": Route("openai", "openai_response", "m")}, "there is: anthropic_messages"),
         ({"route": ROUTE, "category": "planning"}, "the duty planning"),
         ({"route": ROUTE, "category": "export"}, "the duty export"),
     ],
@@ -159,6 +162,12 @@ def test_a_caller_that_names_a_provider_says_everything_itself(hf: Holdfast) -> 
             {"provider": "nobody", "adapter_kind": "openai_chat", "model": "m"},
             "names provider 'nobody'; configured are: anthropic",
         ),
+        ({"adapter_kind": "openai_response"}, "names adapter_kind 'openai_response'; there is: "),
+        ({"base_url": "https://evil.example"}, "another base_url than providers.openai.base_url"),
+        (
+            {"provider": "anthropic", "adapter_kind": "openai_responses", "model": "m"},
+            "speaks openai_responses to 'anthropic', whose address takes anthropic_messages",
+        ),
     ],
 )
 def test_a_route_that_leads_nowhere_is_refused_at_the_edge(
@@ -188,6 +197,19 @@ def test_a_provider_that_takes_no_batches_is_refused_for_the_lane(url: str) -> N
     with pytest.raises(InvalidJob, match="'own' takes no batches"):
         enqueue(hf)
     assert enqueue(hf, routing_decision={"execution_mode": "async"}).created
+    hf.close()
+
+
+def test_a_server_of_any_kind_may_be_at_another_address_of_a_provider(url: str) -> None:
+    plain = ProviderSettings(base_url="https://api.anthropic.com/v1/")
+    dated = replace(plain, api_version="2023-06-01")
+    hf = make_holdfast(url, providers={"anthropic": plain, "dated": dated})
+    route = Route("anthropic", "openai_chat", "m", base_url="https://api.anthropic.com/v1")
+    declare(hf, route)
+
+    assert enqueue(hf).created
+    with pytest.raises(InvalidJob, match="leave providers"):
+        enqueue(hf, routing_decision={**route.decision, "provider": "dated"})
     hf.close()
 
 

@@ -22,7 +22,7 @@ from tests.story import ORG, OTHER_ORG, look, timeline
 
 SUBMITTER, COLLECTOR = "rewrite_batch_submitter", "rewrite_batch_collector"
 CRON = Trigger(TriggerKind.CRON)
-ROUTE = Route("openai", "scripted", "model-1")
+ROUTE = Route("openai", "openai_chat", "model-1")
 
 
 class Shout:

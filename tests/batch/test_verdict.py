@@ -20,6 +20,7 @@ from holdfast.errors import Permanent, SchemaInvalid, Snooze, Transient
 from holdfast.provider.reply import Failure, FailureKind, Reply
 from holdfast.provider.request import Request
 from tests.batch.planted import ROUTE, SCHEMA, Shout
+from tests.batch.scripted import ScriptedAccounts, ScriptedProvider
 from tests.story import ORG, make_holdfast
 
 REQUEST = Request(("hello",), schema=SCHEMA)
@@ -29,6 +30,7 @@ CANARY = "the private words of somebody"
 @pytest.fixture
 def hf(sqlite_url: str, clock: FakeClock) -> Iterator[Holdfast]:
     made = make_holdfast(sqlite_url, clock)
+    made.batch.accounts = ScriptedAccounts(ScriptedProvider(clock))
     made.batch("text.shout", route=ROUTE, max_attempts=3)(Shout)
     yield made
     made.close()

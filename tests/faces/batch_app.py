@@ -11,7 +11,7 @@ clock = FakeClock()
 hf = Holdfast(settings=Settings(db="sqlite:"), clock=clock)
 
 
-@hf.batch("text.shout", route=Route("openai", "scripted", "model-1"), max_attempts=2)
+@hf.batch("text.shout", route=Route("openai", "openai_chat", "model-1"), max_attempts=2)
 class Shout:
     """Says a text louder."""
 
