@@ -135,7 +135,7 @@ def capabilities_of(provider: ProviderSettings, capabilities: Capabilities) -> C
 
 
 def _said(provider: ProviderSettings, kind: type) -> dict[str, Any]:
-    found = ((item.name, getattr(provider, item.name)) for item in fields(kind))
+    found = ((item.name, getattr(provider, item.name, None)) for item in fields(kind))
     return {name: value for name, value in found if value is not None}
 
 

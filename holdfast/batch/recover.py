@@ -148,7 +148,7 @@ def _resolve_create(lane: BatchLane, intent: Intent, actor: Actor) -> Tally:
 def _wait_or_fence(lane: BatchLane, intent: Intent, account: Account, actor: Actor) -> Tally:
     settings = lane.settings.batch
     assert intent.creating_at is not None
-    can_fence = account.capabilities.has_input_file and intent.input_file_id is not None
+    can_fence = account.capabilities.can_delete_file and intent.input_file_id is not None
     settle = settings.settle_seconds
     if not can_fence or is_alone(account):
         settle = settings.count_settle_seconds

@@ -161,7 +161,7 @@ def _drop(lane: BatchLane, intent: Intent, measured: Measured, actor: Actor, tal
 def _upload(lane: BatchLane, intent: Intent, account: Account, measured: Measured) -> Intent:
     """Send the input and write down where it lies. A crash in between leaves a file, no cost."""
     name = intent.name(lane, intent.create_attempt + 1)
-    if intent.fence > 1:
+    if intent.fence > 1 and account.capabilities.can_delete_file:
         # Whoever had the batch before us may have sent it, and may have been cut off.
         left = account.adapter.find_file(account.wire, name)
         if left is not None:

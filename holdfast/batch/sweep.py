@@ -123,7 +123,8 @@ def sweep_strays(lane: BatchLane, *, owner: str, limit: int = 100) -> Tally:
 
 def _delete_strays(lane: BatchLane, intent: Intent, account: Account) -> Counter[str]:
     found = Counter[str]()
-    tries = intent.create_attempt + 1 if account.capabilities.has_input_file else 0
+    can = account.capabilities
+    tries = intent.create_attempt + 1 if can.has_input_file and can.can_delete_file else 0
     for attempt in range(1, tries + 1):
         file_id = account.adapter.find_file(account.wire, intent.name(lane, attempt))
         if file_id is not None:

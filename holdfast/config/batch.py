@@ -111,7 +111,7 @@ class ProviderSettings(Section):
     enqueued_tokens: int | None = setting(None, whole(1, 10**15))
     supports_batches: bool | None = setting(None, FLAG)
     lookup: str | None = setting(None, one_of(LOOKUPS))
-    has_input_file: bool | None = setting(None, FLAG)
+    can_delete_file: bool | None = setting(None, FLAG)
     can_delete_batch: bool | None = setting(None, FLAG)
     wants_echo: bool | None = setting(None, FLAG)
 

@@ -40,8 +40,10 @@ class Capabilities:
 
     supports_batches: bool = True
     lookup: Lookup = Lookup.KEY
-    # A create that names a deleted input file cannot succeed: deleting it is the fence.
+    # The adapter's own, no server's: whether a batch reads a file, or its input goes along.
     has_input_file: bool = True
+    # A create that names a deleted input file cannot succeed: deleting it is the fence.
+    can_delete_file: bool = True
     can_delete_batch: bool = False
     # Answers came under another item's name before: ask for the echo unless told otherwise.
     wants_echo: bool = False

@@ -104,6 +104,7 @@ def test_what_is_said_about_a_server_goes_before_what_its_adapter_knows() -> Non
     own: dict[str, Any] = {
         "base_url": "https://a.example.com/v1", "max_items": 7, "enqueued_tokens": 99,
         "lookup": "count", "wants_echo": True, "supports_batches": False,
+        "can_delete_file": False,
     }  # fmt: skip
 
     account = accounts(**own).of(Route("own", "openai_chat", "m1"))
@@ -113,6 +114,7 @@ def test_what_is_said_about_a_server_goes_before_what_its_adapter_knows() -> Non
     assert account.limits.max_bytes == adapter.limits.max_bytes
     assert account.capabilities.lookup is Lookup.COUNT
     assert (account.capabilities.wants_echo, account.capabilities.supports_batches) == (True, False)
+    assert not account.capabilities.can_delete_file
     assert account.capabilities.has_input_file == adapter.capabilities.has_input_file
 
 

@@ -14,7 +14,7 @@ from holdfast import FakeClock, Holdfast, Kept
 from holdfast.batch.circuit import find_open_circuits
 from holdfast.batch.collect import Collected
 from holdfast.event import JobSettled
-from holdfast.provider.adapter import Phase
+from holdfast.provider.adapter import Capabilities, Phase
 from holdfast.provider.reply import Failure, FailureKind, Reply, Usage
 from holdfast.store import Statement, Tx
 from tests.batch.planted import ROUTE, Planted, Shout, Stage, line_of, set_stage
@@ -95,6 +95,17 @@ def test_nothing_is_left_at_the_provider_once_everything_is_ours(stage: Stage) -
     stage.collect()
 
     assert stage.provider.standing_files == []
+    assert stage.batch(planted)["files_deleted_at"] is not None
+
+
+def test_a_server_that_deletes_no_files_is_not_asked_to(stage: Stage) -> None:
+    stage.provider.capabilities = Capabilities(can_delete_file=False)
+    planted = stage.plant("one")
+    stage.provider.complete()
+
+    stage.collect()
+
+    assert stage.provider.calls["delete_file"] == 0
     assert stage.batch(planted)["files_deleted_at"] is not None
 
 

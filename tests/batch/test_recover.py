@@ -728,6 +728,26 @@ def test_one_bad_batch_never_blocks_another(out: Outgoing) -> None:
     assert out.provider.paid == Counter(german=1, spanish=1)
 
 
+# -- a file that stays
+
+
+@pytest.mark.req("P-13")
+def test_where_files_cannot_be_deleted_a_lost_create_is_looked_for_and_not_made_again(
+    hf: Holdfast, clock: FakeClock
+) -> None:
+    out = set_out(hf, clock, capabilities=Capabilities(can_delete_file=False))
+    out.enqueue("one")
+    out.provider.script("create", Lose())
+    out.submit()
+    for _ in range(8):
+        out.later(minutes=15)
+        out.submit()
+
+    assert (out.batch["state"], out.batch["error_code"]) == ("quarantined", "not_found")
+    assert (out.provider.calls["upload"], out.provider.calls["create"]) == (1, 1)
+    assert out.provider.calls["delete_file"] == 0
+
+
 # -- neither a key nor a file
 
 
