@@ -18,6 +18,8 @@ from holdfast.simulator import MovingClock, Pace, Simulator, respond
 from holdfast.simulator.ask import Responder
 from holdfast.simulator.faults import ALL_SCRIPTS
 
+LONGEST_SECONDS = 2_592_000
+
 
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
@@ -74,6 +76,11 @@ def simulator(
     if list_faults:
         _list_faults()
         return
+    # Not the option's own range: what is no number is within every range.
+    if not seconds <= LONGEST_SECONDS:
+        raise click.BadParameter(
+            f"it must be at most {LONGEST_SECONDS:,}, 30 days.", param_hint="--seconds"
+        )
     try:
         running = Simulator(
             clock=FakeClock() if virtual_clock else MovingClock(),
@@ -145,4 +152,6 @@ def _load(place: str) -> Responder:
         found: Responder = getattr(importlib.import_module(module), name or "respond")
     except (ImportError, AttributeError) as exc:
         raise ConfigError(f"There is no responder {place}: {exc}.") from None
+    if not callable(found):
+        raise ConfigError(f"The responder {place} is no function: it must take an Ask.")
     return found

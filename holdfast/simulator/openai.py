@@ -213,6 +213,10 @@ class OpenAI:
         model = model or body.get("model")
         if not isinstance(model, str) or not model:
             raise Refused(Why.INVALID, "you must provide a model parameter", param="model")
+        if body.get("stream"):
+            raise Refused(Why.INVALID, "The simulator does not stream.", param="stream")
+        if body.get("n") not in (None, 1):
+            raise Refused(Why.INVALID, "The simulator gives one answer.", param="n")
         said = self.world.direct(self, call, model, body)
         name = self.world.new_id()
         if said.error is not None:
@@ -252,6 +256,8 @@ class OpenAI:
             raise BadLine("model_not_found", "The model is missing.", "body.model")
         if body.get("stream"):
             raise BadLine("invalid_request", "stream is not allowed in a batch.", "body.stream")
+        if body.get("n") not in (None, 1):
+            raise BadLine("invalid_request", "The simulator gives one answer.", "body.n")
         return Item(custom_id, body["model"], body)
 
     def is_same_endpoint(self, url: str, endpoint: str) -> bool:

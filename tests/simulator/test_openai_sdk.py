@@ -237,3 +237,16 @@ def test_azure_answers_directly_by_deployment_and_under_v1(
 
     assert classic.choices[0].message.content == "Answer to: Hello"
     assert modern.output_text == "Answer to: Hello"
+
+
+@pytest.mark.parametrize(("name", "value"), [("stream", True), ("n", 2)])
+def test_what_the_simulator_does_not_do_is_refused_and_not_billed(
+    sim: Simulator, client: OpenAI, name: str, value: object
+) -> None:
+    with pytest.raises(openai.BadRequestError, match="The simulator") as refused:
+        client.chat.completions.create(  # type: ignore[call-overload]
+            model="gpt-5.2", messages=[{"role": "user", "content": "Hello"}], **{name: value}
+        )
+
+    assert refused.value.param == name
+    assert sim.ledger.charges == []

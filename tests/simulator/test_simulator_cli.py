@@ -61,9 +61,11 @@ def test_it_prints_every_fault_with_its_options() -> None:
         (["--fault", "slow_down,seconds"], "'seconds' is not option=value"),
         (["--fault", "slow_down,seconds=3"], "has no option seconds"),
         (["--fault", "slow_down,provider=opanai"], "there is no provider 'opanai'"),
+        (["--seconds", "nan"], "it must be at most 2,592,000"),
+        (["--seconds", "inf"], "it must be at most 2,592,000"),
     ],
 )
-def test_a_fault_that_makes_no_sense_is_wrong_usage(options: list[str], says: str) -> None:
+def test_an_option_that_makes_no_sense_is_wrong_usage(options: list[str], says: str) -> None:
     done = CliRunner().invoke(simulator, ["--port", "0", *options])
 
     assert done.exit_code == 2
@@ -76,5 +78,8 @@ def test_what_cannot_start_says_why() -> None:
         taken = CliRunner().invoke(simulator, ["--port", port])
     unknown = CliRunner().invoke(simulator, ["--port", "0", "--responder", "nowhere:at_all"])
 
+    no_function = CliRunner().invoke(simulator, ["--port", "0", "--responder", "os:sep"])
+
     assert "Choose another --port" in str(taken.exception)
     assert "There is no responder nowhere:at_all" in str(unknown.exception)
+    assert "The responder os:sep is no function" in str(no_function.exception)
