@@ -32,7 +32,7 @@ from holdfast.batch.point import Point
 from holdfast.batch.poll import GROWTH, end_batch, poll_batch
 from holdfast.batch.price import Prices
 from holdfast.batch.read import Doubts, parse_line, reading, survey
-from holdfast.batch.verdict import MISSING, safe_code
+from holdfast.batch.verdict import BATCH_FAILED, MISSING, safe_code
 from holdfast.batch.writer import Writer
 from holdfast.document import encode
 from holdfast.engine.classify import safe_name
@@ -254,6 +254,10 @@ def _end_open(passing: Pass, batch: Leased, account: Account, ingest: Ingest, li
     if seen is None:
         return False
     failure = _failure_of(seen)
+    named = _find_named(lane, batch, seen) if failure.code == BATCH_FAILED else frozenset()
+    if named and batch.items == 1:
+        # It was alone, and the provider calls it wrong: nobody else can be meant.
+        failure = Failure(FailureKind.INVALID, seen.failure.code if seen.failure else BATCH_FAILED)
     ended = 0
     after = -1
     while True:
@@ -263,7 +267,7 @@ def _end_open(passing: Pass, batch: Leased, account: Account, ingest: Ingest, li
         if not passing.may_go_on:
             put_off(lane, batch, 0.0)
             return False
-        ingest.finish(ingest.weigh_silence(items, failure))
+        ingest.finish(ingest.weigh_silence(items, failure, named))
         ended += len(items)
         after = items[-1].place
     if failure.code == MISSING:
@@ -280,6 +284,15 @@ def _list_open(lane: BatchLane, batch: Leased, after: int) -> list[Found]:
         lambda tx: tx.values(SQL.list_open, batch_id=batch.id, after=after, limit=GROUP_ITEMS)
     )
     return [Found.of(row) for row in rows]
+
+
+def _find_named(lane: BatchLane, batch: Leased, seen: Seen) -> frozenset[int]:
+    """The places of the items that the provider calls the reason why the whole batch failed."""
+    lines = [{"line": line} for line in seen.named_lines if line <= batch.items]
+    if not lines:
+        return frozenset()
+    rows = lane.store.read(lambda tx: tx.values(SQL.find_lines, batch_id=batch.id, named=lines))
+    return frozenset(row[0] for row in rows)
 
 
 def _prove(lane: BatchLane, batch: Leased, account: Account, lines: int) -> Seen | None:
@@ -326,7 +339,7 @@ def _failure_of(seen: Seen) -> Failure:
             if found is not None and found.kind in (FailureKind.CAPACITY, FailureKind.ACCOUNT):
                 return replace(found, usage=None)
             # An error of the whole batch is not the error of each of its items.
-            return Failure(FailureKind.NOT_RUN, "batch_failed")
+            return Failure(FailureKind.NOT_RUN, BATCH_FAILED)
         case _:
             assert_never(seen.phase)
 

@@ -111,6 +111,17 @@ LEFT JOIN holdfast.job AS job
   AND job.lease_token = item.lease_token AND job.state = 'batch_submitted'
 ORDER BY item.batch_item_index;
 
+-- find_lines :many — crosses tenants: which items these lines of a batch's input were, from 1
+-- In the order in which content.py sends what is handed over.
+SELECT sent.batch_item_index
+FROM (
+    SELECT batch_item_index,
+           row_number() OVER (ORDER BY group_key, batch_item_index) AS line
+    FROM holdfast.batch_item
+    WHERE batch_id = :batch_id AND submitted_at IS NOT NULL
+) AS sent
+WHERE sent.line IN (SELECT named.line FROM {rows named: line integer});
+
 -- has_open :one — crosses tenants: whether an item of the batch still waits for its answer
 SELECT count(*) AS items FROM (
     SELECT 1 AS found FROM holdfast.batch_item

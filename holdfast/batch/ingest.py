@@ -6,7 +6,7 @@ writes. An answer goes to the job that its item was made for and to no other; an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -24,6 +24,7 @@ from holdfast.batch.verdict import (
     NO_CODE,
     ItemState,
     Verdict,
+    batch_verdict,
     error_of,
     safe_code,
     verdict_of,
@@ -133,32 +134,50 @@ class Ingest:
                 self.tally.again += 1
                 if item.result_hash != answer.digest and item.state != ItemState.CONFLICT:
                     differing.append(item.place)
-            elif (verdict := self._verdict(item, answer.answer, loaded)) is not None:
+                continue
+            said = partial(self._answered, item, answer.answer, loaded)
+            if (verdict := self._verdict(item, answer.answer, said)) is not None:
                 ends.append(End(item, answer.answer, answer.digest, verdict))
         if differing:
             self._mark(differing)
         return self._taken(ends)
 
-    def weigh_silence(self, items: Sequence[Found], failure: Failure) -> list[End]:
-        """What it means for each of these items that no answer speaks of it."""
+    def weigh_silence(
+        self, items: Sequence[Found], failure: Failure, named: Collection[int] = ()
+    ) -> list[End]:
+        """What it means for each of these items that no answer speaks of it.
+
+        *named* are the places of those that are called the reason why their batch failed.
+        """
         ends = []
         for item in items:
-            if (verdict := self._verdict(item, failure)) is not None:
+            is_named = item.place in named if named else None
+            unsaid = partial(self._unanswered, failure, is_named)
+            if (verdict := self._verdict(item, failure, unsaid)) is not None:
                 ends.append(End(item, failure, None, verdict))
         return self._taken(ends)
+
+    def _answered(self, item: Found, answer: Answer, loaded: Loaded, job: Claimed) -> Verdict:
+        return verdict_of(self.lane, job, answer, echo=item.echo, loaded=loaded)
+
+    def _unanswered(self, failure: Failure, is_named: bool | None, job: Claimed) -> Verdict:
+        items = self.batch.items
+        return batch_verdict(self.lane, job, failure, items=items, is_named=is_named)
 
     def _taken(self, ends: list[End]) -> list[End]:
         self.counts.claimed += sum(end.item.job is not None for end in ends)
         return ends
 
-    def _verdict(self, item: Found, answer: Answer, loaded: Loaded | None = None) -> Verdict | None:
+    def _verdict(
+        self, item: Found, answer: Answer, judge: Callable[[Claimed], Verdict]
+    ) -> Verdict | None:
         """What the answer means; None where this process cannot say and another perhaps can."""
         job, lane = item.job, self.lane
         if job is None:
             self.tally.dropped += 1
             return _dropped(answer)
         if job.job_type in lane.registry:
-            return verdict_of(lane, job, answer, echo=item.echo, loaded=loaded)
+            return judge(job)
         ended = self.batch.ended_at or self.batch.now
         patience = timedelta(seconds=lane.settings.unknown_type_patience_seconds)
         if self.batch.now - ended < patience:

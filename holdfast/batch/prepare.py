@@ -24,6 +24,7 @@ from holdfast.batch.group import (
     Wanted,
     artifact_of,
     custom_id,
+    fewer,
     fits_nowhere,
     place,
     secret_of,
@@ -42,7 +43,7 @@ from holdfast.batch.release import (
     overflow_ms,
     tell,
 )
-from holdfast.batch.verdict import failure_verdict
+from holdfast.batch.verdict import NAMED, NOT_NAMED, failure_verdict
 from holdfast.batch.work import Item
 from holdfast.clock import ms, read_instant
 from holdfast.engine.classify import fault_of
@@ -87,10 +88,11 @@ def plan_page(lane: BatchLane, claimed: Sequence[Claimed], prices: Prices) -> Pa
     """Ask the application for the request of every job; what has none ends here."""
     page = Page()
     stopped = lane.store.read(find_open_circuits)
+    suspects = _find_suspects(lane, claimed)
     loaded = load(lane, claimed)
     for job in claimed:
         job = name_stage(job, lane.registry)
-        found = _plan(lane, job, stopped, prices, loaded)
+        found = _plan(lane, job, stopped, prices, loaded, suspects.get(job.id))
         if isinstance(found, Wanted):
             page.wanted.append(found)
         else:
@@ -98,8 +100,33 @@ def plan_page(lane: BatchLane, claimed: Sequence[Claimed], prices: Prices) -> Pa
     return page
 
 
+def _find_suspects(lane: BatchLane, claimed: Sequence[Claimed]) -> dict[str, int]:
+    """The jobs that may be why a batch failed as a whole, and how many may go with each of them.
+
+    They travel apart from all others, in ever smaller batches, so that in the end it fails alone.
+    """
+    jobs = [{"org_id": job.org_id, "job_id": job.id} for job in claimed]
+    left = {str(job.id): max(1, job.max_attempts - job.attempt_count) for job in claimed}
+    most: dict[str, int] = {}
+    for row in lane.store.read(lambda tx: tx.many(SQL.find_failed, jobs=jobs)):
+        job_id, items = str(row["job_id"]), int(row["items"])
+        if row["error_code"] == NAMED:
+            found = 1
+        elif row["error_code"] == NOT_NAMED:
+            found = max(1, items // 2)
+        else:
+            found = fewer(items, left[job_id])
+        most[job_id] = min(found, most.get(job_id, found))
+    return most
+
+
 def _plan(
-    lane: BatchLane, job: Claimed, stopped: set[str], prices: Prices, loaded: Loaded
+    lane: BatchLane,
+    job: Claimed,
+    stopped: set[str],
+    prices: Prices,
+    loaded: Loaded,
+    most_items: int | None,
 ) -> Wanted | Outcome:
     waited = lane.store.clock.now() - read_instant(job.created_at)
     patience = timedelta(seconds=lane.settings.unknown_type_patience_seconds)
@@ -113,7 +140,7 @@ def _plan(
             raise ConfigInvalid(provider=item.route.provider, missing="supports_batches")
         if account.key in stopped:
             return Released(CIRCUIT_OPEN, ms(lane.settings.batch.circuit_seconds))
-        return _want(lane, job, item, account, prices)
+        return _want(lane, job, item, account, prices, most_items)
     except ConfigError as exc:
         # Another process may have the account, for example during a deployment.
         if waited < patience:
@@ -136,7 +163,12 @@ def _item_of(job: Claimed, loaded: Loaded) -> Item:
 
 
 def _want(
-    lane: BatchLane, job: Claimed, item: Item, account: Account, prices: Prices
+    lane: BatchLane,
+    job: Claimed,
+    item: Item,
+    account: Account,
+    prices: Prices,
+    most_items: int | None,
 ) -> Wanted | Outcome:
     asked = ask_for(lane, item, account)
     request = asked.request
@@ -146,7 +178,9 @@ def _want(
         return failure_verdict(lane, job, too_large).outcome
     return Wanted(
         job,
-        artifact_of(item.route, account, merge=lane.settings.batch.merge_groups),
+        artifact_of(
+            item.route, account, merge=lane.settings.batch.merge_groups, most_items=most_items
+        ),
         item.route.group_key,
         account.limits,
         size,

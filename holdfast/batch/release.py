@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from holdfast.batch.content import Entry, list_entries
+from holdfast.batch.failure import BatchFailed
 from holdfast.batch.intent import SQL, Intent, write, write_in
 from holdfast.batch.lane import BatchLane
 from holdfast.batch.leased import lease_ms
 from holdfast.batch.point import Point
-from holdfast.batch.verdict import error_of, failure_verdict, safe_code
+from holdfast.batch.verdict import BATCH_FAILED, batch_verdict, error_of, safe_code
 from holdfast.clock import ms
 from holdfast.config import RunProfile
 from holdfast.engine.execute import UNKNOWN_TYPE_PAUSE_MS
@@ -60,7 +61,7 @@ def of_batch(failure: Failure) -> Failure:
     """What the failure of a whole batch is to one of its jobs.
 
     An error of the batch never becomes the error of every item: what is called wrong with the whole
-    says nothing of one of them, so each has its own retry.
+    says nothing of one of them, so each has its own retry, in a smaller batch than this one.
     """
     match failure.kind:
         case FailureKind.CAPACITY | FailureKind.ACCOUNT | FailureKind.TRANSIENT:
@@ -123,7 +124,7 @@ def _give_page(
     )
     entries = list_entries(tx, intent.id)
     ends = [
-        (entry, None if entry.job is None else outcome_of(lane, entry.job, failure))
+        (entry, None if entry.job is None else outcome_of(lane, entry.job, failure, intent.items))
         for entry in entries
     ]
     return release_in(tx, intent, ends, code=safe_code(failure.code), actor=actor), not entries
@@ -143,7 +144,7 @@ def release_in(
     rows = [
         {
             "place": entry.index,
-            "said_class": None if outcome is None else error_of(outcome),
+            "said_class": None if outcome is None else _class_of(outcome),
             "said_code": code,
         }
         for entry, outcome in ends
@@ -157,15 +158,22 @@ def release_in(
     return settle_in(tx, group, actor=actor) if group else []
 
 
-def outcome_of(lane: BatchLane, job: Claimed, failure: Failure) -> Outcome:
-    """What becomes of a job whose batch was not made."""
+def _class_of(outcome: Outcome) -> str | None:
+    """What is written down of an item; that its batch failed counts though nobody is charged."""
+    if isinstance(outcome, Released) and outcome.reason == BATCH_FAILED:
+        return BatchFailed.error_class
+    return error_of(outcome)
+
+
+def outcome_of(lane: BatchLane, job: Claimed, failure: Failure, items: int) -> Outcome:
+    """What becomes of a job whose batch of so many items was not made."""
     if failure.kind is FailureKind.CAPACITY and failure.code in OURS:
         return Released(failure.code, overflow_ms(lane))
     if failure.code == CIRCUIT_OPEN:
         return Released(CIRCUIT_OPEN, ms(lane.settings.batch.circuit_seconds))
     if job.job_type not in lane.registry:
         return Released(UNKNOWN_TYPE, UNKNOWN_TYPE_PAUSE_MS)
-    return failure_verdict(lane, job, failure).outcome
+    return batch_verdict(lane, job, failure, items=items).outcome
 
 
 def overflow_ms(lane: BatchLane) -> int:

@@ -15,6 +15,14 @@ JOIN holdfast.batch_item AS item
   ON item.org_id = units.org_id AND item.job_type = units.job_type AND item.unit = units.unit
 WHERE item.is_open = 1;
 
+-- find_failed :many — crosses tenants: of these jobs, those whose batch failed as a whole before
+SELECT item.job_id, item.error_code, min(batch.items) AS items
+FROM {rows jobs: org_id uuid, job_id uuid}
+JOIN holdfast.batch_item AS item ON item.org_id = jobs.org_id AND item.job_id = jobs.job_id
+JOIN holdfast.provider_batch AS batch ON batch.id = item.batch_id
+WHERE item.error_class = 'BATCH_FAILED'
+GROUP BY item.job_id, item.error_code;
+
 -- hold_drafts :many — crosses tenants: of the batches we fill, those that are still ours to fill
 UPDATE holdfast.provider_batch
 SET lease_expires_at = {later(:lease_ms)}, updated_at = {now}

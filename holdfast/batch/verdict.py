@@ -111,6 +111,10 @@ def verdict_of(
 
 MISSING = "missing_result"
 CONFLICT = "conflicting_result"
+# An item of a batch that failed as a whole, and whether the provider calls it the reason.
+BATCH_FAILED = "batch_failed"
+NAMED = "named_line"
+NOT_NAMED = "other_line"
 
 
 # -- failures
@@ -120,9 +124,8 @@ def failure_verdict(lane: BatchLane, job: Claimed, failure: Failure) -> Verdict:
     """What a failure in our words means for a job."""
     code = safe_code(failure.code)
     if failure.kind is FailureKind.CAPACITY:
-        # The run's own pause for what it gives back, and longer where the provider asks for it.
-        profile = RunProfile(retry_backoff_seconds=tuple(lane.registry.backoff_seconds))
-        pause = max(profile.overflow_seconds, failure.retry_after or 0.0)
+        # Longer than usual where the provider asks for it.
+        pause = max(_overflow_seconds(lane), failure.retry_after or 0.0)
         return Verdict(Released("capacity", ms(pause)), ItemState.NOT_RUN, error_code=code)
     if failure.kind is FailureKind.ACCOUNT:
         return Verdict(
@@ -138,6 +141,31 @@ def failure_verdict(lane: BatchLane, job: Claimed, failure: Failure) -> Verdict:
     wait = None if failure.retry_after is None else timedelta(seconds=failure.retry_after)
     outcome = retry_or_bury(fault, job, stage, lane.rng, wait)
     return Verdict(outcome, _state_of(failure), fault.error_class, code)
+
+
+def batch_verdict(
+    lane: BatchLane, job: Claimed, failure: Failure, *, items: int, is_named: bool | None = None
+) -> Verdict:
+    """What the failure of a whole batch of so many *items* means for the job of one of them.
+
+    Whoever was not alone in it need not be why: it is never its end, and where the provider names
+    items it costs nothing. *is_named* is None where it names none.
+    """
+    found = failure_verdict(lane, job, failure)
+    if items == 1 or found.error_class != BatchFailed.error_class:
+        return found
+    if is_named is None and not isinstance(found.outcome, Dead):
+        return found
+    outcome = Released(BATCH_FAILED, ms(_overflow_seconds(lane)))
+    if is_named is None:
+        return replace(found, outcome=outcome)
+    return replace(found, outcome=outcome, error_code=NAMED if is_named else NOT_NAMED)
+
+
+def _overflow_seconds(lane: BatchLane) -> float:
+    """The run's own pause for what it gives back."""
+    profile = RunProfile(retry_backoff_seconds=tuple(lane.registry.backoff_seconds))
+    return profile.overflow_seconds
 
 
 def class_of(failure: Failure) -> type[JobFailure]:

@@ -101,8 +101,9 @@ class Seen:
     total: int | None = None
     succeeded: int | None = None
     failed: int | None = None
-    # Why the whole batch failed.
+    # Why the whole batch failed, and the lines of its input, from 1, that are called the reason.
     failure: Failure | None = None
+    named_lines: tuple[int, ...] = ()
     usage: Usage | None = None
     poll_after: float | None = None
 

@@ -48,6 +48,8 @@ from holdfast.provider.wire import (
 )
 
 DAY_SECONDS = 86_400
+# More lines than this are not looked at; those that are left are named by the next batch.
+MOST_NAMED = 1_000
 
 _PHASES = {
     "validating": Phase.RUNNING,
@@ -310,8 +312,14 @@ def seen_of(document: Any) -> Seen:
         failure=of_batch(errors[0].get("code") if errors else None)
         if phase is Phase.FAILED
         else None,
+        named_lines=_named_lines(errors) if phase is Phase.FAILED else (),
         usage=usage if usage and (usage.input or usage.output) else None,
     )
+
+
+def _named_lines(errors: list[dict[str, Any]]) -> tuple[int, ...]:
+    found = (whole(error.get("line")) for error in errors[:MOST_NAMED])
+    return tuple(sorted({line for line in found if line}))
 
 
 def our_names(metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -96,8 +96,7 @@ def _problems(world: World, batch: Batch) -> list[Problem]:
             )
         ]
     if "validation_failed" in batch.faults:
-        lines = batch.faults["validation_failed"]["lines"]
-        return [Problem("invalid_json_line", "This line is not valid.", line) for line in lines]
+        return _invalid_lines(batch, batch.faults["validation_failed"])
     if batch.total == 0:
         return [Problem("empty_file", "The input file has no lines.")]
     if batch.total > mount.plan.max_items:
@@ -105,6 +104,18 @@ def _problems(world: World, batch: Batch) -> list[Problem]:
     if batch.input.size > mount.plan.max_bytes:
         return [Problem("file_too_large", f"A file has at most {mount.plan.max_bytes} bytes.")]
     return _line_problems(mount, batch) if mount.plan.validates else []
+
+
+def _invalid_lines(batch: Batch, fault: Mapping[str, Any]) -> list[Problem]:
+    """The lines that the fault calls wrong: by their numbers, or by a word that they hold."""
+    lines = fault["lines"]
+    if fault["word"] is not None:
+        word = fault["word"].encode()
+        lines = [index + 1 for index in range(batch.total) if word in bytes(batch.line(index))]
+    return [
+        Problem("invalid_json_line", "This line is not valid.", line if fault["numbered"] else None)
+        for line in lines[:MOST_PROBLEMS]
+    ]
 
 
 def _line_problems(mount: Mount, batch: Batch) -> list[Problem]:

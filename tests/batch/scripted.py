@@ -88,6 +88,7 @@ class StoredBatch:
     phase: Phase = Phase.RUNNING
     status: str = "in_progress"
     failure: Failure | None = None
+    named_lines: tuple[int, ...] = ()
     result_files: tuple[str, ...] = ()
     counts: tuple[int, int] = (0, 0)
     cancels: int = 0
@@ -345,6 +346,7 @@ class ScriptedProvider:
             succeeded=batch.counts[0],
             failed=batch.counts[1],
             failure=batch.failure,
+            named_lines=batch.named_lines,
         )
 
 

@@ -120,7 +120,9 @@ CASES = [
     Case("stuck_validating", charged=JOBS, providers=ALL),
     Case("token_limit_async"),
     Case("token_limit_at_create"),
-    Case("validation_failed", charged=JOBS),
+    # A line that is called wrong once and right the next time: nobody pays for it.
+    Case("validation_failed"),
+    Case("validation_failed", {"numbered": False}, charged=JOBS),
     Case("long_finalizing"),
     Case("expired_partial", charged=JOBS // 2, providers=("openai", "mistral", "anthropic")),
     Case("expired_nothing", charged=JOBS, providers=ALL),

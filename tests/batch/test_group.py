@@ -18,6 +18,7 @@ from holdfast.batch.group import (
     artifact_of,
     batch_of,
     custom_id,
+    fewer,
     fits_nowhere,
     key_of,
     name_of,
@@ -133,6 +134,23 @@ def test_a_batch_is_full_when_it_has_as_many_items_as_it_may() -> None:
     ]
     assert [(draft.id, draft.items) for draft in found.full] == [("batch-1", 2), ("batch-2", 2)]
     assert found.drafts[ARTIFACT].items == 1
+
+
+def test_whoever_may_be_why_a_batch_failed_has_few_companions_and_no_others() -> None:
+    apart = replace(ARTIFACT, most_items=2)
+    found = place([wanted(apart), wanted(), wanted(apart), wanted(apart)], {}, {}, numbered())
+
+    assert [one.batch_id for one in found.placed] == ["batch-1", "batch-2", "batch-1", "batch-3"]
+
+
+@given(st.integers(2, 50_000), st.integers(1, 20))
+def test_whoever_is_why_stands_alone_by_its_last_attempt(items: int, attempts: int) -> None:
+    for left in range(attempts, 0, -1):
+        smaller = fewer(items, left)
+        assert 1 <= smaller < items or items == smaller == 1
+        items = smaller
+
+    assert items == 1
 
 
 def test_a_batch_is_full_when_another_line_would_be_too_much() -> None:

@@ -190,6 +190,20 @@ def test_a_batch_that_ended_badly_still_has_the_files_it_was_paid_for(status: st
     assert openai.seen_of(document).result_files == ("file-o", "file-e")
 
 
+def test_a_failed_batch_tells_which_lines_are_why() -> None:
+    errors = [
+        {"code": "invalid_json_line", "line": 7, "message": "somebody's text"},
+        {"code": "invalid_json_line", "line": 2},
+        {"code": "invalid_json_line", "line": None},
+        {"code": "invalid_json_line", "line": "two"},
+        {"code": "invalid_json_line", "line": 0},
+    ]
+    document = {**OPENAI, "status": "failed", "errors": {"data": errors}}
+
+    assert openai.seen_of(document).named_lines == (2, 7)
+    assert openai.seen_of({**document, "status": "in_progress"}).named_lines == ()
+
+
 def test_the_number_of_items_is_unknown_until_the_input_was_looked_at() -> None:
     counts = {"total": 3, "completed": None, "failed": 1}
 

@@ -325,6 +325,15 @@ def test_validation_can_fail_by_line(sim: Simulator, plain: Plain) -> None:
     assert done["output_file_id"] is None
 
 
+def test_validation_can_fail_by_a_word_and_without_a_number(sim: Simulator, plain: Plain) -> None:
+    sim.faults.add("validation_failed", word="item-2", numbered=False, times=None)
+    done = plain.end(plain.batch())
+    spared = plain.end(plain.batch(chat_lines(1)))
+
+    assert [it["line"] for it in done["errors"]["data"]] == [None]
+    assert spared["status"] == "completed"
+
+
 def test_finalizing_can_last(sim: Simulator, plain: Plain) -> None:
     sim.faults.add("long_finalizing", seconds=6 * HOUR)
     batch = plain.batch()
