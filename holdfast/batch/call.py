@@ -9,9 +9,11 @@ its own budget of attempts. Nothing here is retried behind it.
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from holdfast.batch.asked import ask_for
@@ -41,6 +43,9 @@ from holdfast.provider.reply import (
 )
 from holdfast.provider.route import ExecutionMode, Route
 from holdfast.store import Tx
+
+# How long the application may need, in seconds, until it can take an answer that it has.
+TAKE_PAUSES = (0.5, 2.0, 5.0)
 
 
 class Caller:
@@ -227,6 +232,18 @@ def _call(lane: BatchLane, group: Group, member: Member) -> Called:
     return called
 
 
+def _take(lane: BatchLane, member: Member, answer: Answer) -> Verdict:
+    """Judge an answer. There is no second one: what may pass is waited for as long as we can."""
+    take = partial(verdict_of, lane, member.job, answer, echo=member.asked.echo)
+    verdict = take(loaded=member.loaded)
+    for pause in TAKE_PAUSES:
+        if not verdict.may_wait:
+            break
+        lane.store.clock.wait(threading.Event(), pause)
+        verdict = take(loaded=member.loaded)
+    return verdict
+
+
 def _called(
     lane: BatchLane,
     group: Group,
@@ -236,7 +253,7 @@ def _called(
     state: ItemState | None = None,
 ) -> Called:
     job = member.job
-    verdict = verdict_of(lane, job, answer, echo=member.asked.echo, loaded=member.loaded)
+    verdict = _take(lane, member, answer)
     if state is not None:
         verdict = replace(verdict, state=state)
     assert member.place is not None

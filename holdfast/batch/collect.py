@@ -32,6 +32,7 @@ from holdfast.batch.point import Point
 from holdfast.batch.poll import GROWTH, end_batch, poll_batch
 from holdfast.batch.price import Prices
 from holdfast.batch.read import Doubts, parse_line, reading, survey
+from holdfast.batch.release import UNKNOWN_TYPE
 from holdfast.batch.verdict import BATCH_FAILED, MISSING, safe_code
 from holdfast.batch.writer import Writer
 from holdfast.document import encode
@@ -54,6 +55,10 @@ from holdfast.provider.reply import (
 GROUP_ITEMS = 500
 GROUP_BYTES = 2 * 1024 * 1024
 NO_LIMIT = 1_000_000_000
+# So long a batch waits for an application that knows its jobs; then a person decides.
+UNKNOWN_TYPE_PATIENCE = timedelta(days=7)
+# Why a batch is read again whose answers the application could not take.
+NOT_TAKEN = "not_taken"
 
 
 @dataclass(slots=True)
@@ -78,6 +83,8 @@ class Pass:
     left: Callable[[], int]
     prices: Prices
     done: Collected
+    # Batches that only another process can collect further.
+    passed_over: set[str] = field(default_factory=set)
 
     @property
     def may_go_on(self) -> bool:
@@ -101,11 +108,15 @@ def run_once(
     done = Collected(counts=counts if counts is not None else RunCounts())
     passing = Pass(lane, worker_id, goes_on, left, Prices(lane.settings.prices), done)
     while passing.may_go_on:
-        batch = lease_next(lane, worker_id=worker_id, only_id=only_id)
+        batch = lease_next(lane, worker_id=worker_id, only_id=only_id, without=passing.passed_over)
         if batch is None:
             break
-        done.looked_at += 1
         try:
+            if not _is_ours(lane, batch):
+                passing.passed_over.add(batch.id)
+                _pass_over(lane, batch)
+                continue
+            done.looked_at += 1
             _serve(passing, batch)
         except BatchLost:
             continue
@@ -128,6 +139,26 @@ def collect_once(lane: BatchLane, assignment: Assignment) -> Collected:
         left=lambda: assignment.left,
         counts=assignment.counts,
     )
+
+
+def _is_ours(lane: BatchLane, batch: Leased) -> bool:
+    """Whether a job type that still waits for the batch is declared here, or none waits."""
+    if batch.state not in ("submitted", "ended"):
+        return True
+    known = [{"job_type": name} for name in lane.registry.handlers]
+    row = lane.store.read(lambda tx: tx.one(SQL.has_known, batch_id=batch.id, known=known))
+    return bool(row["items"]) or not _has_open(lane, batch)
+
+
+def _pass_over(lane: BatchLane, batch: Leased) -> None:
+    """Leave the batch to the application that knows its jobs: its answers are paid for."""
+    waits = batch.now - batch.next_at
+    if waits >= UNKNOWN_TYPE_PATIENCE:
+        quarantine(lane, batch, UNKNOWN_TYPE)
+        return
+    if waits >= timedelta(seconds=lane.settings.unknown_type_patience_seconds):
+        lane.events.emit(batch.alert(BatchTrouble.UNCOLLECTED, UNKNOWN_TYPE))
+    write(lane, "pass_over", batch)
 
 
 def _serve(passing: Pass, batch: Leased) -> None:
@@ -175,6 +206,14 @@ def collect_batch(passing: Pass, batch: Leased, account: Account) -> Leased | No
         return None
     if _has_open(lane, batch) and not _end_open(passing, batch, account, ingest, seen.lines):
         return None
+    if ingest.tally.unserved:
+        # Its other jobs are another application's, which need not wait for us.
+        passing.passed_over.add(batch.id)
+        put_off(lane, batch, 0.0, is_round=True)
+        return None
+    if ingest.waiting:
+        _wait_for_takers(lane, batch, ingest)
+        return None
     return close_batch(lane, batch, ingest, lines=seen.lines)
 
 
@@ -221,6 +260,17 @@ def _read(
 def _unread(lane: BatchLane, batch: Leased, exc: ProviderRefused | ProviderUnsure) -> None:
     """What could not be read to its end is read again later; what was taken stays taken."""
     code = safe_code(exc.reason if isinstance(exc, ProviderUnsure) else exc.failure.code)
+    _read_later(lane, batch, code)
+
+
+def _wait_for_takers(lane: BatchLane, batch: Leased, ingest: Ingest) -> None:
+    """Answers that could not be taken stay at the provider; nothing is asked for again."""
+    lane.events.emit(batch.alert(BatchTrouble.UNCOLLECTED, NOT_TAKEN, len(ingest.waiting)))
+    _read_later(lane, batch, NOT_TAKEN)
+
+
+def _read_later(lane: BatchLane, batch: Leased, code: str) -> None:
+    """Once more, later and later; what never works is a person's."""
     patience = timedelta(seconds=lane.settings.batch.give_up_seconds)
     if batch.ended_at is not None and batch.now - batch.ended_at >= patience:
         quarantine(lane, batch, code)
@@ -267,15 +317,12 @@ def _end_open(passing: Pass, batch: Leased, account: Account, ingest: Ingest, li
         if not passing.may_go_on:
             put_off(lane, batch, 0.0)
             return False
-        ingest.finish(ingest.weigh_silence(items, failure, named))
-        ended += len(items)
+        silent = [item for item in items if item.place not in ingest.waiting]
+        ingest.finish(ingest.weigh_silence(silent, failure, named))
+        ended += len(silent)
         after = items[-1].place
-    if failure.code == MISSING:
+    if ended and failure.code == MISSING:
         lane.events.emit(batch.alert(BatchTrouble.MISSING_RESULT, count=ended))
-    if ingest.tally.unserved:
-        # Another process may know these job types.
-        put_off(lane, batch, lane.settings.batch.max_poll_seconds, is_round=True)
-        return False
     return True
 
 

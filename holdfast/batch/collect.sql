@@ -10,6 +10,7 @@ WITH due AS MATERIALIZED (
       AND (state IN ('submitted', 'ended')
            OR (state IN ('collected', 'released') AND files_deleted_at IS NULL))
       AND (CAST(:only_id AS {uuid}) IS NULL OR id = :only_id)
+      AND id NOT IN (SELECT without.id FROM {rows without: id uuid})
     ORDER BY next_at, id
     LIMIT 1
     {skip_locked}
@@ -21,7 +22,12 @@ FROM due
 WHERE id = due.due_id
 RETURNING id, account, provider, model, state, items, create_attempt, rounds, polls,
           input_file_id, provider_batch_id, provider_status, result_files, counts, deadline_at,
-          cancel_requested_at, submitted_at, ended_at, fence, {now} AS now;
+          cancel_requested_at, submitted_at, ended_at, next_at, fence, {now} AS now;
+
+-- pass_over :affected — crosses tenants: it is as due as it was, for whoever knows its job types
+UPDATE holdfast.provider_batch
+SET lease_owner = NULL, lease_expires_at = NULL, updated_at = {now}
+WHERE id = :id AND fence = :fence;
 
 -- hold_batch :affected — crosses tenants: still ours? Then for a while longer
 UPDATE holdfast.provider_batch
@@ -126,6 +132,13 @@ WHERE sent.line IN (SELECT named.line FROM {rows named: line integer});
 SELECT count(*) AS items FROM (
     SELECT 1 AS found FROM holdfast.batch_item
     WHERE batch_id = :batch_id AND is_open = 1 LIMIT 1) AS open_items;
+
+-- has_known :one — crosses tenants: whether an item that still waits is of one of these job types
+SELECT count(*) AS items FROM (
+    SELECT 1 AS found FROM holdfast.batch_item
+    WHERE batch_id = :batch_id AND is_open = 1
+      AND job_type IN (SELECT known.job_type FROM {rows known: job_type text})
+    LIMIT 1) AS known_items;
 
 -- record_items :many — crosses tenants: what became of items, each once
 -- The batch stands in every row, or SQLite would read the whole batch for each of them. The sum

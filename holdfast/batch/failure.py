@@ -8,6 +8,7 @@
   x PromptRefused    the provider calls the request itself wrong
   x OutputTruncated  the answer was cut off at its limit
   x OutputInvalid    the answer is not what was asked for
+  x AnswerNotTaken   there is an answer, and the application could not take it
   x ResultMissing    a finished batch has no answer for it
   x ResultConflict   there are two answers for it, and they differ
 """
@@ -51,6 +52,13 @@ class OutputInvalid(Permanent):
     """There is an answer, and it is not what was asked for: no JSON, another schema, no echo."""
 
     error_class = "OUTPUT_INVALID"
+
+
+class AnswerNotTaken(Permanent):
+    """The answer is there and paid for; something that may pass kept the application from it."""
+
+    error_class = "ANSWER_NOT_TAKEN"
+    pages_operator = True
 
 
 class ResultMissing(Permanent):

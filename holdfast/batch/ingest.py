@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -26,6 +25,7 @@ from holdfast.batch.verdict import (
     Verdict,
     batch_verdict,
     error_of,
+    may_pass,
     safe_code,
     verdict_of,
 )
@@ -35,7 +35,7 @@ from holdfast.engine.job import Actor, Canceled, Claimed, Dead
 from holdfast.engine.ledger import RunCounts
 from holdfast.engine.settle import Settled, settle_in, verb_of
 from holdfast.engine.settler import events_of
-from holdfast.errors import RowInvalid, StoreBusy, StoreDown, StoreError, UnknownJobType
+from holdfast.errors import RowInvalid, StoreBusy, StoreDown, StoreError
 from holdfast.event import BatchTrouble
 from holdfast.provider.reply import Answer, Failure, ItemAnswer, Reply
 from holdfast.store import Tx
@@ -114,6 +114,8 @@ class Ingest:
     prices: Prices
     counts: RunCounts
     tally: Tally = field(default_factory=Tally)
+    # The places of items that stay open although they are answered: nobody here can take them now.
+    waiting: set[int] = field(default_factory=set)
 
     def weigh(self, answers: Sequence[ItemAnswer]) -> list[End]:
         """What a group of answers means; those of items that have ended already change nothing."""
@@ -136,7 +138,10 @@ class Ingest:
                     differing.append(item.place)
                 continue
             said = partial(self._answered, item, answer.answer, loaded)
-            if (verdict := self._verdict(item, answer.answer, said)) is not None:
+            verdict = self._verdict(item, answer.answer, said)
+            if verdict is None or verdict.may_wait:
+                self.waiting.add(item.place)
+            else:
                 ends.append(End(item, answer.answer, answer.digest, verdict))
         if differing:
             self._mark(differing)
@@ -178,13 +183,8 @@ class Ingest:
             return _dropped(answer)
         if job.job_type in lane.registry:
             return judge(job)
-        ended = self.batch.ended_at or self.batch.now
-        patience = timedelta(seconds=lane.settings.unknown_type_patience_seconds)
-        if self.batch.now - ended < patience:
-            self.tally.unserved += 1
-            return None
-        fault = fault_of(UnknownJobType(), stage=job.stage, attempt=job.attempt)
-        return Verdict(Dead(fault), ItemState.FAILED, fault.error_class, NO_CODE)
+        self.tally.unserved += 1
+        return None
 
     def _mark(self, places: Sequence[int]) -> None:
         """The batch says something else than it did: what is on record stays and is doubted."""
@@ -224,6 +224,9 @@ class Ingest:
                 return
             if ends[0].item.job is None:
                 raise
+            if may_pass(exc):
+                self.waiting.add(ends[0].item.place)
+                return
             self._write([_refused(ends[0], ends[0].item.job, exc)])
 
     def _write(self, ends: Sequence[End], *, is_crossed: bool = False) -> None:

@@ -6,7 +6,7 @@ batch is another worker's: whoever notices leaves it alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -47,6 +47,7 @@ class Leased:
     cancel_requested_at: datetime | None
     submitted_at: datetime | None
     ended_at: datetime | None
+    next_at: datetime
     fence: int
     now: datetime
 
@@ -66,14 +67,24 @@ class Leased:
         return BatchChanged(self.id, self.provider, self.model, change, self.items, detail)
 
 
-_INSTANTS = ("deadline_at", "cancel_requested_at", "submitted_at", "ended_at", "now")
+_INSTANTS = ("deadline_at", "cancel_requested_at", "submitted_at", "ended_at", "next_at", "now")
 
 
-def lease_next(lane: BatchLane, *, worker_id: str, only_id: str | None = None) -> Leased | None:
-    """Take the batch that has been due for longest, if there is one."""
+def lease_next(
+    lane: BatchLane,
+    *,
+    worker_id: str,
+    only_id: str | None = None,
+    without: Collection[str] = (),
+) -> Leased | None:
+    """Take the batch that has been due for longest, if there is one; none of those *without*."""
     row = lane.store.write(
         lambda tx: tx.maybe(
-            SQL.lease_batch, worker_id=worker_id, lease_ms=lease_ms(lane), only_id=only_id
+            SQL.lease_batch,
+            worker_id=worker_id,
+            lease_ms=lease_ms(lane),
+            only_id=only_id,
+            without=[{"id": batch_id} for batch_id in without],
         )
     )
     return None if row is None else Leased.of(row)

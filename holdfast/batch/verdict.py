@@ -7,7 +7,6 @@ the application. Nothing is written here.
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -16,6 +15,7 @@ from functools import lru_cache
 from typing import Any, assert_never
 
 from holdfast.batch.failure import (
+    AnswerNotTaken,
     BatchCanceled,
     BatchExpired,
     BatchFailed,
@@ -30,7 +30,7 @@ from holdfast.batch.load import Loaded, item_of
 from holdfast.clock import ms
 from holdfast.config import RunProfile
 from holdfast.document import BadDocument, check
-from holdfast.engine.classify import failure_of_status, fault_of, retry_after_of, safe_context
+from holdfast.engine.classify import failure_of_status, fault_of, safe_context
 from holdfast.engine.execute import Plan, conclude, retry_or_bury
 from holdfast.engine.handler import Handler, Stage
 from holdfast.engine.job import Claimed, Dead, Outcome, Released, Retry
@@ -70,6 +70,9 @@ class Verdict:
     """What becomes of a job, and what is written down of its item.
 
     *stops_account* is the failure for which nothing more may go to the account for a while.
+    *may_wait* says that the same answer may be taken later: what failed is ours or the
+    application's and may pass. The outcome is for whoever cannot wait; asking again would be paid
+    for again.
     """
 
     outcome: Outcome
@@ -78,6 +81,7 @@ class Verdict:
     error_code: str | None = None
     is_cross_wired: bool = False
     stops_account: Failure | None = None
+    may_wait: bool = False
 
 
 class _Wrong(OutputInvalid):
@@ -102,7 +106,7 @@ def verdict_of(
         reply = read_reply(answer, request, echo)
         value = handler.work.accept(item, reply)
     except (Signal, Exception, SystemExit) as exc:
-        return _thrown(exc, job, stage, lane.rng)
+        return _thrown(exc, job, stage)
     outcome = conclude(value, job, Plan(handler, stage, item.payload))
     if isinstance(outcome, Dead):
         return Verdict(outcome, ItemState.FAILED, outcome.fault.error_class, NO_CODE)
@@ -228,19 +232,26 @@ def _state_of(failure: Failure) -> ItemState:
             return ItemState.FAILED
 
 
-def _thrown(exc: BaseException, job: Claimed, stage: Stage, rng: random.Random) -> Verdict:
+def _thrown(exc: BaseException, job: Claimed, stage: Stage) -> Verdict:
     """What an exception of the application's code, or of ours, means.
 
-    Neither a snooze nor a lost lease is an answer to an answer: both would pay for it again.
+    Neither a retry, a snooze nor a lost lease is an answer to an answer: each would pay for it
+    again.
     """
     fault = fault_of(exc, stage=stage.name, attempt=job.attempt)
-    outcome: Outcome = Dead(fault)
-    if isinstance(exc, Exception):
-        outcome = retry_or_bury(fault, job, stage, rng, retry_after_of(exc))
+    if may_pass(exc):
+        not_taken = AnswerNotTaken(cause=fault.error_class)
+        fault = fault_of(not_taken, stage=stage.name, attempt=job.attempt)
+        return Verdict(Dead(fault), ItemState.FAILED, fault.error_class, NO_CODE, may_wait=True)
     code = exc.code if isinstance(exc, _Wrong) else NO_CODE
     return Verdict(
-        outcome, ItemState.FAILED, fault.error_class, code, is_cross_wired=code == CROSS_WIRED
+        Dead(fault), ItemState.FAILED, fault.error_class, code, is_cross_wired=code == CROSS_WIRED
     )
+
+
+def may_pass(exc: BaseException) -> bool:
+    """Whether what was raised with an answer in hand may be gone when it is tried again."""
+    return isinstance(exc, Exception) and fault_of(exc, stage="", attempt=0).retryable
 
 
 def _stage(handler: Handler, job: Claimed) -> Stage:

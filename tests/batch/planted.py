@@ -96,11 +96,15 @@ class Stage:
             self.hf.enqueue(job_type, {"text": text}, org_id=org, **options)
             for text, org in zip(texts, orgs, strict=True)
         ]
+        return self.hand_over(jobs, with_echo=with_echo)
+
+    def hand_over(self, jobs: list[Enqueued], *, with_echo: bool = True) -> Planted:
+        """These jobs in a batch that the provider runs."""
         taken = claim_jobs(
             self.store,
             queue="q:default",
             worker_id="submitter",
-            limit=len(texts),
+            limit=len(jobs),
             lease_ms=60_000,
             of_batch=True,
         )

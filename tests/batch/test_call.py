@@ -158,6 +158,45 @@ def test_an_answer_that_the_application_will_not_have_is_dead_and_paid_for(scene
     assert [row["kind"] for row in scene.ledger] == ["actual"]
 
 
+def break_accept(scene: Scene, times: int) -> None:
+    """So many times the application cannot take its answer."""
+    work = scene.hf.registry.get("text.shout").work
+    accept, left = work.accept, [ConnectionError] * times
+
+    def frail(item: Item, reply: Reply) -> Any:
+        if left:
+            raise left.pop()
+        return accept(item, reply)
+
+    work.accept = frail
+
+
+def test_an_answer_that_cannot_be_taken_just_now_is_waited_for_and_not_asked_for_again(
+    scene: Scene,
+) -> None:
+    break_accept(scene, 3)
+    job = scene.enqueue()
+
+    scene.work()
+
+    assert str(scene.job(job).state) == "completed"
+    assert scene.provider.calls["call"] == 1
+    assert scene.job(job).attempt_count == 0
+
+
+def test_an_answer_that_cannot_be_taken_at_all_is_dead_and_paid_for_once(scene: Scene) -> None:
+    break_accept(scene, 100)
+    job = scene.enqueue()
+
+    scene.work()
+    scene.work(minutes=5)
+
+    found = scene.job(job)
+    assert (str(found.state), found.error_class) == ("failed", "ANSWER_NOT_TAKEN")
+    assert scene.provider.calls["call"] == 1
+    assert [row["kind"] for row in scene.ledger] == ["actual"]
+
+
 def test_an_answer_of_another_shape_is_dead_at_once(scene: Scene) -> None:
     job = scene.enqueue()
     answer(scene, Reply('{"text": 7}', "model-1", Usage(1, output=1)))

@@ -16,8 +16,9 @@ from holdfast.batch.collect import Collected
 from holdfast.event import JobSettled
 from holdfast.provider.adapter import Capabilities, Phase
 from holdfast.provider.reply import Failure, FailureKind, Reply, Usage
+from holdfast.provider.request import Request
 from holdfast.store import Statement, Tx
-from tests.batch.planted import ROUTE, Planted, Shout, Stage, line_of, set_stage
+from tests.batch.planted import ROUTE, SCHEMA, Planted, Shout, Stage, line_of, set_stage
 from tests.batch.scripted import ScriptedProvider, result_line
 from tests.story import ORG, OTHER_ORG, events, look, timeline
 
@@ -610,17 +611,153 @@ def test_a_job_type_that_is_not_declared_here_waits_for_a_process_that_knows_it(
     assert stage.states(planted) == ["completed"]
 
 
-def test_a_job_type_that_nobody_knows_for_too_long_is_dead(stage: Stage) -> None:
+@pytest.mark.req("P-13")
+def test_an_answer_waits_as_long_as_a_week_for_the_application_that_asked_for_it(
+    stage: Stage,
+) -> None:
+    stage.hf.batch("text.other", route=ROUTE)(Shout)
+    planted = stage.plant("one", job_type="text.other")
+    stage.provider.complete()
+    handler = stage.lane.registry.handlers.pop("text.other")
+
+    stage.collect(minutes=30)
+    assert stage.alerts == []
+    for _ in range(6):
+        stage.collect(minutes=24 * 60)
+    assert stage.states(planted) == ["batch_submitted"]
+    assert set(stage.alerts) == {("uncollected", 1)}
+
+    # Nothing was put off meanwhile: whoever knows the type has its turn at once.
+    stage.lane.registry.handlers["text.other"] = handler
+    stage.collect()
+    assert stage.states(planted) == ["completed"]
+    assert stage.provider.double_paid() == {}
+
+
+def test_a_job_type_that_nobody_knows_for_a_week_is_left_to_an_operator(stage: Stage) -> None:
     stage.hf.batch("text.other", route=ROUTE)(Shout)
     planted = stage.plant("one", job_type="text.other")
     stage.provider.complete()
     del stage.lane.registry.handlers["text.other"]
 
-    for _ in range(4):
-        stage.collect(minutes=30)
+    stage.collect(minutes=8 * 24 * 60)
 
-    assert stage.job(planted.jobs[0]).error_class == "UNKNOWN_JOB_TYPE"
+    row = stage.batch(planted)
+    assert (row["state"], row["error_code"]) == ("quarantined", "unknown_job_type")
+    assert stage.states(planted) == ["batch_submitted"]
+    assert stage.provider.standing_files != []
+
+
+@pytest.mark.req("P-13")
+def test_each_of_two_applications_takes_its_own_answers_of_a_batch_that_they_share(
+    stage: Stage,
+) -> None:
+    stage.hf.batch("text.other", route=ROUTE)(Shout)
+    mine = [stage.hf.enqueue("text.shout", {"text": f"mine {n}"}, org_id=ORG) for n in range(2)]
+    theirs = [stage.hf.enqueue("text.other", {"text": f"other {n}"}, org_id=ORG) for n in range(2)]
+    planted = stage.hand_over(mine + theirs)
+    stage.provider.complete()
+    handlers = stage.lane.registry.handlers
+    handler = handlers.pop("text.other")
+
+    stage.collect()
+    assert stage.states(planted) == ["completed"] * 2 + ["batch_submitted"] * 2
+    stage.collect()
+    assert stage.alerts == []
+
+    handlers["text.other"] = handler
+    del handlers["text.shout"]
+    stage.collect()
+    assert stage.states(planted) == ["completed"] * 4
     assert stage.batch(planted)["state"] == "collected"
+    assert stage.provider.standing_files == []
+
+
+# -- an application that cannot take an answer just now
+
+
+class Frail:
+    """Says a text louder; for one text, one step of it breaks so many times."""
+
+    def __init__(self) -> None:
+        self.breaks: Counter[str] = Counter()
+
+    def _step(self, name: str, texts: list[str]) -> None:
+        if self.breaks[name] and "two" in texts:
+            self.breaks[name] -= 1
+            raise ConnectionError("somebody's text")
+
+    def load(self, tx: Tx, items: Any) -> dict[str, str]:
+        self._step("load", [item.payload["text"] for item in items])
+        return {item.job_id: item.payload["text"] for item in items}
+
+    def request(self, item: Any) -> Request:
+        self._step("request", [item.payload["text"]])
+        return Request((item.payload["text"],), schema=SCHEMA)
+
+    def accept(self, item: Any, reply: Reply) -> Any:
+        self._step("accept", [item.payload["text"]])
+        return Kept({"said": reply.data["text"]}, item.payload["text"])
+
+    def keep(self, tx: Tx, pairs: Any) -> None:
+        self._step("keep", [value for _, value in pairs])
+
+
+@pytest.mark.req("P-13")
+@pytest.mark.parametrize(
+    ("step", "times"),
+    # What is done for all at once is tried with the halves until the one is alone.
+    [("load", 3), ("request", 1), ("accept", 1), ("keep", 3)],
+)
+def test_an_answer_that_cannot_be_taken_just_now_is_taken_later_and_paid_for_once(
+    stage: Stage, step: str, times: int
+) -> None:
+    work = Frail()
+    stage.hf.batch("text.frail", route=ROUTE, keep=work.keep)(work)
+    planted = stage.plant("one", "two", "three", job_type="text.frail")
+    stage.provider.complete()
+    work.breaks[step] = times
+
+    stage.collect()
+    assert stage.states(planted) == ["completed", "batch_submitted", "completed"]
+    assert stage.alerts == [("uncollected", 1)]
+    assert "somebody" not in repr(stage.told)
+
+    stage.collect(minutes=30)
+    assert stage.states(planted) == ["completed"] * 3
+    assert [stage.job(job).attempt_count for job in planted.jobs] == [0, 0, 0]
+    assert stage.provider.double_paid() == {}
+    assert len(stage.calls(planted)) == 3
+
+
+@pytest.mark.req("P-13")
+def test_an_answer_that_never_can_be_taken_is_left_to_an_operator_and_not_lost(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted = stage.plant("one", "two")
+    stage.provider.complete()
+    work = stage.lane.registry.get("text.shout").work
+    accept = work.accept
+
+    def frail(item: Any, reply: Reply) -> Any:
+        if item.payload["text"] == "two":
+            raise TimeoutError
+        return accept(item, reply)
+
+    monkeypatch.setattr(work, "accept", frail)
+    for _ in range(15):
+        stage.collect(minutes=30)
+    row = stage.batch(planted)
+    assert (row["state"], row["error_code"]) == ("quarantined", "not_taken")
+    assert stage.states(planted) == ["completed", "batch_submitted"]
+
+    monkeypatch.setattr(work, "accept", accept)
+    desk = stage.hf.operate(actor="user:op", role="admin")
+    desk.batches(stage.lane).adopt(planted.id, reason="mended")
+    stage.collect(minutes=30)
+
+    assert stage.states(planted) == ["completed"] * 2
+    assert stage.provider.double_paid() == {}
 
 
 # -- cost of it all

@@ -303,7 +303,7 @@ class Rude(Permanent):
     ("thrown", "outcome", "error_class"),
     [
         (Rude(word=CANARY), Dead, "RUDE"),
-        (Quota(), Retry, "OWN_QUOTA"),
+        (Quota(), Dead, "ANSWER_NOT_TAKEN"),
         (ValueError(CANARY), Dead, "DEFECT"),
         (Snooze(5), Dead, "DEFECT"),
         (SystemExit(1), Dead, "DEFECT"),
@@ -323,6 +323,33 @@ def test_what_accept_raises_is_the_end_of_the_attempt(
     assert isinstance(found.outcome, outcome)
     assert (found.error_class, found.state) == (error_class, ItemState.FAILED)
     assert CANARY not in repr(found.outcome)
+
+
+@pytest.mark.parametrize(
+    ("thrown", "may_wait"),
+    [
+        (Quota(), True),
+        (ConnectionError(), True),
+        (TimeoutError(), True),
+        (Rude(), False),
+        (ValueError(), False),
+        (SystemExit(1), False),
+        (Snooze(5), False),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_may_pass_leaves_the_answer_to_be_taken_later_and_is_never_asked_again(
+    hf: Holdfast, thrown: BaseException, may_wait: bool
+) -> None:
+    def accept(item: Item, reply: Reply) -> Any:
+        raise thrown
+
+    declare(hf, "text.picky", accept=accept)
+
+    found = verdict_of(hf.batch.lane, claimed(hf, "text.picky"), reply({"text": "A"}))
+
+    assert found.may_wait is may_wait
+    assert isinstance(found.outcome, Dead)
 
 
 def test_a_result_that_cannot_be_stored_is_the_end(hf: Holdfast) -> None:
