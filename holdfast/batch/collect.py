@@ -8,8 +8,8 @@ one that comes later reads it from the beginning and passes over what is recorde
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Collection, Generator, Iterable
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -227,34 +227,64 @@ def _read(
 ) -> bool:
     """Take every answer, in groups. False: the time of the pass was over before."""
     doubts = Doubts(doubted)
+    beside = not passing.lane.store.is_embedded
+    with Writer(ingest.finish, beside=beside) as writer:
+        with closing(_sure(batch, account, ingest, doubts)) as answers:
+            if not _take(passing, ingest, writer, answers):
+                return False
+        if not _take(passing, ingest, writer, ((answer, 0) for answer in doubts.answers)):
+            return False
+        if doubts.unkept:
+            with closing(_again(batch, account, doubts.unkept)) as answers:
+                if not _take(passing, ingest, writer, answers):
+                    return False
+    ingest.tally.conflicting += doubts.contradicted
+    return True
+
+
+Answers = Generator[tuple[ItemAnswer, int], None, None]
+"""Answers and how long their lines are."""
+
+
+def _take(
+    passing: Pass, ingest: Ingest, writer: Writer, answers: Iterable[tuple[ItemAnswer, int]]
+) -> bool:
     group: list[ItemAnswer] = []
     size = 0
-    beside = not passing.lane.store.is_embedded
-    with (
-        Writer(ingest.finish, beside=beside) as writer,
-        reading(account, batch.result_files) as lines,
-    ):
+    for answer, length in answers:
+        group.append(answer)
+        size += length
+        if len(group) >= min(GROUP_ITEMS, passing.left()) or size >= GROUP_BYTES:
+            writer.write(ingest.weigh(group))
+            group, size = [], 0
+            if not passing.may_go_on:
+                return False
+    writer.write(ingest.weigh(group))
+    return True
+
+
+def _sure(batch: Leased, account: Account, ingest: Ingest, doubts: Doubts) -> Answers:
+    """The answers of items that have one line; those of others are put together."""
+    with reading(account, batch.result_files) as lines:
         for line in lines:
             answer = parse_line(account.adapter, line)
             if answer is None or not isinstance(line, bytes):
                 ingest.tally.unreadable += 1
-                continue
-            if answer.custom_id in doubts.names:
+            elif answer.custom_id in doubts.names:
                 doubts.add(answer, len(line))
-                continue
-            group.append(answer)
-            size += len(line)
-            if len(group) >= min(GROUP_ITEMS, passing.left()) or size >= GROUP_BYTES:
-                writer.write(ingest.weigh(group))
-                group, size = [], 0
-                if not passing.may_go_on:
-                    return False
-        writer.write(ingest.weigh(group))
-        answers = doubts.answers
-        for at in range(0, len(answers), GROUP_ITEMS):
-            writer.write(ingest.weigh(answers[at : at + GROUP_ITEMS]))
-    ingest.tally.conflicting += doubts.contradicted
-    return True
+            else:
+                yield answer, len(line)
+
+
+def _again(batch: Leased, account: Account, names: Collection[str]) -> Answers:
+    """The answers of these items, each once."""
+    left = set(names)
+    with reading(account, batch.result_files) as lines:
+        for line in lines:
+            answer = parse_line(account.adapter, line)
+            if answer is not None and isinstance(line, bytes) and answer.custom_id in left:
+                left.discard(answer.custom_id)
+                yield answer, len(line)
 
 
 def _unread(lane: BatchLane, batch: Leased, exc: ProviderRefused | ProviderUnsure) -> None:

@@ -86,29 +86,36 @@ class Doubts:
     """Answers of items that have several lines: kept until the last of them was read.
 
     Lines may differ in what does not matter, such as the id of a request. Where the answers differ
-    nobody can say which is right, and so it is where there are more than can be kept.
+    nobody can say which is right. Of more than can be kept only a number is: what agrees then is
+    read once more.
     """
 
     names: set[str]
-    _first: dict[str, ItemAnswer] = field(default_factory=dict)
+    unkept: set[str] = field(default_factory=set)
+    _said: dict[str, int] = field(default_factory=dict)
+    _kept: dict[str, ItemAnswer] = field(default_factory=dict)
     _size: int = 0
 
     def add(self, answer: ItemAnswer, size: int) -> None:
-        first = self._first.get(answer.custom_id)
-        if first is None:
+        name, content = answer.custom_id, hash(answer.digest)
+        first = self._said.setdefault(name, content)
+        if first != content:
+            self.unkept.discard(name)
+            self._kept[name] = _contradicted(self._kept.get(name, answer))
+        elif name not in self._kept and name not in self.unkept:
             self._size += size
-            is_kept = self._size <= _DOUBTS_BYTES
-            self._first[answer.custom_id] = answer if is_kept else _contradicted(answer)
-        elif first.digest != answer.digest:
-            self._first[answer.custom_id] = _contradicted(first)
+            if self._size <= _DOUBTS_BYTES:
+                self._kept[name] = answer
+            else:
+                self.unkept.add(name)
 
     @property
     def answers(self) -> list[ItemAnswer]:
-        return list(self._first.values())
+        return list(self._kept.values())
 
     @property
     def contradicted(self) -> int:
-        return sum(answer.digest == CONFLICT for answer in self._first.values())
+        return sum(answer.digest == CONFLICT for answer in self._kept.values())
 
 
 _DOUBTS_BYTES = 8 * 1024 * 1024

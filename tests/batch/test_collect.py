@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import FakeClock, Holdfast, Kept
+from holdfast.batch import read
 from holdfast.batch.circuit import find_open_circuits
 from holdfast.batch.collect import Collected
 from holdfast.event import JobSettled
@@ -344,6 +345,26 @@ def test_the_same_answer_twice_is_one_answer(stage: Stage) -> None:
     assert stage.states(planted) == ["completed", "completed"]
     assert len(stage.calls(planted)) == 2
     assert stage.alerts == []
+
+
+def test_the_same_answer_twice_is_one_answer_however_many_there_are(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted = stage.plant("one", "two", "three", "four")
+    stage.provider.complete()
+    lines = stage.results(planted).splitlines(keepends=True)
+    other = line_of(planted.names[3], "other", planted.echoes[3])
+    # The same but for a blank, so that they have to be looked into.
+    stage.results(planted, b"".join(lines) + b"".join(b" " + line for line in lines[:3]) + other)
+    planted.at_provider.counts = (8, 0)
+    monkeypatch.setattr(read, "_DOUBTS_BYTES", 0)
+
+    stage.collect()
+
+    assert stage.states(planted) == ["completed"] * 3 + ["failed"]
+    assert stage.job(planted.jobs[3]).error_class == "RESULT_CONFLICT"
+    assert stage.alerts == [("conflicting_result", 1)]
+    assert len(stage.calls(planted)) == 4
 
 
 @pytest.mark.req("P-22")

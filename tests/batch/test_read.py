@@ -163,6 +163,18 @@ def test_of_two_answers_none_is_believed_and_both_are_paid_for_once() -> None:
 def test_doubtful_answers_never_fill_the_memory() -> None:
     doubts = Doubts({name(1)})
     doubts.add(answer("x", "one"), 9 * 1024 * 1024)
+    doubts.add(answer("x", "one"), 9 * 1024 * 1024)
+
+    assert (doubts.answers, doubts.unkept, doubts.contradicted) == ([], {name(1)}, 0)
+
+
+@pytest.mark.req("P-22")
+def test_an_answer_that_is_not_kept_is_contradicted_all_the_same() -> None:
+    doubts = Doubts({name(1)})
+    doubts.add(answer("x", "one"), 9 * 1024 * 1024)
+    doubts.add(answer("y", "two"), 9 * 1024 * 1024)
+    doubts.add(answer("x", "one"), 9 * 1024 * 1024)
 
     (found,) = doubts.answers
     assert isinstance(found.answer, Failure)
+    assert (doubts.unkept, doubts.contradicted) == (set(), 1)
