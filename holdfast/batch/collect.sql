@@ -79,7 +79,7 @@ WHERE id = :id AND fence = :fence AND state IN ('collected', 'released');
 -- find_items :many — crosses tenants: whose answers these are, and the jobs that still wait for them
 -- CROSS JOIN tells SQLite to begin with the answers; it would read the whole batch for each of them.
 SELECT item.batch_item_index, item.custom_id, item.state, item.result_hash, item.echo,
-       item.org_id, item.job_id, item.job_type, item.attempt, item.group_key,
+       item.schema_hash, item.org_id, item.job_id, item.job_type, item.attempt, item.group_key,
        job.id, job.org_id, job.project_id, job.job_type, job.category, job.actor_type,
        job.actor_id, job.request_id, job.correlation_id, job.idempotency_key, job.payload,
        job.priority, job.unit_key, job.scheduled_for, job.traceparent, job.routing_decision,
@@ -96,15 +96,15 @@ WHERE item.batch_id = :batch_id AND item.custom_id = answers.custom_id;
 -- list_open :many — crosses tenants: items that no line spoke of, page by page
 -- The page first, then its jobs: PostgreSQL would look up the jobs of all items and sort them.
 WITH page AS MATERIALIZED (
-    SELECT batch_item_index, custom_id, state, result_hash, echo, org_id, job_id, job_type, attempt,
-           group_key, lease_token
+    SELECT batch_item_index, custom_id, state, result_hash, echo, schema_hash, org_id, job_id,
+           job_type, attempt, group_key, lease_token
     FROM holdfast.batch_item
     WHERE batch_id = :batch_id AND is_open = 1 AND batch_item_index > :after
     ORDER BY batch_item_index
     LIMIT :limit
 )
 SELECT item.batch_item_index, item.custom_id, item.state, item.result_hash, item.echo,
-       item.org_id, item.job_id, item.job_type, item.attempt, item.group_key,
+       item.schema_hash, item.org_id, item.job_id, item.job_type, item.attempt, item.group_key,
        job.id, job.org_id, job.project_id, job.job_type, job.category, job.actor_type,
        job.actor_id, job.request_id, job.correlation_id, job.idempotency_key, job.payload,
        job.priority, job.unit_key, job.scheduled_for, job.traceparent, job.routing_decision,

@@ -119,6 +119,7 @@ class Wanted:
     input_tokens: int
     echo: str
     reserve_pico: int | None
+    schema_hash: str | None = None
 
     @property
     def unit(self) -> tuple[str, str, str]:

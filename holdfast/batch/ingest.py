@@ -41,7 +41,7 @@ from holdfast.provider.reply import Answer, Failure, ItemAnswer, Reply
 from holdfast.store import Tx
 
 # The columns of find_items and list_open before those of the job.
-_ITEM_COLUMNS = 10
+_ITEM_COLUMNS = 11
 JOB_ENDED = "job_ended"
 
 
@@ -66,6 +66,7 @@ class Found:
     state: str
     result_hash: str | None
     echo: str
+    schema_hash: str | None
     org_id: str
     job_id: str
     job_type: str
@@ -163,7 +164,9 @@ class Ingest:
         return self._taken(ends)
 
     def _answered(self, item: Found, answer: Answer, loaded: Loaded, job: Claimed) -> Verdict:
-        return verdict_of(self.lane, job, answer, echo=item.echo, loaded=loaded)
+        return verdict_of(
+            self.lane, job, answer, echo=item.echo, asked_hash=item.schema_hash, loaded=loaded
+        )
 
     def _unanswered(self, failure: Failure, is_named: bool | None, job: Claimed) -> Verdict:
         items = self.batch.items

@@ -43,7 +43,7 @@ from holdfast.batch.release import (
     overflow_ms,
     tell,
 )
-from holdfast.batch.verdict import NAMED, NOT_NAMED, failure_verdict
+from holdfast.batch.verdict import NAMED, NOT_NAMED, failure_verdict, schema_hash
 from holdfast.batch.work import Item
 from holdfast.clock import ms, read_instant
 from holdfast.engine.classify import fault_of
@@ -187,6 +187,7 @@ def _want(
         request.input_tokens,
         asked.echo,
         prices.reserve(item.route, request, lane.store.clock.now().date()),
+        schema_hash(request),
     )
 
 
@@ -400,6 +401,7 @@ def _item_row(key: str, placed: Placed) -> dict[str, Any]:
         "lease_token": job.lease_token,
         "custom_id": custom_id(secret, placed.batch_id, placed.index, job.id, job.attempt),
         "echo": one.echo,
+        "schema_hash": one.schema_hash,
         "group_key": one.group_key,
         "input_tokens": one.input_tokens,
         "reserve_pico": one.reserve_pico,

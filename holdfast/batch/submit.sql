@@ -52,13 +52,13 @@ WHERE id = batches.batch_id;
 -- insert_items :affected — crosses tenants: which job each item is, written before anything is sent
 INSERT INTO holdfast.batch_item
     (batch_id, batch_item_index, org_id, job_id, job_type, execution_mode, unit, attempt,
-     lease_token, custom_id, echo, group_key, input_tokens, reserve_pico, created_at)
+     lease_token, custom_id, echo, schema_hash, group_key, input_tokens, reserve_pico, created_at)
 SELECT items.batch_id, items.batch_item_index, items.org_id, items.job_id, items.job_type, 'batch',
-       items.unit, items.attempt, items.lease_token, items.custom_id, items.echo, items.group_key,
-       items.input_tokens, items.reserve_pico, {now}
+       items.unit, items.attempt, items.lease_token, items.custom_id, items.echo, items.schema_hash,
+       items.group_key, items.input_tokens, items.reserve_pico, {now}
 FROM {rows items: batch_id uuid, batch_item_index integer, org_id uuid, job_id uuid, job_type text,
-      unit text, attempt integer, lease_token bigint, custom_id text, echo text, group_key text,
-      input_tokens bigint, reserve_pico bigint}
+      unit text, attempt integer, lease_token bigint, custom_id text, echo text, schema_hash text,
+      group_key text, input_tokens bigint, reserve_pico bigint}
 WHERE TRUE
 ON CONFLICT (batch_id, batch_item_index) DO NOTHING;
 

@@ -6,6 +6,7 @@ the application. Nothing is written here.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -93,9 +94,18 @@ class _Wrong(OutputInvalid):
 
 
 def verdict_of(
-    lane: BatchLane, job: Claimed, answer: Answer, *, echo: str = "", loaded: Loaded | None = None
+    lane: BatchLane,
+    job: Claimed,
+    answer: Answer,
+    *,
+    echo: str = "",
+    asked_hash: str | None = None,
+    loaded: Loaded | None = None,
 ) -> Verdict:
-    """What *answer* means for *job*; *echo* is what it had to repeat, if anything."""
+    """What *answer* means for *job*; *echo* is what it had to repeat, if anything.
+
+    *asked_hash* is that of the schema it was asked for, where that is known.
+    """
     if isinstance(answer, Failure):
         return failure_verdict(lane, job, answer)
     handler = lane.registry.get(job.job_type)
@@ -103,7 +113,7 @@ def verdict_of(
     try:
         item = item_of(job, loaded or {})
         request: Request = handler.work.request(item)
-        reply = read_reply(answer, request, echo)
+        reply = _read(answer, request, echo, asked_hash)
         value = handler.work.accept(item, reply)
     except (Signal, Exception, SystemExit) as exc:
         return _thrown(exc, job, stage)
@@ -272,6 +282,29 @@ def error_of(outcome: Outcome) -> str | None:
 # -- replies
 
 CROSS_WIRED = "cross_wired"
+
+
+class _SchemaChanged(Transient):
+    """Another schema is declared now than the answer was asked for: somebody may still know it."""
+
+    error_class = "SCHEMA_CHANGED"
+
+
+def _read(reply: Reply, request: Request, echo: str, asked_hash: str | None) -> Reply:
+    try:
+        return read_reply(reply, request, echo)
+    except _Wrong as wrong:
+        if asked_hash is None or wrong.code not in ("schema", "not_json"):
+            raise
+        if schema_hash(request.with_echo(echo) if echo else request) == asked_hash:
+            raise
+        raise _SchemaChanged from wrong
+
+
+def schema_hash(request: Request) -> str:
+    """By what the schema of a request that goes out is told from another."""
+    text = "" if request.schema is None else _SCHEMA.encode(request.schema)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def read_reply(reply: Reply, request: Request, echo: str) -> Reply:

@@ -13,12 +13,13 @@ import pytest
 from holdfast import FakeClock, Holdfast, Kept
 from holdfast.batch import read
 from holdfast.batch.circuit import find_open_circuits
-from holdfast.batch.collect import Collected
+from holdfast.batch.collect import Collected, run_once
 from holdfast.event import JobSettled
 from holdfast.provider.adapter import Capabilities, Phase
 from holdfast.provider.reply import Failure, FailureKind, Reply, Usage
 from holdfast.provider.request import Request
 from holdfast.store import Statement, Tx
+from tests.batch.outgoing import set_out
 from tests.batch.planted import ROUTE, SCHEMA, Planted, Shout, Stage, line_of, set_stage
 from tests.batch.scripted import ScriptedProvider, result_line
 from tests.story import ORG, OTHER_ORG, events, look, timeline
@@ -779,6 +780,31 @@ def test_an_answer_that_never_can_be_taken_is_left_to_an_operator_and_not_lost(
 
     assert stage.states(planted) == ["completed"] * 2
     assert stage.provider.double_paid() == {}
+
+
+@pytest.mark.parametrize("wants_echo", [False, True])
+def test_an_answer_that_was_asked_for_another_schema_than_the_present_one_is_not_thrown_away(
+    hf: Holdfast, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, wants_echo: bool
+) -> None:
+    out = set_out(hf, clock, capabilities=Capabilities(wants_echo=wants_echo))
+    jobs = out.enqueue("one", "two")
+    out.submit()
+    out.provider.complete()
+    text = {"type": "string"}
+    wider = {**SCHEMA, "properties": {"text": text, "tone": text}, "required": ["text", "tone"]}
+    request = out.work.request
+    monkeypatch.setattr(out.work, "request", lambda item: replace(request(item), schema=wider))
+    clock.advance(minutes=5)
+    run_once(out.lane(), worker_id="w1")
+    assert out.states(jobs) == Counter(batch_submitted=2)
+    assert out.alerts() == ["uncollected"]
+
+    # Whoever knows the schema that was asked for, such as a work that looks at prompt_version.
+    monkeypatch.undo()
+    clock.advance(minutes=30)
+    run_once(out.lane(), worker_id="w1")
+    assert out.states(jobs) == Counter(completed=2)
+    assert out.provider.double_paid() == {}
 
 
 # -- cost of it all
