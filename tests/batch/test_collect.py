@@ -355,8 +355,15 @@ def test_the_same_answer_twice_is_one_answer_however_many_there_are(
     stage.provider.complete()
     lines = stage.results(planted).splitlines(keepends=True)
     other = line_of(planted.names[3], "other", planted.echoes[3])
-    # The same but for a blank, so that they have to be looked into.
-    stage.results(planted, b"".join(lines) + b"".join(b" " + line for line in lines[:3]) + other)
+    # The same in other bytes, so that they have to be looked into.
+    same = [line.replace(b'"model": ', b'"model":  ') for line in lines[:3]]
+    stage.results(planted, b"".join(lines) + b"".join(same) + other)
+    parse = ScriptedProvider.parse
+    monkeypatch.setattr(
+        ScriptedProvider,
+        "parse",
+        lambda provider, line: parse(provider, line.replace(b":  ", b": ")),
+    )
     planted.at_provider.counts = (8, 0)
     monkeypatch.setattr(read, "_DOUBTS_BYTES", 0)
 
