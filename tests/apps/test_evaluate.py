@@ -313,6 +313,21 @@ def test_what_the_sender_wanted_must_still_be_wanted(intent: Intent, text: str, 
     assert (found.verdict is Mark.FAIL) == (mark is Mark.FAIL)
 
 
+def test_a_request_that_was_turned_round_fails() -> None:
+    found = judge("I have to get up at six and can't sleep. Please don't turn the music down.")
+
+    assert found.verdict is Mark.FAIL
+    assert found.result.intent_preserved is Mark.FAIL
+    assert found.result.flags == ("request_reversed",)
+
+
+def test_who_mocks_asks_for_the_opposite_and_is_not_turned_round() -> None:
+    mocking = request("Oh great, please turn the music up even more, who needs sleep?")
+    found = judge("I need my sleep. Could you turn the music down, please?", mocking)
+
+    assert found.verdict is Mark.PASS
+
+
 # -- delta
 
 

@@ -12,6 +12,7 @@ from holdfast.apps.rewrite.delta import invented
 from holdfast.apps.rewrite.detect import local_detector
 from holdfast.apps.rewrite.fold import fold
 from holdfast.apps.rewrite.lexicon import Lexicon
+from holdfast.apps.rewrite.reversal import is_reversed
 from holdfast.apps.rewrite.ruleset import Rules
 from holdfast.apps.rewrite.words import LONGEST_MESSAGE
 
@@ -41,6 +42,7 @@ TEXTS = {
     "digits": "9" * LONGEST_MESSAGE,
     "addresses": "a@" * (LONGEST_MESSAGE // 2),
     "signs": "@" * LONGEST_MESSAGE,
+    "requests": "please don't, " * (LONGEST_MESSAGE // 14),
     "names": "Ab " * (LONGEST_MESSAGE // 3),
     "one_word": "ﬃ" * LONGEST_MESSAGE,
     "sayings": "\ufdfa" * LONGEST_MESSAGE,
@@ -54,6 +56,9 @@ READERS: dict[str, Callable[[str], object]] = {
     "fold": fold,
     "lexicon": lambda text: lexicon().check(text),
     "rules": lambda text: rules().read(text),
+    "reversal": lambda text: is_reversed(
+        rules().read(text), rules().read(text), is_same_language=True
+    ),
     "detector": lambda text: local_detector().detect(text),
     "delta of the rewrite": lambda text: invented("Turn it down at 10, Tom.", text, "en"),
     "delta of the original": lambda text: invented(text, "Could Tom turn it down at 11?", "en"),

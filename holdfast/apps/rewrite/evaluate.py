@@ -26,6 +26,7 @@ from holdfast.apps.rewrite.intent import Asks, asks_of
 from holdfast.apps.rewrite.language import BadLocale, normalize
 from holdfast.apps.rewrite.lexicon import NO_LEXICON, Lexicon
 from holdfast.apps.rewrite.model import EvalResult, RewriteRequest
+from holdfast.apps.rewrite.reversal import is_reversed
 from holdfast.apps.rewrite.ruleset import Reading, Rules
 from holdfast.apps.rewrite.words import (
     LONGEST_REWRITE,
@@ -49,6 +50,7 @@ NO_TEXT = "no_text"
 TOO_LONG = "too_long"
 HIDDEN = "hidden_signs"
 NO_TAG = "output_language_invalid"
+REVERSED = "request_reversed"
 INVENTED_TOPIC = "invented_topic"
 LOUD = "tone_loud"
 
@@ -94,6 +96,7 @@ def evaluate(
     given = _read(request.original_text, request.source_locale)
     said = _read(rewritten_text, request.target_locale)
     matter = _matter(request, given, said)
+    is_turned = _is_turned(request, given, said)
     made_up = (
         *invented(request.original_text, rewritten_text, request.target_locale),
         *((INVENTED_TOPIC,) if matter is Matter.ANOTHER else ()),
@@ -111,8 +114,8 @@ def evaluate(
     return _conclude(
         lexicon,
         codes,
-        (*unseen, *made_up, *tone),
-        intent=_intent(request.intent, asks_of(rewritten_text, said), matter)
+        (*unseen, *((REVERSED,) if is_turned else ()), *made_up, *tone),
+        intent=_intent(request.intent, asks_of(rewritten_text, said), matter, is_turned)
         if said
         else Mark.WARN,
         tone=_of_power(request.context_pack.power.power_mode, tone),
@@ -210,9 +213,9 @@ class Matter(Enum):
     ANOTHER = auto()
 
 
-def _intent(intent: Intent, said: Asks, matter: Matter) -> Mark:
+def _intent(intent: Intent, said: Asks, matter: Matter, is_turned: bool) -> Mark:
     """Whether the rewrite still wants what the sender wanted, at least more softly."""
-    if said.is_negated_request:
+    if said.is_negated_request or is_turned:
         return Mark.FAIL
     # Any sentence on the matter can voice a concern, and many a boundary: without a known phrase it
     # is not proven gone.
@@ -232,6 +235,18 @@ def _intent(intent: Intent, said: Asks, matter: Matter) -> Mark:
     if kept:
         return Mark.PASS
     return Mark.WARN if softened else Mark.FAIL
+
+
+def _is_turned(request: RewriteRequest, given: Reading | None, said: Reading | None) -> bool:
+    """Whether the rewrite asks for the opposite of what the sender asked for."""
+    if given is None or said is None:
+        return False
+    if not is_reversed(given, said, is_same_language=request.lane is Lane.SAME_LANGUAGE):
+        return False
+    # "Do go on reading my diary" asks for the opposite itself.
+    lexicon = Lexicon.of(request.source_locale)
+    found = lexicon.check(request.original_text).codes if lexicon else ()
+    return Code.SARCASM_WARN not in found
 
 
 # -- delta

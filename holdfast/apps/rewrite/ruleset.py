@@ -16,14 +16,24 @@ from holdfast.apps.rewrite.words import Topic
 
 LOCALES = ("de", "en", "es", "fr", "it", "nl", "pl", "pt")
 
-# What a file holds: sections of phrases, weak phrases, and those inside which neither counts.
-SECTIONS = (
+# Two sides of which a request may want one.
+PAIRS = (("louder", "quieter"), ("open", "closed"), ("on", "off"))
+# What tells topic, intent and tone of a message; the other sections compare two texts.
+_READ = (
     *(f"topics.{topic.value}" for topic in Topic),
     *(f"intent.{name}" for name in ("request", "boundary", "concern", "question", "withdrawn")),
     *(f"tone.{name}" for name in ("sharp", "intense")),
 )
+# What a file holds: sections of phrases, weak phrases, and those inside which neither counts.
+SECTIONS = (
+    *_READ,
+    *(f"polarity.{name}" for name in ("forbids", "untold", "limits")),
+    *(f"polarity.{side}" for pair in PAIRS for side in pair),
+)
 _LISTS = frozenset({"phrases", "weak", "except"})
-_TOP = frozenset({"version", "locale", "openers", "contrast", "topics", "intent", "tone"})
+_TOP = frozenset(
+    {"version", "locale", "openers", "contrast", "fillers", "topics", "intent", "tone", "polarity"}
+)
 _CONTRAST = "contrast"
 # In a hurry people write dont and jai.
 _APOSTROPHE = re.compile(r"([^\W_]+)'([^\W_]+\*?)")
@@ -58,14 +68,16 @@ class Reading:
     sections: Mapping[str, Evidence]
     # Where "but" and its like stand.
     contrasts: tuple[int, ...]
+    # Words of the language that say nothing by themselves.
+    fillers: frozenset[str] = frozenset()
 
     def of(self, section: str) -> Evidence:
         return self.sections.get(section, NOTHING)
 
     @property
     def weight(self) -> int:
-        """How much the rules found at all."""
-        return sum(found.score for found in self.sections.values())
+        """How much the rules found of topic, intent and tone."""
+        return sum(self.of(section).score for section in _READ)
 
     def clause(self, hit: Found) -> tuple[int, int]:
         """The part of the text around *hit*: its sentence, cut at every "but"."""
@@ -85,6 +97,7 @@ class Rules:
             if document["locale"] != locale or set(document) != _TOP:
                 raise BadRules(f"rules/{locale}.toml: the keys must be {', '.join(sorted(_TOP))}.")
             openers = frozenset(map(fold, document["openers"]))
+            self._fillers = frozenset(map(fold, document["fillers"]))
             self._phrases = Phrases(_phrases(document), openers=openers)
         except (KeyError, TypeError, AttributeError, ValueError) as bad:
             raise BadRules(f"rules/{locale}.toml cannot be used: {bad}") from bad
@@ -107,7 +120,7 @@ class Rules:
                 shields = found.get(f"{section}/except", ())
                 sections[section] = _evidence(folded, strong or (), weak or (), shields)
         contrasts = tuple(hit.start for hit in found.get(_CONTRAST, ()))
-        return Reading(folded, sections, contrasts)
+        return Reading(folded, sections, contrasts, self._fillers)
 
 
 def _evidence(
