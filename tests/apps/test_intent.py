@@ -158,6 +158,19 @@ def test_a_concern_is_seen_and_is_no_request(locale: str) -> None:
     assert not found.has_question
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Bardzo by mi pomogło, gdyby wieczorem muzyka była cichsza.",
+        "Gdyby wieczorem było ciszej, bardzo by mi to pomogło.",
+        "Ułatwiłoby mi to poranki, gdyby łazienka była wolna.",
+        "Bardzo by nam ułatwiło, gdyby śmieci były wyniesione.",
+    ],
+)
+def test_what_would_help_is_a_request_wherever_polish_puts_its_by(text: str) -> None:
+    assert asks(text, "pl").has_request
+
+
 def test_politeness_does_not_make_a_request_of_what_is_taken_back() -> None:
     assert asks("Please don't bother turning it down.", "en").is_negated_request
 
