@@ -321,6 +321,43 @@ def test_a_request_that_was_turned_round_fails() -> None:
     assert found.result.flags == ("request_reversed",)
 
 
+@pytest.mark.parametrize(
+    ("original", "text", "intent"),
+    [
+        ("Take the bins out, it stinks!", "Could you pass the salt?", Intent.REQUEST),
+        ("Pay me what you owe me!", "Could you help me move the sofa?", Intent.REQUEST),
+        (
+            "Where the hell is my bike key?",
+            "Could you tell me when you are back?",
+            Intent.CLARIFICATION,
+        ),
+    ],
+)
+def test_a_request_on_another_matter_is_not_the_senders(
+    original: str, text: str, intent: Intent
+) -> None:
+    found = judge(text, request(original, intent=intent, topic=Topic.OTHER))
+
+    assert found.verdict is Mark.FAIL
+    assert found.result.intent_preserved is Mark.FAIL
+
+
+@pytest.mark.parametrize(
+    ("original", "text", "target"),
+    [
+        ("Answer me, damn it!", "Could you get back to me when you have a moment?", "en"),
+        ("Quit slamming the damn door!", "Could you close it a little more gently?", "en"),
+        ("Stop nagging me all the time!", "Could you give me a bit of space on this?", "en"),
+        ("Pay me back, you thief!", "Könntest du mir bitte beim Sofa helfen?", "de"),
+    ],
+)
+def test_a_matter_that_no_word_shows_is_a_warning(original: str, text: str, target: str) -> None:
+    found = judge(text, request(original, target=target, topic=Topic.OTHER))
+
+    assert found.verdict is Mark.WARN
+    assert found.result.flags == ("matter_unverified",)
+
+
 def test_who_mocks_asks_for_the_opposite_and_is_not_turned_round() -> None:
     mocking = request("Oh great, please turn the music up even more, who needs sleep?")
     found = judge("I need my sleep. Could you turn the music down, please?", mocking)
@@ -339,6 +376,7 @@ def test_who_mocks_asks_for_the_opposite_and_is_not_turned_round() -> None:
         ("I can't sleep. Could you and Kevin turn the music down, please?", "invented_name"),
         ("The neighbours can't sleep. Could you turn the music down?", "invented_thing"),
         ("Could you please wash the dirty dishes and clean the sink?", "invented_topic"),
+        ("Could you turn the music down? And please pay the rent.", "invented_topic"),
         ("I'm sorry, but I can't help with rewriting this message.", "machine_words"),
     ],
 )

@@ -26,7 +26,7 @@ from holdfast.apps.rewrite.intent import Asks, asks_of
 from holdfast.apps.rewrite.language import BadLocale, normalize
 from holdfast.apps.rewrite.lexicon import NO_LEXICON, Lexicon
 from holdfast.apps.rewrite.model import EvalResult, RewriteRequest
-from holdfast.apps.rewrite.reversal import is_reversed
+from holdfast.apps.rewrite.reversal import content, is_one_word, is_reversed
 from holdfast.apps.rewrite.ruleset import Reading, Rules
 from holdfast.apps.rewrite.words import (
     LONGEST_REWRITE,
@@ -51,6 +51,7 @@ TOO_LONG = "too_long"
 HIDDEN = "hidden_signs"
 NO_TAG = "output_language_invalid"
 REVERSED = "request_reversed"
+MATTER_UNVERIFIED = "matter_unverified"
 INVENTED_TOPIC = "invented_topic"
 LOUD = "tone_loud"
 
@@ -61,7 +62,6 @@ _TOPICS = tuple(topic for topic in Topic if topic is not Topic.OTHER)
 _SENTENCE = re.compile(r"[^.!?…\n]+")
 # Shorter sentences are full of loan words and names.
 _SURE_LETTERS = 30
-_STEM = 5
 _LONG_WORD = re.compile(r"(?<!\w)[^\W\d_]{4,}(?!\w)")
 # What turns the order of letters round, what steers a terminal, and letters that nobody sees. A
 # joiner is none of them: scripts and emoji need it.
@@ -110,6 +110,7 @@ def evaluate(
         *(() if is_spoken else (LANGUAGE_UNVERIFIED,)),
         *(() if lexicon else (LEXICON_MISSING,)),
         *(() if said else (INTENT_UNVERIFIED,)),
+        *((MATTER_UNVERIFIED,) if matter in _UNVERIFIED else ()),
     )
     return _conclude(
         lexicon,
@@ -208,9 +209,17 @@ class Matter(Enum):
     """What a rewrite is about, measured by what its original is about."""
 
     SAME = auto()
+    # Nothing speaks against it.
     UNTOLD = auto()
+    # Nothing speaks for it: another language, or words that nobody listed.
+    UNSEEN = auto()
+    # Nothing is left of a matter that the message names, or names more than once.
     NONE = auto()
+    GONE = auto()
     ANOTHER = auto()
+
+
+_UNVERIFIED = frozenset({Matter.UNSEEN, Matter.NONE, Matter.GONE})
 
 
 def _intent(intent: Intent, said: Asks, matter: Matter, is_turned: bool) -> Mark:
@@ -219,8 +228,11 @@ def _intent(intent: Intent, said: Asks, matter: Matter, is_turned: bool) -> Mark
         return Mark.FAIL
     # Any sentence on the matter can voice a concern, and many a boundary: without a known phrase it
     # is not proven gone.
-    is_on_it = matter in (Matter.SAME, Matter.UNTOLD)
+    is_on_it = matter in (Matter.SAME, Matter.UNTOLD, Matter.UNSEEN)
     match intent:
+        # Whatever is asked for now, it is something else.
+        case Intent.REQUEST | Intent.CLARIFICATION if matter is Matter.GONE:
+            return Mark.FAIL
         case Intent.REQUEST:
             kept, softened = said.has_request, said.has_question or said.has_boundary
         case Intent.CLARIFICATION:
@@ -233,7 +245,7 @@ def _intent(intent: Intent, said: Asks, matter: Matter, is_turned: bool) -> Mark
         case _:
             assert_never(intent)
     if kept:
-        return Mark.PASS
+        return Mark.WARN if matter in _UNVERIFIED else Mark.PASS
     return Mark.WARN if softened else Mark.FAIL
 
 
@@ -261,18 +273,40 @@ def _matter(request: RewriteRequest, given: Reading | None, said: Reading | None
     meant |= {Topic.NOISE} if Topic.COMMUNICATION in meant else set()
     if any(_hits(said, topic) for topic in meant):
         fresh = [topic for topic in _ISSUES if topic not in meant and _strong(said, topic) > 1]
-        return Matter.ANOTHER if fresh else Matter.SAME
+        return Matter.ANOTHER if fresh or _adds(request, given, said) else Matter.SAME
     if any(_strong(said, topic) for topic in _ISSUES):
         return Matter.ANOTHER if any(_strong(given, topic) for topic in meant) else Matter.UNTOLD
-    # Without a topic only the words are left to compare, and those only within one language.
-    if not meant or request.lane is Lane.CROSS_LANGUAGE:
+    named = sum(_strong(given, topic) for topic in {*meant, Topic.OTHER})
+    if _hits(given, Topic.OTHER) and _hits(said, Topic.OTHER):
         return Matter.UNTOLD
-    shared = _stems(given.folded) & _stems(said.folded)
-    return Matter.SAME if shared else Matter.NONE
+    # Only the words are left to compare, and those only within one language.
+    if request.lane is Lane.CROSS_LANGUAGE:
+        return Matter.UNSEEN if meant or named else Matter.UNTOLD
+    if _shares(content(given), content(said)):
+        return Matter.SAME if meant else Matter.UNTOLD
+    if named > 1:
+        return Matter.GONE
+    return Matter.NONE if meant else Matter.UNSEEN
 
 
-def _stems(folded: str) -> set[str]:
-    return {word[:_STEM] for word in _LONG_WORD.findall(folded) if len(word) >= _STEM}
+def _adds(request: RewriteRequest, given: Reading, said: Reading) -> bool:
+    """Whether a sentence more asks for money, food, keys and the like, which nobody mentioned."""
+    if request.lane is Lane.CROSS_LANGUAGE or _hits(given, Topic.OTHER):
+        return False
+    words = content(given)
+    for hit in said.of(_section(Topic.OTHER)).hits:
+        start, end = said.clause(hit)
+        if (
+            hit.key.endswith("/phrases")
+            and said.of("intent.request").between(start, end)
+            and not _shares(words, content(said, start, end))
+        ):
+            return True
+    return False
+
+
+def _shares(words: Collection[str], others: Collection[str]) -> bool:
+    return any(is_one_word(word, other) for word in words for other in others)
 
 
 def _read(text: str, locale: str) -> Reading | None:
@@ -281,11 +315,15 @@ def _read(text: str, locale: str) -> Reading | None:
 
 
 def _hits(reading: Reading, topic: Topic) -> bool:
-    return bool(reading.of(f"topics.{topic.value}").hits)
+    return bool(reading.of(_section(topic)).hits)
 
 
 def _strong(reading: Reading, topic: Topic) -> int:
-    return reading.of(f"topics.{topic.value}").strong
+    return reading.of(_section(topic)).strong
+
+
+def _section(topic: Topic) -> str:
+    return f"topics.{topic.value}"
 
 
 # -- tone

@@ -127,24 +127,23 @@ def is_one_word(word: str, other: str) -> bool:
 
 def _pieces(reading: Reading, *, is_strict: bool) -> Iterator[_Piece]:
     """What is asked for, part by part. Strictly, a "not" anywhere in a sentence leaves it open."""
-    asks = reading.of("intent.request").hits
     for sentence in _SENTENCE.finditer(reading.folded):
         start, end = sentence.span()
-        asked = _inside(asks, start, end)
+        asked = reading.of("intent.request").between(start, end)
         if not asked:
             continue
         forbids = [
             hit
-            for hit in _inside(reading.of("polarity.forbids").hits, start, end)
+            for hit in reading.of("polarity.forbids").between(start, end)
             # In a question a bare "nicht" may plead for it.
             if not (hit.key.endswith("/weak") and sentence[0].endswith("?"))
         ]
         untold = [
             hit
-            for hit in _inside(reading.of("polarity.untold").hits, start, end)
+            for hit in reading.of("polarity.untold").between(start, end)
             if not any(map(hit.lies_in, forbids))
         ]
-        is_limited = bool(_inside(reading.of("polarity.limits").hits, start, end))
+        is_limited = bool(reading.of("polarity.limits").between(start, end))
         for first, last in _parts(reading, start, end):
             polarity = Polarity.UNTOLD
             if not _inside(untold, first, last):
@@ -159,7 +158,7 @@ def _pieces(reading: Reading, *, is_strict: bool) -> Iterator[_Piece]:
                     side
                     for pair in PAIRS
                     for side in pair
-                    if _inside(reading.of(f"polarity.{side}").hits, first, last)
+                    if reading.of(f"polarity.{side}").between(first, last)
                 ),
                 is_limited,
             )

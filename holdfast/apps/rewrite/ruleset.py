@@ -56,6 +56,10 @@ class Evidence:
     def score(self) -> int:
         return 2 * self.strong + self.weak
 
+    def between(self, start: int, end: int) -> list[Found]:
+        """What begins between two places of the text."""
+        return [hit for hit in self.hits if start <= hit.start < end]
+
 
 NOTHING = Evidence(0, 0, ())
 
