@@ -408,6 +408,61 @@ def test_shouting_is_a_warning_between_equals_and_too_much_from_above() -> None:
     assert judge(loud, request(power=PowerMode.HIGHER_SENDER)).verdict is Mark.FAIL
 
 
+DEMANDS = {
+    "de": ("Mach die Musik leiser!", "Ich will, dass du die Musik leiser machst."),
+    "en": ("Turn the music down!", "I need you to turn the music down at night."),
+    "es": ("¡Baja la música!", "Deberías bajar la música por la noche."),
+    "fr": ("Baisse la musique !", "Tu devrais baisser la musique le soir."),
+    "it": ("Abbassa la musica!", "Dovresti abbassare la musica di sera."),
+    "nl": ("Zet de muziek zachter!", "Ik wil dat je de muziek zachter zet."),
+    "pl": ("Ścisz muzykę!", "Powinieneś ściszyć muzykę wieczorem."),
+    "pt": ("Abaixa a música!", "Devias baixar a música à noite."),
+}
+
+
+@pytest.mark.parametrize("locale", DEMANDS)
+def test_a_demand_is_a_warning_between_equals_and_fails_where_one_has_more_say(
+    locale: str,
+) -> None:
+    original, demand = DEMANDS[locale]
+    verdicts = {}
+    for power in PowerMode:
+        found = judge(demand, request(original, source=locale, target=locale, power=power))
+        assert "tone_demand" in found.result.flags
+        verdicts[power] = found.result.tone_safety
+
+    assert verdicts == {
+        PowerMode.PEER: Mark.WARN,
+        PowerMode.HIGHER_SENDER: Mark.FAIL,
+        PowerMode.HIGHER_RECIPIENT: Mark.FAIL,
+    }
+
+
+def test_a_boundary_may_say_what_its_sender_needs() -> None:
+    knock = request(
+        "Don't you dare come in without knocking!",
+        intent=Intent.BOUNDARY,
+        topic=Topic.PRIVACY,
+        power=PowerMode.HIGHER_SENDER,
+    )
+    found = judge("I need you to knock before you come into my room.", knock)
+
+    assert found.verdict is Mark.WARN
+    assert found.result.flags == ("tone_demand",)
+
+
+@pytest.mark.parametrize("text", [f"{KIND} You must be tired.", f"{KIND} You should feel at home."])
+def test_what_only_sounds_like_a_demand_is_none(text: str) -> None:
+    assert judge(text, request(power=PowerMode.HIGHER_SENDER)).verdict is Mark.PASS
+
+
+def test_an_angry_face_shouts() -> None:
+    angry = f"{KIND} 😡"
+
+    assert judge(angry).result.flags == ("tone_loud",)
+    assert judge(angry, request(power=PowerMode.HIGHER_SENDER)).verdict is Mark.FAIL
+
+
 # -- the whole
 
 

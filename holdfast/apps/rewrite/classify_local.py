@@ -15,6 +15,7 @@ from holdfast.apps.rewrite.intent import Asks, asks_of
 from holdfast.apps.rewrite.lexicon import Lexicon
 from holdfast.apps.rewrite.model import ClassifierResult, Confidences
 from holdfast.apps.rewrite.ruleset import LOCALES, Reading, Rules
+from holdfast.apps.rewrite.tone import has_angry_face
 from holdfast.apps.rewrite.words import (
     CLASSIFIER_VERSION,
     Code,
@@ -30,7 +31,6 @@ MOST_TOPICS = 2
 
 _WORD = re.compile(r"[^\W\d_]{3,}")
 _EXCLAIMED = re.compile(r"!{2,}|!\?|\?!|\?{3,}")
-_ANGRY = frozenset("😠😡🤬👿💢🤮🖕😤😭💀🙄😒")
 # What a rewrite must not hold and a calm message may.
 _NOT_SHARP = frozenset({Code.HEDGE_WARN, Code.PREFERENCE_DISCLOSURE})
 # A whole message in capitals, or this many words of it, is shouting; one word is a stress.
@@ -171,7 +171,7 @@ def _tone(text: str, locale: str, reading: Reading) -> _Tone:
 
 def _is_loud(text: str) -> bool:
     """Whether it shouts whatever the words are: capitals, a row of marks, angry faces."""
-    if _EXCLAIMED.search(text) or not _ANGRY.isdisjoint(text):
+    if _EXCLAIMED.search(text) or has_angry_face(text):
         return True
     return sum(map(str.isupper, _WORD.findall(text))) >= MANY_SHOUTED
 

@@ -4,7 +4,7 @@
     2  lexicon    no word or phrase that the language's lexicon forbids
     3  intent     what the sender wanted is still wanted
     4  delta      nothing is said that the sender did not say
-    5  tone       nobody shouts, least of all somebody with more say
+    5  tone       nobody shouts or demands, least of all where one has more say
 
 What is no text in the right language is judged no further: its words would mean something else.
 The other four are judged whatever they find, and the verdict uses them all. The result holds codes
@@ -28,6 +28,7 @@ from holdfast.apps.rewrite.lexicon import NO_LEXICON, Lexicon
 from holdfast.apps.rewrite.model import EvalResult, RewriteRequest
 from holdfast.apps.rewrite.reversal import content, is_one_word, is_reversed
 from holdfast.apps.rewrite.ruleset import Reading, Rules
+from holdfast.apps.rewrite.tone import has_angry_face
 from holdfast.apps.rewrite.words import (
     LONGEST_REWRITE,
     Code,
@@ -54,6 +55,7 @@ REVERSED = "request_reversed"
 MATTER_UNVERIFIED = "matter_unverified"
 INVENTED_TOPIC = "invented_topic"
 LOUD = "tone_loud"
+DEMAND = "tone_demand"
 
 # Issues of their own; a polite frame such as "let me know in time" brings none of them along.
 _ISSUES = (Topic.NOISE, Topic.CLEANLINESS, Topic.PRIVACY, Topic.GUESTS)
@@ -105,7 +107,7 @@ def evaluate(
         *(lexicon.check(rewritten_text).codes if lexicon else ()),
         *((Code.NEW_FACT,) if made_up else ()),
     )
-    tone = tuple(_tone(request.original_text, rewritten_text))
+    tone = tuple(_tone(request.original_text, rewritten_text, said))
     unseen = (
         *(() if is_spoken else (LANGUAGE_UNVERIFIED,)),
         *(() if lexicon else (LEXICON_MISSING,)),
@@ -119,7 +121,7 @@ def evaluate(
         intent=_intent(request.intent, asks_of(rewritten_text, said), matter, is_turned)
         if said
         else Mark.WARN,
-        tone=_of_power(request.context_pack.power.power_mode, tone),
+        tone=_of_power(request.context_pack.power.power_mode, request.intent, tone),
     )
 
 
@@ -329,15 +331,23 @@ def _section(topic: Topic) -> str:
 # -- tone
 
 
-def _tone(original: str, text: str) -> Iterator[str]:
+def _tone(original: str, text: str, said: Reading | None) -> Iterator[str]:
     # An abbreviation that the sender used is no shout.
     shouted = [word for word in _LONG_WORD.findall(text) if word.isupper() and word not in original]
-    if _LOUD_SIGNS.search(text) or shouted:
+    if _LOUD_SIGNS.search(text) or shouted or has_angry_face(text):
         yield LOUD
+    if said is not None and said.of("tone.demand").hits:
+        yield DEMAND
 
 
-def _of_power(power: PowerMode, tone: Collection[str]) -> Mark:
-    """Between equals a loud word is a warning; from somebody with more say it is an order."""
+def _of_power(power: PowerMode, intent: Intent, tone: Collection[str]) -> Mark:
+    """Between equals a loud word or a demand is a warning.
+
+    From somebody with more say either is an order, and towards them a demand invites nobody. Only a
+    boundary may say what its sender needs.
+    """
     if not tone:
         return Mark.PASS
-    return Mark.FAIL if power is PowerMode.HIGHER_SENDER else Mark.WARN
+    is_order = LOUD in tone and power is PowerMode.HIGHER_SENDER
+    is_demand = DEMAND in tone and power is not PowerMode.PEER and intent is not Intent.BOUNDARY
+    return Mark.FAIL if is_order or is_demand else Mark.WARN

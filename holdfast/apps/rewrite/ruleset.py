@@ -27,6 +27,7 @@ _READ = (
 # What a file holds: sections of phrases, weak phrases, and those inside which neither counts.
 SECTIONS = (
     *_READ,
+    "tone.demand",
     *(f"polarity.{name}" for name in ("forbids", "untold", "limits")),
     *(f"polarity.{side}" for pair in PAIRS for side in pair),
 )
