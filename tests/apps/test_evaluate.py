@@ -217,6 +217,29 @@ def test_a_translation_with_its_original_beside_it_fails() -> None:
     assert Code.NON_TARGET_LOCALE in judge(both, request(target="es")).result.violations
 
 
+@pytest.mark.req("V-03", "L-12")
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("Könntest du die Musik bitte leiser machen? Could you turn the music down?", "de"),
+        ("Could you turn the music down? ¿Puedes bajar la música, por favor? Me duermo.", "en"),
+    ],
+)
+def test_short_sentences_in_a_second_language_fail(text: str, target: str) -> None:
+    found = judge(text, request(target=target))
+
+    assert found.verdict is Mark.FAIL
+    assert found.result.violations == (Code.NON_TARGET_LOCALE,)
+
+
+@pytest.mark.req("V-03", "L-11")
+def test_what_was_not_translated_into_an_unknown_language_fails() -> None:
+    found = judge(KIND, request(target="mi"))
+
+    assert found.verdict is Mark.FAIL
+    assert found.result.violations == (Code.NON_TARGET_LOCALE,)
+
+
 @pytest.mark.req("V-03")
 def test_a_text_too_short_to_tell_passes_on_its_declaration_with_a_flag() -> None:
     found = judge("Music down, please?")

@@ -2,8 +2,8 @@
 
 One model of 140 languages reads bytes and answers with probabilities. What counts is by how much
 the first language leads the second. Measured on `eval/language`, 600 sentences of household talk in
-ten languages: 98.0 % right at medium or high, none wrong; on 3,200 other sentences of `eval/`, in
-eight languages: 98.5 %, none wrong. A text takes 0.2 ms, reading the model 0.7 s once.
+ten languages: 98.7 % right at medium or high, none wrong; on 3,200 other sentences of `eval/`, in
+eight languages: 98.9 %, none wrong. A text takes 0.2 ms, reading the model 0.7 s once.
 """
 
 from __future__ import annotations
@@ -41,6 +41,10 @@ _WRITTEN_AS = {
     "grc": "el", "ltg": "lv",
 }  # fmt: skip
 
+# To the model a short Portuguese text looks half Galician, and a Galician one hardly Portuguese. So
+# the second's probability is added to the first's where the first leads already.
+_DRAWS_FROM = {"pt": "gl"}
+
 # What the model can name. A text in any other language is bound to be called something else.
 KNOWN = frozenset(
     """
@@ -58,6 +62,23 @@ _TWINS = (
     frozenset({"id", "ms"}),
     frozenset({"gl", "pt"}),
 )
+
+# What the model cannot name and calls by the name of a language near it.
+_CALLED = {
+    language: frozenset(names.split())
+    for language, names in {
+        "de": "bar frr gsw ksh nds pdc pdt pfl sli stq swg vmf yi",
+        "en": "bi gul hwc jam pcm sco srn tpi",
+        "es": "an ast cbk ext lad pap",
+        "fr": "frp lou mfe nrm pcd rcf wa",
+        "it": "co egl fur lij lld lmo nap pms rgn rm sc scn vec",
+        "nl": "act gos li nds srn twd vls zea",
+        "pl": "csb dsb hsb szl",
+        "pt": "cri fax kea mwl pap pov tet",
+        "sv": "jut ovd",
+        "tr": "gag kaa",
+    }.items()
+}
 
 NEEDS_EXTRA = "The complaint rewrite needs the extra: pip install 'holdfast[rewrite]'."
 
@@ -89,6 +110,19 @@ def is_told_apart(language: str, other: str) -> bool:
         language != other
         and other in KNOWN
         and not any({language, other} <= twins for twins in _TWINS)
+    )
+
+
+def is_left_in(language: str, *, source: str, target: str) -> bool:
+    """Whether naming its original's language proves that a text was not translated.
+
+    Of a language that the detector does not know this is all that it can tell, unless the two are
+    relatives.
+    """
+    if language != source or source == target:
+        return False
+    return is_told_apart(language, target) or (
+        target not in KNOWN and language in _CALLED and target not in _CALLED[language]
     )
 
 
@@ -160,4 +194,5 @@ def _lead(ranked: list[tuple[str, float]]) -> tuple[str, float]:
     for language, probability in ranked[:10]:
         name = _WRITTEN_AS.get(language, language)
         found[name] = found.get(name, 0.0) + probability
-    return best, found.pop(best) - max(found.values())
+    own = found.pop(best) + found.pop(_DRAWS_FROM.get(best, ""), 0.0)
+    return best, own - max(found.values())

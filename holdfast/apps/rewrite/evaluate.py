@@ -21,7 +21,7 @@ from enum import Enum, auto
 from typing import assert_never
 
 from holdfast.apps.rewrite.delta import invented
-from holdfast.apps.rewrite.detect import Detector, is_told_apart
+from holdfast.apps.rewrite.detect import Detector, is_left_in, is_told_apart
 from holdfast.apps.rewrite.intent import Asks, asks_of
 from holdfast.apps.rewrite.language import BadLocale, normalize
 from holdfast.apps.rewrite.lexicon import NO_LEXICON, Lexicon
@@ -62,7 +62,7 @@ _ISSUES = (Topic.NOISE, Topic.CLEANLINESS, Topic.PRIVACY, Topic.GUESTS)
 _TOPICS = tuple(topic for topic in Topic if topic is not Topic.OTHER)
 
 _SENTENCE = re.compile(r"[^.!?…\n]+")
-# Shorter sentences are full of loan words and names.
+# Shorter parts are full of loan words and names.
 _SURE_LETTERS = 30
 _LONG_WORD = re.compile(r"(?<!\w)[^\W\d_]{4,}(?!\w)")
 # What turns the order of letters round, what steers a terminal, and letters that nobody sees. A
@@ -91,7 +91,7 @@ def evaluate(
     misshapen = (*_misshapen(rewritten_text), *_undeclared(output_language))
     if misshapen:
         return _conclude(lexicon, (), misshapen, schema_valid=False, intent=Mark.FAIL)
-    is_spoken = _is_spoken(rewritten_text, request.target_locale, detector)
+    is_spoken = _is_spoken(rewritten_text, request, detector)
     if is_spoken is False or normalize(output_language) != request.target_locale:
         codes = (Code.NON_TARGET_LOCALE,)
         return _conclude(lexicon, codes, (INTENT_UNVERIFIED,), intent=Mark.WARN)
@@ -186,22 +186,37 @@ def _undeclared(output_language: str) -> Iterator[str]:
         yield NO_TAG
 
 
-def _is_spoken(text: str, target: str, detector: Detector) -> bool | None:
+def _is_spoken(text: str, request: RewriteRequest, detector: Detector) -> bool | None:
     """Whether a text is in its target language; None where nobody can tell."""
-    whole = detector.detect(text)
+    source, target = request.source_locale, request.target_locale
     # A translation may have its original beside it.
-    sentences = _SENTENCE.findall(text)
-    for sentence in sentences if len(sentences) > 1 else ():
-        if sum(map(str.isalpha, sentence)) < _SURE_LETTERS:
+    for part, is_long in _parts(text):
+        heard = detector.detect(part)
+        if heard.confidence is not Level.HIGH:
             continue
-        part = detector.detect(sentence)
-        if part.confidence is Level.HIGH and is_told_apart(part.language, target):
+        if is_left_in(heard.language, source=source, target=target):
             return False
+        if is_long and is_told_apart(heard.language, target):
+            return False
+    whole = detector.detect(text)
     if whole.confidence is Level.LOW:
         return None
     if whole.language == target:
         return True
     return False if is_told_apart(whole.language, target) else None
+
+
+def _parts(text: str) -> Iterator[tuple[str, bool]]:
+    """Each sentence, with those behind it until it is long, and whether it is."""
+    sentences = _SENTENCE.findall(text)
+    for first in range(len(sentences)):
+        for last in range(first + 1, len(sentences) + 1):
+            part = " ".join(sentences[first:last])
+            is_long = sum(map(str.isalpha, part)) >= _SURE_LETTERS
+            if is_long or last == first + 1:
+                yield part, is_long
+            if is_long:
+                break
 
 
 # -- intent
