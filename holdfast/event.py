@@ -204,6 +204,8 @@ class BatchTrouble(StrEnum):
     DEADLINE_PASSED = "deadline_passed"
     # Its answers cannot be brought back just now: its account is gone, or something breaks on it.
     UNCOLLECTED = "uncollected"
+    # Jobs wait for an account that is not configured here, or whose credential is not here.
+    ACCOUNT_UNUSABLE = "account_unusable"
     CIRCUIT_OPENED = "circuit_opened"
     UNPRICED = "unpriced"
     BUDGET_HELD = "budget_held"

@@ -27,12 +27,20 @@ from holdfast.batch.micro import Gatherer, Group, Member, places
 from holdfast.batch.point import Point
 from holdfast.batch.price import Prices
 from holdfast.batch.release import CIRCUIT_OPEN
-from holdfast.batch.verdict import ItemState, Verdict, failure_verdict, verdict_of
+from holdfast.batch.unusable import Unusable
+from holdfast.batch.verdict import ItemState, failure_verdict, verdict_of
 from holdfast.clock import ms
 from holdfast.document import canonical
 from holdfast.engine.execute import Context
 from holdfast.engine.job import Claimed, Completed, Dead, Outcome, Released, Retry
-from holdfast.errors import JobCanceled, LeaseLost, RuleBroken, SchemaInvalid, WriteConflict
+from holdfast.errors import (
+    ConfigError,
+    JobCanceled,
+    LeaseLost,
+    RuleBroken,
+    SchemaInvalid,
+    WriteConflict,
+)
 from holdfast.event import BatchAlert, BatchTrouble
 from holdfast.provider.reply import (
     Answer,
@@ -60,8 +68,8 @@ class Caller:
         with self._gatherer.arriving() as arrive:
             lane = self._lane()
             member = _member_of(lane, job.job)
-            if isinstance(member, Verdict):
-                return member.outcome
+            if not isinstance(member, Member):
+                return member
             job.raise_if_canceled()
             group = self._gatherer.join(
                 member,
@@ -82,8 +90,8 @@ class Caller:
         return _with_kept(called)
 
 
-def _member_of(lane: BatchLane, job: Claimed) -> Member | Verdict:
-    """The request of a job, ready to be sent; or the verdict if it must not be."""
+def _member_of(lane: BatchLane, job: Claimed) -> Member | Outcome:
+    """The request of a job, ready to be sent; or what becomes of the job if it must not be."""
     if job.routing_decision is None:
         # Whoever enqueued it in SQL could not choose a route, and nobody may guess one.
         raise SchemaInvalid("The job has no route: enqueue it here.", missing="routing_decision")
@@ -94,11 +102,18 @@ def _member_of(lane: BatchLane, job: Claimed) -> Member | Verdict:
             "The job's route is for the batch lane, and a worker has it.",
             field="routing_decision.execution_mode",
         )
-    account = lane.accounts.of(item.route)
+    try:
+        account = lane.accounts.of(item.route)
+    except ConfigError as exc:
+        unusable = Unusable()
+        waits = unusable.give_back(lane, item.route.provider, exc)
+        unusable.tell(lane)
+        return waits
     asked = ask_for(lane, item, account)
     size = len(canonical(asked.body).encode())
     if size > account.limits.max_line_bytes:
-        return failure_verdict(lane, job, Failure(FailureKind.INVALID, "request_too_large"))
+        too_large = Failure(FailureKind.INVALID, "request_too_large")
+        return failure_verdict(lane, job, too_large).outcome
     prices = Prices(lane.settings.prices)
     reserve = prices.reserve(item.route, asked.request, lane.store.clock.now().date())
     return Member(job, item.route, account, asked, size, reserve, loaded)

@@ -37,18 +37,17 @@ from holdfast.batch.load import Loaded, item_of, load
 from holdfast.batch.price import Prices
 from holdfast.batch.release import (
     CIRCUIT_OPEN,
-    NO_ACCOUNT,
     OVERFLOW,
     Tally,
     overflow_ms,
     tell,
 )
+from holdfast.batch.unusable import Unusable
 from holdfast.batch.verdict import NAMED, NOT_NAMED, failure_verdict, schema_hash
 from holdfast.batch.work import Item
 from holdfast.clock import ms, read_instant
-from holdfast.engine.classify import fault_of
 from holdfast.engine.execute import Plan, judge, name_stage, plan
-from holdfast.engine.job import Actor, Canceled, Claimed, Dead, Outcome, Released
+from holdfast.engine.job import Actor, Canceled, Claimed, Outcome, Released
 from holdfast.engine.quarantine import bury_broken
 from holdfast.engine.settle import Settled, settle_in
 from holdfast.errors import ConfigError, ConfigInvalid, RuleBroken, SchemaInvalid, Signal
@@ -70,6 +69,7 @@ class Page:
 
     wanted: list[Wanted] = field(default_factory=list)
     ended: list[Ended] = field(default_factory=list)
+    unusable: Unusable = field(default_factory=Unusable)
 
 
 @dataclass(slots=True)
@@ -92,7 +92,7 @@ def plan_page(lane: BatchLane, claimed: Sequence[Claimed], prices: Prices) -> Pa
     loaded = load(lane, claimed)
     for job in claimed:
         job = name_stage(job, lane.registry)
-        found = _plan(lane, job, stopped, prices, loaded, suspects.get(job.id))
+        found = _plan(lane, job, stopped, prices, loaded, page.unusable, suspects.get(job.id))
         if isinstance(found, Wanted):
             page.wanted.append(found)
         else:
@@ -126,6 +126,7 @@ def _plan(
     stopped: set[str],
     prices: Prices,
     loaded: Loaded,
+    unusable: Unusable,
     most_items: int | None,
 ) -> Wanted | Outcome:
     waited = lane.store.clock.now() - read_instant(job.created_at)
@@ -135,17 +136,15 @@ def _plan(
         return planned
     try:
         item = _item_of(job, loaded)
-        account = lane.accounts.of(item.route)
+        try:
+            account = lane.accounts.of(item.route)
+        except ConfigError as exc:
+            return unusable.give_back(lane, item.route.provider, exc)
         if not account.capabilities.supports_batches:
             raise ConfigInvalid(provider=item.route.provider, missing="supports_batches")
         if account.key in stopped:
             return Released(CIRCUIT_OPEN, ms(lane.settings.batch.circuit_seconds))
         return _want(lane, job, item, account, prices, most_items)
-    except ConfigError as exc:
-        # Another process may have the account, for example during a deployment.
-        if waited < patience:
-            return Released(NO_ACCOUNT, overflow_ms(lane))
-        return Dead(fault_of(exc, stage=job.stage, attempt=job.attempt))
     except (Signal, SystemExit, Exception) as exc:
         return judge(exc, job, planned.stage, lane.rng)
 

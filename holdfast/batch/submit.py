@@ -18,6 +18,7 @@ from holdfast.batch.price import Prices
 from holdfast.batch.recover import guarded, recover_once
 from holdfast.batch.release import MAX_RUNTIME, STOPPED, Tally, because, give_back
 from holdfast.batch.send import send
+from holdfast.batch.unusable import Unusable
 from holdfast.clock import ms
 from holdfast.engine.claim import Order, claim_jobs
 from holdfast.engine.errand import Assignment
@@ -47,6 +48,7 @@ class _Submitter:
         self.prices = Prices(lane.settings.prices)
         self.tally = Tally()
         self._drafts: dict[Artifact, Draft] = {}
+        self._unusable = Unusable()
         # A run takes a job once, also where it may take those that wait.
         self._seen: set[str] = set()
 
@@ -61,6 +63,10 @@ class _Submitter:
             counts = self.assignment.counts
             counts.outcomes.update(self.tally.outcomes)
             counts.errors.update(self.tally.errors)
+            self._unusable.tell(self.lane)
+        if self._unusable.jobs.total() == counts.claimed > 0:
+            # Nothing could be done at all: the run fails with what is missing.
+            raise next(iter(self._unusable.missing.values()))
 
     def _take_page(self) -> bool:
         claimed = self._claim(min(PAGE, self.assignment.left))
@@ -68,6 +74,7 @@ class _Submitter:
             return False
         self.lane.reached(Point.CLAIMED)
         page = plan_page(self.lane, claimed, self.prices)
+        self._unusable.add(page.unusable)
         for one in page.wanted:
             model = f"{one.artifact.provider}/{one.artifact.model}"
             self.assignment.counts.models[model] += 1

@@ -5,7 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from holdfast.batch.release import NO_ACCOUNT
 from holdfast.clock import read_instant
+from holdfast.document import decode
 from holdfast.operate.explanation import Explanation, Reason, Situation, said
 from holdfast.store import Row
 
@@ -35,6 +37,23 @@ def _shut(s: Situation) -> Explanation | None:
         provider=circuit["provider"],
         error_code=circuit["error_code"],
         times=circuit["times"],
+    )
+
+
+def why_without_account(s: Situation, due_at: datetime | None) -> Explanation | None:
+    """Whether it was last given back because its account could not be used there."""
+    why, detail = s.last("job.enqueued", "job.retried", "job.snoozed", "job.released")
+    if why is None or detail.get("reason") != NO_ACCOUNT:
+        return None
+    provider = decode(s.job["routing_decision"] or "{}").get("provider")
+    return s.explain(
+        Reason.NO_ACCOUNT,
+        f"When it was last taken, at {said(read_instant(why['at']))}, its account at {provider}"
+        " could not be used there: no such provider, or no credential.",
+        "Somebody brings what is missing, which holdfast doctor says where the worker runs; it is"
+        " taken again by itself, and no attempt is lost.",
+        due_at,
+        provider=provider,
     )
 
 

@@ -35,6 +35,7 @@ class Reason(StrEnum):
     CANCEL_REQUESTED = "cancel_requested"
     LEASE_RAN_OUT = "lease_ran_out"
     CIRCUIT_OPEN = "circuit_open"
+    NO_ACCOUNT = "no_account"
     OVER_BUDGET = "over_budget"
     AWAITS_BATCH = "awaits_batch"
     HELD = "held"

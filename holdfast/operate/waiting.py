@@ -13,7 +13,7 @@ from typing import Any
 from holdfast.clock import read_instant
 from holdfast.engine.job import BATCH_KEY
 from holdfast.engine.presence import serving
-from holdfast.operate.batched import why_kept_back, why_unsubmitted
+from holdfast.operate.batched import why_kept_back, why_unsubmitted, why_without_account
 from holdfast.operate.explanation import Explanation, Reason, Situation, said
 from holdfast.operate.undelivered import why_undelivered
 from holdfast.store import Row
@@ -36,6 +36,8 @@ def why_waiting(s: Situation) -> Explanation:
     is_batched = job["limit_key"] == BATCH_KEY
     if is_batched and (kept := _paused(s) or why_kept_back(s)) is not None:
         return kept
+    if (waits := why_without_account(s, due_at)) is not None:
+        return waits
     if due_at is not None and due_at > s.now:
         if detail.get("reason") == "unknown_job_type":
             return _unknown_type(s, due_at)

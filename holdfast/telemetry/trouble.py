@@ -65,6 +65,10 @@ BATCH_TROUBLES: Mapping[BatchTrouble, tuple[Severity, str]] = {
         Severity.ERROR,
         "The answers of a batch cannot be brought back; it is tried again: holdfast batches show",
     ),
+    BatchTrouble.ACCOUNT_UNUSABLE: (
+        Severity.CRITICAL,
+        "Jobs wait for an account that cannot be used here; what is missing: holdfast doctor",
+    ),
     BatchTrouble.CIRCUIT_OPENED: (
         Severity.CRITICAL,
         "An account is out of quota or credit, or its key is refused; nothing is sent to it",

@@ -284,6 +284,20 @@ def test_a_job_that_is_canceled_before_its_call_is_not_called_for(scene: Scene) 
 # -- the account and the budget
 
 
+def test_a_job_waits_for_its_account_at_no_attempt_and_somebody_is_told(scene: Scene) -> None:
+    accounts = scene.hf.batch.accounts
+    assert isinstance(accounts, ScriptedAccounts)
+    accounts.providers = ()
+    job = scene.enqueue()
+
+    assert scene.work(hours=30) == {"released": 1}
+    assert (scene.job(job).state, scene.job(job).attempt_count) == ("queued", 0)
+    assert scene.alerts == [("account_unusable", 1)]
+
+    accounts.providers = ("openai",)
+    assert scene.work(minutes=15) == {"completed": 1}
+
+
 def test_an_account_that_says_no_is_left_alone_and_no_job_pays_for_it(scene: Scene) -> None:
     first = scene.enqueue("one")
     scene.provider.script("call", Refuse(FailureKind.ACCOUNT, "insufficient_quota", 429))

@@ -20,8 +20,8 @@ from holdfast.batch.point import Point
 from holdfast.batch.work import Item
 from holdfast.clock import read_instant
 from holdfast.config import BatchSettings, BudgetSettings, PriceSettings
-from holdfast.errors import PolicyRejected, Snooze, Transient
-from holdfast.event import JobStarted
+from holdfast.errors import ConfigError, PolicyRejected, Snooze, Transient
+from holdfast.event import BatchAlert, BatchTrouble, JobStarted
 from holdfast.provider.adapter import Capabilities, Limits, Phase
 from holdfast.provider.reply import INPUT_NOT_FOUND, Failure, FailureKind
 from holdfast.provider.request import Request
@@ -518,15 +518,37 @@ def test_a_job_without_a_route_for_the_lane_dies_and_says_so(out: Outgoing) -> N
 
 def test_a_job_whose_account_nobody_has_waits_for_a_process_that_has_it(out: Outgoing) -> None:
     out.accounts.providers = ("gemini",)
-    (job,) = out.enqueue("one")
-    out.submit()
-    waited = out.job(job)
-    out.later(seconds=out.hf.settings.unknown_type_patience_seconds + 1)
+    jobs = out.enqueue("one", "two")
+    out.later(seconds=out.hf.settings.unknown_type_patience_seconds * 30)
+    for _ in range(2):
+        # The run says what is missing, and is no success.
+        with pytest.raises(ConfigError, match="No account is configured for provider 'openai'"):
+            out.submit()
+        out.later(minutes=15)
+    waited = [out.job(job) for job in jobs]
+    told = [event for event in out.told if isinstance(event, BatchAlert)]
+    out.accounts.providers = ("openai",)
     out.submit()
 
-    assert (waited.state, waited.attempt_count) == ("queued", 0)
-    assert out.job(job).state == "failed"
-    assert out.job(job).error_class == "CONFIG_INVALID"
+    assert [(job.state, job.attempt_count) for job in waited] == [("queued", 0)] * 2
+    assert [(one.what, one.account, one.count) for one in told] == [
+        (BatchTrouble.ACCOUNT_UNUSABLE, "openai", 2)
+    ] * 2
+    assert out.states(jobs) == Counter(batch_submitted=2)
+
+
+def test_a_run_that_could_hand_something_over_goes_on_beside_an_unusable_account(
+    out: Outgoing,
+) -> None:
+    out.accounts.providers = ("openai",)
+    (good,) = out.enqueue("one")
+    (bad,) = out.enqueue("two", route=replace(ROUTE, provider="gemini"))
+
+    out.submit()
+
+    assert out.job(good).state == "batch_submitted"
+    assert out.job(bad).state == "queued"
+    assert out.alerts() == ["account_unusable"]
 
 
 # -- refusals

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.engine.audit import PLATFORM_ORG
 from holdfast.store import Row, Store, open_store
-from tests.batch.scripted import Lose, ScriptedProvider
+from tests.batch.scripted import Lose, ScriptedAccounts, ScriptedProvider
 from tests.faces import batch_app
 from tests.faces.conftest import Run
 from tests.story import ORG, by_hand, look
@@ -97,6 +97,22 @@ def test_a_job_goes_to_the_provider_and_comes_back(
     shown = run("jobs", "show", job_id, "--json", db=url, app=APP).json
     assert shown["state"] == "completed"
     assert batches(run, url, "list", "--json").json == []
+
+
+def test_a_submitter_without_its_account_fails_and_says_what_is_missing(
+    run: Run, url: str, provider: ScriptedProvider
+) -> None:
+    job_id = enqueue(run, url)
+    accounts = batch_app.hf.batch.accounts
+    assert isinstance(accounts, ScriptedAccounts)
+    accounts.providers = ()
+
+    handed = submit(run, url)
+
+    assert handed.code == 1
+    assert "No account is configured for provider 'openai'" in handed.err
+    shown = run("jobs", "show", job_id, "--json", db=url, app=APP).json
+    assert (shown["state"], shown["attempt_count"]) == ("queued", 0)
 
 
 def test_a_pass_asks_for_a_reason_like_any_run(run: Run, url: str, provider: Any) -> None:

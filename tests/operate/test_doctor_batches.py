@@ -11,10 +11,11 @@ from holdfast import FakeClock, Holdfast
 from holdfast.engine.ledger import Trigger, TriggerKind
 from holdfast.engine.run import perform_run
 from holdfast.operate.doctor import Finding, Limits, Severity, examine
-from tests.batch.planted import Stage, set_stage
+from holdfast.provider.route import Route
+from tests.batch.planted import Shout, Stage, set_stage
 from tests.engine.planting import plant
 from tests.operate.at_provider import plant_batch, plant_circuit, plant_items
-from tests.story import ORG
+from tests.story import ORG, by_hand
 
 OK, NOTICE, WARNING, PROBLEM = Severity
 
@@ -155,3 +156,23 @@ def test_a_look_reads_no_further_than_its_limit(hf: Holdfast) -> None:
         plant_items(hf, plant_batch(hf, "quarantined"), ORG, 1)
 
     assert len(found(hf, "quarantine", count=2)) == 2
+
+
+def test_jobs_that_wait_for_an_account_name_the_variable_that_is_missing(
+    hf: Holdfast, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    route = Route("openai", "openai_responses", "model-1")
+    hf.batch("text.ask", route=route)(Shout)
+    monkeypatch.setenv("OPENAI_API_KEY", "canary-key")
+    hf.enqueue("text.ask", {"text": "one"}, org_id=ORG)
+    assert found(hf, "accounts") == []
+    monkeypatch.delenv("OPENAI_API_KEY")
+    # What is put off waits for it too.
+    by_hand(hf.store, "UPDATE holdfast.job SET not_before_at = {later(60000)}")
+
+    (told,) = found(hf, "accounts")
+
+    assert told.severity is WARNING
+    assert "1 jobs wait for an account at openai" in told.seen
+    assert "set the variable OPENAI_API_KEY" in told.remedy
+    assert "canary" not in repr(told)

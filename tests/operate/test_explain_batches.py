@@ -76,6 +76,23 @@ def test_an_account_that_refuses_everything_is_the_reason(hf: Holdfast, stage: S
     assert found.until == hf.clock.now() + timedelta(minutes=5)
 
 
+def test_a_job_that_waits_for_its_account_says_so_and_where_to_ask(
+    hf: Holdfast, stage: Stage, clock: FakeClock
+) -> None:
+    job = enqueue(hf)
+    (claimed,) = claim_batched(hf)
+    settle(hf.store, [(claimed, Released("account_unknown", 300_000))], actor=SYSTEM)
+
+    waits = explain(hf, job)
+    clock.advance(minutes=6)
+    due = explain(hf, job)
+
+    assert waits.reason is due.reason is Reason.NO_ACCOUNT
+    assert waits.facts["provider"] == "openai"
+    assert "its account at openai could not be used" in waits.line
+    assert "holdfast doctor" in waits.next
+
+
 def test_a_spent_budget_is_the_reason_also_while_the_job_is_put_off(
     hf: Holdfast, stage: Stage, clock: FakeClock
 ) -> None:

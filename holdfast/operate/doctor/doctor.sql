@@ -241,6 +241,16 @@ FROM (SELECT (SELECT min(head.created_at) FROM (
       WHERE queues.name IS NOT NULL) AS found
 WHERE found.since IS NOT NULL;
 
+-- list_routes :many — crosses tenants: where what waits for the batch lane is to go
+SELECT waiting.routing_decision, count(*) AS jobs
+FROM (SELECT CAST(job.routing_decision AS text) AS routing_decision
+      FROM holdfast.job AS job
+      WHERE job.state = 'queued' AND job.limit_key = '~batch'
+      LIMIT :limit) AS waiting
+WHERE waiting.routing_decision IS NOT NULL
+GROUP BY waiting.routing_decision
+ORDER BY waiting.routing_decision;
+
 -- find_last_runs :many — crosses tenants: when the runs of these names last began
 SELECT runs.name, (SELECT max(run.started_at) FROM holdfast.worker_run AS run
                    WHERE run.name = runs.name AND run.outcome IS DISTINCT FROM 'skipped')

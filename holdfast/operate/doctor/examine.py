@@ -28,6 +28,7 @@ _WORKPLACE: Mapping[str, Look] = {
     "lane": lane.look_at_lane,
     "rewrites": lane.look_at_rewrites,
     "quarantine": lane.look_at_batches,
+    "accounts": lane.look_at_credentials,
     "circuits": lane.look_at_accounts,
     "deliveries": deliveries.look_at_deliveries,
     "channels": deliveries.look_at_channels,

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from holdfast.batch.accounts import ConfiguredAccounts
 from holdfast.clock import ms, read_instant
+from holdfast.document import decode
+from holdfast.errors import ConfigError
 from holdfast.operate.batched import COLLECTOR, ORCHESTRATOR, SUBMITTER
 from holdfast.operate.doctor.finding import SQL, Finding, Severity, Visit, length
+from holdfast.provider.route import Route
 
 OK, NOTICE, WARNING, PROBLEM = Severity
 
@@ -105,6 +110,34 @@ def look_at_batches(visit: Visit) -> Iterator[Finding]:
             f"{RUN.format(name=COLLECTOR)}. If it runs, see whether the credential may delete.",
             {"batches": row["batches"]},
         )
+
+
+def look_at_credentials(visit: Visit) -> Iterator[Finding]:
+    """Accounts that something is to be sent to and that cannot be used from here."""
+    accounts = ConfiguredAccounts(visit.settings, clock=visit.store.clock)
+    waiting: Counter[str] = Counter()
+    says: dict[str, str] = {}
+    for row in visit.many(SQL.list_routes, limit=visit.limits.count):
+        try:
+            route = Route.read(decode(row["routing_decision"]))
+        except ValueError:
+            # The submitter ends it and says why.
+            continue
+        try:
+            accounts.of(route)
+        except ConfigError as exc:
+            waiting[route.provider] += row["jobs"]
+            says.setdefault(route.provider, str(exc))
+    for provider, jobs in sorted(waiting.items()):
+        yield Finding(
+            "accounts",
+            WARNING,
+            f"{jobs} jobs wait for an account at {provider}, which cannot be used from here.",
+            f"{says[provider]} Or ask where the workers run: it may be there.",
+            {"provider": provider, "jobs": jobs},
+        )
+    if not waiting:
+        yield Finding("accounts", OK, "Every account that a job waits for can be used.")
 
 
 def look_at_accounts(visit: Visit) -> Iterator[Finding]:
