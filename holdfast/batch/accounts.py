@@ -61,6 +61,11 @@ class ConfiguredAccounts:
 
     def by_key(self, key: str) -> Account | None:
         """The account of that key; None where its credential or address is not ours any more."""
+        found = self.in_place_of(key)
+        return found if found is not None and found.key == key else None
+
+    def in_place_of(self, key: str) -> Account | None:
+        """The account that stands where that one did: same address, perhaps another credential."""
         name, _, rest = key.partition("|")
         kind, _, _ = rest.partition("|")
         if name not in self._settings.providers or kind not in ADAPTERS:
@@ -70,7 +75,7 @@ class ConfiguredAccounts:
         except ConfigError:
             # Its credential is gone. Whoever has it will find the batch.
             return None
-        return found if found.key == key else None
+        return found if key.startswith(_place_of(found.key)) else None
 
     def _account(self, name: str, kind: str) -> Account:
         with self._lock:
@@ -137,6 +142,11 @@ def capabilities_of(provider: ProviderSettings, capabilities: Capabilities) -> C
 def _said(provider: ProviderSettings, kind: type) -> dict[str, Any]:
     found = ((item.name, getattr(provider, item.name, None)) for item in fields(kind))
     return {name: value for name, value in found if value is not None}
+
+
+def _place_of(key: str) -> str:
+    """What the keys of one provider, adapter and address begin with."""
+    return key.rpartition("|")[0] + "|"
 
 
 def is_same(one: str, other: str) -> bool:

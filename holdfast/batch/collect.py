@@ -29,8 +29,9 @@ from holdfast.batch.leased import (
     write,
 )
 from holdfast.batch.point import Point
-from holdfast.batch.poll import GROWTH, end_batch, poll_batch
+from holdfast.batch.poll import GROWTH, end_batch, poll_batch, wait_for_account
 from holdfast.batch.price import Prices
+from holdfast.batch.reach import reach
 from holdfast.batch.read import Doubts, parse_line, reading, survey
 from holdfast.batch.release import UNKNOWN_TYPE
 from holdfast.batch.verdict import BATCH_FAILED, MISSING, safe_code
@@ -163,10 +164,9 @@ def _pass_over(lane: BatchLane, batch: Leased) -> None:
 
 def _serve(passing: Pass, batch: Leased) -> None:
     lane = passing.lane
-    account = lane.accounts.by_key(batch.account)
+    account = reach(lane, batch.account, batch.id, batch.provider_batch_id)
     if account is None:
-        lane.events.emit(batch.alert(BatchTrouble.UNCOLLECTED, "no_account"))
-        put_off(lane, batch, lane.settings.batch.max_poll_seconds, is_poll=True)
+        wait_for_account(lane, batch)
         return
     found: Leased | None = batch
     if batch.state == "submitted":

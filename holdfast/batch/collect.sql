@@ -39,7 +39,9 @@ UPDATE holdfast.provider_batch
 SET next_at = {later(:delay_ms)}, polls = polls + :polls, rounds = rounds + :rounds,
     provider_status = coalesce(CAST(:provider_status AS text), provider_status),
     counts = coalesce(CAST(:counts AS {json}), counts),
-    error_code = coalesce(CAST(:error_code AS text), error_code),
+    error_code = CASE WHEN state = 'submitted' AND CAST(:provider_status AS text) IS NOT NULL
+                      THEN CAST(:error_code AS text)
+                      ELSE coalesce(CAST(:error_code AS text), error_code) END,
     lease_owner = NULL, lease_expires_at = NULL, updated_at = {now}
 WHERE id = :id AND fence = :fence;
 

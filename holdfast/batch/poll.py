@@ -14,6 +14,7 @@ from holdfast.batch.circuit import stop_account
 from holdfast.batch.lane import BatchLane
 from holdfast.batch.leased import Leased, counts_of, put_off, quarantine, write
 from holdfast.batch.point import Point
+from holdfast.batch.release import NO_ACCOUNT
 from holdfast.batch.verdict import class_of, safe_code
 from holdfast.document import encode
 from holdfast.event import BatchChange, BatchTrouble
@@ -124,6 +125,16 @@ def _not_told(lane: BatchLane, batch: Leased, exc: ProviderRefused | ProviderUns
         return
     pause = max(pause_of(lane, batch), min(asked or 0.0, LONGEST_ASKED))
     put_off(lane, batch, pause, is_poll=True, error_code=code)
+
+
+def wait_for_account(lane: BatchLane, batch: Leased) -> None:
+    """Nobody here has its account. Whoever has it collects it; after its time a person decides."""
+    lane.events.emit(batch.alert(BatchTrouble.UNCOLLECTED, NO_ACCOUNT))
+    if batch.state in ("submitted", "ended") and _is_given_up(lane, batch):
+        quarantine(lane, batch, NO_ACCOUNT)
+        return
+    pause = lane.settings.batch.max_poll_seconds
+    put_off(lane, batch, pause, is_poll=True, error_code=NO_ACCOUNT)
 
 
 def _is_given_up(lane: BatchLane, batch: Leased) -> bool:

@@ -104,6 +104,16 @@ def why_submitted(s: Situation) -> Explanation:
         return _quarantined(s, place)
     facts = _facts(place)
     asked, deadline = _at(place, "next_at"), _at(place, "deadline_at")
+    if place["error_code"] == NO_ACCOUNT:
+        return s.explain(
+            Reason.NO_ACCOUNT,
+            f"Its batch {place['batch_id']} at {place['provider']} cannot be asked about: whoever"
+            " collects has not the credential that it was sent with.",
+            "Somebody brings that credential back, or a newer one of the same account; some time"
+            f" after {said(deadline)} the batch is quarantined.",
+            asked,
+            **facts,
+        )
     if place["state"] == "ended":
         return s.explain(
             Reason.AWAITS_BATCH,

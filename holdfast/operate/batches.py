@@ -14,6 +14,7 @@ from typing import Any
 
 from holdfast.batch.group import key_of
 from holdfast.batch.lane import BatchLane
+from holdfast.batch.reach import reach
 from holdfast.batch.recover import adopt_quarantined, release_quarantined
 from holdfast.batch.verdict import safe_code
 from holdfast.clock import read_instant
@@ -217,9 +218,10 @@ class Batches:
             raise BatchRefused(batch.id, batch.state, "say what it is called at the provider")
         if batch.provider_batch_id not in (None, name):
             raise BatchRefused(batch.id, batch.state, "another name is on record already")
-        account = self.lane.accounts.by_key(batch.account)
+        account = reach(self.lane, batch.account, batch.id, name)
         if account is None:
-            raise BatchRefused(batch.id, batch.state, "its account is not configured here")
+            says = "no account that is configured here has the batch; whoever has it may adopt it"
+            raise BatchRefused(batch.id, batch.state, says)
         try:
             seen = account.adapter.get(account.wire, name)
         except (ProviderRefused, ProviderUnsure) as exc:

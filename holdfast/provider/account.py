@@ -33,3 +33,6 @@ class Accounts(Protocol):
 
     def by_key(self, key: str) -> Account | None:
         """The account of that key; None where its credential or address is not ours any more."""
+
+    def in_place_of(self, key: str) -> Account | None:
+        """The account that stands where that one did: same address, perhaps another credential."""

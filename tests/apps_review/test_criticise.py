@@ -64,6 +64,9 @@ class Model:
     def by_key(self, key: str) -> Account | None:
         return None
 
+    def in_place_of(self, key: str) -> Account | None:
+        return None
+
     def body(self, route: Route, request: Request) -> dict[str, Any]:
         self.asked.append(request)
         return {"inputs": list(request.inputs)}

@@ -371,6 +371,8 @@ class ScriptedAccounts:
     adapter: ScriptedProvider
     providers: Sequence[str] = ("openai", "gemini")
     missing: set[str] = field(default_factory=set)
+    # What is reached with the credential that came after a missing one.
+    after: ScriptedProvider | None = None
 
     def of(self, route: Route) -> Account:
         if route.provider not in self.providers:
@@ -382,6 +384,12 @@ class ScriptedAccounts:
         if key in self.missing or provider not in self.providers:
             return None
         return self._account(provider)
+
+    def in_place_of(self, key: str) -> Account | None:
+        provider = key.partition("|")[0]
+        if self.after is None or provider not in self.providers:
+            return None
+        return replace(self._account(provider), key=f"{provider}|rotated", adapter=self.after)
 
     def _account(self, provider: str) -> Account:
         adapter = self.adapter

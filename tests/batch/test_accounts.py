@@ -57,6 +57,8 @@ def test_another_credential_is_another_account() -> None:
 
     assert rotated.by_key(key) is None
     assert rotated.of(ROUTE).key != key
+    assert rotated.in_place_of(key) is rotated.of(ROUTE)
+    assert rotated.in_place_of("openai|openai_responses|https://other.example.com|abc") is None
     assert accounts({}).by_key(key) is None
 
 

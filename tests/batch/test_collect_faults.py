@@ -334,6 +334,38 @@ def test_one_bad_batch_does_not_hold_up_another(
     assert stage.states(bad) == ["completed"]
 
 
+def test_a_batch_is_collected_with_the_credential_that_came_after_its_own(stage: Stage) -> None:
+    planted = stage.plant("one")
+    stage.provider.complete()
+    accounts = stage.lane.accounts
+    assert isinstance(accounts, ScriptedAccounts)
+    accounts.missing.add(stage.batch(planted)["account"])
+    accounts.after = stage.provider
+
+    stage.collect()
+
+    assert stage.states(planted) == ["completed"]
+    assert stage.alerts == []
+
+
+def test_a_batch_that_no_credential_shows_is_left_to_a_person_after_its_time(stage: Stage) -> None:
+    planted = stage.plant("one")
+    stage.provider.complete()
+    accounts = stage.lane.accounts
+    assert isinstance(accounts, ScriptedAccounts)
+    accounts.missing.add(stage.batch(planted)["account"])
+    accounts.after = ScriptedProvider(stage.clock)
+    stage.collect()
+    waiting = stage.batch(planted)
+    stage.collect(minutes=60 * 24 * 8)
+
+    assert (waiting["state"], waiting["error_code"]) == ("submitted", "account_unknown")
+    found = stage.batch(planted)
+    assert (found["state"], found["error_code"]) == ("quarantined", "account_unknown")
+    assert ("quarantined", 1) in stage.alerts
+    assert stage.states(planted) == ["batch_submitted"]
+
+
 def test_a_batch_of_an_account_that_is_gone_waits_and_is_told_of(stage: Stage) -> None:
     planted = stage.plant("one")
     stage.provider.complete()

@@ -11,8 +11,10 @@ from holdfast import FakeClock, Holdfast
 from holdfast.engine.ledger import Trigger, TriggerKind
 from holdfast.engine.run import perform_run
 from holdfast.operate.doctor import Finding, Limits, Severity, examine
+from holdfast.operate.explain import Reason, explain_job
 from holdfast.provider.route import Route
 from tests.batch.planted import Shout, Stage, set_stage
+from tests.batch.scripted import ScriptedAccounts
 from tests.engine.planting import plant
 from tests.operate.at_provider import plant_batch, plant_circuit, plant_items
 from tests.story import ORG, by_hand
@@ -176,3 +178,24 @@ def test_jobs_that_wait_for_an_account_name_the_variable_that_is_missing(
     assert "1 jobs wait for an account at openai" in told.seen
     assert "set the variable OPENAI_API_KEY" in told.remedy
     assert "canary" not in repr(told)
+
+
+def test_batches_whose_credential_nobody_has_are_a_problem_until_they_are_reached(
+    hf: Holdfast, stage: Stage
+) -> None:
+    planted = stage.plant("one", "two")
+    accounts = stage.lane.accounts
+    assert isinstance(accounts, ScriptedAccounts)
+    accounts.missing.add(stage.batch(planted)["account"])
+    stage.collect()
+
+    (told,) = found(hf, "accounts")
+    said = explain_job(hf.operate(actor="user:op", role="admin").watch, planted.jobs[0].id)
+
+    assert told.severity is PROBLEM
+    assert "1 batches with 2 items" in told.seen
+    assert said.reason is Reason.NO_ACCOUNT
+    assert "cannot be asked about" in said.line
+    accounts.missing.clear()
+    stage.collect(minutes=30)
+    assert found(hf, "accounts") == []

@@ -251,6 +251,14 @@ WHERE waiting.routing_decision IS NOT NULL
 GROUP BY waiting.routing_decision
 ORDER BY waiting.routing_decision;
 
+-- list_unreached :many — crosses tenants: batches that nobody who collects has the account of
+SELECT batch.account, count(*) AS batches, sum(batch.items) AS items,
+       min(batch.submitted_at) AS since
+FROM holdfast.provider_batch AS batch
+WHERE batch.state IN ('submitted', 'ended') AND batch.error_code = :error_code
+GROUP BY batch.account
+ORDER BY batch.account;
+
 -- find_last_runs :many — crosses tenants: when the runs of these names last began
 SELECT runs.name, (SELECT max(run.started_at) FROM holdfast.worker_run AS run
                    WHERE run.name = runs.name AND run.outcome IS DISTINCT FROM 'skipped')

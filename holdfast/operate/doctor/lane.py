@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from holdfast.batch.accounts import ConfiguredAccounts
+from holdfast.batch.release import NO_ACCOUNT
 from holdfast.clock import ms, read_instant
 from holdfast.document import decode
 from holdfast.errors import ConfigError
@@ -136,8 +137,20 @@ def look_at_credentials(visit: Visit) -> Iterator[Finding]:
             f"{says[provider]} Or ask where the workers run: it may be there.",
             {"provider": provider, "jobs": jobs},
         )
-    if not waiting:
-        yield Finding("accounts", OK, "Every account that a job waits for can be used.")
+    unreached = visit.many(SQL.list_unreached, error_code=NO_ACCOUNT)
+    for row in unreached:
+        yield Finding(
+            "accounts",
+            PROBLEM,
+            f"{row['batches']} batches with {row['items']} items, the oldest submitted at"
+            f" {read_instant(row['since']):%F %T} UTC, cannot be collected: nobody has the"
+            f" credential of {row['account']}.",
+            "Bring that credential back until they are collected, or a newer one of the same"
+            " account. After their deadline they are quarantined.",
+            {"account": row["account"], "batches": row["batches"], "items": row["items"]},
+        )
+    if not waiting and not unreached:
+        yield Finding("accounts", OK, "Every account that something waits for can be used.")
 
 
 def look_at_accounts(visit: Visit) -> Iterator[Finding]:
