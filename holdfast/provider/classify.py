@@ -125,6 +125,18 @@ def failure_of(code: object, status: int, *, otherwise: object = None) -> Failur
     return Failure(kind_of(found, status), found, status)
 
 
+def of_item(failure: Failure) -> Failure:
+    """The failure of one item of a batch.
+
+    An account that may not do anything says so by a code that is known. Any other 403, as for a
+    model that is not allowed, is the item's own: its neighbours run.
+    """
+    is_own = failure.status == 403 and failure.code not in _ACCOUNT
+    if is_own and failure.kind is FailureKind.ACCOUNT:
+        return replace(failure, kind=FailureKind.INVALID)
+    return failure
+
+
 def as_refusal(failure: Failure) -> Failure:
     """The failure of a call about a batch: there too many requests are want of room."""
     if failure.kind is FailureKind.TRANSIENT and failure.status == 429:

@@ -20,7 +20,16 @@ from holdfast.provider.adapter import (
     Wire,
     WireAnswer,
 )
-from holdfast.provider.classify import failure_of, kind_of, known_id, of_batch, part, parts, whole
+from holdfast.provider.classify import (
+    failure_of,
+    kind_of,
+    known_id,
+    of_batch,
+    of_item,
+    part,
+    parts,
+    whole,
+)
 from holdfast.provider.classify import word as plain_word
 from holdfast.provider.instant import unix_instant
 from holdfast.provider.lines import file_answer, read_line, write_line
@@ -258,7 +267,7 @@ def _answer(
         code = plain_word(said.get("code")) or plain_word(said.get("type")) or "unknown_error"
         if status is None or status < 400:
             return Failure(kind_of(code), code, provider_request_id=named)
-        failure = failure_of(code, status)
+        failure = of_item(failure_of(code, status))
         return replace(failure, provider_request_id=named)
     if status is None or not response:
         return Failure(FailureKind.OUTPUT_INVALID, "not_understood", provider_request_id=named)
@@ -266,7 +275,7 @@ def _answer(
     if 200 <= status < 300:
         return read(body, named)
     said = part(body, "error") or body
-    failure = failure_of(said.get("code"), status, otherwise=said.get("type"))
+    failure = of_item(failure_of(said.get("code"), status, otherwise=said.get("type")))
     return replace(failure, provider_request_id=named)
 
 
