@@ -235,7 +235,10 @@ def _call(lane: BatchLane, group: Group, member: Member) -> Called:
     except ProviderRefused as exc:
         answer = exc.failure
     except ProviderUnsure as exc:
-        failure = Failure(FailureKind.TRANSIENT, exc.reason, retry_after=exc.retry_after)
+        # What the provider says of a 500 is no proof that it did nothing.
+        failure = exc.failure or Failure(
+            FailureKind.TRANSIENT, exc.reason, retry_after=exc.retry_after
+        )
         tell_unknown(lane, Counter([account.key]), exc.reason)
         return _called(lane, group, member, failure, state=ItemState.UNKNOWN)
     called = _called(lane, group, member, answer)

@@ -207,7 +207,7 @@ def needed(value: str | None) -> str:
 
 
 def answer_of(ask: Callable[[], Answer]) -> Answer:
-    """The answer to a direct call; a failure in the provider's own envelope is one."""
+    """The answer to a direct call; a refusal in the provider's own envelope is one."""
     try:
         return ask()
     except ProviderRefused as refused:
@@ -216,10 +216,6 @@ def answer_of(ask: Callable[[], Answer]) -> Answer:
             # There is no batch whose room it could be about.
             return replace(failure, kind=FailureKind.TRANSIENT)
         return failure
-    except ProviderUnsure as unsure:
-        if unsure.failure is None:
-            raise
-        return unsure.failure
 
 
 def is_gone(refused: ProviderRefused) -> bool:

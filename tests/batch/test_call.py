@@ -30,7 +30,7 @@ from holdfast.config import BudgetSettings, PriceSettings
 from holdfast.engine.worker import run_upkeep
 from holdfast.event import BatchAlert, Event
 from holdfast.provider.adapter import Capabilities
-from holdfast.provider.reply import Answer, Failure, FailureKind, Usage
+from holdfast.provider.reply import Answer, Failure, FailureKind, ProviderUnsure, Usage
 from holdfast.store import Row
 from holdfast.testing import Crash
 from tests.batch.scripted import Lose, Refuse, ScriptedAccounts, ScriptedProvider
@@ -296,6 +296,25 @@ def test_a_job_waits_for_its_account_at_no_attempt_and_somebody_is_told(scene: S
 
     accounts.providers = ("openai",)
     assert scene.work(minutes=15) == {"completed": 1}
+
+
+def test_a_call_that_failed_at_the_provider_may_have_been_paid_for(scene: Scene) -> None:
+    said = Failure(FailureKind.TRANSIENT, "server_error", 500)
+
+    def fails(line: Any) -> Answer:
+        raise ProviderUnsure("status_500", failure=said)
+
+    scene.provider.answer = fails
+    scene.enqueue()
+
+    assert scene.work() == {"retry": 1}
+
+    (entry,), (item,) = scene.ledger, scene.items
+    assert (entry["kind"], item["state"], item["error_code"]) == (
+        "unknown",
+        "unknown",
+        "server_error",
+    )
 
 
 def test_an_account_that_says_no_is_left_alone_and_no_job_pays_for_it(scene: Scene) -> None:
