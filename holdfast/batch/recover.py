@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -26,6 +26,7 @@ from holdfast.batch.intent import SQL, Intent, hold, lease_next, put_off, write
 from holdfast.batch.lane import BatchLane
 from holdfast.batch.leased import BatchLost, lease_ms
 from holdfast.batch.point import Point
+from holdfast.batch.reach import reach
 from holdfast.batch.release import (
     OPERATOR,
     UNKNOWN_TYPE,
@@ -43,7 +44,7 @@ from holdfast.event import BatchChange, BatchTrouble
 from holdfast.provider.account import Account
 from holdfast.provider.adapter import Phase, Seen
 from holdfast.provider.reply import ProviderRefused, ProviderUnsure
-from holdfast.store import Row, Tx
+from holdfast.store import Tx
 
 _log = logging.getLogger("holdfast.batch")
 
@@ -304,7 +305,7 @@ def _one(word: str) -> Counter[str]:
 
 
 Decided = Callable[[Tx], None]
-"""Writes down who decided, and why, in the transaction that takes the batch."""
+"""Writes down who decided, and why, in the transaction that does it."""
 
 
 def adopt_quarantined(
@@ -319,42 +320,65 @@ def adopt_quarantined(
 
     Raises Conflict if it is not quarantined, and what the provider says if it has no such batch.
     """
-    intent = _lease_quarantined(lane, batch_id, actor, decided)
-    account = lane.accounts.by_key(intent.account)
-    if account is None:
-        raise Conflict(f"Batch {batch_id} was not adopted: its account is not configured here.")
-    seen = account.adapter.get(account.wire, provider_batch_id)
-    tally = record_submitted(lane, intent, seen, fence=intent.fence, actor=actor, was_scanned=True)
-    if tally is None:
-        raise Conflict(f"Batch {batch_id} was not adopted: somebody else has it. Look again.")
-    return tally
+    with _leased_quarantined(lane, batch_id, actor) as intent:
+        account = reach(lane, intent.account, batch_id, provider_batch_id)
+        if account is None:
+            raise Conflict(f"Batch {batch_id} was not adopted: no account here has it.")
+        seen = account.adapter.get(account.wire, provider_batch_id)
+        if _is_anothers(lane, intent, account, seen.provider_batch_id):
+            raise Conflict(
+                f"Batch {batch_id} was not adopted: another batch of ours has that name."
+            )
+        tally = record_submitted(
+            lane,
+            intent,
+            seen,
+            fence=intent.fence,
+            actor=actor,
+            was_scanned=True,
+            decided=decided,
+        )
+        if tally is None:
+            raise Conflict(f"Batch {batch_id} was not adopted: somebody else has it. Look again.")
+        return tally
 
 
 def release_quarantined(
     lane: BatchLane, batch_id: str, *, actor: Actor, decided: Decided | None = None
 ) -> Tally:
     """Take a batch out of quarantine: it does not exist, and its jobs go back."""
-    intent = _lease_quarantined(lane, batch_id, actor, decided)
-    account = lane.accounts.by_key(intent.account)
-    if account is not None and intent.input_file_id is not None:
-        # A person may be wrong: what is still under way shall have nothing to run.
-        with suppress(ProviderRefused, ProviderUnsure):
-            account.adapter.delete_file(account.wire, intent.input_file_id)
-    return give_back(lane, intent, because(OPERATOR), actor=actor)
+    with _leased_quarantined(lane, batch_id, actor) as intent:
+        account = reach(lane, intent.account, batch_id, intent.provider_batch_id)
+        if account is not None and intent.input_file_id is not None:
+            # A person may be wrong: what is still under way shall have nothing to run.
+            with suppress(ProviderRefused, ProviderUnsure):
+                account.adapter.delete_file(account.wire, intent.input_file_id)
+        return give_back(lane, intent, because(OPERATOR), actor=actor, decided=decided)
 
 
-def _lease_quarantined(
-    lane: BatchLane, batch_id: str, actor: Actor, decided: Decided | None
-) -> Intent:
+@contextmanager
+def _leased_quarantined(lane: BatchLane, batch_id: str, actor: Actor) -> Iterator[Intent]:
+    """A quarantined batch that is ours meanwhile. Where nothing comes of it, anybody's again."""
     owner = f"{actor.type}:{actor.id}"[:100]
-
-    def work(tx: Tx) -> Row | None:
-        row = tx.maybe(SQL.lease_quarantined, id=batch_id, owner=owner, lease_ms=lease_ms(lane))
-        if row is not None and decided is not None:
-            decided(tx)
-        return row
-
-    row = lane.store.write(work)
+    lease = {"owner": owner, "lease_ms": lease_ms(lane)}
+    row = lane.store.write(lambda tx: tx.maybe(SQL.lease_quarantined, id=batch_id, **lease))
     if row is None:
         raise Conflict(f"Batch {batch_id} is not quarantined, or somebody works on it just now.")
-    return Intent.of(row)
+    intent = Intent.of(row)
+    try:
+        yield intent
+    except Exception:
+        with suppress(BatchLost, StoreError):
+            write(lane, "let_quarantined_go", intent)
+        raise
+
+
+def _is_anothers(lane: BatchLane, intent: Intent, account: Account, provider_batch_id: str) -> bool:
+    """Whether a batch of the provider is on record for another one of ours."""
+    if intent.provider_batch_id == provider_batch_id:
+        return False
+    names = [{"provider_batch_id": provider_batch_id}]
+    keys = {intent.account, account.key}
+    return lane.store.read(
+        lambda tx: any(tx.many(SQL.list_recorded, account=key, names=names) for key in keys)
+    )

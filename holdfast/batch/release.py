@@ -7,7 +7,7 @@ page by page, and at last it is released. Whoever dies in between leaves a batch
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.batch.content import Entry, list_entries
@@ -16,6 +16,7 @@ from holdfast.batch.intent import SQL, Intent, write, write_in
 from holdfast.batch.lane import BatchLane
 from holdfast.batch.leased import lease_ms
 from holdfast.batch.point import Point
+from holdfast.batch.unanswered import record_unanswered
 from holdfast.batch.verdict import BATCH_FAILED, batch_verdict, error_of, safe_code
 from holdfast.clock import ms
 from holdfast.config import RunProfile
@@ -70,19 +71,35 @@ def of_batch(failure: Failure) -> Failure:
             return Failure(FailureKind.NOT_RUN, failure.code, failure.status)
 
 
-def give_back(lane: BatchLane, intent: Intent, failure: Failure, *, actor: Actor) -> Tally:
-    """Release a batch and all its jobs. Raises BatchLost if somebody else has it."""
+def give_back(
+    lane: BatchLane,
+    intent: Intent,
+    failure: Failure,
+    *,
+    actor: Actor,
+    decided: Callable[[Tx], None] | None = None,
+) -> Tally:
+    """Release a batch and all its jobs. Raises BatchLost if somebody else has it.
+
+    *decided* writes down which person says so.
+    """
     failure = of_batch(failure)
-    write(
-        lane,
-        "mark_back",
-        intent,
-        error_class=failure.kind,
-        error_code=safe_code(failure.code),
-        lease_ms=lease_ms(lane),
-        strays=int(failure.code not in OURS),
-        was=intent.state,
-    )
+
+    def mark(tx: Tx) -> None:
+        write_in(
+            tx,
+            "mark_back",
+            intent,
+            error_class=failure.kind,
+            error_code=safe_code(failure.code),
+            lease_ms=lease_ms(lane),
+            strays=int(failure.code not in OURS),
+            was=intent.state,
+        )
+        if decided is not None:
+            decided(tx)
+
+    lane.store.write(mark)
     lane.reached(Point.BACK_RECORDED)
     return go_on_giving_back(lane, intent, failure, actor=actor)
 
@@ -123,6 +140,8 @@ def _give_page(
         was=intent.state,
     )
     entries = list_entries(tx, intent.id)
+    if entries:
+        record_unanswered(tx, lane, intent, entries[-1].index)
     ends = [
         (entry, None if entry.job is None else outcome_of(lane, entry.job, failure, intent.items))
         for entry in entries

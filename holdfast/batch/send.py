@@ -10,6 +10,7 @@ for recover.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -86,6 +87,7 @@ def send(lane: BatchLane, intent: Intent, *, actor: Actor) -> Tally:
     account = lane.accounts.by_key(intent.account)
     if account is None:
         # Its credential is not here; whoever has it sends the batch.
+        lane.events.emit(intent.alert(BatchTrouble.ACCOUNT_UNUSABLE, NO_ACCOUNT, intent.items))
         if (intent.now - intent.created_at).total_seconds() > lane.settings.batch.give_up_seconds:
             _give_back(lane, intent, because(NO_ACCOUNT), actor, tally)
         else:
@@ -334,10 +336,12 @@ def record_submitted(
     fence: int | None,
     actor: Actor,
     was_scanned: bool = False,
+    decided: Callable[[Tx], None] | None = None,
 ) -> Tally | None:
     """Write down that a batch exists, with all its jobs and their audit, in one transaction.
 
     None if the row does not stand as *intent* says. Whoever names a *fence* needs it to hold.
+    *decided* writes down which person says so.
     """
     settings = lane.settings.batch
 
@@ -356,6 +360,8 @@ def record_submitted(
         }
         if not tx.affected(SQL.submit_batch, **params):
             return None
+        if decided is not None:
+            decided(tx)
         if intent.provider_batch_id is not None:
             # Its jobs have been waiting for it all along.
             return 0, []

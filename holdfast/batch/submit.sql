@@ -96,6 +96,11 @@ RETURNING id, account, provider, adapter_kind, model, group_key, state, items, b
           create_attempt, creating_at, fenced_at, rounds, input_file_id, provider_batch_id,
           error_class, error_code, fence, created_at, {now} AS now;
 
+-- let_quarantined_go :affected — crosses tenants: the operator's decision could not be carried out
+UPDATE holdfast.provider_batch
+SET lease_owner = NULL, lease_expires_at = NULL, updated_at = {now}
+WHERE id = :id AND fence = :fence AND state = 'quarantined';
+
 -- put_intent_off :affected — crosses tenants: look at it again later; the lease is given up
 UPDATE holdfast.provider_batch
 SET next_at = {later(:delay_ms)}, rounds = rounds + :rounds, lease_owner = NULL,
@@ -125,6 +130,12 @@ WHERE item.batch_id = :batch_id AND item.is_open = 1 AND item.batch_item_index >
   AND (CAST(:group_key AS text) IS NULL OR item.group_key = :group_key)
 ORDER BY item.batch_item_index
 LIMIT :limit;
+
+-- list_unanswered :many — crosses tenants: the open items of a page, as the ledger needs them
+SELECT batch_item_index, org_id, job_id, job_type, attempt, group_key, reserve_pico
+FROM holdfast.batch_item
+WHERE batch_id = :batch_id AND is_open = 1 AND batch_item_index <= :last
+ORDER BY batch_item_index;
 
 -- count_open :one — crosses tenants: how many items of a batch may run
 SELECT count(*) AS items FROM holdfast.batch_item WHERE batch_id = :batch_id AND is_open = 1;

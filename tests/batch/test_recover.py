@@ -21,6 +21,7 @@ from holdfast.engine.upkeep import rescue_jobs
 from holdfast.errors import Conflict, RuleBroken, StoreDown
 from holdfast.provider.adapter import Capabilities, Lookup, Phase
 from holdfast.provider.reply import FailureKind
+from holdfast.store import Tx
 from tests.batch.outgoing import ROUTE, Died, Outgoing, another, set_out
 from tests.batch.scripted import Act, Lose, Refuse
 from tests.story import ORG, by_hand, events, look, timeline
@@ -613,6 +614,39 @@ def test_a_person_may_say_that_it_does_not_exist(out: Outgoing) -> None:
     assert out.job(jobs[0]).attempt_count == 0
     assert json.loads(events(out.hf, jobs[0])[-1]["detail"]) == {"reason": "operator"}
     assert out.batch["state"] == "released"
+
+
+def test_a_name_that_another_batch_has_is_not_adopted_and_the_try_leaves_nothing(
+    out: Outgoing,
+) -> None:
+    jobs = out.enqueue("one")
+    batch_id = quarantined(out)
+    out.enqueue("two")
+    out.submit()
+    (other,) = [row["provider_batch_id"] for row in out.batches if row["state"] == "submitted"]
+    decided: list[Tx] = []
+
+    with pytest.raises(Conflict, match="another batch of ours has that name"):
+        adopt_quarantined(out.lane(), batch_id, other, actor=SYSTEM, decided=decided.append)
+    assert decided == []
+    release_quarantined(out.lane(), batch_id, actor=SYSTEM, decided=decided.append)
+
+    assert len(decided) == 1
+    assert out.states(jobs) == Counter(queued=1)
+
+
+def test_what_a_released_batch_may_have_cost_is_in_the_ledger(out: Outgoing) -> None:
+    jobs = out.enqueue("one", "two")
+    out.submit()
+    by_hand(out.hf.store, "UPDATE holdfast.provider_batch SET state = 'quarantined'")
+    batch_id = str(out.batch["id"])
+
+    release_quarantined(out.lane(), batch_id, actor=SYSTEM)
+
+    assert out.states(jobs) == Counter(queued=2)
+    rows = look(out.hf.store, "SELECT * FROM holdfast.provider_call ORDER BY batch_item_index")
+    assert [(row["kind"], row["job_id"]) for row in rows] == [("unknown", job.id) for job in jobs]
+    assert {row["provider_batch_id"] for row in rows} == {out.batch["provider_batch_id"]}
 
 
 def test_a_second_batch_with_our_name_is_canceled_and_its_cost_is_written_down(
