@@ -32,6 +32,16 @@ PIECE_BYTES = 64 * 1024
 _OWN = 5
 
 
+class ContentChanged(ProviderUnsure):
+    """What is sent is not what was measured, and was broken off before its end.
+
+    Whoever waits for the rest of a body of announced length does nothing with it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("content_changed")
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """An item of a batch and its job; None where the job is not with this batch any more."""
@@ -96,24 +106,28 @@ def measure(lane: BatchLane, intent: Intent, account: Account) -> Measured:
 
 
 def _pieces(lane: BatchLane, intent: Intent, account: Account, expected: _Sum) -> Iterator[bytes]:
-    """The same bytes again; ProviderUnsure if they are others, before the last of them is out."""
+    """The same bytes again; ContentChanged if they are others, before the last of them is out."""
     sent, piece = _Sum(), bytearray()
     for entry, loaded in _read_entries(lane, intent):
-        if entry.job is None:
+        if sent.items == expected.items:
+            # One more than was measured, and all that was announced may be out.
             raise ProviderUnsure("content_changed")
+        if entry.job is None:
+            raise ContentChanged
         try:
             _, line = _line(lane, account, entry, entry.job, loaded)
         except (Signal, SystemExit, Exception) as exc:
-            raise ProviderUnsure("content_changed") from exc
+            raise ContentChanged from exc
         sent.add(line)
         piece += line
-        if sent.items == expected.items and sent.hash.digest() != expected.hash.digest():
-            raise ProviderUnsure("content_changed")
+        is_last = sent.items == expected.items
+        if sent.size > expected.size or (is_last and sent.hash.digest() != expected.hash.digest()):
+            raise ContentChanged
         if len(piece) >= PIECE_BYTES:
             yield bytes(piece)
             piece.clear()
     if sent.items != expected.items:
-        raise ProviderUnsure("content_changed")
+        raise ContentChanged
     if piece:
         yield bytes(piece)
 

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from holdfast.batch import circuit
-from holdfast.batch.content import Measured, measure
+from holdfast.batch.content import ContentChanged, Measured, measure
 from holdfast.batch.intent import SQL, Intent, hold, hold_in, put_off, write, write_in
 from holdfast.batch.lane import BatchLane
 from holdfast.batch.leased import lease_ms
@@ -110,6 +110,7 @@ def send(lane: BatchLane, intent: Intent, *, actor: Actor) -> Tally:
 
 def _send(lane: BatchLane, intent: Intent, account: Account, actor: Actor, tally: Tally) -> None:
     """Build, upload and create; if the batch is not what it was when it was built, once more."""
+    changed: Failure | None = None
     for _ in range(REBUILDS):
         measured = measure(lane, intent, account)
         if intent.state == "uploaded" and not _is_uploaded(intent, measured):
@@ -127,14 +128,24 @@ def _send(lane: BatchLane, intent: Intent, account: Account, actor: Actor, tally
             case _Begun.BEGUN:
                 lane.reached(Point.CREATING_RECORDED)
                 create = Create(intent.create_attempt + 1, began, measured, measured.route)
-                _create(lane, intent, account, create, actor, tally)
-                return
+                try:
+                    _create(lane, intent, account, create, actor, tally)
+                    return
+                except ContentChanged:
+                    # It was broken off before its end: nothing was created.
+                    write(lane, "step_back", intent, lease_ms=lease_ms(lane))
+                    intent = hold(lane, intent.id, intent.fence)
+                    changed = Failure(FailureKind.TRANSIENT, "content_changed")
             case _Begun.BUSY:
                 _give_back(lane, intent, because(OVERFLOW), actor, tally)
                 return
             case _Begun.CHANGED:
                 _drop_file(intent, account)
                 intent = hold(lane, intent.id, intent.fence)
+    if changed is not None:
+        # A request that is another one each time ends as its job's own failure.
+        _give_back(lane, intent, changed, actor, tally)
+        return
     put_off(lane, intent, FIRST_PAUSE_SECONDS)
     tally.batches["put_off"] += 1
 
@@ -248,6 +259,8 @@ def _create(
     except ProviderRefused as exc:
         _refused(lane, intent, exc.failure, actor, tally)
         return
+    except ContentChanged:
+        raise
     except ProviderUnsure as exc:
         # It may have happened, or may yet. Recovery looks.
         put_off(lane, intent, _pause(0, exc.retry_after))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 from collections import Counter
@@ -21,6 +22,7 @@ from holdfast.engine.upkeep import rescue_jobs
 from holdfast.errors import Conflict, RuleBroken, StoreDown
 from holdfast.provider.adapter import Capabilities, Lookup, Phase
 from holdfast.provider.reply import FailureKind
+from holdfast.provider.request import Request
 from holdfast.store import Tx
 from tests.batch.outgoing import ROUTE, Died, Outgoing, another, set_out
 from tests.batch.scripted import Act, Lose, Refuse
@@ -647,6 +649,36 @@ def test_what_a_released_batch_may_have_cost_is_in_the_ledger(out: Outgoing) -> 
     rows = look(out.hf.store, "SELECT * FROM holdfast.provider_call ORDER BY batch_item_index")
     assert [(row["kind"], row["job_id"]) for row in rows] == [("unknown", job.id) for job in jobs]
     assert {row["provider_batch_id"] for row in rows} == {out.batch["provider_batch_id"]}
+
+
+def test_a_text_that_changes_on_its_way_is_built_anew_and_sent_once(
+    hf: Holdfast, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = set_out(hf, clock, capabilities=NAMELESS)
+    jobs = out.enqueue("one")
+    texts = iter(["one", "one", "edited"])
+    monkeypatch.setattr(out.work, "request", lambda item: Request((next(texts, "edited"),)))
+
+    out.submit()
+
+    assert out.states(jobs) == Counter(batch_submitted=1)
+    assert out.sent_texts() == [["edited"]]
+    assert out.provider.calls["create"] == 1
+
+
+def test_a_request_that_is_another_one_each_time_ends_as_its_jobs_own_failure(
+    hf: Holdfast, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = set_out(hf, clock, capabilities=NAMELESS)
+    (job,) = out.enqueue("one")
+    texts = map(str, itertools.count())
+    monkeypatch.setattr(out.work, "request", lambda item: Request((next(texts),)))
+
+    out.submit()
+
+    assert (out.job(job).state, out.job(job).attempt_count) == ("queued", 1)
+    assert out.batch["state"] == "released"
+    assert out.provider.calls["create"] == 0
 
 
 def test_a_second_batch_with_our_name_is_canceled_and_its_cost_is_written_down(
