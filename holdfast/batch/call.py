@@ -28,7 +28,7 @@ from holdfast.batch.point import Point
 from holdfast.batch.price import Prices
 from holdfast.batch.release import CIRCUIT_OPEN
 from holdfast.batch.unusable import Unusable
-from holdfast.batch.verdict import ItemState, failure_verdict, verdict_of
+from holdfast.batch.verdict import ItemState, Verdict, failure_verdict, verdict_of
 from holdfast.clock import ms
 from holdfast.document import canonical
 from holdfast.engine.execute import Context

@@ -158,7 +158,9 @@ class _Call:
         except ProviderRefused as exc:
             answer = exc.failure
         except ProviderUnsure as exc:
-            answer = Failure(FailureKind.TRANSIENT, exc.reason, retry_after=exc.retry_after)
+            answer = exc.failure or Failure(
+                FailureKind.TRANSIENT, exc.reason, retry_after=exc.retry_after
+            )
             is_unknown = True
         self._record(account, route, request, answer, is_unknown)
         if isinstance(answer, Failure) and answer.kind is FailureKind.ACCOUNT:

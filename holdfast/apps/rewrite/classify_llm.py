@@ -87,8 +87,10 @@ class ModelClassifier:
             answer = account.adapter.call(account.wire, self._route, body)
         except ProviderRefused as refused:
             answer = refused.failure
-        except ProviderUnsure:
-            raise ClassifierFailed("classifier_unsure") from None
+        except ProviderUnsure as unsure:
+            if unsure.failure is None:
+                raise ClassifierFailed("classifier_unsure") from None
+            answer = unsure.failure
         if isinstance(answer, Failure):
             raise ClassifierFailed(f"classifier_{answer.kind.value}")
         return answer, echo
