@@ -26,10 +26,10 @@ from holdfast.cli.given import (
 from holdfast.cli.logged import logged, watch
 from holdfast.cli.signals import drain_on_signals
 from holdfast.clock import read_instant
+from holdfast.cron import read_zone, write_every
 from holdfast.document import BadDocument, parse
 from holdfast.engine import agenda
 from holdfast.engine.agenda import Entry
-from holdfast.engine.cron import read_zone, write_every
 from holdfast.engine.dispatch import Dispatched, Dispatcher
 from holdfast.engine.schedule import CatchUp, make_schedule
 from holdfast.errors import InvalidSchedule

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from typing import Any
-from zoneinfo import ZoneInfo
 
+from holdfast.clock import ms
+from holdfast.cron import BadTiming, parse_cron, read_every, read_zone, write_every
 from holdfast.errors import ConfigError
 from holdfast.ids import read_uuid
 
@@ -92,7 +93,18 @@ def fits(kind: Kind, value: Any) -> bool:
 def complaint(name: str, value: Any, kind: Kind) -> str:
     """*name* = *value* must be …; a value that may be or carry a secret is not repeated."""
     said = "" if kind.is_secret or kind.is_address else f" = {_short(value)}"
-    return f"{name}{said} must be {kind.must}"
+    return f"{name}{said} must be {kind.must}{_timing_fault(kind, value)}"
+
+
+def _timing_fault(kind: Kind, value: Any) -> str:
+    """What is wrong with a time that is well written and still no time."""
+    try:
+        kind.holds(kind.read(value))
+    except BadTiming as exc:
+        return f" (it {exc})"
+    except (TypeError, ValueError, AttributeError):
+        pass
+    return ""
 
 
 def _short(value: Any) -> str:
@@ -100,19 +112,25 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "…"
 
 
+class UnfitSettings(ConfigError):
+    """Settings that cannot be used; *problems* has a sentence for each reason."""
+
+    def __init__(self, what: str, problems: list[str]) -> None:
+        self.problems = problems
+        super().__init__(f"{what}: " + "; ".join(problems) + ".")
+
+
 def refuse(what: str, problems: Iterable[str]) -> None:
     """Raise everything that is wrong as one error."""
     listed = list(problems)
     if listed:
-        raise ConfigError(f"{what}: " + "; ".join(listed) + ".")
+        raise UnfitSettings(what, listed)
 
 
 # -- value types
 
 
 _UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
-_LENGTH = re.compile(r"([1-9]\d{0,8})\s*(s|m|h|d)")
-_LETTERS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,19 +157,9 @@ class Rate:
         return f"{self.count}/{unit}" if unit else f"{self.count}/{self.seconds}s"
 
 
-def read_length(text: str) -> timedelta:
-    """The length that "15m" means: seconds, minutes, hours or days. ValueError otherwise."""
-    found = _LENGTH.fullmatch(text.strip())
-    if found is None or int(found[1]) * _LETTERS[found[2]] > 366 * 86_400:
-        raise ValueError(text)
-    return timedelta(seconds=int(found[1]) * _LETTERS[found[2]])
-
-
-def write_length(length: timedelta) -> str:
-    """The shortest text that :func:`read_length` reads back."""
-    seconds = int(length.total_seconds())
-    letter = next(letter for letter in "dhms" if seconds % _LETTERS[letter] == 0)
-    return f"{seconds // _LETTERS[letter]}{letter}"
+def _length(value: Any) -> timedelta:
+    """The interval that a file or code means. Raises BadTiming."""
+    return timedelta(milliseconds=read_every(value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,21 +175,20 @@ class Cadence:
 
     @classmethod
     def read(cls, text: str) -> Cadence:
-        """The cadence that "every 15m" or "*/15 * * * *" means. ValueError for anything else."""
+        """The cadence that "every 15m" or "*/15 * * * *" means. BadTiming for anything else."""
         if text.startswith("every "):
-            return cls(every=read_length(text.removeprefix("every ")))
-        if not is_cron(text):
-            raise ValueError(text)
+            return cls(every=_length(text))
+        parse_cron(text)
         return cls(cron=text)
 
+    def is_ever_due(self) -> bool:
+        """Whether it means a time at all. BadTiming says why not."""
+        return (
+            _length(self.every) == self.every if self.cron is None else bool(parse_cron(self.cron))
+        )
+
     def __str__(self) -> str:
-        return f"every {write_length(self.every)}" if self.every is not None else str(self.cron)
-
-
-def is_cron(text: str) -> bool:
-    """Whether *text* has the shape of a cron line; what its fields mean is not looked at here."""
-    parts = text.split()
-    return len(parts) == 5 and all(re.fullmatch(r"[\w*/,#-]{1,100}", part) for part in parts)
+        return f"every {write_every(ms(self.every))}" if self.every is not None else str(self.cron)
 
 
 # -- kinds
@@ -291,17 +298,17 @@ RATE = Kind(
 )
 LENGTH = Kind(
     'a length such as "30s", "15m", "2h" or "1d"',
-    lambda v: isinstance(v, timedelta) and v >= timedelta(seconds=1),
-    _reading(timedelta, read_length),
+    lambda v: isinstance(v, timedelta) and _length(v) == v,
+    _reading(timedelta, _length),
 )
 CADENCE = Kind(
     '"every 15m" (s, m, h or d) or a cron line of five fields such as "0 3 * * *"',
-    lambda v: isinstance(v, Cadence),
+    lambda v: isinstance(v, Cadence) and v.is_ever_due(),
     _reading(Cadence, Cadence.read),
 )
 CRON = Kind(
-    'a cron line of five fields such as "0 3 * * *"',
-    lambda v: isinstance(v, str) and is_cron(v),
+    'a cron line of five fields such as "0 3 * * *", or one of the names such as "@daily"',
+    lambda v: parse_cron(v) is not None,
 )
 QUEUE_NAME = Kind(
     'a queue such as "q:default", and not the dead letters',
@@ -324,13 +331,5 @@ def _is_uuid(value: Any) -> bool:
 UUID = Kind("a UUID in lower case", _is_uuid)
 
 
-def _is_zone(value: Any) -> bool:
-    try:
-        ZoneInfo(value)
-    except (KeyError, OSError):
-        return False
-    return True
-
-
-ZONE = Kind('a time zone such as "Europe/Berlin" or "UTC"', _is_zone)
+ZONE = Kind('a time zone such as "Europe/Berlin" or "UTC"', lambda v: read_zone(v) is not None)
 DOCUMENT = Kind("a table", lambda v: isinstance(v, Mapping))

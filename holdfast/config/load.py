@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from holdfast.config.kind import Kind, complaint, fits
+from holdfast.config.kind import Kind, UnfitSettings, complaint, fits
 from holdfast.config.settings import Settings
 from holdfast.errors import ConfigError
 
@@ -71,7 +71,8 @@ def load(
     lines = {} if path is None else _lines(path.read_text(encoding="utf-8"))
     for place, value in _leaves(tree):
         reading.put(place, value, Origin(From.FILE, _where(path, place, lines)))
-    reading.branches = set(_branches(tree))
+    for place in _branches(tree):
+        reading.branches[place] = Origin(From.FILE, _where(path, place, lines))
     for name, place, kind in _variables():
         if name in env:
             reading.put_text(place, env[name], kind, Origin(From.ENVIRONMENT, name))
@@ -157,7 +158,7 @@ class _Reading:
     """Values as they were found, turned into settings."""
 
     found: dict[Place, tuple[Any, Origin]] = field(default_factory=dict)
-    branches: set[Place] = field(default_factory=set)
+    branches: dict[Place, Origin] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
     def put(self, place: Place, value: Any, origin: Origin) -> None:
@@ -233,7 +234,10 @@ class _Reading:
             return ()
         made = []
         for number, table in enumerate(tables, 1):
-            inner = _Reading({(*place, name): (value, origin) for name, value in table.items()})
+            inner = _Reading(
+                {(*place, name): (value, origin) for name, value in table.items()},
+                {place: origin},
+            )
             made.append(inner._section(place, kind, {}))
             word = place[-1].removesuffix("s")
             self.problems += [f"{problem} ({word} {number})" for problem in inner.problems]
@@ -259,12 +263,25 @@ class _Reading:
     def _make(self, place: Place, kind: type, values: dict[str, Any]) -> Any:
         try:
             return kind(**values)
-        except ConfigError as exc:
-            problem = str(exc).partition(": ")[2].rstrip(".")
-            self.problems.append(f"[{spell(place)}] {problem}" if place else problem)
+        except UnfitSettings as exc:
+            for problem in exc.problems:
+                self.problems.append(
+                    f"{self._first_below(place)}: [{spell(place)}] {problem}"
+                    if place
+                    else self._located(problem)
+                )
             if not place:
                 self._refuse()
         return None
+
+    def _located(self, problem: str) -> str:
+        """What is wrong with several settings together, with where the one stands that it names."""
+        origins = {**self.branches, **{place: origin for place, (_, origin) in self.found.items()}}
+        named = (
+            place for place in origins if re.match(rf"{re.escape(spell(place))}[ .:]", problem)
+        )
+        place = max(named, key=len, default=None)
+        return problem if place is None else f"{origins[place]}: {problem}"
 
     def _unknown(self, place: Place, known: Mapping[str, Any]) -> None:
         near = [
@@ -279,6 +296,8 @@ class _Reading:
         self.problems.append(f"{origin}: {spell(place)} {what}")
 
     def _first_below(self, place: Place) -> Origin:
+        if place in self.branches:
+            return self.branches[place]
         below = (o for p, (_, o) in self.found.items() if p[: len(place)] == place)
         return next(below, Origin(From.FILE, CONFIG_FILE))
 
@@ -298,6 +317,9 @@ def spell(place: Place) -> str:
 
 def _where(path: Path | None, place: Place, lines: Mapping[Place, int]) -> str:
     line = min((at for found, at in lines.items() if found[: len(place)] == place), default=None)
+    # What stands in an inline table is on the line of the table.
+    above = [lines[place[:depth]] for depth in range(1, len(place)) if place[:depth] in lines]
+    line = line or (above[-1] if above else None)
     return f"{path}:{line}" if line else str(path)
 
 

@@ -62,10 +62,10 @@ def unfit_critic(review: ReviewSettings, known: Mapping[str, ProviderSettings]) 
     """What is wrong if nobody declares the critic's provider, or it cannot do what is wanted."""
     name = review.provider
     if name is None:
-        return ["review: mode = 'batch' needs a provider"] if review.mode == "batch" else []
+        return ["review.mode = 'batch' needs a provider"] if review.mode == "batch" else []
     if name not in known:
         there = ", ".join(sorted(known))
-        return [f"review: provider = {name!r} is not declared; there is: {there}"]
+        return [f"review.provider = {name!r} is not declared; there is: {there}"]
     if review.mode == "batch" and known[name].supports_batches is False:
-        return [f"review: {name!r} takes no batches; use mode = 'direct'"]
+        return [f"review.provider = {name!r} takes no batches; use mode = 'direct'"]
     return []

@@ -137,11 +137,13 @@ def _keep_one_name(section: RouteSettings | RewriteSettings) -> None:
 
 def unknown_providers(rewrite: RewriteSettings, known: Collection[str]) -> list[str]:
     """The routes to providers that nobody declares."""
-    named = [(f"rewrite.routes {at}", row.provider) for at, row in enumerate(rewrite.routes, 1)]
+    named = [
+        (f"rewrite.routes {at}: provider", row.provider) for at, row in enumerate(rewrite.routes, 1)
+    ]
     if rewrite.classifier_route.provider is not None:
-        named.append(("rewrite.classifier_route", rewrite.classifier_route.provider))
+        named.append(("rewrite.classifier_route.provider", rewrite.classifier_route.provider))
     return [
-        f"{where}: provider = {provider!r} is not declared; there is: {', '.join(sorted(known))}"
+        f"{where} = {provider!r} is not declared; there is: {', '.join(sorted(known))}"
         for where, provider in named
         if provider not in known
     ]

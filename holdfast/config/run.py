@@ -193,6 +193,8 @@ class ScheduleSettings(Section):
         problems = []
         if (self.cron is None) == (self.every is None):
             problems.append("it needs either cron or every")
+        if self.cron is None and self.zone != "UTC":
+            problems.append("zone is for a cron: an interval is the same length everywhere")
         if (self.job_type is None) == (self.run is None):
             problems.append("it needs either job_type or run")
         if (self.job_type is None) != (self.org_id is None):

@@ -7,9 +7,11 @@ from dataclasses import dataclass, fields, is_dataclass
 from datetime import timedelta
 from typing import Any
 
-from holdfast.config.kind import Cadence, Kind, Rate, write_length
+from holdfast.clock import ms
+from holdfast.config.kind import Cadence, Kind, Rate
 from holdfast.config.load import DEFAULT, Loaded, Place, spell
 from holdfast.config.settings import Settings
+from holdfast.cron import write_every
 from holdfast.secret import hide_passwords
 
 HIDDEN = "(hidden)"
@@ -85,7 +87,7 @@ def _plain(value: Any, kind: Kind | None) -> Any:
     if isinstance(value, (Rate, Cadence)):
         return str(value)
     if isinstance(value, timedelta):
-        return write_length(value)
+        return write_every(ms(value))
     if isinstance(value, (tuple, list)):
         return [_plain(item, None) for item in value]
     if isinstance(value, Mapping):

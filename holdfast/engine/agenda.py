@@ -13,8 +13,8 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from holdfast.clock import ms, read_instant, write_instant
+from holdfast.cron import write_every
 from holdfast.engine import audit
-from holdfast.engine.cron import write_every
 from holdfast.engine.job import Actor, ActorType
 from holdfast.engine.labour import Application
 from holdfast.engine.request import Batch, prepare

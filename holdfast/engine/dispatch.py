@@ -16,10 +16,10 @@ from datetime import datetime
 from functools import partial
 
 from holdfast.clock import read_instant
+from holdfast.cron import BadTiming
 from holdfast.engine import enqueue
 from holdfast.engine.agenda import SQL, Scheduling, job_of
 from holdfast.engine.catch_up import TICK_LIMIT, Due
-from holdfast.engine.cron import BadTiming
 from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.job import Actor, ActorType
 from holdfast.engine.labour import check_run

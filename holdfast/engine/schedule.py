@@ -15,9 +15,9 @@ from typing import Any, TypedDict
 from holdfast.clock import read_instant, write_instant
 from holdfast.config import Settings
 from holdfast.config.kind import NAME
+from holdfast.cron import BadTiming, Timetable, parse_cron, read_every, read_zone
 from holdfast.document import BadDocument, canonical, decode
 from holdfast.engine.audit import PLATFORM_ORG
-from holdfast.engine.cron import BadTiming, Timetable, parse_cron, read_every, read_zone
 from holdfast.engine.handler import JOB_TYPE, Handler, Registry
 from holdfast.engine.job import Actor, ActorType
 from holdfast.engine.request import JobRequest

@@ -12,10 +12,10 @@ import pytest
 from holdfast import Actor, FakeClock, Holdfast, Settings
 from holdfast.clock import read_instant
 from holdfast.config import RunSettings
+from holdfast.cron import Timetable
 from holdfast.engine import agenda, catch_up, dispatch
 from holdfast.engine.agenda import sync_schedules
 from holdfast.engine.audit import PLATFORM_ORG
-from holdfast.engine.cron import Timetable
 from holdfast.engine.dispatch import Dispatched, Dispatcher, dispatch_once
 from holdfast.engine.schedule import CatchUp, Schedule
 from holdfast.engine.worker import run_upkeep

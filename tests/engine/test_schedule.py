@@ -10,10 +10,10 @@ import pytest
 
 from holdfast import Actor, FakeClock, Holdfast, InvalidSchedule
 from holdfast.config import RunSettings, ScheduleSettings
+from holdfast.cron import Timetable
 from holdfast.engine import agenda
 from holdfast.engine.agenda import sync_schedules
 from holdfast.engine.audit import PLATFORM_ORG
-from holdfast.engine.cron import Timetable
 from holdfast.engine.dispatch import dispatch_once
 from holdfast.engine.schedule import CatchUp, Schedule, ScheduleOptions, make_schedule
 from holdfast.errors import ConfigError, Conflict, RuleBroken, ScheduleNotFound

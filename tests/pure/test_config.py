@@ -149,7 +149,7 @@ def test_a_setting_that_cannot_be_used_is_named(wrong: dict[str, Any]) -> None:
         (QueueSettings, {"max_depth": 0}),
         (QueueSettings, {"max_depth_per_tenant": float("nan")}),
         (QueueSettings, {"small_depth": 0}),
-        (QueueSettings, {"rate": "100/minute"}),
+        (QueueSettings, {"rate": "100/fortnight"}),
         (TenantSettings, {"weight": 11}),
         (TenantSettings, {"max_running": 0}),
         (KeySettings, {"max_running": 0}),
@@ -177,6 +177,11 @@ def test_a_setting_that_cannot_be_used_is_named(wrong: dict[str, Any]) -> None:
         (RunSettings, {"job_types": ("Not A Type",)}),
         (ScheduleSettings, {"cron": "0 3 * * *", "every": timedelta(hours=1), "run": "r"}),
         (ScheduleSettings, {"cron": "whenever", "run": "r"}),
+        (ScheduleSettings, {"cron": "0 0 31 2 *", "run": "r"}),
+        (ScheduleSettings, {"every": timedelta(seconds=5), "run": "r"}),
+        (ScheduleSettings, {"every": timedelta(hours=1), "run": "r", "zone": "Europe/Berlin"}),
+        (RunProfile, {"schedule": Cadence(cron="0 0 31 2 *")}),
+        (RunProfile, {"schedule": Cadence(every=timedelta(seconds=5))}),
         (ScheduleSettings, {"cron": "0 3 * * *"}),
         (ScheduleSettings, {"cron": "0 3 * * *", "job_type": "a.b"}),
         (ScheduleSettings, {"cron": "0 3 * * *", "run": "r", "zone": "Mars/Olympus"}),
@@ -215,7 +220,7 @@ def test_job_rows_cannot_be_set_to_leave_before_the_longest_key_expires() -> Non
         ("queues = 3", "queues must be a table: [queues.NAME]"),
         ('[queues]\n"q:x" = 3', 'queues."q:x" must be a table: [queues."q:x"]'),
         ("retention = 3", "retention must be a table: [retention]"),
-        ("[queues.reports]\nweight = 1", ":2: queues.reports is no name there: it must be a queue"),
+        ("[queues.reports]\nweight = 1", ":1: queues.reports is no name there: it must be a queue"),
         (
             '[queues."q:a"]\nmax_running = 0',
             "1,000,000,000; to let nothing run, pause the queue",
@@ -242,6 +247,53 @@ def test_a_bad_file_is_refused_with_the_place_the_reason_and_the_way_out(
     file: Path, text: str, says: str
 ) -> None:
     assert says in refusal(file, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('cron = "0 0 31 2 *"\nrun = "r"', ":2: schedules.s.cron = '0 0 31 2 *' must be a"),
+        ('cron = "0 0 31 2 *"\nrun = "r"', "(it never fires: no such month has a day 31)"),
+        ('run = "r"\nevery = "5s"', ":3: schedules.s.every = '5s' must be a length"),
+        ('run = "r"\nevery = "5s"', "(it must be from 10 seconds to 366 days)"),
+        ('cron = "0 3 * * *"\nzone = "localtime"', ":3: schedules.s.zone = 'localtime' must be"),
+        ('cron = "0 3 * * *"\nrun = "r"', ":3: schedules.s.run = 'r' is not declared"),
+        ('every = "2h"\nzone = "Europe/Berlin"', ":1: [schedules.s] zone is for a cron"),
+        ('every = "2h"', ":1: [schedules.s] it needs either job_type or run"),
+        ('[runs.r]\nqueues = ["q:a"]\nprofile = "p"', ":3: runs.r.profile = 'p' is not declared"),
+        ('[runs]\nr = { queues = ["q:a"], profile = "p" }', ":2: runs.r.profile = 'p' is not"),
+        ('[runs.r]\nqueues = ["q:a"]\nschedule = "0 24 * * *"', "(it has '24' as hour; it goes"),
+        (
+            '[runs.r]\nqueues = ["q:a"]\njob_types = ["a.b"]\norder = "fair"',
+            ':1: runs.r has order = "fair"',
+        ),
+        ('[review]\nmode = "batch"', ":2: review.mode = 'batch' needs a provider"),
+        ("[keys.x]", ":1: [keys.x] a key needs max_running or rate"),
+        ("[[retention.rules]]", ":1: [retention.rules] it names no category"),
+    ],
+)  # fmt: skip
+def test_every_refusal_has_its_file_and_line(file: Path, text: str, says: str) -> None:
+    said = refusal(file, text if text.startswith("[") else f"[schedules.s]\n{text}")
+
+    assert says in said
+    assert all(f"{file}:" in line for line in said.splitlines()[1:])
+
+
+def test_a_refused_variable_is_named_also_where_it_only_fits_nothing_else(file: Path) -> None:
+    assert "HOLDFAST_PROFILE: profile = 'nope' is not declared" in refusal(
+        file, "", HOLDFAST_PROFILE="nope"
+    )
+
+
+@pytest.mark.parametrize("cron", ["@daily", "@hourly", "0 3 * * MON-FRI"])
+def test_a_file_may_write_a_cron_in_every_way_that_code_may(file: Path, cron: str) -> None:
+    settings = read(
+        file,
+        f'[runs.r]\nqueues = ["q:a"]\nschedule = "{cron}"\n'
+        f'[schedules.s]\ncron = "{cron}"\nrun = "r"\n',
+    )
+
+    assert (settings.schedules["s"].cron, str(settings.runs["r"].schedule)) == (cron, cron)
 
 
 def test_everything_that_is_wrong_is_told_at_once(file: Path) -> None:
@@ -317,7 +369,7 @@ def test_a_rate_that_lets_nothing_through_or_cannot_be_read_is_refused(text: str
 
 
 @pytest.mark.parametrize(
-    "text", ["every 30s", "every 15m", "every 2h", "every 1d", "*/5 1-3 * * *"]
+    "text", ["every 30s", "every 1234567s", "every 15m", "every 2h", "every 1d", "*/5 1-3 * * *"]
 )
 def test_a_cadence_is_read_and_written(text: str) -> None:
     assert str(Cadence.read(text)) == text

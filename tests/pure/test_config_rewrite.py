@@ -143,7 +143,7 @@ def test_a_model_that_rewrites_does_not_classify() -> None:
     [
         ("[[rewrite.routes]]\nmodel = 'm'", "adapter_kind is needed: lower-case letters"),
         (ROUTE.replace('"openai"', '"nobody"'), "rewrite.routes 1: provider = 'nobody' is not"),
-        (CLASSIFIER.replace('"openai"', '"nobody"'), "rewrite.classifier_route: provider ="),
+        (CLASSIFIER.replace('"openai"', '"nobody"'), "rewrite.classifier_route.provider ="),
         (CLASSIFIER.replace("model =", "modle ="), "rewrite.classifier_route.modle is an unknown"),
         (ROUTE.replace("high_quality", "hi_quality"), "did you mean 'high_quality'? (route 1)"),
         ("[rewrite]\nclassifier_route = 3", "must be a table: [rewrite.classifier_route]"),

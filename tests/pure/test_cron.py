@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.engine import cron as crons
-from holdfast.engine.cron import BadTiming, Timetable, parse_cron, read_every, read_zone
+from holdfast import cron as crons
+from holdfast.cron import BadTiming, Timetable, parse_cron, read_every, read_zone
 
 MINUTE = timedelta(minutes=1)
 DAY = timedelta(days=1)

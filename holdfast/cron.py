@@ -290,7 +290,7 @@ def read_every(value: str | timedelta) -> int:
 
 def write_every(every_ms: int) -> str:
     """An interval as people write it."""
-    for unit in "dhm":
+    for unit in "dhms":
         if every_ms % _UNIT_MS[unit] == 0:
             return f"{every_ms // _UNIT_MS[unit]}{unit}"
     return f"{every_ms / 1000:g}s"
