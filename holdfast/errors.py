@@ -188,9 +188,10 @@ class UnknownQueue(NotFound):
     def __init__(self, queue: str, known: Iterable[str] = ()) -> None:
         self.queue = queue
         there = f" There is: {', '.join(sorted(known))}." if known else ""
-        super().__init__(
-            f"No queue {queue!r} is registered.{there} Declare it with hf.queue({queue!r})."
-        )
+        mend = f"Declare it with hf.queue({queue!r})."
+        if queue == "q:deadletter":
+            mend = "Nothing is claimed from the dead letters: see holdfast dead-letters."
+        super().__init__(f"No queue {queue!r} is registered.{there} {mend}")
 
 
 class Conflict(HoldfastError):

@@ -1,7 +1,8 @@
-"""holdfast queues list|show|set|pause|resume|reset|tenant|key"""
+"""holdfast queues list|show|set|pause|resume|reset|tenants|tenant|keys|key"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from holdfast.actor import Actor
 from holdfast.cli.given import actor_option, app_of, json_option, one_line, print_json, print_table
 from holdfast.clock import read_instant
 from holdfast.config import KeySettings, QueueSettings, Rate, TenantSettings
+from holdfast.config.kind import UUID, complaint, fits, refuse
 from holdfast.engine.rules import QueueRule, Rules
 from holdfast.errors import UnknownQueue
 from holdfast.store import Row
@@ -154,6 +156,28 @@ def reset(ctx: click.Context, queue: str, actor: str) -> None:
 
 
 @queues.command()
+@json_option
+@click.pass_context
+def tenants(ctx: click.Context, as_json: bool) -> None:
+    """List the tenants that have a rule, and who set it."""
+    with app_of(ctx, required=False) as hf:
+        rows = hf.queues.tenants()
+    listed = [{**row, "org_id": str(row["org_id"])} for row in rows]
+    _print_all(listed, ("org_id", "weight", "max_running", "set_by"), as_json)
+
+
+@queues.command()
+@json_option
+@click.pass_context
+def keys(ctx: click.Context, as_json: bool) -> None:
+    """List the limit keys that have a rule, and who set it."""
+    with app_of(ctx, required=False) as hf:
+        rows = hf.queues.keys()
+    listed = [{"key": row["name"], **row, "rate": _rate(row)} for row in rows]
+    _print_all(listed, ("key", "max_running", "rate", "set_by"), as_json)
+
+
+@queues.command()
 @click.argument("org_id")
 @click.option("--weight", type=click.IntRange(1, 10))
 @click.option("--max-running", type=cap_option, help="How many run at once, in all queues.")
@@ -174,8 +198,10 @@ def tenant(
 ) -> None:
     """Change the weight or cap of a tenant; without options, show them."""
     changes = _changes(given, without, TenantSettings)
+    org_id = org_id.lower()
+    if not fits(UUID, org_id):
+        refuse("No tenant has such a rule", [complaint("ORG_ID", org_id, UUID)])
     with app_of(ctx, required=False) as hf:
-        org_id = org_id.lower()
         if is_reset:
             done = hf.queues.reset_tenant(org_id, actor=Actor.read(actor))
             click.echo(f"{org_id}  {'reset' if done else 'has no rule'}")
@@ -224,7 +250,13 @@ def key(
 def _changes(given: dict[str, Any], without: tuple[str, ...], of: type) -> dict[str, Any]:
     """What was given, and the limits to lift as None."""
     changes = {name: value for name, value in given.items() if value is not None}
-    return changes | dict.fromkeys(_limit(name, of) for name in without)
+    lifted = [_limit(name, of) for name in without]
+    if both := sorted(set(changes) & set(lifted)):
+        option = both[0].replace("_", "-")
+        raise click.UsageError(
+            f"--{option} sets what --without {option} lifts: give one of the two."
+        )
+    return changes | dict.fromkeys(lifted)
 
 
 def _limit(text: str, of: Any) -> str:
@@ -236,6 +268,17 @@ def _limit(text: str, of: Any) -> str:
 
 def _values(settings: KeySettings) -> dict[str, Any]:
     return {name: getattr(settings, name) for name in settings.__slots__}
+
+
+def _rate(row: Row) -> str | None:
+    return None if row["rate_count"] is None else str(Rate(row["rate_count"], row["rate_seconds"]))
+
+
+def _print_all(rows: Sequence[Row], columns: tuple[str, ...], as_json: bool) -> None:
+    if as_json:
+        print_json([{name: row[name] for name in columns} for row in rows])
+    else:
+        print_table(rows, columns)
 
 
 def _print(rule: dict[str, Any], as_json: bool) -> None:

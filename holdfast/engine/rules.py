@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, TypedDict
 
-from holdfast.actor import Actor
+from holdfast.actor import SYSTEM, Actor
 from holdfast.clock import read_instant
 from holdfast.config import KeySettings, QueueSettings, Rate, Settings, TenantSettings
 from holdfast.config.kind import KEY_NAME, UUID, Kind, complaint, fits, refuse
@@ -114,8 +114,8 @@ def sync_rules(store: Store, settings: Settings, declared: Mapping[str, QueueSet
     def work(tx: Tx) -> bool:
         changed = _save(tx, "code", queues, settings.tenants, settings.keys)
         if changed:
-            tx.affected(SQL.raise_revision)
-        return changed
+            _acted(tx, SYSTEM, "rules", "rules.declared", changed)
+        return bool(changed)
 
     return store.write(work)
 
@@ -133,18 +133,24 @@ def _save(
     queues: Mapping[str, QueueSettings],
     tenants: Mapping[str, TenantSettings],
     keys: Mapping[str, KeySettings],
-) -> bool:
-    saved: list[Row] = []
+) -> dict[str, Any]:
+    """Write rules; those that this changed, as the audit tells them."""
+    changed: dict[str, Any] = {}
     if queues:
         rows = [_row(own, name=name) for name, own in queues.items()]
-        saved += tx.many(SQL.save_queues, set_by=set_by, queues=rows)
+        saved = tx.many(SQL.save_queues, set_by=set_by, queues=rows)
+        changed["queues"] = {row["name"]: _told(queues[row["name"]]) for row in saved}
     if tenants:
         rows = [_row(own, org_id=org_id) for org_id, own in tenants.items()]
-        saved += tx.many(SQL.save_tenants, set_by=set_by, tenants=rows)
+        saved = tx.many(SQL.save_tenants, set_by=set_by, tenants=rows)
+        changed["tenants"] = {
+            str(row["org_id"]): _told(tenants[str(row["org_id"])]) for row in saved
+        }
     if keys:
         rows = [_row(own, name=name) for name, own in keys.items()]
-        saved += tx.many(SQL.save_keys, set_by=set_by, keys=rows)
-    return bool(saved)
+        saved = tx.many(SQL.save_keys, set_by=set_by, keys=rows)
+        changed["keys"] = {row["name"]: _told(keys[row["name"]]) for row in saved}
+    return {what: rules for what, rules in changed.items() if rules}
 
 
 def _row(settings: QueueSettings | TenantSettings | KeySettings, **names: str) -> dict[str, Any]:
@@ -187,6 +193,14 @@ class Queues:
     def waiting(self) -> Sequence[Row]:
         """How deep each queue is and how old its oldest job."""
         return self.store.read(lambda tx: tx.many(SQL.count_waiting))
+
+    def tenants(self) -> Sequence[Row]:
+        """The rule of every tenant that has one, and who set it."""
+        return self.store.read(lambda tx: tx.many(SQL.list_tenants))
+
+    def keys(self) -> Sequence[Row]:
+        """The rule of every limit key that has one, and who set it."""
+        return self.store.read(lambda tx: tx.many(SQL.list_keys))
 
     def set(self, name: str, settings: QueueSettings, *, actor: Actor) -> None:
         """Give a queue other weights and limits, over what code declares."""

@@ -245,6 +245,34 @@ def test_the_same_declaration_again_changes_nothing(work: Holdfast) -> None:
     assert work.queues.rules().revision == revision
 
 
+def test_what_is_declared_is_audited_once_and_only_with_what_changed(
+    url: str, clock: FakeClock
+) -> None:
+    with make_holdfast(
+        url, clock, tenants={ORG: TenantSettings(weight=3)}, keys={"llm": KeySettings(rate="9/day")}
+    ) as hf:
+        hf.queue("q:mine", max_running=2)
+        hf.worker()
+        hf.worker()
+    with make_holdfast(url, clock, tenants={ORG: TenantSettings(weight=4)}) as hf:
+        hf.worker()
+        rules = hf.queues.rules()
+        told = look(hf.store, "SELECT detail FROM holdfast.job_event ORDER BY id")
+
+        assert {who for _, _, who in actions(hf)} == {"system:holdfast"}
+    assert [_detail(row) for row in told] == [
+        {
+            "subject": "rules",
+            "queues": {"q:mine": {"weight": 1, "max_running": 2}},
+            "tenants": {ORG: {"weight": 3}},
+            "keys": {"llm": {"rate": "9/day"}},
+        },
+        {"subject": "rules", "tenants": {ORG: {"weight": 4}}},
+    ]
+    # What this application does not declare may be another one's.
+    assert (set(rules.keys), "q:mine" in rules.queues) == ({"llm"}, True)
+
+
 @pytest.mark.req("Q-15")
 def test_the_built_in_queues_are_registered_with_what_the_settings_say_of_them(
     work: Holdfast,

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast import Holdfast
+from holdfast import Holdfast, TenantSettings
 from holdfast.cli import cli
 from holdfast.clock import write_instant
 from holdfast.errors import ConfigError, UnknownQueue
 from tests.faces.conftest import Run
-from tests.story import ORG, look
+from tests.story import ORG, OTHER_ORG, look, make_holdfast
 
 
 @pytest.fixture
@@ -98,6 +98,30 @@ def test_a_keys_rule_is_changed_in_parts_shown_and_reset(url: str) -> None:
     assert isinstance(call(url, "key", "No Key", "--max-running", "2").exception, ConfigError)
 
 
+def test_the_rules_of_tenants_and_keys_are_listed_with_who_set_them(url: str) -> None:
+    with make_holdfast(url, tenants={OTHER_ORG: TenantSettings(weight=2)}) as hf:
+        hf.worker()
+    call(url, "tenant", ORG, "--max-running", "7")
+    call(url, "key", "llm", "--rate", "60/minute")
+
+    assert json.loads(call(url, "tenants", "--json").output) == [
+        {"org_id": ORG, "weight": 1, "max_running": 7, "set_by": "operator"},
+        {"org_id": OTHER_ORG, "weight": 2, "max_running": None, "set_by": "code"},
+    ]
+    assert json.loads(call(url, "keys", "--json").output) == [
+        {"key": "llm", "max_running": None, "rate": "60/minute", "set_by": "operator"}
+    ]
+    assert "60/minute  operator" in call(url, "keys").output
+
+
+def test_nobody_is_told_to_declare_the_dead_letters_as_a_queue(url: str) -> None:
+    refused = call(url, "pause", "q:deadletter", "--reason", "x").exception
+
+    assert isinstance(refused, UnknownQueue)
+    assert "hf.queue(" not in str(refused)
+    assert "holdfast dead-letters" in str(refused)
+
+
 def test_the_list_says_how_much_waits_and_since_when(run: Run, url: str) -> None:
     with Holdfast(url) as hf:
         hf.job("work")(lambda job, payload: None)
@@ -141,6 +165,7 @@ def test_who_asks_is_kept_in_the_audit(run: Run, url: str) -> None:
         (["resume", "q:exports"], 2),
         (["pause", "q:exports", "--reason", " "], 1),
         (["tenant", "nobody", "--weight", "2"], 1),
+        (["tenant", "nobody"], 1),
     ],
 )
 def test_refusals_have_their_exit_codes(
@@ -156,6 +181,7 @@ def test_refusals_have_their_exit_codes(
         ["set", "q:default", "--max-running", "0"],
         ["set", "q:default", "--rate", "often"],
         ["set", "q:default", "--without", "weight"],
+        ["set", "q:default", "--max-depth", "2", "--without", "max-depth"],
         ["tenant", ORG, "--weight", "11"],
     ],
 )
