@@ -117,7 +117,7 @@ def verdict_of(
         value = handler.work.accept(item, reply)
     except (Signal, Exception, SystemExit) as exc:
         return _thrown(exc, job, stage)
-    outcome = conclude(value, job, Plan(handler, stage, item.payload))
+    outcome = conclude(value, job, Plan(handler, stage, item.payload, lane.registry.categories))
     if isinstance(outcome, Dead):
         return Verdict(outcome, ItemState.FAILED, outcome.fault.error_class, NO_CODE)
     return Verdict(outcome, ItemState.SUCCEEDED)

@@ -16,8 +16,7 @@ from holdfast.artifact.artifact import REF, refs_in
 from holdfast.artifact.artifacts import missing_refs
 from holdfast.document import BadDocument, canonical, decode
 from holdfast.engine import audit
-from holdfast.engine.category import CATEGORIES, Duty
-from holdfast.engine.handler import Handler
+from holdfast.engine.category import Duty
 from holdfast.engine.job import Claimed
 from holdfast.errors import Gone, ResultInvalid, RuleViolated, SchemaInvalid
 from holdfast.store import Access, Row, Statements, Tx
@@ -33,15 +32,16 @@ NOTE_LIMIT_BYTES = 16 * 1024
 _EVENT_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+")
 _OUR_EVENTS = frozenset(
     {"artifact", "audit", "batch", "category", "dead_letter", "dead_letters", "job", "key"}
-    | {"operator", "queue", "run", "schedule", "tenant", "worker"}
+    | {"operator", "queue", "rules", "run", "schedule", "tenant", "worker"}
 )
 _NOTE_NAME = re.compile(r"[a-z][a-z0-9_.-]{0,99}")
 
 
-def duty_of(job: Claimed, handler: Handler | None) -> Duty:
+def duty_of(context: Context) -> Duty:
     """The duty of the handler; of the category the job was enqueued with if that says more."""
+    handler = context.handler
     declared = Duty.GENERAL if handler is None else handler.category.duty
-    stored = CATEGORIES.get(job.category)
+    stored = context.categories.get(context.job.category)
     return stored.duty if declared is Duty.GENERAL and stored is not None else declared
 
 
@@ -56,7 +56,7 @@ def command_of(job: Claimed) -> str | None:
 
 def access_of(context: Context) -> tuple[Access, audit.Entry | None]:
     """What the handler's own transaction may write, and what the audit says of it."""
-    match duty_of(context.job, context.handler):
+    match duty_of(context):
         case Duty.AUDIT_ENRICHMENT:
             return Access.AUDIT, None
         case Duty.MAINTENANCE:
@@ -92,7 +92,7 @@ def _planning_access(context: Context) -> tuple[Access, audit.Entry | None]:
 
 def has_inputs(context: Context) -> bool:
     """Whether there is anything to look for before the handler runs."""
-    return REF in context.job.payload and duty_of(context.job, context.handler) is Duty.EXPORT
+    return REF in context.job.payload and duty_of(context) is Duty.EXPORT
 
 
 def check_inputs(context: Context) -> None:
@@ -110,7 +110,7 @@ def check_inputs(context: Context) -> None:
 
 def delivers(context: Context) -> bool:
     """Whether the result must refer to an artifact."""
-    return duty_of(context.job, context.handler).delivers_artifact
+    return duty_of(context).delivers_artifact
 
 
 def check_result(context: Context, value: object) -> None:
@@ -175,7 +175,7 @@ class Audit:
 
     def _write(self, insert: Callable[[Tx, list[Row]], int], row: Row) -> None:
         context, job = self.context, self.context.job
-        if duty_of(job, context.handler) is not Duty.AUDIT_ENRICHMENT:
+        if duty_of(context) is not Duty.AUDIT_ENRICHMENT:
             raise RuleViolated("Only an audit enrichment job writes to the audit.")
 
         def work(tx: Tx) -> None:

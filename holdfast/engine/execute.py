@@ -18,6 +18,7 @@ from holdfast.artifact.artifacts import Artifacts, JobArtifacts
 from holdfast.clock import ms
 from holdfast.document import BadDocument, check, decode, encode
 from holdfast.engine import audit, duty
+from holdfast.engine.category import CATEGORIES, Category
 from holdfast.engine.classify import fault_of, retry_after_of
 from holdfast.engine.handler import Handler, Registry, Stage
 from holdfast.engine.job import (
@@ -81,6 +82,8 @@ class Context:
     store: Store
     token: CancelToken
     handler: Handler | None = None
+    # The categories that the worker's application knows.
+    categories: Mapping[str, Category] = field(default_factory=lambda: CATEGORIES)
     deciding: bool = False
     files: Artifacts | None = None
 
@@ -236,6 +239,7 @@ class Plan:
     handler: Handler
     stage: Stage
     payload: Any
+    categories: Mapping[str, Category]
 
 
 def name_stage(job: Claimed, registry: Registry) -> Claimed:
@@ -281,7 +285,7 @@ def plan(
     except (TypeError, ValueError):
         return Dead(fault_of(RowInvalid(column="payload"), stage=job.stage, attempt=job.attempt))
     try:
-        return Plan(handler, stage, stage.read_payload(payload))
+        return Plan(handler, stage, stage.read_payload(payload), registry.categories)
     except Exception as exc:
         return judge(exc, job, stage, random.Random())
 
@@ -300,7 +304,7 @@ def execute(
 
 def _execute(context: Context, plan: Plan, rng: random.Random) -> Outcome:
     mark = current.set(context.job)
-    context.handler = plan.handler
+    context.handler, context.categories = plan.handler, plan.categories
     try:
         duty.check_inputs(context)
         value = plan.stage.function(context, plan.payload)
@@ -332,7 +336,7 @@ async def execute_async(
 
 async def _execute_async(context: Context, plan: Plan, rng: random.Random) -> Outcome:
     current.set(context.job)
-    context.handler = plan.handler
+    context.handler, context.categories = plan.handler, plan.categories
     try:
         if duty.has_inputs(context):
             await asyncio.to_thread(duty.check_inputs, context)

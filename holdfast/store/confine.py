@@ -32,18 +32,24 @@ _REFUSALS = (
 _WHICH = "SELECT pg_current_xact_id()::text, '', 0"
 # Counts of earlier transactions of the session may be in these, so a difference is what tells. The
 # chunks of a large value are in a table of their own, for which nobody has a grant; relkind leaves
-# them out.
+# them out. A grant to PUBLIC names no audit table, so what counts is what the role was given by
+# name, itself or through a role it is a member of.
 _LOOK = """
 SELECT pg_current_xact_id()::text, '', 0
 UNION ALL
 SELECT '', relnamespace::regnamespace::text || '.' || relname, changes
 FROM (
-    SELECT oid, relnamespace, relname,
+    SELECT oid, relnamespace, relname, coalesce(relacl, acldefault('r', relowner)) AS grants,
            pg_stat_get_xact_tuples_inserted(oid) + pg_stat_get_xact_tuples_updated(oid)
            + pg_stat_get_xact_tuples_deleted(oid) AS changes
     FROM pg_class WHERE relkind IN ('r', 'p', 'm')
 ) AS touched
-WHERE changes > 0 AND NOT has_table_privilege('holdfast_auditor', oid, 'INSERT, UPDATE, DELETE')
+WHERE changes > 0 AND NOT EXISTS (
+    SELECT FROM aclexplode(grants) AS given
+    WHERE given.privilege_type IN ('INSERT', 'UPDATE', 'DELETE')
+      AND CASE WHEN given.grantee = 0 THEN FALSE
+               ELSE pg_has_role('holdfast_auditor', given.grantee, 'USAGE') END
+)
 """
 
 Changes = dict[str, int]

@@ -278,7 +278,22 @@ def test_the_next_transaction_of_an_ordinary_job_is_not_confined(hf: Holdfast) -
 
 
 @pytest.mark.req("Q-05")
-def test_a_job_that_was_enqueued_as_enrichment_is_held_to_it(hf: Holdfast) -> None:
+def test_a_grant_to_everybody_makes_no_table_one_of_the_audit(hf: Holdfast) -> None:
+    if hf.store.dialect.name == "postgres":
+        by_hand(hf.store, "GRANT ALL ON run_sheet TO PUBLIC")
+
+    enriched = enrich(hf, BEFORE, "UPDATE run_sheet SET title = 'taken'")
+
+    assert ended(hf, enriched) == DEAD
+    assert titles(hf.store) == ["as it was"]
+    assert count(hf.store, AUDIT_TABLE) == 0
+
+
+@pytest.mark.req("Q-05")
+@pytest.mark.parametrize("category", ["audit_enrichment", "own_enrichment"])
+def test_a_job_that_was_enqueued_as_enrichment_is_held_to_it(hf: Holdfast, category: str) -> None:
+    hf.category("own_enrichment", duty="audit_enrichment")
+
     @hf.job("sheet.enrich")
     def enrich(job: Context, payload: object) -> None:
         with job.transaction() as connection:
@@ -287,7 +302,7 @@ def test_a_job_that_was_enqueued_as_enrichment_is_held_to_it(hf: Holdfast) -> No
     enqueued = hf.enqueue("sheet.enrich", {}, org_id=ORG)
     loosen = own(hf, "ALTER TABLE holdfast.job DISABLE TRIGGER USER", "DROP TRIGGER job_write_once")
     by_hand(hf.store, loosen)
-    by_hand(hf.store, "UPDATE holdfast.job SET category = 'audit_enrichment'")
+    by_hand(hf.store, f"UPDATE holdfast.job SET category = '{category}'")
     hf.worker().run_once()
 
     assert ended(hf, enqueued) == DEAD
