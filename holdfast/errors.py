@@ -6,7 +6,7 @@
     + SecretInPayload        a payload carries something shaped like a secret
     + ForeignKeyScope        an idempotency key was made for another tenant or job type
   x InvalidSchedule          what is declared for the clock is wrong; names every bad field
-  x InvalidArtifact          the request to store a file is wrong; names every bad field
+  x InvalidArtifact          what was asked of an artifact is wrong; names every bad field
     + ArtifactTooLarge       there are more bytes than may be stored
   x NotFound                 what was asked for is not there, or not yours
     + JobNotFound
@@ -99,12 +99,12 @@ class InvalidSchedule(HoldfastError):
 
 
 class InvalidArtifact(HoldfastError):
-    """The request to store a file is wrong; *fields* maps each bad field to what is wrong."""
+    """What was asked of an artifact is wrong; *fields* maps each bad field to what is wrong."""
 
     def __init__(self, fields: Mapping[str, str]) -> None:
         self.fields = dict(fields)
         listed = "; ".join(f"{name}: {problem}" for name, problem in self.fields.items())
-        super().__init__(f"Artifact not stored. {listed}.")
+        super().__init__(f"Nothing was done with the artifact. {listed}.")
 
 
 class ArtifactTooLarge(InvalidArtifact):

@@ -190,6 +190,9 @@ class Holdfast:
     def queue(self, name: str, **limits: Unpack[QueueOptions]) -> None:
         """Declare a queue of this application's own, with its weight and limits."""
         said: dict[str, Any] = {**limits}
+        if unknown := sorted(said.keys() - set(QueueSettings.__slots__)):
+            known = ", ".join(QueueSettings.__slots__)
+            raise ConfigError(f"Queue {name!r} has no {unknown[0]!r}; it may have: {known}.")
         self.registry.add_queue(name, QueueSettings(**said))
 
     def category(self, name: str, **options: Unpack[CategoryOptions]) -> None:

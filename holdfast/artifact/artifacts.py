@@ -203,6 +203,8 @@ class Artifacts:
     ) -> None:
         """End an artifact before its time. Its bytes are taken away at once, or soon after."""
         who = read_actor(actor)
+        if not reason.strip():
+            raise InvalidArtifact({"reason": "must say why; it is kept in the audit"})
         found, row = self._see(artifact_id, org_id, Reader(who, is_operator))
 
         def work(tx: Tx) -> int:
@@ -411,5 +413,6 @@ def _reader(actor: Actor | str | None, is_operator: bool) -> Reader:
 
 
 def _check_length(expires_in: timedelta) -> None:
-    if not timedelta(0) < expires_in <= LONGEST_LINK:
-        raise InvalidArtifact({"expires_in": "must be longer than nothing and at most 7 days"})
+    if not isinstance(expires_in, timedelta) or not timedelta(0) < expires_in <= LONGEST_LINK:
+        must = "must be a timedelta, longer than nothing and at most 7 days"
+        raise InvalidArtifact({"expires_in": must})

@@ -83,8 +83,8 @@ class Draft:
             "media_type": problem_of_media_type(self.media_type),
             "owner": None if 1 <= len(self.owner.id) <= 200 else "must have an id of 1 to 200",
             "keep": None
-            if timedelta(0) < self.keep <= LONGEST_KEEP
-            else "must be longer than nothing and at most a hundred years",
+            if isinstance(self.keep, timedelta) and timedelta(0) < self.keep <= LONGEST_KEEP
+            else "must be a timedelta, longer than nothing and at most a hundred years",
         }
         bad = {field: problem for field, problem in problems.items() if problem}
         if bad:

@@ -127,7 +127,7 @@ def instant(name: str, value: object, now: datetime, bad: dict[str, str]) -> str
         bad[name] = "has no time zone; use an aware datetime, for example datetime.now(UTC)"
     # Plain subtraction works across zones; moving the last day of the calendar to UTC does not.
     elif abs(value - now) > FARTHEST:
-        bad[name] = "is more than five years away; is it in milliseconds by mistake?"
+        bad[name] = "is more than five years away; it may be in milliseconds by mistake"
     else:
         return write_instant(value)
     return None

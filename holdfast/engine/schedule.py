@@ -226,7 +226,8 @@ def handler_of(schedule: Schedule, registry: Registry) -> Handler:
     """The handler of a scheduled job, if it may be scheduled. Raises InvalidSchedule."""
     job_type = schedule.job_type or ""
     if job_type not in registry:
-        raise InvalidSchedule(schedule.name, {"job_type": f"{job_type!r} is not registered here"})
+        says = f"{job_type!r} is not registered here; for a command, name the application by --app"
+        raise InvalidSchedule(schedule.name, {"job_type": says})
     handler = registry.get(job_type)
     if not handler.category.duty.may_be_scheduled:
         says = f"{job_type!r} is neither maintenance nor a notification; only these are scheduled"

@@ -143,6 +143,20 @@ def test_all_that_is_wrong_with_a_request_is_said_at_once(shop: Holdfast) -> Non
     assert look(shop.store, "SELECT * FROM holdfast.artifact") == []
 
 
+def test_a_length_that_is_a_bare_number_is_refused(shop: Holdfast) -> None:
+    with pytest.raises(InvalidArtifact, match="keep: must be a timedelta"):
+        put(shop, keep=5)
+
+
+def test_whoever_removes_an_artifact_says_why(shop: Holdfast) -> None:
+    artifact = put(shop)
+
+    with pytest.raises(InvalidArtifact, match="reason: must say why"):
+        shop.artifacts.remove(artifact.id, org_id=ORG, actor="user:1", reason=" ")
+
+    assert [kept.id for kept in shop.artifacts.list(ORG)] == [artifact.id]
+
+
 @pytest.mark.parametrize("field", ["org_id", "job_id", "access"])
 def test_an_id_or_an_access_that_is_none_is_refused(shop: Holdfast, field: str) -> None:
     with pytest.raises(InvalidArtifact):

@@ -176,7 +176,7 @@ def test_a_link_lasts_longer_than_nothing_and_seven_days_at_most(
 ) -> None:
     artifact = put(hf)
 
-    with pytest.raises(InvalidArtifact):
+    with pytest.raises(InvalidArtifact, match=r"Nothing was done with the artifact\. expires_in"):
         link(hf, artifact, expires_in=lasts)
     with pytest.raises(InvalidArtifact):
         hf.artifacts.presigned_url(artifact.id, org_id=ORG, actor="user:42", expires_in=lasts)

@@ -235,6 +235,11 @@ def test_what_code_and_file_declare_is_written_when_a_worker_starts(
     assert rules.keys == {"llm": KeySettings(rate=Rate(100, 60))}
 
 
+def test_a_limit_that_queues_do_not_have_is_refused_with_those_they_have(work: Holdfast) -> None:
+    with pytest.raises(ConfigError, match=r"'q:mine' has no 'max_run'; it may have: weight, max_"):
+        work.queue("q:mine", max_run=3)  # type: ignore[call-arg]
+
+
 def test_the_same_declaration_again_changes_nothing(work: Holdfast) -> None:
     work.queue("q:mine", weight=2)
     first = sync_rules(work.store, work.settings, work.registry.queues)

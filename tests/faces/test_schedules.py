@@ -324,4 +324,7 @@ def test_a_worker_that_cannot_dispatch_what_is_declared_does_not_start(
     ran = run("worker", "--dispatch", "--until-idle", db=sqlite_url, app=app)
 
     assert ran.code == 1
-    assert "'not.there' is not registered here" in ran.err
+    assert (
+        "'not.there' is not registered here; for a command, name the application by --app"
+        in ran.err
+    )
