@@ -36,6 +36,8 @@ def matches(text: str, word: str) -> bool:
         ("k\u064bi\u05b0t\ufe0f\u0e31c\U000e0100h", "kitch"),
         ("k\ufdfai", "k i"),
         ("кitсhеn is кухня", "kitchen is кухня"),
+        ("k\u0578\u0585ck i\u057d", "knock iu"),
+        ("🅺🅸🆃🅲🅷🅴🅽 🅚🅘🅣", "kitchen kit"),
         ("to the \u202enehctik\u202c please", "to the kitchen please"),
         ("\u2066kitchen\u2069", "kitchen"),
         ("wait…", "wait..."),
@@ -82,6 +84,10 @@ def test_letters_without_a_decomposition_lose_their_diacritics_too() -> None:
 )
 def test_a_disguised_word_is_read_as_what_it_stands_for(text: str) -> None:
     assert "kitchen" in words_behind(text)
+
+
+def test_an_eszett_set_apart_is_two_letters_of_its_word() -> None:
+    assert "strasse" in words_behind("S t r a ß e")
 
 
 @pytest.mark.parametrize("text", ["k*tchen", "k**chen", "kitch*n", "k#tchen", "k******"])

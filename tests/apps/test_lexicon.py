@@ -290,6 +290,20 @@ def test_only_a_plain_language_can_name_a_lexicon(locale: str) -> None:
     assert Lexicon.of(locale) is None
 
 
+@pytest.mark.parametrize(
+    ("locale", "text", "code"),
+    [
+        ("de", "S c h e i ß e, schon wieder", "vulgarity"),
+        ("en", "oh f\u057dck", "vulgarity"),
+        ("en", "oh 🅵🆄🅲🅺", "vulgarity"),
+        ("en", "oh fcuk", "vulgarity"),
+        ("en", "Since you like gentle messages, I am asking softly.", "preference_disclosure"),
+    ],
+)
+def test_what_hides_in_the_packaged_languages_is_found(locale: str, text: str, code: str) -> None:
+    assert check_text(locale, text)["violations"] == [code]
+
+
 @pytest.mark.req("V-02")
 def test_a_text_is_checked_in_its_own_language_only() -> None:
     assert check_text("de", "Die Kuh ist dick.")["violations"] == []

@@ -19,6 +19,12 @@ _UNSEEN = {"\u034f", "\u115f", "\u1160", "\u3164", "\uffa0", "\u17b4", "\u17b5"}
 _APOSTROPHES = dict.fromkeys(map(ord, "’‘‛ʼʹ`´＇′"), "'")
 # An empty picture, and two whole sayings in one sign: 1,500 of those would be 27,000 letters.
 _BLANKS = dict.fromkeys(map(ord, "\u2800\ufdfa\ufdfb"), " ")
+# White letters on black squares and circles, which no decomposition knows.
+_ON_BLACK = {
+    first + place: letter
+    for first in (0x1F150, 0x1F170)
+    for place, letter in enumerate("abcdefghijklmnopqrstuvwxyz")
+}
 # A right-to-left override shows what follows backwards, up to its end.
 _OVERRIDE = re.compile("\u202e([^\u202c\u202d\n]*)[\u202c\u202d]?")
 # Marks that strike or stack over a letter, of any script, left over after composition.
@@ -38,16 +44,16 @@ _LOOK_ALIKES = str.maketrans(
         char: letter
         for letter, chars in {
             "a": "аαɑᴀ", "b": "вьβʙ", "c": "сϲᴄ", "d": "ԁᴅ", "e": "еєёεᴇ", "f": "ғꜰƒ", "g": "ɡԍ",
-            "h": "һнн", "i": "іїιɩɪ", "j": "јᴊ", "k": "кκᴋ", "l": "ӏʟ", "m": "мᴍ", "n": "пηɴ",
-            "o": "оοσᴏ", "p": "рρᴘ", "q": "ԛ", "r": "гʀ", "s": "ѕꜱ", "t": "тτᴛ", "u": "υцᴜ",
+            "h": "һннհ", "i": "іїιɩɪ", "j": "јᴊյ", "k": "кκᴋ", "l": "ӏʟ", "m": "мᴍ", "n": "пηɴո",
+            "o": "оοσᴏօ", "p": "рρᴘ", "q": "ԛ", "r": "гʀ", "s": "ѕꜱ", "t": "тτᴛ", "u": "υцᴜս",
             "v": "νѵᴠ", "w": "ԝωᴡ", "x": "хχ", "y": "уүγʏ", "z": "ᴢ",
         }.items()
         for char in chars
     }
 )  # fmt: skip
 
-# A word of Latin and of Greek or Cyrillic letters.
-_MIXED = re.compile(r"\b(?=\w{0,30}[a-z])(?=\w{0,30}[\u0370-\u052f])\w+")
+# A word of Latin and of Greek, Cyrillic or Armenian letters.
+_MIXED = re.compile(r"\b(?=\w{0,30}[a-z])(?=\w{0,30}[\u0370-\u058f])\w+")
 
 _LEET = {
     "0": "o", "1": "il", "3": "e", "4": "a", "5": "s", "6": "gb", "7": "t", "8": "b", "9": "g",
@@ -69,7 +75,8 @@ _STRETCHED = re.compile(r"([^\W\d_])\1\1")
 _LONG_RUNS = re.compile(r"(.)\1{3,}")
 _RUNS = re.compile(r"([^\W\d_])\1+")
 _LETTER = re.compile(r"[^\W\d_]")
-_SET_APART = re.compile(r"(?<![^\W_])[^\W_](?:[\W_]{1,3}[^\W_](?![^\W_])){2,}")
+# Folding makes two letters of an ß.
+_SET_APART = re.compile(r"(?<![^\W_])[^\W_](?:[\W_]{1,3}(?:ss|[^\W_])(?![^\W_])){2,}")
 _JOINED = re.compile(r"^[^\W_]+(?:[._\-|][^\W_]+)+$")
 # Whether it is worth to look closer at all; the same signs, in one pass.
 _SIGNS = re.compile(
@@ -83,7 +90,7 @@ def fold(text: str) -> str:
     if not text.isascii():
         if "\u202e" in text:
             text = _OVERRIDE.sub(lambda found: found.group(1)[::-1], text)
-        text = text.translate(_APOSTROPHES | _BLANKS)
+        text = text.translate(_APOSTROPHES | _BLANKS | _ON_BLACK)
         text = unicodedata.normalize("NFKC", text)
         text = "".join(char for char in text if not _is_unseen(char))
         text = unicodedata.normalize("NFKC", text.casefold())
