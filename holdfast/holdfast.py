@@ -16,7 +16,7 @@ from holdfast.actor import Role
 from holdfast.artifact.artifacts import Artifacts
 from holdfast.batch.declare import Batching
 from holdfast.clock import Clock, SystemClock, ms
-from holdfast.config import QueueSettings, Settings
+from holdfast.config import Settings
 from holdfast.engine import enqueue as enqueueing
 from holdfast.engine.cancel import CancelAnswer, cancel_job
 from holdfast.engine.category import CategoryOptions, make_category, sync_categories
@@ -27,7 +27,7 @@ from holdfast.engine.notify import NotifyOptions, abest_effort, best_effort
 from holdfast.engine.pipeline import Pipeline
 from holdfast.engine.request import Batch, Frames, JobRequest, Options, full_key, prepare
 from holdfast.engine.retry import RetryPolicy
-from holdfast.engine.rules import QueueOptions, Queues, sync_rules
+from holdfast.engine.rules import QueueOptions, Queues, make_queue, sync_rules
 from holdfast.engine.run import Runs
 from holdfast.engine.schedule import Declared, ScheduleOptions, make_schedule
 from holdfast.engine.tracing import Tracing, atraced, traced
@@ -189,11 +189,7 @@ class Holdfast:
 
     def queue(self, name: str, **limits: Unpack[QueueOptions]) -> None:
         """Declare a queue of this application's own, with its weight and limits."""
-        said: dict[str, Any] = {**limits}
-        if unknown := sorted(said.keys() - set(QueueSettings.__slots__)):
-            known = ", ".join(QueueSettings.__slots__)
-            raise ConfigError(f"Queue {name!r} has no {unknown[0]!r}; it may have: {known}.")
-        self.registry.add_queue(name, QueueSettings(**said))
+        self.registry.add_queue(name, make_queue(name, limits))
 
     def category(self, name: str, **options: Unpack[CategoryOptions]) -> None:
         """Declare a category of this application's own; workers write it into the store."""

@@ -173,6 +173,15 @@ class QueueOptions(TypedDict, total=False):
     small_depth: int | None
 
 
+def make_queue(name: str, limits: QueueOptions) -> QueueSettings:
+    """The settings of a queue whose declaration was checked."""
+    said: dict[str, Any] = {**limits}
+    if unknown := sorted(said.keys() - set(QueueSettings.__slots__)):
+        known = ", ".join(QueueSettings.__slots__)
+        raise ConfigError(f"Queue {name!r} has no {unknown[0]!r}; it may have: {known}.")
+    return QueueSettings(**said)
+
+
 class Queues:
     """The rules as operators see and change them.
 
