@@ -32,7 +32,13 @@ _KEYS = re.compile(
         | SG\.[A-Za-z0-9_-]{16,32}\.[A-Za-z0-9_-]{32,}+
         | ya29\.[A-Za-z0-9_-]{20,}+ | GOCSPX-[A-Za-z0-9_-]{20,}+ | xapp-[A-Za-z0-9-]{20,}+
         | dapi[a-f0-9]{32} | shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32} | dop_v1_[a-f0-9]{64}
-        | pypi-[A-Za-z0-9_-]{32,}+
+        | pypi-[A-Za-z0-9_-]{32,}+ | dckr_[op]at_[A-Za-z0-9_-]{20,}+ | hv[bs]\.[A-Za-z0-9_-]{20,}+
+        | AGE-SECRET-KEY-1[A-Z0-9]{40,}+ | AT[AC]TT3[A-Za-z0-9_=-]{20,}+ | lin_api_[A-Za-z0-9]{32,}+
+        | sq0(?:atp|csp)-[A-Za-z0-9_-]{20,}+ | gl(?:dt|ft|rt|soat|cbt|ptt|agent)-[A-Za-z0-9_-]{20,}+
+        | re_(?<![A-Za-z0-9]re_)[A-Za-z0-9]{6,12}_[A-Za-z0-9]{20,}+       # Resend
+        | key-(?<![A-Za-z0-9_-]key-)[a-f0-9]{32}(?![A-Za-z0-9])          # Mailgun
+        | SK(?<![A-Za-z0-9]SK)[a-f0-9]{32}(?![A-Za-z0-9])                # Twilio
+        | :AA(?<=[0-9]{8}:AA)[A-Za-z0-9_-]{30,40}                        # a bot of Telegram
         | eyJ[A-Za-z0-9_-]{17,}+ (?:\.[A-Za-z0-9_-]*+)*+   # a JWT, or any JSON in base64
         | (?:hooks\.slack|discord(?:app)?)\.com/(?:services|workflows|triggers|api/webhooks)/
           [^\s"'<>]*+
@@ -76,12 +82,17 @@ def _find_forty(text: str) -> Iterator[Span]:
 _PEM = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,60}+(?:[^-]++|-(?!----END))*+(?:-----END [A-Z0-9 ]{0,60}+-{0,5}+)?"
 )
+_PUTTY = re.compile(
+    r"Private-Lines:[ ]?\d{1,4}[\r\0]*+\n((?:^[A-Za-z0-9+/=]{1,80}+[\r\0]*+$\n?)++)", re.M
+)
 
 
 def _find_pem(text: str) -> Iterator[Span]:
     if "-----BEGIN " in text:
         for found in _PEM.finditer(text):
             yield *found.span(), "key"
+    for found in _PUTTY.finditer(text):
+        yield found.start(1), found.start(1) + len(found[1].rstrip()), "key"
 
 
 # A value may end with the name of the next one.
@@ -128,21 +139,47 @@ _PARTS = ("password", "passwd", "passphrase", "secret", "authorization", "creden
 _ENDS = (
     "token", "sessionid", "signature", "apikey", "accesskey", "privatekey", "secretkey",
     "signingkey", "encryptionkey", "authkey", "accountkey", "sshkey", "masterkey", "servicekey",
+    "pwd",
+)  # fmt: skip
+# dbPass, SMTP_PASS and mysqlpass are passwords; a compass and a first pass are none.
+_LAST_WORDS = ("pass", "pw", "cred", "creds", "psk")
+_LAST_WORD = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]+)$")
+_OTHER_PASSES = frozenset(
+    {"bypass", "compass", "encompass", "overpass", "surpass", "trespass", "underpass"}
+)
+_TURNS = (
+    "firstpass", "secondpass", "thirdpass", "nextpass", "lastpass", "onepass", "twopass",
+    "singlepass", "multipass", "renderpass",
 )  # fmt: skip
 # A lease token is a number that fences writes, and no secret.
 _HARMLESS_NAMES = frozenset({"leasetoken"})
 _SEPARATORS = re.compile(r"[^A-Za-z0-9]+")
+_DIGITS = "0123456789"
 
 
 def is_secret_name(name: str) -> bool:
     """Whether what is filed under *name* is a secret, whatever it looks like."""
     # What a long name ends with decides: it may be glued to anything.
-    squashed = _SEPARATORS.sub("", name[-80:]).lower()
+    tail = name[-80:]
+    squashed = _SEPARATORS.sub("", tail).lower()
+    # The second of several is one, too.
+    ending = squashed.rstrip(_DIGITS)
     return squashed not in _HARMLESS_NAMES and (
         squashed in _SQUASHED
-        or squashed.endswith(_ENDS)
+        or ending.endswith(_ENDS)
         or any(part in squashed for part in _PARTS)
+        or (
+            ending.endswith(_LAST_WORDS)
+            and not ending.endswith(_TURNS)
+            and _is_last_word(tail.rstrip(_DIGITS + "_.-"))
+        )
     )
+
+
+def _is_last_word(name: str) -> bool:
+    found = _LAST_WORD.search(name)
+    last = found[0].lower() if found else ""
+    return last in _LAST_WORDS or (last.endswith("pass") and last not in _OTHER_PASSES)
 
 
 _NAMED = re.compile(

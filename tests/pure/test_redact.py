@@ -350,6 +350,17 @@ WIDER = {
     "shopify": "shpat_" + "a1b2" * 8,
     "digital ocean": "dop_v1_" + "a1b2" * 16,
     "pypi": "pypi-" + "a1B2" * 20,
+    "docker hub": "dckr_pat_" + "a1B2" * 7,
+    "vault": "hvs." + "a1B2" * 6,
+    "resend": "re_a1B2a1B2_" + "a1B2" * 6,
+    "mailgun": "key-" + "a1b2" * 8,
+    "twilio": "SK" + "a1b2" * 8,
+    "linear": "lin_api_" + "a1B2" * 10,
+    "square": "sq0atp-" + "a1B2" * 5 + "xy",
+    "atlassian": "ATATT3xFfGF0" + "a1B2" * 20,
+    "gitlab runner": "glrt-" + "a1B2" * 5,
+    "age": "AGE-SECRET-KEY-1" + "A1B2" * 14 + "QP",
+    "telegram bot": "123456789:AA" + "a1B2" * 8 + "x",
     "slack hook": "https://hooks.slack.com/services/T0/B0/a1B2a1B2",
     "discord hook": "https://discord.com/api/webhooks/1/a1B2a1B2",
     "telegram": "https://api.telegram.org/bot12345:a1B2a1B2/send",
@@ -362,7 +373,7 @@ WIDER = {
 def test_keys_that_no_payload_is_refused_for_are_struck_out_too(secret: str) -> None:
     struck = redact(f"it said {secret} twice")
 
-    assert "a1B2" not in struck
+    assert "a1b2" not in struck.lower()
     assert secret not in struck
     assert struck.startswith("it said ")
     assert struck.endswith(" twice")
@@ -372,6 +383,37 @@ def test_keys_that_no_payload_is_refused_for_are_struck_out_too(secret: str) -> 
 def test_every_name_that_a_payload_is_refused_for_is_a_secret_name(name: str) -> None:
     assert is_secret_name(name)
     assert is_secret_name(name.upper().replace("_", "-"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "DB_PASS", "smtpPass", "SMTP-PASS", "mysqlpass", "STANDBY_PASS", "PASS2", "root.pw",
+        "dbPw1", "userPwd", "MYSQL_PWD", "awsCreds", "db_cred", "API_KEY_2", "token1", "wifi_psk",
+    ],
+)  # fmt: skip
+def test_a_name_that_ends_as_a_secret_is_one(name: str) -> None:
+    assert is_secret_name(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "passed", "passes", "passenger", "bypass", "allowBypass", "COMPASS", "surpass", "pass_rate",
+        "first_pass", "secondPass", "single-pass", "passing", "sacred", "raw", "max_tokens",
+    ],
+)  # fmt: skip
+def test_a_name_that_only_sounds_like_a_secret_is_none(name: str) -> None:
+    assert not is_secret_name(name)
+    assert redact(f"{name}=7 done") == f"{name}=7 done"
+
+
+def test_the_private_lines_of_a_key_are_struck_and_what_follows_stays() -> None:
+    text = "PuTTY-User-Key-File-3: ssh-rsa\nPrivate-Lines: 2\nAAAAgQCabc\nq83v==\nPrivate-MAC: 7"
+
+    assert redact(text) == (
+        "PuTTY-User-Key-File-3: ssh-rsa\nPrivate-Lines: 2\n[key]\nPrivate-MAC: 7"
+    )
 
 
 @pytest.mark.parametrize("left_out", FINDERS, ids=lambda finder: finder.__name__)
@@ -513,7 +555,7 @@ PIECES = [
     "Error: '", "KeyError\n", 'File "', '  File "a", line 1\n', "`", "\\u0040", "\\n", "%40",
     "&quot;", "&", "\x1b[", "\x1b[31m", "é", "\u202e", "\ud800", "wJ4/", "A1a" * 13,
     "hooks.slack.com/services/", "\\\\\\\"password\\\\\\\": ", "\\" * 30 + '"', "a" * 64 + "@",
-    "api ",
+    "api ", "re_aaaaaa_", "key-0", "12345678:AA", "Private-Lines: 1\n", "Private-Lines: 1\naa\n",
 ]  # fmt: skip
 
 
