@@ -12,7 +12,8 @@ from importlib.resources import files
 from typing import Any
 
 from holdfast.apps.review.patch import FileChange, Status
-from holdfast.apps.review.secrets import guard, is_setting
+from holdfast.apps.review.secrets import guard, text_of
+from holdfast.apps.review.setting import is_setting
 from holdfast.apps.review.split import LONGEST_LINE, Part
 from holdfast.apps.review.words import Confidence, Severity
 from holdfast.provider.request import Request
@@ -72,8 +73,7 @@ def _shown(file: FileChange) -> Iterator[str]:
     guard(file.path)
     for hunk in file.hunks:
         # What goes out is looked at once more, whoever redacted it, and as it was redacted.
-        plain = (line[1:] for line in hunk.lines)
-        guard("\n".join((hunk.heading, *plain)), in_settings=in_settings)
+        guard(text_of(hunk), in_settings=in_settings)
         lines = []
         for old, new, line in hunk.numbered():
             is_old = file.status is Status.DELETED

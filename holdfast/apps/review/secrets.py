@@ -11,14 +11,23 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from holdfast.apps.review.literal import find_literals
 from holdfast.apps.review.patch import Change, FileChange, Hunk
 from holdfast.apps.review.refusal import RedactionFailed
+from holdfast.apps.review.setting import (
+    find_blocks,
+    find_commands,
+    find_pairs,
+    find_parts,
+    find_values,
+    is_setting,
+)
 from holdfast.redact import find_private
 from holdfast.secret import find_secret
-from holdfast.sensitive import SHAPES, Finder, Span, is_secret_name
+from holdfast.sensitive import SHAPES, Finder, Span
 
 # What is struck may have hidden the beginning of something else.
-_PASSES = 4
+_PASSES = 8
 MARK = re.compile(r"\[(?:secret|key)\]")
 
 
@@ -39,8 +48,7 @@ def _redact_file(file: FileChange) -> FileChange:
 def _redact_hunk(hunk: Hunk, in_settings: bool) -> Hunk:
     """A key goes over several lines, and a sign before a line would hide its beginning."""
     signs = [line[0] for line in hunk.lines]
-    text = "\n".join([hunk.heading, *(line[1:] for line in hunk.lines)])
-    heading, *lines = redact_text(text, in_settings=in_settings).split("\n")
+    heading, _, *lines = redact_text(text_of(hunk), in_settings=in_settings).split("\n")
     if len(lines) != len(signs):
         raise RedactionFailed(problem="lines")
     return replace(
@@ -48,6 +56,11 @@ def _redact_hunk(hunk: Hunk, in_settings: bool) -> Hunk:
         heading=heading,
         lines=tuple(sign + line for sign, line in zip(signs, lines, strict=True)),
     )
+
+
+def text_of(hunk: Hunk) -> str:
+    """The heading and the lines without their signs, and a gap between them as the file has it."""
+    return "\n".join((hunk.heading, "", *(line[1:] for line in hunk.lines)))
 
 
 def redact_text(text: str, *, in_settings: bool = False) -> str:
@@ -80,7 +93,7 @@ def guard(text: str, *, in_settings: bool = False) -> str:
 
 def find_secrets(text: str, *, in_settings: bool = False) -> list[Span]:
     """Where secrets are. In a file of settings, values need no quotes."""
-    spans = find_private(text, (*_FINDERS, _find_values) if in_settings else _FINDERS)
+    spans = find_private(text, (*_FINDERS, find_values) if in_settings else _FINDERS)
     # Neither nothing nor a mark of ours is a secret, whatever it is filed under.
     return [
         (start, end, kind)
@@ -140,74 +153,22 @@ def _above(text: str, end: int) -> Iterator[Span]:
         at = begin - 1
 
 
-_NAMED = re.compile(
-    r"""(?<![A-Za-z0-9_.-])([A-Za-z0-9_.-]{2,80}+)(?:["'\]]{1,2}|\[\]|[?!])?
-        (?:[ \t]{0,4}(?::[ \t]{0,2}[A-Za-z_.\[\] |]{1,40}+(?==))?   # an annotation
-           (?:=>|:=|==?|!=|:|,)[ \t]{0,4}
-         |[ \t]{1,4}(?=["'`]))                                       # #define PASSWORD "…"
-        [bBrRfFuU]{0,2}
-        (?:["]{3}((?:[^"\\\n]|\\.|"(?!""))++)|[']{3}((?:[^'\\\n]|\\.|'(?!''))++)
-         |"((?:[^"\\\n]|\\.)++)"|'((?:[^'\\\n]|\\.|'')++)'|`([^`\n]++)`)""",
-    re.VERBOSE,
+# "https://"+user+":"+word+"@"+host, put together without blanks: the guard takes it for a login.
+_GLUED_LOGIN = re.compile(r"(?<=://)[^\s/:@]{1,100}+:[^\s/:@]{1,200}+(?=@)")
+
+
+def _find_glued_logins(text: str) -> Iterator[Span]:
+    for found in _GLUED_LOGIN.finditer(text):
+        yield *found.span(), "secret"
+
+
+_FINDERS: tuple[Finder, ...] = (
+    *SHAPES,
+    _find_key_lines,
+    _find_glued_logins,
+    find_literals,
+    find_parts,
+    find_pairs,
+    find_blocks,
+    find_commands,
 )
-# Names of things, places and patterns are no secrets: an address, a placeholder, a sentence.
-_PLACEHOLDER = re.compile(
-    r"""\$\{?[A-Za-z_].*|\{\{?.*|<[^>]*>|%\(.*|%s|\*+|x+|\.{3}|…|\[[a-z]+\]|env:.*
-      | (?:none|null|true|false|changeme|example|secret|password|token|test|str|string|bearer)
-    """,
-    re.VERBOSE | re.I,
-)
-
-
-def _find_named(text: str) -> Iterator[Span]:
-    """Literals under a secret name: ``password = "…"``, ``"api_key": "…"``."""
-    for found in _NAMED.finditer(text):
-        for group in range(2, 7):
-            if found[group] and is_secret_name(found[1]) and _may_be_secret(found[group]):
-                yield *found.span(group), "secret"
-
-
-def _may_be_secret(value: str) -> bool:
-    """Not a placeholder, and no words: what is kept secret has no blanks, or few and a digit."""
-    if len(value) < 4 or _PLACEHOLDER.fullmatch(value):
-        return False
-    return " " not in value.strip() or any(map(str.isdigit, value))
-
-
-_SETTINGS = re.compile(
-    r"""(?:^|/)(?:\.env[^/]*|[^/]*\.(?:env|ini|cfg|conf|cnf|toml|ya?ml|properties|tfvars|netrc
-      |htpasswd|pgpass|envrc|sh|bash|zsh|ksh|bat|cmd)|\.(?:netrc|pgpass|npmrc|pypirc|htpasswd)|Dockerfile[^/]*)$""",
-    re.VERBOSE | re.I,
-)
-_VALUE = re.compile(
-    r"""^[ \t-]{0,40}(?:export[ ]|ENV[ ]|ARG[ ])?["']?([A-Za-z0-9_./:-]{2,80}?)["']?
-        [ \t]{0,4}(?:=|:[ \t]|[ ])[ \t]{0,4}([^\s"'#][^\r\n#]{0,2000}+)""",
-    re.VERBOSE | re.M,
-)
-
-
-def is_setting(path: str) -> bool:
-    """Whether a file holds settings, where values need no quotes."""
-    return _SETTINGS.search(path) is not None
-
-
-def _find_values(text: str) -> Iterator[Span]:
-    for found in _VALUE.finditer(text):
-        value = found[2].rstrip()
-        if is_secret_name(found[1]) and not MARK.search(value) and _may_be_secret(value):
-            yield found.start(2), found.start(2) + len(value), "secret"
-
-
-# <password>…</password>, and the parts of a query or of a connection string.
-_TAGGED = re.compile(r"<([A-Za-z0-9_.:-]{2,80}+)>([^<\n]{4,2000}+)</")
-_PART = re.compile(r"(?<=[?&;\"'`-])([A-Za-z0-9_ .-]{2,80}+)=([^\s;&\"'`<>]{4,2000}+)")
-
-
-def _find_parts(text: str) -> Iterator[Span]:
-    for pattern in (_TAGGED, _PART):
-        for found in pattern.finditer(text):
-            if is_secret_name(found[1]) and _may_be_secret(found[2]):
-                yield *found.span(2), "secret"
-
-
-_FINDERS: tuple[Finder, ...] = (*SHAPES, _find_key_lines, _find_named, _find_parts)
