@@ -16,7 +16,6 @@ from holdfast.apps.review.render import render
 from holdfast.apps.review.show import Told
 from holdfast.apps.review.words import Severity, SourceKind, Word
 from holdfast.channel import slack
-from holdfast.channel.message import Message
 from tests.apps_review.bench import ANN, BEN, CAT, FINDINGS, Bench
 from tests.outbox.scripted import DUMB, ScriptedChannel
 from tests.story import ORG, look
@@ -268,8 +267,7 @@ def test_a_long_message_fits_into_every_channel_and_counts_what_it_leaves_out(le
     assert 0 < shown < 50
     assert str(content.html).count("(confidence") == shown
     assert f"{199 - shown} more are with the review" in content.text
-    sent = slack._text(Message("t", "C1", content.subject, content.text))
-    assert len(sent) <= slack.LONGEST_TEXT
+    assert len(slack.written(content.subject, content.text)) <= slack.LONGEST_TEXT
 
 
 def test_a_clean_review_says_so() -> None:
