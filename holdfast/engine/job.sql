@@ -345,10 +345,12 @@ SET state = changes.state,
     updated_at = {now}
 FROM {rows changes: org_id uuid, id uuid, lease_token bigint, state text, queue text, stage text,
       pipeline_version text, attempt_count integer, max_attempts integer, delay_ms bigint,
-      provider_batch_id text, error_class text, last_error text, result json, was text}
+      provider_batch_id text, error_class text, last_error text, result json, was text,
+      at_stage text}
 WHERE job.org_id = changes.org_id AND job.id = changes.id
   AND job.lease_token = changes.lease_token AND job.state = changes.was
-RETURNING job.id, job.cancel_requested_at;
+  AND job.stage IN (changes.at_stage, '')
+RETURNING job.org_id, job.id, job.lease_token, job.cancel_requested_at;
 
 -- submit_jobs :affected — crosses tenants: the jobs of a batch that its provider has, a stretch of it
 UPDATE holdfast.job AS job
@@ -389,17 +391,40 @@ RETURNING job.id, job.org_id, job.project_id, job.job_type, job.category, job.ac
           job.attempt_count, job.max_attempts, job.lease_token, job.claimed_at, job.claimed_by,
           job.cancel_requested_at, job.first_failed_at, job.turn, job.limit_key;
 
--- find_ended :many — crosses tenants: jobs that ended under this very claim, in this very state
-SELECT job.id
-FROM {rows changes: org_id uuid, id uuid, lease_token bigint, state text}
+-- find_recorded :many — crosses tenants: outcomes that this very claim has recorded already
+SELECT changes.place, job.state, job.lease_token, job.cancel_requested_at
+FROM {rows changes: place integer, org_id uuid, id uuid, lease_token bigint, state text, event text,
+      at_stage text, last_error text, result json}
 JOIN holdfast.job AS job ON job.org_id = changes.org_id AND job.id = changes.id
-WHERE job.lease_token = changes.lease_token AND job.state = changes.state
-  AND job.finished_at IS NOT NULL
+WHERE CASE WHEN changes.event IS NULL
+    THEN job.finished_at IS NOT NULL AND job.lease_token = changes.lease_token
+         AND job.state = changes.state
+         AND (changes.result IS NULL OR job.result = changes.result)
+         AND (changes.last_error IS NULL OR job.last_error = changes.last_error)
+    ELSE EXISTS (
+        SELECT 1 FROM holdfast.job_event AS event
+        WHERE event.job_id = job.id AND event.org_id = job.org_id AND event.name = changes.event
+          AND event.actor_id = :actor_id
+          AND CAST({field(event.detail, lease_token)} AS text) = CAST(changes.lease_token AS text)
+          AND coalesce({field(event.detail, stage)}, changes.at_stage) = changes.at_stage)
+    END
 UNION ALL
-SELECT job.id
-FROM {rows changes: org_id uuid, id uuid, lease_token bigint, state text}
+SELECT changes.place, job.state, job.lease_token, job.cancel_requested_at
+FROM {rows changes: place integer, org_id uuid, id uuid, lease_token bigint, state text, event text,
+      at_stage text, last_error text, result json}
 JOIN holdfast.job_history AS job ON job.org_id = changes.org_id AND job.id = changes.id
-WHERE job.lease_token = changes.lease_token AND job.state = changes.state;
+WHERE CASE WHEN changes.event IS NULL
+    THEN job.finished_at IS NOT NULL AND job.lease_token = changes.lease_token
+         AND job.state = changes.state
+         AND (changes.result IS NULL OR job.result = changes.result)
+         AND (changes.last_error IS NULL OR job.last_error = changes.last_error)
+    ELSE EXISTS (
+        SELECT 1 FROM holdfast.job_event AS event
+        WHERE event.job_id = job.id AND event.org_id = job.org_id AND event.name = changes.event
+          AND event.actor_id = :actor_id
+          AND CAST({field(event.detail, lease_token)} AS text) = CAST(changes.lease_token AS text)
+          AND coalesce({field(event.detail, stage)}, changes.at_stage) = changes.at_stage)
+    END;
 
 -- insert_events :affected — crosses tenants: what did not change is taken from the job itself
 INSERT INTO holdfast.job_event
@@ -486,7 +511,7 @@ SET state = 'canceled', finished_at = {now}, updated_at = {now},
 FROM {rows jobs: org_id uuid, id uuid}
 WHERE job.org_id = jobs.org_id AND job.id = jobs.id AND job.state IN ('queued', 'batch_submitted')
   AND job.cancel_requested_at IS NOT NULL
-RETURNING job.id;
+RETURNING job.org_id, job.id;
 
 -- find_job :maybe — one job of one tenant, archived or not
 SELECT * FROM holdfast.job_record WHERE org_id = :org_id AND id = :id;

@@ -26,32 +26,33 @@ UPSTREAM_CODES = ("upstream_code", "status", "status_code", "http_status")
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What was written: what to audit, and by the id of a replay what to tell of its item."""
+    """What was written: what to audit, and by tenant and replay what to tell of its item."""
 
     entries: list[audit.Entry] = field(default_factory=list)
-    escalated: dict[str, DeadLetterEscalated] = field(default_factory=dict)
+    escalated: dict[tuple[str, str], DeadLetterEscalated] = field(default_factory=dict)
 
 
 def write_letters(tx: Tx, settled: Sequence[tuple[Claimed, Outcome]]) -> Written:
     """Write the letters of those that died, and to their items what became of replays."""
     written, of_item = Written(), set()
     ends = {
-        job.id: (job, outcome)
+        (job.org_id, job.id): (job, outcome)
         for job, outcome in settled
         if job.replay_of is not None and isinstance(outcome, (Completed, Dead, Canceled))
     }
     if ends:
         for row in _end_replays(tx, [_end(job, outcome) for job, outcome in ends.values()]):
-            job, outcome = ends[row["replay_job_id"]]
-            of_item.add(job.id)
+            key = row["org_id"], row["replay_job_id"]
+            job, outcome = ends[key]
+            of_item.add(key)
             is_escalated = isinstance(outcome, Dead) and row["escalated_at"] == row["updated_at"]
             written.entries.extend(_entries(row, is_escalated=is_escalated))
             if is_escalated:
-                written.escalated[job.id] = _escalation(job, row)
+                written.escalated[key] = _escalation(job, row)
     letters = [
         _letter(job, outcome)
         for job, outcome in settled
-        if isinstance(outcome, Dead) and job.id not in of_item
+        if isinstance(outcome, Dead) and (job.org_id, job.id) not in of_item
     ]
     if letters:
         tx.affected(JOB_SQL.insert_dead_letters, letters=letters)

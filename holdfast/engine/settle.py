@@ -7,7 +7,7 @@ leases if there are any. A lease lost inside a group is that job's alone; the ot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, assert_never
@@ -49,11 +49,14 @@ class Settled:
     escalated: DeadLetterEscalated | None = None
     # It would wait again, but somebody had asked for its end.
     was_stopped: bool = False
+    # False when the outcome was recorded by an earlier run of this work and the claim was lost
+    # since.
+    is_claim_open: bool = True
 
     @property
     def goes_on(self) -> Claimed | None:
         """The same claim at its next stage, if there is one."""
-        if not self.held or not isinstance(self.outcome, Advanced):
+        if not self.held or not self.is_claim_open or not isinstance(self.outcome, Advanced):
             return None
         return replace(
             self.job,
@@ -83,6 +86,15 @@ def settle(
     return store.write(lambda tx: settle_in(tx, group, actor=actor, keep=keep))
 
 
+ClaimKey = tuple[str, str, int]
+"""Tenant, job and lease token. Two tenants may use the same job id."""
+
+
+def key_of(job: Claimed) -> ClaimKey:
+    """What tells one claim from every other."""
+    return job.org_id, job.id, job.lease_token
+
+
 def settle_in(
     tx: Tx,
     group: Sequence[tuple[Claimed, Outcome]],
@@ -90,26 +102,50 @@ def settle_in(
     actor: Actor,
     keep: Keeper | None = None,
 ) -> list[Settled]:
-    """The same in a transaction that is already open."""
+    """The same in a transaction that is already open.
+
+    Of two outcomes of one claim the first is written; the second finds the claim closed.
+    """
+    settled: dict[int, Settled] = {}
+    waiting = list(enumerate(group))
+    while waiting:
+        taken: dict[ClaimKey, int] = {}
+        for place, (job, _) in waiting:
+            taken.setdefault(key_of(job), place)
+        places = list(taken.values())
+        done = _settle_claims(tx, [group[place] for place in places], actor=actor, keep=keep)
+        settled |= zip(places, done, strict=True)
+        waiting = [item for item in waiting if item[0] not in settled]
+    return [settled[place] for place in range(len(group))]
+
+
+def _settle_claims(
+    tx: Tx, group: Sequence[tuple[Claimed, Outcome]], *, actor: Actor, keep: Keeper | None
+) -> list[Settled]:
+    """Write the outcomes of different claims."""
     tx.lock_units(
         [unit_of(job.org_id, job.job_type, job.unit_key) for job, _ in group if job.unit_key]
     )
     rows = tx.many(SQL.settle_jobs, changes=[change_of(job, outcome) for job, outcome in group])
-    held = {row["id"]: row["cancel_requested_at"] for row in rows}
-    known = _ended_before(tx, [item for item in group if item[0].id not in held])
-    kept = [(job, outcome) for job, outcome in group if job.id in held]
+    held = {
+        (row["org_id"], row["id"], row["lease_token"]): row["cancel_requested_at"] for row in rows
+    }
+    known = _recorded_before(tx, [item for item in group if key_of(item[0]) not in held], actor)
+    kept = [(job, outcome) for job, outcome in group if key_of(job) in held]
 
     _keep(tx, kept, keep)
-    stopped = _stop_requested(tx, [item for item in kept if held[item[0].id] is not None])
+    stopped = _stop_requested(tx, [item for item in kept if held[key_of(item[0])] is not None])
     letters = write_letters(tx, [*kept, *((job, Canceled()) for job in stopped)])
+    stopped_keys = {key_of(job) for job in stopped}
     settled = [
-        Settled(
+        known.get(key_of(job))
+        or Settled(
             job,
             outcome,
-            job.id in held or job.id in known,
-            held.get(job.id),
-            letters.escalated.get(job.id),
-            any(job is other for other in stopped),
+            key_of(job) in held,
+            held.get(key_of(job)),
+            letters.escalated.get((job.org_id, job.id)),
+            key_of(job) in stopped_keys,
         )
         for job, outcome in group
     ]
@@ -120,7 +156,7 @@ def settle_in(
     ]
     if stages:
         tx.affected(SQL.finish_stages, stages=stages)
-    told = [item for item in settled if item.job.id not in known]
+    told = [item for item in settled if key_of(item.job) not in known]
     entries = [entry for item in told for entry in _entries(item)]
     entries += [audit.Entry(job.org_id, job.id, "job.canceled", job.attempt) for job in stopped]
     audit.record(tx, actor, [*entries, *letters.entries])
@@ -178,27 +214,55 @@ def _stop_requested(tx: Tx, wanted: Sequence[tuple[Claimed, Outcome]]) -> list[C
 
     The end of an attempt is a step like any other: whoever canceled need not wait for the next.
     """
-    back = {job.id: job for job, outcome in wanted if isinstance(outcome, _BACK)}
+    back = {(job.org_id, job.id): job for job, outcome in wanted if isinstance(outcome, _BACK)}
     if not back:
         return []
     jobs = [{"org_id": job.org_id, "id": job.id} for job in back.values()]
-    return [back[row["id"]] for row in tx.many(SQL.stop_jobs, jobs=jobs)]
+    return [back[row["org_id"], row["id"]] for row in tx.many(SQL.stop_jobs, jobs=jobs)]
 
 
 _BACK = (Retry, Snoozed, Released, Submitted)
 _KEEPS = (Completed, Retry, Dead, Released)
 
 
-def _ended_before(tx: Tx, missed: Sequence[tuple[Claimed, Outcome]]) -> set[str]:
-    """Of the jobs we could not settle, those that this very claim has ended already.
+def _recorded_before(
+    tx: Tx, missed: Sequence[tuple[Claimed, Outcome]], actor: Actor
+) -> dict[ClaimKey, Settled]:
+    """Of the outcomes that could not be written, those that an earlier run of this work wrote.
 
-    A commit whose answer was lost is tried again. Every claim raises the token, so a job that
-    ended with our token and in our way has its outcome recorded: nothing is left to do.
+    A COMMIT whose answer was lost is run again. Every claim raises the token. So an end is proven
+    by the row, and every other outcome by its audit event, which names the claim and its actor: the
+    job may have been claimed again since.
     """
     if not missed:
-        return set()
-    changes = [change_of(job, outcome) for job, outcome in missed]
-    return {row["id"] for row in tx.many(SQL.find_ended, changes=changes)}
+        return {}
+    changes = [
+        {**change_of(job, outcome), "place": place, "event": _CLOSED_BY.get(type(outcome))}
+        for place, (job, outcome) in enumerate(missed)
+    ]
+    known = {}
+    for row in tx.many(SQL.find_recorded, changes=changes, actor_id=actor.id):
+        job, outcome = missed[row["place"]]
+        known[key_of(job)] = Settled(
+            job,
+            outcome,
+            held=True,
+            cancel_requested_at=row["cancel_requested_at"],
+            was_stopped=isinstance(outcome, _BACK) and row["state"] == State.CANCELED,
+            is_claim_open=row["state"] == State.PROCESSING
+            and row["lease_token"] == job.lease_token,
+        )
+    return known
+
+
+# The audit event of each outcome that leaves the job unfinished.
+_CLOSED_BY: Mapping[type[Outcome], str] = {
+    Advanced: "job.advanced",
+    Retry: "job.retried",
+    Snoozed: "job.snoozed",
+    Released: "job.released",
+    Submitted: "job.submitted",
+}
 
 
 def change_of(job: Claimed, outcome: Outcome) -> dict[str, Any]:
@@ -209,6 +273,7 @@ def change_of(job: Claimed, outcome: Outcome) -> dict[str, Any]:
         "lease_token": job.lease_token,
         "attempt_count": job.attempt_count,
         "stage": job.stage,
+        "at_stage": job.stage,
         "was": job.state,
     }
     match outcome:
@@ -269,24 +334,27 @@ def _entries(item: Settled) -> list[audit.Entry]:
 
     if not item.held:
         return [entry("job.lease_lost", lease_token=job.lease_token, outcome=verb_of(item.outcome))]
+    # An outcome that leaves the job unfinished names its claim: find_recorded looks for it.
+    claim = {"lease_token": job.lease_token}
     match item.outcome:
         case Completed():
             return [entry("job.succeeded")]
         case Advanced(_, next_stage):
-            return [entry("job.advanced", stage=job.stage, next_stage=next_stage)]
+            return [entry("job.advanced", stage=job.stage, next_stage=next_stage, **claim)]
         case Retry(fault, delay_ms):
-            return [_failed(entry, job, fault), entry("job.retried", delay_ms=delay_ms or 0)]
+            retried = entry("job.retried", delay_ms=delay_ms or 0, **claim)
+            return [_failed(entry, job, fault), retried]
         case Dead(fault):
             return [
                 _failed(entry, job, fault),
                 entry("job.deadlettered", error_class=fault.error_class, stage=job.stage),
             ]
         case Snoozed(delay_ms):
-            return [entry("job.snoozed", delay_ms=delay_ms)]
+            return [entry("job.snoozed", delay_ms=delay_ms, **claim)]
         case Released(reason):
-            return [entry("job.released", reason=reason)]
+            return [entry("job.released", reason=reason, **claim)]
         case Submitted(provider_batch_id):
-            return [entry("job.submitted", provider_batch_id=provider_batch_id)]
+            return [entry("job.submitted", provider_batch_id=provider_batch_id, **claim)]
         case Canceled():
             return [entry("job.canceled", stage=job.stage)]
         case _:

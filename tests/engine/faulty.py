@@ -27,7 +27,9 @@ class FaultyStore(Store):
         self._before: list[BaseException] = []
         self._after: list[BaseException] = []
         self._skip = 0
+        self._meanwhile: list[Callable[[], object]] = []
         self.writes = 0
+        self.lost = 0
 
     def die_before_commit(self, *, after_writes: int = 0) -> FaultyStore:
         """The next write runs all its statements; the process dies before the commit."""
@@ -44,6 +46,16 @@ class FaultyStore(Store):
         self._before = [StoreDown("away") for _ in range(times)]
         return self
 
+    def lose_answer(
+        self, *, meanwhile: Callable[[], object] = lambda: None, after_writes: int = 0
+    ) -> FaultyStore:
+        """The next write is committed and its answer is lost: the work runs again.
+
+        *meanwhile* happens between the two.
+        """
+        self._meanwhile, self._skip = [meanwhile], after_writes
+        return self
+
     def write(self, work: Callable[[Tx], T]) -> T:
         self.writes += 1
         if self._skip:
@@ -58,6 +70,10 @@ class FaultyStore(Store):
 
             return self.inner.write(cut_short)
         result = self.inner.write(work)
+        if self._meanwhile:
+            self.lost += 1
+            self._meanwhile.pop()()
+            return self.inner.write(work)
         if self._after:
             raise self._after.pop(0)
         return result

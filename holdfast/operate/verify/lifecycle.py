@@ -24,7 +24,7 @@ CHECKS = (
     Check(
         "I1",
         "A job stands where its audit leads, by edges that there are.",
-        selects(SQL.find_untold, SQL.find_leaps),
+        selects(SQL.find_untold, SQL.find_leaps, SQL.find_doubled),
     ),
     Check(
         "I2",

@@ -60,6 +60,28 @@ FROM (
 ) AS found
 WHERE found.wrong IS NOT NULL;
 
+-- find_doubled :many — I1, crosses tenants: a stage that advanced twice, or a claim that ended twice
+-- Events that name no claim are left to find_leaps.
+SELECT found.org_id, 'job:' || CAST(found.id AS text) AS subject,
+       'the audit has ' || CAST(found.surplus AS text) || ' outcomes twice' AS detail
+FROM (
+    SELECT job.org_id, job.id, (
+        SELECT count(*) - count(DISTINCT CASE event.name
+            WHEN 'job.advanced' THEN 'stage ' || coalesce({field(event.detail, stage)}, '')
+            WHEN 'job.submitted'
+                THEN 'submitted ' || CAST({field(event.detail, lease_token)} AS text)
+            ELSE 'closed ' || CAST({field(event.detail, lease_token)} AS text) END)
+        FROM holdfast.job_event AS event
+        WHERE event.job_id = job.id AND event.org_id = job.org_id
+          AND event.name IN ('job.advanced', 'job.submitted', 'job.retried', 'job.snoozed',
+              'job.released')
+          AND (event.name = 'job.advanced' OR {field(event.detail, lease_token)} IS NOT NULL)
+    ) AS surplus
+    FROM holdfast.job_record AS job
+    WHERE CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id
+) AS found
+WHERE found.surplus > 0;
+
 -- find_attempts_going_back :many — I2, crosses tenants: attempts begin again only with the next stage
 SELECT found.org_id, 'job:' || CAST(found.id AS text) AS subject,
        'event ' || CAST(found.wrong AS text) || ' has a lower attempt than the one before it'
