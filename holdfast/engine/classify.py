@@ -12,6 +12,7 @@ from decimal import Decimal
 from functools import lru_cache
 from itertools import islice
 from types import TracebackType
+from typing import assert_never
 from uuid import UUID
 
 from holdfast.document import stable_hash
@@ -42,6 +43,7 @@ from holdfast.errors import (
 )
 from holdfast.redact import harmless, redact
 from holdfast.sensitive import is_secret_name
+from holdfast.store.disconnect import Reading, links_of, read_client_error, sqlstate_of
 
 ERROR_CLASS = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 LAST_ERROR_LIMIT = 1_000
@@ -67,15 +69,6 @@ EXCEPTIONS: tuple[tuple[type[BaseException], type[Failure]], ...] = (
     (NotFound, Gone),
     (ConfigError, ConfigInvalid),
 )
-
-# Driver errors by SQLSTATE class, so that a handler's own database errors are told apart without
-# importing a driver: 08 connection, 40 rollback asked for, 53 resources, 57 operator intervention.
-TRANSIENT_SQLSTATES: Mapping[str, type[Failure]] = {
-    "08": StoreUnavailable,
-    "40": WriteConflict,
-    "53": StoreUnavailable,
-    "57": StoreUnavailable,
-}
 
 HTTP_STATUSES: Mapping[int, type[Failure]] = {
     400: SchemaInvalid,
@@ -111,23 +104,44 @@ def classify(exc: BaseException) -> Failure:
     for known, failure in EXCEPTIONS:
         if isinstance(exc, known):
             return failure()
-    return _of_driver(exc) or Defect(exception=type(exc).__name__)
+    return _of_database(exc) or _of_group(exc) or Defect(exception=type(exc).__name__)
 
 
-def _of_driver(exc: BaseException) -> Failure | None:
-    """The transient failure that a database driver's error is, if it is one."""
-    # SQLAlchemy keeps the driver's own error in orig.
-    exc = getattr(exc, "orig", None) or exc
-    sqlstate = getattr(exc, "sqlstate", None) or getattr(exc, "pgcode", None)
-    if isinstance(sqlstate, str):
-        failure = TRANSIENT_SQLSTATES.get(sqlstate[:2])
-        return failure(sqlstate=sqlstate) if failure else None
-    if str(getattr(exc, "sqlite_errorname", "")).startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return WriteConflict()
-    # A connection that broke in mid-statement has no SQLSTATE.
-    if hasattr(exc, "sqlstate") and type(exc).__name__ == "OperationalError":
-        return StoreUnavailable()
+def _of_database(exc: BaseException) -> Failure | None:
+    """The transient failure of a database behind *exc*, if that is what it was raised from.
+
+    The nearest error that says anything decides: one that the server answered after a connection
+    was lost is about the statement.
+    """
+    for link in links_of(exc):
+        if isinstance(link, StoreBusy):
+            return WriteConflict()
+        if isinstance(link, StoreDown):
+            return StoreUnavailable()
+        reading = read_client_error(link)
+        if reading is None:
+            continue
+        failure: type[Transient]
+        match reading:
+            case Reading.LOST:
+                failure = StoreUnavailable
+            case Reading.RACE:
+                failure = WriteConflict
+            case Reading.OTHER:
+                return None
+            case _:
+                assert_never(reading)
+        sqlstate = sqlstate_of(link)
+        return failure() if sqlstate is None else failure(sqlstate=sqlstate)
     return None
+
+
+def _of_group(exc: BaseException) -> Failure | None:
+    """What tasks beside each other failed of, if each of them may be tried again."""
+    if not isinstance(exc, BaseExceptionGroup):
+        return None
+    failures = [classify(one) for one in exc.exceptions]
+    return failures[0] if all(failure.retryable for failure in failures) else None
 
 
 def fault_of(exc: BaseException, *, stage: str, attempt: int) -> Fault:

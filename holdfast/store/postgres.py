@@ -33,6 +33,7 @@ from holdfast.redact import redact
 from holdfast.store import libpq, migrate
 from holdfast.store.confine import confined
 from holdfast.store.dialect import POSTGRES
+from holdfast.store.disconnect import Reading, read_client_error
 from holdfast.store.libpq import Connection
 from holdfast.store.pool import Pool
 from holdfast.store.query import Statement
@@ -303,13 +304,6 @@ _BUSY = (
     pg.LockNotAvailable,
     pg.TooManyConnections,
 )
-_DOWN = (
-    pg.AdminShutdown,
-    pg.CrashShutdown,
-    pg.CannotConnectNow,
-    pg.ReadOnlySqlTransaction,
-    pg.IdleInTransactionSessionTimeout,
-)
 
 
 def translate(exc: Exception) -> StoreError:
@@ -318,8 +312,11 @@ def translate(exc: Exception) -> StoreError:
         return exc
     if isinstance(exc, _BUSY):
         return StoreBusy(f"PostgreSQL asks to try again: {type(exc).__name__}.")
-    if isinstance(exc, _DOWN):
-        return StoreDown(f"PostgreSQL is not available: {type(exc).__name__}.")
+    if read_client_error(exc) is Reading.LOST:
+        if isinstance(exc, psycopg.Error) and exc.sqlstate is not None:
+            said = f"{type(exc).__name__} ({exc.sqlstate})"
+            return StoreDown(f"PostgreSQL is not available: {said}.")
+        return StoreDown("No connection to PostgreSQL, or it was lost. Is the server up?")
     if isinstance(exc, pg.RaiseException):
         # A migration that cannot go on says what an administrator has to do.
         return StoreError(" ".join(filter(None, (exc.diag.message_primary, exc.diag.message_hint))))
@@ -328,12 +325,6 @@ def translate(exc: Exception) -> StoreError:
         return RuleBroken(rule, _said(exc))
     if isinstance(exc, pg.InsufficientPrivilege):
         return RuleBroken("row_level_security", _said(exc))
-    # A connection that broke in mid-statement has no SQLSTATE, and straight from libpq no class.
-    lost = isinstance(exc, psycopg.OperationalError) or type(exc) is psycopg.DatabaseError
-    if lost and isinstance(exc, psycopg.Error) and exc.sqlstate is None:
-        return StoreDown("No connection to PostgreSQL, or it was lost. Is the server up?")
-    if isinstance(exc, psycopg.OperationalError):
-        return StoreDown(f"PostgreSQL: {exc.sqlstate} {exc.diag.message_primary or ''}".strip())
     return StoreError(f"PostgreSQL: {_said(exc)}")
 
 

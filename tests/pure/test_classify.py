@@ -8,6 +8,7 @@ import uuid
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
+import asyncpg
 import psycopg
 import pytest
 from hypothesis import given, settings
@@ -57,6 +58,16 @@ class Sqlstate(Exception):
         self.sqlstate = sqlstate
 
 
+def of_psycopg2(name: str) -> type[Exception]:
+    """An error class as psycopg2 has it, without psycopg2."""
+    return type(name, (Exception,), {"pgcode": None, "__module__": "psycopg2"})
+
+
+def caused(exc: Exception, cause: Exception) -> Exception:
+    exc.__cause__ = cause
+    return exc
+
+
 @pytest.mark.req("R-01")
 @pytest.mark.parametrize(
     ("exc", "failure"),
@@ -84,6 +95,38 @@ class Sqlstate(Exception):
         ),
         pytest.param(
             psycopg.errors.SerializationFailure(), WriteConflict, marks=pytest.mark.req("R-05")
+        ),
+        pytest.param(Sqlstate("25P03"), StoreUnavailable, marks=pytest.mark.req("R-12")),
+        pytest.param(Sqlstate("25P04"), StoreUnavailable, marks=pytest.mark.req("R-12")),
+        pytest.param(Sqlstate("25006"), StoreUnavailable, marks=pytest.mark.req("R-12")),
+        pytest.param(Sqlstate("55P03"), WriteConflict, marks=pytest.mark.req("R-05")),
+        pytest.param(
+            psycopg.DatabaseError("straight from libpq"),
+            StoreUnavailable,
+            marks=pytest.mark.req("R-12"),
+        ),
+        pytest.param(
+            psycopg.errors.ConnectionTimeout(), StoreUnavailable, marks=pytest.mark.req("R-12")
+        ),
+        pytest.param(
+            of_psycopg2("InterfaceError")("connection already closed"),
+            StoreUnavailable,
+            marks=pytest.mark.req("R-12"),
+        ),
+        pytest.param(
+            of_psycopg2("OperationalError")("SSL SYSCALL error: EOF detected"),
+            StoreUnavailable,
+            marks=pytest.mark.req("R-12"),
+        ),
+        pytest.param(
+            caused(RuntimeError("not saved"), StoreDown("x")),
+            StoreUnavailable,
+            marks=pytest.mark.req("R-12"),
+        ),
+        pytest.param(
+            caused(ValueError("not saved"), Sqlstate("40001")),
+            WriteConflict,
+            marks=pytest.mark.req("R-05"),
         ),
     ],
 )
@@ -113,6 +156,30 @@ def test_what_may_pass_is_tried_again(exc: BaseException, failure: type[Failure]
         pytest.param(Forbidden("x"), RuleViolated, marks=pytest.mark.req("R-11")),
         pytest.param(RuleBroken("edge", "x"), RuleViolated, marks=pytest.mark.req("R-11")),
         pytest.param(Sqlstate("42601"), Defect, marks=pytest.mark.req("R-10")),
+        pytest.param(
+            caused(Sqlstate("42601"), Sqlstate("08006")), Defect, marks=pytest.mark.req("R-10")
+        ),
+        pytest.param(
+            psycopg.InterfaceError("the cursor is closed"), Defect, marks=pytest.mark.req("R-10")
+        ),
+        pytest.param(
+            psycopg.errors.PipelineAborted("pipeline aborted"),
+            Defect,
+            marks=pytest.mark.req("R-10"),
+        ),
+        pytest.param(
+            asyncpg.InterfaceError("cannot perform operation: another operation is in progress"),
+            Defect,
+            marks=pytest.mark.req("R-10"),
+        ),
+        pytest.param(
+            sqlite3.OperationalError("no such table: x"), Defect, marks=pytest.mark.req("R-10")
+        ),
+        pytest.param(
+            ExceptionGroup("two", [StoreDown("x"), KeyError("x")]),
+            Defect,
+            marks=pytest.mark.req("R-10"),
+        ),
         pytest.param(Permanent(), Permanent, marks=pytest.mark.req("R-01")),
     ],
 )
