@@ -335,8 +335,9 @@ SET state = changes.state,
     error_class = coalesce(changes.error_class, job.error_class),
     last_error = coalesce(changes.last_error, job.last_error),
     last_error_at = CASE WHEN changes.last_error IS NULL THEN job.last_error_at ELSE {now} END,
-    first_failed_at = CASE WHEN changes.last_error IS NULL THEN job.first_failed_at
-                           ELSE coalesce(job.first_failed_at, {now}) END,
+    -- The earlier of the two: a clock that was set back makes the last failure the first one.
+    first_failed_at = CASE WHEN changes.last_error IS NULL OR job.first_failed_at < {now}
+                           THEN job.first_failed_at ELSE {now} END,
     result = changes.result,
     finished_at = CASE WHEN changes.state IN ('completed', 'failed', 'canceled') THEN {now} END,
     key_expires_at = CASE WHEN changes.state IN ('completed', 'failed', 'canceled') THEN

@@ -17,7 +17,8 @@ RETURNING org_id, job_id, replay_job_id;
 
 -- end_replaying :many — crosses tenants: where items stand after their replays
 -- A replay that completed leads on; every other one leads back to the first step, and what was gone
--- through before is the audit's. Failing as before, and for good, escalates.
+-- through before is the audit's. Failing as before, and for good, escalates. A clock that was set back
+-- puts no failure before the first one.
 UPDATE holdfast.dead_letter AS letter
 SET state = CASE WHEN done.outcome = 'completed' THEN 'replayed' ELSE 'open' END,
     version = letter.version + 1,
@@ -28,14 +29,19 @@ SET state = CASE WHEN done.outcome = 'completed' THEN 'replayed' ELSE 'open' END
     stage = coalesce(done.at_stage, letter.stage),
     error_class = coalesce(done.failure_class, letter.error_class),
     last_error = coalesce(done.failure, letter.last_error),
-    last_failure_at = coalesce(done.failed_at, letter.last_failure_at),
+    last_failure_at = CASE WHEN done.failed_at IS NULL THEN letter.last_failure_at
+                           WHEN done.failed_at < letter.first_failure_at
+                           THEN letter.first_failure_at ELSE done.failed_at END,
     failed_replay_id = coalesce(done.failed_id, letter.failed_replay_id),
     last_stack = coalesce(done.stack, letter.last_stack),
     sanitized_context = coalesce(done.context, letter.sanitized_context),
     attempts = coalesce(done.tries, letter.attempts),
     escalated_at = CASE WHEN done.is_permanent = 1 AND done.failure_class = letter.error_class
-                        THEN done.finished_at ELSE letter.escalated_at END,
-    updated_at = done.finished_at
+                        THEN CASE WHEN done.finished_at < letter.first_failure_at
+                                  THEN letter.first_failure_at ELSE done.finished_at END
+                        ELSE letter.escalated_at END,
+    updated_at = CASE WHEN done.finished_at < letter.first_failure_at
+                      THEN letter.first_failure_at ELSE done.finished_at END
 FROM (
     SELECT job.org_id AS tenant, replay.job_id AS letter_id, replay.number, job.state AS outcome,
            job.finished_at, ended.stack, ended.context, ended.tries, ended.is_permanent,

@@ -36,13 +36,13 @@ SELECT count(*) AS unread FROM (
 
 -- read_in_app :affected — the first look counts; a second one changes nothing
 UPDATE holdfast.in_app_notification
-SET read_at = {now}
+SET read_at = CASE WHEN created_at > {now} THEN created_at ELSE {now} END
 WHERE org_id = :org_id AND recipient = :recipient AND read_at IS NULL
   AND id IN (SELECT wanted.id FROM {rows wanted: id uuid});
 
 -- read_all_in_app :affected — everything up to what the reader has in front of them
 UPDATE holdfast.in_app_notification
-SET read_at = {now}
+SET read_at = CASE WHEN created_at > {now} THEN created_at ELSE {now} END
 WHERE org_id = :org_id AND recipient = :recipient AND read_at IS NULL AND id <= :upto;
 
 -- erase_in_app :affected — a person leaves, and what they were told with them
