@@ -11,6 +11,7 @@ from holdfast.config import KeySettings, QueueSettings, Rate, Settings, TenantSe
 from holdfast.engine.cancel import CancelAnswer
 from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.execute import Context
+from holdfast.engine.handler import Producer
 from holdfast.engine.job import Actor, ActorType, Job, Kept, KeyRecord, KeyStatus, Priority, State
 from holdfast.engine.ledger import RunReport
 from holdfast.engine.pipeline import Pipeline
@@ -26,10 +27,12 @@ from holdfast.errors import (
     ConfigError,
     ConfigInvalid,
     Defect,
+    EnqueueRefused,
     Failure,
     Forbidden,
     Gone,
     HoldfastError,
+    InvalidArgument,
     InvalidArtifact,
     InvalidJob,
     InvalidSchedule,
@@ -87,6 +90,7 @@ __all__ = [
     "Content",
     "Context",
     "Defect",
+    "EnqueueRefused",
     "Enqueued",
     "ExecutionMode",
     "Failure",
@@ -96,6 +100,7 @@ __all__ = [
     "Holdfast",
     "HoldfastError",
     "Intent",
+    "InvalidArgument",
     "InvalidArtifact",
     "InvalidJob",
     "InvalidSchedule",
@@ -115,6 +120,7 @@ __all__ = [
     "Pipeline",
     "PolicyRejected",
     "Priority",
+    "Producer",
     "QueueFull",
     "QueueSettings",
     "Rate",

@@ -25,6 +25,11 @@ class Role(StrEnum):
     OPERATOR = "operator"
     MEMBER = "member"
 
+    @property
+    def rank(self) -> int:
+        """How much the role may do: a higher rank may do all that a lower one may."""
+        return (Role.MEMBER, Role.OPERATOR, Role.ADMIN).index(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Actor:

@@ -2,25 +2,22 @@
 
 * HoldfastError
   x ConfigError              the settings cannot be used; says which one and how to mend it
-  x InvalidJob               the request to enqueue is wrong; names every bad field
-    + SecretInPayload        a payload carries something shaped like a secret
-    + ForeignKeyScope        an idempotency key was made for another tenant or job type
-  x InvalidSchedule          what is declared for the clock is wrong; names every bad field
-  x InvalidArtifact          what was asked of an artifact is wrong; names every bad field
-    + ArtifactTooLarge       there are more bytes than may be stored
+  x InvalidArgument          a call is wrong; names every bad argument
+    + InvalidJob             the request to enqueue
+      - SecretInPayload      a payload carries something shaped like a secret
+      - ForeignKeyScope      an idempotency key was made for another tenant or job type
+    + InvalidSchedule        what is declared for the clock
+    + InvalidArtifact        what was asked of an artifact
+      - ArtifactTooLarge     there are more bytes than may be stored
   x NotFound                 what was asked for is not there, or not yours
-    + JobNotFound
-    + ArtifactNotFound
+    + JobNotFound, ArtifactNotFound, ScheduleNotFound, RunNotFound
+    + UnknownKind, UnknownQueue, UnknownRun
     + LinkRefused            a download link is edited, expired or not ours
-    + ScheduleNotFound
-    + UnknownKind
-    + UnknownQueue
-    + UnknownRun
-    + RunNotFound
   x Conflict                 the thing is there, but not in a state that allows this
     + LeaseLost              the claim was lost to another worker; its result is discarded
     + QueueFull              a queue is as deep as it may be; nothing was enqueued
   x Forbidden                the actor may not do this to this tenant
+    + EnqueueRefused         only the producer of the job type enqueues its jobs
   x StoreError               the database said no
     + StoreBusy              it may say yes in a moment
     + StoreDown              it cannot be reached
@@ -29,28 +26,12 @@
     + ForkedStore            a store was used in a child of the process that opened it
   x Failure                  a stage did not succeed; carries error_class and a safe context
     + Transient              may be tried again
-      - NetworkTimeout
-      - RateLimited
-      - UpstreamDown
-      - UpstreamError
-      - WriteConflict
-      - StoreUnavailable
-      - ArtifactStoreDown
-      - HandlerTimeout
-      - WorkerCrashed
+      - NetworkTimeout, RateLimited, UpstreamDown, UpstreamError
+      - WriteConflict, StoreUnavailable, ArtifactStoreDown
+      - HandlerTimeout, WorkerCrashed
     + Permanent              must not be tried again
-      - SchemaInvalid
-      - AuthDenied
-      - Gone
-      - ChecksumMismatch
-      - PolicyRejected
-      - RuleViolated
-      - ConfigInvalid
-      - Defect
-      - PipelineChanged
-      - UnknownJobType
-      - RowInvalid
-      - ResultInvalid
+      - SchemaInvalid, AuthDenied, Gone, ChecksumMismatch, PolicyRejected, RuleViolated
+      - ConfigInvalid, Defect, PipelineChanged, UnknownJobType, RowInvalid, ResultInvalid
 * Signal                     not an error: a BaseException that `except Exception` cannot swallow
   x Snooze                   come back later; costs no attempt
   x JobCanceled              the cancel request was honoured
@@ -72,13 +53,21 @@ class ConfigError(HoldfastError):
     """The settings cannot be used."""
 
 
-class InvalidJob(HoldfastError):
-    """The request to enqueue is wrong; *fields* maps each bad field to what is wrong with it."""
+class InvalidArgument(HoldfastError):
+    """A call is wrong; *fields* maps each bad argument to what is wrong with it."""
+
+    outcome: ClassVar[str] = "Nothing was done."
 
     def __init__(self, fields: Mapping[str, str]) -> None:
         self.fields = dict(fields)
         listed = "; ".join(f"{name}: {problem}" for name, problem in self.fields.items())
-        super().__init__(f"Job not enqueued. {listed}.")
+        super().__init__(f"{self.outcome} {listed}.")
+
+
+class InvalidJob(InvalidArgument):
+    """The request to enqueue is wrong."""
+
+    outcome = "Job not enqueued."
 
 
 class SecretInPayload(InvalidJob):
@@ -89,22 +78,18 @@ class ForeignKeyScope(InvalidJob):
     """An idempotency key in full form names another tenant, project or job type."""
 
 
-class InvalidSchedule(HoldfastError):
-    """What is declared for the clock is wrong; *fields* maps each bad field to what is wrong."""
+class InvalidSchedule(InvalidArgument):
+    """What is declared for the clock is wrong."""
 
     def __init__(self, name: str, fields: Mapping[str, str]) -> None:
-        self.fields = dict(fields)
-        listed = "; ".join(f"{field}: {problem}" for field, problem in self.fields.items())
-        super().__init__(f"Schedule {name[:63]!r} not accepted. {listed}.")
+        self.outcome = f"Schedule {name[:63]!r} not accepted."  # type: ignore[misc]
+        super().__init__(fields)
 
 
-class InvalidArtifact(HoldfastError):
-    """What was asked of an artifact is wrong; *fields* maps each bad field to what is wrong."""
+class InvalidArtifact(InvalidArgument):
+    """What was asked of an artifact is wrong."""
 
-    def __init__(self, fields: Mapping[str, str]) -> None:
-        self.fields = dict(fields)
-        listed = "; ".join(f"{name}: {problem}" for name, problem in self.fields.items())
-        super().__init__(f"Nothing was done with the artifact. {listed}.")
+    outcome = "Nothing was done with the artifact."
 
 
 class ArtifactTooLarge(InvalidArtifact):
@@ -224,6 +209,18 @@ class QueueFull(Conflict):
 
 class Forbidden(HoldfastError):
     """The actor may not do this to this tenant."""
+
+
+class EnqueueRefused(Forbidden):
+    """Only the producer of the job type enqueues its jobs; *call* is what to use instead."""
+
+    def __init__(self, job_type: str, call: str | None = None) -> None:
+        self.job_type = job_type
+        self.call = call
+        use = f"Use {call} instead." if call else "The table job_type_rule names the call to use."
+        super().__init__(
+            f"Nothing was enqueued: only its producer enqueues jobs of type {job_type!r}. {use}"
+        )
 
 
 class StoreError(HoldfastError):

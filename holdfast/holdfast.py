@@ -20,9 +20,16 @@ from holdfast.config import Settings
 from holdfast.engine import enqueue as enqueueing
 from holdfast.engine.cancel import CancelAnswer, cancel_job
 from holdfast.engine.category import CategoryOptions, make_category, sync_categories
+from holdfast.engine.declared import Declarations
 from holdfast.engine.enqueue import Enqueued
-from holdfast.engine.handler import Policy, Registry, make_handler, plain_stage
-from holdfast.engine.job import QUEUES, SYSTEM, Actor, Job, KeyRecord, Priority
+from holdfast.engine.handler import (
+    HandlerOptions,
+    Registry,
+    check_options,
+    make_handler,
+    plain_stage,
+)
+from holdfast.engine.job import QUEUES, SYSTEM, Actor, Job, KeyRecord
 from holdfast.engine.notify import NotifyOptions, abest_effort, best_effort
 from holdfast.engine.pipeline import Pipeline
 from holdfast.engine.request import Batch, Frames, JobRequest, Options, full_key, prepare
@@ -32,14 +39,14 @@ from holdfast.engine.run import Runs
 from holdfast.engine.schedule import Declared, ScheduleOptions, make_schedule
 from holdfast.engine.tracing import Tracing, atraced, traced
 from holdfast.engine.worker import Worker
-from holdfast.errors import ConfigError, InvalidJob, JobNotFound
+from holdfast.errors import ConfigError, JobNotFound
 from holdfast.event import Events
 from holdfast.ids import IdSource, read_uuid
 from holdfast.operate.desk import Desk
 from holdfast.operate.watch import Watch
 from holdfast.outbox.outbox import Outbox
 from holdfast.store import Statements, Store, open_store
-from holdfast.store.borrow import arun_borrowed, is_awaiting, run_borrowed
+from holdfast.store.borrow import Steps, arun_borrowed, is_awaiting, run_borrowed
 from holdfast.tenant import Tenant
 
 SQL = Statements("holdfast.engine", "job.sql")
@@ -84,6 +91,7 @@ class Holdfast:
         self._store_pid = 0
         self._opening = threading.Lock()
         self._frames: Frames = {}
+        self._declarations = Declarations(self.registry)
         # Set by tests that want jobs to run inside the call that enqueues them.
         self._inline: Callable[[], object] | None = None
 
@@ -135,38 +143,25 @@ class Holdfast:
         job_type: str,
         *,
         category: str = "general",
-        queue: str | None = None,
-        priority: Priority = Priority.NORMAL,
         max_attempts: int | None = None,
         retry: RetryPolicy | None = None,
         timeout: timedelta | float | None = None,
-        version: str = "",
-        policy: Policy | None = None,
-        slo: timedelta | None = None,
+        **options: Unpack[HandlerOptions],
     ) -> Callable[[F], F]:
         """Declare the decorated function as the handler of *job_type*.
 
         It is called with the job and its payload. The payload is a dict, or what the second
-        parameter is annotated with: a dataclass or a pydantic model.
+        parameter is annotated with: a dataclass or a pydantic model. *options* are ``queue``,
+        ``priority``, ``version``, ``policy``, ``slo``, ``producer`` and ``cancel_role``.
         """
+        check_options(job_type, options)
 
         def declare(function: F) -> F:
             kind = self.registry.category(category)
             stage = plain_stage(
                 function, category=kind, max_attempts=max_attempts, retry=retry, timeout=timeout
             )
-            self.registry.add(
-                make_handler(
-                    job_type,
-                    [stage],
-                    category=kind,
-                    queue=queue,
-                    priority=priority,
-                    version=version,
-                    policy=policy,
-                    slo=slo,
-                )
-            )
+            self.registry.add(make_handler(job_type, [stage], category=kind, **options))
             return function
 
         return declare
@@ -175,17 +170,17 @@ class Holdfast:
         self,
         job_type: str,
         *,
-        version: str = "1",
         accepts: Sequence[str] = (),
         category: str = "general",
-        queue: str | None = None,
-        priority: Priority = Priority.NORMAL,
-        policy: Policy | None = None,
-        slo: timedelta | None = None,
+        **options: Unpack[HandlerOptions],
     ) -> Pipeline:
-        """Declare a job of several named stages, each with its own budget and stored result."""
-        steps = (self.registry, job_type, version, tuple(accepts))
-        return Pipeline(*steps, category, queue, priority, policy, slo)
+        """Declare a job of several named stages, each with its own budget and stored result.
+
+        *options* are those of :meth:`job`; ``version`` is "1" unless it says otherwise.
+        """
+        check_options(job_type, options)
+        given: HandlerOptions = {"version": "1", **options}
+        return Pipeline(self.registry, job_type, tuple(accepts), category, given)
 
     def queue(self, name: str, **limits: Unpack[QueueOptions]) -> None:
         """Declare a queue of this application's own, with its weight and limits."""
@@ -237,12 +232,14 @@ class Holdfast:
                 raise ConfigError("This connection must be awaited: use aenqueue or aenqueue_many.")
             self._check_schema()
             batches = [chunks[0]()]
-            steps = enqueueing.insert_steps(batches[0])
+            steps = self._borrowed_steps(batches[0])
             enqueued = run_borrowed(conn, self.clock, steps, batches[0].queues)
         elif len(chunks) == 1:
+            self.sync()
             batches = [chunks[0]()]
             enqueued = enqueueing.insert(self.store, batches[0])
         else:
+            self.sync()
             batches, enqueued = enqueueing.insert_chunks(self.store, chunks)
         self.announce(batches, enqueued, is_committed=conn is None)
         return enqueued
@@ -324,7 +321,7 @@ class Holdfast:
             return []
         await asyncio.to_thread(self._check_schema)
         batch = chunks[0]()
-        steps = enqueueing.insert_steps(batch)
+        steps = self._borrowed_steps(batch)
         enqueued = await arun_borrowed(conn, self.clock, steps, batch.queues)
         self._tell([batch], enqueued)
         return enqueued
@@ -333,9 +330,23 @@ class Holdfast:
         """The same calls for one tenant."""
         return Tenant(self, read_uuid(org_id))
 
+    def sync(self) -> None:
+        """Write what this application declares into the store, unless the store has it.
+
+        Enqueues, workers and dispatchers do so by themselves. Call it where jobs of this
+        application are enqueued by ``holdfast.enqueue(…)`` before any of these runs.
+        """
+        self._declarations.sync(self.store, self.settings)
+
     def _check_schema(self) -> None:
         """Before we write through a caller's connection: opening the store checks the schema."""
-        _ = self.store
+        if not self.store.is_embedded:
+            self.sync()
+
+    def _borrowed_steps(self, batch: Batch) -> Steps[list[Enqueued]]:
+        """An enqueue on the caller's connection."""
+        yield from self._declarations.borrowed_steps(self.store, self.settings)
+        return (yield from enqueueing.insert_steps(batch))
 
     def _chunks(
         self,
@@ -349,19 +360,10 @@ class Holdfast:
     ) -> list[Callable[[], Batch]]:
         """What to write, in pieces that are checked when they are asked for."""
         handler = self.registry.get(job_type)
-        given = enqueueing.inherit(org_id, options)
-        unknown = sorted(set(given) - set(JobRequest.__slots__))
-        if unknown:
-            raise InvalidJob(dict.fromkeys(unknown, "is not an option of enqueue"))
-        shared = JobRequest(payload={}, **given)
-        items = [
-            (item.payload, enqueueing.held_to(item, given["org_id"]))
-            if isinstance(item, JobRequest)
-            else (item, shared)
-            for item in payloads
-        ]
+        items = enqueueing.requests_of(payloads, org_id, options)
         # Ids are given out once: a transaction that has to be run again writes the same jobs.
         ids = self.ids.take(len(items)) if ids is None else ids
+        whole = whole or handler.producer is not None
         size = CHUNK if len(items) > ONE_STATEMENT and not whole else len(items)
         return [
             partial(
@@ -434,6 +436,7 @@ class Holdfast:
         """A worker for this application's jobs; *options* are those of :class:`Worker`."""
         sync_categories(self.store, self.registry.categories.values())
         sync_rules(self.store, self.settings, self.registry.queues)
+        self.sync()
         backoff = self.settings.default_profile.retry_backoff_seconds
         given: dict[str, Any] = {
             "registry": self.registry.with_backoff(backoff),

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, Unpack
 
 from holdfast.batch.call import Caller
 from holdfast.batch.call_end import keeping
@@ -17,8 +17,16 @@ from holdfast.batch.point import Point
 from holdfast.batch.work import BatchWork
 from holdfast.config import BATCH_RUNS, ProviderSettings, Settings
 from holdfast.engine.category import Category, Duty
-from holdfast.engine.handler import Handler, Keep, Routed, make_handler, plain_stage
-from holdfast.engine.job import ONLY_STAGE, Priority
+from holdfast.engine.handler import (
+    Handler,
+    HandlerOptions,
+    Keep,
+    Routed,
+    check_options,
+    make_handler,
+    plain_stage,
+)
+from holdfast.engine.job import ONLY_STAGE
 from holdfast.engine.labour import Application
 from holdfast.engine.retry import RetryPolicy
 from holdfast.errors import ConfigError
@@ -59,15 +67,12 @@ class Batching:
         *,
         route: Route | Mapping[str, Any] | None = None,
         category: str = "general",
-        queue: str | None = None,
-        priority: Priority = Priority.NORMAL,
         max_attempts: int | None = None,
         retry: RetryPolicy | None = None,
         timeout: timedelta | float | None = None,
-        version: str = "",
-        slo: timedelta | None = None,
         keep: Keep | None = None,
         stage: str = ONLY_STAGE,
+        **options: Unpack[HandlerOptions],
     ) -> Callable[[W], W]:
         """Declare the decorated class as the work of *job_type*.
 
@@ -75,8 +80,9 @@ class Batching:
         job's result. *route* is where the requests of this job type go; an enqueue may say
         otherwise with ``routing_decision``. *keep* writes what ``accept`` returns as
         :class:`Kept`, in the transaction that ends the jobs. *stage* is what the only stage is
-        called.
+        called. *options* are those of ``hf.job``.
         """
+        check_options(job_type, options)
         kind = self.app.registry.category(category)
         _check_category(job_type, kind)
         own = None if route is None else self._read_route(job_type, route)
@@ -91,15 +97,7 @@ class Batching:
                 timeout=timeout,
                 name=stage,
             )
-            made = make_handler(
-                job_type,
-                [only],
-                category=kind,
-                queue=queue,
-                priority=priority,
-                version=version,
-                slo=slo,
-            )
+            made = make_handler(job_type, [only], category=kind, **options)
             router = Router(self, own)
             self._add(replace(made, router=router, keep=keeping(job_type, keep), work=work))
             return given

@@ -195,6 +195,8 @@ class Settings:
 
     def with_runs(self, built_in: Mapping[str, RunSettings]) -> Settings:
         """The same with these runs of ours, where nobody declared them."""
+        if built_in.keys() <= self.runs.keys():
+            return self
         return replace(self, runs={**built_in, **self.runs})
 
     @classmethod

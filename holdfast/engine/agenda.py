@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from holdfast.clock import ms, read_instant, write_instant
 from holdfast.cron import write_every
 from holdfast.engine import audit
+from holdfast.engine.declared import sync_declared
 from holdfast.engine.job import Actor, ActorType
 from holdfast.engine.labour import Application
 from holdfast.engine.request import Batch, prepare
@@ -81,6 +82,7 @@ def sync_schedules(app: Scheduling) -> list[str]:
     Safe to run twice, anywhere. A schedule that is declared no more stays until it is removed:
     another application may have declared it.
     """
+    sync_declared(app.store, app.settings, app.registry)
     declared = app.schedules.with_settings(app.settings, now=app.clock.now())
     for schedule in declared.values():
         check_schedule(app, schedule)

@@ -104,8 +104,13 @@ def record_action(
 
 def record_actions(tx: Tx, deeds: Sequence[Deed]) -> None:
     """The same for any number of deeds in one statement; they stand in the order given."""
-    if not deeds:
-        return
+    if deeds:
+        statement, params = actions_step(deeds)
+        tx.affected(statement, **params)
+
+
+def actions_step(deeds: Sequence[Deed]) -> Step:
+    """The statement that writes deeds, with its parameters."""
     rows = [
         {
             "place": place,
@@ -122,7 +127,7 @@ def record_actions(tx: Tx, deeds: Sequence[Deed]) -> None:
         }
         for place, deed in enumerate(deeds)
     ]
-    tx.affected(SQL.insert_actions, actions=rows)
+    return SQL.insert_actions, {"actions": rows}
 
 
 @dataclass(frozen=True, slots=True)

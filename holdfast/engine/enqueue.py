@@ -17,7 +17,14 @@ from holdfast.engine import audit
 from holdfast.engine.execute import current
 from holdfast.engine.job import SYSTEM
 from holdfast.engine.request import Batch, JobRequest, Options, full_key, key_for, prepare
-from holdfast.errors import Forbidden, QueueFull, RuleBroken, StoreBusy
+from holdfast.errors import (
+    EnqueueRefused,
+    Forbidden,
+    InvalidJob,
+    QueueFull,
+    RuleBroken,
+    StoreBusy,
+)
 from holdfast.event import About, JobEnqueued
 from holdfast.ids import JobId, OrgId
 from holdfast.store import Row, Statements, Store, Tx
@@ -38,6 +45,7 @@ __all__ = [
 ]
 
 SQL = Statements("holdfast.engine", "job.sql")
+JOB_TYPE_SQL = Statements("holdfast.engine", "job_type.sql")
 
 T = TypeVar("T")
 
@@ -81,18 +89,44 @@ def inherit(org_id: str | None, options: Options) -> dict[str, Any]:
     }
 
 
+def requests_of(
+    payloads: Iterable[Mapping[str, Any] | JobRequest], org_id: str | None, options: Options
+) -> list[tuple[Mapping[str, Any], JobRequest]]:
+    """Payloads with their requests: ready-made ones, and one that all the others share."""
+    given = inherit(org_id, options)
+    if unknown := sorted(set(given) - set(JobRequest.__slots__)):
+        raise InvalidJob(dict.fromkeys(unknown, "is not an option of enqueue"))
+    shared = JobRequest(payload={}, **given)
+    return [
+        (item.payload, held_to(item, given["org_id"]))
+        if isinstance(item, JobRequest)
+        else (item, shared)
+        for item in payloads
+    ]
+
+
 def insert_steps(batch: Batch) -> Steps[list[Enqueued]]:
     """Write what :func:`prepare` made; dedupe against what is there and among themselves."""
+    if batch.has_producer:
+        yield JOB_TYPE_SQL.insert_units, {"units": batch.units}
     rows = yield SQL.insert_jobs, {"jobs": batch.jobs, "frames": batch.frames}
-    return (yield from _answer_steps(batch, {row["id"]: row for row in rows}))
+    created = {row["id"]: row for row in rows}
+    if batch.has_producer and len(created) < len(batch.jobs):
+        unused = [unit for unit in batch.units if unit["job_id"] not in created]
+        yield JOB_TYPE_SQL.release_units, {"units": unused}
+    return (yield from _answer_steps(batch, created))
 
 
 def insert(store: Store, batch: Batch) -> list[Enqueued]:
     """The same in a transaction of its own: one round trip when nothing is a duplicate."""
+    if batch.has_producer:
+        return _again(store, batch, lambda: store.write(lambda tx: run(tx, insert_steps(batch))))
     rows = _again(
+        store,
+        batch,
         lambda: store.write_one(
             lambda tx: tx.many(SQL.insert_jobs, jobs=batch.jobs, frames=batch.frames)
-        )
+        ),
     )
     created = {row["id"]: row for row in rows}
     if len(created) == len(batch.jobs):
@@ -129,10 +163,13 @@ def insert_chunks(
         answers = [answer for batch in batches for answer in run(tx, _answer_steps(batch, created))]
         return batches, answers
 
-    return _again(lambda: store.write(work))
+    return _again(store, chunks[0], lambda: store.write(work))
 
 
-def _again(write: Callable[[], T]) -> T:
+_PRODUCER_RULES = ("job_enqueued_by_producer", "job_needs_its_unit")
+
+
+def _again(store: Store, batch: Batch | Callable[[], Batch], write: Callable[[], T]) -> T:
     """Run a write a second time if its key is in history, where the first time did not see it.
 
     That happens while the original is being archived: the insert waits for the row that is being
@@ -141,9 +178,18 @@ def _again(write: Callable[[], T]) -> T:
     try:
         return write()
     except RuleBroken as exc:
+        if exc.rule in _PRODUCER_RULES:
+            raise _refused(store, batch if isinstance(batch, Batch) else batch()) from exc
         if exc.rule != "job_once_per_key":
             raise
         return write()
+
+
+def _refused(store: Store, batch: Batch) -> EnqueueRefused:
+    """The error where the store knows a producer and this process declares none."""
+    job_type = batch.frames[0]["job_type"]
+    rule = store.read(lambda tx: tx.maybe(JOB_TYPE_SQL.find_job_type, job_type=job_type))
+    return EnqueueRefused(job_type, None if rule is None else rule["producer"])
 
 
 def _answer_steps(batch: Batch, created: Mapping[str, Row]) -> Steps[list[Enqueued]]:

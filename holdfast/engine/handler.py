@@ -10,8 +10,9 @@ import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypedDict
 
+from holdfast.actor import Role
 from holdfast.config import BUILT_IN_PROFILES, QueueSettings
 from holdfast.engine.category import CATEGORIES, QUEUE, Category, Duty
 from holdfast.engine.job import CRITICAL_QUEUE, DEAD_LETTER_QUEUE, ONLY_STAGE, Priority
@@ -43,6 +44,19 @@ Keep = Callable[[Any, Sequence[tuple[Any, Any]]], None]
 them, for a whole group, called with that transaction and pairs of a claim and what it kept."""
 
 JOB_TYPE = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
+_CALL = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Producer:
+    """The permission to enqueue jobs of one job type, for the code that owns the job type.
+
+    Declared as ``producer=`` of a job type and passed as ``producer=`` to each enqueue of it. Every
+    other enqueue raises EnqueueRefused, which names *call* as the one to use. The object itself is
+    the proof: another one with the same text is another producer.
+    """
+
+    call: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +85,9 @@ class Handler:
     accepts: frozenset[str] = frozenset()
     policy: Policy | None = None
     slo: timedelta | None = None
+    # The only one that may enqueue, and the least role that may cancel; None: no restriction.
+    producer: Producer | None = None
+    cancel_role: Role | None = None
     router: Router | None = None
     keep: Keep | None = None
     # What the batch lane knows of the job type; nothing here looks into it.
@@ -111,6 +128,8 @@ class Registry:
     # Runs that do something else than perform jobs: engine/errand.py, by the name of the run.
     errands: dict[str, Any] = field(default_factory=dict)
     backoff_seconds: Sequence[int] = BUILT_IN_PROFILES["example"].retry_backoff_seconds
+    # Raised with every declaration, so that what was written into the store can be told from new.
+    revision: int = 0
 
     def with_backoff(self, backoff_seconds: Sequence[int]) -> Registry:
         """The same job types, with this list for those that are retried by the run."""
@@ -121,6 +140,7 @@ class Registry:
             raise ConfigError(f"Queue {name!r} must look like 'q:default', and not q:deadletter.")
         if self.queues.setdefault(name, settings) != settings:
             raise ConfigError(f"Queue {name!r} is declared twice, and differently.")
+        self.revision += 1
 
     def add_category(self, category: Category) -> None:
         if self.categories.setdefault(category.name, category) != category:
@@ -140,6 +160,7 @@ class Registry:
         if handler.job_type in self.handlers:
             raise ConfigError(f"Job type {handler.job_type!r} is declared twice.")
         self.handlers[handler.job_type] = handler
+        self.revision += 1
 
     def get(self, job_type: str) -> Handler:
         try:
@@ -191,17 +212,40 @@ def make_stage(
     )
 
 
+class HandlerOptions(TypedDict, total=False):
+    """What a job type may declare beyond its stages."""
+
+    queue: str | None
+    priority: Priority
+    version: str
+    policy: Policy | None
+    slo: timedelta | None
+    producer: Producer | None
+    cancel_role: Role | str | None
+
+
+def check_options(job_type: str, options: Mapping[str, Any]) -> None:
+    """Raise ConfigError for an option that no job type has."""
+    known = HandlerOptions.__annotations__
+    if unknown := sorted(set(options) - set(known)):
+        raise ConfigError(
+            f"Job type {job_type!r} has no option {unknown[0]!r}; it may have: {', '.join(known)}."
+        )
+
+
 def make_handler(
     job_type: str,
     stages: Sequence[Stage],
     *,
     category: Category,
-    queue: str | None,
-    priority: Priority,
+    queue: str | None = None,
+    priority: Priority = Priority.NORMAL,
     version: str = "",
     accepts: Sequence[str] = (),
     policy: Policy | None = None,
     slo: timedelta | None = None,
+    producer: Producer | None = None,
+    cancel_role: Role | str | None = None,
 ) -> Handler:
     """A handler whose declaration was checked."""
     if not JOB_TYPE.fullmatch(job_type) or len(job_type) > 100:
@@ -216,6 +260,7 @@ def make_handler(
     if len(set(names)) != len(names):
         raise ConfigError(f"Pipeline {job_type!r} names a stage twice.")
     _check_promises(job_type, category, queue, policy, slo)
+    _check_rules(job_type, producer, cancel_role)
     bounded = [replace(stage, timeout=category.timeout_of(stage.timeout)) for stage in stages]
     return Handler(
         job_type,
@@ -227,7 +272,23 @@ def make_handler(
         frozenset(accepts),
         policy,
         slo,
+        producer,
+        None if cancel_role is None else Role(cancel_role),
     )
+
+
+def _check_rules(job_type: str, producer: object, cancel_role: object) -> None:
+    if producer is not None and not (
+        isinstance(producer, Producer)
+        and isinstance(producer.call, str)
+        and _CALL.fullmatch(producer.call)
+    ):
+        raise ConfigError(
+            f"Job type {job_type!r}: producer= must be a Producer that names the call to use, in 1"
+            " to 200 printable characters."
+        )
+    if cancel_role is not None and cancel_role not in tuple(Role):
+        raise ConfigError(f"Job type {job_type!r}: cancel_role= must be one of {', '.join(Role)}.")
 
 
 def _check_promises(

@@ -6,8 +6,13 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from holdfast.engine.handler import Policy, Registry, Stage, make_handler, pipeline_stage
-from holdfast.engine.job import Priority
+from holdfast.engine.handler import (
+    HandlerOptions,
+    Registry,
+    Stage,
+    make_handler,
+    pipeline_stage,
+)
 from holdfast.engine.retry import CRITIC, STAGE_ATTEMPTS, RetryPolicy
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -20,24 +25,16 @@ class Pipeline:
         self,
         registry: Registry,
         job_type: str,
-        version: str,
         accepts: tuple[str, ...],
         category: str,
-        queue: str | None,
-        priority: Priority,
-        policy: Policy | None = None,
-        slo: timedelta | None = None,
+        options: HandlerOptions,
     ) -> None:
         self._registry = registry
         self._stages: list[Stage] = []
         self._options: dict[str, Any] = {
-            "version": version,
             "accepts": accepts,
             "category": registry.category(category),
-            "queue": queue,
-            "priority": priority,
-            "policy": policy,
-            "slo": slo,
+            **options,
         }
         self.job_type = job_type
 

@@ -16,7 +16,7 @@ from typing import Any, TypedDict
 from holdfast.document import canonical, stable_hash
 from holdfast.engine import request_field as given
 from holdfast.engine.category import Duty
-from holdfast.engine.handler import Handler, Router
+from holdfast.engine.handler import Handler, Producer, Router
 from holdfast.engine.job import (
     BATCH_KEY,
     CRITICAL_QUEUE,
@@ -26,7 +26,7 @@ from holdfast.engine.job import (
     Actor,
     Priority,
 )
-from holdfast.errors import ForeignKeyScope, InvalidJob
+from holdfast.errors import EnqueueRefused, ForeignKeyScope, InvalidJob
 from holdfast.ids import shift
 from holdfast.secret import may_hold_secret
 
@@ -59,6 +59,7 @@ class JobRequest:
     limit_key: str | None = None
     command: str | None = None
     routing_decision: Mapping[str, Any] | None = None
+    producer: Producer | None = None
 
 
 def scope_of(job_type: str, org_id: str, project_id: str | None) -> str:
@@ -108,6 +109,7 @@ class Options(TypedDict, total=False):
     limit_key: str | None
     command: str | None
     routing_decision: Mapping[str, Any] | None
+    producer: Producer | None
 
 
 @dataclass(slots=True)
@@ -116,6 +118,8 @@ class Batch:
 
     frames: list[dict[str, Any]] = field(default_factory=list)
     jobs: list[dict[str, Any]] = field(default_factory=list)
+    # Whether the job type has a producer, which registers the execution units of its jobs.
+    has_producer: bool = False
 
     def frame_of(self, job: Mapping[str, Any]) -> dict[str, Any]:
         frame: dict[str, Any] = self.frames[job["frame"]]
@@ -124,6 +128,20 @@ class Batch:
     @property
     def queues(self) -> list[str]:
         return sorted({frame["queue"] for frame in self.frames})
+
+    @property
+    def units(self) -> list[dict[str, Any]]:
+        """The execution unit of each job."""
+        frames = ((self.frame_of(job), job) for job in self.jobs)
+        return [
+            {
+                "org_id": frame["org_id"],
+                "job_type": frame["job_type"],
+                "unit_key": job["unit_key"],
+                "job_id": job["id"],
+            }
+            for frame, job in frames
+        ]
 
 
 Frames = dict[Any, dict[str, Any]]
@@ -148,13 +166,14 @@ def prepare(
     Raises one InvalidJob with every bad field of the first bad one. *known* keeps the frames of
     earlier calls.
     """
-    batch = Batch()
+    batch = Batch(has_producer=handler.producer is not None)
     places: dict[Any, int] = {}
     scope, last, place = "", None, 0
     for (payload, request), job_id in zip(items, ids, strict=True):
         bad: dict[str, str] = {}
         text = given.payload(payload, payload_limit, bad)
         if request is not last:
+            _check_producer(handler, request, bad)
             shared = _shared(handler, request)
             found = places.get(shared)
             if found is None:
@@ -181,6 +200,18 @@ def prepare(
             }
         )
     return batch
+
+
+def _check_producer(handler: Handler, request: JobRequest, bad: dict[str, str]) -> None:
+    """Let the producer of a job type in and no other caller."""
+    if handler.producer is None:
+        if request.producer is not None:
+            bad["producer"] = "is only for job types that are declared with one"
+        return
+    if request.producer is not handler.producer:
+        raise EnqueueRefused(handler.job_type, handler.producer.call)
+    if request.unit_key is None:
+        bad["unit_key"] = "is required: a job type with a producer has one job per execution unit"
 
 
 def turn_of(job_id: str, priority: int, ageing_ms: int) -> str | None:

@@ -78,7 +78,7 @@ def read_rules_in(tx: Tx) -> Rules:
     """The same in a transaction that is already open."""
     return Rules(
         tx.one(SQL.read_revision)["revision"],
-        {row["name"]: _queue_rule(row) for row in tx.many(SQL.list_queues)},
+        {row["name"]: queue_rule(row) for row in tx.many(SQL.list_queues)},
         {
             row["org_id"]: TenantSettings(row["weight"], row["max_running"])
             for row in tx.many(SQL.list_tenants)
@@ -90,7 +90,7 @@ def read_rules_in(tx: Tx) -> Rules:
     )
 
 
-def _queue_rule(row: Row) -> QueueRule:
+def queue_rule(row: Row) -> QueueRule:
     plain = {name: row[name] for name in QueueSettings.__slots__ if name != "rate"}
     paused_at = row["paused_at"]
     return QueueRule(
@@ -137,23 +137,25 @@ def _save(
     """Write rules; those that this changed, as the audit tells them."""
     changed: dict[str, Any] = {}
     if queues:
-        rows = [_row(own, name=name) for name, own in queues.items()]
+        rows = [rule_row(own, name=name) for name, own in queues.items()]
         saved = tx.many(SQL.save_queues, set_by=set_by, queues=rows)
-        changed["queues"] = {row["name"]: _told(queues[row["name"]]) for row in saved}
+        changed["queues"] = {row["name"]: limits_of(queues[row["name"]]) for row in saved}
     if tenants:
-        rows = [_row(own, org_id=org_id) for org_id, own in tenants.items()]
+        rows = [rule_row(own, org_id=org_id) for org_id, own in tenants.items()]
         saved = tx.many(SQL.save_tenants, set_by=set_by, tenants=rows)
         changed["tenants"] = {
-            str(row["org_id"]): _told(tenants[str(row["org_id"])]) for row in saved
+            str(row["org_id"]): limits_of(tenants[str(row["org_id"])]) for row in saved
         }
     if keys:
-        rows = [_row(own, name=name) for name, own in keys.items()]
+        rows = [rule_row(own, name=name) for name, own in keys.items()]
         saved = tx.many(SQL.save_keys, set_by=set_by, keys=rows)
-        changed["keys"] = {row["name"]: _told(keys[row["name"]]) for row in saved}
+        changed["keys"] = {row["name"]: limits_of(keys[row["name"]]) for row in saved}
     return {what: rules for what, rules in changed.items() if rules}
 
 
-def _row(settings: QueueSettings | TenantSettings | KeySettings, **names: str) -> dict[str, Any]:
+def rule_row(
+    settings: QueueSettings | TenantSettings | KeySettings, **names: str
+) -> dict[str, Any]:
     row = {**asdict(settings), **names}
     rate = row.pop("rate", None)
     if rate is not None:
@@ -217,7 +219,7 @@ class Queues:
         def work(tx: Tx) -> None:
             self._known(tx, name)
             _save(tx, "operator", {name: settings}, {}, {})
-            _acted(tx, actor, f"queue:{name}", "queue.set", _told(settings))
+            _acted(tx, actor, f"queue:{name}", "queue.set", limits_of(settings))
 
         self.store.write(work)
 
@@ -227,7 +229,7 @@ class Queues:
 
         def work(tx: Tx) -> None:
             _save(tx, "operator", {}, {org_id: settings}, {})
-            _acted(tx, actor, f"tenant:{org_id}", "tenant.set", _told(settings))
+            _acted(tx, actor, f"tenant:{org_id}", "tenant.set", limits_of(settings))
 
         self.store.write(work)
 
@@ -237,7 +239,7 @@ class Queues:
 
         def work(tx: Tx) -> None:
             _save(tx, "operator", {}, {}, {name: settings})
-            _acted(tx, actor, f"key:{name}", "key.set", _told(settings))
+            _acted(tx, actor, f"key:{name}", "key.set", limits_of(settings))
 
         self.store.write(work)
 
@@ -324,7 +326,7 @@ def _acted(tx: Tx, actor: Actor, subject: str, name: str, detail: Mapping[str, A
     audit.record_action(tx, actor, subject=subject, name=name, detail=detail)
 
 
-def _told(settings: QueueSettings | TenantSettings | KeySettings) -> dict[str, Any]:
+def limits_of(settings: QueueSettings | TenantSettings | KeySettings) -> dict[str, Any]:
     set_values = {name: getattr(settings, name) for name in settings.__slots__}
     return {
         name: str(value) if isinstance(value, Rate) else value

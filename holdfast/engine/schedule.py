@@ -232,6 +232,9 @@ def handler_of(schedule: Schedule, registry: Registry) -> Handler:
     if not handler.category.duty.may_be_scheduled:
         says = f"{job_type!r} is neither maintenance nor a notification; only these are scheduled"
         raise InvalidSchedule(schedule.name, {"job_type": says})
+    if handler.producer is not None:
+        says = f"{job_type!r} is enqueued by {handler.producer.call} only, not by a schedule"
+        raise InvalidSchedule(schedule.name, {"job_type": says})
     return handler
 
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast import FakeClock, Holdfast
+from holdfast import FakeClock, Holdfast, Producer
 from holdfast.apps.rewrite.context_pack import build_pack
 from holdfast.apps.rewrite.detect import Detected, Detector
 from holdfast.apps.rewrite.model import ClassifierResult, Confidences, RewriteRequest
@@ -70,6 +70,7 @@ class Stage:
     hf: Holdfast
     clock: FakeClock
     provider: ScriptedProvider
+    producer: Producer
     planted: list[Planted] = field(default_factory=list)
 
     @property
@@ -149,6 +150,7 @@ class Stage:
             org_id=request.home_id,
             unit_key=row.unit_key,
             routing_decision=decision,
+            producer=self.producer,
         )
         made = Planted(request, job.id)
         plant_enqueued(self.store, made, mode)
@@ -220,8 +222,10 @@ def set_stage(hf: Holdfast, clock: FakeClock, detector: Detector | None = None) 
     provider = ScriptedProvider(clock)
     hf.batch.accounts = ScriptedAccounts(provider)
     work = RewriteWork(detector or Deaf(), hf.clock)
-    hf.batch(JOB_TYPE, max_attempts=2, retry=RetryPolicy.by_run(), keep=keep_outputs)(work)
-    return Stage(hf, clock, provider)
+    producer = Producer("rewrites.submit(…)")
+    retry = RetryPolicy.by_run()
+    hf.batch(JOB_TYPE, max_attempts=2, retry=retry, keep=keep_outputs, producer=producer)(work)
+    return Stage(hf, clock, provider, producer)
 
 
 def route_of(request: RewriteRequest, mode: str = "batch") -> dict[str, Any]:

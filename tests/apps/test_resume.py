@@ -160,7 +160,11 @@ def test_an_orchestrator_that_was_only_slow_loses_calmly(
     rewrites: Rewrites, hf: Holdfast, heard: Heard, clock: FakeClock
 ) -> None:
     other = Orchestrator(
-        hf, directory=rewrites.directory, classifier=Heard(), routes=rewrites.routes
+        hf,
+        producer=rewrites.orchestrator._producer,
+        directory=rewrites.directory,
+        classifier=Heard(),
+        routes=rewrites.routes,
     )
 
     def overtake() -> None:

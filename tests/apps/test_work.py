@@ -198,6 +198,8 @@ def test_a_job_without_a_request_is_never_sent(stage: Stage) -> None:
         "complaint_rewrite",
         RowPayload.of(request).document,
         org_id=HOME,
+        unit_key=RowPayload.of(request).unit_key,
+        producer=stage.producer,
         routing_decision={
             "provider": "openai",
             "adapter_kind": "scripted",

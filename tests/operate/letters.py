@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast import Context, Enqueued, FakeClock, Holdfast, Job, State
+from holdfast import (
+    Context,
+    Enqueued,
+    FakeClock,
+    Holdfast,
+    Job,
+    JobRequest,
+    Producer,
+    State,
+)
 from holdfast.operate.dead_letter import DeadLetters
 from holdfast.operate.letter import CHECKLISTS, Letter, LetterKind
 from holdfast.store import Row
 from tests.story import ORG, look
 
 STAGES = ("fetch", "think", "tell")
+REWRITE = "complaint_rewrite"
+PRODUCER = Producer("rewrites.submit(…)")
 
 
 class Review:
@@ -77,10 +88,17 @@ def die_at_once(
     def fail(job: Context, payload: Any) -> None:
         raise fault
 
+    # Only a producer enqueues rewrites, each with the unit it is for.
+    producer = PRODUCER if job_type == REWRITE else None
     if job_type not in hf.registry:
-        hf.job(job_type, max_attempts=1, category=more.pop("category", "general"))(fail)
-    given = {"org_id": ORG, **more}
-    jobs = hf.enqueue_many(job_type, [{"n": number} for number in range(count)], **given)
+        category = more.pop("category", "general")
+        hf.job(job_type, max_attempts=1, category=category, producer=producer)(fail)
+    given = {"org_id": ORG, "producer": producer, **more}
+    requests = [
+        JobRequest({"n": number}, unit_key=None if producer is None else hf.ids.new(), **given)
+        for number in range(count)
+    ]
+    jobs = hf.enqueue_many(job_type, requests)
     hf.worker().run_once(limit=count)
     return jobs
 

@@ -10,7 +10,16 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context, Enqueued, FakeClock, Holdfast, NetworkTimeout, Snooze, State
+from holdfast import (
+    Context,
+    Enqueued,
+    FakeClock,
+    Holdfast,
+    NetworkTimeout,
+    Producer,
+    Snooze,
+    State,
+)
 from holdfast.actor import Actor, ActorType, Role
 from holdfast.config import (
     KeySettings,
@@ -538,8 +547,9 @@ def test_every_step_of_a_dead_letter_has_a_next_one(work: Holdfast, state: str, 
 
 
 def test_a_complaint_rewrite_is_never_told_to_be_replayed(hf: Holdfast) -> None:
-    hf.job("complaint_rewrite")(lambda job, payload: None)
-    job = hf.enqueue("complaint_rewrite", {}, org_id=ORG)
+    producer = Producer("rewrites.submit(…)")
+    hf.job("complaint_rewrite", producer=producer)(lambda job, payload: None)
+    job = hf.enqueue("complaint_rewrite", {}, org_id=ORG, unit_key="u", producer=producer)
     (claimed,) = claim(hf)
     finish(hf, claimed, Dead(FAULT))
 

@@ -21,6 +21,7 @@ from holdfast.clock import ms
 from holdfast.document import canonical
 from holdfast.engine.audit import Deed, record_actions
 from holdfast.engine.enqueue import Enqueued, insert_steps
+from holdfast.engine.handler import Producer
 from holdfast.engine.request import Batch, JobRequest, prepare
 from holdfast.holdfast import Holdfast
 from holdfast.store import Row, Statements, Tx
@@ -57,6 +58,7 @@ def advance(
     *,
     job_ids: Mapping[str, str],
     actor: Actor | None,
+    producer: Producer,
     traceparent: str | None,
 ) -> Moved:
     """Write these decisions; *actor* takes them, or else each request's own sender."""
@@ -77,7 +79,7 @@ def advance(
     if not still:
         return moved
     moved.decisions = _hold_cadence(tx, still)
-    jobs = _insert_jobs(tx, hf, moved, job_ids, traceparent)
+    jobs = _insert_jobs(tx, hf, moved, job_ids, producer, traceparent)
     tx.affected(SQL.move_requests, requests=[_row(item, jobs) for item in moved.decisions])
     record_actions(tx, [deed for item in moved.decisions for deed in _deeds(item, jobs, actor)])
     for item in moved.decisions:
@@ -120,13 +122,18 @@ def _hold_cadence(tx: Tx, decisions: Sequence[Decision]) -> list[Decision]:
 
 
 def _insert_jobs(
-    tx: Tx, hf: Holdfast, moved: Moved, job_ids: Mapping[str, str], traceparent: str | None
+    tx: Tx,
+    hf: Holdfast,
+    moved: Moved,
+    job_ids: Mapping[str, str],
+    producer: Producer,
+    traceparent: str | None,
 ) -> dict[str, str]:
     """Enqueue what goes on; the jobs by request. A unit that has a job keeps it."""
     going = [item for item in moved.decisions if item.failure is None]
     if not going:
         return {}
-    asked = [_job_request(item, traceparent) for item in going]
+    asked = [_job_request(item, producer, traceparent) for item in going]
     moved.batch = prepare(
         hf.registry.get(JOB_TYPE),
         [(item.payload, item) for item in asked],
@@ -144,7 +151,7 @@ def _insert_jobs(
     }
 
 
-def _job_request(item: Decision, traceparent: str | None) -> JobRequest:
+def _job_request(item: Decision, producer: Producer, traceparent: str | None) -> JobRequest:
     assert item.request is not None, "what goes on has its request"
     payload = RowPayload.of(item.request)
     return JobRequest(
@@ -156,6 +163,7 @@ def _job_request(item: Decision, traceparent: str | None) -> JobRequest:
         traceparent=traceparent,
         unit_key=payload.unit_key,
         routing_decision=item.routing_decision,
+        producer=producer,
     )
 
 

@@ -38,6 +38,7 @@ from holdfast.apps.rewrite.route import Routes
 from holdfast.apps.rewrite.words import JOB_TYPE, FailureCode, HomeRole, Status, Step
 from holdfast.engine.enqueue import events_of
 from holdfast.engine.execute import current
+from holdfast.engine.handler import Producer
 from holdfast.errors import Forbidden, HoldfastError, RuleBroken, StoreBusy, StoreDown
 from holdfast.event import Event, RewriteMoved
 from holdfast.holdfast import Holdfast
@@ -64,9 +65,16 @@ class Orchestrator:
     """
 
     def __init__(
-        self, hf: Holdfast, *, directory: Directory, classifier: Classifier, routes: Routes
+        self,
+        hf: Holdfast,
+        *,
+        producer: Producer,
+        directory: Directory,
+        classifier: Classifier,
+        routes: Routes,
     ) -> None:
         self.hf = hf
+        self._producer = producer
         self.directory = directory
         self.classifier = classifier
         self.routes = routes
@@ -232,6 +240,7 @@ class Orchestrator:
                 strict=True,
             )
         )
+        self.hf.sync()
         with self._traced() as traceparent:
             for _ in range(CADENCE_LOOKS):
                 try:
@@ -242,6 +251,7 @@ class Orchestrator:
                             decisions,
                             job_ids=job_ids,
                             actor=actor,
+                            producer=self._producer,
                             traceparent=traceparent,
                         )
                     )

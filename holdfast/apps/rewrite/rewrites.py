@@ -21,6 +21,7 @@ from holdfast.apps.rewrite.route import Routes
 from holdfast.apps.rewrite.words import JOB_TYPE, STAGE
 from holdfast.apps.rewrite.work import RewriteWork
 from holdfast.config import REWRITE_RUNS
+from holdfast.engine.handler import Producer
 from holdfast.engine.job import DEFAULT_QUEUE
 from holdfast.engine.retry import RetryPolicy
 from holdfast.holdfast import Holdfast
@@ -52,13 +53,16 @@ class Rewrites:
         self.routes = Routes(hf.settings)
         self.detector = detector or _local_detector()
         self.directory = directory or SqlDirectory(hf)
+        # Who else wants a rewrite submits a message: only the orchestrator has the permission.
+        producer = Producer("rewrites.submit(…)")
         self.orchestrator = Orchestrator(
             hf,
+            producer=producer,
             directory=self.directory,
             classifier=classifier or self._classifier(),
             routes=self.routes,
         )
-        self._declare()
+        self._declare(producer)
 
     @classmethod
     def of(cls, hf: Holdfast) -> Rewrites:
@@ -72,7 +76,7 @@ class Rewrites:
             return LocalClassifier(self.detector)
         return ModelClassifier(self.hf.batch.accounts, route)
 
-    def _declare(self) -> None:
+    def _declare(self, producer: Producer) -> None:
         hf = self.hf
         hf.batch(
             JOB_TYPE,
@@ -81,6 +85,8 @@ class Rewrites:
             retry=RetryPolicy.by_run(),
             keep=keep_outputs,
             stage=STAGE,
+            producer=producer,
+            cancel_role=Role.ADMIN,
         )(RewriteWork(self.detector, hf.clock))
         hf.registry.errands[RUN] = RewriteErrand(self)
         hf.settings = hf.settings.with_runs(REWRITE_RUNS)

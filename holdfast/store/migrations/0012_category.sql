@@ -52,3 +52,31 @@ CREATE TABLE holdfast.audit_note (
 WHEN TRUE SAYING 'the audit is append-only'};
 {refuse audit_note_never_leaves BEFORE DELETE ON holdfast.audit_note
 WHEN TRUE SAYING 'the audit is append-only'};
+
+-- What is declared of a job type and binds every process, also one whose code does not declare it:
+-- the call that enqueues its jobs where nothing else may, and the role that may cancel them.
+CREATE TABLE holdfast.job_type_rule (
+    job_type text NOT NULL PRIMARY KEY,
+    producer text,
+    cancel_role text,
+    updated_at {instant} NOT NULL,
+    CONSTRAINT job_type_rule_producer_bounded CHECK (length(producer) BETWEEN 1 AND 200),
+    CONSTRAINT job_type_rule_role_known CHECK (cancel_role IN ('member', 'operator', 'admin')),
+    CONSTRAINT job_type_rule_says_something CHECK (
+        producer IS NOT NULL OR cancel_role IS NOT NULL)
+);
+
+-- The execution units of job types that have a producer. Only the producer writes them, in the
+-- transaction that inserts the job. A unit stays when its job is pruned: it has one job for ever.
+CREATE TABLE holdfast.execution_unit (
+    org_id {uuid} NOT NULL,
+    job_type text NOT NULL,
+    unit_key text NOT NULL,
+    job_id {uuid} NOT NULL,
+    created_at {instant} NOT NULL,
+    PRIMARY KEY (org_id, job_type, unit_key),
+    CONSTRAINT execution_unit_one_per_job UNIQUE (org_id, job_id)
+);
+
+{refuse execution_unit_never_changes BEFORE UPDATE ON holdfast.execution_unit
+WHEN TRUE SAYING 'an execution unit keeps its job'};

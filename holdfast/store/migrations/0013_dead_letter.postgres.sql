@@ -2,7 +2,8 @@ DO $$
 DECLARE
     tenanted text;
 BEGIN
-    FOREACH tenanted IN ARRAY ARRAY['dead_letter_replay', 'dead_letter_note'] LOOP
+    FOREACH tenanted IN ARRAY ARRAY['dead_letter_replay', 'dead_letter_note',
+        'execution_unit'] LOOP
         EXECUTE format('ALTER TABLE holdfast.%I ENABLE ROW LEVEL SECURITY', tenanted);
         EXECUTE format('ALTER TABLE holdfast.%I FORCE ROW LEVEL SECURITY', tenanted);
         EXECUTE format(
@@ -78,3 +79,58 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
+
+GRANT SELECT, INSERT, UPDATE ON holdfast.job_type_rule TO holdfast_engine;
+-- DELETE is for a unit whose job was refused in the same transaction; execution_unit_stays keeps
+-- every other. A tenant has no right here: it cannot stand in for the producer.
+GRANT SELECT, INSERT, DELETE ON holdfast.execution_unit TO holdfast_engine;
+
+-- Whose jobs only a producer enqueues. A replay is enqueued by the operator who replays the dead
+-- letter, with the unit of the original. Once per statement, after the insert: an enqueue whose key
+-- exists inserts nothing and is not refused. With the owner's rights, because the tenant role may
+-- enqueue and may not read these tables.
+CREATE FUNCTION holdfast.refuse_other_producers() RETURNS trigger LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    refused record;
+BEGIN
+    SELECT rule.job_type, rule.producer, added.unit_key INTO refused
+    FROM added
+    JOIN holdfast.job_type_rule AS rule
+      ON rule.job_type = added.job_type AND rule.producer IS NOT NULL
+    WHERE NOT EXISTS (
+            SELECT FROM holdfast.execution_unit AS unit
+            WHERE unit.org_id = added.org_id AND unit.job_type = added.job_type
+              AND unit.unit_key = added.unit_key
+              AND unit.job_id = coalesce(added.replay_of, added.id))
+       OR (added.replay_of IS NOT NULL AND NOT EXISTS (
+            SELECT FROM holdfast.dead_letter AS letter
+            WHERE letter.org_id = added.org_id AND letter.job_id = added.replay_of
+              AND letter.state = 'replaying'))
+    ORDER BY added.unit_key NULLS FIRST
+    LIMIT 1;
+    IF FOUND AND refused.unit_key IS NULL THEN
+        RAISE EXCEPTION 'jobs of type % are enqueued by % only, which names their execution unit',
+            refused.job_type, refused.producer
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'job_needs_its_unit';
+    ELSIF FOUND THEN
+        RAISE EXCEPTION 'jobs of type % are enqueued by % only', refused.job_type, refused.producer
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'job_enqueued_by_producer';
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER job_enqueued_by_producer AFTER INSERT ON holdfast.job
+    REFERENCING NEW TABLE AS added FOR EACH STATEMENT
+    EXECUTE FUNCTION holdfast.refuse_other_producers();
+
+CREATE FUNCTION holdfast.keep_execution_unit() RETURNS trigger LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF EXISTS (SELECT FROM holdfast.job_event AS event WHERE event.job_id = OLD.job_id) THEN
+        RAISE EXCEPTION USING MESSAGE = 'the unit of a job that was enqueued never leaves',
+            ERRCODE = 'check_violation', CONSTRAINT = TG_NAME;
+    END IF;
+    RETURN OLD;
+END $$;
+CREATE TRIGGER execution_unit_stays BEFORE DELETE ON holdfast.execution_unit
+    FOR EACH ROW EXECUTE FUNCTION holdfast.keep_execution_unit();

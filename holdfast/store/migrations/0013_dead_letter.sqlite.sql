@@ -23,3 +23,29 @@ CREATE TRIGGER job_not_in_history AFTER INSERT ON holdfast_job BEGIN
         WHERE org_id = NEW.org_id AND job_type = NEW.job_type AND unit_key = NEW.unit_key
           AND replay_of IS NULL);
 END;
+
+-- Whose jobs only a producer enqueues. A replay is enqueued by the operator who replays the dead
+-- letter, with the unit of the original. AFTER, because BEFORE would also meet an enqueue whose key
+-- exists, which is a no-op.
+CREATE TRIGGER job_enqueued_by_producer AFTER INSERT ON holdfast_job
+WHEN EXISTS (
+    SELECT 1 FROM holdfast_job_type_rule AS rule
+    WHERE rule.job_type = NEW.job_type AND rule.producer IS NOT NULL)
+BEGIN
+    SELECT RAISE(ABORT, 'job_needs_its_unit: a job of a type with a producer names its execution unit')
+    WHERE NEW.unit_key IS NULL;
+    SELECT RAISE(ABORT, 'job_enqueued_by_producer: only the producer of this job type enqueues its jobs; the table job_type_rule names the call')
+    WHERE NOT EXISTS (
+            SELECT 1 FROM holdfast_execution_unit AS unit
+            WHERE unit.org_id = NEW.org_id AND unit.job_type = NEW.job_type
+              AND unit.unit_key = NEW.unit_key AND unit.job_id = coalesce(NEW.replay_of, NEW.id))
+       OR (NEW.replay_of IS NOT NULL AND NOT EXISTS (
+            SELECT 1 FROM holdfast_dead_letter AS letter
+            WHERE letter.org_id = NEW.org_id AND letter.job_id = NEW.replay_of
+              AND letter.state = 'replaying'));
+END;
+CREATE TRIGGER execution_unit_stays BEFORE DELETE ON holdfast_execution_unit
+WHEN EXISTS (SELECT 1 FROM holdfast_job_event AS event WHERE event.job_id = OLD.job_id)
+BEGIN
+    SELECT RAISE(ABORT, 'execution_unit_stays: the unit of a job that was enqueued never leaves');
+END;

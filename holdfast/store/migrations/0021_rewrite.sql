@@ -336,3 +336,8 @@ SELECT
     sender_reveal_at,
     CASE WHEN status = 'failed' THEN 1 ELSE 0 END AS has_failed
 FROM holdfast.rewrite_request;
+
+-- Known from the start, so that no process enqueues or cancels a rewrite before an application has
+-- declared it: only the orchestrator enqueues one, only an admin or the system cancels one.
+INSERT INTO holdfast.job_type_rule (job_type, producer, cancel_role, updated_at)
+VALUES ('complaint_rewrite', 'rewrites.submit(…)', 'admin', '2000-01-01T00:00:00.000Z');

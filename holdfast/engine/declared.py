@@ -1,0 +1,149 @@
+"""What code and holdfast.toml declare, written into the store before the first job.
+
+The rows are the truth for every process and for the SQL function ``holdfast.enqueue``. A worker
+writes all of them when it starts. A process that only enqueues writes what it declares itself
+before its first enqueue, so that a limit holds before there is a worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.actor import SYSTEM, Role
+from holdfast.config import QueueSettings, Settings
+from holdfast.engine import audit
+from holdfast.engine.handler import Registry
+from holdfast.engine.rules import limits_of, queue_rule, rule_row
+from holdfast.store import Row, Statements, Store, Tx
+from holdfast.store.borrow import Steps, run
+
+SQL = Statements("holdfast.engine", "job_type.sql")
+FLOW = Statements("holdfast.engine", "flow.sql")
+
+
+def own_queues(settings: Settings, registry: Registry) -> dict[str, QueueSettings]:
+    """The queues that this application declares itself; the file overrides the code.
+
+    Without the built-in ones: a process that says nothing about q:default changes nothing there.
+    """
+    return {**registry.queues, **settings.queues}
+
+
+def job_type_rules(registry: Registry) -> list[dict[str, Any]]:
+    """The rules of job types that bind every process."""
+    return [
+        {
+            "job_type": handler.job_type,
+            "producer": None if handler.producer is None else handler.producer.call,
+            "cancel_role": handler.cancel_role,
+        }
+        for handler in registry
+        if handler.producer is not None or handler.cancel_role is not None
+    ]
+
+
+def sync_declared(store: Store, settings: Settings, registry: Registry) -> bool:
+    """Write what is declared and missing in the store; say whether anything was.
+
+    Where the store has it already, this is one read. Where nothing is declared, it is nothing.
+    """
+    if not is_missing(store, settings, registry):
+        return False
+    store.write(lambda tx: run(tx, declare_steps(settings, registry)))
+    return True
+
+
+@dataclass(slots=True)
+class Declarations:
+    """What one application declares, and what the store was last given of it."""
+
+    registry: Registry
+    # The store, the registry's revision and the settings that were written.
+    _written: tuple[Store, int, Settings] | None = None
+
+    def _is_written(self, store: Store, settings: Settings) -> bool:
+        done = self._written
+        return (
+            done is not None
+            and done[0] is store
+            and done[1] == self.registry.revision
+            and done[2] is settings
+        )
+
+    def sync(self, store: Store, settings: Settings) -> None:
+        """Write what is declared, once for each change of it."""
+        if not self._is_written(store, settings):
+            sync_declared(store, settings, self.registry)
+            self._written = (store, self.registry.revision, settings)
+
+    def borrowed_steps(self, store: Store, settings: Settings) -> Steps[None]:
+        """The same on a caller's connection, where that is the only one that can write.
+
+        An embedded database has one writer at a time, and the caller may be that writer. The
+        caller may also roll back, so the next enqueue looks again.
+        """
+        if not store.is_embedded or self._is_written(store, settings):
+            return
+        if is_missing(store, settings, self.registry):
+            yield from declare_steps(settings, self.registry)
+        else:
+            self._written = (store, self.registry.revision, settings)
+
+
+def is_missing(store: Store, settings: Settings, registry: Registry) -> bool:
+    """Whether something is declared that the store does not have."""
+    queues, rules = own_queues(settings, registry), job_type_rules(registry)
+    if not queues and not rules:
+        return False
+
+    def look(tx: Tx) -> bool:
+        stored = {row["name"]: row for row in tx.many(FLOW.list_queues)} if queues else {}
+        known = {row["job_type"]: row for row in tx.many(SQL.list_job_types)} if rules else {}
+        return any(_differs(own, stored.get(name)) for name, own in queues.items()) or any(
+            _adds(rule, known.get(rule["job_type"])) for rule in rules
+        )
+
+    return store.read(look)
+
+
+def declare_steps(settings: Settings, registry: Registry) -> Steps[None]:
+    """The statements that write what is declared, for any connection."""
+    queues, rules = own_queues(settings, registry), job_type_rules(registry)
+    changed: dict[str, Any] = {}
+    if queues:
+        rows = [rule_row(own, name=name) for name, own in queues.items()]
+        saved = yield FLOW.save_queues, {"set_by": "code", "queues": rows}
+        if saved:
+            changed["queues"] = {row["name"]: limits_of(queues[row["name"]]) for row in saved}
+            yield FLOW.raise_revision, {}
+    if rules:
+        saved = yield SQL.save_job_types, {"rules": rules}
+        if saved:
+            changed["job_types"] = sorted(row["job_type"] for row in saved)
+    if changed:
+        deed = audit.Deed(SYSTEM, audit.PLATFORM_ORG, "rules", "rules.declared", changed)
+        yield audit.actions_step([deed])
+
+
+def _differs(own: QueueSettings, row: Row | None) -> bool:
+    if row is None:
+        return True
+    # What an operator set holds until it is reset.
+    return bool(row["set_by"] == "code") and queue_rule(row).settings != own
+
+
+def _adds(rule: Mapping[str, Any], known: Row | None) -> bool:
+    return any(
+        rule[name] is not None and (known is None or known[name] != rule[name])
+        for name in ("producer", "cancel_role")
+    )
+
+
+def cancel_role_of(registry: Registry, job_type: str, rule: Row | None) -> Role | None:
+    """The least role that may cancel jobs of a type, as the store or this process declares it."""
+    stored = None if rule is None or rule["cancel_role"] is None else Role(rule["cancel_role"])
+    declared = registry.get(job_type).cancel_role if job_type in registry else None
+    found = [role for role in (stored, declared) if role is not None]
+    return max(found, key=lambda role: role.rank) if found else None

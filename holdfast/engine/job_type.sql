@@ -1,0 +1,36 @@
+-- Statements for the rules of job types that bind every process, and for their execution units.
+
+-- list_job_types :many — crosses tenants: the rule of every job type that has one
+SELECT job_type, producer, cancel_role FROM holdfast.job_type_rule ORDER BY job_type;
+
+-- find_job_type :maybe — crosses tenants: the rule of one job type
+SELECT job_type, producer, cancel_role FROM holdfast.job_type_rule WHERE job_type = :job_type;
+
+-- save_job_types :many — crosses tenants: rules that are new or differ
+-- A process that declares less than another one takes nothing away.
+INSERT INTO holdfast.job_type_rule AS mine (job_type, producer, cancel_role, updated_at)
+SELECT rules.job_type, rules.producer, rules.cancel_role, {now}
+FROM {rows rules: job_type text, producer text, cancel_role text}
+WHERE TRUE
+ON CONFLICT (job_type) DO UPDATE
+SET producer = coalesce(excluded.producer, mine.producer),
+    cancel_role = coalesce(excluded.cancel_role, mine.cancel_role),
+    updated_at = excluded.updated_at
+WHERE coalesce(excluded.producer, mine.producer) IS DISTINCT FROM mine.producer
+   OR coalesce(excluded.cancel_role, mine.cancel_role) IS DISTINCT FROM mine.cancel_role
+RETURNING job_type;
+
+-- insert_units :affected — the units of jobs that their producer is about to insert
+INSERT INTO holdfast.execution_unit (org_id, job_type, unit_key, job_id, created_at)
+SELECT units.org_id, units.job_type, units.unit_key, units.job_id, {now}
+FROM {rows units: org_id uuid, job_type text, unit_key text, job_id uuid}
+WHERE TRUE
+ON CONFLICT DO NOTHING;
+
+-- release_units :affected — the units of jobs that were not inserted after all
+-- A transaction whose answer was lost runs again and finds its own jobs: their units stay.
+DELETE FROM holdfast.execution_unit AS unit
+WHERE (unit.org_id, unit.job_id) IN (
+        SELECT units.org_id, units.job_id FROM {rows units: org_id uuid, job_id uuid})
+  AND NOT EXISTS (SELECT 1 FROM holdfast.job_event AS event
+                  WHERE event.job_id = unit.job_id);
