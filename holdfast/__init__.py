@@ -11,7 +11,7 @@ from holdfast.config import KeySettings, QueueSettings, Rate, Settings, TenantSe
 from holdfast.engine.cancel import CancelAnswer
 from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.execute import Context
-from holdfast.engine.handler import Producer
+from holdfast.engine.handler import EnqueueRefused, Producer
 from holdfast.engine.job import Actor, ActorType, Job, Kept, KeyRecord, KeyStatus, Priority, State
 from holdfast.engine.ledger import RunReport
 from holdfast.engine.pipeline import Pipeline
@@ -27,7 +27,6 @@ from holdfast.errors import (
     ConfigError,
     ConfigInvalid,
     Defect,
-    EnqueueRefused,
     Failure,
     Forbidden,
     Gone,

@@ -10,14 +10,18 @@
     + InvalidArtifact        what was asked of an artifact
       - ArtifactTooLarge     there are more bytes than may be stored
   x NotFound                 what was asked for is not there, or not yours
-    + JobNotFound, ArtifactNotFound, ScheduleNotFound, RunNotFound
-    + UnknownKind, UnknownQueue, UnknownRun
+    + JobNotFound
+    + ArtifactNotFound
     + LinkRefused            a download link is edited, expired or not ours
+    + ScheduleNotFound
+    + UnknownKind
+    + UnknownQueue
+    + UnknownRun
+    + RunNotFound
   x Conflict                 the thing is there, but not in a state that allows this
     + LeaseLost              the claim was lost to another worker; its result is discarded
     + QueueFull              a queue is as deep as it may be; nothing was enqueued
   x Forbidden                the actor may not do this to this tenant
-    + EnqueueRefused         only the producer of the job type enqueues its jobs
   x StoreError               the database said no
     + StoreBusy              it may say yes in a moment
     + StoreDown              it cannot be reached
@@ -26,12 +30,28 @@
     + ForkedStore            a store was used in a child of the process that opened it
   x Failure                  a stage did not succeed; carries error_class and a safe context
     + Transient              may be tried again
-      - NetworkTimeout, RateLimited, UpstreamDown, UpstreamError
-      - WriteConflict, StoreUnavailable, ArtifactStoreDown
-      - HandlerTimeout, WorkerCrashed
+      - NetworkTimeout
+      - RateLimited
+      - UpstreamDown
+      - UpstreamError
+      - WriteConflict
+      - StoreUnavailable
+      - ArtifactStoreDown
+      - HandlerTimeout
+      - WorkerCrashed
     + Permanent              must not be tried again
-      - SchemaInvalid, AuthDenied, Gone, ChecksumMismatch, PolicyRejected, RuleViolated
-      - ConfigInvalid, Defect, PipelineChanged, UnknownJobType, RowInvalid, ResultInvalid
+      - SchemaInvalid
+      - AuthDenied
+      - Gone
+      - ChecksumMismatch
+      - PolicyRejected
+      - RuleViolated
+      - ConfigInvalid
+      - Defect
+      - PipelineChanged
+      - UnknownJobType
+      - RowInvalid
+      - ResultInvalid
 * Signal                     not an error: a BaseException that `except Exception` cannot swallow
   x Snooze                   come back later; costs no attempt
   x JobCanceled              the cancel request was honoured
@@ -89,8 +109,6 @@ class InvalidSchedule(InvalidArgument):
 class InvalidArtifact(InvalidArgument):
     """What was asked of an artifact is wrong."""
 
-    outcome = "Nothing was done with the artifact."
-
 
 class ArtifactTooLarge(InvalidArtifact):
     """There are more bytes than may be stored."""
@@ -131,9 +149,7 @@ class ScheduleNotFound(NotFound):
 
     def __init__(self, name: str) -> None:
         self.name = name
-        super().__init__(
-            f"Schedule {name[:63]!r} not found. 'holdfast schedules list' names those there are."
-        )
+        super().__init__(f"Schedule {name[:63]!r} not found. List them: holdfast schedules list.")
 
 
 class UnknownKind(NotFound):
@@ -197,9 +213,7 @@ class QueueFull(Conflict):
     """A queue is as deep as it may be. Nothing was enqueued; try again when it has drained."""
 
     def __init__(self, queue: str, limit: int | None, per_tenant: int | None) -> None:
-        self.queue = queue
-        self.limit = limit
-        self.per_tenant = per_tenant
+        self.queue, self.limit, self.per_tenant = queue, limit, per_tenant
         limits = [f"{limit} jobs" if limit else "", f"{per_tenant} a tenant" if per_tenant else ""]
         super().__init__(
             f"Queue {queue} is full: it may hold {' and '.join(filter(None, limits))}. Nothing was "
@@ -209,18 +223,6 @@ class QueueFull(Conflict):
 
 class Forbidden(HoldfastError):
     """The actor may not do this to this tenant."""
-
-
-class EnqueueRefused(Forbidden):
-    """Only the producer of the job type enqueues its jobs; *call* is what to use instead."""
-
-    def __init__(self, job_type: str, call: str | None = None) -> None:
-        self.job_type = job_type
-        self.call = call
-        use = f"Use {call} instead." if call else "The table job_type_rule names the call to use."
-        super().__init__(
-            f"Nothing was enqueued: only its producer enqueues jobs of type {job_type!r}. {use}"
-        )
 
 
 class StoreError(HoldfastError):

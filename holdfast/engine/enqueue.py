@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 from holdfast.clock import read_instant
 from holdfast.engine import audit
 from holdfast.engine.execute import current
+from holdfast.engine.handler import EnqueueRefused
 from holdfast.engine.job import SYSTEM
 from holdfast.engine.request import Batch, JobRequest, Options, full_key, key_for, prepare
 from holdfast.errors import (
-    EnqueueRefused,
     Forbidden,
     InvalidJob,
     QueueFull,

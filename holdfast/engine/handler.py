@@ -17,7 +17,7 @@ from holdfast.config import BUILT_IN_PROFILES, QueueSettings
 from holdfast.engine.category import CATEGORIES, QUEUE, Category, Duty
 from holdfast.engine.job import CRITICAL_QUEUE, DEAD_LETTER_QUEUE, ONLY_STAGE, Priority
 from holdfast.engine.retry import CRITIC, STAGE_ATTEMPTS, RetryPolicy
-from holdfast.errors import ConfigError, SchemaInvalid, UnknownKind
+from holdfast.errors import ConfigError, Forbidden, SchemaInvalid, UnknownKind
 
 Function = Callable[..., Any]
 Policy = Callable[[Any, str], bool]
@@ -57,6 +57,17 @@ class Producer:
     """
 
     call: str
+
+
+class EnqueueRefused(Forbidden):
+    """Only the producer of the job type enqueues its jobs; *call* is what to use instead."""
+
+    def __init__(self, job_type: str, call: str | None = None) -> None:
+        self.job_type, self.call = job_type, call
+        use = f"Use {call} instead." if call else "The table job_type_rule names the call to use."
+        super().__init__(
+            f"Nothing was enqueued: only its producer enqueues jobs of type {job_type!r}. {use}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

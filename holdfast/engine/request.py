@@ -16,7 +16,7 @@ from typing import Any, TypedDict
 from holdfast.document import canonical, stable_hash
 from holdfast.engine import request_field as given
 from holdfast.engine.category import Duty
-from holdfast.engine.handler import Handler, Producer, Router
+from holdfast.engine.handler import EnqueueRefused, Handler, Producer, Router
 from holdfast.engine.job import (
     BATCH_KEY,
     CRITICAL_QUEUE,
@@ -26,7 +26,7 @@ from holdfast.engine.job import (
     Actor,
     Priority,
 )
-from holdfast.errors import EnqueueRefused, ForeignKeyScope, InvalidJob
+from holdfast.errors import ForeignKeyScope, InvalidJob
 from holdfast.ids import shift
 from holdfast.secret import may_hold_secret
 
