@@ -109,6 +109,8 @@ class InvalidSchedule(InvalidArgument):
 class InvalidArtifact(InvalidArgument):
     """What was asked of an artifact is wrong."""
 
+    outcome = "Nothing was done with the artifact."
+
 
 class ArtifactTooLarge(InvalidArtifact):
     """There are more bytes than may be stored."""
@@ -168,9 +170,8 @@ class UnknownRun(NotFound):
 
     def __init__(self, name: str, known: Iterable[str] = ()) -> None:
         self.name = name
-        there = ", ".join(sorted(known)) or "none"
         super().__init__(
-            f"No run {name!r} is declared; there is: {there}. "
+            f"No run {name!r} is declared; there is: {', '.join(sorted(known)) or 'none'}. "
             f"Declare it in holdfast.toml: [runs.{name}] with its queues."
         )
 
