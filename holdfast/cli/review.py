@@ -23,7 +23,7 @@ from holdfast.cli.given import (
 from holdfast.operate.watch import Action
 
 if TYPE_CHECKING:
-    from holdfast.apps.review.model import Recipient, Source
+    from holdfast.apps.review.model import Recipient, Review, Source
     from holdfast.apps.review.show import Shown
     from holdfast.apps.review.submit import Submitted
 
@@ -238,6 +238,20 @@ def print_submitted(found: Submitted, as_json: bool) -> None:
         click.echo("The review that is there was asked for otherwise; it stands.", err=True)
 
 
+def print_origin(review: Review) -> None:
+    """Repository, commits, author and title, as far as they are known."""
+    origin = review.origin
+    if review.source.repository:
+        click.echo(f"repository {one_line(review.source.repository)}")
+    if origin is None:
+        return
+    if origin.head:
+        click.echo(f"commits {f'{origin.base}..' if origin.base else ''}{origin.head}")
+    if origin.title:
+        author = f" ({one_line(origin.author)})" if origin.author else ""
+        click.echo(f"title {one_line(origin.title)}{author}")
+
+
 def print_shown(found: Shown) -> None:
     one = found.review
     click.echo(
@@ -247,12 +261,18 @@ def print_shown(found: Shown) -> None:
         click.echo(f"dead letter {one.dead_letter_id}")
     if one.is_erased:
         click.echo("what was found, and who was told, has been erased")
+    print_origin(one)
     if found.summary:
         click.echo(one_line(found.summary))
+    if one.outcome is not None:
+        click.echo(f"outcome: {one.outcome.replace('_', ' ')}")
+    for line in one.coverage.sentences() if one.coverage else ():
+        click.echo(line)
     findings = [
         {
             "severity": item.severity,
-            "place": item.file if item.line is None else f"{item.file}:{item.line}",
+            "place": (item.file if item.line is None else f"{item.file}:{item.line}")
+            + ("" if item.is_placed else " (not in the change)"),
             "message": item.message,
         }
         for item in found.findings

@@ -159,7 +159,7 @@ def test_a_change_is_criticised_in_one_call_and_its_findings_are_read(
     assert "It breaks" not in str(said.detail)
 
 
-def test_a_model_that_makes_things_up_costs_its_finding_and_not_the_answer(
+def test_what_a_model_makes_up_is_kept_and_counted_and_spoils_no_answer(
     hf: Holdfast, model: Model
 ) -> None:
     usual = {"severity": "high", "message": "It breaks.", "confidence": "low"}
@@ -177,8 +177,8 @@ def test_a_model_that_makes_things_up_costs_its_finding_and_not_the_answer(
     assert stage.run().state is State.COMPLETED
 
     (said,) = stage.said
-    assert said.detail["dropped"] == 1
-    assert sorted(map(repr, (one.line for one in said.findings))) == ["2", "None", "None"]
+    assert (said.detail["dropped"], said.detail["unplaced"]) == (0, 1)
+    assert sorted(map(repr, (one.line for one in said.findings))) == ["1", "2", "None", "None"]
     assert max(len(one.message) for one in said.findings) <= 4_000
 
 

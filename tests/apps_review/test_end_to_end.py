@@ -38,7 +38,9 @@ def test_a_commit_is_reviewed_and_everybody_has_a_mail(office: Office, critic: M
     ]
     assert [mail["to"] for mail in office.mails] == ["ann@example.org", "ben@example.org"]
     for mail in office.mails:
-        assert mail["subject"] == "Review of cl-1 (version 1): 1 finding"
+        assert mail["subject"] == (
+            "Review of cl-1 (version 1): 1 finding (1 critical), 1 value masked"
+        )
         assert "cart:3" in text_of(mail, "plain")
         assert "whatever &lt;it&gt; is given" in text_of(mail, "html")
     assert len(critic.asked) == 1
@@ -66,8 +68,8 @@ def test_version_2_is_told_anew_and_version_1_is_not_told_again(office: Office) 
     assert (second.answer, office.again(second).word) == (Answer.CREATED, Word.SUCCEEDED)
     assert (office.count("delivery"), len(office.mails)) == (4, 4)
     assert sorted(mail["subject"] for mail in office.mails) == [
-        *["Review of cl-1 (version 1): 1 finding"] * 2,
-        *["Review of cl-1 (version 2): 1 finding"] * 2,
+        *["Review of cl-1 (version 1): 1 finding (1 critical), 1 value masked"] * 2,
+        *["Review of cl-1 (version 2): 1 finding (1 critical), 1 value masked"] * 2,
     ]
 
 

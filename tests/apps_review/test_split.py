@@ -87,9 +87,12 @@ def read(*findings: dict[str, object]) -> Read:
     return read_findings({"findings": list(findings)}, SHOWN)
 
 
-def test_a_finding_about_a_file_that_was_not_shown_is_dropped_and_counted() -> None:
+def test_a_finding_about_a_file_that_was_not_shown_is_kept_as_such() -> None:
     assert read(said(file="../made/up.py"), said()) == Read(
-        (Finding("a.py", 1, Severity.HIGH, "It breaks.", Confidence.LOW),), 1
+        (
+            Finding("../made/up.py", 1, Severity.HIGH, "It breaks.", Confidence.LOW, False),
+            Finding("a.py", 1, Severity.HIGH, "It breaks.", Confidence.LOW),
+        )
     )
 
 

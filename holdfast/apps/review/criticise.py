@@ -13,6 +13,7 @@ from datetime import timedelta
 from hashlib import sha256
 from typing import Any, NoReturn
 
+from holdfast.apps.review.coverage import Coverage
 from holdfast.apps.review.fetch import read_artifact
 from holdfast.apps.review.merge import Merged, Read, merge, read_findings
 from holdfast.apps.review.model import Criticism, Finding, Review
@@ -82,7 +83,7 @@ class Critic:
                 read = merge_reads(self._criticise(job, part, _HALVINGS))
                 saved.add(part, read, len(parts))
             found.append(read)
-        merged = merge(found)
+        merged = merge(found, change)
         route = replace(self.route, prompt_version=self.prompt_version)
         detail = describe(route, merged, len(parts), change)
         return Criticism(merged.findings, merged.summary, detail)
@@ -110,12 +111,17 @@ def read_change(job: Context, fetched: Mapping[str, Any]) -> Change:
 
 def describe(route: Route, merged: Merged, parts: int, change: Change) -> dict[str, Any]:
     """How a change was criticised: counts and versions, no text."""
+    coverage = Coverage.of_change(change).plus(
+        dropped=merged.dropped,
+        left_out=merged.left_out,
+        cut_findings=merged.cut,
+        unplaced=merged.unplaced,
+    )
     return {
         "parts": parts,
         "findings": len(merged.findings),
-        "dropped": merged.dropped,
-        "left_out": merged.left_out,
         "unread_files": count_unread(change),
+        **coverage.document,
         "provider": route.provider,
         "model": route.model,
         "prompt_version": route.prompt_version,
@@ -126,7 +132,7 @@ def merge_reads(reads: Iterator[Read]) -> Read:
     """Several answers as one."""
     found = list(reads)
     findings = tuple(one for read in found for one in read.findings)
-    return Read(findings, sum(read.dropped for read in found))
+    return Read(findings, sum(read.dropped for read in found), sum(read.cut for read in found))
 
 
 # -- the call
@@ -260,16 +266,23 @@ class _Saved:
 def write_read(read: Read) -> dict[str, Any]:
     """An answer about a part, as it is stored."""
     findings = [
-        [one.file, one.line, one.severity.value, one.message, one.confidence.value]
+        [
+            one.file,
+            one.line,
+            one.severity.value,
+            one.message,
+            one.confidence.value,
+            one.is_placed,
+        ]
         for one in read.findings
     ]
-    return {"dropped": read.dropped, "findings": findings}
+    return {"dropped": read.dropped, "cut": read.cut, "findings": findings}
 
 
 def read_written(document: Any) -> Read:
     """The answer that was stored."""
     findings = tuple(
-        Finding(file, line, Severity(severity), message, Confidence(confidence))
-        for file, line, severity, message, confidence in document["findings"]
+        Finding(file, line, Severity(severity), message, Confidence(confidence), is_placed)
+        for file, line, severity, message, confidence, is_placed in document["findings"]
     )
-    return Read(findings, document["dropped"])
+    return Read(findings, document["dropped"], document["cut"])

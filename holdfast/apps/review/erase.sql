@@ -30,7 +30,7 @@ SELECT count(*) AS reviews FROM (
 
 -- mark_erased :affected — crosses tenants: first of all, so that whoever is about to write something waits
 UPDATE holdfast.review AS review
-SET erased_at = {now}, summary = NULL
+SET erased_at = {now}, summary = NULL, origin = NULL
 FROM {rows gone: org_id uuid, review_id uuid}
 WHERE review.org_id = gone.org_id AND review.review_id = gone.review_id
   AND review.erased_at IS NULL;

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, assert_never
 
 from holdfast.apps.review.git import Range, Repositories
-from holdfast.apps.review.model import Review, Source
+from holdfast.apps.review.model import Origin, Review, Source
+from holdfast.apps.review.origin import origin_of_commits, origin_of_patch
 from holdfast.apps.review.patch import Change, Limits, parse_patch, write_patch
 from holdfast.apps.review.refusal import ChangeMissing, ChangeTooLarge
 from holdfast.apps.review.secrets import redact_change
@@ -55,8 +56,13 @@ class Fetcher:
 
     def __call__(self, job: Context, review: Review) -> Mapping[str, Any]:
         """Store the change of a review; what is known of it."""
+        fetched, _ = self.fetch(job, review)
+        return fetched
+
+    def fetch(self, job: Context, review: Review) -> tuple[Mapping[str, Any], Origin]:
+        """Store the change of a review; the output of the stage, and who made the change."""
         job.raise_if_canceled()
-        change, wanted = self._read(job, review.source)
+        change, wanted, origin = self._read(job, review.source)
         job.raise_if_canceled()
         change = redact_change(change)
         stored = job.artifacts.put(
@@ -64,7 +70,7 @@ class Fetcher:
         )
         assert stored.bytes is not None
         assert stored.sha256 is not None
-        return Fetched(
+        fetched = Fetched(
             stored.id,
             stored.sha256,
             stored.bytes,
@@ -74,7 +80,8 @@ class Fetcher:
             wanted.base,
             wanted.head,
             wanted.merge_base,
-        ).document
+        )
+        return fetched.document, origin
 
     def check(self, source: Source) -> None:
         """Raise PathRefused or ChangeMissing for a change that could never be fetched.
@@ -88,7 +95,7 @@ class Fetcher:
             return
         self.repositories.open(source.repository).find_range(source.head, source.base)
 
-    def _read(self, job: Context, source: Source) -> tuple[Change, Range]:
+    def _read(self, job: Context, source: Source) -> tuple[Change, Range, Origin]:
         match source.kind:
             case SourceKind.GIT:
                 repository = self.repositories.open(source.repository)
@@ -96,10 +103,14 @@ class Fetcher:
                 data = repository.read_diff(
                     wanted, max_bytes=self.limits.max_bytes, step=job.raise_if_canceled
                 )
-                return parse_patch(data, self.limits, may_be_empty=True), wanted
+                commits, count = repository.read_commits(wanted, is_single=not source.base)
+                origin = origin_of_commits(
+                    commits, base=wanted.merge_base, head=wanted.head, count=count
+                )
+                return parse_patch(data, self.limits, may_be_empty=True), wanted, origin
             case SourceKind.PATCH:
                 data = read_artifact(job, source.artifact_id, self.limits.max_bytes, source.sha256)
-                return parse_patch(data, self.limits), Range("", "", "")
+                return parse_patch(data, self.limits), Range("", "", ""), origin_of_patch(data)
         assert_never(source.kind)
 
 

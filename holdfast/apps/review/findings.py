@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.apps.review.coverage import Coverage
 from holdfast.apps.review.model import (
     LONGEST_FINDING,
     LONGEST_PATH,
+    LONGEST_QUOTE,
     LONGEST_SUMMARY,
     MOST_FINDINGS,
     Criticism,
     Finding,
     Review,
 )
+from holdfast.document import canonical
 from holdfast.engine.execute import Context
 from holdfast.store import Statements, Tx
 
@@ -28,10 +31,16 @@ def keep_criticism(job: Context, review: Review, said: Criticism) -> dict[str, A
     ids = {"org_id": review.org_id, "review_id": review.review_id}
     rows = [_row(number, one) for number, one in enumerate(found, 1)]
     summary = _storable(said.summary, LONGEST_SUMMARY)
+    coverage = Coverage.of(said.detail).plus(left_out=len(said.findings) - len(found))
+    kept = {
+        "summary": summary,
+        "finding_count": len(rows),
+        "coverage": canonical(coverage.document),
+    }
 
     def work(tx: Tx) -> bool:
         job.check_lease(tx)
-        if not tx.affected(SQL.mark_criticised, summary=summary, finding_count=len(rows), **ids):
+        if not tx.affected(SQL.mark_criticised, **kept, **ids):
             return False
         tx.affected(SQL.delete_findings, **ids)
         tx.affected(SQL.delete_parts, **ids)
@@ -41,8 +50,7 @@ def keep_criticism(job: Context, review: Review, said: Criticism) -> dict[str, A
 
     if not job.store.write(work):
         return {"finding_count": review.finding_count or 0, "is_told": True}
-    left_out = said.detail.get("left_out", 0) + len(said.findings) - len(found)
-    return {**said.detail, "finding_count": len(found), "left_out": left_out}
+    return {**said.detail, "finding_count": len(found), "left_out": coverage.left_out}
 
 
 def _row(number: int, one: Finding) -> dict[str, Any]:
@@ -53,6 +61,8 @@ def _row(number: int, one: Finding) -> dict[str, Any]:
         "severity": one.severity.value,
         "message": _storable(one.message, LONGEST_FINDING),
         "confidence": one.confidence.value,
+        "is_placed": int(one.is_placed),
+        "quote": _storable(one.quote, LONGEST_QUOTE),
     }
 
 

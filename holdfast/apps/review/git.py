@@ -57,10 +57,14 @@ _DIFF = (
     "--full-index",
     "--find-renames",
     "-l400",
-    "--ignore-submodules=all",
+    # Counted as unread; only the ids in the two trees are compared.
+    "--ignore-submodules=none",
+    "--submodule=short",
     "--src-prefix=a/",
     "--dst-prefix=b/",
 )
+# Padded and cut to 300 columns each, so that no title fills the memory.
+_COMMIT_LINE = "--format=%<(300,trunc)%an%x1f%<(300,trunc)%s"
 MOST_ALTERNATES = 16
 # A commit without its files: names, and a message.
 LARGEST_COMMIT = 1024 * 1024
@@ -174,6 +178,25 @@ class Repository:
         if code:
             raise GitFailed(command="diff-tree", code=code)
         return output
+
+    def read_commits(
+        self, wanted: Range, *, is_single: bool, most: int = 100
+    ) -> tuple[list[tuple[str, str]], int]:
+        """Author and title of the newest *most* commits, and how many there are in all."""
+        limit = 1 if is_single else most
+        within = [wanted.head] if is_single else [wanted.head, f"^{wanted.merge_base}"]
+        output = self._ask_list([f"--max-count={limit}", _COMMIT_LINE, *within])
+        lines = (line.partition("\x1f") for line in output.split("\n") if "\x1f" in line)
+        commits = [(author.strip(), title.strip()) for author, _, title in lines]
+        if len(commits) < most:
+            return commits, len(commits)
+        return commits, int(self._ask_list(["--count", *within]))
+
+    def _ask_list(self, arguments: Sequence[str]) -> str:
+        code, output = self._run(["rev-list", *arguments, "--"], LARGEST_COMMIT)
+        if code:
+            raise GitFailed(command="rev-list", code=code)
+        return output.decode("utf-8", "replace")
 
     def _commit(self, revision: str, what: str) -> str:
         if not REVISION.fullmatch(revision) or ".." in revision:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from holdfast.apps.review.coverage import Coverage, Outcome
 from holdfast.apps.review.words import Confidence, Severity, SourceKind, Word
 from holdfast.artifact.artifact import read_id
 from holdfast.document import stable_hash
@@ -23,6 +24,8 @@ MOST_FINDINGS = 1_000
 LONGEST_PATH = 1_000
 LONGEST_FINDING = 4_000
 LONGEST_SUMMARY = 4_000
+# A line of code as a message quotes it.
+LONGEST_QUOTE = 200
 LARGEST_VERSION = 2_147_483_647
 _VERSION = re.compile(r"v?([1-9][0-9]{0,9})")
 _CHANNEL = re.compile(r"[a-z][a-z0-9_-]{0,62}")
@@ -104,6 +107,10 @@ class Finding:
     severity: Severity
     message: str = field(repr=False)
     confidence: Confidence = Confidence.MEDIUM
+    # Whether *file* is a file of the change. If not, it is what the model called it.
+    is_placed: bool = True
+    # The line itself, redacted.
+    quote: str = field(default="", repr=False)
 
     @property
     def order(self) -> tuple[int, str, int, str]:
@@ -113,11 +120,41 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Criticism:
-    """What the critic says of a change; *detail* holds counts, ids and versions, and no text."""
+    """What the critic says of a change; *detail* holds counts, ids and versions, and no text.
+
+    Its counts that :class:`~holdfast.apps.review.coverage.Coverage` knows say how much of the
+    change was reviewed.
+    """
 
     findings: Sequence[Finding]
     summary: str = field(default="", repr=False)
     detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a change comes from, as far as it is known."""
+
+    author: str = field(default="", repr=False)
+    title: str = field(default="", repr=False)
+    # Commit ids. The patch leads from *base* to *head*.
+    base: str = ""
+    head: str = ""
+    commits: int = 0
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Origin:
+        return cls(
+            str(document.get("author", "")),
+            str(document.get("title", "")),
+            str(document.get("base", "")),
+            str(document.get("head", "")),
+            int(document.get("commits", 0)),
+        )
+
+    @property
+    def document(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +179,16 @@ class Review:
     # Nobody is told of it any more: a higher version is in the outbox.
     is_overtaken: bool = False
     is_erased: bool = False
+    # How much of the change was reviewed; None until the critic is done.
+    coverage: Coverage | None = None
+    origin: Origin | None = None
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What the review says of the change; None until the critic is done."""
+        if self.coverage is None or self.finding_count is None:
+            return None
+        return self.coverage.outcome(self.finding_count)
 
     @property
     def subject(self) -> str:

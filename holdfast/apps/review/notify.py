@@ -75,7 +75,8 @@ def _intend(hf: Holdfast, job: Context, review: Review) -> None:
         rows = tx.many(SQL.list_addressed, **ids)
         if not rows:
             return []
-        content = render(review, fixed["summary"] or "", show.read_findings(tx, review))
+        fresh = show.read_review(tx, **ids)
+        content = render(fresh, fixed["summary"] or "", show.read_findings(tx, review))
         intents = [_intent(review, row, content) for row in rows]
         told = [{"recipient": row["recipient"]} for row in rows]
         tx.affected(SQL.forget_addresses, told=told, **ids)

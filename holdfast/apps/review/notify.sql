@@ -8,15 +8,21 @@ DELETE FROM holdfast.review_part WHERE org_id = :org_id AND review_id = :review_
 
 -- insert_findings :affected — what the critic says, the most severe first
 INSERT INTO holdfast.finding
-    (org_id, review_id, number, file, line, severity, message, confidence)
+    (org_id, review_id, number, file, line, severity, message, confidence, is_placed, quote)
 SELECT CAST(:org_id AS {uuid}), CAST(:review_id AS {uuid}), findings.number, findings.file,
-       findings.line, findings.severity, findings.message, findings.confidence
+       findings.line, findings.severity, findings.message, findings.confidence,
+       findings.is_placed, findings.quote
 FROM {rows findings: number integer, file text, line integer, severity text, message text,
-      confidence text};
+      confidence text, is_placed integer, quote text};
+
+-- keep_origin :affected — who made the change, and what they call it; not once recipients were told
+UPDATE holdfast.review SET origin = :origin, updated_at = {now}
+WHERE org_id = :org_id AND review_id = :review_id AND intended_at IS NULL AND erased_at IS NULL;
 
 -- mark_criticised :affected — the critic is done; not for a review of which somebody may know
 UPDATE holdfast.review
-SET summary = :summary, finding_count = :finding_count, criticised_at = {now}, updated_at = {now}
+SET summary = :summary, finding_count = :finding_count, coverage = :coverage,
+    criticised_at = {now}, updated_at = {now}
 WHERE org_id = :org_id AND review_id = :review_id AND intended_at IS NULL
   AND erased_at IS NULL;
 

@@ -227,8 +227,9 @@ class BatchCritic:
     def _put_together(
         self, job: Context, fetched: Mapping[str, Any], answers: Sequence[Read]
     ) -> Criticism:
-        merged = merge(answers)
-        detail = describe(self.route, merged, len(answers), read_change(job, fetched))
+        change = read_change(job, fetched)
+        merged = merge(answers, change)
+        detail = describe(self.route, merged, len(answers), change)
         return Criticism(merged.findings, merged.summary, {**detail, "mode": "batch"})
 
 

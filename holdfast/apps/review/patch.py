@@ -64,6 +64,8 @@ class FileChange:
     status: Status = Status.MODIFIED
     old_path: str = ""
     is_binary: bool = False
+    # Its content is the id of a commit of another repository.
+    is_submodule: bool = False
     hunks: tuple[Hunk, ...] = ()
 
     @property
@@ -74,13 +76,16 @@ class FileChange:
     @property
     def places(self) -> frozenset[int]:
         """The numbers of the lines that a finding may name: those there are after the change."""
-        sign = "+" if self.status is Status.DELETED else "-"
-        return frozenset(
-            old if self.status is Status.DELETED else new
-            for hunk in self.hunks
-            for old, new, line in hunk.numbered()
-            if line[0] != sign
-        )
+        return frozenset(number for number, _ in self.lines_in_place())
+
+    def lines_in_place(self) -> Iterator[tuple[int, str]]:
+        """Those lines with their numbers, without their signs."""
+        is_deleted = self.status is Status.DELETED
+        sign = "+" if is_deleted else "-"
+        for hunk in self.hunks:
+            for old, new, line in hunk.numbered():
+                if line[0] != sign:
+                    yield old if is_deleted else new, line[1:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +205,18 @@ class _Reader:
             hunks.append(Hunk(int(found[1]), int(found[3]), lines, heading))
         if not hunks:
             raise self._wrong("no_hunk")
-        return replace(file, hunks=tuple(hunks))
+        if self._is_surplus():
+            raise self._wrong("hunk_long")
+        # Of a submodule they show commit ids, which no model can judge.
+        return file if file.is_submodule else replace(file, hunks=tuple(hunks))
+
+    def _is_surplus(self) -> bool:
+        """Whether changed lines follow that no hunk counts, which nothing would read."""
+        line = self.line.rstrip(b"\r")
+        if line.startswith(b"+"):
+            return True
+        # The next file, or the signature of a mail.
+        return line.startswith(b"-") and not self._is_plain() and line not in (b"--", b"-- ")
 
     def _lines(self, old: int, new: int) -> Iterator[str]:
         """As many lines as the head of the hunk promises, before and after the change."""
@@ -246,11 +262,14 @@ def _extended(file: FileChange, line: bytes) -> FileChange | None:
         if line.startswith(begin):
             named = status in (Status.RENAMED, Status.COPIED)
             path = _decoded(line[len(begin) :]) if named else file.path
-            return replace(file, status=status, path=path)
+            is_submodule = file.is_submodule or (not named and line.endswith(b" 160000"))
+            return replace(file, status=status, path=path, is_submodule=is_submodule)
     for begin in (b"rename from ", b"copy from "):
         if line.startswith(begin):
             return replace(file, old_path=_decoded(line[len(begin) :]))
-    return file if line.startswith(_SAID) else None
+    if not line.startswith(_SAID):
+        return None
+    return replace(file, is_submodule=True) if line.endswith(b" 160000") else file
 
 
 def _shared_name(names: bytes) -> str:
@@ -323,6 +342,8 @@ def _written(file: FileChange) -> str:
             kept.append(f"{verb} to {_quoted(file.path)}")
         case Status.MODIFIED:
             pass
+    if file.is_submodule:
+        kept.append("index 0000000..0000000 160000")
     if file.is_binary:
         kept.append("Binary files differ")
     if file.hunks:

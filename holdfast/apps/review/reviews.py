@@ -21,6 +21,7 @@ from holdfast.apps.review.fetch import make_fetch
 from holdfast.apps.review.findings import keep_criticism
 from holdfast.apps.review.model import Criticise, Fetch, Recipient, Review, Source, read_version
 from holdfast.apps.review.notify import notify
+from holdfast.apps.review.origin import FetchesOrigin, keep_origin
 from holdfast.apps.review.part import make_batch_critic
 from holdfast.apps.review.posted import read_posted, store_posted
 from holdfast.apps.review.retention import RUN, RetentionErrand
@@ -218,7 +219,12 @@ class Reviews:
 
     def _fetch(self, job: Context, payload: Mapping[str, Any]) -> dict[str, Any]:
         review = self._review_of(job, payload)
-        return dict(self._fetch_change(job, review))
+        fetch = self._fetch_change
+        if not isinstance(fetch, FetchesOrigin):
+            return dict(fetch(job, review))
+        fetched, origin = fetch.fetch(job, review)
+        keep_origin(job, review, origin)
+        return dict(fetched)
 
     def _criticise(self, job: Context, payload: Mapping[str, Any]) -> dict[str, Any]:
         review = self._review_of(job, payload)

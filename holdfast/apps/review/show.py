@@ -6,8 +6,9 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
+from holdfast.apps.review.coverage import Coverage
 from holdfast.apps.review.failure import InvalidReview, ReviewNotFound
-from holdfast.apps.review.model import Finding, Review, Source, subject_of
+from holdfast.apps.review.model import Finding, Origin, Review, Source, subject_of
 from holdfast.apps.review.words import Confidence, Severity, word_of
 from holdfast.clock import read_instant, write_instant
 from holdfast.document import decode
@@ -59,6 +60,9 @@ class Shown:
             "created_at": write_instant(review.created_at),
             "succeeded_at": review.succeeded_at and write_instant(review.succeeded_at),
             "is_erased": review.is_erased,
+            "outcome": review.outcome,
+            "coverage": None if review.coverage is None else review.coverage.document,
+            "origin": None if review.origin is None else review.origin.document,
             "summary": self.summary,
             "findings": [asdict(one) for one in self.findings],
             "recipients": [asdict(one) for one in self.recipients],
@@ -113,6 +117,8 @@ def read_findings(tx: Tx, review: Review) -> tuple[Finding, ...]:
             Severity(row["severity"]),
             row["message"],
             Confidence(row["confidence"]),
+            bool(row["is_placed"]),
+            row["quote"],
         )
         for row in rows
     )
@@ -169,6 +175,8 @@ def _review(row: Row) -> Review:
         is_told=row["intended_at"] is not None,
         is_overtaken=bool(row["is_overtaken"]),
         is_erased=row["erased_at"] is not None,
+        coverage=None if row["coverage"] is None else Coverage.of(decode(row["coverage"])),
+        origin=None if row["origin"] is None else Origin.of(decode(row["origin"])),
     )
 
 

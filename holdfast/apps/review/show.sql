@@ -3,7 +3,7 @@
 -- find_review :maybe — a review, and how the last of its jobs stands
 SELECT review.org_id, review.review_id, review.changelist_id, review.review_version,
        review.idempotency_key, review.source, review.job_id, review.summary, review.finding_count,
-       review.criticised_at, review.intended_at, review.succeeded_at, review.created_at,
+       review.coverage, review.origin, review.criticised_at, review.intended_at, review.succeeded_at, review.created_at,
        review.erased_at,
        CASE WHEN review.intended_at IS NULL
                  AND EXISTS (SELECT 1 FROM holdfast.review AS higher
@@ -26,7 +26,8 @@ LEFT JOIN holdfast.job_record AS job
 WHERE review.org_id = :org_id AND review.review_id = :review_id;
 
 -- list_findings :many — what was found, the most severe first
-SELECT number, file, line, severity, message, confidence FROM holdfast.finding
+SELECT number, file, line, severity, message, confidence, is_placed, quote
+FROM holdfast.finding
 WHERE org_id = :org_id AND review_id = :review_id
 ORDER BY number;
 

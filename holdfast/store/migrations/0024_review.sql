@@ -26,6 +26,10 @@ CREATE TABLE holdfast.review (
     summary text,
     finding_count integer,
     criticised_at {instant},
+    -- How much of the change was reviewed: counts, no text.
+    coverage {json},
+    -- Author, title and commit ids of the change.
+    origin {json},
     -- Since then its deliveries are in the outbox, and its recipients are fixed.
     intended_at {instant},
     succeeded_at {instant},
@@ -49,7 +53,8 @@ CREATE TABLE holdfast.review (
         (finding_count IS NULL) = (criticised_at IS NULL)),
     CONSTRAINT review_told_after_criticised CHECK (
         intended_at IS NULL OR criticised_at IS NOT NULL),
-    CONSTRAINT review_erased_says_nothing CHECK (erased_at IS NULL OR summary IS NULL)
+    CONSTRAINT review_erased_says_nothing CHECK (
+        erased_at IS NULL OR (summary IS NULL AND origin IS NULL))
 );
 
 -- What is over leaves after its time, oldest first.
@@ -66,6 +71,10 @@ CREATE TABLE holdfast.finding (
     severity text NOT NULL,
     message text NOT NULL,
     confidence text NOT NULL,
+    -- 0 if the file that the model named is not in the change.
+    is_placed smallint NOT NULL DEFAULT 1,
+    -- The line that it is about, redacted.
+    quote text NOT NULL DEFAULT '',
     PRIMARY KEY (org_id, review_id, number),
     FOREIGN KEY (org_id, review_id) REFERENCES holdfast.review (org_id, review_id)
         ON DELETE CASCADE,
