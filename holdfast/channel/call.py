@@ -59,11 +59,13 @@ class Caller:
     ) -> Sent:
         """Hand a message over, once: what *read* makes of its answer, or what its lack proves.
 
+        The status decides. The body is there as far as it could be read.
+
         *is_permanent* is about an address that may not be called at all.
         """
         given = {"content-type": "application/json", **self._headers, **(headers or {})}
         try:
-            answer = self._client.send("POST", self._path + path, given, body)
+            answer = self._client.post(self._path + path, given, body)
         except NotSent as exc:
             is_blocked = exc.reason == "blocked"
             code = "address_refused" if is_blocked else exc.reason
@@ -99,6 +101,16 @@ def decode(answer: Received) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def is_success(answer: Received) -> bool:
+    """Whether the status says that the message was taken."""
+    return 200 <= answer.status < 300
+
+
+def has_no_words(answer: Received) -> bool:
+    """Whether a success says nothing beside its status: an empty body, or one that failed."""
+    return is_success(answer) and (not answer.body.strip() or not answer.is_whole)
 
 
 def throttled(answer: Received) -> Throttled | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -11,7 +12,9 @@ from holdfast.channel.call import (
     as_declared,
     decode,
     encode,
+    has_no_words,
     instant,
+    is_success,
     known_id,
     lookup_down,
     throttled,
@@ -78,7 +81,7 @@ class Postmark:
         }
         if message.html is not None:
             given["HtmlBody"] = message.html
-        return self._caller.send("/email", encode(given), read=_sent)
+        return self._caller.send("/email", encode(given), read=partial(_sent, token=message.token))
 
     def lookup(self, asked: Asked) -> Seen:
         """Look for a mail by its token."""
@@ -116,13 +119,17 @@ class Postmark:
         )
 
 
-def _sent(answer: Received) -> Sent:
+def _sent(answer: Received, token: str) -> Sent:
     if (busy := throttled(answer)) is not None:
         return busy
-    found = decode(answer) or {}
+    found = decode(answer)
+    if found is None and has_no_words(answer):
+        # It was taken, and its name is lost: it is known here by the token in its metadata.
+        return Accepted(token)
+    found = found or {}
     code = found.get("ErrorCode")
     name = known_id(found.get("MessageID"))
-    if answer.status == 200 and code == 0 and name is not None:
+    if is_success(answer) and code == 0 and name is not None:
         return Accepted(name)
     if 400 <= answer.status < 500 and isinstance(code, int) and code > 0 and "Message" in found:
         return Rejected(f"postmark_{code}", is_permanent=code in PERMANENT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -11,7 +12,9 @@ from holdfast.channel.call import (
     as_declared,
     decode,
     encode,
+    has_no_words,
     instant,
+    is_success,
     known_id,
     lookup_down,
     throttled,
@@ -80,7 +83,8 @@ class Resend:
         if message.html is not None:
             given["html"] = message.html
         headers = {"idempotency-key": message.token}
-        return self._caller.send("/emails", encode(given), headers, read=_sent)
+        read = partial(_sent, token=message.token)
+        return self._caller.send("/emails", encode(given), headers, read=read)
 
     def lookup(self, asked: Asked) -> Seen:
         """Ask for a mail by the id that Resend gave it."""
@@ -102,12 +106,16 @@ class Resend:
         return Found(asked.provider_id, instant(found.get("created_at")), is_delivered)
 
 
-def _sent(answer: Received) -> Sent:
+def _sent(answer: Received, token: str) -> Sent:
     if (busy := throttled(answer)) is not None:
         return busy
-    found = decode(answer) or {}
+    found = decode(answer)
+    if found is None and has_no_words(answer):
+        # It was taken under our token, and its name is lost.
+        return Accepted(token)
+    found = found or {}
     name = known_id(found.get("id"))
-    if answer.status in (200, 201) and name is not None:
+    if is_success(answer) and name is not None:
         return Accepted(name)
     word = known_id(found.get("name"))
     # 409 says that the token is at work or was used for another mail: something was taken.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from holdfast.channel.address import problem, text_problem
@@ -11,6 +13,7 @@ from holdfast.channel.call import (
     as_declared,
     decode,
     encode,
+    is_success,
     known_id,
     lookup_down,
 )
@@ -78,6 +81,9 @@ MENDABLE = frozenset(
 )
 BUSY = frozenset({"message_limit_exceeded", "rate_limited", "ratelimited"})
 
+# Slack refuses with status 200 too: it is the first word of the body that tells.
+_OK = re.compile(rb'\s*\{\s*"ok"\s*:\s*true\s*[,}]')
+
 CAPABILITIES = Capabilities(
     lookup=Lookup.BY_OUR_TOKEN,
     settle_seconds=60.0,
@@ -116,7 +122,8 @@ class Slack:
             "metadata": {"event_type": EVENT, "event_payload": {"token": message.token}},
         }
         headers = {"content-type": "application/json; charset=utf-8"}
-        return self._caller.send("/chat.postMessage", encode(given), headers, read=_sent)
+        read = partial(_sent, token=message.token)
+        return self._caller.send("/chat.postMessage", encode(given), headers, read=read)
 
     def lookup(self, asked: Asked) -> Seen:
         """Read the conversation from just before the first try on, and look for the token."""
@@ -152,8 +159,12 @@ def written(subject: str, text: str) -> str:
     return whole.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _sent(answer: Received) -> Sent:
-    found = decode(answer) or {}
+def _sent(answer: Received, token: str) -> Sent:
+    found = decode(answer)
+    if found is None and is_success(answer) and _OK.match(answer.body):
+        # The answer broke off behind its first word, which says that it was posted.
+        return Accepted(token)
+    found = found or {}
     word = known_id(found.get("error"))
     if answer.status == 429 or (found.get("ok") is False and word in BUSY):
         return Throttled(word or "status_429", answer.retry_after)

@@ -6,6 +6,7 @@ Nothing of a body or a header is logged, and none is part of an error.
 from __future__ import annotations
 
 import weakref
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import ConfigError
 from holdfast.outbound.guard import Blocked, Guard
+from holdfast.outbound.head import Head
 from holdfast.outbound.retry_after import retry_after
 
 if TYPE_CHECKING:
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
 # A listing of a hundred batches is 100 KiB, a long answer of a model 1 MiB.
 MAX_ANSWER = 16 * 1024 * 1024
 MAX_CONNECTIONS = 32
+# The answer to a message is a status, and perhaps an id: no envelope of a channel is longer.
+MAX_REPLY = 64 * 1024
+# How long the body behind a status may take.
+BODY_SECONDS = 5.0
 
 
 class NotSent(Exception):
@@ -67,13 +73,17 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """An answer, whatever its status: headers in lower case, and *body* or *pieces* of it."""
+    """An answer, whatever its status: headers in lower case, and *body* or *pieces* of it.
+
+    *is_whole* is False where the body failed, or was not read to its end.
+    """
 
     status: int
     headers: Mapping[str, str]
     body: bytes = b""
     pieces: Iterator[bytes] = field(default_factory=lambda: iter(()))
     retry_after: float | None = None
+    is_whole: bool = True
 
 
 class Client:
@@ -112,6 +122,25 @@ class Client:
                 if len(body) > MAX_ANSWER:
                     raise Unsure("too_large")
             return self._received(answer, body=bytes(body))
+
+    def post(self, target: str, headers: Mapping[str, str], content: bytes) -> Received:
+        """Post a message. Its answer counts as soon as the status was read.
+
+        The body is read for at most BODY_SECONDS and MAX_REPLY bytes; whatever fails in it, or in
+        the headers, changes nothing about the status. Raises NotSent or Unsure where there is none.
+        """
+        from holdfast.outbound.pinned import noting
+
+        head = Head(head_seconds=self._timeouts.answer, body_seconds=BODY_SECONDS)
+        try:
+            with noting(head), self._open("POST", target, headers, content) as answer:
+                body, is_whole = _as_far_as_it_goes(answer)
+                return self._received(answer, body=body, is_whole=is_whole)
+        except Unsure:
+            if head.status is None:
+                raise
+        wait = retry_after(head.headers, self._clock.now())
+        return Received(head.status, head.headers, retry_after=wait, is_whole=False)
 
     @contextmanager
     def stream(self, method: str, target: str, headers: Mapping[str, str]) -> Iterator[Received]:
@@ -174,6 +203,34 @@ class Client:
         if size and b"content-length" not in names and b"transfer-encoding" not in names:
             # A connection that breaks looks like the end of such a body.
             raise Unsure("unframed_body")
+
+
+def _as_far_as_it_goes(answer: httpcore2.Response) -> tuple[bytes, bool]:
+    """What can be read of a body, and whether that is all of it."""
+    names = {name.lower(): value.strip().lower() for name, value in answer.headers}
+    body, is_whole = bytearray(), False
+    try:
+        with _named():
+            for piece in answer.iter_stream():
+                body += piece
+                if len(body) > MAX_REPLY:
+                    return bytes(body), False
+        # A connection that breaks looks like the end of a body without a length.
+        is_whole = not body or b"content-length" in names or b"transfer-encoding" in names
+    except Unsure:
+        pass
+    encoding = names.get(b"content-encoding", b"identity")
+    if encoding in (b"identity", b"") or not body:
+        return bytes(body), is_whole
+    if encoding not in (b"gzip", b"x-gzip", b"deflate"):
+        return b"", False
+    # It was asked for as it is; whoever compresses it all the same may be read all the same.
+    unpacking = zlib.decompressobj(wbits=47)
+    try:
+        plain = unpacking.decompress(bytes(body), MAX_REPLY)
+    except zlib.error:
+        return b"", False
+    return plain, is_whole and unpacking.eof
 
 
 @contextmanager

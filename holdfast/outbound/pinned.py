@@ -2,14 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import ssl
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
 
 import httpcore2
 
+from holdfast.clock import SystemClock
 from holdfast.outbound.guard import Guard
+from holdfast.outbound.head import Head
 
 # A host with more addresses than this is down if none of them answers.
 _TRIED = 3
+# The head of the answer that this thread waits for, where somebody wants to know it.
+_noted: ContextVar[Head | None] = ContextVar("noted", default=None)
+# A server in a test drips in real time, whatever the clock of the application says.
+_clock = SystemClock()
+
+
+@contextmanager
+def noting(head: Head) -> Iterator[None]:
+    """Note in *head* what the calls of this thread read, and keep to its limits."""
+    token = _noted.set(head)
+    try:
+        yield
+    finally:
+        _noted.reset(token)
+
+
+class NotedStream(httpcore2.NetworkStream):
+    """A connection whose answers are noted while they are read."""
+
+    def __init__(self, inner: httpcore2.NetworkStream) -> None:
+        self._inner = inner
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        head = _noted.get()
+        if head is None:
+            return self._inner.read(max_bytes, timeout)
+        left = head.seconds_left(_clock.monotonic())
+        if left <= 0:
+            raise httpcore2.ReadTimeout("the answer takes too long")
+        data = self._inner.read(max_bytes, left if timeout is None else min(timeout, left))
+        head.add(data, _clock.monotonic())
+        return data
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._inner.write(buffer, timeout)
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,
+    ) -> httpcore2.NetworkStream:
+        return NotedStream(self._inner.start_tls(ssl_context, server_hostname, timeout))
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._inner.get_extra_info(info)
 
 
 class PinnedBackend(httpcore2.NetworkBackend):
@@ -37,9 +92,10 @@ class PinnedBackend(httpcore2.NetworkBackend):
         failure: Exception = httpcore2.ConnectError("no address")
         for address in addresses[:_TRIED]:
             try:
-                return self._inner.connect_tcp(
+                opened = self._inner.connect_tcp(
                     address, port, timeout, local_address, socket_options
                 )
+                return NotedStream(opened)
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as exc:
                 failure = exc
         raise failure

@@ -50,7 +50,7 @@ def posted(request: bytes) -> tuple[str, dict[str, Any]]:
     [
         (reset, "reset"),
         (b"", "reset"),
-        (b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{", "reset"),
+        (b"HTTP/1.1 20", "reset"),
         (say(500, b"oops"), "status_500"),
         (told(503, {"ok": False}), "status_503"),
         (say(303, b"", "Location: https://elsewhere.example/"), "status_303"),

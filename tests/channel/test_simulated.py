@@ -129,7 +129,9 @@ def test_what_was_taken_and_not_answered_for_is_never_called_rejected(
 
     sent = wired.of(kind).send(wired.message(kind))
 
-    assert isinstance(sent, Unsure)
+    # A status was read before the answer broke off: over HTTP that is an answer.
+    is_answered = fault == "truncated_answer" and not kind.startswith("smtp")
+    assert isinstance(sent, Accepted if is_answered else Unsure)
     assert len(wired.sim.messages.accepted) == 1
 
 
