@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, TypeVar, Unpack
 
 from holdfast.actor import Role
@@ -32,7 +32,7 @@ from holdfast.engine.handler import (
 from holdfast.engine.job import QUEUES, SYSTEM, Actor, Job, KeyRecord
 from holdfast.engine.notify import NotifyOptions, abest_effort, best_effort
 from holdfast.engine.pipeline import Pipeline
-from holdfast.engine.request import Batch, Frames, JobRequest, Options, full_key, prepare
+from holdfast.engine.request import Batch, Frames, JobRequest, Options, full_key
 from holdfast.engine.retry import RetryPolicy
 from holdfast.engine.rules import QueueOptions, Queues, make_queue, sync_rules
 from holdfast.engine.run import Runs
@@ -50,11 +50,6 @@ from holdfast.store.borrow import Steps, arun_borrowed, is_awaiting, run_borrowe
 from holdfast.tenant import Tenant
 
 SQL = Statements("holdfast.engine", "job.sql")
-
-# Up to so many jobs are one statement. More are written in chunks: large enough for the server,
-# small enough that checking the next one overlaps with writing the last.
-ONE_STATEMENT = 500
-CHUNK = 250
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -361,24 +356,18 @@ class Holdfast:
         """What to write, in pieces that are checked when they are asked for."""
         handler = self.registry.get(job_type)
         items = enqueueing.requests_of(payloads, org_id, options)
-        # Ids are given out once: a transaction that has to be run again writes the same jobs.
-        ids = self.ids.take(len(items)) if ids is None else ids
-        whole = whole or handler.producer is not None
-        size = CHUNK if len(items) > ONE_STATEMENT and not whole else len(items)
-        return [
-            partial(
-                prepare,
-                handler,
-                items[at : at + size],
-                ids=ids[at : at + size],
-                now=self.clock.now(),
-                payload_limit=self.settings.payload_limit_bytes,
-                known=self._frames,
-                queues=self.known_queues,
-                ageing_ms=ms(self.settings.ageing_seconds),
-            )
-            for at in range(0, len(items), size or 1)
-        ]
+        return enqueueing.chunks_of(
+            handler,
+            items,
+            # Ids are given out once: a transaction that has to be run again writes the same jobs.
+            ids=self.ids.take(len(items)) if ids is None else ids,
+            whole=whole or handler.producer is not None,
+            now=self.clock.now(),
+            payload_limit=self.settings.payload_limit_bytes,
+            known=self._frames,
+            queues=self.known_queues,
+            ageing_ms=ms(self.settings.ageing_seconds),
+        )
 
     def _tell(self, batches: Sequence[Batch], enqueued: Sequence[Enqueued]) -> None:
         if not self.events.subscribers:
@@ -415,8 +404,10 @@ class Holdfast:
         """Stop a job: at once if it waits, at its next step if it runs."""
         if isinstance(actor, str):
             actor = Actor.read(actor)
-        named = {"org_id": read_uuid(org_id), "job_id": read_uuid(job_id)}
-        return cancel_job(self.store, **named, actor=actor, reason=reason)
+        org, job, known = read_uuid(org_id), read_uuid(job_id), self.registry
+        return cancel_job(
+            self.store, org_id=org, job_id=job, actor=actor, reason=reason, registry=known
+        )
 
     def operate(self, *, actor: Actor | str, role: Role | str, org_id: str | None = None) -> Desk:
         """What an operator in *role* sees and does, for one tenant or, without one, for all."""

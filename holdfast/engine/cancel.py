@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from holdfast.actor import ActorType, Role
 from holdfast.document import BadDocument, check
 from holdfast.engine import audit
+from holdfast.engine.handler import Registry
 from holdfast.engine.job import Actor, State
 from holdfast.engine.letter import end_canceled_replay
-from holdfast.errors import InvalidJob, JobNotFound
+from holdfast.errors import Forbidden, InvalidJob, JobNotFound
 from holdfast.store import Statements, Store, Tx
 
 SQL = Statements("holdfast.engine", "job.sql")
+JOB_TYPE_SQL = Statements("holdfast.engine", "job_type.sql")
 
 
 class CancelAnswer(StrEnum):
@@ -27,14 +30,26 @@ class CancelAnswer(StrEnum):
 
 
 def cancel_job(
-    store: Store, *, org_id: str, job_id: str, actor: Actor, reason: str
+    store: Store,
+    *,
+    org_id: str,
+    job_id: str,
+    actor: Actor,
+    reason: str,
+    role: Role | None = None,
+    registry: Registry | None = None,
 ) -> CancelAnswer:
-    """Ask for a job to be stopped. Every request is audited, effective or not."""
+    """Ask for a job to be stopped. Every request is audited, effective or not.
+
+    Where the job type declares a ``cancel_role``, *role* must be at least that; without a role only
+    the system may. Raises Forbidden otherwise.
+    """
     for name, text in (("actor", actor.id), ("reason", reason)):
         try:
             check(text)
         except BadDocument as exc:
             raise InvalidJob({name: str(exc)}) from exc
+    _check_role(store, registry, org_id=org_id, job_id=job_id, actor=actor, role=role)
 
     def work(tx: Tx) -> CancelAnswer:
         job = tx.maybe(SQL.find_job, org_id=org_id, id=job_id)
@@ -58,3 +73,48 @@ def cancel_job(
         return answer
 
     return store.write(work)
+
+
+def _check_role(
+    store: Store,
+    registry: Registry | None,
+    *,
+    org_id: str,
+    job_id: str,
+    actor: Actor,
+    role: Role | None,
+) -> None:
+    """Raise Forbidden, audited, unless the job type lets this caller cancel its jobs."""
+    job = store.read(lambda tx: tx.maybe(JOB_TYPE_SQL.find_cancel_rule, org_id=org_id, id=job_id))
+    if job is None:
+        raise JobNotFound(job_id)
+    least = _least_role(registry, job["job_type"], job["cancel_role"])
+    if least is None:
+        return
+    if actor.type is ActorType.SYSTEM if role is None else role.rank >= least.rank:
+        return
+    # A caller that names no role acts for its tenant, which is what a member may.
+    detail = {"action": "cancel", "role": role or Role.MEMBER, "why": Forbidden.__name__}
+    store.write(
+        lambda tx: audit.record_action(
+            tx,
+            actor,
+            subject=f"job:{job_id}",
+            name="operator.refused",
+            detail=detail,
+            org_id=org_id,
+        )
+    )
+    raise Forbidden(
+        f"Job {job_id} was not canceled: only the system or the role {least} cancels jobs of type"
+        f" {job['job_type']!r}. Use hf.operate(actor=…, role={str(least)!r}).cancel(…)."
+    )
+
+
+def _least_role(registry: Registry | None, job_type: str, stored: str | None) -> Role | None:
+    """The stricter of what the store and this process declare."""
+    declared = None
+    if registry is not None and job_type in registry:
+        declared = registry.get(job_type).cancel_role
+    found = [role for role in (declared, None if stored is None else Role(stored)) if role]
+    return max(found, key=lambda role: role.rank, default=None)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.actor import SYSTEM, Role
+from holdfast.actor import SYSTEM
 from holdfast.config import QueueSettings, Settings
 from holdfast.engine import audit
 from holdfast.engine.handler import Registry
@@ -139,11 +139,3 @@ def _adds(rule: Mapping[str, Any], known: Row | None) -> bool:
         rule[name] is not None and (known is None or known[name] != rule[name])
         for name in ("producer", "cancel_role")
     )
-
-
-def cancel_role_of(registry: Registry, job_type: str, rule: Row | None) -> Role | None:
-    """The least role that may cancel jobs of a type, as the store or this process declares it."""
-    stored = None if rule is None or rule["cancel_role"] is None else Role(rule["cancel_role"])
-    declared = registry.get(job_type).cancel_role if job_type in registry else None
-    found = [role for role in (stored, declared) if role is not None]
-    return max(found, key=lambda role: role.rank) if found else None

@@ -10,12 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.clock import read_instant
 from holdfast.engine import audit
 from holdfast.engine.execute import current
-from holdfast.engine.handler import EnqueueRefused
+from holdfast.engine.handler import EnqueueRefused, Handler
 from holdfast.engine.job import SYSTEM
 from holdfast.engine.request import Batch, JobRequest, Options, full_key, key_for, prepare
 from holdfast.errors import (
@@ -46,6 +47,11 @@ __all__ = [
 
 SQL = Statements("holdfast.engine", "job.sql")
 JOB_TYPE_SQL = Statements("holdfast.engine", "job_type.sql")
+
+# Up to so many jobs are one statement. More are written in chunks: large enough for the server,
+# small enough that checking the next one overlaps with writing the last.
+ONE_STATEMENT = 500
+CHUNK = 250
 
 T = TypeVar("T")
 
@@ -102,6 +108,22 @@ def requests_of(
         if isinstance(item, JobRequest)
         else (item, shared)
         for item in payloads
+    ]
+
+
+def chunks_of(
+    handler: Handler,
+    items: Sequence[tuple[Mapping[str, Any], JobRequest]],
+    *,
+    ids: Sequence[str],
+    whole: bool,
+    **prepared: Any,
+) -> list[Callable[[], Batch]]:
+    """What to write, in pieces that are checked when they are asked for; *whole* in one."""
+    size = CHUNK if len(items) > ONE_STATEMENT and not whole else len(items)
+    return [
+        partial(prepare, handler, items[at : at + size], ids=ids[at : at + size], **prepared)
+        for at in range(0, len(items), size or 1)
     ]
 
 

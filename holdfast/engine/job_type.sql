@@ -6,6 +6,12 @@ SELECT job_type, producer, cancel_role FROM holdfast.job_type_rule ORDER BY job_
 -- find_job_type :maybe — crosses tenants: the rule of one job type
 SELECT job_type, producer, cancel_role FROM holdfast.job_type_rule WHERE job_type = :job_type;
 
+-- find_cancel_rule :maybe — the type of one job, and the least role that may cancel jobs of it
+SELECT job.job_type, rule.cancel_role
+FROM holdfast.job_record AS job
+LEFT JOIN holdfast.job_type_rule AS rule ON rule.job_type = job.job_type
+WHERE job.org_id = :org_id AND job.id = :id;
+
 -- save_job_types :many — crosses tenants: rules that are new or differ
 -- A process that declares less than another one takes nothing away.
 INSERT INTO holdfast.job_type_rule AS mine (job_type, producer, cancel_role, updated_at)

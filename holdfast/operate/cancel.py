@@ -24,5 +24,11 @@ def cancel_job(watch: Watch, job_id: str, *, reason: str) -> CancelAnswer:
     except InvalidAction as exc:
         watch.refuse(Action.CANCEL, exc, org_id=org_id, subject=f"job:{job_id}")
     return cancel.cancel_job(
-        watch.store, org_id=org_id, job_id=job_id, actor=watch.actor, reason=reason
+        watch.store,
+        org_id=org_id,
+        job_id=job_id,
+        actor=watch.actor,
+        reason=reason,
+        role=watch.role,
+        registry=watch.registry,
     )
