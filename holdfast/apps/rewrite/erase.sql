@@ -24,6 +24,7 @@ LIMIT :limit;
 UPDATE holdfast.rewrite_request AS request
 SET rewrite_request = NULL, context_pack = NULL, policy = NULL,
     erased_at = coalesce(request.erased_at, {now}),
+    preferences_erased_at = coalesce(request.preferences_erased_at, {now}),
     step = CASE WHEN request.step IN ('received', 'queued', 'classified', 'context_built', 'routed')
                 THEN 'failed' ELSE request.step END,
     status = CASE WHEN request.step IN ('received', 'queued', 'classified', 'context_built', 'routed')

@@ -47,7 +47,7 @@ CHECKS = (
     Check(
         "I39",
         "A rewrite request stands where its job stands, and they name the same people.",
-        selects(SQL.find_parted, SQL.find_mismatched),
+        selects(SQL.find_parted, SQL.find_mismatched, SQL.find_wrong_snapshots),
     ),
     Check(
         "I40",

@@ -59,7 +59,37 @@ WHERE job.job_type = 'complaint_rewrite'
           IS DISTINCT FROM CAST(request.recipient_preference_snapshot_id AS text)
        OR {field(job.payload, source_locale)} IS DISTINCT FROM request.source_locale
        OR {field(job.payload, target_locale)} IS DISTINCT FROM request.target_locale
-       OR {field(job.payload, lane)} IS DISTINCT FROM request.lane);
+       OR {field(job.payload, lane)} IS DISTINCT FROM request.lane
+       OR job.unit_key IS DISTINCT FROM CAST(request.rewrite_request_id AS text) || ':'
+                                        || CAST(request.recipient_user_id AS text));
+
+-- find_wrong_snapshots :many — I39, crosses tenants: the snapshots of a request are there, and name its recipient
+-- Erasing a person takes the preferences, and the request says so.
+SELECT request.org_id, 'rewrite:' || CAST(request.rewrite_request_id AS text) AS subject,
+       CASE WHEN request.recipient_snapshot_id IS NOT NULL AND snapshot.org_id IS NULL
+            THEN 'its recipient snapshot is missing'
+            WHEN CAST(snapshot.recipient_user_ids AS text)
+                 <> '["' || CAST(request.recipient_user_id AS text) || '"]'
+            THEN 'its recipient snapshot names somebody else'
+            WHEN request.preferences_erased_at IS NULL AND preferred.org_id IS NULL
+            THEN 'its preference snapshot is missing'
+            ELSE 'its preference snapshot is somebody else''s' END AS detail
+FROM holdfast.rewrite_request AS request
+LEFT JOIN holdfast.recipient_snapshot AS snapshot
+  ON snapshot.org_id = request.org_id
+ AND snapshot.recipient_snapshot_id = request.recipient_snapshot_id
+ AND snapshot.rewrite_request_id = request.rewrite_request_id
+LEFT JOIN holdfast.recipient_preference_snapshot AS preferred
+  ON preferred.org_id = request.org_id
+ AND preferred.recipient_preference_snapshot_id = request.recipient_preference_snapshot_id
+ AND preferred.rewrite_request_id = request.rewrite_request_id
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR request.org_id = :org_id)
+  AND ((request.recipient_snapshot_id IS NOT NULL AND snapshot.org_id IS NULL)
+       OR CAST(snapshot.recipient_user_ids AS text)
+          <> '["' || CAST(request.recipient_user_id AS text) || '"]'
+       OR (request.recipient_preference_snapshot_id IS NOT NULL
+           AND request.preferences_erased_at IS NULL AND preferred.org_id IS NULL)
+       OR preferred.recipient_user_id <> request.recipient_user_id);
 
 -- find_left :many — I40, crosses tenants: a request that nobody goes on with, or whose end nobody told
 SELECT request.org_id, 'rewrite:' || CAST(request.rewrite_request_id AS text) AS subject,

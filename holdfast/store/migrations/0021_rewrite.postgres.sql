@@ -43,6 +43,29 @@ END $$;
 CREATE TRIGGER rewrite_output_of_completed BEFORE INSERT ON holdfast.rewrite_output
 FOR EACH ROW EXECUTE FUNCTION holdfast.rewrite_output_of_completed();
 
+-- Erasing a person sets the mark on the request first.
+CREATE FUNCTION holdfast.keep_preference_snapshot() RETURNS trigger LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NOT EXISTS (
+        SELECT FROM holdfast.rewrite_request AS request
+        WHERE request.org_id = OLD.org_id AND request.rewrite_request_id = OLD.rewrite_request_id
+          AND request.preferences_erased_at IS NOT NULL)
+    THEN
+        RAISE EXCEPTION 'a preference snapshot stays until the data of a person is erased'
+            USING ERRCODE = 'check_violation', CONSTRAINT = TG_NAME;
+    END IF;
+    RETURN OLD;
+END $$;
+CREATE TRIGGER preference_snapshot_stays_until_erased
+    BEFORE DELETE ON holdfast.recipient_preference_snapshot
+    FOR EACH ROW EXECUTE FUNCTION holdfast.keep_preference_snapshot();
+CREATE TRIGGER preference_snapshot_never_truncated
+    BEFORE TRUNCATE ON holdfast.recipient_preference_snapshot
+    FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse('a preference snapshot stays until erased');
+CREATE TRIGGER recipient_snapshot_never_truncated BEFORE TRUNCATE ON holdfast.recipient_snapshot
+    FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse('who a message is for is kept for ever');
+
 DO $$
 DECLARE
     tenanted text;

@@ -102,6 +102,9 @@ CREATE TABLE holdfast.rewrite_request (
     -- When the orchestrator has told the audit how the request ended.
     concluded_at {instant},
     erased_at {instant},
+    -- When the data of one of its people was erased, and not only its text: then its preference
+    -- snapshot may leave.
+    preferences_erased_at {instant},
     updated_at {instant} NOT NULL,
     -- Filled with the completion: the reference below then demands the output, at commit.
     output_recipient_user_id {uuid},
@@ -153,6 +156,10 @@ CREATE TABLE holdfast.rewrite_request (
     CONSTRAINT rewrite_request_completed_says_when CHECK (
         (status = 'completed') = (rewrite_completed_at IS NOT NULL)
         AND (status = 'completed') = (output_recipient_user_id IS NOT NULL)),
+    CONSTRAINT rewrite_request_preferences_erased_last CHECK (
+        preferences_erased_at IS NULL
+        OR (erased_at IS NOT NULL AND rewrite_request IS NULL AND context_pack IS NULL
+            AND policy IS NULL)),
     CONSTRAINT rewrite_request_reveal_follows_completion CHECK (
         (sender_reveal_at IS NULL OR (status = 'completed' AND sender_reveal_at >= rewrite_completed_at))
         AND (step = 'revealed') = (revealed_at IS NOT NULL)
@@ -296,6 +303,8 @@ WHEN NEW.sender_user_id <> OLD.sender_user_id OR NEW.recipient_user_id <> OLD.re
         AND NOT (NEW.rewrite_request IS NULL AND NEW.erased_at IS NOT NULL))
     OR (OLD.erased_at IS NOT NULL
         AND (NEW.erased_at IS DISTINCT FROM OLD.erased_at OR NEW.rewrite_request IS NOT NULL))
+    OR (OLD.preferences_erased_at IS NOT NULL
+        AND NEW.preferences_erased_at IS DISTINCT FROM OLD.preferences_erased_at)
     OR (OLD.job_id IS NOT NULL AND NEW.job_id IS DISTINCT FROM OLD.job_id)
     OR (OLD.rewrite_completed_at IS NOT NULL
         AND NEW.rewrite_completed_at IS DISTINCT FROM OLD.rewrite_completed_at)
@@ -314,6 +323,9 @@ SAYING 'a message is written once; it can only be erased'};
 WHEN TRUE SAYING 'a snapshot never changes'};
 {refuse preference_snapshot_never_changes BEFORE UPDATE ON holdfast.recipient_preference_snapshot
 WHEN TRUE SAYING 'a snapshot never changes'};
+
+{refuse recipient_snapshot_never_leaves BEFORE DELETE ON holdfast.recipient_snapshot
+WHEN TRUE SAYING 'who a message is for is kept for ever'};
 
 {refuse rewrite_output_never_changes BEFORE UPDATE ON holdfast.rewrite_output
 WHEN NOT (NEW.rewritten_text IS NULL AND NEW.erased_at IS NOT NULL AND OLD.erased_at IS NULL

@@ -25,3 +25,14 @@ WHEN NOT EXISTS (
 BEGIN
     SELECT RAISE(ABORT, 'rewrite_output_of_completed: an output belongs to a completed request');
 END;
+
+-- Erasing a person sets the mark on the request first.
+CREATE TRIGGER preference_snapshot_stays_until_erased
+BEFORE DELETE ON holdfast_recipient_preference_snapshot
+WHEN NOT EXISTS (
+    SELECT 1 FROM holdfast_rewrite_request AS request
+    WHERE request.org_id = OLD.org_id AND request.rewrite_request_id = OLD.rewrite_request_id
+      AND request.preferences_erased_at IS NOT NULL)
+BEGIN
+    SELECT RAISE(ABORT, 'preference_snapshot_stays_until_erased: a preference snapshot stays until the data of a person is erased');
+END;
