@@ -225,7 +225,7 @@ class Holdfast:
         if conn is not None:
             if is_awaiting(conn):
                 raise ConfigError("This connection must be awaited: use aenqueue or aenqueue_many.")
-            self._check_schema()
+            self.sync(borrowed=True)
             batches = [chunks[0]()]
             steps = self._borrowed_steps(batches[0])
             enqueued = run_borrowed(conn, self.clock, steps, batches[0].queues)
@@ -314,7 +314,7 @@ class Holdfast:
         chunks = self._chunks(job_type, payloads, org_id, options, whole=True)
         if not chunks:
             return []
-        await asyncio.to_thread(self._check_schema)
+        await asyncio.to_thread(self.sync, borrowed=True)
         batch = chunks[0]()
         steps = self._borrowed_steps(batch)
         enqueued = await arun_borrowed(conn, self.clock, steps, batch.queues)
@@ -325,22 +325,21 @@ class Holdfast:
         """The same calls for one tenant."""
         return Tenant(self, read_uuid(org_id))
 
-    def sync(self) -> None:
+    def sync(self, *, borrowed: bool = False) -> None:
         """Write what this application declares into the store, unless the store has it.
 
-        Enqueues, workers and dispatchers do so by themselves. Call it where jobs of this
-        application are enqueued by ``holdfast.enqueue(…)`` before any of these runs.
+        Enqueues, workers, dispatchers and ``holdfast migrate`` do so by themselves. *borrowed* says
+        that a caller's connection is at work, which on SQLite may be the only one that can write.
         """
-        self._declarations.sync(self.store, self.settings)
+        if not (borrowed and self.store.is_embedded):
+            self._declarations.sync(self.store, self.settings)
 
-    def _check_schema(self) -> None:
-        """Before we write through a caller's connection: opening the store checks the schema."""
-        if not self.store.is_embedded:
-            self.sync()
+    def declared_steps(self) -> Steps[None]:
+        """The same on a caller's connection, where :meth:`sync` leaves it to that."""
+        return self._declarations.borrowed_steps(self.store, self.settings)
 
     def _borrowed_steps(self, batch: Batch) -> Steps[list[Enqueued]]:
-        """An enqueue on the caller's connection."""
-        yield from self._declarations.borrowed_steps(self.store, self.settings)
+        yield from self.declared_steps()
         return (yield from enqueueing.insert_steps(batch))
 
     def _chunks(

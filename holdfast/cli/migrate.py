@@ -5,7 +5,9 @@ from __future__ import annotations
 import click
 
 from holdfast.cli.given import app_of, json_option, print_json, settings_of
-from holdfast.engine.category import Category, sync_categories
+from holdfast.engine.category import sync_categories
+from holdfast.engine.declared import sync_declared
+from holdfast.engine.handler import Registry
 from holdfast.store import open_store
 
 
@@ -15,17 +17,19 @@ from holdfast.store import open_store
 def migrate(ctx: click.Context, as_json: bool) -> None:
     """Bring the database's schema up to this version. Safe to run twice, and by two at once.
 
-    With an application, its own categories are written too.
+    Queue limits of the settings are written too, and with an application its queues, categories
+    and job type rules, so that they hold before the first worker starts.
     """
-    settings = settings_of(ctx)
-    declared: list[Category] = []
+    settings, registry = settings_of(ctx), Registry()
     if ctx.obj["app"] or settings.app:
-        declared = list(app_of(ctx, required=True).registry.categories.values())
+        app = app_of(ctx, required=True)
+        settings, registry = app.settings, app.registry
     store = open_store(settings.db, check=False)
     try:
         applied = store.migrate()
         store.check_schema()
-        sync_categories(store, declared)
+        sync_categories(store, registry.categories.values())
+        sync_declared(store, settings, registry)
         version = store.version()
     finally:
         store.close()

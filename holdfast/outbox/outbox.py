@@ -36,7 +36,7 @@ from holdfast.outbox.send import PAGE, deliver_once
 from holdfast.outbox.tally import Tally
 from holdfast.outbox.template import Template, Templates
 from holdfast.store import Statements, Store, Tx
-from holdfast.store.borrow import arun_borrowed, is_awaiting, run, run_borrowed
+from holdfast.store.borrow import Steps, arun_borrowed, is_awaiting, run, run_borrowed
 from holdfast.store.savepoint import asavepoint, savepoint
 
 SQL = Statements("holdfast.outbox", "delivery.sql")
@@ -80,6 +80,10 @@ class OutboxApplication(Application, Protocol):
         org_id: str | None = None,
         **options: Unpack[Options],
     ) -> Batch: ...
+
+    def sync(self, *, borrowed: bool = False) -> None: ...
+
+    def declared_steps(self) -> Steps[None]: ...
 
     def announce(
         self, batches: Sequence[Batch], enqueued: Sequence[Enqueued], *, is_committed: bool

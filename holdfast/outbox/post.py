@@ -119,6 +119,11 @@ def prepare(
     return Posting(shares, jobs)
 
 
+def _borrowed_steps(outbox: Outbox, posting: Posting) -> Steps[Posted]:
+    yield from outbox.app.declared_steps()
+    return (yield from posting.steps())
+
+
 def post(
     outbox: Outbox,
     rows: Sequence[dict[str, Any]],
@@ -130,12 +135,13 @@ def post(
     """Write intents with their jobs, in the caller's transaction if there is one."""
     with _traced(outbox, options) as (own, told):
         posting = prepare(outbox, rows, org_id=org_id, options=own)
+        # Before we write through a caller's connection: opening the store checks the schema.
+        outbox.app.sync(borrowed=conn is not None)
         if conn is None:
             posted = outbox.store.write(lambda tx: run(tx, posting.steps()))
         else:
-            # Before we write through a caller's connection: opening the store checks the schema.
-            _ = outbox.store
-            posted = run_borrowed(conn, outbox.app.clock, posting.steps(), posting.queues)
+            steps = _borrowed_steps(outbox, posting)
+            posted = run_borrowed(conn, outbox.app.clock, steps, posting.queues)
         told.extend(posted.enqueued)
     return _tell(outbox, posted, is_committed=conn is None)
 
@@ -151,8 +157,9 @@ async def apost(
     """The same on a connection that must be awaited."""
     with _traced(outbox, options) as (own, told):
         posting = prepare(outbox, rows, org_id=org_id, options=own)
-        await asyncio.to_thread(lambda: outbox.store)
-        posted = await arun_borrowed(conn, outbox.app.clock, posting.steps(), posting.queues)
+        await asyncio.to_thread(outbox.app.sync, borrowed=True)
+        steps = _borrowed_steps(outbox, posting)
+        posted = await arun_borrowed(conn, outbox.app.clock, steps, posting.queues)
         told.extend(posted.enqueued)
     return _tell(outbox, posted, is_committed=False)
 

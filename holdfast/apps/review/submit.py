@@ -130,6 +130,7 @@ def submit(hf: Holdfast, given: Given, sender: Sender, fetch: object = None) -> 
         sender = Sender(
             sender.actor, running.request_id, running.correlation_id, running.traceparent
         )
+    hf.sync()
     key = full_key(JOB_TYPE, given.org_id, None, given.idempotency_key)
     posted: Posted | None = None
     if given.source.data is not None:
