@@ -340,7 +340,7 @@ class Holdfast:
 
     def _borrowed_steps(self, batch: Batch) -> Steps[list[Enqueued]]:
         yield from self.declared_steps()
-        return (yield from enqueueing.insert_steps(batch))
+        return (yield from enqueueing.borrowed_steps(batch, self.store.dialect))
 
     def _chunks(
         self,

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from holdfast.clock import read_instant
+from holdfast.document import encode
 from holdfast.engine import audit
 from holdfast.engine.execute import current
 from holdfast.engine.handler import EnqueueRefused, Handler
@@ -30,11 +31,13 @@ from holdfast.event import About, JobEnqueued
 from holdfast.ids import JobId, OrgId
 from holdfast.store import Row, Statements, Store, Tx
 from holdfast.store.borrow import Steps, run
+from holdfast.store.dialect import Dialect
 
 __all__ = [
     "Batch",
     "Enqueued",
     "JobRequest",
+    "borrowed_steps",
     "events_of",
     "full_key",
     "held_to",
@@ -139,6 +142,24 @@ def insert_steps(batch: Batch) -> Steps[list[Enqueued]]:
     return (yield from _answer_steps(batch, created))
 
 
+def borrowed_steps(batch: Batch, dialect: Dialect) -> Steps[list[Enqueued]]:
+    """:func:`insert_steps` for a connection of the caller's own, which may have a tenant's rights.
+
+    Where the database has no roles, the connection writes as the engine does. So does a producer:
+    a tenant cannot stand in for one.
+    """
+    if not dialect.has_roles or batch.has_producer:
+        return (yield from insert_steps(batch))
+    given = {"jobs": encode(batch.jobs), "frames": encode(batch.frames)}
+    rows = yield SQL.enqueue_jobs, given
+    refused = [
+        job for job, row in zip(batch.jobs, rows, strict=True) if row["outcome"] in ("full", "busy")
+    ]
+    if refused:
+        yield from _refuse_steps(batch, refused)
+    return [_old(row, row["outcome"]) for row in rows]
+
+
 def insert(store: Store, batch: Batch) -> list[Enqueued]:
     """The same in a transaction of its own: one round trip when nothing is a duplicate."""
     if batch.has_producer:
@@ -232,9 +253,7 @@ def _answer_steps(batch: Batch, created: Mapping[str, Row]) -> Steps[list[Enqueu
     by_key |= {row["idempotency_key"]: row for row in archived}
     refused = [job for job in missing if job["idempotency_key"] not in by_key]
     if refused:
-        yield from _refuse_full_steps(batch, refused)
-        # They were pruned between the two statements; their keys are free again.
-        raise StoreBusy("The original of a duplicate job has just left the store. Try again.")
+        yield from _refuse_steps(batch, refused)
     answers, differing = [], []
     for job in batch.jobs:
         if job["id"] in created:
@@ -246,7 +265,8 @@ def _answer_steps(batch: Batch, created: Mapping[str, Row]) -> Steps[list[Enqueu
             original["payload_hash"] not in ("", job["payload_hash"])
         )
         # The very same id: an earlier try was committed, only its answer was lost.
-        answers.append(_old(original, created=original["id"] == job["id"], differs=differs))
+        outcome = "created" if original["id"] == job["id"] else "differs" if differs else ""
+        answers.append(_old(original, outcome))
         if differs:
             differing.append(_differing(batch, job, original))
     gone = {row["id"] for row in archived}
@@ -257,7 +277,7 @@ def _answer_steps(batch: Batch, created: Mapping[str, Row]) -> Steps[list[Enqueu
     return answers
 
 
-def _refuse_full_steps(batch: Batch, refused: Sequence[Mapping[str, Any]]) -> Steps[None]:
+def _refuse_steps(batch: Batch, refused: Sequence[Mapping[str, Any]]) -> Steps[NoReturn]:
     """Raise QueueFull if jobs that are nowhere were asked of a queue that has a depth limit."""
     frames = [batch.frame_of(job) for job in refused]
     of_queue = Counter(frame["queue"] for frame in frames)
@@ -268,6 +288,8 @@ def _refuse_full_steps(batch: Batch, refused: Sequence[Mapping[str, Any]]) -> St
     ]
     for row in (yield SQL.find_full, {"asked": asked}):
         raise QueueFull(row["name"], row["max_depth"], row["max_depth_per_tenant"])
+    # They were pruned between the two statements; their keys are free again.
+    raise StoreBusy("The original of a duplicate job has just left the store. Try again.")
 
 
 def _differing(batch: Batch, job: Mapping[str, Any], original: Row) -> audit.Entry:
@@ -292,15 +314,15 @@ def _new(batch: Batch, job: Mapping[str, Any], stored: Row) -> Enqueued:
     )
 
 
-def _old(row: Row, *, created: bool, differs: bool) -> Enqueued:
+def _old(row: Row, outcome: str) -> Enqueued:
     return Enqueued(
         row["id"],
         row["org_id"],
         row["job_type"],
         row["idempotency_key"],
         read_instant(row["created_at"]),
-        created=created,
-        differs=differs,
+        created=outcome == "created",
+        differs=outcome == "differs",
     )
 
 

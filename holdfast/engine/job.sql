@@ -68,6 +68,15 @@ WHERE NOT EXISTS (SELECT 1 FROM crowded)
 ON CONFLICT (idempotency_key) DO NOTHING
 RETURNING id, created_at;
 
+-- enqueue_jobs :many — crosses tenants: insert_jobs with its duplicates, on the caller's connection
+-- A tenant may not write the table. The function runs with its owner's rights, and takes an engine's
+-- word and no tenant's.
+SELECT place, id, org_id, job_type, idempotency_key, created_at, outcome
+FROM holdfast.enqueue_jobs(
+    CAST(CAST(:jobs AS text) AS json), CAST(CAST(:frames AS text) AS json),
+    CAST(:now AS timestamptz))
+ORDER BY place;
+
 -- find_duplicates :many — the jobs that hold these keys already; they were asked for again
 UPDATE holdfast.job AS job
 SET key_last_seen_at = {now}

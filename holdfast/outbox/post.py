@@ -19,6 +19,7 @@ from holdfast.outbox import intend as intending
 from holdfast.outbox.delivery import State
 from holdfast.outbox.intend import Intended
 from holdfast.store.borrow import Steps, arun_borrowed, run, run_borrowed
+from holdfast.store.dialect import Dialect
 
 if TYPE_CHECKING:
     from holdfast.outbox.outbox import Outbox
@@ -74,8 +75,11 @@ class Posting:
     def queues(self) -> list[str]:
         return sorted({queue for batch in self.jobs for queue in batch.queues})
 
-    def steps(self) -> Steps[Posted]:
-        """Write both. What is pending since an earlier call is delivered with the others."""
+    def steps(self, borrowed: Dialect | None = None) -> Steps[Posted]:
+        """Write both. What is pending since an earlier call is delivered with the others.
+
+        *borrowed* says which database the caller's own connection is to.
+        """
         posted = Posted([], [], [])
         posted.intended.extend(
             (yield from intending.insert_steps([row for one in self.shares for row in one.rows]))
@@ -91,7 +95,10 @@ class Posting:
             if waiting:
                 posted.batches.append(share.job(list(waiting)))
         for batch in posted.batches:
-            posted.enqueued.extend((yield from enqueueing.insert_steps(batch)))
+            if borrowed is None:
+                posted.enqueued.extend((yield from enqueueing.insert_steps(batch)))
+            else:
+                posted.enqueued.extend((yield from enqueueing.borrowed_steps(batch, borrowed)))
         return posted
 
 
@@ -121,7 +128,7 @@ def prepare(
 
 def _borrowed_steps(outbox: Outbox, posting: Posting) -> Steps[Posted]:
     yield from outbox.app.declared_steps()
-    return (yield from posting.steps())
+    return (yield from posting.steps(outbox.store.dialect))
 
 
 def post(

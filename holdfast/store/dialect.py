@@ -45,6 +45,8 @@ class Dialect:
     name: Literal["sqlite", "postgres"]
     words: dict[str, str]
     types: dict[str, str]
+    # Whether a connection may have fewer rights than the engine has.
+    has_roles: bool
 
     def render(self, text: str, *, lone: bool = False) -> str:
         """The statement as this database understands it; *lone* if every row set has one row."""
@@ -160,6 +162,7 @@ SQLITE = Dialect(
         "json": "TEXT",
         "identity": "INTEGER PRIMARY KEY AUTOINCREMENT",
     },
+    has_roles=False,
 )
 
 POSTGRES = Dialect(
@@ -179,6 +182,7 @@ POSTGRES = Dialect(
         "json": "jsonb",
         "identity": "bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
     },
+    has_roles=True,
 )
 
 

@@ -1,3 +1,20 @@
+-- The tenant that this transaction is bound to; none while holdfast.org_id is unset. nullif, because
+-- the setting reads '' and not NULL after the transaction that set it.
+CREATE FUNCTION holdfast.current_tenant() RETURNS uuid
+LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT nullif(current_setting('holdfast.org_id', true), '')::uuid
+$$;
+
+-- Whether the caller has the rights of the engine. In a function that runs with its owner's rights
+-- current_user is the owner. The caller is the role that the session has set, or else its login.
+CREATE FUNCTION holdfast.is_engine() RETURNS boolean
+LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT pg_has_role(
+        CASE current_setting('role') WHEN 'none' THEN session_user
+             ELSE current_setting('role')::name END,
+        'holdfast_engine', 'USAGE')
+$$;
+
 -- Row-level security, forced on every table with a tenant. The engine role serves all tenants; the
 -- tenant role sees the one named in holdfast.org_id and nobody when it is unset. nullif, because
 -- the setting reads '' and not NULL after the transaction that set it.
@@ -29,4 +46,8 @@ GRANT SELECT, UPDATE ON holdfast.audit_cursor TO holdfast_engine;
 GRANT SELECT ON holdfast.migration, holdfast.idempotency_key TO holdfast_engine, holdfast_tenant;
 GRANT SELECT ON holdfast.job, holdfast.job_stage, holdfast.dead_letter, holdfast.job_event,
     holdfast.audit_seal TO holdfast_tenant;
-GRANT INSERT, UPDATE (key_last_seen_at) ON holdfast.job TO holdfast_tenant;
+
+-- A tenant writes none of these tables. It enqueues through functions with their owner's rights,
+-- which fill in or check whatever a caller may not choose.
+GRANT EXECUTE ON FUNCTION holdfast.current_tenant TO holdfast_engine, holdfast_tenant;
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA holdfast FROM PUBLIC;

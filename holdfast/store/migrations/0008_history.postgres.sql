@@ -16,7 +16,7 @@ BEGIN
     END LOOP;
 END $$;
 GRANT SELECT, INSERT, DELETE ON holdfast.job_history, holdfast.job_stage_history TO holdfast_engine;
-GRANT UPDATE (key_last_seen_at) ON holdfast.job_history TO holdfast_engine, holdfast_tenant;
+GRANT UPDATE (key_last_seen_at) ON holdfast.job_history TO holdfast_engine;
 GRANT SELECT ON holdfast.job_history, holdfast.job_stage_history TO holdfast_tenant;
 
 ALTER VIEW holdfast.job_record SET (security_invoker = true);
@@ -71,3 +71,4 @@ BEGIN
 END $$;
 CREATE TRIGGER job_not_in_history AFTER INSERT ON holdfast.job
     REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse_archived();
+REVOKE ALL ON FUNCTION holdfast.refuse_archived FROM PUBLIC;

@@ -79,6 +79,7 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
+REVOKE ALL ON FUNCTION holdfast.refuse_early_leave FROM PUBLIC;
 
 GRANT SELECT, INSERT, UPDATE ON holdfast.job_type_rule TO holdfast_engine;
 -- DELETE is for a unit whose job was refused in the same transaction; execution_unit_stays keeps

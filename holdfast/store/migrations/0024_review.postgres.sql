@@ -106,3 +106,5 @@ END $$;
 
 -- A tenant's own code sees how its reviews stand, and no address.
 GRANT SELECT ON holdfast.changelist, holdfast.review, holdfast.finding TO holdfast_tenant;
+REVOKE ALL ON FUNCTION holdfast.review_follows_job, holdfast.changelist_follows_review,
+    holdfast.review_succeeded_when_told, holdfast.review_above_succeeded, holdfast.review_not_told_yet FROM PUBLIC;

@@ -1,3 +1,4 @@
 -- The job that was enqueued to send a delivery, where there is one. A job that intends and sends by
 -- itself is in job_id. Jobs are pruned earlier: no foreign key.
 ALTER TABLE holdfast.delivery ADD COLUMN deliver_job_id {uuid};
+{only postgres}GRANT INSERT (deliver_job_id) ON holdfast.delivery TO holdfast_tenant;{end}
