@@ -309,22 +309,58 @@ WHERE job.cancel_requested_at IS NOT NULL;
 
 -- find_stale :many — crosses tenants: claims whose lease ran out, or whose worker is known to be dead
 -- What may be in a provider's batch is not stale: only the recovery of that batch may give it back,
--- or the same request would be paid for twice.
+-- or the same request would be paid for twice. A worker that sent a heartbeat after the lease ended
+-- is alive and does not hold the claim; one that may be about to send its next heartbeat is waited
+-- for: two intervals of presence.beat_seconds.
+-- Nothing here waits for a lock: neither for a row, nor for an execution unit, nor for the dead letter
+-- that a replay leads back to.
 SELECT id, org_id, project_id, job_type, category, actor_type, actor_id, request_id,
        correlation_id, idempotency_key, payload, priority, unit_key, scheduled_for, traceparent,
        routing_decision, replay_of, created_at, queue, stage, pipeline_version, attempt_count,
        max_attempts, lease_token, claimed_at, claimed_by, cancel_requested_at, first_failed_at,
-       turn, limit_key
+       turn, limit_key,
+       CASE WHEN CAST(:dead_worker_id AS text) IS NULL AND EXISTS (
+                SELECT 1 FROM holdfast.worker AS worker
+                WHERE worker.worker_id = job.claimed_by AND worker.seen_at > job.lease_expires_at)
+            THEN (SELECT count(*) FROM holdfast.job_event AS event
+                  WHERE event.job_id = job.id AND event.org_id = job.org_id
+                    AND event.name = 'job.released'
+                    AND {field(event.detail, reason)} = 'lease_expired') END AS releases
 FROM holdfast.job AS job
 WHERE state = 'processing'
-  AND (lease_expires_at < {now} OR claimed_by = CAST(:dead_worker_id AS text))
+  AND (claimed_by = CAST(:dead_worker_id AS text)
+       OR (CAST(:dead_worker_id AS text) IS NULL AND lease_expires_at < {now}
+           AND NOT EXISTS (
+               SELECT 1 FROM holdfast.worker AS worker
+               WHERE worker.worker_id = job.claimed_by AND worker.seen_at <= job.lease_expires_at
+                 AND worker.seen_at > {later(-2 * CASE WHEN worker.lease_ms < 45000
+                                                       THEN worker.lease_ms / 3 ELSE 15000 END)})))
   AND NOT EXISTS (
       SELECT 1 FROM holdfast.batch_item AS item
       WHERE item.org_id = job.org_id AND item.job_id = job.id AND item.is_open = 1
         AND item.execution_mode = 'batch')
+  AND (unit_key IS NULL OR {unit_free(CAST(org_id AS text) || job_type || unit_key)})
+  {only postgres}
+  AND (replay_of IS NULL
+       OR EXISTS (SELECT 1 FROM holdfast.dead_letter AS letter
+                  WHERE letter.org_id = job.org_id AND letter.job_id = job.replay_of
+                  FOR UPDATE SKIP LOCKED)
+       OR NOT EXISTS (SELECT 1 FROM holdfast.dead_letter AS letter
+                      WHERE letter.org_id = job.org_id AND letter.job_id = job.replay_of))
+  {end}
 ORDER BY lease_expires_at
 LIMIT :limit
 {skip_locked};
+
+-- count_stale :one — crosses tenants: whether there is a claim to rescue, counted no further than one
+SELECT count(*) AS jobs
+FROM (SELECT 1 AS one FROM holdfast.job AS job
+      WHERE state = 'processing' AND lease_expires_at < {now}
+        AND NOT EXISTS (
+            SELECT 1 FROM holdfast.batch_item AS item
+            WHERE item.org_id = job.org_id AND item.job_id = job.id AND item.is_open = 1
+              AND item.execution_mode = 'batch')
+      LIMIT 1) AS stale;
 
 -- settle_jobs :many — crosses tenants: the one door. A lease that is no longer ours changes nothing
 -- The store knows how long the key of a category lasts, also one that this process never heard of.

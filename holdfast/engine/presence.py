@@ -1,6 +1,7 @@
 """Presence: a worker tells now and then that it lives and what it serves.
 
-Nothing about a job is decided by it: leases do that. It answers people who ask why a job waits.
+A lease alone says who works on a job. A heartbeat tells two things about a lease that ran out:
+whether its worker is gone, and people why a job waits.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from holdfast.store import Row, Statements, Store, Tx
 
 SQL = Statements("holdfast.engine", "presence.sql")
 
-# One row every so often: of a thousand workers that is about eighty small writes a second.
+# One row every so often: of a thousand workers that is about eighty small writes a second. Three to
+# a lease, so that a rescue can tell a worker that is gone from one that lives.
 BEAT_SECONDS = 15.0
 # Three beats may fail, as behind a database that fails over, before a worker counts as gone.
 GONE_AFTER = timedelta(seconds=60)
@@ -37,6 +39,11 @@ WORKERS = 1_000
 
 WORKING = "working"
 DRAINING = "draining"
+
+
+def beat_seconds(lease_seconds: float) -> float:
+    """The longest time between two heartbeats of a worker with this lease."""
+    return min(BEAT_SECONDS, lease_seconds / 3)
 
 
 class Presence:
@@ -123,7 +130,7 @@ class Presence:
     def _run(self) -> None:
         while not self._is_over:
             self._try(self.tell)
-            self._wake.wait(BEAT_SECONDS * self._rng.uniform(0.6, 1.0))
+            self._wake.wait(beat_seconds(self.lease_ms / 1000) * self._rng.uniform(0.6, 1.0))
             self._wake.clear()
         self._try(self.leave)
 

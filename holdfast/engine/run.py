@@ -29,6 +29,7 @@ from holdfast.engine.ledger import (
     TriggerKind,
 )
 from holdfast.engine.promote import promote_jobs
+from holdfast.engine.upkeep import await_workers
 from holdfast.engine.worker import run_upkeep
 from holdfast.errors import ConfigError, Forbidden, StoreError
 from holdfast.store import Tx
@@ -78,6 +79,7 @@ class BoundedRun:
         """Run, and say how it went. Nothing pending is a run that is skipped, not an error."""
         app = self.app
         # Where only runs are scheduled and no worker lives, stale claims come back by this.
+        await_workers(app.store, app.settings, goes_on=lambda: not self.was_stopped)
         run_upkeep(app.store, app.settings, app.events)
         # A delayed notification waits on q:maintenance, whoever delivers it.
         promote_jobs(app.store, tuple(dict.fromkeys((*self.settings.queues, MAINTENANCE_QUEUE))))

@@ -5,18 +5,32 @@ Every pass is bounded, and safe to run twice, anywhere.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
 from holdfast.config import Settings
 from holdfast.engine.audit import seal_events
-from holdfast.engine.job import Actor, ActorType, Canceled, Claimed, Dead, Fault, Outcome, Retry
+from holdfast.engine.job import (
+    Actor,
+    ActorType,
+    Canceled,
+    Claimed,
+    Dead,
+    Fault,
+    Outcome,
+    Released,
+    Retry,
+)
 from holdfast.engine.ledger import tidy_runs
+from holdfast.engine.presence import beat_seconds
 from holdfast.engine.quarantine import bury_broken
 from holdfast.engine.retention import archive_and_prune
 from holdfast.engine.rules import tell_crowded
-from holdfast.engine.settle import Settled, settle_in
+from holdfast.engine.settle import Settled, key_of, settle_in
 from holdfast.engine.settler import events_of
 from holdfast.engine.tick import TickOutcome, close_stray_ticks, prune_ticks
 from holdfast.errors import RuleBroken, WorkerCrashed
@@ -30,21 +44,60 @@ RESCUE_LIMIT = 500
 # few seconds, were the p99 of a quiet tenant's wait.
 SEAL_LIMIT = 200
 
+# Two of the longest pauses between two tries to reconnect.
+RECONNECT_SECONDS = 4.0
+
 UPKEEP = Actor(ActorType.SYSTEM, "upkeep")
 
 
-def rescue_jobs(store: Store, *, limit: int, dead_worker_id: str | None = None) -> list[Settled]:
+# So often a claim whose worker is alive is given back for nothing; then it is charged.
+FREE_RELEASES = 3
+LEASE_EXPIRED = "lease_expired"
+
+
+@dataclass(frozen=True, slots=True)
+class Grace:
+    """How long a store must be available again before a lease that ran out is charged.
+
+    Only an *interruption* of this length or a longer one counts: a shorter one ends no lease.
+    """
+
+    seconds: float = 0.0
+    interruption: float = 0.0
+
+    @classmethod
+    def of(cls, lease_seconds: float) -> Grace:
+        """That of workers with this lease.
+
+        After an interruption a live worker renews and settles within its longest reconnect pause,
+        and sends a heartbeat within two intervals.
+        """
+        return cls(2 * beat_seconds(lease_seconds) + RECONNECT_SECONDS, lease_seconds / 3)
+
+    def left(self, store: Store) -> float:
+        """How many seconds of it are left."""
+        return self.seconds - store.availability.seconds(self.interruption)
+
+
+NO_GRACE = Grace()
+
+
+def rescue_jobs(
+    store: Store, *, limit: int, dead_worker_id: str | None = None, grace: Grace = NO_GRACE
+) -> list[Settled]:
     """Bring back jobs whose lease ran out, at most *limit*, charging the attempt.
 
-    With *dead_worker_id*, also the jobs of a worker that is known to be dead, at once.
+    Nothing is done until the *grace* is over. A claim whose worker is alive and does not hold it
+    any more costs no attempt. With *dead_worker_id*, only the jobs of a worker that is known to be
+    dead, at once.
     """
 
     def work(tx: Tx) -> list[Settled]:
-        rows = tx.values(SQL.find_stale, limit=limit, dead_worker_id=dead_worker_id)
-        stale = [Claimed(*row) for row in rows]
-        if not stale:
+        # Asked in here: the transaction may have waited for the end of an outage.
+        if grace.left(store) > 0:
             return []
-        return settle_in(tx, [(job, stale_outcome(job)) for job in stale], actor=UPKEEP)
+        stale = _find_stale(tx, limit, dead_worker_id)
+        return settle_in(tx, stale, actor=UPKEEP) if stale else []
 
     try:
         return store.write(work)
@@ -52,20 +105,25 @@ def rescue_jobs(store: Store, *, limit: int, dead_worker_id: str | None = None) 
         return _rescue_one_by_one(store, limit, dead_worker_id)
 
 
+def _find_stale(tx: Tx, limit: int, dead_worker_id: str | None) -> list[tuple[Claimed, Outcome]]:
+    rows = tx.values(SQL.find_stale, limit=limit, dead_worker_id=dead_worker_id)
+    found = [(Claimed(*row[:-1]), row[-1]) for row in rows]
+    return [(job, stale_outcome(job, releases)) for job, releases in found]
+
+
 def _rescue_one_by_one(store: Store, limit: int, dead_worker_id: str | None) -> list[Settled]:
     """The same when one of the rows breaks a rule: it is buried, the others come back."""
 
-    def find(tx: Tx) -> list[Claimed]:
-        rows = tx.values(SQL.find_stale, limit=limit, dead_worker_id=dead_worker_id)
-        return [Claimed(*row) for row in rows]
+    def find(tx: Tx) -> list[tuple[Claimed, Outcome]]:
+        return _find_stale(tx, limit, dead_worker_id)
 
     def rescue(tx: Tx, job: Claimed) -> list[Settled]:
         # Asked again under the lock: its worker may have come back in between.
-        still = [(found, stale_outcome(found)) for found in find(tx) if found.id == job.id]
+        still = [item for item in find(tx) if key_of(item[0]) == key_of(job)]
         return settle_in(tx, still, actor=UPKEEP) if still else []
 
     rescued: list[Settled] = []
-    for job in store.write(find):
+    for job, _ in store.write(find):
         try:
             rescued += store.write(partial(rescue, job=job))
         except RuleBroken as exc:
@@ -73,10 +131,16 @@ def _rescue_one_by_one(store: Store, limit: int, dead_worker_id: str | None) -> 
     return rescued
 
 
-def stale_outcome(job: Claimed) -> Outcome:
-    """What becomes of a claim whose worker is gone: charged, so that a crash loop ends."""
+def stale_outcome(job: Claimed, releases: int | None = None) -> Outcome:
+    """What becomes of a claim whose lease ran out.
+
+    *releases* is None if its worker is gone: then it is charged, so that a crash loop ends. If the
+    worker is alive, it is how often the job was released for this reason before.
+    """
     if job.cancel_requested_at is not None:
         return Canceled()
+    if releases is not None and releases < FREE_RELEASES:
+        return Released(LEASE_EXPIRED)
     exhausted = job.attempt >= job.max_attempts
     fault = Fault(
         error_class=WorkerCrashed.error_class,
@@ -88,10 +152,27 @@ def stale_outcome(job: Claimed) -> Outcome:
     return Dead(fault) if exhausted else Retry(fault, None)
 
 
+def await_workers(store: Store, settings: Settings, *, goes_on: Callable[[], bool]) -> None:
+    """Wait until a rescue may charge, if there is anything to rescue.
+
+    For a process that just began and soon ends: it would otherwise never see the grace end.
+    """
+    grace = _grace(store, settings)
+    while goes_on() and (left := grace.left(store)) > 0:
+        if not store.read(lambda tx: tx.one(SQL.count_stale))["jobs"]:
+            return
+        time.sleep(min(left, 0.25))
+
+
+def _grace(store: Store, settings: Settings) -> Grace:
+    # A fake clock moves without the time that workers would need.
+    return NO_GRACE if store.clock.is_fake else Grace.of(settings.lease_seconds)
+
+
 def tidy(store: Store, settings: Settings, events: Events) -> Counter[str]:
     """One pass over everything but the seals; says what it did."""
     outcomes: Counter[str] = Counter()
-    for settled in rescue_jobs(store, limit=RESCUE_LIMIT):
+    for settled in rescue_jobs(store, limit=RESCUE_LIMIT, grace=_grace(store, settings)):
         outcomes["rescued"] += 1
         for event in events_of(settled):
             events.emit(event)

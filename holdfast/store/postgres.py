@@ -31,6 +31,7 @@ from holdfast.errors import (
 )
 from holdfast.redact import redact
 from holdfast.store import libpq, migrate
+from holdfast.store.availability import Availability
 from holdfast.store.confine import confined
 from holdfast.store.dialect import POSTGRES
 from holdfast.store.disconnect import Reading, read_client_error
@@ -122,6 +123,7 @@ class PostgresStore(Store):
         self._prepared = libpq.Prepared()
         self._announcer_lock = threading.Lock()
         self._pool = Pool(url, pool_size)
+        self.availability = Availability()
 
     def write(self, work: Callable[[Tx], T]) -> T:
         def in_transaction(connection: Connection) -> T:
@@ -164,11 +166,15 @@ class PostgresStore(Store):
             try:
                 connection = self._pool.take(GET_CONNECTION_SECONDS)
                 try:
-                    return work(connection)
+                    result = work(connection)
                 finally:
                     self._pool.give_back(connection)
+                self.availability.note_answer()
+                return result
             except psycopg.Error as exc:
                 error = translate(exc)
+                if isinstance(error, StoreDown):
+                    self.availability.note_away()
                 if (
                     not isinstance(error, (StoreBusy, StoreDown))
                     or time.monotonic() + pause > give_up_at

@@ -29,6 +29,7 @@ from holdfast.clock import Clock
 from holdfast.errors import ConfigError, ForkedStore, RuleBroken, StoreBusy, StoreDown, StoreError
 from holdfast.store import migrate
 from holdfast.store.authorize import confined
+from holdfast.store.availability import Availability
 from holdfast.store.dialect import SQLITE
 from holdfast.store.query import Statement
 from holdfast.store.store import Access, Row, Store, Tx, WakeUp
@@ -78,10 +79,11 @@ class SqliteTx(Tx):
 class _Request:
     """One caller's work on its way through a group commit."""
 
-    __slots__ = ("done", "error", "result", "work")
+    __slots__ = ("asked_at", "done", "error", "result", "work")
 
     def __init__(self, work: Callable[[Tx], Any]) -> None:
         self.work = work
+        self.asked_at = time.monotonic()
         self.done = False
         self.result: Any = None
         self.error: BaseException | None = None
@@ -108,6 +110,7 @@ class SqliteStore(Store):
         with self._file_lock():
             # Two processes that turn a new file to write-ahead logging at once fail each other.
             self._writer = self._connect()
+        self.availability = Availability()
 
     def _open_lock(self, path: str) -> int:
         try:
@@ -176,6 +179,8 @@ class SqliteStore(Store):
             group.append(self._waiting.popleft())
         try:
             with self._exclusive():
+                if group:
+                    self.availability.note_wait(time.monotonic() - group[0].asked_at)
                 tx = SqliteTx(self._writer, self.clock)
                 if len(group) == 1:
                     group[0].result = group[0].work(tx)

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from holdfast.clock import Clock, write_instant
 from holdfast.document import encode
+from holdfast.store.availability import ALWAYS, Availability
 from holdfast.store.dialect import Dialect
 from holdfast.store.query import Statement
 
@@ -154,6 +155,7 @@ class Store(ABC):
     # On SQLite: the application's own tables that audit enrichment may write. On PostgreSQL
     # grants to the role holdfast_auditor say so.
     audit_tables: Sequence[str] = ()
+    availability: Availability = ALWAYS
 
     @abstractmethod
     def write(self, work: Callable[[Tx], T]) -> T:

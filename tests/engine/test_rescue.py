@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
+import psycopg
 import pytest
 
-from holdfast import FakeClock, Holdfast, State
-from holdfast.engine.job import SYSTEM, Completed
+from holdfast import FakeClock, Holdfast, Settings, State, Transient
+from holdfast.engine.job import SYSTEM, Completed, unit_of
+from holdfast.engine.presence import Presence, beat_seconds
 from holdfast.engine.settle import settle
-from holdfast.engine.upkeep import rescue_jobs
-from tests.story import ORG, claim, events, timeline
+from holdfast.engine.upkeep import FREE_RELEASES, Grace, await_workers, rescue_jobs
+from holdfast.engine.worker import run_upkeep
+from holdfast.store import Tx
+from holdfast.store.availability import Availability
+from tests.operate.letters import die_at_once, operator, replay
+from tests.operate.sound import assert_sound
+from tests.story import ORG, claim, events, make_holdfast, timeline
 
 
 @pytest.fixture
@@ -175,3 +186,262 @@ def test_a_cancel_request_that_the_dead_worker_never_saw_is_honoured(
     rescue_jobs(work.store, limit=10)
 
     assert work.get(enqueued.id, org_id=ORG).state is State.CANCELED
+
+
+# -- whose worker is alive
+
+
+def beat(hf: Holdfast, worker: str, lease_ms: int = 60_000) -> None:
+    """A heartbeat of a worker."""
+    Presence(hf.store, {}, worker, ["q:default"], ["slow.work"], lease_ms=lease_ms).tell()
+
+
+@pytest.mark.req("C-08")
+def test_a_claim_that_its_live_worker_does_not_hold_is_released_at_no_cost(
+    work: Holdfast, clock: FakeClock
+) -> None:
+    """The answer to the claim was lost: the worker lives and knows nothing of it."""
+    enqueued = work.enqueue("slow.work", {}, org_id=ORG)
+    claim(work, worker="alive")
+    clock.advance(seconds=61)
+    beat(work, "alive")
+
+    (rescued,) = rescue_jobs(work.store, limit=10)
+
+    job = work.get(enqueued.id, org_id=ORG)
+    released = events(work, enqueued)[-1]
+    assert rescued.held
+    assert (job.state, job.attempt_count, job.last_error) == (State.QUEUED, 0, None)
+    assert released["name"] == "job.released"
+    assert '"lease_expired"' in released["detail"]
+    assert len(claim(work)) == 1
+    assert_sound(work)
+
+
+@pytest.mark.req("C-08", "C-09")
+def test_a_worker_that_may_be_about_to_send_its_heartbeat_is_waited_for(
+    work: Holdfast, clock: FakeClock
+) -> None:
+    enqueued = work.enqueue("slow.work", {}, org_id=ORG)
+    claim(work, worker="quiet")
+    clock.advance(seconds=55)
+    beat(work, "quiet")
+    clock.advance(seconds=6)
+
+    early = rescue_jobs(work.store, limit=10)
+    clock.advance(seconds=25)
+    (rescued,) = rescue_jobs(work.store, limit=10)
+
+    assert early == []
+    assert rescued.held
+    assert work.get(enqueued.id, org_id=ORG).error_class == "WORKER_CRASHED"
+
+
+@pytest.mark.parametrize("lease_ms", [1_500, 60_000, 600_000])
+def test_a_rescue_waits_for_two_intervals_of_the_heartbeat(
+    work: Holdfast, clock: FakeClock, lease_ms: int
+) -> None:
+    work.enqueue("slow.work", {}, org_id=ORG)
+    claim(work, worker="quiet", lease_ms=lease_ms)
+    clock.advance(milliseconds=lease_ms)
+    beat(work, "quiet", lease_ms)
+    interval = timedelta(seconds=beat_seconds(lease_ms / 1000))
+
+    clock.advance(2 * interval - timedelta(milliseconds=2))
+    early = rescue_jobs(work.store, limit=10)
+    clock.advance(milliseconds=4)
+
+    assert early == []
+    assert len(rescue_jobs(work.store, limit=10)) == 1
+
+
+@pytest.mark.req("C-09")
+@pytest.mark.parametrize("lease_ms", [1_000, 60_000, 600_000])
+def test_a_worker_that_was_killed_is_charged_as_soon_as_its_lease_is_over(
+    work: Holdfast, clock: FakeClock, lease_ms: int
+) -> None:
+    """It is killed right after a heartbeat and a renewal."""
+    enqueued = work.enqueue("slow.work", {}, org_id=ORG)
+    claim(work, worker="killed", lease_ms=lease_ms)
+    beat(work, "killed", lease_ms)
+    clock.advance(milliseconds=lease_ms + 1)
+
+    rescue_jobs(work.store, limit=10)
+
+    assert work.get(enqueued.id, org_id=ORG).error_class == "WORKER_CRASHED"
+
+
+@pytest.mark.req("C-09", "J-06")
+def test_a_job_whose_live_workers_always_lose_it_is_charged_in_the_end(
+    work: Holdfast, clock: FakeClock
+) -> None:
+    enqueued = work.enqueue("slow.work", {}, org_id=ORG, max_attempts=2)
+
+    for _ in range(FREE_RELEASES + 2):
+        assert len(claim(work, worker="alive")) == 1
+        clock.advance(seconds=61)
+        beat(work, "alive")
+        rescue_jobs(work.store, limit=10)
+
+    assert timeline(work, enqueued).count("job.released") == FREE_RELEASES
+    assert work.get(enqueued.id, org_id=ORG).state is State.FAILED
+    assert_sound(work)
+
+
+def test_the_jobs_of_a_worker_known_to_be_dead_are_charged_whatever_it_said_last(
+    work: Holdfast, clock: FakeClock
+) -> None:
+    dead_job, other_job = work.enqueue_many("slow.work", [{}, {}], org_id=ORG)
+    claim(work, worker="dead")
+    claim(work, worker="other")
+    clock.advance(seconds=61)
+    beat(work, "dead")
+
+    rescued = rescue_jobs(work.store, limit=10, dead_worker_id="dead")
+
+    assert [item.job.id for item in rescued] == [dead_job.id]
+    assert work.get(dead_job.id, org_id=ORG).error_class == "WORKER_CRASHED"
+    assert work.get(other_job.id, org_id=ORG).state is State.PROCESSING
+
+
+# -- after an interruption
+
+
+def test_nothing_is_charged_until_live_workers_had_the_time_to_renew(
+    work: Holdfast, clock: FakeClock
+) -> None:
+    enqueued = work.enqueue("slow.work", {}, org_id=ORG)
+    claim(work)
+    clock.advance(seconds=61)
+    grace = Grace.of(60.0)
+    now = time.monotonic()
+
+    work.store.availability = Availability(now - grace.seconds + 30)
+    fresh = rescue_jobs(work.store, limit=10, grace=grace)
+    work.store.availability = Availability(now - 3600)
+    work.store.availability.note_wait(grace.interruption)
+    interrupted = rescue_jobs(work.store, limit=10, grace=grace)
+    work.store.availability = Availability(now - 3600)
+    work.store.availability.note_wait(grace.interruption / 2)
+    rescued = rescue_jobs(work.store, limit=10, grace=grace)
+
+    assert (fresh, interrupted) == ([], [])
+    assert [item.job.id for item in rescued] == [enqueued.id]
+
+
+def test_a_rescue_that_waited_for_the_end_of_an_outage_charges_nothing(
+    work: Holdfast, clock: FakeClock
+) -> None:
+    enqueued = work.enqueue("slow.work", {}, org_id=ORG)
+    claim(work)
+    clock.advance(seconds=61)
+    store = work.store
+    store.availability = Availability(time.monotonic() - 3600)
+    write = store.write
+
+    def write_after_an_outage(work: Callable[[Tx], Any]) -> Any:
+        """Every try before the last one found the database away."""
+        store.availability._away_since = time.monotonic() - 120
+        return write(work)
+
+    store.write = write_after_an_outage  # type: ignore[method-assign]
+    rescued = rescue_jobs(store, limit=10, grace=Grace.of(60.0))
+
+    assert rescued == []
+    assert work.get(enqueued.id, org_id=ORG).state is State.PROCESSING
+
+
+@pytest.mark.req("C-08")
+def test_a_process_that_just_began_waits_for_workers_before_it_rescues(url: str) -> None:
+    settings = Settings(db=url, lease_seconds=0.5)
+    grace = Grace.of(0.5)
+    with Holdfast(settings=settings) as hf:
+        hf.job("slow.work")(lambda job, payload: None)
+        enqueued = hf.enqueue("slow.work", {}, org_id=ORG)
+        await_workers(hf.store, settings, goes_on=lambda: True)
+        nothing_to_wait_for = grace.left(hf.store)
+        claim(hf, lease_ms=1)
+
+        await_workers(hf.store, settings, goes_on=lambda: True)
+        run_upkeep(hf.store, settings, hf.events)
+
+        assert nothing_to_wait_for > 0
+        assert grace.left(hf.store) <= 0
+        assert hf.get(enqueued.id, org_id=ORG).error_class == "WORKER_CRASHED"
+
+
+# -- locks that others hold
+
+
+@contextmanager
+def held(url: str, statement: str, *params: object) -> Iterator[None]:
+    """A transaction of somebody else that holds what *statement* locks, and stands still."""
+    with psycopg.connect(url) as other:
+        other.execute(statement.encode(), params)
+        yield
+        other.rollback()
+
+
+def rescue_within_a_minute(hf: Holdfast) -> list[str]:
+    """What a rescue brings back while others hold their locks."""
+    rescued: list[str] = []
+    thread = threading.Thread(
+        target=lambda: rescued.extend(item.job.id for item in rescue_jobs(hf.store, limit=10)),
+        daemon=True,
+    )
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive(), "the rescue waits for a lock"
+    return rescued
+
+
+@pytest.mark.req("C-05", "C-08")
+def test_a_rescue_passes_over_an_execution_unit_that_is_in_use(postgres_url: str) -> None:
+    with make_holdfast(postgres_url) as hf:
+        hf.job("slow.work")(lambda job, payload: None)
+        used = hf.enqueue("slow.work", {}, org_id=ORG, unit_key="used")
+        free = hf.enqueue("slow.work", {}, org_id=ORG, unit_key="free")
+        claim(hf, limit=2)
+        assert isinstance(hf.clock, FakeClock)
+        hf.clock.advance(seconds=61)
+        lock = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
+
+        with held(postgres_url, lock, unit_of(ORG, "slow.work", "used")):
+            while_held = rescue_within_a_minute(hf)
+        afterwards = rescue_within_a_minute(hf)
+
+        assert (while_held, afterwards) == ([free.id], [used.id])
+
+
+@pytest.mark.req("C-08")
+def test_a_rescue_passes_over_rows_that_are_locked(postgres_url: str) -> None:
+    with make_holdfast(postgres_url) as hf:
+        hf.job("slow.work")(lambda job, payload: None)
+        locked, free = hf.enqueue_many("slow.work", [{}, {}], org_id=ORG)
+        claim(hf, limit=2)
+        assert isinstance(hf.clock, FakeClock)
+        hf.clock.advance(seconds=61)
+        lock = "SELECT * FROM holdfast.job WHERE id = %s FOR UPDATE"
+
+        with held(postgres_url, lock, locked.id):
+            while_held = rescue_within_a_minute(hf)
+        afterwards = rescue_within_a_minute(hf)
+
+        assert (while_held, afterwards) == ([free.id], [locked.id])
+
+
+@pytest.mark.req("C-08")
+def test_a_rescue_passes_over_a_replay_whose_dead_letter_is_locked(postgres_url: str) -> None:
+    with make_holdfast(postgres_url) as hf:
+        (dead,) = die_at_once(hf, Transient())
+        replay_id = replay(operator(hf), dead)
+        claim(hf)
+        assert isinstance(hf.clock, FakeClock)
+        hf.clock.advance(seconds=61)
+        lock = "SELECT * FROM holdfast.dead_letter WHERE job_id = %s FOR UPDATE"
+
+        with held(postgres_url, lock, dead.id):
+            while_held = rescue_within_a_minute(hf)
+        afterwards = rescue_within_a_minute(hf)
+
+        assert (while_held, afterwards) == ([], [replay_id])

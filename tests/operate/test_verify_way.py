@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import FakeClock, Holdfast
 from holdfast.clock import write_instant
+from holdfast.engine.upkeep import Grace
 from tests.engine.planting import plant
 from tests.operate.busy import Busy, declare
 from tests.operate.conftest import Mould
@@ -140,7 +141,8 @@ def test_a_waiting_job_with_a_lease(hf: Holdfast, busy: Busy) -> None:
 
 
 def test_a_lease_that_nobody_came_for(hf: Holdfast, busy: Busy, clock: FakeClock) -> None:
-    clock.advance(seconds=60 + 2 * hf.settings.rescue_seconds)
+    grace = Grace.of(hf.settings.lease_seconds).seconds
+    clock.advance(seconds=60 + 2 * hf.settings.rescue_seconds + grace)
     assert_sound(hf)
     clock.advance(seconds=1)
 

@@ -6,17 +6,21 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from holdfast.clock import write_instant
+from holdfast.engine.upkeep import Grace
 from holdfast.operate.verify.check import Check, Look, Violation, selects
 from holdfast.store import Statements
 
 SQL = Statements("holdfast.operate.verify", "lifecycle.sql")
 
-# A rescue comes every rescue interval; two of them, and it is certain that none came.
+# A rescue comes every rescue interval; two of them, and it is certain that none came. After a start
+# or an outage it first lets live workers renew.
 PATIENCE = 2
 
 
 def _find_stale(look: Look) -> Iterator[Violation]:
-    patience = timedelta(seconds=PATIENCE * look.settings.rescue_seconds)
+    settings = look.settings
+    seconds = PATIENCE * settings.rescue_seconds + Grace.of(settings.lease_seconds).seconds
+    patience = timedelta(seconds=seconds)
     return look.find(SQL.find_stale, stale_since=write_instant(look.now - patience))
 
 
@@ -43,7 +47,7 @@ CHECKS = (
     ),
     Check(
         "I5",
-        "No lease is over for longer than two rescue intervals.",
+        "No lease is over for longer than two rescue intervals and the grace of a rescue.",
         _find_stale,
     ),
     Check(
