@@ -38,6 +38,7 @@ COMMANDS = {
     "doctor": "holdfast.cli.doctor:doctor",
     "enqueue": "holdfast.cli.enqueue:enqueue",
     "explain": "holdfast.cli.explain:explain",
+    "grant": "holdfast.cli.grant:grant",
     "jobs": "holdfast.cli.jobs:jobs",
     "metrics": "holdfast.cli.metrics:metrics",
     "migrate": "holdfast.cli.migrate:migrate",

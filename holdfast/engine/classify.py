@@ -43,6 +43,7 @@ from holdfast.errors import (
 )
 from holdfast.redact import harmless, redact
 from holdfast.sensitive import is_secret_name
+from holdfast.store.denied import INSUFFICIENT_PRIVILEGE, TABLES, denied_object
 from holdfast.store.disconnect import Reading, links_of, read_client_error, sqlstate_of
 
 ERROR_CLASS = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
@@ -104,7 +105,23 @@ def classify(exc: BaseException) -> Failure:
     for known, failure in EXCEPTIONS:
         if isinstance(exc, known):
             return failure()
-    return _of_database(exc) or _of_group(exc) or Defect(exception=type(exc).__name__)
+    return (
+        _of_database(exc)
+        or _of_rights(exc)
+        or _of_group(exc)
+        or Defect(exception=type(exc).__name__)
+    )
+
+
+def _of_rights(exc: BaseException) -> Failure | None:
+    """The configuration failure of a statement that its role may not run, if that is what it is."""
+    denied = denied_object(exc)
+    if denied is None:
+        return None
+    if not denied.has_plain_name:
+        return ConfigInvalid(sqlstate=INSUFFICIENT_PRIVILEGE)
+    kind = "table" if denied.kind in ("", *TABLES) else denied.kind.partition(" ")[0]
+    return ConfigInvalid(sqlstate=INSUFFICIENT_PRIVILEGE, **{kind: denied.name})
 
 
 def _of_database(exc: BaseException) -> Failure | None:
@@ -198,8 +215,22 @@ def safe_context(context: Mapping[str, object]) -> dict[str, int | str]:
         return safe
     for name, value in islice(context.items(), CONTEXT_FIELDS):
         if isinstance(name, str) and _FIELD.fullmatch(name) and safe_name(name) == name:
-            safe[name] = "[secret]" if is_secret_name(name) else _safe_value(value)
+            safe[name] = (
+                "[secret]"
+                if is_secret_name(name)
+                else value
+                if name == "remedy" and isinstance(value, str) and _is_command(value)
+                else _safe_value(value)
+            )
     return safe
+
+
+# A command of ours with its arguments, each of the kind that ids are.
+_COMMAND = re.compile(r"holdfast(?: [A-Za-z0-9._-]{1,130}){1,3}")
+
+
+def _is_command(text: str) -> bool:
+    return _COMMAND.fullmatch(text) is not None and redact(text) == text
 
 
 def _safe_value(value: object) -> int | str:

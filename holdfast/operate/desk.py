@@ -15,8 +15,10 @@ from holdfast.operate.deliveries import Deliveries
 from holdfast.operate.doctor import Finding, examine
 from holdfast.operate.explain import explain_job
 from holdfast.operate.explanation import Explanation
+from holdfast.operate.grant import Granted, grant_tables
 from holdfast.operate.verify.run import SHOWN, Report, verify
 from holdfast.operate.watch import Watch
+from holdfast.store.grants import TENANT
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,17 @@ class Desk:
     ) -> Report:
         """Check that every invariant holds on this store, at one moment."""
         return verify(self.watch, only=only, shown=shown, canaries=canaries)
+
+    def grant(
+        self,
+        tables: Sequence[str],
+        *,
+        to: str = TENANT,
+        privileges: Sequence[str] = (),
+        dry_run: bool = False,
+    ) -> list[Granted]:
+        """Let handlers use these tables of the application. On SQLite there is nothing to grant."""
+        return grant_tables(self.watch, tables, to=to, privileges=privileges, dry_run=dry_run)
 
     def doctor(self) -> list[Finding]:
         """Say what about the database and the workers asks for a remedy, and which."""

@@ -6,6 +6,7 @@
     + LetterNotFound         there is no dead letter of this job
     + NothingMatches         no dead letter fits the filter
     + BatchNotFound          there is no such provider batch
+    + TableNotFound          the database has no table of this name
   x Conflict
     + StaleVersion           somebody else changed the item since it was read
     + StepRefused            the item does not stand where this step begins
@@ -47,6 +48,16 @@ class NothingMatches(NotFound):
 
     def __init__(self, asked: str) -> None:
         super().__init__(f"No dead letter fits the filter ({asked}). Nothing was done.")
+
+
+class TableNotFound(NotFound):
+    """The database has no table of this name, or the login does not see it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"There is no table {name[:100]!r} in this database. Name it with its schema, such as"
+            " public.note; nothing was granted."
+        )
 
 
 class StaleVersion(Conflict):

@@ -35,6 +35,7 @@ class Action(StrEnum):
     EXPORT_AUDIT = "export_audit"
     VERIFY = "verify"
     DOCTOR = "doctor"
+    GRANT = "grant"
     CANCEL_BATCH = "cancel_batch"
     RELEASE_BATCH = "release_batch"
     ADOPT_BATCH = "adopt_batch"

@@ -19,6 +19,7 @@ from psycopg import errors as pg
 from psycopg.pq import TransactionStatus
 
 from holdfast.store.authorize import refusal
+from holdfast.store.denied import denied_object
 from holdfast.store.libpq import Connection
 from holdfast.store.store import Access
 
@@ -90,6 +91,9 @@ def _refusing(access: Access) -> Iterator[None]:
         yield
     except psycopg.Error as exc:
         if access is Access.WRITE or not isinstance(exc, _REFUSALS):
+            raise
+        if access is not Access.AUDIT and denied_object(exc) is not None:
+            # Whether a grant is missing is asked once the transaction is over.
             raise
         raise refusal(access, type(exc).__name__) from exc
 

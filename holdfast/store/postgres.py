@@ -23,6 +23,7 @@ from psycopg.conninfo import conninfo_to_dict
 from holdfast.clock import Clock
 from holdfast.errors import (
     ConfigError,
+    Failure,
     ForkedStore,
     RuleBroken,
     StoreBusy,
@@ -33,8 +34,10 @@ from holdfast.redact import redact
 from holdfast.store import libpq, migrate
 from holdfast.store.availability import Availability
 from holdfast.store.confine import confined
+from holdfast.store.denied import denied_object
 from holdfast.store.dialect import POSTGRES
 from holdfast.store.disconnect import Reading, read_client_error
+from holdfast.store.grants import missing_grant
 from holdfast.store.libpq import Connection
 from holdfast.store.pool import Pool
 from holdfast.store.query import Statement
@@ -95,6 +98,9 @@ class PostgresTx(Tx):
             if len(rows) < STREAM_ROWS:
                 break
         libpq.command(self.connection, f"CLOSE {name}".encode())
+
+    def command(self, text: str) -> None:
+        libpq.command(self.connection, text.encode())
 
     def notify(self, channels: Sequence[str]) -> None:
         for channel in channels:
@@ -208,8 +214,19 @@ class PostgresStore(Store):
                     yield connection
         except psycopg.OperationalError as exc:
             raise translate(exc) from exc
+        except pg.InsufficientPrivilege as exc:
+            raise self._missing_grant(exc, access) or exc from exc
         finally:
             self._pool.give_back(connection)
+
+    def _missing_grant(self, exc: Exception, access: Access) -> Failure | None:
+        """Our failure for a handler's statement that its role may not run."""
+        denied = denied_object(exc)
+        if denied is None:
+            return None
+        with suppress(StoreError):
+            return self.read(lambda tx: missing_grant(tx, denied, access))
+        return None
 
     def announce(self, channels: Sequence[str]) -> None:
         self._same_process()

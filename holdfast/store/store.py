@@ -71,6 +71,10 @@ class Tx(ABC):
         rows = self.many(statement, **params)
         return lambda: rows
 
+    def command(self, text: str) -> None:
+        """Run a command that the database itself wrote, such as a GRANT, as it is."""
+        raise NotImplementedError(f"{self.dialect.name} writes no commands")
+
     def values(self, statement: Statement, /, **params: Any) -> list[tuple[Any, ...]]:
         """Rows as plain tuples, in the order of the statement's columns: for the busiest reads."""
         return self._fetch(*self._ready(statement, params))[1]

@@ -104,6 +104,51 @@ FROM pragma_database_list AS main, pragma_page_count AS pages, pragma_freelist_c
 WHERE main.name = 'main'
 {end};
 
+-- list_refused_tables :many — crosses tenants: tables that jobs died of, because handlers may not use them
+{only postgres}
+SELECT namespace.nspname || '.' || found.relname AS table_name, count(*) AS jobs
+FROM holdfast.dead_letter AS letter
+JOIN pg_catalog.pg_class AS found
+  ON found.relkind IN ('r', 'p', 'v', 'm', 'f')
+JOIN pg_catalog.pg_namespace AS namespace
+  ON namespace.oid = found.relnamespace
+ AND namespace.nspname || '.' || found.relname = {field(letter.sanitized_context, table)}
+WHERE letter.error_class = 'CONFIG_INVALID'
+  AND letter.state NOT IN ('resolved', 'discarded', 'fixed_forward')
+  AND {field(letter.sanitized_context, role)} = 'holdfast_tenant'
+  AND EXISTS (
+      SELECT FROM unnest(string_to_array({field(letter.sanitized_context, missing)}, '+')) AS word
+      WHERE word IN ('SELECT', 'INSERT', 'UPDATE', 'DELETE')
+        AND NOT has_table_privilege('holdfast_tenant', found.oid, word))
+GROUP BY namespace.nspname, found.relname
+ORDER BY count(*) DESC
+LIMIT :limit
+{end}{only sqlite}
+SELECT '' AS table_name, 0 AS jobs WHERE FALSE
+{end};
+
+-- list_own_tables :many — crosses tenants: tables of the application, and whether handlers may use them
+{only postgres}
+SELECT namespace.nspname AS schema_name, found.relname AS table_name,
+       pg_get_userbyid(found.relowner) AS owner,
+       has_schema_privilege('holdfast_tenant', namespace.oid, 'USAGE')
+           AND has_any_column_privilege('holdfast_tenant', found.oid, 'SELECT, INSERT, UPDATE')
+           AS is_granted,
+       found.relrowsecurity AS has_policies
+FROM pg_catalog.pg_class AS found
+JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = found.relnamespace
+WHERE found.relkind IN ('r', 'p') AND NOT found.relispartition
+  AND left(namespace.nspname, 3) <> 'pg_'
+  AND namespace.nspname NOT IN ('holdfast', 'information_schema')
+  AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend AS part
+                  WHERE part.classid = CAST('pg_catalog.pg_class' AS regclass)
+                    AND part.objid = found.oid AND part.deptype = 'e')
+ORDER BY namespace.nspname, found.relname
+{end}{only sqlite}
+SELECT '' AS schema_name, '' AS table_name, '' AS owner, FALSE AS is_granted, FALSE AS has_policies
+WHERE FALSE
+{end};
+
 -- list_migrations :many — crosses tenants: what was applied
 SELECT version, name FROM holdfast.migration ORDER BY version;
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from holdfast.errors import StoreBusy, StoreDown, StoreError
-from holdfast.operate.doctor import database, deliveries, files, lane, workplace
+from holdfast.operate.doctor import database, deliveries, files, lane, roles, workplace
 from holdfast.operate.doctor.finding import Finding, Limits, Look, Severity, Visit
 from holdfast.operate.watch import Action, Watch
 
@@ -24,6 +24,7 @@ _WORKPLACE: Mapping[str, Look] = {
     "rescue": workplace.look_at_rescue,
     "sealing": workplace.look_at_audit,
     "dead_letters": workplace.look_at_letters,
+    "grants": roles.look_at_grants,
     "schedules": workplace.look_at_schedules,
     "lane": lane.look_at_lane,
     "rewrites": lane.look_at_rewrites,

@@ -34,12 +34,13 @@ FROM (
     SELECT id, org_id, name, {field(detail, role)} AS role
     FROM holdfast.job_event
     WHERE (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
-      AND name IN ('operator.refused', 'audit.exported', 'dead_letter.triaged',
+      AND name IN ('operator.refused', 'audit.exported', 'table.granted', 'dead_letter.triaged',
                    'dead_letter.remediated', 'dead_letter.validated',
                    'dead_letter.replay_requested', 'dead_letter.verified', 'dead_letter.resolved',
                    'dead_letter.discarded', 'dead_letter.fixed_forward', 'dead_letter.noted',
                    'batch.cancel_requested', 'batch.adopted', 'batch.released')
 ) AS told
 WHERE coalesce(told.role, '') <> 'admin'
-  AND NOT (told.name <> 'audit.exported' AND coalesce(told.role, '') = 'operator')
+  AND NOT (told.name NOT IN ('audit.exported', 'table.granted')
+           AND coalesce(told.role, '') = 'operator')
   AND NOT (told.name = 'operator.refused' AND coalesce(told.role, '') = 'member');

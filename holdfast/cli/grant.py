@@ -1,0 +1,65 @@
+"""holdfast grant"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from holdfast.cli.given import app_of, desk_of, json_option, one_line, print_json, watch_options
+from holdfast.operate.grant import ROLES
+from holdfast.store.grants import TENANT
+
+
+@click.command()
+@click.argument("tables", nargs=-1, required=True, metavar="TABLE…")
+@click.option(
+    "--to",
+    type=click.Choice(ROLES),
+    default=TENANT,
+    show_default=True,
+    help="The role that is to use them: that of handlers, or of audit enrichment.",
+)
+@click.option(
+    "--privileges",
+    help="Such as select,insert.  [default: select,insert,update,delete; for holdfast_auditor"
+    " select,insert]",
+)
+@click.option("--dry-run", is_flag=True, help="Print the SQL and change nothing.")
+@watch_options
+@json_option
+@click.pass_context
+def grant(
+    ctx: click.Context,
+    tables: tuple[str, ...],
+    to: str,
+    privileges: str | None,
+    dry_run: bool,
+    actor: str,
+    role: str,
+    org_id: str | None,
+    as_json: bool,
+) -> None:
+    """Let handlers use tables of the application in job.transaction().
+
+    Includes the schema and the sequences of serial columns. Safe to run twice. SQLite has no roles,
+    so there is nothing to grant.
+    """
+    wanted = [] if privileges is None else privileges.split(",")
+    with app_of(ctx, required=False) as hf:
+        desk = desk_of(hf, actor, role, org_id)
+        done = desk.grant(tables, to=to, privileges=wanted, dry_run=dry_run)
+        has_roles = hf.store.dialect.has_roles
+    if as_json:
+        print_json([asdict(one) for one in done])
+        return
+    if not has_roles:
+        click.echo("SQLite has no roles: handlers can use every table. There is nothing to grant.")
+    for one in done:
+        for warning in one.warnings:
+            click.echo(one_line(f"warning: {warning}"), err=True)
+        for statement in one.statements:
+            click.echo(one_line(f"{statement};"))
+        if not one.statements:
+            rights = ", ".join(one.privileges)
+            click.echo(one_line(f"{one.role} has {rights} on {one.table} already."))
