@@ -23,8 +23,8 @@ from holdfast.channel.channel import (
 from holdfast.channel.message import Message
 from holdfast.event import Event
 from holdfast.outbox.decide import Policy
-from holdfast.outbox.delivery import State
-from holdfast.outbox.intend import Intended
+from holdfast.outbox.delivery import Content, State
+from holdfast.outbox.intend import Intended, write_content
 from holdfast.store import Tx
 from tests.engine.planting import plant
 from tests.outbox.planted import plant_evidence
@@ -73,6 +73,19 @@ def test_a_content_that_nobody_can_read_fails_alone(hf: Holdfast) -> None:
         plant(hf, f"UPDATE holdfast.delivery SET content = {content} WHERE id = :id", id=ann.id)
         assert deliver_all(hf, ann, bob) == [State.FAILED, State.SENT], content
     assert [message.address for message in channel.sends] == ["bob@example.com"] * len(contents)
+
+
+def test_content_that_was_changed_after_the_intent_is_not_sent(hf: Holdfast) -> None:
+    """It can be read, and it is not what was frozen."""
+    channel = outbox_with(hf, DUMB)
+    ann, bob = intend_two(hf)
+    edited = write_content(Content("A review", "Send me money.", None, {}))
+    plant(hf, "UPDATE holdfast.delivery SET content = :new WHERE id = :id", new=edited, id=ann.id)
+
+    assert deliver_all(hf, ann, bob) == [State.FAILED, State.SENT]
+
+    assert [message.address for message in channel.sends] == ["bob@example.com"]
+    assert [row["code"] for row in attempts_of(hf, ann)] == ["content_gone"]
 
 
 ANSWERS: list[tuple[Any, State]] = [

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import Context, FakeClock, Holdfast, Permanent
 from holdfast.channel.channel import Capabilities, Lookup
+from holdfast.channel.message import Message
 from holdfast.event import DeliveryAlert, DeliveryTrouble, Event
 from holdfast.outbox.delivery import State
 from holdfast.outbox.intend import Intended
@@ -98,6 +99,28 @@ def test_what_is_marked_and_known_to_the_channel_stays(hf: Holdfast, clock: Fake
     clock.advance(minutes=10)
     hf.outbox.reconcile()
     assert len(channel.lookups) == 1
+
+
+def test_a_delivery_that_another_worker_sends_is_not_reconciled(
+    hf: Holdfast, clock: FakeClock, url: str
+) -> None:
+    """It was tried and has no outcome, but its lease is not over."""
+    channel = outbox_with(hf)
+    other = make_holdfast(url, clock)
+    elsewhere = outbox_with(other)
+    taken: list[int] = []
+
+    def reconcile(message: Message) -> None:
+        clock.advance(seconds=hf.settings.outbox.grace_seconds + 1)
+        taken.append(other.outbox.reconcile()["taken"])
+
+    channel.during_send = reconcile
+
+    assert deliver(hf, intend_one(hf)).state is State.SENT
+
+    assert taken == [0]
+    assert (len(channel.sends), elsewhere.sends, elsewhere.lookups) == (1, [], [])
+    other.close()
 
 
 def test_what_was_sent_in_order_is_never_asked_about(hf: Holdfast, clock: FakeClock) -> None:

@@ -399,6 +399,28 @@ def test_whoever_lost_the_lease_before_its_try_sends_nothing(
     other.close()
 
 
+def test_whoever_lost_the_lease_to_a_worker_that_has_not_sent_yet_sends_nothing(
+    hf: Holdfast,
+) -> None:
+    """The delivery is still pending and untried: only the fence tells that it was taken."""
+    channel = outbox_with(hf)
+    one = intend_one(hf)
+    policy, is_late = hf.outbox.policy, False
+
+    def stall(name: str) -> Policy:
+        nonlocal is_late
+        if not is_late:
+            is_late = True
+            by_hand(hf.store, "UPDATE holdfast.delivery SET fence = fence + 1")
+        return policy(name)
+
+    with mock.patch.object(hf.outbox, "policy", stall):
+        tally = hf.outbox.deliver([one.id], org_id=ORG)
+
+    assert (tally["taken"], tally["tried"], tally["lost"]) == (1, 0, 1)
+    assert (channel.sends, attempts_of(hf, one)) == ([], [])
+
+
 def test_whoever_lost_the_lease_marks_nothing(hf: Holdfast, url: str, clock: FakeClock) -> None:
     channel = outbox_with(hf, Capabilities(lookup=Lookup.BY_OUR_TOKEN))
     other = make_holdfast(url, clock)
