@@ -178,6 +178,9 @@ TAMPERING = {
                   "edited"),
     "handed over": (f"UPDATE holdfast.job_event SET org_id = '{OTHER_ORG}' WHERE id = :id",
                     "edited or deleted"),
+    "reworded": ("UPDATE holdfast.job_event SET detail = '[1]' WHERE id = :id", "edited"),
+    "renamed": ("UPDATE holdfast.job_event SET name = 'job.retried' WHERE id = :id", "edited"),
+    "recounted": ("UPDATE holdfast.job_event SET attempt = attempt + 1 WHERE id = :id", "edited"),
 }  # fmt: skip
 
 
@@ -242,6 +245,31 @@ def test_a_broken_seal_is_found(work: Holdfast, text: str) -> None:
     plant(work, text)
 
     assert {item.seal for item in verify_seals(work.store, ORG)} & {2, 3}
+
+
+def test_a_chain_whose_beginning_was_removed_is_found(work: Holdfast) -> None:
+    """Each seal is sound by itself; only the digest of its predecessor tells that one is gone."""
+    for _ in range(3):
+        work.enqueue("report.export", {}, org_id=ORG)
+        seal(work)
+
+    plant(
+        work,
+        "DELETE FROM holdfast.job_event WHERE id IN"
+        " (SELECT first_event_id FROM holdfast.audit_seal WHERE number = 1)",
+    )
+    plant(work, "DELETE FROM holdfast.audit_seal WHERE number = 1")
+    for number in (2, 3):
+        plant(
+            work,
+            "UPDATE holdfast.audit_seal SET number = number - 1, first_seq = first_seq - 1"
+            " WHERE number = :number",
+            number=number,
+        )
+
+    assert verify_seals(work.store, ORG) == [
+        Tampering(ORG, 1, None, "the seal does not follow from the one before")
+    ]
 
 
 def test_a_chain_forged_without_the_key_is_found(work: Holdfast) -> None:

@@ -245,6 +245,17 @@ def plan(policy: CatchUp, **more: Any) -> catch_up.Due:
     return catch_up.decide(schedule, **given)
 
 
+@pytest.mark.parametrize("policy", CatchUp)
+def test_of_ticks_that_follow_closely_only_those_that_are_due_fire(policy: CatchUp) -> None:
+    """A difference between two clocks is tolerated for what is late, never for what is early."""
+    seconds = timedelta(seconds=20)
+    schedule = Schedule("x", Timetable(None, 20_000), policy, ORG, None, "db.cleanup")
+
+    due = catch_up.decide(schedule, ticked_to=START, now=START + seconds)
+
+    assert (due.fires, due.next_fire_at) == ((START + seconds,), START + 2 * seconds)
+
+
 def test_a_tick_that_was_held_fires_even_under_skip() -> None:
     due = plan(CatchUp.SKIP, held_at=START + HOUR, now=START + 5 * HOUR + timedelta(minutes=2))
 

@@ -367,6 +367,20 @@ def test_a_paused_schedule_fires_nothing_says_why_and_catches_up_when_resumed(
     assert told(hf.store)[1:] == ["schedule.paused", "schedule.resumed"]
 
 
+def test_a_paused_schedule_fires_nothing_while_another_one_is_due(
+    hf: Holdfast, clock: FakeClock
+) -> None:
+    hf.schedule("nightly", **nightly())
+    hf.schedule("other", **nightly())
+    sync_schedules(hf)
+    agenda.pause_schedule(hf.store, "nightly", actor=ADA, reason="the disk is full")
+
+    clock.advance(days=1)
+
+    assert dispatch_once(hf).enqueued == 1
+    assert agenda.list_ticks(hf.store, "nightly", limit=10) == []
+
+
 def test_the_audit_of_a_schedule_names_the_actor_and_holds_no_payload(hf: Holdfast) -> None:
     made = make_schedule("weekly", nightly(payload={"note": "private"}), now=NOON)
     agenda.add_schedule(hf, made, actor=ADA)
