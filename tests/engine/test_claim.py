@@ -214,6 +214,22 @@ def test_renewing_extends_what_is_ours_and_says_what_is_lost(
     assert work.get(enqueued[0].id, org_id=ORG).state is State.PROCESSING
 
 
+def test_a_claim_that_was_taken_over_is_not_renewed(work: Holdfast, clock: FakeClock) -> None:
+    """The job is processing, but under the token of another claim."""
+    enqueued = work.enqueue("report.export", {}, org_id=ORG)
+    (first,) = claim(work, worker="first")
+    clock.advance(seconds=61)
+    rescue_jobs(work.store, limit=1)
+    claim(work, worker="second")
+    ends_at = work.get(enqueued.id, org_id=ORG).record["lease_expires_at"]
+
+    clock.advance(seconds=30)
+    renewed = renew_leases(work.store, [first], lease_ms=60_000)
+
+    assert renewed.held == frozenset()
+    assert work.get(enqueued.id, org_id=ORG).record["lease_expires_at"] == ends_at
+
+
 def test_a_renewed_lease_tells_of_a_cancel_request(work: Holdfast) -> None:
     enqueued = work.enqueue("report.export", {}, org_id=ORG)
     (claimed,) = claim(work)

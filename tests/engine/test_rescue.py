@@ -188,6 +188,23 @@ def test_a_cancel_request_that_the_dead_worker_never_saw_is_honoured(
     assert work.get(enqueued.id, org_id=ORG).state is State.CANCELED
 
 
+def test_a_canceled_job_of_a_dead_worker_is_canceled_and_not_charged(
+    work: Holdfast, clock: FakeClock
+) -> None:
+    enqueued = work.enqueue("slow.work", {}, org_id=ORG)
+    claim(work)
+    work.cancel(enqueued.id, org_id=ORG)
+    clock.advance(seconds=61)
+
+    rescue_jobs(work.store, limit=10)
+
+    job = work.get(enqueued.id, org_id=ORG)
+    assert (job.state, job.attempt_count, job.last_error) == (State.CANCELED, 0, None)
+    assert timeline(work, enqueued) == [
+        "job.enqueued", "job.started", "job.cancel_requested", "job.canceled",
+    ]  # fmt: skip
+
+
 # -- whose worker is alive
 
 

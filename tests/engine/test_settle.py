@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import psycopg
 import pytest
 
 from holdfast import FakeClock, Holdfast, State
@@ -21,11 +23,14 @@ from holdfast.engine.job import (
     Released,
     Retry,
     Snoozed,
+    unit_of,
 )
 from holdfast.engine.settle import settle
+from holdfast.engine.upkeep import rescue_jobs
 from holdfast.errors import RuleBroken
 from holdfast.store import Statement, Tx
-from tests.story import ORG, SQL, by_hand, claim, events, look, timeline
+from tests.acceptance.processes import wait_until
+from tests.story import ORG, SQL, by_hand, claim, events, look, make_holdfast, timeline
 
 FAULT = Fault("NETWORK_TIMEOUT", "NETWORK_TIMEOUT stage=run attempt=1", True)
 
@@ -162,6 +167,86 @@ def test_a_lease_lost_inside_a_group_is_that_jobs_alone(work: Holdfast, clock: F
     ]  # fmt: skip
     assert timeline(work, enqueued[1])[-1] == "job.lease_lost"
     assert work.get(enqueued[1].id, org_id=ORG).result is None
+
+
+LATE = [
+    Completed('"late"'),
+    Advanced('"late"', "second", 5),
+    Retry(FAULT, 1_000),
+    Dead(FAULT),
+    Snoozed(1_000),
+    Released("late"),
+    Canceled(),
+]
+
+
+@pytest.mark.req("C-04")
+@pytest.mark.parametrize("late", LATE, ids=lambda outcome: type(outcome).__name__.lower())
+def test_an_outcome_of_a_lost_claim_is_refused_while_another_worker_runs_the_job(
+    work: Holdfast, clock: FakeClock, late: Outcome
+) -> None:
+    enqueued = work.enqueue("report.export", {}, org_id=ORG)
+    (first,) = claim(work, worker="first")
+    clock.advance(seconds=61)
+    rescue_jobs(work.store, limit=1)
+    (second,) = claim(work, worker="second")
+    before = work.get(enqueued.id, org_id=ORG).record
+
+    (settled,) = settle(work.store, [(first, late)], actor=SYSTEM)
+
+    assert not settled.held
+    assert work.get(enqueued.id, org_id=ORG).record == before
+    assert timeline(work, enqueued)[-1] == "job.lease_lost"
+    (settled,) = settle(work.store, [(second, Completed('"done"'))], actor=SYSTEM)
+    assert settled.held
+
+
+@pytest.mark.req("C-04")
+@pytest.mark.parametrize("late", LATE, ids=lambda outcome: type(outcome).__name__.lower())
+def test_an_outcome_of_a_lost_claim_is_refused_while_the_job_waits(
+    work: Holdfast, clock: FakeClock, late: Outcome
+) -> None:
+    """Nobody has claimed it again, so its token is still the one of the lost claim."""
+    enqueued = work.enqueue("report.export", {}, org_id=ORG)
+    (lost,) = claim(work)
+    clock.advance(seconds=61)
+    rescue_jobs(work.store, limit=1)
+    before = work.get(enqueued.id, org_id=ORG).record
+
+    (settled,) = settle(work.store, [(lost, late)], actor=SYSTEM)
+
+    assert not settled.held
+    assert work.get(enqueued.id, org_id=ORG).record == before
+    assert timeline(work, enqueued)[-1] == "job.lease_lost"
+
+
+@pytest.mark.req("C-05")
+def test_an_outcome_waits_for_the_transaction_that_holds_its_unit(
+    postgres_url: str, clock: FakeClock
+) -> None:
+    with make_holdfast(postgres_url, clock) as hf, psycopg.connect(postgres_url) as other:
+        hf.job("rewrite.text")(lambda job, payload: None)
+        enqueued = hf.enqueue("rewrite.text", {}, org_id=ORG, unit_key="r1/u1")
+        (claimed,) = claim(hf)
+        other.execute(
+            "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))",
+            (unit_of(ORG, "rewrite.text", "r1/u1"),),
+        )
+        outcome = [(claimed, Completed("1"))]
+        settling = threading.Thread(target=lambda: settle(hf.store, outcome, actor=SYSTEM))
+        settling.start()
+
+        def waits() -> bool:
+            asked = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            return bool(other.execute(asked).fetchall())
+
+        wait_until(lambda: waits() or not settling.is_alive())
+        waited, state = waits(), hf.get(enqueued.id, org_id=ORG).state
+        other.rollback()
+        settling.join(60)
+
+        assert (waited, state) == (True, State.PROCESSING)
+        assert hf.get(enqueued.id, org_id=ORG).state is State.COMPLETED
 
 
 @pytest.mark.req("J-05", "J-06", "J-09")

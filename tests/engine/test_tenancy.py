@@ -234,6 +234,20 @@ def test_a_handler_that_lost_its_lease_cannot_open_its_transaction(
     assert look(work.store, "SELECT * FROM holdfast.job_stage") == []
 
 
+def test_a_handler_whose_job_another_worker_runs_cannot_open_its_transaction(
+    work: Holdfast, clock: FakeClock
+) -> None:
+    work.enqueue("report.export", {}, org_id=ORG)
+    (slow,) = claim(work, worker="slow")
+    context = Context(slow, work.store, CancelToken())
+    clock.advance(seconds=61)
+    rescue_jobs(work.store, limit=1)
+    assert len(claim(work, worker="next")) == 1
+
+    with pytest.raises(LeaseLost), context.transaction():
+        raise AssertionError("never reached")
+
+
 def test_a_tenant_bound_handle_fills_in_its_tenant(work: Holdfast) -> None:
     mine = work.for_org(ORG)
 

@@ -17,9 +17,9 @@ from holdfast.engine.job import SYSTEM, Advanced, Claimed, Completed
 from holdfast.engine.settler import settle_apart
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.event import Event, JobSettled, JobStarted, LeaseWasLost, WorkerChanged
-from tests.acceptance.processes import wait_until
+from tests.acceptance.processes import all_in, wait_until
 from tests.engine.faulty import FaultyStore
-from tests.story import ORG, by_hand, claim, events, timeline
+from tests.story import ORG, by_hand, claim, events, make_holdfast, timeline
 
 
 def ignore(change: str, detail: str) -> None:
@@ -149,6 +149,30 @@ def test_draining_gives_back_what_has_not_begun_and_finishes_what_has(hf: Holdfa
         assert (job.state, job.attempt_count, job.last_error) == (State.QUEUED, 0, None)
         assert timeline(hf, item)[-1] in ("job.released", "job.enqueued")
     assert any("drain" in str(event["detail"]) for event in events(hf, jobs[1]))
+
+
+def test_draining_gives_back_what_has_not_begun_while_a_handler_still_runs(hf: Holdfast) -> None:
+    """Another worker can take these jobs now, and need not wait for the slow one."""
+    begun, release = threading.Event(), threading.Event()
+
+    @hf.job("slow.work")
+    def slow(job: Context, payload: object) -> None:
+        begun.set()
+        release.wait(60)
+
+    first, *others = hf.enqueue_many("slow.work", [{} for _ in range(4)], org_id=ORG)
+    worker = hf.worker(concurrency=1)
+    # Quick jobs are taken ahead of need.
+    worker._hands.mean_seconds = 0.001
+    with running(worker):
+        assert begun.wait(60)
+        wait_until(lambda: all_in(hf, others, State.PROCESSING))
+        worker.drain()
+        try:
+            wait_until(lambda: all_in(hf, others, State.QUEUED), 20)
+            assert hf.get(first.id, org_id=ORG).state is State.PROCESSING
+        finally:
+            release.set()
 
 
 @pytest.mark.req("I-18")
@@ -373,6 +397,25 @@ class WrongClock(SystemClock):
 
 
 @pytest.mark.req("T-03")
+def test_a_thread_whose_handler_ignores_its_timeout_is_replaced(sqlite_url: str) -> None:
+    """Two jobs that wait for each other end only where two threads are left to run them."""
+    release, both = threading.Event(), threading.Barrier(2)
+    with make_holdfast(sqlite_url) as hf:
+
+        @hf.job("stuck.work", timeout=0.05, max_attempts=1)
+        def stuck(job: Context, payload: object) -> None:
+            release.wait(60)
+
+        hf.job("pair.work", max_attempts=1)(lambda job, payload: both.wait(30))
+        hf.enqueue("stuck.work", {}, org_id=ORG)
+        pair = hf.enqueue_many("pair.work", [{}, {}], org_id=ORG)
+
+        hf.worker(concurrency=2).run(until_idle=True)
+        release.set()
+
+        assert all_in(hf, pair, State.COMPLETED)
+
+
 def test_a_worker_whose_clock_is_off_by_over_a_minute_claims_nothing_and_says_so(
     postgres_url: str,
 ) -> None:

@@ -96,6 +96,16 @@ def test_work_whose_connection_dies_under_it_runs_again_from_its_beginning(
     assert len(runs) == 2
 
 
+def test_a_write_limits_how_long_its_transaction_may_be_idle(shop: Holdfast) -> None:
+    """A process that freezes inside of it would keep its row locks for as long as it is frozen."""
+
+    def idle_limit(tx: Any) -> str:
+        asked = "SHOW idle_in_transaction_session_timeout"
+        return str(tx.connection.execute(asked).fetchone()[0])
+
+    assert shop.store.write(idle_limit) == "1min"
+
+
 def test_a_lost_race_is_run_again(shop: Holdfast) -> None:
     by_hand(shop.store, "CREATE TABLE account (id int PRIMARY KEY, euros int)")
     by_hand(shop.store, "INSERT INTO account VALUES (1, 0), (2, 0)")

@@ -191,6 +191,29 @@ PROCESS = """
 
 
 @pytest.mark.req("C-02")
+def test_a_commit_waits_for_the_disk_on_every_connection(store: SqliteStore) -> None:
+    """2 is FULL: what was acknowledged survives a power cut. NORMAL, 1, may lose it."""
+
+    def synchronous(tx: Any) -> int:
+        return int(tx.connection.execute("PRAGMA synchronous").fetchone()[0])
+
+    assert (store.write(synchronous), store.read(synchronous)) == (2, 2)
+
+
+def test_a_write_holds_the_lock_file(store: SqliteStore, sqlite_url: str) -> None:
+    path = Path(sqlite_url.removeprefix("sqlite:///") + ".lock")
+
+    def is_locked() -> bool:
+        with path.open("rb") as other:
+            try:
+                fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            return False
+
+    assert (store.write(lambda tx: is_locked()), is_locked()) == (True, False)
+
+
 def test_processes_on_one_file_lose_nothing_and_double_nothing(sqlite_url: str) -> None:
     many, names = 50, ["a", "b", "c", "d"]
     begin = str(time.time() + 1.5)

@@ -1,0 +1,81 @@
+"""Lease renewal inside a worker: a handler whose lease is lost, or about to end, has to stop."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.engine.execute import CancelToken
+from holdfast.engine.hands import Held
+from holdfast.engine.keeper import Keeper
+from tests.engine.faulty import FaultyStore
+from tests.story import ORG, by_hand, claim
+
+LEASE = 60.0
+
+
+@pytest.fixture
+def work(hf: Holdfast) -> Holdfast:
+    hf.job("slow.work")(lambda job, payload: None)
+    return hf
+
+
+def hold_one(hf: Holdfast) -> Held:
+    """A claim that was made, and renewed for the last time, at second 0."""
+    hf.enqueue("slow.work", {}, org_id=ORG)
+    (claimed,) = claim(hf)
+    return Held(claimed, CancelToken(), claimed_at=0.0, renewed_at=0.0)
+
+
+def renewing(hf: Holdfast, held: Held, store: Any = None) -> Callable[[float], None]:
+    """The renewal pass of a worker that holds this claim, at a second of the test's choice."""
+    hands: Any = None
+    keeper = Keeper(
+        store or hf.store,
+        hands,
+        {held.job.id: held},
+        settings=hf.settings,
+        rng=random.Random(7),
+        recycle=lambda stuck: None,
+    )
+    assert hf.settings.lease_seconds == LEASE
+    return keeper._renew_due
+
+
+def test_a_handler_whose_lease_is_lost_has_to_stop(work: Holdfast) -> None:
+    held = hold_one(work)
+    by_hand(
+        work.store,
+        "UPDATE holdfast.job SET state = 'queued', lease_expires_at = NULL, claimed_at = NULL,"
+        " claimed_by = NULL",
+    )
+
+    renewing(work, held)(LEASE / 3)
+
+    assert held.token.lease_lost
+
+
+def test_a_lease_is_renewed_after_a_third_of_its_time(work: Holdfast) -> None:
+    held = hold_one(work)
+    renew = renewing(work, held)
+
+    renew(LEASE / 3 - 1)
+    assert held.renewed_at == 0.0
+    renew(LEASE / 3)
+    assert held.renewed_at == LEASE / 3
+    assert not held.token.is_set
+
+
+def test_a_handler_has_to_stop_before_a_lease_ends_that_cannot_be_renewed(work: Holdfast) -> None:
+    """After the end of the lease another worker may run the job."""
+    held = hold_one(work)
+    renew = renewing(work, held, FaultyStore(work.store).be_away(1_000))
+
+    renew(LEASE * 0.5)
+    assert not held.token.is_set
+    renew(LEASE * 0.95)
+    assert held.token.lease_lost
