@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export UV_COMPILE_BYTECODE := 1
 export UV_PYTHON_DOWNLOADS := never
 
-.PHONY: help setup demo test check conformance batch-faults outbox-faults eval sim bench e2e serve format lock clean
+.PHONY: help setup demo test check conformance mutants batch-faults outbox-faults eval sim bench e2e serve format lock clean
 
 help:  ## Print this list
 	@awk -F ':.*## ' '/^[a-z0-9_-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ check: $(STAMP)  ## Format, lint, types, layers
 
 conformance: $(STAMP)  ## Say which requirement is proven by which test; writes docs/conformance.md
 	@$(BIN)/python tools/conformance.py
+
+mutants: $(STAMP)  ## Plant known bugs one at a time; the tests must notice each; ONLY="names"
+	@$(BIN)/python tools/mutants.py $(ONLY)
 
 bench: $(STAMP)  ## Measure on this machine; ratios, in one run
 	@$(BIN)/python bench/throughput.py
