@@ -511,6 +511,32 @@ def test_a_file_with_fewer_lines_than_counted_is_read_again_before_anything_is_m
     assert stage.alerts == []
 
 
+def test_a_result_file_that_is_named_late_is_read_before_an_item_is_called_missing(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The provider tells no counts, so only the file itself says that there is more to read."""
+    planted = stage.plant("one", "two")
+    stage.provider.complete()
+    first, second = stage.results(planted).splitlines(keepends=True)
+    stage.results(planted, first)
+    planted.at_provider.result_files += (stage.provider._store_file("late", second).id,)
+    get = ScriptedProvider.get
+
+    def name_late(provider: ScriptedProvider, wire: Any, provider_batch_id: str) -> Any:
+        seen = get(provider, wire, provider_batch_id)
+        files = seen.result_files if provider.calls["get"] > 1 else seen.result_files[:1]
+        return replace(seen, succeeded=None, failed=None, result_files=files)
+
+    monkeypatch.setattr(ScriptedProvider, "get", name_late)
+
+    stage.collect()
+    assert stage.states(planted) == ["completed", "batch_submitted"]
+
+    stage.collect(minutes=30)
+    assert stage.states(planted) == ["completed", "completed"]
+    assert stage.alerts == []
+
+
 @pytest.mark.req("P-22")
 def test_a_provider_that_cannot_count_does_not_stop_us_for_ever(stage: Stage) -> None:
     planted = stage.plant("one", "two")

@@ -8,10 +8,12 @@ import threading
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from holdfast import FakeClock, Holdfast
+from holdfast.batch.group import name_of
 from holdfast.batch.intent import hold, lease_next
 from holdfast.batch.leased import BatchLost
 from holdfast.batch.point import Point
@@ -268,6 +270,21 @@ def test_batches_of_strangers_are_left_alone(out: Outgoing) -> None:
     assert stranger.cancels == 0
 
 
+def test_a_batch_with_another_key_is_not_adopted(out: Outgoing) -> None:
+    """Another deployment may use the same account."""
+    out.enqueue("one")
+    out.provider.script("create", Lose(later=timedelta(days=9)))
+    out.submit()
+    other = name_of(out.hf.ids.new(), 1, "main")
+    stranger = out.provider._make_batch(ROUTE, other, None, b"")
+
+    out.later(minutes=2)
+    out.recover()
+
+    assert (out.batch["state"], out.batch["provider_batch_id"]) == ("creating", None)
+    assert stranger.cancels == 0
+
+
 def test_a_batch_that_failed_by_itself_is_the_collectors(out: Outgoing) -> None:
     out.enqueue("one")
     out.provider.script("create", Lose(accepted=True))
@@ -352,6 +369,35 @@ def test_a_worker_that_slept_between_its_commit_and_its_create_does_not_send_it(
 
     assert out.provider.calls["create"] == 1
     assert_paid_once(out, "one")
+
+
+def test_a_submitter_that_lost_the_batch_before_its_create_does_not_send_it(out: Outgoing) -> None:
+    """No time has passed: only the fence tells that another worker holds the batch."""
+    out.enqueue("one")
+
+    def lose(point: Point) -> None:
+        if point is Point.CREATING_RECORDED:
+            by_hand(out.hf.store, "UPDATE holdfast.provider_batch SET fence = fence + 1")
+
+    out.submit(dies_at=lose)
+
+    assert out.provider.calls["create"] == 0
+    assert out.batch["state"] == "creating"
+
+
+def test_a_submitter_that_lost_the_batch_during_its_upload_does_not_record_it(
+    out: Outgoing,
+) -> None:
+    """Its successor may have uploaded the input already, under another id."""
+    out.enqueue("one")
+
+    def lose(point: Point) -> None:
+        if point is Point.UPLOADED:
+            by_hand(out.hf.store, "UPDATE holdfast.provider_batch SET fence = fence + 1")
+
+    out.submit(dies_at=lose)
+
+    assert (out.batch["state"], out.batch["input_file_id"]) == ("prepared", None)
 
 
 def test_a_worker_that_slept_with_nobody_else_awake_does_not_send_it_late(out: Outgoing) -> None:
@@ -651,18 +697,28 @@ def test_what_a_released_batch_may_have_cost_is_in_the_ledger(out: Outgoing) -> 
     assert {row["provider_batch_id"] for row in rows} == {out.batch["provider_batch_id"]}
 
 
+@pytest.mark.parametrize("edited", ["edited", "two"])
 def test_a_text_that_changes_on_its_way_is_built_anew_and_sent_once(
-    hf: Holdfast, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+    hf: Holdfast, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, edited: str
 ) -> None:
+    """Longer than before, or of the same length."""
     out = set_out(hf, clock, capabilities=NAMELESS)
     jobs = out.enqueue("one")
-    texts = iter(["one", "one", "edited"])
-    monkeypatch.setattr(out.work, "request", lambda item: Request((next(texts, "edited"),)))
+    texts = iter(["one", "one", edited])
+    built: list[str] = []
+
+    def request(item: Any) -> Request:
+        built.append(next(texts, edited))
+        return Request((built[-1],))
+
+    monkeypatch.setattr(out.work, "request", request)
 
     out.submit()
 
     assert out.states(jobs) == Counter(batch_submitted=1)
-    assert out.sent_texts() == [["edited"]]
+    assert out.sent_texts() == [[edited]]
+    # For the first batch and its create, then once more for each.
+    assert built == ["one", "one", edited, edited, edited]
     assert out.provider.calls["create"] == 1
 
 
