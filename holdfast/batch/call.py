@@ -28,7 +28,7 @@ from holdfast.batch.point import Point
 from holdfast.batch.price import Prices
 from holdfast.batch.release import CIRCUIT_OPEN
 from holdfast.batch.unusable import Unusable
-from holdfast.batch.verdict import ItemState, Verdict, failure_verdict, verdict_of
+from holdfast.batch.verdict import ItemState, Verdict, failure_verdict, reuse, verdict_of
 from holdfast.clock import ms
 from holdfast.document import canonical
 from holdfast.engine.execute import Context
@@ -102,6 +102,8 @@ def _member_of(lane: BatchLane, job: Claimed) -> Member | Outcome:
             "The job's route is for the batch lane, and a worker has it.",
             field="routing_decision.execution_mode",
         )
+    if (known := reuse(lane, job, item)) is not None:
+        return known
     try:
         account = lane.accounts.of(item.route)
     except ConfigError as exc:

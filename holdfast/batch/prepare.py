@@ -43,7 +43,7 @@ from holdfast.batch.release import (
     tell,
 )
 from holdfast.batch.unusable import Unusable
-from holdfast.batch.verdict import NAMED, NOT_NAMED, failure_verdict, schema_hash
+from holdfast.batch.verdict import NAMED, NOT_NAMED, failure_verdict, reuse, schema_hash
 from holdfast.batch.work import Item
 from holdfast.clock import ms, read_instant
 from holdfast.engine.execute import Plan, judge, name_stage, plan
@@ -136,6 +136,8 @@ def _plan(
         return planned
     try:
         item = _item_of(job, loaded)
+        if (known := reuse(lane, job, item)) is not None:
+            return known
         try:
             account = lane.accounts.of(item.route)
         except ConfigError as exc:
@@ -268,7 +270,8 @@ class _Writing:
         pause = overflow_ms(self.lane)
         ended += [(one.job, Released(OVERFLOW, pause)) for one in placement.overflow]
         self._write_rows(tx, placement)
-        settled = settle_in(tx, ended, actor=self.actor) if ended else []
+        keep = self.lane.registry.keep
+        settled = settle_in(tx, ended, actor=self.actor, keep=keep) if ended else []
         return _Written(placement, settled, held)
 
     def _still_ours(self, tx: Tx, ended: list[Ended]) -> list[Wanted]:

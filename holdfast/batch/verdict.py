@@ -28,6 +28,7 @@ from holdfast.batch.failure import (
 )
 from holdfast.batch.lane import BatchLane
 from holdfast.batch.load import Loaded, item_of
+from holdfast.batch.work import Item
 from holdfast.clock import ms
 from holdfast.config import RunProfile
 from holdfast.document import BadDocument, check
@@ -121,6 +122,17 @@ def verdict_of(
     if isinstance(outcome, Dead):
         return Verdict(outcome, ItemState.FAILED, outcome.fault.error_class, NO_CODE)
     return Verdict(outcome, ItemState.SUCCEEDED)
+
+
+def reuse(lane: BatchLane, job: Claimed, item: Item) -> Outcome | None:
+    """The outcome of a job whose work knows the answer already. None: the provider is asked."""
+    handler = lane.registry.get(job.job_type)
+    known = getattr(handler.work, "reuse", None)
+    value = None if known is None else known(item)
+    if value is None:
+        return None
+    plan = Plan(handler, _stage(handler, job), item.payload, lane.registry.categories)
+    return conclude(value, job, plan)
 
 
 MISSING = "missing_result"

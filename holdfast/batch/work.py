@@ -57,7 +57,9 @@ class BatchWork(Protocol):
 
     Both are called with one item, may be called again for the same one, and write nothing. A work
     whose texts lie in tables of its own has a third, ``load(tx, items)``: it reads what many items
-    need at once and returns it by job id; each item then carries its own as ``loaded``.
+    need at once and returns it by job id; each item then carries its own as ``loaded``. A work that
+    may know an answer already has ``reuse(item)``: it returns the job's result as ``accept`` does,
+    or None to ask the provider.
     """
 
     def request(self, item: Item) -> Request:

@@ -57,6 +57,8 @@ class RouteSettings(Section):
     source_locales: tuple[str, ...] = setting((), _LANGUAGES)
     target_locales: tuple[str, ...] = setting((), _LANGUAGES)
     max_retries: int = setting(2, whole(0, 10))
+    # Whether the output of an identical request of the same two people may be used again.
+    cache_eligible: bool = setting(False, FLAG)
 
     def __post_init__(self) -> None:
         Section.__post_init__(self)

@@ -232,6 +232,7 @@ def route_of(request: RewriteRequest, mode: str = "batch") -> dict[str, Any]:
     return {
         "provider": "openai",
         "adapter_kind": "scripted",
+        "base_url": None,
         "model": "model-1",
         "prompt_version": "v1",
         "policy_version": request.policy_version,

@@ -49,7 +49,10 @@ IDS = {
 PINNED = {
     "v1/instructions.md": "cbf5856e546fc7f81bc3c90b9edcfaad3853319c6d48fb3dce3c6ec1c37fddc8",
     "v1/message.md": "bb08fe5f3aa42edceaafdab2614ba1655f8e6e880a6add8d099f150cb28abb48",
+    "v2/instructions.md": "c83bd2d0c1c0ce475c2c34de9b25bf49a6a8040b59be2d6df4515d8f0e39468f",
+    "v2/message.md": "9b07c55dbc062d82fd6edec19b80024303d8cf2546d3b5b397351cca0a156be4",
 }
+VERSIONS = ("v1", "v2")
 
 
 def request(
@@ -93,12 +96,11 @@ def request(
     )
 
 
-def parts(given: RewriteRequest) -> tuple[dict[str, object], str]:
+def parts(given: RewriteRequest, version: str = "v1") -> tuple[dict[str, object], str]:
     """What the prompt says about the message, and the message as a reader decodes it."""
-    (user,) = prompt_for(given, "v1").inputs
+    (user,) = prompt_for(given, version).inputs
     found = re.fullmatch(
-        r"How to rewrite the message:\n(\{.*\})\n\nThe message, as data:\n<message>\n(.*)\n"
-        r"</message>\n\nRewrite what stands between the two marks, as you were told\.\n",
+        r"[^\n]+:\n(\{.*\})\n\nThe message, as data:\n<message>\n(.*)\n</message>\n\n[^\n]+\.\n",
         user,
     )
     assert found is not None
@@ -132,12 +134,21 @@ def test_instructions_depend_on_the_version_and_the_target_language_alone() -> N
 
 
 @pytest.mark.req("L-11", "L-12")
-def test_one_step_rewrites_and_translates_into_the_recipients_language() -> None:
-    made = prompt_for(request(source="en", target="es"), "v1")
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [
+        ("v1", ("and in no other", "Rewriting and translating are one step")),
+        ("v2", ('"es" only', "rewrite and translate in one step")),
+    ],
+)
+def test_one_step_rewrites_and_translates_into_the_recipients_language(
+    version: str, words: tuple[str, ...]
+) -> None:
+    made = prompt_for(request(source="en", target="es"), version)
 
-    assert 'the BCP-47 tag "es" and in no other' in made.instructions
+    assert 'the BCP-47 tag "es"' in made.instructions
     assert 'Set "output_language" to "es"' in made.instructions
-    assert "Rewriting and translating are one step" in made.instructions
+    assert all(word in made.instructions for word in words)
     assert made.schema == SCHEMA
     assert set(SCHEMA["properties"]) == {"rewritten_text", "output_language"}
 
@@ -157,9 +168,21 @@ def test_what_was_decided_reaches_the_model_and_nobodys_id_does() -> None:
         "policy": given.policy.document,
         "context": pack,
     }
-    made = prompt_for(given, "v1")
-    for value in IDS.values():
-        assert value not in made.instructions + made.inputs[0]
+    for version in VERSIONS:
+        made = prompt_for(given, version)
+        for value in IDS.values():
+            assert value not in made.instructions + made.inputs[0]
+
+
+def test_the_versions_say_the_same_thing_in_other_words() -> None:
+    first, second = (prompt_for(request(), version) for version in VERSIONS)
+
+    assert first.instructions != second.instructions
+    assert first.inputs != second.inputs
+    assert (first.schema, first.parameters) == (second.schema, second.parameters)
+    for code in ("policy", "context", "recipient_signals", "topic_scope", "light_touch", "power"):
+        assert f'"{code}"' in first.instructions
+        assert f'"{code}"' in second.instructions
 
 
 def test_the_message_is_in_one_part_and_not_in_the_shared_instructions() -> None:
@@ -187,11 +210,12 @@ ATTACKS = [
 ]
 
 
+@pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_an_injection_changes_nothing_but_the_text_itself(attack: str) -> None:
-    calm, attacked = prompt_for(request(), "v1"), prompt_for(request(attack), "v1")
-    calm_brief, _ = parts(request())
-    brief, message = parts(request(attack))
+def test_an_injection_changes_nothing_but_the_text_itself(attack: str, version: str) -> None:
+    calm, attacked = prompt_for(request(), version), prompt_for(request(attack), version)
+    calm_brief, _ = parts(request(), version)
+    brief, message = parts(request(attack), version)
 
     assert attacked.instructions == calm.instructions
     assert (attacked.schema, attacked.parameters) == (calm.schema, calm.parameters)
@@ -217,7 +241,7 @@ def test_letters_emoji_and_their_joiners_stay_as_they_are() -> None:
 
 
 def test_an_unknown_version_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"'v9' does not exist\. There is: v1"):
+    with pytest.raises(ConfigError, match=r"'v9' does not exist\. There is: v1, v2"):
         prompt_for(request(), "v9")
     with pytest.raises(ConfigError):
         prompt_for(request(), "../v1")

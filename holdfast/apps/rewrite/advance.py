@@ -38,6 +38,7 @@ _ROUTED = (
     "prompt_version",
     "policy_version",
     "execution_mode",
+    "cache_eligible",
 )
 
 
@@ -197,9 +198,16 @@ def _row(item: Decision, jobs: Mapping[str, str]) -> dict[str, Any]:
         "routing_decision": item.routing_decision and canonical(dict(item.routing_decision)),
         "rewrite_request": written and written.text,
         "request_hash": written and written.hash,
+        "content_hash": written and _content_hash(item),
         "job_id": jobs.get(item.intake.rewrite_request_id),
         **{name: canonical(found) if found else None for name, found in _documents(item)},
     }
+
+
+def _content_hash(item: Decision) -> str | None:
+    """By what an identical request is found, where the route lets its output be used again."""
+    decision = item.routing_decision or {}
+    return item.written.content_hash if item.written and decision["cache_eligible"] else None
 
 
 def _documents(item: Decision) -> Iterator[tuple[str, Mapping[str, Any] | None]]:

@@ -36,6 +36,16 @@ from holdfast.document import canonical
 
 _log = logging.getLogger("holdfast.rewrite")
 
+# What no two requests have in common.
+_OF_ITS_OWN = frozenset(
+    {
+        "rewrite_request_id",
+        "recipient_snapshot_id",
+        "recipient_preference_snapshot_id",
+        "created_at",
+    }
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Captured:
@@ -86,6 +96,15 @@ class Written:
         document = request.document
         text = canonical(document)
         return cls(document, text, sha256(text.encode()).hexdigest())
+
+    @property
+    def content_hash(self) -> str:
+        """The hash of all that decides the output: equal for two requests that ask for the same.
+
+        Home, sender and recipient are in it, so no other person's request can have it.
+        """
+        content = {name: value for name, value in self.document.items() if name not in _OF_ITS_OWN}
+        return sha256(canonical(content).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

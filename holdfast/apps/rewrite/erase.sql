@@ -22,7 +22,7 @@ LIMIT :limit;
 -- erase_requests :affected — crosses tenants: first of all, so that whoever is about to write an output waits
 -- A request that has no job yet ends with it: nothing can be made of it any more.
 UPDATE holdfast.rewrite_request AS request
-SET rewrite_request = NULL, context_pack = NULL, policy = NULL,
+SET rewrite_request = NULL, context_pack = NULL, policy = NULL, content_hash = NULL,
     erased_at = coalesce(request.erased_at, {now}),
     preferences_erased_at = coalesce(request.preferences_erased_at, {now}),
     step = CASE WHEN request.step IN ('received', 'queued', 'classified', 'context_built', 'routed')
@@ -105,7 +105,7 @@ LIMIT :limit
 
 -- forget_requests :affected — crosses tenants: the serialized request holds the original, too
 UPDATE holdfast.rewrite_request AS request
-SET rewrite_request = NULL, erased_at = {now}, updated_at = {now}
+SET rewrite_request = NULL, content_hash = NULL, erased_at = {now}, updated_at = {now}
 FROM {rows gone: org_id uuid, id uuid}
 WHERE request.org_id = gone.org_id AND request.rewrite_request_id = gone.id
   AND request.erased_at IS NULL;

@@ -90,6 +90,7 @@ SET step = requests.step,
     classifier_result = requests.classifier_result, context_pack = requests.context_pack,
     policy = requests.policy, routing_decision = requests.routing_decision,
     rewrite_request = requests.rewrite_request, request_hash = requests.request_hash,
+    content_hash = requests.content_hash,
     classifier_version = requests.classifier_version,
     context_pack_version = requests.context_pack_version,
     policy_version = requests.policy_version, job_id = requests.job_id,
@@ -104,8 +105,8 @@ FROM {rows requests: org_id uuid, rewrite_request_id uuid, step text, failure_co
       source_locale text, target_locale text, source_locale_raw text, target_locale_raw text,
       lane text, topics json, intent text, rewrite_strength text, classifier_result json,
       context_pack json, policy json, routing_decision json, rewrite_request json,
-      request_hash text, classifier_version text, context_pack_version text, policy_version text,
-      job_id uuid}
+      request_hash text, content_hash text, classifier_version text, context_pack_version text,
+      policy_version text, job_id uuid}
 WHERE request.org_id = requests.org_id
   AND request.rewrite_request_id = requests.rewrite_request_id
   AND request.step IN ('received', 'queued', 'classified', 'context_built', 'routed');

@@ -67,7 +67,7 @@ class Routes:
             "policy_version": request.policy_version,
             "execution_mode": row.execution_mode,
             "supports_translation": row.supports_translation,
-            "cache_eligible": False,
+            "cache_eligible": row.cache_eligible,
             "max_retries": row.max_retries,
             "lane": request.lane.value,
             "source_locale": request.source_locale,

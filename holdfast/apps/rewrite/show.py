@@ -24,7 +24,15 @@ SQL = Statements("holdfast.apps.rewrite", "show.sql")
 NEWEST = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 LONGEST_PAGE = 1_000
 _DOCUMENTS = frozenset(
-    {"topics", "classifier_result", "policy", "routing_decision", "eval_result", "detail"}
+    {
+        "classifier_result",
+        "detail",
+        "eval_result",
+        "language_pair",
+        "policy",
+        "routing_decision",
+        "topics",
+    }
 )
 
 
@@ -95,7 +103,10 @@ def list_received(
 
 
 def find_record(watch: Watch, rewrite_request_id: str) -> dict[str, Any]:
-    """Everything on record of a rewrite, with its events and without any text. For operators."""
+    """Everything on record of a rewrite, with its events and without any text. For operators.
+
+    It begins with the job record, field by field as the contract of the queue names them.
+    """
     request_id = _read_ids(rewrite_request_id=rewrite_request_id)["rewrite_request_id"]
     subject = f"rewrite:{request_id}"
     row = watch.store.read(lambda tx: tx.maybe(SQL.find_record, id=request_id, org_id=watch.org_id))

@@ -38,26 +38,32 @@ WHERE request.org_id = :org_id AND request.recipient_user_id = :user_id
 ORDER BY request.rewrite_request_id DESC
 LIMIT :limit;
 
--- find_record :maybe — crosses tenants: all that is on record of a rewrite, and no text
-SELECT request.org_id AS home_id, request.rewrite_request_id, request.job_id,
-       request.sender_user_id, request.recipient_user_id, request.surface, request.step,
-       request.status, request.failure_code, request.recipient_snapshot_id,
-       request.recipient_preference_snapshot_id, request.source_locale, request.target_locale,
+-- find_record :maybe — crosses tenants: the job record of the contract first, then all else on record; no text
+SELECT request.job_id, request.rewrite_request_id, 'complaint_rewrite' AS task, request.surface,
+       request.rewrite_strength, job.language_pair, request.recipient_user_id,
+       request.recipient_snapshot_id, request.recipient_preference_snapshot_id, request.status,
+       coalesce(job.created_at, request.created_at) AS created_at,
+       coalesce(job.updated_at, request.updated_at) AS updated_at, job.not_before_at,
+       job.claimed_at, job.claimed_by, coalesce(job.attempt_count, 0) AS attempt_count,
+       job.max_attempts, job.last_error, job.last_error_at, request.routing_decision,
+       request.org_id AS home_id, request.sender_user_id, request.step, request.failure_code,
+       job.attempt, job.attempts, job.queue, request.source_locale, request.target_locale,
        request.source_locale_raw, request.target_locale_raw, request.lane, request.topics,
-       request.intent, request.rewrite_strength, request.classifier_result, request.policy,
-       request.routing_decision, request.request_hash, request.classifier_version,
-       request.context_pack_version, request.policy_version, request.iso_week_year,
-       request.iso_week, request.request_id, request.correlation_id, request.created_at,
-       request.queued_at, request.classified_at, request.context_built_at, request.routed_at,
-       request.enqueued_at, job.started_at, job.submitted_at, request.rewrite_completed_at,
-       request.sender_reveal_at, request.revealed_at, request.failed_at, request.canceled_at,
-       request.concluded_at, request.erased_at, job.attempt_count, job.attempts, job.max_attempts,
-       job.last_error, job.last_error_at, job.provider_batch_id, job.batch_group_key, job.batch_id,
-       job.batch_item_index, output.provider, output.model, output.prompt_version,
-       output.output_language, output.lexicon_version, output.eval_result
+       request.intent, request.classifier_result, request.policy, request.request_hash,
+       request.classifier_version, request.context_pack_version, request.policy_version,
+       request.iso_week_year, request.iso_week, request.request_id, request.correlation_id,
+       request.created_at AS received_at, request.queued_at, request.classified_at,
+       request.context_built_at, request.routed_at, request.enqueued_at, job.started_at,
+       job.submitted_at, request.rewrite_completed_at, request.sender_reveal_at,
+       request.revealed_at, request.failed_at, request.canceled_at, request.concluded_at,
+       request.erased_at, request.preferences_erased_at, job.provider_batch_id,
+       job.batch_group_key, job.batch_id, job.batch_item_index, output.provider, output.model,
+       output.prompt_version, output.output_language, output.lexicon_version, output.eval_result,
+       {field(done.result, reused_from)} AS reused_from
 FROM holdfast.rewrite_request AS request
 LEFT JOIN holdfast.rewrite_job AS job
   ON job.org_id = request.org_id AND job.rewrite_request_id = request.rewrite_request_id
+LEFT JOIN holdfast.job_record AS done ON done.org_id = request.org_id AND done.id = request.job_id
 LEFT JOIN holdfast.rewrite_output AS output
   ON output.org_id = request.org_id AND output.rewrite_request_id = request.rewrite_request_id
 WHERE request.rewrite_request_id = :id

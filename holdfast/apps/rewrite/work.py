@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast.apps.rewrite.detect import Detector
 from holdfast.apps.rewrite.evaluate import evaluate
@@ -36,17 +36,43 @@ class Unfit:
 
 
 @dataclass(frozen=True, slots=True)
+class Reusable:
+    """A job beside the output of an identical request that was completed before it."""
+
+    payload: JobPayload
+    rewrite_request_id: str
+    rewritten_text: str = field(repr=False)
+    output_language: str
+
+
+@dataclass(frozen=True, slots=True)
 class RewriteWork:
     """Asks for one rewrite and judges what comes back; in a batch and in a call alike."""
 
     detector: Detector
     clock: Clock
 
-    def load(self, tx: Tx, items: Sequence[Item]) -> Mapping[str, JobPayload | Unfit]:
-        """The payloads of these jobs, in one read. What is wrong with one is that one's alone."""
+    def load(self, tx: Tx, items: Sequence[Item]) -> Mapping[str, JobPayload | Reusable | Unfit]:
+        """The payloads of these jobs, in one read. What is wrong with one is that one's alone.
+
+        Where a route lets outputs be used again, those of identical requests are read as well.
+        """
         asked = [{"org_id": item.org_id, "job_id": item.job_id} for item in items]
         rows = {str(row["job_id"]): row for row in tx.many(SQL.load_requests, items=asked)}
-        return {item.job_id: _payload(item, rows.get(item.job_id)) for item in items}
+        loaded = {item.job_id: _payload(item, rows.get(item.job_id)) for item in items}
+        return {**loaded, **_reusable(tx, loaded)}
+
+    def reuse(self, item: Item) -> Kept | None:
+        """The output of an identical request, if the judge passes it for this one as well."""
+        if not isinstance(item.loaded, Reusable):
+            return None
+        earlier = item.loaded
+        try:
+            kept = self._judged(item, earlier.rewritten_text, earlier.output_language)
+        except Permanent:
+            # What no longer passes is made anew.
+            return None
+        return Kept({**kept.result, "reused_from": earlier.rewrite_request_id}, kept.value)
 
     def request(self, item: Item) -> Request:
         """What to ask: the prompt of the route's version, around the text of this request."""
@@ -54,15 +80,15 @@ class RewriteWork:
 
     def accept(self, item: Item, reply: Reply) -> Kept:
         """The output to store if the judge lets it pass. Raises OutputRejected with codes only."""
-        job = payload_of(item)
-        request = job.rewrite_request
         # What is counted, judged and stored is one text, whoever composed its characters.
         text = unicodedata.normalize("NFC", str(reply.data["rewritten_text"]))
+        return self._judged(item, text, str(reply.data["output_language"]))
+
+    def _judged(self, item: Item, text: str, output_language: str) -> Kept:
+        job = payload_of(item)
+        request = job.rewrite_request
         found = evaluate(
-            request,
-            rewritten_text=text,
-            output_language=str(reply.data["output_language"]),
-            detector=self.detector,
+            request, rewritten_text=text, output_language=output_language, detector=self.detector
         )
         if found.verdict is Mark.FAIL:
             raise rejection_of(found)
@@ -81,8 +107,31 @@ def payload_of(item: Item) -> JobPayload:
     """The payload that was loaded for an item. Raises why there is none."""
     if isinstance(item.loaded, Unfit):
         raise item.loaded.error
+    if isinstance(item.loaded, Reusable):
+        return item.loaded.payload
     assert isinstance(item.loaded, JobPayload), "a rewrite job is loaded before it is worked on"
     return item.loaded
+
+
+def _reusable(tx: Tx, loaded: Mapping[str, JobPayload | Unfit]) -> dict[str, Reusable]:
+    eligible = {
+        job_id: payload
+        for job_id, payload in loaded.items()
+        if isinstance(payload, JobPayload) and payload.routing_decision.get("cache_eligible")
+    }
+    if not eligible:
+        return {}
+    asked = [{"org_id": one.home_id, "job_id": job_id} for job_id, one in eligible.items()]
+    # The latest of them: the rows come oldest first.
+    return {
+        str(row["job_id"]): Reusable(
+            eligible[str(row["job_id"])],
+            str(row["rewrite_request_id"]),
+            row["rewritten_text"],
+            row["output_language"],
+        )
+        for row in tx.many(SQL.find_reusable, items=asked)
+    }
 
 
 def _payload(item: Item, row: Row | None) -> JobPayload | Unfit:

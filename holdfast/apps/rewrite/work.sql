@@ -13,6 +13,22 @@ JOIN holdfast.job AS job ON job.org_id = items.org_id AND job.id = items.job_id
 JOIN holdfast.rewrite_request AS request
   ON request.org_id = items.org_id AND request.job_id = items.job_id;
 
+-- find_reusable :many — crosses tenants: outputs of identical requests by the same people, oldest first
+-- The decision is compared as a whole: another model, prompt or version is another request.
+SELECT items.job_id, earlier.rewrite_request_id, output.rewritten_text, output.output_language
+FROM {rows items: org_id uuid, job_id uuid}
+JOIN holdfast.rewrite_request AS request
+  ON request.org_id = items.org_id AND request.job_id = items.job_id
+JOIN holdfast.rewrite_request AS earlier
+  ON earlier.org_id = request.org_id AND earlier.content_hash = request.content_hash
+ AND earlier.status = 'completed' AND earlier.sender_user_id = request.sender_user_id
+ AND earlier.recipient_user_id = request.recipient_user_id
+ AND earlier.routing_decision = request.routing_decision
+JOIN holdfast.rewrite_output AS output
+  ON output.org_id = earlier.org_id AND output.rewrite_request_id = earlier.rewrite_request_id
+ AND output.recipient_user_id = request.recipient_user_id AND output.erased_at IS NULL
+ORDER BY earlier.rewrite_request_id;
+
 -- insert_outputs :affected — crosses tenants: what jobs became, in the transaction that completes them
 INSERT INTO holdfast.rewrite_output
     (org_id, rewrite_request_id, recipient_user_id, rewritten_text, output_language, target_locale,

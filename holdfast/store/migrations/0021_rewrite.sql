@@ -81,6 +81,9 @@ CREATE TABLE holdfast.rewrite_request (
     rewrite_request {json},
     -- SHA-256 of its canonical form: it stays when the text goes.
     request_hash text,
+    -- The same without ids and times, where the route lets an output be used again. It could be
+    -- guessed from the text, so it goes with it.
+    content_hash text,
     classifier_version text,
     context_pack_version text,
     policy_version text,
@@ -156,6 +159,8 @@ CREATE TABLE holdfast.rewrite_request (
     CONSTRAINT rewrite_request_completed_says_when CHECK (
         (status = 'completed') = (rewrite_completed_at IS NOT NULL)
         AND (status = 'completed') = (output_recipient_user_id IS NOT NULL)),
+    CONSTRAINT rewrite_request_content_hash_goes_with_text CHECK (
+        content_hash IS NULL OR erased_at IS NULL),
     CONSTRAINT rewrite_request_preferences_erased_last CHECK (
         preferences_erased_at IS NULL
         OR (erased_at IS NOT NULL AND rewrite_request IS NULL AND context_pack IS NULL
@@ -179,6 +184,9 @@ CREATE INDEX rewrite_request_of_recipient
     ON holdfast.rewrite_request (org_id, recipient_user_id, created_at);
 CREATE INDEX rewrite_request_of_sender
     ON holdfast.rewrite_request (org_id, sender_user_id, created_at);
+-- Completed requests whose output may be used again.
+CREATE INDEX rewrite_request_reusable ON holdfast.rewrite_request (org_id, content_hash)
+    WHERE content_hash IS NOT NULL AND status = 'completed';
 -- What the orchestrator has still to do: go on after a crash, conclude, reveal.
 CREATE INDEX rewrite_request_unfinished ON holdfast.rewrite_request (created_at)
     WHERE step IN ('received', 'queued', 'classified', 'context_built', 'routed');
@@ -290,6 +298,8 @@ WHEN NEW.sender_user_id <> OLD.sender_user_id OR NEW.recipient_user_id <> OLD.re
     OR (OLD.rewrite_strength IS NOT NULL
         AND NEW.rewrite_strength IS DISTINCT FROM OLD.rewrite_strength)
     OR (OLD.request_hash IS NOT NULL AND NEW.request_hash IS DISTINCT FROM OLD.request_hash)
+    OR (OLD.content_hash IS NOT NULL AND NEW.content_hash IS DISTINCT FROM OLD.content_hash
+        AND NOT (NEW.content_hash IS NULL AND NEW.erased_at IS NOT NULL))
     OR (OLD.classifier_result IS NOT NULL
         AND NEW.classifier_result IS DISTINCT FROM OLD.classifier_result)
     OR (OLD.context_pack IS NOT NULL AND NEW.context_pack IS DISTINCT FROM OLD.context_pack

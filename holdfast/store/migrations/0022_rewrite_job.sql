@@ -23,12 +23,15 @@ SELECT
     request.failure_code,
     request.request_id,
     request.correlation_id,
-    job.created_at,
+    -- A job is enqueued with its request: its time is known when its row is pruned.
+    coalesce(job.created_at, request.enqueued_at) AS created_at,
     coalesce(job.updated_at, request.updated_at) AS updated_at,
     job.not_before_at,
     job.claimed_at,
     job.claimed_by,
     job.attempt_count,
+    -- The number of the execution that runs, or comes next, or was the last: the first is 1.
+    job.attempt_count + CASE WHEN request.status = 'failed' THEN 0 ELSE 1 END AS attempt,
     job.attempt_count + CASE WHEN request.status = 'completed' THEN 1 ELSE 0 END AS attempts,
     job.max_attempts,
     job.last_error,
