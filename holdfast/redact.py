@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,13 +43,23 @@ def redact(text: str, limit: int = TEXT_LIMIT) -> str:
     return _cut(_struck(seen, spans, limit), limit, len(text) > limit)
 
 
+def escapes(text: str) -> Iterator[int]:
+    """Where escapes begin."""
+    return (found.start() for found in _ESCAPE.finditer(text))
+
+
+def plain_view(text: str) -> str:
+    """The text with one layer of its escapes read, every character where it was."""
+    return _ESCAPE.sub(_plain, text)
+
+
 def find_private(text: str, finders: Sequence[Finder]) -> list[Span]:
     """What the finders see in *text*, also behind its escapes."""
     spans = [span for finder in finders for span in finder(text)]
     view = text
     for _ in range(_LAYERS):
         # A letter of an escape would hide the beginning of a secret behind it.
-        plainer = _ESCAPE.sub(_plain, view)
+        plainer = plain_view(view)
         if plainer == view:
             break
         view = plainer

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator
 from ipaddress import ip_address
 
 from holdfast.secret import KEYS, NAMES
-
-Span = tuple[int, int, str]
-"""Where something begins and ends, and what it is."""
+from holdfast.secret_scan import Scanner, Shape
+from holdfast.secret_scan import Span as Span
+from holdfast.secret_shapes import SHAPES as KEY_SHAPES
 
 Finder = Callable[[str], Iterator[Span]]
 
@@ -49,18 +49,27 @@ _KEYS = re.compile(
 _WORD = re.compile(r"[A-Za-z0-9_-]")
 
 
-def _find_keys(text: str) -> Iterator[Span]:
-    for found in _KEYS.finditer(text):
-        start, end = found.span()
-        # In the middle of a word only what no word is: a task-risk-assessment is no key.
-        if (
-            text.startswith("sk-", start)
-            and start
-            and _WORD.match(text, start - 1)
-            and not (_has_digit(found[0]) and found[0] != found[0].lower())
-        ):
-            continue
-        yield start, end, "secret"
+# Every key begins with one of these.
+_KEY_WORDS = """
+    sk akia asia ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- xox aiza npm_ hf_ rk_live_ rk_test_
+    gsk_ r8_ xai- pplx- whsec_ sg. ya29. gocspx- xapp- dapi shpat_ shpca_ shppa_ shpss_ dop_v1_
+    pypi- dckr_ hvb. hvs. age-secret-key-1 atatt3 actt3 lin_api_ sq0atp- sq0csp- gldt- glft- glrt-
+    glsoat- glcbt- glptt- glagent- re_ key- :aa eyj hooks.slack.com/ discord.com/ discordapp.com/
+    api.telegram.org/
+"""
+
+
+def _find_key(text: str, at: int) -> Span | None:
+    found = _KEYS.match(text, at)
+    # In the middle of a word only what no word is: a task-risk-assessment is no key.
+    if found is None or (
+        text.startswith("sk-", at)
+        and at
+        and _WORD.match(text, at - 1)
+        and not (_has_digit(found[0]) and found[0] != found[0].lower())
+    ):
+        return None
+    return *found.span(), "secret"
 
 
 def _has_digit(text: str) -> bool:
@@ -102,13 +111,42 @@ _BASIC = re.compile(
 )
 
 
-def _find_schemes(text: str) -> Iterator[Span]:
-    for found in _BEARER.finditer(text):
-        yield *found.span(1), "secret"
-    for found in _BASIC.finditer(text):
-        # "Basic understanding" is prose.
-        if "=" in found[1] or _has_digit(found[1]) or found[1][1:] != found[1][1:].lower():
-            yield *found.span(1), "secret"
+def _find_bearer(text: str, at: int) -> Span | None:
+    found = _BEARER.match(text, at)
+    return None if found is None else (*found.span(1), "secret")
+
+
+def _find_basic(text: str, at: int) -> Span | None:
+    found = _BASIC.match(text, at)
+    if found is None:
+        return None
+    # "Basic understanding" is prose.
+    is_value = "=" in found[1] or _has_digit(found[1]) or found[1][1:] != found[1][1:].lower()
+    return (*found.span(1), "secret") if is_value else None
+
+
+# A bot of Discord: its id in base64, a time, a signature. No part of it is a fixed word.
+_DISCORD_BOT = re.compile(
+    r"(?<![A-Za-z0-9_.-])[MNO][A-Za-z0-9_-]{22,28}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,45}"
+    r"(?![A-Za-z0-9_-])"
+)
+
+
+_SCANNER = Scanner(
+    [
+        Shape("key", tuple(_KEY_WORDS.split()), _find_key),
+        Shape("bearer", ("bearer",), _find_bearer),
+        Shape("basic", ("basic", "digest", "negotiate", "ntlm"), _find_basic),
+        *KEY_SHAPES,
+    ]
+)
+
+
+def _find_known(text: str) -> Iterator[Span]:
+    """Keys and tokens of known shape."""
+    yield from _SCANNER.find(text)
+    for found in _DISCORD_BOT.finditer(text):
+        yield *found.span(), "secret"
 
 
 _AUTHORITY = re.compile(r"://([^\s\"'<>/?#]*+)")
@@ -418,10 +456,9 @@ def _quoted(line: str, begin: int, end: int, offset: int) -> Iterator[Span]:
 
 
 SHAPES: tuple[Finder, ...] = (
-    _find_keys,
+    _find_known,
     _find_forty,
     _find_pem,
-    _find_schemes,
     _find_logins,
 )
 """Those that know a secret by its shape: in source code, names and quotes stand everywhere."""

@@ -11,14 +11,14 @@ import re
 from collections.abc import Iterator
 from enum import Enum, auto
 
+from holdfast.apps.review.regions import Regions
 from holdfast.apps.review.secret_value import (
     is_name,
-    is_password_name,
     is_reference,
     looks_made,
     may_be_secret,
 )
-from holdfast.sensitive import Span, is_secret_name
+from holdfast.sensitive import Span
 
 _SIGNED = re.compile(
     r"""(?<![A-Za-z0-9_.-])([A-Za-z0-9_.-]{2,}+)\0?(["'\]]{1,2}|\[\]|[?!])?
@@ -31,34 +31,84 @@ _COMPARES = ("", "==", "===", "!=", "!==")
 _OPTION = re.compile(r"--|[A-Z0-9_]+$")
 _DEFINES = re.compile(r"(?<![A-Za-z0-9_])(?:def|fn|func|function) $")
 _LONGEST_BEFORE = 2_000
+_LONGEST_EXPRESSION = 4_000
+_QUOTE = re.compile("[\"'`]")
 
 
-def find_literals(text: str) -> Iterator[Span]:
+def find_literals(regions: Regions) -> Iterator[Span]:
     """Literals under a secret name: ``password = "…"``, ``"api_key": "…"``."""
-    for found in _SIGNED.finditer(text):
-        name, quote, sign, at = found[1], found[2] or "", found[3] or "", found.end()
-        # What was struck before is no name.
-        if not is_secret_name(name) or (quote.startswith("]") and name == "secret"):
+    credit = Credit()
+    struck = next_quote = -1
+    for found in regions.finditer(_SIGNED):
+        # A name within a literal that is struck is struck with it.
+        if found.start() < struck or not regions.is_secret_name(found[1]):
             continue
-        is_password = is_password_name(name)
-        before = _line_before(text, found.start())
-        if sign in ("(", "{"):
-            callee = name.rpartition(".")[2]
-            if (is_password or _SETTER.fullmatch(callee)) and not _DEFINES.search(before):
-                yield from _Reading(text, at, is_password, within=[_frame(sign, callee)]).spans()
-        elif sign == ",":
-            # ("password", "…"): only if the name is all that is quoted.
-            if quote[-1:] in ("'", '"') and before.endswith(quote[-1]):
-                # Of a list of names, each is one.
-                within = [] if _OPTION.match(name) else [_Within.NAMES]
-                yield from _Reading(text, at, False, within=within).first()
-        elif sign in _COMPARES:
-            yield from _Reading(text, at, is_password and sign != "").first()
-        else:
-            # A quote behind a name within quotes ends them; within brackets, a comma ends a value.
-            shut = '"' if not quote and before.count('"') % 2 else ""
-            ends = sign == ":" or _is_open(before)
-            yield from _Reading(text, at, is_password, sign, shut, comma_ends=ends).spans()
+        # An expression without a quote has no literal.
+        at = found.end()
+        if at > next_quote:
+            ahead = _QUOTE.search(regions.text, at)
+            next_quote = ahead.start() if ahead else len(regions.text)
+        if next_quote - at > _LONGEST_EXPRESSION:
+            continue
+        credit.begin(at)
+        for span in _behind(regions, found, credit):
+            struck = max(struck, span[1])
+            yield span
+
+
+def _behind(regions: Regions, found: re.Match[str], credit: Credit) -> Iterator[Span]:
+    """The literals behind one name and its sign."""
+    text, at = regions.text, found.end()
+    name, quote, sign = found[1], found[2] or "", found[3] or ""
+    # What was struck before is no name.
+    if quote.startswith("]") and name == "secret":
+        return iter(())
+    is_password = regions.is_password_name(name)
+    before = _line_before(text, found.start())
+    if sign in ("(", "{"):
+        callee = name.rpartition(".")[2]
+        if not (is_password or _SETTER.fullmatch(callee)) or _DEFINES.search(before):
+            return iter(())
+        return _Reading(text, at, is_password, within=[_frame(sign, callee)]).spans(credit)
+    if sign == ",":
+        # ("password", "…"): only if the name is all that is quoted.
+        if quote[-1:] not in ("'", '"') or not before.endswith(quote[-1]):
+            return iter(())
+        # Of a list of names, each is one.
+        within = [] if _OPTION.match(name) else [_Within.NAMES]
+        return _Reading(text, at, False, within=within).first()
+    if sign in _COMPARES:
+        return _Reading(text, at, is_password and sign != "").first()
+    # A quote behind a name within quotes ends them; within brackets, a comma ends a value.
+    shut = '"' if not quote and before.count('"') % 2 else ""
+    ends = sign == ":" or _is_open(before)
+    return _Reading(text, at, is_password, sign, shut, comma_ends=ends).spans(credit)
+
+
+class Credit:
+    """How far expressions may be read on, so that all of them together take linear time.
+
+    An expression may hold further names, each of which is read again. Every character in front of a
+    name earns a character, and a piece costs its length and some for the work on it. Where names
+    are as dense as in no code, only the first pieces behind each are read.
+    """
+
+    MOST = 16_384
+    PIECE = 4
+
+    def __init__(self) -> None:
+        self._left = self.MOST
+        self._begun = self._read = 0
+
+    def begin(self, at: int) -> None:
+        self._left = min(self.MOST, self._left + at - self._begun)
+        self._begun = self._read = at
+
+    def pays(self, at: int) -> bool:
+        """Whether the piece that ended here can be paid for, and so another one may be read."""
+        self._left -= at - self._read + self.PIECE
+        self._read = at
+        return self._left > 0
 
 
 def _line_before(text: str, at: int) -> str:
@@ -68,7 +118,8 @@ def _line_before(text: str, at: int) -> str:
 
 
 def _is_open(before: str) -> bool:
-    return sum(before.count(one) for one in "([{") > sum(before.count(one) for one in ")]}")
+    count = before.count
+    return count("(") + count("[") + count("{") > count(")") + count("]") + count("}")
 
 
 # -- how an expression is read
@@ -170,9 +221,11 @@ class _Reading:
             self.at = found.end()
             yield from self._struck(found)
 
-    def spans(self) -> Iterator[Span]:
+    def spans(self, credit: Credit) -> Iterator[Span]:
         """Every literal that may be the secret, up to where the expression ends."""
-        for _ in range(_TOKENS):
+        for number in range(_TOKENS):
+            if number and not credit.pays(self.at):
+                return
             found = _TOKEN.match(self.text, self.at)
             kind = found.lastgroup if found is not None else None
             if found is None or kind is None:

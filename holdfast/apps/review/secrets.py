@@ -8,12 +8,13 @@ nothing to review. Lines stay where they are, so a finding still names the right
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from holdfast.apps.review.literal import find_literals
 from holdfast.apps.review.patch import Change, FileChange, Hunk
 from holdfast.apps.review.refusal import RedactionFailed
+from holdfast.apps.review.regions import Regions
 from holdfast.apps.review.setting import (
     find_blocks,
     find_commands,
@@ -22,7 +23,7 @@ from holdfast.apps.review.setting import (
     find_values,
     is_setting,
 )
-from holdfast.redact import find_private
+from holdfast.redact import escapes, plain_view
 from holdfast.secret import find_secret
 from holdfast.sensitive import SHAPES, Finder, Span
 
@@ -69,12 +70,20 @@ def redact_text(text: str, *, in_settings: bool = False) -> str:
         for _ in range(_PASSES):
             spans = find_secrets(text, in_settings=in_settings)
             if not spans:
+                # What the guard looks for, but for what was just looked for.
+                is_clean = find_secret(text) is None
                 break
             text = _struck(text, spans)
+        else:
+            return guard(text, in_settings=in_settings)
+    except RedactionFailed:
+        raise
     except Exception:
         # An exception would quote what it stumbled over.
         raise RedactionFailed(problem="error") from None
-    return guard(text, in_settings=in_settings)
+    if not is_clean:
+        raise RedactionFailed(problem="not_clean")
+    return text
 
 
 def guard(text: str, *, in_settings: bool = False) -> str:
@@ -93,13 +102,61 @@ def guard(text: str, *, in_settings: bool = False) -> str:
 
 def find_secrets(text: str, *, in_settings: bool = False) -> list[Span]:
     """Where secrets are. In a file of settings, values need no quotes."""
-    spans = find_private(text, (*_FINDERS, find_values) if in_settings else _FINDERS)
+    spans = [
+        (offset + start, offset + end, kind)
+        for offset, view in _views(text)
+        for start, end, kind in _find_in(view, in_settings)
+    ]
     # Neither nothing nor a mark of ours is a secret, whatever it is filed under.
     return [
         (start, end, kind)
         for start, end, kind in spans
         if start < end and not MARK.fullmatch(text, start, end)
     ]
+
+
+def _find_in(text: str, in_settings: bool) -> Iterator[Span]:
+    for finder in _FINDERS:
+        yield from finder(text)
+    regions = Regions(text)
+    if regions.spans:
+        for by_name in _BY_NAME:
+            yield from by_name(regions)
+        if in_settings:
+            yield from find_values(regions)
+
+
+# An escape hides the beginning of a secret behind its own letter, in layers: JSON within JSON.
+_LAYERS = 3
+
+
+def _views(text: str) -> Iterator[tuple[int, str]]:
+    """The text, and the lines around its escapes as they read without them, with their place."""
+    yield 0, text
+    for _ in range(_LAYERS):
+        plainer = plain_view(text)
+        if plainer == text:
+            return
+        yield from ((start, plainer[start:end]) for start, end in _escaped_lines(text))
+        text = plainer
+
+
+def _escaped_lines(text: str) -> Iterator[tuple[int, int]]:
+    """Groups of lines with escapes, each with a line before and behind it."""
+    start = end = -1
+    for at in escapes(text):
+        if at < end:
+            continue
+        begins = text.rfind("\n", 0, max(0, text.rfind("\n", 0, at))) + 1
+        if begins > end:
+            if end >= 0:
+                yield start, end
+            start = begins
+        ends = text.find("\n", at)
+        ends = text.find("\n", ends + 1) if ends >= 0 else -1
+        end = ends if ends >= 0 else len(text)
+    if end >= 0:
+        yield start, end
 
 
 def _struck(text: str, spans: list[Span]) -> str:
@@ -166,6 +223,8 @@ _FINDERS: tuple[Finder, ...] = (
     *SHAPES,
     _find_key_lines,
     _find_glued_logins,
+)
+_BY_NAME: tuple[Callable[[Regions], Iterator[Span]], ...] = (
     find_literals,
     find_parts,
     find_pairs,

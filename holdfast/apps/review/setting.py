@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from holdfast.apps.review.secret_value import is_name, is_password_name, looks_made, may_be_secret
-from holdfast.sensitive import Span, is_secret_name
+from holdfast.apps.review.regions import Regions
+from holdfast.apps.review.secret_value import is_name, looks_made, may_be_secret
+from holdfast.sensitive import Span
 
 # -- in every file
 
@@ -15,11 +16,11 @@ _TAGGED = re.compile(r"<([A-Za-z0-9_.:-]{2,80}+)(?:[ ][^<>\n]{0,200}+)?>([^<\n]{
 _PART = re.compile(r"(?<=[?&;\"'`-])([A-Za-z0-9_ .-]{2,80}+)=([^\s;&\"'`<>]{4,}+)")
 
 
-def find_parts(text: str) -> Iterator[Span]:
+def find_parts(regions: Regions) -> Iterator[Span]:
     """The parts of markup, queries and connection strings that have a secret name."""
     for pattern in (_TAGGED, _PART):
-        for found in pattern.finditer(text):
-            if is_secret_name(found[1]) and may_be_secret(found[2]):
+        for found in regions.finditer(pattern):
+            if regions.is_secret_name(found[1]) and may_be_secret(found[2]):
                 yield *found.span(2), "secret"
 
 
@@ -40,16 +41,20 @@ _VARIABLE = re.compile(
 _BARE_PAIR = re.compile(_KEY + _BETWEEN + _OF + _BARE, re.I)
 
 
-def find_pairs(text: str) -> Iterator[Span]:
+def find_pairs(regions: Regions) -> Iterator[Span]:
     """The value that stands beside a secret name that is a value itself."""
     for pattern, name, values in (
         (_PAIR, 1, (2, 3)),
         (_TURNED_PAIR, 3, (1, 2)),
         (_VARIABLE, 1, (2, 3)),
     ):
-        for found in pattern.finditer(text):
+        for found in regions.finditer(pattern):
             for group in values:
-                if found[group] and is_secret_name(found[name]) and may_be_secret(found[group]):
+                if (
+                    found[group]
+                    and regions.is_secret_name(found[name])
+                    and may_be_secret(found[group])
+                ):
                     yield *found.span(group), "secret"
 
 
@@ -62,10 +67,11 @@ _LONGEST_BLOCK = 100
 _LINE = re.compile(r"([ \t]*+)([^\r\n]*+)\r?\n?")
 
 
-def find_blocks(text: str) -> Iterator[Span]:
+def find_blocks(regions: Regions) -> Iterator[Span]:
     """The lines below ``password: |``, as YAML has them."""
-    for found in _BLOCK.finditer(text):
-        if not is_secret_name(found[2]):
+    text = regions.text
+    for found in regions.finditer(_BLOCK):
+        if not regions.is_secret_name(found[2]):
             continue
         at = found.end()
         for number in range(_LONGEST_BLOCK):
@@ -110,17 +116,21 @@ _IDENTIFIED = re.compile(
 _NUMBERS = re.compile(r"[0-9.:/]+")
 
 
-def find_commands(text: str) -> Iterator[Span]:
+def find_commands(regions: Regions) -> Iterator[Span]:
     """What commands are given: variables, options, logins."""
-    for found in _ENVIRONMENT.finditer(text):
+    for found in regions.finditer(_ENVIRONMENT):
         name, value, is_code = found[1], found[2], found[3] or _PATH.fullmatch(found[2])
-        if is_secret_name(name) and may_be_secret(value) and not (is_code or is_name(value)):
+        if (
+            regions.is_secret_name(name)
+            and may_be_secret(value)
+            and not (is_code or is_name(value))
+        ):
             yield *found.span(2), "secret"
-    for found in _OPTION.finditer(text):
-        if is_secret_name(found[1]) and may_be_secret(found[2]) and looks_made(found[2]):
+    for found in regions.finditer(_OPTION):
+        if regions.is_secret_name(found[1]) and may_be_secret(found[2]) and looks_made(found[2]):
             yield *found.span(2), "secret"
     for pattern in (_CURL, _MYSQL, _SSHPASS, _NETRC, _IDENTIFIED):
-        for found in pattern.finditer(text):
+        for found in regions.finditer(pattern):
             value = found["value"]
             is_number = value == found["user"] or _NUMBERS.fullmatch(value)
             if not is_number and may_be_secret(value, is_password=True):
@@ -151,18 +161,18 @@ def is_setting(path: str) -> bool:
     return _SETTINGS.search(path) is not None
 
 
-def find_values(text: str) -> Iterator[Span]:
+def find_values(regions: Regions) -> Iterator[Span]:
     """The value of a line that begins with a secret name, and what needs no quotes elsewhere."""
-    for found in _VALUE.finditer(text):
+    for found in regions.finditer(_VALUE):
         name, sign, value = found[1], found[2], found[3].rstrip(" \t\\")
         # Without a sign it is a sentence as soon as there are more words than one.
         if sign == " " and " " in value:
             continue
-        if not is_secret_name(name) or _MARK.search(value) or _EXPRESSION.fullmatch(value):
+        if not regions.is_secret_name(name) or _MARK.search(value) or _EXPRESSION.fullmatch(value):
             continue
-        if may_be_secret(value, is_password=is_password_name(name)):
+        if may_be_secret(value, is_password=regions.is_password_name(name)):
             yield found.start(3), found.start(3) + len(value), "secret"
     for pattern in (_OPTION, _BARE_PAIR):
-        for found in pattern.finditer(text):
-            if is_secret_name(found[1]) and may_be_secret(found[2]):
+        for found in regions.finditer(pattern):
+            if regions.is_secret_name(found[1]) and may_be_secret(found[2]):
                 yield *found.span(2), "secret"
