@@ -31,7 +31,7 @@ from holdfast.clock import read_instant
 from holdfast.config import Settings
 from holdfast.errors import ArtifactNotFound, ChecksumMismatch, InvalidArtifact, LinkRefused
 from holdfast.ids import IdSource, read_uuid
-from holdfast.store import Row, Statements, Store, Tx
+from holdfast.store import Row, Session, Statements, Store, Tx
 
 SQL = Statements("holdfast.artifact", "artifact.sql")
 
@@ -126,13 +126,21 @@ class Artifacts:
             **fields,
         )
 
-    def _write(self, draft: Draft, content: Content, guard: Guard | None = None) -> Artifact:
+    def _write(
+        self,
+        draft: Draft,
+        content: Content,
+        session: Session | None = None,
+        first: Session | None = None,
+        guard: Guard | None = None,
+    ) -> Artifact:
         return write_artifact(
-            self._store(),
+            session or self._store(),
             self.vault,
             draft,
             content,
             max_bytes=self._settings.max_bytes,
+            first=first,
             guard=guard,
         )
 
@@ -287,9 +295,13 @@ class Artifacts:
 
     # -- looking
 
-    def _see(self, artifact_id: str, org_id: str, reader: Reader) -> tuple[Artifact, Row]:
+    def _see(
+        self, artifact_id: str, org_id: str, reader: Reader, session: Session | None = None
+    ) -> tuple[Artifact, Row]:
         wanted, tenant = read_id(artifact_id), read_uuid(org_id)
-        row = self._store().read(lambda tx: tx.maybe(SQL.find_artifact, org_id=tenant, id=wanted))
+        row = (session or self._store()).read(
+            lambda tx: tx.maybe(SQL.find_artifact, org_id=tenant, id=wanted)
+        )
         if row is None:
             raise ArtifactNotFound(artifact_id)
         found = Artifact.of(row)
@@ -297,19 +309,23 @@ class Artifacts:
             raise ArtifactNotFound(artifact_id)
         return found, row
 
-    def _usable(self, artifact_id: str, org_id: str, reader: Reader) -> tuple[Artifact, Row]:
+    def _usable(
+        self, artifact_id: str, org_id: str, reader: Reader, session: Session | None = None
+    ) -> tuple[Artifact, Row]:
         """It is stored and its time is not over, whether or not a pass has come by yet."""
-        found, row = self._see(artifact_id, org_id, reader)
+        found, row = self._see(artifact_id, org_id, reader, session)
         if found.state is not ArtifactState.STORED or found.expires_at <= read_instant(row["now"]):
             raise ArtifactNotFound(artifact_id)
         return found, row
 
-    def _open(self, artifact_id: str, org_id: str, reader: Reader) -> ArtifactReader:
-        found, _ = self._usable(artifact_id, org_id, reader)
+    def _open(
+        self, artifact_id: str, org_id: str, reader: Reader, session: Session | None = None
+    ) -> ArtifactReader:
+        found, _ = self._usable(artifact_id, org_id, reader, session)
         source = self.vault.read(found.place)
         if source is None:
             # Perhaps it ended between the two looks.
-            self._usable(artifact_id, org_id, reader)
+            self._usable(artifact_id, org_id, reader, session)
             raise ChecksumMismatch(
                 f"The bytes of artifact {found.id} are gone.",
                 artifact_id=found.id,
@@ -335,11 +351,13 @@ class Artifacts:
         job_id: str,
         stage: str,
         actor: Actor,
+        session: Session,
+        first: Session,
         guard: Guard,
         step: Callable[[], None],
     ) -> JobArtifacts:
-        """The same, for a running job. *guard* asks for its lease, *step* whether to go on."""
-        return JobArtifacts(self, org_id, job_id, stage, actor, guard, step)
+        """The same, for a running job: see :func:`write_artifact`. *step* asks whether to go on."""
+        return JobArtifacts(self, org_id, job_id, stage, actor, session, first, guard, step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,6 +369,8 @@ class JobArtifacts:
     job_id: str
     stage: str
     actor: Actor
+    session: Session
+    first: Session
     guard: Guard
     step: Callable[[], None]
 
@@ -365,7 +385,8 @@ class JobArtifacts:
     ) -> Artifact:
         """Store *content* as output of this job, owned by whoever asked for the job.
 
-        Stops between two chunks if the job is canceled or its lease is lost.
+        Stops between two chunks if the job is canceled or its lease is lost. Inside the job's
+        transaction it is stored with that transaction, or not at all.
         """
         draft = self.artifacts._draft(
             org_id=self.org_id,
@@ -379,7 +400,8 @@ class JobArtifacts:
             stage=self.stage,
         )
         with opened(content) as chunks:
-            return self.artifacts._write(draft, self._stepping(chunks), self.guard)
+            stepping = self._stepping(chunks)
+            return self.artifacts._write(draft, stepping, self.session, self.first, self.guard)
 
     def _stepping(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
         for chunk in chunks:
@@ -389,17 +411,19 @@ class JobArtifacts:
     def open(self, artifact_id: str) -> ArtifactReader:
         """The bytes of an artifact of the job's tenant that the job's actor may see."""
         return self.artifacts._open(
-            artifact_id, self.org_id, Reader(self.actor, job_id=self.job_id)
+            artifact_id, self.org_id, Reader(self.actor, job_id=self.job_id), self.session
         )
 
 
-def missing_refs(store: Store, org_id: str, job_id: str | None, refs: Iterable[str]) -> list[str]:
+def missing_refs(
+    session: Session, org_id: str, job_id: str | None, refs: Iterable[str]
+) -> list[str]:
     """Of these references, those that no stored artifact of the tenant, or of the job, answers."""
     wanted = list(refs)
     if not wanted:
         return []
     rows = [{"id": ref.removeprefix(REF), "job_id": job_id} for ref in wanted]
-    found = store.read(lambda tx: tx.many(SQL.find_missing, wanted=rows, org_id=org_id))
+    found = session.read(lambda tx: tx.many(SQL.find_missing, wanted=rows, org_id=org_id))
     missing = {REF + str(row["id"]) for row in found}
     return [ref for ref in wanted if ref in missing]
 

@@ -34,7 +34,7 @@ from holdfast.errors import (
     JobNotFound,
     WriteConflict,
 )
-from holdfast.store import Row, Statements, Store, Tx
+from holdfast.store import Row, Session, Statements, Tx
 
 SQL = Statements("holdfast.artifact", "artifact.sql")
 
@@ -95,24 +95,30 @@ Guard = Callable[[Tx], None]
 
 
 def write_artifact(
-    store: Store,
+    session: Session,
     vault: Vault,
     draft: Draft,
     content: Content,
     *,
     max_bytes: int,
+    first: Session | None = None,
     guard: Guard | None = None,
 ) -> Artifact:
-    """Store the bytes of *content* as *draft* says. *guard* is asked in both transactions."""
+    """Store the bytes of *content* as *draft* says.
+
+    The row is begun, after *guard* passed, and given up in *first*, which commits at once where
+    that is possible. What says 'stored' belongs to *session*: that may be an open transaction.
+    """
     draft.check()
+    first = first or session
     with opened(content) as chunks:
-        store.write(lambda tx: _begin(tx, draft, guard))
+        first.write(lambda tx: _begin(tx, draft, guard))
         measured = Measured(steady(chunks), max_bytes)
         try:
             vault.write(place_of(draft.id), measured)
-            return store.write(lambda tx: _store(tx, draft, measured, guard))
+            return session.write(lambda tx: _store(tx, draft, measured))
         except BaseException:
-            _give_up(store, vault, draft)
+            _give_up(first, vault, draft)
             raise
 
 
@@ -125,9 +131,7 @@ def _begin(tx: Tx, draft: Draft, guard: Guard | None) -> None:
         raise JobNotFound(str(draft.job_id))
 
 
-def _store(tx: Tx, draft: Draft, measured: Measured, guard: Guard | None) -> Artifact:
-    if guard is not None:
-        guard(tx)
+def _store(tx: Tx, draft: Draft, measured: Measured) -> Artifact:
     stored = tx.affected(
         SQL.store_artifact,
         org_id=draft.org_id,
@@ -151,18 +155,18 @@ def _store(tx: Tx, draft: Draft, measured: Measured, guard: Guard | None) -> Art
     return artifact
 
 
-def _give_up(store: Store, vault: Vault, draft: Draft) -> None:
+def _give_up(session: Session, vault: Vault, draft: Draft) -> None:
     """Take back what was begun; what cannot be taken back now is swept later."""
     where = {"org_id": draft.org_id, "id": draft.id}
     try:
-        marked = store.write_one(lambda tx: tx.affected(SQL.abandon_artifact, **where))
-        row = store.read(lambda tx: tx.maybe(SQL.find_artifact, **where))
+        marked = session.write_one(lambda tx: tx.affected(SQL.abandon_artifact, **where))
+        row = session.read(lambda tx: tx.maybe(SQL.find_artifact, **where))
         # If it says 'stored' after all, only the answer was lost: the bytes stay.
         if row is None or row["state"] == ArtifactState.STORED:
             return
         vault.discard(place_of(draft.id))
         if marked:
-            store.write_one(
+            session.write_one(
                 lambda tx: tx.affected(SQL.mark_erased, erased=[where], gone=1, pause_ms=0)
             )
     except HoldfastError as exc:

@@ -19,10 +19,10 @@ from holdfast.engine import audit
 from holdfast.engine.category import Duty
 from holdfast.engine.job import Claimed
 from holdfast.errors import Gone, ResultInvalid, RuleViolated, SchemaInvalid
-from holdfast.store import Access, Row, Statements, Tx
+from holdfast.store import Access, Row, Session, Statements, Tx
 
 if TYPE_CHECKING:
-    from holdfast.engine.execute import Context
+    from holdfast.engine.context import Context
 
 SQL = Statements("holdfast.engine", "duty.sql")
 JOB_SQL = Statements("holdfast.engine", "job.sql")
@@ -113,11 +113,11 @@ def delivers(context: Context) -> bool:
     return duty_of(context).delivers_artifact
 
 
-def check_result(context: Context, value: object) -> None:
+def check_result(context: Context, value: object, session: Session | None = None) -> None:
     """Raise ResultInvalid unless the result refers to artifacts, and this job stored them."""
     if not delivers(context):
         return
-    job = context.job
+    session, job = session or context.store, context.job
     # What the job was given may be named in the result too; it is no result.
     given = refs_in(decode(job.payload)) if REF in job.payload else []
     made = [ref for ref in refs_in(value) if ref not in given]
@@ -126,8 +126,8 @@ def check_result(context: Context, value: object) -> None:
     # What a replay took over was stored by the job that it repeats.
     taken = set(refs_in(list(job.outputs.values()))) if job.replay_of is not None else set()
     missing = [
-        *missing_refs(context.store, job.org_id, job.id, [ref for ref in made if ref not in taken]),
-        *missing_refs(context.store, job.org_id, None, [ref for ref in made if ref in taken]),
+        *missing_refs(session, job.org_id, job.id, [ref for ref in made if ref not in taken]),
+        *missing_refs(session, job.org_id, None, [ref for ref in made if ref in taken]),
     ]
     if missing:
         raise ResultInvalid(
@@ -141,8 +141,8 @@ def check_result(context: Context, value: object) -> None:
 class Audit:
     """What an audit enrichment job may do to the audit: look, append, add a note to an event.
 
-    Each call is a transaction of its own, under the job's lease. Said again by a later attempt,
-    the same event or note is not written twice.
+    Each call is a transaction of its own, under the job's lease, or a part of the job's open one.
+    Said again by a later attempt, the same event or note is not written twice.
     """
 
     context: Context
@@ -150,7 +150,7 @@ class Audit:
     def events(self, job_id: str) -> list[Row]:
         """The audit events of a job of the same tenant."""
         org_id = self.context.org_id
-        return self.context.store.read(
+        return self.context.session.read(
             lambda tx: tx.many(JOB_SQL.list_events, org_id=org_id, job_id=job_id)
         )
 
@@ -178,11 +178,7 @@ class Audit:
         if duty_of(context) is not Duty.AUDIT_ENRICHMENT:
             raise RuleViolated("Only an audit enrichment job writes to the audit.")
 
-        def work(tx: Tx) -> None:
-            context.check_lease(tx)
-            insert(tx, [{"org_id": job.org_id, "id": job.id, **row}])
-
-        context.store.write(work)
+        context.session.write(lambda tx: insert(tx, [{"org_id": job.org_id, "id": job.id, **row}]))
 
 
 def _bounded(value: Mapping[str, Any]) -> str:

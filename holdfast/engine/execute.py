@@ -6,24 +6,22 @@ import asyncio
 import contextvars
 import inspect
 import random
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from holdfast.artifact.artifact import with_refs
-from holdfast.artifact.artifacts import Artifacts, JobArtifacts
 from holdfast.clock import ms
-from holdfast.document import BadDocument, check, decode, encode
-from holdfast.engine import audit, duty
-from holdfast.engine.category import CATEGORIES, Category
+from holdfast.document import decode
+from holdfast.engine import duty
+from holdfast.engine.category import Category
 from holdfast.engine.classify import fault_of, retry_after_of
+
+# What a handler is called with; whoever runs one finds it here.
+from holdfast.engine.context import CancelToken as CancelToken
+from holdfast.engine.context import Context as Context
 from holdfast.engine.handler import Handler, Registry, Stage
 from holdfast.engine.job import (
-    Actor,
-    ActorType,
     Advanced,
     Canceled,
     Claimed,
@@ -35,11 +33,10 @@ from holdfast.engine.job import (
     Released,
     Retry,
     Snoozed,
-    unit_of,
 )
+from holdfast.engine.result import result_document
 from holdfast.engine.tracing import Tracing
 from holdfast.errors import (
-    ConfigError,
     HandlerTimeout,
     JobCanceled,
     LeaseLost,
@@ -49,181 +46,10 @@ from holdfast.errors import (
     Snooze,
     UnknownJobType,
 )
-from holdfast.store import Statements, Store, Tx
-
-SQL = Statements("holdfast.engine", "job.sql")
 
 UNKNOWN_TYPE_PAUSE_MS = 30_000
 # Farther instants than a few thousand years are beyond what a database can hold.
 LONGEST_SNOOZE = timedelta(days=366 * 5)
-
-
-@dataclass(slots=True)
-class CancelToken:
-    """Set from outside; looked at by the handler between its steps."""
-
-    _event: threading.Event = field(default_factory=threading.Event)
-    lease_lost: bool = False
-
-    def set(self, *, lease_lost: bool = False) -> None:
-        self.lease_lost = self.lease_lost or lease_lost
-        self._event.set()
-
-    @property
-    def is_set(self) -> bool:
-        return self._event.is_set()
-
-
-@dataclass(slots=True)
-class Context:
-    """What a handler knows and may do: its first argument."""
-
-    job: Claimed
-    store: Store
-    token: CancelToken
-    handler: Handler | None = None
-    # The categories that the worker's application knows.
-    categories: Mapping[str, Category] = field(default_factory=lambda: CATEGORIES)
-    deciding: bool = False
-    files: Artifacts | None = None
-
-    @property
-    def id(self) -> str:
-        return self.job.id
-
-    @property
-    def org_id(self) -> str:
-        return self.job.org_id
-
-    @property
-    def project_id(self) -> str | None:
-        return self.job.project_id
-
-    @property
-    def job_type(self) -> str:
-        return self.job.job_type
-
-    @property
-    def stage(self) -> str:
-        return self.job.stage
-
-    @property
-    def attempt(self) -> int:
-        return self.job.attempt
-
-    @property
-    def actor(self) -> Actor:
-        return Actor(ActorType(self.job.actor_type), self.job.actor_id)
-
-    @property
-    def request_id(self) -> str:
-        return self.job.request_id
-
-    @property
-    def correlation_id(self) -> str:
-        return self.job.correlation_id
-
-    @property
-    def idempotency_key(self) -> str:
-        """The job's own key: the same on every attempt, so fit to be passed on."""
-        return self.job.idempotency_key
-
-    @property
-    def traceparent(self) -> str | None:
-        return self.job.traceparent
-
-    @property
-    def outputs(self) -> Mapping[str, Any]:
-        """What the finished stages of this job returned."""
-        return self.job.outputs
-
-    @property
-    def saved(self) -> Any:
-        """The checkpoint that an earlier attempt of this stage left, or None."""
-        return self.job.checkpoint
-
-    def raise_if_canceled(self) -> None:
-        """A step boundary: stop here if somebody asked for it or the lease is gone."""
-        if self.token.lease_lost:
-            raise LeaseLost(self.job.id)
-        if self.token.is_set:
-            raise JobCanceled
-
-    def checkpoint(self, value: Any) -> None:
-        """Keep *value* for the next attempt of this stage. A step boundary."""
-        self._save(checkpoint=_document(value))
-
-    def progress(self, done: float, total: float | None = None, note: str = "") -> None:
-        """Tell how far the stage is. A step boundary."""
-        self._save(progress=_document({"done": done, "total": total, "note": note[:200]}))
-
-    def _save(self, **columns: str) -> None:
-        row = {"org_id": self.job.org_id, "job_id": self.job.id, "stage": self.job.stage, **columns}
-
-        def work(tx: Tx) -> None:
-            self.check_lease(tx)
-            tx.affected(SQL.save_stage, stages=[row])
-
-        self.store.write(work)
-        self.raise_if_canceled()
-
-    def check_lease(self, tx: Tx) -> None:
-        """Hold the job until the transaction ends; raise LeaseLost if it is no longer ours."""
-        found = tx.maybe(
-            SQL.check_lease,
-            org_id=self.job.org_id,
-            id=self.job.id,
-            lease_token=self.job.lease_token,
-        )
-        if found is None:
-            self.token.set(lease_lost=True)
-            raise LeaseLost(self.job.id)
-        if found["cancel_requested_at"] is not None:
-            self.token.set()
-
-    @contextmanager
-    def transaction(self) -> Iterator[Any]:
-        """A connection for the handler's own writes, bound to the job's tenant.
-
-        It commits with the block. It opens only while the lease holds and keeps any rescue out
-        until the end, so a worker that lost the job cannot write. What may be written is what the
-        job's category allows; beyond that it raises RuleViolated and nothing is written.
-        """
-        unit = self.job.unit_key
-        name = None if unit is None else unit_of(self.job.org_id, self.job.job_type, unit)
-        access, entry = duty.access_of(self)
-
-        def guard(tx: Tx) -> None:
-            self.check_lease(tx)
-            if entry is not None:
-                audit.record(tx, Actor(ActorType.SYSTEM, self.job.claimed_by), [entry])
-
-        with self.store.tenant_transaction(self.job.org_id, name, guard, access) as connection:
-            yield connection
-
-    @property
-    def artifacts(self) -> JobArtifacts:
-        """The files of this job: what it reads, and what it makes."""
-        if self.files is None:
-            raise ConfigError("This worker has no place for artifacts. Make it with hf.worker().")
-        return self.files.of_job(
-            org_id=self.job.org_id,
-            job_id=self.job.id,
-            stage=self.job.stage,
-            actor=self.actor,
-            guard=self.check_lease,
-            step=self.raise_if_canceled,
-        )
-
-    @property
-    def command(self) -> str | None:
-        """The command that a planning job was enqueued with."""
-        return duty.command_of(self.job)
-
-    @property
-    def audit(self) -> duty.Audit:
-        """The audit, for an audit enrichment job."""
-        return duty.Audit(self)
 
 
 # The job that runs now: enqueue inherits its correlation and is held to its tenant.
@@ -386,12 +212,8 @@ def conclude(value: Any, job: Claimed, plan: Plan) -> Outcome:
     if isinstance(value, Kept):
         value, kept = value.result, value.value
     try:
-        try:
-            output = _document(value)
-        except BadDocument:
-            # Perhaps there are artifacts in it. Most results have none and are not searched.
-            output = _document(with_refs(value))
-    except BadDocument:
+        output = result_document(value)
+    except ResultInvalid:
         return Dead(fault_of(ResultInvalid(), stage=plan.stage.name, attempt=job.attempt))
     following = plan.handler.after(plan.stage)
     if following is None:
@@ -426,16 +248,3 @@ def timed_out(job: Claimed, stage: Stage, rng: random.Random) -> Outcome:
     """What becomes of a job whose synchronous handler ran out of time."""
     limit = ms(stage.timeout) if stage.timeout else 0
     return judge(HandlerTimeout(limit_ms=limit), job, stage, rng)
-
-
-RESULT_LIMIT_BYTES = 256 * 1024
-
-
-def _document(value: Any) -> str:
-    check(value)
-    text = encode(value)
-    if len(text) > RESULT_LIMIT_BYTES:
-        raise BadDocument(
-            f"is larger than {RESULT_LIMIT_BYTES} bytes; store it and return a reference"
-        )
-    return text

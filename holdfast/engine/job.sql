@@ -292,11 +292,14 @@ WHERE job.org_id = held.org_id AND job.id = held.id AND job.lease_token = held.l
   AND job.state = 'processing'
 RETURNING job.id, job.cancel_requested_at;
 
--- check_lease :maybe — holds the row until the caller's transaction ends, so no rescue gets between
-UPDATE holdfast.job
-SET updated_at = {now}
+-- find_lease :maybe — whether the claim still holds; takes no lock, so that nobody waits for it
+SELECT id, cancel_requested_at FROM holdfast.job
+WHERE org_id = :org_id AND id = :id AND lease_token = :lease_token AND state = 'processing';
+
+-- check_lease :maybe — the same, and holds the row until the transaction ends: the fence
+SELECT id, cancel_requested_at FROM holdfast.job
 WHERE org_id = :org_id AND id = :id AND lease_token = :lease_token AND state = 'processing'
-RETURNING id, cancel_requested_at;
+{hold_row};
 
 -- read_clock :one — crosses tenants: what time it is for the store
 SELECT {now} AS now;

@@ -5,9 +5,19 @@ from __future__ import annotations
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import ConfigError
 from holdfast.store.query import Statement, Statements
-from holdfast.store.store import Access, Row, Store, Tx, WakeUp
+from holdfast.store.store import Access, Row, Session, Store, Tx, WakeUp
 
-__all__ = ["Access", "Row", "Statement", "Statements", "Store", "Tx", "WakeUp", "open_store"]
+__all__ = [
+    "Access",
+    "Row",
+    "Session",
+    "Statement",
+    "Statements",
+    "Store",
+    "Tx",
+    "WakeUp",
+    "open_store",
+]
 
 
 def open_store(url: str, *, clock: Clock | None = None, check: bool = True) -> Store:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from holdfast.errors import RuleViolated, Signal
 from holdfast.store.store import Access
+from holdfast.store.transaction import not_yours
 
 OWN_PREFIX = "holdfast_"
 AUDIT_NOTES = "holdfast_audit_note"
@@ -28,6 +30,100 @@ _READING = frozenset(
     }
 )
 _CHANGING = frozenset({sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE})
+# What outlives the transaction in the connection: the next block gets another one.
+_LASTING = frozenset(
+    {
+        sqlite3.SQLITE_ATTACH,
+        sqlite3.SQLITE_CREATE_TEMP_INDEX,
+        sqlite3.SQLITE_CREATE_TEMP_TABLE,
+        sqlite3.SQLITE_CREATE_TEMP_TRIGGER,
+        sqlite3.SQLITE_CREATE_TEMP_VIEW,
+    }
+)
+
+
+class LentCursor(sqlite3.Cursor):
+    """A cursor of a lent connection: remembers what failed, and ends with the block."""
+
+    def __init__(self, connection: LentConnection) -> None:
+        super().__init__(connection)
+        self._lent = connection
+        self._block = connection.block
+
+    def execute(self, *args: Any) -> LentCursor:
+        with self._noting():
+            super().execute(*args)
+        return self
+
+    def executemany(self, *args: Any) -> LentCursor:
+        with self._noting():
+            super().executemany(*args)
+        return self
+
+    def executescript(self, *args: Any) -> LentCursor:
+        if self._lent.is_lent:
+            # It commits before it begins.
+            raise not_yours("executescript()")
+        super().executescript(*args)
+        return self
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        if self._block != self._lent.block:
+            raise sqlite3.ProgrammingError("The block of job.transaction() has ended.")
+        try:
+            yield
+        except sqlite3.Error as exc:
+            self._lent.failed = exc
+            raise
+
+
+class LentConnection(sqlite3.Connection):
+    """A connection whose transaction the handler cannot end while it is lent."""
+
+    is_lent = False
+    # Counts the blocks it was lent for; odd while one is open.
+    block = 0
+    failed: sqlite3.Error | None = None
+
+    def cursor(self, factory: Any = LentCursor) -> Any:
+        return super().cursor(factory)
+
+    def commit(self) -> None:
+        self._refuse("commit()")
+        super().commit()
+
+    def rollback(self) -> None:
+        self._refuse("rollback()")
+        super().rollback()
+
+    def close(self) -> None:
+        self._refuse("close()")
+        super().close()
+
+    def __enter__(self) -> LentConnection:
+        # Leaving sqlite3's own block commits, without a call of commit().
+        self._refuse("'with connection:'")
+        super().__enter__()
+        return self
+
+    def _refuse(self, method: str) -> None:
+        if self.is_lent:
+            raise not_yours(method)
+
+    def lend(self) -> None:
+        self.is_lent, self.failed = True, None
+        self.block += 1
+
+    def take_back(self) -> None:
+        """End the handler's use, and what it set for itself on this connection."""
+        self.is_lent = False
+        self.block += 1
+        self.row_factory = None
+        self.text_factory = str
+        self.set_authorizer(None)
+        self.set_progress_handler(None, 0)
+        self.set_trace_callback(None)
 
 
 class Authorizer:
@@ -38,17 +134,24 @@ class Authorizer:
         # Names compare without case in SQLite.
         self.tables = frozenset(name.lower() for name in audit_tables)
         self.refused: str | None = None
+        self.ends_transaction = False
+        self.leaves_something = False
 
     def __call__(
         self, action: int, name: str | None, detail: str | None, _: str | None, inside: str | None
     ) -> int:
+        if action in _LASTING or (action == sqlite3.SQLITE_PRAGMA and detail is not None):
+            self.leaves_something = True
         if self._allows(action, (name or "").lower(), (detail or "").lower(), inside):
             return sqlite3.SQLITE_OK
+        self.ends_transaction |= action == sqlite3.SQLITE_TRANSACTION
         self.refused = self.refused or (name or detail or "a statement")
         return sqlite3.SQLITE_DENY
 
     def _allows(self, action: int, name: str, detail: str, inside: str | None) -> bool:
-        if action in _READING:
+        if action == sqlite3.SQLITE_TRANSACTION:
+            return False
+        if action in _READING or self.access is Access.WRITE:
             return True
         if action == sqlite3.SQLITE_FUNCTION:
             return detail != "load_extension"
@@ -71,28 +174,31 @@ class Authorizer:
             )
         return False
 
+    def refusal(self) -> RuleViolated | None:
+        """The failure of a handler that tried what it may not; it may have caught the refusal."""
+        if self.refused is None:
+            return None
+        return (
+            not_yours(self.refused) if self.ends_transaction else refusal(self.access, self.refused)
+        )
+
 
 @contextmanager
-def confined(
-    connection: sqlite3.Connection, access: Access, audit_tables: Collection[str]
-) -> Iterator[None]:
-    """Let the statements of the block do what *access* allows; another one undoes the block."""
-    if access is Access.WRITE:
-        yield
-        return
-    authorizer = Authorizer(access, audit_tables)
+def confined(connection: sqlite3.Connection, authorizer: Authorizer) -> Iterator[None]:
+    """Let the statements of the block do what the authorizer allows; another undoes the block."""
     connection.set_authorizer(authorizer)
     try:
         yield
     except (Exception, Signal) as exc:
-        if authorizer.refused is None:
+        refused = authorizer.refusal()
+        if refused is None:
             raise
-        raise refusal(access, authorizer.refused) from exc
+        raise refused from exc
     finally:
         connection.set_authorizer(None)
-    # The handler may have swallowed the refusal.
-    if authorizer.refused is not None:
-        raise refusal(access, authorizer.refused)
+    refused = authorizer.refusal()
+    if refused is not None:
+        raise refused
 
 
 def refusal(access: Access, what: str) -> RuleViolated:

@@ -7,6 +7,7 @@ Statements are written once, in PostgreSQL's words, with these tokens:
     {ms_since(X)}              how many milliseconds ago the instant X was
     {rows r: id uuid, n int}   a set of rows from one JSON parameter :r, to join with
     {skip_locked}              pass over rows that another transaction holds
+    {hold_row}                 hold the row until the transaction ends; references to it may be made
     {unit_free(X)}             true, and from now on ours, if no transaction holds the unit X
     {oldest_running} {this_transaction}   transactions below the first have ended; our own number
     {numbered}                 true, and our transaction has its number before a row is made
@@ -152,6 +153,7 @@ SQLITE = Dialect(
     words={
         "now": ":now",
         "skip_locked": "",
+        "hold_row": "",
         "oldest_running": "0",
         "this_transaction": "0",
         "numbered": "TRUE",
@@ -172,6 +174,7 @@ POSTGRES = Dialect(
         # of a sweep into a filter.
         "now": "coalesce(CAST(:now AS timestamptz), statement_timestamp())",
         "skip_locked": "FOR UPDATE SKIP LOCKED",
+        "hold_row": "FOR NO KEY UPDATE",
         "oldest_running": "CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigint)",
         "this_transaction": "CAST(CAST(pg_current_xact_id() AS text) AS bigint)",
         "numbered": "pg_current_xact_id() IS NOT NULL",

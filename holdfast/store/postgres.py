@@ -33,15 +33,16 @@ from holdfast.errors import (
 from holdfast.redact import redact
 from holdfast.store import libpq, migrate
 from holdfast.store.availability import Availability
-from holdfast.store.confine import confined
 from holdfast.store.denied import denied_object
 from holdfast.store.dialect import POSTGRES
 from holdfast.store.disconnect import Reading, read_client_error
 from holdfast.store.grants import missing_grant
 from holdfast.store.libpq import Connection
 from holdfast.store.pool import Pool
+from holdfast.store.postgres_transaction import PostgresTransaction
 from holdfast.store.query import Statement
 from holdfast.store.store import Access, Row, Store, Tx, WakeUp
+from holdfast.store.transaction import IDLE_SECONDS, HandlerTransaction
 from holdfast.store.wake import CHANNEL, Announcer, Listener
 
 T = TypeVar("T")
@@ -53,7 +54,9 @@ GET_CONNECTION_SECONDS = 5.0
 STREAM_ROWS = 500
 
 # A client that freezes in the middle must not keep its row locks for ever. One round trip.
-BEGIN = b"BEGIN; SET LOCAL idle_in_transaction_session_timeout = '60s'"
+_IDLE = b"; SET LOCAL idle_in_transaction_session_timeout = '%ds'" % IDLE_SECONDS
+BEGIN = b"BEGIN" + _IDLE
+BEGIN_READ = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" + _IDLE
 
 
 class PostgresTx(Tx):
@@ -153,7 +156,7 @@ class PostgresStore(Store):
 
     def read(self, work: Callable[[Tx], T]) -> T:
         def on_snapshot(connection: Connection) -> T:
-            libpq.command(connection, b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            libpq.command(connection, BEGIN_READ)
             try:
                 return work(PostgresTx(connection, self.clock, self._prepared))
             finally:
@@ -191,33 +194,36 @@ class PostgresStore(Store):
             pause = min(pause * 2, LONGEST_RETRY_SECONDS)
 
     @contextmanager
-    def tenant_transaction(
+    def handler_transaction(
         self,
         org_id: str,
         unit: str | None,
+        *,
         guard: Callable[[Tx], None],
+        finish: Callable[[Tx], None],
         access: Access = Access.WRITE,
-    ) -> Iterator[Connection]:
+    ) -> Iterator[HandlerTransaction]:
         self._same_process()
         try:
-            connection = self._pool.take(GET_CONNECTION_SECONDS)
+            pooled = self._pool.take(GET_CONNECTION_SECONDS)
         except psycopg.OperationalError as exc:
             raise translate(exc) from exc
+        opened = PostgresTransaction(
+            pooled, access, lambda: PostgresTx(pooled, self.clock), translate
+        )
         try:
-            with connection.transaction():
-                tx = PostgresTx(connection, self.clock, self._prepared)
-                if unit is not None:
-                    tx.lock_units([unit])
-                guard(tx)
-                connection.execute("SELECT set_config('holdfast.org_id', %s, true)", (org_id,))
-                with confined(connection, access):
-                    yield connection
-        except psycopg.OperationalError as exc:
-            raise translate(exc) from exc
+            with opened.block(org_id, unit, guard, finish):
+                yield opened
         except pg.InsufficientPrivilege as exc:
             raise self._missing_grant(exc, access) or exc from exc
+        except psycopg.Error as exc:
+            error = translate(exc)
+            # A refusal of the handler's own statement is the handler's to classify.
+            if isinstance(exc, psycopg.OperationalError) or isinstance(error, StoreDown):
+                raise error from exc
+            raise
         finally:
-            self._pool.give_back(connection)
+            self._pool.give_back(pooled)
 
     def _missing_grant(self, exc: Exception, access: Access) -> Failure | None:
         """Our failure for a handler's statement that its role may not run."""

@@ -9,11 +9,16 @@ Three things differ from opening a file with sqlite3 and hoping:
   savepoint of its own, and commits once: one fsync for all.
 * The write-ahead log is checkpointed by hand, under the lock. An automatic checkpoint that
   overlaps another connection's log reset can lose a commit in SQLite before 3.51.3.
+
+SQLite has one writer, and a handler's transaction may take long. It runs on a connection of its own
+and holds a second lock file instead of the first: everybody else sees by it why the writer is busy,
+and waits no longer than they can afford.
 """
 
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import sqlite3
 import threading
@@ -21,59 +26,32 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar, cast
-from urllib.parse import unquote
 
 from holdfast.clock import Clock
-from holdfast.errors import ConfigError, ForkedStore, RuleBroken, StoreBusy, StoreDown, StoreError
+from holdfast.errors import ForkedStore, StoreBusy
 from holdfast.store import migrate
-from holdfast.store.authorize import confined
+from holdfast.store.authorize import LentConnection
 from holdfast.store.availability import Availability
+from holdfast.store.block_lock import BlockLock
 from holdfast.store.dialect import SQLITE
-from holdfast.store.query import Statement
-from holdfast.store.store import Access, Row, Store, Tx, WakeUp
+from holdfast.store.file_watch import FileWatch
+from holdfast.store.sqlite_connect import connect, open_lock, path_of
+from holdfast.store.sqlite_transaction import SqliteTransaction
+from holdfast.store.sqlite_tx import SqliteTx, begin, is_open, translate, until_commit
+from holdfast.store.store import Access, Store, Tx, WakeUp
+from holdfast.store.transaction import HandlerTransaction, caller
 
 T = TypeVar("T")
+C = TypeVar("C", bound=sqlite3.Connection)
 
 CHECKPOINT_BYTES = 8 * 1024 * 1024
 GROUP_LIMIT = 200
-# The cheapest question that tells whether another connection committed: about 6 microseconds.
-_DATA_VERSION = "PRAGMA data_version"
-_WAIT_STEP = 0.005
-
-
-class SqliteTx(Tx):
-    def __init__(self, connection: sqlite3.Connection, clock: Clock) -> None:
-        super().__init__(SQLITE, clock)
-        self.connection = connection
-
-    def _fetch(
-        self, text: str, params: dict[str, Any], prepare: bool
-    ) -> tuple[list[str], list[tuple[Any, ...]], int]:
-        try:
-            cursor = self.connection.execute(text, params)
-            columns = [item[0] for item in cursor.description or ()]
-            rows = cursor.fetchall()
-            return columns, rows, len(rows) if columns else cursor.rowcount
-        except sqlite3.Error as exc:
-            raise translate(exc) from exc
-
-    def stream(self, statement: Statement, /, **params: Any) -> Iterator[Row]:
-        text, bound, _ = self._ready(statement, params)
-        try:
-            with closing(self.connection.execute(text, bound)) as cursor:
-                columns = [item[0] for item in cursor.description]
-                for row in cursor:
-                    yield dict(zip(columns, row, strict=True))
-        except sqlite3.Error as exc:
-            raise translate(exc) from exc
-
-    def notify(self, channels: Sequence[str]) -> None:
-        """Nothing to send: waiters watch the file's data version."""
-
-    def lock_units(self, units: Sequence[str]) -> None:
-        """Nothing to lock: the one writer already excludes everybody else."""
+# How long a write waits while a handler's transaction has the only writer.
+PATIENCE_SECONDS = 60.0
+# How often such a wait looks again.
+POLL_SECONDS = 0.005
 
 
 class _Request:
@@ -96,73 +74,46 @@ class SqliteStore(Store):
     def __init__(self, url: str, clock: Clock) -> None:
         self.url = url
         self.clock = clock
-        self._path = _path_of(url)
+        self._path = path_of(url)
         self._pid = os.getpid()
         self._turn = threading.Lock()
-        self._held_by: int | None = None
+        # The handler's transaction that is open in this process.
+        self._opened: SqliteTransaction | None = None
         self._waiting: deque[_Request] = deque()
         # Not one a thread: threads come and go, and would leave their connections behind.
         self._idle_readers: list[sqlite3.Connection] = []
+        self._idle_lent: list[LentConnection] = []
         self._lock_fd: int | None = None
         if self._path is not None:
-            self._lock_fd = self._open_lock(self._path + ".lock")
+            self._lock_fd = open_lock(self._path + ".lock", url)
             _with_lock_file.add(self)
-        with self._file_lock():
+        self._block = BlockLock(self._path, url)
+        with self._first_lock():
             # Two processes that turn a new file to write-ahead logging at once fail each other.
-            self._writer = self._connect()
+            self._writer = self._open_writer()
         self.availability = Availability()
 
-    def _open_lock(self, path: str) -> int:
-        try:
-            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as exc:
-            raise StoreDown(
-                f"Cannot open {self.url}: {exc.strerror} for {path}."
-                " Check the path and its permissions."
-            ) from exc
+    def _open_writer(self) -> sqlite3.Connection:
+        # In memory there is one connection only, and it is lent.
+        return self._connect(LentConnection if self._path is None else sqlite3.Connection)
 
-    def _connect(self) -> sqlite3.Connection:
-        try:
-            connection = sqlite3.connect(
-                self._path or ":memory:",
-                timeout=5.0,
-                isolation_level=None,
-                check_same_thread=False,
-                cached_statements=256,
-            )
-            for pragma in (
-                "journal_mode = WAL",
-                # NORMAL may lose the last commits when the power goes; what was acknowledged stays.
-                "synchronous = FULL",
-                "foreign_keys = ON",
-                # INSERT OR REPLACE deletes without its triggers otherwise, the audit's included.
-                "recursive_triggers = ON",
-                "wal_autocheckpoint = 0",
-                # 64 MiB: with 1,000,000 queued a drain keeps its pace; with 16 MiB it lost 16 %.
-                "cache_size = -64000",
-                "temp_store = MEMORY",
-            ):
-                connection.execute("PRAGMA " + pragma)
-        except sqlite3.Error as exc:
-            then = "Check the path and its permissions."
-            if getattr(exc, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY:
-                then = (
-                    "Somebody's transaction holds it, perhaps this process's own: make the tables"
-                    " before it begins, with holdfast migrate."
-                )
-            raise StoreDown(f"Cannot open {self.url}: {exc}. {then}") from exc
-        return connection
+    def _connect(self, kind: type[C]) -> C:
+        return connect(self._path, self.url, kind)
 
     def write(self, work: Callable[[Tx], T]) -> T:
         self._same_process()
-        self._not_inside()
+        self._block.check_caller()
+        deadline = time.monotonic() + PATIENCE_SECONDS
         request = _Request(work)
         self._waiting.append(request)
-        with self._turn:
+        self._take_turn(deadline, request)
+        try:
             # Another caller may have run our work while we waited for our turn; and a group that
             # is full may have to leave before ours is in it.
             while not request.done:
-                self._commit_group()
+                self._commit_group(request, deadline)
+        finally:
+            self._turn.release()
         if request.error is not None:
             raise request.error
         return cast(T, request.result)
@@ -173,21 +124,38 @@ class SqliteStore(Store):
     def announce(self, channels: Sequence[str]) -> None:
         """Nothing to send: waiters in this process and others watch the file's data version."""
 
-    def _commit_group(self) -> None:
-        group: list[_Request] = []
-        while self._waiting and len(group) < GROUP_LIMIT:
-            group.append(self._waiting.popleft())
+    def _take_turn(self, deadline: float, request: _Request | None = None) -> None:
+        left = max(0.0, deadline - time.monotonic())
+        if self._turn.acquire(timeout=min(left, threading.TIMEOUT_MAX)):
+            return
+        if request is not None and not self._withdraw(request):
+            # Somebody runs it at this moment, and will be done with it.
+            self._turn.acquire()
+            return
+        raise self._block.busy()
+
+    def _withdraw(self, request: _Request) -> bool:
         try:
-            with self._exclusive():
-                if group:
-                    self.availability.note_wait(time.monotonic() - group[0].asked_at)
-                tx = SqliteTx(self._writer, self.clock)
-                if len(group) == 1:
-                    group[0].result = group[0].work(tx)
-                else:
-                    for request in group:
-                        self._run_guarded(tx, request)
+            self._waiting.remove(request)
+        except ValueError:
+            return False
+        return True
+
+    def _commit_group(self, own: _Request, deadline: float) -> None:
+        group: list[_Request] = []
+        try:
+            with self._file_lock(deadline):
+                while self._waiting and len(group) < GROUP_LIMIT:
+                    group.append(self._waiting.popleft())
+                self.availability.note_wait(time.monotonic() - group[0].asked_at)
+                with self._transaction(self._live_writer()):
+                    self._run_group(group)
+                self._checkpoint()
         except Exception as exc:
+            if not group:
+                # We could not wait any longer; the others may.
+                self._withdraw(own)
+                raise
             for request in group:
                 request.error = request.error or exc
         except BaseException:
@@ -200,6 +168,20 @@ class SqliteStore(Store):
             for request in group:
                 request.done = True
 
+    def _live_writer(self) -> sqlite3.Connection:
+        """The writer; another one if foreign code in this process has closed it."""
+        if self._path is not None and not is_open(self._writer):
+            self._writer = self._open_writer()
+        return self._writer
+
+    def _run_group(self, group: Sequence[_Request]) -> None:
+        tx = SqliteTx(self._writer, self.clock)
+        if len(group) == 1:
+            group[0].result = group[0].work(tx)
+        else:
+            for request in group:
+                self._run_guarded(tx, request)
+
     def _run_guarded(self, tx: SqliteTx, request: _Request) -> None:
         """Run one request so that its failure undoes its own writes and nobody else's."""
         self._writer.execute("SAVEPOINT request")
@@ -211,26 +193,15 @@ class SqliteStore(Store):
         self._writer.execute("RELEASE request")
 
     @contextmanager
-    def _exclusive(self) -> Iterator[None]:
-        """The write lock of the file and a transaction in it. Call with the turn held."""
-        with self._file_lock():
-            try:
-                self._writer.execute("BEGIN IMMEDIATE")
-            except sqlite3.Error as exc:
-                raise translate(exc) from exc
-            try:
-                yield
-                self._writer.execute("COMMIT")
-            except BaseException as exc:
-                if self._writer.in_transaction:
-                    self._writer.execute("ROLLBACK")
-                if isinstance(exc, sqlite3.Error):
-                    raise translate(exc) from exc
-                raise
-            self._checkpoint()
+    def _transaction(self, connection: sqlite3.Connection) -> Iterator[None]:
+        """A write transaction, committed at the end. Call with the locks held."""
+        begin(connection)
+        with until_commit(connection):
+            yield
 
     @contextmanager
-    def _file_lock(self) -> Iterator[None]:
+    def _first_lock(self) -> Iterator[None]:
+        """The lock in front of every write."""
         if self._lock_fd is None:
             yield
             return
@@ -239,6 +210,18 @@ class SqliteStore(Store):
             yield
         finally:
             fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
+
+    @contextmanager
+    def _file_lock(self, deadline: float) -> Iterator[None]:
+        """The same, at a moment when no handler's transaction is open. Call with the turn held."""
+        while True:
+            with self._first_lock():
+                if not self._block.is_held:
+                    yield
+                    return
+            if time.monotonic() >= deadline:
+                raise self._block.busy()
+            time.sleep(POLL_SECONDS)
 
     def _checkpoint(self) -> None:
         if self._path is None:
@@ -258,9 +241,7 @@ class SqliteStore(Store):
     def read(self, work: Callable[[Tx], T]) -> T:
         self._same_process()
         if self._path is None:
-            self._not_inside()
-            with self._turn:
-                return work(SqliteTx(self._writer, self.clock))
+            return self._read_memory(work)
         connection = self._reader()
         connection.execute("BEGIN")
         try:
@@ -269,47 +250,90 @@ class SqliteStore(Store):
             connection.execute("ROLLBACK")
             self._idle_readers.append(connection)
 
+    def _read_memory(self, work: Callable[[Tx], T]) -> T:
+        opened = self._opened
+        if opened is not None and self._block.owner == caller():
+            return opened.run(work)
+        self._block.check_caller()
+        self._take_turn(time.monotonic() + PATIENCE_SECONDS)
+        try:
+            return work(SqliteTx(self._writer, self.clock))
+        finally:
+            self._turn.release()
+
     def _reader(self) -> sqlite3.Connection:
         try:
             return self._idle_readers.pop()
         except IndexError:
-            connection = self._connect()
+            connection = self._connect(sqlite3.Connection)
             connection.execute("PRAGMA query_only = ON")
             return connection
 
     @contextmanager
-    def tenant_transaction(
+    def handler_transaction(
         self,
         org_id: str,
         unit: str | None,
+        *,
         guard: Callable[[Tx], None],
+        finish: Callable[[Tx], None],
         access: Access = Access.WRITE,
-    ) -> Iterator[sqlite3.Connection]:
+    ) -> Iterator[HandlerTransaction]:
         self._same_process()
-        self._not_inside()
-        with self._turn, self._exclusive():
-            self._held_by = threading.get_ident()
+        self._block.check_caller()
+        with self._block_begun() as connection:
+            opened = self._opened = SqliteTransaction(
+                connection,
+                access,
+                self.audit_tables,
+                lambda: SqliteTx(connection, self.clock),
+                translate,
+            )
+            with opened.block(guard, finish):
+                yield opened
+
+    @contextmanager
+    def _block_begun(self) -> Iterator[LentConnection]:
+        """A connection in a write transaction that others wait for; committed at the end."""
+        self._take_turn(math.inf)
+        if self._path is None:
             try:
-                guard(SqliteTx(self._writer, self.clock))
-                with confined(self._writer, access, self.audit_tables):
+                self._block.hold()
+                assert isinstance(self._writer, LentConnection)
+                with self._transaction(self._writer):
                     yield self._writer
             finally:
-                self._held_by = None
+                self._opened = None
+                self._block.release()
+                self._turn.release()
+            return
+        try:
+            connection = self._idle_lent.pop() if self._idle_lent else self._connect(LentConnection)
+            with self._file_lock(math.inf):
+                begin(connection)
+                self._block.hold()
+        finally:
+            self._turn.release()
+        try:
+            with until_commit(connection):
+                yield connection
+        finally:
+            self._release_block(connection)
 
-    def _not_inside(self) -> None:
-        """There is one writer: whoever holds it would wait for itself for ever."""
-        if self._held_by == threading.get_ident():
-            raise StoreError(
-                "This thread has a transaction open. Enqueue in it by passing conn=, and tell"
-                " progress before or after it."
-            )
+    def _release_block(self, connection: LentConnection) -> None:
+        opened, self._opened = self._opened, None
+        self._block.release()
+        if self._idle_lent or opened is None or opened.leaves_something or not is_open(connection):
+            connection.close()
+        else:
+            self._idle_lent.append(connection)
 
     def wake_up(self, channels: Sequence[str]) -> WakeUp:
-        return _FileWatch(None if self._path is None else self._connect())
+        return FileWatch(None if self._path is None else self._connect(sqlite3.Connection))
 
     def migrate(self) -> list[str]:
         self._same_process()
-        with self._turn, self._exclusive():
+        with self._turn, self._file_lock(math.inf), self._transaction(self._writer):
             missing = migrate.after(self._schema_version() or 0, SQLITE)
             for migration in missing:
                 for statement in migrate.split(migration.text):
@@ -343,9 +367,14 @@ class SqliteStore(Store):
     def close(self) -> None:
         if os.getpid() != self._pid:
             return
-        for connection in (*self._idle_readers, self._writer):
+        for connection in (*self._idle_readers, *self._idle_lent, self._writer):
             connection.close()
         self._idle_readers.clear()
+        self._idle_lent.clear()
+        self._close_locks()
+
+    def _close_locks(self) -> None:
+        self._block.close()
         if self._lock_fd is not None:
             os.close(self._lock_fd)
             self._lock_fd = None
@@ -365,76 +394,7 @@ def _let_go_of_locks() -> None:
     # A lock belongs to the open file, which a child shares: if the parent died while it writes,
     # the child's copy would keep everybody out for as long as the child lives.
     for store in _with_lock_file:
-        if store._lock_fd is not None:
-            os.close(store._lock_fd)
-            store._lock_fd = None
+        store._close_locks()
 
 
 os.register_at_fork(after_in_child=_let_go_of_locks)
-
-
-class _FileWatch(WakeUp):
-    """Watches the file's data version. In memory there is one process, which pokes itself."""
-
-    def __init__(self, connection: sqlite3.Connection | None) -> None:
-        self._connection = connection
-        self._news = threading.Event()
-        self._seen = self._version()
-
-    def _version(self) -> int:
-        if self._connection is None:
-            return 0
-        return int(self._connection.execute(_DATA_VERSION).fetchone()[0])
-
-    def wait(self, timeout: float) -> bool:
-        deadline = time.monotonic() + timeout
-        while True:
-            left = deadline - time.monotonic()
-            if self._news.wait(max(0.0, min(_WAIT_STEP, left))):
-                self._news.clear()
-                return True
-            now = self._version()
-            if now != self._seen:
-                self._seen = now
-                return True
-            if left <= 0:
-                return False
-
-    def pause(self, timeout: float) -> bool:
-        if self._news.wait(timeout):
-            self._news.clear()
-        return False
-
-    def poke(self) -> None:
-        self._news.set()
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-
-
-def _path_of(url: str) -> str | None:
-    """The file a URL names; None for memory."""
-    rest = url.removeprefix("sqlite:")
-    if rest in ("", "//", ":memory:", "///:memory:"):
-        return None
-    if not rest.startswith("///") or rest == "///":
-        raise ConfigError(f"{url!r}: write sqlite:///relative.db or sqlite:////absolute/path.db.")
-    return os.path.abspath(unquote(rest[3:]))
-
-
-def translate(exc: sqlite3.Error) -> StoreError:
-    """Our error for SQLite's."""
-    text = str(exc)
-    if isinstance(exc, sqlite3.IntegrityError):
-        rule, _, says = text.partition(": ")
-        # "CHECK constraint failed: job_state_known" and "UNIQUE constraint failed: table.column"
-        # put the rule last, our triggers put it first.
-        if rule.endswith("constraint failed"):
-            rule, says = says or "foreign_key", text
-        return RuleBroken(rule, says or text)
-    if "locked" in text or "busy" in text:
-        return StoreBusy(f"SQLite is busy: {text}. Try again.")
-    if "unable to open" in text or "disk" in text or "readonly" in text:
-        return StoreDown(f"SQLite cannot use the file: {text}.")
-    return StoreError(f"SQLite: {text}")

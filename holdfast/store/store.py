@@ -9,16 +9,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from holdfast.clock import Clock, write_instant
 from holdfast.document import encode
 from holdfast.store.availability import ALWAYS, Availability
 from holdfast.store.dialect import Dialect
 from holdfast.store.query import Statement
+
+if TYPE_CHECKING:
+    from holdfast.store.transaction import HandlerTransaction
 
 Row = Mapping[str, Any]
 T = TypeVar("T")
@@ -148,6 +151,16 @@ _SAYS = {
 }
 
 
+class Session(Protocol):
+    """Where statements run: a store, or a transaction that is already open."""
+
+    def write(self, work: Callable[[Tx], T]) -> T: ...
+
+    def write_one(self, work: Callable[[Tx], T]) -> T: ...
+
+    def read(self, work: Callable[[Tx], T]) -> T: ...
+
+
 class Store(ABC):
     """A database that holds Holdfast's tables."""
 
@@ -177,20 +190,37 @@ class Store(ABC):
     def read(self, work: Callable[[Tx], T]) -> T:
         """Run *work* on one snapshot. It must not write."""
 
-    @abstractmethod
+    def handler_transaction(
+        self,
+        org_id: str,
+        unit: str | None,
+        *,
+        guard: Callable[[Tx], None],
+        finish: Callable[[Tx], None],
+        access: Access = Access.WRITE,
+    ) -> AbstractContextManager[HandlerTransaction]:
+        """A transaction for a handler's own statements, bound to one tenant.
+
+        It holds the execution unit, and no row. *guard* runs before the handler's first statement,
+        *finish* after its last and immediately before the commit: what either raises rolls the
+        block back. Raises RuleViolated, and nothing is written, if the handler's statements go
+        beyond *access* or end the transaction. Returns only after an acknowledged commit.
+        """
+        raise NotImplementedError
+
+    @contextmanager
     def tenant_transaction(
         self,
         org_id: str,
         unit: str | None,
         guard: Callable[[Tx], None],
         access: Access = Access.WRITE,
-    ) -> AbstractContextManager[Any]:
-        """A driver connection inside a transaction bound to one tenant, after *guard* passed.
-
-        The execution unit is held and the guard runs before the caller's first statement, so a
-        worker that lost its lease writes nothing. Raises RuleViolated, and nothing is written, if
-        the caller's statements go beyond *access*.
-        """
+    ) -> Iterator[Any]:
+        """The connection of such a transaction, for callers that have no claim to fence."""
+        with self.handler_transaction(
+            org_id, unit, guard=guard, finish=_nothing, access=access
+        ) as opened:
+            yield opened.connection
 
     @abstractmethod
     def wake_up(self, channels: Sequence[str]) -> WakeUp:
@@ -210,6 +240,10 @@ class Store(ABC):
 
     @abstractmethod
     def close(self) -> None: ...
+
+
+def _nothing(_: Tx) -> None:
+    """No last word before the commit."""
 
 
 class WakeUp(ABC):

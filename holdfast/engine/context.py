@@ -1,0 +1,282 @@
+"""Context: what a handler knows of its job and may do for it. Its first argument."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from holdfast.artifact.artifacts import Artifacts, JobArtifacts
+from holdfast.engine import audit, duty
+from holdfast.engine.category import CATEGORIES, Category
+from holdfast.engine.handler import Handler
+from holdfast.engine.job import Actor, ActorType, Claimed, unit_of
+from holdfast.engine.result import document
+from holdfast.errors import ConfigError, JobCanceled, LeaseLost, RuleViolated
+from holdfast.store import Access, Session, Statements, Store, Tx
+from holdfast.store.query import Statement
+from holdfast.store.transaction import Caller, HandlerTransaction, caller
+
+SQL = Statements("holdfast.engine", "job.sql")
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class CancelToken:
+    """Set from outside; looked at by the handler between its steps."""
+
+    _event: threading.Event = field(default_factory=threading.Event)
+    lease_lost: bool = False
+
+    def set(self, *, lease_lost: bool = False) -> None:
+        self.lease_lost = self.lease_lost or lease_lost
+        self._event.set()
+
+    @property
+    def is_set(self) -> bool:
+        return self._event.is_set()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenBlock:
+    """The handler's transaction that is open, and the thread and task that opened it."""
+
+    transaction: HandlerTransaction
+    owner: Caller
+
+
+@dataclass(slots=True)
+class Context:
+    """What a handler knows and may do: its first argument."""
+
+    job: Claimed
+    store: Store
+    token: CancelToken
+    handler: Handler | None = None
+    # The categories that the worker's application knows.
+    categories: Mapping[str, Category] = field(default_factory=lambda: CATEGORIES)
+    deciding: bool = False
+    files: Artifacts | None = None
+    block: OpenBlock | None = field(default=None, init=False)
+
+    @property
+    def id(self) -> str:
+        return self.job.id
+
+    @property
+    def org_id(self) -> str:
+        return self.job.org_id
+
+    @property
+    def project_id(self) -> str | None:
+        return self.job.project_id
+
+    @property
+    def job_type(self) -> str:
+        return self.job.job_type
+
+    @property
+    def stage(self) -> str:
+        return self.job.stage
+
+    @property
+    def attempt(self) -> int:
+        return self.job.attempt
+
+    @property
+    def actor(self) -> Actor:
+        return Actor(ActorType(self.job.actor_type), self.job.actor_id)
+
+    @property
+    def request_id(self) -> str:
+        return self.job.request_id
+
+    @property
+    def correlation_id(self) -> str:
+        return self.job.correlation_id
+
+    @property
+    def idempotency_key(self) -> str:
+        """The job's own key: the same on every attempt, so fit to be passed on."""
+        return self.job.idempotency_key
+
+    @property
+    def traceparent(self) -> str | None:
+        return self.job.traceparent
+
+    @property
+    def outputs(self) -> Mapping[str, Any]:
+        """What the finished stages of this job returned."""
+        return self.job.outputs
+
+    @property
+    def saved(self) -> Any:
+        """The checkpoint that an earlier attempt of this stage left, or None."""
+        return self.job.checkpoint
+
+    def raise_if_canceled(self) -> None:
+        """A step boundary: stop here if somebody asked for it or the lease is gone."""
+        if self.token.lease_lost:
+            raise LeaseLost(self.job.id)
+        if self.token.is_set:
+            raise JobCanceled
+
+    def checkpoint(self, value: Any) -> None:
+        """Keep *value* for the next attempt of this stage. A step boundary.
+
+        Inside the job's transaction it is kept with that transaction, or not at all.
+        """
+        self._save(checkpoint=document(value))
+
+    def progress(self, done: float, total: float | None = None, note: str = "") -> None:
+        """Tell how far the stage is. A step boundary.
+
+        Inside the job's transaction others see it when that commits.
+        """
+        self._save(progress=document({"done": done, "total": total, "note": note[:200]}))
+
+    def _save(self, **columns: str) -> None:
+        row = {"org_id": self.job.org_id, "job_id": self.job.id, "stage": self.job.stage, **columns}
+        self.session.write(lambda tx: tx.affected(SQL.save_stage, stages=[row]))
+        self.raise_if_canceled()
+
+    def check_lease(self, tx: Tx) -> None:
+        """Hold the job until the transaction ends; raise LeaseLost if it is no longer ours."""
+        self._ask_lease(tx, SQL.check_lease)
+
+    def _guard(self, tx: Tx) -> None:
+        """Raise LeaseLost if the job is no longer ours; takes no lock."""
+        self._ask_lease(tx, SQL.find_lease)
+
+    def _ask_lease(self, tx: Tx, statement: Statement) -> None:
+        found = tx.maybe(
+            statement,
+            org_id=self.job.org_id,
+            id=self.job.id,
+            lease_token=self.job.lease_token,
+        )
+        if found is None:
+            self.token.set(lease_lost=True)
+            raise LeaseLost(self.job.id)
+        if found["cancel_requested_at"] is not None:
+            self.token.set()
+
+    @property
+    def session(self) -> Session:
+        """Where the engine writes for this job: in its open transaction, or on its own."""
+        return JobSession(self)
+
+    def open_transaction(self) -> HandlerTransaction | None:
+        """The transaction that the calling thread and task have open for this job."""
+        if self.block is None:
+            return None
+        if self.block.owner != caller():
+            raise RuleViolated(
+                "Another thread or task of this handler has job.transaction() open. Use the job in"
+                " the thread and task that opened the block, or after the block.",
+                transaction="open_elsewhere",
+            )
+        return self.block.transaction
+
+    @contextmanager
+    def transaction(self) -> Iterator[Any]:
+        """A connection for the handler's own writes, bound to the job's tenant.
+
+        It commits with the block, if the lease still holds at that moment; otherwise it raises
+        LeaseLost and nothing is written. The calls of this job inside the block are part of the
+        transaction. A block within the block is a savepoint. What may be written is what the job's
+        category allows; beyond that it raises RuleViolated and nothing is written.
+        """
+        outer = self.open_transaction()
+        if outer is not None:
+            with outer.savepoint():
+                yield outer.connection
+            return
+        unit = self.job.unit_key
+        name = None if unit is None else unit_of(self.job.org_id, self.job.job_type, unit)
+        access, entry = duty.access_of(self)
+
+        def guard(tx: Tx) -> None:
+            self._guard(tx)
+            if entry is not None:
+                audit.record(tx, Actor(ActorType.SYSTEM, self.job.claimed_by), [entry])
+
+        def finish(tx: Tx) -> None:
+            # What only reads has nothing to fence, and could not lock the row.
+            self._ask_lease(tx, SQL.find_lease if access is Access.READ else SQL.check_lease)
+
+        with self.store.handler_transaction(
+            self.job.org_id, name, guard=guard, finish=finish, access=access
+        ) as opened:
+            self.block = OpenBlock(opened, caller())
+            try:
+                yield opened.connection
+            finally:
+                self.block = None
+
+    @property
+    def artifacts(self) -> JobArtifacts:
+        """The files of this job: what it reads, and what it makes."""
+        if self.files is None:
+            raise ConfigError("This worker has no place for artifacts. Make it with hf.worker().")
+        return self.files.of_job(
+            org_id=self.job.org_id,
+            job_id=self.job.id,
+            stage=self.job.stage,
+            actor=self.actor,
+            session=self.session,
+            # SQLite has one writer, and an open block has it.
+            first=JobSession(self, asks=False, joins=self.store.is_embedded),
+            guard=self._guard,
+            step=self.raise_if_canceled,
+        )
+
+    @property
+    def command(self) -> str | None:
+        """The command that a planning job was enqueued with."""
+        return duty.command_of(self.job)
+
+    @property
+    def audit(self) -> duty.Audit:
+        """The audit, for an audit enrichment job."""
+        return duty.Audit(self)
+
+
+@dataclass(frozen=True, slots=True)
+class JobSession:
+    """The engine's statements for a running job, in the transaction that its handler has open.
+
+    With *asks*, a write asks first whether the lease holds. Without *joins* it commits at once,
+    beside an open transaction.
+    """
+
+    context: Context
+    asks: bool = True
+    joins: bool = True
+
+    def write(self, work: Callable[[Tx], T]) -> T:
+        context = self.context
+        opened = context.open_transaction()
+        if opened is None:
+            return context.store.write(lambda tx: self._asked(tx, work, SQL.check_lease))
+        # The row is locked at the end of the block and not before, so that nobody waits for it.
+        if self.joins and opened.takes_writes:
+            return opened.run(lambda tx: self._asked(tx, work, SQL.find_lease))
+        return context.store.write(lambda tx: self._asked(tx, work, SQL.find_lease))
+
+    def write_one(self, work: Callable[[Tx], T]) -> T:
+        return self.write(work)
+
+    def read(self, work: Callable[[Tx], T]) -> T:
+        opened = self.context.open_transaction()
+        if opened is None or not self.joins:
+            return self.context.store.read(work)
+        return opened.run(work)
+
+    def _asked(self, tx: Tx, work: Callable[[Tx], T], statement: Statement) -> T:
+        if self.asks:
+            self.context._ask_lease(tx, statement)
+        return work(tx)

@@ -1,0 +1,96 @@
+"""Statements and transactions on one SQLite connection."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from typing import Any
+
+from holdfast.clock import Clock
+from holdfast.errors import RuleBroken, StoreBusy, StoreDown, StoreError
+from holdfast.store.dialect import SQLITE
+from holdfast.store.query import Statement
+from holdfast.store.store import Row, Tx
+
+
+class SqliteTx(Tx):
+    def __init__(self, connection: sqlite3.Connection, clock: Clock) -> None:
+        super().__init__(SQLITE, clock)
+        self.connection = connection
+
+    def _fetch(
+        self, text: str, params: dict[str, Any], prepare: bool
+    ) -> tuple[list[str], list[tuple[Any, ...]], int]:
+        try:
+            cursor = self.connection.execute(text, params)
+            columns = [item[0] for item in cursor.description or ()]
+            rows = cursor.fetchall()
+            return columns, rows, len(rows) if columns else cursor.rowcount
+        except sqlite3.Error as exc:
+            raise translate(exc) from exc
+
+    def stream(self, statement: Statement, /, **params: Any) -> Iterator[Row]:
+        text, bound, _ = self._ready(statement, params)
+        try:
+            with closing(self.connection.execute(text, bound)) as cursor:
+                columns = [item[0] for item in cursor.description]
+                for row in cursor:
+                    yield dict(zip(columns, row, strict=True))
+        except sqlite3.Error as exc:
+            raise translate(exc) from exc
+
+    def notify(self, channels: Sequence[str]) -> None:
+        """Nothing to send: waiters watch the file's data version."""
+
+    def lock_units(self, units: Sequence[str]) -> None:
+        """Nothing to lock: the one writer already excludes everybody else."""
+
+
+def begin(connection: sqlite3.Connection) -> None:
+    """Begin a write transaction."""
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+    except sqlite3.Error as exc:
+        raise translate(exc) from exc
+
+
+@contextmanager
+def until_commit(connection: sqlite3.Connection) -> Iterator[None]:
+    """Commit what the block wrote in the transaction that has begun, or roll it back."""
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException as exc:
+        with suppress(sqlite3.ProgrammingError):
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        if isinstance(exc, sqlite3.Error):
+            raise translate(exc) from exc
+        raise
+
+
+def is_open(connection: sqlite3.Connection) -> bool:
+    """Whether nobody has closed it."""
+    try:
+        _ = connection.in_transaction
+    except sqlite3.ProgrammingError:
+        return False
+    return True
+
+
+def translate(exc: sqlite3.Error) -> StoreError:
+    """Our error for SQLite's."""
+    text = str(exc)
+    if isinstance(exc, sqlite3.IntegrityError):
+        rule, _, says = text.partition(": ")
+        # "CHECK constraint failed: job_state_known" and "UNIQUE constraint failed: table.column"
+        # put the rule last, our triggers put it first.
+        if rule.endswith("constraint failed"):
+            rule, says = says or "foreign_key", text
+        return RuleBroken(rule, says or text)
+    if "locked" in text or "busy" in text:
+        return StoreBusy(f"SQLite is busy: {text}. Try again.")
+    if "unable to open" in text or "disk" in text or "readonly" in text:
+        return StoreDown(f"SQLite cannot use the file: {text}.")
+    return StoreError(f"SQLite: {text}")
