@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.clock import read_instant
 from holdfast.document import decode
-from holdfast.engine.job import BATCH_KEY, Actor, ActorType, Claimed
+from holdfast.engine.job import BATCH_KEY, Actor, ActorType, Claimed, ClaimId, claim_of
 from holdfast.engine.lane import Lane, Poured, Round, find_lanes, pour, save_rounds, start_rounds
 from holdfast.engine.promote import promote_jobs
 from holdfast.engine.quarantine import bury_broken_in
@@ -21,7 +21,6 @@ from holdfast.engine.room import Room, find_room, spend_room, whole_room
 from holdfast.engine.rules import Rules, read_rules
 from holdfast.engine.settle import Settled
 from holdfast.errors import RuleBroken, StoreError
-from holdfast.ids import JobId
 from holdfast.store import Row, Statements, Store, Tx
 
 SQL = Statements("holdfast.engine", "job.sql")
@@ -392,8 +391,8 @@ def _with_stored(job: Claimed, rows: Iterable[Row]) -> Claimed:
 class Renewed:
     """Which leases still hold, and which of their jobs somebody wants stopped."""
 
-    held: frozenset[JobId]
-    cancel_requested: frozenset[JobId]
+    held: frozenset[ClaimId]
+    cancel_requested: frozenset[ClaimId]
 
 
 def renew_leases(store: Store, jobs: Sequence[Claimed], *, lease_ms: int) -> Renewed:
@@ -401,16 +400,16 @@ def renew_leases(store: Store, jobs: Sequence[Claimed], *, lease_ms: int) -> Ren
     held = [_held(job) for job in jobs]
     rows = store.write_one(lambda tx: tx.many(SQL.renew_leases, held=held, lease_ms=lease_ms))
     return Renewed(
-        frozenset(row["id"] for row in rows),
-        frozenset(row["id"] for row in rows if row["cancel_requested_at"] is not None),
+        frozenset(map(claim_of, rows)),
+        frozenset(claim_of(row) for row in rows if row["cancel_requested_at"] is not None),
     )
 
 
-def find_canceled(store: Store, jobs: Sequence[Claimed]) -> frozenset[JobId]:
-    """Of the jobs we hold, those that somebody wants stopped."""
+def find_canceled(store: Store, jobs: Sequence[Claimed]) -> frozenset[ClaimId]:
+    """Of the claims we hold, those whose job somebody wants stopped."""
     held = [_held(job) for job in jobs]
     rows = store.read(lambda tx: tx.many(SQL.find_canceled, held=held))
-    return frozenset(row["id"] for row in rows)
+    return frozenset(map(claim_of, rows))
 
 
 def read_clock(store: Store) -> datetime:

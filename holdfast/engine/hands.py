@@ -13,7 +13,7 @@ from queue import SimpleQueue
 
 from holdfast.artifact.artifacts import Artifacts
 from holdfast.engine.execute import CancelToken, Context, Plan, execute, execute_async, judge
-from holdfast.engine.job import Claimed, Outcome, Released
+from holdfast.engine.job import Claimed, ClaimId, Outcome, Released
 from holdfast.engine.line import Line
 from holdfast.engine.tracing import Tracing
 from holdfast.store import Store
@@ -40,7 +40,10 @@ class Held:
     started_at: float | None = None
     # How long the stage that was run last has run; None if it was given back unused.
     ran_seconds: float | None = None
-    abandoned: bool = False
+
+    @property
+    def claim_id(self) -> ClaimId:
+        return self.job.claim_id
 
 
 class Hands:
@@ -76,9 +79,10 @@ class Hands:
         # thread for every job would cost more than running a small one.
         self._waiting: Line[Held] = Line()
         self._tokens: SimpleQueue[bool] = SimpleQueue()
-        # Dicts, not counters: adding to a number from two threads can lose one.
-        self._running: dict[str, Held] = {}
-        self._on_loop: dict[str, Held] = {}
+        # Dicts, not counters: adding to a number from two threads can lose one. By claim, because
+        # a lost claim of a job may still run here beside the next one.
+        self._running: dict[ClaimId, Held] = {}
+        self._on_loop: dict[ClaimId, Held] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._names = itertools.count(1)
@@ -102,7 +106,7 @@ class Hands:
         for item in held:
             assert item.plan is not None
             if item.plan.stage.is_async and self._loop is not None:
-                self._on_loop[item.job.id] = item
+                self._on_loop[item.claim_id] = item
                 self._loop.call_soon_threadsafe(self._spawn, item)
             else:
                 self._waiting.put(item.job.org_id, item)
@@ -148,7 +152,7 @@ class Hands:
                 self.finished(held, self.unreached)
                 continue
             assert held.plan is not None
-            self._running[held.job.id] = held
+            self._running[held.claim_id] = held
             held.started_at = began = time.monotonic()
             context = Context(held.job, self.store, held.token, files=self.files)
             try:
@@ -157,10 +161,9 @@ class Hands:
                 outcome = self._judge(held, exc)
             held.ran_seconds = time.monotonic() - began
             self._observe(held.ran_seconds)
-            if held.abandoned:
+            if self._running.pop(held.claim_id, None) is None:
                 # The keeper gave up on this thread and put another in its place.
                 return
-            self._running.pop(held.job.id, None)
             held.started_at = None
             self.finished(held, outcome)
             # A thread that waits for work keeps nothing of what it has worked on.
@@ -183,12 +186,16 @@ class Hands:
         if len(self._waiting) * 2 <= self._ahead:
             self.has_room()
 
-    def abandon(self, held: Held) -> None:
-        """Take a job away from a thread that cannot be stopped, and put another thread in place."""
-        held.abandoned = True
+    def abandon(self, held: Held) -> bool:
+        """Take a job away from a thread that cannot be stopped, and put another thread in place.
+
+        False if the thread has just finished by itself: who removes the claim ends it.
+        """
+        if self._running.pop(held.claim_id, None) is None:
+            return False
         held.token.set()
-        self._running.pop(held.job.id, None)
         self._add_thread()
+        return True
 
     def _spawn(self, held: Held) -> None:
         assert self._loop is not None
@@ -210,7 +217,7 @@ class Hands:
                 outcome = self._judge(held, exc)
             held.ran_seconds = time.monotonic() - began
         held.started_at = None
-        self._on_loop.pop(held.job.id, None)
+        self._on_loop.pop(held.claim_id, None)
         self.has_room()
         self.finished(held, outcome)
 

@@ -137,6 +137,10 @@ class Priority(IntEnum):
     LOW = 30
 
 
+ClaimId = tuple[OrgId, JobId, int]
+"""Tenant, job and lease token of one claim. Two tenants may use the same job id."""
+
+
 @dataclass(frozen=True, slots=True)
 class Claimed:
     """A job under our lease."""
@@ -177,6 +181,11 @@ class Claimed:
     checkpoint: Any = None
 
     @property
+    def claim_id(self) -> ClaimId:
+        """This claim of the job, and no earlier or later one."""
+        return self.org_id, self.id, self.lease_token
+
+    @property
     def attempt(self) -> int:
         """The number of the execution that runs now."""
         return self.attempt_count + 1
@@ -191,6 +200,11 @@ class Claimed:
             self.request_id,
             self.correlation_id,
         )
+
+
+def claim_of(row: Mapping[str, Any]) -> ClaimId:
+    """The claim that a row is about."""
+    return row["org_id"], row["id"], row["lease_token"]
 
 
 def unit_of(org_id: str, job_type: str, unit_key: str) -> str:

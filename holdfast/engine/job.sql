@@ -290,7 +290,7 @@ SET lease_expires_at = {later(:lease_ms)}
 FROM {rows held: org_id uuid, id uuid, lease_token bigint}
 WHERE job.org_id = held.org_id AND job.id = held.id AND job.lease_token = held.lease_token
   AND job.state = 'processing'
-RETURNING job.id, job.cancel_requested_at;
+RETURNING job.org_id, job.id, job.lease_token, job.cancel_requested_at;
 
 -- find_lease :maybe — whether the claim still holds; takes no lock, so that nobody waits for it
 SELECT id, cancel_requested_at FROM holdfast.job
@@ -304,10 +304,11 @@ WHERE org_id = :org_id AND id = :id AND lease_token = :lease_token AND state = '
 -- read_clock :one — crosses tenants: what time it is for the store
 SELECT {now} AS now;
 
--- find_canceled :many — crosses tenants: of the jobs we hold, those that somebody wants stopped
-SELECT job.id
-FROM {rows held: org_id uuid, id uuid}
-JOIN holdfast.job AS job ON job.org_id = held.org_id AND job.id = held.id
+-- find_canceled :many — crosses tenants: of the claims we hold, those that are to be stopped
+SELECT job.org_id, job.id, job.lease_token
+FROM {rows held: org_id uuid, id uuid, lease_token bigint}
+JOIN holdfast.job AS job
+  ON job.org_id = held.org_id AND job.id = held.id AND job.lease_token = held.lease_token
 WHERE job.cancel_requested_at IS NOT NULL;
 
 -- find_stale :many — crosses tenants: claims whose lease ran out, or whose worker is known to be dead

@@ -13,6 +13,7 @@ from holdfast.config import Settings
 from holdfast.engine.claim import find_canceled, renew_leases
 from holdfast.engine.execute import timed_out
 from holdfast.engine.hands import Hands, Held
+from holdfast.engine.job import ClaimId
 from holdfast.errors import StoreError
 from holdfast.store import Store
 
@@ -27,7 +28,7 @@ class Keeper:
         self,
         store: Store,
         hands: Hands,
-        held: dict[str, Held],
+        held: dict[ClaimId, Held],
         *,
         settings: Settings,
         rng: random.Random,
@@ -68,13 +69,14 @@ class Keeper:
             stage = None if held.plan is None else held.plan.stage
             if stage is None or stage.timeout is None or stage.is_async:
                 continue
-            if held.started_at is None or held.abandoned:
-                continue
-            if now - held.started_at <= stage.timeout.total_seconds():
+            # Read once: the thread may finish meanwhile.
+            started_at = held.started_at
+            if started_at is None or now - started_at <= stage.timeout.total_seconds():
                 continue
             # A copy for the settler, apart from the one that the stuck thread still looks at.
-            copy = replace(held, started_at=None, ran_seconds=now - held.started_at)
-            self.hands.abandon(held)
+            copy = replace(held, started_at=None, ran_seconds=now - started_at)
+            if not self.hands.abandon(held):
+                continue
             self.hands.finished(copy, timed_out(held.job, stage, self.rng))
             self._stuck += 1
             if self._stuck >= self.hands.concurrency:
@@ -94,9 +96,9 @@ class Keeper:
                     held.token.set(lease_lost=True)
             return
         for held in due:
-            if held.job.id in renewed.held:
+            if held.claim_id in renewed.held:
                 held.renewed_at = now
-                if held.job.id in renewed.cancel_requested:
+                if held.claim_id in renewed.cancel_requested:
                     held.token.set()
             else:
                 held.token.set(lease_lost=True)
@@ -114,5 +116,5 @@ class Keeper:
         except StoreError:
             return
         for held in long:
-            if held.job.id in wanted:
+            if held.claim_id in wanted:
                 held.token.set()

@@ -20,6 +20,7 @@ from importlib import metadata
 from holdfast.clock import ms, read_instant
 from holdfast.document import decode, encode
 from holdfast.engine.hands import Held
+from holdfast.engine.job import ClaimId
 from holdfast.engine.request import DRIFT
 from holdfast.errors import HoldfastError
 from holdfast.store import Row, Statements, Store, Tx
@@ -52,7 +53,7 @@ class Presence:
     def __init__(
         self,
         store: Store,
-        held: Mapping[str, Held],
+        held: Mapping[ClaimId, Held],
         worker_id: str,
         queues: Collection[str],
         job_types: Collection[str],

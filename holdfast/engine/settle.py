@@ -20,6 +20,7 @@ from holdfast.engine.job import (
     Advanced,
     Canceled,
     Claimed,
+    ClaimId,
     Completed,
     Dead,
     Fault,
@@ -29,6 +30,7 @@ from holdfast.engine.job import (
     Snoozed,
     State,
     Submitted,
+    claim_of,
     unit_of,
 )
 from holdfast.engine.letter import write_letters
@@ -86,15 +88,6 @@ def settle(
     return store.write(lambda tx: settle_in(tx, group, actor=actor, keep=keep))
 
 
-ClaimKey = tuple[str, str, int]
-"""Tenant, job and lease token. Two tenants may use the same job id."""
-
-
-def key_of(job: Claimed) -> ClaimKey:
-    """What tells one claim from every other."""
-    return job.org_id, job.id, job.lease_token
-
-
 def settle_in(
     tx: Tx,
     group: Sequence[tuple[Claimed, Outcome]],
@@ -109,9 +102,9 @@ def settle_in(
     settled: dict[int, Settled] = {}
     waiting = list(enumerate(group))
     while waiting:
-        taken: dict[ClaimKey, int] = {}
+        taken: dict[ClaimId, int] = {}
         for place, (job, _) in waiting:
-            taken.setdefault(key_of(job), place)
+            taken.setdefault(job.claim_id, place)
         places = list(taken.values())
         done = _settle_claims(tx, [group[place] for place in places], actor=actor, keep=keep)
         settled |= zip(places, done, strict=True)
@@ -127,25 +120,23 @@ def _settle_claims(
         [unit_of(job.org_id, job.job_type, job.unit_key) for job, _ in group if job.unit_key]
     )
     rows = tx.many(SQL.settle_jobs, changes=[change_of(job, outcome) for job, outcome in group])
-    held = {
-        (row["org_id"], row["id"], row["lease_token"]): row["cancel_requested_at"] for row in rows
-    }
-    known = _recorded_before(tx, [item for item in group if key_of(item[0]) not in held], actor)
-    kept = [(job, outcome) for job, outcome in group if key_of(job) in held]
+    held = {claim_of(row): row["cancel_requested_at"] for row in rows}
+    known = _recorded_before(tx, [item for item in group if item[0].claim_id not in held], actor)
+    kept = [(job, outcome) for job, outcome in group if job.claim_id in held]
 
     _keep(tx, kept, keep)
-    stopped = _stop_requested(tx, [item for item in kept if held[key_of(item[0])] is not None])
+    stopped = _stop_requested(tx, [item for item in kept if held[item[0].claim_id] is not None])
     letters = write_letters(tx, [*kept, *((job, Canceled()) for job in stopped)])
-    stopped_keys = {key_of(job) for job in stopped}
+    stopped_keys = {job.claim_id for job in stopped}
     settled = [
-        known.get(key_of(job))
+        known.get(job.claim_id)
         or Settled(
             job,
             outcome,
-            key_of(job) in held,
-            held.get(key_of(job)),
+            job.claim_id in held,
+            held.get(job.claim_id),
             letters.escalated.get((job.org_id, job.id)),
-            key_of(job) in stopped_keys,
+            job.claim_id in stopped_keys,
         )
         for job, outcome in group
     ]
@@ -156,7 +147,7 @@ def _settle_claims(
     ]
     if stages:
         tx.affected(SQL.finish_stages, stages=stages)
-    told = [item for item in settled if key_of(item.job) not in known]
+    told = [item for item in settled if item.job.claim_id not in known]
     entries = [entry for item in told for entry in _entries(item)]
     entries += [audit.Entry(job.org_id, job.id, "job.canceled", job.attempt) for job in stopped]
     audit.record(tx, actor, [*entries, *letters.entries])
@@ -227,7 +218,7 @@ _KEEPS = (Completed, Retry, Dead, Released)
 
 def _recorded_before(
     tx: Tx, missed: Sequence[tuple[Claimed, Outcome]], actor: Actor
-) -> dict[ClaimKey, Settled]:
+) -> dict[ClaimId, Settled]:
     """Of the outcomes that could not be written, those that an earlier run of this work wrote.
 
     A COMMIT whose answer was lost is run again. Every claim raises the token. So an end is proven
@@ -243,7 +234,7 @@ def _recorded_before(
     known = {}
     for row in tx.many(SQL.find_recorded, changes=changes, actor_id=actor.id):
         job, outcome = missed[row["place"]]
-        known[key_of(job)] = Settled(
+        known[job.claim_id] = Settled(
             job,
             outcome,
             held=True,

@@ -30,7 +30,7 @@ from holdfast.engine.presence import beat_seconds
 from holdfast.engine.quarantine import bury_broken
 from holdfast.engine.retention import archive_and_prune
 from holdfast.engine.rules import tell_crowded
-from holdfast.engine.settle import Settled, key_of, settle_in
+from holdfast.engine.settle import Settled, settle_in
 from holdfast.engine.settler import events_of
 from holdfast.engine.tick import TickOutcome, close_stray_ticks, prune_ticks
 from holdfast.errors import RuleBroken, WorkerCrashed
@@ -119,7 +119,7 @@ def _rescue_one_by_one(store: Store, limit: int, dead_worker_id: str | None) -> 
 
     def rescue(tx: Tx, job: Claimed) -> list[Settled]:
         # Asked again under the lock: its worker may have come back in between.
-        still = [item for item in find(tx) if key_of(item[0]) == key_of(job)]
+        still = [item for item in find(tx) if item[0].claim_id == job.claim_id]
         return settle_in(tx, still, actor=UPKEEP) if still else []
 
     rescued: list[Settled] = []

@@ -26,7 +26,7 @@ from holdfast.engine.execute import CancelToken, Context, Plan, execute, name_st
 from holdfast.engine.handler import Registry
 from holdfast.engine.hands import DRAINED, Hands, Held
 from holdfast.engine.intake import FairIntake, Intake
-from holdfast.engine.job import QUEUES, Actor, ActorType, Claimed, Outcome, Released
+from holdfast.engine.job import QUEUES, Actor, ActorType, Claimed, ClaimId, Outcome, Released
 from holdfast.engine.keeper import Keeper
 from holdfast.engine.presence import Presence
 from holdfast.engine.request import DRIFT
@@ -101,7 +101,7 @@ class Worker:
         self._intake = intake or FairIntake(
             store, queues=self.queues, worker_id=self.id, lease_ms=ms(settings.lease_seconds)
         )
-        self._held: dict[str, Held] = {}
+        self._held: dict[ClaimId, Held] = {}
         self._draining = threading.Event()
         self._stopping = threading.Event()
         self._ended = threading.Event()
@@ -304,7 +304,7 @@ class Worker:
         now = time.monotonic()
         taken = [Held(job, CancelToken(), now, now) for job in claimed]
         for held in taken:
-            self._held[held.job.id] = held
+            self._held[held.claim_id] = held
         self._begin(taken)
 
     def _begin(self, taken: Sequence[Held]) -> None:
@@ -331,7 +331,7 @@ class Worker:
         self._tell(settled, held.ran_seconds)
         going = settled.goes_on
         if going is None:
-            self._held.pop(held.job.id, None)
+            self._held.pop(held.claim_id, None)
             self._free(held.job.queue)
         else:
             held.job, held.ran_seconds = going, None

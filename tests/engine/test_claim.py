@@ -209,7 +209,7 @@ def test_renewing_extends_what_is_ours_and_says_what_is_lost(
     clock.advance(seconds=50)
     rescued = rescue_jobs(work.store, limit=10)
 
-    assert renewed.held == {kept.id}
+    assert renewed.held == {kept.claim_id}
     assert rescued == []
     assert work.get(enqueued[0].id, org_id=ORG).state is State.PROCESSING
 
@@ -237,7 +237,7 @@ def test_a_renewed_lease_tells_of_a_cancel_request(work: Holdfast) -> None:
 
     renewed = renew_leases(work.store, [claimed], lease_ms=60_000)
 
-    assert renewed.cancel_requested == {claimed.id}
+    assert renewed.cancel_requested == {claimed.claim_id}
 
 
 @pytest.mark.req("C-05", "C-06")

@@ -13,13 +13,16 @@ from typing import Any
 import pytest
 
 from holdfast import Context, FakeClock, Holdfast, Settings, State, SystemClock, Worker
+from holdfast.engine.execute import CancelToken
+from holdfast.engine.hands import Held
 from holdfast.engine.job import SYSTEM, Advanced, Claimed, Completed
+from holdfast.engine.settle import settle
 from holdfast.engine.settler import settle_apart
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.event import Event, JobSettled, JobStarted, LeaseWasLost, WorkerChanged
 from tests.acceptance.processes import all_in, wait_until
 from tests.engine.faulty import FaultyStore
-from tests.story import ORG, by_hand, claim, events, make_holdfast, timeline
+from tests.story import ORG, by_hand, claim, events, look, make_holdfast, timeline
 
 
 def ignore(change: str, detail: str) -> None:
@@ -488,3 +491,75 @@ def test_a_drain_asked_for_in_the_middle_of_a_wait_does_not_wait_for_itself(hf: 
     assert asked
     assert not thread.is_alive()
     assert not worker.was_stopped
+
+
+@pytest.mark.req("C-09", "I-14")
+def test_a_lost_claim_that_ends_leaves_the_next_claim_of_its_job_alone(url: str) -> None:
+    """The same worker has both: the first still runs when the second is claimed."""
+    began, may_end = [threading.Event(), threading.Event()], [threading.Event(), threading.Event()]
+    lost: list[Event] = []
+    runs = iter(range(9))
+    with make_holdfast(url, SystemClock(), lease_seconds=2.0, rescue_seconds=0.1) as hf:  # type: ignore[arg-type]
+
+        @hf.job("some.work")
+        def work(job: Context, payload: object) -> int:
+            run = next(runs)
+            began[run].set()
+            may_end[run].wait(60)
+            return run
+
+        hf.events.subscribe(
+            lambda event: lost.append(event) if isinstance(event, LeaseWasLost) else None
+        )
+        enqueued = hf.enqueue("some.work", {}, org_id=ORG)
+        worker = hf.worker(concurrency=2)
+        with running(worker):
+            assert began[0].wait(60)
+            rescue_jobs(hf.store, limit=1, dead_worker_id=worker.id)
+            assert began[1].wait(60)
+            may_end[0].set()
+            wait_until(lambda: bool(lost))
+            first_end = lease_end(hf, enqueued.id)
+            wait_until(lambda: lease_end(hf, enqueued.id) != first_end)
+            may_end[1].set()
+            wait_until(lambda: hf.get(enqueued.id, org_id=ORG).state is State.COMPLETED)
+
+        assert timeline(hf, enqueued).count("job.started") == 2
+        assert hf.get(enqueued.id, org_id=ORG).result == 1
+
+
+def lease_end(hf: Holdfast, job_id: str) -> Any:
+    (row,) = look(hf.store, "SELECT lease_expires_at FROM holdfast.job WHERE id = :id", id=job_id)
+    return row["lease_expires_at"]
+
+
+@pytest.mark.req("I-14")
+def test_two_claims_of_a_job_in_one_group_are_told_apart(hf: Holdfast) -> None:
+    hf.job("some.work")(lambda job, payload: None)
+    enqueued = hf.enqueue("some.work", {}, org_id=ORG)
+    (lost,) = claim(hf)
+    rescue_jobs(hf.store, limit=1, dead_worker_id="w1")
+    (held,) = claim(hf, worker="w2")
+
+    group = [(lost, Completed('"lost"')), (held, Completed('"held"'))]
+    settled = settle(hf.store, group, actor=SYSTEM)
+
+    assert [item.held for item in settled] == [False, True]
+    assert hf.get(enqueued.id, org_id=ORG).result == "held"
+    assert timeline(hf, enqueued).count("job.succeeded") == 1
+    assert timeline(hf, enqueued).count("job.lease_lost") == 1
+
+
+def test_a_handler_that_ends_with_its_timeout_ends_once(hf: Holdfast) -> None:
+    """Whoever comes first, the thread or the keeper, ends the claim; the other one does not."""
+    finished: list[Any] = []
+    hands = hf.worker()._hands
+    hands.finished = lambda held, outcome: finished.append(outcome)
+    hf.job("some.work")(lambda job, payload: None)
+    hf.enqueue("some.work", {}, org_id=ORG)
+    (job,) = claim(hf)
+    held = Held(job, CancelToken(), 0.0, 0.0)
+    hands._running[held.claim_id] = held
+
+    assert hands.abandon(held)
+    assert not hands.abandon(held)

@@ -441,7 +441,7 @@ def test_a_worker_whose_hands_are_full_takes_in_a_latecomer_that_was_announced(
     wait_until(lambda: worker._wants_room)
 
     late = hf.enqueue("wait", {}, org_id=OTHER_ORG)
-    wait_until(lambda: late.id in worker._held)
+    wait_until(lambda: late.id in [job_id for job_id, _ in list(worker._held)])
     going.set()
     worker.drain()
     thread.join(30)
