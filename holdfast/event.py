@@ -310,6 +310,8 @@ class DeliveryTrouble(StrEnum):
     LOOKUP_DOWN = "lookup_down"
     # The channel is not configured here, or its credential or its extra is not here.
     CHANNEL_UNUSABLE = "channel_unusable"
+    # The channel refuses us: a credential, a permission or an address. Its messages wait.
+    CHANNEL_REFUSED = "channel_refused"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from urllib.parse import urlencode, urlsplit
 
 from holdfast.channel.channel import (
     Capabilities,
+    ChannelRefused,
     LookupDown,
     Rejected,
     Sent,
@@ -24,6 +25,13 @@ from holdfast.outbound.client import Client, NotSent, Received, Timeouts
 from holdfast.outbound.guard import Guard, Origin
 
 LONGEST_ID = 200
+# The server does not know us, or does not let us in: the next message would hear the same.
+UNAUTHORIZED = frozenset({401, 402, 403, 407})
+# At a provider's own endpoint: the address of the channel is wrong. A redirect that keeps the
+# method says so too, before anything is done.
+WRONG_ENDPOINT = frozenset({307, 308, 404, 405, 410})
+# No connection came about, for a reason that only the channel's owner or its receiver can mend.
+_UNUSABLE = {"blocked": "address_refused", "tls": "tls"}
 
 
 class Caller:
@@ -55,21 +63,23 @@ class Caller:
         headers: Mapping[str, str] | None = None,
         *,
         read: Callable[[Received], Sent],
-        is_permanent: bool = False,
+        is_recipients: bool = False,
     ) -> Sent:
         """Hand a message over, once: what *read* makes of its answer, or what its lack proves.
 
         The status decides. The body is there as far as it could be read.
 
-        *is_permanent* is about an address that may not be called at all.
+        *is_recipients* says that the address is the recipient's own and not the channel's.
         """
         given = {"content-type": "application/json", **self._headers, **(headers or {})}
         try:
             answer = self._client.post(self._path + path, given, body)
         except NotSent as exc:
-            is_blocked = exc.reason == "blocked"
-            code = "address_refused" if is_blocked else exc.reason
-            return Rejected(code, is_permanent=is_blocked and is_permanent)
+            if exc.reason == "blocked" and is_recipients:
+                return Rejected("address_refused", is_permanent=True)
+            if exc.reason in _UNUSABLE:
+                return ChannelRefused(_UNUSABLE[exc.reason], is_endpoint=is_recipients)
+            return Rejected(exc.reason, is_permanent=False)
         except client.Unsure as exc:
             return Unsure(exc.reason)
         return read(answer)
@@ -120,6 +130,16 @@ def throttled(answer: Received) -> Throttled | None:
     return Throttled("status_429", answer.retry_after)
 
 
+def refuses_us(answer: Received) -> bool:
+    """Whether the status says that our credential, or the channel's own address, is wrong."""
+    return answer.status in UNAUTHORIZED | WRONG_ENDPOINT
+
+
+def not_answered(answer: Received, word: str | None = None) -> LookupDown:
+    """A question whose answer is none; *word* is the provider's own."""
+    return LookupDown(word or f"status_{answer.status}", answer.status in UNAUTHORIZED)
+
+
 def known_id(value: object) -> str | None:
     """A name that a provider gave; None if it could not be kept as one."""
     if isinstance(value, str) and 0 < len(value) <= LONGEST_ID and value.isascii():
@@ -129,7 +149,7 @@ def known_id(value: object) -> str | None:
 
 def lookup_down(exc: NotSent | client.Unsure) -> LookupDown:
     """A question that was not answered, whether or not it left."""
-    return LookupDown("address_refused" if exc.reason == "blocked" else exc.reason)
+    return LookupDown(_UNUSABLE.get(exc.reason, exc.reason))
 
 
 def instant(value: object) -> datetime | None:

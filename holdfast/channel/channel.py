@@ -46,6 +46,8 @@ class Capabilities:
     retention_seconds: float | None = None
     # The receiver itself knows a token again, as webhooks do.
     receiver_dedupes: bool = False
+    # Each address is a server of its own: what one of them does says nothing of the others.
+    is_per_endpoint: bool = False
     longest_token: int = 256
     # The most characters of subject and text, as the channel writes them; None if nobody knows.
     longest_text: int | None = None
@@ -60,10 +62,26 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """The channel proved that it has not taken it. A permanent refusal is never sent again."""
+    """The channel proved that it has not taken it. A permanent refusal is never sent again.
+
+    The code ``unreachable`` says that no connection came about.
+    """
 
     code: str
     is_permanent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelRefused:
+    """The channel refuses us, whatever the message: a wrong credential, no permission, no endpoint.
+
+    Nothing was taken. No message goes there until its circuit lets a probe through. *is_endpoint*
+    says that it concerns the address of this message only, such as a receiver that rejects our
+    signature.
+    """
+
+    code: str
+    is_endpoint: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +101,7 @@ class Unsure:
     provider_id: str | None = None
 
 
-Sent = Accepted | Rejected | Throttled | Unsure
+Sent = Accepted | Rejected | ChannelRefused | Throttled | Unsure
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +127,13 @@ class Several:
 
 @dataclass(frozen=True, slots=True)
 class LookupDown:
-    """The question was not answered. *reason* is a word of ours."""
+    """The question was not answered. *reason* is a word of ours.
+
+    *is_refused* says that the credential may not ask: asking again soon would change nothing.
+    """
 
     reason: str
+    is_refused: bool = False
 
 
 Seen = Found | NotFound | Several | LookupDown

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.util import find_spec
-from typing import Literal, cast
+from pathlib import Path
+from typing import cast
 
 from holdfast.channel.address import problem, text_problem
 from holdfast.channel.channel import Channel, OnUnknown
@@ -28,7 +31,8 @@ OVER_HTTP = frozenset({"postmark", "resend", "slack", "webhook"})
 class ConfiguredChannels:
     """Channels from ``[channels.NAME]``. Safe to share between threads.
 
-    A credential is read when its channel is first needed, and kept as long as this object.
+    A credential is read whenever its channel is asked for: one that was rotated, in its file or in
+    the environment, is used from the next message on.
     """
 
     def __init__(
@@ -37,7 +41,8 @@ class ConfiguredChannels:
         self._settings = settings.channels
         self._env = os.environ if env is None else env
         self._clock = clock
-        self._made: dict[str, Channel] = {}
+        # By name: what the channel was made of, and the channel.
+        self._made: dict[str, tuple[str, Channel]] = {}
         self._lock = threading.Lock()
 
     @property
@@ -48,10 +53,14 @@ class ConfiguredChannels:
     def of(self, name: str) -> Channel:
         """The channel *name*; ConfigError if there is none, or it cannot be opened here."""
         settings = self._named(name)
+        secrets = self._secrets(name)
+        print_of = _fingerprint(settings, secrets)
         with self._lock:
-            if name not in self._made:
-                self._made[name] = self._make(name, settings)
-            return self._made[name]
+            was, channel = self._made.get(name, ("", None))
+            if channel is None or was != print_of:
+                channel = self._make(name, settings, secrets)
+                self._made[name] = (print_of, channel)
+            return channel
 
     def get(self, name: str) -> Channel | None:
         """The channel *name*; None if it is not declared, or its credential is not here.
@@ -62,6 +71,13 @@ class ConfiguredChannels:
             return self.of(name)
         except ConfigError:
             return None
+
+    def fingerprint(self, name: str) -> str:
+        """What tells this channel from the same one with another credential or address."""
+        try:
+            return _fingerprint(self._named(name), self._secrets(name))
+        except ConfigError:
+            return ""
 
     def knows(self, name: str) -> bool:
         """Whether the channel *name* is declared, even if its credential is not here."""
@@ -102,21 +118,23 @@ class ConfiguredChannels:
             )
         return self._settings[name]
 
-    def _make(self, name: str, settings: ChannelSettings) -> Channel:
+    def _make(
+        self, name: str, settings: ChannelSettings, secrets: Mapping[str, Credential | None]
+    ) -> Channel:
         if settings.kind in OVER_HTTP and find_spec("httpcore2") is None:
             raise ConfigError(
                 f"The channel {name} needs the extra channels. Install it: "
                 "pip install 'holdfast[channels]'."
             )
         clock = self._clock
-        credential = self._secret(name, "credential")
+        credential = secrets["credential"]
         match settings.kind:
             case "smtp":
                 return Smtp(name, settings, credential, clock)
             case "mailbox":
                 return Mailbox(name, settings, clock)
             case "webhook":
-                return Webhook(name, settings, credential, self._secret(name, "secret"), clock)
+                return Webhook(name, settings, credential, secrets["secret"], clock)
         # The settings see to it that these have one.
         needed = cast(Credential, credential)
         match settings.kind:
@@ -127,7 +145,10 @@ class ConfiguredChannels:
             case _:
                 return Slack(name, settings, needed, clock)
 
-    def _secret(self, name: str, word: Literal["credential", "secret"]) -> Credential | None:
+    def _secrets(self, name: str) -> dict[str, Credential | None]:
+        return {word: self._secret(name, word) for word in ("credential", "secret")}
+
+    def _secret(self, name: str, word: str) -> Credential | None:
         settings = self._settings[name]
         return read_secret(
             f"channel {name}",
@@ -136,3 +157,17 @@ class ConfiguredChannels:
             file=getattr(settings, f"{word}_file"),
             env=self._env,
         )
+
+
+def _fingerprint(settings: ChannelSettings, secrets: Mapping[str, Credential | None]) -> str:
+    """A hash of the settings and the credentials of a channel; of none of them by itself."""
+    authority = 0
+    with suppress(OSError):
+        # Another certificate in the same file is another channel, too.
+        authority = Path(settings.ca_file).stat().st_mtime_ns if settings.ca_file else 0
+    parts = [
+        repr(settings),
+        str(authority),
+        *(f"{name}={one and one.digest}" for name, one in secrets.items()),
+    ]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()

@@ -17,12 +17,15 @@ from holdfast.channel.call import (
     is_success,
     known_id,
     lookup_down,
+    not_answered,
+    refuses_us,
     throttled,
 )
 from holdfast.channel.channel import (
     Accepted,
     Asked,
     Capabilities,
+    ChannelRefused,
     Found,
     Lookup,
     LookupDown,
@@ -45,6 +48,8 @@ FIELD = "holdfast"
 # The mail or its recipient is refused, not the account: 300 is a mail that cannot be, 406 somebody
 # who bounced or complained.
 PERMANENT = frozenset({300, 406})
+# We are refused: the token, the sender's address, the account or its credit.
+ACCOUNT = frozenset({10, 400, 401, 405, 412, 413})
 
 CAPABILITIES = Capabilities(
     lookup=Lookup.BY_OUR_TOKEN,
@@ -93,7 +98,7 @@ class Postmark:
         found = decode(answer)
         messages = found.get("Messages") if found else None
         if answer.status != 200 or not isinstance(messages, list):
-            return LookupDown(f"status_{answer.status}")
+            return not_answered(answer)
         ours = [one for one in messages if _token(one) == asked.token]
         if len(ours) != len(messages):
             # The question was not understood: what is missing may be on another page.
@@ -131,7 +136,11 @@ def _sent(answer: Received, token: str) -> Sent:
     name = known_id(found.get("MessageID"))
     if is_success(answer) and code == 0 and name is not None:
         return Accepted(name)
-    if 400 <= answer.status < 500 and isinstance(code, int) and code > 0 and "Message" in found:
+    has_code = isinstance(code, int) and code > 0 and "Message" in found
+    is_refusal = 400 <= answer.status < 500 and has_code
+    if refuses_us(answer) or (is_refusal and code in ACCOUNT):
+        return ChannelRefused(f"postmark_{code}" if has_code else f"status_{answer.status}")
+    if is_refusal:
         return Rejected(f"postmark_{code}", is_permanent=code in PERMANENT)
     return Unsure(f"status_{answer.status}", name)
 

@@ -17,12 +17,15 @@ from holdfast.channel.call import (
     is_success,
     known_id,
     lookup_down,
+    not_answered,
+    refuses_us,
     throttled,
 )
 from holdfast.channel.channel import (
     Accepted,
     Asked,
     Capabilities,
+    ChannelRefused,
     Found,
     Lookup,
     LookupDown,
@@ -43,8 +46,18 @@ from holdfast.outbound.credential import Credential
 BASE_URL = "https://api.resend.com"
 # The mail is refused, not the account.
 PERMANENT = frozenset({400, 413, 422})
-# About the sender's domain, which somebody mends.
-MENDABLE = frozenset({"invalid_from_address", "invalid_api_key", "missing_api_key"})
+# We are refused: the key, the sender's domain, or what the plan allows.
+ACCOUNT = frozenset(
+    {
+        "daily_quota_exceeded",
+        "invalid_access",
+        "invalid_api_key",
+        "invalid_from_address",
+        "missing_api_key",
+        "monthly_quota_exceeded",
+        "restricted_api_key",
+    }
+)
 GIVEN_UP = frozenset({"bounced", "canceled", "failed", "suppressed"})
 
 CAPABILITIES = Capabilities(
@@ -98,7 +111,7 @@ class Resend:
         if answer.status == 404 and found.get("name") == "not_found":
             return NotFound()
         if answer.status != 200 or found.get("id") != asked.provider_id:
-            return LookupDown(f"status_{answer.status}")
+            return not_answered(answer)
         wanted = (ascii_email(asked.address) or "").lower()
         if [str(one).lower() for one in found.get("to") or ()] != [wanted]:
             return Several(1)
@@ -107,9 +120,13 @@ class Resend:
 
 
 def _sent(answer: Received, token: str) -> Sent:
+    found = decode(answer)
+    word = known_id((found or {}).get("name"))
+    is_refusal = 400 <= answer.status < 500
+    if refuses_us(answer) or (is_refusal and word in ACCOUNT):
+        return ChannelRefused(f"resend_{word}"[:100] if word else f"status_{answer.status}")
     if (busy := throttled(answer)) is not None:
         return busy
-    found = decode(answer)
     if found is None and has_no_words(answer):
         # It was taken under our token, and its name is lost.
         return Accepted(token)
@@ -117,9 +134,7 @@ def _sent(answer: Received, token: str) -> Sent:
     name = known_id(found.get("id"))
     if is_success(answer) and name is not None:
         return Accepted(name)
-    word = known_id(found.get("name"))
     # 409 says that the token is at work or was used for another mail: something was taken.
-    if 400 <= answer.status < 500 and answer.status not in (408, 409) and word is not None:
-        is_permanent = answer.status in PERMANENT and word not in MENDABLE
-        return Rejected(f"resend_{word}"[:100], is_permanent)
+    if is_refusal and answer.status not in (408, 409) and word is not None:
+        return Rejected(f"resend_{word}"[:100], is_permanent=answer.status in PERMANENT)
     return Unsure(f"status_{answer.status}", name)

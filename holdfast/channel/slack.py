@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -16,11 +17,14 @@ from holdfast.channel.call import (
     is_success,
     known_id,
     lookup_down,
+    not_answered,
+    refuses_us,
 )
 from holdfast.channel.channel import (
     Accepted,
     Asked,
     Capabilities,
+    ChannelRefused,
     Found,
     Lookup,
     LookupDown,
@@ -62,23 +66,31 @@ PERMANENT = frozenset(
         "user_not_found",
     }
 )
-# We are refused, and somebody can mend that.
-MENDABLE = frozenset(
+# We are refused: the token, its scopes, or the app in its workspace.
+ACCOUNT = frozenset(
     {
         "access_denied",
+        "accesslimited",
         "account_inactive",
+        "deprecated_endpoint",
         "ekm_access_denied",
+        "enterprise_is_restricted",
         "invalid_auth",
+        "method_deprecated",
         "missing_scope",
         "no_permission",
         "not_allowed_token_type",
         "not_authed",
-        "not_in_channel",
         "org_login_required",
+        "team_access_not_granted",
         "token_expired",
         "token_revoked",
+        "two_factor_setup_required",
+        "unknown_method",
     }
 )
+# We are refused in this conversation, until somebody lets the app in.
+CONVERSATION = frozenset({"messages_tab_disabled", "not_in_channel"})
 BUSY = frozenset({"message_limit_exceeded", "rate_limited", "ratelimited"})
 
 # Slack refuses with status 200 too: it is the first word of the body that tells.
@@ -142,7 +154,9 @@ class Slack:
             document = decode(answer) or {}
             messages = document.get("messages")
             if document.get("ok") is not True or not isinstance(messages, list):
-                return LookupDown(known_id(document.get("error")) or f"status_{answer.status}")
+                word = known_id(document.get("error"))
+                unanswered = not_answered(answer, word)
+                return replace(unanswered, is_refused=unanswered.is_refused or word in ACCOUNT)
             found += [str(one.get("ts")) for one in messages if _token(one) == asked.token]
             cursor = _cursor(document)
             if cursor is None:
@@ -172,8 +186,12 @@ def _sent(answer: Received, token: str) -> Sent:
     if answer.status == 200 and found.get("ok") is True and name is not None:
         return Accepted(name)
     is_ours = answer.status < 500 and found.get("ok") is False
-    if is_ours and word in PERMANENT | MENDABLE:
-        return Rejected(f"slack_{word}", is_permanent=word in PERMANENT)
+    if is_ours and word in PERMANENT:
+        return Rejected(f"slack_{word}", is_permanent=True)
+    is_here = is_ours and word in CONVERSATION
+    if refuses_us(answer) or is_here or (is_ours and word in ACCOUNT):
+        code = f"slack_{word}"[:100] if word else f"status_{answer.status}"
+        return ChannelRefused(code, is_endpoint=is_here)
     # fatal_error may come after the message was posted, and so may a word that nobody knows.
     return Unsure(f"slack_{word}"[:100] if is_ours and word else f"status_{answer.status}", name)
 

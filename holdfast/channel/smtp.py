@@ -19,6 +19,7 @@ from holdfast.channel.channel import (
     Accepted,
     Asked,
     Capabilities,
+    ChannelRefused,
     LookupDown,
     Rejected,
     Seen,
@@ -31,6 +32,7 @@ from holdfast.channel.message import Message
 from holdfast.clock import Clock
 from holdfast.config import ChannelSettings
 from holdfast.errors import ConfigError
+from holdfast.outbound.client import is_tls_refusal
 from holdfast.outbound.credential import Credential
 from holdfast.outbound.guard import Blocked, Guard, Origin
 
@@ -84,13 +86,14 @@ class Smtp:
         except smtplib.SMTPResponseException as exc:
             return _refusal(exc.smtp_code, is_about_us=True)
         except Blocked:
-            return Rejected("address_refused", is_permanent=False)
-        except ssl.SSLError:
-            return Rejected("tls", is_permanent=False)
+            return ChannelRefused("address_refused")
         except (OSError, smtplib.SMTPException) as exc:
+            if is_tls_refusal(exc):
+                return ChannelRefused("tls")
             # A login that finds no way it knows says no more than that it failed.
-            is_unable = type(exc) in (smtplib.SMTPNotSupportedError, smtplib.SMTPException)
-            return Rejected("not_supported" if is_unable else "unreachable", is_permanent=False)
+            if type(exc) in (smtplib.SMTPNotSupportedError, smtplib.SMTPException):
+                return ChannelRefused("not_supported")
+            return Rejected("unreachable", is_permanent=False)
 
     def lookup(self, asked: Asked) -> Seen:
         """A mail server cannot be asked."""
@@ -170,12 +173,14 @@ class _Refused(Exception):
 def _refusal(code: int, *, is_about_us: bool = False) -> Sent:
     """What a code means that proves that nothing was taken.
 
-    A server that refuses us, our login or our sender may not refuse whoever mends that.
+    A server that refuses us, our login or our sender refuses every mail until that is mended.
     """
     if code in _BUSY:
         return Throttled(f"smtp_{code}")
-    is_mendable = is_about_us or code in _OURS
-    return Rejected(f"smtp_{max(code, 0)}", is_permanent=500 <= code < 600 and not is_mendable)
+    is_final = 500 <= code < 600
+    if is_final and (is_about_us or code in _OURS):
+        return ChannelRefused(f"smtp_{code}")
+    return Rejected(f"smtp_{max(code, 0)}", is_permanent=is_final)
 
 
 class _Session(smtplib.SMTP):

@@ -14,6 +14,7 @@ from urllib.parse import quote, urlsplit
 
 from holdfast.channel.address import problem
 from holdfast.channel.call import (
+    UNAUTHORIZED,
     Caller,
     as_declared,
     decode,
@@ -21,12 +22,14 @@ from holdfast.channel.call import (
     instant,
     known_id,
     lookup_down,
+    not_answered,
     throttled,
 )
 from holdfast.channel.channel import (
     Accepted,
     Asked,
     Capabilities,
+    ChannelRefused,
     Found,
     Lookup,
     LookupDown,
@@ -48,8 +51,9 @@ from holdfast.outbound.signature import sign
 
 # Connections are kept for so many receivers at once.
 MOST_RECEIVERS = 64
-# The receiver will not take this message another time either.
-PERMANENT = frozenset({400, 405, 406, 410, 411, 413, 414, 415, 422, 431})
+# The receiver will not take this message another time either. One that is not there any more says
+# 404 or 410; at a gateway of our own 404 and 405 say that its address is wrong.
+PERMANENT = frozenset({400, 404, 405, 406, 410, 411, 413, 414, 415, 422, 431, 451})
 # Sent on elsewhere before anything was done. The other redirects may follow a message that was
 # taken, as forms have it; none is followed.
 REDIRECTED = frozenset({307, 308})
@@ -90,8 +94,8 @@ class Webhook:
             _target(url),
             body,
             self._signed(message.token, body),
-            read=partial(_sent, token=message.token),
-            is_permanent=gateway is None,
+            read=partial(_sent, token=message.token, is_recipients=gateway is None),
+            is_recipients=gateway is None,
         )
 
     def lookup(self, asked: Asked) -> Seen:
@@ -132,6 +136,7 @@ def _capabilities(settings: ChannelSettings) -> Capabilities:
         lookup=Lookup.NONE if settings.status_url is None else Lookup.BY_OUR_TOKEN,
         settle_seconds=60.0,
         receiver_dedupes=settings.receiver_dedupes is not False,
+        is_per_endpoint=settings.base_url is None,
     )
     return as_declared(known, settings)
 
@@ -168,10 +173,12 @@ def _document(message: Message, *, with_address: bool) -> dict[str, Any]:
     return found
 
 
-def _sent(answer: Received, token: str) -> Sent:
+def _sent(answer: Received, token: str, *, is_recipients: bool) -> Sent:
     if (busy := throttled(answer)) is not None:
         return busy
     status = answer.status
+    if status in UNAUTHORIZED or (status in (404, 405) and not is_recipients):
+        return ChannelRefused(f"status_{status}", is_endpoint=is_recipients)
     if 200 <= status < 300:
         # A receiver that names nothing knows the message by its token.
         return Accepted(known_id((decode(answer) or {}).get("id")) or token)
@@ -187,7 +194,7 @@ def _seen(answer: Received, address: str) -> Seen:
         return NotFound()
     name = known_id(found.get("id"))
     if answer.status != 200 or name is None:
-        return LookupDown(f"status_{answer.status}")
+        return not_answered(answer)
     matches = found.get("matches")
     if isinstance(matches, list) and len(matches) > 1:
         return Several(len(matches))

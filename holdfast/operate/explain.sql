@@ -86,8 +86,11 @@ WHERE org_id = :org_id AND id = :id AND job_type = 'outbox.deliver';
 -- how many have a try that nobody knows the end of.
 SELECT open.channel, open.state, count(*) AS deliveries,
        sum(CASE WHEN open.attempts > 0 THEN 1 ELSE 0 END) AS tried,
-       sum(open.is_unsure) AS unsure
-FROM (SELECT delivery.channel, delivery.state, delivery.attempts,
+       sum(open.is_unsure) AS unsure,
+       sum(CASE WHEN open.reason = 'circuit_open' THEN 1 ELSE 0 END) AS kept,
+       (SELECT min(circuit.code) FROM holdfast.channel_circuit AS circuit
+        WHERE circuit.channel = open.channel AND circuit.kind = 'refused') AS refusal
+FROM (SELECT delivery.channel, delivery.state, delivery.attempts, delivery.reason,
              CASE WHEN EXISTS (SELECT 1 FROM holdfast.delivery_attempt AS attempt
                                WHERE attempt.org_id = delivery.org_id
                                  AND attempt.delivery_id = delivery.id

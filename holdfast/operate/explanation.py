@@ -40,6 +40,7 @@ class Reason(StrEnum):
     AWAITS_BATCH = "awaits_batch"
     HELD = "held"
     AWAITS_CHANNEL = "awaits_channel"
+    CHANNEL_REFUSED = "channel_refused"
     DELIVERY_HELD = "delivery_held"
     QUARANTINED = "quarantined"
     COMPLETED = "completed"

@@ -18,6 +18,9 @@ def why_undelivered(s: Situation, due_at: datetime) -> Explanation | None:
     pending = [row for row in s.deliveries if row["state"] == "pending"]
     if held:
         return _held(s, due_at, sum(row["deliveries"] for row in held), held[0]["channel"])
+    refused = [row for row in pending if row["kept"] and row["refusal"] is not None]
+    if refused:
+        return _refused(s, due_at, sum(row["kept"] for row in refused), refused[0])
     tried = sum(row["tried"] for row in pending)
     if not tried:
         return _untried(s, due_at, pending)
@@ -37,6 +40,21 @@ def why_undelivered(s: Situation, due_at: datetime) -> Explanation | None:
         channels=channels,
         tried=tried,
         unsure=unsure,
+    )
+
+
+def _refused(s: Situation, due_at: datetime, count: int, row: Row) -> Explanation:
+    """The channel refuses us: its circuit is open, and no attempt is charged."""
+    channel, code = row["channel"], row["refusal"]
+    return s.explain(
+        Reason.CHANNEL_REFUSED,
+        f"{count} of its deliveries wait because the channel {channel} refuses us ({code}).",
+        f"Correct the credential, the permission or the address of {channel}; then one message is"
+        " sent to see whether the channel accepts it. holdfast doctor names the channel.",
+        due_at,
+        channel=channel,
+        code=code,
+        deliveries=count,
     )
 
 

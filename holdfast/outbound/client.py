@@ -5,6 +5,7 @@ Nothing of a body or a header is logged, and none is part of an error.
 
 from __future__ import annotations
 
+import ssl
 import weakref
 import zlib
 from collections.abc import Iterator, Mapping
@@ -245,8 +246,22 @@ def _named() -> Iterator[None]:
     except httpcore2.PoolTimeout as exc:
         raise NotSent("no_connection_free") from exc
     except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as exc:
-        raise NotSent("unreachable") from exc
+        raise NotSent("tls" if is_tls_refusal(exc) else "unreachable") from exc
     except httpcore2.TimeoutException as exc:
         raise Unsure("timeout") from exc
     except (httpcore2.NetworkError, httpcore2.ProtocolError) as exc:
         raise Unsure("reset") from exc
+
+
+# The other side hung up in the middle: that may pass, and says nothing of who it is.
+_INTERRUPTED = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+
+
+def is_tls_refusal(exc: BaseException) -> bool:
+    """Whether two sides could not agree on encryption: a certificate, a name, a version."""
+    found: BaseException | None = exc
+    while found is not None:
+        if isinstance(found, ssl.SSLError):
+            return not isinstance(found, _INTERRUPTED)
+        found = found.__cause__ or found.__context__
+    return False

@@ -15,6 +15,8 @@ from holdfast.outbox.delivery import Attempt, Delivery, Evidence, Reason, State
 
 # A repeat that arrives when the channel is about to forget the token would be a second message.
 WINDOW_MARGIN = timedelta(seconds=60)
+# No delivery is tried more often, also where some of the tries are not charged.
+MOST_TRIES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +24,9 @@ class Policy:
     """What a channel's owner wants where the channel leaves a choice."""
 
     on_unknown: OnUnknown = OnUnknown.HOLD
-    # So many tries are made at the most where each may be another message.
+    # So many tries are made at the most, whatever comes of them.
     max_attempts: int = 10
-    # For so long a channel that takes nothing is tried again, and one that cannot be asked just now
-    # is asked again. An outage of an hour spends ten tries and is nobody's end.
+    # For so long a channel that cannot be asked just now is asked again.
     patience: timedelta = timedelta(days=1)
 
 
@@ -125,13 +126,15 @@ class _Known:
         return last.code or "refused"
 
     def is_spent(self, policy: Policy) -> bool:
-        """Whether so many tries were made as may be made at all."""
-        return len(self.attempts) - self.floor >= policy.max_attempts
+        """Whether so many tries were made as may be made at all.
 
-    def is_worn(self, policy: Policy, now: datetime) -> bool:
-        """Whether they were made, and the channel had its time to come back."""
-        began = [one.began_at for one in self.attempts if one.number > self.floor]
-        return self.is_spent(policy) and now >= min(began) + policy.patience
+        A try that the channel itself refused, as for a wrong credential, is not charged. All of
+        them together are still no more than MOST_TRIES, or than the policy allows.
+        """
+        made = [one for one in self.attempts if one.number > self.floor and one.was_made]
+        charged = sum(one.outcome != "channel_refused" for one in made)
+        is_over = len(made) >= max(policy.max_attempts, MOST_TRIES)
+        return is_over or charged >= policy.max_attempts
 
 
 def decide(
@@ -210,7 +213,7 @@ def _go_on(delivery: Delivery, known: _Known, policy: Policy, now: datetime) -> 
         return Fail(known.refusal)
     if known.is_canceled:
         return Drop("canceled")
-    if known.is_worn(policy, now):
+    if known.is_spent(policy):
         return Fail("attempts_spent")
     if delivery.not_before_at is not None and delivery.not_before_at > now:
         return Wait(delivery.not_before_at, "not_before")
@@ -224,7 +227,7 @@ def _resolve(
 ) -> Decision:
     """A try may have gone out. The order of the questions is the order of what they prove."""
     may_send = known.refusal is None and not known.is_canceled
-    may_repeat = may_send and bool(known.unclear) and not known.is_worn(policy, now)
+    may_repeat = may_send and bool(known.unclear) and not known.is_spent(policy)
     if may_repeat and _is_in_window(delivery, known, capabilities, now):
         return _send_when_due(delivery, Reason.IDEMPOTENT_WINDOW, now)
     asked = _ask(delivery, known, capabilities, policy, now)

@@ -56,6 +56,11 @@ class Identity:
         return "hf_" + hmac.new(key.encode(), parts.encode(), hashlib.sha256).hexdigest()[:40]
 
 
+def endpoint_of(channel: str, address: str, key: str) -> str:
+    """A keyed hash of an address at a channel: equal for equal addresses, and no address."""
+    return hmac.new(key.encode(), f"{channel}\n{address}".encode(), hashlib.sha256).hexdigest()[:16]
+
+
 @dataclass(frozen=True, slots=True)
 class Content:
     """What the recipient reads. Frozen with the intent, the same on every try."""
@@ -79,12 +84,17 @@ class Attempt:
     number: int
     reason: Reason
     began_at: datetime
-    # accepted, rejected, refused (for good), throttled or unsure; None where whoever tried never
-    # said.
+    # accepted, rejected, refused (for good), channel_refused (us, not the message), throttled or
+    # unsure; None where whoever tried never said.
     outcome: str | None = None
     code: str | None = None
     provider_id: str | None = None
     body_hash: str = ""
+
+    @property
+    def was_made(self) -> bool:
+        """Whether the channel was called: not where its circuit opened just before."""
+        return not (self.outcome == "channel_refused" and self.code == "circuit_open")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +144,8 @@ class Delivery:
     ended_at: datetime | None
     # The job that was enqueued to send it; else the one that intended it does.
     deliver_job_id: str | None = None
+    # Tells its address from others, without saying it.
+    endpoint: str = field(default="", repr=False)
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Delivery:

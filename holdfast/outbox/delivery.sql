@@ -4,16 +4,16 @@
 -- insert_deliveries :many — what is to be told to whom; what is there already stays as it is
 INSERT INTO holdfast.delivery
     (org_id, id, subject, recipient, version, channel, address, token, content, content_hash,
-     is_required, job_id, deliver_job_id, not_before_at, request_id, correlation_id, created_at,
-     updated_at)
+     is_required, job_id, deliver_job_id, not_before_at, request_id, correlation_id, endpoint,
+     created_at, updated_at)
 SELECT intents.org_id, intents.id, intents.subject, intents.recipient, intents.version,
        intents.channel, intents.address, intents.token, intents.content, intents.content_hash,
        intents.is_required, intents.job_id, intents.deliver_job_id, intents.not_before_at,
-       intents.request_id, intents.correlation_id, {now}, {now}
+       intents.request_id, intents.correlation_id, intents.endpoint, {now}, {now}
 FROM {rows intents: org_id uuid, id uuid, subject text, recipient text, version integer,
       channel text, address text, token text, content text, content_hash text,
       is_required smallint, job_id uuid, deliver_job_id uuid, not_before_at instant,
-      request_id text, correlation_id text}
+      request_id text, correlation_id text, endpoint text}
 WHERE TRUE
 ON CONFLICT (org_id, subject, recipient, version) DO NOTHING
 RETURNING id, org_id;
@@ -33,7 +33,7 @@ SELECT key FROM holdfast.outbox_key WHERE id = 1;
 SELECT id, org_id, subject, recipient, version, channel, token, content_hash, is_required, state,
        reason, job_id, notification_id, notified_at, confirmed_by, attempts, fence, first_sent_at,
        reconciled_at, not_before_at, request_id, correlation_id, created_at, updated_at, ended_at,
-       deliver_job_id
+       deliver_job_id, endpoint
 FROM holdfast.delivery
 WHERE org_id = :org_id AND job_id = :job_id
 ORDER BY id;
@@ -42,10 +42,24 @@ ORDER BY id;
 SELECT id, org_id, subject, recipient, version, channel, token, content_hash, is_required, state,
        reason, job_id, notification_id, notified_at, confirmed_by, attempts, fence, first_sent_at,
        reconciled_at, not_before_at, request_id, correlation_id, created_at, updated_at, ended_at,
-       deliver_job_id
+       deliver_job_id, endpoint
 FROM holdfast.delivery
 JOIN {rows named: home uuid, delivery_id uuid} ON org_id = named.home AND id = named.delivery_id
 ORDER BY id;
+
+-- await_deliveries :affected — of these, a job waits for those that have not ended
+UPDATE holdfast.delivery
+SET awaited_by = :job_id
+FROM {rows named: home uuid, delivery_id uuid}
+WHERE org_id = named.home AND id = named.delivery_id AND state IN ('pending', 'held')
+  AND awaited_by IS DISTINCT FROM CAST(:job_id AS {uuid});
+
+-- wake_jobs :many — crosses tenants: jobs that snooze until a delivery ends are due now
+UPDATE holdfast.job
+SET not_before_at = {now}, updated_at = {now}
+FROM {rows waiting: home uuid, job_id uuid}
+WHERE org_id = waiting.home AND id = waiting.job_id AND state = 'queued' AND not_before_at > {now}
+RETURNING queue;
 
 -- take_named :many — crosses tenants: of these, lease those that are due and that nobody works on
 UPDATE holdfast.delivery
@@ -58,7 +72,7 @@ WHERE org_id = named.home AND id = named.delivery_id AND state = 'pending'
 RETURNING id, org_id, subject, recipient, version, channel, token, content_hash, is_required, state,
           reason, job_id, notification_id, notified_at, confirmed_by, attempts, fence,
           first_sent_at, reconciled_at, not_before_at, request_id, correlation_id, created_at,
-          updated_at, ended_at, deliver_job_id, {now} AS now;
+          updated_at, ended_at, deliver_job_id, endpoint, {now} AS now;
 
 -- take_due :many — crosses tenants: lease what was tried and not ended, or what nobody came for.
 -- What a job that has not ended is to deliver is that job's; and what one intended that died before
@@ -89,7 +103,7 @@ WHERE (org_id, id) IN (
 RETURNING id, org_id, subject, recipient, version, channel, token, content_hash, is_required, state,
           reason, job_id, notification_id, notified_at, confirmed_by, attempts, fence,
           first_sent_at, reconciled_at, not_before_at, request_id, correlation_id, created_at,
-          updated_at, ended_at, deliver_job_id, {now} AS now;
+          updated_at, ended_at, deliver_job_id, endpoint, {now} AS now;
 
 -- count_due :one — crosses tenants: how much the reconciler would find, counted no further than :most
 SELECT (
@@ -140,7 +154,7 @@ WHERE (org_id, id) IN (
 RETURNING id, org_id, subject, recipient, version, channel, token, content_hash, is_required, state,
           reason, job_id, notification_id, notified_at, confirmed_by, attempts, fence,
           first_sent_at, reconciled_at, not_before_at, request_id, correlation_id, created_at,
-          updated_at, ended_at, deliver_job_id, {now} AS now;
+          updated_at, ended_at, deliver_job_id, endpoint, {now} AS now;
 
 -- prove_marked :affected — crosses tenants: what is marked and was said to be taken needs no question
 UPDATE holdfast.delivery
@@ -181,7 +195,7 @@ WHERE state IN ('held', 'failed', 'dropped') AND reason <> 'undelivered' AND (or
 RETURNING id, org_id, subject, recipient, version, channel, token, content_hash, is_required, state,
           reason, job_id, notification_id, notified_at, confirmed_by, attempts, fence,
           first_sent_at, reconciled_at, not_before_at, request_id, correlation_id, created_at,
-          updated_at, ended_at, deliver_job_id;
+          updated_at, ended_at, deliver_job_id, endpoint, awaited_by;
 
 -- list_attempts :many — crosses tenants: every try of these deliveries, in order
 SELECT attempt.org_id, attempt.delivery_id, attempt.number, attempt.reason, attempt.began_at,
@@ -287,7 +301,7 @@ SET state = marks.word, reason = marks.why,
 FROM {rows marks: home uuid, delivery_id uuid, was bigint, word text, why text, given_id text,
       is_found smallint, delay_ms bigint}
 WHERE org_id = marks.home AND id = marks.delivery_id AND fence = marks.was AND state = 'pending'
-RETURNING org_id, id;
+RETURNING org_id, id, state, awaited_by;
 
 -- clear_marks :many — crosses tenants: the channel knows nothing of these; they go out again
 UPDATE holdfast.delivery

@@ -128,6 +128,10 @@ class WithInApp:
     def max_parallel(self, name: str) -> int:
         return AT_ONCE if name == CHANNEL else self.elsewhere.max_parallel(name)
 
+    def fingerprint(self, name: str) -> str:
+        find = getattr(self.elsewhere, "fingerprint", None)
+        return "" if name == CHANNEL or find is None else str(find(name))
+
     def problem(self, name: str, address: str, subject: str, text: str = "") -> str | None:
         return None if name == CHANNEL else self.elsewhere.problem(name, address, subject, text)
 

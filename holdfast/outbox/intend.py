@@ -11,7 +11,7 @@ from holdfast.clock import write_instant
 from holdfast.document import BadDocument, canonical, decode
 from holdfast.engine import request_field as given
 from holdfast.errors import StoreBusy
-from holdfast.outbox.delivery import Content, Identity, State
+from holdfast.outbox.delivery import Content, Identity, State, endpoint_of
 from holdfast.outbox.failure import InvalidDelivery
 from holdfast.store import Row, Statements
 from holdfast.store.borrow import Steps
@@ -100,6 +100,7 @@ def _row(intent: Intent, made: str, content: str, origin: Origin, key: str) -> d
         "not_before_at": None if due is None else write_instant(due),
         "request_id": origin.request_id,
         "correlation_id": origin.correlation_id,
+        "endpoint": endpoint_of(intent.channel, intent.address, key),
     }
 
 

@@ -16,11 +16,13 @@ from holdfast.clock import ms
 from holdfast.engine.audit import Deed, record_actions
 from holdfast.engine.job import SYSTEM, Actor
 from holdfast.event import DeliveryAlert, DeliveryChange, DeliveryChanged, DeliveryTrouble
+from holdfast.outbox.circuit import OPEN, Circuit, tell_opened
 from holdfast.outbox.decide import Ask, Backfill, Decision, Done, Drop, Fail, Hold, Send, Wait
 from holdfast.outbox.delivery import Attempt, State
 from holdfast.outbox.page import Case, Key, Page
 from holdfast.outbox.point import Point
 from holdfast.outbox.tally import Tally
+from holdfast.outbox.wait import awaiting, wake_jobs
 from holdfast.store import Statements, Tx
 
 if TYPE_CHECKING:
@@ -72,27 +74,32 @@ _STATES = {
 
 def mark(page: Page, endings: Sequence[Ending]) -> Tally:
     """Write the ends of a page; those that another worker has by then are counted as lost."""
-    if not endings:
+    outbox, news = page.outbox, page.circuits.take_news()
+    if not endings and not news:
         return Tally()
-    outbox = page.outbox
     outbox.reached(Point.BEFORE_MARK)
     marks = [_mark_row(page, ending) for ending in endings]
     ended = [_attempt_row(ending) for ending in endings if ending.attempt is not None]
 
-    def work(tx: Tx) -> set[Key]:
+    def work(tx: Tx) -> tuple[set[Key], list[Circuit], list[str]]:
         if ended:
             tx.affected(SQL.end_attempts, ends=ended)
-        rows = tx.many(SQL.mark_deliveries, marks=marks)
+        # Before the marks: what waits for a circuit from now on is not let go with the others.
+        opened, waiting = news.write(tx)
+        rows = tx.many(SQL.mark_deliveries, marks=marks) if marks else []
         kept = {(str(row["org_id"]), str(row["id"])) for row in rows}
         late = [_late_row(one) for one in endings if one.case.key not in kept and _was_taken(one)]
         if late:
             tx.affected(SQL.insert_evidence, said=late)
         deeds = [_deed(one) for one in endings if one.case.key in kept and _is_told(one)]
         record_actions(tx, deeds)
-        return kept
+        waiting += awaiting(row for row in rows if row["state"] != State.PENDING)
+        return kept, opened, wake_jobs(tx, waiting)
 
-    kept = outbox.store.write(work)
+    kept, opened, queues = outbox.store.write(work)
     outbox.reached(Point.AFTER_MARK)
+    outbox.store.announce(queues)
+    tell_opened(outbox, opened)
     tally = Tally(now=page.now)
     for ending in endings:
         if ending.case.key in kept:
@@ -113,11 +120,21 @@ def _mark_row(page: Page, ending: Ending) -> dict[str, Any]:
     return {
         **ending.case.named,
         "word": str(state),
-        "why": decision.reason if isinstance(decision, Hold | Drop | Fail) else None,
+        "why": _reason(decision),
         "given_id": decision.provider_id if isinstance(decision, Backfill) else None,
         "is_found": int(ending.change is DeliveryChange.BACKFILLED),
         "delay_ms": None if delay is None else ms(delay),
     }
+
+
+def _reason(decision: Decision) -> str | None:
+    match decision:
+        case Hold(reason) | Drop(reason) | Fail(reason):
+            return reason
+        case Wait(why=why) if why == OPEN:
+            return why
+        case _:
+            return None
 
 
 def _attempt_row(ending: Ending) -> dict[str, Any]:

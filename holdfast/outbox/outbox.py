@@ -19,7 +19,7 @@ from holdfast.engine.job import SYSTEM, Actor, Priority
 from holdfast.engine.labour import Application
 from holdfast.engine.request import Batch, Options
 from holdfast.engine.tracing import Tracing
-from holdfast.errors import ConfigError, Forbidden, Snooze
+from holdfast.errors import ConfigError, Forbidden
 from holdfast.event import DeliveryAlert, DeliveryChange, DeliveryChanged, DeliveryTrouble
 from holdfast.outbox import intend as intending
 from holdfast.outbox.decide import Policy
@@ -35,14 +35,12 @@ from holdfast.outbox.reconcile import RUN, ReconcileErrand, reconcile_once
 from holdfast.outbox.send import PAGE, deliver_once
 from holdfast.outbox.tally import Tally
 from holdfast.outbox.template import Template, Templates
+from holdfast.outbox.wait import wait_for
 from holdfast.store import Statements, Store, Tx
 from holdfast.store.borrow import Steps, arun_borrowed, is_awaiting, run, run_borrowed
 from holdfast.store.savepoint import asavepoint, savepoint
 
 SQL = Statements("holdfast.outbox", "delivery.sql")
-
-# A delivery that another worker holds is looked at again after this.
-BUSY_SECONDS = 5.0
 
 
 class Channels(Protocol):
@@ -112,6 +110,9 @@ class _Known:
 
     def max_parallel(self, name: str) -> int:
         return 4
+
+    def fingerprint(self, name: str) -> str:
+        return str(getattr(self.by_name.get(name), "fingerprint", ""))
 
     def problem(self, name: str, address: str, subject: str, text: str = "") -> str | None:
         one = self.by_name.get(name)
@@ -403,6 +404,15 @@ class Outbox:
         keys = [(read_id("org_id", org_id), read_id("ids", one)) for one in ids]
         return deliver_once(self, keys, worker_id=worker_id)
 
+    def wait_for(
+        self, job: Context, ids: Sequence[str], *, with_held: bool = True
+    ) -> list[Delivery]:
+        """These deliveries of *job*, once none of them is pending or held; for handlers.
+
+        Until then it raises Snooze: the job waits, spends no attempt, and is woken when one ends.
+        """
+        return wait_for(self, job, [read_id("ids", one) for one in ids], with_held=with_held)
+
     def reconcile(self, *, limit: int = 100, worker_id: str = "") -> Tally:
         """One pass over what was left unclear, forgotten, or marked without proof."""
         return reconcile_once(self, limit=limit, worker_id=worker_id)
@@ -410,20 +420,11 @@ class Outbox:
     def _perform(self, job: Context, payload: Mapping[str, Any]) -> dict[str, int]:
         """The job ``outbox.deliver``: the budget and the pauses are those of each delivery."""
         ids = [str(one) for one in payload["deliveries"]]
-        tally = Tally()
         for at in range(0, len(ids), PAGE):
             job.raise_if_canceled()
-            page = ids[at : at + PAGE]
-            tally.add(self.deliver(page, org_id=job.org_id, worker_id=job.job.claimed_by))
-        found = self.find(ids, org_id=job.org_id)
-        if any(one.state is State.PENDING for one in found):
-            raise Snooze(self._pause(tally, found))
+            self.deliver(ids[at : at + PAGE], org_id=job.org_id, worker_id=job.job.claimed_by)
+        found = self.wait_for(job, ids, with_held=False)
         failed = [one.id for one in found if one.state is State.FAILED and one.is_required]
         if failed:
             raise DeliveryFailed(delivery_id=failed[0], failed=len(failed))
         return {str(state): sum(one.state is state for one in found) for state in State}
-
-    def _pause(self, tally: Tally, found: Sequence[Delivery]) -> float:
-        now = tally.now or self.app.clock.now()
-        due = [one.not_before_at for one in found if one.not_before_at and one.not_before_at > now]
-        return max((min(due) - now).total_seconds(), 0.001) if due else BUSY_SECONDS

@@ -8,13 +8,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.channel.channel import Channel
 from holdfast.clock import ms, read_instant
 from holdfast.errors import StoreError
+from holdfast.outbox.circuit import Circuits
 from holdfast.outbox.decide import Decision, decide
 from holdfast.outbox.delivery import Attempt, Delivery, Evidence, Reason
 from holdfast.store import Row, Statements, Tx
@@ -61,6 +62,7 @@ class Page:
     cases: tuple[Case, ...]
     taken_at: datetime
     taken_monotonic: float
+    circuits: Circuits = field(default_factory=Circuits)
 
     @property
     def now(self) -> datetime:
@@ -79,7 +81,9 @@ class Page:
         return decide(*told, *given, canceled_at=case.canceled_at)
 
 
-def take_page(outbox: Outbox, take: Callable[[Tx], list[Row]]) -> Page | None:
+def take_page(
+    outbox: Outbox, take: Callable[[Tx], list[Row]], circuits: Circuits | None = None
+) -> Page | None:
     """Lease deliveries and read all that is known of them; None if there are none."""
     began = outbox.app.clock.monotonic()
 
@@ -91,7 +95,7 @@ def take_page(outbox: Outbox, take: Callable[[Tx], list[Row]]) -> Page | None:
     if not rows:
         return None
     cases = _cases([Delivery.of(row) for row in rows], history)
-    return Page(outbox, cases, read_instant(rows[0]["now"]), began)
+    return Page(outbox, cases, read_instant(rows[0]["now"]), began, circuits or Circuits())
 
 
 def read_again(tx: Tx, cases: Sequence[Case]) -> dict[Key, Case]:

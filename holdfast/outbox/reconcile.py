@@ -19,11 +19,14 @@ from holdfast.engine.errand import Assignment
 from holdfast.engine.job import SYSTEM
 from holdfast.event import DeliveryAlert, DeliveryChange, DeliveryChanged, DeliveryTrouble
 from holdfast.outbox.ask import Question, ask
+from holdfast.outbox.circuit import KEPT, count_waiting, find_changed, read_circuits
+from holdfast.outbox.circuit import SQL as CIRCUITS
 from holdfast.outbox.delivery import Delivery
 from holdfast.outbox.mark import deed
 from holdfast.outbox.page import Case, Key, Page, lease_ms, take_page
-from holdfast.outbox.send import PAGE, deliver_page
+from holdfast.outbox.send import PAGE, deliver_page, find_circuits
 from holdfast.outbox.tally import Tally
+from holdfast.outbox.wait import awaiting, wake_jobs
 from holdfast.store import Row, Statements, Tx
 
 if TYPE_CHECKING:
@@ -42,10 +45,11 @@ def reconcile_once(outbox: Outbox, *, limit: int = PAGE, worker_id: str = "") ->
     """One page of what was left, and one of what is marked without proof."""
     limit = min(limit, PAGE)
     tally = _hear(outbox)
+    circuits = find_circuits(outbox)
     marked = take_page(outbox, lambda tx: _take_marked(outbox, tx, limit, worker_id))
     if marked is not None:
         tally.add(_prove(marked))
-    page = take_page(outbox, lambda tx: _take_due(outbox, tx, limit, worker_id))
+    page = take_page(outbox, lambda tx: _take_due(outbox, tx, limit, worker_id), circuits)
     if page is not None:
         tally.add(deliver_page(page, worker_id=worker_id))
     return tally
@@ -54,15 +58,19 @@ def reconcile_once(outbox: Outbox, *, limit: int = PAGE, worker_id: str = "") ->
 def _hear(outbox: Outbox) -> Tally:
     """Believe what was said too late for whoever decided: it proves marks, and sets them."""
 
-    def work(tx: Tx) -> list[Case]:
+    def work(tx: Tx) -> tuple[list[Case], list[str]]:
         tx.affected(SQL.prove_marked, limit=MOST_PROVEN)
-        cases = [Case(Delivery.of(row), (), ()) for row in tx.many(SQL.believe_late)]
+        tx.affected(CIRCUITS.prune_circuits, age_ms=-ms(KEPT))
+        rows = tx.many(SQL.believe_late)
+        cases = [Case(Delivery.of(row), (), ()) for row in rows]
         detail = {"reason": "late_answer"}
         record_actions(tx, [deed(SYSTEM, one, DeliveryChange.BACKFILLED, detail) for one in cases])
-        return cases
+        return cases, wake_jobs(tx, awaiting(rows))
 
     tally = Tally()
-    for case in outbox.store.write(work):
+    cases, queues = outbox.store.write(work)
+    outbox.store.announce(queues)
+    for case in cases:
         one = case.delivery
         about = (one.id, one.org_id, one.channel, DeliveryChange.BACKFILLED)
         outbox.app.events.emit(DeliveryChanged(*about, "late_answer", one.attempts, one.job_id))
@@ -201,8 +209,14 @@ class ReconcileErrand:
     def count_pending(self, assignment: Assignment) -> int:
         grace = -ms(self.outbox.settings.outbox.grace_seconds)
         most = assignment.profile.max_jobs_per_run
-        found = self.outbox.store.read(lambda tx: tx.one(SQL.count_due, most=most, grace_ms=grace))
-        return int(found["deliveries"])
+
+        def look(tx: Tx) -> int:
+            found = tx.one(SQL.count_due, most=most, grace_ms=grace)
+            # What waits for a channel whose credential has changed is due, whatever its time says.
+            changed = find_changed(self.outbox, read_circuits(tx))
+            return int(found["deliveries"]) + count_waiting(tx, changed, most=most)
+
+        return self.outbox.store.read(look)
 
     def perform(self, assignment: Assignment) -> None:
         counts = assignment.counts

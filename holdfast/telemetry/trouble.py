@@ -116,6 +116,10 @@ DELIVERY_TROUBLES: Mapping[DeliveryTrouble, tuple[Severity, str]] = {
         Severity.WARNING,
         "A channel does not say what it has taken; its deliveries wait",
     ),
+    DeliveryTrouble.CHANNEL_REFUSED: (
+        Severity.CRITICAL,
+        "A channel refuses our credential or its address is wrong; its deliveries wait",
+    ),
     DeliveryTrouble.CHANNEL_UNUSABLE: (
         Severity.ERROR,
         "Deliveries wait for a channel that cannot be used here; what is missing: holdfast doctor",

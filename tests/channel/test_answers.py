@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.channel.channel import (
     Accepted,
+    ChannelRefused,
     Found,
     LookupDown,
     NotFound,
@@ -77,8 +78,31 @@ def test_a_timeout_leaves_it_open(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["postmark", "resend", "slack"])
 @pytest.mark.parametrize("body", [b"<html>no such page</html>", b"[]", b"{}", b""])
 def test_an_error_that_is_not_in_the_providers_words_leaves_it_open(kind: str, body: bytes) -> None:
-    with answering(kind, say(403, body)) as (channel, _):
-        assert channel.send(message(kind)) == Unsure("status_403")
+    with answering(kind, say(400, body)) as (channel, _):
+        assert channel.send(message(kind)) == Unsure("status_400")
+
+
+@pytest.mark.req("R-07", "R-08")
+@pytest.mark.parametrize("kind", ["postmark", "resend", "slack", "webhook"])
+@pytest.mark.parametrize("status", [401, 402, 403, 404, 405, 407])
+@pytest.mark.parametrize("body", [b"<html>no such page</html>", b"{}", b""])
+def test_a_status_that_refuses_us_refuses_every_message(
+    kind: str, status: int, body: bytes
+) -> None:
+    with answering(kind, say(status, body)) as (channel, _):
+        assert channel.send(message(kind)) == ChannelRefused(f"status_{status}")
+
+
+@pytest.mark.parametrize("kind", ["postmark", "slack"])
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_credential_that_may_not_ask_is_told_from_a_server_that_is_away(
+    kind: str, status: int
+) -> None:
+    asked = replace(ASKED, address=message(kind).address)
+    with answering(kind, say(status, b"{}")) as (channel, _):
+        assert channel.lookup(asked) == LookupDown(f"status_{status}", is_refused=True)
+    with answering(kind, say(503, b"{}")) as (channel, _):
+        assert channel.lookup(asked) == LookupDown("status_503")
 
 
 @pytest.mark.parametrize("kind", ["postmark", "resend", "slack"])
@@ -141,14 +165,25 @@ def test_postmark_takes_a_mail_with_our_token_in_its_metadata() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "code", "is_permanent"),
-    [(422, 300, True), (422, 406, True), (401, 10, False), (422, 405, False), (422, 412, False)],
+    ("status", "code", "is_ours"),
+    [
+        (422, 300, False),
+        (422, 406, False),
+        (401, 10, True),
+        (422, 400, True),
+        (422, 401, True),
+        (422, 405, True),
+        (422, 412, True),
+        (422, 413, True),
+    ],
 )
 def test_postmarks_refusals_are_about_the_mail_or_about_us(
-    status: int, code: int, is_permanent: bool
+    status: int, code: int, is_ours: bool
 ) -> None:
+    name = f"postmark_{code}"
+    wanted = ChannelRefused(name) if is_ours else Rejected(name, is_permanent=True)
     with answering("postmark", told(status, {"ErrorCode": code, "Message": "no"})) as (one, _):
-        assert one.send(MAIL) == Rejected(f"postmark_{code}", is_permanent)
+        assert one.send(MAIL) == wanted
 
 
 def found_there(**more: Any) -> dict[str, Any]:
@@ -199,8 +234,12 @@ def test_resend_takes_a_mail_under_our_token_as_its_key() -> None:
     ("status", "name", "answer"),
     [
         (422, "validation_error", Rejected("resend_validation_error", is_permanent=True)),
-        (422, "invalid_from_address", Rejected("resend_invalid_from_address", is_permanent=False)),
-        (403, "invalid_api_key", Rejected("resend_invalid_api_key", is_permanent=False)),
+        (422, "invalid_from_address", ChannelRefused("resend_invalid_from_address")),
+        (401, "missing_api_key", ChannelRefused("resend_missing_api_key")),
+        (403, "invalid_api_key", ChannelRefused("resend_invalid_api_key")),
+        (403, "validation_error", ChannelRefused("resend_validation_error")),
+        (429, "daily_quota_exceeded", ChannelRefused("resend_daily_quota_exceeded")),
+        (429, "rate_limit_exceeded", Throttled("status_429")),
         (409, "invalid_idempotent_request", Unsure("status_409")),
         (409, "concurrent_idempotent_requests", Unsure("status_409")),
     ],
@@ -262,7 +301,11 @@ def test_slack_takes_a_text_as_a_text_with_our_token_in_its_metadata() -> None:
     ("error", "answer"),
     [
         ("channel_not_found", Rejected("slack_channel_not_found", is_permanent=True)),
-        ("invalid_auth", Rejected("slack_invalid_auth", is_permanent=False)),
+        ("invalid_auth", ChannelRefused("slack_invalid_auth")),
+        ("missing_scope", ChannelRefused("slack_missing_scope")),
+        ("token_revoked", ChannelRefused("slack_token_revoked")),
+        ("account_inactive", ChannelRefused("slack_account_inactive")),
+        ("not_in_channel", ChannelRefused("slack_not_in_channel", is_endpoint=True)),
         ("ratelimited", Throttled("ratelimited")),
         ("fatal_error", Unsure("slack_fatal_error")),
         ("internal_error", Unsure("slack_internal_error")),
@@ -306,7 +349,7 @@ def page(*tokens: str, cursor: str = "", has_more: bool = False) -> bytes:
         ([page("hf_1", has_more=True)], Found("1772366400.000000", AT)),
         (
             [page("hf_2", cursor="more"), told(200, {"ok": False, "error": "missing_scope"})],
-            LookupDown("missing_scope"),
+            LookupDown("missing_scope", is_refused=True),
         ),
     ],
 )

@@ -159,7 +159,10 @@ GATEWAY = {"base_url": "https://a.example", "status_url": "https://a.example/{to
                 longest_text=40_000,
             ),
         ),
-        ({"kind": "webhook"}, Capabilities(settle_seconds=60.0, receiver_dedupes=True)),
+        (
+            {"kind": "webhook"},
+            Capabilities(settle_seconds=60.0, receiver_dedupes=True, is_per_endpoint=True),
+        ),
         (
             {"kind": "webhook", "receiver_dedupes": False, **GATEWAY},
             Capabilities(lookup=Lookup.BY_OUR_TOKEN, settle_seconds=60.0),
@@ -251,3 +254,37 @@ def test_channels_come_from_the_file(tmp_path: Path) -> None:
 
     found = Settings.load(env={}, file=file).channels
     assert found == {"team": ChannelSettings(kind="slack", credential_env="SLACK_TOKEN")}
+
+
+# -- credentials that change
+
+
+@pytest.mark.req("R-07")
+def test_a_credential_that_was_rotated_is_used_from_the_next_message_on(tmp_path: Path) -> None:
+    secret = tmp_path / "key"
+    secret.write_text("old-key")
+    team = ChannelSettings(kind="slack", credential_file=str(secret))
+    channels = ConfiguredChannels(Settings(channels={"team": team}), clock=FakeClock())
+    first, before = channels.of("team"), channels.fingerprint("team")
+
+    assert channels.of("team") is first
+    secret.write_text("new-key")
+
+    assert channels.of("team") is not first
+    assert channels.fingerprint("team") != before
+    assert "new-key" not in channels.fingerprint("team")
+    secret.unlink()
+    assert channels.get("team") is None
+    assert channels.fingerprint("team") == ""
+
+
+def test_another_address_is_another_channel_to_a_circuit() -> None:
+    made = [
+        ConfiguredChannels(
+            Settings(channels={"team": ChannelSettings(kind="webhook", base_url=url)}),
+            clock=FakeClock(),
+        ).fingerprint("team")
+        for url in ("https://a.example", "https://b.example", "https://a.example")
+    ]
+
+    assert made[0] == made[2] != made[1]

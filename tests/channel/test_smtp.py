@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast import FakeClock
-from holdfast.channel.channel import Accepted, Lookup, Rejected, Throttled, Unsure
+from holdfast.channel.channel import Accepted, ChannelRefused, Lookup, Rejected, Throttled, Unsure
 from holdfast.channel.message import Message
 from holdfast.channel.smtp import Smtp
 from holdfast.config import ChannelSettings
@@ -147,16 +147,16 @@ def test_a_line_with_a_dot_ends_no_mail(text: str) -> None:
 @pytest.mark.parametrize(
     ("says", "answer"),
     [
-        ({"greeting": "554 go away"}, Rejected("smtp_554", is_permanent=False)),
+        ({"greeting": "554 go away"}, ChannelRefused("smtp_554")),
         ({"greeting": "421 too many"}, Throttled("smtp_421")),
         ({"greeting": HANG_UP}, Rejected("unreachable", is_permanent=False)),
-        ({"MAIL": "550 not you"}, Rejected("smtp_550", is_permanent=False)),
+        ({"MAIL": "550 not you"}, ChannelRefused("smtp_550")),
         ({"MAIL": "452 full"}, Throttled("smtp_452")),
         ({"MAIL": "552 too large"}, Rejected("smtp_552", is_permanent=True)),
-        ({"EHLO": "554 go away", "HELO": "554"}, Rejected("smtp_554", is_permanent=False)),
+        ({"EHLO": "554 go away", "HELO": "554"}, ChannelRefused("smtp_554")),
         ({"EHLO": "421 too many", "HELO": "421"}, Throttled("smtp_421")),
         ({"RCPT": "421 going away"}, Throttled("smtp_421")),
-        ({"RCPT": "530 log in first"}, Rejected("smtp_530", is_permanent=False)),
+        ({"RCPT": "530 log in first"}, ChannelRefused("smtp_530")),
         ({"RCPT": "550 nobody of that name"}, Rejected("smtp_550", is_permanent=True)),
         ({"RCPT": "450 later"}, Rejected("smtp_450", is_permanent=False)),
         ({"RCPT": HANG_UP}, Rejected("unreachable", is_permanent=False)),
@@ -205,7 +205,7 @@ def test_a_server_that_is_not_there_took_nothing() -> None:
 def test_a_server_in_our_own_network_is_not_called_unless_it_is_allowed() -> None:
     with mail_server(offers=("STARTTLS",)) as server:
         mail = channel(server, security="starttls", allow_private=False)
-        assert mail.send(MAIL) == Rejected("address_refused", is_permanent=False)
+        assert mail.send(MAIL) == ChannelRefused("address_refused")
     assert server.heard == []
 
 
@@ -238,7 +238,7 @@ def test_a_mail_that_is_larger_than_the_server_takes_is_not_begun() -> None:
 def test_a_name_that_leads_into_our_own_network_is_not_called(leads_to: str) -> None:
     with mail_server(offers=("STARTTLS",)) as server, leading("mail.example.com", leads_to):
         mail = channel(server, host="mail.example.com", security="starttls", allow_private=False)
-        assert mail.send(MAIL) == Rejected("address_refused", is_permanent=False)
+        assert mail.send(MAIL) == ChannelRefused("address_refused")
     assert server.heard == []
 
 
@@ -253,7 +253,7 @@ def test_a_name_is_resolved_once_and_the_address_that_was_looked_at_is_called() 
         second = mail.send(MAIL)
 
     assert (first, was_asked) == (Accepted("hf_1@example.org"), ["mail.example.com"])
-    assert second == Rejected("address_refused", is_permanent=False)
+    assert second == ChannelRefused("address_refused")
     assert len(server.mails) == 1
 
 
@@ -285,7 +285,7 @@ def test_with_tls_everything_is_encrypted_from_the_first_byte() -> None:
 def test_a_server_that_offers_no_encryption_hears_nothing() -> None:
     with mail_server(offers=("AUTH PLAIN",)) as server:
         mail = channel(server, "hunter2", security="starttls", username="ada", credential_env="X")
-        assert mail.send(MAIL) == Rejected("not_supported", is_permanent=False)
+        assert mail.send(MAIL) == ChannelRefused("not_supported")
 
     assert [line.split(" ")[0].upper() for line in server.heard] in (["EHLO"], ["EHLO", "QUIT"])
 
@@ -294,10 +294,10 @@ def test_a_server_that_offers_no_encryption_hears_nothing() -> None:
     ("starttls", "answer"),
     [
         ("454 not just now", Rejected("smtp_454", is_permanent=False)),
-        ("502 not here", Rejected("smtp_502", is_permanent=False)),
+        ("502 not here", ChannelRefused("smtp_502")),
         (HANG_UP, Rejected("unreachable", is_permanent=False)),
         # Whoever stands between slips in what looks like the server's next word.
-        ("220 go on\r\n250 in the clear", Rejected("tls", is_permanent=False)),
+        ("220 go on\r\n250 in the clear", ChannelRefused("tls")),
     ],
 )
 def test_a_server_that_goes_back_on_encryption_hears_no_login_and_no_mail(
@@ -317,7 +317,7 @@ def test_a_server_that_offers_no_login_we_know_is_told_from_one_that_is_away() -
         mail = channel(
             server, "hunter2", security="tls", ca_file=str(PEM), username="a", credential_env="X"
         )
-        assert mail.send(MAIL) == Rejected("not_supported", is_permanent=False)
+        assert mail.send(MAIL) == ChannelRefused("not_supported")
     assert server.mails == []
 
 
@@ -325,7 +325,7 @@ def test_a_server_that_offers_no_login_we_know_is_told_from_one_that_is_away() -
 def test_a_certificate_of_nobody_we_know_is_refused(security: str) -> None:
     with mail_server(offers=("STARTTLS",), encrypted=security == "tls") as server:
         mail = channel(server, security=security)
-        assert mail.send(MAIL) == Rejected("tls", is_permanent=False)
+        assert mail.send(MAIL) == ChannelRefused("tls")
     assert server.mails == []
 
 
@@ -335,7 +335,7 @@ def test_a_wrong_password_is_mended_and_not_the_end_of_a_mail() -> None:
         mail = channel(
             server, "hunter2", security="tls", ca_file=str(PEM), username="a", credential_env="X"
         )
-        assert mail.send(MAIL) == Rejected("smtp_535", is_permanent=False)
+        assert mail.send(MAIL) == ChannelRefused("smtp_535")
 
 
 # -- what is not sent

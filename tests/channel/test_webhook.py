@@ -14,6 +14,7 @@ import pytest
 from holdfast import ConfigError, FakeClock, Settings
 from holdfast.channel.channel import (
     Accepted,
+    ChannelRefused,
     Found,
     Lookup,
     LookupDown,
@@ -99,8 +100,9 @@ def test_a_gateway_gets_the_address_in_the_body_and_its_credential() -> None:
         (204, Accepted("hf_1")),
         (400, Rejected("status_400", is_permanent=True)),
         (410, Rejected("status_410", is_permanent=True)),
-        (401, Rejected("status_401", is_permanent=False)),
-        (404, Rejected("status_404", is_permanent=False)),
+        (401, ChannelRefused("status_401", is_endpoint=True)),
+        (403, ChannelRefused("status_403", is_endpoint=True)),
+        (404, Rejected("status_404", is_permanent=True)),
         (307, Rejected("status_307", is_permanent=True)),
         (308, Rejected("status_308", is_permanent=True)),
         (302, Unsure("status_302")),

@@ -12,7 +12,8 @@ from holdfast.config import ChannelSettings
 from holdfast.operate.doctor import Finding, Limits, Severity, examine
 from holdfast.operate.explain import Explanation, Reason, explain_job
 from tests.outbox.planted import plant_delivery, spoil
-from tests.story import ORG
+from tests.outbox.scripted import DUMB, ScriptedChannel, letter, outbox_with
+from tests.story import ORG, look
 
 OK, NOTICE, WARNING, PROBLEM = Severity
 SENT = (("first", "accepted"),)
@@ -203,3 +204,59 @@ def test_a_channel_whose_credential_is_missing_is_named_with_its_variable(
     assert "TEAM_TOKEN" in told.remedy
     monkeypatch.setenv("TEAM_TOKEN", "xoxb-1")
     assert found(hf, "channels") == []
+
+
+# -- channels that refuse us
+
+
+def refuse(hf: Holdfast, word: str = "unauthorized") -> tuple[ScriptedChannel, str]:
+    """A posted message whose channel does not take it, and the job that waits for it."""
+    channel = outbox_with(hf, DUMB)
+    channel.otherwise = word
+    hf.outbox.post([letter()], org_id=ORG)
+    hf.worker().run_once()
+    (job,) = look(hf.store, "SELECT id FROM holdfast.job")
+    return channel, str(job["id"])
+
+
+@pytest.mark.req("R-07")
+def test_a_job_waits_because_its_channel_refuses_us(hf: Holdfast) -> None:
+    _, job_id = refuse(hf)
+
+    told = explain_job(hf.operate(actor="user:op", role="admin").watch, job_id)
+
+    assert told.reason is Reason.CHANNEL_REFUSED
+    assert told.line == (
+        "1 of its deliveries wait because the channel post refuses us (status_401)."
+    )
+    assert told.facts == {"channel": "post", "code": "status_401", "deliveries": 1}
+
+
+@pytest.mark.req("R-07")
+def test_the_doctor_names_a_channel_that_refuses_us_until_it_takes_a_message(
+    hf: Holdfast, clock: FakeClock
+) -> None:
+    channel, _ = refuse(hf)
+    hf.settings = replace(hf.settings, channels={"post": ChannelSettings(kind="webhook")})
+
+    (problem,) = found(hf, "channels")
+    hf.settings = replace(hf.settings, channels={})
+    channel.otherwise, channel.fingerprint = "accepted", "key-2"
+    hf.outbox.use(channel)
+    clock.advance(minutes=5)
+    hf.outbox.reconcile()
+
+    assert problem.severity is PROBLEM
+    assert "post: our credential, permission or address is refused" in problem.seen
+    assert "(status_401); 1 deliveries wait." in problem.seen
+    assert found(hf, "channels") == []
+
+
+def test_the_doctor_takes_notice_of_a_channel_that_is_away(hf: Holdfast) -> None:
+    refuse(hf, "unreachable")
+    hf.settings = replace(hf.settings, channels={"post": ChannelSettings(kind="webhook")})
+
+    (notice,) = found(hf, "channels")
+
+    assert notice.severity is NOTICE
+    assert "no connection, or no room" in notice.seen

@@ -429,7 +429,7 @@ def _is_justified(channel: str, before: Row | None, one: Row, evidence: Sequence
         return before is None and one["reason"] in ("first", "looked_up_not_found")
     match one["reason"]:
         case "proven_not_taken":
-            return before["outcome"] in ("rejected", "throttled")
+            return before["outcome"] in ("rejected", "channel_refused", "throttled")
         case "looked_up_not_found":
             return any(
                 (row["delivery_id"], row["verdict"]) == (one["delivery_id"], "not_found")

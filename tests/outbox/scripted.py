@@ -17,6 +17,7 @@ from holdfast.channel.channel import (
     Accepted,
     Asked,
     Capabilities,
+    ChannelRefused,
     Found,
     Lookup,
     LookupDown,
@@ -43,6 +44,9 @@ OUTCOMES: dict[str, tuple[bool, Sent]] = {
     "rejected": (False, Rejected("try_later", is_permanent=False)),
     "refused": (False, Rejected("no_such_address", is_permanent=True)),
     "throttled": (False, Throttled("rate_limited", retry_after=120)),
+    "unauthorized": (False, ChannelRefused("status_401")),
+    "unauthorized_here": (False, ChannelRefused("status_401", is_endpoint=True)),
+    "unreachable": (False, Rejected("unreachable", is_permanent=False)),
 }
 
 ASKABLE = Capabilities(lookup=Lookup.BY_OUR_TOKEN, settle_seconds=30, retention_seconds=86_400)
@@ -57,6 +61,10 @@ class ScriptedChannel:
     clock: Clock
     capabilities: Capabilities = ASKABLE
     name: str = "post"
+    # Stands for the credential: another one is another channel.
+    fingerprint: str = "key-1"
+    # What every send hears that nothing is scripted for.
+    otherwise: str = "accepted"
     taken: list[tuple[datetime, Message]] = field(default_factory=list)
     sends: list[Message] = field(default_factory=list)
     lookups: list[Asked] = field(default_factory=list)
@@ -77,7 +85,7 @@ class ScriptedChannel:
     def send(self, message: Message) -> Sent:
         with self._lock:
             self.sends.append(message)
-            word = self._script.popleft() if self._script else "accepted"
+            word = self._script.popleft() if self._script else self.otherwise
         if self.during_send is not None:
             self.during_send(message)
         is_taken, sent = OUTCOMES.get(word, (True, None))

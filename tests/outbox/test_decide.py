@@ -110,13 +110,38 @@ def test_what_is_marked_is_never_sent_again() -> None:
     assert ruling([], PLAIN, delivery=replace(FRESH, notified_at=T0)) == Done()
 
 
+@pytest.mark.req("R-28")
 @pytest.mark.parametrize("outcome", ["rejected", "throttled"])
-def test_what_was_proven_not_taken_is_tried_for_a_day_however_often_that_is(outcome: str) -> None:
+def test_what_was_proven_not_taken_is_tried_ten_times(outcome: str) -> None:
     assert ruling(tried(outcome), PLAIN) == Send(Reason.PROVEN_NOT_TAKEN)
     assert ruling(tried(outcome), PLAIN, now=90_000) == Send(Reason.PROVEN_NOT_TAKEN)
-    many = tried(*[outcome] * 10)
-    assert ruling(many, PLAIN, now=86_399) == Send(Reason.PROVEN_NOT_TAKEN)
-    assert ruling(many, PLAIN, now=86_400) == Fail("attempts_spent")
+    assert ruling(tried(*[outcome] * 9), PLAIN) == Send(Reason.PROVEN_NOT_TAKEN)
+    assert ruling(tried(*[outcome] * 10), PLAIN) == Fail("attempts_spent")
+
+
+@pytest.mark.req("R-28")
+@pytest.mark.parametrize("capabilities", [PLAIN, BY_TOKEN, BY_ID, FUZZY, WINDOW, WEBHOOK])
+def test_nothing_is_sent_an_eleventh_time(capabilities: Capabilities) -> None:
+    for outcome in ("rejected", "throttled", "channel_refused", "unsure", None):
+        for policy in OnUnknown:
+            own = Policy(on_unknown=policy)
+            found = ruling(tried(*[outcome] * 10), capabilities, policy=own, now=700)
+            assert not isinstance(found, Send)
+
+
+@pytest.mark.req("R-07")
+def test_a_try_that_the_channel_itself_refused_is_not_charged() -> None:
+    refused = ["channel_refused"] * 3
+    few = Policy(max_attempts=2)
+    assert ruling(tried(*refused), PLAIN, policy=few) == Send(Reason.PROVEN_NOT_TAKEN)
+    assert ruling(tried(*refused, "rejected"), PLAIN, policy=few) == Send(Reason.PROVEN_NOT_TAKEN)
+    spent = tried(*refused, "rejected", "rejected")
+    assert ruling(spent, PLAIN, policy=few) == Fail("attempts_spent")
+
+
+def test_a_try_that_was_never_made_counts_for_nothing() -> None:
+    skipped = [replace(one, code="circuit_open") for one in tried(*["channel_refused"] * 20)]
+    assert ruling(skipped, PLAIN) == Send(Reason.PROVEN_NOT_TAKEN)
 
 
 @pytest.mark.req("N-16")

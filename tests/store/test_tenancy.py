@@ -398,10 +398,10 @@ def catalog(shared_postgres_url: str) -> Iterator[psycopg.Connection[Any]]:
 
 # They say nothing of anybody: which migrations ran, how far sealing has come, what is declared, how
 # queues and keys are limited, which workers live, how runs went, what a provider was sent in one
-# piece for many tenants, which accounts it takes nothing from, and the key of tokens.
+# piece for many tenants, which accounts and channels refuse us, and the key of tokens.
 WITHOUT_TENANT = {"migration", "audit_cursor", "category", "job_type_rule"}
 WITHOUT_TENANT |= {"queue", "queue_round", "limit_key", "flow", "worker", "worker_run"}
-WITHOUT_TENANT |= {"provider_batch", "provider_account", "outbox_key"}
+WITHOUT_TENANT |= {"provider_batch", "provider_account", "outbox_key", "channel_circuit"}
 
 
 def test_every_table_with_rows_of_tenants_names_them(catalog: psycopg.Connection[Any]) -> None:

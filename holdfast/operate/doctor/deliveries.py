@@ -53,7 +53,9 @@ def look_at_channels(visit: Visit) -> Iterator[Finding]:
     """Channels that something is to go out by and that cannot be used from here."""
     rows = visit.many(SQL.list_channels, limit=visit.limits.count)
     channels = ConfiguredChannels(visit.settings, clock=visit.store.clock)
-    is_well = True
+    circuits = visit.many(SQL.list_channel_circuits, limit=visit.limits.count)
+    yield from map(_circuit, circuits)
+    is_well = not circuits
     for row in rows:
         name = row["channel"]
         if name == IN_APP:
@@ -65,6 +67,28 @@ def look_at_channels(visit: Visit) -> Iterator[Finding]:
             yield _unusable(row, None if not channels.knows(name) else str(exc))
     if is_well:
         yield Finding("channels", OK, "Every channel that a delivery waits for can be used.")
+
+
+def _circuit(row: Row) -> Finding:
+    """A channel that refuses us needs a person; one that is away comes back by itself."""
+    channel, until = row["channel"], f"{read_instant(row['open_until']):%F %T} UTC"
+    who = f"The channel {channel}" if row["whole"] else f"Addresses of the channel {channel}"
+    waits = f"{row['deliveries']} deliveries wait"
+    since = f"since {read_instant(row['opened_at']):%F %T} UTC"
+    facts = {"channel": channel, "code": row["code"], "deliveries": row["deliveries"]}
+    if row["kind"] == "unavailable":
+        seen = f"{who}: no connection, or no room, {since} ({row['code']}); {waits}."
+        remedy = f"None: one message is sent after {until} to see whether it is back."
+        return Finding("channels", NOTICE, seen, remedy, facts)
+    return Finding(
+        "channels",
+        PROBLEM,
+        f"{who}: our credential, permission or address is refused {since} ({row['code']});"
+        f" {waits}.",
+        f"Correct [channels.{channel}] or its credential: the change is noticed, and one message is"
+        f" sent at once. Without a change the next one is sent after {until}.",
+        facts,
+    )
 
 
 def _unusable(row: Row, says: str | None) -> Finding:

@@ -371,3 +371,16 @@ FROM (SELECT delivery.channel FROM holdfast.delivery AS delivery
       LIMIT :limit) AS waiting
 GROUP BY waiting.channel
 ORDER BY waiting.channel;
+
+-- list_channel_circuits :many — crosses tenants: channels that refuse us or are away, and what waits for them
+SELECT circuit.channel, circuit.kind, min(circuit.code) AS code, count(*) AS circuits,
+       sum(CASE WHEN circuit.endpoint = '' THEN 1 ELSE 0 END) AS whole,
+       min(circuit.opened_at) AS opened_at, min(circuit.open_until) AS open_until,
+       (SELECT count(*) FROM (
+           SELECT 1 FROM holdfast.delivery AS delivery
+           WHERE delivery.state = 'pending' AND delivery.reason = 'circuit_open'
+             AND delivery.channel = circuit.channel
+           LIMIT :limit) AS waiting) AS deliveries
+FROM holdfast.channel_circuit AS circuit
+GROUP BY circuit.channel, circuit.kind
+ORDER BY circuit.channel, circuit.kind;

@@ -26,3 +26,4 @@ GRANT INSERT (org_id, id, subject, recipient, version, channel, address, token, 
     updated_at) ON holdfast.delivery TO holdfast_tenant;
 
 GRANT SELECT ON holdfast.outbox_key TO holdfast_engine;
+GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast.channel_circuit TO holdfast_engine;

@@ -9,6 +9,8 @@ CREATE TABLE holdfast.delivery (
     version integer NOT NULL,
     channel text NOT NULL,
     address text NOT NULL,
+    -- A keyed hash of the address: what one endpoint refuses says nothing of another.
+    endpoint text NOT NULL DEFAULT '',
     -- The name of this delivery at the channel, made of the four above.
     token text NOT NULL,
     -- The very characters that are sent: a document would come back with its numbers rewritten.
@@ -19,6 +21,8 @@ CREATE TABLE holdfast.delivery (
     state text NOT NULL DEFAULT 'pending',
     reason text,
     job_id {uuid},
+    -- The job that waits for its end, and is woken by it.
+    awaited_by {uuid},
     -- Both are set in one write, with the state, when the channel has it.
     notification_id text,
     notified_at {instant},
@@ -74,7 +78,7 @@ CREATE TABLE holdfast.delivery_attempt (
         reason IN ('first', 'proven_not_taken', 'idempotent_window', 'looked_up_not_found',
                    'receiver_dedupes', 'policy_resend', 'operator_resend')),
     CONSTRAINT delivery_attempt_outcome_known CHECK (
-        outcome IN ('accepted', 'rejected', 'refused', 'throttled', 'unsure')),
+        outcome IN ('accepted', 'rejected', 'refused', 'channel_refused', 'throttled', 'unsure')),
     CONSTRAINT delivery_attempt_ended_iff_outcome CHECK (
         (outcome IS NULL) = (ended_at IS NULL))
 );
@@ -127,6 +131,7 @@ SAYING 'no such edge in the way of a delivery'};
 WHEN NEW.subject <> OLD.subject OR NEW.recipient <> OLD.recipient OR NEW.version <> OLD.version
     OR NEW.channel <> OLD.channel OR NEW.address <> OLD.address OR NEW.token <> OLD.token
     OR NEW.content_hash <> OLD.content_hash OR NEW.created_at <> OLD.created_at
+    OR NEW.endpoint <> OLD.endpoint
     OR (NEW.content IS DISTINCT FROM OLD.content AND NEW.content IS NOT NULL)
     OR NEW.attempts < OLD.attempts OR NEW.fence < OLD.fence
 SAYING 'what is told to whom never changes'};
@@ -145,6 +150,28 @@ SAYING 'a try is written before it is made and ended once'};
 
 {refuse delivery_evidence_never_changes BEFORE UPDATE ON holdfast.delivery_evidence
 WHEN TRUE SAYING 'what was said of a delivery never changes'};
+
+-- Channels that refuse us (a wrong credential, a missing permission, a wrong address) or that are
+-- away or busy. Nothing is sent there until the pause is over or the channel's settings change; then
+-- one message probes it. No tenant is named here.
+CREATE TABLE holdfast.channel_circuit (
+    channel text NOT NULL,
+    -- Empty for the whole channel, or the hash of the one address that refuses us.
+    endpoint text NOT NULL,
+    kind text NOT NULL,
+    -- A keyed hash of the settings and the credential that were refused.
+    fingerprint text NOT NULL,
+    code text NOT NULL,
+    -- How often in a row they were refused: each time the pause is longer.
+    refusals integer NOT NULL,
+    opened_at {instant} NOT NULL,
+    open_until {instant} NOT NULL,
+    -- While a worker probes the channel no other one does.
+    probe_until {instant},
+    PRIMARY KEY (channel, endpoint),
+    CONSTRAINT channel_circuit_kind_known CHECK (kind IN ('refused', 'unavailable')),
+    CONSTRAINT channel_circuit_opened CHECK (refusals > 0)
+);
 
 -- What tokens are made with where nobody configures a key: nobody outside can name a delivery.
 CREATE TABLE holdfast.outbox_key (

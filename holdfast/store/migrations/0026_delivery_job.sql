@@ -2,3 +2,6 @@
 -- itself is in job_id. Jobs are pruned earlier: no foreign key.
 ALTER TABLE holdfast.delivery ADD COLUMN deliver_job_id {uuid};
 {only postgres}GRANT INSERT (deliver_job_id) ON holdfast.delivery TO holdfast_tenant;{end}
+
+CREATE INDEX delivery_of_deliver_job ON holdfast.delivery (org_id, deliver_job_id)
+    WHERE deliver_job_id IS NOT NULL;

@@ -1,0 +1,293 @@
+"""Attempt: record a try, call the channel once, and mark what became of it.
+
+A try is committed before the call and ended after it. What a channel answers may also concern every
+other message that goes the same way: then its circuit opens, and the rest of the page waits.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import assert_never
+
+from holdfast.channel.channel import (
+    Accepted,
+    Channel,
+    ChannelRefused,
+    Rejected,
+    Sent,
+    Throttled,
+    Unsure,
+)
+from holdfast.channel.message import Message
+from holdfast.clock import read_instant
+from holdfast.engine.retry import RETRY_AFTER_CEILING, RetryPolicy
+from holdfast.event import DeliveryAlert, DeliveryTrouble
+from holdfast.outbox.circuit import OPEN, REFUSED, UNAVAILABLE, Circuit, Trip, fingerprint_of
+from holdfast.outbox.decide import Ask, Done, Send, Wait
+from holdfast.outbox.delivery import Attempt, Delivery, Reason
+from holdfast.outbox.intend import read_content
+from holdfast.outbox.mark import Ending, mark
+from holdfast.outbox.page import (
+    Case,
+    Grip,
+    Key,
+    Page,
+    each,
+    holding,
+    lease_ms,
+    name_at,
+    read_again,
+    word,
+)
+from holdfast.outbox.point import Point
+from holdfast.outbox.tally import Tally
+from holdfast.store import Row, Statements, Tx
+
+SQL = Statements("holdfast.outbox", "delivery.sql")
+
+_log = logging.getLogger("holdfast.outbox")
+
+# A try with its end, and how long its channel wants to be left alone.
+Answer = tuple[Attempt, timedelta | None]
+
+# Notifications wait up to half an hour between two tries.
+RETRY = RetryPolicy(longest=timedelta(minutes=30))
+# Refusals of our own, before the channel was called: they say nothing of it.
+NOT_CALLED = frozenset(
+    {"address_refused", "bad_message", "bad_token", "content_gone", "no_connection_free"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedAttempt:
+    """A delivery that is handed over now, and why."""
+
+    case: Case
+    channel: Channel
+    reason: Reason
+
+    @property
+    def delivery(self) -> Delivery:
+        return self.case.delivery
+
+    @property
+    def attempts(self) -> Sequence[Attempt]:
+        return self.case.attempts
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedAttempt:
+    """A try that is on record."""
+
+    wanted: PlannedAttempt
+    case: Case
+    attempt: Attempt
+    message: Message | None
+
+
+def wait_for_circuit(case: Case, circuit: Circuit, attempt: Attempt | None = None) -> Ending:
+    """Leave a delivery alone until its channel may be probed."""
+    return Ending(case, Wait(circuit.open_until, OPEN), attempt)
+
+
+def send_attempts(page: Page, sends: Sequence[PlannedAttempt], worker_id: str) -> Tally:
+    """Write the tries, make them, and mark what became of them."""
+    if not sends:
+        return Tally()
+    outbox = page.outbox
+    with holding(page, [one.case for one in sends]) as grip:
+        begun = _begin(page, sends, worker_id)
+        outbox.reached(Point.AFTER_ATTEMPT)
+        ended = each(
+            outbox,
+            begun,
+            lambda one: one.case.delivery.channel,
+            lambda one: _hand_over(page, one, grip),
+        )
+    ends = [_end(page, one, *answer) for one, answer in zip(begun, ended, strict=True)]
+    tally = Tally()
+    tally.counts["tried"] += len(begun)
+    tally.counts["lost"] += len(sends) - len(begun)
+    tally.add(mark(page, ends))
+    return tally
+
+
+def _begin(page: Page, sends: Sequence[PlannedAttempt], worker_id: str) -> list[RecordedAttempt]:
+    outbox = page.outbox
+
+    def work(tx: Tx) -> tuple[list[Row], dict[Key, PlannedAttempt]]:
+        still = _decide_again(tx, page, sends)
+        tries = [
+            {**one.case.named, "nth": one.case.delivery.attempts + 1} for one in still.values()
+        ]
+        if not tries:
+            return [], still
+        rows = tx.many(SQL.begin_attempts, tries=tries, lease_ms=lease_ms(outbox))
+        if rows:
+            tx.affected(
+                SQL.insert_attempts,
+                tries=[_attempt_row(row, still) for row in rows],
+                worker_id=worker_id,
+            )
+        return rows, still
+
+    rows, still = outbox.store.write(work)
+    begun = []
+    for row in rows:
+        one = still[str(row["org_id"]), str(row["id"])]
+        now = read_instant(row["now"])
+        delivery = replace(
+            one.case.delivery,
+            attempts=row["attempts"],
+            first_sent_at=read_instant(row["first_sent_at"]),
+        )
+        attempt = Attempt(
+            row["attempts"], one.reason, now, body_hash=one.case.delivery.content_hash
+        )
+        case = replace(one.case, delivery=delivery)
+        begun.append(RecordedAttempt(one, case, attempt, _message(row, case, one.channel)))
+        if one.reason is Reason.POLICY_RESEND:
+            outbox.app.events.emit(
+                DeliveryAlert(
+                    delivery.channel, DeliveryTrouble.MAYBE_TWICE, delivery.id, delivery.org_id
+                )
+            )
+    return begun
+
+
+def _decide_again(tx: Tx, page: Page, sends: Sequence[PlannedAttempt]) -> dict[Key, PlannedAttempt]:
+    """Those that are still to be sent. While others were asked about, somebody may have answered.
+
+    What is not keeps its lease, and is decided by whoever comes for it after that.
+    """
+    known = read_again(tx, [one.case for one in sends])
+    still = {}
+    for one in sends:
+        case = known[one.case.key]
+        decision = page.decide(case, one.channel)
+        if isinstance(decision, Send):
+            still[case.key] = PlannedAttempt(case, one.channel, decision.reason)
+    return still
+
+
+def _attempt_row(row: Row, by_key: dict[Key, PlannedAttempt]) -> dict[str, str | int]:
+    one = by_key[str(row["org_id"]), str(row["id"])]
+    return {
+        "org_id": one.case.delivery.org_id,
+        "delivery_id": one.case.delivery.id,
+        "number": row["attempts"],
+        "reason": str(one.reason),
+        "fence": one.case.delivery.fence,
+        "body_hash": one.case.delivery.content_hash,
+    }
+
+
+def _message(row: Row, case: Case, channel: Channel) -> Message | None:
+    """What is handed over; None if what was frozen is not there, or is not what was frozen."""
+    try:
+        content = read_content(row["content"])
+        is_frozen = content.hash == case.delivery.content_hash
+    except Exception:
+        # A tenant's own hand wrote it. The others of this page have nothing to do with it.
+        return None
+    if not is_frozen:
+        return None
+    return Message(
+        token=case.delivery.token[: channel.capabilities.longest_token],
+        address=row["address"],
+        subject=content.subject,
+        text=content.text,
+        html=content.html,
+        data=content.data,
+        # The time of the first try, so that a later one is the same to the byte.
+        at=case.delivery.first_sent_at,
+    )
+
+
+def _hand_over(page: Page, one: RecordedAttempt, grip: Grip) -> Answer:
+    """One call. What it raises is no answer, and neither is what nobody can read."""
+    outbox, wanted = page.outbox, one.wanted
+    if one.message is None:
+        return _ended(one, Rejected("content_gone", is_permanent=True))
+    # It may have waited for its turn: somebody else may have it by now, or its reason be over.
+    is_ours = grip.holds(one.case, outbox.app.clock.monotonic())
+    if not is_ours or page.decide(wanted.case, wanted.channel) != Send(wanted.reason):
+        return _ended(one, Rejected("not_begun", is_permanent=False))
+    if page.circuits.has_tripped(one.case.delivery) is not None:
+        return _ended(one, ChannelRefused(OPEN))
+    try:
+        sent = wanted.channel.send(one.message)
+        answer = _ended(one, sent)
+    except Exception as exc:
+        # Its words may be the message's: the kind of error is all that is told.
+        _log.warning("channel %s broke: %s", wanted.channel.name, type(exc).__name__)
+        sent = Unsure("error")
+        answer = _ended(one, sent)
+    _hear(page, one, sent, answer[1])
+    outbox.reached(Point.AFTER_SEND)
+    return answer
+
+
+def _end(
+    page: Page, one: RecordedAttempt, attempt: Attempt, retry_after: timedelta | None
+) -> Ending:
+    """What follows from an answer: the same decision that anybody would make who finds it."""
+    case = replace(one.case, attempts=(*one.case.attempts, attempt))
+    decision = page.decide(case, one.wanted.channel)
+    circuit = page.circuits.has_tripped(case.delivery)
+    if circuit is not None and isinstance(decision, Send | Wait):
+        return wait_for_circuit(case, circuit, attempt)
+    delay = timedelta(0)
+    if isinstance(decision, Send | Ask | Wait | Done):
+        delay = RETRY.delay(attempt.number, page.outbox.rng, retry_after)
+    return Ending(case, decision, attempt, delay)
+
+
+def _ended(one: RecordedAttempt, sent: Sent) -> Answer:
+    """The try with its end, in words that can be kept. Raises if the answer is none."""
+    attempt = one.attempt
+    match sent:
+        case Accepted():
+            name = name_at(sent.provider_id) or one.case.delivery.token
+            return replace(attempt, outcome="accepted", provider_id=name), None
+        case Rejected():
+            outcome = "refused" if sent.is_permanent else "rejected"
+            return replace(attempt, outcome=outcome, code=word(sent.code)), None
+        case ChannelRefused():
+            return replace(attempt, outcome="channel_refused", code=word(sent.code)), None
+        case Throttled():
+            longest = RETRY_AFTER_CEILING.total_seconds()
+            wait = None if sent.retry_after is None else min(sent.retry_after, longest)
+            after = None if wait is None else timedelta(seconds=wait)
+            return replace(attempt, outcome="throttled", code=word(sent.code)), after
+        case Unsure():
+            told = replace(attempt, outcome="unsure", code=word(sent.reason))
+            return replace(told, provider_id=name_at(sent.provider_id)), None
+        case _:
+            assert_never(sent)
+
+
+def _hear(page: Page, one: RecordedAttempt, sent: Sent, retry_after: timedelta | None) -> None:
+    """What an answer says about the circuit of its channel."""
+    delivery, circuits = one.case.delivery, page.circuits
+    is_endpoint = one.wanted.channel.capabilities.is_per_endpoint
+    trip: Trip | None = None
+    match sent:
+        case ChannelRefused():
+            is_endpoint = sent.is_endpoint
+            trip = Trip(REFUSED, word(sent.code))
+        case Throttled():
+            trip = Trip(UNAVAILABLE, word(sent.code), retry_after or timedelta(0))
+        case Rejected(code="unreachable"):
+            trip = Trip(UNAVAILABLE, sent.code)
+        case Accepted() | Rejected() if getattr(sent, "code", "") not in NOT_CALLED:
+            found = circuits.blocking(delivery)
+            if found is not None and circuits.has_tripped(delivery) is None:
+                circuits.close(found.key)
+    if trip is not None:
+        key = (delivery.channel, delivery.endpoint if is_endpoint else "")
+        fingerprint = fingerprint_of(page.outbox, delivery.channel)
+        circuits.trip(key, trip, fingerprint, page.now, page.outbox.settings.outbox)
