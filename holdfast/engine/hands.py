@@ -16,6 +16,7 @@ from holdfast.engine.execute import CancelToken, Context, Plan, execute, execute
 from holdfast.engine.job import Claimed, ClaimId, Outcome, Released
 from holdfast.engine.line import Line
 from holdfast.engine.tracing import Tracing
+from holdfast.engine.watchdog import Guard, unguarded
 from holdfast.store import Store
 
 # How much work may wait in this process, in claims' lengths: enough to hide the round trip of one.
@@ -60,10 +61,13 @@ class Hands:
         has_room: Callable[[], None],
         files: Artifacts | None = None,
         tracing: Tracing | None = None,
+        guard: Guard = unguarded,
+        guard_hand: Guard = unguarded,
     ) -> None:
         self.store = store
         self.files = files
         self.tracing = tracing
+        self._guard, self._guard_hand = guard, guard_hand
         self.concurrency = concurrency
         self.async_concurrency = async_concurrency
         self.rng = rng
@@ -89,16 +93,16 @@ class Hands:
 
     def start(self, *, with_loop: bool) -> None:
         if with_loop:
-            self._loop = asyncio.new_event_loop()
-            threading.Thread(
-                target=_run_loop, args=(self._loop,), name="holdfast-loop", daemon=True
-            ).start()
+            loop = self._loop = asyncio.new_event_loop()
+            run = self._guard(lambda: _run_loop(loop))
+            threading.Thread(target=run, name="holdfast-loop", daemon=True).start()
         for _ in range(self.concurrency):
             self._add_thread()
 
     def _add_thread(self) -> None:
         name = f"holdfast-hand-{next(self._names)}"
-        threading.Thread(target=self._run_waiting, name=name, daemon=True).start()
+        run = self._guard_hand(self._run_waiting)
+        threading.Thread(target=run, name=name, daemon=True).start()
 
     def take(self, held: list[Held]) -> None:
         """Run these as soon as a hand is free."""

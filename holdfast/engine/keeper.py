@@ -14,6 +14,7 @@ from holdfast.engine.claim import find_canceled, renew_leases
 from holdfast.engine.execute import timed_out
 from holdfast.engine.hands import Hands, Held
 from holdfast.engine.job import ClaimId
+from holdfast.engine.watchdog import Guard, unguarded
 from holdfast.errors import StoreError
 from holdfast.store import Store
 
@@ -33,6 +34,7 @@ class Keeper:
         settings: Settings,
         rng: random.Random,
         recycle: Callable[[int], None],
+        guard: Guard = unguarded,
     ) -> None:
         self.store = store
         self.hands = hands
@@ -43,9 +45,13 @@ class Keeper:
         self._lease_ms = ms(settings.lease_seconds)
         self._stuck = 0
         self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="holdfast-keeper", daemon=True)
+        # When the loop last came around, for the watchdog.
+        self.progress_at = time.monotonic()
+        run = guard(self._run)
+        self._thread = threading.Thread(target=run, name="holdfast-keeper", daemon=True)
 
     def start(self) -> None:
+        self.progress_at = time.monotonic()
         self._thread.start()
 
     def close(self) -> None:
@@ -56,7 +62,7 @@ class Keeper:
         next_look = time.monotonic() + CANCEL_LOOK_SECONDS
         tick = min(TICK_SECONDS, self.settings.lease_seconds / 6)
         while not self._end.wait(tick):
-            now = time.monotonic()
+            now = self.progress_at = time.monotonic()
             self._abandon_overdue(now)
             self._renew_due(now)
             if now >= next_look:

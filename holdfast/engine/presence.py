@@ -12,7 +12,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from importlib import metadata
@@ -22,6 +21,8 @@ from holdfast.document import decode, encode
 from holdfast.engine.hands import Held
 from holdfast.engine.job import ClaimId
 from holdfast.engine.request import DRIFT
+from holdfast.engine.settler import NO_BACKLOG, Backlog
+from holdfast.engine.watchdog import Guard, unguarded
 from holdfast.errors import HoldfastError
 from holdfast.store import Row, Statements, Store, Tx
 
@@ -37,6 +38,8 @@ KEEP = timedelta(days=1)
 # A comparison of two clocks is as good as the round trip is short.
 LONGEST_ROUND_TRIP = timedelta(seconds=2)
 WORKERS = 1_000
+# What a column of four bytes holds.
+LONGEST_MS = 2**31 - 1
 
 WORKING = "working"
 DRAINING = "draining"
@@ -59,6 +62,9 @@ class Presence:
         job_types: Collection[str],
         *,
         lease_ms: int,
+        backlog: Callable[[], Backlog] = lambda: NO_BACKLOG,
+        changed: Callable[[str, str], None] | None = None,
+        guard: Guard = unguarded,
     ) -> None:
         self.store = store
         self.held = held
@@ -66,12 +72,15 @@ class Presence:
         self.queues = queues
         self.job_types = job_types
         self.lease_ms = lease_ms
+        self.backlog = backlog
+        self.changed = changed
         self._longest: tuple[float, str | None] = (0.0, None)
         self._clock_off_ms: int | None = None
         self._is_started = self._is_draining = self._is_over = False
         self._wake = threading.Event()
         self._rng = random.Random(worker_id)
-        self._thread = threading.Thread(target=self._run, name="holdfast-presence", daemon=True)
+        run = guard(self._run)
+        self._thread = threading.Thread(target=run, name="holdfast-presence", daemon=True)
 
     def start(self) -> None:
         """Begin to tell, once the worker can reach its store; again, it does nothing."""
@@ -102,6 +111,7 @@ class Presence:
         for held in list(self.held.values()):
             self.saw(held)
         longest, longest_type = self._longest
+        backlog = self.backlog()
         row = {
             "worker_id": self.worker_id,
             "state": DRAINING if self._is_draining else WORKING,
@@ -114,6 +124,9 @@ class Presence:
             "clock_off_ms": self._clock_off_ms,
             "longest_ms": ms(longest),
             "longest_type": longest_type,
+            "settled_ago_ms": backlog.settled_ago_ms,
+            "unsettled": backlog.outcomes,
+            "unsettled_ms": min(backlog.oldest_ms, LONGEST_MS),
         }
         began = self.store.clock.now()
         told = self.store.write_one(lambda tx: tx.one(SQL.tell_worker, **row))
@@ -136,9 +149,14 @@ class Presence:
         self._try(self.leave)
 
     def _try(self, act: Callable[[], None]) -> None:
-        # Claims and renewals tell of a database that is away; this would only say it again.
-        with suppress(HoldfastError):
+        try:
             act()
+        except HoldfastError:
+            # Claims and renewals tell of a database that is away; this would only say it again.
+            pass
+        except Exception as exc:
+            if self.changed is not None:
+                self.changed("upkeep_failed", f"heartbeat: {type(exc).__qualname__}")
 
 
 def _version() -> str:
@@ -163,6 +181,9 @@ class Colleague:
     clock_off_ms: int | None
     longest_ms: int
     longest_type: str | None
+    settled_at: datetime | None
+    unsettled: int
+    unsettled_ms: int
     started_at: datetime
     seen_at: datetime
     silent_ms: float
@@ -174,6 +195,7 @@ class Colleague:
             "job_types": frozenset(decode(row["job_types"])),
             "started_at": read_instant(row["started_at"]),
             "seen_at": read_instant(row["seen_at"]),
+            "settled_at": None if row["settled_at"] is None else read_instant(row["settled_at"]),
         }
         return cls(**{**row, **read})
 

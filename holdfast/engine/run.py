@@ -29,8 +29,7 @@ from holdfast.engine.ledger import (
     TriggerKind,
 )
 from holdfast.engine.promote import promote_jobs
-from holdfast.engine.upkeep import await_workers
-from holdfast.engine.worker import run_upkeep
+from holdfast.engine.upkeep import await_workers, run_upkeep
 from holdfast.errors import ConfigError, Forbidden, StoreError
 from holdfast.store import Tx
 

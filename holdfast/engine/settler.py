@@ -11,18 +11,33 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
+from holdfast.clock import ms
 from holdfast.engine.classify import fault_of
 from holdfast.engine.hands import Held
 from holdfast.engine.job import Actor, Canceled, Claimed, Dead, Outcome, Retry
 from holdfast.engine.quarantine import bury_broken
 from holdfast.engine.settle import Keeper, Settled, settle, verb_of
+from holdfast.engine.watchdog import Guard, unguarded
 from holdfast.errors import RowInvalid, RuleBroken, StoreBusy, StoreDown, StoreError
 from holdfast.event import Event, JobSettled
 from holdfast.store import Store
 
 MOMENT_SECONDS = 0.02
 STEP_SECONDS = 0.002
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """How many outcomes wait to be recorded, the oldest for how long, and when one last was."""
+
+    outcomes: int = 0
+    oldest_ms: int = 0
+    settled_ago_ms: int | None = None
+
+
+NO_BACKLOG = Backlog()
 
 
 class Settler:
@@ -38,6 +53,7 @@ class Settler:
         settled: Callable[[Held, Settled], None],
         changed: Callable[[str, str], None],
         keep: Keeper | None = None,
+        guard: Guard = unguarded,
     ) -> None:
         self.store = store
         self.actor = actor
@@ -47,16 +63,28 @@ class Settler:
         self.changed = changed
         self.keep = keep
         self.stopping = threading.Event()
-        self._done: deque[tuple[Held, Outcome]] = deque()
+        # Each with the moment in which it arrived.
+        self._done: deque[tuple[Held, Outcome, float]] = deque()
+        self._writing: list[tuple[Held, Outcome, float]] = []
+        self._progress_at = time.monotonic()
+        self._settled_at: float | None = None
         self._news = threading.Event()
         self._closing = False
-        self._thread = threading.Thread(target=self._run, name="holdfast-settler", daemon=True)
+        run = guard(self._run)
+        self._thread = threading.Thread(target=run, name="holdfast-settler", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
     def put(self, held: Held, outcome: Outcome) -> None:
-        self._done.append((held, outcome))
+        now = time.monotonic()
+        if not self._done and not self._writing:
+            self._progress_at = now
+        self._done.append((held, outcome, now))
         if not self._news.is_set():
             self._news.set()
 
@@ -65,6 +93,29 @@ class Settler:
         self._closing = True
         self._news.set()
         self._thread.join(timeout=5.0)
+
+    def progress_at(self) -> float | None:
+        """When something was last recorded or tried, if there is anything to record."""
+        return self._progress_at if self._done or self._writing else None
+
+    def backlog(self) -> Backlog:
+        """What waits to be recorded."""
+        now = time.monotonic()
+        waiting = [*self._writing, *list(self._done)]
+        settled_at = self._settled_at
+        return Backlog(
+            len(waiting),
+            ms(now - min((at for _, _, at in waiting), default=now)),
+            None if settled_at is None else ms(now - settled_at),
+        )
+
+    def settle_left(self) -> None:
+        """Settle what a thread that died has left, here and now."""
+        left = [*self._writing]
+        while self._done:
+            left.append(self._done.popleft())
+        if left:
+            self._settle_group(left)
 
     def _run(self) -> None:
         while True:
@@ -89,11 +140,13 @@ class Settler:
             self.store, group, actor=self.actor, changed=self.changed, keep=self.keep
         )
 
-    def _settle_group(self, group: Sequence[tuple[Held, Outcome]]) -> None:
+    def _settle_group(self, group: list[tuple[Held, Outcome, float]]) -> None:
+        self._writing = group
         pause = 0.1
         while True:
+            self._progress_at = time.monotonic()
             try:
-                settled = self.settle([(held.job, outcome) for held, outcome in group])
+                settled = self.settle([(held.job, outcome) for held, outcome, _ in group])
                 break
             except (StoreDown, StoreBusy) as exc:
                 # The work is done and must be recorded; after the lease's end the fence decides.
@@ -101,7 +154,9 @@ class Settler:
                 if self.stopping.wait(pause):
                     return
                 pause = min(pause * 2, 10.0)
-        for (held, _), result in zip(group, settled, strict=True):
+        self._writing = []
+        self._progress_at = self._settled_at = time.monotonic()
+        for (held, _, _), result in zip(group, settled, strict=True):
             self.settled(held, result)
 
 

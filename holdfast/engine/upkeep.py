@@ -14,6 +14,7 @@ from functools import partial
 
 from holdfast.config import Settings
 from holdfast.engine.audit import seal_events
+from holdfast.engine.counts import Counts
 from holdfast.engine.job import (
     Actor,
     ActorType,
@@ -43,6 +44,7 @@ RESCUE_LIMIT = 500
 # Sealing takes a share of the process, in small bites and evenly: 2,000 events at once, 40 ms every
 # few seconds, were the p99 of a quiet tenant's wait.
 SEAL_LIMIT = 200
+SEAL_BITES = 10
 
 # Two of the longest pauses between two tries to reconnect.
 RECONNECT_SECONDS = 4.0
@@ -197,3 +199,14 @@ def seal(store: Store, settings: Settings, events: Events) -> int:
     for head in sealed.seals:
         events.emit(head)
     return sealed.events
+
+
+def run_upkeep(store: Store, settings: Settings, events: Events) -> Counts:
+    """One bounded pass of everything that keeps a store healthy."""
+    outcomes = tidy(store, settings, events)
+    for _ in range(SEAL_BITES):
+        sealed = seal(store, settings, events)
+        outcomes["sealed"] += sealed
+        if sealed < SEAL_LIMIT:
+            break
+    return Counts(0, outcomes)

@@ -13,18 +13,18 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import timedelta
 from queue import SimpleQueue
 
 from holdfast.artifact.artifacts import Artifacts
 from holdfast.clock import ms, read_instant
 from holdfast.config import Settings
-from holdfast.engine import upkeep
 from holdfast.engine.claim import read_clock
+from holdfast.engine.counts import Counts as Counts
 from holdfast.engine.execute import CancelToken, Context, Plan, execute, name_stage, plan
 from holdfast.engine.handler import Registry
 from holdfast.engine.hands import DRAINED, Hands, Held
+from holdfast.engine.housekeeping import Housekeeping, chores_of
 from holdfast.engine.intake import FairIntake, Intake
 from holdfast.engine.job import QUEUES, Actor, ActorType, Claimed, ClaimId, Outcome, Released
 from holdfast.engine.keeper import Keeper
@@ -34,7 +34,9 @@ from holdfast.engine.retention import check_retention
 from holdfast.engine.settle import Settled, verb_of
 from holdfast.engine.settler import Settler, events_of
 from holdfast.engine.tracing import Tracing
-from holdfast.errors import HoldfastError, StoreBusy, StoreDown, StoreError
+from holdfast.engine.upkeep import run_upkeep as run_upkeep
+from holdfast.engine.watchdog import Watchdog
+from holdfast.errors import StoreBusy, StoreDown, StoreError
 from holdfast.event import Events, JobStarted, LeaseWasLost, WorkerChanged
 from holdfast.ids import IdSource
 from holdfast.store import Store, WakeUp
@@ -43,20 +45,8 @@ CLOCK_LOOK_SECONDS = 60.0
 # How many claims fit in beyond the others when something was announced: whoever is new has the next
 # turn in here, too, and would else wait until the hands ask for more.
 LATECOMERS = 4
-SEAL_BITES = 10
 ARTIFACT_SECONDS = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """What one pass did."""
-
-    claimed: int = 0
-    outcomes: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def settled(self) -> int:
-        return sum(self.outcomes.values())
+STALL_SECONDS = 30.0
 
 
 class Worker:
@@ -104,9 +94,12 @@ class Worker:
         self._held: dict[ClaimId, Held] = {}
         self._draining = threading.Event()
         self._stopping = threading.Event()
-        self._ended = threading.Event()
         self._wake: WakeUp | None = None
         self._wants_room = False
+        # A renewal that stands still for two leases is of no use to anybody.
+        self._watchdog = Watchdog(
+            stall_seconds=max(STALL_SECONDS, 2 * settings.lease_seconds), failed=self._break
+        )
         self._employ(concurrency, async_concurrency)
 
     def _employ(self, concurrency: int, async_concurrency: int) -> None:
@@ -120,6 +113,7 @@ class Worker:
             settled=self._on_settled,
             changed=self._change,
             keep=self.registry.keep,
+            guard=self._watchdog.guard,
         )
         self._hands = Hands(
             store,
@@ -130,9 +124,17 @@ class Worker:
             has_room=self._has_room,
             files=self.artifacts,
             tracing=self.tracing,
+            guard=self._watchdog.guard,
+            guard_hand=self._watchdog.guard_hand,
         )
         self._keeper = Keeper(
-            store, self._hands, self._held, settings=settings, rng=self.rng, recycle=self._recycle
+            store,
+            self._hands,
+            self._held,
+            settings=settings,
+            rng=self.rng,
+            recycle=self._recycle,
+            guard=self._watchdog.guard,
         )
         self._presence = Presence(
             store,
@@ -141,7 +143,12 @@ class Worker:
             self.queues,
             self.registry.handlers,
             lease_ms=ms(settings.lease_seconds),
+            backlog=self._settler.backlog,
+            changed=self._change,
+            guard=self._watchdog.guard,
         )
+        self._watchdog.watch("the renewal of leases", lambda: self._keeper.progress_at)
+        self._watchdog.watch("the recording of outcomes", self._settler.progress_at)
 
     # -- one pass, in the caller's thread: what tests, simulations and scripts use
 
@@ -171,26 +178,42 @@ class Worker:
     # -- the loop
 
     def run(self, *, until_idle: bool = False) -> Counts:
-        """Work until :meth:`drain` is called; with *until_idle*, until nothing is due."""
+        """Work until :meth:`drain` is called; with *until_idle*, until nothing is due.
+
+        A worker of which a thread died ends, too: then ``must_recycle`` is set, and ``failure``
+        says what happened. Start another process.
+        """
         self._wake = self.store.wake_up(self.queues)
         self._change("started", ",".join(self.queues))
         stages = (stage for handler in self.registry for stage in handler.stages)
         self._hands.start(with_loop=any(stage.is_async for stage in stages))
         self._settler.start()
         self._keeper.start()
-        housekeepers = self._start_housekeeping()
-        threading.Thread(target=self._follow_orders, name="holdfast-orders", daemon=True).start()
+        housekeeping = Housekeeping(
+            self.store,
+            chores_of(self.store, self.settings, self.events, self.artifacts, ARTIFACT_SECONDS),
+            rng=self.rng,
+            changed=self._change,
+            guard=self._watchdog.guard,
+        )
+        housekeeping.start()
+        follow = self._watchdog.guard(self._follow_orders)
+        threading.Thread(target=follow, name="holdfast-orders", daemon=True).start()
         try:
             self._claim_until_told(until_idle)
         finally:
-            self._finish()
+            self._finish(housekeeping)
             # Where this cannot be written, the next one begins where this one did.
             with suppress(StoreError):
                 self._intake.close()
-            for housekeeper in housekeepers:
-                housekeeper.join(timeout=5.0)
+            housekeeping.join()
             self._change("stopped")
         return Counts(sum(self.outcomes.values()), Counter(self.outcomes))
+
+    @property
+    def failure(self) -> str | None:
+        """Which thread of this worker died or stands still, if one did."""
+        return self._watchdog.failure
 
     def drain(self, because: Released = DRAINED) -> None:
         """Claim nothing more, give back what has not begun, finish what has. Safe in a signal."""
@@ -225,6 +248,7 @@ class Worker:
     def _claim_until_told(self, until_idle: bool) -> None:
         pause = 0.1
         while not self.is_draining and not self._intake.is_over:
+            self._watchdog.check()
             wanted = self._wait_for_room()
             if wanted <= 0:
                 continue
@@ -236,6 +260,7 @@ class Worker:
                 self._intake.hear()
             try:
                 claimed = self._claim(wanted)
+                self._watchdog.note_answer()
                 self._presence.start()
                 pause = 0.1
             except (StoreDown, StoreBusy) as exc:
@@ -352,36 +377,16 @@ class Worker:
         else:
             self.events.emit(LeaseWasLost(settled.job.about, settled.job.queue, self.id))
 
-    def _start_housekeeping(self) -> list[threading.Thread]:
-        """What every worker does now and then, at its own moments.
-
-        Artifacts have a thread of their own: a store of files that is away keeps a pass waiting,
-        and must not keep stale claims from being rescued.
-        """
-        every = self.settings.rescue_seconds
-        mine = (self.store, self.settings, self.events)
-        passes: list[tuple[str, float, Callable[[], object]]] = [
-            ("upkeep", every, lambda: upkeep.tidy(*mine)),
-            ("seal", every / SEAL_BITES, lambda: upkeep.seal(*mine)),
-        ]
-        if self.artifacts is not None:
-            passes.append(("artifacts", max(every, ARTIFACT_SECONDS), self.artifacts.upkeep))
-        threads = [
-            threading.Thread(
-                target=self._keep_up, args=(seconds, work), name=f"holdfast-{name}", daemon=True
-            )
-            for name, seconds, work in passes
-        ]
-        for thread in threads:
-            thread.start()
-        return threads
-
-    def _keep_up(self, every: float, work: Callable[[], object]) -> None:
-        while not self._ended.wait(every * self.rng.uniform(0.5, 1.0)):
-            try:
-                work()
-            except HoldfastError as exc:
-                self._change("upkeep_failed", str(exc))
+    def _break(self, reason: str) -> None:
+        """A thread died or stands still: claim nothing more, and start anew."""
+        self.must_recycle = True
+        self._change("thread_died", reason)
+        if self._watchdog.is_stalled:
+            self.stop()
+        else:
+            self.drain()
+        # The thread that follows orders may be the one that died.
+        self._poke()
 
     def _recycle(self, stuck: int) -> None:
         """Too many threads are lost to handlers that never return: start anew."""
@@ -389,41 +394,52 @@ class Worker:
         self._change("recycling", f"{stuck} handlers ignore their timeout")
         self.drain()
 
-    def _finish(self) -> None:
+    def _finish(self, housekeeping: Housekeeping) -> None:
         """Give back what waits, let what runs finish, settle all of it, then leave."""
         self.is_draining = self._hands.closing = True
         self._drain()
         self._change("draining")
-        deadline = time.monotonic() + self.drain_seconds
+        self._watchdog.close()
+        patience = self.drain_seconds
+        if self.failure is not None:
+            # Perhaps nobody renews the leases any more.
+            patience = min(patience, self.settings.lease_seconds / 3)
+        deadline = time.monotonic() + patience
         self._hands.give_back()
         while self._held and time.monotonic() < deadline and not self._stopping.is_set():
             time.sleep(0.005)
             self._hands.give_back()
-        self._hands.cancel_tasks(patience=2.0)
-        self._ended.set()
+            if not self._settler.is_alive and not self._settle_left():
+                break
+        # A loop that died is closed already.
+        with suppress(RuntimeError):
+            self._hands.cancel_tasks(patience=2.0)
+        housekeeping.end()
         self._keeper.close()
         self._settler.close()
         self._presence.close()
         # After the settler, who may still hand a next stage to the loop.
-        self._hands.close()
+        with suppress(RuntimeError):
+            self._hands.close()
         self._orders.put(None)
         if self._wake is not None:
             wake, self._wake = self._wake, None
             wake.close()
 
+    def _settle_left(self) -> bool:
+        """Record what the thread that died has left; whether that is possible.
+
+        Where it is not, the leases run out.
+        """
+        try:
+            self._settler.settle_left()
+        except Exception as exc:
+            self._change("settle_refused", f"not recorded: {type(exc).__qualname__}")
+            return False
+        return True
+
     def _change(self, change: str, detail: str = "") -> None:
         self.events.emit(WorkerChanged(self.id, change, detail))
-
-
-def run_upkeep(store: Store, settings: Settings, events: Events) -> Counts:
-    """One bounded pass of everything that keeps a store healthy."""
-    outcomes = upkeep.tidy(store, settings, events)
-    for _ in range(SEAL_BITES):
-        sealed = upkeep.seal(store, settings, events)
-        outcomes["sealed"] += sealed
-        if sealed < upkeep.SEAL_LIMIT:
-            break
-    return Counts(0, outcomes)
 
 
 def _word(settled: Settled) -> str:

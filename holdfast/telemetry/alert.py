@@ -182,6 +182,11 @@ _CHANGES: Mapping[str, tuple[Kind, Severity, str]] = {
         "A worker starts anew: too many handlers ignore their timeout",
     ),
     "died": (Kind.WORKER_DIED, Severity.ERROR, "A worker process died"),
+    "thread_died": (
+        Kind.WORKER_DIED,
+        Severity.ERROR,
+        "A thread of a worker died or stands still, and the worker ends",
+    ),
     "dispatcher_died": (Kind.WORKER_DIED, Severity.ERROR, "A dispatcher died of a defect"),
 }
 

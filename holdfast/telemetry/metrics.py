@@ -77,6 +77,7 @@ WORKER_CHANGES = (
     "stopped",
     "died",
     "recycling",
+    "thread_died",
     "store_down",
     "clock_drift",
     "upkeep_failed",

@@ -22,6 +22,7 @@ from holdfast.engine.dispatch import dispatch_once
 from holdfast.engine.job import SYSTEM, Completed, Dead, Fault
 from holdfast.engine.presence import GONE_AFTER, Presence
 from holdfast.engine.settle import settle
+from holdfast.engine.settler import Backlog
 from holdfast.operate.doctor import Finding, Limits, Severity, examine
 from holdfast.operate.doctor import files as doctor_files
 from holdfast.operate.doctor.database import _version
@@ -223,6 +224,24 @@ def test_workers_that_went_without_a_word_are_told_with_the_place_they_ran_at(
     assert finding.severity is WARNING
     assert "dead on " in finding.seen
     assert finding.facts["gone"] == ["dead"]
+
+
+def test_a_worker_that_lives_and_records_nothing_is_a_problem(
+    work: Holdfast, clock: FakeClock
+) -> None:
+    silent, busy = live(work, "silent"), live(work, "busy")
+    silent.backlog = lambda: Backlog(outcomes=6, oldest_ms=180_000, settled_ago_ms=200_000)
+    busy.backlog = lambda: Backlog(outcomes=400, oldest_ms=2_000, settled_ago_ms=1)
+    for presence in (silent, busy):
+        presence.tell()
+
+    finding = one(work, "workers")
+
+    assert finding.severity is PROBLEM
+    assert "silent on " in finding.seen
+    assert "6 outcomes wait to be recorded, the oldest for 3 min" in finding.seen
+    assert f"{clock.now() - timedelta(seconds=200):%F %T} UTC" in finding.seen
+    assert finding.facts["worker_id"] == "silent"
 
 
 def test_a_workplace_without_workers_is_told(work: Holdfast) -> None:
@@ -772,7 +791,7 @@ def test_dead_rows_that_pile_up_are_told(healthy: Holdfast) -> None:
     live(healthy)
     with _connect(healthy) as busy:
         busy.execute("ALTER TABLE holdfast.worker SET (autovacuum_enabled = false)")
-        for _ in range(50):
+        for _ in range(40):
             busy.execute("UPDATE holdfast.worker SET longest_ms = longest_ms + 1")
         busy.execute("SELECT pg_stat_force_next_flush()")
 

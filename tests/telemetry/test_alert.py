@@ -114,6 +114,7 @@ TOLD: list[tuple[Event, Kind, Severity]] = [
     (WorkerChanged("w1", "clock_drift", CANARY), Kind.CLOCK_DRIFT, Severity.ERROR),
     (WorkerChanged("w1", "recycling", CANARY), Kind.WORKER_RECYCLING, Severity.WARNING),
     (WorkerChanged("w1", "died", CANARY), Kind.WORKER_DIED, Severity.ERROR),
+    (WorkerChanged("w1", "thread_died", CANARY), Kind.WORKER_DIED, Severity.ERROR),
     (WorkerChanged("w1", "dispatcher_died", CANARY), Kind.WORKER_DIED, Severity.ERROR),
     (BatchAlert("b1", "acc", BatchTrouble.CROSS_WIRED), Kind.BATCH, Severity.CRITICAL),
     (BatchAlert("b1", "acc", BatchTrouble.ZOMBIE_BATCH), Kind.BATCH, Severity.CRITICAL),

@@ -56,6 +56,8 @@ class Limits:
     clock: timedelta = timedelta(seconds=5)
     waiting: timedelta = timedelta(minutes=5)
     lease: timedelta = timedelta(seconds=60)
+    # An outcome is recorded within milliseconds; after an outage within seconds.
+    unrecorded: timedelta = timedelta(seconds=60)
     sealing: timedelta = timedelta(minutes=10)
     letter: timedelta = timedelta(days=7)
     pause: timedelta = timedelta(days=1)

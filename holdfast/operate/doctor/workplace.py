@@ -33,6 +33,7 @@ def look_at_workers(visit: Visit) -> Iterator[Finding]:
             "Find out what killed them. Their jobs come back when their leases end.",
             {"gone": [worker.worker_id for worker in gone]},
         )
+    yield from _unrecorded(visit, alive)
     for worker in alive:
         off = abs(worker.clock_off_ms or 0) / 1000
         if off > visit.limits.clock.total_seconds():
@@ -45,6 +46,30 @@ def look_at_workers(visit: Visit) -> Iterator[Finding]:
                 {"worker_id": worker.worker_id, "seconds": off},
             )
     yield from _leases(visit, alive)
+
+
+def _unrecorded(visit: Visit, alive: Sequence[Colleague]) -> Iterator[Finding]:
+    """Workers that are alive and do not record what their handlers did."""
+    for worker in alive:
+        waits = worker.unsettled_ms / 1000
+        if not worker.unsettled or waits < visit.limits.unrecorded.total_seconds():
+            continue
+        last = "It has recorded none yet."
+        if worker.settled_at is not None:
+            last = f"It recorded the last one at {worker.settled_at:%F %T} UTC."
+        yield Finding(
+            "workers",
+            PROBLEM,
+            f"Worker {_told(worker)} renews its leases and records nothing: {worker.unsettled}"
+            f" outcomes wait to be recorded, the oldest for {length(waits)}. {last}",
+            "Restart that process; its jobs run again when their leases end. Look for"
+            " worker.thread_died and worker.settle_refused in its log.",
+            {
+                "worker_id": worker.worker_id,
+                "unsettled": worker.unsettled,
+                "unsettled_ms": worker.unsettled_ms,
+            },
+        )
 
 
 def _told(worker: Colleague) -> str:

@@ -1,0 +1,106 @@
+"""Housekeeping: what every worker does now and then, at its own moments, each in its own thread."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from holdfast.artifact.artifacts import Artifacts
+from holdfast.config import Settings
+from holdfast.engine import upkeep
+from holdfast.engine.watchdog import Guard
+from holdfast.errors import HoldfastError
+from holdfast.event import Events
+from holdfast.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Chore:
+    """Something to do about every so many seconds."""
+
+    name: str
+    seconds: float
+    work: Callable[[], object]
+
+
+def chores_of(
+    store: Store,
+    settings: Settings,
+    events: Events,
+    artifacts: Artifacts | None,
+    artifact_seconds: float,
+) -> list[Chore]:
+    """The chores of a worker.
+
+    Artifacts have a thread of their own: a store of files that is away keeps a pass waiting, and
+    must not keep stale claims from being rescued.
+    """
+    every = settings.rescue_seconds
+    chores = [
+        Chore("upkeep", every, lambda: upkeep.tidy(store, settings, events)),
+        Chore("seal", every / upkeep.SEAL_BITES, lambda: upkeep.seal(store, settings, events)),
+    ]
+    if artifacts is not None:
+        chores.append(Chore("artifacts", max(every, artifact_seconds), artifacts.upkeep))
+    return chores
+
+
+class Housekeeping:
+    """Does chores until it is closed. One that fails is told of and done again at its next turn."""
+
+    def __init__(
+        self,
+        store: Store,
+        chores: Sequence[Chore],
+        *,
+        rng: random.Random,
+        changed: Callable[[str, str], None],
+        guard: Guard,
+    ) -> None:
+        self.store = store
+        self.rng = rng
+        self.changed = changed
+        self._end = threading.Event()
+        self._threads = [
+            threading.Thread(
+                target=guard(partial(self._run, chore)),
+                name=f"holdfast-{chore.name}",
+                daemon=True,
+            )
+            for chore in chores
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def end(self) -> None:
+        """Begin nothing more."""
+        self._end.set()
+
+    def join(self) -> None:
+        """Wait a moment for what has begun."""
+        for thread in self._threads:
+            thread.join(timeout=5.0)
+
+    def _run(self, chore: Chore) -> None:
+        while not self._wait(chore.seconds * self.rng.uniform(0.5, 1.0)):
+            try:
+                chore.work()
+            except HoldfastError as exc:
+                self.changed("upkeep_failed", str(exc))
+            except Exception as exc:
+                self.changed("upkeep_failed", f"{chore.name}: {type(exc).__qualname__}")
+
+    def _wait(self, seconds: float) -> bool:
+        """Whether the end has come."""
+        began = time.monotonic()
+        is_over = self._end.wait(seconds)
+        # A machine that stood still stood still for the other workers on it, too: they could not
+        # renew their leases either.
+        self.store.availability.note_wait(time.monotonic() - began - seconds)
+        return is_over

@@ -1,0 +1,289 @@
+"""No thread of a worker ends unnoticed: the worker ends, and another one is started."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from holdfast import Context, FakeClock, Holdfast, State, Worker
+from holdfast.engine import upkeep
+from holdfast.engine.presence import list_workers
+from holdfast.engine.upkeep import rescue_jobs
+from holdfast.engine.watchdog import Watchdog
+from holdfast.event import Event, WorkerChanged
+from tests.acceptance.processes import wait_until
+from tests.operate.sound import assert_sound
+from tests.story import ORG, claim, make_holdfast, timeline
+
+MINUTE = 60.0
+
+
+@contextmanager
+def running(worker: Worker) -> Iterator[threading.Thread]:
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    try:
+        yield thread
+    finally:
+        worker.stop()
+        thread.join(MINUTE)
+        assert not thread.is_alive()
+
+
+def changes_of(hf: Holdfast) -> list[tuple[str, str]]:
+    """What workers tell of themselves, from now on."""
+    heard: list[tuple[str, str]] = []
+
+    def hear(event: Event) -> None:
+        if isinstance(event, WorkerChanged):
+            heard.append((event.change, event.detail))
+
+    hf.events.subscribe(hear)
+    return heard
+
+
+def thread_named(name: str) -> threading.Thread:
+    (found,) = [thread for thread in threading.enumerate() if thread.name == name]
+    return found
+
+
+def end_thread(thread: threading.Thread) -> None:
+    """Raise SystemExit inside *thread* at its next step, as nothing in it expects."""
+    ident = ctypes.c_ulong(thread.ident or 0)
+    assert ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(SystemExit)) == 1
+
+
+def broken(*_: Any, **__: Any) -> Any:
+    raise KeyError("somebody's secret")
+
+
+@pytest.fixture
+def work(hf: Holdfast) -> Holdfast:
+    hf.job("some.work")(lambda job, payload: "done")
+
+    @hf.job("async.work")
+    async def on_the_loop(job: Context, payload: object) -> str:
+        return "done"
+
+    return hf
+
+
+def assert_ended(worker: Worker, thread: threading.Thread, heard: list[tuple[str, str]]) -> str:
+    """The worker has ended by itself and says why."""
+    thread.join(MINUTE)
+    assert not thread.is_alive()
+    assert worker.must_recycle
+    assert worker.failure is not None
+    assert ("thread_died", worker.failure) in heard
+    assert "secret" not in worker.failure
+    return worker.failure
+
+
+# -- threads that end
+
+
+@pytest.mark.req("I-18")
+@pytest.mark.parametrize(
+    ("part", "method", "name"),
+    [
+        ("_settler", "_settle_group", "holdfast-settler"),
+        ("_settler", "_wait_a_moment", "holdfast-settler"),
+        ("_keeper", "_abandon_overdue", "holdfast-keeper"),
+        ("_hands", "_observe", "holdfast-hand-"),
+    ],
+)
+def test_a_worker_whose_thread_dies_of_a_defect_ends(
+    work: Holdfast, part: str, method: str, name: str
+) -> None:
+    heard = changes_of(work)
+    worker = work.worker(concurrency=1, drain_seconds=1.0)
+    setattr(getattr(worker, part), method, broken)
+    work.enqueue("some.work", {}, org_id=ORG)
+
+    with running(worker) as thread:
+        failure = assert_ended(worker, thread, heard)
+
+    assert failure.startswith(name)
+    assert "KeyError" in failure
+
+
+@pytest.mark.parametrize(
+    "name", ["holdfast-settler", "holdfast-keeper", "holdfast-presence", "holdfast-loop"]
+)
+def test_a_worker_whose_thread_is_ended_from_outside_ends(url: str, name: str) -> None:
+    with make_holdfast(url, lease_seconds=1.0) as hf:
+        hf.job("some.work")(lambda job, payload: None)
+
+        @hf.job("async.work")
+        async def on_the_loop(job: Context, payload: object) -> None:
+            return None
+
+        heard = changes_of(hf)
+        worker = hf.worker(concurrency=1)
+        with running(worker) as thread:
+            wait_until(lambda: any(t.name == name and t.ident for t in threading.enumerate()))
+            end_thread(thread_named(name))
+            # Something to do, so that the thread takes its next step.
+            hf.enqueue("some.work", {}, org_id=ORG)
+            hf.enqueue("async.work", {}, org_id=ORG)
+            failure = assert_ended(worker, thread, heard)
+
+    assert failure.startswith(name)
+
+
+def test_a_thread_that_ends_without_a_word_ends_the_worker(work: Holdfast) -> None:
+    heard = changes_of(work)
+    worker = work.worker(concurrency=1)
+    worker._keeper._end.set()
+
+    with running(worker) as thread:
+        failure = assert_ended(worker, thread, heard)
+
+    assert failure == "holdfast-keeper has ended"
+
+
+@pytest.mark.req("I-18", "I-14")
+def test_what_ran_is_recorded_although_the_thread_that_records_died(
+    work: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = work.worker(concurrency=1)
+    settle_group = worker._settler._settle_group
+    calls: list[int] = []
+
+    def break_once(group: Any) -> None:
+        calls.append(len(group))
+        worker._settler._writing = group
+        if len(calls) == 1:
+            broken()
+        settle_group(group)
+
+    monkeypatch.setattr(worker._settler, "_settle_group", break_once)
+    job = work.enqueue("some.work", {}, org_id=ORG)
+
+    with running(worker) as thread:
+        thread.join(MINUTE)
+
+    assert work.get(job.id, org_id=ORG).state is State.COMPLETED
+    assert timeline(work, job).count("job.started") == 1
+    assert_sound(work)
+
+
+@pytest.mark.req("I-18")
+def test_what_cannot_be_recorded_comes_back_when_its_lease_ends(
+    work: Holdfast, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = work.worker(concurrency=1)
+    monkeypatch.setattr(worker._settler, "settle", broken)
+    job = work.enqueue("some.work", {}, org_id=ORG)
+
+    with running(worker) as thread:
+        thread.join(MINUTE)
+    held = work.get(job.id, org_id=ORG).state
+    clock.advance(seconds=61)
+    rescue_jobs(work.store, limit=1)
+    work.worker().run_once()
+
+    assert held is State.PROCESSING
+    assert work.get(job.id, org_id=ORG).state is State.COMPLETED
+    assert_sound(work)
+
+
+def test_a_pass_of_upkeep_that_fails_is_told_and_done_again(
+    url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tidy, calls = upkeep.tidy, []
+
+    def fail_once(*given: Any) -> Any:
+        calls.append(1)
+        return broken() if len(calls) == 1 else tidy(*given)
+
+    monkeypatch.setattr(upkeep, "tidy", fail_once)
+    with make_holdfast(url, clock, rescue_seconds=0.05) as hf:
+        hf.job("some.work")(lambda job, payload: None)
+        heard = changes_of(hf)
+        job = hf.enqueue("some.work", {}, org_id=ORG)
+        claim(hf, worker="gone")
+        clock.advance(seconds=61)
+        with running(hf.worker(concurrency=1)):
+            wait_until(lambda: hf.get(job.id, org_id=ORG).state is State.COMPLETED)
+
+    assert ("upkeep_failed", "upkeep: KeyError") in heard
+
+
+# -- threads that stand still
+
+
+@pytest.mark.parametrize(
+    ("part", "method", "what"),
+    [
+        ("_settler", "settle", "the recording of outcomes has stood still"),
+        ("_keeper", "_renew_due", "the renewal of leases has stood still"),
+    ],
+)
+def test_a_worker_whose_thread_stands_still_ends(
+    work: Holdfast, monkeypatch: pytest.MonkeyPatch, part: str, method: str, what: str
+) -> None:
+    heard = changes_of(work)
+    worker = work.worker(concurrency=1)
+    worker._watchdog.stall_seconds = 0.5
+    release = threading.Event()
+    monkeypatch.setattr(getattr(worker, part), method, lambda *_: release.wait(MINUTE))
+    job = work.enqueue("some.work", {}, org_id=ORG)
+
+    with running(worker) as thread:
+        failure = assert_ended(worker, thread, heard)
+        release.set()
+
+    assert failure.startswith(what)
+    if part == "_settler":
+        assert work.get(job.id, org_id=ORG).state is State.PROCESSING
+
+
+def test_waiting_for_a_store_that_answers_nobody_is_no_fault() -> None:
+    failures: list[str] = []
+    watchdog = Watchdog(stall_seconds=1.0, failed=failures.append)
+    now = time.monotonic()
+    watchdog.watch("a loop", lambda: now - 100)
+    watchdog._answered_at = now - 100
+
+    watchdog.check()
+    before = list(failures)
+    watchdog.note_answer()
+    watchdog.check()
+
+    assert before == []
+    assert len(failures) == 1
+
+
+# -- what the store knows
+
+
+def test_a_worker_tells_what_waits_to_be_recorded(
+    work: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = work.worker(concurrency=1)
+    release = threading.Event()
+    settle = worker._settler.settle
+    monkeypatch.setattr(
+        worker._settler, "settle", lambda group: release.wait(MINUTE) and settle(group)
+    )
+    work.enqueue("some.work", {}, org_id=ORG)
+
+    with running(worker):
+        wait_until(lambda: worker._settler.backlog().outcomes == 1)
+        worker._presence.tell()
+        (waiting,) = work.store.read(list_workers)
+        release.set()
+        wait_until(lambda: worker._settler.backlog().outcomes == 0)
+        worker._presence.tell()
+        (recorded,) = work.store.read(list_workers)
+
+    assert (waiting.unsettled, waiting.settled_at) == (1, None)
+    assert (recorded.unsettled, recorded.unsettled_ms) == (0, 0)
+    assert recorded.settled_at is not None
