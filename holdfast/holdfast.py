@@ -42,6 +42,7 @@ from holdfast.engine.worker import Worker
 from holdfast.errors import ConfigError, JobNotFound
 from holdfast.event import Events
 from holdfast.ids import IdSource, read_uuid
+from holdfast.operate.bring_back import BringBack
 from holdfast.operate.desk import Desk
 from holdfast.operate.watch import Watch
 from holdfast.outbox.outbox import Outbox
@@ -81,6 +82,7 @@ class Holdfast:
         self.batch = Batching(self)
         self.events = Events()
         self.outbox = Outbox(self)
+        self.outbox.brings_back = BringBack(lambda: self.operate(actor=SYSTEM, role="admin").watch)
         self.tracing: Tracing | None = None
         self._store: Store | None = None
         self._store_pid = 0

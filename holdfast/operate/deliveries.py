@@ -9,7 +9,7 @@ the words of the channel.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
@@ -18,11 +18,13 @@ from holdfast.engine import audit
 from holdfast.errors import Conflict
 from holdfast.event import DeliveryChange, DeliveryChanged
 from holdfast.ids import read_uuid
+from holdfast.operate.bring_back import bring_back
 from holdfast.operate.letter_input import read_texts
 from holdfast.operate.refusal import DeliveryRefused, InvalidAction
 from holdfast.operate.watch import Action, Watch
 from holdfast.outbox.delivery import Delivery, State
 from holdfast.outbox.failure import DeliveryNotFound
+from holdfast.outbox.wait import awaiting, wake_jobs
 from holdfast.store import Row, Statements, Tx
 from holdfast.store.query import Statement
 
@@ -168,13 +170,18 @@ class Deliveries:
                 detail=detail,
                 org_id=key["org_id"],
             )
-            return _find(tx, key)
+            moved = _find(tx, key)
+            queues.extend(wake_jobs(tx, awaiting([tx.one(SQL.find_waiting, **key)])))
+            return moved
 
+        queues: list[str] = []
         try:
             (reason,) = read_texts(reason=(reason, LONGEST_REASON))
             moved = self.watch.store.write(work)
         except (Conflict, InvalidAction) as exc:
             self.watch.refuse(action, exc, org_id=key["org_id"], subject=subject)
+        self.watch.store.announce(queues)
+        bring_back(replace(self.watch, org_id=key["org_id"]))
         self.watch.events.emit(
             DeliveryChanged(
                 moved.id,

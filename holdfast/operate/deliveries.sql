@@ -27,6 +27,9 @@ SELECT id, org_id, subject, recipient, version, channel, token, content_hash, is
 FROM holdfast.delivery
 WHERE org_id = :org_id AND id = :id;
 
+-- find_waiting :one — which job waits for a delivery
+SELECT org_id, awaited_by FROM holdfast.delivery WHERE org_id = :org_id AND id = :id;
+
 -- list_attempts :many — every try of one delivery, in order
 SELECT number, reason, worker_id, began_at, ended_at, outcome, code, provider_id
 FROM holdfast.delivery_attempt
@@ -76,3 +79,53 @@ INSERT INTO holdfast.delivery_evidence
 SELECT org_id, id, 'operator', :verdict, attempts, CAST(:provider_id AS text), {now}
 FROM holdfast.delivery
 WHERE org_id = :org_id AND id = :id;
+
+-- list_undone :many — crosses tenants unless told not to: dead letters whose deliveries are all sent since
+-- Jobs that failed because somebody could not be told. The deliveries of a job are those that it
+-- intended or was posted for, and those of its replays. What was sent before the last failure did not
+-- help then, and would not help now.
+WITH dead AS (
+    SELECT org_id, job_id, last_failure_at FROM holdfast.dead_letter
+    WHERE ended_at IS NULL AND state IN ('open', 'triaged', 'remediated', 'validated')
+      AND error_class IN ('DELIVERY_FAILED', 'RECIPIENT_UNREACHABLE')
+      AND (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
+),
+tried AS (
+    SELECT dead.org_id, dead.job_id AS letter_id, dead.job_id FROM dead
+    UNION ALL
+    SELECT dead.org_id, dead.job_id, replay.replay_job_id
+    FROM dead
+    JOIN holdfast.dead_letter_replay AS replay
+      ON replay.org_id = dead.org_id AND replay.job_id = dead.job_id
+),
+told AS (
+    SELECT tried.org_id, tried.letter_id, delivery.state, delivery.notified_at
+    FROM tried
+    JOIN holdfast.delivery AS delivery
+      ON delivery.org_id = tried.org_id AND delivery.job_id = tried.job_id
+    WHERE delivery.is_required = 1
+    UNION ALL
+    SELECT tried.org_id, tried.letter_id, delivery.state, delivery.notified_at
+    FROM tried
+    JOIN holdfast.delivery AS delivery
+      ON delivery.org_id = tried.org_id AND delivery.deliver_job_id = tried.job_id
+    WHERE delivery.is_required = 1
+),
+done AS (
+    SELECT dead.org_id, dead.job_id
+    FROM dead
+    JOIN told ON told.org_id = dead.org_id AND told.letter_id = dead.job_id
+    GROUP BY dead.org_id, dead.job_id, dead.last_failure_at
+    HAVING sum(CASE WHEN told.state = 'sent' THEN 0 ELSE 1 END) = 0
+       AND max(told.notified_at) >= dead.last_failure_at
+)
+SELECT letter.*, failed.max_attempts, failed.pipeline_version, category.replay_refusal
+FROM done
+JOIN holdfast.dead_letter AS letter ON letter.org_id = done.org_id AND letter.job_id = done.job_id
+JOIN holdfast.job AS job ON job.org_id = letter.org_id AND job.id = letter.job_id
+JOIN holdfast.job AS failed
+  ON failed.org_id = letter.org_id
+ AND failed.id = coalesce(letter.failed_replay_id, letter.job_id)
+LEFT JOIN holdfast.category AS category ON category.name = job.category
+ORDER BY letter.created_at, letter.job_id
+LIMIT :limit;

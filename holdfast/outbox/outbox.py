@@ -88,6 +88,16 @@ class OutboxApplication(Application, Protocol):
     ) -> None: ...
 
 
+class BringsBack(Protocol):
+    """Brings back jobs that failed for want of deliveries which are marked by now."""
+
+    def count(self, limit: int) -> int:
+        """How many there are, counted no further than *limit*."""
+
+    def run(self, limit: int) -> int:
+        """Bring at most *limit* back; how many it were."""
+
+
 def go_on(point: Point) -> None:
     """Nothing happens at a point unless a test wants it to."""
 
@@ -133,6 +143,8 @@ class Outbox:
         # Set by tests that want a process to die at a point.
         self.reached: Callable[[Point], None] = go_on
         self.rng = app.rng or random.Random()
+        # Set by the application, which knows the way of a dead letter.
+        self.brings_back: BringsBack | None = None
         self.templates = Templates()
         self._channels: Channels | None = None
         self._made_for: Settings | None = None

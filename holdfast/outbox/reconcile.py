@@ -52,6 +52,8 @@ def reconcile_once(outbox: Outbox, *, limit: int = PAGE, worker_id: str = "") ->
     page = take_page(outbox, lambda tx: _take_due(outbox, tx, limit, worker_id), circuits)
     if page is not None:
         tally.add(deliver_page(page, worker_id=worker_id))
+    if outbox.brings_back is not None:
+        tally.counts["brought_back"] += outbox.brings_back.run(limit)
     return tally
 
 
@@ -216,7 +218,10 @@ class ReconcileErrand:
             changed = find_changed(self.outbox, read_circuits(tx))
             return int(found["deliveries"]) + count_waiting(tx, changed, most=most)
 
-        return self.outbox.store.read(look)
+        due = self.outbox.store.read(look)
+        if self.outbox.brings_back is not None:
+            due += self.outbox.brings_back.count(most)
+        return due
 
     def perform(self, assignment: Assignment) -> None:
         counts = assignment.counts
@@ -227,5 +232,5 @@ class ReconcileErrand:
             counts.outcomes["completed"] += tally["sent"] + tally["backfilled"] + tally["seen"]
             counts.outcomes["dead"] += tally["failed"]
             counts.outcomes["snoozed"] += tally["deferred"] + tally["requeued"] + tally["none"]
-            if taken + tally["requeued"] == 0:
+            if taken + tally["requeued"] + tally["brought_back"] == 0:
                 return

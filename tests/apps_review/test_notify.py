@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from holdfast import FakeClock, Holdfast, Snooze, State
-from holdfast.apps.review.failure import DeliveryHeld, DeliveryPending, RecipientUnreachable
+from holdfast import FakeClock, Holdfast, State
+from holdfast.apps.review.failure import RecipientUnreachable
 from holdfast.apps.review.model import Finding, Review, Source
 from holdfast.apps.review.notify import conclude
 from holdfast.apps.review.render import render
@@ -52,7 +52,7 @@ def test_a_review_is_done_only_when_every_required_recipient_is_told(bench: Benc
     states = sorted(state for (state,) in rows_of(bench, "state"))
     bench.work_out()
 
-    assert (halfway.state, halfway.word) == (State.QUEUED, Word.RETRYABLE_FAILED)
+    assert (halfway.state, halfway.word) == (State.QUEUED, Word.IN_PROGRESS)
     assert states == ["pending", "sent"]
     assert bench.again(asked).word is Word.SUCCEEDED
     # Who was told at the first try was not told again.
@@ -124,7 +124,7 @@ def test_where_nobody_can_be_asked_a_person_decides_and_nothing_is_sent_again(
     bench.work_out()
 
     job = bench.hf.get(asked.review.job_id, org_id=ORG)
-    assert (job.state, job.error_class) == (State.FAILED, "DELIVERY_HELD")
+    assert (job.state, job.attempt_count, job.error_class) == (State.QUEUED, 0, None)
     assert rows_of(bench, "state") == [("held",)]
     assert len(bench.channel.sends) == 1
 
@@ -161,61 +161,38 @@ def review() -> Review:
     )
 
 
-def told(state: str, *, tries: int = 1, required: bool = True, until: float | None = None) -> Told:
+def told(state: str) -> Told:
     return Told(
         recipient="ann",
         channel="post",
-        is_required=required,
+        is_required=True,
         state=state,
         reason=None,
-        attempts=tries,
+        attempts=1,
         notified_at=NOW if state == "sent" else None,
         notification_id=None,
         delivery_id="d1",
-        not_before_at=None if until is None else NOW + timedelta(seconds=until),
     )
 
 
-def test_only_a_try_that_came_to_nothing_costs_an_attempt() -> None:
-    untried = [told("pending", tries=1)]
-
-    with pytest.raises(DeliveryPending) as failed:
-        conclude(review(), untried, [told("pending", tries=2, until=40)], now=NOW)
-    with pytest.raises(Snooze) as waits:
-        conclude(review(), untried, [told("pending", tries=1, until=40)], now=NOW)
-    with pytest.raises(Snooze) as glances:
-        conclude(review(), untried, [told("pending", tries=1)], now=NOW)
-
-    assert failed.value.retry_after == timedelta(seconds=40)
-    assert waits.value.delay == timedelta(seconds=40)
-    assert glances.value.delay == timedelta(seconds=5)
-
-
-def test_nobody_is_asked_to_step_in_while_one_may_still_be_told() -> None:
-    before = [told("failed"), told("pending", tries=0)]
-
-    with pytest.raises(DeliveryPending):
-        conclude(review(), before, [told("failed"), told("pending", tries=1)], now=NOW)
-
-
 @pytest.mark.parametrize(
-    ("states", "failure"),
-    [
-        (["held"], DeliveryHeld),
-        (["held", "held"], DeliveryHeld),
-        (["failed"], RecipientUnreachable),
-        (["dropped"], RecipientUnreachable),
-        (["erased"], RecipientUnreachable),
-        (["held", "failed", "sent"], RecipientUnreachable),
-    ],
+    "states", [["failed"], ["dropped"], ["erased"], ["held", "failed", "sent"]], ids=str
 )
-def test_what_is_over_and_not_told_is_for_a_person(
-    states: list[str], failure: type[Exception]
-) -> None:
-    all_of = [told(state) for state in states]
+def test_what_is_over_and_not_told_is_for_a_person(states: list[str]) -> None:
+    with pytest.raises(RecipientUnreachable):
+        conclude(review(), [told(state) for state in states])
 
-    with pytest.raises(failure):
-        conclude(review(), all_of, all_of, now=NOW)
+
+def test_nobody_is_asked_to_step_in_while_one_may_still_be_told(bench: Bench) -> None:
+    bench.channel.script("refused", "rejected")
+    asked = bench.submit(to=[ANN, BEN])
+
+    bench.work()
+    job = bench.hf.get(asked.review.job_id, org_id=ORG)
+    bench.work_out()
+
+    assert (job.state, job.attempt_count) == (State.QUEUED, 0)
+    assert bench.hf.get(asked.review.job_id, org_id=ORG).error_class == "RECIPIENT_UNREACHABLE"
 
 
 # -- what they read

@@ -54,7 +54,7 @@ def test_llm_fails_five_times_and_the_replay_begins_there(bench: Bench) -> None:
         lambda tx: tx.one(SQL.find_dead_letter, org_id=ORG, job_id=asked.review.job_id)
     )
     assert (bench.calls["fetch"], bench.calls["llm"]) == (1, 5)
-    assert (failed.state, failed.word) == (State.FAILED, Word.RETRYABLE_FAILED)
+    assert (failed.state, failed.word) == (State.FAILED, Word.FAILED)
     assert failed.dead_letter_id == asked.review.job_id
     assert (letter["stage"], letter["attempts"]) == ("llm", 5)
 
@@ -115,7 +115,7 @@ def test_a_replay_two_days_later_sends_nothing_that_was_taken(bench: Bench) -> N
     bench.channel.script("accepted", "refused")
     asked = bench.submit(to=[ANN, BEN])
     bench.work_out()
-    assert bench.again(asked).word is Word.RETRYABLE_FAILED
+    assert bench.again(asked).word is Word.FAILED
     sent = len(bench.channel.sends)
 
     bench.clock.advance(days=2)

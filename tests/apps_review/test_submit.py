@@ -222,7 +222,7 @@ def test_a_version_may_be_written_with_a_v() -> None:
         (State.PROCESSING, 3, Word.IN_PROGRESS),
         (State.BATCH_SUBMITTED, 1, Word.IN_PROGRESS),
         (State.COMPLETED, 2, Word.SUCCEEDED),
-        (State.FAILED, 5, Word.RETRYABLE_FAILED),
+        (State.FAILED, 5, Word.FAILED),
         (State.CANCELED, 0, None),
     ],
 )
@@ -230,6 +230,7 @@ def test_the_outward_word_follows_from_the_state_of_the_job(
     state: State, attempts: int, word: Word | None
 ) -> None:
     assert word_of(state, attempts) is word
+    assert word_of(State.FAILED, attempts, is_retried=True) is Word.RETRYABLE_FAILED
 
 
 def test_a_job_may_not_submit_for_another_tenant(bench: Bench) -> None:

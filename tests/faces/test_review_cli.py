@@ -134,7 +134,7 @@ def test_a_review_that_failed_names_its_dead_letter(shop: Shop) -> None:
 
     shown = shop("show", *ASKED)
     assert (shown.code, shop.mails) == (0, 0)
-    assert "cl-1 version 1: retryable_failed" in shown.out
+    assert "cl-1 version 1: failed" in shown.out
     assert "dead letter" in shown.out
 
 

@@ -4,22 +4,19 @@
   x InvalidReview            what was asked is no review, or its version may not run; names why
   x NotFound
     + ReviewNotFound         there is no such review, or it is another tenant's
-  x Transient
-    + DeliveryPending        somebody who must be told has not been told yet
   x Permanent
     + ReviewUnfit            the job and its review do not belong together
     + ReviewErased           the review was erased while its job was under way
     + ReviewOvertaken        a higher version was told first
     + PartsFailed            a part of the change could not be criticised in the batch lane
     + RecipientUnreachable   somebody who must be told cannot be
-    + DeliveryHeld           nobody can say whether somebody was told; a person decides
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.errors import HoldfastError, NotFound, Permanent, Transient
+from holdfast.errors import HoldfastError, NotFound, Permanent
 
 
 class InvalidReview(HoldfastError):
@@ -39,12 +36,6 @@ class ReviewNotFound(NotFound):
 
     def __init__(self, what: str) -> None:
         super().__init__(f"Review {what[:200]!r} not found. Check the id and the tenant.")
-
-
-class DeliveryPending(Transient):
-    """Somebody who must be told of the review has not been told yet."""
-
-    error_class = "DELIVERY_PENDING"
 
 
 class ReviewUnfit(Permanent):
@@ -76,9 +67,3 @@ class RecipientUnreachable(Permanent):
     """Somebody who must be told of the review cannot be; the others were served."""
 
     error_class = "RECIPIENT_UNREACHABLE"
-
-
-class DeliveryHeld(Permanent):
-    """Nobody can say whether somebody was told, and the channel cannot be asked."""
-
-    error_class = "DELIVERY_HELD"

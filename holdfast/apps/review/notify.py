@@ -2,20 +2,18 @@
 
 In one transaction it is fixed what is told and to whom, the message of every recipient is put into
 the outbox, and their addresses are let go. What is sent is the outbox's business. Afterwards the
-stage looks at how the deliveries stand: a required recipient who has not been told keeps the review
-from success.
+stage waits, at no attempt, until the deliveries of all required recipients are marked. It fails
+only if one of them can never be told.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 from holdfast.apps.review import show
 from holdfast.apps.review.failure import (
-    DeliveryHeld,
-    DeliveryPending,
     RecipientUnreachable,
     ReviewErased,
     ReviewOvertaken,
@@ -33,25 +31,33 @@ from holdfast.store import Row, Statements, Tx
 
 SQL = Statements("holdfast.apps.review", "notify.sql")
 
-# Another worker is at a delivery, or it waits without saying until when.
+# Somebody is being erased at this moment.
 GLANCE = timedelta(seconds=5)
 # So many deliveries are named in a dead letter; the others are with the review.
 MOST_NAMED = 5
+# The delivery may still be marked.
+OPEN = (State.PENDING, State.HELD)
 
 
 def notify(hf: Holdfast, job: Context, review: Review) -> dict[str, Any]:
     """Tell every recipient of a review; the result comes back when each required one is told."""
     _intend(hf, job, review)
-    before = _look(hf, review)
-    waiting = [one.delivery_id for one in before if one.state == State.PENDING and one.delivery_id]
-    now = hf.clock.now()
-    if waiting:
-        worker_id = job.job.claimed_by
-        now = hf.outbox.deliver(waiting, org_id=review.org_id, worker_id=worker_id).now or now
-    after = _look(hf, review)
+    pending = [one.delivery_id for one in _look(hf, review) if one.state == State.PENDING]
+    ids = [one for one in pending if one is not None]
+    if ids:
+        hf.outbox.deliver(ids, org_id=review.org_id, worker_id=job.job.claimed_by)
     if show.find_review(hf.store, org_id=review.org_id, review_id=review.review_id).is_erased:
         raise ReviewErased(review_id=review.review_id)
-    return conclude(review, before, after, now=now)
+    _wait(hf, job, _look(hf, review))
+    return conclude(review, _look(hf, review))
+
+
+def _wait(hf: Holdfast, job: Context, told: Sequence[Told]) -> None:
+    """Raise Snooze while a required recipient may still be told, by the outbox or by a person."""
+    open_ones = [one for one in told if one.is_required and one.state in OPEN]
+    if any(one.delivery_id is None for one in open_ones):
+        raise Snooze(GLANCE)
+    hf.outbox.wait_for(job, [one.delivery_id for one in open_ones if one.delivery_id is not None])
 
 
 def _look(hf: Holdfast, review: Review) -> tuple[Told, ...]:
@@ -97,38 +103,17 @@ def _intent(review: Review, row: Row, content: Content) -> Intent:
     )
 
 
-def conclude(
-    review: Review, before: Sequence[Told], after: Sequence[Told], *, now: datetime
-) -> dict[str, Any]:
-    """The result of a review whose required recipients have all been told; else raises why not.
-
-    As long as one may still be told, the others wait for that: a person is asked to step in once.
-    Only a try that came to nothing costs the stage an attempt; waiting does not.
-    """
-    missing = [one for one in after if one.is_required and one.notified_at is None]
-    waiting = [one for one in missing if one.state == State.PENDING]
-    if waiting:
-        _wait(waiting, {one.delivery_id: one.attempts for one in before}, now)
+def conclude(review: Review, told: Sequence[Told]) -> dict[str, Any]:
+    """The result of a review whose required recipients have all been told; else raises why not."""
+    missing = [one for one in told if one.is_required and one.notified_at is None]
     if missing:
-        held = [one for one in missing if one.state == State.HELD]
-        failure = DeliveryHeld if held and len(held) == len(missing) else RecipientUnreachable
         named = ",".join(one.delivery_id or "" for one in missing[:MOST_NAMED])
-        raise failure(review_id=review.review_id, missing=len(missing), deliveries=named)
+        raise RecipientUnreachable(
+            review_id=review.review_id, missing=len(missing), deliveries=named
+        )
     return {
         "review_id": review.review_id,
         "finding_count": review.finding_count,
-        "recipients": len(after),
-        "notified": sum(one.notified_at is not None for one in after),
+        "recipients": len(told),
+        "notified": sum(one.notified_at is not None for one in told),
     }
-
-
-def _wait(waiting: Sequence[Told], tries: Mapping[str | None, int], now: datetime) -> None:
-    """Raise what brings the stage back when the first of those that wait can be served."""
-    tried = [one for one in waiting if one.attempts > tries.get(one.delivery_id, 0)]
-    until = min((one.not_before_at for one in waiting if one.not_before_at), default=None)
-    rest = GLANCE if until is None or until <= now else until - now
-    if not tried:
-        raise Snooze(rest)
-    raise DeliveryPending(
-        retry_after=None if until is None or until <= now else rest, waiting=len(waiting)
-    )

@@ -165,7 +165,7 @@ def _review(row: Row) -> Review:
         review_version=row["review_version"],
         job_id=row["last_job_id"],
         state=state,
-        word=word_of(state, row["attempt_count"]),
+        word=word_of(state, row["attempt_count"], is_retried=bool(row["is_retried"])),
         source=Source.of(decode(row["source"])),
         idempotency_key=row["idempotency_key"],
         created_at=read_instant(row["created_at"]),

@@ -14,7 +14,18 @@ SELECT review.org_id, review.review_id, review.changelist_id, review.review_vers
             THEN 1 ELSE 0 END AS is_overtaken,
        coalesce(job.id, review.job_id) AS last_job_id, coalesce(job.state, review.status) AS state,
        coalesce(job.attempt_count, 0) AS attempt_count, job.stage, job.error_class,
-       letter.job_id AS letter_id
+       letter.job_id AS letter_id,
+       -- Whether it died of a delivery that is on its way again: then its job is brought back.
+       CASE WHEN job.error_class = 'RECIPIENT_UNREACHABLE' AND EXISTS (
+                     SELECT 1 FROM holdfast.delivery AS delivery
+                     WHERE delivery.org_id = review.org_id AND delivery.job_id = review.job_id
+                       AND delivery.is_required = 1 AND delivery.state IN ('pending', 'sent'))
+                 AND NOT EXISTS (
+                     SELECT 1 FROM holdfast.delivery AS delivery
+                     WHERE delivery.org_id = review.org_id AND delivery.job_id = review.job_id
+                       AND delivery.is_required = 1
+                       AND delivery.state IN ('held', 'failed', 'dropped'))
+            THEN 1 ELSE 0 END AS is_retried
 FROM holdfast.review AS review
 LEFT JOIN holdfast.dead_letter AS letter
   ON letter.org_id = review.org_id AND letter.job_id = review.job_id

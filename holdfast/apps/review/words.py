@@ -17,12 +17,19 @@ class Word(StrEnum):
     """How a review stands, in the words of whoever asked for it."""
 
     IN_PROGRESS = "in_progress"
+    # It failed and will run again by itself.
     RETRYABLE_FAILED = "retryable_failed"
     SUCCEEDED = "succeeded"
+    # It failed, and only an operator can bring it back.
+    FAILED = "failed"
 
 
-def word_of(state: State, attempt_count: int) -> Word | None:
-    """The outward word for a job's state; None for a canceled one, which has none."""
+def word_of(state: State, attempt_count: int, *, is_retried: bool = False) -> Word | None:
+    """The outward word for a job's state; None for a canceled one, which has none.
+
+    *is_retried* says of a failed job that it is brought back by itself, because all that it lacks
+    is a delivery that is on its way again.
+    """
     match state:
         case State.QUEUED:
             return Word.IN_PROGRESS if attempt_count == 0 else Word.RETRYABLE_FAILED
@@ -31,7 +38,7 @@ def word_of(state: State, attempt_count: int) -> Word | None:
         case State.COMPLETED:
             return Word.SUCCEEDED
         case State.FAILED:
-            return Word.RETRYABLE_FAILED
+            return Word.RETRYABLE_FAILED if is_retried else Word.FAILED
         case State.CANCELED:
             return None
     assert_never(state)

@@ -1,0 +1,142 @@
+"""Bring back: a job that failed for want of a delivery runs again when the delivery is marked.
+
+Its dead letter is taken through the same steps that an operator takes, each audited, and replayed:
+the replay begins at the failed stage and finds everybody told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from holdfast.engine import audit
+from holdfast.operate.letter import CHECKLISTS, Letter, LetterKind, LetterState
+from holdfast.operate.letter_plan import why_not_in_bulk
+from holdfast.operate.replay import SQL as LETTERS
+from holdfast.operate.replay import Replays, make_replays, step_of
+from holdfast.operate.watch import Action, Watch
+from holdfast.store import Statements, Tx
+
+SQL = Statements("holdfast.operate", "deliveries.sql")
+
+# Each replay has a frame of its own; see bulk.py for what a page of them costs.
+PAGE = 50
+REASON = "all required deliveries are sent"
+
+
+class BringBack:
+    """Brings back the jobs of one application, whoever marked their deliveries."""
+
+    def __init__(self, watch: Callable[[], Watch]) -> None:
+        self._watch = watch
+
+    def count(self, limit: int = PAGE) -> int:
+        """How many jobs could be brought back now, counted no further than *limit*."""
+        watch = self._watch()
+        return len(watch.store.read(lambda tx: _list(tx, watch, limit)))
+
+    def run(self, limit: int = PAGE) -> int:
+        """Bring back at most *limit* jobs; how many it were."""
+        return bring_back(self._watch(), limit=limit)
+
+
+def bring_back(watch: Watch, *, limit: int = PAGE) -> int:
+    """Replay the dead letters of *watch* that only lacked a delivery; how many it were."""
+    if not watch.store.read(lambda tx: _list(tx, watch, 1)):
+        return 0
+    ids = watch.ids.take(min(limit, PAGE))
+
+    def work(tx: Tx) -> Replays | None:
+        letters = [
+            letter
+            for letter in _list(tx, watch, min(limit, PAGE))
+            if _why_not(watch, letter) is None
+        ]
+        if not letters:
+            return None
+        ready = _validate(tx, watch, letters)
+        given = ids[: len(ready)]
+        return make_replays(tx, watch, ready, ids=given, reason=REASON, full_restart=False)
+
+    replays = watch.store.write(work)
+    if replays is None:
+        return 0
+    replays.tell(watch)
+    return len(replays.made)
+
+
+def _list(tx: Tx, watch: Watch, limit: int) -> list[Letter]:
+    return [Letter.of(row) for row in tx.many(SQL.list_undone, org_id=watch.org_id, limit=limit)]
+
+
+def _why_not(watch: Watch, letter: Letter) -> str | None:
+    """Why a letter is not replayed, once it is validated."""
+    handler = watch.registry.handlers.get(letter.job_type)
+    validated = replace(letter.standing, state=LetterState.VALIDATED)
+    return why_not_in_bulk(Action.REPLAY, validated, handler, full_restart=False)
+
+
+def _validate(tx: Tx, watch: Watch, letters: Sequence[Letter]) -> list[Letter]:
+    """Take letters through the steps before a replay; those that somebody moved stay out."""
+    found = list(letters)
+    for state, step in (
+        (LetterState.OPEN, _triage),
+        (LetterState.TRIAGED, _remediate),
+        (LetterState.REMEDIATED, _prove),
+    ):
+        found = _step(tx, watch, found, state, step)
+    return found
+
+
+def _step(
+    tx: Tx,
+    watch: Watch,
+    letters: Sequence[Letter],
+    begins: LetterState,
+    step: Callable[[Letter], Letter],
+) -> list[Letter]:
+    moving = {(one.org_id, one.job_id): step(one) for one in letters if one.state is begins}
+    if not moving:
+        return list(letters)
+    rows = [step_of(replace(one, version=one.version - 1), one.state) for one in moving.values()]
+    moved = {
+        (str(row["org_id"]), str(row["job_id"]))
+        for row in tx.many(LETTERS.step_letters, steps=rows)
+    }
+    told = {"reason": REASON, "role": watch.role}
+    audit.record(
+        tx,
+        watch.actor,
+        [
+            audit.Entry(one.org_id, one.job_id, f"dead_letter.{one.state}", one.attempts, told)
+            for key, one in moving.items()
+            if key in moved
+        ],
+    )
+    return [
+        moving.get((one.org_id, one.job_id), one)
+        for one in letters
+        if one.state is not begins or (one.org_id, one.job_id) in moved
+    ]
+
+
+def _triage(letter: Letter) -> Letter:
+    return replace(
+        letter, state=LetterState.TRIAGED, kind=LetterKind.TRANSIENT, version=letter.version + 1
+    )
+
+
+def _remediate(letter: Letter) -> Letter:
+    assert letter.kind is not None
+    done = dict.fromkeys(CHECKLISTS[letter.kind], True)
+    return replace(letter, state=LetterState.REMEDIATED, checklist=done, version=letter.version + 1)
+
+
+def _prove(letter: Letter) -> Letter:
+    return replace(
+        letter,
+        state=LetterState.VALIDATED,
+        evidence_ref=REASON,
+        is_safe_to_repeat=True,
+        version=letter.version + 1,
+    )
