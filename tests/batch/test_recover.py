@@ -222,6 +222,24 @@ def test_a_create_that_is_executed_late_is_never_paid_beside_another(
     assert_paid_once(out, "one", "two")
 
 
+def test_a_batch_that_turns_up_late_is_adopted_before_it_is_sent_again(out: Outgoing) -> None:
+    """It was given up and stepped back; then the listing shows it after all."""
+    out.enqueue("one")
+    out.provider.script("create", Lose())
+    out.submit()
+    gave_up = False
+    while not gave_up:
+        out.later(minutes=6)
+        gave_up = out.die(Point.STEPPED_BACK, owner="recovery")
+    late = out.provider._make_batch(ROUTE, name_of(out.batch["id"], 1, "main"), None, b"")
+
+    out.later(minutes=10)
+    out.recover()
+
+    assert (out.batch["state"], out.batch["provider_batch_id"]) == ("submitted", late.id)
+    assert out.provider.calls["create"] == 1
+
+
 @pytest.mark.parametrize("seconds", [0, 30, 60, 110])
 def test_a_listing_that_lags_hides_nothing_for_longer_than_the_wait(
     out: Outgoing, seconds: int
