@@ -273,6 +273,15 @@ def test_a_broken_mail_around_a_patch_says_nothing_and_breaks_nothing(head: byte
     assert origin_of_patch(head + b"\ndiff --git a/x b/x\n").head == ""
 
 
+def test_the_title_of_a_posted_patch_is_in_its_mail(office: Office) -> None:
+    office.submit(source=Source.posted(MAIL))
+    office.work_out()
+
+    text = body_of(office)
+    assert "Title: Round the total\n" in text
+    assert "j@example.org" not in text
+
+
 def test_confidence_of_the_stronger_one_is_kept() -> None:
     (found,) = merged(PAID, replace(PAID, confidence=Confidence.HIGH))
 

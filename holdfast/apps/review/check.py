@@ -12,6 +12,7 @@ from holdfast.apps.review.failure import InvalidReview
 from holdfast.apps.review.model import Given, Recipient, Source, subject_of
 from holdfast.apps.review.posted import Posted, too_large
 from holdfast.apps.review.refusal import ChangeMissing, ChangeTooLarge, GitFailed, PathRefused
+from holdfast.apps.review.seal import NAME as SEALED_NAME
 from holdfast.apps.review.words import SourceKind
 from holdfast.artifact.artifact import ArtifactState
 from holdfast.errors import ArtifactNotFound, ConfigInvalid
@@ -61,6 +62,8 @@ def _check_patch(hf: Holdfast, given: Given, actor: Actor, bad: dict[str, str]) 
         return
     if found.state is not ArtifactState.STORED:
         bad["source.artifact_id"] = "is an artifact that is gone or not there yet"
+    elif found.name == SEALED_NAME:
+        bad["source.artifact_id"] = "is a posted patch that is not redacted yet; post it again"
     elif (found.bytes or 0) > hf.settings.review.max_bytes:
         bad["source.artifact_id"] = too_large(hf.settings.review.max_bytes)
     elif given.source.sha256 and given.source.sha256 != found.sha256:

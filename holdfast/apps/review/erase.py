@@ -98,6 +98,7 @@ def forget_reviews(tx: Tx, gone: Sequence[Row]) -> dict[str, int]:
     counts = {"reviews": tx.affected(SQL.mark_erased, gone=ids)}
     counts["findings"] = tx.affected(SQL.delete_findings, gone=ids)
     tx.affected(SQL.delete_parts, gone=ids)
+    tx.affected(SQL.delete_seals, gone=ids)
     counts["recipients"] = tx.affected(SQL.delete_recipients, gone=ids)
     return counts
 

@@ -45,6 +45,11 @@ DELETE FROM holdfast.review_part
 WHERE (org_id, review_id) IN (
     SELECT gone.org_id, gone.review_id FROM {rows gone: org_id uuid, review_id uuid});
 
+-- delete_seals :affected — crosses tenants: the keys of patches that are not redacted yet
+DELETE FROM holdfast.review_seal
+WHERE (org_id, review_id) IN (
+    SELECT gone.org_id, gone.review_id FROM {rows gone: org_id uuid, review_id uuid});
+
 -- delete_recipients :affected — crosses tenants: who was told, and addresses that no delivery holds yet
 DELETE FROM holdfast.review_recipient
 WHERE (org_id, review_id) IN (

@@ -7,7 +7,7 @@ to live like any artifact, and the stage's output names it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, assert_never
@@ -17,6 +17,7 @@ from holdfast.apps.review.model import Origin, Review, Source
 from holdfast.apps.review.origin import origin_of_commits, origin_of_patch
 from holdfast.apps.review.patch import Change, Limits, parse_patch, write_patch
 from holdfast.apps.review.refusal import ChangeMissing, ChangeTooLarge
+from holdfast.apps.review.seal import find_key, seal
 from holdfast.apps.review.secrets import redact_change
 from holdfast.apps.review.words import SourceKind
 from holdfast.engine.execute import Context
@@ -62,7 +63,7 @@ class Fetcher:
     def fetch(self, job: Context, review: Review) -> tuple[Mapping[str, Any], Origin]:
         """Store the change of a review; the output of the stage, and who made the change."""
         job.raise_if_canceled()
-        change, wanted, origin = self._read(job, review.source)
+        change, wanted, origin = self._read(job, review)
         job.raise_if_canceled()
         change = redact_change(change)
         stored = job.artifacts.put(
@@ -95,7 +96,8 @@ class Fetcher:
             return
         self.repositories.open(source.repository).find_range(source.head, source.base)
 
-    def _read(self, job: Context, source: Source) -> tuple[Change, Range, Origin]:
+    def _read(self, job: Context, review: Review) -> tuple[Change, Range, Origin]:
+        source = review.source
         match source.kind:
             case SourceKind.GIT:
                 repository = self.repositories.open(source.repository)
@@ -109,8 +111,13 @@ class Fetcher:
                 )
                 return parse_patch(data, self.limits, may_be_empty=True), wanted, origin
             case SourceKind.PATCH:
-                data = read_artifact(job, source.artifact_id, self.limits.max_bytes, source.sha256)
-                return parse_patch(data, self.limits), Range("", "", ""), origin_of_patch(data)
+                # A posted patch that was redacted and written anew may be longer than it came.
+                most = self.limits.max_bytes * 9 // 8
+                data = read_artifact(job, source.artifact_id, most, source.sha256)
+                if source.is_sealed:
+                    data = seal(data, find_key(job, review))
+                limits = replace(self.limits, max_bytes=most)
+                return parse_patch(data, limits), Range("", "", ""), origin_of_patch(data)
         assert_never(source.kind)
 
 

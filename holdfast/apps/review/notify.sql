@@ -15,10 +15,6 @@ SELECT CAST(:org_id AS {uuid}), CAST(:review_id AS {uuid}), findings.number, fin
 FROM {rows findings: number integer, file text, line integer, severity text, message text,
       confidence text, is_placed integer, quote text};
 
--- keep_origin :affected — who made the change, and what they call it; not once recipients were told
-UPDATE holdfast.review SET origin = :origin, updated_at = {now}
-WHERE org_id = :org_id AND review_id = :review_id AND intended_at IS NULL AND erased_at IS NULL;
-
 -- mark_criticised :affected — the critic is done; not for a review of which somebody may know
 UPDATE holdfast.review
 SET summary = :summary, finding_count = :finding_count, coverage = :coverage,

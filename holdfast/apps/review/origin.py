@@ -16,12 +16,8 @@ from typing import Any, Protocol, runtime_checkable
 from holdfast.apps.review.model import Origin, Review
 from holdfast.apps.review.refusal import RedactionFailed
 from holdfast.apps.review.secrets import redact_text
-from holdfast.document import canonical
 from holdfast.engine.execute import Context
 from holdfast.redact import harmless
-from holdfast.store import Statements, Tx
-
-SQL = Statements("holdfast.apps.review", "notify.sql")
 
 LONGEST_TITLE = 200
 LONGEST_AUTHOR = 120
@@ -89,14 +85,3 @@ class FetchesOrigin(Protocol):
     """A fetch that also says who made a change; a custom one need not."""
 
     def fetch(self, job: Context, review: Review) -> tuple[Mapping[str, Any], Origin]: ...
-
-
-def keep_origin(job: Context, review: Review, origin: Origin) -> None:
-    """Store the origin with the review, unless it was erased or its recipients know it already."""
-    ids = {"org_id": review.org_id, "review_id": review.review_id}
-
-    def work(tx: Tx) -> None:
-        job.check_lease(tx)
-        tx.affected(SQL.keep_origin, origin=canonical(origin.document), **ids)
-
-    job.store.write(work)

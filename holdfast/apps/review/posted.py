@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from holdfast.actor import Actor
@@ -13,7 +13,11 @@ from holdfast.apps.review.failure import InvalidReview
 from holdfast.apps.review.model import Source
 from holdfast.apps.review.patch import Limits, parse_patch, write_patch
 from holdfast.apps.review.refusal import ChangeTooLarge, PatchInvalid, RedactionFailed
+from holdfast.apps.review.seal import MEDIA_TYPE as SEALED_TYPE
+from holdfast.apps.review.seal import NAME as SEALED_NAME
+from holdfast.apps.review.seal import new_key, seal
 from holdfast.apps.review.secrets import redact_change
+from holdfast.artifact.artifact import Access
 from holdfast.errors import ArtifactNotFound
 from holdfast.holdfast import Holdfast
 
@@ -23,23 +27,33 @@ MEDIA_TYPE = "text/x-diff"
 
 @dataclass(frozen=True, slots=True)
 class Posted:
-    """A patch as it would be stored, without its secrets; or what is wrong with it."""
+    """A patch as it is to be stored; or what is wrong with it.
+
+    *data* is redacted, or raw if it is to be sealed. *digest* is the checksum of the patch in one
+    form, whatever stood around it.
+    """
 
     data: bytes = field(default=b"", repr=False)
+    digest: str = field(default="", repr=False)
+    is_sealed: bool = False
     bad: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def source(self) -> Source:
         """What is known of it before it is stored: enough to know the same patch again."""
-        return Source.patch("", "" if self.bad else hashlib.sha256(self.data).hexdigest())
+        return replace(Source.patch(""), digest=self.digest)
 
 
-def read_posted(hf: Holdfast, patch: bytes) -> Posted:
-    """Read a patch and take its secrets out. A bad one is no error yet: its key may be known."""
+def read_posted(hf: Holdfast, patch: bytes, *, is_sealed: bool = False) -> Posted:
+    """Read a patch and redact it, unless it is to be sealed: then the first stage redacts it.
+
+    A bad patch is no error yet: its key may be known.
+    """
     said = hf.settings.review
     limits = Limits(said.max_bytes, said.max_files)
     try:
-        data = write_patch(redact_change(parse_patch(patch, limits)))
+        change = parse_patch(patch, limits)
+        data = write_patch(change if is_sealed else redact_change(change))
     except ChangeTooLarge:
         return _bad(too_large(limits.max_bytes, limits.max_files))
     except PatchInvalid as exc:
@@ -48,9 +62,11 @@ def read_posted(hf: Holdfast, patch: bytes) -> Posted:
         return _bad(f"is no patch that can be read{where}")
     except RedactionFailed:
         return _bad("may still hold a secret after it was redacted, so it is not kept")
-    if len(data) > limits.max_bytes:
+    # A sealed patch is stored as it came.
+    if not is_sealed and len(data) > limits.max_bytes:
         return _bad(too_large(limits.max_bytes))
-    return Posted(data)
+    digest = hashlib.sha256(data).hexdigest()
+    return Posted(patch if is_sealed else data, digest, is_sealed)
 
 
 def _bad(problem: str) -> Posted:
@@ -66,15 +82,18 @@ def store_posted(hf: Holdfast, posted: Posted, *, org_id: str, actor: Actor | st
     """Keep a patch until the first stage reads it. Raises InvalidReview if it is a bad one."""
     if posted.bad:
         raise InvalidReview(posted.bad)
+    key = new_key() if posted.is_sealed else ""
     stored = hf.artifacts.put(
-        posted.data,
+        seal(posted.data, key) if key else posted.data,
         org_id=org_id,
-        name=NAME,
-        media_type=MEDIA_TYPE,
+        name=SEALED_NAME if key else NAME,
+        media_type=SEALED_TYPE if key else MEDIA_TYPE,
         owner=actor,
+        access=Access.OWNER if key else Access.TENANT,
         keep=timedelta(days=hf.settings.review.keep_days),
     )
-    return Source.patch(stored.id, stored.sha256 or "")
+    source = Source.patch(stored.id, stored.sha256 or "")
+    return replace(source, digest=posted.digest, sealed="1" if key else "", seal_key=key)
 
 
 def drop_posted(hf: Holdfast, source: Source, *, org_id: str, actor: Actor) -> None:

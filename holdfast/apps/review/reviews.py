@@ -21,10 +21,11 @@ from holdfast.apps.review.fetch import make_fetch
 from holdfast.apps.review.findings import keep_criticism
 from holdfast.apps.review.model import Criticise, Fetch, Recipient, Review, Source, read_version
 from holdfast.apps.review.notify import notify
-from holdfast.apps.review.origin import FetchesOrigin, keep_origin
+from holdfast.apps.review.origin import FetchesOrigin
 from holdfast.apps.review.part import make_batch_critic
 from holdfast.apps.review.posted import read_posted, store_posted
 from holdfast.apps.review.retention import RUN, RetentionErrand
+from holdfast.apps.review.seal import keep_fetched
 from holdfast.apps.review.submit import (
     Sender,
     Submitted,
@@ -37,6 +38,13 @@ from holdfast.config import REVIEW_RUNS
 from holdfast.engine.execute import Context
 from holdfast.engine.job import DEFAULT_QUEUE
 from holdfast.holdfast import Holdfast
+
+
+def _redacted_source(review: Review) -> Source:
+    if review.source.is_sealed:
+        problem = f"the patch of version {review.review_version} is not redacted yet; post it again"
+        raise InvalidReview({"source": problem})
+    return review.source
 
 
 class Reviews:
@@ -119,7 +127,7 @@ class Reviews:
         """Ask for another version; what is not given is as in the highest version there is."""
         if source is None or recipients is None:
             last = self._last(changelist_id, org_id)
-            source = last.source if source is None else source
+            source = _redacted_source(last) if source is None else source
             recipients = recipients_of(self.hf, last) if recipients is None else recipients
         return self.submit(
             changelist_id,
@@ -223,7 +231,7 @@ class Reviews:
         if not isinstance(fetch, FetchesOrigin):
             return dict(fetch(job, review))
         fetched, origin = fetch.fetch(job, review)
-        keep_origin(job, review, origin)
+        keep_fetched(job, review, fetched, origin)
         return dict(fetched)
 
     def _criticise(self, job: Context, payload: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,7 +27,9 @@ from holdfast.apps.review.model import (
     read_source,
     read_version,
 )
+from holdfast.apps.review.origin import FetchesOrigin
 from holdfast.apps.review.posted import Posted, drop_posted, read_posted, store_posted
+from holdfast.apps.review.seal import SQL as SEAL
 from holdfast.apps.review.version import check_version
 from holdfast.apps.review.words import JOB_TYPE, Answer
 from holdfast.clock import ms
@@ -134,7 +136,9 @@ def submit(hf: Holdfast, given: Given, sender: Sender, fetch: object = None) -> 
     key = full_key(JOB_TYPE, given.org_id, None, given.idempotency_key)
     posted: Posted | None = None
     if given.source.data is not None:
-        posted = read_posted(hf, given.source.data)
+        # A fetch of the application's own reads the patch as it is stored, so it is redacted here.
+        is_sealed = isinstance(fetch, FetchesOrigin)
+        posted = read_posted(hf, given.source.data, is_sealed=is_sealed)
         given = replace(given, source=posted.source)
     if hf.store.read(lambda tx: _find_or_check(tx, given, key)) is None:
         # Outside of any transaction, since it looks at repositories and stores a patch.
@@ -279,9 +283,11 @@ def _write(
         "correlation_id": sender.correlation_id or sender.request_id or job_id,
     }
     tx.affected(SQL.insert_review, reviews=[row])
+    ids = {"org_id": given.org_id, "review_id": review_id}
+    if given.source.seal_key:
+        tx.affected(SEAL.insert_key, seal_key=given.source.seal_key, **ids)
     if given.recipients:
         told = [_recipient(one) for one in given.recipients]
-        ids = {"org_id": given.org_id, "review_id": review_id}
         tx.affected(SQL.insert_recipients, recipients=told, **ids)
     batch = _prepare(hf, given, key, sender, review_id, job_id)
     enqueued = run(tx, insert_steps(batch))

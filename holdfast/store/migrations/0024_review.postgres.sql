@@ -6,6 +6,13 @@ BEGIN
         succeeded_at = CASE WHEN NEW.state = 'completed' THEN NEW.finished_at END,
         updated_at = NEW.updated_at
     WHERE review.org_id = NEW.org_id AND review.job_id = coalesce(NEW.replay_of, NEW.id);
+    -- A canceled review is never resumed, so nothing may read its sealed patch.
+    IF NEW.state = 'canceled' THEN
+        DELETE FROM holdfast.review_seal AS seal USING holdfast.review AS review
+        WHERE seal.org_id = NEW.org_id AND review.org_id = NEW.org_id
+          AND review.review_id = seal.review_id
+          AND review.job_id = coalesce(NEW.replay_of, NEW.id);
+    END IF;
     RETURN NULL;
 END $$;
 CREATE TRIGGER review_follows_job AFTER UPDATE OF state ON holdfast.job
@@ -88,7 +95,8 @@ DECLARE
     tenanted text;
 BEGIN
     FOREACH tenanted IN ARRAY ARRAY[
-        'changelist', 'review', 'finding', 'review_recipient', 'review_part'] LOOP
+        'changelist', 'review', 'finding', 'review_recipient', 'review_part',
+        'review_seal'] LOOP
         EXECUTE format('ALTER TABLE holdfast.%I ENABLE ROW LEVEL SECURITY', tenanted);
         EXECUTE format('ALTER TABLE holdfast.%I FORCE ROW LEVEL SECURITY', tenanted);
         EXECUTE format(

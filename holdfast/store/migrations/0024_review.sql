@@ -99,6 +99,17 @@ CREATE TABLE holdfast.review_recipient (
         ON DELETE CASCADE
 );
 
+-- By which a posted patch is encrypted until the first stage has redacted it.
+CREATE TABLE holdfast.review_seal (
+    org_id {uuid} NOT NULL,
+    review_id {uuid} NOT NULL,
+    seal_key text NOT NULL,
+    created_at {instant} NOT NULL,
+    PRIMARY KEY (org_id, review_id),
+    FOREIGN KEY (org_id, review_id) REFERENCES holdfast.review (org_id, review_id)
+        ON DELETE CASCADE
+);
+
 -- What the batch lane is asked about a change, until its answers are put together.
 CREATE TABLE holdfast.review_part (
     org_id {uuid} NOT NULL,
@@ -134,7 +145,9 @@ SAYING 'a review begins queued, with nothing found and nobody told'};
 {refuse review_write_once BEFORE UPDATE ON holdfast.review
 WHEN NEW.changelist_id <> OLD.changelist_id OR NEW.review_version <> OLD.review_version
     OR NEW.idempotency_key <> OLD.idempotency_key OR NEW.request_hash <> OLD.request_hash
-    OR NEW.job_id <> OLD.job_id OR NEW.source IS DISTINCT FROM OLD.source
+    OR NEW.job_id <> OLD.job_id
+    OR (NEW.source IS DISTINCT FROM OLD.source
+        AND ({field(OLD.source, sealed)} IS NULL OR {field(NEW.source, sealed)} IS NOT NULL))
     OR NEW.is_rerun <> OLD.is_rerun OR NEW.created_at <> OLD.created_at
     OR (OLD.intended_at IS NOT NULL AND NEW.intended_at IS DISTINCT FROM OLD.intended_at)
     OR (OLD.erased_at IS NOT NULL AND NEW.erased_at IS DISTINCT FROM OLD.erased_at)

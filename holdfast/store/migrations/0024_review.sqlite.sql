@@ -7,6 +7,11 @@ BEGIN
         succeeded_at = CASE WHEN NEW.state = 'completed' THEN NEW.finished_at END,
         updated_at = NEW.updated_at
     WHERE org_id = NEW.org_id AND job_id = coalesce(NEW.replay_of, NEW.id);
+    -- A canceled review is never resumed, so nothing may read its sealed patch.
+    DELETE FROM holdfast_review_seal
+    WHERE NEW.state = 'canceled' AND org_id = NEW.org_id AND review_id IN (
+        SELECT review_id FROM holdfast_review
+        WHERE org_id = NEW.org_id AND job_id = coalesce(NEW.replay_of, NEW.id));
 END;
 
 CREATE TRIGGER changelist_follows_review AFTER UPDATE OF status ON holdfast_review
