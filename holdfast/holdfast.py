@@ -98,7 +98,9 @@ class Holdfast:
         if self._store is None or self._store_pid != os.getpid():
             with self._opening:
                 if self._store is None or self._store_pid != os.getpid():
-                    self._store = open_store(self.settings.db, clock=self.clock)
+                    self._store = open_store(
+                        self.settings.db, clock=self.clock, pool_size=self.settings.pool_size
+                    )
                     self._store.audit_tables = self.settings.audit_tables
                     self._store_pid = os.getpid()
         return self._store

@@ -88,6 +88,8 @@ class Settings:
     rescue_seconds: float = setting(5.0, number(0.05, 3600))
     claim_limit: int = setting(500, whole(1, 10_000))
     settle_limit: int = setting(500, whole(1, 10_000))
+    # None: a connection for each handler of the worker, and some for the worker itself.
+    pool_size: int | None = setting(None, whole(2, 10_000))
     ageing_seconds: float = setting(3600.0, number(1, 30 * 86_400))
     unknown_type_patience_seconds: float = setting(3600.0, number(0))
     audit_key: str = setting("", text(is_secret=True))

@@ -45,6 +45,7 @@ from holdfast.redact import harmless, redact
 from holdfast.sensitive import is_secret_name
 from holdfast.store.denied import INSUFFICIENT_PRIVILEGE, TABLES, denied_object
 from holdfast.store.disconnect import Reading, links_of, read_client_error, sqlstate_of
+from holdfast.store.permits import PoolTimeout
 
 ERROR_CLASS = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 LAST_ERROR_LIMIT = 1_000
@@ -151,6 +152,13 @@ def _of_database(exc: BaseException) -> Failure | None:
         sqlstate = sqlstate_of(link)
         return failure() if sqlstate is None else failure(sqlstate=sqlstate)
     return None
+
+
+def lacks_connection(exc: BaseException) -> bool:
+    """Whether *exc* was raised because every connection of this process was in use."""
+    return not isinstance(exc, Failure) and any(
+        isinstance(link, PoolTimeout) for link in links_of(exc)
+    )
 
 
 def _of_group(exc: BaseException) -> Failure | None:

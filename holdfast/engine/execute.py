@@ -15,7 +15,7 @@ from holdfast.clock import ms
 from holdfast.document import decode
 from holdfast.engine import duty
 from holdfast.engine.category import Category
-from holdfast.engine.classify import fault_of, retry_after_of
+from holdfast.engine.classify import fault_of, lacks_connection, retry_after_of
 
 # What a handler is called with; whoever runs one finds it here.
 from holdfast.engine.context import CancelToken as CancelToken
@@ -48,6 +48,7 @@ from holdfast.errors import (
 )
 
 UNKNOWN_TYPE_PAUSE_MS = 30_000
+NO_CONNECTION_PAUSE_MS = 1_000
 # Farther instants than a few thousand years are beyond what a database can hold.
 LONGEST_SNOOZE = timedelta(days=366 * 5)
 
@@ -227,6 +228,8 @@ def judge(exc: BaseException, job: Claimed, stage: Stage, rng: random.Random) ->
         return Snoozed(ms(min(exc.delay, LONGEST_SNOOZE)))
     if isinstance(exc, LeaseLost):
         return Released("lease_lost")
+    if lacks_connection(exc):
+        return Released("no_connection", NO_CONNECTION_PAUSE_MS)
     fault = fault_of(exc, stage=stage.name, attempt=job.attempt)
     return retry_or_bury(fault, job, stage, rng, retry_after_of(exc))
 

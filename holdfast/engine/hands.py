@@ -26,6 +26,10 @@ SHORTEST_PREFETCH = 0.005
 LONGEST_PREFETCH = 0.25
 
 
+# Asynchronous handlers that hold a transaction while they wait are rare, and a server takes a
+# hundred connections by default. One that finds none is released, and tries again in a second.
+LOOP_CONNECTIONS = 20
+
 DRAINED = Released("drain")
 
 
@@ -90,6 +94,11 @@ class Hands:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._names = itertools.count(1)
+
+    def connections(self, *, with_loop: bool) -> int:
+        """How many connections the handlers that run at once may need."""
+        on_loop = min(self.async_concurrency, LOOP_CONNECTIONS) if with_loop else 0
+        return self.concurrency + on_loop
 
     def start(self, *, with_loop: bool) -> None:
         if with_loop:

@@ -119,6 +119,7 @@ class Presence:
             "job_types": encode(sorted(self.job_types)),
             "host": socket.gethostname()[:100],
             "process_id": os.getpid(),
+            "pool_size": self.store.pool_size,
             "version": _version(),
             "lease_ms": self.lease_ms,
             "clock_off_ms": self._clock_off_ms,
@@ -176,6 +177,7 @@ class Colleague:
     job_types: frozenset[str]
     host: str
     process_id: int
+    pool_size: int
     version: str
     lease_ms: int
     clock_off_ms: int | None

@@ -109,13 +109,21 @@ class Settler:
             None if settled_at is None else ms(now - settled_at),
         )
 
-    def settle_left(self) -> None:
-        """Settle what a thread that died has left, here and now."""
+    def settle_left(self) -> bool:
+        """Settle what a thread that died has left, here and now; whether that is possible.
+
+        Where it is not, the leases run out.
+        """
         left = [*self._writing]
         while self._done:
             left.append(self._done.popleft())
-        if left:
-            self._settle_group(left)
+        try:
+            if left:
+                self._settle_group(left)
+        except Exception as exc:
+            self.changed("settle_refused", f"not recorded: {type(exc).__qualname__}")
+            return False
+        return True
 
     def _run(self) -> None:
         while True:

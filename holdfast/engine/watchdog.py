@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 from holdfast.engine.classify import safe_stack
 
@@ -24,20 +25,36 @@ def unguarded(run: Run) -> Run:
 class Watchdog:
     """Watches the threads of one worker; the first one that fails is told to *failed*."""
 
-    def __init__(self, *, stall_seconds: float, failed: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        *,
+        stall_seconds: float,
+        failed: Callable[[str], None],
+        within: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         self.stall_seconds = stall_seconds
         # What went wrong; None as long as nothing did.
         self.failure: str | None = None
         # Whether a thread stands still, instead of having ended.
         self.is_stalled = False
         self._failed = failed
+        self._within = within
         self._threads: set[threading.Thread] = set()
         self._loops: dict[str, Callable[[], float | None]] = {}
         self._answered_at = time.monotonic()
         self._is_closed = False
 
     def guard(self, run: Run) -> Run:
-        """*run* for a thread that has to live as long as the worker."""
+        """*run* for a thread of the worker's own that has to live as long as the worker."""
+
+        def within() -> None:
+            with self._within():
+                run()
+
+        return self.guard_loop(within)
+
+    def guard_loop(self, run: Run) -> Run:
+        """The same for the thread that runs the event loop, and the handlers on it."""
 
         def guarded() -> None:
             thread = threading.current_thread()

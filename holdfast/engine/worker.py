@@ -24,7 +24,7 @@ from holdfast.engine.counts import Counts as Counts
 from holdfast.engine.execute import CancelToken, Context, Plan, execute, name_stage, plan
 from holdfast.engine.handler import Registry
 from holdfast.engine.hands import DRAINED, Hands, Held
-from holdfast.engine.housekeeping import Housekeeping, chores_of
+from holdfast.engine.housekeeping import Chore, Housekeeping, chores_of
 from holdfast.engine.intake import FairIntake, Intake
 from holdfast.engine.job import QUEUES, Actor, ActorType, Claimed, ClaimId, Outcome, Released
 from holdfast.engine.keeper import Keeper
@@ -46,6 +46,8 @@ CLOCK_LOOK_SECONDS = 60.0
 # turn in here, too, and would else wait until the hands ask for more.
 LATECOMERS = 4
 ARTIFACT_SECONDS = 60.0
+# Those that use the store: claim, settle, renew, heartbeat.
+OWN_THREADS = 4
 STALL_SECONDS = 30.0
 
 
@@ -98,7 +100,9 @@ class Worker:
         self._wants_room = False
         # A renewal that stands still for two leases is of no use to anybody.
         self._watchdog = Watchdog(
-            stall_seconds=max(STALL_SECONDS, 2 * settings.lease_seconds), failed=self._break
+            stall_seconds=max(STALL_SECONDS, 2 * settings.lease_seconds),
+            failed=self._break,
+            within=store.use_reserved,
         )
         self._employ(concurrency, async_concurrency)
 
@@ -124,7 +128,7 @@ class Worker:
             has_room=self._has_room,
             files=self.artifacts,
             tracing=self.tracing,
-            guard=self._watchdog.guard,
+            guard=self._watchdog.guard_loop,
             guard_hand=self._watchdog.guard_hand,
         )
         self._keeper = Keeper(
@@ -183,18 +187,24 @@ class Worker:
         A worker of which a thread died ends, too: then ``must_recycle`` is set, and ``failure``
         says what happened. Start another process.
         """
+        stages = (stage for handler in self.registry for stage in handler.stages)
+        with_loop = any(stage.is_async for stage in stages)
+        chores = chores_of(self.store, self.settings, self.events, self.artifacts, ARTIFACT_SECONDS)
+        room = self.store.sized_for(
+            handlers=self._hands.connections(with_loop=with_loop),
+            threads=OWN_THREADS + len(chores),
+        )
+        with room, self.store.use_reserved():
+            return self._run(chores, with_loop=with_loop, until_idle=until_idle)
+
+    def _run(self, chores: Sequence[Chore], *, with_loop: bool, until_idle: bool) -> Counts:
         self._wake = self.store.wake_up(self.queues)
         self._change("started", ",".join(self.queues))
-        stages = (stage for handler in self.registry for stage in handler.stages)
-        self._hands.start(with_loop=any(stage.is_async for stage in stages))
+        self._hands.start(with_loop=with_loop)
         self._settler.start()
         self._keeper.start()
         housekeeping = Housekeeping(
-            self.store,
-            chores_of(self.store, self.settings, self.events, self.artifacts, ARTIFACT_SECONDS),
-            rng=self.rng,
-            changed=self._change,
-            guard=self._watchdog.guard,
+            self.store, chores, rng=self.rng, changed=self._change, guard=self._watchdog.guard
         )
         housekeeping.start()
         follow = self._watchdog.guard(self._follow_orders)
@@ -409,7 +419,7 @@ class Worker:
         while self._held and time.monotonic() < deadline and not self._stopping.is_set():
             time.sleep(0.005)
             self._hands.give_back()
-            if not self._settler.is_alive and not self._settle_left():
+            if not self._settler.is_alive and not self._settler.settle_left():
                 break
         # A loop that died is closed already.
         with suppress(RuntimeError):
@@ -425,18 +435,6 @@ class Worker:
         if self._wake is not None:
             wake, self._wake = self._wake, None
             wake.close()
-
-    def _settle_left(self) -> bool:
-        """Record what the thread that died has left; whether that is possible.
-
-        Where it is not, the leases run out.
-        """
-        try:
-            self._settler.settle_left()
-        except Exception as exc:
-            self._change("settle_refused", f"not recorded: {type(exc).__qualname__}")
-            return False
-        return True
 
     def _change(self, change: str, detail: str = "") -> None:
         self.events.emit(WorkerChanged(self.id, change, detail))

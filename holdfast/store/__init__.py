@@ -20,8 +20,18 @@ __all__ = [
 ]
 
 
-def open_store(url: str, *, clock: Clock | None = None, check: bool = True) -> Store:
-    """Open the store that *url* names. With *check*, its schema must be this code's."""
+def open_store(
+    url: str,
+    *,
+    clock: Clock | None = None,
+    check: bool = True,
+    pool_size: int | None = None,
+) -> Store:
+    """Open the store that *url* names. With *check*, its schema must be this code's.
+
+    *pool_size* is how many connections to PostgreSQL it may open at once; None follows the workers
+    of this process.
+    """
     clock = clock or SystemClock()
     store: Store
     if url.startswith("sqlite:"):
@@ -35,7 +45,7 @@ def open_store(url: str, *, clock: Clock | None = None, check: bool = True) -> S
             raise ConfigError(
                 "PostgreSQL needs the extra: pip install 'holdfast[postgres]'."
             ) from exc
-        store = PostgresStore(url, clock)
+        store = PostgresStore(url, clock, pool_size=pool_size)
     else:
         # Not repeated: it may carry a password.
         raise ConfigError("The address must be sqlite:///FILE or postgresql://HOST/NAME.")

@@ -6,39 +6,43 @@ server process stays warm: an enqueue took 1.6 ms instead of 1.1.
 
 from __future__ import annotations
 
-import threading
-
 import psycopg
 from psycopg import pq
 from psycopg.types.string import TextLoader
 
 from holdfast.store.libpq import CONNECT, Connection
+from holdfast.store.permits import Permits
 
 _IDLE = pq.TransactionStatus.IDLE
 
 
 class Pool:
-    """Up to *size* connections, opened when they are needed."""
+    """Connections, opened when they are needed, at most as many as there are permits."""
 
-    def __init__(self, dsn: str, size: int) -> None:
+    def __init__(self, dsn: str, size: int | None) -> None:
         self._dsn = dsn
         self._idle: list[Connection] = []
-        self._free = threading.Semaphore(size)
+        self.permits = Permits(size)
+        # Which of those in use are of the ones that are set aside.
+        self._is_reserved: dict[int, bool] = {}
         self._closed = False
 
     def take(self, timeout: float) -> Connection:
-        """An idle connection or a new one. Raises psycopg's error if none can be opened."""
-        if not self._free.acquire(timeout=timeout):
-            raise psycopg.OperationalError("every connection is in use; none became free in time")
+        """An idle connection or a new one.
+
+        Raises PoolTimeout if none became free, and psycopg's error if none can be opened.
+        """
+        is_reserved = self.permits.acquire(timeout)
         try:
-            return self._idle.pop()
+            connection = self._idle.pop()
         except IndexError:
-            pass
-        try:
-            return self._open()
-        except BaseException:
-            self._free.release()
-            raise
+            try:
+                connection = self._open()
+            except BaseException:
+                self.permits.release(is_reserved)
+                raise
+        self._is_reserved[id(connection)] = is_reserved
+        return connection
 
     def _open(self) -> Connection:
         connection: Connection = psycopg.connect(self._dsn, **CONNECT)
@@ -50,13 +54,14 @@ class Pool:
 
     def give_back(self, connection: Connection) -> None:
         """Return what :meth:`take` gave. One that broke or stands in a transaction is closed."""
+        is_reserved = self._is_reserved.pop(id(connection))
         if connection.pgconn.transaction_status == _IDLE and not self._closed:
             self._idle.append(connection)
         else:
             if connection.closed:
                 self.drop_idle()
             connection.close()
-        self._free.release()
+        self.permits.release(is_reserved)
 
     def drop_idle(self) -> None:
         """Close what rests: when one connection was lost, the others probably were too."""

@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -122,7 +122,7 @@ class PostgresTx(Tx):
 class PostgresStore(Store):
     dialect = POSTGRES
 
-    def __init__(self, url: str, clock: Clock, *, pool_size: int = 10) -> None:
+    def __init__(self, url: str, clock: Clock, *, pool_size: int | None = None) -> None:
         _check_address(url)
         self._dsn = url
         self.url = _without_password(url)
@@ -133,6 +133,16 @@ class PostgresStore(Store):
         self._announcer_lock = threading.Lock()
         self._pool = Pool(url, pool_size)
         self.availability = Availability()
+
+    @property
+    def pool_size(self) -> int:
+        return self._pool.permits.total
+
+    def sized_for(self, *, handlers: int, threads: int) -> AbstractContextManager[None]:
+        return self._pool.permits.sized_for(handlers=handlers, threads=threads)
+
+    def use_reserved(self) -> AbstractContextManager[None]:
+        return self._pool.permits.use_reserved()
 
     def write(self, work: Callable[[Tx], T]) -> T:
         def in_transaction(connection: Connection) -> T:

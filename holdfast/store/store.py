@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -173,6 +173,19 @@ class Store(ABC):
     # grants to the role holdfast_auditor say so.
     audit_tables: Sequence[str] = ()
     availability: Availability = ALWAYS
+
+    @property
+    def pool_size(self) -> int:
+        """How many connections this process may open at once; 0 where there is no pool."""
+        return 0
+
+    def sized_for(self, *, handlers: int, threads: int) -> AbstractContextManager[None]:
+        """Make room for a worker with so many handlers at once and so many threads of its own."""
+        return nullcontext()
+
+    def use_reserved(self) -> AbstractContextManager[None]:
+        """In this block the present thread may use what is set aside for a worker's own threads."""
+        return nullcontext()
 
     @abstractmethod
     def write(self, work: Callable[[Tx], T]) -> T:

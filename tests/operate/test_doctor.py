@@ -717,6 +717,22 @@ def test_connections_that_run_out_are_told(healthy: Holdfast) -> None:
     assert "of this database are in use" in finding.seen
 
 
+def test_workers_that_may_open_more_connections_than_there_are_are_told(
+    healthy: Holdfast,
+) -> None:
+    with healthy.store.sized_for(handlers=30, threads=7):
+        live(healthy)
+    assert found(healthy, "connections") == []
+    with _connect(healthy) as admin:
+        admin.execute(f"ALTER DATABASE {_name(healthy)} CONNECTION LIMIT 40".encode())
+
+        finding = one(healthy, "connections")
+
+    assert (finding.severity, finding.facts["most"]) == (WARNING, 40)
+    assert finding.facts["needed"] == 30 + 4 + 7 + 2
+    assert "pool_size" in finding.remedy
+
+
 @pytest.mark.parametrize(("messages", "severity"), [(12, WARNING), (40, PROBLEM)])
 def test_a_queue_of_notifications_that_fills_up_is_told(
     healthy: Holdfast, messages: int, severity: Severity

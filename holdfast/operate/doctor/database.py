@@ -203,7 +203,7 @@ def look_at_connections(visit: Visit) -> Iterator[Finding]:
             "connections",
             PROBLEM if used >= most else WARNING,
             seen,
-            "Raise the limit, or put a pooler in between; a worker process takes up to 12.",
+            "Raise the limit, set pool_size lower, or put a pooler in between.",
             {"used": used, "most": most},
         )
     for row in visit.many(SQL.read_notifications):

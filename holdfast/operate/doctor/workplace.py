@@ -45,6 +45,7 @@ def look_at_workers(visit: Visit) -> Iterator[Finding]:
                 "Let a time service set the clock of that machine.",
                 {"worker_id": worker.worker_id, "seconds": off},
             )
+    yield from _connections(visit, alive)
     yield from _leases(visit, alive)
 
 
@@ -70,6 +71,26 @@ def _unrecorded(visit: Visit, alive: Sequence[Colleague]) -> Iterator[Finding]:
                 "unsettled_ms": worker.unsettled_ms,
             },
         )
+
+
+# One to listen and one to notify.
+BESIDE_POOL = 2
+
+
+def _connections(visit: Visit, alive: Sequence[Colleague]) -> Iterator[Finding]:
+    """Whether the server takes all the connections that the workers may open."""
+    pools = {(worker.host, worker.process_id): worker.pool_size for worker in alive}
+    needed = sum(size + BESIDE_POOL for size in pools.values() if size)
+    for row in visit.many(SQL.count_connections):
+        if needed > row["most"]:
+            yield Finding(
+                "connections",
+                WARNING,
+                f"The workers may open {needed} connections together, and {row['whose']} takes"
+                f" {row['most']}.",
+                "Raise that limit, set pool_size lower, or put a pooler in between.",
+                {"needed": needed, "most": row["most"]},
+            )
 
 
 def _told(worker: Colleague) -> str:

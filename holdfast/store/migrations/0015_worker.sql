@@ -8,6 +8,8 @@ CREATE TABLE holdfast.worker (
     job_types {json} NOT NULL,
     host text NOT NULL,
     process_id integer NOT NULL,
+    -- How many connections its process may open at once.
+    pool_size integer NOT NULL DEFAULT 0,
     version text NOT NULL,
     lease_ms bigint NOT NULL,
     -- How far the machine's clock was from the store's when it was last compared.
