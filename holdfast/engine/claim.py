@@ -13,8 +13,11 @@ from typing import Any
 
 from holdfast.clock import read_instant
 from holdfast.document import decode
-from holdfast.engine.job import BATCH_KEY, Actor, ActorType, Claimed, ClaimId, claim_of
+from holdfast.engine.job import BATCH_KEY, Actor, ActorType, Claimed
 from holdfast.engine.lane import Lane, Poured, Round, find_lanes, pour, save_rounds, start_rounds
+
+# A lease begins with the claim; who renews it finds that here.
+from holdfast.engine.lease import renew_leases as renew_leases
 from holdfast.engine.promote import promote_jobs
 from holdfast.engine.quarantine import bury_broken_in
 from holdfast.engine.room import Room, find_room, spend_room, whole_room
@@ -387,35 +390,6 @@ def _with_stored(job: Claimed, rows: Iterable[Row]) -> Claimed:
     return replace(job, outputs=outputs, checkpoint=checkpoint)
 
 
-@dataclass(frozen=True, slots=True)
-class Renewed:
-    """Which leases still hold, and which of their jobs somebody wants stopped."""
-
-    held: frozenset[ClaimId]
-    cancel_requested: frozenset[ClaimId]
-
-
-def renew_leases(store: Store, jobs: Sequence[Claimed], *, lease_ms: int) -> Renewed:
-    """Extend the leases that are still ours, in one statement."""
-    held = [_held(job) for job in jobs]
-    rows = store.write_one(lambda tx: tx.many(SQL.renew_leases, held=held, lease_ms=lease_ms))
-    return Renewed(
-        frozenset(map(claim_of, rows)),
-        frozenset(claim_of(row) for row in rows if row["cancel_requested_at"] is not None),
-    )
-
-
-def find_canceled(store: Store, jobs: Sequence[Claimed]) -> frozenset[ClaimId]:
-    """Of the claims we hold, those whose job somebody wants stopped."""
-    held = [_held(job) for job in jobs]
-    rows = store.read(lambda tx: tx.many(SQL.find_canceled, held=held))
-    return frozenset(map(claim_of, rows))
-
-
 def read_clock(store: Store) -> datetime:
     """The instant that decides: the store's own."""
     return read_instant(store.read(lambda tx: tx.one(SQL.read_clock))["now"])
-
-
-def _held(job: Claimed) -> Mapping[str, Any]:
-    return {"org_id": job.org_id, "id": job.id, "lease_token": job.lease_token}

@@ -167,14 +167,16 @@ def insert(store: Store, batch: Batch) -> list[Enqueued]:
     rows = _again(
         store,
         batch,
-        lambda: store.write_one(
-            lambda tx: tx.many(SQL.insert_jobs, jobs=batch.jobs, frames=batch.frames)
+        lambda: _write(
+            store,
+            lambda tx: tx.many(SQL.insert_jobs, jobs=batch.jobs, frames=batch.frames),
+            single=True,
         ),
     )
     created = {row["id"]: row for row in rows}
     if len(created) == len(batch.jobs):
         return [_new(batch, job, created[job["id"]]) for job in batch.jobs]
-    return store.write(lambda tx: run(tx, _answer_steps(batch, created)))
+    return _write(store, lambda tx: run(tx, _answer_steps(batch, created)))
 
 
 def insert_chunks(
@@ -206,7 +208,14 @@ def insert_chunks(
         answers = [answer for batch in batches for answer in run(tx, _answer_steps(batch, created))]
         return batches, answers
 
-    return _again(store, chunks[0], lambda: store.write(work))
+    return _again(store, chunks[0], lambda: _write(store, work))
+
+
+def _write(store: Store, work: Callable[[Tx], T], *, single: bool = False) -> T:
+    """Write soon or say why not; but a running job has time, and pays for giving up."""
+    if current.get() is None:
+        return store.write_soon(work, single=single)
+    return store.write_one(work) if single else store.write(work)
 
 
 _PRODUCER_RULES = ("job_enqueued_by_producer", "job_needs_its_unit")

@@ -292,6 +292,26 @@ WHERE job.org_id = held.org_id AND job.id = held.id AND job.lease_token = held.l
   AND job.state = 'processing'
 RETURNING job.org_id, job.id, job.lease_token, job.cancel_requested_at;
 
+-- renew_free_leases :many — crosses tenants: the same, past rows that another transaction holds
+WITH free AS MATERIALIZED (
+    SELECT job.org_id, job.id
+    FROM {rows held: org_id uuid, id uuid, lease_token bigint}
+    JOIN holdfast.job AS job ON job.org_id = held.org_id AND job.id = held.id
+     AND job.lease_token = held.lease_token AND job.state = 'processing'
+    {skip_held(job)}
+)
+UPDATE holdfast.job AS job
+SET lease_expires_at = {later(:lease_ms)}
+FROM free
+WHERE job.org_id = free.org_id AND job.id = free.id
+RETURNING job.org_id, job.id, job.lease_token, job.cancel_requested_at;
+
+-- find_leases :many — crosses tenants: of these claims, those that are still ours; takes no lock
+SELECT job.org_id, job.id, job.lease_token, job.cancel_requested_at
+FROM {rows held: org_id uuid, id uuid, lease_token bigint}
+JOIN holdfast.job AS job ON job.org_id = held.org_id AND job.id = held.id
+ AND job.lease_token = held.lease_token AND job.state = 'processing';
+
 -- find_lease :maybe — whether the claim still holds; takes no lock, so that nobody waits for it
 SELECT id, cancel_requested_at FROM holdfast.job
 WHERE org_id = :org_id AND id = :id AND lease_token = :lease_token AND state = 'processing';
@@ -339,6 +359,10 @@ WHERE state = 'processing'
                WHERE worker.worker_id = job.claimed_by AND worker.seen_at <= job.lease_expires_at
                  AND worker.seen_at > {later(-2 * CASE WHEN worker.lease_ms < 45000
                                                        THEN worker.lease_ms / 3 ELSE 15000 END)})))
+  AND (claimed_by = coalesce(CAST(:dead_worker_id AS text), '') OR NOT EXISTS (
+      SELECT 1 FROM holdfast.lease_extension AS extension
+      WHERE extension.org_id = job.org_id AND extension.job_id = job.id
+        AND extension.lease_token = job.lease_token AND extension.lease_expires_at >= {now}))
   AND NOT EXISTS (
       SELECT 1 FROM holdfast.batch_item AS item
       WHERE item.org_id = job.org_id AND item.job_id = job.id AND item.is_open = 1
@@ -354,7 +378,7 @@ WHERE state = 'processing'
   {end}
 ORDER BY lease_expires_at
 LIMIT :limit
-{skip_locked};
+{skip_held(job)};
 
 -- count_stale :one — crosses tenants: whether there is a claim to rescue, counted no further than one
 SELECT count(*) AS jobs

@@ -10,16 +10,17 @@ from dataclasses import replace
 
 from holdfast.clock import ms
 from holdfast.config import Settings
-from holdfast.engine.claim import find_canceled, renew_leases
 from holdfast.engine.execute import timed_out
 from holdfast.engine.hands import Hands, Held
 from holdfast.engine.job import ClaimId
+from holdfast.engine.lease import find_canceled, renew_leases
 from holdfast.engine.watchdog import Guard, unguarded
 from holdfast.errors import StoreError
 from holdfast.store import Store
 
 TICK_SECONDS = 0.25
 CANCEL_LOOK_SECONDS = 1.0
+RENEW_SECONDS = 1.0
 
 
 class Keeper:
@@ -65,6 +66,7 @@ class Keeper:
             now = self.progress_at = time.monotonic()
             self._abandon_overdue(now)
             self._renew_due(now)
+            self._stop_unrenewed(time.monotonic())
             if now >= next_look:
                 next_look = now + CANCEL_LOOK_SECONDS
                 self._look_for_cancels(now)
@@ -94,12 +96,14 @@ class Keeper:
         if not due:
             return
         try:
-            renewed = renew_leases(self.store, [held.job for held in due], lease_ms=self._lease_ms)
+            # Short enough to be tried again before the lease ends.
+            renewed = renew_leases(
+                self.store,
+                [held.job for held in due],
+                lease_ms=self._lease_ms,
+                seconds=min(RENEW_SECONDS, lease / 6),
+            )
         except StoreError:
-            # Effects must stop before the lease does: somebody else may own the job after that.
-            for held in due:
-                if now - held.renewed_at >= lease * 0.9:
-                    held.token.set(lease_lost=True)
             return
         for held in due:
             if held.claim_id in renewed.held:
@@ -107,6 +111,12 @@ class Keeper:
                 if held.claim_id in renewed.cancel_requested:
                     held.token.set()
             else:
+                held.token.set(lease_lost=True)
+
+    def _stop_unrenewed(self, now: float) -> None:
+        """Effects must stop before the lease does: somebody else may own the job after that."""
+        for held in list(self.held.values()):
+            if now - held.renewed_at >= self.settings.lease_seconds * 0.9:
                 held.token.set(lease_lost=True)
 
     def _look_for_cancels(self, now: float) -> None:

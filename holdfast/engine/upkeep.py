@@ -26,6 +26,7 @@ from holdfast.engine.job import (
     Released,
     Retry,
 )
+from holdfast.engine.lease import without_extended
 from holdfast.engine.ledger import tidy_runs
 from holdfast.engine.presence import beat_seconds
 from holdfast.engine.quarantine import bury_broken
@@ -98,7 +99,7 @@ def rescue_jobs(
         # Asked in here: the transaction may have waited for the end of an outage.
         if grace.left(store) > 0:
             return []
-        stale = _find_stale(tx, limit, dead_worker_id)
+        stale = _find_stale(store, tx, limit, dead_worker_id)
         return settle_in(tx, stale, actor=UPKEEP) if stale else []
 
     try:
@@ -107,17 +108,20 @@ def rescue_jobs(
         return _rescue_one_by_one(store, limit, dead_worker_id)
 
 
-def _find_stale(tx: Tx, limit: int, dead_worker_id: str | None) -> list[tuple[Claimed, Outcome]]:
+def _find_stale(
+    store: Store, tx: Tx, limit: int, dead_worker_id: str | None
+) -> list[tuple[Claimed, Outcome]]:
     rows = tx.values(SQL.find_stale, limit=limit, dead_worker_id=dead_worker_id)
-    found = [(Claimed(*row[:-1]), row[-1]) for row in rows]
-    return [(job, stale_outcome(job, releases)) for job, releases in found]
+    releases = {(job := Claimed(*row[:-1])).claim_id: (job, row[-1]) for row in rows}
+    stale = without_extended(store, [job for job, _ in releases.values()], dead_worker_id)
+    return [(job, stale_outcome(job, releases[job.claim_id][1])) for job in stale]
 
 
 def _rescue_one_by_one(store: Store, limit: int, dead_worker_id: str | None) -> list[Settled]:
     """The same when one of the rows breaks a rule: it is buried, the others come back."""
 
     def find(tx: Tx) -> list[tuple[Claimed, Outcome]]:
-        return _find_stale(tx, limit, dead_worker_id)
+        return _find_stale(store, tx, limit, dead_worker_id)
 
     def rescue(tx: Tx, job: Claimed) -> list[Settled]:
         # Asked again under the lock: its worker may have come back in between.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 
 from holdfast.errors import StoreBusy, StoreError
 from holdfast.store.sqlite_connect import open_lock
@@ -15,7 +16,12 @@ class BlockLock:
 
     def __init__(self, path: str | None, url: str) -> None:
         self.owner: Caller | None = None
-        self._fd = None if path is None else open_lock(path + ".transaction.lock", url)
+        self._fd: int | None = None
+        # A lock belongs to the open file: through the first one a look would release it.
+        self._look_fd: int | None = None
+        if path is not None:
+            self._fd = open_lock(path + ".transaction.lock", url)
+            self._look_fd = open_lock(path + ".transaction.lock", url)
 
     def hold(self) -> None:
         """Call when no block is open, and with the locks that make sure of it."""
@@ -34,13 +40,13 @@ class BlockLock:
         """Whether a handler's transaction is open, here or in another process."""
         if self.owner is not None:
             return True
-        if self._fd is None:
+        if self._look_fd is None:
             return False
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._look_fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
-        fcntl.flock(self._fd, fcntl.LOCK_UN)
+        fcntl.flock(self._look_fd, fcntl.LOCK_UN)
         return False
 
     def check_caller(self) -> None:
@@ -62,6 +68,8 @@ class BlockLock:
 
     def busy(self) -> StoreBusy:
         """The error of a call that cannot wait any longer."""
+        if not self.is_held:
+            return StoreBusy("SQLite's only writer was busy for too long. Try again.")
         process = str(os.getpid())
         if self.owner is None and self._fd is not None:
             process = os.pread(self._fd, 20, 0).decode().strip() or "unknown"
@@ -72,6 +80,27 @@ class BlockLock:
         )
 
     def close(self) -> None:
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
+        for descriptor in (self._fd, self._look_fd):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._fd = self._look_fd = None
+
+
+class Patience:
+    """How long a write waits: while a handler's transaction is open, and in all."""
+
+    def __init__(self, block: BlockLock, block_seconds: float, seconds: float) -> None:
+        now = time.monotonic()
+        self._block = block
+        self._block_until = now + block_seconds
+        self._until = now + seconds
+
+    def check(self) -> None:
+        """Raise StoreBusy if it is over."""
+        now = time.monotonic()
+        if now >= self._until or (now >= self._block_until and self._block.is_held):
+            raise self._block.busy()
+
+    @property
+    def left(self) -> float:
+        return max(0.0, self._until - time.monotonic())

@@ -7,6 +7,8 @@ Statements are written once, in PostgreSQL's words, with these tokens:
     {ms_since(X)}              how many milliseconds ago the instant X was
     {rows r: id uuid, n int}   a set of rows from one JSON parameter :r, to join with
     {skip_locked}              pass over rows that another transaction holds
+    {skip_held(T)}             the same for rows of T that are changed but not deleted afterwards:
+                               references to them may be made at the same time
     {hold_row}                 hold the row until the transaction ends; references to it may be made
     {unit_free(X)}             true, and from now on ours, if no transaction holds the unit X
     {oldest_running} {this_transaction}   transactions below the first have ended; our own number
@@ -31,6 +33,7 @@ _LATER = re.compile(r"\{later\(([^{}]*)\)\}")
 _ONLY = re.compile(r"\{only (\w+)\}(.*?)\{end\}", re.DOTALL)
 _MS_SINCE = re.compile(r"\{ms_since\(([^{}]*)\)\}")
 _UNIT_FREE = re.compile(r"\{unit_free\(([^{}]*)\)\}")
+_SKIP_HELD = re.compile(r"\{skip_held\((\w+)\)\}")
 _OBJECT = re.compile(r"\{object\(([\w.]+)\)\}")
 _FIELD = re.compile(r"\{field\(([\w.]+), (\w+)\)\}")
 _REFUSE = re.compile(
@@ -55,6 +58,7 @@ class Dialect:
         text = _REFUSE.sub(self._refuse, text)
         text = _ROWS.sub(self._lone_row if lone else self._rows, text)
         text = _UNIT_FREE.sub(self._unit_free, text)
+        text = _SKIP_HELD.sub(self._skip_held, text)
         text = _OBJECT.sub(self._object, text)
         text = _FIELD.sub(self._field, text)
         text = _LATER.sub(self._later, text)
@@ -123,6 +127,11 @@ class Dialect:
         if self.name == "sqlite":
             return "TRUE"
         return f"pg_try_advisory_xact_lock(hashtextextended({match.group(1)}, 0))"
+
+    def _skip_held(self, match: re.Match[str]) -> str:
+        if self.name == "sqlite":
+            return ""
+        return f"FOR NO KEY UPDATE OF {match.group(1)} SKIP LOCKED"
 
     def _object(self, match: re.Match[str]) -> str:
         function = "json_type" if self.name == "sqlite" else "jsonb_typeof"

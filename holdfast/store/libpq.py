@@ -5,8 +5,10 @@ A statement of 26 parameters costs this process 72 microseconds this way, throug
 
 from __future__ import annotations
 
+import math
 import re
 import select
+import time
 from collections.abc import Callable
 from datetime import datetime
 from functools import cache
@@ -82,6 +84,94 @@ def fetch(
     return _read(connection, result)
 
 
+class Alone:
+    """Limits for a statement that is a transaction by itself: on locks, and on all of it."""
+
+    def __init__(self, lock_seconds: float, deadline: float = math.inf) -> None:
+        # Zero would mean for ever.
+        lock_ms = max(1, int(lock_seconds * 1000))
+        self.limits = b"SELECT pg_catalog.set_config('lock_timeout', '%d', true)" % lock_ms
+        self.deadline = deadline
+
+
+def fetch_alone(
+    connection: Connection,
+    text: str,
+    params: dict[str, Any],
+    prepared: Prepared | None,
+    alone: Alone,
+) -> tuple[list[str], list[tuple[Any, ...]], int]:
+    """Run a statement that commits by itself, within limits, in one round trip.
+
+    What is sent before a synchronisation point is one transaction, so a limit that is local to it
+    needs no BEGIN: 170 microseconds, with BEGIN and COMMIT 380, without a limit 120.
+    """
+    query, names = _numbered(text)
+    values = [_text(params[name]) for name in names]
+    pgconn = connection.pgconn
+    name = b""
+    if prepared is not None and prepared.allowed:
+        name = prepared.name_of(connection, query)
+    pgconn.enter_pipeline_mode()
+    try:
+        pgconn.send_query_params(alone.limits, None)
+        if name:
+            pgconn.send_query_prepared(name, values)
+        else:
+            pgconn.send_query_params(query, values)
+        pgconn.pipeline_sync()
+        results = _until_sync(pgconn, alone.deadline)
+    finally:
+        if pgconn.status != pq.ConnStatus.BAD and not _left_pipeline(pgconn):
+            connection.close()
+    try:
+        # The first failed if the second did not run.
+        for result in results:
+            last = checked(result)
+    except (pg.InvalidSqlStatementName, pg.DuplicatePreparedStatement):
+        if prepared is not None:
+            prepared.allowed = False
+        raise
+    return _read(connection, last)
+
+
+def _until_sync(pgconn: pq.abc.PGconn, deadline: float) -> list[PGresult]:
+    results: list[PGresult] = []
+    while True:
+        _wait(pgconn, deadline)
+        result = pgconn.get_result()
+        if result is None:
+            if pgconn.status == pq.ConnStatus.BAD:
+                raise psycopg.OperationalError("the connection is lost")
+            continue
+        if result.status == pq.ExecStatus.PIPELINE_SYNC:
+            return results
+        results.append(result)
+        if pgconn.status == pq.ConnStatus.BAD:
+            return results
+
+
+def _left_pipeline(pgconn: pq.abc.PGconn) -> bool:
+    try:
+        pgconn.exit_pipeline_mode()
+    except psycopg.Error:
+        return False
+    return True
+
+
+def _wait(pgconn: pq.abc.PGconn, deadline: float = math.inf) -> None:
+    """Wait for the next result; raise OperationalError at the deadline."""
+    if not pgconn.is_busy():
+        return
+    readable = select.poll()
+    readable.register(pgconn.socket, select.POLLIN)
+    while pgconn.is_busy():
+        left = None if deadline == math.inf else max(0.0, deadline - time.monotonic()) * 1000
+        if not readable.poll(left):
+            raise psycopg.OperationalError("no answer in time")
+        pgconn.consume_input()
+
+
 def send(
     connection: Connection, text: str, params: dict[str, Any]
 ) -> Callable[[], tuple[list[str], list[tuple[Any, ...]], int]]:
@@ -91,11 +181,7 @@ def send(
     pgconn.send_query_params(query, [_text(params[name]) for name in names])
 
     def answer() -> tuple[list[str], list[tuple[Any, ...]], int]:
-        readable = select.poll()
-        readable.register(pgconn.socket, select.POLLIN)
-        while pgconn.is_busy():
-            readable.poll()
-            pgconn.consume_input()
+        _wait(pgconn)
         result = pgconn.get_result()
         while pgconn.get_result() is not None:
             pass

@@ -8,6 +8,7 @@ ids and fences.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -40,12 +41,14 @@ from holdfast.store.grants import missing_grant
 from holdfast.store.libpq import Connection
 from holdfast.store.pool import Pool
 from holdfast.store.postgres_transaction import PostgresTransaction
-from holdfast.store.query import Statement
+from holdfast.store.query import Statement, Statements
 from holdfast.store.store import Access, Row, Store, Tx, WakeUp
-from holdfast.store.transaction import IDLE_SECONDS, HandlerTransaction
+from holdfast.store.transaction import IDLE_SECONDS, LOCK_SECONDS, HandlerTransaction
 from holdfast.store.wake import CHANNEL, Announcer, Listener
 
 T = TypeVar("T")
+
+LEASES = Statements("holdfast.store", "lease.sql")
 
 RETRY_FOR_SECONDS = 15.0
 FIRST_RETRY_SECONDS = 0.05
@@ -55,23 +58,32 @@ STREAM_ROWS = 500
 
 # A client that freezes in the middle must not keep its row locks for ever. One round trip.
 _IDLE = b"; SET LOCAL idle_in_transaction_session_timeout = '%ds'" % IDLE_SECONDS
-BEGIN = b"BEGIN" + _IDLE
+# And somebody else's lock must not keep us.
+BEGIN = b"BEGIN" + _IDLE + b"; SET LOCAL lock_timeout = '%dms'" % (LOCK_SECONDS * 1000)
 BEGIN_READ = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" + _IDLE
 
 
 class PostgresTx(Tx):
     def __init__(
-        self, connection: Connection, clock: Clock, prepared: libpq.Prepared | None = None
+        self,
+        connection: Connection,
+        clock: Clock,
+        prepared: libpq.Prepared | None = None,
+        alone: libpq.Alone | None = None,
     ) -> None:
         super().__init__(POSTGRES, clock)
         self.connection = connection
         self.prepared = prepared
+        self.alone = alone
         self._streams = 0
 
     def _fetch(
         self, text: str, params: dict[str, Any], prepare: bool
     ) -> tuple[list[str], list[tuple[Any, ...]], int]:
-        return libpq.fetch(self.connection, text, params, self.prepared if prepare else None)
+        prepared = self.prepared if prepare else None
+        if self.alone is not None:
+            return libpq.fetch_alone(self.connection, text, params, prepared, self.alone)
+        return libpq.fetch(self.connection, text, params, prepared)
 
     def begin(self, statement: Statement, /, **params: Any) -> Callable[[], list[Row]]:
         text, bound, prepare = self._ready(statement, params)
@@ -145,7 +157,30 @@ class PostgresStore(Store):
         return self._pool.permits.use_reserved()
 
     def write(self, work: Callable[[Tx], T]) -> T:
-        def in_transaction(connection: Connection) -> T:
+        return self._with_connection(self._committing(work), lock_seconds=RETRY_FOR_SECONDS)
+
+    def write_one(self, work: Callable[[Tx], T]) -> T:
+        return self.write_soon(work, single=True)
+
+    def write_soon(
+        self,
+        work: Callable[[Tx], T],
+        *,
+        lock_seconds: float = LOCK_SECONDS,
+        seconds: float = RETRY_FOR_SECONDS,
+        single: bool = False,
+    ) -> T:
+        if not single:
+            return self._with_connection(self._committing(work), lock_seconds, seconds)
+
+        def alone(connection: Connection, deadline: float) -> T:
+            limits = libpq.Alone(lock_seconds, deadline)
+            return work(PostgresTx(connection, self.clock, self._prepared, limits))
+
+        return self._with_connection(alone, lock_seconds, seconds)
+
+    def _committing(self, work: Callable[[Tx], T]) -> Callable[[Connection, float], T]:
+        def in_transaction(connection: Connection, _: float) -> T:
             libpq.command(connection, BEGIN)
             try:
                 result = work(PostgresTx(connection, self.clock, self._prepared))
@@ -157,15 +192,10 @@ class PostgresStore(Store):
                 raise
             return result
 
-        return self._with_connection(in_transaction)
-
-    def write_one(self, work: Callable[[Tx], T]) -> T:
-        return self._with_connection(
-            lambda connection: work(PostgresTx(connection, self.clock, self._prepared))
-        )
+        return in_transaction
 
     def read(self, work: Callable[[Tx], T]) -> T:
-        def on_snapshot(connection: Connection) -> T:
+        def on_snapshot(connection: Connection, _: float) -> T:
             libpq.command(connection, BEGIN_READ)
             try:
                 return work(PostgresTx(connection, self.clock, self._prepared))
@@ -176,32 +206,52 @@ class PostgresStore(Store):
 
         return self._with_connection(on_snapshot)
 
-    def _with_connection(self, work: Callable[[Connection], T]) -> T:
-        """Run *work*, again on another connection if this one breaks or the race was lost."""
+    def _with_connection(
+        self,
+        work: Callable[[Connection, float], T],
+        lock_seconds: float = LOCK_SECONDS,
+        seconds: float = RETRY_FOR_SECONDS,
+    ) -> T:
+        """Run *work*, again on another connection if this one breaks or the race was lost.
+
+        It is told when we give up. A lock that others hold is waited for *lock_seconds* in all.
+        """
         self._same_process()
-        give_up_at = time.monotonic() + RETRY_FOR_SECONDS
+        began = time.monotonic()
+        give_up_at = began + seconds
         pause = FIRST_RETRY_SECONDS
         while True:
             try:
-                connection = self._pool.take(GET_CONNECTION_SECONDS)
+                connection = self._pool.take(min(GET_CONNECTION_SECONDS, seconds))
                 try:
-                    result = work(connection)
+                    # A statement that works is given the time it needs, unless that is limited.
+                    result = work(
+                        connection, give_up_at if seconds < RETRY_FOR_SECONDS else math.inf
+                    )
                 finally:
                     self._pool.give_back(connection)
                 self.availability.note_answer()
                 return result
             except psycopg.Error as exc:
-                error = translate(exc)
+                error, now = translate(exc), time.monotonic()
                 if isinstance(error, StoreDown):
                     self.availability.note_away()
-                if (
-                    not isinstance(error, (StoreBusy, StoreDown))
-                    or time.monotonic() + pause > give_up_at
-                ):
+                if isinstance(exc, pg.LockNotAvailable):
+                    error = _locked()
+                    if now >= began + lock_seconds:
+                        raise error from None
+                if not isinstance(error, (StoreBusy, StoreDown)) or now + pause > give_up_at:
                     # Whatever prints a chain of errors would print the server's detail and context.
                     raise error from None
             time.sleep(pause)
             pause = min(pause * 2, LONGEST_RETRY_SECONDS)
+
+    def extend_leases(self, claims: Sequence[Row], lease_ms: int) -> None:
+        def work(tx: Tx) -> None:
+            tx.affected(LEASES.prune_extensions)
+            tx.affected(LEASES.extend_leases, claims=claims, lease_ms=lease_ms)
+
+        self.write_soon(work)
 
     @contextmanager
     def handler_transaction(
@@ -282,7 +332,7 @@ class PostgresStore(Store):
         migrate.check_version(found, POSTGRES, self.url)
 
     def version(self) -> str:
-        def ask(connection: Connection) -> str:
+        def ask(connection: Connection, _: float) -> str:
             row = connection.execute("SHOW server_version").fetchone()
             return f"PostgreSQL {row[0]}" if row else "PostgreSQL"
 
@@ -302,7 +352,15 @@ class PostgresStore(Store):
             )
 
 
-def _schema_version(connection: Connection) -> int | None:
+def _locked() -> StoreBusy:
+    return StoreBusy(
+        "Another transaction holds a row that this call needs, and has not ended in time. Nothing"
+        " was written. Mostly it is one of the application that enqueued the same idempotency key"
+        " and is still open: pg_stat_activity shows it. Commit it, or try again later."
+    )
+
+
+def _schema_version(connection: Connection, _: float = 0.0) -> int | None:
     row = connection.execute("SELECT to_regclass('holdfast.migration') IS NOT NULL").fetchone()
     if row is None or not row[0]:
         return None

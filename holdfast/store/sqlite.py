@@ -30,18 +30,20 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar, cast
 
 from holdfast.clock import Clock
-from holdfast.errors import ForkedStore, StoreBusy
+from holdfast.errors import ForkedStore, StoreBusy, StoreError
 from holdfast.store import migrate
 from holdfast.store.authorize import LentConnection
 from holdfast.store.availability import Availability
-from holdfast.store.block_lock import BlockLock
+from holdfast.store.block_lock import BlockLock, Patience
 from holdfast.store.dialect import SQLITE
 from holdfast.store.file_watch import FileWatch
+from holdfast.store.sidecar import SQL as LEASES
+from holdfast.store.sidecar import Sidecar
 from holdfast.store.sqlite_connect import connect, open_lock, path_of
 from holdfast.store.sqlite_transaction import SqliteTransaction
 from holdfast.store.sqlite_tx import SqliteTx, begin, is_open, translate, until_commit
-from holdfast.store.store import Access, Store, Tx, WakeUp
-from holdfast.store.transaction import HandlerTransaction, caller
+from holdfast.store.store import Access, Row, Store, Tx, WakeUp
+from holdfast.store.transaction import LOCK_SECONDS, HandlerTransaction, caller
 
 T = TypeVar("T")
 C = TypeVar("C", bound=sqlite3.Connection)
@@ -50,8 +52,9 @@ CHECKPOINT_BYTES = 8 * 1024 * 1024
 GROUP_LIMIT = 200
 # How long a write waits while a handler's transaction has the only writer.
 PATIENCE_SECONDS = 60.0
-# How often such a wait looks again.
+# How often such a wait looks again, behind another process and behind another thread.
 POLL_SECONDS = 0.005
+TURN_SECONDS = 0.05
 
 
 class _Request:
@@ -88,6 +91,7 @@ class SqliteStore(Store):
             self._lock_fd = open_lock(self._path + ".lock", url)
             _with_lock_file.add(self)
         self._block = BlockLock(self._path, url)
+        self._sidecar = Sidecar(self._path, clock)
         with self._first_lock():
             # Two processes that turn a new file to write-ahead logging at once fail each other.
             self._writer = self._open_writer()
@@ -101,17 +105,30 @@ class SqliteStore(Store):
         return connect(self._path, self.url, kind)
 
     def write(self, work: Callable[[Tx], T]) -> T:
+        return self._write(work, PATIENCE_SECONDS, math.inf)
+
+    def write_soon(
+        self,
+        work: Callable[[Tx], T],
+        *,
+        lock_seconds: float = LOCK_SECONDS,
+        seconds: float = math.inf,
+        single: bool = False,
+    ) -> T:
+        return self._write(work, lock_seconds, seconds)
+
+    def _write(self, work: Callable[[Tx], T], block_seconds: float, seconds: float) -> T:
         self._same_process()
         self._block.check_caller()
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        patience = Patience(self._block, block_seconds, seconds)
         request = _Request(work)
         self._waiting.append(request)
-        self._take_turn(deadline, request)
+        self._take_turn(patience, request)
         try:
             # Another caller may have run our work while we waited for our turn; and a group that
             # is full may have to leave before ours is in it.
             while not request.done:
-                self._commit_group(request, deadline)
+                self._commit_group(request, patience)
         finally:
             self._turn.release()
         if request.error is not None:
@@ -124,15 +141,16 @@ class SqliteStore(Store):
     def announce(self, channels: Sequence[str]) -> None:
         """Nothing to send: waiters in this process and others watch the file's data version."""
 
-    def _take_turn(self, deadline: float, request: _Request | None = None) -> None:
-        left = max(0.0, deadline - time.monotonic())
-        if self._turn.acquire(timeout=min(left, threading.TIMEOUT_MAX)):
-            return
-        if request is not None and not self._withdraw(request):
-            # Somebody runs it at this moment, and will be done with it.
-            self._turn.acquire()
-            return
-        raise self._block.busy()
+    def _take_turn(self, patience: Patience, request: _Request | None = None) -> None:
+        while not self._turn.acquire(timeout=min(TURN_SECONDS, patience.left)):
+            try:
+                patience.check()
+            except StoreBusy:
+                if request is None or self._withdraw(request):
+                    raise
+                # Somebody runs it at this moment, and will be done with it.
+                self._turn.acquire()
+                return
 
     def _withdraw(self, request: _Request) -> bool:
         try:
@@ -141,14 +159,21 @@ class SqliteStore(Store):
             return False
         return True
 
-    def _commit_group(self, own: _Request, deadline: float) -> None:
+    def _commit_group(self, own: _Request, patience: Patience) -> None:
         group: list[_Request] = []
         try:
-            with self._file_lock(deadline):
-                while self._waiting and len(group) < GROUP_LIMIT:
-                    group.append(self._waiting.popleft())
+            with self._file_lock(patience):
+                writer = self._live_writer()
+                try:
+                    begin(writer, patience.left)
+                except StoreError:
+                    if patience.left == math.inf:
+                        # The others would wait as long, and for the same.
+                        self._gather(group)
+                    raise
+                self._gather(group)
                 self.availability.note_wait(time.monotonic() - group[0].asked_at)
-                with self._transaction(self._live_writer()):
+                with until_commit(writer):
                     self._run_group(group)
                 self._checkpoint()
         except Exception as exc:
@@ -167,6 +192,10 @@ class SqliteStore(Store):
         finally:
             for request in group:
                 request.done = True
+
+    def _gather(self, group: list[_Request]) -> None:
+        while self._waiting and len(group) < GROUP_LIMIT:
+            group.append(self._waiting.popleft())
 
     def _live_writer(self) -> sqlite3.Connection:
         """The writer; another one if foreign code in this process has closed it."""
@@ -212,15 +241,14 @@ class SqliteStore(Store):
             fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
 
     @contextmanager
-    def _file_lock(self, deadline: float) -> Iterator[None]:
+    def _file_lock(self, patience: Patience) -> Iterator[None]:
         """The same, at a moment when no handler's transaction is open. Call with the turn held."""
         while True:
             with self._first_lock():
                 if not self._block.is_held:
                     yield
                     return
-            if time.monotonic() >= deadline:
-                raise self._block.busy()
+            patience.check()
             time.sleep(POLL_SECONDS)
 
     def _checkpoint(self) -> None:
@@ -255,7 +283,7 @@ class SqliteStore(Store):
         if opened is not None and self._block.owner == caller():
             return opened.run(work)
         self._block.check_caller()
-        self._take_turn(time.monotonic() + PATIENCE_SECONDS)
+        self._take_turn(Patience(self._block, PATIENCE_SECONDS, math.inf))
         try:
             return work(SqliteTx(self._writer, self.clock))
         finally:
@@ -268,6 +296,15 @@ class SqliteStore(Store):
             connection = self._connect(sqlite3.Connection)
             connection.execute("PRAGMA query_only = ON")
             return connection
+
+    def extend_leases(self, claims: Sequence[Row], lease_ms: int) -> None:
+        self._same_process()
+        self._sidecar.extend(claims, lease_ms)
+
+    def extended_leases(self, claims: Sequence[Row]) -> frozenset[tuple[str, str, int]]:
+        self._same_process()
+        found = self._sidecar.find(claims)
+        return frozenset((row["org_id"], row["id"], row["lease_token"]) for row in found)
 
     @contextmanager
     def handler_transaction(
@@ -289,13 +326,22 @@ class SqliteStore(Store):
                 lambda: SqliteTx(connection, self.clock),
                 translate,
             )
-            with opened.block(guard, finish):
+
+            def last(tx: Tx) -> None:
+                finish(tx)
+                # Whoever has the writer next finds the leases that were extended meanwhile.
+                extended = self._sidecar.all()
+                if extended:
+                    tx.affected(LEASES.apply_extensions, extended=extended)
+
+            with opened.block(guard, last):
                 yield opened
 
     @contextmanager
     def _block_begun(self) -> Iterator[LentConnection]:
         """A connection in a write transaction that others wait for; committed at the end."""
-        self._take_turn(math.inf)
+        patience = Patience(self._block, math.inf, math.inf)
+        self._take_turn(patience)
         if self._path is None:
             try:
                 self._block.hold()
@@ -309,7 +355,7 @@ class SqliteStore(Store):
             return
         try:
             connection = self._idle_lent.pop() if self._idle_lent else self._connect(LentConnection)
-            with self._file_lock(math.inf):
+            with self._file_lock(patience):
                 begin(connection)
                 self._block.hold()
         finally:
@@ -333,7 +379,8 @@ class SqliteStore(Store):
 
     def migrate(self) -> list[str]:
         self._same_process()
-        with self._turn, self._file_lock(math.inf), self._transaction(self._writer):
+        patience = Patience(self._block, math.inf, math.inf)
+        with self._turn, self._file_lock(patience), self._transaction(self._writer):
             missing = migrate.after(self._schema_version() or 0, SQLITE)
             for migration in missing:
                 for statement in migrate.split(migration.text):
@@ -371,6 +418,7 @@ class SqliteStore(Store):
             connection.close()
         self._idle_readers.clear()
         self._idle_lent.clear()
+        self._sidecar.close()
         self._close_locks()
 
     def _close_locks(self) -> None:

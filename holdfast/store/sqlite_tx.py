@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -47,10 +48,18 @@ class SqliteTx(Tx):
         """Nothing to lock: the one writer already excludes everybody else."""
 
 
-def begin(connection: sqlite3.Connection) -> None:
-    """Begin a write transaction."""
+def begin(connection: sqlite3.Connection, seconds: float = math.inf) -> None:
+    """Begin a write transaction; wait for another client's as usual, and at most *seconds*."""
     try:
-        connection.execute("BEGIN IMMEDIATE")
+        if seconds == math.inf:
+            connection.execute("BEGIN IMMEDIATE")
+            return
+        (usual,) = connection.execute("PRAGMA busy_timeout").fetchone()
+        connection.execute(f"PRAGMA busy_timeout = {min(int(seconds * 1000), usual)}")
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        finally:
+            connection.execute(f"PRAGMA busy_timeout = {usual}")
     except sqlite3.Error as exc:
         raise translate(exc) from exc
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from holdfast.clock import Clock, write_instant
 from holdfast.document import encode
+from holdfast.errors import StoreBusy
 from holdfast.store.availability import ALWAYS, Availability
 from holdfast.store.dialect import Dialect
 from holdfast.store.query import Statement
@@ -195,6 +196,21 @@ class Store(ABC):
     def write_one(self, work: Callable[[Tx], T]) -> T:
         """Run *work*, which is a single statement, and let it commit by itself: one round trip."""
 
+    def write_soon(
+        self,
+        work: Callable[[Tx], T],
+        *,
+        lock_seconds: float = 1.0,
+        seconds: float = 15.0,
+        single: bool = False,
+    ) -> T:
+        """The same for a caller that waits for an answer: raises StoreBusy when it cannot be given.
+
+        What another transaction holds is waited for *lock_seconds*, and a database that is away
+        *seconds*. With *single*, *work* is a single statement.
+        """
+        return self.write(work)
+
     @abstractmethod
     def announce(self, channels: Sequence[str]) -> None:
         """Wake whoever waits on these channels. After commit, coalesced, and only a hint."""
@@ -202,6 +218,21 @@ class Store(ABC):
     @abstractmethod
     def read(self, work: Callable[[Tx], T]) -> T:
         """Run *work* on one snapshot. It must not write."""
+
+    def extend_leases(self, claims: Sequence[Row], lease_ms: int) -> None:
+        """Let these claims hold although their rows cannot be written now.
+
+        A claim is its org_id, id and lease_token. It is written to the table lease_extension, or
+        beside the database: whoever looks for stale claims asks both.
+        """
+        raise StoreBusy("This store has no second place for a lease. Try again.")
+
+    def extended_leases(self, claims: Sequence[Row]) -> frozenset[tuple[str, str, int]]:
+        """Of these claims, those that were extended beside the database, and hold.
+
+        They come back as org_id, id and lease_token.
+        """
+        return frozenset()
 
     def handler_transaction(
         self,

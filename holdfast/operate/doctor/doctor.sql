@@ -3,8 +3,9 @@
 -- clock; what Holdfast wrote is as old as {now} says.
 
 -- read_settings :many — crosses tenants: what decides whether an acknowledged commit stays
+-- What the session would have by itself: this very transaction has limits of its own.
 {only postgres}
-SELECT name, setting FROM pg_settings
+SELECT name, reset_val AS setting FROM pg_settings
 WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit', 'synchronous_standby_names',
                'idle_in_transaction_session_timeout', 'statement_timeout', 'autovacuum',
                'track_counts')

@@ -150,6 +150,17 @@ SAYING 'the first provider batch of a job is kept for ever'};
 WHEN OLD.finished_at IS NULL
 SAYING 'a job that has not ended cannot be deleted'};
 
+-- A lease that was extended while another transaction holds the row of its job. On SQLite another
+-- transaction holds every row: there the same table is in a file beside the database, and this one
+-- stays empty.
+CREATE TABLE holdfast.lease_extension (
+    org_id {uuid} NOT NULL,
+    job_id {uuid} NOT NULL,
+    lease_token bigint NOT NULL,
+    lease_expires_at {instant} NOT NULL,
+    PRIMARY KEY (org_id, job_id, lease_token)
+);
+
 -- What a stage stored: its result once it is finished, its checkpoint while it runs.
 CREATE TABLE holdfast.job_stage (
     org_id {uuid} NOT NULL,

@@ -22,7 +22,8 @@ DO $$
 DECLARE
     tenanted text;
 BEGIN
-    FOREACH tenanted IN ARRAY ARRAY['job', 'job_stage', 'dead_letter', 'job_event', 'audit_seal'] LOOP
+    FOREACH tenanted IN ARRAY ARRAY['job', 'job_stage', 'dead_letter', 'job_event', 'audit_seal',
+                                    'lease_extension'] LOOP
         EXECUTE format('ALTER TABLE holdfast.%I ENABLE ROW LEVEL SECURITY', tenanted);
         EXECUTE format('ALTER TABLE holdfast.%I FORCE ROW LEVEL SECURITY', tenanted);
         EXECUTE format(
@@ -39,8 +40,8 @@ END $$;
 -- An ordinary view would run with its owner's rights and show every tenant to everybody.
 ALTER VIEW holdfast.idempotency_key SET (security_invoker = true);
 
-GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast.job, holdfast.job_stage, holdfast.dead_letter
-    TO holdfast_engine;
+GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast.job, holdfast.job_stage, holdfast.dead_letter,
+    holdfast.lease_extension TO holdfast_engine;
 GRANT SELECT, INSERT ON holdfast.job_event, holdfast.audit_seal TO holdfast_engine;
 GRANT SELECT, UPDATE ON holdfast.audit_cursor TO holdfast_engine;
 GRANT SELECT ON holdfast.migration, holdfast.idempotency_key TO holdfast_engine, holdfast_tenant;
