@@ -468,13 +468,11 @@ RETURNING job.id, job.org_id, job.project_id, job.job_type, job.category, job.ac
 -- find_recorded :many — crosses tenants: outcomes that this very claim has recorded already
 SELECT changes.place, job.state, job.lease_token, job.cancel_requested_at
 FROM {rows changes: place integer, org_id uuid, id uuid, lease_token bigint, state text, event text,
-      at_stage text, last_error text, result json}
+      at_stage text}
 JOIN holdfast.job AS job ON job.org_id = changes.org_id AND job.id = changes.id
 WHERE CASE WHEN changes.event IS NULL
     THEN job.finished_at IS NOT NULL AND job.lease_token = changes.lease_token
          AND job.state = changes.state
-         AND (changes.result IS NULL OR job.result = changes.result)
-         AND (changes.last_error IS NULL OR job.last_error = changes.last_error)
     ELSE EXISTS (
         SELECT 1 FROM holdfast.job_event AS event
         WHERE event.job_id = job.id AND event.org_id = job.org_id AND event.name = changes.event
@@ -485,13 +483,11 @@ WHERE CASE WHEN changes.event IS NULL
 UNION ALL
 SELECT changes.place, job.state, job.lease_token, job.cancel_requested_at
 FROM {rows changes: place integer, org_id uuid, id uuid, lease_token bigint, state text, event text,
-      at_stage text, last_error text, result json}
+      at_stage text}
 JOIN holdfast.job_history AS job ON job.org_id = changes.org_id AND job.id = changes.id
 WHERE CASE WHEN changes.event IS NULL
     THEN job.finished_at IS NOT NULL AND job.lease_token = changes.lease_token
          AND job.state = changes.state
-         AND (changes.result IS NULL OR job.result = changes.result)
-         AND (changes.last_error IS NULL OR job.last_error = changes.last_error)
     ELSE EXISTS (
         SELECT 1 FROM holdfast.job_event AS event
         WHERE event.job_id = job.id AND event.org_id = job.org_id AND event.name = changes.event

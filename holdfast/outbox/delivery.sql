@@ -47,7 +47,7 @@ FROM holdfast.delivery
 JOIN {rows named: home uuid, delivery_id uuid} ON org_id = named.home AND id = named.delivery_id
 ORDER BY id;
 
--- await_deliveries :affected — of these, a job waits for those that have not ended
+-- await_deliveries :affected — crosses tenants: of these, a job waits for those that have not ended
 UPDATE holdfast.delivery
 SET awaited_by = :job_id
 FROM {rows named: home uuid, delivery_id uuid}

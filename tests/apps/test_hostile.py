@@ -23,7 +23,7 @@ from holdfast.batch.asked import Asked
 from holdfast.config import RunProfile
 from holdfast.document import encode
 from holdfast.engine.errand import Assignment
-from holdfast.errors import Forbidden, StoreError
+from holdfast.errors import Forbidden, RuleViolated, StoreError
 from holdfast.provider.reply import ItemAnswer, Reply
 from tests.apps.household import (
     HOME,
@@ -204,7 +204,7 @@ def test_a_homes_own_sql_reads_who_lives_there_and_nothing_else(postgres_url: st
         ]
         for text in forbidden:
             with (
-                pytest.raises((pg.InsufficientPrivilege, StoreError)),
+                pytest.raises((pg.InsufficientPrivilege, RuleViolated, StoreError)),
                 hf.store.tenant_transaction(HOME, None, lambda tx: None) as own,
             ):
                 own.execute(text.encode())

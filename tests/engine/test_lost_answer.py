@@ -124,15 +124,18 @@ def test_a_rescued_claim_is_lost_even_when_its_worker_wanted_a_retry(
 
 
 @pytest.mark.req("I-14", "E-04")
-def test_an_outcome_that_differs_from_the_recorded_one_is_a_lost_lease(work: Holdfast) -> None:
+def test_a_second_outcome_of_a_claim_that_ended_changes_nothing(work: Holdfast) -> None:
     done, dead = claim_many(work, 2)
     settle(work.store, [(done, Completed("1")), (dead, Dead(FAULT))], actor=WORKER)
     other_fault = replace(FAULT, last_error="STORE_UNAVAILABLE stage=first attempt=1")
 
     again = settle(work.store, [(done, Completed("2")), (dead, Dead(other_fault))], actor=WORKER)
 
-    assert [one.held for one in again] == [False, False]
+    assert [one.held for one in again] == [True, True]
     assert work.get(done.id, org_id=ORG).result == 1
+    assert work.get(dead.id, org_id=ORG).last_error == FAULT.last_error
+    assert timeline(work, done)[-1] == "job.succeeded"
+    assert timeline(work, dead)[-1] == "job.deadlettered"
 
 
 def test_the_next_stage_starts_once_when_the_answer_to_the_advance_is_lost(

@@ -14,7 +14,7 @@ from holdfast.store import Row
 from tests.story import ORG, OTHER_ORG, look, seal_all
 
 MEMBERS = {Action.LOOK, Action.CANCEL}
-ADMINS = {Action.EXPORT_AUDIT, Action.DOCTOR, Action.ERASE, Action.EXPORT}
+ADMINS = {Action.EXPORT_AUDIT, Action.DOCTOR, Action.ERASE, Action.EXPORT, Action.GRANT}
 
 
 def watch_of(hf: Holdfast, role: Role | str, org_id: str | None = None) -> Watch:

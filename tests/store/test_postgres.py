@@ -129,7 +129,8 @@ def test_a_lost_race_is_run_again(shop: Holdfast) -> None:
     for thread in threads:
         thread.join(30)
 
-    assert len(runs) == 3
+    # The server ends one of the two, or each gives up its lock after a second.
+    assert len(runs) > 2
     assert [row["euros"] for row in look(shop.store, "SELECT euros FROM account")] == [2, 2]
 
 
@@ -441,7 +442,7 @@ def test_a_worker_whose_hands_are_full_takes_in_a_latecomer_that_was_announced(
     wait_until(lambda: worker._wants_room)
 
     late = hf.enqueue("wait", {}, org_id=OTHER_ORG)
-    wait_until(lambda: late.id in [job_id for job_id, _ in list(worker._held)])
+    wait_until(lambda: late.id in [job_id for _, job_id, _ in list(worker._held)])
     going.set()
     worker.drain()
     thread.join(30)

@@ -135,3 +135,4 @@ BEGIN
 END $$;
 CREATE TRIGGER execution_unit_stays BEFORE DELETE ON holdfast.execution_unit
     FOR EACH ROW EXECUTE FUNCTION holdfast.keep_execution_unit();
+REVOKE ALL ON FUNCTION holdfast.refuse_other_producers, holdfast.keep_execution_unit FROM PUBLIC;

@@ -97,4 +97,5 @@ GRANT SELECT ON holdfast.home, holdfast.home_member TO holdfast_tenant;
 -- An ordinary view would run with its owner's rights and show every tenant to everybody.
 ALTER VIEW holdfast.rewrite_status SET (security_invoker = true);
 GRANT SELECT ON holdfast.rewrite_status TO holdfast_engine;
-REVOKE ALL ON FUNCTION holdfast.rewrite_request_follows_job, holdfast.rewrite_output_of_completed FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.rewrite_request_follows_job, holdfast.rewrite_output_of_completed,
+    holdfast.keep_preference_snapshot FROM PUBLIC;
