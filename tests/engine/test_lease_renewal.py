@@ -37,7 +37,7 @@ def renewing(hf: Holdfast, held: Held, store: Any = None) -> Callable[[float], N
     keeper = Keeper(
         store or hf.store,
         hands,
-        {held.job.id: held},
+        {held.claim_id: held},
         settings=hf.settings,
         rng=random.Random(7),
         recycle=lambda stuck: None,

@@ -96,14 +96,26 @@ def test_work_whose_connection_dies_under_it_runs_again_from_its_beginning(
     assert len(runs) == 2
 
 
-def test_a_write_limits_how_long_its_transaction_may_be_idle(shop: Holdfast) -> None:
-    """A process that freezes inside of it would keep its row locks for as long as it is frozen."""
+def test_every_transaction_limits_how_long_it_may_be_idle(shop: Holdfast) -> None:
+    """A process that freezes inside of it would keep its locks for as long as it is frozen."""
+    limits: list[str] = []
 
-    def idle_limit(tx: Any) -> str:
+    def note(connection: Any) -> None:
         asked = "SHOW idle_in_transaction_session_timeout"
-        return str(tx.connection.execute(asked).fetchone()[0])
+        limits.append(connection.execute(asked).fetchone()[0])
 
-    assert shop.store.write(idle_limit) == "1min"
+    shop.store.write(lambda tx: note(tx.connection))  # type: ignore[attr-defined]
+    shop.store.read(lambda tx: note(tx.connection))  # type: ignore[attr-defined]
+
+    @shop.job("order.look")
+    def look_inside(job: Context, payload: object) -> None:
+        with job.transaction() as connection:
+            note(connection)
+
+    shop.enqueue("order.look", {}, org_id=ORG)
+    shop.worker().run_once()
+
+    assert limits == ["1min"] * 3
 
 
 def test_a_lost_race_is_run_again(shop: Holdfast) -> None:
