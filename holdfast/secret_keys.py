@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from holdfast.secret import KEYS
+from holdfast.secret_rules import installed_rules
 from holdfast.secret_scan import Scanner, Shape, Span
 from holdfast.secret_shapes import SHAPES
 
@@ -103,5 +104,7 @@ _SCANNER = Scanner(
 def find_known(text: str) -> Iterator[Span]:
     """Keys and tokens of known shape."""
     yield from _SCANNER.find(text)
+    for rules in installed_rules():
+        yield from rules.find(text)
     for found in _DISCORD_BOT.finditer(text):
         yield *found.span(), "secret"
