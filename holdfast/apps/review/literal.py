@@ -32,16 +32,28 @@ _OPTION = re.compile(r"--|[A-Z0-9_]+$")
 _DEFINES = re.compile(r"(?<![A-Za-z0-9_])(?:def|fn|func|function) $")
 _LONGEST_BEFORE = 2_000
 _LONGEST_EXPRESSION = 4_000
+# Secret names in one line, and the characters that each has at least in any code.
+_MOST_NAMES, _DENSEST = 128, 20
 _QUOTE = re.compile("[\"'`]")
 
 
 def find_literals(regions: Regions) -> Iterator[Span]:
     """Literals under a secret name: ``password = "…"``, ``"api_key": "…"``."""
     credit = Credit()
-    struck = next_quote = -1
+    struck = next_quote = first = line_end = -1
+    names = 0
     for found in regions.finditer(_SIGNED):
         # A name within a literal that is struck is struck with it.
         if found.start() < struck or not regions.is_secret_name(found[1]):
+            continue
+        if found.start() > line_end:
+            first, names = found.start(), 0
+            line_end = _line_end(regions.text, first)
+        names += 1
+        if names > _MOST_NAMES and found.start() - first < _DENSEST * names:
+            # No code has so many; all that is left of the line is struck.
+            struck = line_end
+            yield found.end(), line_end, "secret"
             continue
         # An expression without a quote has no literal.
         at = found.end()
@@ -115,6 +127,11 @@ def _line_before(text: str, at: int) -> str:
     """What stands before a place on its line. In a line without end, that is not looked at."""
     start = text.rfind("\n", max(0, at - _LONGEST_BEFORE), at) + 1
     return text[start:at] if at - start < _LONGEST_BEFORE else ""
+
+
+def _line_end(text: str, at: int) -> int:
+    end = text.find("\n", at)
+    return end if end >= 0 else len(text)
 
 
 def _is_open(before: str) -> bool:
