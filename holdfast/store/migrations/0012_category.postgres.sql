@@ -571,3 +571,4 @@ END $$;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA holdfast FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION holdfast.is_full, holdfast.enqueue, holdfast.enqueue_jobs
     TO holdfast_engine, holdfast_tenant;
+GRANT SELECT ON holdfast.lease_extension TO holdfast_auditor;
