@@ -43,7 +43,12 @@ def renewing(hf: Holdfast, held: Held, store: Any = None) -> Callable[[float], N
         recycle=lambda stuck: None,
     )
     assert hf.settings.lease_seconds == LEASE
-    return keeper._renew_due
+
+    def renew(now: float) -> None:
+        keeper._renew_due(now)
+        keeper._stop_unrenewed(now)
+
+    return renew
 
 
 def test_a_handler_whose_lease_is_lost_has_to_stop(work: Holdfast) -> None:

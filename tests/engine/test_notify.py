@@ -278,10 +278,10 @@ def test_what_the_store_refuses_is_dropped_and_told(
 def test_a_store_that_is_away_costs_the_notification_only(
     hf: Holdfast, told: list[Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def away(*_: object) -> None:
+    def away(*_: object, **__: object) -> None:
         raise StoreDown("No connection.")
 
-    monkeypatch.setattr(hf.store, "write_one", away)
+    monkeypatch.setattr(hf.store, "write_soon", away)
 
     assert hf.for_org(ORG).notify("note.send", {}) is None
     assert told == [NotificationDropped("note.send", ORG, "StoreDown")]

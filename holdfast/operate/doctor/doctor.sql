@@ -50,6 +50,8 @@ SELECT * FROM (
     FROM pg_stat_activity
     WHERE (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL) AND pid <> pg_backend_pid()
       AND (datname = current_database() OR backend_type = 'walsender')
+      -- Autovacuum's snapshot is short, and PostgreSQL disregards it when it removes rows.
+      AND backend_type IS DISTINCT FROM 'autovacuum worker'
     UNION ALL
     SELECT 'prepared', 'prepared transaction ' || gid,
            CAST(EXTRACT(EPOCH FROM clock_timestamp() - prepared) AS double precision),
