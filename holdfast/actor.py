@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
+
+from holdfast.errors import InvalidArgument
 
 
 class ActorType(StrEnum):
@@ -40,11 +43,38 @@ class Actor:
 
     @classmethod
     def read(cls, text: str) -> Actor:
-        """``user:42``, ``api_key:…`` or ``system:…``; bare text is a user's id."""
-        kind, colon, rest = text.partition(":")
-        if colon and kind in tuple(ActorType):
-            return cls(ActorType(kind), rest)
-        return cls(ActorType.USER, text)
+        """``user:42``, ``api_key:…`` or ``system:…``. Raises InvalidArgument for anything else."""
+        return read_actor(text)
 
 
 SYSTEM = Actor(ActorType.SYSTEM, "holdfast")
+
+_ID = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,200}")
+
+
+def read_actor(value: object) -> Actor:
+    """An Actor, or the text of one. Raises InvalidArgument."""
+    kind: object
+    if isinstance(value, Actor):
+        kind, name = value.type, value.id
+    elif isinstance(value, str) and ":" in value:
+        kind, _, name = value.partition(":")
+    else:
+        raise InvalidArgument({"actor": _SAYS})
+    if kind not in tuple(ActorType):
+        raise InvalidArgument({"actor": _SAYS})
+    if not isinstance(name, str) or not _ID.fullmatch(name):
+        raise InvalidArgument(
+            {"actor": "must have an id of 1 to 200 characters, none of them a control character"}
+        )
+    return Actor(ActorType(kind), name)
+
+
+_SAYS = "must be an Actor or text such as 'user:42', 'system:nightly' or 'api_key:k1'"
+
+
+def read_role(value: object) -> Role:
+    """A Role, or its name. Raises InvalidArgument."""
+    if isinstance(value, str) and value in tuple(Role):
+        return Role(value)
+    raise InvalidArgument({"role": f"must be one of {', '.join(Role)}"})

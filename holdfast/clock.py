@@ -8,6 +8,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
+from holdfast.errors import InvalidArgument
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -51,6 +53,8 @@ class FakeClock:
     is_fake = True
 
     def __init__(self, start: datetime | None = None) -> None:
+        if start is not None and (not isinstance(start, datetime) or start.tzinfo is None):
+            raise InvalidArgument({"start": "must be a datetime with a time zone"})
         self._now = start or datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
         self._began = self._now
         self._lock = threading.Lock()
@@ -69,11 +73,17 @@ class FakeClock:
 
     def advance(self, delta: timedelta | None = None, /, **lengths: float) -> None:
         """Move forward by a timedelta or by its keywords, as in ``advance(seconds=30)``."""
-        step = delta if delta is not None else timedelta(**lengths)
+        try:
+            step = delta if delta is not None else timedelta(**lengths)
+            if not isinstance(step, timedelta):
+                raise TypeError(type(step).__name__)
+            then = self.now() + step
+        except (TypeError, ValueError, OverflowError) as exc:
+            raise InvalidArgument({"delta": f"is no length of time: {exc}"}) from None
         if step < timedelta(0):
-            raise ValueError("a clock does not go back")
+            raise InvalidArgument({"delta": "a clock does not go back"})
         with self._lock:
-            self._now += step
+            self._now = then
         for hook in self.on_advance:
             hook()
 

@@ -84,6 +84,13 @@ class InvalidArgument(HoldfastError):
         super().__init__(f"{self.outcome} {listed}.")
 
 
+def _length(name: str, value: timedelta | float) -> timedelta:
+    try:
+        return value if isinstance(value, timedelta) else timedelta(seconds=value)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidArgument({name: "must be a timedelta or a number of seconds"}) from None
+
+
 class InvalidJob(InvalidArgument):
     """The request to enqueue is wrong."""
 
@@ -133,10 +140,7 @@ class ArtifactNotFound(NotFound):
 
     def __init__(self, artifact_id: object) -> None:
         self.artifact_id = str(artifact_id)[:100]
-        super().__init__(
-            f"Artifact {self.artifact_id} not found. "
-            "Check the id, the tenant it belongs to and how long it was to be kept."
-        )
+        super().__init__(f"Artifact {self.artifact_id} not found. Check the id, tenant and expiry.")
 
 
 class LinkRefused(NotFound):
@@ -160,8 +164,8 @@ class UnknownKind(NotFound):
     def __init__(self, job_type: str) -> None:
         self.job_type = job_type
         super().__init__(
-            f"No job type {job_type!r} is registered. Import the module that declares it, "
-            f"or declare it with @hf.job({job_type!r})."
+            f"No job type {job_type!r:.100} is registered. Import the module that declares it, "
+            f"or declare it with @hf.job({job_type!r:.100})."
         )
 
 
@@ -205,9 +209,7 @@ class LeaseLost(Conflict):
 
     def __init__(self, job_id: str) -> None:
         self.job_id = job_id
-        super().__init__(
-            f"The lease on job {job_id} was lost to another worker; this result is discarded."
-        )
+        super().__init__(f"The lease on job {job_id} was lost to another worker; result discarded.")
 
 
 class QueueFull(Conflict):
@@ -290,9 +292,7 @@ class Transient(Failure):
         **context: int | str,
     ) -> None:
         super().__init__(message, **context)
-        if retry_after is not None and not isinstance(retry_after, timedelta):
-            retry_after = timedelta(seconds=retry_after)
-        self.retry_after = retry_after
+        self.retry_after = None if retry_after is None else _length("retry_after", retry_after)
 
 
 class NetworkTimeout(Transient):
@@ -442,7 +442,7 @@ class Snooze(Signal):
     """Come back after *delay*. Costs no attempt."""
 
     def __init__(self, delay: timedelta | float) -> None:
-        self.delay = delay if isinstance(delay, timedelta) else timedelta(seconds=delay)
+        self.delay = _length("delay", delay)
         super().__init__(f"snooze for {self.delay}")
 
 

@@ -12,7 +12,8 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any, TypeVar, Unpack
 
-from holdfast.actor import Role
+from holdfast.actor import Role, read_actor, read_role
+from holdfast.arguments import checked, instance, string, uuid
 from holdfast.artifact.artifacts import Artifacts
 from holdfast.batch.declare import Batching
 from holdfast.clock import Clock, SystemClock, ms
@@ -20,7 +21,7 @@ from holdfast.config import Settings
 from holdfast.engine import enqueue as enqueueing
 from holdfast.engine.cancel import CancelAnswer, cancel_job
 from holdfast.engine.category import CategoryOptions, make_category, sync_categories
-from holdfast.engine.declared import Declarations
+from holdfast.engine.declared import Declarations, worker_options
 from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.handler import (
     HandlerOptions,
@@ -41,7 +42,7 @@ from holdfast.engine.tracing import Tracing, atraced, traced
 from holdfast.engine.worker import Worker
 from holdfast.errors import ConfigError, JobNotFound
 from holdfast.event import Events
-from holdfast.ids import IdSource, read_uuid
+from holdfast.ids import IdSource, uuid_argument
 from holdfast.operate.bring_back import BringBack
 from holdfast.operate.desk import Desk
 from holdfast.operate.watch import Watch
@@ -55,6 +56,20 @@ SQL = Statements("holdfast.engine", "job.sql")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+@checked(
+    checks={
+        "job_id": uuid,
+        "reason": string,
+        "settings": instance(Settings),
+        "store": instance(Store),
+    },
+    init=True,
+    # They name every bad field of a job or a declaration themselves; the last are for our own use.
+    without=(
+        *("enqueue", "enqueue_many", "aenqueue", "aenqueue_many", "notify", "anotify"),
+        *("job", "pipeline", "queue", "category", "schedule", "worker", "prepare", "announce"),
+    ),
+)
 class Holdfast:
     """One application's jobs in one database.
 
@@ -179,7 +194,7 @@ class Holdfast:
         """
         check_options(job_type, options)
         given: HandlerOptions = {"version": "1", **options}
-        return Pipeline(self.registry, job_type, tuple(accepts), category, given)
+        return Pipeline(self.registry, job_type, accepts, category, given)
 
     def queue(self, name: str, **limits: Unpack[QueueOptions]) -> None:
         """Declare a queue of this application's own, with its weight and limits."""
@@ -253,7 +268,8 @@ class Holdfast:
         **options: Unpack[Options],
     ) -> Batch:
         """One job, checked, for whoever writes it with something of its own; then announce."""
-        chunks = self._chunks(job_type, [payload], org_id, options, whole=True, ids=[job_id])
+        ids = [uuid_argument("job_id", job_id)]
+        chunks = self._chunks(job_type, [payload], org_id, options, whole=True, ids=ids)
         return chunks[0]()
 
     def announce(
@@ -327,7 +343,7 @@ class Holdfast:
 
     def for_org(self, org_id: str) -> Tenant:
         """The same calls for one tenant."""
-        return Tenant(self, read_uuid(org_id))
+        return Tenant(self, org_id)
 
     def sync(self, *, borrowed: bool = False) -> None:
         """Write what this application declares into the store, unless the store has it.
@@ -382,9 +398,7 @@ class Holdfast:
 
     def get(self, job_id: str, *, org_id: str) -> Job:
         """The job as it stands. Another tenant's job is not found."""
-        row = self.store.read(
-            lambda tx: tx.maybe(SQL.find_job, org_id=read_uuid(org_id), id=read_uuid(job_id))
-        )
+        row = self.store.read(lambda tx: tx.maybe(SQL.find_job, org_id=org_id, id=job_id))
         if row is None:
             raise JobNotFound(job_id)
         return Job.of(row)
@@ -396,7 +410,6 @@ class Holdfast:
 
         None if the key was never seen or its time is over.
         """
-        org_id = read_uuid(org_id)
         key = full_key(job_type, org_id, project_id, idempotency_key)
         row = self.store.read(lambda tx: tx.maybe(SQL.find_key, org_id=org_id, idempotency_key=key))
         return None if row is None else KeyRecord.of(row)
@@ -405,19 +418,15 @@ class Holdfast:
         self, job_id: str, *, org_id: str, actor: Actor | str = SYSTEM, reason: str = ""
     ) -> CancelAnswer:
         """Stop a job: at once if it waits, at its next step if it runs."""
-        if isinstance(actor, str):
-            actor = Actor.read(actor)
-        org, job, known = read_uuid(org_id), read_uuid(job_id), self.registry
+        who, known = read_actor(actor), self.registry
         return cancel_job(
-            self.store, org_id=org, job_id=job, actor=actor, reason=reason, registry=known
+            self.store, org_id=org_id, job_id=job_id, actor=who, reason=reason, registry=known
         )
 
     def operate(self, *, actor: Actor | str, role: Role | str, org_id: str | None = None) -> Desk:
         """What an operator in *role* sees and does, for one tenant or, without one, for all."""
-        who = Actor.read(actor) if isinstance(actor, str) else actor
-        mine = None if org_id is None else read_uuid(org_id)
         parts = (self.store, self.settings, self.registry, self.ids, self.events)
-        return Desk(Watch(*parts, who, Role(role), mine))
+        return Desk(Watch(*parts, read_actor(actor), read_role(role), org_id))
 
     # -- working
 
@@ -441,4 +450,4 @@ class Holdfast:
             "tracing": self.tracing,
             "queues": self.known_queues,
         }
-        return Worker(self.store, **{**given, **options})
+        return Worker(self.store, **{**given, **worker_options(options)})

@@ -9,6 +9,7 @@ import uuid
 from typing import NewType
 
 from holdfast.clock import Clock, SystemClock
+from holdfast.errors import HoldfastError, InvalidArgument
 
 JobId = NewType("JobId", str)
 OrgId = NewType("OrgId", str)
@@ -19,6 +20,10 @@ _STEP_BYTES = 4
 _LOW_MASK = (1 << 62) - 1
 _LAST_MS = (1 << 48) - 1
 _TEXT = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+
+class MalformedId(HoldfastError, ValueError):
+    """What should be a UUID is none. Whoever reads an argument says which one it was."""
 
 
 class IdSource:
@@ -67,11 +72,19 @@ def shift(uuid7: str, by_ms: int) -> str:
 
 
 def read_uuid(value: object) -> str:
-    """The canonical text of a UUID. Raises ValueError for anything else."""
+    """The canonical text of a UUID. Raises MalformedId for anything else."""
     if isinstance(value, uuid.UUID):
         return str(value)
     # One form only: UUID() would take braces, blanks and underscores, and two texts of one id would
     # then be two tenants to SQLite.
     if isinstance(value, str) and _TEXT.fullmatch(value):
         return value.lower()
-    raise ValueError("must be a UUID, for example 0198c0de-7000-7000-8000-000000000001")
+    raise MalformedId("must be a UUID, for example 0198c0de-7000-7000-8000-000000000001")
+
+
+def uuid_argument(name: str, value: object) -> str:
+    """The same for an argument of a public call. Raises InvalidArgument that names it."""
+    try:
+        return read_uuid(value)
+    except MalformedId as exc:
+        raise InvalidArgument({name: str(exc)}) from None

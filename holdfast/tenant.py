@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
 
+from holdfast.arguments import checked, uuid
 from holdfast.engine.cancel import CancelAnswer
 from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.job import Job
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from holdfast.holdfast import Holdfast
 
 
+@checked(checks={"job_id": uuid}, without=("enqueue", "enqueue_many", "notify"))
 @dataclass(frozen=True, slots=True)
 class Tenant:
     """Holdfast bound to one tenant."""

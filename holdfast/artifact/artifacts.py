@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from holdfast.actor import SYSTEM, Actor
+from holdfast.actor import SYSTEM, Actor, read_actor
+from holdfast.arguments import anything, checked, text, uuid, word
 from holdfast.artifact import end
 from holdfast.artifact.artifact import (
     ANY_MEDIA_TYPE,
@@ -58,6 +59,19 @@ class Reader:
         )
 
 
+# What is put, and for how long, names its bad fields itself.
+_CHECKS = {
+    **dict.fromkeys(("access", "content", "expires_in", "keep", "media_type", "name"), anything),
+    "audience": text,
+    "list.job_id": uuid,
+    "owner": read_actor,
+    "put.job_id": anything,
+    "state": word(ArtifactState),
+    "token": anything,
+}
+
+
+@checked(InvalidArtifact, checks=_CHECKS, without=("of_job",))
 class Artifacts:
     """The files of one application's jobs. Nothing is opened until it is needed."""
 
@@ -360,6 +374,7 @@ class Artifacts:
         return JobArtifacts(self, org_id, job_id, stage, actor, session, first, guard, step)
 
 
+@checked(InvalidArtifact, checks=_CHECKS)
 @dataclass(frozen=True, slots=True)
 class JobArtifacts:
     """What a handler may do with artifacts: those of its own tenant, while it holds its lease."""
@@ -426,10 +441,6 @@ def missing_refs(
     found = session.read(lambda tx: tx.many(SQL.find_missing, wanted=rows, org_id=org_id))
     missing = {REF + str(row["id"]) for row in found}
     return [ref for ref in wanted if ref in missing]
-
-
-def read_actor(actor: Actor | str) -> Actor:
-    return Actor.read(actor) if isinstance(actor, str) else actor
 
 
 def _reader(actor: Actor | str | None, is_operator: bool) -> Reader:

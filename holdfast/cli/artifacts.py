@@ -14,7 +14,15 @@ import click
 
 from holdfast.artifact.artifact import Artifact, ArtifactState, place_of, read_id
 from holdfast.artifact.artifacts import NEWEST, SQL
-from holdfast.cli.given import actor_option, app_of, json_option, one_line, print_json, print_table
+from holdfast.cli.given import (
+    actor_option,
+    app_of,
+    json_option,
+    one_line,
+    print_json,
+    print_table,
+    read_actor_option,
+)
 from holdfast.errors import ArtifactNotFound
 from holdfast.holdfast import Holdfast
 from holdfast.ids import read_uuid
@@ -123,7 +131,12 @@ def _copy(source: Any, target: Path) -> None:
 
 @artifacts.command()
 @click.argument("artifact")
-@click.option("--actor", required=True, help="Who asks for the link, like user:42; audited.")
+@click.option(
+    "--actor",
+    required=True,
+    callback=read_actor_option,
+    help="Who asks for the link, like user:42; audited.",
+)
 @click.option(
     "--hours", default=1.0, show_default=True, type=click.FloatRange(0, 168, min_open=True)
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.given import app_of, json_option, print_json
+from holdfast.cli.given import app_of, json_option, print_json, read_actor_option
 from holdfast.document import BadDocument, parse
 from holdfast.errors import InvalidJob
 
@@ -18,7 +18,13 @@ from holdfast.errors import InvalidJob
 @click.option("--org", "org_id", required=True, help="The tenant, a UUID.")
 @click.option("--project", "project_id", help="The project, a UUID.")
 @click.option("--key", "idempotency_key", help="Enqueue at most once under this key.")
-@click.option("--actor", default="system:cli", show_default=True, help="Who asks, like user:42.")
+@click.option(
+    "--actor",
+    default="system:cli",
+    show_default=True,
+    callback=read_actor_option,
+    help="Who asks, like user:42.",
+)
 @click.option("--queue", help="Another queue than the job type's own.")
 @click.option("--priority", type=click.Choice(["critical", "high", "normal", "low"]))
 @json_option

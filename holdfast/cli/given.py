@@ -13,17 +13,32 @@ from typing import Any, TypeVar
 
 import click
 
-from holdfast.actor import Role
+from holdfast.actor import Role, read_actor
 from holdfast.clock import write_instant
 from holdfast.config import LOG_LEVELS, Settings
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, InvalidArgument
 from holdfast.holdfast import Holdfast
 from holdfast.operate.desk import Desk
 from holdfast.redact import visible
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+
+
+def read_actor_option(_ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """The text of an actor; what is none is wrong usage."""
+    try:
+        read_actor(value)
+    except InvalidArgument as exc:
+        raise click.BadParameter(f"it {exc.fields['actor']}", param=param) from None
+    return value
+
+
 actor_option = click.option(
-    "--actor", default="user:cli", show_default=True, help="Who asks, like user:42."
+    "--actor",
+    default="user:cli",
+    show_default=True,
+    callback=read_actor_option,
+    help="Who asks, like user:42.",
 )
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -103,8 +118,10 @@ def desk_of(hf: Holdfast, actor: str, role: str, org_id: str | None) -> Desk:
     """What the operator named by :func:`watch_options` can do with *hf*."""
     try:
         return hf.operate(actor=actor, role=role, org_id=org_id)
-    except ValueError as exc:
-        raise click.BadParameter(str(exc), param_hint="--org") from exc
+    except InvalidArgument as exc:
+        (named, problem), *_ = exc.fields.items()
+        option = {"org_id": "--org"}.get(named, f"--{named}")
+        raise click.BadParameter(problem, param_hint=option) from exc
 
 
 def print_json(value: Any) -> None:

@@ -141,8 +141,9 @@ class Rate:
     seconds: int
 
     def __post_init__(self) -> None:
-        if not (_is_whole(self.count) and self.count >= 1 and self.seconds >= 1):
-            raise ConfigError(f"A rate of {self.count} in {self.seconds} s lets nothing through.")
+        if not all(_is_whole(value) and value >= 1 for value in (self.count, self.seconds)):
+            count, seconds = repr(self.count)[:50], repr(self.seconds)[:50]
+            raise ConfigError(f"A rate of {count} in {seconds} s lets nothing through.")
 
     @classmethod
     def read(cls, text: str) -> Rate:

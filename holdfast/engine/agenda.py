@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
+from holdfast.arguments import checked_function
 from holdfast.clock import ms, read_instant, write_instant
 from holdfast.cron import write_every
 from holdfast.engine import audit
@@ -203,6 +204,7 @@ def _merged(schedule: Schedule, changes: ScheduleOptions) -> ScheduleOptions:
     return {**merged, **changes}
 
 
+@checked_function()
 def pause_schedule(store: Store, name: str, *, actor: Actor, reason: str) -> bool:
     """Let nothing fire until it is resumed; False if it was paused already."""
     if not reason.strip():
@@ -219,6 +221,7 @@ def pause_schedule(store: Store, name: str, *, actor: Actor, reason: str) -> boo
     return store.write(work)
 
 
+@checked_function()
 def resume_schedule(store: Store, name: str, *, actor: Actor) -> bool:
     """Let it fire again; its catch-up policy decides about the ticks of the pause."""
 
@@ -232,6 +235,7 @@ def resume_schedule(store: Store, name: str, *, actor: Actor) -> bool:
     return store.write(work)
 
 
+@checked_function()
 def remove_schedule(app: Scheduling, name: str, *, actor: Actor) -> None:
     """Take a schedule away. Raises Conflict where the code declares it: it would come back."""
     if name in app.schedules.with_settings(app.settings, now=app.clock.now()):
@@ -249,6 +253,7 @@ def remove_schedule(app: Scheduling, name: str, *, actor: Actor) -> None:
     app.store.write(work)
 
 
+@checked_function()
 def reset_schedule(app: Scheduling, name: str, *, actor: Actor) -> Schedule:
     """Give a schedule back to the code: what is declared holds again, from now on."""
     declared = app.schedules.with_settings(app.settings, now=app.clock.now())
@@ -308,12 +313,14 @@ class Entry:
         )
 
 
+@checked_function()
 def list_schedules(store: Store, *, name: str | None = None) -> list[Entry]:
     """Every schedule, by name; or one."""
     rows = store.read(lambda tx: tx.many(SQL.list_schedules, name=name))
     return [Entry.of(row) for row in rows]
 
 
+@checked_function()
 def find_schedule(store: Store, name: str) -> Entry:
     """One schedule. Raises ScheduleNotFound."""
     for entry in list_schedules(store, name=name):
@@ -321,6 +328,7 @@ def find_schedule(store: Store, name: str) -> Entry:
     raise ScheduleNotFound(name)
 
 
+@checked_function()
 def list_ticks(store: Store, name: str, *, limit: int = 20) -> list[Row]:
     """What became of the ticks of a schedule, newest first."""
     return store.read(lambda tx: tx.many(SQL.list_ticks, name=name, limit=limit))

@@ -122,6 +122,10 @@ class CategoryOptions(TypedDict, total=False):
     replay_refusal: str | None
 
 
+def _is_length(value: object, longest: timedelta) -> bool:
+    return isinstance(value, timedelta) and timedelta(0) < value <= longest
+
+
 def make_category(
     name: str,
     *,
@@ -147,15 +151,17 @@ def make_category(
             f"Category {name!r}: no category routes to {queue}. Only a dead job goes to"
             f" {DEAD_LETTER_QUEUE}; a handler asks for {CRITICAL_QUEUE} itself, with an slo=."
         )
-    if isinstance(max_attempts, bool) or not 1 <= max_attempts <= 100:
+    if type(max_attempts) is not int or not 1 <= max_attempts <= 100:
         raise ConfigError(f"Category {name!r}: max_attempts must be from 1 to 100.")
-    if not timedelta(0) < longest_delay <= LONGEST_DELAY:
+    if not _is_length(longest_delay, LONGEST_DELAY):
         raise ConfigError(f"Category {name!r}: longest_delay must be up to 30 days.")
-    if not timedelta(0) < key_ttl <= LONGEST_KEY_TTL:
+    if not _is_length(key_ttl, LONGEST_KEY_TTL):
         raise ConfigError(f"Category {name!r}: key_ttl must be up to ten years.")
     if duty not in tuple(Duty):
         raise ConfigError(f"Category {name!r}: duty must be one of {', '.join(Duty)}.")
-    if replay_refusal is not None and not REFUSAL.fullmatch(replay_refusal):
+    if replay_refusal is not None and not (
+        isinstance(replay_refusal, str) and REFUSAL.fullmatch(replay_refusal)
+    ):
         raise ConfigError(
             f"Category {name!r}: replay_refusal is a line of 1 to 300 characters that says why."
         )

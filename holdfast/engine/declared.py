@@ -7,15 +7,19 @@ before its first enqueue, so that a limit holds before there is a worker.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast.actor import SYSTEM
+from holdfast.arguments import each, name, number, read_options, text, whole
 from holdfast.config import QueueSettings, Settings
 from holdfast.engine import audit
 from holdfast.engine.handler import Registry
 from holdfast.engine.rules import limits_of, queue_rule, rule_row
+from holdfast.engine.worker import Worker
+from holdfast.errors import InvalidArgument
 from holdfast.store import Row, Statements, Store, Tx
 from holdfast.store.borrow import Steps, run
 
@@ -139,3 +143,23 @@ def _adds(rule: Mapping[str, Any], known: Row | None) -> bool:
         rule[name] is not None and (known is None or known[name] != rule[name])
         for name in ("producer", "cancel_role")
     )
+
+
+_WORKER_CHECKS = {
+    "async_concurrency": whole(1, 10_000),
+    "concurrency": whole(1, 1_000),
+    "drain_seconds": number(0, 86_400),
+    "queues": each(text),
+    "worker_id": name,
+}
+
+
+def worker_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a worker, read. Raises InvalidArgument."""
+    known = inspect.signature(Worker).parameters
+    if unknown := sorted(set(options) - set(known)):
+        raise InvalidArgument(dict.fromkeys(unknown, "is not an option of a worker"))
+    needed = set(_WORKER_CHECKS) - {"worker_id"}
+    if missing := sorted(item for item in needed & set(options) if options[item] is None):
+        raise InvalidArgument(dict.fromkeys(missing, "must not be None; leave it out"))
+    return read_options(options, _WORKER_CHECKS)

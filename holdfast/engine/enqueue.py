@@ -105,6 +105,8 @@ def requests_of(
     given = inherit(org_id, options)
     if unknown := sorted(set(given) - set(JobRequest.__slots__)):
         raise InvalidJob(dict.fromkeys(unknown, "is not an option of enqueue"))
+    if not isinstance(payloads, Iterable):
+        raise InvalidJob({"payloads": f"must be a list, not {type(payloads).__name__}"})
     shared = JobRequest(payload={}, **given)
     return [
         (item.payload, held_to(item, given["org_id"]))

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import inspect
 import re
-import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, TypedDict
+from typing import Any, TypedDict, Unpack
 
 from holdfast.actor import Role
 from holdfast.config import BUILT_IN_PROFILES, QueueSettings
 from holdfast.engine.category import CATEGORIES, QUEUE, Category, Duty
 from holdfast.engine.job import CRITICAL_QUEUE, DEAD_LETTER_QUEUE, ONLY_STAGE, Priority
+from holdfast.engine.payload_reader import named, payload_reader
 from holdfast.engine.retry import CRITIC, STAGE_ATTEMPTS, RetryPolicy
-from holdfast.errors import ConfigError, Forbidden, SchemaInvalid, UnknownKind
+from holdfast.errors import ConfigError, Forbidden, UnknownKind
 
 Function = Callable[..., Any]
 Policy = Callable[[Any, str], bool]
@@ -44,7 +43,13 @@ Keep = Callable[[Any, Sequence[tuple[Any, Any]]], None]
 them, for a whole group, called with that transaction and pairs of a claim and what it kept."""
 
 JOB_TYPE = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
-_CALL = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
+STAGE = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,100}")
+_CALL = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,200}")
+_VERSION = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{0,100}")
+
+
+def _matches(pattern: re.Pattern[str], value: object) -> bool:
+    return isinstance(value, str) and pattern.fullmatch(value) is not None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,8 +152,8 @@ class Registry:
         return replace(self, backoff_seconds=backoff_seconds)
 
     def add_queue(self, name: str, settings: QueueSettings) -> None:
-        if not QUEUE.fullmatch(name) or name == DEAD_LETTER_QUEUE:
-            raise ConfigError(f"Queue {name!r} must look like 'q:default', and not q:deadletter.")
+        if not _matches(QUEUE, name) or name == DEAD_LETTER_QUEUE:
+            raise ConfigError(f"Queue {named(name)} must look like 'q:default', not q:deadletter.")
         if self.queues.setdefault(name, settings) != settings:
             raise ConfigError(f"Queue {name!r} is declared twice, and differently.")
         self.revision += 1
@@ -158,14 +163,14 @@ class Registry:
             raise ConfigError(f"Category {category.name!r} is declared twice, and differently.")
 
     def category(self, name: str) -> Category:
-        try:
-            return self.categories[name]
-        except KeyError:
+        found = self.categories.get(name) if isinstance(name, str) else None
+        if found is None:
             known = ", ".join(sorted(self.categories))
             raise ConfigError(
-                f"Category {name!r} is not registered; there is: {known}."
-                f" Declare it with hf.category({name!r}, …) first."
-            ) from None
+                f"Category {named(name)} is not registered; there is: {known}."
+                " Declare it with hf.category(…) first."
+            )
+        return found
 
     def add(self, handler: Handler) -> None:
         if handler.job_type in self.handlers:
@@ -174,10 +179,9 @@ class Registry:
         self.revision += 1
 
     def get(self, job_type: str) -> Handler:
-        try:
-            handler = self.handlers[job_type]
-        except KeyError:
-            raise UnknownKind(job_type) from None
+        handler = self.handlers.get(job_type) if isinstance(job_type, str) else None
+        if handler is None:
+            raise UnknownKind(job_type)
         if any(stage.retry.is_by_run for stage in handler.stages):
             return handler.with_backoff(self.backoff_seconds)
         return handler
@@ -204,23 +208,38 @@ def make_stage(
     retry: RetryPolicy,
     timeout: timedelta | float | None,
 ) -> Stage:
-    if max_attempts < 1:
+    if not _matches(STAGE, name):
+        raise ConfigError(f"Stage {named(name)} must be 1 to 100 printable characters.")
+    if not callable(function):
+        raise ConfigError(f"Stage {name!r}: {named(function)} is no function.")
+    if not isinstance(max_attempts, int) or not 1 <= max_attempts <= 100:
         raise ConfigError(
-            f"Stage {name!r}: max_attempts counts the first attempt, so it is at least 1."
+            f"Stage {name!r}: max_attempts counts the first attempt, so it is at least 1; it is at"
+            " most 100."
         )
-    if isinstance(timeout, (int, float)):
-        timeout = timedelta(seconds=timeout)
-    if timeout is not None and timeout <= timedelta(0):
-        raise ConfigError(f"Stage {name!r}: timeout must be longer than zero.")
+    if not isinstance(retry, RetryPolicy):
+        raise ConfigError(f"Stage {name!r}: retry= must be a RetryPolicy.")
     return Stage(
         name,
         function,
         max_attempts,
         retry,
-        timeout,
-        _payload_reader(function),
+        _timeout(name, timeout),
+        payload_reader(function),
         inspect.iscoroutinefunction(function),
     )
+
+
+def _timeout(name: str, value: object) -> timedelta | None:
+    if value is None:
+        return None
+    try:
+        found = value if isinstance(value, timedelta) else timedelta(seconds=value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        raise ConfigError(f"Stage {name!r}: timeout must be a length in seconds.") from None
+    if found <= timedelta(0):
+        raise ConfigError(f"Stage {name!r}: timeout must be longer than zero.")
+    return found
 
 
 class HandlerOptions(TypedDict, total=False):
@@ -249,43 +268,57 @@ def make_handler(
     stages: Sequence[Stage],
     *,
     category: Category,
-    queue: str | None = None,
-    priority: Priority = Priority.NORMAL,
-    version: str = "",
     accepts: Sequence[str] = (),
-    policy: Policy | None = None,
-    slo: timedelta | None = None,
-    producer: Producer | None = None,
-    cancel_role: Role | str | None = None,
+    **options: Unpack[HandlerOptions],
 ) -> Handler:
     """A handler whose declaration was checked."""
-    if not JOB_TYPE.fullmatch(job_type) or len(job_type) > 100:
-        raise ConfigError(
-            f"Job type {job_type!r} must be lower-case words joined by dots, like 'report.export'."
-        )
-    if queue is not None and not QUEUE.fullmatch(queue):
-        raise ConfigError(f"Queue {queue!r} must look like 'q:default'.")
+    check_declaration(job_type, category, accepts, options)
     if not stages:
         raise ConfigError(f"Pipeline {job_type!r} has no stage.")
     names = [stage.name for stage in stages]
     if len(set(names)) != len(names):
         raise ConfigError(f"Pipeline {job_type!r} names a stage twice.")
-    _check_promises(job_type, category, queue, policy, slo)
-    _check_rules(job_type, producer, cancel_role)
     bounded = [replace(stage, timeout=category.timeout_of(stage.timeout)) for stage in stages]
+    cancel_role = options.get("cancel_role")
     return Handler(
         job_type,
         category,
-        queue or category.queue,
-        priority,
+        options.get("queue") or category.queue,
+        options.get("priority", Priority.NORMAL),
         tuple(bounded),
-        pipeline_version(version, names),
+        pipeline_version(options.get("version", ""), names),
         frozenset(accepts),
-        policy,
-        slo,
-        producer,
+        options.get("policy"),
+        options.get("slo"),
+        options.get("producer"),
         None if cancel_role is None else Role(cancel_role),
     )
+
+
+def check_declaration(
+    job_type: str, category: Category, accepts: Sequence[str], options: HandlerOptions
+) -> None:
+    """Raise ConfigError unless a job type can be declared like this."""
+    queue, version = options.get("queue"), options.get("version", "")
+    if not _matches(JOB_TYPE, job_type) or len(job_type) > 100:
+        raise ConfigError(
+            f"Job type {named(job_type)} must be lower-case words joined by dots, like"
+            " 'report.export'."
+        )
+    if queue is not None and not _matches(QUEUE, queue):
+        raise ConfigError(f"Queue {named(queue)} must look like 'q:default'.")
+    if not isinstance(options.get("priority", Priority.NORMAL), Priority):
+        raise ConfigError(f"Job type {job_type!r}: priority= must be a Priority.")
+    if not _matches(_VERSION, version):
+        raise ConfigError(f"Job type {job_type!r}: version= is up to 100 printable characters.")
+    if (
+        isinstance(accepts, (str, bytes))
+        or not isinstance(accepts, Collection)
+        or not all(isinstance(one, str) for one in accepts)
+    ):
+        raise ConfigError(f"Job type {job_type!r}: accepts= must be a list of versions.")
+    _check_promises(job_type, category, queue, options.get("policy"), options.get("slo"))
+    _check_rules(job_type, options.get("producer"), options.get("cancel_role"))
 
 
 def _check_rules(job_type: str, producer: object, cancel_role: object) -> None:
@@ -309,7 +342,7 @@ def _check_promises(
     policy: Policy | None,
     slo: timedelta | None,
 ) -> None:
-    if slo is not None and slo <= timedelta(0):
+    if slo is not None and not (isinstance(slo, timedelta) and slo > timedelta(0)):
         raise ConfigError(f"Job type {job_type!r}: slo must be longer than zero.")
     if queue == CRITICAL_QUEUE and slo is None:
         raise ConfigError(
@@ -363,68 +396,3 @@ def pipeline_stage(
     timeout: timedelta | float | None = None,
 ) -> Stage:
     return make_stage(function, name=name, max_attempts=max_attempts, retry=retry, timeout=timeout)
-
-
-def _payload_reader(function: Function) -> Callable[[Mapping[str, Any]], Any]:
-    """How the payload becomes what the handler's second parameter is annotated with."""
-    parameters = list(inspect.signature(function).parameters.values())
-    if len(parameters) < 2:
-        raise ConfigError(
-            f"{function.__qualname__} must take two arguments: the job and its payload."
-        )
-    try:
-        wanted = typing.get_type_hints(function).get(parameters[1].name)
-    except NameError:
-        wanted = None
-    if hasattr(wanted, "model_validate"):
-        return _pydantic_reader(wanted)
-    if isinstance(wanted, type) and dataclasses.is_dataclass(wanted):
-        return _dataclass_reader(wanted)
-    return lambda payload: payload
-
-
-def _pydantic_reader(model: Any) -> Callable[[Mapping[str, Any]], Any]:
-    def read(payload: Mapping[str, Any]) -> Any:
-        try:
-            return model.model_validate(payload)
-        except ValueError as exc:
-            raise SchemaInvalid(model=model.__name__, problems=len(exc.args) or 1) from exc
-
-    return read
-
-
-def _dataclass_reader(kind: type) -> Callable[[Mapping[str, Any]], Any]:
-    fields = {item.name: item for item in dataclasses.fields(kind)}
-    hints = typing.get_type_hints(kind)
-
-    def read(payload: Mapping[str, Any]) -> Any:
-        unknown = sorted(set(payload) - set(fields))
-        if unknown:
-            raise SchemaInvalid(model=kind.__name__, unknown_field=unknown[0])
-        for name, value in payload.items():
-            if not _fits(value, hints[name]):
-                raise SchemaInvalid(model=kind.__name__, wrong_type=name)
-        try:
-            return kind(**payload)
-        except (TypeError, ValueError) as exc:
-            raise SchemaInvalid(model=kind.__name__) from exc
-
-    return read
-
-
-def _fits(value: Any, wanted: Any) -> bool:
-    """Whether a JSON value may stand where *wanted* is annotated. Only plain types are judged."""
-    options = typing.get_args(wanted) if typing.get_origin(wanted) in _UNIONS else (wanted,)
-    for option in options:
-        kind = typing.get_origin(option) or option
-        if kind not in _JUDGED:
-            return True
-        if kind is float and isinstance(value, int) and not isinstance(value, bool):
-            return True
-        if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
-            return True
-    return False
-
-
-_UNIONS = (typing.Union, type(int | str))
-_JUDGED = (str, int, float, bool, list, dict, type(None))

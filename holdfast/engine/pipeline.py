@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -10,6 +10,7 @@ from holdfast.engine.handler import (
     HandlerOptions,
     Registry,
     Stage,
+    check_declaration,
     make_handler,
     pipeline_stage,
 )
@@ -25,17 +26,15 @@ class Pipeline:
         self,
         registry: Registry,
         job_type: str,
-        accepts: tuple[str, ...],
+        accepts: Sequence[str],
         category: str,
         options: HandlerOptions,
     ) -> None:
         self._registry = registry
         self._stages: list[Stage] = []
-        self._options: dict[str, Any] = {
-            "accepts": accepts,
-            "category": registry.category(category),
-            **options,
-        }
+        kind = registry.category(category)
+        check_declaration(job_type, kind, accepts, options)
+        self._options: dict[str, Any] = {"accepts": accepts, "category": kind, **options}
         self.job_type = job_type
 
     def stage(

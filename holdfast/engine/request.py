@@ -16,7 +16,7 @@ from typing import Any, TypedDict
 from holdfast.document import canonical, stable_hash
 from holdfast.engine import request_field as given
 from holdfast.engine.category import Duty
-from holdfast.engine.handler import EnqueueRefused, Handler, Producer, Router
+from holdfast.engine.handler import JOB_TYPE, EnqueueRefused, Handler, Producer, Router
 from holdfast.engine.job import (
     BATCH_KEY,
     CRITICAL_QUEUE,
@@ -27,7 +27,7 @@ from holdfast.engine.job import (
     Priority,
 )
 from holdfast.errors import ForeignKeyScope, InvalidJob
-from holdfast.ids import shift
+from holdfast.ids import shift, uuid_argument
 from holdfast.secret import may_hold_secret
 
 DRIFT = timedelta(seconds=60)
@@ -88,7 +88,14 @@ def key_in(scope: str, raw: str) -> str:
 
 def key_for(job_type: str, org_id: str, project_id: str | None, *inputs: object) -> str:
     """A full key derived from what the job is about: equal inputs, equal key."""
-    return scope_of(job_type, org_id, project_id) + stable_hash(*inputs)
+    if not isinstance(job_type, str) or not JOB_TYPE.fullmatch(job_type):
+        raise InvalidJob({"job_type": "must be lower-case words joined by dots"})
+    org_id = uuid_argument("org_id", org_id)
+    project_id = None if project_id is None else uuid_argument("project_id", project_id)
+    try:
+        return scope_of(job_type, org_id, project_id) + stable_hash(*inputs)
+    except (TypeError, ValueError) as exc:
+        raise InvalidJob({"inputs": f"cannot be hashed: {exc}"}) from None
 
 
 class Options(TypedDict, total=False):
@@ -296,7 +303,8 @@ def _frame(
     queues: Collection[str],
 ) -> dict[str, Any]:
     actor = given.actor(request.actor, bad)
-    queue = given.queue(request.queue or handler.queue, bad, queues)
+    wanted = handler.queue if request.queue is None else request.queue
+    queue = given.queue(wanted, bad, queues)
     project_id = request.project_id
     frame: dict[str, Any] = {
         "org_id": given.uuid("org_id", request.org_id, bad),

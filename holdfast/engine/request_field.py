@@ -7,11 +7,12 @@ from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from holdfast.actor import read_actor
 from holdfast.clock import write_instant
 from holdfast.document import BadDocument, canonical
 from holdfast.engine.category import QUEUE
-from holdfast.engine.job import DEAD_LETTER_QUEUE, SYSTEM, Actor, ActorType, Priority
-from holdfast.errors import SecretInPayload
+from holdfast.engine.job import DEAD_LETTER_QUEUE, SYSTEM, Actor, Priority
+from holdfast.errors import InvalidArgument, SecretInPayload
 from holdfast.ids import read_uuid
 from holdfast.redact import harmless, redact
 from holdfast.secret import find_secret
@@ -71,12 +72,11 @@ def text(name: str, value: object, bad: dict[str, str], longest: int = 200) -> s
 
 
 def actor(value: object, bad: dict[str, str]) -> Actor:
-    if isinstance(value, str) and value:
-        value = Actor.read(value)
-    if isinstance(value, Actor) and value.type in tuple(ActorType) and text("actor", value.id, bad):
-        return value
-    bad.setdefault("actor", "must be an Actor, or text such as 'user:42'")
-    return SYSTEM
+    try:
+        return read_actor(value)
+    except InvalidArgument as exc:
+        bad |= exc.fields
+        return SYSTEM
 
 
 def priority(value: object, default: Priority, bad: dict[str, str]) -> int:

@@ -12,7 +12,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 
+from holdfast.errors import ConfigError
+
 RETRY_AFTER_CEILING = timedelta(minutes=5)
+LONGEST = timedelta(days=366)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,18 @@ class RetryPolicy:
     longest: timedelta = timedelta(minutes=5)
     steps: tuple[timedelta, ...] = ()
     is_by_run: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("first", "longest"):
+            value = getattr(self, name)
+            if not isinstance(value, timedelta) or not timedelta(0) < value <= LONGEST:
+                raise ConfigError(f"A retry policy needs {name}= above zero and at most a year.")
+        if not isinstance(self.multiplier, (int, float)) or not 1 <= self.multiplier <= 1000:
+            raise ConfigError("A retry policy needs a multiplier= from 1 to 1000.")
+        if not isinstance(self.steps, tuple) or not all(
+            isinstance(step, timedelta) and timedelta(0) <= step <= LONGEST for step in self.steps
+        ):
+            raise ConfigError("The steps= of a retry policy are a tuple of timedeltas.")
 
     @classmethod
     def by_run(cls) -> RetryPolicy:

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, TypedDict
 
 from holdfast.actor import SYSTEM, Actor
+from holdfast.arguments import checked, identifier, instance
 from holdfast.clock import read_instant
 from holdfast.config import KeySettings, QueueSettings, Rate, Settings, TenantSettings
 from holdfast.config.kind import KEY_NAME, UUID, Kind, complaint, fits, refuse
@@ -184,6 +185,16 @@ def make_queue(name: str, limits: QueueOptions) -> QueueSettings:
     return QueueSettings(**said)
 
 
+@checked(
+    checks={
+        # A name that nobody declared is an UnknownQueue, an id that is none a ConfigError.
+        "name": identifier,
+        "org_id": identifier,
+        "set.settings": instance(QueueSettings),
+        "set_key.settings": instance(KeySettings),
+        "set_tenant.settings": instance(TenantSettings),
+    }
+)
 class Queues:
     """The rules as operators see and change them.
 

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from holdfast.actor import Actor, Role
+from holdfast.actor import Actor, Role, read_actor
+from holdfast.arguments import anything, checked, uuid
 from holdfast.clock import Clock
 from holdfast.config import RunSettings
 from holdfast.engine import audit, ledger
@@ -181,6 +182,8 @@ def pending_of(app: Application, name: str) -> int:
     return ledger.count_pending(app.store, run.queues, run.job_types, profile)
 
 
+# Whoever is no admin is refused on record, whatever the role is called.
+@checked(checks={"run_id": uuid, "trigger.role": anything})
 @dataclass(frozen=True, slots=True)
 class Runs:
     """The runs of an application, for those who may look at them or set one off."""
@@ -193,8 +196,7 @@ class Runs:
         self, name: str, *, actor: Actor | str, role: Role | str | None, reason: str
     ) -> RunReport:
         """Perform a run now, for recovery. For administrators only; audited with the reason."""
-        if isinstance(actor, str):
-            actor = Actor.read(actor)
+        actor = read_actor(actor)
         refused = self._refusal(role)
         if refused is not None:
             self._record_refusal(name, actor, refused)

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from holdfast.actor import Actor, ActorType, Role
+from holdfast.arguments import checked, each, instance, text, whole
 from holdfast.clock import read_instant, write_instant
 from holdfast.document import decode
 from holdfast.engine.audit import SQL as AUDIT_SQL
@@ -22,6 +23,7 @@ from holdfast.errors import ConfigError, Forbidden, JobNotFound, RowInvalid
 from holdfast.event import AuditTampered
 from holdfast.ids import read_uuid
 from holdfast.operate.audit_export import export_lines
+from holdfast.operate.refusal import InvalidAction
 from holdfast.operate.watch import Action, Watch
 from holdfast.store import Row, Statements, Tx
 
@@ -91,6 +93,15 @@ class Sealing:
     is_whole: bool
 
 
+@checked(
+    InvalidAction,
+    checks={
+        "anchors": each(instance(Anchor)),
+        "before": whole(),
+        "correlation_id": text,
+        "request_id": text,
+    },
+)
 @dataclass(frozen=True, slots=True)
 class AuditTrail:
     """The audit as *watch* may see it."""

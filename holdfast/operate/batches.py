@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
+from holdfast.arguments import anything, checked, text
 from holdfast.batch.group import key_of
 from holdfast.batch.lane import BatchLane
 from holdfast.batch.reach import reach
@@ -111,6 +112,10 @@ def _read(row: Row, names: list[str]) -> dict[str, Any]:
     }
 
 
+@checked(
+    InvalidAction,
+    checks={"mode": text, "provider_batch_id": text, "reason": anything, "state": text},
+)
 class Batches:
     """The provider batches that *watch* may see, and what it may do about them."""
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from holdfast.arguments import anything, checked, flag, instance, text, whole
 from holdfast.document import encode
 from holdfast.engine import audit
 from holdfast.engine.handler import Handler
@@ -68,6 +69,20 @@ class ReplayMade:
     stage: str
 
 
+@checked(
+    InvalidAction,
+    checks={
+        "before": text,
+        "confirm": whole(),
+        "is_safe_to_repeat": flag,
+        "version": whole(1),
+        "wanted": instance(LetterFilter),
+        # What an operator says in words is refused on record.
+        **dict.fromkeys(
+            ("body", "done", "evidence_ref", "kind", "notes", "reason", "reference"), anything
+        ),
+    },
+)
 class DeadLetters:
     """The dead letters that *watch* may see, and what it may do about them."""
 

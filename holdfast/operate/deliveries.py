@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
+from holdfast.arguments import anything, checked, text
 from holdfast.clock import read_instant
 from holdfast.engine import audit
 from holdfast.errors import Conflict
@@ -72,6 +73,10 @@ class DeliveryView:
     evidence: tuple[Word, ...]
 
 
+@checked(
+    InvalidAction,
+    checks={"channel": text, "provider_id": text, "reason": anything, "state": text},
+)
 class Deliveries:
     """The deliveries that *watch* may see, and what it may decide about them."""
 

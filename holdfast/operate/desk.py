@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from holdfast.arguments import anything, checked, each, instance, text, whole
 from holdfast.batch.lane import BatchLane
 from holdfast.engine.cancel import CancelAnswer
 from holdfast.operate.audit_trail import AuditTrail
@@ -16,11 +17,26 @@ from holdfast.operate.doctor import Finding, examine
 from holdfast.operate.explain import explain_job
 from holdfast.operate.explanation import Explanation
 from holdfast.operate.grant import Granted, grant_tables
+from holdfast.operate.refusal import InvalidAction
 from holdfast.operate.verify.run import SHOWN, Report, verify
 from holdfast.operate.watch import Watch
 from holdfast.store.grants import TENANT
 
 
+@checked(
+    InvalidAction,
+    checks={
+        "canaries": each(text),
+        "lane": instance(BatchLane),
+        "only": each(text),
+        "privileges": each(text),
+        "shown": whole(),
+        "tables": each(text),
+        "to": text,
+        # Asked for in words, and refused on record.
+        "reason": anything,
+    },
+)
 @dataclass(frozen=True, slots=True)
 class Desk:
     """What *watch* can see and do."""

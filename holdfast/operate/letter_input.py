@@ -115,7 +115,10 @@ class LetterFilter:
             bad["kind"] = f"must be one of {', '.join(LetterKind)}"
         if self.state is not None and self.state not in tuple(LetterState):
             bad["state"] = f"must be one of {', '.join(LetterState)}"
-        if self.older_than is not None and not timedelta(0) < self.older_than <= _LONGEST_AGE:
+        if self.older_than is not None and not (
+            isinstance(self.older_than, timedelta)
+            and timedelta(0) < self.older_than <= _LONGEST_AGE
+        ):
             bad["older_than"] = "must be longer than nothing and at most ten years"
         org_id = None
         if self.org_id is not None:

@@ -1,7 +1,8 @@
 """Why an operator's wish is refused.
 
 * HoldfastError
-  x InvalidAction            what an operator asked for is wrong; names every bad field
+  x InvalidArgument
+    + InvalidAction          what an operator asked for is wrong; names every bad field
   x NotFound
     + LetterNotFound         there is no dead letter of this job
     + NothingMatches         no dead letter fits the filter
@@ -18,18 +19,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from holdfast.errors import Conflict, HoldfastError, NotFound
+from holdfast.errors import Conflict, InvalidArgument, NotFound
 
 
-class InvalidAction(HoldfastError):
+class InvalidAction(InvalidArgument):
     """What an operator asked for is wrong; *fields* maps each bad field to what is wrong."""
-
-    def __init__(self, fields: Mapping[str, str]) -> None:
-        self.fields = dict(fields)
-        listed = "; ".join(f"{name}: {problem}" for name, problem in self.fields.items())
-        super().__init__(f"Nothing was done. {listed}.")
 
 
 class LetterNotFound(NotFound):

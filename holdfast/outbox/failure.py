@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from holdfast.errors import HoldfastError, NotFound, Permanent
+from holdfast.errors import InvalidArgument, NotFound, Permanent
 
 
-class InvalidDelivery(HoldfastError):
+class InvalidDelivery(InvalidArgument):
     """What is to be told to whom is wrong; *fields* maps each bad field to what is wrong."""
-
-    def __init__(self, fields: Mapping[str, str]) -> None:
-        self.fields = dict(fields)
-        listed = "; ".join(f"{name}: {problem}" for name, problem in self.fields.items())
-        super().__init__(f"Nothing was done. {listed}.")
 
 
 class DeliveryNotFound(NotFound):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
+from holdfast.arguments import anything, checked, each, identifier, uuid
 from holdfast.channel.channel import (
     Accepted,
     Asked,
@@ -164,6 +165,15 @@ class Notice:
         )
 
 
+@checked(
+    InvalidDelivery,
+    checks={
+        "ids": each(identifier),
+        "limit": anything,
+        "recipient": anything,
+        "upto": uuid,
+    },
+)
 class Feed:
     """What the people of an application were told, each in a feed of their own."""
 
@@ -223,3 +233,10 @@ def read_id(name: str, value: object) -> str:
         return read_uuid(value)
     except ValueError as exc:
         raise InvalidDelivery({name: str(exc)}) from None
+
+
+def job_like(value: Any) -> Any:
+    """Anything with the ids of a job. Raises InvalidDelivery."""
+    if not all(isinstance(getattr(value, part, None), str) for part in ("org_id", "id")):
+        raise InvalidDelivery({"job": "must be a job: something with org_id and id"})
+    return value

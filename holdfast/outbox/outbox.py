@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol, Unpack
 
+from holdfast.actor import read_actor
+from holdfast.arguments import anything, checked, each, identifier, name, text
 from holdfast.channel.address import text_problem
 from holdfast.channel.channel import Channel, OnUnknown
 from holdfast.config import OUTBOX_RUNS, Settings
@@ -26,7 +28,7 @@ from holdfast.outbox.decide import Policy
 from holdfast.outbox.delivery import Delivery, State
 from holdfast.outbox.erase import Erased, erase_recipient
 from holdfast.outbox.failure import DeliveryFailed, InvalidDelivery
-from holdfast.outbox.in_app import Feed, InAppChannel, WithInApp, read_id
+from holdfast.outbox.in_app import Feed, InAppChannel, WithInApp, job_like, read_id
 from holdfast.outbox.intend import Intended, Intent, Origin
 from holdfast.outbox.notify import NotificationOptions, anotify, compose, notify
 from holdfast.outbox.point import Point
@@ -130,6 +132,19 @@ class _Known:
         return text_problem(f"{subject}\n{text}", longest)
 
 
+@checked(
+    InvalidDelivery,
+    checks={
+        # What is told, and how, names its bad fields itself.
+        **dict.fromkeys(("data", "html", "intents", "recipient", "subject", "text"), anything),
+        "channel": text,
+        "ids": each(identifier),
+        "job": job_like,
+        "template": name,
+        "template.name": anything,
+    },
+    without=("enlist", "tell", "use"),
+)
 class Outbox:
     """The outbox of one application.
 
@@ -389,8 +404,7 @@ class Outbox:
 
     def erase(self, recipient: str, *, org_id: str, actor: Actor | str = SYSTEM) -> Erased:
         """Delete all that a recipient was told or is to be told, when a person leaves."""
-        who = Actor.read(actor) if isinstance(actor, str) else actor
-        return erase_recipient(self.store, recipient, org_id=org_id, actor=who)
+        return erase_recipient(self.store, recipient, org_id=org_id, actor=read_actor(actor))
 
     # -- looking and delivering
 

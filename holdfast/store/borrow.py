@@ -164,6 +164,11 @@ def awaiting(connection: Any) -> Callable[..., Awaitable[Sequence[Mapping[str, A
 
         return fetch
 
+    if family_of(connection) != "psycopg" or not is_awaiting(connection):
+        raise ConfigError(
+            "conn= must be a connection that is awaited: asyncpg, psycopg.AsyncConnection or an"
+            " asynchronous one of SQLAlchemy."
+        )
     from psycopg.rows import dict_row
 
     async def execute(text: str, params: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

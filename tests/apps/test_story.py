@@ -200,7 +200,9 @@ def assert_on_record(town: Town, sent: dict[str, Sent]) -> None:
         if record["execution_mode"] == "batch":
             assert record["provider_batch_id"] is not None
             assert record["submitted_at"] is not None
-        shown = town.rewrites.operate(actor="op", role="operator", org_id=one.home).show(request_id)
+        shown = town.rewrites.operate(actor="user:op", role="operator", org_id=one.home).show(
+            request_id
+        )
         assert [event["name"] for event in shown["events"]] == [
             "rewrite_received",
             "rewrite_queued",

@@ -156,9 +156,10 @@ def test_an_open_transaction_of_the_application_stops_no_renewal(
             time.sleep(LEASE)
             mine.commit()
             wait_until(lambda: hf.get(job.id, org_id=ORG).state == "completed")
+        events = timeline(hf, job)
 
     assert len(ran) == 1
-    assert timeline(hf, job).count("job.started") == 1
+    assert events.count("job.started") == 1
 
 
 # -- renewing, one call at a time

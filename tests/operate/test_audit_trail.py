@@ -98,7 +98,7 @@ def test_everything_that_follows_from_a_request_is_found_by_it(
         event for event in by_cause if event.job_id == second.id
     ]
     newest = by_job[0]
-    assert (newest.actor, newest.org_id, newest.project_id) == (Actor.read("43"), ORG, PROJECT)
+    assert (newest.actor, newest.org_id, newest.project_id) == (Actor.read("user:43"), ORG, PROJECT)
     assert (newest.request_id, newest.correlation_id, newest.attempt) == ("r-1", "c-1", 2)
     assert newest.at == clock.now()
     assert newest.detail == {"reason": "too late", "answer": "too_late", "was": "completed"}

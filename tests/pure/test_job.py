@@ -29,7 +29,7 @@ from holdfast.engine.job import (
 )
 from holdfast.engine.settle import settle
 from holdfast.engine.upkeep import rescue_jobs
-from holdfast.errors import RuleBroken
+from holdfast.errors import InvalidArgument, RuleBroken
 from tests.story import ORG, by_hand, claim, look, make_holdfast
 
 WORDS = ["queued", "processing", "batch_submitted", "completed", "failed", "canceled"]
@@ -186,12 +186,17 @@ def test_the_database_says_the_same_word_for_each_state(url: str, clock: FakeClo
         ("user:42", Actor(ActorType.USER, "42")),
         ("system:cron", Actor(ActorType.SYSTEM, "cron")),
         ("api_key:k:1", Actor(ActorType.API_KEY, "k:1")),
-        ("42", Actor(ActorType.USER, "42")),
-        ("robot:7", Actor(ActorType.USER, "robot:7")),
     ],
 )
 def test_an_actor_is_read_from_text(text: str, actor: Actor) -> None:
     assert Actor.read(text) == actor
+
+
+@pytest.mark.req("J-36")
+@pytest.mark.parametrize("text", ["42", "robot:7", "User:7", "user:", ":7", "", "user:a\nb"])
+def test_text_that_names_none_of_the_three_types_is_no_actor(text: str) -> None:
+    with pytest.raises(InvalidArgument, match="actor"):
+        Actor.read(text)
 
 
 FAULT = Fault("TRANSIENT", "TRANSIENT", True)

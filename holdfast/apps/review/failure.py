@@ -14,21 +14,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from holdfast.errors import HoldfastError, NotFound, Permanent
+from holdfast.errors import InvalidArgument, NotFound, Permanent
 
 
-class InvalidReview(HoldfastError):
+class InvalidReview(InvalidArgument):
     """What was asked is no review, or its version may not run; *fields* says what is wrong.
 
     The values themselves are never repeated.
     """
-
-    def __init__(self, fields: Mapping[str, str]) -> None:
-        self.fields = dict(fields)
-        listed = "; ".join(f"{name}: {problem}" for name, problem in self.fields.items())
-        super().__init__(f"Nothing was done. {listed}.")
 
 
 class ReviewNotFound(NotFound):

@@ -34,6 +34,7 @@ from holdfast.apps.review.submit import (
     submit,
 )
 from holdfast.apps.review.words import FETCH, JOB_TYPE, LLM, NOTIFY
+from holdfast.arguments import anything, checked, each, instance, text, uuid
 from holdfast.config import REVIEW_RUNS
 from holdfast.engine.execute import Context
 from holdfast.engine.job import DEFAULT_QUEUE
@@ -47,6 +48,18 @@ def _redacted_source(review: Review) -> Source:
     return review.source
 
 
+@checked(
+    InvalidReview,
+    checks={
+        "changelist_id": text,
+        "correlation_id": text,
+        "patch": instance(bytes),
+        "recipients": each(anything),
+        "request_id": text,
+        **dict.fromkeys(("idempotency_key", "recipient", "review_version", "source"), anything),
+        "review_id": uuid,
+    },
+)
 class Reviews:
     """The review critic of one application.
 

@@ -17,6 +17,7 @@ from holdfast.apps.rewrite.failure import InvalidRewrite
 from holdfast.apps.rewrite.language import BadLocale, normalize
 from holdfast.apps.rewrite.model import BadRewrite
 from holdfast.apps.rewrite.words import HomeRole
+from holdfast.arguments import anything, checked, each, instance, text
 from holdfast.engine import request_field as given
 from holdfast.holdfast import Holdfast
 from holdfast.store import Row, Statements, Tx
@@ -64,6 +65,14 @@ class Directory(Protocol):
         """The two of a submission as they are at this moment."""
 
 
+@checked(
+    InvalidRewrite,
+    checks={
+        "locale": text,
+        "pairs": each(instance(Pair)),
+        **dict.fromkeys(("preference_id", "role", "value_key"), anything),
+    },
+)
 class SqlDirectory:
     """The directory in Holdfast's own tables."""
 

@@ -1,7 +1,8 @@
 """What may go wrong with a rewrite, as its users and its operators meet it.
 
 * HoldfastError
-  x InvalidRewrite     what was asked is no submission, member or answer; names every bad field
+  x InvalidArgument
+    + InvalidRewrite   what was asked is no submission, member or answer; names every bad field
   x NotFound
     + RewriteNotFound  there is no such rewrite, or it is somebody else's
   x Permanent
@@ -13,21 +14,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from holdfast.errors import HoldfastError, NotFound, Permanent
+from holdfast.errors import InvalidArgument, NotFound, Permanent
 
 
-class InvalidRewrite(HoldfastError):
+class InvalidRewrite(InvalidArgument):
     """What was asked is no submission, member or answer; *fields* says what is wrong with each.
 
     The values themselves are never repeated.
     """
-
-    def __init__(self, fields: Mapping[str, str]) -> None:
-        self.fields = dict(fields)
-        listed = "; ".join(f"{name}: {problem}" for name, problem in self.fields.items())
-        super().__init__(f"Nothing was done. {listed}.")
 
 
 class RewriteNotFound(NotFound):

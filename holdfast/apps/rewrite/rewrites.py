@@ -13,6 +13,7 @@ from holdfast.apps.rewrite.classify_local import LocalClassifier
 from holdfast.apps.rewrite.conclude import OrchestratorErrand
 from holdfast.apps.rewrite.detect import Detector, local_detector
 from holdfast.apps.rewrite.directory import Directory, SqlDirectory
+from holdfast.apps.rewrite.failure import InvalidRewrite
 from holdfast.apps.rewrite.gate import Answer, Submission
 from holdfast.apps.rewrite.language import DEFAULT, normalize
 from holdfast.apps.rewrite.orchestrate import Orchestrator
@@ -20,6 +21,7 @@ from holdfast.apps.rewrite.output import keep_outputs
 from holdfast.apps.rewrite.route import Routes
 from holdfast.apps.rewrite.words import JOB_TYPE, STAGE
 from holdfast.apps.rewrite.work import RewriteWork
+from holdfast.arguments import anything, checked, each, having, instance
 from holdfast.config import REWRITE_RUNS
 from holdfast.engine.handler import Producer
 from holdfast.engine.job import DEFAULT_QUEUE
@@ -31,6 +33,19 @@ RUN = "rewrite_orchestrator"
 MAX_ATTEMPTS = 2
 
 
+@checked(
+    InvalidRewrite,
+    checks={
+        "classifier": having("classify"),
+        "detector": having("detect"),
+        "directory": having("look"),
+        "hf": instance(Holdfast),
+        "limit": anything,
+        "submission": instance(Submission),
+        "submissions": each(instance(Submission)),
+    },
+    init=True,
+)
 class Rewrites:
     """The complaint rewrite of one application.
 
@@ -152,6 +167,7 @@ class RewriteErrand(OrchestratorErrand):
         )
 
 
+@checked(InvalidRewrite)
 class RewriteDesk:
     """The complaint rewrite for operators: records without text, erasure, export."""
 

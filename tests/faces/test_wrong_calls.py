@@ -1,0 +1,206 @@
+"""A wrong call raises a HoldfastError that says what is wrong, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import FakeClock, Holdfast, HoldfastError, InvalidArgument, Rewrites, Tenant
+from holdfast.apps.review.reviews import Reviews
+from holdfast.apps.rewrite.directory import SqlDirectory
+from holdfast.apps.rewrite.rewrites import RewriteDesk
+from holdfast.artifact.artifacts import Artifacts
+from holdfast.engine.pipeline import Pipeline
+from holdfast.engine.rules import Queues
+from holdfast.engine.run import Runs
+from holdfast.operate.audit_trail import AuditTrail
+from holdfast.operate.batches import Batches
+from holdfast.operate.dead_letter import DeadLetters
+from holdfast.operate.deliveries import Deliveries
+from holdfast.operate.desk import Desk
+from holdfast.operate.verify.run import SQL as VERIFY
+from holdfast.outbox.in_app import Feed
+from holdfast.outbox.outbox import Outbox
+from tests.faces.conftest import APP, Run
+from tests.faces.wrong_calls import BY_NAME, JUNK, NOT_AN_ACTOR, Call, World
+from tests.story import ORG, look
+
+CLASSES: tuple[type, ...] = (
+    Holdfast, Tenant, Queues, Runs, Desk, DeadLetters, AuditTrail, Deliveries, Batches, Outbox,
+    Feed, Artifacts, Rewrites, RewriteDesk, SqlDirectory, Reviews, Pipeline, FakeClock,
+)  # fmt: skip
+# Without an argument that could be wrong, or for the parts of Holdfast among themselves.
+EXEMPT = {
+    "Holdfast.close", "Holdfast.announce", "Holdfast.declared_steps", "Queues.rules",
+    "Queues.waiting", "Queues.tenants", "Queues.keys", "Desk.doctor", "AuditTrail.seal",
+    "Outbox.declare", "Outbox.use", "Outbox.enlist", "Outbox.tell", "Artifacts.of_job",
+    "FakeClock.now", "FakeClock.monotonic", "FakeClock.wait",
+}  # fmt: skip
+# What a refusal leaves in the audit, and nothing else is left.
+ON_RECORD = "('operator.refused', 'run.refused')"
+
+
+@pytest.fixture
+def world(url: str, clock: FakeClock, tmp_path: Path) -> Iterator[World]:
+    made = World(url, clock, str(tmp_path / "artifacts"))
+    yield made
+    made.hf.close()
+
+
+def test_every_public_method_is_called_wrongly_here(world: World) -> None:
+    public = {
+        f"{kind.__name__}.{name}"
+        for kind in CLASSES
+        for name, found in vars(kind).items()
+        if inspect.isfunction(found) and not name.startswith("_")
+    }
+
+    assert public - {call.of for call in world.calls()} == EXEMPT
+
+
+# One loop for all: each of its own takes a tenth of a second.
+LOOP = asyncio.Runner()
+
+
+def attempt(call: Call, arguments: dict[str, Any]) -> HoldfastError | None:
+    """The error of a call; None if it went through. Anything but a HoldfastError is raised."""
+    try:
+        found = call.make(**arguments)
+        if inspect.iscoroutine(found):
+            found = LOOP.run(found)
+        if inspect.isgenerator(found):
+            list(found)
+    except HoldfastError as exc:
+        return exc
+    return None
+
+
+def written(world: World) -> dict[str, int]:
+    """How many rows there are, by table; what is on record of refusals apart."""
+    names = [row["name"] for row in look(world.hf.store, VERIFY.list_tables.raw)]
+    apart = {"job_event": f" WHERE name NOT IN {ON_RECORD}"}
+    each = (
+        f"SELECT '{name}' AS name, count(*) AS n FROM holdfast.{name}{apart.get(name, '')}"
+        for name in names
+    )
+    return {row["name"]: int(row["n"]) for row in look(world.hf.store, " UNION ALL ".join(each))}
+
+
+def test_junk_never_raises_anything_but_a_holdfast_error(world: World) -> None:
+    raised = []
+    for call in world.calls():
+        for name in call.right:
+            for value in JUNK:
+                try:
+                    error = attempt(call, {**call.right, name: value})
+                except Exception as exc:
+                    raised.append(f"{call.of}({name}={value!r:.40}): {type(exc).__name__}: {exc}")
+                else:
+                    assert error is None or len(str(error)) < 1_000, (call.of, name)
+
+    assert raised == []
+
+
+@pytest.mark.req("J-36")
+def test_what_is_wrong_is_refused_and_nothing_is_written(world: World) -> None:
+    accepted = []
+    before = written(world)
+    for call in world.calls():
+        for name in call.right:
+            for value in call.wrong.get(name, BY_NAME.get(name, ())):
+                if attempt(call, {**call.right, name: value}) is None:
+                    accepted.append(f"{call.of}({name}={value!r:.40})")
+        assert written(world) == before, call.of
+
+    assert accepted == []
+
+
+def test_what_is_missing_or_too_much_is_refused_too(world: World) -> None:
+    hf: Any = world.hf
+    for wrong in (
+        lambda: hf.get(world.job.id),
+        lambda: hf.get(world.job.id, ORG),
+        lambda: hf.cancel(world.job.id, org_id=ORG, colour="red"),
+        lambda: hf.operate(actor="user:1"),
+        lambda: hf.worker(colour="red"),
+        lambda: hf.outbox.find(),
+        lambda: hf.job("x.y", colour="red")(lambda job, payload: None),
+    ):
+        with pytest.raises(HoldfastError):
+            wrong()
+
+
+@pytest.mark.req("J-36")
+@pytest.mark.parametrize("actor", [each for each in NOT_AN_ACTOR if isinstance(each, str)])
+def test_an_actor_type_is_one_of_three_words(world: World, actor: str) -> None:
+    calls: list[Any] = [
+        lambda: world.hf.cancel(world.job.id, org_id=ORG, actor=actor),
+        lambda: world.hf.operate(actor=actor, role="admin"),
+        lambda: world.hf.enqueue("work", {}, org_id=ORG, actor=actor),
+        lambda: world.hf.runs.trigger("x", actor=actor, role="admin", reason="r"),
+        lambda: world.hf.outbox.erase("r", org_id=ORG, actor=actor),
+        lambda: world.hf.artifacts.put(b"x", org_id=ORG, name="a", owner=actor),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidArgument) as caught:
+            call()
+        assert list(caught.value.fields) in (["actor"], ["owner"])
+
+
+COMMANDS = [
+    ["enqueue", "greet", "{}", "--org", ORG],
+    ["jobs", "cancel", ORG, "--reason", "r"],
+    ["queues", "pause", "q:exports", "--reason", "r"],
+    ["schedules", "pause", "x", "--reason", "r"],
+    ["dead-letters", "list"],
+    ["artifacts", "link", ORG],
+    ["rewrite", "show", ORG],
+]
+
+
+@pytest.mark.req("J-36")
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: "-".join(command[:2]))
+def test_the_commands_refuse_such_an_actor_as_wrong_usage(
+    run: Run, url: str, command: list[str]
+) -> None:
+    done = run(*command, "--actor", "robot:7", db=url, app=APP)
+
+    assert done.code == 2
+    assert "--actor" in done.err
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["enqueue", "greet", "{}", "--org", "nonsense"],
+        ["jobs", "show", "nonsense"],
+        ["jobs", "cancel", "nonsense", "--reason", "r"],
+        ["jobs", "cancel", ORG, "--reason", "r", "--org", "nonsense"],
+        ["dead-letters", "list", "--org", "nonsense"],
+        ["queues", "tenant", "nonsense", "--weight", "2"],
+        ["rewrite", "show", "nonsense"],
+        ["rewrite", "erase", "--user", "nonsense", "--reason", "r"],
+        ["runs", "show", "nonsense"],
+        ["artifacts", "show", "nonsense"],
+        ["explain", "nonsense"],
+        ["costs", "--org", "nonsense"],
+        ["audit", "list", "--org", "nonsense"],
+        ["deliveries", "show", "nonsense"],
+        ["batches", "show", "nonsense"],
+    ],
+    ids=lambda command: "-".join(command[:2]),
+)
+def test_the_commands_refuse_malformed_ids_with_a_sentence(
+    run: Run, url: str, command: list[str]
+) -> None:
+    done = run(*command, db=url, app=APP)
+
+    assert done.code in (1, 2, 3)
+    assert done.err.strip()
+    assert "Traceback" not in done.err

@@ -1,0 +1,565 @@
+"""Every public call with arguments that are right, and what is wrong in place of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from holdfast import (
+    Access,
+    Actor,
+    ArtifactState,
+    FakeClock,
+    Gone,
+    Holdfast,
+    KeySettings,
+    Priority,
+    QueueSettings,
+    RetryPolicy,
+    Reviews,
+    Rewrites,
+    Route,
+    Source,
+    TenantSettings,
+)
+from holdfast.config import ArtifactSettings, RewriteSettings
+from holdfast.engine import agenda
+from holdfast.operate.letter_input import LetterFilter
+from tests.apps.household import HOME, RECIPIENT, ROUTE, SENDER, Heard, furnish, submission
+from tests.batch.scripted import ScriptedAccounts, ScriptedProvider
+from tests.operate.letters import die_at_once
+from tests.outbox.scripted import letter, outbox_with
+from tests.story import ORG, make_holdfast
+
+THING = object()
+# Nothing of this is an id, an actor, a role, a limit, a time, a flag or a declaration.
+JUNK: tuple[Any, ...] = (
+    b"x", THING, 1.5, float("nan"), 10**20, -1, "\ud800", "a\x00b", [THING], {"a": THING},
+    datetime(2026, 1, 1), timedelta(days=-1), datetime.max, lambda: None,  # noqa: DTZ001, DTZ901
+)  # fmt: skip
+# What is none of some kinds, and right for others.
+NOT_TEXT: tuple[Any, ...] = (None, 7, True, [], {}, b"x", THING)
+NOT_AN_ID = (*NOT_TEXT, "", " ", "not-a-uuid", f"{{{ORG}}}", ORG + "\n", "x" * 5_000)
+NOT_AN_ACTOR = (
+    *NOT_TEXT, "", "ada", "robot:7", "User:7", "user", "user:", ":7", "user:a\nb", "user:\x1b[1m",
+    "user:" + "x" * 201, Actor("robot", "7"), Actor("user", ""), Actor("user", 7),
+)  # fmt: skip
+NOT_A_ROLE = (*NOT_TEXT, "", "root", "ADMIN", "admin ", "system")
+NOT_A_LIMIT = (None, True, "5", "", 0, [], {})
+NOT_A_FLAG = (None, 1, 0, "yes", "", [], {})
+NOT_A_TIME = (None, 7, True, "", "2026-01-01T00:00:00Z", [], {})
+
+
+@dataclass(frozen=True)
+class Call:
+    """One public call: how to make it rightly, and what must be refused in place of what."""
+
+    of: str
+    make: Callable[..., Any]
+    right: Mapping[str, Any]
+    wrong: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+
+
+ID = {"org_id", "home_id", "user_id", "project_id", "sender_user_id", "recipient_user_id"}
+# What the parameters of these names refuse beside the junk; a call may say otherwise.
+BY_NAME: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(ID, NOT_AN_ID),
+    "actor": NOT_AN_ACTOR,
+    "owner": NOT_AN_ACTOR,
+    "role": NOT_A_ROLE,
+    "limit": NOT_A_LIMIT,
+    "since": NOT_A_TIME[1:],
+    "until": NOT_A_TIME[1:],
+    **dict.fromkeys(("reason", "name", "recipient", "job_type"), NOT_TEXT),
+}
+
+
+class World:
+    """An application with one of everything that a call can be about."""
+
+    def __init__(self, url: str, clock: FakeClock, folder: str) -> None:
+        self.clock = clock
+        self.hf = make_holdfast(
+            url,
+            clock,
+            rewrite=RewriteSettings(routes=(ROUTE,)),
+            artifacts=ArtifactSettings(store=f"file://{folder}", link_key="k" * 32),
+        )
+        hf = self.hf
+        hf.batch.accounts = ScriptedAccounts(ScriptedProvider(clock))
+        self.rewrites = Rewrites(hf, classifier=Heard())
+        furnish(self.rewrites)
+        self.reviews = Reviews(hf)
+        hf.job("work")(lambda job, payload: None)
+        hf.job("tell", category="notification")(lambda job, payload: None)
+        outbox_with(hf)
+        hf.outbox.template("hello", subject="Hi {name}", text="Hello {name}")
+        self.job = hf.enqueue("work", {}, org_id=ORG)
+        self.sent = self.rewrites.submit(submission())
+        self.artifact = hf.artifacts.put(b"x", org_id=ORG, name="a.txt")
+        (self.dead,) = die_at_once(hf, Gone())
+        (self.delivery,) = hf.outbox.post([letter()], org_id=ORG)
+        (self.ended,) = hf.outbox.post([letter()], org_id=ORG)
+        hf.operate(actor="user:op", role="admin").deliveries.drop(self.ended.id, reason="r")
+        self.desk = hf.operate(actor="user:op", role="admin")
+        self.rewrite_desk = self.rewrites.operate(actor="user:op", role="admin")
+        self.nobody = "0198c0de-0000-7000-8000-0000000000ff"
+
+    def calls(self) -> list[Call]:
+        return [
+            *self._holdfast(),
+            *self._declaring(),
+            *self._queues_and_runs(),
+            *self._operating(),
+            *self._dead_letters(),
+            *self._outbox(),
+            *self._artifacts(),
+            *self._rewrites(),
+            *self._reviews(),
+            *self._small(),
+        ]
+
+    def _holdfast(self) -> list[Call]:
+        hf, job, tenant = self.hf, self.job, self.hf.for_org(ORG)
+        what = {"job_type": "work", "payload": {}}
+        who = {"org_id": ORG, "actor": "user:1", "project_id": self.nobody}
+        not_payload = {"payload": (None, 7, "", [], True), "job_type": (*NOT_TEXT, "", "nothing")}
+        many = {"job_type": "work", "payloads": [{}], "org_id": ORG}
+        not_many = {"payloads": (None, 7, True), "job_type": (*NOT_TEXT, "nothing")}
+        tell = {"job_type": "tell", "payload": {}, "org_id": ORG, "actor": "user:1"}
+        read = {"job_id": job.id, "org_id": ORG}
+        no_id = {"job_id": NOT_AN_ID}
+        stop = {**read, "actor": "user:1", "reason": "asked"}
+        act = {"actor": "user:1", "role": "admin", "org_id": ORG}
+        asked: dict[str, Any] = {
+            **what, **who, "idempotency_key": "k", "request_id": "r", "correlation_id": "c",
+            "queue": "q:default", "priority": "high", "max_attempts": 2, "limit_key": "k",
+            "not_before_at": self.clock.now(),
+        }  # fmt: skip
+        not_asked = {
+            **not_payload, "project_id": NOT_AN_ID[1:], "queue": (7, "", "default", [], {}),
+            "priority": (7, "", "urgent", [], {}), "max_attempts": (0, 101, "2", True, []),
+            "not_before_at": NOT_A_TIME[1:], "idempotency_key": (7, "", [], "x" * 501),
+            "request_id": (7, "", [], "a\nb"), "correlation_id": (7, "", []),
+            "limit_key": (7, "", [], "A B"),
+        }  # fmt: skip
+        key = {"job_type": "work", "idempotency_key": "k", "org_id": ORG, "project_id": ORG}
+        return [
+            Call("Holdfast.enqueue", hf.enqueue, asked, not_asked),
+            Call("Holdfast.aenqueue", hf.aenqueue, {**what, **who}, not_asked),
+            Call("Holdfast.enqueue_many", hf.enqueue_many, many, not_many),
+            Call("Holdfast.aenqueue_many", hf.aenqueue_many, many, not_many),
+            Call("Holdfast.notify", hf.notify, tell, not_payload),
+            Call("Holdfast.anotify", hf.anotify, tell, not_payload),
+            Call("Holdfast.prepare", hf.prepare, {**what, "job_id": self.nobody, "org_id": ORG},
+                 {**not_payload, **no_id}),
+            Call("Holdfast.for_org", hf.for_org, {"org_id": ORG}),
+            Call("Holdfast.get", hf.get, read, no_id),
+            Call("Holdfast.cancel", hf.cancel, stop, no_id),
+            Call("Holdfast.find_key", hf.find_key, key,
+                 {"project_id": NOT_AN_ID[1:], "idempotency_key": (*NOT_TEXT, "")}),
+            Call("Holdfast.operate", hf.operate, act, {"org_id": NOT_AN_ID[1:]}),
+            Call("Holdfast.worker", hf.worker,
+                 {"queues": ["q:default"], "concurrency": 1, "async_concurrency": 1,
+                  "worker_id": "w", "drain_seconds": 1.0},
+                 {"queues": (None, 7, "q:default"), "concurrency": (None, 0, "2", True),
+                  "async_concurrency": (None, 0, "2", True), "worker_id": (7, "", []),
+                  "drain_seconds": (None, "1", True)}),
+            Call("Holdfast.use_store", hf.use_store, {"store": hf.store}, {"store": NOT_TEXT}),
+            Call("Holdfast.sync", hf.sync, {"borrowed": False}, {"borrowed": NOT_A_FLAG}),
+            Call("Tenant.enqueue", tenant.enqueue, what, not_payload),
+            Call("Tenant.enqueue_many", tenant.enqueue_many, {"job_type": "work", "payloads": [{}]},
+                 not_many),
+            Call("Tenant.notify", tenant.notify, {"job_type": "tell", "payload": {}}, not_payload),
+            Call("Tenant.get", tenant.get, {"job_id": job.id}, no_id),
+            Call("Tenant.cancel", tenant.cancel, {"job_id": job.id}, no_id),
+        ]  # fmt: skip
+
+    def _declaring(self) -> list[Call]:
+        hf = self.hf
+        job: dict[str, Any] = {
+            "job_type": "new.work", "category": "general", "queue": "q:default",
+            "priority": Priority.HIGH, "max_attempts": 2, "retry": RetryPolicy(), "timeout": 1.0,
+            "version": "1", "slo": timedelta(1), "cancel_role": "admin",
+        }  # fmt: skip
+        not_job = {
+            "job_type": (*NOT_TEXT, "", "A B"), "category": (*NOT_TEXT, "none"),
+            "queue": (7, "", "default", [], {}), "priority": (None, 7, "high"),
+            "max_attempts": (0, "2", []), "retry": (7, "soon"), "timeout": ("", "1", [], 0),
+            "version": (7, [], "a\nb"), "slo": (7, "", 0), "cancel_role": (7, "", "root"),
+        }  # fmt: skip
+        pipeline = {name: job[name] for name in ("job_type", "category", "queue", "version")}
+        line = hf.pipeline("pipe.line")
+        stage = {"name": "s", "max_attempts": 1, "retry": RetryPolicy(), "timeout": 1.0}
+        queue = {"name": "q:x", "weight": 2, "max_running": 1, "max_depth": 1, "rate": "1/second"}
+        category = {
+            "name": "mine", "queue": "q:default", "max_attempts": 1, "duty": "general",
+            "longest_delay": timedelta(1), "key_ttl": timedelta(1), "replay_refusal": "never",
+        }  # fmt: skip
+        clock = {
+            "name": "s1", "cron": "* * * * *", "zone": "UTC", "catch_up": "one",
+            "job_type": "tell", "payload": {}, "org_id": ORG,
+        }  # fmt: skip
+        route = Route("openai", "openai_responses", "m")
+
+        class Work:
+            def request(self, item: Any) -> Any: ...
+
+            def accept(self, item: Any, reply: Any) -> Any: ...
+
+        def declared(job_type: Any, **options: Any) -> None:
+            hf.job(job_type, **options)(lambda job, payload: None)
+
+        def staged(name: Any, **options: Any) -> None:
+            line.stage(name, **options)(lambda job, payload: None)
+
+        def batched(job_type: Any, **options: Any) -> None:
+            hf.batch(job_type, **options)(Work)
+
+        limits = {"weight": (0, "2", True), "max_running": (0, "1"), "max_depth": (0, "1")}
+        return [
+            Call("Holdfast.job", declared, job, not_job),
+            Call("Holdfast.pipeline", hf.pipeline, pipeline, not_job),
+            Call("Pipeline.stage", staged, stage, {**not_job, "name": (*NOT_TEXT, "")}),
+            Call("Holdfast.queue", hf.queue, queue,
+                 {**limits, "name": (*NOT_TEXT, "", "x", "q:deadletter"), "rate": (7, "", "fast")}),
+            Call("Holdfast.category", hf.category, category,
+                 {"name": (*NOT_TEXT, "", "general"), "queue": (7, "", "x", "q:deadletter"),
+                  "max_attempts": (None, 0, "1", True), "duty": (None, 7, "none"),
+                  "longest_delay": (None, 7, ""), "key_ttl": (None, 7, ""),
+                  "replay_refusal": (7, "", [])}),
+            Call("Holdfast.schedule", hf.schedule, clock,
+                 {"name": (*NOT_TEXT, ""), "cron": (7, "", "never"), "zone": (7, "Mars/Base"),
+                  "catch_up": (None, 7, "", "some"), "payload": (7, "x", [1])}),
+            Call("Batching.__call__", batched,
+                 {"job_type": "m.n", "route": route, "category": "general", "stage": "run"},
+                 {**not_job, "route": (7, "", []), "stage": (*NOT_TEXT, "")}),
+        ]  # fmt: skip
+
+    def _queues_and_runs(self) -> list[Call]:
+        hf, queues, runs = self.hf, self.hf.queues, self.hf.runs
+        who = {"actor": Actor.read("user:1")}
+        name = {"name": "q:exports", **who}
+        said = {**name, "reason": "r"}
+        key = {"name": "k", **who}
+        schedule = {"name": "nightly", **who}
+
+        def pause(name: Any, actor: Any, reason: Any) -> None:
+            agenda.pause_schedule(hf.store, name, actor=actor, reason=reason)
+
+        def on_store(function: Callable[..., Any]) -> Callable[..., Any]:
+            return lambda name, actor: function(hf.store, name, actor=actor)
+
+        def on_app(function: Callable[..., Any]) -> Callable[..., Any]:
+            return lambda name, actor: function(hf, name, actor=actor)
+
+        return [
+            Call("Queues.set", queues.set, {**name, "settings": QueueSettings()},
+                 {"settings": (*NOT_TEXT, TenantSettings())}),
+            Call("Queues.set_tenant", queues.set_tenant,
+                 {"org_id": ORG, "settings": TenantSettings(), **who}, {"settings": NOT_TEXT}),
+            Call("Queues.set_key", queues.set_key,
+                 {**key, "settings": KeySettings(max_running=1)}, {"settings": NOT_TEXT}),
+            Call("Queues.reset", queues.reset, name),
+            Call("Queues.reset_tenant", queues.reset_tenant, {"org_id": ORG, **who}),
+            Call("Queues.reset_key", queues.reset_key, key),
+            Call("Queues.pause", queues.pause, said),
+            Call("Queues.resume", queues.resume, said),
+            Call("Runs.trigger", runs.trigger,
+                 {"name": "rewrite_orchestrator", "actor": "user:1", "role": "admin",
+                  "reason": "r"}),
+            Call("Runs.list", runs.list, {"name": "x", "limit": 5, "before": self.nobody},
+                 {"name": NOT_TEXT[1:], "before": NOT_AN_ID}),
+            Call("Runs.get", runs.get, {"run_id": self.nobody}, {"run_id": NOT_AN_ID}),
+            Call("agenda.pause_schedule", pause, {**schedule, "reason": "r"}),
+            Call("agenda.resume_schedule", on_store(agenda.resume_schedule), schedule),
+            Call("agenda.remove_schedule", on_app(agenda.remove_schedule), schedule),
+            Call("agenda.reset_schedule", on_app(agenda.reset_schedule), schedule),
+        ]  # fmt: skip
+
+    def _operating(self) -> list[Call]:
+        desk, audit, deliveries = self.desk, self.desk.audit, self.desk.deliveries
+        batches = desk.batches(self.hf.batch.lane)
+        job = {"job_id": self.job.id}
+        batch = {"batch_id": self.nobody, "reason": "r"}
+        sent = {"delivery_id": self.delivery.id, "reason": "r"}
+        no_id = dict.fromkeys(("job_id", "batch_id", "delivery_id"), NOT_AN_ID)
+        page = {"with_ended": False, "limit": 5, "before": self.nobody}
+        no_page = {"with_ended": NOT_A_FLAG, "before": NOT_AN_ID}
+        now = self.clock.now()
+        span = {"org_id": ORG, "since": now, "until": now}
+        no_org = {"org_id": NOT_AN_ID[1:]}
+        words = {"correlation_id": "c", "request_id": "r", "name": "job.enqueued"}
+        return [
+            Call("Desk.explain", desk.explain, job, no_id),
+            Call("Desk.cancel", desk.cancel, {**job, "reason": "r"}, no_id),
+            Call("Desk.verify", desk.verify, {"only": ["I39"], "shown": 5, "canaries": ["canary"]},
+                 {"only": (None, 7, "I39", ["I999"]), "shown": (None, "5", True),
+                  "canaries": (None, 7, "canary")}),
+            Call("Desk.grant", desk.grant,
+                 {"tables": ["job"], "to": "holdfast_tenant", "privileges": ["SELECT"],
+                  "dry_run": True},
+                 {"tables": (None, 7, [], [7], [""], "job"), "to": (*NOT_TEXT, "", "postgres"),
+                  "privileges": (None, 7, [7], ["NONSENSE"]), "dry_run": NOT_A_FLAG}),
+            Call("Desk.batches", desk.batches, {"lane": self.hf.batch.lane}, {"lane": NOT_TEXT}),
+            Call("AuditTrail.query", audit.query,
+                 {**span, **job, **words, "actor": "user:1", "limit": 5, "before": 10},
+                 {**no_org, **dict.fromkeys(words, NOT_TEXT[1:]), "job_id": NOT_AN_ID[1:],
+                  "actor": NOT_AN_ACTOR[1:], "before": (None, "10", True)}),
+            Call("AuditTrail.verify", audit.verify, {"org_id": ORG, "anchors": ()},
+                 {**no_org, "anchors": (None, 7, "x", ["x"])}),
+            Call("AuditTrail.cover", audit.cover, {"org_id": ORG}, no_org),
+            Call("AuditTrail.export", audit.export, span, no_org),
+            Call("Deliveries.list", deliveries.list,
+                 {**page, "state": "pending", "channel": "post", **job},
+                 {**no_page, "state": (7, "", "lost", []), "channel": (7, True, []),
+                  "job_id": NOT_AN_ID[1:]}),
+            Call("Deliveries.show", deliveries.show, {"delivery_id": self.delivery.id}, no_id),
+            Call("Deliveries.confirm", deliveries.confirm, {**sent, "provider_id": "p"},
+                 {**no_id, "provider_id": (7, "", [])}),
+            Call("Deliveries.resend", deliveries.resend, sent, no_id),
+            Call("Deliveries.drop", deliveries.drop, sent, no_id),
+            Call("Batches.list", batches.list, {**page, "state": "submitted", "mode": "batch"},
+                 {**no_page, "state": (7, True, []), "mode": (7, True, [])}),
+            Call("Batches.show", batches.show, {"batch_id": self.nobody, "limit": 5, "after": 0},
+                 {**no_id, "after": (None, "0", True)}),
+            Call("Batches.cancel", batches.cancel, batch, no_id),
+            Call("Batches.adopt", batches.adopt, {**batch, "provider_batch_id": "p"},
+                 {**no_id, "provider_batch_id": (7, True, [])}),
+            Call("Batches.release", batches.release, batch, no_id),
+        ]  # fmt: skip
+
+    def _dead_letters(self) -> list[Call]:
+        letters = self.desk.dead_letters
+        item = {"job_id": self.dead.id, "version": 1}
+        said = {**item, "reason": "r"}
+        no_item = {"job_id": NOT_AN_ID, "version": ("1", 0, True, [])}
+        bulk: dict[str, Any] = {
+            "wanted": LetterFilter(job_type="zz"), "reason": "r", "is_dry_run": True, "limit": 5,
+            "confirm": 1, "everything": False,
+        }  # fmt: skip
+        no_bulk = {
+            "wanted": NOT_TEXT, "is_dry_run": NOT_A_FLAG, "everything": NOT_A_FLAG,
+            "full_restart": NOT_A_FLAG, "confirm": ("1", True, []),
+        }  # fmt: skip
+        filters = {
+            "org_id": ORG, "job_type": "a", "error_class": "A", "queue": "q:default", "stage": "s",
+            "kind": "data", "state": "open", "older_than": timedelta(1),
+        }  # fmt: skip
+        no_filter = {
+            **dict.fromkeys(("job_type", "error_class", "queue", "stage"), (7, "", [])),
+            "org_id": NOT_AN_ID[1:], "kind": (7, "", "none"), "state": (7, "", "none"),
+            "older_than": (7, "", timedelta(0)),
+        }  # fmt: skip
+        return [
+            Call("DeadLetters.list", letters.list,
+                 {"wanted": None, "with_ended": False, "limit": 5, "before": None},
+                 {"wanted": (7, "", []), "with_ended": NOT_A_FLAG, "before": (7, "", "x", [])}),
+            Call("LetterFilter", lambda **k: letters.list(LetterFilter(**k)), filters, no_filter),
+            Call("DeadLetters.show", letters.show, {"job_id": self.dead.id}, no_item),
+            Call("DeadLetters.triage", letters.triage, {**item, "kind": "transient"},
+                 {**no_item, "kind": (*NOT_TEXT, "", "none")}),
+            Call("DeadLetters.remediate", letters.remediate, {**item, "done": ["x"]},
+                 {**no_item, "done": (None, 7, ["nothing"])}),
+            Call("DeadLetters.validate", letters.validate,
+                 {**item, "evidence_ref": "INC-1", "is_safe_to_repeat": True},
+                 {**no_item, "evidence_ref": (*NOT_TEXT, ""), "is_safe_to_repeat": NOT_A_FLAG}),
+            Call("DeadLetters.replay", letters.replay, {**said, "full_restart": False},
+                 {**no_item, "full_restart": NOT_A_FLAG}),
+            Call("DeadLetters.verify_replay", letters.verify_replay, item, no_item),
+            Call("DeadLetters.resolve", letters.resolve, {**item, "notes": "n"},
+                 {**no_item, "notes": (*NOT_TEXT, "")}),
+            Call("DeadLetters.discard", letters.discard, said, no_item),
+            Call("DeadLetters.fix_forward", letters.fix_forward, {**said, "reference": "r"},
+                 {**no_item, "reference": (*NOT_TEXT, "")}),
+            Call("DeadLetters.add_note", letters.add_note, {"job_id": self.dead.id, "body": "b"},
+                 {**no_item, "body": (*NOT_TEXT, "")}),
+            Call("DeadLetters.replay_all", letters.replay_all, {**bulk, "full_restart": False},
+                 no_bulk),
+            Call("DeadLetters.discard_all", letters.discard_all, bulk, no_bulk),
+        ]  # fmt: skip
+
+    def _outbox(self) -> list[Call]:
+        outbox, feed = self.hf.outbox, self.hf.outbox.feed
+        tell = {"intents": [letter()], "org_id": ORG}
+        no_tell = {"intents": (None, 7, [7])}
+        hello = {
+            "template": "hello", "recipient": "a@example.com", "data": {"name": "x"},
+            "channel": "post", "org_id": ORG,
+        }  # fmt: skip
+        no_hello = {"template": (*NOT_TEXT, "", "none"), "data": (None, 7, []), "channel": NOT_TEXT}
+        ids = {"ids": [self.delivery.id], "org_id": ORG}
+        no_ids = {"ids": (None, 7, "x", [7], ["x"]), "worker_id": NOT_TEXT}
+        mine = {"recipient": "r", "org_id": ORG}
+        return [
+            Call("Outbox.intend", outbox.intend, tell, no_tell),
+            Call("Outbox.aintend", outbox.aintend, {**tell, "conn": None}, {"conn": (7, "x")}),
+            Call("Outbox.post", outbox.post, {**tell, "actor": "user:1"}, no_tell),
+            Call("Outbox.apost", outbox.apost, tell, no_tell),
+            Call("Outbox.template", outbox.template, {"name": "t1", "subject": "s", "text": "t"},
+                 {"name": (*NOT_TEXT, "")}),
+            Call("Outbox.notify", outbox.notify, hello, no_hello),
+            Call("Outbox.anotify", outbox.anotify, hello, no_hello),
+            Call("Outbox.erase", outbox.erase, {**mine, "actor": "user:1"}),
+            Call("Outbox.of", outbox.of, {"job": self.job}, {"job": NOT_TEXT}),
+            Call("Outbox.find", outbox.find, ids, no_ids),
+            Call("Outbox.deliver", outbox.deliver, {**ids, "worker_id": "w"}, no_ids),
+            Call("Outbox.wait_for", outbox.wait_for,
+                 {"job": self.job, "ids": [self.ended.id], "with_held": True},
+                 {**no_ids, "job": NOT_TEXT, "with_held": NOT_A_FLAG}),
+            Call("Outbox.reconcile", outbox.reconcile, {"limit": 5, "worker_id": "w"}, no_ids),
+            Call("Outbox.policy", outbox.policy, {"channel": "post"}, {"channel": NOT_TEXT}),
+            Call("Feed.list", feed.list,
+                 {**mine, "is_unread": False, "limit": 5, "before": self.nobody},
+                 {"is_unread": NOT_A_FLAG, "before": NOT_AN_ID}),
+            Call("Feed.count_unread", feed.count_unread, mine),
+            Call("Feed.read", feed.read, {**mine, "ids": [self.nobody]}, no_ids),
+            Call("Feed.read_all", feed.read_all, {**mine, "upto": self.nobody},
+                 {"upto": NOT_AN_ID}),
+        ]  # fmt: skip
+
+    def _artifacts(self) -> list[Call]:
+        artifacts = self.hf.artifacts
+        one = {"artifact_id": self.artifact.id, "org_id": ORG, "actor": "user:1"}
+        read = {**one, "is_operator": False}
+        no_one = {
+            "artifact_id": NOT_AN_ID, "is_operator": NOT_A_FLAG, "actor": NOT_AN_ACTOR[1:],
+            "expires_in": (None, 7, "", timedelta(0)), "audience": NOT_TEXT,
+        }  # fmt: skip
+        strict = {**no_one, "actor": NOT_AN_ACTOR}
+        put = {
+            "content": b"x", "org_id": ORG, "name": "a", "media_type": "text/plain",
+            "owner": "user:1", "job_id": self.job.id, "keep": timedelta(1), "access": Access.TENANT,
+        }  # fmt: skip
+        link = {**read, "expires_in": timedelta(1)}
+        return [
+            Call("Artifacts.put", artifacts.put, put,
+                 {"name": (*NOT_TEXT, "", "a/b"), "media_type": (*NOT_TEXT, "x"),
+                  "job_id": NOT_AN_ID[1:], "keep": (7, "", timedelta(0)), "content": (None, 7),
+                  "access": (None, 7, "", "none")}),
+            Call("Artifacts.get", artifacts.get, read, no_one),
+            Call("Artifacts.open", artifacts.open, read, no_one),
+            Call("Artifacts.list", artifacts.list,
+                 {"org_id": ORG, "job_id": self.job.id, "actor": "user:1", "is_operator": False,
+                  "state": ArtifactState.STORED, "limit": 5, "before": self.nobody},
+                 {**no_one, "job_id": NOT_AN_ID[1:], "state": (None, 7, "", "lost"),
+                  "before": NOT_AN_ID}),
+            Call("Artifacts.remove", artifacts.remove, {**read, "reason": "r"}, strict),
+            Call("Artifacts.link", artifacts.link, {**link, "audience": ""}, strict),
+            Call("Artifacts.presigned_url", artifacts.presigned_url, link, strict),
+            Call("Artifacts.open_link", artifacts.open_link, {"token": "x", "audience": ""},
+                 {"token": (*NOT_TEXT, ""), "audience": NOT_TEXT}),
+            Call("Artifacts.upkeep", artifacts.upkeep, {"limit": 5}),
+        ]  # fmt: skip
+
+    def _rewrites(self) -> list[Call]:
+        rewrites, desk, directory = self.rewrites, self.rewrite_desk, self.rewrites.directory
+        sent = {"rewrite_request_id": self.sent.rewrite_request_id}
+        whose = {"home_id": HOME, "user_id": SENDER}
+        page = {**whose, "limit": 5, "before": self.nobody}
+        no_id = {"rewrite_request_id": NOT_AN_ID, "before": NOT_AN_ID}
+        some = {"user_id": NOT_AN_ID[1:], "home_id": NOT_AN_ID[1:]}
+        pair = {"home_id": HOME, "sender_user_id": SENDER, "recipient_user_id": RECIPIENT}
+        message: dict[str, Any] = {
+            **pair, "sender_message": "Please", "surface": "other", "emotion_context": "rainy",
+            "feedback_cycle_start": self.clock.now().date(),
+        }  # fmt: skip
+        no_message = {
+            "sender_message": NOT_TEXT, "surface": NOT_TEXT, "emotion_context": (7, []),
+            "feedback_cycle_start": (7, "", "monday"),
+        }  # fmt: skip
+        hf = self.hf
+        return [
+            Call("Rewrites", lambda **k: Rewrites(hf, **k),
+                 {"directory": directory, "classifier": Heard(), "detector": rewrites.detector},
+                 dict.fromkeys(("directory", "classifier", "detector"), (7, "", []))),
+            Call("Rewrites.submit", rewrites.submit, {"submission": submission()},
+                 {"submission": NOT_TEXT}),
+            Call("Submission", lambda **k: rewrites.submit(type(submission())(**k)), message,
+                 no_message),
+            Call("Rewrites.submit_many", rewrites.submit_many, {"submissions": [submission()]},
+                 {"submissions": (None, 7, "x", [7])}),
+            Call("Rewrites.find_sent", rewrites.find_sent, {**sent, **whose}, no_id),
+            Call("Rewrites.list_sent", rewrites.list_sent, page, no_id),
+            Call("Rewrites.list_received", rewrites.list_received, page, no_id),
+            Call("Rewrites.operate", rewrites.operate,
+                 {"actor": "user:1", "role": "admin", "org_id": HOME},
+                 {"org_id": NOT_AN_ID[1:]}),
+            Call("RewriteDesk.show", desk.show, sent, no_id),
+            Call("RewriteDesk.erase", desk.erase,
+                 {"user_id": self.nobody, "home_id": self.nobody, "reason": "r"}, some),
+            Call("RewriteDesk.export", desk.export,
+                 {"user_id": self.nobody, "home_id": self.nobody}, some),
+            Call("SqlDirectory.look", directory.look, pair),
+            Call("SqlDirectory.look_many", directory.look_many, {"pairs": []},
+                 {"pairs": (None, 7, "x", [7])}),
+            Call("SqlDirectory.add_home", directory.add_home, {"home_id": HOME}),
+            Call("SqlDirectory.add_member", directory.add_member,
+                 {**whose, "role": "housemate", "locale": "en"},
+                 {"role": (*NOT_TEXT, "", "king"), "locale": (7, "", "??", [])}),
+            Call("SqlDirectory.change_locale", directory.change_locale,
+                 {**whose, "locale": "en"}, {"locale": (7, "", "??", [])}),
+            Call("SqlDirectory.leave", directory.leave, whose),
+            Call("SqlDirectory.answer", directory.answer,
+                 {**whose, "preference_id": "communication_directness", "value_key": "gentle"},
+                 {"preference_id": (*NOT_TEXT, "", "none"), "value_key": (*NOT_TEXT, "", "none")}),
+            Call("SqlDirectory.block", directory.block, whose),
+            Call("SqlDirectory.unblock", directory.unblock, whose),
+        ]  # fmt: skip
+
+    def _reviews(self) -> list[Call]:
+        reviews = self.reviews
+        patch = b"--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n"
+        made = {
+            "changelist_id": "c", "review_version": 1, "idempotency_key": "k", "org_id": ORG,
+            "source": Source.posted(patch), "recipients": (), "actor": "user:1",
+        }  # fmt: skip
+        no_change = {"changelist_id": (*NOT_TEXT, "")}
+        no_made = {
+            **no_change, "review_version": (None, True, 0, "", "x"), "source": (7, ""),
+            "idempotency_key": (*NOT_TEXT, ""), "recipients": (7, "x", [7]), "rerun": NOT_A_FLAG,
+            "request_id": (7, []), "correlation_id": (7, []),
+        }  # fmt: skip
+        end = {"org_id": ORG, "reason": "r", "actor": "user:1"}
+        return [
+            Call("Reviews.submit", reviews.submit,
+                 {**made, "rerun": False, "request_id": "r", "correlation_id": "c"}, no_made),
+            Call("Reviews.rerun", reviews.rerun, made, no_made),
+            Call("Reviews.store_patch", reviews.store_patch,
+                 {"patch": patch, "org_id": ORG, "actor": "user:1"}, {"patch": NOT_TEXT}),
+            Call("Reviews.find", reviews.find, {"review_id": self.nobody, "org_id": ORG},
+                 {"review_id": NOT_AN_ID}),
+            Call("Reviews.find_version", reviews.find_version,
+                 {"changelist_id": "c", "review_version": 1, "org_id": ORG},
+                 {**no_change, "review_version": (True, 0, "", "x")}),
+            Call("Reviews.erase", reviews.erase, {"changelist_id": "c", **end}, no_change),
+            Call("Reviews.erase_recipient", reviews.erase_recipient, {"recipient": "r", **end}),
+        ]  # fmt: skip
+
+    def _small(self) -> list[Call]:
+        policy = {"first": timedelta(1), "multiplier": 2.0, "longest": timedelta(1), "steps": ()}
+        from holdfast import Rate, Snooze, Transient, key_for
+
+        def snoozed(delay: Any) -> None:
+            Snooze(delay)
+
+        return [
+            Call("Holdfast", Holdfast,
+                 {"db": "sqlite:", "settings": self.hf.settings, "clock": self.clock, "rng": None},
+                 dict.fromkeys(("settings", "clock", "rng"), (7, "", []))),
+            Call("FakeClock", FakeClock, {"start": self.clock.now()}, {"start": NOT_A_TIME[1:]}),
+            Call("FakeClock.advance", lambda **k: FakeClock().advance(**k), {"seconds": 1},
+                 {"seconds": (None, "1", [])}),
+            Call("RetryPolicy", RetryPolicy, policy,
+                 {"first": (None, 7, timedelta(0)), "longest": (None, 7, timedelta(0)),
+                  "multiplier": (None, 0, "2"), "steps": (None, 7, (7,))}),
+            Call("Rate", Rate, {"count": 1, "seconds": 1},
+                 dict.fromkeys(("count", "seconds"), (None, 0, "1", True))),
+            Call("key_for", lambda **k: key_for(**k),
+                 {"job_type": "work", "org_id": ORG, "project_id": ORG},
+                 {"job_type": (*NOT_TEXT, "", "A B"), "project_id": NOT_AN_ID[1:]}),
+            Call("Snooze", snoozed, {"delay": 1}, {"delay": (None, "1", [])}),
+            Call("Transient", Transient, {"retry_after": 1}, {"retry_after": ("1", [])}),
+        ]  # fmt: skip
