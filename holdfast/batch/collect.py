@@ -16,6 +16,7 @@ from functools import partial
 from typing import assert_never
 
 from holdfast.batch.cleanup import delete_files
+from holdfast.batch.completeness import Mention, Silence, silence_of
 from holdfast.batch.ingest import CrossWired, Found, Ingest
 from holdfast.batch.lane import BatchLane
 from holdfast.batch.leased import (
@@ -60,6 +61,8 @@ NO_LIMIT = 1_000_000_000
 UNKNOWN_TYPE_PATIENCE = timedelta(days=7)
 # Why a batch is read again whose answers the application could not take.
 NOT_TAKEN = "not_taken"
+# Why a batch is read again, and at last held, whose results show fewer answers than it counts.
+INCOMPLETE = "results_incomplete"
 
 
 @dataclass(slots=True)
@@ -204,7 +207,7 @@ def collect_batch(passing: Pass, batch: Leased, account: Account) -> Leased | No
         # Not one line is ours: this is somebody else's batch, and ours is somewhere else.
         quarantine(lane, batch, "foreign_results")
         return None
-    if _has_open(lane, batch) and not _end_open(passing, batch, account, ingest, seen.lines):
+    if _has_open(lane, batch) and not _end_open(passing, batch, account, ingest):
         return None
     if ingest.tally.unserved:
         # Its other jobs are another application's, which need not wait for us.
@@ -327,10 +330,10 @@ def _tell_strange(lane: BatchLane, batch: Leased, ingest: Ingest) -> None:
 # -- items that no line speaks of
 
 
-def _end_open(passing: Pass, batch: Leased, account: Account, ingest: Ingest, lines: int) -> bool:
+def _end_open(passing: Pass, batch: Leased, account: Account, ingest: Ingest) -> bool:
     """End the items without a line, once it is proven that there is none. False: not yet."""
     lane = passing.lane
-    seen = _prove(lane, batch, account, lines)
+    seen = _prove(lane, batch, account, ingest)
     if seen is None:
         return False
     failure = _failure_of(seen)
@@ -351,7 +354,7 @@ def _end_open(passing: Pass, batch: Leased, account: Account, ingest: Ingest, li
         ingest.finish(ingest.weigh_silence(silent, failure, named))
         ended += len(silent)
         after = items[-1].place
-    if ended and failure.code == MISSING:
+    if ended and failure.code == MISSING and batch.error_code != INCOMPLETE:
         lane.events.emit(batch.alert(BatchTrouble.MISSING_RESULT, count=ended))
     return True
 
@@ -372,8 +375,8 @@ def _find_named(lane: BatchLane, batch: Leased, seen: Seen) -> frozenset[int]:
     return frozenset(row[0] for row in rows)
 
 
-def _prove(lane: BatchLane, batch: Leased, account: Account, lines: int) -> Seen | None:
-    """Ask once more, after reading: is it over, were these all its files, all its lines?"""
+def _prove(lane: BatchLane, batch: Leased, account: Account, ingest: Ingest) -> Seen | None:
+    """Ask once more, after reading: is it over, were these all its files, all its answers?"""
     assert batch.provider_batch_id is not None
     try:
         seen = account.adapter.get(account.wire, batch.provider_batch_id)
@@ -386,20 +389,27 @@ def _prove(lane: BatchLane, batch: Leased, account: Account, lines: int) -> Seen
     if set(seen.result_files) != set(batch.result_files):
         put_off(lane, end_batch(lane, batch, seen), _pause(lane, batch), is_round=True)
         return None
-    told = _told(seen)
-    is_whole = seen.phase is not Phase.COMPLETED or told is None or told == lines
-    if not is_whole and batch.rounds < lane.settings.batch.max_rounds:
-        # Perhaps the file is not whole yet. A provider that cannot count must not stop us for ever.
-        put_off(lane, batch, _pause(lane, batch), is_round=True, seen=seen)
+    silence = silence_of(seen, ingest.mentions, unreadable=ingest.tally.unreadable)
+    if silence is Silence.UNPROVEN:
+        _hold_unproven(lane, batch, seen, ingest)
         return None
     return seen
 
 
-def _told(seen: Seen) -> int | None:
-    """How many lines there should be, by the provider's own count."""
-    if seen.succeeded is None or seen.failed is None:
-        return None
-    return seen.succeeded + seen.failed
+def _hold_unproven(lane: BatchLane, batch: Leased, seen: Seen, ingest: Ingest) -> None:
+    """Read the results again: the file may not be whole yet. At last an operator decides.
+
+    The provider counts answers that its results do not show. Sending their items again would pay
+    for them twice, and ending them would give up an answer that is paid for.
+    """
+    if batch.error_code != INCOMPLETE:
+        count = ingest.mentions.count(Mention.NONE)
+        lane.events.emit(batch.alert(BatchTrouble.MISSING_RESULT, safe_code(seen.status), count))
+    if batch.rounds < lane.settings.batch.max_rounds:
+        pause = _pause(lane, batch)
+        put_off(lane, batch, pause, is_round=True, seen=seen, error_code=INCOMPLETE)
+        return
+    quarantine(lane, batch, INCOMPLETE)
 
 
 def _failure_of(seen: Seen) -> Failure:

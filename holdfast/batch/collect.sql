@@ -21,8 +21,8 @@ SET lease_owner = :worker_id, lease_expires_at = {later(:lease_ms)}, fence = fen
 FROM due
 WHERE id = due.due_id
 RETURNING id, account, provider, model, state, items, create_attempt, rounds, polls,
-          input_file_id, provider_batch_id, provider_status, result_files, counts, deadline_at,
-          cancel_requested_at, submitted_at, ended_at, next_at, fence, {now} AS now;
+          input_file_id, provider_batch_id, provider_status, result_files, counts, error_code,
+          deadline_at, cancel_requested_at, submitted_at, ended_at, next_at, fence, {now} AS now;
 
 -- pass_over :affected — crosses tenants: it is as due as it was, for whoever knows its job types
 UPDATE holdfast.provider_batch

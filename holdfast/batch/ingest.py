@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from holdfast.batch.circuit import open_circuit
+from holdfast.batch.completeness import Mentions
 from holdfast.batch.cost import CallEntry, Recorded, record_calls
 from holdfast.batch.lane import BatchLane
 from holdfast.batch.leased import SQL, BatchLost, Leased, hold_in, tell_quarantined, write_in
@@ -117,6 +118,10 @@ class Ingest:
     tally: Tally = field(default_factory=Tally)
     # The places of items that stay open although they are answered: nobody here can take them now.
     waiting: set[int] = field(default_factory=set)
+    mentions: Mentions = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.mentions = Mentions(self.batch.items)
 
     def weigh(self, answers: Sequence[ItemAnswer]) -> list[End]:
         """What a group of answers means; those of items that have ended already change nothing."""
@@ -133,6 +138,7 @@ class Ingest:
         for item in items:
             answer = asked[item.custom_id]
             self.tally.known += 1
+            self.mentions.add(item.place, answer.answer)
             if item.state != ItemState.OPEN:
                 self.tally.again += 1
                 if item.result_hash != answer.digest and item.state != ItemState.CONFLICT:

@@ -43,6 +43,7 @@ class Leased:
     provider_status: str | None
     result_files: tuple[str, ...]
     counts: Mapping[str, int]
+    error_code: str | None
     deadline_at: datetime | None
     cancel_requested_at: datetime | None
     submitted_at: datetime | None

@@ -324,8 +324,9 @@ def seen_of(document: Any) -> Seen:
         input_file_id=_name(part(found, "inputConfig").get("fileName")),
         result_files=tuple(filter(None, outputs))[:1] if is_over else (),
         total=total if total or is_over else None,
-        succeeded=whole(stats.get("successfulRequestCount")),
-        failed=whole(stats.get("failedRequestCount")),
+        # Protobuf's JSON leaves out a count of zero.
+        succeeded=whole(stats.get("successfulRequestCount", 0 if stats else None)),
+        failed=whole(stats.get("failedRequestCount", 0 if stats else None)),
         failure=_batch_failure(error) if phase is Phase.FAILED else None,
     )
 

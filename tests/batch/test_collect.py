@@ -508,7 +508,7 @@ def test_a_file_with_fewer_lines_than_counted_is_read_again_before_anything_is_m
     stage.results(planted, whole)
     stage.collect(minutes=30)
     assert stage.states(planted) == ["completed", "completed"]
-    assert stage.alerts == []
+    assert stage.alerts == [("missing_result", 1)]
 
 
 def test_a_result_file_that_is_named_late_is_read_before_an_item_is_called_missing(
@@ -537,17 +537,86 @@ def test_a_result_file_that_is_named_late_is_read_before_an_item_is_called_missi
     assert stage.alerts == []
 
 
-@pytest.mark.req("P-22")
-def test_a_provider_that_cannot_count_does_not_stop_us_for_ever(stage: Stage) -> None:
+GARBLED = b'{"custom_id": "hf1_abc", "resp\n'
+ENDS = [Phase.COMPLETED, Phase.EXPIRED, Phase.CANCELED]
+
+
+@pytest.mark.parametrize("phase", ENDS)
+@pytest.mark.parametrize("damage", [b"", GARBLED], ids=["omitted", "garbled"])
+def test_an_answer_that_is_counted_but_not_shown_is_held_and_never_paid_for_again(
+    stage: Stage, phase: Phase, damage: bytes
+) -> None:
     planted = stage.plant("one", "two")
-    stage.provider.complete()
-    stage.results(planted, stage.results(planted).splitlines(keepends=True)[0])
+    stage.provider.complete(phase=phase)
+    first, _ = stage.results(planted).splitlines(keepends=True)
+    stage.results(planted, first + damage)
 
     for _ in range(10):
         stage.collect(minutes=30)
 
-    assert stage.states(planted) == ["completed", "failed"]
-    assert stage.batch(planted)["state"] == "collected"
+    assert stage.states(planted) == ["completed", "batch_submitted"]
+    row = stage.batch(planted)
+    assert (row["state"], row["error_code"]) == ("quarantined", "results_incomplete")
+    assert row["files_deleted_at"] is None
+    assert [what for what, _ in stage.alerts if what != "malformed_line"] == [
+        "missing_result",
+        "quarantined",
+    ]
+
+
+@pytest.mark.parametrize("phase", ENDS)
+def test_a_line_that_was_garbled_once_is_read_again_and_its_answer_kept(
+    stage: Stage, phase: Phase
+) -> None:
+    planted = stage.plant("one", "two")
+    stage.provider.complete(phase=phase)
+    whole = stage.results(planted)
+    stage.results(planted, whole.splitlines(keepends=True)[0] + GARBLED)
+
+    stage.collect()
+    assert stage.states(planted) == ["completed", "batch_submitted"]
+
+    stage.results(planted, whole)
+    stage.collect(minutes=30)
+    assert stage.states(planted) == ["completed", "completed"]
+
+
+@pytest.mark.parametrize("phase", [Phase.EXPIRED, Phase.CANCELED])
+def test_a_provider_that_does_not_count_proves_nothing_about_an_item_it_does_not_mention(
+    stage: Stage, phase: Phase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer_with(stage, {"two": None})
+    planted = stage.plant("one", "two")
+    stage.provider.complete(phase=phase)
+    get = ScriptedProvider.get
+
+    def without_counts(provider: ScriptedProvider, wire: Any, provider_batch_id: str) -> Any:
+        seen = get(provider, wire, provider_batch_id)
+        return replace(seen, total=None, succeeded=None, failed=None)
+
+    monkeypatch.setattr(ScriptedProvider, "get", without_counts)
+    for _ in range(10):
+        stage.collect(minutes=30)
+
+    assert stage.states(planted) == ["completed", "batch_submitted"]
+    assert stage.batch(planted)["state"] == "quarantined"
+
+
+def test_a_held_batch_that_is_adopted_is_read_again(stage: Stage) -> None:
+    planted = stage.plant("one", "two")
+    stage.provider.complete(phase=Phase.EXPIRED)
+    whole = stage.results(planted)
+    stage.results(planted, whole.splitlines(keepends=True)[0])
+    for _ in range(10):
+        stage.collect(minutes=30)
+    assert stage.batch(planted)["state"] == "quarantined"
+
+    stage.results(planted, whole)
+    desk = stage.hf.operate(actor="user:ann", role="admin")
+    desk.batches(stage.lane).adopt(planted.id, reason="the provider repaired its file")
+    stage.collect(minutes=30)
+
+    assert stage.states(planted) == ["completed", "completed"]
 
 
 def test_nothing_is_missing_while_the_provider_says_that_it_still_runs(
@@ -615,7 +684,7 @@ def test_a_batch_that_failed_for_want_of_room_costs_nobody_an_attempt(stage: Sta
     assert stage.batch(planted)["error_code"] == "token_limit_exceeded"
 
 
-def test_a_finished_batch_without_any_file_is_looked_at_again_and_then_all_is_missing(
+def test_a_finished_batch_without_any_file_is_looked_at_again_and_then_held(
     stage: Stage,
 ) -> None:
     planted = stage.plant("one")
@@ -627,7 +696,8 @@ def test_a_finished_batch_without_any_file_is_looked_at_again_and_then_all_is_mi
     for _ in range(10):
         stage.collect(minutes=30)
 
-    assert stage.job(planted.jobs[0]).error_class == "RESULT_MISSING"
+    assert stage.states(planted) == ["batch_submitted"]
+    assert stage.batch(planted)["error_code"] == "results_incomplete"
 
 
 # -- jobs that do not wait any more

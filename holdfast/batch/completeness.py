@@ -1,0 +1,67 @@
+"""Completeness: what it means for an item that no line of its batch's results mentions it. Pure.
+
+A provider bills what it has answered. An item without a readable line may only be sent again when
+the provider's own counts say that it was not run.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+
+from holdfast.provider.adapter import Phase, Seen
+from holdfast.provider.reply import Answer, FailureKind, Reply
+
+
+class Mention(IntEnum):
+    """What the results say about an item."""
+
+    NONE = 0
+    REPLY = 1
+    FAILURE = 2
+    NOT_RUN = 3
+
+
+class Mentions:
+    """What the lines of a batch mention: one byte per item, 50 KB for a batch of 50,000."""
+
+    def __init__(self, items: int) -> None:
+        self._of_item = bytearray(items)
+
+    def add(self, index: int, answer: Answer) -> None:
+        if isinstance(answer, Reply):
+            mention = Mention.REPLY
+        elif answer.kind is FailureKind.NOT_RUN:
+            mention = Mention.NOT_RUN
+        else:
+            mention = Mention.FAILURE
+        self._of_item[index] = mention
+
+    def count(self, mention: Mention) -> int:
+        return self._of_item.count(mention)
+
+
+class Silence(StrEnum):
+    """Why an item has no line."""
+
+    # The counts say that the provider did not run it: sending it again pays once.
+    NOT_RUN = "not_run"
+    # The provider is done, counts no answer for it, and gives no reason.
+    MISSING = "missing"
+    # The provider counts an answer that its results do not show, or does not count at all.
+    UNPROVEN = "unproven"
+
+
+def silence_of(seen: Seen, mentions: Mentions, *, unreadable: int) -> Silence:
+    """Why the items without a line have none; *unreadable* is the number of garbled lines."""
+    without = Silence.MISSING if seen.phase is Phase.COMPLETED else Silence.NOT_RUN
+    if seen.succeeded is None or seen.failed is None:
+        # A batch that failed as a whole, or that is completed, has nothing left to show.
+        is_final = seen.phase in (Phase.COMPLETED, Phase.FAILED)
+        return without if is_final and not unreadable else Silence.UNPROVEN
+    failures = mentions.count(Mention.FAILURE)
+    # Some providers count an item that did not run as failed, others do not count it.
+    told = (failures, failures + mentions.count(Mention.NOT_RUN))
+    if seen.succeeded != mentions.count(Mention.REPLY):
+        return Silence.UNPROVEN
+    # A batch that failed as a whole may count every item as failed and show no line.
+    return without if seen.failed in told or seen.phase is Phase.FAILED else Silence.UNPROVEN
