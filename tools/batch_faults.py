@@ -2,9 +2,10 @@
 
     python tools/batch_faults.py --seeds 3
 
-Runs tests/batch/test_faults.py on SQLite and PostgreSQL with so many seeds, and sums up the rows
-that it writes: how often each fault was played, what was paid twice, lost or leaked, and how many
-jobs wait for a person. The exit code is 1 unless everything is zero and every test passed.
+Runs tests/batch/test_faults.py and test_incomplete_results.py on SQLite and PostgreSQL with so many
+seeds, and sums up the rows that they write: how often each fault was played, what was paid twice,
+lost or leaked, and how many jobs wait for a person. The exit code is 1 unless everything is zero
+and every test passed.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+TESTS = ("tests/batch/test_faults.py", "tests/batch/test_incomplete_results.py")
 COUNTS = ("paid_twice", "lost", "leaked", "held")
 
 
@@ -38,7 +40,7 @@ def main() -> int:
 
 def play(table: Path, seeds: int, only: str) -> int:
     """Run the tests; what they count goes into *table*."""
-    command = [sys.executable, "-m", "pytest", "-q", "tests/batch/test_faults.py"]
+    command = [sys.executable, "-m", "pytest", "-q", *TESTS]
     command += ["-n", "auto", "--maxprocesses", "4", "--dist", "worksteal"]
     if only:
         command += ["-k", only]

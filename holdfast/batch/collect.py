@@ -308,7 +308,9 @@ def _read_later(lane: BatchLane, batch: Leased, code: str) -> None:
     if batch.ended_at is not None and batch.now - batch.ended_at >= patience:
         quarantine(lane, batch, code)
         return
-    put_off(lane, batch, _pause(lane, batch), is_round=True, error_code=code)
+    # That answers are missing has been reported; another error in between must not hide it.
+    kept = None if batch.error_code == INCOMPLETE else code
+    put_off(lane, batch, _pause(lane, batch), is_round=True, error_code=kept)
 
 
 def _pause(lane: BatchLane, batch: Leased) -> float:
@@ -317,6 +319,9 @@ def _pause(lane: BatchLane, batch: Leased) -> float:
 
 
 def _tell_strange(lane: BatchLane, batch: Leased, ingest: Ingest) -> None:
+    if batch.error_code == INCOMPLETE:
+        # Read again for what is missing: the rest was reported the first time.
+        return
     tally = ingest.tally
     for what, count in (
         (BatchTrouble.UNKNOWN_ITEM, tally.unknown),
@@ -333,10 +338,11 @@ def _tell_strange(lane: BatchLane, batch: Leased, ingest: Ingest) -> None:
 def _end_open(passing: Pass, batch: Leased, account: Account, ingest: Ingest) -> bool:
     """End the items without a line, once it is proven that there is none. False: not yet."""
     lane = passing.lane
-    seen = _prove(lane, batch, account, ingest)
-    if seen is None:
+    proven = _prove(lane, batch, account, ingest)
+    if proven is None:
         return False
-    failure = _failure_of(seen)
+    seen, silence = proven
+    failure = _failure_of(seen, silence)
     named = _find_named(lane, batch, seen) if failure.code == BATCH_FAILED else frozenset()
     if named and batch.items == 1:
         # It was alone, and the provider calls it wrong: nobody else can be meant.
@@ -375,7 +381,9 @@ def _find_named(lane: BatchLane, batch: Leased, seen: Seen) -> frozenset[int]:
     return frozenset(row[0] for row in rows)
 
 
-def _prove(lane: BatchLane, batch: Leased, account: Account, ingest: Ingest) -> Seen | None:
+def _prove(
+    lane: BatchLane, batch: Leased, account: Account, ingest: Ingest
+) -> tuple[Seen, Silence] | None:
     """Ask once more, after reading: is it over, were these all its files, all its answers?"""
     assert batch.provider_batch_id is not None
     try:
@@ -393,7 +401,7 @@ def _prove(lane: BatchLane, batch: Leased, account: Account, ingest: Ingest) -> 
     if silence is Silence.UNPROVEN:
         _hold_unproven(lane, batch, seen, ingest)
         return None
-    return seen
+    return seen, silence
 
 
 def _hold_unproven(lane: BatchLane, batch: Leased, seen: Seen, ingest: Ingest) -> None:
@@ -412,9 +420,11 @@ def _hold_unproven(lane: BatchLane, batch: Leased, seen: Seen, ingest: Ingest) -
     quarantine(lane, batch, INCOMPLETE)
 
 
-def _failure_of(seen: Seen) -> Failure:
+def _failure_of(seen: Seen, silence: Silence) -> Failure:
     """What it means for an item that its batch ended like that and says nothing of it."""
     match seen.phase:
+        case Phase.COMPLETED if silence is Silence.NOT_RUN:
+            return Failure(FailureKind.NOT_RUN, "batch_expired")
         case Phase.COMPLETED | Phase.RUNNING:
             return Failure(FailureKind.INTEGRITY, MISSING)
         case Phase.EXPIRED:

@@ -36,6 +36,9 @@ class Mentions:
             mention = Mention.FAILURE
         self._of_item[index] = mention
 
+    def __len__(self) -> int:
+        return len(self._of_item)
+
     def count(self, mention: Mention) -> int:
         return self._of_item.count(mention)
 
@@ -55,13 +58,15 @@ def silence_of(seen: Seen, mentions: Mentions, *, unreadable: int) -> Silence:
     """Why the items without a line have none; *unreadable* is the number of garbled lines."""
     without = Silence.MISSING if seen.phase is Phase.COMPLETED else Silence.NOT_RUN
     if seen.succeeded is None or seen.failed is None:
-        # A batch that failed as a whole, or that is completed, has nothing left to show.
-        is_final = seen.phase in (Phase.COMPLETED, Phase.FAILED)
-        return without if is_final and not unreadable else Silence.UNPROVEN
-    failures = mentions.count(Mention.FAILURE)
-    # Some providers count an item that did not run as failed, others do not count it.
-    told = (failures, failures + mentions.count(Mention.NOT_RUN))
+        # Without counts only a batch that failed as a whole and shows no line proves anything.
+        is_empty = not unreadable and mentions.count(Mention.NONE) == len(mentions)
+        return without if seen.phase is Phase.FAILED and is_empty else Silence.UNPROVEN
     if seen.succeeded != mentions.count(Mention.REPLY):
         return Silence.UNPROVEN
-    # A batch that failed as a whole may count every item as failed and show no line.
-    return without if seen.failed in told or seen.phase is Phase.FAILED else Silence.UNPROVEN
+    failures, not_run = mentions.count(Mention.FAILURE), mentions.count(Mention.NOT_RUN)
+    if seen.not_run is not None and seen.failed == failures and seen.not_run > not_run:
+        return Silence.NOT_RUN
+    # Some providers count an item that did not run as failed, others do not count it. A batch that
+    # failed as a whole may count every item as failed and show no line.
+    agrees = seen.failed in (failures, failures + not_run) or seen.phase is Phase.FAILED
+    return without if agrees else Silence.UNPROVEN

@@ -101,6 +101,8 @@ class Seen:
     total: int | None = None
     succeeded: int | None = None
     failed: int | None = None
+    # Items that ended without a run, where the provider counts them apart.
+    not_run: int | None = None
     # Why the whole batch failed, and the lines of its input, from 1, that are called the reason.
     failure: Failure | None = None
     named_lines: tuple[int, ...] = ()

@@ -271,4 +271,5 @@ def seen_of(document: Any) -> Seen:
         total=sum(counts.values()) or None,
         succeeded=counts["succeeded"] if phase is Phase.COMPLETED else None,
         failed=counts["errored"] if phase is Phase.COMPLETED else None,
+        not_run=counts["canceled"] + counts["expired"] if phase is Phase.COMPLETED else None,
     )

@@ -42,6 +42,8 @@ def mangle(world: World, mount: Mount, batch: Batch, output: Blob) -> Blob:
     hit = batch.picks
     odd = batch.faults.get("odd_lines", {}).get("variant")
     victim = rng.choice(places)
+    if batch.faults.get("odd_lines", {}).get("item") in batch.order:
+        victim = batch.order.index(batch.faults["odd_lines"]["item"])
     mangled = Blob()
     if odd == "bom":
         mangled.write(b"\xef\xbb\xbf")

@@ -159,6 +159,7 @@ RESULTS = (
         "odd_lines",
         "malformed, blank, crlf, bom, no_final_newline, separators, long_line or invalid_utf8",
         variant="malformed",
+        item=None,
     ),
     _exchange(
         55, "truncated_download", "the body ends early", op="content", framing="fixed", share=0.5

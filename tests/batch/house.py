@@ -82,7 +82,7 @@ def make_app(
 ) -> Holdfast:
     """One worker's application: the same in every process, but for the ids that it makes."""
     os.environ[KEY] = "sk-simulated-0123456789"
-    paths = {"openai": "/openai/v1", "azure": "/az", "gemini": "/gemini"}
+    paths = {"openai": "/openai/v1", "azure": "/az/openai", "gemini": "/gemini"}
     paths |= {"anthropic": "/anthropic", "mistral": "/mistral"}
     account = ProviderSettings(
         base_url=origin + paths[provider],

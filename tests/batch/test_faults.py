@@ -141,9 +141,8 @@ CASES = [
     Case(
         "missing_line",
         completed=JOBS - 1,
-        dead={"RESULT_MISSING": 1},
-        charged=1,
-        alerts=("missing_result",),
+        held=1,
+        alerts=("missing_result", "quarantined"),
         providers=ALL,
     ),
     Case("duplicate_identical", providers=ALL),
@@ -175,9 +174,8 @@ CASES = [
             "odd_lines",
             {"variant": variant},
             completed=JOBS - 1,
-            dead={"RESULT_MISSING": 1},
-            charged=1,
-            alerts=("malformed_line",),
+            held=1,
+            alerts=("malformed_line", "missing_result", "quarantined"),
         )
         for variant in ("malformed", "long_line", "invalid_utf8")
     ),

@@ -1,0 +1,76 @@
+"""A line of an ended batch is missing or garbled, and the provider counts its answer.
+
+An answer that is counted is paid for. Whatever the end of the batch is called, the item is neither
+sent again nor dead-lettered: it is held, and read at no cost when the provider shows its line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from holdfast import FakeClock
+from holdfast.simulator.simulator import Simulator
+from holdfast.simulator.thing import Pace
+from tests.batch.house import ADAPTERS, House
+from tests.batch.test_faults import JOBS, judge
+
+pytestmark = pytest.mark.timeout(120)
+
+DAMAGES: dict[str, tuple[str, dict[str, Any]]] = {
+    "missing": ("missing_line", {"items": (0,)}),
+    "garbled": ("odd_lines", {"variant": "malformed", "item": 0}),
+}
+
+
+@dataclass(frozen=True)
+class End:
+    """How the provider ends the batch, and how many of its items it has answered by then."""
+
+    fault: str | None
+    answered: int = JOBS
+
+
+ENDS = {
+    "completed": End(None),
+    "expired": End("expired_partial", JOBS // 2),
+    "canceled": End("canceled_partial", JOBS // 2),
+}
+
+
+@pytest.fixture
+def sim(clock: FakeClock) -> Any:
+    with Simulator(clock=clock, seed=0) as made:
+        yield made
+
+
+@pytest.mark.req("P-19", "P-21", "P-22")
+@pytest.mark.parametrize("provider", list(ADAPTERS))
+@pytest.mark.parametrize("end", list(ENDS))
+@pytest.mark.parametrize("damage", list(DAMAGES))
+def test_a_counted_answer_without_a_readable_line_is_held_and_paid_once(
+    url: str, clock: FakeClock, sim: Simulator, damage: str, end: str, provider: str
+) -> None:
+    with House(url, clock, sim, provider) as house:
+        sim.world.pace = Pace(running=60)
+        house.enqueue(JOBS)
+        fault, options = DAMAGES[damage]
+        sim.faults.add(fault, **options)
+        ended = ENDS[end]
+        if ended.fault is not None:
+            sim.faults.add(ended.fault, share=0.5)
+
+        house.go_on()
+
+        tally = house.tally()
+        # By their custom ids: which items the provider has charged for, and no item twice.
+        assert len(sim.ledger.charges) == len({one.custom_id for one in sim.ledger.charges})
+        judge(house, f"{damage} line, {end}, {provider}", tally)
+        assert tally.errors == {}
+        assert tally.held >= 1
+        assert tally.states["completed"] + tally.held == JOBS
+        assert house.alerts["missing_result"] == 1
+        assert house.alerts["quarantined"] == 1
+        assert house.alerts["malformed_line"] == (damage == "garbled")
