@@ -200,6 +200,8 @@ class BatchTrouble(StrEnum):
     ZOMBIE_BATCH = "zombie_batch"
     # A call or a create of which nobody knows whether it was paid for.
     UNKNOWN_CALL = "unknown_call"
+    # Several creates in a row had no usable answer; none of them made a batch.
+    CREATE_UNANSWERED = "create_unanswered"
     QUARANTINED = "quarantined"
     DEADLINE_PASSED = "deadline_passed"
     # Its answers cannot be brought back just now: its account is gone, or something breaks on it.

@@ -37,6 +37,7 @@ class Intent:
     content_hash: str | None
     create_attempt: int
     creating_at: datetime | None
+    answered_at: datetime | None
     fenced_at: datetime | None
     rounds: int
     input_file_id: str | None
@@ -50,7 +51,7 @@ class Intent:
     @classmethod
     def of(cls, row: Row) -> Intent:
         values: dict[str, Any] = {name: row[name] for name in cls.__slots__}
-        for name in ("creating_at", "fenced_at", "created_at", "now"):
+        for name in ("creating_at", "answered_at", "fenced_at", "created_at", "now"):
             values[name] = None if values[name] is None else read_instant(values[name])
         return cls(**values)
 
@@ -96,6 +97,7 @@ def put_off(
     *,
     is_round: bool = False,
     was_scanned: bool = False,
+    was_answered: bool = False,
 ) -> None:
     """Give the batch back, to be looked at again after that long."""
     write(
@@ -105,6 +107,7 @@ def put_off(
         delay_ms=ms(seconds),
         rounds=int(is_round),
         was_scanned=int(was_scanned),
+        was_answered=int(was_answered),
     )
 
 

@@ -8,8 +8,9 @@ exists, and nothing is created again before it is certain that the first create 
     not found → fence: delete its input, so that a late create has nothing to run
     wait for the listing, scan again → found: adopt; not found: upload and create anew
 
-Where there is neither a key nor a file to delete, what is not clear after the wait is left to a
-person. Nothing that is in doubt is ever created twice.
+Where there is no file to delete, the listing alone is the proof: after a longer wait, in which it
+is read again and again, a batch that it does not show was not created, and is created anew. Where
+the listing cannot say, the batch is held for an operator, or for as long as the account accepts.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from holdfast.batch.point import Point
 from holdfast.batch.reach import reach
 from holdfast.batch.release import (
     OPERATOR,
+    OVERFLOW,
     UNKNOWN_TYPE,
     Tally,
     because,
@@ -37,12 +39,12 @@ from holdfast.batch.release import (
 )
 from holdfast.batch.send import is_alone, record_submitted, send
 from holdfast.batch.sweep import sweep_strays, sweep_zombies
-from holdfast.clock import ms
+from holdfast.clock import ms, read_instant
 from holdfast.engine.job import Actor, ActorType
 from holdfast.errors import Conflict, StoreError, UnknownKind
 from holdfast.event import BatchChange, BatchTrouble
 from holdfast.provider.account import Account
-from holdfast.provider.adapter import Phase, Seen
+from holdfast.provider.adapter import Lookup, Phase, Seen
 from holdfast.provider.reply import ProviderRefused, ProviderUnsure
 from holdfast.store import Tx
 
@@ -67,6 +69,7 @@ def recover_once(
     while goes_on() and (intent := lease_next(lane, owner=owner)) is not None:
         tally.add(guarded(lane, intent, resolve, actor=RECOVERY))
     if goes_on():
+        tally.add(_release_unresolved(lane))
         tally.add(sweep_zombies(lane))
         tally.add(sweep_strays(lane, owner=owner))
     return tally
@@ -150,22 +153,35 @@ def _wait_or_fence(lane: BatchLane, intent: Intent, account: Account, actor: Act
     settings = lane.settings.batch
     assert intent.creating_at is not None
     can_fence = account.capabilities.can_delete_file and intent.input_file_id is not None
-    settle = settings.settle_seconds
+    began, settle = intent.creating_at, settings.settle_seconds
     if not can_fence or is_alone(account):
-        settle = settings.count_settle_seconds
-    waits = settle - (intent.now - intent.creating_at).total_seconds()
+        if intent.answered_at is None:
+            settle = settings.count_settle_seconds
+        else:
+            # The provider is done with this create: only its listing may lag behind.
+            began = intent.answered_at
+    waits = settle - (intent.now - began).total_seconds()
     if intent.fenced_at is not None:
         waits = settings.fence_seconds - (intent.now - intent.fenced_at).total_seconds()
     if waits > 0:
         # A look in between may find it, and end the wait.
         put_off(lane, intent, min(waits, LOOK_AGAIN_SECONDS), was_scanned=True)
         return Tally(batches=_one("waiting"))
-    if not can_fence:
+    if account.capabilities.lookup is Lookup.NONE:
+        return _ambiguous(lane, intent, "no_listing")
+    if not can_fence and _policy(lane, intent.provider)[0] == "wait":
         return _ambiguous(lane, intent, "not_found")
-    if intent.fenced_at is None:
+    if can_fence and intent.fenced_at is None:
         return _fence(lane, intent, account)
-    if intent.create_attempt >= settings.max_rounds:
-        return _quarantine(lane, intent, "too_many_rounds")
+    return _create_again(lane, intent, actor)
+
+
+def _create_again(lane: BatchLane, intent: Intent, actor: Actor) -> Tally:
+    """The last create made nothing, and can make nothing any more: nobody is charged for it."""
+    if intent.create_attempt >= lane.settings.batch.max_rounds:
+        alert = intent.alert(BatchTrouble.CREATE_UNANSWERED, str(intent.create_attempt))
+        lane.events.emit(alert)
+        return give_back(lane, intent, because(OVERFLOW), actor=actor)
     write(lane, "step_back", intent, lease_ms=lease_ms(lane))
     lane.reached(Point.STEPPED_BACK)
     return send(lane, hold(lane, intent.id, intent.fence), actor=actor)
@@ -189,11 +205,54 @@ def _fence(lane: BatchLane, intent: Intent, account: Account) -> Tally:
 
 
 def _ambiguous(lane: BatchLane, intent: Intent, code: str) -> Tally:
-    """Nobody can say whether it exists, and nothing can be done to be certain."""
-    if lane.settings.batch.on_ambiguous == "wait":
+    """It cannot be found out whether the batch exists: do what the account is set to."""
+    if _policy(lane, intent.provider)[0] == "wait":
         put_off(lane, intent, lane.settings.batch.max_poll_seconds, was_scanned=True)
         return Tally(batches=_one("waiting"))
     return _quarantine(lane, intent, code)
+
+
+def _policy(lane: BatchLane, provider: str) -> tuple[str, timedelta]:
+    """What an account does with a create that cannot be resolved, and when it releases one."""
+    every, own = lane.settings.batch, lane.settings.providers.get(provider)
+    chosen = (own.on_ambiguous if own is not None else None) or every.on_ambiguous
+    seconds = own.release_after_seconds if own is not None else None
+    return chosen, timedelta(seconds=seconds or every.release_after_seconds)
+
+
+def _release_unresolved(lane: BatchLane, *, limit: int = 100) -> Tally:
+    """Release held batches of accounts that accept that a batch may be paid for twice.
+
+    Each is looked for once more, and adopted if it is there after all.
+    """
+    tally = Tally()
+    for row in lane.store.read(lambda tx: tx.many(SQL.list_unresolved, limit=limit)):
+        chosen, patience = _policy(lane, row["provider"])
+        held = lane.store.clock.now() - read_instant(row["creating_at"])
+        if chosen != "release_after" or held < patience:
+            continue
+        # Another worker may have it by now, and a provider may not answer: the next run looks.
+        with (
+            suppress(Conflict, BatchLost, ProviderRefused, ProviderUnsure),
+            _leased_quarantined(lane, str(row["id"]), RECOVERY) as intent,
+        ):
+            tally.add(_release_one(lane, intent))
+    return tally
+
+
+def _release_one(lane: BatchLane, intent: Intent) -> Tally:
+    account = lane.accounts.by_key(intent.account)
+    if account is not None:
+        # A listing that still does not answer changes nothing: the accepted time is over.
+        with suppress(ProviderRefused, ProviderUnsure):
+            found = _find(lane, intent, account)
+            if len(found.alive) == 1:
+                return _adopt(lane, intent, found, RECOVERY)
+        with suppress(ProviderRefused, ProviderUnsure):
+            if intent.input_file_id is not None:
+                account.adapter.delete_file(account.wire, intent.input_file_id)
+    lane.events.emit(intent.alert(BatchTrouble.UNKNOWN_CALL, "released", intent.items))
+    return give_back(lane, intent, because(OVERFLOW), actor=RECOVERY)
 
 
 def _quarantine(lane: BatchLane, intent: Intent, code: str) -> Tally:
@@ -230,6 +289,8 @@ def _without_its_type(lane: BatchLane, intent: Intent, actor: Actor) -> Tally:
 
 def _find(lane: BatchLane, intent: Intent, account: Account) -> _Found:
     """Read the account's listing for batches that are this one."""
+    if account.capabilities.lookup is Lookup.NONE:
+        return _Found(account)
     since = intent.created_at - SKEW
     if is_alone(account):
         seen = [one for one in account.adapter.scan(account.wire, since) if _may_be(one, intent)]
@@ -259,8 +320,11 @@ def _is_of_try(seen: Seen, intent: Intent) -> bool:
 
 def _may_be(seen: Seen, intent: Intent) -> bool:
     """Whether a batch without a name of ours was made when this one's create was under way."""
-    if seen.created_at is None or intent.creating_at is None:
+    if intent.creating_at is None:
         return False
+    if seen.created_at is None:
+        # What does not say when it was made proves nothing.
+        return True
     return intent.creating_at - COUNT_SKEW <= seen.created_at <= intent.now + COUNT_SKEW
 
 
@@ -276,7 +340,7 @@ def _by_count(lane: BatchLane, intent: Intent, account: Account, seen: list[Seen
         return tx.one(SQL.count_open, batch_id=intent.id)["items"], known
 
     items, known = lane.store.read(work)
-    left = {one.provider_batch_id: one for one in seen if one.total == items}
+    left = {one.provider_batch_id: one for one in seen if one.total in (None, items)}
     return _Found(account, tuple(one for name, one in left.items() if name not in known))
 
 

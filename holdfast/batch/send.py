@@ -263,7 +263,8 @@ def _create(
         raise
     except ProviderUnsure as exc:
         # It may have happened, or may yet. Recovery looks.
-        put_off(lane, intent, _pause(0, exc.retry_after))
+        was_answered = exc.failure is not None
+        put_off(lane, intent, _pause(0, exc.retry_after), was_answered=was_answered)
         tally.batches["unsure"] += 1
         return
     lane.reached(Point.CREATED)

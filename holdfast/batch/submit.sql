@@ -75,16 +75,16 @@ WHERE id IN (
     LIMIT 1
     {skip_locked})
 RETURNING id, account, provider, adapter_kind, model, group_key, state, items, bytes, content_hash,
-          create_attempt, creating_at, fenced_at, rounds, input_file_id, provider_batch_id,
-          error_class, error_code, fence, created_at, {now} AS now;
+          create_attempt, creating_at, answered_at, fenced_at, rounds, input_file_id,
+          provider_batch_id, error_class, error_code, fence, created_at, {now} AS now;
 
 -- hold_intent :maybe — crosses tenants: still ours? Then for a while longer, and how it stands
 UPDATE holdfast.provider_batch
 SET lease_expires_at = {later(:lease_ms)}, updated_at = {now}
 WHERE id = :id AND fence = :fence AND state IN ('prepared', 'uploaded', 'creating')
 RETURNING id, account, provider, adapter_kind, model, group_key, state, items, bytes, content_hash,
-          create_attempt, creating_at, fenced_at, rounds, input_file_id, provider_batch_id,
-          error_class, error_code, fence, created_at, {now} AS now;
+          create_attempt, creating_at, answered_at, fenced_at, rounds, input_file_id,
+          provider_batch_id, error_class, error_code, fence, created_at, {now} AS now;
 
 -- lease_quarantined :maybe — crosses tenants: one that an operator takes out of quarantine
 UPDATE holdfast.provider_batch
@@ -93,8 +93,8 @@ SET lease_owner = :owner, lease_expires_at = {later(:lease_ms)}, fence = fence +
 WHERE id = :id AND state = 'quarantined'
   AND (lease_expires_at IS NULL OR lease_expires_at <= {now})
 RETURNING id, account, provider, adapter_kind, model, group_key, state, items, bytes, content_hash,
-          create_attempt, creating_at, fenced_at, rounds, input_file_id, provider_batch_id,
-          error_class, error_code, fence, created_at, {now} AS now;
+          create_attempt, creating_at, answered_at, fenced_at, rounds, input_file_id,
+          provider_batch_id, error_class, error_code, fence, created_at, {now} AS now;
 
 -- let_quarantined_go :affected — crosses tenants: the operator's decision could not be carried out
 UPDATE holdfast.provider_batch
@@ -105,7 +105,8 @@ WHERE id = :id AND fence = :fence AND state = 'quarantined';
 UPDATE holdfast.provider_batch
 SET next_at = {later(:delay_ms)}, rounds = rounds + :rounds, lease_owner = NULL,
     lease_expires_at = NULL, updated_at = {now},
-    scanned_at = CASE WHEN :was_scanned = 1 THEN {now} ELSE scanned_at END
+    scanned_at = CASE WHEN :was_scanned = 1 THEN {now} ELSE scanned_at END,
+    answered_at = CASE WHEN :was_answered = 1 THEN {now} ELSE answered_at END
 WHERE id = :id AND fence = :fence AND state IN ('prepared', 'uploaded', 'creating');
 
 -- list_groups :many — crosses tenants: the groups that a batch holds
@@ -171,7 +172,8 @@ LIMIT 1;
 -- begin_create :affected — crosses tenants: written before a byte of the create is sent
 -- A commit whose answer was lost is tried again, and finds that it has happened.
 UPDATE holdfast.provider_batch
-SET state = 'creating', create_attempt = :attempt, creating_at = {now}, fenced_at = NULL,
+SET state = 'creating', create_attempt = :attempt, creating_at = {now}, answered_at = NULL,
+    fenced_at = NULL,
     content_hash = :content_hash, bytes = :bytes, lease_expires_at = {later(:lease_ms)},
     updated_at = {now}
 WHERE id = :id AND fence = :fence AND error_code IS NULL
@@ -224,6 +226,13 @@ SET state = 'quarantined', error_class = :error_class, error_code = :error_code,
     lease_owner = NULL, lease_expires_at = NULL, scanned_at = {now}, updated_at = {now}
 WHERE id = :id AND fence = :fence AND state = 'creating';
 
+-- list_unresolved :many — crosses tenants: held batches of which nobody knows whether they exist
+SELECT id, provider, creating_at FROM holdfast.provider_batch
+WHERE state = 'quarantined' AND error_class = 'UNRESOLVED_CREATE' AND provider_batch_id IS NULL
+  AND (lease_expires_at IS NULL OR lease_expires_at <= {now})
+ORDER BY creating_at, id
+LIMIT :limit;
+
 -- mark_back :affected — crosses tenants: its jobs go back; a batch that says why is never sent
 -- One whose create is under way goes back only where its provider has said no to that very create.
 UPDATE holdfast.provider_batch
@@ -272,8 +281,8 @@ WHERE id IN (
     LIMIT 1
     {skip_locked})
 RETURNING id, account, provider, adapter_kind, model, group_key, state, items, bytes, content_hash,
-          create_attempt, creating_at, fenced_at, rounds, input_file_id, provider_batch_id,
-          error_class, error_code, fence, created_at, {now} AS now;
+          create_attempt, creating_at, answered_at, fenced_at, rounds, input_file_id,
+          provider_batch_id, error_class, error_code, fence, created_at, {now} AS now;
 
 -- close_stray :affected — crosses tenants: no input of it is left anywhere
 UPDATE holdfast.provider_batch

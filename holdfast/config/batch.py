@@ -24,8 +24,9 @@ from holdfast.config.kind import (
     whole,
 )
 
-AMBIGUOUS = ("quarantine", "wait")
-LOOKUPS = ("key", "count")
+# "quarantine" is another word for "hold".
+AMBIGUOUS = ("hold", "quarantine", "wait", "release_after")
+LOOKUPS = ("key", "count", "none")
 MODES = ("batch", "async")
 
 _SECONDS = number(1, 7 * 86_400)
@@ -50,7 +51,9 @@ class BatchSettings(Section):
     fence_seconds: float = setting(120.0, _SECONDS)
     max_rounds: int = setting(5, whole(1, 100))
     give_up_seconds: float = setting(6 * 3600.0, _SECONDS)
-    on_ambiguous: str = setting("quarantine", one_of(AMBIGUOUS))
+    on_ambiguous: str = setting("hold", one_of(AMBIGUOUS))
+    # From the create on; no provider runs a batch for longer than a day before it ends it.
+    release_after_seconds: float = setting(24 * 3600.0, number(60, 30 * 86_400))
     poll_seconds: float = setting(60.0, number(1, 86_400))
     max_poll_seconds: float = setting(900.0, number(1, 86_400))
     # For a batch whose provider names no end of its own.
@@ -114,6 +117,9 @@ class ProviderSettings(Section):
     can_delete_file: bool | None = setting(None, FLAG)
     can_delete_batch: bool | None = setting(None, FLAG)
     wants_echo: bool | None = setting(None, FLAG)
+    # What becomes of a create that cannot be resolved; None: as [batch] says.
+    on_ambiguous: str | None = setting(None, one_of(AMBIGUOUS))
+    release_after_seconds: float | None = setting(None, number(60, 30 * 86_400))
 
     def __post_init__(self) -> None:
         Section.__post_init__(self)

@@ -32,6 +32,8 @@ class Lookup(StrEnum):
     KEY = "key"
     # Nothing of ours is in the listing: only time and number of items can be compared.
     COUNT = "count"
+    # There is no listing that could be relied on.
+    NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +47,9 @@ class Capabilities:
     # A create that names a deleted input file cannot succeed: deleting it is the fence.
     can_delete_file: bool = True
     can_delete_batch: bool = False
-    # Answers came under another item's name before: ask for the echo unless told otherwise.
-    wants_echo: bool = False
+    # Whether every answer must repeat an echo. None: those of a batch must, where the schema of the
+    # request has a place for it; what cannot carry one shares no batch with another tenant.
+    wants_echo: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,10 @@ BATCH_TROUBLES: Mapping[BatchTrouble, tuple[Severity, str]] = {
         Severity.WARNING,
         "Nobody knows whether a call was answered and paid for",
     ),
+    BatchTrouble.CREATE_UNANSWERED: (
+        Severity.WARNING,
+        "A provider does not take batches; the jobs wait and are sent again",
+    ),
     BatchTrouble.QUARANTINED: (
         Severity.CRITICAL,
         "A batch is quarantined until an operator decides: holdfast batches show",

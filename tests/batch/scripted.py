@@ -57,6 +57,8 @@ class Lose:
     accepted: bool = False
     later: timedelta | None = None
     reason: str = "timeout"
+    # The provider's own error, such as 529: it does not say whether it happened.
+    status: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,13 +313,14 @@ class ScriptedProvider:
         match step:
             case Refuse(kind, code, status, retry_after):
                 raise ProviderRefused(Failure(kind, code, status, retry_after=retry_after))
-            case Lose(accepted, later, reason):
+            case Lose(accepted, later, reason, status):
                 with self._lock:
                     if later is not None:
                         self._later.append((self.clock.now() + later, lambda: _drop(act())))
                     elif accepted:
                         act()
-                raise ProviderUnsure(reason)
+                said = None if status is None else Failure(FailureKind.TRANSIENT, reason, status)
+                raise ProviderUnsure(reason, failure=said)
             case Act(before):
                 before()
         with self._lock:

@@ -73,10 +73,13 @@ CASES = [
     Case("accept_then_hang", providers=KEYED),
     Case("zombie_create", {"minutes": 10.0}, providers=KEYED),
     Case("zombie_create", {"minutes": 40.0}, providers=KEYED),
-    # Where nothing of ours is in the listing, one batch that fits is ours, and none is a person's.
+    # Where nothing of ours is in the listing, one batch that fits is ours; if none fits after an
+    # hour, nothing was created.
     Case("accept_then_reset", providers=("anthropic",)),
     Case("zombie_create", {"minutes": 10.0}, providers=("anthropic",)),
-    Case("reset_before", completed=0, held=JOBS, alerts=("quarantined",), providers=("anthropic",)),
+    Case("reset_before", providers=("anthropic",)),
+    Case("accept_then_500", providers=("anthropic",)),
+    Case("list_lag", providers=("anthropic",)),
     Case("foreign_batches", {"items": 3}, providers=("anthropic",)),
     Case(
         "foreign_batches",
@@ -96,11 +99,11 @@ CASES = [
     Case("rate_limited_long"),
     Case("quota_exhausted", providers=ALL, alerts=("circuit_opened",)),
     Case("slow_down"),
-    Case("overloaded"),
-    Case("overloaded_529"),
+    Case("overloaded", providers=ALL),
+    Case("overloaded_529", providers=ALL),
     Case("key_rotated", providers=ALL, alerts=("circuit_opened",)),
     Case("forbidden", alerts=("circuit_opened",)),
-    Case("conflict"),
+    Case("conflict", providers=ALL),
     Case("too_large", charged=JOBS),
     Case("upload_answer_lost", providers=("openai", "gemini", "mistral")),
     Case("file_not_visible", providers=("openai", "gemini", "mistral")),

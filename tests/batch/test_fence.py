@@ -23,7 +23,10 @@ FILE = {"file_id": "file_9", "content_hash": "c" * 64, "bytes": 1}
 
 # By statement: in which state it writes, and with what.
 SUBMITTING: dict[str, tuple[str, dict[str, Any]]] = {
-    "put_intent_off": ("prepared", {"delay_ms": 1, "rounds": 1, "was_scanned": 0}),
+    "put_intent_off": (
+        "prepared",
+        {"delay_ms": 1, "rounds": 1, "was_scanned": 0, "was_answered": 0},
+    ),
     "record_upload": ("prepared", {**FILE, **LEASE}),
     "begin_create": ("uploaded", {"attempt": 1, "content_hash": "c" * 64, "bytes": 1, **LEASE}),
     "step_back": ("uploaded", LEASE),

@@ -7,7 +7,7 @@ import json
 import threading
 from collections import Counter
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ from holdfast.batch.intent import hold, lease_next
 from holdfast.batch.leased import BatchLost
 from holdfast.batch.point import Point
 from holdfast.batch.recover import adopt_quarantined, release_quarantined
-from holdfast.config import BatchSettings
+from holdfast.config import BatchSettings, ProviderSettings
 from holdfast.engine.job import SYSTEM
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.errors import Conflict, RuleBroken, StoreDown
@@ -27,7 +27,7 @@ from holdfast.provider.reply import FailureKind
 from holdfast.provider.request import Request
 from holdfast.store import Tx
 from tests.batch.outgoing import ROUTE, Died, Outgoing, another, set_out
-from tests.batch.scripted import Act, Lose, Refuse
+from tests.batch.scripted import Act, Lose, Refuse, ScriptedProvider
 from tests.story import ORG, by_hand, events, look, timeline
 
 SUBMITTING = [
@@ -605,18 +605,22 @@ def test_the_database_refuses_a_second_open_item_for_a_unit(out: Outgoing) -> No
 # -- no end in sight
 
 
-def test_a_create_that_stays_without_an_answer_is_left_to_a_person(out: Outgoing) -> None:
-    jobs = out.enqueue("one")
-    out.provider.script("create", *(Lose() for _ in range(10)))
+def test_a_create_that_stays_without_an_answer_gives_its_jobs_back_and_charges_nobody(
+    out: Outgoing,
+) -> None:
+    (job,) = out.enqueue("one")
+    out.provider.script("create", *(Lose() for _ in range(5)))
     out.submit()
     for _ in range(80):
         out.later(minutes=5)
         out.submit()
 
-    assert out.batch["state"] == "quarantined"
-    assert out.provider.calls["create"] == out.hf.settings.batch.max_rounds
-    assert out.alerts() == ["quarantined"]
-    assert out.states(jobs) == Counter(processing=1)
+    first, second = out.batches
+    assert (first["state"], second["state"]) == ("released", "submitted")
+    assert first["create_attempt"] == out.hf.settings.batch.max_rounds
+    assert out.alerts() == ["create_unanswered"]
+    assert out.job(job).attempt_count == 0
+    assert_paid_once(out, "one")
 
 
 def test_a_provider_that_never_answers_is_given_up_after_some_hours(out: Outgoing) -> None:
@@ -872,20 +876,24 @@ def test_one_bad_batch_never_blocks_another(out: Outgoing) -> None:
 
 
 @pytest.mark.req("P-13")
-def test_where_files_cannot_be_deleted_a_lost_create_is_looked_for_and_not_made_again(
+def test_where_files_cannot_be_deleted_a_create_is_made_again_when_the_listing_does_not_show_it(
     hf: Holdfast, clock: FakeClock
 ) -> None:
     out = set_out(hf, clock, capabilities=Capabilities(can_delete_file=False))
     out.enqueue("one")
     out.provider.script("create", Lose())
     out.submit()
-    for _ in range(8):
+    for _ in range(3):
         out.later(minutes=15)
         out.submit()
+    assert (out.batch["state"], out.provider.calls["create"]) == ("creating", 1)
 
-    assert (out.batch["state"], out.batch["error_code"]) == ("quarantined", "not_found")
-    assert (out.provider.calls["upload"], out.provider.calls["create"]) == (1, 1)
+    out.later(minutes=16)
+    out.submit()
+
+    assert out.provider.calls["create"] == 2
     assert out.provider.calls["delete_file"] == 0
+    assert_paid_once(out, "one")
 
 
 # -- neither a key nor a file
@@ -954,21 +962,159 @@ def test_without_a_key_a_batch_of_ours_is_no_candidate_for_another(nameless: Out
     assert sorted(row["state"] for row in out.batches) == ["creating", "submitted"]
 
 
-def test_without_a_key_what_is_not_found_is_never_created_again(nameless: Outgoing) -> None:
+@pytest.mark.req("P-13")
+def test_without_a_key_what_the_listing_does_not_show_for_an_hour_is_created_again(
+    nameless: Outgoing,
+) -> None:
     out = nameless
-    jobs = out.enqueue("one")
+    (job,) = out.enqueue("one")
     out.provider.script("create", Lose())
     out.submit()
     out.later(minutes=50)
     out.submit()
-    waiting = out.batch["state"]
+    assert (out.batch["state"], out.provider.calls["create"]) == ("creating", 1)
+
     out.later(minutes=15)
     out.submit()
 
-    assert waiting == "creating"
-    assert out.batch["state"] == "quarantined"
+    assert out.provider.calls["create"] == 2
+    assert out.job(job).attempt_count == 0
+    assert out.alerts() == []
+    assert_paid_once(out, "one")
+
+
+REFUSALS = [409, 500, 503, 529]
+
+
+@pytest.mark.req("P-13")
+@pytest.mark.parametrize("status", REFUSALS)
+def test_without_a_key_an_error_that_the_provider_answered_is_tried_again_within_minutes(
+    nameless: Outgoing, status: int
+) -> None:
+    out = nameless
+    (job,) = out.enqueue("one")
+    out.provider.script("create", Lose(reason=f"status_{status}", status=status))
+    out.submit()
+    out.later(minutes=10)
+    out.submit()
+    assert (out.batch["state"], out.provider.calls["create"]) == ("creating", 1)
+
+    out.later(minutes=10)
+    out.submit()
+
+    assert out.provider.calls["create"] == 2
+    assert out.job(job).attempt_count == 0
+    assert_paid_once(out, "one")
+
+
+@pytest.mark.req("P-13")
+@pytest.mark.parametrize("lag", [0, 5, 14])
+@pytest.mark.parametrize("status", REFUSALS)
+def test_without_a_key_a_batch_that_was_made_behind_an_error_is_found_and_paid_once(
+    nameless: Outgoing, status: int, lag: int
+) -> None:
+    out = nameless
+    out.provider.list_lag = timedelta(minutes=lag)
+    out.enqueue("one", "two")
+    out.provider.script("create", Lose(accepted=True, reason=f"status_{status}", status=status))
+    out.submit()
+
+    out.settle_down(minutes=1)
+
     assert out.provider.calls["create"] == 1
-    assert out.states(jobs) == Counter(processing=1)
+    assert_paid_once(out, "one", "two")
+
+
+def test_without_a_key_a_batch_that_does_not_say_how_many_items_it_has_proves_nothing(
+    nameless: Outgoing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = nameless
+    out.enqueue("one")
+    out.provider.script("create", Lose(accepted=True))
+    scan = ScriptedProvider.scan
+
+    def vague(provider: ScriptedProvider, wire: Any, since: datetime) -> Any:
+        for seen in scan(provider, wire, since):
+            yield replace(seen, total=None, created_at=None)
+
+    monkeypatch.setattr(ScriptedProvider, "scan", vague)
+    out.submit()
+    out.later(hours=2)
+    out.submit()
+
+    assert out.provider.calls["create"] == 1
+    assert_paid_once(out, "one")
+
+
+# -- what nobody can find out
+
+
+def accepting(out: Outgoing, **settings: Any) -> Outgoing:
+    """The same with an account that has these settings."""
+    own = ProviderSettings(base_url="https://api.openai.com/v1", **settings)
+    out.hf.settings = replace(out.hf.settings, providers={ROUTE.provider: own})
+    out.hf.batch.accounts = out.accounts
+    return out
+
+
+UNLISTED = Capabilities(lookup=Lookup.NONE, has_input_file=False)
+
+
+@pytest.mark.req("P-13")
+def test_without_a_listing_a_lost_create_is_held(hf: Holdfast, clock: FakeClock) -> None:
+    out = set_out(hf, clock, capabilities=UNLISTED)
+    out.enqueue("one")
+    out.provider.script("create", Lose(accepted=True))
+    out.submit()
+    for _ in range(60):
+        out.later(minutes=30)
+        out.submit()
+
+    assert (out.batch["state"], out.batch["error_code"]) == ("quarantined", "no_listing")
+    assert (out.provider.calls["create"], out.provider.calls["scan"]) == (1, 0)
+
+
+def test_an_account_that_accepts_the_risk_releases_a_held_batch_after_its_time(
+    hf: Holdfast, clock: FakeClock
+) -> None:
+    out = set_out(hf, clock, capabilities=UNLISTED)
+    accepting(out, on_ambiguous="release_after", release_after_seconds=6 * 3600.0)
+    (job,) = out.enqueue("one")
+    out.provider.script("create", Lose())
+    out.submit()
+    for _ in range(11):
+        out.later(minutes=30)
+        out.submit()
+    assert (out.batch["state"], out.provider.calls["create"]) == ("quarantined", 1)
+
+    for _ in range(4):
+        out.later(minutes=30)
+        out.submit()
+
+    assert out.provider.calls["create"] == 2
+    assert out.job(job).attempt_count == 0
+    assert out.alerts() == ["quarantined", "unknown_call"]
+    assert_paid_once(out, "one")
+
+
+def test_a_held_batch_that_turns_up_before_its_time_is_over_is_adopted(nameless: Outgoing) -> None:
+    out = accepting(nameless, on_ambiguous="release_after", release_after_seconds=6 * 3600.0)
+    out.enqueue("one")
+    out.provider.script("create", Lose(accepted=True))
+    out.submit()
+    (made,) = out.provider.live
+    other = out.provider._make_batch(ROUTE, None, None, made.data)  # type: ignore[arg-type]
+    out.later(minutes=2)
+    out.submit()
+    assert out.batch["error_code"] == "several_candidates"
+
+    out.provider.batches.pop(other.id)
+    for _ in range(13):
+        out.later(minutes=30)
+        out.submit()
+
+    assert out.provider.calls["create"] == 1
+    assert_paid_once(out, "one")
 
 
 def test_without_a_key_a_deployment_may_choose_to_wait(nameless: Outgoing) -> None:
@@ -1003,9 +1149,7 @@ def test_without_a_key_a_worker_may_die_anywhere_all_the_same(
     # There is nothing to upload.
     assert died == (point not in (Point.UPLOADED, Point.UPLOAD_RECORDED))
     assert out.provider.double_paid() == {}
-    # Whether a create that was written down was sent, nobody can say: that one waits for a person.
-    expected = "quarantined" if point is Point.CREATING_RECORDED else "submitted"
-    assert out.batches[-1]["state"] == expected
+    assert out.batches[-1]["state"] == "submitted"
 
 
 def test_a_second_run_of_the_same_transaction_writes_nothing_twice(

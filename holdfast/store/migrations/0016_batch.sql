@@ -20,6 +20,8 @@ CREATE TABLE holdfast.provider_batch (
     -- How often a create was begun; part of every name we give at the provider.
     create_attempt integer NOT NULL DEFAULT 0,
     creating_at {instant},
+    -- When the provider answered the create with an error that does not say whether it was made.
+    answered_at {instant},
     fenced_at {instant},
     scanned_at {instant},
     rounds integer NOT NULL DEFAULT 0,
