@@ -2,10 +2,10 @@
 
     python tools/batch_faults.py --seeds 3
 
-Runs tests/batch/test_faults.py and test_incomplete_results.py on SQLite and PostgreSQL with so many
-seeds, and sums up the rows that they write: how often each fault was played, what was paid twice,
-lost or leaked, and how many jobs wait for a person. The exit code is 1 unless everything is zero
-and every test passed.
+Runs test_faults.py, test_incomplete_results.py and test_swapped.py of tests/batch on SQLite and
+PostgreSQL with so many seeds, and sums up the rows that they write: how often each fault was
+played, what was paid twice, lost or leaked, and how many jobs wait for a person. The exit code is 1
+unless everything is zero and every test passed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TESTS = ("tests/batch/test_faults.py", "tests/batch/test_incomplete_results.py")
+TESTS = (
+    "tests/batch/test_faults.py",
+    "tests/batch/test_incomplete_results.py",
+    "tests/batch/test_swapped.py",
+)
 COUNTS = ("paid_twice", "lost", "leaked", "held")
 
 

@@ -10,7 +10,9 @@ from holdfast.batch.verdict import validator_for
 from holdfast.batch.work import Item
 from holdfast.errors import SchemaInvalid, UnknownKind
 from holdfast.provider.account import Account
+from holdfast.provider.echo import has_place
 from holdfast.provider.request import Request
+from holdfast.provider.route import ExecutionMode, Route
 
 # Letters and digits that nobody takes for one another.
 ECHO_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
@@ -30,9 +32,18 @@ def ask_for(lane: BatchLane, item: Item, account: Account) -> Asked:
     """The request of an item that is asked for the first time."""
     request = request_of(lane, item)
     echo = ""
-    if request.wants_echo or account.capabilities.wants_echo:
+    if _needs_echo(request, item.route, account):
         echo = "".join(lane.rng.choices(ECHO_ALPHABET, k=ECHO_LENGTH))
     return _asked(request, echo, item, account)
+
+
+def _needs_echo(request: Request, route: Route, account: Account) -> bool:
+    """Whether the answer must show that it is this item's; a call has one answer only."""
+    wants = account.capabilities.wants_echo
+    if request.wants_echo or wants:
+        return True
+    is_batched = route.execution_mode is ExecutionMode.BATCH
+    return wants is None and is_batched and has_place(request.schema)
 
 
 def ask_again(lane: BatchLane, item: Item, account: Account, echo: str) -> Asked:

@@ -2,7 +2,7 @@
 
 By default one batch holds one group: requests whose provider, model, versions, lane and locales are
 equal. With ``merge_groups`` groups of one account and model share a batch, and the items of a group
-stand together in it.
+stand together in it. Tenants share a batch only where every answer carries an echo.
 """
 
 from __future__ import annotations
@@ -81,6 +81,8 @@ class Artifact:
     group_key: str
     # At most so many items, where one of them may be why its last batch failed.
     most_items: int | None = None
+    # Whose batch it is, where an answer could not be told from another tenant's.
+    org_id: str | None = None
 
     @property
     def reserve(self) -> tuple[str, str]:
@@ -89,12 +91,23 @@ class Artifact:
 
 
 def artifact_of(
-    route: Route, account: Account, *, merge: bool, most_items: int | None = None
+    route: Route,
+    account: Account,
+    *,
+    merge: bool,
+    most_items: int | None = None,
+    org_id: str | None = None,
 ) -> Artifact:
     """The batch that a request belongs into."""
     shared = Route(route.provider, route.adapter_kind, route.model) if merge else route
     return Artifact(
-        account.key, route.provider, route.adapter_kind, route.model, shared.group_key, most_items
+        account.key,
+        route.provider,
+        route.adapter_kind,
+        route.model,
+        shared.group_key,
+        most_items,
+        org_id,
     )
 
 

@@ -180,7 +180,12 @@ def _want(
     return Wanted(
         job,
         artifact_of(
-            item.route, account, merge=lane.settings.batch.merge_groups, most_items=most_items
+            item.route,
+            account,
+            merge=lane.settings.batch.merge_groups,
+            most_items=most_items,
+            # Without an echo nothing but the batch keeps an answer from another tenant.
+            org_id=None if asked.echo else job.org_id,
         ),
         item.route.group_key,
         account.limits,

@@ -46,6 +46,17 @@ def echo_name(schema: Mapping[str, Any] | None) -> str:
     return next(name for name in chain([ECHO], numbered) if f'"{name}"' not in said)
 
 
+def has_place(schema: Mapping[str, Any] | None) -> bool:
+    """Whether an answer is an object of a schema that can carry an echo."""
+    if schema is None:
+        return False
+    try:
+        schema_with(schema, echo_name(schema))
+    except SchemaInvalid:
+        return False
+    return True
+
+
 def schema_with(schema: Mapping[str, Any] | None, name: str) -> dict[str, Any]:
     """The schema with another required property; SchemaInvalid where it has no place for one."""
     root = _root(PLAIN if schema is None else schema)

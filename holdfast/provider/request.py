@@ -13,6 +13,8 @@ from holdfast.provider.echo import TEXT, echo_name, schema_with
 
 # More than any model says at once, and little enough that no sum of reserves overflows.
 MOST_TOKENS = 10_000_000
+# What an echo takes of an answer, and with the object around what would be a plain text.
+ECHO_TOKENS, WRAPPED_TOKENS = 10, 32
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -70,7 +72,14 @@ class Request:
         said = f'Set "{name}" in your answer to "{echo}".'
         if self.schema is None:
             said = f'Put your answer into "{TEXT}". {said}'
-        return replace(self, inputs=(*self.inputs, said), schema=schema_with(self.schema, name))
+        # The echo must not cut off an answer that fits without it.
+        room = WRAPPED_TOKENS if self.schema is None else ECHO_TOKENS
+        return replace(
+            self,
+            inputs=(*self.inputs, said),
+            schema=schema_with(self.schema, name),
+            max_output_tokens=min(self.max_output_tokens + room, MOST_TOKENS),
+        )
 
     @property
     def input_tokens(self) -> int:

@@ -165,8 +165,7 @@ CASES = [
         held=JOBS - 2,
         charged=2,
         alerts=("cross_wired", "quarantined"),
-        providers=ALL,
-        settings={"wants_echo": True},
+        providers=(*ALL, "azure"),
     ),
     *(
         Case("odd_lines", {"variant": variant})

@@ -32,6 +32,8 @@ from tests.batch.scripted import Lose, Refuse
 from tests.story import ORG, OTHER_ORG, by_hand, events, make_holdfast, timeline
 
 OVERFLOW_SECONDS = 300
+# What asks for the echo, which every answer in a batch carries.
+ECHO_WORDS = 'Set "rid" in your answer to "k7q2m9x4".'
 
 
 @pytest.fixture
@@ -259,7 +261,7 @@ def test_every_claim_is_told_as_a_start(out: Outgoing) -> None:
 
 @pytest.mark.req("B-03")
 def test_what_the_account_has_no_tokens_for_goes_back_with_a_short_pause(out: Outgoing) -> None:
-    tokens = Request(("x" * 300,), "Shout.").input_tokens
+    tokens = Request(("x" * 300, ECHO_WORDS), "Shout.").input_tokens
     out.provider.limits = Limits(1_000, 1_000_000, enqueued_tokens=2 * tokens + 10)
     jobs = out.enqueue(*("x" * 300 for _ in range(3)))
 
@@ -275,7 +277,7 @@ def test_what_the_account_has_no_tokens_for_goes_back_with_a_short_pause(out: Ou
 
 @pytest.mark.req("B-03")
 def test_the_tokens_of_a_batch_under_way_are_taken_until_it_has_ended(out: Outgoing) -> None:
-    tokens = Request(("x" * 300,), "Shout.").input_tokens
+    tokens = Request(("x" * 300, ECHO_WORDS), "Shout.").input_tokens
     out.provider.limits = Limits(1_000, 1_000_000, enqueued_tokens=tokens + 10)
     first, second = out.enqueue("x" * 300, "y" * 300)
     out.submit()
@@ -333,7 +335,7 @@ def test_what_is_no_request_dies_alone_and_is_not_sent(
     assert (out.job(bad).state, out.job(bad).error_class) == ("failed", "SCHEMA_INVALID")
     assert f"field={field}" in (out.job(bad).last_error or "")
     assert out.job(good).state == "batch_submitted"
-    assert [line["body"]["input"] for line in out.provider.live[0].lines] == [["good"]]
+    assert [line["body"]["input"][0] for line in out.provider.live[0].lines] == ["good"]
 
 
 @pytest.mark.req("B-03")
