@@ -202,6 +202,8 @@ class BatchTrouble(StrEnum):
     UNKNOWN_CALL = "unknown_call"
     # Several creates in a row had no usable answer; none of them made a batch.
     CREATE_UNANSWERED = "create_unanswered"
+    # Paid answers on which the application's code fails; they are kept until it is mended.
+    ANSWERS_HELD = "answers_held"
     QUARANTINED = "quarantined"
     DEADLINE_PASSED = "deadline_passed"
     # Its answers cannot be brought back just now: its account is gone, or something breaks on it.

@@ -17,7 +17,7 @@ from typing import assert_never
 
 from holdfast.batch.cleanup import delete_files
 from holdfast.batch.completeness import Mention, Silence, silence_of
-from holdfast.batch.ingest import CrossWired, Found, Ingest
+from holdfast.batch.ingest import HELD, CrossWired, Found, Ingest
 from holdfast.batch.lane import BatchLane
 from holdfast.batch.leased import (
     SQL,
@@ -213,6 +213,10 @@ def collect_batch(passing: Pass, batch: Leased, account: Account) -> Leased | No
         # Its other jobs are another application's, which need not wait for us.
         passing.passed_over.add(batch.id)
         put_off(lane, batch, 0.0, is_round=True)
+        return None
+    if ingest.waiting and ingest.waiting <= ingest.held:
+        lane.events.emit(batch.alert(BatchTrouble.ANSWERS_HELD, count=len(ingest.held)))
+        quarantine(lane, batch, HELD)
         return None
     if ingest.waiting:
         _wait_for_takers(lane, batch, ingest)

@@ -71,7 +71,7 @@ WHERE id = :id AND fence = :fence AND state = 'ended'
 UPDATE holdfast.provider_batch
 SET state = 'quarantined', error_class = :error_class, error_code = :error_code,
     lease_owner = NULL, lease_expires_at = NULL, updated_at = {now}
-WHERE id = :id AND fence = :fence AND state IN ('submitted', 'ended');
+WHERE id = :id AND fence = :fence AND state IN ('submitted', 'ended', 'quarantined');
 
 -- forget_files :affected — crosses tenants: nothing of it is left at the provider
 UPDATE holdfast.provider_batch
@@ -82,7 +82,7 @@ WHERE id = :id AND fence = :fence AND state IN ('collected', 'released');
 -- CROSS JOIN tells SQLite to begin with the answers; it would read the whole batch for each of them.
 SELECT item.batch_item_index, item.custom_id, item.state, item.result_hash, item.echo,
        item.schema_hash, item.org_id, item.job_id, item.job_type, item.attempt, item.group_key,
-       job.id, job.org_id, job.project_id, job.job_type, job.category, job.actor_type,
+       item.error_code, job.id, job.org_id, job.project_id, job.job_type, job.category, job.actor_type,
        job.actor_id, job.request_id, job.correlation_id, job.idempotency_key, job.payload,
        job.priority, job.unit_key, job.scheduled_for, job.traceparent, job.routing_decision,
        job.replay_of, job.created_at, job.queue, job.stage, job.pipeline_version,
@@ -99,7 +99,7 @@ WHERE item.batch_id = :batch_id AND item.custom_id = answers.custom_id;
 -- The page first, then its jobs: PostgreSQL would look up the jobs of all items and sort them.
 WITH page AS MATERIALIZED (
     SELECT batch_item_index, custom_id, state, result_hash, echo, schema_hash, org_id, job_id,
-           job_type, attempt, group_key, lease_token
+           job_type, attempt, group_key, error_code, lease_token
     FROM holdfast.batch_item
     WHERE batch_id = :batch_id AND is_open = 1 AND batch_item_index > :after
     ORDER BY batch_item_index
@@ -107,7 +107,7 @@ WITH page AS MATERIALIZED (
 )
 SELECT item.batch_item_index, item.custom_id, item.state, item.result_hash, item.echo,
        item.schema_hash, item.org_id, item.job_id, item.job_type, item.attempt, item.group_key,
-       job.id, job.org_id, job.project_id, job.job_type, job.category, job.actor_type,
+       item.error_code, job.id, job.org_id, job.project_id, job.job_type, job.category, job.actor_type,
        job.actor_id, job.request_id, job.correlation_id, job.idempotency_key, job.payload,
        job.priority, job.unit_key, job.scheduled_for, job.traceparent, job.routing_decision,
        job.replay_of, job.created_at, job.queue, job.stage, job.pipeline_version,
@@ -163,3 +163,80 @@ FROM {rows ends: batch uuid, place integer}
 WHERE item.batch_id = ends.batch AND item.batch_item_index = ends.place
   AND item.state IN ('succeeded', 'failed')
 RETURNING batch_item_index;
+
+-- keep_answers :affected — crosses tenants: raw lines of paid answers whose results are not committed
+INSERT INTO holdfast.batch_answer
+    (batch_id, batch_item_index, org_id, job_id, job_type, line, error_class, kept_at, expires_at)
+SELECT kept.batch, kept.place, kept.org_id, kept.job_id, kept.job_type, kept.line,
+       kept.error_class, {now}, {later(:keep_ms)}
+FROM {rows kept: batch uuid, place integer, org_id uuid, job_id uuid, job_type text, line text,
+      error_class text}
+WHERE TRUE
+ON CONFLICT (org_id, batch_id, batch_item_index) DO UPDATE SET error_class = excluded.error_class;
+
+-- mark_held :affected — crosses tenants: items whose answers wait for other code of the application
+UPDATE holdfast.batch_item AS item
+SET error_class = held.error_class, error_code = held.error_code
+FROM {rows held: batch uuid, place integer, error_class text, error_code text}
+WHERE item.batch_id = held.batch AND item.batch_item_index = held.place
+  AND item.is_open + 0 = 1;
+
+-- count_kept :many — crosses tenants: the kept answers that a filter names, by what holds them
+SELECT answer.job_type, answer.error_class, count(*) AS answers,
+       count(DISTINCT answer.batch_id) AS batches
+FROM holdfast.batch_answer AS answer
+JOIN holdfast.provider_batch AS batch ON batch.id = answer.batch_id
+WHERE (CAST(:batch_id AS {uuid}) IS NULL OR answer.batch_id = :batch_id)
+  AND (CAST(:job_id AS {uuid}) IS NULL OR answer.job_id = :job_id)
+  AND (CAST(:org_id AS {uuid}) IS NULL OR answer.org_id = :org_id)
+  AND (CAST(:job_type AS text) IS NULL OR answer.job_type = :job_type)
+  AND (CAST(:error_class AS text) IS NULL OR answer.error_class = :error_class)
+  AND (CAST(:provider AS text) IS NULL OR batch.provider = :provider)
+GROUP BY answer.job_type, answer.error_class
+ORDER BY answer.job_type, answer.error_class;
+
+-- list_kept_batches :many — crosses tenants: the batches whose kept answers a filter names
+SELECT DISTINCT answer.batch_id
+FROM holdfast.batch_answer AS answer
+JOIN holdfast.provider_batch AS batch ON batch.id = answer.batch_id
+WHERE answer.batch_id > :after
+  AND (CAST(:batch_id AS {uuid}) IS NULL OR answer.batch_id = :batch_id)
+  AND (CAST(:job_id AS {uuid}) IS NULL OR answer.job_id = :job_id)
+  AND (CAST(:org_id AS {uuid}) IS NULL OR answer.org_id = :org_id)
+  AND (CAST(:job_type AS text) IS NULL OR answer.job_type = :job_type)
+  AND (CAST(:error_class AS text) IS NULL OR answer.error_class = :error_class)
+  AND (CAST(:provider AS text) IS NULL OR batch.provider = :provider)
+ORDER BY answer.batch_id
+LIMIT :limit;
+
+-- list_kept :many — crosses tenants: kept answers of one batch, page by page
+SELECT answer.batch_item_index, answer.line
+FROM holdfast.batch_answer AS answer
+WHERE answer.batch_id = :id AND answer.batch_item_index > :place
+  AND (CAST(:job_id AS {uuid}) IS NULL OR answer.job_id = :job_id)
+  AND (CAST(:org_id AS {uuid}) IS NULL OR answer.org_id = :org_id)
+  AND (CAST(:job_type AS text) IS NULL OR answer.job_type = :job_type)
+  AND (CAST(:error_class AS text) IS NULL OR answer.error_class = :error_class)
+ORDER BY answer.batch_item_index
+LIMIT :limit;
+
+-- lease_held :maybe — crosses tenants: a batch whose kept answers an operator takes up
+UPDATE holdfast.provider_batch
+SET lease_owner = :worker_id, lease_expires_at = {later(:lease_ms)}, fence = fence + 1,
+    updated_at = {now}
+WHERE id = :id AND state IN ('quarantined', 'ended')
+  AND (lease_expires_at IS NULL OR lease_expires_at <= {now})
+RETURNING id, account, provider, model, state, items, create_attempt, rounds, polls,
+          input_file_id, provider_batch_id, provider_status, result_files, counts, error_code,
+          deadline_at, cancel_requested_at, submitted_at, ended_at, next_at, fence, {now} AS now;
+
+-- leave_held :affected — crosses tenants: done with it; without an open item the collector closes it
+UPDATE holdfast.provider_batch AS batch
+SET lease_owner = NULL, lease_expires_at = NULL, updated_at = {now},
+    next_at = CASE WHEN state = 'ended' OR (provider_batch_id IS NOT NULL AND NOT EXISTS (
+        SELECT 1 FROM holdfast.batch_item AS item
+        WHERE item.batch_id = batch.id AND item.is_open = 1)) THEN {now} ELSE next_at END,
+    state = CASE WHEN state = 'ended' OR (provider_batch_id IS NOT NULL AND NOT EXISTS (
+        SELECT 1 FROM holdfast.batch_item AS item
+        WHERE item.batch_id = batch.id AND item.is_open = 1)) THEN 'ended' ELSE state END
+WHERE id = :id AND fence = :fence AND state IN ('quarantined', 'ended');

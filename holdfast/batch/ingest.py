@@ -19,6 +19,7 @@ from holdfast.batch.leased import SQL, BatchLost, Leased, hold_in, tell_quaranti
 from holdfast.batch.load import Loaded, load
 from holdfast.batch.point import Point
 from holdfast.batch.price import Prices
+from holdfast.batch.raw_answer import pack
 from holdfast.batch.verdict import (
     CROSS_WIRED,
     NO_CODE,
@@ -30,9 +31,9 @@ from holdfast.batch.verdict import (
     safe_code,
     verdict_of,
 )
-from holdfast.clock import write_instant
+from holdfast.clock import ms, write_instant
 from holdfast.engine.classify import fault_of
-from holdfast.engine.job import Actor, Canceled, Claimed, Dead
+from holdfast.engine.job import Actor, Canceled, Claimed
 from holdfast.engine.ledger import RunCounts
 from holdfast.engine.settle import Settled, settle_in, verb_of
 from holdfast.engine.settler import events_of
@@ -42,8 +43,10 @@ from holdfast.provider.reply import Answer, Failure, ItemAnswer, Reply
 from holdfast.store import Tx
 
 # The columns of find_items and list_open before those of the job.
-_ITEM_COLUMNS = 11
+_ITEM_COLUMNS = 12
 JOB_ENDED = "job_ended"
+# Why an item stays open whose answer is kept: the application's code failed on it.
+HELD = "accept_failed"
 
 
 def _answered(items: Sequence[Found], asked: Mapping[str, ItemAnswer]) -> Iterator[Claimed]:
@@ -73,6 +76,7 @@ class Found:
     job_type: str
     attempt: int
     group_key: str
+    error_code: str | None
     job: Claimed | None
 
     @classmethod
@@ -89,6 +93,18 @@ class End:
     answer: Answer
     digest: str | None
     verdict: Verdict
+    line: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A paid answer whose result cannot be committed now: its item, its line, and why."""
+
+    item: Found
+    line: bytes = field(repr=False)
+    error_class: str
+    # Whether only other code of the application helps; otherwise it is tried again by itself.
+    is_defect: bool
 
 
 @dataclass(slots=True)
@@ -118,6 +134,10 @@ class Ingest:
     tally: Tally = field(default_factory=Tally)
     # The places of items that stay open although they are answered: nobody here can take them now.
     waiting: set[int] = field(default_factory=set)
+    # Those of them that wait for other code of the application.
+    held: set[int] = field(default_factory=set)
+    # Whether answers that are held are shown to the application again.
+    retries_held: bool = False
     mentions: Mentions = field(init=False)
 
     def __post_init__(self) -> None:
@@ -132,7 +152,9 @@ class Ingest:
         )
         self.tally.unknown += len(asked) - len(rows)
         self.tally.again += len(answers) - len(asked)
-        ends, differing = [], []
+        ends: list[End] = []
+        differing: list[int] = []
+        kept: list[Held] = []
         items = list(map(Found.of, rows))
         loaded = load(self.lane, _answered(items, asked))
         for item in items:
@@ -144,14 +166,23 @@ class Ingest:
                 if item.result_hash != answer.digest and item.state != ItemState.CONFLICT:
                     differing.append(item.place)
                 continue
+            if item.error_code == HELD and not self.retries_held and item.job is not None:
+                self.waiting.add(item.place)
+                self.held.add(item.place)
+                continue
             said = partial(self._answered, item, answer.answer, loaded)
             verdict = self._verdict(item, answer.answer, said)
-            if verdict is None or verdict.may_wait:
+            if verdict is None:
                 self.waiting.add(item.place)
+            elif verdict.may_wait or verdict.is_held:
+                why = verdict.error_class or NO_CODE
+                kept.append(Held(item, answer.line, why, verdict.is_held))
             else:
-                ends.append(End(item, answer.answer, answer.digest, verdict))
+                ends.append(End(item, answer.answer, answer.digest, verdict, answer.line))
         if differing:
             self._mark(differing)
+        if kept:
+            self._hold(kept)
         return self._taken(ends)
 
     def weigh_silence(
@@ -206,6 +237,24 @@ class Ingest:
         self.lane.store.write(work)
         self.tally.conflicting += len(places)
 
+    def _hold(self, kept: Sequence[Held]) -> None:
+        """Keep answers that cannot be committed now: they are paid for, and not asked for again."""
+        batch, lane = self.batch, self.lane
+        rows = [_kept_row(batch, one, lane.settings.batch.key) for one in kept if one.line]
+        marks = [_held_row(batch, one) for one in kept if one.is_defect]
+
+        def work(tx: Tx) -> None:
+            hold_in(tx, lane, batch)
+            keep_ms = ms(lane.settings.batch.keep_answer_seconds)
+            if rows:
+                tx.affected(SQL.keep_answers, kept=rows, keep_ms=keep_ms)
+            if marks:
+                tx.affected(SQL.mark_held, held=marks)
+
+        lane.store.write(work)
+        self.waiting.update(one.item.place for one in kept)
+        self.held.update(one.item.place for one in kept if one.is_defect)
+
     # -- writing
 
     def finish(self, ends: Sequence[End]) -> None:
@@ -233,10 +282,8 @@ class Ingest:
                 return
             if ends[0].item.job is None:
                 raise
-            if may_pass(exc):
-                self.waiting.add(ends[0].item.place)
-                return
-            self._write([_refused(ends[0], ends[0].item.job, exc)])
+            self.counts.claimed -= 1
+            self._hold([_refused(ends[0], ends[0].item.job, exc)])
 
     def _write(self, ends: Sequence[End], *, is_crossed: bool = False) -> None:
         settled, recorded, stopped = self.lane.store.write(
@@ -315,12 +362,33 @@ def _dropped(answer: Answer) -> Verdict:
     return Verdict(Canceled(), state, error_code=JOB_ENDED)
 
 
-def _refused(end: End, job: Claimed, exc: Exception) -> End:
-    """The end of an item whose outcome cannot be written: its job is dead, and its answer gone."""
+def _refused(end: End, job: Claimed, exc: Exception) -> Held:
+    """An answer whose outcome the database or the application's ``keep`` refuses to write."""
     said = RowInvalid(refused=verb_of(end.verdict.outcome)) if isinstance(exc, StoreError) else exc
-    fault = fault_of(said, stage=job.stage, attempt=job.attempt)
-    verdict = Verdict(Dead(fault), ItemState.FAILED, fault.error_class, NO_CODE)
-    return End(end.item, end.answer, end.digest, verdict)
+    error_class = fault_of(said, stage=job.stage, attempt=job.attempt).error_class
+    return Held(end.item, end.line, error_class, is_defect=not may_pass(exc))
+
+
+def _kept_row(batch: Leased, held: Held, key: str) -> dict[str, Any]:
+    item = held.item
+    return {
+        "batch": batch.id,
+        "place": item.place,
+        "org_id": item.org_id,
+        "job_id": item.job_id,
+        "job_type": item.job_type,
+        "line": pack(held.line, key),
+        "error_class": held.error_class,
+    }
+
+
+def _held_row(batch: Leased, held: Held) -> dict[str, Any]:
+    return {
+        "batch": batch.id,
+        "place": held.item.place,
+        "error_class": held.error_class,
+        "error_code": HELD,
+    }
 
 
 def _row(batch: Leased, end: End) -> dict[str, Any]:

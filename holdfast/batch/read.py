@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from holdfast.batch.verdict import CONFLICT
 from holdfast.provider.account import Account
@@ -75,7 +75,7 @@ def parse_line(adapter: Adapter, line: bytes | Overlong) -> ItemAnswer | None:
     if isinstance(line, Overlong):
         return None
     try:
-        return adapter.parse(line)
+        return replace(adapter.parse(line), line=line)
     except Exception:
         # A parser promises ValueError; whatever else a strange line provokes is the same to us.
         return None

@@ -376,6 +376,7 @@ def record_submitted(
             return None
         if decided is not None:
             decided(tx)
+        tx.affected(SQL.clear_held, batch_id=intent.id)
         if intent.provider_batch_id is not None:
             # Its jobs have been waiting for it all along.
             return 0, []

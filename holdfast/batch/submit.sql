@@ -226,6 +226,11 @@ SET state = 'quarantined', error_class = :error_class, error_code = :error_code,
     lease_owner = NULL, lease_expires_at = NULL, scanned_at = {now}, updated_at = {now}
 WHERE id = :id AND fence = :fence AND state = 'creating';
 
+-- clear_held :affected — crosses tenants: its answers are read again, and shown to the application again
+UPDATE holdfast.batch_item
+SET error_class = NULL, error_code = NULL
+WHERE batch_id = :batch_id AND is_open = 1 AND error_code IS NOT NULL;
+
 -- list_unresolved :many — crosses tenants: held batches of which nobody knows whether they exist
 SELECT id, provider, creating_at FROM holdfast.provider_batch
 WHERE state = 'quarantined' AND error_class = 'UNRESOLVED_CREATE' AND provider_batch_id IS NULL

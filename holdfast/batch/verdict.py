@@ -36,17 +36,21 @@ from holdfast.engine.classify import failure_of_status, fault_of, safe_context
 from holdfast.engine.execute import Plan, conclude, retry_or_bury
 from holdfast.engine.handler import Handler, Stage
 from holdfast.engine.job import Claimed, Dead, Outcome, Released, Retry
-from holdfast.errors import Failure as JobFailure
 from holdfast.errors import (
+    ConfigInvalid,
+    Defect,
     NetworkTimeout,
+    Permanent,
     PolicyRejected,
     RateLimited,
+    ResultInvalid,
     SchemaInvalid,
     Signal,
     Transient,
     UpstreamDown,
     UpstreamError,
 )
+from holdfast.errors import Failure as JobFailure
 from holdfast.provider.echo import PLAIN, TEXT, echo_name
 from holdfast.provider.reply import Answer, Failure, FailureKind, Reply
 from holdfast.provider.request import Request
@@ -84,6 +88,8 @@ class Verdict:
     is_cross_wired: bool = False
     stops_account: Failure | None = None
     may_wait: bool = False
+    # The application's code is at fault, not the answer: it is kept for the code that mends it.
+    is_held: bool = False
 
 
 class _Wrong(OutputInvalid):
@@ -120,7 +126,9 @@ def verdict_of(
         return _thrown(exc, job, stage)
     outcome = conclude(value, job, Plan(handler, stage, item.payload, lane.registry.categories))
     if isinstance(outcome, Dead):
-        return Verdict(outcome, ItemState.FAILED, outcome.fault.error_class, NO_CODE)
+        error_class = outcome.fault.error_class
+        is_held = error_class == ResultInvalid.error_class
+        return Verdict(outcome, ItemState.FAILED, error_class, NO_CODE, is_held=is_held)
     return Verdict(outcome, ItemState.SUCCEEDED)
 
 
@@ -267,8 +275,21 @@ def _thrown(exc: BaseException, job: Claimed, stage: Stage) -> Verdict:
         return Verdict(Dead(fault), ItemState.FAILED, fault.error_class, NO_CODE, may_wait=True)
     code = exc.code if isinstance(exc, _Wrong) else NO_CODE
     return Verdict(
-        Dead(fault), ItemState.FAILED, fault.error_class, code, is_cross_wired=code == CROSS_WIRED
+        Dead(fault),
+        ItemState.FAILED,
+        fault.error_class,
+        code,
+        is_cross_wired=code == CROSS_WIRED,
+        is_held=is_defect(exc),
     )
+
+
+def is_defect(exc: BaseException) -> bool:
+    """Whether what was raised says nothing about the answer: a bug, or a wrong configuration.
+
+    An application that refuses an answer raises a Permanent failure.
+    """
+    return not isinstance(exc, Permanent) or isinstance(exc, (Defect, ConfigInvalid))
 
 
 def may_pass(exc: BaseException) -> bool:

@@ -1,4 +1,4 @@
-"""holdfast batches list|show|submit|collect|cancel|adopt|release"""
+"""holdfast batches list|show|submit|collect|cancel|adopt|release|accept"""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from holdfast.batch.accept_kept import AnswerFilter
 from holdfast.cli.given import (
     app_of,
     desk_of,
@@ -31,6 +32,7 @@ ITEM_COLUMNS = (
     "batch_item_index", "org_id", "job_id", "attempt", "state", "error_class", "error_code",
     "recorded_at",
 )  # fmt: skip
+KEPT_COLUMNS = ("job_type", "error_class", "answers", "batches")
 STATES = (
     "prepared", "uploaded", "creating", "submitted", "ended", "collected", "released",
     "quarantined",
@@ -159,6 +161,70 @@ def release(ctx: click.Context, /, batch_id: str, reason: str, as_json: bool, **
     """Take a batch out of quarantine: its jobs go back, and may be paid for again."""
     with batches_of(ctx, who, required=True) as found:
         _tell(found.release(batch_id, reason=reason), as_json)
+
+
+WHERE = {
+    "batch": "batch_id",
+    "job": "job_id",
+    "org": "org_id",
+    "type": "job_type",
+    "error": "error_class",
+    "provider": "provider",
+}
+
+
+def read_where(
+    _ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]
+) -> AnswerFilter:
+    """The filter that ``--where NAME=VALUE`` says, as often as it is given."""
+    found: dict[str, str] = {}
+    for text in given:
+        name, sign, value = text.partition("=")
+        if not sign or name not in WHERE or not value:
+            known = ", ".join(f"{one}=…" for one in WHERE)
+            raise click.BadParameter(f"{text!r} is none of {known}.")
+        if found.setdefault(WHERE[name], value) != value:
+            raise click.BadParameter(f"{name} is given twice; an answer has one {name}.")
+    return AnswerFilter(**found)
+
+
+@batches.command()
+@click.option(
+    "--where",
+    multiple=True,
+    callback=read_where,
+    metavar="NAME=VALUE",
+    help="Only kept answers of this batch, job, org, type, error or provider. May be repeated.",
+)
+@click.option("--reason", required=True, help="Why; kept in the audit.")
+@click.option("--dry-run", is_flag=True, help="Only say how many there are.")
+@watch_options
+@json_option
+@click.pass_context
+def accept(
+    ctx: click.Context,
+    /,
+    where: AnswerFilter,
+    reason: str,
+    dry_run: bool,
+    as_json: bool,
+    **who: Any,
+) -> None:
+    """Show kept answers to the application again, after its code was mended. Costs nothing."""
+    with batches_of(ctx, who, required=True) as found:
+        report = found.accept(where, reason=reason, dry_run=dry_run)
+    if as_json:
+        print_json(asdict(report))
+        return
+    print_table([asdict(one) for one in report.matched], KEPT_COLUMNS)
+    if report.is_dry_run:
+        click.echo(f"{report.answers} answers would be shown to the application again.")
+        return
+    done = report.done
+    click.echo(
+        f"{done.accepted} of {report.answers} answers have an outcome now; {done.held} are still"
+        f" held, {done.unreadable} cannot be read, {done.skipped_batches} batches were skipped."
+    )
 
 
 def _tell(batch: BatchRow, as_json: bool) -> None:

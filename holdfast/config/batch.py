@@ -54,6 +54,8 @@ class BatchSettings(Section):
     on_ambiguous: str = setting("hold", one_of(AMBIGUOUS))
     # From the create on; no provider runs a batch for longer than a day before it ends it.
     release_after_seconds: float = setting(24 * 3600.0, number(60, 30 * 86_400))
+    # How long the raw line of a paid answer is kept whose result could not be committed.
+    keep_answer_seconds: float = setting(30 * 86_400.0, number(3600, 365 * 86_400))
     poll_seconds: float = setting(60.0, number(1, 86_400))
     max_poll_seconds: float = setting(900.0, number(1, 86_400))
     # For a batch whose provider names no end of its own.

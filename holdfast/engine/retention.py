@@ -95,13 +95,15 @@ def prune_batches(store: Store, retention: RetentionSettings, *, limit: int) -> 
     """Delete items of batches whose retention is over, at most *limit*; then the empty batches.
 
     A batch of many items goes a piece at a time. One whose files are still at the provider stays.
+    Kept answers go when their own time is over.
     """
     keep_ms = ms(timedelta(days=retention.keep_days))
 
     def work(tx: Tx) -> int:
+        expired = tx.affected(SQL.prune_answers, limit=limit)
         pruned = tx.affected(SQL.prune_items, keep_ms=keep_ms, limit=limit)
         tx.affected(SQL.prune_batches, keep_ms=keep_ms)
-        return pruned
+        return max(expired, pruned)
 
     return store.write(work)
 

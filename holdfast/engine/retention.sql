@@ -191,6 +191,14 @@ WHERE (batch_id, batch_item_index) IN (
       AND batch.updated_at < {later(-CAST(:keep_ms AS bigint))} AND item.is_open = 0
     LIMIT :limit);
 
+-- prune_answers :affected — crosses tenants: raw lines of paid answers that were kept for long enough
+DELETE FROM holdfast.batch_answer
+WHERE (batch_id, batch_item_index) IN (
+    SELECT batch_id, batch_item_index FROM holdfast.batch_answer
+    WHERE expires_at <= {now}
+    ORDER BY expires_at
+    LIMIT :limit);
+
 -- prune_batches :affected — crosses tenants: batches that are over and have no item left
 DELETE FROM holdfast.provider_batch AS batch
 WHERE batch.state IN ('collected', 'released')

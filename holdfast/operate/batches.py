@@ -8,11 +8,19 @@ left by a decision: adopt says that it exists and is ours, release that its jobs
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
-from holdfast.arguments import anything, checked, text
+from holdfast.arguments import anything, checked, instance, text
+from holdfast.batch.accept_kept import (
+    Accepted,
+    AnswerFilter,
+    KeptCount,
+    accept_batch,
+    count_kept,
+    list_batches,
+)
 from holdfast.batch.group import key_of
 from holdfast.batch.lane import BatchLane
 from holdfast.batch.reach import reach
@@ -103,6 +111,23 @@ class BatchView:
     items: tuple[ItemRow, ...]
 
 
+ALL_KEPT = AnswerFilter()
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptReport:
+    """The kept answers that a filter named, and what became of them; nothing in a dry run."""
+
+    is_dry_run: bool
+    matched: tuple[KeptCount, ...]
+    done: Accepted
+
+    @property
+    def answers(self) -> int:
+        """How many answers the filter named."""
+        return sum(one.answers for one in self.matched)
+
+
 def _read(row: Row, names: list[str]) -> dict[str, Any]:
     return {
         name: read_instant(row[name])
@@ -114,7 +139,13 @@ def _read(row: Row, names: list[str]) -> dict[str, Any]:
 
 @checked(
     InvalidAction,
-    checks={"mode": text, "provider_batch_id": text, "reason": anything, "state": text},
+    checks={
+        "mode": text,
+        "provider_batch_id": text,
+        "reason": anything,
+        "state": text,
+        "where": instance(AnswerFilter),
+    },
 )
 class Batches:
     """The provider batches that *watch* may see, and what it may do about them."""
@@ -214,6 +245,37 @@ class Batches:
 
         return self._do(Action.RELEASE_BATCH, batch_id, act)
 
+    # -- answers that are kept
+
+    def kept(self, where: AnswerFilter = ALL_KEPT) -> tuple[KeptCount, ...]:
+        """How many paid answers are kept, by job type and by what the application's code raised."""
+        self.watch.check(Action.LOOK, org_id=None, subject="batches")
+        return count_kept(self.lane, _checked(where))
+
+    def accept(
+        self, where: AnswerFilter = ALL_KEPT, *, reason: str, dry_run: bool = False
+    ) -> AcceptReport:
+        """Show kept answers to the application again, after its code was mended.
+
+        The provider is asked nothing, so it costs nothing. *dry_run* only counts.
+        """
+        subject = f"batch:{where.batch_id[:36]}" if where.batch_id else "batches"
+        self.watch.check(Action.ACCEPT_ANSWERS, org_id=None, subject=subject)
+        (reason,) = read_texts(reason=(reason, LONGEST_REASON))
+        where = _checked(where)
+        matched = count_kept(self.lane, where)
+        done = Accepted()
+        for batch_id in () if dry_run else list_batches(self.lane, where):
+            accepted = accept_batch(self.lane, batch_id, where, done, actor=self.watch.actor)
+            self._audit_accepted(batch_id, accepted, reason)
+        return AcceptReport(dry_run, matched, done)
+
+    def _audit_accepted(self, batch_id: str, accepted: int, reason: str) -> None:
+        detail = {"reason": reason, "answers": accepted}
+        self.watch.store.write(
+            lambda tx: self._audit(tx, "batch.answers_accepted", batch_id, **detail)
+        )
+
     def _name_of(self, batch: BatchRow, given: str | None) -> str:
         """What a batch is called at the provider, if it has one that may be ours."""
         name = given or batch.provider_batch_id
@@ -266,6 +328,20 @@ def _find(tx: Tx, batch_id: str) -> BatchRow:
     if row is None:
         raise BatchNotFound(batch_id)
     return BatchRow.of(row)
+
+
+def _checked(where: AnswerFilter) -> AnswerFilter:
+    """The same with its ids as they are stored. Raises InvalidAction."""
+    found: dict[str, str] = {}
+    for name in ("batch_id", "job_id", "org_id"):
+        value = getattr(where, name)
+        if value is None:
+            continue
+        try:
+            found[name] = read_uuid(value)
+        except ValueError:
+            raise InvalidAction({name: "must be a UUID"}) from None
+    return replace(where, **found)
 
 
 def _id(text: str) -> str:

@@ -39,6 +39,7 @@ class Action(StrEnum):
     CANCEL_BATCH = "cancel_batch"
     RELEASE_BATCH = "release_batch"
     ADOPT_BATCH = "adopt_batch"
+    ACCEPT_ANSWERS = "accept_answers"
     CONFIRM_DELIVERY = "confirm_delivery"
     RESEND_DELIVERY = "resend_delivery"
     DROP_DELIVERY = "drop_delivery"
@@ -66,6 +67,7 @@ _LEAST: Mapping[Action, Role] = {
     Action.CANCEL_BATCH: Role.OPERATOR,
     Action.RELEASE_BATCH: Role.OPERATOR,
     Action.ADOPT_BATCH: Role.OPERATOR,
+    Action.ACCEPT_ANSWERS: Role.OPERATOR,
     Action.CONFIRM_DELIVERY: Role.OPERATOR,
     Action.RESEND_DELIVERY: Role.OPERATOR,
     Action.DROP_DELIVERY: Role.OPERATOR,

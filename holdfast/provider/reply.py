@@ -82,6 +82,8 @@ class ItemAnswer:
     custom_id: str
     answer: Answer
     digest: str
+    # The line itself, for as long as its answer is on its way to its job.
+    line: bytes = field(default=b"", repr=False, compare=False)
 
 
 # The code of a refusal that a create got because its input is not seen yet, or not any more.

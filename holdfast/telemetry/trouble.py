@@ -57,6 +57,10 @@ BATCH_TROUBLES: Mapping[BatchTrouble, tuple[Severity, str]] = {
         Severity.WARNING,
         "A provider does not take batches; the jobs wait and are sent again",
     ),
+    BatchTrouble.ANSWERS_HELD: (
+        Severity.CRITICAL,
+        "The application's code fails on paid answers; mend it, then: holdfast batches accept",
+    ),
     BatchTrouble.QUARANTINED: (
         Severity.CRITICAL,
         "A batch is quarantined until an operator decides: holdfast batches show",

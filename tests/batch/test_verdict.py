@@ -16,7 +16,7 @@ from holdfast.batch.verdict import ItemState, read_reply, safe_code, validator_f
 from holdfast.batch.work import Item
 from holdfast.engine.claim import claim_jobs
 from holdfast.engine.job import Claimed, Completed, Dead, Released, Retry
-from holdfast.errors import Permanent, SchemaInvalid, Snooze, Transient
+from holdfast.errors import ConfigInvalid, Permanent, SchemaInvalid, Snooze, Transient
 from holdfast.provider.reply import Failure, FailureKind, Reply
 from holdfast.provider.request import Request
 from tests.batch.planted import ROUTE, SCHEMA, Shout
@@ -326,20 +326,21 @@ def test_what_accept_raises_is_the_end_of_the_attempt(
 
 
 @pytest.mark.parametrize(
-    ("thrown", "may_wait"),
+    ("thrown", "may_wait", "is_held"),
     [
-        (Quota(), True),
-        (ConnectionError(), True),
-        (TimeoutError(), True),
-        (Rude(), False),
-        (ValueError(), False),
-        (SystemExit(1), False),
-        (Snooze(5), False),
+        (Quota(), True, False),
+        (ConnectionError(), True, False),
+        (TimeoutError(), True, False),
+        (Rude(), False, False),
+        (ConfigInvalid(), False, True),
+        (ValueError(), False, True),
+        (SystemExit(1), False, True),
+        (Snooze(5), False, True),
     ],
     ids=lambda value: type(value).__name__,
 )
 def test_what_may_pass_leaves_the_answer_to_be_taken_later_and_is_never_asked_again(
-    hf: Holdfast, thrown: BaseException, may_wait: bool
+    hf: Holdfast, thrown: BaseException, may_wait: bool, is_held: bool
 ) -> None:
     def accept(item: Item, reply: Reply) -> Any:
         raise thrown
@@ -348,7 +349,7 @@ def test_what_may_pass_leaves_the_answer_to_be_taken_later_and_is_never_asked_ag
 
     found = verdict_of(hf.batch.lane, claimed(hf, "text.picky"), reply({"text": "A"}))
 
-    assert found.may_wait is may_wait
+    assert (found.may_wait, found.is_held) == (may_wait, is_held)
     assert isinstance(found.outcome, Dead)
 
 
@@ -358,6 +359,7 @@ def test_a_result_that_cannot_be_stored_is_the_end(hf: Holdfast) -> None:
     found = verdict_of(hf.batch.lane, claimed(hf, "text.odd"), reply({"text": "A"}))
 
     assert (found.error_class, found.state) == ("RESULT_INVALID", ItemState.FAILED)
+    assert found.is_held
 
 
 # -- schemas

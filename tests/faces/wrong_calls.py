@@ -24,6 +24,7 @@ from holdfast import (
     Source,
     TenantSettings,
 )
+from holdfast.batch.accept_kept import AnswerFilter
 from holdfast.config import ArtifactSettings, RewriteSettings
 from holdfast.engine import agenda
 from holdfast.operate.letter_input import LetterFilter
@@ -329,6 +330,10 @@ class World:
             Call("Batches.adopt", batches.adopt, {**batch, "provider_batch_id": "p"},
                  {**no_id, "provider_batch_id": (7, True, [])}),
             Call("Batches.release", batches.release, batch, no_id),
+            Call("Batches.kept", batches.kept, {"where": AnswerFilter()}, {"where": NOT_TEXT}),
+            Call("Batches.accept", batches.accept,
+                 {"where": AnswerFilter(), "reason": "r", "dry_run": True},
+                 {"where": NOT_TEXT, "dry_run": NOT_A_FLAG}),
         ]  # fmt: skip
 
     def _dead_letters(self) -> list[Call]:

@@ -53,6 +53,14 @@ FROM {rows gone: org_id uuid, id uuid}
 WHERE output.org_id = gone.org_id AND output.rewrite_request_id = gone.id
   AND output.erased_at IS NULL;
 
+-- delete_kept_answers :affected — crosses tenants: answers of providers that were not committed yet
+DELETE FROM holdfast.batch_answer
+WHERE (org_id, job_id) IN (
+    SELECT request.org_id, request.job_id
+    FROM {rows gone: org_id uuid, id uuid}
+    JOIN holdfast.rewrite_request AS request
+      ON request.org_id = gone.org_id AND request.rewrite_request_id = gone.id);
+
 -- delete_preference_snapshots :affected — crosses tenants: what recipients preferred then
 DELETE FROM holdfast.recipient_preference_snapshot
 WHERE (org_id, rewrite_request_id) IN (

@@ -157,6 +157,24 @@ WHEN OLD.state <> NEW.state AND OLD.state <> 'open'
     AND NOT (OLD.state IN ('succeeded', 'failed') AND NEW.state = 'conflict')
 SAYING 'what became of an item is recorded once'};
 
+-- The raw line of a paid answer whose result could not be committed, compressed and, where there is a
+-- key, encrypted. It goes with the commit of the result, and whenever its job stops waiting for it.
+CREATE TABLE holdfast.batch_answer (
+    batch_id {uuid} NOT NULL,
+    batch_item_index integer NOT NULL,
+    org_id {uuid} NOT NULL,
+    job_id {uuid} NOT NULL,
+    job_type text NOT NULL,
+    line text NOT NULL,
+    error_class text NOT NULL,
+    kept_at {instant} NOT NULL,
+    expires_at {instant} NOT NULL,
+    PRIMARY KEY (org_id, batch_id, batch_item_index)
+);
+CREATE INDEX batch_answer_of_batch ON holdfast.batch_answer (batch_id, batch_item_index);
+CREATE INDEX batch_answer_of_job ON holdfast.batch_answer (org_id, job_id);
+CREATE INDEX batch_answer_expires ON holdfast.batch_answer (expires_at);
+
 {refuse batch_item_stays BEFORE DELETE ON holdfast.batch_item
 WHEN OLD.is_open = 1
 SAYING 'an item that the provider may still run cannot be deleted'};
