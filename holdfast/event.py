@@ -213,6 +213,7 @@ class BatchTrouble(StrEnum):
     CIRCUIT_OPENED = "circuit_opened"
     UNPRICED = "unpriced"
     BUDGET_HELD = "budget_held"
+    BUDGET_UNPRICED = "budget_unpriced"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from holdfast.batch.asked import ask_for
-from holdfast.batch.budget import Want, hold_over_budget
+from holdfast.batch.budget import BUDGET_REASONS, Want, alert_of, hold_over_budget
 from holdfast.batch.call_end import SQL, Called, end_unknown, tell_unknown
 from holdfast.batch.circuit import find_open_circuits, stop_account
 from holdfast.batch.cost import CallEntry, CallKind, used_by
@@ -154,13 +154,13 @@ def write_intents(lane: BatchLane, group: Group) -> None:
         raise WriteConflict(rule=exc.rule) from exc
     group.batch_id = batch_id
     tell_unknown(lane, left)
-    over_budget = sum(
-        isinstance(member.refused, Released) and member.refused.reason == "budget"
+    held = Counter(
+        (member.account.key, member.route.model, member.refused.reason)
         for member in group.members
+        if isinstance(member.refused, Released) and member.refused.reason in BUDGET_REASONS
     )
-    if over_budget:
-        account = group.members[0].account.key
-        lane.events.emit(BatchAlert(None, account, BatchTrouble.BUDGET_HELD, count=over_budget))
+    for (account, model, reason), jobs in held.items():
+        lane.events.emit(alert_of(account, model, reason, jobs))
 
 
 def _hold_back(tx: Tx, lane: BatchLane, members: Sequence[Member]) -> None:
@@ -177,10 +177,10 @@ def _hold_back(tx: Tx, lane: BatchLane, members: Sequence[Member]) -> None:
         if member.refused is None
     ]
     now = tx.clock.now()
-    for job_id, until in hold_over_budget(tx, lane.settings, wants).items():
-        for member in members:
-            if member.job.id == job_id:
-                member.refused = Released("budget", max(1, ms(until - now)))
+    holds = hold_over_budget(tx, lane.settings, wants)
+    for member in members:
+        if (hold := holds.get(member.job.id)) is not None:
+            member.refused = Released(hold.reason, max(1, ms(hold.until - now)))
 
 
 def _held(member: Member) -> dict[str, Any]:

@@ -140,10 +140,9 @@ def used_of(
 def used_by(prices: Prices, entry: CallEntry, at: datetime) -> ModelUsed:
     """What one entry adds."""
     group, usage = read_group_key(entry.group_key), entry.usage or _NOTHING
-    read = usage.input + usage.cache_read + usage.cache_write_short + usage.cache_write_long
     cost = _charge(prices, entry, at).cost or 0
     of = group["provider"], group["execution_mode"], entry.kind.value
-    return ModelUsed(*of, 1, read, usage.output, cost)
+    return ModelUsed(*of, 1, usage.all_input, usage.output, cost)
 
 
 def _row(

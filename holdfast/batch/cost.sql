@@ -17,8 +17,8 @@ SELECT
     g.source_locale, g.target_locale, r.provider_request_id, r.input_tokens, r.cache_read_tokens,
     r.cache_write_short_tokens, r.cache_write_long_tokens, r.output_tokens, r.reasoning_tokens,
     r.cost_pico IS NOT NULL, r.cost_pico, r.direct_pico,
-    -- An answer that does not tell its tokens may have cost what was reserved for it.
-    CASE WHEN g.kind = 'unknown' THEN coalesce(r.at_most_pico, (
+    -- What has no price, or does not tell its tokens, may have cost what was reserved for it.
+    CASE WHEN r.cost_pico IS NULL THEN coalesce(r.at_most_pico, (
         SELECT item.reserve_pico FROM holdfast.batch_item AS item
         WHERE item.batch_id = g.batch_id AND item.batch_item_index = r.batch_item_index)) END,
     g.price,

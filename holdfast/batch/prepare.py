@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 from holdfast.batch.asked import ask_for
-from holdfast.batch.budget import Want, hold_over_budget
+from holdfast.batch.budget import Want, alert_of, hold_over_budget
 from holdfast.batch.circuit import find_open_circuits
 from holdfast.batch.group import (
     LONGEST_ID,
@@ -51,7 +51,6 @@ from holdfast.engine.job import Actor, Canceled, Claimed, Outcome, Released
 from holdfast.engine.quarantine import bury_broken
 from holdfast.engine.settle import Settled, settle_in
 from holdfast.errors import ConfigError, ConfigInvalid, RuleBroken, SchemaInvalid, Signal
-from holdfast.event import BatchAlert, BatchTrouble
 from holdfast.provider.account import Account
 from holdfast.provider.reply import Failure, FailureKind
 from holdfast.provider.route import ExecutionMode
@@ -223,8 +222,8 @@ def prepare_page(
         buried = bury_broken(lane.store, job, rule=exc.rule, actor=actor)
         return Prepared(dict(drafts), tally=tell(lane, [buried]))
     tally = tell(lane, written.settled)
-    for account, jobs in written.held.items():
-        lane.events.emit(BatchAlert(None, account, BatchTrouble.BUDGET_HELD, "", jobs))
+    for (account, model, reason), jobs in written.held.items():
+        lane.events.emit(alert_of(account, model, reason, jobs))
     return Prepared(written.placement.drafts, written.placement.full, tally)
 
 
@@ -250,8 +249,8 @@ def _prepare_halves(lane: BatchLane, page: Page, drafts: Drafts, **given: Any) -
 class _Written:
     placement: Placement
     settled: list[Settled]
-    # How many jobs wait for their tenant's budget, by account.
-    held: Counter[str]
+    # How many jobs their tenants' budgets do not allow, by account, model and reason.
+    held: Counter[tuple[str, str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,17 +308,16 @@ class _Writing:
 
     def _within_budget(
         self, tx: Tx, wanted: list[Wanted], ended: list[Ended]
-    ) -> tuple[list[Wanted], Counter[str]]:
+    ) -> tuple[list[Wanted], Counter[tuple[str, str, str]]]:
         wants = [Want(one.job.id, one.job.org_id, one.reserve_pico) for one in wanted]
-        until = hold_over_budget(tx, self.lane.settings, wants)
+        holds = hold_over_budget(tx, self.lane.settings, wants)
         now = self.lane.store.clock.now()
-        held: Counter[str] = Counter()
+        held: Counter[tuple[str, str, str]] = Counter()
         for one in wanted:
-            if one.job.id in until:
-                pause = max(ms(until[one.job.id] - now), 1000)
-                ended.append((one.job, Released("budget", pause)))
-                held[one.artifact.account] += 1
-        return [one for one in wanted if one.job.id not in until], held
+            if (hold := holds.get(one.job.id)) is not None:
+                ended.append((one.job, Released(hold.reason, max(ms(hold.until - now), 1000))))
+                held[one.artifact.account, one.artifact.model, hold.reason] += 1
+        return [one for one in wanted if one.job.id not in holds], held
 
     def _sum_reserves(self, tx: Tx, wanted: Sequence[Wanted]) -> dict[tuple[str, str], int]:
         """What is taken of the accounts' tokens; until the end nobody else takes of them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -89,7 +89,8 @@ def _document(one: Spent) -> dict[str, Any]:
     return {
         **{name.replace("-", "_"): value for name, value in one.group.items()},
         **{name: getattr(one, name) for name in (*COUNTS, *TOKENS)},
-        "cost_usd": to_usd(one.cost_pico),
+        # A cost that is not known is not a cost of nothing.
+        "cost_usd": None if one.calls == one.unpriced > 0 else to_usd(one.cost_pico),
         "at_most_usd": to_usd(one.at_most_pico),
         "compared": one.compared,
         "direct_usd": to_usd(one.direct_pico) if one.compared else None,
@@ -108,6 +109,13 @@ def _total(found: Sequence[Spent]) -> dict[str, Any]:
     )
 
 
+def _cost(row: Mapping[str, Any]) -> str:
+    """The cost of a group for people: what is not known is said."""
+    if row["cost_usd"] is None:
+        return "unknown"
+    return f"{row['cost_usd']} + unknown" if row["unpriced"] else str(row["cost_usd"])
+
+
 def _print(by: Sequence[By], found: Sequence[Spent]) -> None:
     total = _total(found)
     rows = [_document(one) for one in found]
@@ -121,7 +129,8 @@ def _print(by: Sequence[By], found: Sequence[Spent]) -> None:
         "direct_usd",
         "saved_usd",
     )
-    print_table([*rows, {**total, named[0]: "total"}], columns)
+    shown = [{**row, "cost_usd": _cost(row)} for row in (*rows, {**total, named[0]: "total"})]
+    print_table(shown, columns)
     if total["compared"] < total["calls"]:
         click.echo(
             f"\n{total['compared']} of {total['calls']} calls have a price in both modes; direct "
@@ -133,7 +142,6 @@ def _print(by: Sequence[By], found: Sequence[Spent]) -> None:
             "add [[prices]] to holdfast.toml for what is called from then on."
         )
     if total["unknown"]:
-        click.echo(
-            f"{total['unknown']} calls were never answered and may have cost up to "
-            f"{total['at_most_usd']} more."
-        )
+        click.echo(f"{total['unknown']} calls were never answered and may have been billed.")
+    if total["at_most_usd"] != "0.00":
+        click.echo(f"What is not known may have cost up to {total['at_most_usd']} more.")

@@ -194,6 +194,8 @@ class PriceSettings(Section):
     cache_write_short: Decimal | None = setting(None, USD)
     cache_write_long: Decimal | None = setting(None, USD)
     output: Decimal | None = setting(None, USD)
+    # The longest input, in tokens, that this price holds for.
+    input_up_to: int | None = setting(None, whole(1, 10**9))
     source: str = setting("", text())
 
     def __post_init__(self) -> None:
@@ -207,7 +209,7 @@ def doubled_prices(prices: Iterable[PriceSettings]) -> list[str]:
     seen: set[tuple[object, ...]] = set()
     found = []
     for price in prices:
-        name = (price.provider, price.model, price.mode, price.valid_from)
+        name = (price.provider, price.model, price.mode, price.valid_from, price.input_up_to)
         if name in seen:
             found.append("prices names twice: " + ", ".join(str(part) for part in name))
         seen.add(name)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from holdfast.batch import budget
+from holdfast.batch.budget import limit_of
+from holdfast.batch.price import Prices, to_usd
 from holdfast.batch.release import NO_ACCOUNT
 from holdfast.clock import read_instant
 from holdfast.document import decode
 from holdfast.operate.explanation import Explanation, Reason, Situation, said
+from holdfast.provider.route import ExecutionMode
 from holdfast.store import Row
 
 SUBMITTER = "rewrite_batch_submitter"
@@ -19,7 +24,7 @@ ORCHESTRATOR = "rewrite_orchestrator"
 
 def why_kept_back(s: Situation) -> Explanation | None:
     """What keeps every job of its account or its tenant out of the lane, if anything does."""
-    return _shut(s) or _over_budget(s)
+    return _shut(s) or _never_in_budget(s) or _over_budget(s)
 
 
 def _shut(s: Situation) -> Explanation | None:
@@ -55,6 +60,43 @@ def why_without_account(s: Situation, due_at: datetime | None) -> Explanation | 
         due_at,
         provider=provider,
     )
+
+
+def _never_in_budget(s: Situation) -> Explanation | None:
+    """Whether it was last released because no day's budget is enough for it."""
+    limit = limit_of(s.settings, str(s.job["org_id"]))
+    why, detail = s.last("job.enqueued", "job.retried", "job.snoozed", "job.released")
+    if why is None or limit is None:
+        return None
+    route = decode(s.job["routing_decision"] or "{}")
+    model = f"{route.get('model')} at {route.get('provider')}"
+    match detail.get("reason"):
+        case budget.EXCEEDS_BUDGET:
+            return s.explain(
+                Reason.EXCEEDS_BUDGET,
+                "It may cost more than its tenant may spend in a whole day,"
+                f" {to_usd(limit)} dollars: it never fits.",
+                "Raise the budget ([budgets] in holdfast.toml), lower max_output_tokens or the"
+                " input, or cancel the job: holdfast jobs cancel",
+                usd_per_day=to_usd(limit),
+                provider=route.get("provider"),
+                model=route.get("model"),
+            )
+        case budget.UNPRICED if not _has_price(s, route):
+            return s.explain(
+                Reason.UNPRICED,
+                f"Its tenant has a budget, and {model} has no price: the budget cannot be kept.",
+                "Add the price of the model: [[prices]] in holdfast.toml. No attempt is lost.",
+                provider=route.get("provider"),
+                model=route.get("model"),
+            )
+    return None
+
+
+def _has_price(s: Situation, route: Mapping[str, Any]) -> bool:
+    mode = route.get("execution_mode") or ExecutionMode.BATCH
+    of = str(route.get("provider")), str(route.get("model")), str(mode)
+    return Prices(s.settings.prices).of(*of, s.now.date()) is not None
 
 
 def _over_budget(s: Situation) -> Explanation | None:

@@ -37,6 +37,8 @@ class Reason(StrEnum):
     CIRCUIT_OPEN = "circuit_open"
     NO_ACCOUNT = "no_account"
     OVER_BUDGET = "over_budget"
+    EXCEEDS_BUDGET = "exceeds_budget"
+    UNPRICED = "unpriced"
     AWAITS_BATCH = "awaits_batch"
     HELD = "held"
     AWAITS_CHANNEL = "awaits_channel"

@@ -19,6 +19,11 @@ class Usage:
     output: int = 0
     reasoning: int = 0
 
+    @property
+    def all_input(self) -> int:
+        """The tokens of the whole input, cached or not."""
+        return self.input + self.cache_read + self.cache_write_short + self.cache_write_long
+
 
 class FailureKind(StrEnum):
     """What kind of failure it is, and so what becomes of the job."""

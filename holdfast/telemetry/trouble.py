@@ -87,7 +87,11 @@ BATCH_TROUBLES: Mapping[BatchTrouble, tuple[Severity, str]] = {
     ),
     BatchTrouble.BUDGET_HELD: (
         Severity.WARNING,
-        "The budget of a tenant is spent; its jobs wait for the next day",
+        "The budget of a tenant does not allow its next jobs; they wait: holdfast explain",
+    ),
+    BatchTrouble.BUDGET_UNPRICED: (
+        Severity.ERROR,
+        "A model has no price, so tenants with a budget cannot use it; add it to [[prices]]",
     ),
 }
 

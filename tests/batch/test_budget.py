@@ -9,10 +9,11 @@ from decimal import Decimal
 import pytest
 
 from holdfast import FakeClock, Holdfast, Settings
-from holdfast.batch.budget import Want, hold_over_budget, limit_of, spent_over_budget
+from holdfast.batch.budget import Hold, Want, hold_over_budget, limit_of, spent_over_budget
 from holdfast.batch.cost import CallKind, record_calls
 from holdfast.batch.price import PICO, Prices
 from holdfast.config import BudgetSettings
+from holdfast.provider.reply import Usage
 from holdfast.store import Store, Tx, open_store
 from tests.batch.ledger import PRICES, call, end_item, put_open_item, store_item
 from tests.story import ORG, OTHER_ORG
@@ -41,7 +42,7 @@ def wanting(many: int, reserve_pico: int | None = ENTRY, org_id: str = ORG) -> l
     return [Want(f"{org_id}-{number}", org_id, reserve_pico) for number in range(many)]
 
 
-def held(store: Store, settings: Settings, *wants: Want) -> dict[str, datetime]:
+def held(store: Store, settings: Settings, *wants: Want) -> dict[str, Hold]:
     return store.write(lambda tx: hold_over_budget(tx, settings, wants))
 
 
@@ -114,7 +115,8 @@ def test_as_many_jobs_go_as_the_budget_has_room_for_and_the_others_wait(
 
     # Five entries' worth: one is spent, one on its way, so three of the five fit.
     later = clock.now() + timedelta(minutes=15)
-    assert found == {f"{ORG}-3": later, f"{ORG}-4": later}
+    waits = Hold("budget", later)
+    assert found == {f"{ORG}-3": waits, f"{ORG}-4": waits}
 
 
 def test_a_small_job_passes_a_large_one_that_does_not_fit(store: Store) -> None:
@@ -125,9 +127,31 @@ def test_a_small_job_passes_a_large_one_that_does_not_fit(store: Store) -> None:
 
 def test_a_budget_of_nothing_lets_nothing_go_priced_or_not(store: Store) -> None:
     assert held(store, budgets(org="0"), *wanting(1), Want("unpriced", ORG, None)) == {
-        f"{ORG}-0": MIDNIGHT,
-        "unpriced": MIDNIGHT,
+        f"{ORG}-0": Hold("exceeds_budget", MIDNIGHT),
+        "unpriced": Hold("unpriced", MIDNIGHT),
     }
+
+
+def test_what_has_no_price_is_not_sent_where_a_budget_applies(store: Store) -> None:
+    wants = (Want("unpriced", ORG, None), Want("free", OTHER_ORG, None), Want("dear", ORG, PICO))
+
+    found = held(store, budgets(org="0.5"), *wants)
+
+    assert {job_id: hold.reason for job_id, hold in found.items()} == {
+        "unpriced": "unpriced",
+        "dear": "exceeds_budget",
+    }
+
+
+def test_an_answer_that_turns_out_to_have_no_price_counts_with_what_was_reserved(
+    store: Store,
+) -> None:
+    put_open_item(store, 0, 2 * PICO)
+    strange = call(0, usage=Usage(input=1, cache_write_long=1))
+    store.write(lambda tx: record_calls(tx, Prices(PRICES), [strange]))
+    end_item(store, 0)
+
+    assert over(store, budgets(org="1")) == {ORG: MIDNIGHT}
 
 
 def test_two_submitters_at_once_do_not_spend_the_same_money(

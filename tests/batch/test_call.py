@@ -349,7 +349,7 @@ def test_a_tenant_that_has_spent_its_budget_waits_and_the_others_do_not(scene: S
     assert (scene.job(poor).state, scene.job(poor).attempt_count) == (State.QUEUED, 0)
     assert scene.job(rich).state is State.COMPLETED
     released = [row for row in events(scene.hf, poor) if row["name"] == "job.released"]
-    assert '"budget"' in str(released[0]["detail"])
+    assert '"exceeds_budget"' in str(released[0]["detail"])
     assert ("budget_held", 1) in scene.alerts
 
 

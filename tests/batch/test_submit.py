@@ -434,6 +434,51 @@ def test_a_tenant_without_money_waits_and_its_neighbour_does_not(
         hf.close()
 
 
+def test_a_model_without_a_price_is_not_used_for_a_tenant_with_a_budget(
+    url: str, clock: FakeClock
+) -> None:
+    hf = make_holdfast(url, clock, budgets={ORG: BudgetSettings(usd_per_day=Decimal(1))})
+    price = PriceSettings("openai", "*", "batch", date(2025, 1, 1), Decimal(1), output=Decimal(1))
+    try:
+        out = set_out(hf, clock)
+        (mine,) = out.enqueue("one")
+        out.enqueue("two", org_id=OTHER_ORG)
+
+        out.submit()
+        waits = hf.operate(actor="user:1", role="admin").explain(mine.id)
+
+        assert out.sent_texts() == [["two"]]
+        assert (out.job(mine).state, out.job(mine).attempt_count) == ("queued", 0)
+        assert (waits.reason, out.alerts()) == ("unpriced", ["budget_unpriced"])
+        assert "[[prices]]" in waits.next
+
+        hf.settings = replace(hf.settings, prices=(price,))
+        assert hf.operate(actor="user:1", role="admin").explain(mine.id).reason == "not_due"
+        clock.advance(minutes=15)
+        out.submit()
+        assert out.job(mine).state == "batch_submitted"
+    finally:
+        hf.close()
+
+
+def test_a_job_that_can_never_fit_its_budget_says_so(url: str, clock: FakeClock) -> None:
+    price = PriceSettings("openai", "*", "batch", date(2025, 1, 1), Decimal(1), output=Decimal(1))
+    budget = BudgetSettings(usd_per_day=Decimal("0.0001"))
+    hf = make_holdfast(url, clock, prices=(price,), budgets={ORG: budget})
+    try:
+        out = set_out(hf, clock)
+        (job,) = out.enqueue("one")
+
+        out.submit()
+        found = hf.operate(actor="user:1", role="admin").explain(job.id)
+
+        assert (found.reason, found.until) == ("exceeds_budget", None)
+        assert "0.0001 dollars" in found.line
+        assert "Raise the budget" in found.next
+    finally:
+        hf.close()
+
+
 def test_a_job_that_somebody_wants_stopped_is_not_sent(out: Outgoing) -> None:
     stays, _ = out.enqueue("stays", "goes")
 

@@ -73,8 +73,24 @@ def test_what_has_no_price_is_told_and_never_taken_for_free(
     done = run("costs", "--since", "2026-01-05", db=url)
 
     assert "1 calls have no price and are not in the cost: add [[prices]]" in done.out
-    assert "1 calls were never answered and may have cost up to 0.50 more" in done.out
+    assert "1 calls were never answered and may have been billed." in done.out
+    assert "What is not known may have cost up to 0.50 more." in done.out
     assert "0 of 2 calls have a price in both modes" in done.out
+    (strange,) = (line for line in done.out.splitlines() if "strange" in line)
+    assert strange.split()[-3:] == ["unknown", "-", "-"]
+    as_json = run("costs", "--since", "2026-01-05", "--json", db=url).json
+    assert [one["cost_usd"] for one in as_json["groups"]] == [None, None]
+    assert as_json["total"]["cost_usd"] is None
+
+
+def test_a_cost_that_is_known_in_part_says_so(run: Run, spent: str, clock: FakeClock) -> None:
+    store = open_store(spent, clock=clock)
+    store.write(lambda tx: record_calls(tx, Prices(()), [call(7, Route("openai", "k", "strange"))]))
+    store.close()
+
+    done = run("costs", "--by", "provider", "--since", "2026-01-05", db=spent)
+
+    assert "0.0042 + unknown" in done.out
 
 
 @pytest.mark.parametrize(

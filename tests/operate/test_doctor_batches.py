@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from holdfast import FakeClock, Holdfast
+from holdfast.batch.cost import record_calls
+from holdfast.batch.price import Prices
+from holdfast.config import BudgetSettings
 from holdfast.engine.ledger import Trigger, TriggerKind
 from holdfast.engine.run import perform_run
 from holdfast.operate.doctor import Finding, Limits, Severity, examine
 from holdfast.operate.explain import Reason, explain_job
 from holdfast.provider.route import Route
+from tests.batch.ledger import PRICES, call
 from tests.batch.planted import Shout, Stage, set_stage
 from tests.batch.scripted import ScriptedAccounts
 from tests.engine.planting import plant
@@ -134,6 +140,21 @@ def test_a_model_without_a_price_is_told(hf: Holdfast, clock: FakeClock, stage: 
     assert told.seen.startswith("2 answers of model-1 at openai (batch) have no price")
     clock.advance(days=8)
     assert found(hf, "prices") == []
+
+
+def test_list_prices_that_are_old_are_warned_about(hf: Holdfast, clock: FakeClock) -> None:
+    clock.advance(datetime(2028, 1, 1, tzinfo=UTC) - clock.now())
+    assert found(hf, "prices") == []
+    entry = call(0, Route("anthropic", "anthropic", "m1"), occurred_at=clock.now())
+    hf.store.write(lambda tx: record_calls(tx, Prices(PRICES), [entry]))
+
+    old = [finding for finding in found(hf, "prices") if "built-in prices" in finding.seen]
+
+    assert [finding.facts["provider"] for finding in old] == ["anthropic"]
+    assert "https://platform.claude.com" in old[0].remedy
+    hf.settings = replace(hf.settings, budgets={ORG: BudgetSettings(usd_per_day=Decimal(1))})
+    with_budget = [one for one in found(hf, "prices") if "built-in prices" in one.seen]
+    assert len(with_budget) == 4
 
 
 def test_a_job_in_a_batch_is_no_lease_that_nobody_rescues(

@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import ConfigError, Settings
+from holdfast.batch.list_price import list_prices
 from holdfast.batch.price import PICO, Price, Prices, to_pico, to_usd
 from holdfast.config import PriceSettings
+from holdfast.config.batch import doubled_prices
 from holdfast.provider.reply import Usage
 from holdfast.provider.request import Request
 from holdfast.provider.route import Route
@@ -55,12 +57,12 @@ def test_a_class_that_is_said_to_cost_nothing_costs_nothing() -> None:
 @pytest.mark.parametrize(
     ("model", "day", "name"),
     [
-        ("gpt-5", date(2026, 6, 1), "gpt-5 2026-06-01"),
-        ("gpt-5-mini-2026-03-05", date(2026, 6, 30), "gpt-5-mini* 2026-06-01"),
-        ("gpt-5-mini-2026-03-05", date(2026, 7, 1), "gpt-5-mini* 2026-07-01"),
-        ("gpt-5-nano", date(2026, 7, 1), "gpt-5* 2026-06-01"),
-        ("gpt-5", date(2026, 5, 31), None),
-        ("o3", date(2026, 7, 1), None),
+        ("try-5", date(2026, 6, 1), "try-5 2026-06-01"),
+        ("try-5-mini-2026-03-05", date(2026, 6, 30), "try-5-mini* 2026-06-01"),
+        ("try-5-mini-2026-03-05", date(2026, 7, 1), "try-5-mini* 2026-07-01"),
+        ("try-5-nano", date(2026, 7, 1), "try-5* 2026-06-01"),
+        ("try-5", date(2026, 5, 31), None),
+        ("other", date(2026, 7, 1), None),
     ],
 )
 def test_the_nearest_name_and_then_the_newest_day_decide(
@@ -68,10 +70,10 @@ def test_the_nearest_name_and_then_the_newest_day_decide(
 ) -> None:
     prices = Prices(
         [
-            price("gpt-5*"),
-            price("gpt-5-mini*"),
-            price("gpt-5-mini*", valid_from=date(2026, 7, 1)),
-            price("gpt-5"),
+            price("try-5*"),
+            price("try-5-mini*"),
+            price("try-5-mini*", valid_from=date(2026, 7, 1)),
+            price("try-5"),
         ]
     )
 
@@ -158,3 +160,75 @@ def test_a_price_that_cannot_be_used_is_refused(wrong: dict[str, Any]) -> None:
 def test_a_price_that_is_said_twice_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"names twice: openai, m\*, batch, 2026-06-01"):
         Settings(prices=(price(), price(input=Decimal(3))))
+
+
+# -- list prices
+
+
+@pytest.mark.parametrize(
+    ("provider", "model"),
+    [
+        ("openai", "gpt-5.4-mini"),
+        ("openai", "gpt-4.1-2025-04-14"),
+        ("anthropic", "claude-haiku-4-5-20251001"),
+        ("anthropic", "claude-sonnet-5"),
+        ("gemini", "gemini-2.5-flash"),
+        ("mistral", "mistral-large-2512"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["batch", "async"])
+def test_current_models_have_a_list_price_in_both_modes(
+    provider: str, model: str, mode: str
+) -> None:
+    found = Prices([]).of(provider, model, mode, DAY)
+
+    assert found is not None
+    assert found.cost(Usage(input=1, output=1))
+
+
+def test_a_price_of_the_deployment_goes_before_the_list_price() -> None:
+    prices = Prices([price("gpt-5.4-mini", input=Decimal(7), output=Decimal(8))])
+
+    assert prices.charge("openai", ["gpt-5.4-mini"], "batch", Usage(input=1), DAY).cost == 7 * 10**6
+    # It says nothing of calls outside the batch lane, nor of another model.
+    assert prices.of("openai", "gpt-5.4-mini", "async", DAY) == Prices([]).of(
+        "openai", "gpt-5.4-mini", "async", DAY
+    )
+    assert prices.of("openai", "gpt-5.4-nano", "batch", DAY) is not None
+
+
+def test_a_model_that_only_begins_like_a_listed_one_has_no_price() -> None:
+    assert Prices([]).of("openai", "gpt-5.4-mini-of-ours", "batch", DAY) is None
+    assert Prices([]).of("our-own-server", "gpt-5.4-mini", "batch", DAY) is None
+
+
+def test_a_batch_has_the_price_that_its_provider_says_and_not_simply_half() -> None:
+    used = Usage(input=1_000_000, cache_read=1_000_000, output=1_000_000)
+    openai = Prices([]).charge("openai", ["gpt-4.1"], "batch", used, DAY)
+    gemini = Prices([]).charge("gemini", ["gemini-2.5-flash"], "batch", used, DAY)
+
+    assert openai.cost == to_pico(Decimal("1") + Decimal("0.25") + Decimal("4"))
+    # Gemini bills what it reads from the cache in full.
+    assert gemini.cost == to_pico(Decimal("0.15") + Decimal("0.03") + Decimal("1.25"))
+
+
+def test_the_length_of_the_input_decides_between_two_prices_of_a_model() -> None:
+    prices = Prices(
+        [price("m", input_up_to=1000), price("m", input=Decimal(5), output=Decimal(20))]
+    )
+
+    def cost(**tokens: int) -> int | None:
+        return prices.charge("openai", ["m"], "batch", Usage(**tokens), DAY).cost
+
+    assert cost(input=1000) == 1000 * 2_500_000
+    assert cost(input=1001) == 1001 * 5_000_000
+    assert Prices([price("m", input_up_to=1000)]).of(
+        "openai", "m", "batch", DAY, input_tokens=1001
+    ) is None  # fmt: skip
+
+
+def test_every_list_price_says_where_and_when_it_was_read() -> None:
+    for listed in list_prices().values():
+        assert listed.source.startswith("https://")
+        assert listed.checked > date(2026, 6, 1)
+        assert not doubled_prices(listed.rows)

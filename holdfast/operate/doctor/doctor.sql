@@ -342,6 +342,11 @@ FROM (SELECT call.provider, coalesce(call.model_billed, call.model) AS model, ca
 GROUP BY found.provider, found.model, found.execution_mode
 ORDER BY found.provider, found.model, found.execution_mode;
 
+-- list_used_providers :many — crosses tenants: the providers that were paid within 90 days
+SELECT DISTINCT call.provider
+FROM holdfast.provider_call AS call
+WHERE call.occurred_at > {later(-CAST(7776000000 AS bigint))};
+
 -- count_held :many — crosses tenants: deliveries that wait for a person, by channel
 SELECT held.channel, count(*) AS deliveries, min(held.updated_at) AS since
 FROM (SELECT delivery.channel, delivery.updated_at FROM holdfast.delivery AS delivery

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from holdfast.batch.accounts import ConfiguredAccounts
+from holdfast.batch.list_price import STALE_AFTER, list_prices
 from holdfast.batch.release import NO_ACCOUNT
 from holdfast.clock import ms, read_instant
 from holdfast.document import decode
@@ -181,5 +182,25 @@ def look_at_accounts(visit: Visit) -> Iterator[Finding]:
             "Name its price: [[prices]] in holdfast.toml.",
             {"provider": row["provider"], "model": row["model"], "calls": row["calls"]},
         )
-    if not unpriced:
+    stale = list(_look_at_list_prices(visit))
+    yield from stale
+    if not unpriced and not stale:
         yield Finding("prices", OK, "Everything that was paid for has a price.")
+
+
+def _look_at_list_prices(visit: Visit) -> Iterator[Finding]:
+    """Built-in prices that are old, of providers that are used or that a budget rests on."""
+    today = visit.store.clock.now().date()
+    used = {row["provider"] for row in visit.many(SQL.list_used_providers)}
+    for name, listed in list_prices().items():
+        age = today - listed.checked
+        if age <= STALE_AFTER or not (visit.settings.budgets or name in used):
+            continue
+        yield Finding(
+            "prices",
+            WARNING,
+            f"The built-in prices of {name} are of {listed.checked:%F}, {age.days} days ago; costs"
+            " and budgets may be wrong.",
+            f"Compare them with {listed.source}, and correct them: [[prices]] in holdfast.toml.",
+            {"provider": name, "checked": listed.checked.isoformat(), "source": listed.source},
+        )
