@@ -18,8 +18,10 @@ from holdfast.batch.price import Prices
 from holdfast.batch.recover import guarded, recover_once
 from holdfast.batch.release import MAX_RUNTIME, STOPPED, Tally, because, give_back
 from holdfast.batch.send import send
+from holdfast.batch.shut import find_shut
 from holdfast.batch.unusable import Unusable
 from holdfast.clock import ms
+from holdfast.engine import ledger
 from holdfast.engine.claim import Order, claim_jobs
 from holdfast.engine.errand import Assignment
 from holdfast.engine.job import Actor, ActorType, Claimed
@@ -49,14 +51,18 @@ class _Submitter:
         self.tally = Tally()
         self._drafts: dict[Artifact, Draft] = {}
         self._unusable = Unusable()
+        self._shut: list[tuple[str, str, str]] = []
         # A run takes a job once, also where it may take those that wait.
         self._seen: set[str] = set()
 
     def run(self) -> None:
         try:
-            while self.assignment.goes_on and self.assignment.left > 0:
-                if not self._take_page():
-                    break
+            # First what can be sent, then the rest: it is released, and says why it waits.
+            passes = [self._find_shut(), []] if self._is_crowded() else [[]]
+            for self._shut in passes:
+                while self.assignment.goes_on and self.assignment.left > 0:
+                    if not self._take_page():
+                        break
             for draft in self._drafts.values():
                 self._send(draft)
         finally:
@@ -67,6 +73,17 @@ class _Submitter:
         if self._unusable.jobs.total() == counts.claimed > 0:
             # Nothing could be done at all: the run fails with what is missing.
             raise next(iter(self._unusable.missing.values()))
+
+    def _is_crowded(self) -> bool:
+        """Whether more waits than this run may take."""
+        todo = self.assignment
+        waiting = ledger.count_pending(
+            self.lane.store, todo.queues, todo.job_types, todo.profile, of_batch=True
+        )
+        return waiting >= todo.left
+
+    def _find_shut(self) -> list[tuple[str, str, str]]:
+        return find_shut(self.lane, self.assignment.queues, self.prices)
 
     def _take_page(self) -> bool:
         claimed = self._claim(min(PAGE, self.assignment.left))
@@ -115,6 +132,7 @@ class _Submitter:
                 job_types=self.assignment.job_types,
                 of_batch=True,
                 without=self._seen,
+                shut=self._shut,
                 buried=buried,
             )
         self.assignment.counts.claimed += len(found)

@@ -293,3 +293,13 @@ RETURNING id, account, provider, adapter_kind, model, group_key, state, items, b
 UPDATE holdfast.provider_batch
 SET strays = 0, lease_owner = NULL, lease_expires_at = NULL, updated_at = {now}
 WHERE id = :id AND fence = :fence;
+
+-- list_waiting_routes :many — crosses tenants: where the jobs that are due are to be sent
+SELECT job.org_id, coalesce({field(job.routing_decision, provider)}, '') AS provider,
+       coalesce({field(job.routing_decision, model)}, '') AS model,
+       min(CAST(job.routing_decision AS text)) AS decision
+FROM {rows queues: queue text}
+JOIN holdfast.job AS job ON job.queue = queues.queue
+WHERE job.state = 'queued' AND job.limit_key = '~batch' AND job.routing_decision IS NOT NULL
+  AND (job.not_before_at IS NULL OR job.not_before_at <= {now})
+GROUP BY 1, 2, 3;

@@ -57,6 +57,8 @@ class Ask:
     of_batch: bool = False
     # Jobs to pass over, where the oldest go first: a run takes a job once.
     without: Collection[str] = ()
+    # Tenant, provider and model of jobs to pass over: they could not be sent.
+    shut: Sequence[tuple[str, str, str]] = ()
     # What was buried on the way is put here: it is a dead letter that somebody has to tell of.
     buried: list[Settled] = field(default_factory=list)
 
@@ -73,13 +75,17 @@ def claim_jobs(
     job_types: Sequence[str] = (),
     of_batch: bool = False,
     without: Collection[str] = (),
+    shut: Sequence[tuple[str, str, str]] = (),
     buried: list[Settled] | None = None,
 ) -> list[Claimed]:
-    """Take up to *limit* due jobs of *queue*: tenants in turn, or strictly the oldest first."""
+    """Take up to *limit* due jobs of *queue*: tenants in turn, or strictly the oldest first.
+
+    Where jobs are passed over because they are *shut*, the oldest of the others go first.
+    """
     promote_jobs(store, [queue])
     rules = read_rules(store)
     ask = Ask(queue, worker_id, limit, lease_ms, buried=[] if buried is None else buried)
-    if order is Order.FAIR and respect_not_before_at and not job_types:
+    if order is Order.FAIR and respect_not_before_at and not (job_types or shut):
         lane = BATCH_KEY if of_batch else ""
         rounds = start_rounds(store, [queue], lane)
         keys = {queue: [BATCH_KEY] if of_batch else keys_of(rules, find_keys(store, queue))}
@@ -100,6 +106,7 @@ def claim_jobs(
             job_types=job_types,
             of_batch=of_batch,
             without=without,
+            shut=shut,
         ),
     )
 
@@ -259,6 +266,11 @@ def _which_oldest(ask: Ask) -> dict[str, Any]:
         "waits_too": 0 if ask.respect_not_before_at else 1,
         "of_batch": int(ask.of_batch),
         "without": [{"id": job_id} for job_id in ask.without],
+        "any_route": 0 if ask.shut else 1,
+        "shut": [
+            {"org_id": org_id, "provider": provider, "model": model}
+            for org_id, provider, model in ask.shut
+        ],
     }
 
 

@@ -185,13 +185,18 @@ caps AS MATERIALIZED (
 waiting AS MATERIALIZED (
     SELECT fresh.org_id, fresh.id, fresh.limit_key, fresh.created_at FROM (
         SELECT org_id, id, limit_key, created_at
-        FROM holdfast.job
+        FROM holdfast.job AS job
         WHERE finished_at IS NULL AND claimed_at IS NULL AND not_before_at IS NULL
           AND state <> 'batch_submitted' AND queue = :queue
           AND (:any_type = 1 OR job_type IN (SELECT types.job_type FROM {rows types: job_type text}))
           AND (limit_key = '~batch') = (:of_batch = 1)
           AND limit_key NOT IN (SELECT keys.limit_key FROM keys WHERE keys.room < 1)
           AND id NOT IN (SELECT without.id FROM {rows without: id uuid})
+          AND (:any_route = 1 OR NOT EXISTS (
+              SELECT 1 FROM {rows shut: org_id uuid, provider text, model text}
+              WHERE shut.org_id = job.org_id
+                AND shut.provider = coalesce({field(job.routing_decision, provider)}, '')
+                AND shut.model = coalesce({field(job.routing_decision, model)}, '')))
           AND org_id NOT IN (SELECT caps.org_id FROM caps WHERE caps.room < 1)
           AND (unit_key IS NULL OR {unit_free(CAST(org_id AS text) || job_type || unit_key)})
         ORDER BY queue, created_at, id
@@ -201,13 +206,18 @@ waiting AS MATERIALIZED (
     UNION ALL
     SELECT early.org_id, early.id, early.limit_key, early.created_at FROM (
         SELECT org_id, id, limit_key, created_at
-        FROM holdfast.job
+        FROM holdfast.job AS job
         WHERE state = 'queued' AND queue = :queue AND not_before_at IS NOT NULL
           AND (:waits_too = 1 OR not_before_at <= {now})
           AND (:any_type = 1 OR job_type IN (SELECT types.job_type FROM {rows types: job_type text}))
           AND (limit_key = '~batch') = (:of_batch = 1)
           AND limit_key NOT IN (SELECT keys.limit_key FROM keys WHERE keys.room < 1)
           AND id NOT IN (SELECT without.id FROM {rows without: id uuid})
+          AND (:any_route = 1 OR NOT EXISTS (
+              SELECT 1 FROM {rows shut: org_id uuid, provider text, model text}
+              WHERE shut.org_id = job.org_id
+                AND shut.provider = coalesce({field(job.routing_decision, provider)}, '')
+                AND shut.model = coalesce({field(job.routing_decision, model)}, '')))
           AND org_id NOT IN (SELECT caps.org_id FROM caps WHERE caps.room < 1)
           AND (unit_key IS NULL OR {unit_free(CAST(org_id AS text) || job_type || unit_key)})
         ORDER BY created_at, id
@@ -245,12 +255,17 @@ RETURNING job.id, job.org_id, job.project_id, job.job_type, job.category, job.ac
 
 -- list_due :many — crosses tenants: what claim_oldest would look at, row by row
 SELECT org_id, id, limit_key
-FROM holdfast.job
+FROM holdfast.job AS job
 WHERE state = 'queued' AND queue = :queue
   AND (not_before_at IS NULL OR :waits_too = 1 OR not_before_at <= {now})
   AND (:any_type = 1 OR job_type IN (SELECT types.job_type FROM {rows types: job_type text}))
   AND (limit_key = '~batch') = (:of_batch = 1)
   AND id NOT IN (SELECT without.id FROM {rows without: id uuid})
+  AND (:any_route = 1 OR NOT EXISTS (
+      SELECT 1 FROM {rows shut: org_id uuid, provider text, model text}
+      WHERE shut.org_id = job.org_id
+        AND shut.provider = coalesce({field(job.routing_decision, provider)}, '')
+        AND shut.model = coalesce({field(job.routing_decision, model)}, '')))
 ORDER BY created_at, id
 LIMIT :limit;
 

@@ -598,6 +598,40 @@ def test_a_run_that_could_hand_something_over_goes_on_beside_an_unusable_account
     assert out.alerts() == ["account_unusable"]
 
 
+@pytest.mark.parametrize("order", ["fair", "created_at_asc"])
+@pytest.mark.parametrize("trouble", ["no_account", "circuit", "spent", "unpriced"])
+def test_jobs_that_cannot_be_sent_do_not_fill_every_run(
+    url: str, clock: FakeClock, trouble: str, order: str
+) -> None:
+    """A run takes 4 jobs, and 9 older ones cannot be sent."""
+    price = PriceSettings("openai", "*", "batch", date(2025, 1, 1), Decimal(1), output=Decimal(1))
+    budgets = {OTHER_ORG: BudgetSettings(usd_per_day=Decimal(0 if trouble == "spent" else 1))}
+    hf = make_holdfast(url, clock, prices=(price,), budgets=budgets)
+    stuck = replace(ROUTE, provider="gemini") if trouble != "spent" else ROUTE
+    try:
+        out = set_out(hf, clock)
+        if trouble == "no_account":
+            out.accounts.providers = ("openai",)
+        old = out.enqueue(*(f"old {n}" for n in range(9)), org_id=OTHER_ORG, route=stuck)
+        if trouble == "circuit":
+            account = out.accounts.of(stuck)
+            refused = Failure(FailureKind.ACCOUNT, "insufficient_quota")
+            hf.store.write(
+                lambda tx: open_circuit(tx, hf.settings.batch, account.key, "gemini", refused)
+            )
+        clock.advance(minutes=1)
+        new = out.enqueue("new 0", "new 1")
+
+        done = out.submit(max_jobs_per_run=4, order=order)
+
+        assert out.states(new) == Counter(batch_submitted=2)
+        assert out.states(old) == Counter(queued=9)
+        # The room that is left is used for the others, which are told why they wait.
+        assert done.outcomes == Counter(submitted=2, released=2)
+    finally:
+        hf.close()
+
+
 # -- refusals
 
 

@@ -117,6 +117,8 @@ def test_a_claim_of_the_oldest_looks_at_due_jobs_only(
         types=[],
         any_type=1,
         without=[],
+        any_route=1,
+        shut=[],
         waits_too=0,
         of_batch=of_batch,
     )
