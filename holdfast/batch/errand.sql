@@ -19,3 +19,19 @@ SELECT count(*) AS batches FROM (
       AND (state IN ('submitted', 'ended')
            OR (state IN ('collected', 'released') AND files_deleted_at IS NULL))
     LIMIT :most) AS due;
+
+-- count_remaining :one — crosses tenants: jobs that wait to be submitted
+SELECT coalesce(sum(CASE WHEN not_before_at IS NULL OR not_before_at <= {now} THEN 1 ELSE 0 END), 0)
+           AS due,
+       coalesce(sum(CASE WHEN not_before_at > {now} THEN 1 ELSE 0 END), 0) AS later
+FROM holdfast.job
+WHERE state = 'queued' AND limit_key = '~batch';
+
+-- count_outstanding :one — crosses tenants: batches that are at a provider
+SELECT count(*) AS batches, coalesce(sum(items), 0) AS items FROM holdfast.provider_batch
+WHERE execution_mode = 'batch' AND state IN ('submitted', 'ended');
+
+-- poll_now :affected — crosses tenants: every batch at a provider is due, if no collector has it
+UPDATE holdfast.provider_batch SET next_at = {now}, updated_at = {now}
+WHERE execution_mode = 'batch' AND state IN ('submitted', 'ended') AND next_at > {now}
+  AND (lease_expires_at IS NULL OR lease_expires_at <= {now});

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from holdfast.batch.accept_kept import AnswerFilter
+from holdfast.batch.outstanding import count_outstanding, count_remaining, poll_now
 from holdfast.cli.given import (
     app_of,
     desk_of,
@@ -19,7 +20,9 @@ from holdfast.cli.given import (
     print_table,
     watch_options,
 )
-from holdfast.cli.run import run
+from holdfast.cli.logged import logged
+from holdfast.cli.run import perform, run
+from holdfast.holdfast import Holdfast
 from holdfast.operate.batches import NEWEST, Batches, BatchRow
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -33,6 +36,8 @@ ITEM_COLUMNS = (
     "recorded_at",
 )  # fmt: skip
 KEPT_COLUMNS = ("job_type", "error_class", "answers", "batches")
+# The most that one run may take.
+EVERYTHING = 100_000
 STATES = (
     "prepared", "uploaded", "creating", "submitted", "ended", "collected", "released",
     "quarantined",
@@ -107,17 +112,40 @@ def perform_options(command: F) -> F:
 @batches.command()
 @perform_options
 @click.pass_context
+@logged
 def submit(ctx: click.Context, /, **given: Any) -> None:
-    """Hand over what waits: the run rewrite_batch_submitter, now."""
-    ctx.invoke(run, name="rewrite_batch_submitter", **given)
+    """Hand over everything that waits: the run rewrite_batch_submitter, now.
+
+    With --cron it takes no more than max_jobs_per_run of its profile. The report says how many jobs
+    remain: due, or waiting for their time.
+    """
+    if given["max_jobs"] is None and not given["cron"]:
+        given["max_jobs"] = EVERYTHING
+    perform(ctx, "rewrite_batch_submitter", after=lambda hf: count_remaining(hf.store), **given)
 
 
 @batches.command()
 @perform_options
 @click.pass_context
+@logged
 def collect(ctx: click.Context, /, **given: Any) -> None:
-    """Bring back what is answered: the run rewrite_batch_collector, now."""
-    ctx.invoke(run, name="rewrite_batch_collector", **given)
+    """Bring back what is answered: the run rewrite_batch_collector, now.
+
+    It asks the provider about every batch, also about those whose next poll is later. With --cron
+    it asks about those that are due.
+    """
+
+    def ask_now(hf: Holdfast) -> None:
+        if not given["cron"]:
+            poll_now(hf.store)
+
+    perform(
+        ctx,
+        "rewrite_batch_collector",
+        before=ask_now,
+        after=lambda hf: count_outstanding(hf.store),
+        **given,
+    )
 
 
 def move_options(command: F) -> F:
@@ -135,7 +163,14 @@ def move_options(command: F) -> F:
 def cancel(ctx: click.Context, /, batch_id: str, reason: str, as_json: bool, **who: Any) -> None:
     """Ask the provider to end a batch; what it has finished is paid for and collected."""
     with batches_of(ctx, who) as found:
-        _tell(found.cancel(batch_id, reason=reason), as_json)
+        canceled = found.cancel(batch_id, reason=reason)
+        _tell(canceled, as_json)
+        if not found.can_reach(canceled.id):
+            click.echo(
+                f"There is no credential for {canceled.provider} here, so the provider has not been"
+                " asked. The cancel is on record; a collector that has the credential asks.",
+                err=True,
+            )
 
 
 @batches.command()

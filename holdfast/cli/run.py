@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -25,6 +26,7 @@ from holdfast.engine.ledger import NEWEST, RunOutcome, RunReport, Trigger, Trigg
 from holdfast.engine.ledger import find_run as find
 from holdfast.engine.ledger import list_runs as listed
 from holdfast.engine.run import BoundedRun
+from holdfast.holdfast import Holdfast
 from holdfast.ids import read_uuid
 
 COLUMNS = (
@@ -38,32 +40,47 @@ COLUMNS = (
 @click.option("--reason", help="Why you start it by hand; kept in the audit.")
 @click.option("--cron", is_flag=True, help="A timer asks, not a person: no reason is needed.")
 @actor_option
+@click.option(
+    "--max-jobs",
+    type=click.IntRange(1, 100_000),
+    help="Take at most so many jobs, instead of max_jobs_per_run.",
+)
 @concurrency_option
 @async_concurrency_option
 @log_level_option
 @json_option
 @click.pass_context
 @logged
-def run(
-    ctx: click.Context,
-    name: str,
-    reason: str | None,
-    cron: bool,
-    actor: str,
-    concurrency: int,
-    async_concurrency: int,
-    log_level: str | None,
-    as_json: bool,
-) -> None:
+def run(ctx: click.Context, /, **given: Any) -> None:
     """Perform one bounded run: so many jobs, for so long, then it ends.
 
     NAME is declared in holdfast.toml as [runs.NAME]. Nothing pending is no error: the run is
     skipped and says so.
     """
+    perform(ctx, **given)
+
+
+def perform(
+    ctx: click.Context,
+    name: str,
+    *,
+    reason: str | None,
+    cron: bool,
+    actor: str,
+    max_jobs: int | None,
+    concurrency: int,
+    async_concurrency: int,
+    log_level: str | None,
+    as_json: bool,
+    before: Callable[[Holdfast], object] = lambda _: None,
+    after: Callable[[Holdfast], Mapping[str, Any]] = lambda _: {},
+) -> None:
+    """Perform a run and print its report, with what *after* says; *before* goes first."""
     if cron == bool((reason or "").strip()):
         raise click.UsageError("Give --reason TEXT, or --cron if a timer asks.")
     with app_of(ctx, required=True) as hf:
         watch(hf, log_level)
+        before(hf)
         kind = TriggerKind.CRON if cron else TriggerKind.MANUAL
         running = BoundedRun(
             hf,
@@ -71,13 +88,15 @@ def run(
             trigger=Trigger(kind, Actor.read("system:cron" if cron else actor), reason or ""),
             concurrency=concurrency,
             async_concurrency=async_concurrency,
+            max_jobs=max_jobs,
         )
         drain_on_signals(running)
         report = running.perform()
+        told = {**_told(report), **after(hf)}
     if as_json:
-        print_json(_told(report))
+        print_json(told)
     else:
-        _print(report)
+        _print(told)
     ctx.exit(1 if report.outcome in (RunOutcome.FAILED, RunOutcome.LOST) else 0)
 
 
@@ -114,7 +133,7 @@ def show(ctx: click.Context, run_id: str, as_json: bool) -> None:
     if as_json:
         print_json(_told(report))
     else:
-        _print(report)
+        _print(_told(report))
 
 
 def _told(report: RunReport) -> dict[str, Any]:
@@ -124,8 +143,8 @@ def _told(report: RunReport) -> dict[str, Any]:
     return {**told, "trigger": kind, "actor": f"{actor['type']}:{actor['id']}"}
 
 
-def _print(report: RunReport) -> None:
-    for name, value in _told(report).items():
+def _print(told: Mapping[str, Any]) -> None:
+    for name, value in told.items():
         if name == "outcome" and value is None:
             value = "unfinished"
         if isinstance(value, dict):

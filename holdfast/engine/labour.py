@@ -348,12 +348,13 @@ def labour_of(
     app: Application,
     name: str,
     run_id: str,
+    profile: RunProfile,
     *,
     concurrency: int = 10,
     async_concurrency: int = 200,
 ) -> Labour:
-    """What the run *name* does, by what the application declares."""
-    profile, run = app.settings.run_of(name), app.settings.runs[name]
+    """What the run *name* does within *profile*, by what the application declares."""
+    run = app.settings.runs[name]
     if name in app.registry.errands:
         return ErrandLabour(app, run_id, name, run, profile)
     hands = {"concurrency": concurrency, "async_concurrency": async_concurrency}

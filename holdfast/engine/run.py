@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holdfast.actor import Actor, Role, read_actor
 from holdfast.arguments import anything, checked, uuid
@@ -36,7 +36,10 @@ from holdfast.store import Tx
 
 
 class BoundedRun:
-    """One run of an application's jobs."""
+    """One run of an application's jobs.
+
+    *max_jobs* takes the place of ``max_jobs_per_run`` of its profile.
+    """
 
     def __init__(
         self,
@@ -47,18 +50,26 @@ class BoundedRun:
         concurrency: int = 10,
         async_concurrency: int = 200,
         inline: bool | None = None,
+        max_jobs: int | None = None,
     ) -> None:
         self.app = app
         self.name = name
         self.trigger = trigger
         self.profile = app.settings.run_of(name)
+        if max_jobs is not None:
+            self.profile = replace(self.profile, max_jobs_per_run=max_jobs)
         check_run(app, self.settings)
         self.run_id = app.ids.new()
         self.was_stopped = False
         # A fake clock moves inside the handlers; then everything happens in this thread.
         self.inline = app.clock.is_fake if inline is None else inline
         self._labour = labour_of(
-            app, name, self.run_id, concurrency=concurrency, async_concurrency=async_concurrency
+            app,
+            name,
+            self.run_id,
+            self.profile,
+            concurrency=concurrency,
+            async_concurrency=async_concurrency,
         )
 
     @property

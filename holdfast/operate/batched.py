@@ -180,17 +180,20 @@ def why_submitted(s: Situation) -> Explanation:
 
 
 def why_held(s: Situation, place: Row) -> Explanation:
-    """The one reason of a job that was being submitted when its worker went."""
+    """The one reason of a job whose batch is on its way to the provider."""
     if place["state"] == "quarantined":
         return _quarantined(s, place)
-    asked = _at(place, "next_at")
-    doubt = "nobody knows yet whether the provider has it"
+    doubt = "it is not known yet whether the provider has it"
     if place["state"] != "creating":
         doubt = "the provider does not have it yet"
+    line = f"Its batch {place['batch_id']} at {place['provider']} is {place['state']}: {doubt}."
+    leased_until, asked = _at(place, "lease_expires_at"), _at(place, "next_at")
+    if leased_until is not None and leased_until > s.now:
+        then = f"Nothing: {SUBMITTER} {place['lease_owner']} is sending it now."
+        return s.explain(Reason.HELD, line, then, leased_until, **_facts(place))
     return s.explain(
         Reason.HELD,
-        f"Its batch {place['batch_id']} at {place['provider']} was {place['state']} when worker"
-        f" {s.job['claimed_by']} went: {doubt}.",
+        line,
         f"{SUBMITTER} goes on with it from {said(asked)} on, and asks the provider before it sends"
         " anything again.",
         asked,

@@ -204,6 +204,11 @@ class Batches:
 
         return self._do(Action.CANCEL_BATCH, batch_id, lambda: self.watch.store.write(work))
 
+    def can_reach(self, batch_id: str) -> bool:
+        """Whether this process has a credential for the account of a batch."""
+        account = self.show(batch_id, limit=1).batch.account
+        return self.lane.accounts.in_place_of(account) is not None
+
     def adopt(
         self, batch_id: str, *, reason: str, provider_batch_id: str | None = None
     ) -> BatchRow:

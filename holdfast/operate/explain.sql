@@ -60,7 +60,8 @@ GROUP BY schedule.run_name;
 -- find_place :maybe — its place in a batch at a provider, while that may be run
 SELECT item.batch_item_index, batch.id AS batch_id, batch.state, batch.provider, batch.model,
        batch.items, batch.provider_batch_id, batch.provider_status, batch.error_code,
-       batch.next_at, batch.deadline_at, batch.submitted_at, batch.updated_at
+       batch.next_at, batch.deadline_at, batch.submitted_at, batch.updated_at, batch.lease_owner,
+       batch.lease_expires_at
 FROM holdfast.batch_item AS item
 JOIN holdfast.provider_batch AS batch ON batch.id = item.batch_id
 WHERE item.org_id = :org_id AND item.job_id = :id AND item.is_open = 1

@@ -55,8 +55,10 @@ def _running(s: Situation) -> Explanation:
         "attempt": job["attempt_count"] + 1,
         "max_attempts": job["max_attempts"],
     }
+    if s.place is not None:
+        return why_held(s, s.place)
     if lease_until is None or lease_until < s.now:
-        return _stale(s, facts) if s.place is None else why_held(s, s.place)
+        return _stale(s, facts)
     if job["cancel_requested_at"] is not None:
         return s.explain(
             Reason.CANCEL_REQUESTED,

@@ -191,7 +191,7 @@ def _array(content: Content) -> Iterator[bytes]:
 
 
 def _answer(result: Mapping[str, Any]) -> Answer:
-    match result.get("type"):
+    match str(result.get("type")).lower():
         case "succeeded":
             return read_message(part(result, "message"), None)
         case "errored":
@@ -255,7 +255,7 @@ def seen_of(document: Any) -> Seen:
     """A batch as it is shown; ProviderUnsure if it is none."""
     found = part(document)
     status = found.get("processing_status")
-    phase = _PHASES.get(status) if isinstance(status, str) else None
+    phase = _PHASES.get(status.lower()) if isinstance(status, str) else None
     batch_id = needed(known_id(found.get("id")))
     counts = {name: whole(part(found, "request_counts").get(name)) or 0 for name in _COUNTS}
     # Its address is not followed, only asked for being there: what is read is our own account.

@@ -71,6 +71,31 @@ _PHASES = {
     "CANCELLED": Phase.CANCELED,
     "EXPIRED": Phase.EXPIRED,
 }
+# The fields of a request beside generationConfig that an application may set.
+_TOP_LEVEL = frozenset({"cachedContent", "labels", "safetySettings", "toolConfig", "tools"})
+# The fields of generationConfig. A name that is in neither fails the whole batch at the provider.
+_CONFIG = frozenset(
+    {
+        "audioTimestamp",
+        "enableAffectiveDialog",
+        "enableEnhancedCivicAnswers",
+        "frequencyPenalty",
+        "imageConfig",
+        "logprobs",
+        "mediaResolution",
+        "presencePenalty",
+        "responseLogprobs",
+        "responseModalities",
+        "routingConfig",
+        "seed",
+        "speechConfig",
+        "stopSequences",
+        "temperature",
+        "thinkingConfig",
+        "topK",
+        "topP",
+    }
+)
 _TRUNCATED = frozenset({"MAX_TOKENS", "CONTINUATION"})
 _NOT_AN_ANSWER = frozenset(
     {
@@ -103,15 +128,15 @@ class Gemini:
     # -- one item
 
     def body(self, route: Route, request: Request) -> dict[str, Any]:
-        config: dict[str, Any] = {
-            **checked(request.parameters),
-            "maxOutputTokens": request.max_output_tokens,
-        }
+        parameters = checked(request.parameters, known=_CONFIG | _TOP_LEVEL, may_set=_TOP_LEVEL)
+        top_level = {name: parameters.pop(name) for name in _TOP_LEVEL & set(parameters)}
+        config: dict[str, Any] = {**parameters, "maxOutputTokens": request.max_output_tokens}
         if request.schema is not None:
             # Not responseJsonSchema: in batches it gave answers that fit no schema at all.
             config["responseMimeType"] = "application/json"
             config["responseSchema"] = openapi(request.schema)
         body: dict[str, Any] = {
+            **top_level,
             "contents": [{"role": "user", "parts": [{"text": text} for text in request.inputs]}],
             "generationConfig": config,
         }
@@ -299,7 +324,7 @@ def seen_of(document: Any) -> Seen:
     operation = part(document)
     found = part(operation, "metadata") or operation
     state = found.get("state")
-    short = re.sub(r"^(BATCH|JOB)_STATE_", "", state) if isinstance(state, str) else ""
+    short = re.sub(r"^(BATCH|JOB)_STATE_", "", state.upper()) if isinstance(state, str) else ""
     phase = _PHASES.get(short)
     error = part(operation, "error")
     if not short and operation.get("done") is True:

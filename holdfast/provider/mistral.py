@@ -171,7 +171,7 @@ def seen_of(document: Any) -> Seen:
     """A batch job as it is shown; ProviderUnsure if it is none."""
     found = part(document)
     status = found.get("status")
-    phase = _PHASES.get(status) if isinstance(status, str) else None
+    phase = _PHASES.get(status.upper()) if isinstance(status, str) else None
     is_over = phase is not None and phase.is_over
     total = whole(found.get("total_requests"))
     files = (known_id(found.get(name)) for name in ("output_file", "error_file"))

@@ -69,6 +69,7 @@ _PHASES = {
     "failed": Phase.FAILED,
     "expired": Phase.EXPIRED,
     "cancelled": Phase.CANCELED,
+    "canceled": Phase.CANCELED,
 }
 
 
@@ -296,7 +297,7 @@ def seen_of(document: Any) -> Seen:
     """A batch as it is shown; ProviderUnsure if it is none."""
     found = part(document)
     status = found.get("status")
-    phase = _PHASES.get(status) if isinstance(status, str) else None
+    phase = _PHASES.get(status.lower()) if isinstance(status, str) else None
     is_over = phase is not None and phase.is_over
     counts, metadata = part(found, "request_counts"), part(found, "metadata")
     total = whole(counts.get("total"))

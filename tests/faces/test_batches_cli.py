@@ -99,6 +99,51 @@ def test_a_job_goes_to_the_provider_and_comes_back(
     assert batches(run, url, "list", "--json").json == []
 
 
+def test_a_person_submits_everything_and_a_timer_what_its_profile_allows(
+    run: Run, url: str, provider: ScriptedProvider
+) -> None:
+    for number in range(30):
+        enqueue(run, url, f"text {number}")
+
+    timer = batches(run, url, "submit", "--cron", "--json").json
+    some = batches(run, url, "submit", "--reason", "r", "--max-jobs", "2", "--json").json
+    rest = submit(run, url).json
+
+    assert (timer["submitted_count"], timer["remaining_due"]) == (25, 5)
+    assert (some["submitted_count"], some["remaining_due"]) == (2, 3)
+    assert (rest["submitted_count"], rest["remaining_due"], rest["remaining_later"]) == (3, 0, 0)
+
+
+def test_a_person_who_collects_does_not_wait_for_the_next_poll(
+    run: Run, url: str, provider: ScriptedProvider
+) -> None:
+    enqueue(run, url)
+    submit(run, url)
+    provider.complete()
+
+    timer = batches(run, url, "collect", "--cron", "--json").json
+    person = batches(run, url, "collect", "--reason", "now", "--json").json
+
+    assert (timer["outcome"], timer["outstanding_batches"]) == ("skipped", 1)
+    assert (person["succeeded_count"], person["outstanding_batches"]) == (1, 0)
+
+
+def test_a_cancel_without_a_credential_says_so(
+    run: Run, url: str, provider: ScriptedProvider
+) -> None:
+    enqueue(run, url)
+    submit(run, url)
+    (batch,) = batches(run, url, "list", "--json").json
+    accounts = batch_app.hf.batch.accounts
+    assert isinstance(accounts, ScriptedAccounts)
+    accounts.providers = ()
+
+    done = batches(run, url, "cancel", batch["id"], "--reason", "wrong prompt")
+
+    assert done.code == 0
+    assert "There is no credential for openai here" in done.err
+
+
 def test_a_submitter_without_its_account_fails_and_says_what_is_missing(
     run: Run, url: str, provider: ScriptedProvider
 ) -> None:

@@ -327,6 +327,7 @@ class World:
             Call("Batches.show", batches.show, {"batch_id": self.nobody, "limit": 5, "after": 0},
                  {**no_id, "after": (None, "0", True)}),
             Call("Batches.cancel", batches.cancel, batch, no_id),
+            Call("Batches.can_reach", batches.can_reach, {"batch_id": self.nobody}, no_id),
             Call("Batches.adopt", batches.adopt, {**batch, "provider_batch_id": "p"},
                  {**no_id, "provider_batch_id": (7, True, [])}),
             Call("Batches.release", batches.release, batch, no_id),

@@ -172,7 +172,7 @@ def test_a_quarantined_batch_waits_for_a_person(hf: Holdfast, stage: Stage) -> N
 @pytest.mark.parametrize(
     ("state", "doubt"),
     [
-        ("creating", "nobody knows yet whether the provider has it"),
+        ("creating", "it is not known yet whether the provider has it"),
         ("uploaded", "the provider does not have it yet"),
     ],
 )
@@ -193,15 +193,46 @@ def test_a_job_whose_submitter_went_is_held_and_not_rescued(
         id=planted.id,
         state=state,
     )
-    assert explain(hf, planted.jobs[0]).reason is Reason.RUNNING
+    # The lease of the job says nothing of its batch.
+    before = explain(hf, planted.jobs[0])
     clock.advance(minutes=2)
 
     found = explain(hf, planted.jobs[0])
 
-    assert found.reason is Reason.HELD
+    assert found.reason is before.reason is Reason.HELD
     assert doubt in found.line
-    assert "worker w9" in found.line
+    assert f"is {state}" in found.line
+    assert "goes on with it" in found.next
     assert found.until == clock.now() - timedelta(minutes=2)
+
+
+@pytest.mark.parametrize("state", ["prepared", "uploaded", "creating"])
+def test_a_job_whose_batch_is_being_sent_says_by_which_run(
+    hf: Holdfast, stage: Stage, clock: FakeClock, state: str
+) -> None:
+    planted = stage.plant("one")
+    plant(
+        hf,
+        "UPDATE holdfast.job SET state = 'processing', claimed_by = 'run-1',"
+        " claimed_at = created_at, lease_expires_at = {later(60000)} WHERE id = :id",
+        id=planted.jobs[0].id,
+        now=write_instant(clock.now()),
+    )
+    plant(
+        hf,
+        "UPDATE holdfast.provider_batch SET state = :state, lease_owner = 'run-1',"
+        " lease_expires_at = {later(60000)} WHERE id = :id",
+        id=planted.id,
+        state=state,
+        now=write_instant(clock.now()),
+    )
+
+    found = explain(hf, planted.jobs[0])
+
+    assert found.reason is Reason.HELD
+    assert f"is {state}" in found.line
+    assert "run-1 is sending it now" in found.next
+    assert found.until == clock.now() + timedelta(minutes=1)
 
 
 def test_a_submitted_job_that_no_batch_has_says_what_to_look_at(hf: Holdfast, stage: Stage) -> None:

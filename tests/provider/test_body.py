@@ -182,6 +182,37 @@ def test_no_parameter_can_bring_a_second_text_or_a_second_answer(kind: str, name
         built(kind, request)
 
 
+def test_what_gemini_takes_beside_its_generation_config_is_put_there() -> None:
+    parameters = {
+        "safetySettings": [{"category": "HARM_CATEGORY_HARASSMENT", "threshold": "BLOCK_NONE"}],
+        "cachedContent": "cachedContents/abc",
+        "tools": [{"googleSearch": {}}],
+        "thinkingConfig": {"thinkingBudget": 0},
+    }
+
+    body = built("gemini_generate", Request(inputs=("hello",), parameters=parameters))
+
+    for name in ("safetySettings", "cachedContent", "tools"):
+        assert body[name] == parameters[name]
+        assert name not in body["generationConfig"]
+    assert body["generationConfig"]["thinkingConfig"] == {"thinkingBudget": 0}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_misspelt_parameter_is_refused_with_the_right_name(kind: str) -> None:
+    with pytest.raises(SchemaInvalid, match="Did you mean temperature"):
+        built(kind, Request(inputs=("hello",), parameters={"temprature": 0.5}))
+
+
+def test_a_new_parameter_passes_where_it_harms_no_other_item() -> None:
+    request = Request(inputs=("hello",), parameters={"brand_new": 1})
+
+    assert built("openai_chat", request)["brand_new"] == 1
+    # Gemini fails a whole batch for a field that it does not know.
+    with pytest.raises(SchemaInvalid, match="brand_new"):
+        built("gemini_generate", request)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_item_gives_the_same_bytes(kind: str) -> None:
     adapter = ADAPTERS[kind]

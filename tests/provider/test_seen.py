@@ -103,6 +103,7 @@ def test_a_batch_at_anthropic_is_known_by_its_time_and_its_number_of_items() -> 
 )
 def test_openais_words_for_how_far_a_batch_is(status: str, phase: Phase) -> None:
     assert openai.seen_of({**OPENAI, "status": status}).phase is phase
+    assert openai.seen_of({**OPENAI, "status": status.upper()}).phase is phase
 
 
 @pytest.mark.parametrize(
@@ -123,6 +124,8 @@ def test_geminis_words_for_how_far_a_batch_is(state: str, phase: Phase) -> None:
 
     assert seen.phase is phase
     assert seen.is_known_status
+    lower = {**GEMINI, "metadata": {**GEMINI["metadata"], "state": state.lower()}}
+    assert gemini.seen_of(lower).phase is phase
 
 
 @pytest.mark.parametrize(
@@ -138,6 +141,11 @@ def test_geminis_words_for_how_far_a_batch_is(state: str, phase: Phase) -> None:
 )
 def test_mistrals_words_for_how_far_a_batch_is(status: str, phase: Phase) -> None:
     assert mistral.seen_of({**MISTRAL, "status": status}).phase is phase
+    assert mistral.seen_of({**MISTRAL, "status": status.title()}).phase is phase
+
+
+def test_anthropics_words_count_in_any_case() -> None:
+    assert anthropic.seen_of({**ANTHROPIC, "processing_status": "Ended"}).phase is Phase.COMPLETED
 
 
 @pytest.mark.parametrize(
