@@ -19,7 +19,7 @@ from typing import Any
 from holdfast.batch.asked import ask_for
 from holdfast.batch.budget import BUDGET_REASONS, Want, alert_of, hold_over_budget
 from holdfast.batch.call_end import SQL, Called, end_unknown, tell_unknown
-from holdfast.batch.circuit import find_open_circuits, stop_account
+from holdfast.batch.circuit import PROBE_PAUSE, Passage, find_passage, stop_account
 from holdfast.batch.cost import CallEntry, CallKind, used_by
 from holdfast.batch.lane import BatchLane
 from holdfast.batch.load import item_of, load
@@ -165,12 +165,13 @@ def write_intents(lane: BatchLane, group: Group) -> None:
 
 def _hold_back(tx: Tx, lane: BatchLane, members: Sequence[Member]) -> None:
     """Give back, at no attempt, what the account's circuit or a tenant's budget does not allow."""
-    account = members[0].account.key
-    if account in find_open_circuits(tx):
-        pause = ms(lane.settings.batch.circuit_seconds)
-        for member in members:
-            member.refused = member.refused or Released(CIRCUIT_OPEN, pause)
-        return
+    own = lane.settings.batch
+    callable_ones = [member for member in members if member.refused is None]
+    passage = find_passage(tx, own, members[0].account.key) if callable_ones else Passage.FREE
+    if passage is not Passage.FREE:
+        pause = own.circuit_seconds if passage is Passage.SHUT else PROBE_PAUSE
+        for member in callable_ones[1 if passage is Passage.PROBE else 0 :]:
+            member.refused = Released(CIRCUIT_OPEN, ms(pause))
     wants = [
         Want(member.job.id, member.job.org_id, member.reserve_pico)
         for member in members

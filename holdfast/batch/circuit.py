@@ -1,14 +1,16 @@
 """Circuits: an account that says no to everything is left alone for a while.
 
 A wrong key, a spent quota or an empty purse hits every job of an account. Nothing is sent there
-until the time is over; then whoever comes first asks again, and either closes the circuit or opens
-it for twice as long. No job pays for it.
+until the time is over; then one call asks again, and either closes the circuit or opens it for four
+times as long. After ten refusals in a row it stays open, until an operator allows another call or
+the account has another credential. No job pays for it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from enum import Enum
 
 from holdfast.batch.lane import BatchLane
 from holdfast.batch.verdict import safe_code
@@ -16,9 +18,16 @@ from holdfast.clock import ms, read_instant
 from holdfast.config import BatchSettings
 from holdfast.event import BatchAlert, BatchTrouble
 from holdfast.provider.reply import Failure
-from holdfast.store import Statements, Tx
+from holdfast.store import Statements, Store, Tx
 
 SQL = Statements("holdfast.batch", "cost.sql")
+
+# So often in a row an account is asked with the same credential.
+MOST_REFUSALS = 10
+# Until somebody does something: longer than any job waits.
+SHUT = timedelta(days=3_650)
+# A call that was kept back while another one finds out whether the account answers.
+PROBE_PAUSE = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +49,36 @@ def find_open_circuits(tx: Tx) -> set[str]:
     return {row["account"] for row in tx.many(SQL.find_open_circuits)}
 
 
+class Passage(Enum):
+    """Whether a call may go to an account."""
+
+    FREE = "free"
+    # Only this one call, to find out whether the account answers again.
+    PROBE = "probe"
+    SHUT = "shut"
+
+
+def find_passage(tx: Tx, settings: BatchSettings, account_key: str) -> Passage:
+    """Whether a call may go to an account; who is told PROBE has taken the one that may."""
+    if tx.maybe(SQL.find_circuit, account=account_key) is None:
+        return Passage.FREE
+    lease = ms(settings.circuit_seconds)
+    taken = tx.affected(SQL.take_probe, account=account_key, lease_ms=lease)
+    return Passage.PROBE if taken else Passage.SHUT
+
+
+def passage_of(store: Store, settings: BatchSettings, account_key: str) -> Passage:
+    """:func:`find_passage` for a call that is in no transaction; most find nothing to write."""
+    if store.read(lambda tx: tx.maybe(SQL.find_circuit, account=account_key)) is None:
+        return Passage.FREE
+    return store.write(lambda tx: find_passage(tx, settings, account_key))
+
+
+def allow_probe(tx: Tx, account_key: str) -> bool:
+    """Let the next call go to an account that is left alone. Whether it was left alone."""
+    return tx.affected(SQL.allow_probe, account=account_key) > 0
+
+
 def open_circuit(
     tx: Tx, settings: BatchSettings, account_key: str, provider: str, failure: Failure
 ) -> datetime | None:
@@ -57,6 +96,8 @@ def open_circuit(
         http_status=failure.status,
         first_ms=first,
         longest_ms=longest,
+        most=MOST_REFUSALS,
+        shut_ms=ms(SHUT),
     )
     return None if row is None else read_instant(row["open_until"])
 

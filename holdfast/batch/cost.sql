@@ -83,6 +83,8 @@ SELECT
 FROM {rows r: org_id uuid};
 
 -- open_circuit :maybe — crosses tenants: nothing more is sent to an account; one that is open stays as it is
+-- Each pause is four times as long as the one before. After :most refusals in a row nobody asks again
+-- by themselves.
 INSERT INTO holdfast.provider_account AS circuit (
     account, provider, error_code, http_status, times, opened_at, open_until)
 VALUES (:account, :provider, :error_code, :http_status, 1, {now}, {later(:first_ms)})
@@ -94,20 +96,35 @@ ON CONFLICT (account) DO UPDATE SET
     opened_at = {now},
     open_until = {later(CASE
         WHEN circuit.closed_at IS NOT NULL THEN CAST(:first_ms AS bigint)
-        WHEN circuit.times >= 16 THEN CAST(:longest_ms AS bigint)
-        WHEN (CAST(:first_ms AS bigint) << circuit.times) > :longest_ms
+        WHEN circuit.times + 1 >= :most THEN CAST(:shut_ms AS bigint)
+        WHEN circuit.times >= 8 THEN CAST(:longest_ms AS bigint)
+        WHEN (CAST(:first_ms AS bigint) << (2 * circuit.times)) > :longest_ms
             THEN CAST(:longest_ms AS bigint)
-        ELSE CAST(:first_ms AS bigint) << circuit.times END)},
+        ELSE CAST(:first_ms AS bigint) << (2 * circuit.times) END)},
+    probe_until = NULL,
     closed_at = NULL
 WHERE circuit.closed_at IS NOT NULL OR circuit.open_until <= {now}
 RETURNING times, open_until;
 
 -- close_circuit :affected — crosses tenants: the account answers again
-UPDATE holdfast.provider_account SET closed_at = {now}
+UPDATE holdfast.provider_account SET closed_at = {now}, probe_until = NULL
 WHERE account = :account AND closed_at IS NULL;
 
 -- find_open_circuits :many — crosses tenants: accounts that nothing is sent to just now
-SELECT account FROM holdfast.provider_account WHERE closed_at IS NULL AND open_until > {now};
+SELECT account FROM holdfast.provider_account
+WHERE closed_at IS NULL AND (open_until > {now} OR probe_until > {now});
+
+-- find_circuit :maybe — crosses tenants: whether an account has not answered since it said no
+SELECT account FROM holdfast.provider_account WHERE account = :account AND closed_at IS NULL;
+
+-- take_probe :affected — crosses tenants: the pause is over, and whoever writes this makes the one call
+UPDATE holdfast.provider_account SET probe_until = {later(:lease_ms)}
+WHERE account = :account AND closed_at IS NULL AND open_until <= {now}
+  AND (probe_until IS NULL OR probe_until <= {now});
+
+-- allow_probe :affected — crosses tenants: the pause is over now, because an operator says so
+UPDATE holdfast.provider_account SET open_until = {now}, opened_at = {now}, times = 1
+WHERE account = :account AND closed_at IS NULL;
 
 -- list_circuits :many — crosses tenants: what an operator sees of every account that ever said no
 SELECT account, provider, error_code, http_status, times, opened_at, open_until, closed_at

@@ -1,4 +1,4 @@
-"""holdfast batches list|show|submit|collect|cancel|adopt|release|accept"""
+"""holdfast batches list|show|submit|collect|cancel|adopt|release|accept|probe"""
 
 from __future__ import annotations
 
@@ -260,6 +260,18 @@ def accept(
         f"{done.accepted} of {report.answers} answers have an outcome now; {done.held} are still"
         f" held, {done.unreadable} cannot be read, {done.skipped_batches} batches were skipped."
     )
+
+
+@batches.command()
+@click.argument("account")
+@click.option("--reason", required=True, help="Why; kept in the audit.")
+@watch_options
+@click.pass_context
+def probe(ctx: click.Context, /, account: str, reason: str, **who: Any) -> None:
+    """Let the next call go to an account that refused us, without waiting for its pause."""
+    with batches_of(ctx, who) as found:
+        found.probe(account, reason=reason)
+    click.echo(f"The next call to {account} is made as soon as a job is due.")
 
 
 def _tell(batch: BatchRow, as_json: bool) -> None:

@@ -61,7 +61,7 @@ class BatchSettings(Section):
     # For a batch whose provider names no end of its own.
     deadline_seconds: float = setting(48 * 3600.0, number(60, 30 * 86_400))
     circuit_seconds: float = setting(300.0, _SECONDS)
-    max_circuit_seconds: float = setting(3600.0, _SECONDS)
+    max_circuit_seconds: float = setting(86_400.0, _SECONDS)
     micro_items: int = setting(16, whole(1, 1000))
     micro_seconds: float = setting(2.0, number(0, 60))
 

@@ -21,6 +21,7 @@ from holdfast.batch.accept_kept import (
     count_kept,
     list_batches,
 )
+from holdfast.batch.circuit import allow_probe
 from holdfast.batch.group import key_of
 from holdfast.batch.lane import BatchLane
 from holdfast.batch.reach import reach
@@ -140,6 +141,7 @@ def _read(row: Row, names: list[str]) -> dict[str, Any]:
 @checked(
     InvalidAction,
     checks={
+        "account": text,
         "mode": text,
         "provider_batch_id": text,
         "reason": anything,
@@ -280,6 +282,29 @@ class Batches:
         self.watch.store.write(
             lambda tx: self._audit(tx, "batch.answers_accepted", batch_id, **detail)
         )
+
+    def probe(self, account: str, *, reason: str) -> None:
+        """Let the next call go to an account that is left alone because it refused us."""
+        subject = f"account:{account[:200]}"
+        self.watch.check(Action.PROBE_ACCOUNT, org_id=None, subject=subject)
+
+        def work(tx: Tx) -> None:
+            if not allow_probe(tx, account):
+                says = "must be one that is left alone, as holdfast doctor names it"
+                raise InvalidAction({"account": says})
+            audit.record_action(
+                tx,
+                self.watch.actor,
+                subject=subject,
+                name="account.probe_allowed",
+                detail={"role": self.watch.role, "reason": reason},
+            )
+
+        try:
+            (reason,) = read_texts(reason=(reason, LONGEST_REASON))
+            self.watch.store.write(work)
+        except InvalidAction as exc:
+            self.watch.refuse(Action.PROBE_ACCOUNT, exc, org_id=None, subject=subject)
 
     def _name_of(self, batch: BatchRow, given: str | None) -> str:
         """What a batch is called at the provider, if it has one that may be ours."""

@@ -40,6 +40,7 @@ class Action(StrEnum):
     RELEASE_BATCH = "release_batch"
     ADOPT_BATCH = "adopt_batch"
     ACCEPT_ANSWERS = "accept_answers"
+    PROBE_ACCOUNT = "probe_account"
     CONFIRM_DELIVERY = "confirm_delivery"
     RESEND_DELIVERY = "resend_delivery"
     DROP_DELIVERY = "drop_delivery"
@@ -68,6 +69,7 @@ _LEAST: Mapping[Action, Role] = {
     Action.RELEASE_BATCH: Role.OPERATOR,
     Action.ADOPT_BATCH: Role.OPERATOR,
     Action.ACCEPT_ANSWERS: Role.OPERATOR,
+    Action.PROBE_ACCOUNT: Role.OPERATOR,
     Action.CONFIRM_DELIVERY: Role.OPERATOR,
     Action.RESEND_DELIVERY: Role.OPERATOR,
     Action.DROP_DELIVERY: Role.OPERATOR,

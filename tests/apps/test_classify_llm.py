@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Settings
+from holdfast import FakeClock, Holdfast, Settings
 from holdfast.apps.rewrite.classify import ClassifierFailed, Message, classify_safely
 from holdfast.apps.rewrite.classify_llm import SCHEMA, ModelClassifier, request_for
 from holdfast.apps.rewrite.model import SAFE_DEFAULTS, ClassifierResult, Confidences
@@ -16,10 +16,12 @@ from holdfast.apps.rewrite.words import Intent, Level, SafetyFlag, Strength, Sur
 from holdfast.batch.accounts import ConfiguredAccounts
 from holdfast.config import ProviderSettings
 from holdfast.provider.adapters import ADAPTERS
+from holdfast.provider.reply import Answer, Failure, FailureKind
 from holdfast.provider.route import ExecutionMode, Route
 from holdfast.provider.schema import is_strict
 from holdfast.simulator.ask import Ask, Finish, ItemError, Said
 from holdfast.simulator.simulator import Simulator
+from tests.batch.scripted import ScriptedAccounts, ScriptedProvider
 
 REQUEST_ID = "0198c0de-0000-7000-8000-00000000c1a5"
 SENDER = "0198c0de-0000-7000-8000-0000000005e4"
@@ -266,3 +268,27 @@ def test_an_error_does_not_quote_the_message(sim: Simulator, model: Model) -> No
 
     assert str(caught.value) == "classifier_invalid"
     assert caught.value.__suppress_context__
+
+
+@pytest.mark.req("R-07")
+def test_a_refused_account_is_not_asked_for_every_message(hf: Holdfast, clock: FakeClock) -> None:
+    asked: list[object] = []
+    answers: list[Answer] = [Failure(FailureKind.ACCOUNT, "invalid_api_key", 401)]
+
+    class Refusing(ScriptedProvider):
+        def call(self, wire: Any, route: Any, body: Any) -> Answer:
+            asked.append(body)
+            return answers[0]
+
+    accounts = ScriptedAccounts(Refusing(clock))
+    route = Route("openai", "scripted", "model-small", execution_mode=ExecutionMode.ASYNC)
+    hf.batch.accounts = accounts
+    classifier = ModelClassifier(accounts, route, lane=lambda: hf.batch.lane)
+
+    codes = [safely(classifier)[1] for _ in range(5)]
+    before = len(asked)
+    clock.advance(minutes=5)
+    safely(classifier)
+
+    assert set(codes) == {"classifier_account"}
+    assert (before, len(asked)) == (1, 2)

@@ -303,6 +303,27 @@ def test_a_broken_account_costs_no_attempt_and_is_left_alone(
     assert stage.run().state is State.COMPLETED
 
 
+@pytest.mark.req("R-07", "R-28")
+@pytest.mark.parametrize(
+    ("code", "status"), [("invalid_api_key", 401), ("insufficient_quota", 429)]
+)
+def test_a_broken_account_is_asked_a_few_times_in_four_days(
+    hf: Holdfast, model: Model, clock: FakeClock, code: str, status: int
+) -> None:
+    stage = Stage(hf, change_of(1))
+    model.script = [Failure(FailureKind.ACCOUNT, code, status)] * 500
+
+    for _ in range(32):
+        job = stage.run()
+        clock.advance(hours=3)
+
+    assert (job.state, job.attempt_count) == (State.QUEUED, 0)
+    assert len(model.asked) <= 10
+    model.script = []
+    clock.advance(days=1)
+    assert stage.run().state is State.COMPLETED
+
+
 def test_a_broken_account_is_not_asked_by_another_review_either(
     hf: Holdfast, model: Model, clock: FakeClock
 ) -> None:

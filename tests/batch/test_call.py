@@ -332,6 +332,27 @@ def test_an_account_that_says_no_is_left_alone_and_no_job_pays_for_it(scene: Sce
     assert [row["closed_at"] is not None for row in scene.rows("provider_account", "1")] == [True]
 
 
+@pytest.mark.req("R-07", "R-28")
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [("invalid_api_key", 401), ("permission_denied", 403), ("insufficient_quota", 429)],
+)
+def test_a_refused_account_is_asked_ten_times_and_not_for_days(
+    scene: Scene, code: str, status: int
+) -> None:
+    scene.provider.script("call", *[Refuse(FailureKind.ACCOUNT, code, status)] * 500)
+    jobs = [scene.enqueue(f"text {number}") for number in range(3)]
+
+    calls = []
+    for _ in range(8 * 9):
+        scene.work(hours=3)
+        calls.append(scene.provider.calls["call"])
+
+    assert calls[31] <= 8
+    assert calls[-1] == 10
+    assert [scene.job(job).attempt_count for job in jobs] == [0, 0, 0]
+
+
 def test_a_tenant_that_has_spent_its_budget_waits_and_the_others_do_not(scene: Scene) -> None:
     price = PriceSettings(
         "openai", "model-1", "async", date(2020, 1, 1), Decimal(1000), output=Decimal(1000)

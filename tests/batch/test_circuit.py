@@ -8,8 +8,16 @@ from datetime import timedelta
 import pytest
 
 from holdfast import FakeClock, Holdfast
-from holdfast.batch.circuit import close_circuit, find_open_circuits, list_circuits, open_circuit
+from holdfast.batch.circuit import (
+    Passage,
+    close_circuit,
+    find_open_circuits,
+    list_circuits,
+    open_circuit,
+    passage_of,
+)
 from holdfast.config import BatchSettings
+from holdfast.operate.refusal import InvalidAction
 from holdfast.provider.reply import Failure, FailureKind
 from holdfast.store import Store, open_store
 
@@ -54,18 +62,60 @@ def test_an_open_circuit_is_opened_once_however_many_meet_it(
     assert opened(store) == set()
 
 
-def test_each_time_in_a_row_is_twice_as_long_up_to_the_longest(
+def test_each_time_in_a_row_is_four_times_as_long_up_to_the_longest(
     store: Store, clock: FakeClock
 ) -> None:
     lengths = []
-    for _ in range(20):
+    for _ in range(9):
         length = open_it(store)
         assert length is not None
         lengths.append(length)
         clock.advance(minutes=length)
 
-    assert lengths[:6] == [5, 10, 20, 40, 60, 60]
-    assert set(lengths[6:]) == {60}
+    assert lengths == [5, 20, 60, 60, 60, 60, 60, 60, 60]
+
+
+@pytest.mark.req("R-07", "R-28")
+def test_after_ten_refusals_in_a_row_nobody_asks_again_until_an_operator_says_so(
+    hf: Holdfast, clock: FakeClock
+) -> None:
+    store = hf.store
+    for _ in range(10):
+        length = open_it(store)
+        assert length is not None
+        before = clock.now()
+        if length < 1_000:
+            clock.advance(minutes=length)
+    clock.advance(days=365)
+    assert before + timedelta(days=365) == clock.now()
+    assert opened(store) == {"a"}
+    assert passage_of(store, SETTINGS, "a") is Passage.SHUT
+
+    batches = hf.operate(actor="user:op", role="operator").batches(hf.batch.lane)
+    batches.probe("a", reason="the bill is paid")
+
+    assert passage_of(store, SETTINGS, "a") is Passage.PROBE
+    # The one that was refused again begins with the short pause.
+    assert open_it(store) == 20
+    with pytest.raises(InvalidAction):
+        batches.probe("nobody", reason="the bill is paid")
+
+
+@pytest.mark.req("R-07")
+def test_of_many_that_come_after_the_pause_one_asks(store: Store, clock: FakeClock) -> None:
+    open_it(store)
+    assert passage_of(store, SETTINGS, "a") is Passage.SHUT
+    clock.advance(minutes=5)
+
+    found = [passage_of(store, SETTINGS, "a") for _ in range(5)]
+
+    assert found == [Passage.PROBE, *[Passage.SHUT] * 4]
+    assert opened(store) == {"a"}
+    # Who asked and never said what came of it is not waited for.
+    clock.advance(minutes=5)
+    assert passage_of(store, SETTINGS, "a") is Passage.PROBE
+    store.write(lambda tx: close_circuit(tx, "a"))
+    assert passage_of(store, SETTINGS, "a") is Passage.FREE
 
 
 def test_the_first_success_closes_it_and_the_next_time_is_short_again(
@@ -81,7 +131,7 @@ def test_the_first_success_closes_it_and_the_next_time_is_short_again(
     assert not store.write(lambda tx: close_circuit(tx, "a"))
     assert open_it(store) == 5
     clock.advance(minutes=5)
-    assert open_it(store) == 10
+    assert open_it(store) == 20
 
 
 def test_one_account_does_not_stop_another(store: Store) -> None:

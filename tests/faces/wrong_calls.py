@@ -331,6 +331,8 @@ class World:
             Call("Batches.adopt", batches.adopt, {**batch, "provider_batch_id": "p"},
                  {**no_id, "provider_batch_id": (7, True, [])}),
             Call("Batches.release", batches.release, batch, no_id),
+            Call("Batches.probe", batches.probe, {"account": "a", "reason": "r"},
+                 {"account": (*NOT_TEXT, "")}),
             Call("Batches.kept", batches.kept, {"where": AnswerFilter()}, {"where": NOT_TEXT}),
             Call("Batches.accept", batches.accept,
                  {"where": AnswerFilter(), "reason": "r", "dry_run": True},

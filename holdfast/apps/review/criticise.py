@@ -26,7 +26,14 @@ from holdfast.apps.review.words import Confidence, Severity
 from holdfast.artifact.artifact import Access
 from holdfast.batch.budget import spent_over_budget
 from holdfast.batch.call_end import tell_unknown
-from holdfast.batch.circuit import close_circuit, find_open_circuits, stop_account
+from holdfast.batch.circuit import (
+    PROBE_PAUSE,
+    Passage,
+    close_circuit,
+    find_open_circuits,
+    passage_of,
+    stop_account,
+)
 from holdfast.batch.cost import CallEntry, CallKind, record_calls, used_by
 from holdfast.batch.lane import BatchLane
 from holdfast.batch.price import Prices
@@ -184,6 +191,8 @@ class _Call:
         until = store.read(lambda tx: spent_over_budget(tx, settings, [org_id])).get(org_id)
         if until is not None:
             raise Snooze(max(until - store.clock.now(), timedelta(seconds=1)))
+        if passage_of(store, settings.batch, account.key) is Passage.SHUT:
+            raise Snooze(PROBE_PAUSE)
 
     def _record(
         self, account: Account, route: Route, request: Request, answer: Answer, is_unknown: bool

@@ -6,6 +6,7 @@ again, since whoever asks has safe answers of their own.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -22,10 +23,18 @@ from holdfast.apps.rewrite.words import (
     Strength,
     Topic,
 )
+from holdfast.batch.circuit import Passage, close_circuit, passage_of, stop_account
+from holdfast.batch.lane import BatchLane
 from holdfast.batch.verdict import read_reply
 from holdfast.errors import ConfigError, Permanent
 from holdfast.provider.account import Accounts
-from holdfast.provider.reply import Failure, ProviderRefused, ProviderUnsure, Reply
+from holdfast.provider.reply import (
+    Failure,
+    FailureKind,
+    ProviderRefused,
+    ProviderUnsure,
+    Reply,
+)
 from holdfast.provider.request import Request
 from holdfast.provider.route import Route
 
@@ -55,11 +64,18 @@ SCHEMA: dict[str, Any] = {
 
 
 class ModelClassifier:
-    """Classifies by a model. Raises ClassifierFailed where it has no usable answer."""
+    """Classifies by a model. Raises ClassifierFailed where it has no usable answer.
 
-    def __init__(self, accounts: Accounts, route: Route) -> None:
+    With *lane* an account that refuses us is left alone as everywhere: no call is made while its
+    circuit is open.
+    """
+
+    def __init__(
+        self, accounts: Accounts, route: Route, *, lane: Callable[[], BatchLane] | None = None
+    ) -> None:
         self._accounts = accounts
         self._route = route
+        self._lane = lane
 
     def classify(self, message: Message) -> ClassifierResult:
         """What the model says of a message."""
@@ -83,6 +99,12 @@ class ModelClassifier:
             echo = sha256(message.classifier_request_id.encode()).hexdigest()[:8]
             request = request.with_echo(echo)
         body = account.adapter.body(self._route, request)
+        lane = None if self._lane is None else self._lane()
+        passage = Passage.FREE
+        if lane is not None:
+            passage = passage_of(lane.store, lane.settings.batch, account.key)
+        if passage is Passage.SHUT:
+            raise ClassifierFailed(f"classifier_{FailureKind.ACCOUNT}")
         try:
             answer = account.adapter.call(account.wire, self._route, body)
         except ProviderRefused as refused:
@@ -92,7 +114,11 @@ class ModelClassifier:
                 raise ClassifierFailed("classifier_unsure") from None
             answer = unsure.failure
         if isinstance(answer, Failure):
+            if lane is not None and answer.kind is FailureKind.ACCOUNT:
+                stop_account(lane, account.key, account.provider, answer)
             raise ClassifierFailed(f"classifier_{answer.kind.value}")
+        if lane is not None and passage is Passage.PROBE:
+            lane.store.write(lambda tx: close_circuit(tx, account.key))
         return answer, echo
 
 

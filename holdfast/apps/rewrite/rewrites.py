@@ -89,7 +89,7 @@ class Rewrites:
         route = self.routes.classifier
         if self.hf.settings.rewrite.classifier == "local" or route is None:
             return LocalClassifier(self.detector)
-        return ModelClassifier(self.hf.batch.accounts, route)
+        return ModelClassifier(self.hf.batch.accounts, route, lane=lambda: self.hf.batch.lane)
 
     def _declare(self, producer: Producer) -> None:
         hf = self.hf

@@ -166,7 +166,9 @@ def look_at_accounts(visit: Visit) -> Iterator[Finding]:
             f" {read_instant(row['opened_at']):%F %T} UTC with {row['error_code']}, for the"
             f" {row['times']}. time; nothing is sent to it until"
             f" {read_instant(row['open_until']):%F %T} UTC.",
-            "Mend its key, quota or credit. Then it goes on by itself; no job has lost an attempt.",
+            "Correct its key, quota or credit. A new key is used at once; otherwise the next call"
+            f" is made then, or now: holdfast batches probe '{row['account']}' --reason …. No job"
+            " has lost an attempt.",
             {"account": row["account"], "error_code": row["error_code"], "times": row["times"]},
         )
     if not circuits:

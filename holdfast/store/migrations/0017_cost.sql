@@ -76,6 +76,8 @@ CREATE TABLE holdfast.provider_account (
     times integer NOT NULL,
     opened_at {instant} NOT NULL,
     open_until {instant} NOT NULL,
+    -- While one call finds out whether it answers again, no other is made.
+    probe_until {instant},
     -- It answered again.
     closed_at {instant},
     CONSTRAINT provider_account_opened CHECK (times > 0 AND open_until >= opened_at)
