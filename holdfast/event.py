@@ -332,7 +332,12 @@ class DeliveryChanged:
     change: DeliveryChange
     reason: str | None = None
     attempt: int | None = None
+    # The job that sends it, or else the one that intended it; and who asked for it.
     job_id: str | None = None
+    project_id: str | None = None
+    request_id: str | None = None
+    correlation_id: str | None = None
+    actor: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,6 +354,11 @@ class DeliveryAlert:
     org_id: str | None = None
     detail: str = ""
     count: int = 1
+    job_id: str | None = None
+    project_id: str | None = None
+    request_id: str | None = None
+    correlation_id: str | None = None
+    actor: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,8 @@ def subject_id(subject: str) -> str:
 class Deed:
     """What somebody did to a thing that is no job.
 
-    *request_id* and *correlation_id* are those of what brought it about, if anything did.
+    *request_id*, *correlation_id* and *project_id* are those of what brought it about, if anything
+    did.
     """
 
     actor: Actor
@@ -87,6 +88,7 @@ class Deed:
     detail: Mapping[str, Any] | None = None
     request_id: str | None = None
     correlation_id: str | None = None
+    project_id: str | None = None
 
 
 def record_action(
@@ -115,6 +117,7 @@ def actions_step(deeds: Sequence[Deed]) -> Step:
         {
             "place": place,
             "org_id": deed.org_id,
+            "project_id": deed.project_id,
             "subject_id": subject_id(deed.subject),
             "kind": deed.subject.partition(":")[0],
             "name": deed.name,

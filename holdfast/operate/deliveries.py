@@ -17,7 +17,7 @@ from holdfast.arguments import anything, checked, text
 from holdfast.clock import read_instant
 from holdfast.engine import audit
 from holdfast.errors import Conflict
-from holdfast.event import DeliveryChange, DeliveryChanged
+from holdfast.event import DeliveryChange
 from holdfast.ids import read_uuid
 from holdfast.operate.bring_back import bring_back
 from holdfast.operate.letter_input import read_texts
@@ -167,14 +167,7 @@ class Deliveries:
             detail = {"role": self.watch.role, "reason": reason, "was": found.state}
             if provider_id is not None:
                 detail["provider_id"] = provider_id
-            audit.record_action(
-                tx,
-                self.watch.actor,
-                subject=subject,
-                name=made.event,
-                detail=detail,
-                org_id=key["org_id"],
-            )
+            audit.record_actions(tx, [found.deed(self.watch.actor, made.change, detail)])
             moved = _find(tx, key)
             queues.extend(wake_jobs(tx, awaiting([tx.one(SQL.find_waiting, **key)])))
             return moved
@@ -187,16 +180,7 @@ class Deliveries:
             self.watch.refuse(action, exc, org_id=key["org_id"], subject=subject)
         self.watch.store.announce(queues)
         bring_back(replace(self.watch, org_id=key["org_id"]))
-        self.watch.events.emit(
-            DeliveryChanged(
-                moved.id,
-                moved.org_id,
-                moved.channel,
-                made.change,
-                attempt=moved.attempts,
-                job_id=moved.job_id,
-            )
-        )
+        self.watch.events.emit(moved.changed(made.change))
         return moved
 
     def _locate(self, action: Action, delivery_id: str) -> dict[str, str]:
@@ -231,7 +215,6 @@ class _Made:
     """What a decision writes, what it is called, and why it may be refused."""
 
     statement: Statement
-    event: str
     change: DeliveryChange
     # What it says of the tries so far, if anything.
     verdict: str | None
@@ -240,15 +223,10 @@ class _Made:
 
 
 _MADE = {
-    Action.CONFIRM_DELIVERY: _Made(
-        SQL.confirm_delivery, "delivery.confirmed", DeliveryChange.CONFIRMED, "confirmed"
-    ),
-    Action.RESEND_DELIVERY: _Made(
-        SQL.resend_delivery, "delivery.resent", DeliveryChange.RESENT, "resend"
-    ),
+    Action.CONFIRM_DELIVERY: _Made(SQL.confirm_delivery, DeliveryChange.CONFIRMED, "confirmed"),
+    Action.RESEND_DELIVERY: _Made(SQL.resend_delivery, DeliveryChange.RESENT, "resend"),
     Action.DROP_DELIVERY: _Made(
         SQL.drop_delivery,
-        "delivery.dropped",
         DeliveryChange.DROPPED,
         None,
         (State.PENDING, State.HELD),

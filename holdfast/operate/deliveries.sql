@@ -4,7 +4,7 @@
 SELECT id, org_id, subject, recipient, version, channel, token, content_hash, is_required, state,
        reason, job_id, notification_id, notified_at, confirmed_by, attempts, fence, first_sent_at,
        reconciled_at, not_before_at, request_id, correlation_id, created_at, updated_at, ended_at,
-       deliver_job_id, endpoint
+       deliver_job_id, endpoint, project_id, actor_type, actor_id
 FROM holdfast.delivery
 WHERE id < :before
   AND (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
@@ -23,7 +23,7 @@ SELECT org_id FROM holdfast.delivery WHERE id = :id;
 SELECT id, org_id, subject, recipient, version, channel, token, content_hash, is_required, state,
        reason, job_id, notification_id, notified_at, confirmed_by, attempts, fence, first_sent_at,
        reconciled_at, not_before_at, request_id, correlation_id, created_at, updated_at, ended_at,
-       deliver_job_id, endpoint
+       deliver_job_id, endpoint, project_id, actor_type, actor_id
 FROM holdfast.delivery
 WHERE org_id = :org_id AND id = :id;
 

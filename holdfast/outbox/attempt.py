@@ -24,7 +24,7 @@ from holdfast.channel.channel import (
 from holdfast.channel.message import Message
 from holdfast.clock import read_instant
 from holdfast.engine.retry import RETRY_AFTER_CEILING, RetryPolicy
-from holdfast.event import DeliveryAlert, DeliveryTrouble
+from holdfast.event import DeliveryTrouble
 from holdfast.outbox.circuit import OPEN, REFUSED, UNAVAILABLE, Circuit, Trip, fingerprint_of
 from holdfast.outbox.decide import Ask, Done, Send, Wait
 from holdfast.outbox.delivery import Attempt, Delivery, Reason
@@ -150,11 +150,7 @@ def _begin(page: Page, sends: Sequence[PlannedAttempt], worker_id: str) -> list[
         case = replace(one.case, delivery=delivery)
         begun.append(RecordedAttempt(one, case, attempt, _message(row, case, one.channel)))
         if one.reason is Reason.POLICY_RESEND:
-            outbox.app.events.emit(
-                DeliveryAlert(
-                    delivery.channel, DeliveryTrouble.MAYBE_TWICE, delivery.id, delivery.org_id
-                )
-            )
+            outbox.app.events.emit(delivery.alert(DeliveryTrouble.MAYBE_TWICE))
     return begun
 
 

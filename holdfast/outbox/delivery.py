@@ -10,8 +10,11 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from holdfast.actor import SYSTEM, Actor
 from holdfast.clock import read_instant
 from holdfast.document import canonical
+from holdfast.engine.audit import Deed
+from holdfast.event import DeliveryAlert, DeliveryChange, DeliveryChanged, DeliveryTrouble
 
 
 class State(StrEnum):
@@ -146,13 +149,60 @@ class Delivery:
     deliver_job_id: str | None = None
     # Tells its address from others, without saying it.
     endpoint: str = field(default="", repr=False)
+    project_id: str | None = None
+    actor_type: str = SYSTEM.type
+    actor_id: str = SYSTEM.id
+
+    @property
+    def actor(self) -> str:
+        """Who asked for it, as in ``user:42``."""
+        return f"{self.actor_type}:{self.actor_id}"
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What its events and its alerts carry: job, project, request and actor."""
+        return {
+            "job_id": self.deliver_job_id or self.job_id,
+            "project_id": self.project_id,
+            "request_id": self.request_id,
+            "correlation_id": self.correlation_id,
+            "actor": self.actor,
+        }
+
+    def changed(
+        self, change: DeliveryChange, reason: str | None = None, attempt: int | None = None
+    ) -> DeliveryChanged:
+        """The event that tells of a step of it."""
+        number = self.attempts if attempt is None else attempt
+        where = (self.id, self.org_id, self.channel)
+        return DeliveryChanged(*where, change, reason, number, **self.about)
+
+    def alert(self, what: DeliveryTrouble, detail: str = "") -> DeliveryAlert:
+        """The alert that something is wrong with it."""
+        return DeliveryAlert(self.channel, what, self.id, self.org_id, detail, **self.about)
+
+    def deed(self, actor: Actor, name: str, detail: Mapping[str, Any]) -> Deed:
+        """What happened to it, for the audit."""
+        about = {"actor": self.actor, "job_id": self.deliver_job_id or self.job_id}
+        if self.deliver_job_id is not None and self.job_id is not None:
+            about["intended_by"] = self.job_id
+        return Deed(
+            actor,
+            self.org_id,
+            f"delivery:{self.id}",
+            f"delivery.{name}",
+            {**about, **detail},
+            self.request_id,
+            self.correlation_id,
+            self.project_id,
+        )
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Delivery:
         values = {name: row[name] for name in cls.__slots__}
         for name in _INSTANTS:
             values[name] = None if values[name] is None else read_instant(values[name])
-        for name in ("id", "org_id", "job_id", "deliver_job_id"):
+        for name in ("id", "org_id", "job_id", "deliver_job_id", "project_id"):
             values[name] = None if values[name] is None else str(values[name])
         values["state"] = State(values["state"])
         values["is_required"] = bool(values["is_required"])

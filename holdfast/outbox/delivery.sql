@@ -5,15 +5,17 @@
 INSERT INTO holdfast.delivery
     (org_id, id, subject, recipient, version, channel, address, token, content, content_hash,
      is_required, job_id, deliver_job_id, not_before_at, request_id, correlation_id, endpoint,
-     created_at, updated_at)
+     project_id, actor_type, actor_id, created_at, updated_at)
 SELECT intents.org_id, intents.id, intents.subject, intents.recipient, intents.version,
        intents.channel, intents.address, intents.token, intents.content, intents.content_hash,
        intents.is_required, intents.job_id, intents.deliver_job_id, intents.not_before_at,
-       intents.request_id, intents.correlation_id, intents.endpoint, {now}, {now}
+       intents.request_id, intents.correlation_id, intents.endpoint, intents.project_id,
+       intents.actor_type, intents.actor_id, {now}, {now}
 FROM {rows intents: org_id uuid, id uuid, subject text, recipient text, version integer,
       channel text, address text, token text, content text, content_hash text,
       is_required smallint, job_id uuid, deliver_job_id uuid, not_before_at instant,
-      request_id text, correlation_id text, endpoint text}
+      request_id text, correlation_id text, endpoint text, project_id uuid, actor_type text,
+      actor_id text}
 WHERE TRUE
 ON CONFLICT (org_id, subject, recipient, version) DO NOTHING
 RETURNING id, org_id;
@@ -33,7 +35,7 @@ SELECT key FROM holdfast.outbox_key WHERE id = 1;
 SELECT id, org_id, subject, recipient, version, channel, token, content_hash, is_required, state,
        reason, job_id, notification_id, notified_at, confirmed_by, attempts, fence, first_sent_at,
        reconciled_at, not_before_at, request_id, correlation_id, created_at, updated_at, ended_at,
-       deliver_job_id, endpoint
+       deliver_job_id, endpoint, project_id, actor_type, actor_id
 FROM holdfast.delivery
 WHERE org_id = :org_id AND job_id = :job_id
 ORDER BY id;
@@ -42,7 +44,7 @@ ORDER BY id;
 SELECT id, org_id, subject, recipient, version, channel, token, content_hash, is_required, state,
        reason, job_id, notification_id, notified_at, confirmed_by, attempts, fence, first_sent_at,
        reconciled_at, not_before_at, request_id, correlation_id, created_at, updated_at, ended_at,
-       deliver_job_id, endpoint
+       deliver_job_id, endpoint, project_id, actor_type, actor_id
 FROM holdfast.delivery
 JOIN {rows named: home uuid, delivery_id uuid} ON org_id = named.home AND id = named.delivery_id
 ORDER BY id;
@@ -72,7 +74,8 @@ WHERE org_id = named.home AND id = named.delivery_id AND state = 'pending'
 RETURNING id, org_id, subject, recipient, version, channel, token, content_hash, is_required, state,
           reason, job_id, notification_id, notified_at, confirmed_by, attempts, fence,
           first_sent_at, reconciled_at, not_before_at, request_id, correlation_id, created_at,
-          updated_at, ended_at, deliver_job_id, endpoint, {now} AS now;
+          updated_at, ended_at, deliver_job_id, endpoint, project_id, actor_type, actor_id,
+          {now} AS now;
 
 -- take_due :many — crosses tenants: lease what was tried and not ended, or what nobody came for.
 -- What a job that has not ended is to deliver is that job's; and what one intended that died before
@@ -103,7 +106,8 @@ WHERE (org_id, id) IN (
 RETURNING id, org_id, subject, recipient, version, channel, token, content_hash, is_required, state,
           reason, job_id, notification_id, notified_at, confirmed_by, attempts, fence,
           first_sent_at, reconciled_at, not_before_at, request_id, correlation_id, created_at,
-          updated_at, ended_at, deliver_job_id, endpoint, {now} AS now;
+          updated_at, ended_at, deliver_job_id, endpoint, project_id, actor_type, actor_id,
+          {now} AS now;
 
 -- count_due :one — crosses tenants: how much the reconciler would find, counted no further than :most
 SELECT (
@@ -154,7 +158,8 @@ WHERE (org_id, id) IN (
 RETURNING id, org_id, subject, recipient, version, channel, token, content_hash, is_required, state,
           reason, job_id, notification_id, notified_at, confirmed_by, attempts, fence,
           first_sent_at, reconciled_at, not_before_at, request_id, correlation_id, created_at,
-          updated_at, ended_at, deliver_job_id, endpoint, {now} AS now;
+          updated_at, ended_at, deliver_job_id, endpoint, project_id, actor_type, actor_id,
+          {now} AS now;
 
 -- prove_marked :affected — crosses tenants: what is marked and was said to be taken needs no question
 UPDATE holdfast.delivery
@@ -195,7 +200,8 @@ WHERE state IN ('held', 'failed', 'dropped') AND reason <> 'undelivered' AND (or
 RETURNING id, org_id, subject, recipient, version, channel, token, content_hash, is_required, state,
           reason, job_id, notification_id, notified_at, confirmed_by, attempts, fence,
           first_sent_at, reconciled_at, not_before_at, request_id, correlation_id, created_at,
-          updated_at, ended_at, deliver_job_id, endpoint, awaited_by;
+          updated_at, ended_at, deliver_job_id, endpoint, project_id, actor_type, actor_id,
+          awaited_by;
 
 -- list_attempts :many — crosses tenants: every try of these deliveries, in order
 SELECT attempt.org_id, attempt.delivery_id, attempt.number, attempt.reason, attempt.began_at,

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypedDict, cast
 
+from holdfast.actor import SYSTEM, Actor, ActorType
 from holdfast.clock import write_instant
 from holdfast.document import BadDocument, canonical, decode
 from holdfast.engine import request_field as given
-from holdfast.errors import StoreBusy
+from holdfast.engine.execute import current
+from holdfast.errors import ConfigError, Forbidden, StoreBusy
+from holdfast.ids import IdSource
 from holdfast.outbox.delivery import Content, Identity, State, endpoint_of
 from holdfast.outbox.failure import InvalidDelivery
+from holdfast.outbox.in_app import read_id
 from holdfast.store import Row, Statements
 from holdfast.store.borrow import Steps
 
@@ -52,16 +56,70 @@ class Intended:
     state: State
     created: bool
     differs: bool = False
+    # Who asked for it, in which request, for which project and with which job; for its events.
+    about: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """On whose behalf something is told: the tenant, and the job if one does."""
+    """On whose behalf something is told: the tenant, who asked for it, and the job if one does."""
 
     org_id: str
     job_id: str | None
     request_id: str
     correlation_id: str
+    project_id: str | None = None
+    actor: Actor = SYSTEM
+
+
+def find_origin(org_id: str | None, ids: IdSource) -> Origin:
+    """Inside a job, what is sent is sent on its behalf and in its tenant."""
+    job = current.get()
+    if job is not None:
+        if org_id is not None and str(org_id) != job.org_id:
+            raise Forbidden(
+                f"Job {job.id} runs for tenant {job.org_id}; it may not tell others' people."
+            )
+        who = Actor(ActorType(job.actor_type), job.actor_id)
+        about = (job.request_id, job.correlation_id, job.project_id, who)
+        return Origin(job.org_id, job.id, *about)
+    if org_id is None:
+        raise ConfigError("Nothing was done: org_id says on whose behalf, and is missing.")
+    made = ids.new()
+    return Origin(read_id("org_id", org_id), None, made, made)
+
+
+class RequestContext(TypedDict, total=False):
+    """Who asks for something to be sent, in which request and for which project."""
+
+    actor: Actor | str
+    project_id: str | None
+    request_id: str | None
+    correlation_id: str | None
+
+
+def request_context(options: Mapping[str, Any]) -> RequestContext:
+    """The part of *options* that is a request context."""
+    found = {name: options[name] for name in RequestContext.__optional_keys__ if name in options}
+    return cast("RequestContext", found)
+
+
+def with_context(origin: Origin, context: RequestContext) -> Origin:
+    """*origin* with what the caller states itself. Raises InvalidDelivery."""
+    unknown = set(context) - RequestContext.__optional_keys__
+    bad = dict.fromkeys(sorted(unknown), "is not an option of intend")
+    own: dict[str, Any] = {}
+    for name in ("request_id", "correlation_id"):
+        value = given.text(name, context.get(name), bad)
+        if value is not None:
+            own[name] = value
+    if context.get("project_id") is not None:
+        own["project_id"] = given.uuid("project_id", context["project_id"], bad)
+    if "actor" in context:
+        own["actor"] = given.actor(context["actor"], bad)
+    if bad:
+        raise InvalidDelivery(bad)
+    return replace(origin, **own)
 
 
 def prepare(
@@ -101,6 +159,9 @@ def _row(intent: Intent, made: str, content: str, origin: Origin, key: str) -> d
         "request_id": origin.request_id,
         "correlation_id": origin.correlation_id,
         "endpoint": endpoint_of(intent.channel, intent.address, key),
+        "project_id": origin.project_id,
+        "actor_type": str(origin.actor.type),
+        "actor_id": origin.actor.id,
     }
 
 
@@ -174,11 +235,28 @@ def insert_steps(rows: Sequence[Mapping[str, Any]]) -> Steps[list[Intended]]:
         stored = yield SQL.find_intended, {"identities": identities}
         found = {(row["subject"], row["recipient"], row["version"]): row for row in stored}
     return [
-        Intended(row["id"], row["org_id"], row["channel"], State.PENDING, created=True)
+        Intended(
+            row["id"],
+            row["org_id"],
+            row["channel"],
+            State.PENDING,
+            created=True,
+            about=_about(row),
+        )
         if row["id"] in created
         else _old(row, found)
         for row in rows
     ]
+
+
+def _about(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "job_id": row["deliver_job_id"] or row["job_id"],
+        "project_id": row["project_id"],
+        "request_id": row["request_id"],
+        "correlation_id": row["correlation_id"],
+        "actor": f"{row['actor_type']}:{row['actor_id']}",
+    }
 
 
 def _old(row: Mapping[str, Any], found: Mapping[tuple[str, str, int], Row]) -> Intended:
@@ -195,4 +273,5 @@ def _old(row: Mapping[str, Any], found: Mapping[tuple[str, str, int], Row]) -> I
         # The very same id: an earlier try was committed, only its answer was lost.
         created=str(original["id"]) == row["id"],
         differs=differs,
+        about=_about(row),
     )

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from holdfast.clock import ms
 from holdfast.engine.audit import Deed, record_actions
-from holdfast.engine.job import SYSTEM, Actor
-from holdfast.event import DeliveryAlert, DeliveryChange, DeliveryChanged, DeliveryTrouble
+from holdfast.engine.job import SYSTEM
+from holdfast.event import DeliveryChange, DeliveryTrouble
 from holdfast.outbox.circuit import OPEN, Circuit, tell_opened
 from holdfast.outbox.decide import Ask, Backfill, Decision, Done, Drop, Fail, Hold, Send, Wait
 from holdfast.outbox.delivery import Attempt, State
@@ -178,27 +178,12 @@ def _deed(ending: Ending) -> Deed:
     detail: dict[str, Any] = {
         "channel": one.channel,
         "attempt": one.attempts if attempt is None else attempt.number,
-        "job_id": one.job_id,
     }
     if isinstance(decision, Hold | Drop | Fail):
         detail["reason"] = decision.reason
     if attempt is not None:
         detail["sent_because"] = attempt.reason
-    return deed(SYSTEM, ending.case, ending.change, detail)
-
-
-def deed(actor: Actor, case: Case, change: DeliveryChange, detail: dict[str, Any]) -> Deed:
-    """What happened to a delivery, for the audit."""
-    one = case.delivery
-    return Deed(
-        actor,
-        one.org_id,
-        f"delivery:{one.id}",
-        f"delivery.{change}",
-        detail,
-        one.request_id,
-        one.correlation_id,
-    )
+    return one.deed(SYSTEM, ending.change, detail)
 
 
 def _tell(outbox: Outbox, ending: Ending) -> None:
@@ -208,14 +193,11 @@ def _tell(outbox: Outbox, ending: Ending) -> None:
         reason = decision.reason
     elif attempt is not None:
         reason = attempt.reason
-    number = one.attempts if attempt is None else attempt.number
-    about = (one.id, one.org_id, one.channel)
-    outbox.app.events.emit(DeliveryChanged(*about, ending.change, reason, number, one.job_id))
+    number = None if attempt is None else attempt.number
+    outbox.app.events.emit(one.changed(ending.change, reason, number))
     trouble = _trouble(decision)
     if trouble is not None:
-        outbox.app.events.emit(
-            DeliveryAlert(one.channel, trouble, one.id, one.org_id, reason or "")
-        )
+        outbox.app.events.emit(one.alert(trouble, reason or ""))
 
 
 def _trouble(decision: Decision) -> DeliveryTrouble | None:

@@ -11,8 +11,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
+from holdfast.actor import Actor
 from holdfast.clock import write_instant
 from holdfast.document import stable_hash
 from holdfast.engine import request_field as given
@@ -20,7 +21,7 @@ from holdfast.engine.execute import current
 from holdfast.engine.notify import NotifyOptions, abest_effort, best_effort
 from holdfast.engine.request import DRIFT, Options
 from holdfast.outbox.failure import InvalidDelivery
-from holdfast.outbox.intend import Intended, Intent
+from holdfast.outbox.intend import Intended, Intent, RequestContext, request_context
 from holdfast.outbox.post import JOB_TYPE
 from holdfast.outbox.render import render
 from holdfast.outbox.template import Template
@@ -43,6 +44,11 @@ class NotificationOptions(TypedDict, total=False):
     scheduled_for: datetime | None
     # The same notification in another bucket is another one, like a day of a daily reminder.
     bucket: str | None
+    # Who asked for it, in which request and for which project.
+    actor: Actor | str
+    project_id: str | None
+    request_id: str | None
+    correlation_id: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +59,11 @@ class Notification:
     # Stands for the recipient, the template, the data and the bucket; the tenant is its scope.
     key: str
     scheduled_for: datetime | None
+    about: RequestContext = field(default_factory=RequestContext)
 
     @property
     def job_options(self) -> Options:
-        options: Options = {"idempotency_key": self.key}
+        options = cast("Options", {"idempotency_key": self.key, **self.about})
         if self.scheduled_for is not None:
             options["scheduled_for"] = self.scheduled_for
         return options
@@ -96,7 +103,7 @@ def compose(
         not_before_at=due,
     )
     key = stable_hash("notification", recipient, template.name, said, bucket)
-    return Notification(intent, key, due)
+    return Notification(intent, key, due, request_context(options))
 
 
 def _due(value: object, now: datetime, bad: dict[str, str]) -> datetime | None:
@@ -125,8 +132,8 @@ def notify(
     outbox: Outbox, notification: Notification, *, org_id: str | None, conn: Any
 ) -> Intended | None:
     """Write the notification and the job that delivers it; None if the store cannot take them."""
-    about: NotifyOptions = {"org_id": org_id, "conn": conn}
-    with best_effort(outbox.app.registry.get(JOB_TYPE), about, outbox.app.events):
+    given_to: NotifyOptions = {"org_id": org_id, "conn": conn}
+    with best_effort(outbox.app.registry.get(JOB_TYPE), given_to, outbox.app.events):
         try:
             return _only(
                 outbox.post(
@@ -138,7 +145,8 @@ def notify(
             # be enqueued the reconciler comes for it.
             if conn is not None or current.get() is not None or not is_trouble(exc):
                 raise
-            return _only(outbox.intend([notification.intent], org_id=org_id))
+            about = notification.about
+            return _only(outbox.intend([notification.intent], org_id=org_id, **about))
     return None
 
 

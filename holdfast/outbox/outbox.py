@@ -15,13 +15,13 @@ from holdfast.channel.address import text_problem
 from holdfast.channel.channel import Channel, OnUnknown
 from holdfast.config import OUTBOX_RUNS, Settings
 from holdfast.engine.enqueue import Enqueued
-from holdfast.engine.execute import Context, current
+from holdfast.engine.execute import Context
 from holdfast.engine.handler import make_handler, plain_stage
 from holdfast.engine.job import SYSTEM, Actor, Priority
 from holdfast.engine.labour import Application
 from holdfast.engine.request import Batch, Options
 from holdfast.engine.tracing import Tracing
-from holdfast.errors import ConfigError, Forbidden
+from holdfast.errors import ConfigError
 from holdfast.event import DeliveryAlert, DeliveryChange, DeliveryChanged, DeliveryTrouble
 from holdfast.outbox import intend as intending
 from holdfast.outbox.decide import Policy
@@ -29,7 +29,13 @@ from holdfast.outbox.delivery import Delivery, State
 from holdfast.outbox.erase import Erased, erase_recipient
 from holdfast.outbox.failure import DeliveryFailed, InvalidDelivery
 from holdfast.outbox.in_app import Feed, InAppChannel, WithInApp, job_like, read_id
-from holdfast.outbox.intend import Intended, Intent, Origin
+from holdfast.outbox.intend import (
+    Intended,
+    Intent,
+    RequestContext,
+    find_origin,
+    with_context,
+)
 from holdfast.outbox.notify import NotificationOptions, anotify, compose, notify
 from holdfast.outbox.point import Point
 from holdfast.outbox.post import JOB_TYPE, apost, post
@@ -229,15 +235,21 @@ class Outbox:
     # -- intending
 
     def intend(
-        self, intents: Sequence[Intent], *, org_id: str | None = None, conn: Any = None
+        self,
+        intents: Sequence[Intent],
+        *,
+        org_id: str | None = None,
+        conn: Any = None,
+        **context: Unpack[RequestContext],
     ) -> list[Intended]:
         """Write down what is to be told to whom; what was intended before comes back as it is.
 
         With *conn*, it is intended if and only if the caller's own transaction commits. Nothing is
-        sent here: :meth:`deliver` does that, or the job of :meth:`post`.
+        sent here: :meth:`deliver` does that, or the job of :meth:`post`. *context* is kept with
+        each delivery and appears on its audit events and log lines; a job lends its own.
         """
         self.declare()
-        rows = self._prepare(intents, org_id)
+        rows = self._prepare(intents, org_id, context)
         steps = intending.insert_steps(rows)
         if conn is None:
             intended = self.store.write(lambda tx: run(tx, intending.insert_steps(rows)))
@@ -248,11 +260,16 @@ class Outbox:
         return self.tell(intended)
 
     async def aintend(
-        self, intents: Sequence[Intent], *, org_id: str | None = None, conn: Any
+        self,
+        intents: Sequence[Intent],
+        *,
+        org_id: str | None = None,
+        conn: Any,
+        **context: Unpack[RequestContext],
     ) -> list[Intended]:
         """:meth:`intend` in a transaction that must be awaited."""
         self.declare()
-        steps = intending.insert_steps(self._prepare(intents, org_id))
+        steps = intending.insert_steps(self._prepare(intents, org_id, context))
         return self.tell(await arun_borrowed(conn, self.app.clock, steps, []))
 
     def post(
@@ -302,13 +319,16 @@ class Outbox:
             self._key = str(tx.one(SQL.find_outbox_key)["key"])
         return run(tx, intending.insert_steps(self._prepare(intents, org_id)))
 
-    def _prepare(self, intents: Sequence[Intent], org_id: str | None) -> list[dict[str, Any]]:
+    def _prepare(
+        self, intents: Sequence[Intent], org_id: str | None, context: RequestContext | None = None
+    ) -> list[dict[str, Any]]:
         # Ids are given out once: a transaction that has to be run again writes the same rows.
         if not isinstance(intents, Sequence) or any(not isinstance(one, Intent) for one in intents):
             raise InvalidDelivery({"deliveries": "must be a list of Intent"})
         ids = self.app.ids.take(len(intents))
         now = self.app.clock.now()
-        rows = intending.prepare(intents, ids, self._origin(org_id), self.key, now=now)
+        origin = with_context(find_origin(org_id, self.app.ids), context or {})
+        rows = intending.prepare(intents, ids, origin, self.key, now=now)
         bad = {
             f"deliveries[{place}]": says
             for place, one in enumerate(intents)
@@ -322,34 +342,16 @@ class Outbox:
         content = one.content
         return self.channels.problem(one.channel, one.address, content.subject, content.text)
 
-    def _origin(self, org_id: str | None) -> Origin:
-        """Inside a job, what is told is told on its behalf and in its tenant."""
-        job = current.get()
-        if job is not None:
-            if org_id is not None and str(org_id) != job.org_id:
-                raise Forbidden(
-                    f"Job {job.id} runs for tenant {job.org_id}; it may not tell others' people."
-                )
-            return Origin(job.org_id, job.id, job.request_id, job.correlation_id)
-        if org_id is None:
-            raise ConfigError("Nothing was done: org_id says on whose behalf, and is missing.")
-        made = self.app.ids.new()
-        return Origin(read_id("org_id", org_id), None, made, made)
-
     def tell(self, intended: Sequence[Intended]) -> list[Intended]:
         """Say what was committed to whoever listens."""
         self.reached(Point.AFTER_INTENT)
-        job = current.get()
         for one in intended:
             if one.created:
-                about = (one.id, one.org_id, one.channel, DeliveryChange.INTENDED)
-                self.app.events.emit(
-                    DeliveryChanged(*about, job_id=None if job is None else job.id)
-                )
+                where = (one.id, one.org_id, one.channel, DeliveryChange.INTENDED)
+                self.app.events.emit(DeliveryChanged(*where, **one.about))
             if one.differs:
-                self.app.events.emit(
-                    DeliveryAlert(one.channel, DeliveryTrouble.DIFFERS, one.id, one.org_id)
-                )
+                what = (DeliveryTrouble.DIFFERS, one.id, one.org_id)
+                self.app.events.emit(DeliveryAlert(one.channel, *what, **one.about))
         return list(intended)
 
     # -- notifying

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.document import stable_hash
 from holdfast.engine import enqueue as enqueueing
 from holdfast.engine.enqueue import Enqueued
+from holdfast.engine.execute import current
 from holdfast.engine.request import Batch
 from holdfast.outbox import intend as intending
 from holdfast.outbox.delivery import State
@@ -118,12 +119,35 @@ def prepare(
     ]
     jobs = [share.job([row["id"] for row in share.rows]) for share in shares]
     for share, job in zip(shares, jobs, strict=True):
-        due = job.frames[0]["not_before_at"]
+        frame = job.frames[0]
+        due = frame["not_before_at"]
+        about = _context(frame, share, options)
         for row in share.rows:
-            row["deliver_job_id"] = share.job_id
+            row.update(about, deliver_job_id=share.job_id)
             # Nobody comes for a delivery before its job does.
             row["not_before_at"] = max(row["not_before_at"] or "", due or "") or None
     return Posting(shares, jobs)
+
+
+def _context(frame: Mapping[str, Any], share: _Share, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Request, project and actor of the deliveries of a share.
+
+    Inside a job they are that job's, except for what *options* states.
+    """
+    about = {
+        # A job that names no request of its own is one.
+        "request_id": frame["request_id"] or share.job_id,
+        "correlation_id": frame["correlation_id"] or share.job_id,
+        "project_id": frame["project_id"],
+        "actor_type": str(frame["actor_type"]),
+        "actor_id": frame["actor_id"],
+    }
+    if current.get() is None:
+        return about
+    stated = {name for name in options if options[name] is not None}
+    if "actor" in stated:
+        stated |= {"actor_type", "actor_id"}
+    return {name: value for name, value in about.items() if name in stated}
 
 
 def _borrowed_steps(outbox: Outbox, posting: Posting) -> Steps[Posted]:

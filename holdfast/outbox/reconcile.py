@@ -17,12 +17,11 @@ from holdfast.clock import ms
 from holdfast.engine.audit import record_actions
 from holdfast.engine.errand import Assignment
 from holdfast.engine.job import SYSTEM
-from holdfast.event import DeliveryAlert, DeliveryChange, DeliveryChanged, DeliveryTrouble
+from holdfast.event import DeliveryChange, DeliveryTrouble
 from holdfast.outbox.ask import Question, ask
 from holdfast.outbox.circuit import KEPT, count_waiting, find_changed, read_circuits
 from holdfast.outbox.circuit import SQL as CIRCUITS
 from holdfast.outbox.delivery import Delivery
-from holdfast.outbox.mark import deed
 from holdfast.outbox.page import Case, Key, Page, lease_ms, take_page
 from holdfast.outbox.send import PAGE, deliver_page, find_circuits
 from holdfast.outbox.tally import Tally
@@ -66,16 +65,16 @@ def _hear(outbox: Outbox) -> Tally:
         rows = tx.many(SQL.believe_late)
         cases = [Case(Delivery.of(row), (), ()) for row in rows]
         detail = {"reason": "late_answer"}
-        record_actions(tx, [deed(SYSTEM, one, DeliveryChange.BACKFILLED, detail) for one in cases])
+        record_actions(
+            tx, [one.delivery.deed(SYSTEM, DeliveryChange.BACKFILLED, detail) for one in cases]
+        )
         return cases, wake_jobs(tx, awaiting(rows))
 
     tally = Tally()
     cases, queues = outbox.store.write(work)
     outbox.store.announce(queues)
     for case in cases:
-        one = case.delivery
-        about = (one.id, one.org_id, one.channel, DeliveryChange.BACKFILLED)
-        outbox.app.events.emit(DeliveryChanged(*about, "late_answer", one.attempts, one.job_id))
+        outbox.app.events.emit(case.delivery.changed(DeliveryChange.BACKFILLED, "late_answer"))
         tally.counts[DeliveryChange.BACKFILLED] += 1
     return tally
 
@@ -164,7 +163,7 @@ def _write(page: Page, cleared: Sequence[Case], kept: Sequence[_Kept], *, asked:
         rows = tx.many(SQL.clear_marks, cleared=[case.named for case in cleared])
         done = {(str(row["org_id"]), str(row["id"])) for row in rows}
         deeds = [
-            deed(SYSTEM, case, DeliveryChange.REQUEUED, {"channel": case.delivery.channel})
+            case.delivery.deed(SYSTEM, DeliveryChange.REQUEUED, {"channel": case.delivery.channel})
             for case in cleared
             if case.key in done
         ]
@@ -193,11 +192,8 @@ def _kept_row(one: _Kept) -> dict[str, Any]:
 def _tell(outbox: Outbox, case: Case, detail: str, *, is_requeued: bool = False) -> None:
     one = case.delivery
     if is_requeued:
-        about = (one.id, one.org_id, one.channel, DeliveryChange.REQUEUED)
-        outbox.app.events.emit(DeliveryChanged(*about, detail, one.attempts, one.job_id))
-    outbox.app.events.emit(
-        DeliveryAlert(one.channel, DeliveryTrouble.MARKED_UNSENT, one.id, one.org_id, detail)
-    )
+        outbox.app.events.emit(one.changed(DeliveryChange.REQUEUED, detail))
+    outbox.app.events.emit(one.alert(DeliveryTrouble.MARKED_UNSENT, detail))
 
 
 class ReconcileErrand:

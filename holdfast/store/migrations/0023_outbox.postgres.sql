@@ -22,8 +22,8 @@ END $$;
 -- records of them it cannot write.
 GRANT SELECT ON holdfast.delivery TO holdfast_tenant;
 GRANT INSERT (org_id, id, subject, recipient, version, channel, address, token, content,
-    content_hash, is_required, job_id, not_before_at, request_id, correlation_id, endpoint, created_at,
-    updated_at) ON holdfast.delivery TO holdfast_tenant;
+    content_hash, is_required, job_id, not_before_at, request_id, correlation_id, endpoint,
+    project_id, actor_type, actor_id, created_at, updated_at) ON holdfast.delivery TO holdfast_tenant;
 
 GRANT SELECT ON holdfast.outbox_key TO holdfast_engine;
 GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast.channel_circuit TO holdfast_engine;

@@ -37,12 +37,17 @@ CREATE TABLE holdfast.delivery (
     first_sent_at {instant},
     reconciled_at {instant},
     not_before_at {instant},
+    -- Who asked for it, in which request and for which project.
     request_id text NOT NULL,
     correlation_id text NOT NULL,
+    project_id {uuid},
+    actor_type text NOT NULL DEFAULT 'system',
+    actor_id text NOT NULL DEFAULT 'holdfast',
     created_at {instant} NOT NULL,
     updated_at {instant} NOT NULL,
     ended_at {instant},
     PRIMARY KEY (org_id, id),
+    CONSTRAINT delivery_actor_known CHECK (actor_type IN ('user', 'system', 'api_key')),
     CONSTRAINT delivery_once UNIQUE (org_id, subject, recipient, version),
     CONSTRAINT delivery_state_known CHECK (
         state IN ('pending', 'sent', 'held', 'dropped', 'failed')),
@@ -131,7 +136,10 @@ SAYING 'no such edge in the way of a delivery'};
 WHEN NEW.subject <> OLD.subject OR NEW.recipient <> OLD.recipient OR NEW.version <> OLD.version
     OR NEW.channel <> OLD.channel OR NEW.address <> OLD.address OR NEW.token <> OLD.token
     OR NEW.content_hash <> OLD.content_hash OR NEW.created_at <> OLD.created_at
-    OR NEW.endpoint <> OLD.endpoint
+    OR NEW.endpoint <> OLD.endpoint OR NEW.request_id <> OLD.request_id
+    OR NEW.correlation_id <> OLD.correlation_id
+    OR NEW.project_id IS DISTINCT FROM OLD.project_id
+    OR NEW.actor_type <> OLD.actor_type OR NEW.actor_id <> OLD.actor_id
     OR (NEW.content IS DISTINCT FROM OLD.content AND NEW.content IS NOT NULL)
     OR NEW.attempts < OLD.attempts OR NEW.fence < OLD.fence
 SAYING 'what is told to whom never changes'};
