@@ -6,10 +6,11 @@ and decides whether a message may be sent again (outbox/decide.py).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from holdfast.channel.message import Message
 
@@ -161,3 +162,18 @@ class Channel(Protocol):
 
     def lookup(self, asked: Asked) -> Seen:
         """Look for a message that may have been taken; only where the capabilities say how."""
+
+
+@runtime_checkable
+class CommitPointChannel(Protocol):
+    """A channel that takes nothing before a commit point, such as the final dot of SMTP.
+
+    If the process dies before that point, the message can be sent again without doubt.
+    """
+
+    def send_committing(self, message: Message, may_commit: Callable[[], bool]) -> Sent:
+        """Hand a message over, once.
+
+        *may_commit* is called right before the commit point. It records durably that the point is
+        passed. If it returns False, the channel breaks off and answers Rejected.
+        """

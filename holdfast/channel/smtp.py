@@ -11,7 +11,7 @@ import smtplib
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from holdfast.channel.address import ascii_email
@@ -71,6 +71,10 @@ class Smtp:
 
     def send(self, message: Message) -> Sent:
         """Hand a mail over, once."""
+        return self.send_committing(message, lambda: True)
+
+    def send_committing(self, message: Message, may_commit: Callable[[], bool]) -> Sent:
+        """The same; *may_commit* is called when only the final dot is missing."""
         try:
             body = compose(message, self._sender, message.at or self._clock.now())
         except ValueError:
@@ -80,9 +84,13 @@ class Smtp:
                 self._greet(session)
                 self._address(session, message.address, len(body))
                 session.put(_DOTS.sub(b"..", body))
+                if not may_commit():
+                    raise _NotCommittedError
                 return self._finish(session, message.token)
         except _Refused as exc:
             return exc.answer
+        except _NotCommittedError:
+            return Rejected("not_committed", is_permanent=False)
         except smtplib.SMTPResponseException as exc:
             return _refusal(exc.smtp_code, is_about_us=True)
         except Blocked:
@@ -168,6 +176,10 @@ class _Refused(Exception):
     def __init__(self, answer: Sent) -> None:
         super().__init__("refused")
         self.answer = answer
+
+
+class _NotCommittedError(Exception):
+    """The final dot may not be sent; the connection is closed without it."""
 
 
 def _refusal(code: int, *, is_about_us: bool = False) -> Sent:

@@ -29,7 +29,16 @@ COLUMNS = (
     "id", "state", "reason", "channel", "subject", "recipient", "version", "attempts",
     "notification_id", "notified_at", "not_before_at", "created_at",
 )  # fmt: skip
-TRY_COLUMNS = ("number", "reason", "began_at", "ended_at", "outcome", "code", "provider_id")
+TRY_COLUMNS = (
+    "number",
+    "reason",
+    "began_at",
+    "ended_at",
+    "phase",
+    "outcome",
+    "code",
+    "provider_id",
+)
 WORD_COLUMNS = ("at", "source", "verdict", "after_attempt", "provider_id", "code")
 
 

@@ -47,6 +47,8 @@ class Try:
     worker_id: str
     began_at: datetime
     ended_at: datetime | None
+    # Of a channel with a commit point, such as the final dot of SMTP: whether it was passed.
+    phase: str | None
     outcome: str | None
     code: str | None
     provider_id: str | None

@@ -31,7 +31,7 @@ WHERE org_id = :org_id AND id = :id;
 SELECT org_id, awaited_by FROM holdfast.delivery WHERE org_id = :org_id AND id = :id;
 
 -- list_attempts :many — every try of one delivery, in order
-SELECT number, reason, worker_id, began_at, ended_at, outcome, code, provider_id
+SELECT number, reason, worker_id, began_at, ended_at, phase, outcome, code, provider_id
 FROM holdfast.delivery_attempt
 WHERE org_id = :org_id AND delivery_id = :id
 ORDER BY number;

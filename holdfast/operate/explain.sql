@@ -96,7 +96,8 @@ FROM (SELECT delivery.channel, delivery.state, delivery.attempts, delivery.reaso
                                WHERE attempt.org_id = delivery.org_id
                                  AND attempt.delivery_id = delivery.id
                                  AND attempt.number = delivery.attempts
-                                 AND coalesce(attempt.outcome, 'unsure') = 'unsure')
+                                 AND coalesce(attempt.outcome, attempt.phase, 'unsure')
+                                     IN ('unsure', 'committed'))
                   THEN 1 ELSE 0 END AS is_unsure
       FROM (SELECT own.id FROM holdfast.delivery AS own
             WHERE own.org_id = :org_id AND own.job_id = :id

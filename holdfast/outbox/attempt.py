@@ -10,12 +10,13 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from holdfast.channel.channel import (
     Accepted,
     Channel,
     ChannelRefused,
+    CommitPointChannel,
     Rejected,
     Sent,
     Throttled,
@@ -24,10 +25,11 @@ from holdfast.channel.channel import (
 from holdfast.channel.message import Message
 from holdfast.clock import read_instant
 from holdfast.engine.retry import RETRY_AFTER_CEILING, RetryPolicy
+from holdfast.errors import StoreError
 from holdfast.event import DeliveryTrouble
 from holdfast.outbox.circuit import OPEN, REFUSED, UNAVAILABLE, Circuit, Trip, fingerprint_of
 from holdfast.outbox.decide import Ask, Done, Send, Wait
-from holdfast.outbox.delivery import Attempt, Delivery, Reason
+from holdfast.outbox.delivery import Attempt, Delivery, Phase, Reason
 from holdfast.outbox.intend import read_content
 from holdfast.outbox.mark import Ending, mark
 from holdfast.outbox.page import (
@@ -45,6 +47,9 @@ from holdfast.outbox.page import (
 from holdfast.outbox.point import Point
 from holdfast.outbox.tally import Tally
 from holdfast.store import Row, Statements, Tx
+
+if TYPE_CHECKING:
+    from holdfast.outbox.outbox import Outbox
 
 SQL = Statements("holdfast.outbox", "delivery.sql")
 
@@ -76,6 +81,12 @@ class PlannedAttempt:
     @property
     def attempts(self) -> Sequence[Attempt]:
         return self.case.attempts
+
+    @property
+    def phase(self) -> Phase | None:
+        """In which phase the attempt begins."""
+        has_commit_point = isinstance(self.channel, CommitPointChannel)
+        return Phase.BEFORE_COMMIT if has_commit_point else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +156,11 @@ def _begin(page: Page, sends: Sequence[PlannedAttempt], worker_id: str) -> list[
             first_sent_at=read_instant(row["first_sent_at"]),
         )
         attempt = Attempt(
-            row["attempts"], one.reason, now, body_hash=one.case.delivery.content_hash
+            row["attempts"],
+            one.reason,
+            now,
+            body_hash=one.case.delivery.content_hash,
+            phase=one.phase,
         )
         case = replace(one.case, delivery=delivery)
         begun.append(RecordedAttempt(one, case, attempt, _message(row, case, one.channel)))
@@ -169,7 +184,7 @@ def _decide_again(tx: Tx, page: Page, sends: Sequence[PlannedAttempt]) -> dict[K
     return still
 
 
-def _attempt_row(row: Row, by_key: dict[Key, PlannedAttempt]) -> dict[str, str | int]:
+def _attempt_row(row: Row, by_key: dict[Key, PlannedAttempt]) -> dict[str, str | int | None]:
     one = by_key[str(row["org_id"]), str(row["id"])]
     return {
         "org_id": one.case.delivery.org_id,
@@ -178,6 +193,7 @@ def _attempt_row(row: Row, by_key: dict[Key, PlannedAttempt]) -> dict[str, str |
         "reason": str(one.reason),
         "fence": one.case.delivery.fence,
         "body_hash": one.case.delivery.content_hash,
+        "phase": one.phase,
     }
 
 
@@ -214,17 +230,60 @@ def _hand_over(page: Page, one: RecordedAttempt, grip: Grip) -> Answer:
         return _ended(one, Rejected("not_begun", is_permanent=False))
     if page.circuits.has_tripped(one.case.delivery) is not None:
         return _ended(one, ChannelRefused(OPEN))
+    point = _CommitPoint(outbox, one)
     try:
-        sent = wanted.channel.send(one.message)
+        sent = point.send(one.message)
         answer = _ended(one, sent)
     except Exception as exc:
         # Its words may be the message's: the kind of error is all that is told.
         _log.warning("channel %s broke: %s", wanted.channel.name, type(exc).__name__)
-        sent = Unsure("error")
+        sent = Unsure("error") if point.may_be_passed else Rejected("error", is_permanent=False)
         answer = _ended(one, sent)
     _hear(page, one, sent, answer[1])
     outbox.reached(Point.AFTER_SEND)
     return answer
+
+
+@dataclass(slots=True)
+class _CommitPoint:
+    """The point of one attempt after which the channel may have taken the message."""
+
+    outbox: Outbox
+    one: RecordedAttempt
+    is_recorded: bool = False
+
+    @property
+    def may_be_passed(self) -> bool:
+        return self.is_recorded or self.one.attempt.phase is None
+
+    def send(self, message: Message) -> Sent:
+        channel = self.one.wanted.channel
+        if isinstance(channel, CommitPointChannel):
+            return channel.send_committing(message, self.record)
+        return channel.send(message)
+
+    def record(self) -> bool:
+        """Commit that the point is passed, if the delivery is still leased to this worker.
+
+        The lease is checked under the lock of the delivery. A worker that takes the delivery over
+        therefore either reads the record, or has made this attempt stop before the point.
+        """
+        named, number = self.one.case.named, self.one.attempt.number
+
+        def work(tx: Tx) -> bool:
+            lease = lease_ms(self.outbox)
+            if not tx.many(SQL.hold_deliveries, held=[named], lease_ms=lease):
+                return False
+            delivery = self.one.case.delivery
+            key = {"org_id": delivery.org_id, "delivery_id": delivery.id, "fence": delivery.fence}
+            return tx.affected(SQL.commit_attempt, **key, number=number) == 1
+
+        try:
+            self.is_recorded = self.outbox.store.write(work)
+        except StoreError:
+            # Whether the record was written is unknown, so the attempt stops before the point.
+            return False
+        return self.is_recorded
 
 
 def _end(

@@ -115,7 +115,7 @@ class _Known:
 
     @property
     def unclear(self) -> list[Attempt]:
-        return [one for one in self.live if one.outcome in (None, "unsure")]
+        return [one for one in self.live if one.is_unclear]
 
     @property
     def refusal(self) -> str | None:

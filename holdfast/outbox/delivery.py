@@ -80,6 +80,13 @@ class Content:
         return hashlib.sha256(canonical(parts).encode()).hexdigest()
 
 
+class Phase(StrEnum):
+    """How far an attempt got at a channel that takes nothing before its commit point."""
+
+    BEFORE_COMMIT = "before_commit"
+    COMMITTED = "committed"
+
+
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One try: written before the call, ended after it, never changed again."""
@@ -93,6 +100,15 @@ class Attempt:
     code: str | None = None
     provider_id: str | None = None
     body_hash: str = ""
+    # Of a channel with a commit point: whether it was passed. None for other channels.
+    phase: Phase | None = None
+
+    @property
+    def is_unclear(self) -> bool:
+        """Whether the channel may have taken it, and no answer tells."""
+        if self.outcome is None:
+            return self.phase is not Phase.BEFORE_COMMIT
+        return self.outcome == "unsure"
 
     @property
     def was_made(self) -> bool:

@@ -205,7 +205,8 @@ RETURNING id, org_id, subject, recipient, version, channel, token, content_hash,
 
 -- list_attempts :many — crosses tenants: every try of these deliveries, in order
 SELECT attempt.org_id, attempt.delivery_id, attempt.number, attempt.reason, attempt.began_at,
-       attempt.outcome, attempt.code, attempt.provider_id, attempt.body_hash, attempt.ended_at
+       attempt.outcome, attempt.code, attempt.provider_id, attempt.body_hash, attempt.ended_at,
+       attempt.phase
 FROM {rows named: home uuid, delivery_id uuid}
 JOIN holdfast.delivery_attempt AS attempt
   ON attempt.org_id = named.home AND attempt.delivery_id = named.delivery_id
@@ -280,13 +281,19 @@ RETURNING org_id, id, attempts, address, content, first_sent_at, {now} AS now;
 
 -- insert_attempts :affected — crosses tenants: tries, written before they are made
 INSERT INTO holdfast.delivery_attempt
-    (org_id, delivery_id, number, reason, fence, worker_id, body_hash, began_at)
+    (org_id, delivery_id, number, reason, fence, worker_id, body_hash, phase, began_at)
 SELECT tries.org_id, tries.delivery_id, tries.number, tries.reason, tries.fence, :worker_id,
-       tries.body_hash, {now}
+       tries.body_hash, tries.phase, {now}
 FROM {rows tries: org_id uuid, delivery_id uuid, number integer, reason text, fence bigint,
-      body_hash text}
+      body_hash text, phase text}
 WHERE TRUE
 ON CONFLICT (org_id, delivery_id, number) DO NOTHING;
+
+-- commit_attempt :affected — the attempt passes the commit point of its channel
+UPDATE holdfast.delivery_attempt
+SET phase = 'committed'
+WHERE org_id = :org_id AND delivery_id = :delivery_id AND number = :number AND fence = :fence
+  AND outcome IS NULL;
 
 -- end_attempts :affected — crosses tenants: what became of tries; also of one whose lease is over
 UPDATE holdfast.delivery_attempt

@@ -17,7 +17,7 @@ from holdfast.clock import ms, read_instant
 from holdfast.errors import StoreError
 from holdfast.outbox.circuit import Circuits
 from holdfast.outbox.decide import Decision, decide
-from holdfast.outbox.delivery import Attempt, Delivery, Evidence, Reason
+from holdfast.outbox.delivery import Attempt, Delivery, Evidence, Phase, Reason
 from holdfast.store import Row, Statements, Tx
 
 if TYPE_CHECKING:
@@ -157,6 +157,7 @@ def read_attempt(row: Row) -> Attempt:
         row["code"],
         row["provider_id"],
         row["body_hash"],
+        None if row["phase"] is None else Phase(row["phase"]),
     )
 
 

@@ -25,6 +25,8 @@ class MailServer:
     is_encrypted: bool = False
     heard: list[str] = field(default_factory=list)
     mails: list[bytes] = field(default_factory=list)
+    # Those whose final dot came.
+    taken: list[bytes] = field(default_factory=list)
     port: int = 0
 
     def serve(self, listener: socket.socket) -> None:
@@ -33,10 +35,14 @@ class MailServer:
                 connection, _ = listener.accept()
             except OSError:
                 return
-            with connection, suppress(OSError, EOFError), ExitStack() as opened:
-                if self.is_encrypted:
-                    connection = opened.enter_context(self._wrapped(connection))
-                self._talk(connection, opened)
+            # Several clients may talk at once.
+            threading.Thread(target=self._attend, args=(connection,), daemon=True).start()
+
+    def _attend(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError, EOFError), ExitStack() as opened:
+            if self.is_encrypted:
+                connection = opened.enter_context(self._wrapped(connection))
+            self._talk(connection, opened)
 
     def _wrapped(self, connection: socket.socket) -> ssl.SSLSocket:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -62,6 +68,8 @@ class MailServer:
                 while (line := file.readline()) not in (b".\r\n", b""):
                     mail += line
                 self.mails.append(mail)
+                if line:
+                    self.taken.append(mail)
                 self._say(connection, self.says.get("dot", "250 queued"))
             if verb == "QUIT":
                 return

@@ -177,7 +177,8 @@ WHERE delivery.state = 'failed'
   AND (CAST(:org_id AS {uuid}) IS NULL OR delivery.org_id = :org_id)
   AND NOT EXISTS (SELECT 1 FROM holdfast.delivery_attempt AS attempt
                   WHERE attempt.org_id = delivery.org_id AND attempt.delivery_id = delivery.id
-                    AND attempt.outcome IN ('rejected', 'refused', 'channel_refused', 'throttled'))
+                    AND coalesce(attempt.outcome, attempt.phase) IN (
+                        'rejected', 'refused', 'channel_refused', 'throttled', 'before_commit'))
   AND NOT EXISTS (SELECT 1 FROM holdfast.delivery_evidence AS evidence
                   WHERE evidence.org_id = delivery.org_id AND evidence.delivery_id = delivery.id
                     AND evidence.source IN ('lookup', 'webhook', 'operator'));
@@ -190,7 +191,8 @@ FROM (
                WHEN attempt.number > 1 AND attempt.reason = 'first'
                    THEN 'try ' || CAST(attempt.number AS text) || ' was made as the first'
                WHEN attempt.reason = 'proven_not_taken'
-                    AND coalesce(before.outcome, '') NOT IN ('rejected', 'channel_refused', 'throttled')
+                    AND coalesce(before.outcome, before.phase, '')
+                        NOT IN ('rejected', 'channel_refused', 'throttled', 'before_commit')
                    THEN 'try ' || CAST(attempt.number AS text)
                         || ' says that the one before was refused, and it was not'
                WHEN attempt.reason = 'idempotent_window' AND before.body_hash <> attempt.body_hash

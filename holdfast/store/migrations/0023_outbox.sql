@@ -73,6 +73,9 @@ CREATE TABLE holdfast.delivery_attempt (
     worker_id text NOT NULL,
     body_hash text NOT NULL,
     began_at {instant} NOT NULL,
+    -- Of a channel that takes nothing before a commit point (the final dot of SMTP): whether the
+    -- attempt has passed it. NULL for other channels.
+    phase text,
     outcome text,
     code text,
     provider_id text,
@@ -84,6 +87,7 @@ CREATE TABLE holdfast.delivery_attempt (
                    'receiver_dedupes', 'policy_resend', 'operator_resend')),
     CONSTRAINT delivery_attempt_outcome_known CHECK (
         outcome IN ('accepted', 'rejected', 'refused', 'channel_refused', 'throttled', 'unsure')),
+    CONSTRAINT delivery_attempt_phase_known CHECK (phase IN ('before_commit', 'committed')),
     CONSTRAINT delivery_attempt_ended_iff_outcome CHECK (
         (outcome IS NULL) = (ended_at IS NULL))
 );
@@ -154,6 +158,8 @@ SAYING 'a delivery is marked after it was sent, not before'};
 {refuse delivery_attempt_ends_once BEFORE UPDATE ON holdfast.delivery_attempt
 WHEN OLD.outcome IS NOT NULL OR NEW.reason <> OLD.reason OR NEW.began_at <> OLD.began_at
     OR NEW.fence <> OLD.fence OR NEW.body_hash <> OLD.body_hash OR NEW.worker_id <> OLD.worker_id
+    OR (NEW.phase IS DISTINCT FROM OLD.phase
+        AND NOT (OLD.phase = 'before_commit' AND NEW.phase = 'committed'))
 SAYING 'a try is written before it is made and ended once'};
 
 {refuse delivery_evidence_never_changes BEFORE UPDATE ON holdfast.delivery_evidence
