@@ -49,6 +49,16 @@ _PRIVATE = tuple(
         "3fff::/20",
     )
 )
+# Tunnels and translators: an IPv4 address, often a private one, within an IPv6 address. A server of
+# our own has an address of its own, so no permission opens them. IPv4-compatible, IPv4-translated,
+# NAT64 for local use (RFC 8215 leaves open where the IPv4 address is), Teredo and 6to4.
+_DISGUISES = tuple(
+    ip_network(text)
+    for text in ("::/96", "::ffff:0:0:0/96", "64:ff9b:1::/48", "2001::/32", "2002::/16")
+)
+_LOOPBACK = IPv6Address("::1")
+# The upper half of an interface id of ISATAP; the lower half is an IPv4 address.
+_ISATAP = (0x0000_5EFE, 0x0200_5EFE)
 _HANDED_OUT = ip_network("2000::/3")
 _NAT64 = ip_network("64:ff9b::/96")
 
@@ -56,9 +66,15 @@ _NAT64 = ip_network("64:ff9b::/96")
 def may_reach(text: str, *, private: bool = False) -> bool:
     """Whether a connection may go to an address; with *private* also within our own networks."""
     try:
-        address = _innermost(ip_address(text.partition("%")[0]))
+        given = ip_address(text.partition("%")[0])
     except ValueError:
         return False
+    if _is_disguise(given):
+        return False
+    if given in _NAT64:
+        # Public servers are reached through it. Nothing of our own is.
+        private = False
+    address = _innermost(given)
     if any(address in network for network in _NEVER):
         return False
     if private:
@@ -66,6 +82,14 @@ def may_reach(text: str, *, private: bool = False) -> bool:
     if isinstance(address, IPv6Address) and address not in _HANDED_OUT:
         return False
     return not any(address in network for network in _PRIVATE)
+
+
+def _is_disguise(address: IPv4Address | IPv6Address) -> bool:
+    """Whether packets to *address* end at an IPv4 address that it hides."""
+    if isinstance(address, IPv4Address) or address == _LOOPBACK:
+        return False
+    is_isatap = (int(address) >> 32) & 0xFFFF_FFFF in _ISATAP
+    return is_isatap or any(address in network for network in _DISGUISES)
 
 
 def _innermost(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:

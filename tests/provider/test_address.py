@@ -18,14 +18,8 @@ INTO_OUR_HOUSE = [
     "198.18.0.1",
     "203.0.113.7",
     "::1",
-    "::127.0.0.1",
     "::ffff:127.0.0.1",
     "::ffff:10.0.0.1",
-    "64:ff9b::7f00:1",
-    "64:ff9b::a00:1",
-    "64:ff9b:1::7f00:1",
-    "2002:7f00:1::",
-    "2001:0:4136:e378:8000:63bf:3fff:fdd2",
     "2001:db8::1",
     "fc00::1",
     "fd12:3456::1",
@@ -48,6 +42,55 @@ NOBODYS = [
     "::ffff:169.254.169.254",
     "64:ff9b::a9fe:a9fe",
 ]
+
+
+# An IPv4 address within an IPv6 address of a tunnel or a translator.
+DISGUISED = [
+    # 6to4: 127.0.0.1, 10.0.0.7, 192.168.1.1, 169.254.169.254
+    "2002:7f00:1::",
+    "2002:a00:7::1",
+    "2002:c0a8:101:1::1",
+    "2002:a9fe:a9fe::",
+    # IPv4-compatible
+    "::127.0.0.1",
+    "::10.0.0.7",
+    "::192.168.1.1",
+    "::a9fe:a9fe",
+    "::2",
+    # NAT64: the well-known prefix, and the one for local use in every way to write into it
+    "64:ff9b::7f00:1",
+    "64:ff9b::10.0.0.7",
+    "64:ff9b::192.168.1.1",
+    "64:ff9b::100.64.0.1",
+    "64:ff9b:1::7f00:1",
+    "64:ff9b:1::10.0.0.7",
+    "64:ff9b:1:a00:0:700::",
+    "64:ff9b:1:c0a8:1:100::",
+    "64:ff9b:1:ffff::808:808",
+    # Teredo: the client's address is inverted, the server's is not
+    "2001:0:4136:e378:8000:63bf:3fff:fdd2",
+    "2001:0:a00:7:8000:0:f5ff:fff8",
+    "2001::f5ff:fff8",
+    # IPv4-translated
+    "::ffff:0:127.0.0.1",
+    "::ffff:0:10.0.0.7",
+    "::ffff:0:a9fe:a9fe",
+    # ISATAP
+    "2606:4700::5efe:10.0.0.7",
+    "fe80::5efe:10.0.0.7",
+    "fd12:3456::200:5efe:c0a8:101",
+]
+
+
+@pytest.mark.parametrize("address", DISGUISED)
+def test_no_permission_opens_a_private_address_in_disguise(address: str) -> None:
+    assert not may_reach(address)
+    assert not may_reach(address, private=True)
+
+
+@pytest.mark.parametrize("address", ["::1", "fd12:3456::1", "::ffff:10.0.0.1", "64:ff9b::808:808"])
+def test_what_is_no_disguise_is_reached_with_permission(address: str) -> None:
+    assert may_reach(address, private=True)
 
 
 @pytest.mark.parametrize("address", INTO_OUR_HOUSE)
