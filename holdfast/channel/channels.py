@@ -16,6 +16,7 @@ from holdfast.channel.channel import Channel, OnUnknown
 from holdfast.channel.mailbox import Mailbox
 from holdfast.channel.postmark import Postmark
 from holdfast.channel.resend import Resend
+from holdfast.channel.signing_keys import make_signing_keys, read_secrets_file
 from holdfast.channel.slack import LONGEST_TEXT, Slack, written
 from holdfast.channel.smtp import Smtp
 from holdfast.channel.webhook import Webhook
@@ -134,7 +135,8 @@ class ConfiguredChannels:
             case "mailbox":
                 return Mailbox(name, settings, clock)
             case "webhook":
-                return Webhook(name, settings, credential, secrets["secret"], clock)
+                keys = make_signing_keys(name, secrets)
+                return Webhook(name, settings, credential, keys, clock)
         # The settings see to it that these have one.
         needed = cast(Credential, credential)
         match settings.kind:
@@ -146,7 +148,10 @@ class ConfiguredChannels:
                 return Slack(name, settings, needed, clock)
 
     def _secrets(self, name: str) -> dict[str, Credential | None]:
-        return {word: self._secret(name, word) for word in ("credential", "secret")}
+        words = ("credential", "secret", "previous_secret")
+        found = {word: self._secret(name, word) for word in words}
+        found["secrets"] = read_secrets_file(name, self._settings[name].secrets_file)
+        return found
 
     def _secret(self, name: str, word: str) -> Credential | None:
         settings = self._settings[name]

@@ -23,3 +23,5 @@ class Message:
     data: Mapping[str, Any] = field(default_factory=dict, repr=False)
     # When it first went out: the date of a mail, the same on every try.
     at: datetime | None = None
+    # Whose it is. A channel may have a secret for each tenant.
+    org_id: str | None = None

@@ -41,13 +41,12 @@ from holdfast.channel.channel import (
     Unsure,
 )
 from holdfast.channel.message import Message
+from holdfast.channel.signing_keys import SigningKeys, signature_header
 from holdfast.clock import Clock
-from holdfast.config import ChannelSettings, signing_key
-from holdfast.errors import ConfigError
+from holdfast.config import ChannelSettings
 from holdfast.outbound import client
 from holdfast.outbound.client import NotSent, Received
 from holdfast.outbound.credential import Credential
-from holdfast.outbound.signature import sign
 
 # Connections are kept for so many receivers at once.
 MOST_RECEIVERS = 64
@@ -69,14 +68,14 @@ class Webhook:
         name: str,
         settings: ChannelSettings,
         credential: Credential | None,
-        secret: Credential | None,
+        keys: SigningKeys,
         clock: Clock,
     ) -> None:
         self.name = name
         self.capabilities = _capabilities(settings)
         self._settings = settings
         self._clock = clock
-        self._key = _key(name, secret)
+        self._keys = keys
         self._headers: Mapping[str, str] = {}
         if credential is not None:
             self._headers = {"authorization": f"Bearer {credential.reveal()}"}
@@ -93,7 +92,7 @@ class Webhook:
         return self._caller(url).send(
             _target(url),
             body,
-            self._signed(message.token, body),
+            self._signed(message, url, body),
             read=partial(_sent, token=message.token, is_recipients=gateway is None),
             is_recipients=gateway is None,
         )
@@ -110,12 +109,13 @@ class Webhook:
             return lookup_down(exc)
         return _seen(answer, asked.address)
 
-    def _signed(self, token: str, body: bytes) -> dict[str, str]:
+    def _signed(self, message: Message, url: str, body: bytes) -> dict[str, str]:
         # Of every try, because receivers refuse what is older than a few minutes.
-        stamp = str(int(self._clock.now().timestamp()))
+        stamp, token = str(int(self._clock.now().timestamp())), message.token
         headers = {"webhook-id": token, "webhook-timestamp": stamp, "idempotency-key": token}
-        if self._key is not None:
-            headers["webhook-signature"] = sign(self._key, token, stamp, body)
+        keys = self._keys.find(url, message.org_id)
+        if keys:
+            headers["webhook-signature"] = signature_header(keys, token, stamp, body)
         return headers
 
     def _caller(self, url: str) -> Caller:
@@ -139,18 +139,6 @@ def _capabilities(settings: ChannelSettings) -> Capabilities:
         is_per_endpoint=settings.base_url is None,
     )
     return as_declared(known, settings)
-
-
-def _key(name: str, secret: Credential | None) -> bytes | None:
-    if secret is None:
-        return None
-    try:
-        return signing_key(secret.reveal())
-    except ValueError:
-        raise ConfigError(
-            f"The secret of the channel {name} begins with whsec_, and what follows is not base64. "
-            f"Check what channels.{name}.secret_env or secret_file leads to."
-        ) from None
 
 
 def _target(url: str) -> str:

@@ -66,6 +66,11 @@ class ChannelSettings(Section):
     # Signs webhooks; it does not travel.
     secret_env: str | None = setting(None, _VARIABLE)
     secret_file: str | None = setting(None, _PATH)
+    # While the secret is rotated: messages are signed with this one as well.
+    previous_secret_env: str | None = setting(None, _VARIABLE)
+    previous_secret_file: str | None = setting(None, _PATH)
+    # JSON with the secrets of single endpoints and tenants.
+    secrets_file: str | None = setting(None, _PATH)
     status_url: str | None = setting(
         None,
         text(
@@ -112,6 +117,9 @@ class ChannelSettings(Section):
             found.append(f"a channel of kind {self.kind} needs credential_env or credential_file")
         if self.kind == "smtp" and has_credential != (self.username is not None):
             found.append("a login needs username and credential_env or credential_file")
+        has_secret = bool(self.secret_env or self.secret_file)
+        if (self.previous_secret_env or self.previous_secret_file) and not has_secret:
+            found.append("previous_secret needs secret_env or secret_file")
         if self.kind == "webhook" and self.base_url is None:
             # Messages that name their own address take no credential with them.
             alone = {"credential": has_credential, "status_url": self.status_url is not None}
@@ -151,7 +159,8 @@ _OF_KIND: Mapping[str, frozenset[str]] = {
     "webhook": _CALLED
     | _SECRET
     | _ASKED
-    | {"secret_env", "secret_file", "status_url", "receiver_dedupes"},
+    | {"secret_env", "secret_file", "previous_secret_env", "previous_secret_file", "secrets_file"}
+    | {"status_url", "receiver_dedupes"},
     "mailbox": frozenset({"folder", "sender"}),
 }
 _NEEDED: Mapping[str, frozenset[str]] = {

@@ -216,6 +216,7 @@ def _message(row: Row, case: Case, channel: Channel) -> Message | None:
         data=content.data,
         # The time of the first try, so that a later one is the same to the byte.
         at=case.delivery.first_sent_at,
+        org_id=case.delivery.org_id,
     )
 
 

@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -209,3 +210,99 @@ def test_a_secret_that_cannot_be_read_is_told_and_not_repeated() -> None:
     with pytest.raises(ConfigError, match="what follows is not base64") as told:
         channels.of("hooks")
     assert "!!!" not in str(told.value)
+
+
+OLD = b"fedcba9876543210"
+ADA = "0198c0de-0000-7000-8000-00000000000a"
+BOB = "0198c0de-0000-7000-8000-00000000000b"
+
+
+def signature(secret: bytes, request: bytes) -> str:
+    """What a receiver that knows *secret* expects in the header."""
+    head, body = headers(request), request.split(b"\r\n\r\n")[1]
+    signed = f"{head['webhook-id']}.{head['webhook-timestamp']}.".encode() + body
+    return "v1," + base64.b64encode(hmac.new(secret, signed, hashlib.sha256).digest()).decode()
+
+
+def test_a_message_is_signed_with_both_secrets_while_one_is_rotated(tmp_path: Path) -> None:
+    old = tmp_path / "old"
+    old.write_text(OLD.decode())
+    with plain_server(say(200, b"")) as server:
+        channel = hooks(FakeClock(AT), secret_env="SECRET", previous_secret_file=str(old))
+        assert channel.send(replace(HELLO, address=server.url)) == Accepted("hf_1")
+
+    (request,) = server.requests
+    given = headers(request)["webhook-signature"].split(" ")
+    assert given == [signature(SECRET, request), signature(OLD, request)]
+
+
+def test_an_endpoint_and_a_tenant_have_secrets_of_their_own(tmp_path: Path) -> None:
+    file = tmp_path / "hooks.json"
+    with plain_server(say(200, b"")) as server:
+        names = {
+            "endpoints": {f"{server.url}/a": ["endpoint-new", "endpoint-old"]},
+            "tenants": {ADA: "tenant-ada"},
+        }
+        file.write_text(json.dumps(names))
+        settings = Settings(
+            channels={
+                "hooks": ChannelSettings(
+                    kind="webhook", allow_private=True, secret_env="SECRET", secrets_file=str(file)
+                )
+            }
+        )
+        channels = ConfiguredChannels(settings, clock=FakeClock(AT), env=ENV)
+
+        def signed(path: str, org_id: str) -> tuple[list[str], bytes]:
+            message = replace(HELLO, address=f"{server.url}{path}", org_id=org_id)
+            channels.of("hooks").send(message)
+            request = server.requests[-1]
+            return headers(request)["webhook-signature"].split(" "), request
+
+        given, request = signed("/a", ADA)
+        assert given == [signature(b"endpoint-new", request), signature(b"endpoint-old", request)]
+        given, request = signed("/b", ADA)
+        assert given == [signature(b"tenant-ada", request)]
+        given, request = signed("/b", BOB)
+        assert given == [signature(SECRET, request)]
+
+        before = channels.fingerprint("hooks")
+        file.write_text(json.dumps({"endpoints": {server.url: "whole-host"}}))
+        # Another secret is another credential: what waits for the channel is tried again.
+        assert channels.fingerprint("hooks") != before
+        given, request = signed("/b", ADA)
+        assert given == [signature(b"whole-host", request)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "hunter2",
+        "[]",
+        '{"other": {}}',
+        '{"tenants": []}',
+        '{"tenants": {"nobody": "hunter2"}}',
+        '{"endpoints": {"example.com": "hunter2"}}',
+        '{"endpoints": {"https://example.com": []}}',
+        '{"endpoints": {"https://example.com": ["hunter2", "hunter2", "hunter2"]}}',
+        '{"endpoints": {"https://example.com": [7]}}',
+        '{"endpoints": {"https://example.com": "whsec_hunter2!"}}',
+    ],
+)
+def test_a_file_of_secrets_that_cannot_be_used_is_refused_and_not_repeated(
+    text: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "hooks.json"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match="secrets_file") as told:
+        hooks(FakeClock(), secrets_file=str(file))
+    assert "hunter2" not in str(told.value)
+    file.unlink()
+    with pytest.raises(ConfigError, match="secrets_file"):
+        hooks(FakeClock(), secrets_file=str(file))
+
+
+def test_a_previous_secret_without_a_present_one_is_refused() -> None:
+    with pytest.raises(ConfigError, match="previous_secret needs"):
+        ChannelSettings(kind="webhook", previous_secret_env="OLD")
