@@ -28,6 +28,13 @@ JOIN holdfast.delivery AS delivery
   ON delivery.org_id = identities.org_id AND delivery.subject = identities.subject
  AND delivery.recipient = identities.recipient AND delivery.version = identities.version;
 
+-- find_latest :maybe — the newest delivery of a subject to a recipient
+SELECT version, ended_at
+FROM holdfast.delivery
+WHERE org_id = :org_id AND subject = :subject AND recipient = :recipient
+ORDER BY version DESC
+LIMIT 1;
+
 -- find_outbox_key :one — crosses tenants: what tokens are made with where nobody configures a key
 SELECT key FROM holdfast.outbox_key WHERE id = 1;
 

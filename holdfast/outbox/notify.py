@@ -9,27 +9,36 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from holdfast.actor import Actor
-from holdfast.clock import write_instant
+from holdfast.clock import read_instant, write_instant
 from holdfast.document import stable_hash
 from holdfast.engine import request_field as given
 from holdfast.engine.execute import current
 from holdfast.engine.notify import NotifyOptions, abest_effort, best_effort
 from holdfast.engine.request import DRIFT, Options
 from holdfast.outbox.failure import InvalidDelivery
-from holdfast.outbox.intend import Intended, Intent, RequestContext, request_context
+from holdfast.outbox.intend import (
+    LARGEST_VERSION,
+    Intended,
+    Intent,
+    RequestContext,
+    request_context,
+)
 from holdfast.outbox.post import JOB_TYPE
 from holdfast.outbox.render import render
 from holdfast.outbox.template import Template
+from holdfast.store import Statements
 from holdfast.store.borrow import is_awaiting
 from holdfast.store.savepoint import is_trouble
 
 if TYPE_CHECKING:
     from holdfast.outbox.outbox import Outbox
+
+SQL = Statements("holdfast.outbox", "delivery.sql")
 
 _BUCKET = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,100}")
 _NO_TEXT = "must be one line of text"
@@ -128,6 +137,29 @@ def _bucket(value: object, due: datetime | None, bad: dict[str, str]) -> str:
     return value
 
 
+def renew(outbox: Outbox, notification: Notification, org_id: str | None) -> Notification:
+    """*notification* itself, or a new version of it if the key of the last one has expired.
+
+    Keys of notifications live for a time after the delivery has ended. Two processes that renew at
+    once choose the same version, so it is still sent once.
+    """
+    job, intent = current.get(), notification.intent
+    home = str(org_id) if job is None else job.org_id
+    identity = {"org_id": home, "subject": intent.subject, "recipient": intent.recipient}
+    row = outbox.store.read(lambda tx: tx.maybe(SQL.find_latest, **identity))
+    if row is None or row["version"] == LARGEST_VERSION:
+        return notification
+    version, ended_at = row["version"], row["ended_at"]
+    lifetime = outbox.app.registry.category("notification").key_ttl
+    if ended_at is not None and read_instant(ended_at) + lifetime <= outbox.app.clock.now():
+        version += 1
+    if version == 1:
+        return notification
+    # The key of the job must differ as well: its row may live longer than its key.
+    key = stable_hash(notification.key, version)
+    return replace(notification, intent=replace(intent, version=version), key=key)
+
+
 def notify(
     outbox: Outbox, notification: Notification, *, org_id: str | None, conn: Any
 ) -> Intended | None:
@@ -135,6 +167,7 @@ def notify(
     given_to: NotifyOptions = {"org_id": org_id, "conn": conn}
     with best_effort(outbox.app.registry.get(JOB_TYPE), given_to, outbox.app.events):
         try:
+            notification = renew(outbox, notification, org_id)
             return _only(
                 outbox.post(
                     [notification.intent], org_id=org_id, conn=conn, **notification.job_options
@@ -158,6 +191,7 @@ async def anotify(
         return await asyncio.to_thread(notify, outbox, notification, org_id=org_id, conn=conn)
     about: NotifyOptions = {"org_id": org_id, "conn": conn}
     async with abest_effort(outbox.app.registry.get(JOB_TYPE), about, outbox.app.events):
+        notification = await asyncio.to_thread(renew, outbox, notification, org_id)
         options = notification.job_options
         posted = await outbox.apost([notification.intent], org_id=org_id, conn=conn, **options)
         return _only(posted)

@@ -384,3 +384,49 @@ def test_a_running_job_notifies_in_its_own_tenant_and_once_however_often_it_runs
     first, second = answers
     assert (first.org_id, first.id) == (ORG, second.id)
     assert len(hf.outbox.feed.list("ada", org_id=ORG)) == 1
+
+
+@pytest.mark.req("I-08")
+def test_a_notification_after_the_lifetime_of_its_key_is_a_new_one(
+    hf: Holdfast, clock: FakeClock
+) -> None:
+    first = made(hf)
+    work(hf)
+    clock.advance(days=6, hours=23)
+    within = made(hf)
+    assert (within.id, within.created) == (first.id, False)
+
+    clock.advance(hours=2)
+    second = made(hf)
+    assert second.created
+    assert second.id != first.id
+    # The lifetime of the second one begins with its own end.
+    assert made(hf).id == second.id
+    work(hf)
+    assert len(hf.outbox.feed.list("ada", org_id=ORG)) == 2
+
+    clock.advance(days=7, hours=1)
+    assert made(hf).created
+
+
+def test_a_notification_that_is_not_over_stays_the_same_however_old_it_is(
+    hf: Holdfast, clock: FakeClock
+) -> None:
+    first = made(hf)
+    clock.advance(days=30)
+    again = made(hf)
+    assert (again.id, again.created) == (first.id, False)
+
+
+def test_a_notification_is_new_again_in_a_transaction_and_on_an_event_loop(
+    url: str, hf: Holdfast, clock: FakeClock
+) -> None:
+    first = made(hf)
+    work(hf)
+    clock.advance(days=8)
+    found = asyncio.run(
+        hf.outbox.anotify("sheet.updated", "ada", DATA, channel="in_app", org_id=ORG)
+    )
+    assert found is not None
+    assert found.created
+    assert found.id != first.id
