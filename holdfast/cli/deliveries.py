@@ -1,4 +1,4 @@
-"""holdfast deliveries list|show|reconcile|confirm|resend|drop"""
+"""holdfast deliveries list|show|reconcile|confirm|resend|drop, and the last three with -all"""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from holdfast.cli.audit import Instant
 from holdfast.cli.batches import perform_options
 from holdfast.cli.given import (
     app_of,
@@ -20,7 +21,9 @@ from holdfast.cli.given import (
     watch_options,
 )
 from holdfast.cli.run import run
-from holdfast.operate.deliveries import NEWEST, Deliveries
+from holdfast.operate.deliveries import Deliveries
+from holdfast.operate.delivery_bulk import LIMIT, LONGEST, NEWEST, DeliveryBulkResult
+from holdfast.operate.delivery_filter import DeliveryFilter
 from holdfast.outbox.delivery import Delivery, State
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -39,6 +42,8 @@ TRY_COLUMNS = (
     "code",
     "provider_id",
 )
+GROUP_COLUMNS = ("channel", "state", "reason", "deliveries", "ready")
+NAMED_COLUMNS = ("id", "channel", "state", "reason", "subject", "recipient", "created_at")
 WORD_COLUMNS = ("at", "source", "verdict", "after_attempt", "provider_id", "code")
 
 
@@ -54,14 +59,38 @@ def deliveries_of(ctx: click.Context, who: Mapping[str, Any]) -> Iterator[Delive
         yield desk_of(hf, who["actor"], who["role"], who["org_id"]).deliveries
 
 
+def filter_options(*reason: str) -> Callable[[F], F]:
+    """The conditions of a :class:`DeliveryFilter`; *reason* is what that option is called."""
+
+    def decorate(command: F) -> F:
+        made: Any = command
+        for option in (
+            click.option("--until", type=Instant(), help="Only those created before this time."),
+            click.option(
+                "--since", type=Instant(), help="Only those created at this time or later."
+            ),
+            click.option("--job", "job_id", help="Only those that this job intended or sends."),
+            click.option("--subject", help="Only those about this subject; * at the end: prefix."),
+            click.option("--recipient", help="Only those to this recipient."),
+            click.option(
+                *reason, "why", help="Only those that are held or failed for this reason."
+            ),
+            click.option("--channel", help="Only those that go by this channel."),
+            click.option(
+                "--state",
+                type=click.Choice([state.value for state in State]),
+                help="Only those in this state.",
+            ),
+        ):
+            made = option(made)
+        decorated: F = made
+        return decorated
+
+    return decorate
+
+
 @deliveries.command("list")
-@click.option(
-    "--state",
-    type=click.Choice([state.value for state in State]),
-    help="Only those that stand there.",
-)
-@click.option("--channel", help="Only those that go by this channel.")
-@click.option("--job", "job_id", help="Only those that this job intended or sends.")
+@filter_options("--reason", "--with-reason")
 @click.option("--all", "with_ended", is_flag=True, help="Also those that are sent or dropped.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
 @click.option("--before", default=NEWEST, help="Only those older than this id: the next page.")
@@ -71,6 +100,7 @@ def deliveries_of(ctx: click.Context, who: Mapping[str, Any]) -> Iterator[Delive
 def list_deliveries(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
     """List deliveries, newest first. No text and no address is shown."""
     who = {name: given.pop(name) for name in ("actor", "role", "org_id")}
+    given["reason"] = given.pop("why")
     with deliveries_of(ctx, who) as found:
         rows = [asdict(row) for row in found.list(**given)]
     if as_json:
@@ -147,6 +177,66 @@ def drop(ctx: click.Context, /, delivery_id: str, reason: str, as_json: bool, **
     """Say that a delivery does not go out, or not again."""
     with deliveries_of(ctx, who) as found:
         _tell(found.drop(delivery_id, reason=reason), as_json)
+
+
+def bulk_options(command: F) -> F:
+    """What every decision about many deliveries takes."""
+    made: Any = click.pass_context(command)
+    for option in (
+        json_option,
+        watch_options,
+        click.option("--limit", default=LIMIT, show_default=True, type=click.IntRange(1, LONGEST)),
+        click.option("--confirm", type=int, help="How many everything is."),
+        click.option("--all", "everything", is_flag=True, help="Without any condition."),
+        click.option("--dry-run", "is_dry_run", is_flag=True, help="Show what would be done."),
+        filter_options("--with-reason"),
+        click.option("--reason", required=True, help="Why; kept in the audit of each."),
+    ):
+        made = option(made)
+    decorated: F = made
+    return decorated
+
+
+@deliveries.command("confirm-all")
+@bulk_options
+def confirm_all(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
+    """Say that all held and failed deliveries that match arrived."""
+    _decide_all(ctx, Deliveries.confirm_all, given, as_json)
+
+
+@deliveries.command("resend-all")
+@bulk_options
+def resend_all(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
+    """Send all held and failed deliveries that match again."""
+    _decide_all(ctx, Deliveries.resend_all, given, as_json)
+
+
+@deliveries.command("drop-all")
+@bulk_options
+def drop_all(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
+    """Give up all held and failed deliveries that match."""
+    _decide_all(ctx, Deliveries.drop_all, given, as_json)
+
+
+def _decide_all(
+    ctx: click.Context,
+    decide: Callable[..., DeliveryBulkResult],
+    given: dict[str, Any],
+    as_json: bool,
+) -> None:
+    who = {name: given.pop(name) for name in ("actor", "role", "org_id")}
+    names = ("state", "channel", "recipient", "subject", "job_id", "since", "until")
+    conditions = {name: given.pop(name) for name in names}
+    wanted = DeliveryFilter(who["org_id"], reason=given.pop("why"), **conditions)
+    with deliveries_of(ctx, who) as found:
+        result = decide(found, wanted, **given)
+    if as_json:
+        print_json(asdict(result))
+        return
+    done = f"{result.ready} would be done" if result.is_dry_run else f"{result.done} done"
+    click.echo(f"{result.action}: {result.matched} match, {result.ready} ready, {done}")
+    print_table([asdict(group) for group in result.groups], GROUP_COLUMNS)
+    print_table(result.named, NAMED_COLUMNS)
 
 
 def _tell(delivery: Delivery, as_json: bool) -> None:

@@ -11,29 +11,33 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Required, TypedDict, Unpack
 
-from holdfast.arguments import anything, checked, text
+from holdfast.arguments import anything, checked, instance, text
 from holdfast.clock import read_instant
-from holdfast.engine import audit
 from holdfast.errors import Conflict
-from holdfast.event import DeliveryChange
 from holdfast.ids import read_uuid
 from holdfast.operate.bring_back import bring_back
+from holdfast.operate.delivery_bulk import (
+    DECISIONS,
+    LONGEST_REASON,
+    NEWEST,
+    BulkRequest,
+    DeliveryBulkResult,
+    decide,
+    decide_all,
+)
+from holdfast.operate.delivery_filter import DeliveryFilter
 from holdfast.operate.letter_input import read_texts
 from holdfast.operate.refusal import DeliveryRefused, InvalidAction
 from holdfast.operate.watch import Action, Watch
-from holdfast.outbox.delivery import Delivery, State
+from holdfast.outbox.delivery import Delivery
 from holdfast.outbox.failure import DeliveryNotFound
-from holdfast.outbox.wait import awaiting, wake_jobs
 from holdfast.store import Row, Statements, Tx
-from holdfast.store.query import Statement
 
 SQL = Statements("holdfast.operate", "deliveries.sql")
 
-NEWEST = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 LONGEST_PAGE = 1_000
-LONGEST_REASON = 200
 
 _PROVIDER_ID = re.compile(r"[!-~]{1,300}")
 
@@ -75,9 +79,28 @@ class DeliveryView:
     evidence: tuple[Word, ...]
 
 
+class BulkOptions(TypedDict, total=False):
+    """How :meth:`Deliveries.confirm_all` and the like decide."""
+
+    reason: Required[str]
+    is_dry_run: bool
+    # Without any condition: how many everything is must be confirmed.
+    everything: bool
+    confirm: int | None
+    limit: int
+
+
 @checked(
     InvalidAction,
-    checks={"channel": text, "provider_id": text, "reason": anything, "state": text},
+    checks={
+        "channel": text,
+        "provider_id": text,
+        "state": text,
+        "subject": text,
+        "wanted": instance(DeliveryFilter),
+        # Of a list it is a condition; of a decision it is asked for in words and refused on record.
+        "reason": anything,
+    },
 )
 class Deliveries:
     """The deliveries that *watch* may see, and what it may decide about them."""
@@ -93,21 +116,26 @@ class Deliveries:
         state: str | None = None,
         channel: str | None = None,
         job_id: str | None = None,
+        reason: str | None = None,
+        recipient: str | None = None,
+        subject: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
         with_ended: bool = False,
         limit: int = 50,
         before: str = NEWEST,
     ) -> tuple[Delivery, ...]:
-        """Deliveries, newest first: those that are not over, unless asked for more."""
+        """Deliveries, newest first: those that are not over, unless asked for more.
+
+        The conditions are those of :class:`DeliveryFilter`.
+        """
         self.watch.check(Action.LOOK, org_id=self.watch.org_id, subject="deliveries")
         if type(limit) is not int or not 1 <= limit <= LONGEST_PAGE:
             raise InvalidAction({"limit": f"must be a whole number from 1 to {LONGEST_PAGE}"})
-        if state is not None and state not in tuple(State):
-            raise InvalidAction({"state": f"must be one of {', '.join(State)}"})
-        params = {
-            "org_id": self.watch.org_id,
-            "state": state,
-            "channel": channel,
-            "job_id": None if job_id is None else _id("job_id", job_id),
+        wanted = DeliveryFilter(
+            None, state, channel, reason, recipient, subject, job_id, since, until
+        )
+        params = wanted.check().params(self.watch.org_id) | {
             "with_ended": int(with_ended),
             "limit": limit,
             "before": _id("before", before),
@@ -147,37 +175,40 @@ class Deliveries:
         """Say that a delivery does not go out, whether it waits for a try or for a person."""
         return self._decide(Action.DROP_DELIVERY, delivery_id, reason, None)
 
+    def confirm_all(self, wanted: DeliveryFilter, **how: Unpack[BulkOptions]) -> DeliveryBulkResult:
+        """:meth:`confirm` every held or failed delivery that matches *wanted*."""
+        return decide_all(self.watch, Action.CONFIRM_DELIVERY, _request(wanted, how))
+
+    def resend_all(self, wanted: DeliveryFilter, **how: Unpack[BulkOptions]) -> DeliveryBulkResult:
+        """:meth:`resend` every held or failed delivery that matches *wanted*."""
+        return decide_all(self.watch, Action.RESEND_DELIVERY, _request(wanted, how))
+
+    def drop_all(self, wanted: DeliveryFilter, **how: Unpack[BulkOptions]) -> DeliveryBulkResult:
+        """:meth:`drop` every held or failed delivery that matches *wanted*."""
+        return decide_all(self.watch, Action.DROP_DELIVERY, _request(wanted, how))
+
     def _decide(
         self, action: Action, delivery_id: str, reason: str, provider_id: str | None
     ) -> Delivery:
         key = self._locate(action, delivery_id)
         subject = f"delivery:{key['id']}"
-        made = _MADE[action]
+        made = DECISIONS[action]
 
-        def work(tx: Tx) -> Delivery:
+        def work(tx: Tx) -> tuple[Delivery, list[str]]:
             found = _find(tx, key)
             if found.state not in made.states:
                 says = f"only what is {' or '.join(made.states)} can be {made.change}"
                 raise DeliveryRefused(key["id"], found.state, says)
-            given: dict[str, Any] = {**key, "fence": found.fence}
-            if action is Action.CONFIRM_DELIVERY:
-                given |= {"provider_id": provider_id, "actor": _name_of(self.watch)}
-            if not tx.affected(made.statement, **given):
-                raise DeliveryRefused(key["id"], found.state, made.says)
-            if made.verdict is not None:
-                tx.affected(SQL.insert_word, **key, verdict=made.verdict, provider_id=provider_id)
-            detail = {"role": self.watch.role, "reason": reason, "was": found.state}
-            if provider_id is not None:
-                detail["provider_id"] = provider_id
-            audit.record_actions(tx, [found.deed(self.watch.actor, made.change, detail)])
-            moved = _find(tx, key)
-            queues.extend(wake_jobs(tx, awaiting([tx.one(SQL.find_waiting, **key)])))
-            return moved
+            decided, queues = decide(
+                tx, self.watch, action, [found], reason=reason, provider_id=provider_id
+            )
+            if not decided:
+                raise DeliveryRefused(key["id"], found.state, made.refused)
+            return _find(tx, key), queues
 
-        queues: list[str] = []
         try:
             (reason,) = read_texts(reason=(reason, LONGEST_REASON))
-            moved = self.watch.store.write(work)
+            moved, queues = self.watch.store.write(work)
         except (Conflict, InvalidAction) as exc:
             self.watch.refuse(action, exc, org_id=key["org_id"], subject=subject)
         self.watch.store.announce(queues)
@@ -208,33 +239,11 @@ class Deliveries:
         return {"org_id": org_id, "id": known_id}
 
 
-_UNDECIDED = (State.HELD, State.FAILED, State.DROPPED)
-_MOVED = "its channel has it after all, its text was erased, or somebody moved it"
-
-
-@dataclass(frozen=True, slots=True)
-class _Made:
-    """What a decision writes, what it is called, and why it may be refused."""
-
-    statement: Statement
-    change: DeliveryChange
-    # What it says of the tries so far, if anything.
-    verdict: str | None
-    states: tuple[State, ...] = _UNDECIDED
-    says: str = _MOVED
-
-
-_MADE = {
-    Action.CONFIRM_DELIVERY: _Made(SQL.confirm_delivery, DeliveryChange.CONFIRMED, "confirmed"),
-    Action.RESEND_DELIVERY: _Made(SQL.resend_delivery, DeliveryChange.RESENT, "resend"),
-    Action.DROP_DELIVERY: _Made(
-        SQL.drop_delivery,
-        DeliveryChange.DROPPED,
-        None,
-        (State.PENDING, State.HELD),
-        "a worker is at it, or somebody moved it; look at it again in a minute",
-    ),
-}
+def _request(wanted: DeliveryFilter, how: BulkOptions) -> BulkRequest:
+    try:
+        return BulkRequest(wanted, **how)
+    except TypeError as exc:
+        raise InvalidAction({"options": f"were given wrongly: {exc}"}) from None
 
 
 def _find(tx: Tx, key: dict[str, str]) -> Delivery:
@@ -251,10 +260,6 @@ def _read(kind: type, row: Row) -> dict[str, Any]:
         else row[item.name]
         for item in fields(kind)
     }
-
-
-def _name_of(watch: Watch) -> str:
-    return f"{watch.actor.type}:{watch.actor.id}"
 
 
 def _id(name: str, text: str) -> str:

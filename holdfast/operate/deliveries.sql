@@ -8,13 +8,92 @@ SELECT id, org_id, subject, recipient, version, channel, token, content_hash, is
 FROM holdfast.delivery
 WHERE id < :before
   AND (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
-  AND (CAST(:state AS text) IS NULL OR state = :state)
   AND (CAST(:channel AS text) IS NULL OR channel = :channel)
+  AND (CAST(:reason AS text) IS NULL OR reason = :reason)
+  AND (CAST(:recipient AS text) IS NULL OR recipient = :recipient)
+  AND (CAST(:subject AS text) IS NULL OR subject = :subject)
+  AND (CAST(:subject_prefix AS text) IS NULL
+       OR substr(subject, 1, length(:subject_prefix)) = :subject_prefix)
   AND (CAST(:job_id AS {uuid}) IS NULL OR job_id = :job_id OR deliver_job_id = :job_id)
+  AND (CAST(:since AS {instant}) IS NULL OR created_at >= CAST(:since AS {instant}))
+  AND (CAST(:until AS {instant}) IS NULL OR created_at < CAST(:until AS {instant}))
+  AND (CAST(:state AS text) IS NULL OR state = :state)
   AND (:with_ended = 1 OR CAST(:state AS text) IS NOT NULL
        OR state IN ('pending', 'held', 'failed'))
 ORDER BY id DESC
 LIMIT :limit;
+
+-- page_deliveries :many — crosses tenants where none is given: what a bulk decides about, newest first
+SELECT delivery.id, delivery.org_id, delivery.subject, delivery.recipient, delivery.version,
+       delivery.channel, delivery.token, delivery.content_hash, delivery.is_required,
+       delivery.state, delivery.reason, delivery.job_id, delivery.notification_id,
+       delivery.notified_at, delivery.confirmed_by, delivery.attempts, delivery.fence,
+       delivery.first_sent_at, delivery.reconciled_at, delivery.not_before_at,
+       delivery.request_id, delivery.correlation_id, delivery.created_at, delivery.updated_at,
+       delivery.ended_at, delivery.deliver_job_id, delivery.endpoint, delivery.project_id,
+       delivery.actor_type, delivery.actor_id,
+       -- Its text was erased, or its channel said late that it has it.
+       CASE WHEN delivery.content IS NULL OR (delivery.reason <> 'undelivered' AND EXISTS (
+                SELECT 1 FROM holdfast.delivery_evidence AS late
+                WHERE late.org_id = delivery.org_id AND late.delivery_id = delivery.id
+                  AND late.source = 'late_answer' AND late.verdict = 'taken'
+                  AND NOT EXISTS (SELECT 1 FROM holdfast.delivery_evidence AS person
+                                  WHERE person.org_id = late.org_id
+                                    AND person.delivery_id = late.delivery_id
+                                    AND person.verdict = 'resend' AND person.id > late.id)))
+            THEN 1 ELSE 0 END AS unsendable,
+       CASE WHEN delivery.lease_expires_at > {now} THEN 1 ELSE 0 END AS leased
+FROM holdfast.delivery AS delivery
+WHERE delivery.id < :before
+  AND (CAST(:org_id AS {uuid}) IS NULL OR delivery.org_id = :org_id)
+  AND (CAST(:channel AS text) IS NULL OR delivery.channel = :channel)
+  AND (CAST(:reason AS text) IS NULL OR delivery.reason = :reason)
+  AND (CAST(:recipient AS text) IS NULL OR delivery.recipient = :recipient)
+  AND (CAST(:subject AS text) IS NULL OR delivery.subject = :subject)
+  AND (CAST(:subject_prefix AS text) IS NULL
+       OR substr(delivery.subject, 1, length(:subject_prefix)) = :subject_prefix)
+  AND (CAST(:job_id AS {uuid}) IS NULL OR delivery.job_id = :job_id
+       OR delivery.deliver_job_id = :job_id)
+  AND (CAST(:since AS {instant}) IS NULL OR delivery.created_at >= CAST(:since AS {instant}))
+  AND (CAST(:until AS {instant}) IS NULL OR delivery.created_at < CAST(:until AS {instant}))
+  AND (delivery.state = :state
+       OR CAST(:state AS text) IS NULL AND delivery.state IN ('held', 'failed'))
+ORDER BY delivery.id DESC
+LIMIT :limit;
+
+-- group_deliveries :many — crosses tenants where none is given: what a bulk would decide about
+SELECT matching.channel, matching.state, matching.reason, count(*) AS deliveries,
+       sum(matching.unsendable) AS unsendable, sum(matching.leased) AS leased
+FROM (
+    SELECT delivery.channel, delivery.state, delivery.reason,
+           -- Its text was erased, or its channel said late that it has it.
+           CASE WHEN delivery.content IS NULL OR (delivery.reason <> 'undelivered' AND EXISTS (
+                    SELECT 1 FROM holdfast.delivery_evidence AS late
+                    WHERE late.org_id = delivery.org_id AND late.delivery_id = delivery.id
+                      AND late.source = 'late_answer' AND late.verdict = 'taken'
+                      AND NOT EXISTS (SELECT 1 FROM holdfast.delivery_evidence AS person
+                                      WHERE person.org_id = late.org_id
+                                        AND person.delivery_id = late.delivery_id
+                                        AND person.verdict = 'resend' AND person.id > late.id)))
+                THEN 1 ELSE 0 END AS unsendable,
+           CASE WHEN delivery.lease_expires_at > {now} THEN 1 ELSE 0 END AS leased
+    FROM holdfast.delivery AS delivery
+    WHERE TRUE
+      AND (CAST(:org_id AS {uuid}) IS NULL OR delivery.org_id = :org_id)
+      AND (CAST(:channel AS text) IS NULL OR delivery.channel = :channel)
+      AND (CAST(:reason AS text) IS NULL OR delivery.reason = :reason)
+      AND (CAST(:recipient AS text) IS NULL OR delivery.recipient = :recipient)
+      AND (CAST(:subject AS text) IS NULL OR delivery.subject = :subject)
+      AND (CAST(:subject_prefix AS text) IS NULL
+           OR substr(delivery.subject, 1, length(:subject_prefix)) = :subject_prefix)
+      AND (CAST(:job_id AS {uuid}) IS NULL OR delivery.job_id = :job_id
+       OR delivery.deliver_job_id = :job_id)
+      AND (CAST(:since AS {instant}) IS NULL OR delivery.created_at >= CAST(:since AS {instant}))
+      AND (CAST(:until AS {instant}) IS NULL OR delivery.created_at < CAST(:until AS {instant}))
+      AND (delivery.state = :state
+           OR CAST(:state AS text) IS NULL AND delivery.state IN ('held', 'failed'))) AS matching
+GROUP BY matching.channel, matching.state, matching.reason
+ORDER BY count(*) DESC, matching.channel, matching.state, matching.reason;
 
 -- find_org :maybe — crosses tenants: whose delivery is it
 SELECT org_id FROM holdfast.delivery WHERE id = :id;
@@ -26,9 +105,6 @@ SELECT id, org_id, subject, recipient, version, channel, token, content_hash, is
        deliver_job_id, endpoint, project_id, actor_type, actor_id
 FROM holdfast.delivery
 WHERE org_id = :org_id AND id = :id;
-
--- find_waiting :one — which job waits for a delivery
-SELECT org_id, awaited_by FROM holdfast.delivery WHERE org_id = :org_id AND id = :id;
 
 -- list_attempts :many — every try of one delivery, in order
 SELECT number, reason, worker_id, began_at, ended_at, phase, outcome, code, provider_id
@@ -42,43 +118,53 @@ FROM holdfast.delivery_evidence
 WHERE org_id = :org_id AND delivery_id = :id
 ORDER BY id;
 
--- confirm_delivery :affected — a person says that it arrived; whoever still tries is fenced out
+-- confirm_deliveries :many — crosses tenants: an operator states that they arrived; workers are fenced out
 UPDATE holdfast.delivery
 SET state = 'sent', reason = NULL, notified_at = {now}, confirmed_by = :actor,
     notification_id = coalesce(CAST(:provider_id AS text), notification_id),
     fence = fence + 1, lease_owner = NULL, lease_expires_at = NULL,
     updated_at = {now}, ended_at = {now}
-WHERE org_id = :org_id AND id = :id AND fence = :fence AND state IN ('held', 'failed', 'dropped');
+FROM {rows moves: home uuid, delivery_id uuid, was bigint}
+WHERE org_id = moves.home AND id = moves.delivery_id AND fence = moves.was
+  AND state IN ('held', 'failed', 'dropped')
+RETURNING org_id, id, awaited_by;
 
--- resend_delivery :affected — a person says that it goes out again; what was erased has nothing to say
--- What its channel said late to have taken is about to be marked: whoever decided did not know that.
-UPDATE holdfast.delivery
+-- resend_deliveries :many — crosses tenants: an operator sends them again; erased ones have no text to send
+-- If a channel said late that it has one, that one is about to be marked: the operator did not know it.
+UPDATE holdfast.delivery AS target
 SET state = 'pending', reason = NULL, notification_id = NULL, fence = fence + 1,
     lease_owner = NULL, lease_expires_at = NULL, not_before_at = {now}, updated_at = {now},
     ended_at = NULL
-WHERE org_id = :org_id AND id = :id AND fence = :fence AND state IN ('held', 'failed', 'dropped')
-  AND content IS NOT NULL
-  AND (reason = 'undelivered' OR NOT EXISTS (
+FROM {rows moves: home uuid, delivery_id uuid, was bigint}
+WHERE target.org_id = moves.home AND target.id = moves.delivery_id AND target.fence = moves.was
+  AND target.state IN ('held', 'failed', 'dropped') AND target.content IS NOT NULL
+  AND (target.reason = 'undelivered' OR NOT EXISTS (
       SELECT 1 FROM holdfast.delivery_evidence AS late
-      WHERE late.org_id = :org_id AND late.delivery_id = :id AND late.source = 'late_answer'
-        AND late.verdict = 'taken'
+      WHERE late.org_id = target.org_id AND late.delivery_id = target.id
+        AND late.source = 'late_answer' AND late.verdict = 'taken'
         AND NOT EXISTS (SELECT 1 FROM holdfast.delivery_evidence AS person
                         WHERE person.org_id = late.org_id AND person.delivery_id = late.delivery_id
-                          AND person.verdict = 'resend' AND person.id > late.id)));
+                          AND person.verdict = 'resend' AND person.id > late.id)))
+RETURNING org_id, id, awaited_by;
 
--- drop_delivery :affected — a person gives it up; what somebody is at in this moment is not stopped
+-- drop_deliveries :many — crosses tenants: an operator gives them up; what a worker is sending is left alone
 UPDATE holdfast.delivery
 SET state = 'dropped', reason = 'operator', fence = fence + 1, lease_owner = NULL,
     lease_expires_at = NULL, not_before_at = NULL, updated_at = {now}, ended_at = {now}
-WHERE org_id = :org_id AND id = :id AND fence = :fence AND state IN ('pending', 'held')
-  AND (lease_expires_at IS NULL OR lease_expires_at <= {now});
+FROM {rows moves: home uuid, delivery_id uuid, was bigint}
+WHERE org_id = moves.home AND id = moves.delivery_id AND fence = moves.was
+  AND state IN ('pending', 'held', 'failed')
+  AND (lease_expires_at IS NULL OR lease_expires_at <= {now})
+RETURNING org_id, id, awaited_by;
 
--- insert_word :affected — what a person says of a delivery is evidence, and decides what follows
+-- insert_words :affected — crosses tenants: what an operator states is evidence, and decides what follows
 INSERT INTO holdfast.delivery_evidence
     (org_id, delivery_id, source, verdict, after_attempt, provider_id, at)
-SELECT org_id, id, 'operator', :verdict, attempts, CAST(:provider_id AS text), {now}
-FROM holdfast.delivery
-WHERE org_id = :org_id AND id = :id;
+SELECT delivery.org_id, delivery.id, 'operator', :verdict, delivery.attempts,
+       CAST(:provider_id AS text), {now}
+FROM {rows named: home uuid, delivery_id uuid}
+JOIN holdfast.delivery AS delivery
+  ON delivery.org_id = named.home AND delivery.id = named.delivery_id;
 
 -- list_undone :many — crosses tenants unless told not to: dead letters whose deliveries are all sent since
 -- Jobs that failed because somebody could not be told. The deliveries of a job are those that it

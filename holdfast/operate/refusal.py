@@ -38,10 +38,10 @@ class LetterNotFound(NotFound):
 
 
 class NothingMatches(NotFound):
-    """No dead letter that is still to be dealt with fits the filter."""
+    """Nothing that is still to be dealt with fits the filter."""
 
-    def __init__(self, asked: str) -> None:
-        super().__init__(f"No dead letter fits the filter ({asked}). Nothing was done.")
+    def __init__(self, asked: str, what: str = "dead letter") -> None:
+        super().__init__(f"No {what} fits the filter ({asked}). Nothing was done.")
 
 
 class TableNotFound(NotFound):

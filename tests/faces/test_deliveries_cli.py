@@ -244,9 +244,9 @@ def test_what_was_dropped_is_not_sent_by_anybody(
 def test_what_is_over_or_under_way_cannot_be_dropped(hf: Holdfast, url: str, run: Run) -> None:
     under_way = planted(hf, "pending")
     change(hf, under_way, "lease_owner = 'w1', lease_expires_at = '2999-01-01T00:00:00.000Z'")
-    over = [planted(hf, state, tries=UNSURE) for state in ("sent", "failed", "dropped")]
+    over = [planted(hf, state, tries=UNSURE) for state in ("sent", "dropped")]
     for delivery_id, says in [(under_way, "a worker is at it")] + [
-        (one, "only what is pending or held can be dropped") for one in over
+        (one, "only what is pending or held or failed can be dropped") for one in over
     ]:
         before = row_of(hf.store, delivery_id)
 
@@ -391,3 +391,49 @@ def _leave_unsure(hf: Holdfast, delivery_id: str) -> None:
 def _age(hf: Holdfast, delivery_id: str) -> None:
     """The command's clock is the machine's; the story's is another one."""
     change(hf, delivery_id, "not_before_at = NULL")
+
+
+def test_the_list_is_narrowed_by_recipient_subject_reason_and_time(
+    hf: Holdfast, url: str, run: Run
+) -> None:
+    ada = held(hf, recipient="ada")
+    review = held(hf, subject="review:cl-7")
+    assert isinstance(hf.clock, FakeClock)
+    hf.clock.advance(hours=1)
+    noon = hf.clock.now().isoformat()
+    late = held(hf)
+    change(hf, late, "reason = 'attempts_spent'")
+
+    def listed(*options: str) -> list[str]:
+        return [row["id"] for row in run("deliveries", "list", *options, "--json", db=url).json]
+
+    assert listed("--recipient", "ada") == [ada]
+    assert listed("--subject", "review:cl-7") == [review]
+    assert listed("--subject", "review:*") == [review]
+    assert listed("--reason", "attempts_spent") == [late]
+    assert listed("--since", noon) == [late]
+    assert listed("--until", noon) == [review, ada]
+    assert run("deliveries", "list", "--since", "noon", db=url).code == 2
+
+
+def test_many_are_decided_by_a_filter_after_a_dry_run(hf: Holdfast, url: str, run: Run) -> None:
+    ids = [held(hf), held(hf)]
+    other = held(hf, channel="team")
+    who = ("--actor", "user:eve", "--org", ORG)
+    options = ("--channel", "mail", "--with-reason", "unknown", "--reason", "outage", *who)
+
+    looked = run("deliveries", "resend-all", *options, "--dry-run", db=url)
+    assert (looked.code, "2 would be done" in looked.out) == (0, True)
+    assert {row_of(hf.store, one)["state"] for one in ids} == {"held"}
+
+    ran = run("deliveries", "resend-all", *options, "--json", db=url)
+    assert (ran.code, ran.json["done"]) == (0, 2)
+    assert {row_of(hf.store, one)["state"] for one in ids} == {"pending"}
+    assert row_of(hf.store, other)["state"] == "held"
+    again = run("deliveries", "resend-all", *options, db=url)
+    assert again.code == 3
+    assert "No delivery fits" in again.err
+    assert run("deliveries", "drop-all", "--channel", "team", *who, db=url).code == 2
+    dropped = run("deliveries", "drop-all", "--channel", "team", "--reason", "x", *who, db=url)
+    assert "1 done" in dropped.out
+    assert run("deliveries", "confirm-all", "--reason", "x", *who, db=url).code == 3

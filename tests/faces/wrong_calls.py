@@ -27,6 +27,7 @@ from holdfast import (
 from holdfast.batch.accept_kept import AnswerFilter
 from holdfast.config import ArtifactSettings, RewriteSettings
 from holdfast.engine import agenda
+from holdfast.operate.delivery_filter import DeliveryFilter
 from holdfast.operate.letter_input import LetterFilter
 from tests.apps.household import HOME, RECIPIENT, ROUTE, SENDER, Heard, furnish, submission
 from tests.batch.scripted import ScriptedAccounts, ScriptedProvider
@@ -287,6 +288,10 @@ class World:
         batch = {"batch_id": self.nobody, "reason": "r"}
         sent = {"delivery_id": self.delivery.id, "reason": "r"}
         no_id = dict.fromkeys(("job_id", "batch_id", "delivery_id"), NOT_AN_ID)
+        many = {"wanted": DeliveryFilter(state="held"), "reason": "r", "is_dry_run": True,
+                "everything": False, "confirm": 1, "limit": 5}  # fmt: skip
+        no_many = {"wanted": NOT_TEXT, "is_dry_run": NOT_A_FLAG, "everything": NOT_A_FLAG,
+                   "confirm": ("1", True, [])}  # fmt: skip
         page = {"with_ended": False, "limit": 5, "before": self.nobody}
         no_page = {"with_ended": NOT_A_FLAG, "before": NOT_AN_ID}
         now = self.clock.now()
@@ -314,14 +319,18 @@ class World:
             Call("AuditTrail.cover", audit.cover, {"org_id": ORG}, no_org),
             Call("AuditTrail.export", audit.export, span, no_org),
             Call("Deliveries.list", deliveries.list,
-                 {**page, "state": "pending", "channel": "post", **job},
+                 {**page, "state": "pending", "channel": "post", **job, "reason": "unknown",
+                  "recipient": "a", "subject": "s*", "since": now, "until": now},
                  {**no_page, "state": (7, "", "lost", []), "channel": (7, True, []),
-                  "job_id": NOT_AN_ID[1:]}),
+                  "job_id": NOT_AN_ID[1:], **dict.fromkeys(("reason", "recipient", "subject"),
+                                                           NOT_TEXT[1:])}),
             Call("Deliveries.show", deliveries.show, {"delivery_id": self.delivery.id}, no_id),
             Call("Deliveries.confirm", deliveries.confirm, {**sent, "provider_id": "p"},
                  {**no_id, "provider_id": (7, "", [])}),
             Call("Deliveries.resend", deliveries.resend, sent, no_id),
             Call("Deliveries.drop", deliveries.drop, sent, no_id),
+            *(Call(f"Deliveries.{name}", getattr(deliveries, name), many, no_many)
+              for name in ("confirm_all", "resend_all", "drop_all")),
             Call("Batches.list", batches.list, {**page, "state": "submitted", "mode": "batch"},
                  {**no_page, "state": (7, True, []), "mode": (7, True, [])}),
             Call("Batches.show", batches.show, {"batch_id": self.nobody, "limit": 5, "after": 0},

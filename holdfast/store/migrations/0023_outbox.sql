@@ -132,6 +132,7 @@ WHEN OLD.state <> NEW.state AND NOT (
     (OLD.state = 'pending' AND NEW.state IN ('sent', 'held', 'dropped', 'failed'))
     OR (OLD.state = 'held' AND NEW.state IN ('pending', 'sent', 'dropped', 'failed'))
     OR (OLD.state IN ('failed', 'dropped') AND NEW.state IN ('pending', 'sent'))
+    OR (OLD.state = 'failed' AND NEW.state = 'dropped')
     OR (OLD.state = 'sent' AND NEW.state = 'pending' AND NEW.reconciled_at IS NOT NULL
         AND NEW.reconciled_at IS DISTINCT FROM OLD.reconciled_at))
 SAYING 'no such edge in the way of a delivery'};

@@ -1,0 +1,300 @@
+"""Confirm, resend or drop many deliveries at once, by a filter.
+
+Each delivery is decided as a single call would decide it, with an audit event of its own. The work
+is done page by page, each page in one transaction with a fixed number of statements. A bulk that
+was cut short can be run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from holdfast.actor import Role
+from holdfast.engine.audit import record_actions
+from holdfast.errors import Forbidden
+from holdfast.event import DeliveryChange
+from holdfast.operate.bring_back import bring_back
+from holdfast.operate.delivery_filter import DeliveryFilter
+from holdfast.operate.letter_input import read_texts
+from holdfast.operate.refusal import InvalidAction, NothingMatches
+from holdfast.operate.watch import Action, Watch
+from holdfast.outbox.delivery import Delivery, State
+from holdfast.outbox.wait import awaiting, wake_jobs
+from holdfast.store import Row, Statements, Tx
+from holdfast.store.query import Statement
+
+SQL = Statements("holdfast.operate", "deliveries.sql")
+
+LIMIT = 1_000
+LONGEST = 10_000
+LONGEST_REASON = 200
+PAGE = 200
+# So many are named one by one; all are counted.
+NAMED = 100
+NEWEST = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+SUBJECT = "deliveries"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a decision of an operator writes, and to which deliveries it applies."""
+
+    statement: Statement
+    change: DeliveryChange
+    # What it says of the attempts so far, if anything.
+    verdict: str | None
+    states: tuple[State, ...]
+    refused: str
+
+
+_UNDECIDED = (State.HELD, State.FAILED, State.DROPPED)
+_MOVED = "its channel has it after all, its text was erased, or somebody moved it"
+DECISIONS: Mapping[Action, Decision] = {
+    Action.CONFIRM_DELIVERY: Decision(
+        SQL.confirm_deliveries, DeliveryChange.CONFIRMED, "confirmed", _UNDECIDED, _MOVED
+    ),
+    Action.RESEND_DELIVERY: Decision(
+        SQL.resend_deliveries, DeliveryChange.RESENT, "resend", _UNDECIDED, _MOVED
+    ),
+    Action.DROP_DELIVERY: Decision(
+        SQL.drop_deliveries,
+        DeliveryChange.DROPPED,
+        None,
+        (State.PENDING, State.HELD, State.FAILED),
+        "a worker is at it, or somebody moved it; look at it again in a minute",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BulkRequest:
+    """What a bulk is asked to do. An empty filter needs *everything* and the right number."""
+
+    wanted: DeliveryFilter
+    reason: str
+    is_dry_run: bool = False
+    everything: bool = False
+    confirm: int | None = None
+    limit: int = LIMIT
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryGroup:
+    """Deliveries that are alike in channel, state and reason."""
+
+    channel: str
+    state: str
+    reason: str | None
+    deliveries: int
+    # Those that the decision can be applied to.
+    ready: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryBulkResult:
+    """What a bulk found and did; of a dry run, what it would do."""
+
+    action: str
+    is_dry_run: bool
+    matched: int
+    ready: int
+    done: int
+    groups: tuple[DeliveryGroup, ...]
+    # The first of those that were decided; of a dry run, of those that match.
+    named: tuple[Mapping[str, Any], ...]
+
+
+def decide_all(watch: Watch, action: Action, request: BulkRequest) -> DeliveryBulkResult:
+    """Apply *action* to every delivery that matches and that it can be applied to."""
+    org_id = watch.org_id
+    try:
+        request = _read(action, request)
+        wanted_org = request.wanted.org_id
+        org_id = watch.org_id or wanted_org
+        if wanted_org not in (None, org_id):
+            # Another tenant's deliveries do not exist, as far as this one can tell.
+            raise NothingMatches(str(request.wanted), "delivery")
+    except (InvalidAction, NothingMatches) as error:
+        watch.refuse(action, error, org_id=watch.org_id, subject=SUBJECT)
+    watch.check(action, org_id=org_id, subject=SUBJECT)
+    if org_id is None and watch.role is not Role.ADMIN:
+        refusal = Forbidden(f"{action} of many tenants at once is for an admin; name one: org_id.")
+        watch.refuse(action, refusal, org_id=None, subject=SUBJECT)
+    bulk = _Bulk(watch, action, request, org_id)
+    groups = bulk.find_groups()
+    try:
+        _check_size(request, sum(group.deliveries for group in groups))
+    except (InvalidAction, NothingMatches) as error:
+        watch.refuse(action, error, org_id=org_id, subject=SUBJECT)
+    return bulk.run(groups)
+
+
+def _read(action: Action, request: BulkRequest) -> BulkRequest:
+    """The same, checked; raises InvalidAction."""
+    wanted = request.wanted.check()
+    (reason,) = read_texts(reason=(request.reason, LONGEST_REASON))
+    for name in ("is_dry_run", "everything"):
+        if type(getattr(request, name)) is not bool:
+            raise InvalidAction({name: "must be True or False"})
+    if request.confirm is not None and type(request.confirm) is not int:
+        raise InvalidAction({"confirm": "must be a whole number"})
+    if type(request.limit) is not int or not 1 <= request.limit <= LONGEST:
+        raise InvalidAction({"limit": f"must be a whole number from 1 to {LONGEST}"})
+    states = DECISIONS[action].states
+    if wanted.state is not None and wanted.state not in states:
+        says = f"only what is {' or '.join(states)} can be {DECISIONS[action].change}"
+        raise InvalidAction({"state": says})
+    return replace(request, wanted=wanted, reason=reason)
+
+
+def _check_size(request: BulkRequest, matched: int) -> None:
+    """Raise for a filter that matches nothing, and for an empty one that was not confirmed."""
+    if matched == 0:
+        raise NothingMatches(str(request.wanted) or "everything", "delivery")
+    if request.wanted.given:
+        return
+    if not request.everything:
+        says = "is empty and would match everything; name at least one condition, or say so"
+        raise InvalidAction({"filter": says})
+    if not request.is_dry_run and request.confirm != matched:
+        says = f"everything is {matched} deliveries; confirm that number"
+        raise InvalidAction({"confirm": says})
+
+
+@dataclass(frozen=True, slots=True)
+class _Bulk:
+    """One bulk in progress."""
+
+    watch: Watch
+    action: Action
+    request: BulkRequest
+    org_id: str | None
+
+    def find_groups(self) -> tuple[DeliveryGroup, ...]:
+        rows = self.watch.store.read(lambda tx: tx.many(SQL.group_deliveries, **self._params))
+        return tuple(
+            DeliveryGroup(
+                row["channel"],
+                row["state"],
+                row["reason"],
+                row["deliveries"],
+                row["deliveries"] - self._left_out(row),
+            )
+            for row in rows
+        )
+
+    def run(self, groups: Sequence[DeliveryGroup]) -> DeliveryBulkResult:
+        matched = sum(group.deliveries for group in groups)
+        ready = sum(group.ready for group in groups)
+        result = DeliveryBulkResult(
+            self.action, self.request.is_dry_run, matched, ready, 0, tuple(groups), ()
+        )
+        if self.request.is_dry_run:
+            rows = self.watch.store.read(lambda tx: self._rows(tx, NAMED, NEWEST))
+            return replace(result, named=tuple(_name(Delivery.of(row)) for row in rows))
+        done, before = list[Delivery](), NEWEST
+        while len(done) < self.request.limit:
+            size = min(PAGE, self.request.limit - len(done))
+            last, decided = self._decide_page(size, before)
+            done += decided
+            if last is None:
+                break
+            before = last
+        if done:
+            self._bring_back(done)
+        named = tuple(_name(one) for one in done[:NAMED])
+        return replace(result, done=len(done), named=named)
+
+    def _decide_page(self, size: int, before: str) -> tuple[str | None, list[Delivery]]:
+        """Where the page ended, None if it is the last one; and what was decided."""
+        detail = {"filter": str(self.request.wanted) or "everything"}
+
+        def work(tx: Tx) -> tuple[list[Row], list[Delivery], list[str]]:
+            rows = self._rows(tx, size, before)
+            ready = [Delivery.of(row) for row in rows if not self._left_out(row)]
+            decided, queues = decide(
+                tx, self.watch, self.action, ready, reason=self.request.reason, detail=detail
+            )
+            return rows, decided, queues
+
+        rows, decided, queues = self.watch.store.write(work)
+        self.watch.store.announce(queues)
+        for one in decided:
+            self.watch.events.emit(one.changed(DECISIONS[self.action].change))
+        return (str(rows[-1]["id"]) if len(rows) == size else None), decided
+
+    def _bring_back(self, done: Sequence[Delivery]) -> None:
+        """Replay the jobs that failed for want of these deliveries."""
+        for org_id in sorted({one.org_id for one in done}):
+            while bring_back(replace(self.watch, org_id=org_id)):
+                pass
+
+    def _left_out(self, row: Row) -> int:
+        """How many of a row, a delivery or a group, the decision cannot be applied to."""
+        match self.action:
+            case Action.RESEND_DELIVERY:
+                return int(row["unsendable"])
+            case Action.DROP_DELIVERY:
+                return int(row["leased"])
+            case _:
+                return 0
+
+    def _rows(self, tx: Tx, size: int, before: str) -> list[Row]:
+        return tx.many(SQL.page_deliveries, **self._params, limit=size, before=before)
+
+    @property
+    def _params(self) -> dict[str, Any]:
+        return self.request.wanted.params(self.org_id)
+
+
+def decide(
+    tx: Tx,
+    watch: Watch,
+    action: Action,
+    deliveries: Sequence[Delivery],
+    *,
+    reason: str,
+    provider_id: str | None = None,
+    detail: Mapping[str, Any] | None = None,
+) -> tuple[list[Delivery], list[str]]:
+    """Decide about deliveries, as they were read; those that moved since are left out.
+
+    The answer is what was decided, and the queues of the jobs that waited for it. The caller
+    announces these after the commit.
+    """
+    made = DECISIONS[action]
+    if not deliveries:
+        return [], []
+    moves = [{"home": one.org_id, "delivery_id": one.id, "was": one.fence} for one in deliveries]
+    given: dict[str, Any] = {"moves": moves}
+    if action is Action.CONFIRM_DELIVERY:
+        actor = f"{watch.actor.type}:{watch.actor.id}"
+        given |= {"provider_id": provider_id, "actor": actor}
+    rows = tx.many(made.statement, **given)
+    moved = {(str(row["org_id"]), str(row["id"])) for row in rows}
+    decided = [one for one in deliveries if (one.org_id, one.id) in moved]
+    named = [{"home": one.org_id, "delivery_id": one.id} for one in decided]
+    if made.verdict is not None and named:
+        said = {"verdict": made.verdict, "provider_id": provider_id}
+        tx.affected(SQL.insert_words, **said, named=named)
+    told = {"role": watch.role, "reason": reason, **(detail or {})}
+    if provider_id is not None:
+        told["provider_id"] = provider_id
+    deeds = [one.deed(watch.actor, made.change, {**told, "was": one.state}) for one in decided]
+    record_actions(tx, deeds)
+    return decided, wake_jobs(tx, awaiting(rows))
+
+
+def _name(delivery: Delivery) -> dict[str, Any]:
+    return {
+        "id": delivery.id,
+        "org_id": delivery.org_id,
+        "channel": delivery.channel,
+        "state": delivery.state,
+        "reason": delivery.reason,
+        "subject": delivery.subject,
+        "recipient": delivery.recipient,
+        "created_at": delivery.created_at,
+    }
