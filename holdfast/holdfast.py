@@ -114,7 +114,10 @@ class Holdfast:
             with self._opening:
                 if self._store is None or self._store_pid != os.getpid():
                     self._store = open_store(
-                        self.settings.db, clock=self.clock, pool_size=self.settings.pool_size
+                        self.settings.db,
+                        clock=self.clock,
+                        pool_size=self.settings.pool_size,
+                        handler_url=self.settings.handler_db,
                     )
                     self._store.audit_tables = self.settings.audit_tables
                     self._store_pid = os.getpid()

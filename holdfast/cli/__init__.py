@@ -39,6 +39,7 @@ COMMANDS = {
     "enqueue": "holdfast.cli.enqueue:enqueue",
     "explain": "holdfast.cli.explain:explain",
     "grant": "holdfast.cli.grant:grant",
+    "handler-login": "holdfast.cli.handler_login:handler_login",
     "jobs": "holdfast.cli.jobs:jobs",
     "metrics": "holdfast.cli.metrics:metrics",
     "migrate": "holdfast.cli.migrate:migrate",

@@ -10,6 +10,11 @@ from holdfast.engine.declared import sync_declared
 from holdfast.engine.handler import Registry
 from holdfast.store import open_store
 
+_ONE_LOGIN = (
+    "Handlers run on the login of db: between tenants that is a guard rail and not a wall."
+    " 'holdfast handler-login NAME' prints the SQL for a login of their own."
+)
+
 
 @click.command()
 @json_option
@@ -30,7 +35,7 @@ def migrate(ctx: click.Context, as_json: bool) -> None:
         store.check_schema()
         sync_categories(store, registry.categories.values())
         sync_declared(store, settings, registry)
-        version = store.version()
+        version, has_roles = store.version(), store.dialect.has_roles
     finally:
         store.close()
     if as_json:
@@ -38,4 +43,6 @@ def migrate(ctx: click.Context, as_json: bool) -> None:
         return
     for name in applied:
         click.echo(f"applied {name}")
+    if applied and has_roles and settings.handler_db is None:
+        click.echo(_ONE_LOGIN)
     click.echo(f"{version}: the schema is up to date.")

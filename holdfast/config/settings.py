@@ -61,6 +61,7 @@ DEFAULT_DB = "sqlite:///holdfast.db"
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 _ADDRESS = re.compile(r"(sqlite|postgresql|postgres):.*")
+_POSTGRES_ADDRESS = re.compile(r"(postgresql|postgres):.*")
 _TABLE = re.compile(r"[a-z_][a-z0-9_]{0,62}(\.[a-z_][a-z0-9_]{0,62})?")
 
 
@@ -79,6 +80,10 @@ class Settings:
 
     db: str = setting(
         DEFAULT_DB, text("sqlite:///FILE or postgresql://HOST/NAME", _ADDRESS, is_address=True)
+    )
+    # On PostgreSQL: the same database with a login for handlers alone, which keeps tenants apart.
+    handler_db: str | None = setting(
+        None, text("postgresql://HOST/NAME", _POSTGRES_ADDRESS, is_address=True)
     )
     app: str = setting("", text("module:attribute"))
     payload_limit_bytes: int = setting(256 * 1024, whole(1024, 16 * 1024 * 1024))
@@ -166,6 +171,11 @@ class Settings:
             *unknown_providers(self.rewrite, self.providers),
             *unfit_critic(self.review, self.providers),
             *self._runs_at_odds(),
+            *(
+                ["handler_db is a login of PostgreSQL, and db is not PostgreSQL: leave it out"]
+                if self.handler_db is not None and not _POSTGRES_ADDRESS.fullmatch(self.db)
+                else []
+            ),
             *(
                 f"channels.{name} is there by itself and takes no section: choose another name"
                 for name in self.channels

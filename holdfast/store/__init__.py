@@ -26,11 +26,12 @@ def open_store(
     clock: Clock | None = None,
     check: bool = True,
     pool_size: int | None = None,
+    handler_url: str | None = None,
 ) -> Store:
     """Open the store that *url* names. With *check*, its schema must be this code's.
 
     *pool_size* is how many connections to PostgreSQL it may open at once; None follows the workers
-    of this process.
+    of this process. *handler_url* is the same database with a login for handlers alone.
     """
     clock = clock or SystemClock()
     store: Store
@@ -45,7 +46,7 @@ def open_store(
             raise ConfigError(
                 "PostgreSQL needs the extra: pip install 'holdfast[postgres]'."
             ) from exc
-        store = PostgresStore(url, clock, pool_size=pool_size)
+        store = PostgresStore(url, clock, pool_size=pool_size, handler_url=handler_url)
     else:
         # Not repeated: it may carry a password.
         raise ConfigError("The address must be sqlite:///FILE or postgresql://HOST/NAME.")

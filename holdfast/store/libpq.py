@@ -191,6 +191,29 @@ def send(
     return answer
 
 
+def describe(connection: Connection, text: str) -> tuple[list[str], list[int]]:
+    """The columns of a statement, by name and type, without running it."""
+    query, _ = _numbered(text)
+    pgconn = connection.pgconn
+    checked(pgconn.prepare(b"", query))
+    result = checked(pgconn.describe_prepared(b""))
+    places = range(result.nfields)
+    return [(result.fname(at) or b"").decode() for at in places], [
+        result.ftype(at) for at in places
+    ]
+
+
+def with_values(connection: Connection, text: str, params: dict[str, Any]) -> str:
+    """A statement with its values as literals, for a function that runs it."""
+    escaping = pq.Escaping(connection.pgconn)
+
+    def literal(match: re.Match[str]) -> str:
+        value = _text(params[match[1]])
+        return "NULL" if value is None else bytes(escaping.escape_literal(value)).decode()
+
+    return _PLACEHOLDER.sub(literal, text.replace("%%", "%"))
+
+
 def _read(connection: Connection, result: PGresult) -> tuple[list[str], list[tuple[Any, ...]], int]:
     columns = [(result.fname(at) or b"").decode() for at in range(result.nfields)]
     touched = result.command_tuples or 0

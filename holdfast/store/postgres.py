@@ -13,8 +13,8 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Any, TypeVar
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from typing import TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import psycopg
@@ -38,13 +38,16 @@ from holdfast.store.denied import denied_object
 from holdfast.store.dialect import POSTGRES
 from holdfast.store.disconnect import Reading, read_client_error
 from holdfast.store.grants import missing_grant
+from holdfast.store.handler_login import HandlerLogin, read_login
 from holdfast.store.libpq import Connection
+from holdfast.store.login import Login
 from holdfast.store.pool import Pool
-from holdfast.store.postgres_transaction import PostgresTransaction
-from holdfast.store.query import Statement, Statements
+from holdfast.store.postgres_transaction import PostgresTransaction, clean_session
+from holdfast.store.postgres_tx import PostgresTx
+from holdfast.store.query import Statements
 from holdfast.store.store import Access, Row, Store, Tx, WakeUp
 from holdfast.store.transaction import IDLE_SECONDS, LOCK_SECONDS, HandlerTransaction
-from holdfast.store.wake import CHANNEL, Announcer, Listener
+from holdfast.store.wake import Announcer, Listener
 
 T = TypeVar("T")
 
@@ -54,7 +57,6 @@ RETRY_FOR_SECONDS = 15.0
 FIRST_RETRY_SECONDS = 0.05
 LONGEST_RETRY_SECONDS = 2.0
 GET_CONNECTION_SECONDS = 5.0
-STREAM_ROWS = 500
 
 # A client that freezes in the middle must not keep its row locks for ever. One round trip.
 _IDLE = b"; SET LOCAL idle_in_transaction_session_timeout = '%ds'" % IDLE_SECONDS
@@ -63,78 +65,17 @@ BEGIN = b"BEGIN" + _IDLE + b"; SET LOCAL lock_timeout = '%dms'" % (LOCK_SECONDS 
 BEGIN_READ = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" + _IDLE
 
 
-class PostgresTx(Tx):
-    def __init__(
-        self,
-        connection: Connection,
-        clock: Clock,
-        prepared: libpq.Prepared | None = None,
-        alone: libpq.Alone | None = None,
-    ) -> None:
-        super().__init__(POSTGRES, clock)
-        self.connection = connection
-        self.prepared = prepared
-        self.alone = alone
-        self._streams = 0
-
-    def _fetch(
-        self, text: str, params: dict[str, Any], prepare: bool
-    ) -> tuple[list[str], list[tuple[Any, ...]], int]:
-        prepared = self.prepared if prepare else None
-        if self.alone is not None:
-            return libpq.fetch_alone(self.connection, text, params, prepared, self.alone)
-        return libpq.fetch(self.connection, text, params, prepared)
-
-    def begin(self, statement: Statement, /, **params: Any) -> Callable[[], list[Row]]:
-        text, bound, prepare = self._ready(statement, params)
-        if prepare:
-            return super().begin(statement, **params)
-        answer = libpq.send(self.connection, text, bound)
-
-        def rows() -> list[Row]:
-            columns, found, _ = answer()
-            return [dict(zip(columns, row, strict=True)) for row in found]
-
-        return rows
-
-    def stream(self, statement: Statement, /, **params: Any) -> Iterator[Row]:
-        text, bound, _ = self._ready(statement, params)
-        self._streams += 1
-        name = f"holdfast_stream_{self._streams}"
-        # Planned for all rows: for a cursor the server would look for the plan that begins soonest.
-        libpq.command(self.connection, b"SET LOCAL cursor_tuple_fraction = 1")
-        declared = f"DECLARE {name} NO SCROLL CURSOR FOR {text}"
-        libpq.fetch(self.connection, declared, bound, None)
-        while True:
-            next_rows = f"FETCH {STREAM_ROWS} FROM {name}"
-            columns, rows, _ = libpq.fetch(self.connection, next_rows, {}, None)
-            for row in rows:
-                yield dict(zip(columns, row, strict=True))
-            if len(rows) < STREAM_ROWS:
-                break
-        libpq.command(self.connection, f"CLOSE {name}".encode())
-
-    def command(self, text: str) -> None:
-        libpq.command(self.connection, text.encode())
-
-    def notify(self, channels: Sequence[str]) -> None:
-        for channel in channels:
-            self.connection.execute("SELECT pg_notify(%s, '')", (CHANNEL + channel,))
-
-    def lock_units(self, units: Sequence[str]) -> None:
-        if units:
-            # In order, so that two transactions that share units cannot wait for each other.
-            self.connection.execute(
-                "SELECT pg_advisory_xact_lock(hashtextextended(unit, 0))"
-                " FROM unnest(%s::text[]) AS unit ORDER BY unit",
-                (sorted(units),),
-            )
-
-
 class PostgresStore(Store):
     dialect = POSTGRES
 
-    def __init__(self, url: str, clock: Clock, *, pool_size: int | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        clock: Clock,
+        *,
+        pool_size: int | None = None,
+        handler_url: str | None = None,
+    ) -> None:
         _check_address(url)
         self._dsn = url
         self.url = _without_password(url)
@@ -144,14 +85,26 @@ class PostgresStore(Store):
         self._prepared = libpq.Prepared()
         self._announcer_lock = threading.Lock()
         self._pool = Pool(url, pool_size)
+        self._handlers: HandlerLogin | None = None
+        if handler_url is not None:
+            _check_address(handler_url)
+            self._handlers = HandlerLogin(handler_url, pool_size, clock, self.write_one)
         self.availability = Availability()
 
     @property
     def pool_size(self) -> int:
-        return self._pool.permits.total
+        handlers = 0 if self._handlers is None else self._handlers.pool.permits.total
+        return self._pool.permits.total + handlers
 
-    def sized_for(self, *, handlers: int, threads: int) -> AbstractContextManager[None]:
-        return self._pool.permits.sized_for(handlers=handlers, threads=threads)
+    @contextmanager
+    def sized_for(self, *, handlers: int, threads: int) -> Iterator[None]:
+        with ExitStack() as stack:
+            permits = self._pool.permits
+            stack.enter_context(permits.sized_for(handlers=handlers, threads=threads))
+            if self._handlers is not None:
+                permits = self._handlers.pool.permits
+                stack.enter_context(permits.sized_for(handlers=handlers, threads=0))
+            yield
 
     def use_reserved(self) -> AbstractContextManager[None]:
         return self._pool.permits.use_reserved()
@@ -265,12 +218,9 @@ class PostgresStore(Store):
     ) -> Iterator[HandlerTransaction]:
         self._same_process()
         try:
-            pooled = self._pool.take(GET_CONNECTION_SECONDS)
-        except psycopg.OperationalError as exc:
+            opened = self._open_block(access)
+        except psycopg.Error as exc:
             raise translate(exc) from exc
-        opened = PostgresTransaction(
-            pooled, access, lambda: PostgresTx(pooled, self.clock), translate
-        )
         try:
             with opened.block(org_id, unit, guard, finish):
                 yield opened
@@ -283,7 +233,24 @@ class PostgresStore(Store):
                 raise error from exc
             raise
         finally:
-            self._pool.give_back(pooled)
+            clean_session(opened.pooled, is_shared=self._handlers is None)
+            pool = self._pool if self._handlers is None else self._handlers.pool
+            pool.give_back(opened.pooled)
+
+    def _open_block(self, access: Access) -> PostgresTransaction:
+        """A block on the handlers' own login, or on the engine's where there is no other."""
+        if self._handlers is not None:
+            return self._handlers.open_block(access, GET_CONNECTION_SECONDS, translate)
+        pooled = self._pool.take(GET_CONNECTION_SECONDS)
+        return PostgresTransaction(
+            pooled, access, lambda: PostgresTx(pooled, self.clock), translate
+        )
+
+    def read_handler_login(self, url: str) -> Login:
+        try:
+            return read_login(url, self.clock)
+        except psycopg.Error as exc:
+            raise translate(exc) from None
 
     def _missing_grant(self, exc: Exception, access: Access) -> Failure | None:
         """Our failure for a handler's statement that its role may not run."""
@@ -343,6 +310,8 @@ class PostgresStore(Store):
             return
         if self._announcer is not None:
             self._announcer.close()
+        if self._handlers is not None:
+            self._handlers.pool.close()
         self._pool.close()
 
     def _same_process(self) -> None:

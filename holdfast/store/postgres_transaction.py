@@ -67,13 +67,16 @@ class PostgresTransaction(HandlerTransaction):
         access: Access,
         tx: Callable[[], Tx],
         translate: Callable[[Exception], StoreError],
+        bind: Callable[[str], None] | None = None,
     ) -> None:
+        """With *bind*, the connection is one of the handlers' login: *bind* gives it a tenant."""
         self.pooled = pooled
         self.access = access
         self.takes_writes = access is not Access.READ
         self.connection = LentConnection.of(pooled)
         self._tx = tx
         self._translate = translate
+        self._bind = bind
         self._confinement: Confinement | None = None
         self._which = None
         self._depth = 0
@@ -107,6 +110,8 @@ class PostgresTransaction(HandlerTransaction):
 
     def _begin(self, org_id: str, unit: str | None, guard: Callable[[Tx], None]) -> None:
         libpq.command(self.pooled, _BEGIN)
+        if self._bind is not None:
+            self._bind(org_id)
         tx = self._tx()
         if unit is not None:
             tx.lock_units([unit])
@@ -232,6 +237,26 @@ class PostgresTransaction(HandlerTransaction):
             raise
         finally:
             self._depth -= 1
+
+
+# Whatever a handler can leave in a session. DISCARD ALL would also drop every cached plan.
+_CLEAN = (
+    b"RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL; CLOSE ALL; UNLISTEN *; DISCARD TEMP;"
+    b" DISCARD SEQUENCES; SELECT pg_catalog.pg_advisory_unlock_all()"
+)
+
+
+def clean_session(pooled: Connection, *, is_shared: bool) -> None:
+    """Remove what a handler left in the session, before the next job or the engine uses it.
+
+    A session that the engine shares keeps its prepared statements: some are the engine's.
+    """
+    if pooled.pgconn.transaction_status != TransactionStatus.IDLE:
+        return
+    try:
+        libpq.checked(pooled.pgconn.exec_(_CLEAN if is_shared else b"DEALLOCATE ALL; " + _CLEAN))
+    except psycopg.Error:
+        pooled.close()
 
 
 def _lost() -> StoreDown:

@@ -22,6 +22,7 @@ from holdfast.store.dialect import Dialect
 from holdfast.store.query import Statement
 
 if TYPE_CHECKING:
+    from holdfast.store.login import Login
     from holdfast.store.transaction import HandlerTransaction
 
 Row = Mapping[str, Any]
@@ -265,6 +266,10 @@ class Store(ABC):
             org_id, unit, guard=guard, finish=_nothing, access=access
         ) as opened:
             yield opened.connection
+
+    def read_handler_login(self, url: str) -> Login:
+        """What the login of *url* may do. Raises StoreError if it cannot connect."""
+        raise NotImplementedError(f"{self.dialect.name} has no logins")
 
     @abstractmethod
     def wake_up(self, channels: Sequence[str]) -> WakeUp:

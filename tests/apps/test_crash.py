@@ -17,7 +17,7 @@ from holdfast.apps.rewrite.rewrites import Rewrites
 from holdfast.apps.rewrite.text_retention import forget_once
 from holdfast.config import RewriteSettings
 from holdfast.engine.worker import run_upkeep
-from holdfast.store.postgres import PostgresTx
+from holdfast.store.postgres_tx import PostgresTx
 from holdfast.store.sqlite import SqliteTx
 from tests.apps.household import (
     HOME,

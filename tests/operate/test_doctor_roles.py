@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import psycopg
 import pytest
 
 from holdfast import Context, Holdfast
 from holdfast.operate.doctor import Finding, Severity, examine
+from tests.postgres_server import PostgresServer
 from tests.story import ORG, by_hand, make_holdfast
 
 
@@ -74,6 +76,71 @@ def test_a_long_list_is_cut(shop: Holdfast) -> None:
     assert "public.note_09 and 3 more tables" in finding.seen
 
 
+# -- whether handlers can reach other tenants
+
+
+@pytest.fixture(scope="module")
+def logins(postgres: PostgresServer) -> Iterator[None]:
+    with psycopg.connect(postgres.dsn(), autocommit=True) as admin:
+        for name, role in (("good_login", "handler"), ("bad_login", "tenant"), ("own", "engine")):
+            admin.execute(f"CREATE ROLE {name} LOGIN IN ROLE holdfast_{role}".encode())
+    yield
+    with psycopg.connect(postgres.dsn(), autocommit=True) as admin:
+        admin.execute("DROP ROLE good_login, bad_login, own")
+
+
+def with_login(url: str, login: str | None) -> Holdfast:
+    handler_db = None if login is None else url.replace("postgres@", f"{login}@")
+    return make_holdfast(url.replace("postgres@", "own@"), handler_db=handler_db)
+
+
+def test_one_login_for_all_is_called_a_guard_rail_and_not_a_wall(
+    postgres_url: str, logins: None
+) -> None:
+    with with_login(postgres_url, None) as hf:
+        (finding,) = found(hf, "isolation")
+
+    assert finding.severity is Severity.NOTICE
+    assert "guard rail" in finding.seen
+    assert "not a wall" in finding.seen
+    assert "tenancy.md" in finding.remedy
+
+
+def test_a_login_for_handlers_is_well(postgres_url: str, logins: None) -> None:
+    with with_login(postgres_url, "good_login") as hf:
+        (finding,) = found(hf, "isolation")
+
+    assert finding.severity is Severity.OK
+    assert "good_login" in finding.seen
+
+
+def test_a_login_that_is_no_wall_is_a_problem(postgres_url: str, logins: None) -> None:
+    with with_login(postgres_url, "bad_login") as hf:
+        (finding,) = found(hf, "isolation")
+
+    assert finding.severity is Severity.PROBLEM
+    assert "bad_login of handler_db is not a member of holdfast_handler" in finding.seen
+
+
+def test_a_superuser_as_the_engine_is_noticed(shop: Holdfast) -> None:
+    superuser, _ = found(shop, "isolation")
+
+    assert superuser.severity is Severity.NOTICE
+    assert "postgres is a superuser or has BYPASSRLS" in superuser.seen
+
+
+def test_a_login_that_cannot_connect_is_a_problem(postgres_url: str, logins: None) -> None:
+    with with_login(postgres_url, "missing_login") as hf:
+        (finding,) = found(hf, "isolation")
+
+    assert finding.severity is Severity.PROBLEM
+    assert "cannot connect" in finding.seen
+
+
 def test_on_sqlite_there_are_no_roles_to_look_at(migrated_sqlite_url: str) -> None:
     with make_holdfast(migrated_sqlite_url) as hf:
         assert found(hf, "grants") == []
+        (finding,) = found(hf, "isolation")
+
+    assert finding.severity is Severity.OK
+    assert "not a wall" in finding.seen

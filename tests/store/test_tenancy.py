@@ -104,6 +104,9 @@ def filled(shared_postgres_url: str) -> Iterator[Holdfast]:
         yield hf
 
 
+DROP_ROLES = "DROP ROLE holdfast_tenant, holdfast_auditor, holdfast_handler, holdfast_engine"
+
+
 @contextmanager
 def tenant(url: str, login: str, org_id: str | None) -> Iterator[psycopg.Connection[Any]]:
     with psycopg.connect(_as(url, login)) as connection:
@@ -341,7 +344,7 @@ def test_an_owner_who_is_no_superuser_migrates_and_works(fresh_server: PostgresS
             whole_way(url)
 
         with psycopg.connect(fresh_server.dsn(), autocommit=True) as admin:
-            admin.execute("DROP ROLE holdfast_tenant, holdfast_auditor, holdfast_engine")
+            admin.execute(DROP_ROLES)
 
     with _role(fresh_server) as owner, empty_database(fresh_server, owner) as url:
         store = open_store(url, check=False)
@@ -373,7 +376,7 @@ def test_even_the_owner_of_the_tables_is_bound(fresh_server: PostgresServer) -> 
             with psycopg.connect(url) as connection:
                 assert orgs_in(connection, "job") == set()
         with psycopg.connect(fresh_server.dsn(), autocommit=True) as admin:
-            admin.execute("DROP ROLE holdfast_tenant, holdfast_auditor, holdfast_engine")
+            admin.execute(DROP_ROLES)
 
 
 def test_a_refusal_of_the_tenant_wall_is_a_broken_rule(

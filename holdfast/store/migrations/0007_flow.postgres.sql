@@ -8,8 +8,8 @@ ALTER TABLE holdfast.tenant ENABLE ROW LEVEL SECURITY;
 ALTER TABLE holdfast.tenant FORCE ROW LEVEL SECURITY;
 CREATE POLICY engine_serves_all ON holdfast.tenant TO holdfast_engine USING (true) WITH CHECK (true);
 CREATE POLICY tenant_sees_itself ON holdfast.tenant TO holdfast_tenant
-    USING (org_id = nullif(current_setting('holdfast.org_id', true), '')::uuid)
-    WITH CHECK (org_id = nullif(current_setting('holdfast.org_id', true), '')::uuid);
+    USING (org_id = (SELECT holdfast.current_tenant()))
+    WITH CHECK (org_id = (SELECT holdfast.current_tenant()));
 
 ALTER TABLE holdfast.job ALTER COLUMN turn SET NOT NULL;
 ALTER VIEW holdfast.claimable SET (security_invoker = true);

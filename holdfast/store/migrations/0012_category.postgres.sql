@@ -1,22 +1,39 @@
--- A third role: audit enrichment reads what its tenant may read and writes audit tables only.
+-- Two more roles. Audit enrichment reads what its tenant may read and writes audit tables only. A login
+-- of handlers has the rights of both and cannot choose its tenant: see holdfast.current_tenant().
 DO $$
+DECLARE
+    role_name text;
+    member_name text;
+    statement text;
+    missing text[] := '{}';
 BEGIN
-    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'holdfast_auditor') THEN
+    FOREACH role_name IN ARRAY ARRAY['holdfast_auditor', 'holdfast_handler'] LOOP
+        IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = role_name) THEN
+            missing := missing || format('CREATE ROLE %I NOLOGIN;', role_name);
+        END IF;
+    END LOOP;
+    FOR role_name, member_name IN VALUES
+        ('holdfast_auditor', 'holdfast_engine'), ('holdfast_auditor', 'holdfast_handler'),
+        ('holdfast_tenant', 'holdfast_handler')
+    LOOP
+        IF NOT EXISTS (
+            SELECT FROM pg_roles AS member, pg_roles AS granted
+            WHERE member.rolname = member_name AND granted.rolname = role_name
+              AND pg_has_role(member.oid, granted.oid, 'USAGE'))
+        THEN
+            missing := missing || format('GRANT %I TO %I;', role_name, member_name);
+        END IF;
+    END LOOP;
+    FOREACH statement IN ARRAY missing LOOP
+        -- Another database of the server may have done the same just now.
         BEGIN
-            CREATE ROLE holdfast_auditor NOLOGIN;
+            EXECUTE statement;
         EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
         END;
-    END IF;
-    IF NOT pg_has_role('holdfast_engine', 'holdfast_auditor', 'USAGE') THEN
-        BEGIN
-            GRANT holdfast_auditor TO holdfast_engine;
-        EXCEPTION WHEN unique_violation THEN NULL;
-        END;
-    END IF;
+    END LOOP;
 EXCEPTION WHEN insufficient_privilege THEN
-    RAISE EXCEPTION 'The role holdfast_auditor is not ready, and % may not make it so.', current_user
-        USING HINT = 'As an administrator: CREATE ROLE holdfast_auditor NOLOGIN;'
-            ' GRANT holdfast_auditor TO holdfast_engine;';
+    RAISE EXCEPTION 'The roles holdfast_auditor and holdfast_handler are not ready, and % may not make them so.', current_user
+        USING HINT = 'As an administrator: ' || array_to_string(missing, ' ');
 END $$;
 
 ALTER TABLE holdfast.audit_note ENABLE ROW LEVEL SECURITY;
@@ -24,10 +41,10 @@ ALTER TABLE holdfast.audit_note FORCE ROW LEVEL SECURITY;
 CREATE POLICY engine_serves_all ON holdfast.audit_note TO holdfast_engine
     USING (true) WITH CHECK (true);
 CREATE POLICY tenant_sees_itself ON holdfast.audit_note TO holdfast_tenant
-    USING (org_id = nullif(current_setting('holdfast.org_id', true), '')::uuid)
-    WITH CHECK (org_id = nullif(current_setting('holdfast.org_id', true), '')::uuid);
+    USING (org_id = (SELECT holdfast.current_tenant()))
+    WITH CHECK (org_id = (SELECT holdfast.current_tenant()));
 CREATE POLICY auditor_notes_for_itself ON holdfast.audit_note FOR INSERT TO holdfast_auditor
-    WITH CHECK (org_id = nullif(current_setting('holdfast.org_id', true), '')::uuid);
+    WITH CHECK (org_id = (SELECT holdfast.current_tenant()));
 
 GRANT SELECT, INSERT, UPDATE ON holdfast.category TO holdfast_engine;
 GRANT SELECT ON holdfast.category TO holdfast_tenant;
@@ -55,7 +72,7 @@ BEGIN
     LOOP
         EXECUTE format(
             'CREATE POLICY auditor_sees_itself ON holdfast.%I FOR SELECT TO holdfast_auditor'
-            ' USING (org_id = nullif(current_setting(''holdfast.org_id'', true), '''')::uuid)',
+            ' USING (org_id = (SELECT holdfast.current_tenant()))',
             readable);
     END LOOP;
 END $$;
@@ -572,3 +589,55 @@ REVOKE ALL ON ALL FUNCTIONS IN SCHEMA holdfast FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION holdfast.is_full, holdfast.enqueue, holdfast.enqueue_jobs
     TO holdfast_engine, holdfast_tenant;
 GRANT SELECT ON holdfast.lease_extension TO holdfast_auditor;
+GRANT EXECUTE ON FUNCTION holdfast.current_tenant TO holdfast_auditor, holdfast_handler;
+
+-- The engine's own statements in a handler's transaction: the fence, a checkpoint, an artifact. They
+-- must commit with the handler's rows, so they run on the handler's login. Only a caller that presents
+-- the secret of this transaction may run one; the engine sends it as a parameter, which no other
+-- statement can read. The functions belong to holdfast_engine and have exactly its rights. The settings
+-- are those that a handler could have changed to make a statement mean something else.
+CREATE FUNCTION holdfast.check_secret(secret text) RETURNS void
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET row_security = on AS $$
+BEGIN
+    IF NOT EXISTS (
+        SELECT FROM holdfast.handler_transaction AS bound
+        WHERE bound.xid = pg_current_xact_id_if_assigned()::text::bigint
+          AND bound.server_started_at = pg_postmaster_start_time()
+          AND bound.secret_hash = sha256(convert_to(check_secret.secret, 'UTF8')))
+    THEN
+        RAISE EXCEPTION 'this transaction is not bound to a tenant, or the secret is not its own'
+            USING ERRCODE = 'insufficient_privilege';
+    END IF;
+END $$;
+
+CREATE FUNCTION holdfast.fetch_as_engine(secret text, statement text) RETURNS SETOF record
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET row_security = on SET standard_conforming_strings = on SET transform_null_equals = off AS $$
+BEGIN
+    PERFORM holdfast.check_secret(secret);
+    RETURN QUERY EXECUTE statement;
+END $$;
+
+CREATE FUNCTION holdfast.run_as_engine(secret text, statement text) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET row_security = on SET standard_conforming_strings = on SET transform_null_equals = off AS $$
+DECLARE
+    touched bigint;
+BEGIN
+    PERFORM holdfast.check_secret(secret);
+    EXECUTE statement;
+    GET DIAGNOSTICS touched = ROW_COUNT;
+    RETURN touched;
+END $$;
+
+REVOKE ALL ON FUNCTION holdfast.check_secret, holdfast.fetch_as_engine, holdfast.run_as_engine
+    FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION holdfast.fetch_as_engine, holdfast.run_as_engine TO holdfast_handler;
+GRANT USAGE ON SCHEMA holdfast TO holdfast_handler;
+-- A new owner needs CREATE on the schema at that moment.
+GRANT CREATE ON SCHEMA holdfast TO holdfast_engine;
+ALTER FUNCTION holdfast.check_secret OWNER TO holdfast_engine;
+ALTER FUNCTION holdfast.fetch_as_engine OWNER TO holdfast_engine;
+ALTER FUNCTION holdfast.run_as_engine OWNER TO holdfast_engine;
+REVOKE CREATE ON SCHEMA holdfast FROM holdfast_engine;

@@ -8,8 +8,8 @@ ALTER TABLE holdfast.batch_item FORCE ROW LEVEL SECURITY;
 CREATE POLICY engine_serves_all ON holdfast.batch_item TO holdfast_engine
     USING (true) WITH CHECK (true);
 CREATE POLICY tenant_sees_itself ON holdfast.batch_item TO holdfast_tenant
-    USING (org_id = nullif(current_setting('holdfast.org_id', true), '')::uuid)
-    WITH CHECK (org_id = nullif(current_setting('holdfast.org_id', true), '')::uuid);
+    USING (org_id = (SELECT holdfast.current_tenant()))
+    WITH CHECK (org_id = (SELECT holdfast.current_tenant()));
 
 -- A raw answer is a tenant's text: only the engine reads it.
 GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast.batch_answer TO holdfast_engine;
@@ -18,8 +18,8 @@ ALTER TABLE holdfast.batch_answer FORCE ROW LEVEL SECURITY;
 CREATE POLICY engine_serves_all ON holdfast.batch_answer TO holdfast_engine
     USING (true) WITH CHECK (true);
 CREATE POLICY tenant_sees_itself ON holdfast.batch_answer TO holdfast_tenant
-    USING (org_id = nullif(current_setting('holdfast.org_id', true), '')::uuid)
-    WITH CHECK (org_id = nullif(current_setting('holdfast.org_id', true), '')::uuid);
+    USING (org_id = (SELECT holdfast.current_tenant()))
+    WITH CHECK (org_id = (SELECT holdfast.current_tenant()));
 
 -- SECURITY DEFINER: a tenant may cancel its job, and may not read what was kept for it.
 CREATE FUNCTION holdfast.forget_batch_answer() RETURNS trigger

@@ -8,8 +8,8 @@ ALTER TABLE holdfast.provider_call FORCE ROW LEVEL SECURITY;
 CREATE POLICY engine_serves_all ON holdfast.provider_call TO holdfast_engine
     USING (true) WITH CHECK (true);
 CREATE POLICY tenant_sees_itself ON holdfast.provider_call TO holdfast_tenant
-    USING (org_id = nullif(current_setting('holdfast.org_id', true), '')::uuid)
-    WITH CHECK (org_id = nullif(current_setting('holdfast.org_id', true), '')::uuid);
+    USING (org_id = (SELECT holdfast.current_tenant()))
+    WITH CHECK (org_id = (SELECT holdfast.current_tenant()));
 
 CREATE TRIGGER provider_call_never_truncated BEFORE TRUNCATE ON holdfast.provider_call
     FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse('the ledger is append-only');

@@ -80,8 +80,8 @@ BEGIN
             ' USING (true) WITH CHECK (true)', tenanted);
         EXECUTE format(
             'CREATE POLICY tenant_sees_itself ON holdfast.%I TO holdfast_tenant'
-            ' USING (org_id = nullif(current_setting(''holdfast.org_id'', true), '''')::uuid)'
-            ' WITH CHECK (org_id = nullif(current_setting(''holdfast.org_id'', true), '''')::uuid)',
+            ' USING (org_id = (SELECT holdfast.current_tenant()))'
+            ' WITH CHECK (org_id = (SELECT holdfast.current_tenant()))',
             tenanted);
         EXECUTE format('GRANT SELECT ON holdfast.%I TO holdfast_engine', tenanted);
         EXECUTE format('GRANT INSERT, DELETE ON holdfast.%I TO holdfast_engine', tenanted);

@@ -1,0 +1,38 @@
+"""holdfast handler-login"""
+
+from __future__ import annotations
+
+import re
+
+import click
+
+_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+
+
+@click.command("handler-login")
+@click.argument("name")
+def handler_login(name: str) -> None:
+    r"""Print the SQL that makes a PostgreSQL login for handlers alone.
+
+    Run it once as an administrator: holdfast handler-login NAME | psql. Then set a password with
+    \password NAME in psql, and handler_db in the settings. The login has the rights of a tenant,
+    and Holdfast chooses the tenant of each of its transactions. This command changes nothing.
+    """
+    if _NAME.fullmatch(name) is None or name.startswith(("pg_", "holdfast_")):
+        raise click.BadParameter(
+            "use lower-case letters, digits and _, and begin with a letter; pg_ and holdfast_ are"
+            " reserved",
+            param_hint="NAME",
+        )
+    for statement in statements_for(name):
+        click.echo(statement)
+
+
+def statements_for(name: str) -> tuple[str, ...]:
+    """The SQL that makes *name* a login of handlers."""
+    return (
+        f"CREATE ROLE {name} LOGIN NOSUPERUSER NOBYPASSRLS NOCREATEROLE NOCREATEDB NOREPLICATION;",
+        f"GRANT holdfast_handler TO {name};",
+        "-- Handlers cannot read each other's SQL in pg_stat_activity; needs a superuser:",
+        f"ALTER ROLE {name} SET track_activities = off;",
+    )

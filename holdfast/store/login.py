@@ -1,0 +1,30 @@
+"""The login that a deployment keeps for its handlers: what it may do, and whether it is a wall."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+HELP = "'holdfast handler-login NAME' prints the SQL for a fit one; see docs/tenancy.md."
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """A login of handlers, as the server sees it."""
+
+    name: str
+    is_handler: bool
+    # Roles with more than a tenant's rights that it is, or may become.
+    climbs_to: str | None
+    # Tables of the schema holdfast that it, or a role of its, owns.
+    owns: str | None
+
+    @property
+    def fault(self) -> str | None:
+        """Why this login does not keep tenants apart; None if it does."""
+        if self.climbs_to is not None:
+            return f"has the rights of {self.climbs_to}"
+        if self.owns is not None:
+            return f"owns {self.owns} in the schema holdfast"
+        if not self.is_handler:
+            return "is not a member of holdfast_handler"
+        return None
