@@ -67,6 +67,7 @@ class HandlerLogin:
         self._columns: dict[str, Columns] = {}
         self._checking = threading.Lock()
         self._is_checked = False
+        self._is_same_database = False
 
     def open_block(
         self, access: Access, timeout: float, translate: Translate
@@ -106,8 +107,11 @@ class HandlerLogin:
         self._write(
             lambda tx: tx.affected(SQL.bind_transaction, xid=xid, org_id=org_id, secret=secret)
         )
+        if self._is_same_database:
+            return
         _, ((bound,),), _ = libpq.fetch(pooled, _TENANT, {}, None)
-        if bound != org_id:
+        self._is_same_database = bound == org_id
+        if not self._is_same_database:
             raise ConfigError(
                 "handler_db does not lead to the database of db: a binding that was written there"
                 " is not found here. Use the same host and name in both."

@@ -1,6 +1,6 @@
 -- A login for handlers alone. It exists on PostgreSQL only: SQLite has no logins.
 
--- bind_transaction :affected — crosses tenants: the tenant of a handler's transaction; the engine decides it
+-- bind_transaction :affected prepared — crosses tenants: the tenant of a handler's transaction; the engine decides it
 -- Bindings of ended transactions go with the next one, at most a hundred at a time.
 {only postgres}
 WITH ended AS (

@@ -11,10 +11,12 @@ from typing import Any
 
 import psycopg
 import pytest
+from click.testing import CliRunner
 from psycopg import errors as pg
 from psycopg.pq import TransactionStatus
 
 from holdfast import ConfigError, Context, Enqueued, FakeClock, Holdfast, Settings, State
+from holdfast.cli import cli
 from holdfast.config import ArtifactSettings
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.store import open_store
@@ -486,6 +488,72 @@ def test_an_audit_handler_that_leaves_its_role_changes_no_table_of_the_applicati
     job = run(shop, handler, category="audit_enrichment")
 
     assert ended(shop, job) == (State.FAILED, "RULE_VIOLATED")
+
+
+@pytest.mark.parametrize("stale", ["of a restored dump", "of this server"])
+def test_a_binding_that_was_left_behind_never_applies(shop: Holdfast, url: str, stale: str) -> None:
+    """Whatever transaction id comes next: after a COMMIT of its own a handler has no tenant."""
+    started = "pg_postmaster_start_time()"
+    if stale == "of a restored dump":
+        started += " - interval '1 day'"
+    seen: list[set[str]] = []
+
+    def handler(job: Context) -> None:
+        with job.transaction() as connection:
+            with psycopg.connect(url, autocommit=True) as admin:
+                admin.execute(
+                    "INSERT INTO holdfast.handler_transaction (org_id, xid, secret_hash,"
+                    f" server_started_at) SELECT '{OTHER_ORG}', xid, '', {started}"
+                    " FROM generate_series(1, 100) AS before,"
+                    " LATERAL (SELECT pg_current_xact_id()::text::bigint"
+                    f" {'+' if stale == 'of a restored dump' else '-'} before AS xid) AS ids"
+                )
+            connection.execute("COMMIT; BEGIN; SELECT pg_current_xact_id()")
+            seen.append(tenants_in(connection))
+
+    run(shop, handler)
+
+    assert seen == [set()]
+
+
+def test_a_connection_lost_in_the_block_is_transient_and_leaves_nothing(
+    shop: Holdfast, url: str
+) -> None:
+    def handler(job: Context) -> None:
+        with job.transaction() as connection:
+            connection.execute("INSERT INTO note VALUES (%s, 'lost')", (job.org_id,))
+            with psycopg.connect(url, autocommit=True) as admin:
+                admin.execute(
+                    "SELECT pg_terminate_backend(%s, 60000)", (connection.info.backend_pid,)
+                )
+
+    job = run(shop, handler)
+
+    state, error_class = ended(shop, job)
+    assert state is State.QUEUED
+    assert error_class == "STORE_UNAVAILABLE"
+    with psycopg.connect(url) as admin:
+        assert admin.execute("SELECT 1 FROM note WHERE text = 'lost'").fetchall() == []
+
+    assert ended(shop, run(shop, lambda job: None)) == DONE
+
+
+def test_the_command_prints_the_sql_that_makes_a_fit_login(
+    url: str, postgres: PostgresServer
+) -> None:
+    printed = CliRunner().invoke(cli, ["handler-login", "printed_login"])
+    assert printed.exit_code == 0
+    with psycopg.connect(postgres.dsn(), autocommit=True) as admin:
+        admin.execute(printed.output.encode())
+        try:
+            with make_holdfast(url) as hf:
+                login = hf.store.read_handler_login(as_login(url, "printed_login"))
+            assert login.fault is None
+        finally:
+            admin.execute("DROP ROLE printed_login")
+
+    refused = CliRunner().invoke(cli, ["handler-login", "x; DROP TABLE note"])
+    assert refused.exit_code == 2
 
 
 # -- a login that is no wall

@@ -69,6 +69,8 @@ BEGIN
     FOR readable IN
         SELECT tablename FROM pg_policies
         WHERE schemaname = 'holdfast' AND policyname = 'tenant_sees_itself'
+          -- Only the engine and holdfast.current_tenant() read the bindings.
+          AND tablename <> 'handler_transaction'
     LOOP
         EXECUTE format(
             'CREATE POLICY auditor_sees_itself ON holdfast.%I FOR SELECT TO holdfast_auditor'
