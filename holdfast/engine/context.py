@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from holdfast.artifact.artifacts import Artifacts, JobArtifacts
-from holdfast.engine import audit, duty
+from holdfast.engine import audit, completion, duty
 from holdfast.engine.category import CATEGORIES, Category
+from holdfast.engine.completion import Completion
 from holdfast.engine.handler import Handler
 from holdfast.engine.job import Actor, ActorType, Claimed, unit_of
 from holdfast.engine.result import document
@@ -61,6 +62,7 @@ class Context:
     deciding: bool = False
     files: Artifacts | None = None
     block: OpenBlock | None = field(default=None, init=False)
+    completion: Completion = field(default_factory=Completion, init=False)
 
     @property
     def id(self) -> str:
@@ -143,15 +145,25 @@ class Context:
         self.session.write(lambda tx: tx.affected(SQL.save_stage, stages=[row]))
         self.raise_if_canceled()
 
-    def check_lease(self, tx: Tx) -> None:
-        """Hold the job until the transaction ends; raise LeaseLost if it is no longer ours."""
-        self._ask_lease(tx, SQL.check_lease)
+    def set_result(self, value: Any) -> None:
+        """Give the result of this stage, inside ``job.transaction(complete=True)``.
+
+        It is recorded when the block ends. Raises ResultInvalid if it cannot be stored.
+        """
+        completion.set_result(self, value)
+
+    def check_lease(self, tx: Tx) -> bool:
+        """Hold the job until the transaction ends; raise LeaseLost if it is no longer ours.
+
+        Returns whether a cancel of the job was requested.
+        """
+        return self._ask_lease(tx, SQL.check_lease)
 
     def _guard(self, tx: Tx) -> None:
         """Raise LeaseLost if the job is no longer ours; takes no lock."""
         self._ask_lease(tx, SQL.find_lease)
 
-    def _ask_lease(self, tx: Tx, statement: Statement) -> None:
+    def _ask_lease(self, tx: Tx, statement: Statement) -> bool:
         found = tx.maybe(
             statement,
             org_id=self.job.org_id,
@@ -161,8 +173,10 @@ class Context:
         if found is None:
             self.token.set(lease_lost=True)
             raise LeaseLost(self.job.id)
-        if found["cancel_requested_at"] is not None:
-            self.token.set()
+        if found["cancel_requested_at"] is None:
+            return False
+        self.token.set()
+        return True
 
     @property
     def session(self) -> Session:
@@ -171,6 +185,7 @@ class Context:
 
     def open_transaction(self) -> HandlerTransaction | None:
         """The transaction that the calling thread and task have open for this job."""
+        self.completion.check_unsettled()
         if self.block is None:
             return None
         if self.block.owner != caller():
@@ -182,22 +197,33 @@ class Context:
         return self.block.transaction
 
     @contextmanager
-    def transaction(self) -> Iterator[Any]:
+    def transaction(self, *, complete: bool = False) -> Iterator[Any]:
         """A connection for the handler's own writes, bound to the job's tenant.
 
         It commits with the block, if the lease still holds at that moment; otherwise it raises
         LeaseLost and nothing is written. The calls of this job inside the block are part of the
         transaction. A block within the block is a savepoint. What may be written is what the job's
         category allows; beyond that it raises RuleViolated and nothing is written.
+
+        With *complete*, the outcome of the stage is part of the commit, with the result that
+        :meth:`set_result` gave or None. The job is completed, or at its next stage, when the block
+        has ended: what the handler returns or raises afterwards is logged and ignored. If a cancel
+        was requested, nothing is written and JobCanceled is raised.
         """
         outer = self.open_transaction()
         if outer is not None:
-            with outer.savepoint():
+            with self._savepoint(outer, complete=complete):
                 yield outer.connection
             return
+        access, entry = duty.access_of(self)
+        if complete and access is Access.READ:
+            raise RuleViolated(
+                "The transaction of this job may only read, so it cannot record an outcome. Use"
+                " job.transaction() without complete=True and return the result.",
+                transaction="read_only",
+            )
         unit = self.job.unit_key
         name = None if unit is None else unit_of(self.job.org_id, self.job.job_type, unit)
-        access, entry = duty.access_of(self)
 
         def guard(tx: Tx) -> None:
             self._guard(tx)
@@ -205,17 +231,42 @@ class Context:
                 audit.record(tx, Actor(ActorType.SYSTEM, self.job.claimed_by), [entry])
 
         def finish(tx: Tx) -> None:
-            # What only reads has nothing to fence, and could not lock the row.
-            self._ask_lease(tx, SQL.find_lease if access is Access.READ else SQL.check_lease)
+            if complete:
+                completion.record(self, tx)
+            else:
+                # What only reads has nothing to fence, and could not lock the row.
+                self._ask_lease(tx, SQL.find_lease if access is Access.READ else SQL.check_lease)
 
-        with self.store.handler_transaction(
-            self.job.org_id, name, guard=guard, finish=finish, access=access
-        ) as opened:
+        with (
+            completion.completing(self) if complete else nullcontext(),
+            self.store.handler_transaction(
+                self.job.org_id, name, guard=guard, finish=finish, access=access
+            ) as opened,
+        ):
             self.block = OpenBlock(opened, caller())
             try:
                 yield opened.connection
+                if complete:
+                    completion.prepare(self)
             finally:
                 self.block = None
+
+    @contextmanager
+    def _savepoint(self, outer: HandlerTransaction, *, complete: bool) -> Iterator[None]:
+        """A block within a block. A result that is set in it goes with it."""
+        if complete:
+            raise RuleViolated(
+                "job.transaction(complete=True) was opened inside another job.transaction(). Only"
+                " the outermost block commits: pass complete=True to that one.",
+                transaction="nested",
+            )
+        before = self.completion.value, self.completion.wanted
+        try:
+            with outer.savepoint():
+                yield
+        except BaseException:
+            self.completion.value, self.completion.wanted = before
+            raise
 
     @property
     def artifacts(self) -> JobArtifacts:

@@ -16,25 +16,24 @@ from holdfast.document import decode
 from holdfast.engine import duty
 from holdfast.engine.category import Category
 from holdfast.engine.classify import fault_of, lacks_connection, retry_after_of
+from holdfast.engine.completion import Ended, Unproven, outcome_of_result
 
 # What a handler is called with; whoever runs one finds it here.
 from holdfast.engine.context import CancelToken as CancelToken
 from holdfast.engine.context import Context as Context
 from holdfast.engine.handler import Handler, Registry, Stage
 from holdfast.engine.job import (
-    Advanced,
     Canceled,
     Claimed,
     Completed,
     Dead,
     Fault,
-    Kept,
     Outcome,
     Released,
     Retry,
     Snoozed,
 )
-from holdfast.engine.result import result_document
+from holdfast.engine.settle import Settled
 from holdfast.engine.tracing import Tracing
 from holdfast.errors import (
     HandlerTimeout,
@@ -119,14 +118,18 @@ def plan(
 
 def execute(
     context: Context, plan: Plan, rng: random.Random, tracing: Tracing | None = None
-) -> Outcome:
+) -> Ended:
     """Run a synchronous stage here; an asynchronous one on a loop of its own."""
     if tracing is None:
-        return _execute(context, plan, rng)
+        return context.completion.ended(_execute(context, plan, rng))
     with tracing.executing(context.job) as tell:
-        outcome = _execute(context, plan, rng)
-        tell(outcome)
-        return outcome
+        ended = context.completion.ended(_execute(context, plan, rng))
+        tell(_outcome_of(ended))
+        return ended
+
+
+def _outcome_of(ended: Ended) -> Outcome:
+    return ended.outcome if isinstance(ended, (Settled, Unproven)) else ended
 
 
 def _execute(context: Context, plan: Plan, rng: random.Random) -> Outcome:
@@ -137,6 +140,9 @@ def _execute(context: Context, plan: Plan, rng: random.Random) -> Outcome:
         value = plan.stage.function(context, plan.payload)
         if inspect.isawaitable(value):
             value = asyncio.run(_within(value, plan.stage.timeout))
+        if context.completion.settled is not None:
+            return _after_completion(value, context, plan)
+        context.completion.raise_failure()
         outcome = conclude(value, context.job, plan)
         if isinstance(outcome, Completed):
             duty.check_result(context, value)
@@ -151,14 +157,14 @@ def _execute(context: Context, plan: Plan, rng: random.Random) -> Outcome:
 
 async def execute_async(
     context: Context, plan: Plan, rng: random.Random, tracing: Tracing | None = None
-) -> Outcome:
+) -> Ended:
     """Run an asynchronous stage on the present loop."""
     if tracing is None:
-        return await _execute_async(context, plan, rng)
+        return context.completion.ended(await _execute_async(context, plan, rng))
     with tracing.executing(context.job) as tell:
-        outcome = await _execute_async(context, plan, rng)
-        tell(outcome)
-        return outcome
+        ended = context.completion.ended(await _execute_async(context, plan, rng))
+        tell(_outcome_of(ended))
+        return ended
 
 
 async def _execute_async(context: Context, plan: Plan, rng: random.Random) -> Outcome:
@@ -168,6 +174,9 @@ async def _execute_async(context: Context, plan: Plan, rng: random.Random) -> Ou
         if duty.has_inputs(context):
             await asyncio.to_thread(duty.check_inputs, context)
         value = await _within(plan.stage.function(context, plan.payload), plan.stage.timeout)
+        if context.completion.settled is not None:
+            return _after_completion(value, context, plan)
+        context.completion.raise_failure()
         outcome = conclude(value, context.job, plan)
         if isinstance(outcome, Completed) and duty.delivers(context):
             await asyncio.to_thread(duty.check_result, context, value)
@@ -182,6 +191,14 @@ async def _execute_async(context: Context, plan: Plan, rng: random.Random) -> Ou
         return judge(exc, context.job, plan.stage, rng)
     except JobCanceled as exc:
         return _canceled(exc, context, plan)
+
+
+def _after_completion(value: Any, context: Context, plan: Plan) -> Outcome:
+    """What a handler that has recorded its outcome returned: None agrees with any outcome."""
+    settled = context.completion.settled
+    if value is None and settled is not None:
+        return settled.outcome
+    return conclude(value, context.job, plan)
 
 
 def _canceled(exc: JobCanceled, context: Context, plan: Plan) -> Outcome:
@@ -209,17 +226,10 @@ def conclude(value: Any, job: Claimed, plan: Plan) -> Outcome:
     """What a stage's return value means; our own stages may say the outcome themselves."""
     if isinstance(value, (Completed, Retry, Dead, Released)):
         return value
-    kept = None
-    if isinstance(value, Kept):
-        value, kept = value.result, value.value
     try:
-        output = result_document(value)
+        return outcome_of_result(value, plan.handler, plan.stage)
     except ResultInvalid:
         return Dead(fault_of(ResultInvalid(), stage=plan.stage.name, attempt=job.attempt))
-    following = plan.handler.after(plan.stage)
-    if following is None:
-        return Completed(output, kept)
-    return Advanced(output, following.name, following.max_attempts)
 
 
 def judge(exc: BaseException, job: Claimed, stage: Stage, rng: random.Random) -> Outcome:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 
 from holdfast.artifact.artifacts import Artifacts
+from holdfast.engine.completion import Completion, Ended
 from holdfast.engine.execute import CancelToken, Context, Plan, execute, execute_async, judge
 from holdfast.engine.job import Claimed, ClaimId, Outcome, Released
 from holdfast.engine.line import Line
@@ -45,6 +46,8 @@ class Held:
     started_at: float | None = None
     # How long the stage that was run last has run; None if it was given back unused.
     ran_seconds: float | None = None
+    # What the stage that runs now has recorded by itself.
+    completion: Completion | None = None
 
     @property
     def claim_id(self) -> ClaimId:
@@ -61,7 +64,7 @@ class Hands:
         concurrency: int,
         async_concurrency: int,
         rng: random.Random,
-        finished: Callable[[Held, Outcome], None],
+        finished: Callable[[Held, Ended], None],
         has_room: Callable[[], None],
         files: Artifacts | None = None,
         tracing: Tracing | None = None,
@@ -167,20 +170,25 @@ class Hands:
             assert held.plan is not None
             self._running[held.claim_id] = held
             held.started_at = began = time.monotonic()
-            context = Context(held.job, self.store, held.token, files=self.files)
+            context = self._context(held)
             try:
-                outcome = execute(context, held.plan, self.rng, self.tracing)
+                ended = execute(context, held.plan, self.rng, self.tracing)
             except BaseException as exc:
-                outcome = self._judge(held, exc)
+                ended = context.completion.ended(self._judge(held, exc))
             held.ran_seconds = time.monotonic() - began
             self._observe(held.ran_seconds)
             if self._running.pop(held.claim_id, None) is None:
                 # The keeper gave up on this thread and put another in its place.
                 return
-            held.started_at = None
-            self.finished(held, outcome)
+            held.started_at = held.completion = None
+            self.finished(held, ended)
             # A thread that waits for work keeps nothing of what it has worked on.
-            del held, context, outcome
+            del held, context, ended
+
+    def _context(self, held: Held) -> Context:
+        context = Context(held.job, self.store, held.token, files=self.files)
+        held.completion = context.completion
+        return context
 
     def _judge(self, held: Held, exc: BaseException) -> Outcome:
         """What a handler let out that means the end of a process elsewhere, but not of ours.
@@ -220,19 +228,19 @@ class Hands:
     async def _run_async(self, held: Held) -> None:
         assert held.plan is not None
         if self.closing:
-            outcome: Outcome = self.unreached
+            ended: Ended = self.unreached
         else:
             held.started_at = began = time.monotonic()
-            context = Context(held.job, self.store, held.token, files=self.files)
+            context = self._context(held)
             try:
-                outcome = await execute_async(context, held.plan, self.rng, self.tracing)
+                ended = await execute_async(context, held.plan, self.rng, self.tracing)
             except BaseException as exc:
-                outcome = self._judge(held, exc)
+                ended = context.completion.ended(self._judge(held, exc))
             held.ran_seconds = time.monotonic() - began
-        held.started_at = None
+        held.started_at = held.completion = None
         self._on_loop.pop(held.claim_id, None)
         self.has_room()
-        self.finished(held, outcome)
+        self.finished(held, ended)
 
     def give_back(self) -> None:
         """Return what waits, unused."""

@@ -82,17 +82,19 @@ class Keeper:
             if started_at is None or now - started_at <= stage.timeout.total_seconds():
                 continue
             # A copy for the settler, apart from the one that the stuck thread still looks at.
-            copy = replace(held, started_at=None, ran_seconds=now - started_at)
+            copy = replace(held, started_at=None, ran_seconds=now - started_at, completion=None)
+            completion = held.completion
             if not self.hands.abandon(held):
                 continue
-            self.hands.finished(copy, timed_out(held.job, stage, self.rng))
+            outcome = timed_out(held.job, stage, self.rng)
+            self.hands.finished(copy, outcome if completion is None else completion.ended(outcome))
             self._stuck += 1
             if self._stuck >= self.hands.concurrency:
                 self.recycle(self._stuck)
 
     def _renew_due(self, now: float) -> None:
         lease = self.settings.lease_seconds
-        due = [held for held in list(self.held.values()) if now - held.renewed_at >= lease / 3]
+        due = [held for held in self._open_claims() if now - held.renewed_at >= lease / 3]
         if not due:
             return
         try:
@@ -115,9 +117,17 @@ class Keeper:
 
     def _stop_unrenewed(self, now: float) -> None:
         """Effects must stop before the lease does: somebody else may own the job after that."""
-        for held in list(self.held.values()):
+        for held in self._open_claims():
             if now - held.renewed_at >= self.settings.lease_seconds * 0.9:
                 held.token.set(lease_lost=True)
+
+    def _open_claims(self) -> list[Held]:
+        """Those with a lease: a handler that has completed its job may still run."""
+        return [
+            held
+            for held in list(self.held.values())
+            if held.completion is None or not held.completion.has_closed_claim
+        ]
 
     def _look_for_cancels(self, now: float) -> None:
         long = [

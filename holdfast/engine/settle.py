@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, assert_never
 
 from holdfast.document import decode, encode
@@ -71,6 +72,8 @@ class Settled:
         )
 
 
+NOTHING: Mapping[ClaimId, Outcome] = MappingProxyType({})
+
 Keeper = Callable[[Tx, str, Sequence[tuple[Claimed, Any]]], None]
 """Writes what the jobs of a type keep beside their results."""
 
@@ -81,11 +84,16 @@ def settle(
     *,
     actor: Actor,
     keep: Keeper | None = None,
+    perhaps: Mapping[ClaimId, Outcome] = NOTHING,
 ) -> list[Settled]:
-    """Write a group of outcomes in one transaction."""
+    """Write a group of outcomes in one transaction.
+
+    *perhaps* are outcomes of the same claims whose COMMIT was not answered: one that was recorded
+    is the outcome.
+    """
     if not group:
         return []
-    return store.write(lambda tx: settle_in(tx, group, actor=actor, keep=keep))
+    return store.write(lambda tx: settle_in(tx, group, actor=actor, keep=keep, perhaps=perhaps))
 
 
 def settle_in(
@@ -94,6 +102,7 @@ def settle_in(
     *,
     actor: Actor,
     keep: Keeper | None = None,
+    perhaps: Mapping[ClaimId, Outcome] = NOTHING,
 ) -> list[Settled]:
     """The same in a transaction that is already open.
 
@@ -106,14 +115,30 @@ def settle_in(
         for place, (job, _) in waiting:
             taken.setdefault(job.claim_id, place)
         places = list(taken.values())
-        done = _settle_claims(tx, [group[place] for place in places], actor=actor, keep=keep)
+        done = _settle_claims(
+            tx, [group[place] for place in places], actor=actor, keep=keep, perhaps=perhaps
+        )
         settled |= zip(places, done, strict=True)
         waiting = [item for item in waiting if item[0] not in settled]
     return [settled[place] for place in range(len(group))]
 
 
+def find_settled(tx: Tx, job: Claimed, outcome: Outcome, *, actor: Actor) -> Settled | None:
+    """The outcome of a COMMIT whose answer was lost, if it was recorded.
+
+    The look-up waits for the row, so a COMMIT that the server is still working on is over by then.
+    """
+    tx.maybe(SQL.check_lease, org_id=job.org_id, id=job.id, lease_token=job.lease_token)
+    return _recorded_before(tx, [(job, outcome)], actor).get(job.claim_id)
+
+
 def _settle_claims(
-    tx: Tx, group: Sequence[tuple[Claimed, Outcome]], *, actor: Actor, keep: Keeper | None
+    tx: Tx,
+    group: Sequence[tuple[Claimed, Outcome]],
+    *,
+    actor: Actor,
+    keep: Keeper | None,
+    perhaps: Mapping[ClaimId, Outcome],
 ) -> list[Settled]:
     """Write the outcomes of different claims."""
     tx.lock_units(
@@ -121,7 +146,9 @@ def _settle_claims(
     )
     rows = tx.many(SQL.settle_jobs, changes=[change_of(job, outcome) for job, outcome in group])
     held = {claim_of(row): row["cancel_requested_at"] for row in rows}
-    known = _recorded_before(tx, [item for item in group if item[0].claim_id not in held], actor)
+    missed = [item for item in group if item[0].claim_id not in held]
+    unproven = [(job, perhaps[job.claim_id]) for job, _ in missed if job.claim_id in perhaps]
+    known = _recorded_before(tx, [*missed, *unproven], actor)
     kept = [(job, outcome) for job, outcome in group if job.claim_id in held]
 
     _keep(tx, kept, keep)

@@ -10,15 +10,16 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.clock import ms
 from holdfast.engine.classify import fault_of
+from holdfast.engine.completion import Ended, Unproven
 from holdfast.engine.hands import Held
-from holdfast.engine.job import Actor, Canceled, Claimed, Dead, Outcome, Retry
+from holdfast.engine.job import Actor, Canceled, Claimed, ClaimId, Dead, Outcome, Retry
 from holdfast.engine.quarantine import bury_broken
-from holdfast.engine.settle import Keeper, Settled, settle, verb_of
+from holdfast.engine.settle import NOTHING, Keeper, Settled, settle, verb_of
 from holdfast.engine.watchdog import Guard, unguarded
 from holdfast.errors import RowInvalid, RuleBroken, StoreBusy, StoreDown, StoreError
 from holdfast.event import Event, JobSettled
@@ -64,8 +65,8 @@ class Settler:
         self.keep = keep
         self.stopping = threading.Event()
         # Each with the moment in which it arrived.
-        self._done: deque[tuple[Held, Outcome, float]] = deque()
-        self._writing: list[tuple[Held, Outcome, float]] = []
+        self._done: deque[tuple[Held, Ended, float]] = deque()
+        self._writing: list[tuple[Held, Ended, float]] = []
         self._progress_at = time.monotonic()
         self._settled_at: float | None = None
         self._news = threading.Event()
@@ -80,11 +81,11 @@ class Settler:
     def is_alive(self) -> bool:
         return self._thread.is_alive()
 
-    def put(self, held: Held, outcome: Outcome) -> None:
+    def put(self, held: Held, ended: Ended) -> None:
         now = time.monotonic()
         if not self._done and not self._writing:
             self._progress_at = now
-        self._done.append((held, outcome, now))
+        self._done.append((held, ended, now))
         if not self._news.is_set():
             self._news.set()
 
@@ -142,19 +143,36 @@ class Settler:
         while len(self._done) < self.limit and self.more_soon() and time.monotonic() < until:
             time.sleep(STEP_SECONDS)
 
-    def settle(self, group: Sequence[tuple[Claimed, Outcome]]) -> list[Settled]:
-        """Settle a group here and now."""
-        return settle_apart(
-            self.store, group, actor=self.actor, changed=self.changed, keep=self.keep
+    def settle(self, group: Sequence[tuple[Claimed, Ended]]) -> list[Settled]:
+        """Settle a group here and now. What its handler has settled itself is not settled again."""
+        unsettled = [
+            (job, ended.outcome if isinstance(ended, Unproven) else ended)
+            for job, ended in group
+            if not isinstance(ended, Settled)
+        ]
+        settled = iter(
+            settle_apart(
+                self.store,
+                unsettled,
+                actor=self.actor,
+                changed=self.changed,
+                keep=self.keep,
+                perhaps={
+                    job.claim_id: ended.perhaps
+                    for job, ended in group
+                    if isinstance(ended, Unproven)
+                },
+            )
         )
+        return [ended if isinstance(ended, Settled) else next(settled) for _, ended in group]
 
-    def _settle_group(self, group: list[tuple[Held, Outcome, float]]) -> None:
+    def _settle_group(self, group: list[tuple[Held, Ended, float]]) -> None:
         self._writing = group
         pause = 0.1
         while True:
             self._progress_at = time.monotonic()
             try:
-                settled = self.settle([(held.job, outcome) for held, outcome, _ in group])
+                settled = self.settle([(held.job, ended) for held, ended, _ in group])
                 break
             except (StoreDown, StoreBusy) as exc:
                 # The work is done and must be recorded; after the lease's end the fence decides.
@@ -175,10 +193,11 @@ def settle_apart(
     actor: Actor,
     changed: Callable[[str, str], None],
     keep: Keeper | None = None,
+    perhaps: Mapping[ClaimId, Outcome] = NOTHING,
 ) -> list[Settled]:
     """Settle a group; an outcome that the database refuses is isolated and buried as such."""
     try:
-        return settle(store, group, actor=actor, keep=keep)
+        return settle(store, group, actor=actor, keep=keep, perhaps=perhaps)
     except (StoreDown, StoreBusy):
         raise
     except Exception as exc:
@@ -186,8 +205,11 @@ def settle_apart(
         if len(group) > 1:
             half = len(group) // 2
             return [
-                *settle_apart(store, group[:half], actor=actor, changed=changed, keep=keep),
-                *settle_apart(store, group[half:], actor=actor, changed=changed, keep=keep),
+                settled
+                for part in (group[:half], group[half:])
+                for settled in settle_apart(
+                    store, part, actor=actor, changed=changed, keep=keep, perhaps=perhaps
+                )
             ]
         job, outcome = group[0]
         refused = RowInvalid(refused=verb_of(outcome)) if isinstance(exc, StoreError) else exc

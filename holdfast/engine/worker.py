@@ -20,6 +20,7 @@ from holdfast.artifact.artifacts import Artifacts
 from holdfast.clock import ms, read_instant
 from holdfast.config import Settings
 from holdfast.engine.claim import read_clock
+from holdfast.engine.completion import Ended
 from holdfast.engine.counts import Counts as Counts
 from holdfast.engine.execute import CancelToken, Context, Plan, execute, name_stage, plan
 from holdfast.engine.handler import Registry
@@ -164,15 +165,15 @@ class Worker:
             going: Claimed | None = job
             while going is not None:
                 began = self.store.clock.monotonic()
-                outcome = self._run_inline(going)
+                ended = self._run_inline(going)
                 seconds = self.store.clock.monotonic() - began
-                (settled,) = self._settler.settle([(going, outcome)])
+                (settled,) = self._settler.settle([(going, ended)])
                 self._tell(settled, seconds)
                 outcomes[_word(settled)] += 1
                 going = settled.goes_on
         return Counts(len(claimed), outcomes)
 
-    def _run_inline(self, job: Claimed) -> Outcome:
+    def _run_inline(self, job: Claimed) -> Ended:
         planned = self._plan(job)
         if not isinstance(planned, Plan):
             return planned

@@ -34,6 +34,14 @@ def make(url: str, **settings: Any) -> Holdfast:
             raise NetworkTimeout
         return "second time"
 
+    @hf.job("effect", max_attempts=5)
+    def effect(job: Context, payload: dict[str, Any]) -> None:
+        """Leave one row, and die as often as the payload says: after the block, or after all."""
+        with job.transaction(complete=payload["complete"]) as connection:
+            connection.execute(f"INSERT INTO effect VALUES ('{job.id}', {job.attempt})")
+        if job.attempt <= payload["deaths"]:
+            os.kill(os.getpid(), signal.SIGKILL)
+
     return hf
 
 
