@@ -165,7 +165,7 @@ def borrowed_steps(batch: Batch, dialect: Dialect) -> Steps[list[Enqueued]]:
 def insert(store: Store, batch: Batch) -> list[Enqueued]:
     """The same in a transaction of its own: one round trip when nothing is a duplicate."""
     if batch.has_producer:
-        return _again(store, batch, lambda: store.write(lambda tx: run(tx, insert_steps(batch))))
+        return _again(store, batch, lambda: _write(store, lambda tx: run(tx, insert_steps(batch))))
     rows = _again(
         store,
         batch,

@@ -97,7 +97,7 @@ WITH due AS MATERIALIZED (
     WHERE state = 'queued' AND queue = :queue AND not_before_at <= {now}
     ORDER BY queue, not_before_at
     LIMIT :limit
-    {skip_locked}
+    {skip_held(job)}
 )
 UPDATE holdfast.job AS job
 SET not_before_at = NULL, queue = job.origin_queue, updated_at = {now}
@@ -161,7 +161,7 @@ WITH due AS MATERIALIZED (
           AND waiting.not_before_at <= {now}
         ORDER BY waiting.queue, waiting.org_id, waiting.not_before_at
         LIMIT :each
-        {skip_locked}) AS job
+        {skip_held(waiting)}) AS job
     {end}
 )
 UPDATE holdfast.job AS job

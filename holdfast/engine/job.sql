@@ -158,7 +158,7 @@ taken AS MATERIALIZED (
                OR {unit_free(CAST(waiting.org_id AS text) || waiting.job_type || waiting.unit_key)})
         ORDER BY waiting.queue, waiting.limit_key, waiting.org_id, waiting.turn
         LIMIT shares.quota
-        {skip_locked}) AS job
+        {skip_held(waiting)}) AS job
     {end}
     LIMIT :limit
 )
@@ -201,7 +201,7 @@ waiting AS MATERIALIZED (
           AND (unit_key IS NULL OR {unit_free(CAST(org_id AS text) || job_type || unit_key)})
         ORDER BY queue, created_at, id
         LIMIT :limit
-        {skip_locked}
+        {skip_held(job)}
     ) AS fresh
     UNION ALL
     SELECT early.org_id, early.id, early.limit_key, early.created_at FROM (
@@ -222,7 +222,7 @@ waiting AS MATERIALIZED (
           AND (unit_key IS NULL OR {unit_free(CAST(org_id AS text) || job_type || unit_key)})
         ORDER BY created_at, id
         LIMIT :limit
-        {skip_locked}
+        {skip_held(job)}
     ) AS early
 ),
 placed AS (

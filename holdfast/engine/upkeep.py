@@ -102,8 +102,9 @@ def rescue_jobs(
         stale = _find_stale(store, tx, limit, dead_worker_id)
         return settle_in(tx, stale, actor=UPKEEP) if stale else []
 
+    # It passes over what is locked. What it may still have to wait for waits for the next pass.
     try:
-        return store.write(work)
+        return store.write_soon(work)
     except RuleBroken:
         return _rescue_one_by_one(store, limit, dead_worker_id)
 
@@ -129,9 +130,9 @@ def _rescue_one_by_one(store: Store, limit: int, dead_worker_id: str | None) -> 
         return settle_in(tx, still, actor=UPKEEP) if still else []
 
     rescued: list[Settled] = []
-    for job, _ in store.write(find):
+    for job, _ in store.write_soon(find):
         try:
-            rescued += store.write(partial(rescue, job=job))
+            rescued += store.write_soon(partial(rescue, job=job))
         except RuleBroken as exc:
             rescued.append(bury_broken(store, job, rule=exc.rule, actor=UPKEEP))
     return rescued

@@ -70,7 +70,7 @@ class HandlerLogin:
         self._is_same_database = False
 
     def open_block(
-        self, access: Access, timeout: float, translate: Translate
+        self, access: Access, timeout: float, translate: Translate, *, idle_seconds: int
     ) -> PostgresTransaction:
         """A block on a connection of this login. Raises ConfigError if the login is unfit."""
         pooled = self.pool.take(timeout)
@@ -86,6 +86,7 @@ class HandlerLogin:
             lambda: HandlerTx(pooled, self._clock, secret, self._columns),
             translate,
             bind=lambda org_id: self._bind(pooled, org_id, secret),
+            idle_seconds=idle_seconds,
         )
 
     def _check(self, pooled: Connection) -> None:

@@ -58,15 +58,21 @@ FIRST_RETRY_SECONDS = 0.05
 LONGEST_RETRY_SECONDS = 2.0
 GET_CONNECTION_SECONDS = 5.0
 
-# A client that freezes in the middle must not keep its row locks for ever. One round trip.
-_IDLE = b"; SET LOCAL idle_in_transaction_session_timeout = '%ds'" % IDLE_SECONDS
-# And somebody else's lock must not keep us.
-BEGIN = b"BEGIN" + _IDLE + b"; SET LOCAL lock_timeout = '%dms'" % (LOCK_SECONDS * 1000)
-BEGIN_READ = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" + _IDLE
+# A client that freezes in the middle must not keep its row locks for ever, and a lock that another
+# transaction holds must not keep us: not even a reader, which waits only for a change of the
+# schema. One round trip.
+_LIMITS = (
+    b"; SET LOCAL idle_in_transaction_session_timeout = '%%ds'; SET LOCAL lock_timeout = '%dms'"
+    % (LOCK_SECONDS * 1000)
+)
+_BEGIN = b"BEGIN" + _LIMITS
+_BEGIN_READ = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" + _LIMITS
 
 
 class PostgresStore(Store):
     dialect = POSTGRES
+    # How long the server lets a transaction of this store stay open without a statement.
+    idle_seconds = IDLE_SECONDS
 
     def __init__(
         self,
@@ -134,7 +140,7 @@ class PostgresStore(Store):
 
     def _committing(self, work: Callable[[Tx], T]) -> Callable[[Connection, float], T]:
         def in_transaction(connection: Connection, _: float) -> T:
-            libpq.command(connection, BEGIN)
+            libpq.command(connection, _BEGIN % self.idle_seconds)
             try:
                 result = work(PostgresTx(connection, self.clock, self._prepared))
                 libpq.command(connection, b"COMMIT")
@@ -149,7 +155,7 @@ class PostgresStore(Store):
 
     def read(self, work: Callable[[Tx], T]) -> T:
         def on_snapshot(connection: Connection, _: float) -> T:
-            libpq.command(connection, BEGIN_READ)
+            libpq.command(connection, _BEGIN_READ % self.idle_seconds)
             try:
                 return work(PostgresTx(connection, self.clock, self._prepared))
             finally:
@@ -240,10 +246,16 @@ class PostgresStore(Store):
     def _open_block(self, access: Access) -> PostgresTransaction:
         """A block on the handlers' own login, or on the engine's where there is no other."""
         if self._handlers is not None:
-            return self._handlers.open_block(access, GET_CONNECTION_SECONDS, translate)
+            return self._handlers.open_block(
+                access, GET_CONNECTION_SECONDS, translate, idle_seconds=self.idle_seconds
+            )
         pooled = self._pool.take(GET_CONNECTION_SECONDS)
         return PostgresTransaction(
-            pooled, access, lambda: PostgresTx(pooled, self.clock), translate
+            pooled,
+            access,
+            lambda: PostgresTx(pooled, self.clock),
+            translate,
+            idle_seconds=self.idle_seconds,
         )
 
     def read_handler_login(self, url: str) -> Login:
@@ -280,7 +292,11 @@ class PostgresStore(Store):
 
     def _migrate(self) -> list[str]:
         with psycopg.connect(self._dsn, autocommit=True) as connection, connection.transaction():
-            connection.execute("SET LOCAL lock_timeout = '10s'")
+            connection.execute(
+                "SELECT set_config('lock_timeout', '10s', true),"
+                " set_config('idle_in_transaction_session_timeout', %s, true)",
+                (f"{self.idle_seconds}s",),
+            )
             connection.execute(
                 "SELECT pg_advisory_xact_lock(hashtextextended('holdfast.migrate', 0))"
             )

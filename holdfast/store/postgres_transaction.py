@@ -33,7 +33,7 @@ T = TypeVar("T")
 _BEGIN = (
     b"BEGIN ISOLATION LEVEL READ COMMITTED;"
     b" SET LOCAL idle_in_transaction_session_timeout = '%ds'; SET LOCAL lock_timeout = '10s'"
-) % IDLE_SECONDS
+)
 _BIND = (
     "SELECT set_config('holdfast.org_id', %(org_id)s, true),"
     " extract(epoch FROM transaction_timestamp())"
@@ -68,6 +68,8 @@ class PostgresTransaction(HandlerTransaction):
         tx: Callable[[], Tx],
         translate: Callable[[Exception], StoreError],
         bind: Callable[[str], None] | None = None,
+        *,
+        idle_seconds: int = IDLE_SECONDS,
     ) -> None:
         """With *bind*, the connection is one of the handlers' login: *bind* gives it a tenant."""
         self.pooled = pooled
@@ -77,6 +79,7 @@ class PostgresTransaction(HandlerTransaction):
         self._tx = tx
         self._translate = translate
         self._bind = bind
+        self._idle_seconds = idle_seconds
         self._confinement: Confinement | None = None
         self._which = None
         self._depth = 0
@@ -109,7 +112,7 @@ class PostgresTransaction(HandlerTransaction):
             self.connection.take_back()
 
     def _begin(self, org_id: str, unit: str | None, guard: Callable[[Tx], None]) -> None:
-        libpq.command(self.pooled, _BEGIN)
+        libpq.command(self.pooled, _BEGIN % self._idle_seconds)
         if self._bind is not None:
             self._bind(org_id)
         tx = self._tx()

@@ -12,7 +12,10 @@ from holdfast import Context, Holdfast, NetworkTimeout, Settings
 
 
 def make(url: str, **settings: Any) -> Holdfast:
+    idle_seconds = settings.pop("idle_seconds", None)
     hf = Holdfast(settings=Settings(db=url, **{**FAST, **settings}))
+    if idle_seconds is not None and hf.store.dialect.name == "postgres":
+        hf.store.idle_seconds = idle_seconds  # type: ignore[attr-defined]
 
     @hf.job("work", max_attempts=100)
     def work(job: Context, payload: dict[str, Any]) -> dict[str, int]:
@@ -42,7 +45,25 @@ def make(url: str, **settings: Any) -> Holdfast:
         if job.attempt <= payload["deaths"]:
             os.kill(os.getpid(), signal.SIGKILL)
 
+    @hf.job("freeze", max_attempts=5)
+    def freeze(job: Context, payload: dict[str, Any]) -> None:
+        """On the first attempt stay inside the transaction, with locks, until it may end."""
+        with job.transaction(complete=payload["complete"]) as connection:
+            connection.execute(f"INSERT INTO effect VALUES ('{job.id}', {job.attempt})")
+            if job.attempt == 1:
+                job.progress(1, 2)
+                hf.enqueue("work", {}, idempotency_key=f"child of {job.id}", conn=connection)
+                Path(payload["began"]).write_text(_session(connection))
+                while not Path(payload["may_end"]).exists():
+                    time.sleep(0.01)
+
     return hf
+
+
+def _session(connection: Any) -> str:
+    """The server's process for a connection; SQLite has none."""
+    pid = getattr(getattr(connection, "info", None), "backend_pid", None)
+    return str(pid or "")
 
 
 FAST = {"lease_seconds": 1.0, "rescue_seconds": 0.2, "poll_seconds": 0.05}

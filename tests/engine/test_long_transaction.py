@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -20,7 +21,7 @@ from holdfast.engine.keeper import Keeper
 from holdfast.engine.lease import renew_leases
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.errors import StoreBusy
-from holdfast.store import Store, open_store
+from holdfast.store import Store, migrate, open_store
 from tests.acceptance.processes import wait_until
 from tests.engine.domain import make_domain
 from tests.engine.faulty import FaultyStore, through
@@ -325,13 +326,23 @@ def test_a_handlers_open_transaction_keeps_nobody_on_postgres_and_is_named_on_sq
     assert numbers(fast.store) == [1, 2]
 
 
-@pytest.mark.parametrize("kind", ["write", "read", "handler"])
+@pytest.mark.parametrize("kind", ["write", "write_soon", "read", "handler", "migrate"])
 def test_every_transaction_of_ours_ends_when_its_client_freezes(
-    postgres_url: str, kind: str
+    postgres_url: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_store(postgres_url)
     ask = "SELECT setting FROM pg_settings WHERE name = 'idle_in_transaction_session_timeout'"
-    if kind == "handler":
+    found: Any = None
+    if kind == "migrate":
+        # The migration refuses to run without the limit.
+        text = (
+            "DO $$ BEGIN IF current_setting('idle_in_transaction_session_timeout') <> '1min' THEN"
+            " RAISE EXCEPTION 'no limit'; END IF; END $$"
+        )
+        monkeypatch.setattr(migrate, "after", lambda *_: [migrate.Migration(9999, "look", text)])
+        assert len(store.migrate()) == 1
+        found = ("60000",)
+    elif kind == "handler":
         with store.tenant_transaction(ORG, None, lambda tx: None) as connection:
             found = connection.execute(ask).fetchone()
     else:
@@ -339,6 +350,31 @@ def test_every_transaction_of_ours_ends_when_its_client_freezes(
     store.close()
 
     assert found == ("60000",)
+
+
+@pytest.mark.req("C-08")
+def test_a_job_whose_row_is_only_referred_to_is_rescued_and_claimed(postgres_url: str) -> None:
+    """What a frozen handler wrote about its job refers to the job's row, and locks it for that."""
+    with (
+        make_holdfast(postgres_url, SystemClock(), poll_seconds=0.05) as hf,  # type: ignore[arg-type]
+        psycopg.connect(postgres_url) as other,
+    ):
+        hf.job("sheet.make")(lambda job, payload: "made")
+        late = hf.clock.now() + timedelta(milliseconds=1)
+        jobs = [
+            hf.enqueue("sheet.make", {}, org_id=ORG),
+            hf.enqueue("sheet.make", {}, org_id=ORG, not_before_at=late),
+        ]
+        other.execute("SELECT FROM holdfast.job FOR KEY SHARE")
+        (held,) = claim(hf, limit=1)
+        assert rescue_jobs(hf.store, limit=1, dead_worker_id=held.claimed_by)
+        with running(hf.worker()):
+            wait_until(lambda: _all_made(hf, jobs))
+        other.rollback()
+
+
+def _all_made(hf: Holdfast, jobs: list[Any]) -> bool:
+    return all(hf.get(job.id, org_id=ORG).state == "completed" for job in jobs)
 
 
 def test_a_transaction_waits_for_others_locks_by_the_second(postgres_url: str) -> None:
