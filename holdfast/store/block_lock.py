@@ -9,6 +9,10 @@ import time
 from holdfast.errors import StoreBusy, StoreError
 from holdfast.store.sqlite_connect import open_lock
 from holdfast.store.transaction import Caller, caller
+from holdfast.store.write_lock import WriteLock
+
+LOCK_FILE_SECONDS = 5.0
+"""How long a call that wants an answer waits for the lock file: writes hold it for milliseconds."""
 
 
 class BlockLock:
@@ -49,6 +53,19 @@ class BlockLock:
         fcntl.flock(self._look_fd, fcntl.LOCK_UN)
         return False
 
+    @property
+    def process(self) -> str:
+        """The number of the process that holds it, or held it last."""
+        if self.owner is not None or self._fd is None:
+            return str(os.getpid())
+        return os.pread(self._fd, 20, 0).decode().strip() or "unknown"
+
+    def held_seconds(self) -> float | None:
+        """For how long it has been held; None if it is not. Taking it writes the file."""
+        if self._fd is None or not self.is_held:
+            return None
+        return max(0.0, time.time() - os.fstat(self._fd).st_mtime)
+
     def check_caller(self) -> None:
         """Raise if the caller would wait for the block that it has open itself."""
         owner = self.owner
@@ -69,14 +86,15 @@ class BlockLock:
     def busy(self) -> StoreBusy:
         """The error of a call that cannot wait any longer."""
         if not self.is_held:
-            return StoreBusy("SQLite's only writer was busy for too long. Try again.")
-        process = str(os.getpid())
-        if self.owner is None and self._fd is not None:
-            process = os.pread(self._fd, 20, 0).decode().strip() or "unknown"
+            return StoreBusy(
+                "SQLite's only writer was busy for too long. Nothing was written. If it stays busy,"
+                " a process is frozen inside a write: `fuser` on the .lock file beside the database"
+                " names it. Otherwise try again."
+            )
         return StoreBusy(
-            f"A handler's transaction in process {process} has SQLite's only writer, and this call"
-            " waits no longer for it. Nothing was written. Keep job.transaction() short, or use"
-            " PostgreSQL."
+            f"A handler's transaction in process {self.process} has SQLite's only writer, and this"
+            " call waits no longer for it. Nothing was written. Keep job.transaction() short, or"
+            " use PostgreSQL."
         )
 
     def close(self) -> None:
@@ -94,13 +112,41 @@ class Patience:
         self._block = block
         self._block_until = now + block_seconds
         self._until = now + seconds
+        self._lock_until = min(self._until, now + max(block_seconds, LOCK_FILE_SECONDS))
 
     def check(self) -> None:
         """Raise StoreBusy if it is over."""
         now = time.monotonic()
-        if now >= self._until or (now >= self._block_until and self._block.is_held):
+        is_late = now >= self._lock_until
+        if is_late or (now >= self._block_until and self._block.is_held):
             raise self._block.busy()
+
+    @property
+    def lock_left(self) -> float:
+        """How long to wait for the lock file."""
+        return max(0.0, self._lock_until - time.monotonic())
 
     @property
     def left(self) -> float:
         return max(0.0, self._until - time.monotonic())
+
+
+def find_stuck_writer(block: BlockLock, lock: WriteLock, seconds: float) -> str | None:
+    """What has kept the only writer for *seconds* or more, in words. Closes *lock*."""
+    held_for = block.held_seconds()
+    try:
+        if held_for is None and not lock.acquire(seconds):
+            return (
+                f"A process has held the lock file for over {seconds:.0f} s, where a write takes"
+                " milliseconds. It may be frozen. Nothing else is written."
+            )
+        if held_for is None:
+            lock.release()
+    finally:
+        lock.close()
+    if held_for is None or held_for < seconds:
+        return None
+    return (
+        f"A handler's transaction in process {block.process} has had SQLite's only writer for"
+        f" {held_for:.0f} s. The process may be frozen. Nothing else is written."
+    )

@@ -17,7 +17,6 @@ and waits no longer than they can afford.
 
 from __future__ import annotations
 
-import fcntl
 import math
 import os
 import sqlite3
@@ -34,16 +33,17 @@ from holdfast.errors import ForkedStore, StoreBusy, StoreError
 from holdfast.store import migrate
 from holdfast.store.authorize import LentConnection
 from holdfast.store.availability import Availability
-from holdfast.store.block_lock import BlockLock, Patience
+from holdfast.store.block_lock import LOCK_FILE_SECONDS, BlockLock, Patience, find_stuck_writer
 from holdfast.store.dialect import SQLITE
 from holdfast.store.file_watch import FileWatch
 from holdfast.store.sidecar import SQL as LEASES
 from holdfast.store.sidecar import Sidecar
-from holdfast.store.sqlite_connect import connect, open_lock, path_of
+from holdfast.store.sqlite_connect import connect, path_of
 from holdfast.store.sqlite_transaction import SqliteTransaction
 from holdfast.store.sqlite_tx import SqliteTx, begin, is_open, translate, until_commit
 from holdfast.store.store import Access, Row, Store, Tx, WakeUp
 from holdfast.store.transaction import LOCK_SECONDS, HandlerTransaction, caller
+from holdfast.store.write_lock import WriteLock
 
 T = TypeVar("T")
 C = TypeVar("C", bound=sqlite3.Connection)
@@ -86,16 +86,24 @@ class SqliteStore(Store):
         # Not one a thread: threads come and go, and would leave their connections behind.
         self._idle_readers: list[sqlite3.Connection] = []
         self._idle_lent: list[LentConnection] = []
-        self._lock_fd: int | None = None
-        if self._path is not None:
-            self._lock_fd = open_lock(self._path + ".lock", url)
-            _with_lock_file.add(self)
+        self._lock = WriteLock(self._path, url)
+        _with_lock_file.add(self)
         self._block = BlockLock(self._path, url)
         self._sidecar = Sidecar(self._path, clock)
-        with self._first_lock():
-            # Two processes that turn a new file to write-ahead logging at once fail each other.
-            self._writer = self._open_writer()
+        self._writer = self._open_first()
         self.availability = Availability()
+
+    def _open_first(self) -> sqlite3.Connection:
+        # Two processes that turn a new file to write-ahead logging at once fail each other. One
+        # that has been turned can be opened although a frozen process holds the lock.
+        has_lock = self._lock.acquire(LOCK_FILE_SECONDS)
+        try:
+            if not has_lock and os.stat(cast(str, self._path)).st_size == 0:
+                raise self._block.busy()
+            return self._open_writer()
+        finally:
+            if has_lock:
+                self._lock.release()
 
     def _open_writer(self) -> sqlite3.Connection:
         # In memory there is one connection only, and it is lent.
@@ -229,25 +237,17 @@ class SqliteStore(Store):
             yield
 
     @contextmanager
-    def _first_lock(self) -> Iterator[None]:
-        """The lock in front of every write."""
-        if self._lock_fd is None:
-            yield
-            return
-        fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
-
-    @contextmanager
     def _file_lock(self, patience: Patience) -> Iterator[None]:
-        """The same, at a moment when no handler's transaction is open. Call with the turn held."""
+        """The lock file, at a moment when no handler's transaction is open. Call with the turn."""
         while True:
-            with self._first_lock():
+            if not self._lock.acquire(patience.lock_left):
+                raise self._block.busy()
+            try:
                 if not self._block.is_held:
                     yield
                     return
+            finally:
+                self._lock.release()
             patience.check()
             time.sleep(POLL_SECONDS)
 
@@ -305,6 +305,10 @@ class SqliteStore(Store):
         self._same_process()
         found = self._sidecar.find(claims)
         return frozenset((row["org_id"], row["id"], row["lease_token"]) for row in found)
+
+    def find_stuck_writer(self, seconds: float) -> str | None:
+        self._same_process()
+        return find_stuck_writer(self._block, WriteLock(self._path, self.url), seconds)
 
     @contextmanager
     def handler_transaction(
@@ -423,9 +427,7 @@ class SqliteStore(Store):
 
     def _close_locks(self) -> None:
         self._block.close()
-        if self._lock_fd is not None:
-            os.close(self._lock_fd)
-            self._lock_fd = None
+        self._lock.close()
 
     def _same_process(self) -> None:
         # A connection carried over a fork shares its locks with the parent and corrupts the file.

@@ -235,6 +235,13 @@ class Store(ABC):
         """
         return frozenset()
 
+    def find_stuck_writer(self, seconds: float) -> str | None:
+        """What has kept everybody else from writing for *seconds* or more, in words.
+
+        None where nothing does, and where there is more than one writer.
+        """
+        return None
+
     def handler_transaction(
         self,
         org_id: str,

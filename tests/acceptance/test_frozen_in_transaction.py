@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 from holdfast import CancelAnswer, Enqueued, Holdfast, JobRequest, State
+from holdfast.engine.upkeep import rescue_jobs
 from holdfast.errors import StoreBusy
 from tests.acceptance.app import make
 from tests.acceptance.processes import SPAWN, _started, all_in, holdfast, start_worker, wait_until
@@ -204,3 +205,77 @@ def test_a_process_frozen_in_an_ordinary_write_is_answered_for_and_cut_off_on_po
     assert ended.read_text() == "StoreDown"
     assert_sound(hf)
     hf.close()
+
+
+# -- SQLite has one writer, and a frozen process may have it
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("then", ["thaws", "is killed"])
+def test_a_process_frozen_in_its_handlers_transaction_is_named_on_sqlite(
+    migrated_sqlite_url: str, tmp_path: Path, then: str
+) -> None:
+    url = migrated_sqlite_url
+    hf = make(url)
+    make_effects(hf)
+    began, may_end = tmp_path / "began", tmp_path / "may_end"
+    payload = {"complete": False, "began": str(began), "may_end": str(may_end)}
+    job = hf.enqueue("freeze", payload, org_id=ORG, idempotency_key="one")
+    frozen = start_worker(url)
+    wait_until(began.exists)
+    stop(frozen.pid or 0)
+
+    for call in (
+        lambda: hf.cancel(job.id, org_id=ORG),
+        lambda: hf.enqueue("freeze", payload, org_id=ORG, idempotency_key="one"),
+        lambda: hf.enqueue("work", {}, org_id=ORG),
+        lambda: rescue_jobs(hf.store, limit=1),
+    ):
+        with pytest.raises(StoreBusy, match=f"process {frozen.pid} has SQLite's only writer"):
+            soon(call)
+    assert soon(lambda: explained(hf, job))
+    assert soon(lambda: explained(make(url), job))
+    findings = [found for found in doctor(hf) if found.check == "writer"]
+    assert str(frozen.pid) in findings[0].seen
+
+    may_end.touch()
+    os.kill(frozen.pid or 0, signal.SIGCONT if then == "thaws" else signal.SIGKILL)
+    start_worker(url)
+    wait_until(lambda: all_in(hf, [job], State.COMPLETED))
+    # The thawed process was the only writer all the time, so its claim was never lost.
+    attempt = 1 if then == "thaws" else 2
+    found = look(hf.store, "SELECT attempt FROM effect")
+    assert [row["attempt"] for row in found] == [attempt]
+    assert timeline(hf, job).count("job.succeeded") == 1
+    assert_sound(hf)
+    hf.close()
+
+
+@pytest.mark.timeout(600)
+def test_a_process_frozen_in_an_ordinary_write_ends_every_wait_on_sqlite(
+    migrated_sqlite_url: str, tmp_path: Path
+) -> None:
+    hf = make(migrated_sqlite_url)
+    held = hf.enqueue("work", {}, org_id=ORG, idempotency_key="held")
+    files = [tmp_path / name for name in ("began", "may_end", "ended")]
+    pid = freeze_in_a_write(migrated_sqlite_url, held, *files)
+
+    for call in (
+        lambda: hf.cancel(held.id, org_id=ORG),
+        lambda: hf.enqueue("work", {}, org_id=ORG, idempotency_key="held"),
+        lambda: rescue_jobs(hf.store, limit=1),
+    ):
+        with pytest.raises(StoreBusy, match="frozen"):
+            soon(call)
+    assert soon(lambda: explained(hf, held))
+    assert soon(lambda: explained(make(migrated_sqlite_url), held))
+    assert "frozen" in next(found.seen for found in doctor(hf) if found.check == "writer")
+
+    os.kill(pid, signal.SIGKILL)
+    assert soon(lambda: hf.cancel(held.id, org_id=ORG)) is CancelAnswer.CANCELED
+    assert_sound(hf)
+    hf.close()
+
+
+def doctor(hf: Holdfast) -> Any:
+    return hf.operate(actor="user:1", role="admin").doctor()

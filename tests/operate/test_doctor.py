@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -872,3 +873,31 @@ def test_a_view_that_may_not_be_read_becomes_a_notice_and_harms_no_other(
     assert {finding.severity for finding in refused} == {NOTICE}
     assert "pg_replication_slots" in refused[0].seen
     assert every[-1].check == "channels"
+
+
+def test_a_session_of_holdfast_that_stands_still_in_a_transaction_is_found(
+    postgres_url: str,
+) -> None:
+    with make_holdfast(postgres_url) as hf, hf.store.tenant_transaction(ORG, None, lambda tx: None):
+        told = [
+            item
+            for item in visit(hf, idle=timedelta(0))
+            if item.check == "transactions" and "no statement" in item.seen
+        ]
+
+    assert told[0].severity is WARNING
+    assert "pg_terminate_backend" in told[0].remedy
+
+
+def test_a_handler_that_keeps_the_only_writer_is_found(
+    migrated_sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor_files, "WRITER_SECONDS", 0.0)
+    with make_holdfast(migrated_sqlite_url) as hf:
+        before = [item for item in visit(hf) if item.check == "writer"]
+        with hf.store.tenant_transaction(ORG, None, lambda tx: None):
+            told = [item for item in visit(hf) if item.check == "writer"]
+
+    assert before[0].severity is OK
+    assert told[0].severity is WARNING
+    assert f"process {os.getpid()}" in told[0].seen

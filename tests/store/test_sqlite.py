@@ -310,8 +310,7 @@ def test_a_child_does_not_hold_the_lock_that_its_parent_died_with(
 ) -> None:
     told, tell = os.pipe()
     stay, leave = os.pipe()
-    assert store._lock_fd is not None
-    fcntl.flock(store._lock_fd, fcntl.LOCK_EX)
+    assert store._lock.acquire()
     child = os.fork()
     if child == 0:
         os.write(tell, b".")
@@ -321,8 +320,7 @@ def test_a_child_does_not_hold_the_lock_that_its_parent_died_with(
     os.read(told, 1)
 
     # As death would: the parent's copy is gone without an unlock.
-    os.close(store._lock_fd)
-    store._lock_fd = None
+    store._lock.close()
     probe = os.open(sqlite_url.removeprefix("sqlite:///") + ".lock", os.O_RDWR)
     try:
         fcntl.flock(probe, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -11,6 +11,7 @@ from holdfast.errors import RuleBroken, StoreBusy, StoreDown, StoreError
 from holdfast.operate.doctor.finding import SQL, Finding, Severity, Visit, length
 from holdfast.store import Row
 from holdfast.store.migrate import migrations
+from holdfast.store.transaction import IDLE_SECONDS
 
 OK, NOTICE, WARNING, PROBLEM = Severity
 
@@ -268,6 +269,19 @@ def look_at_transactions(visit: Visit) -> Iterator[Finding]:
             NOTICE,
             f"{len(hidden)} sessions hold a snapshot, and this role may not see since when.",
             "GRANT pg_read_all_stats TO the role that asks, or ask as an administrator.",
+        )
+    for row in visit.many(SQL.list_idle, seconds=visit.limits.idle.total_seconds(), limit=PINS):
+        quiet = False
+        yield Finding(
+            check,
+            WARNING,
+            f"pid {row['pid']} is a session of Holdfast from {row['client']} that has run no"
+            f" statement inside its transaction for {length(row['seconds'])}; {row['waiting']}"
+            " sessions wait for its locks. Its process is frozen, or its handler is slow. The"
+            f" server ends the session after {IDLE_SECONDS} s.",
+            "Continue or end that process, or end its transaction now: SELECT"
+            f" pg_terminate_backend({row['pid']});",
+            dict(row),
         )
     if quiet:
         yield Finding(check, OK, f"Nobody holds a snapshot for over {longest}.")

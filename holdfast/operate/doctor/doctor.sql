@@ -67,6 +67,23 @@ LIMIT :limit
 SELECT '' AS kind, '' AS what, 0.0 AS seconds, 0 AS transactions WHERE FALSE
 {end};
 
+-- list_idle :many — crosses tenants: sessions of Holdfast in a transaction that has stood still for so long
+{only postgres}
+SELECT pid, CAST(EXTRACT(EPOCH FROM clock_timestamp() - state_change) AS double precision) AS seconds,
+       coalesce(host(client_addr), 'this machine') AS client,
+       (SELECT count(*) FROM pg_stat_activity AS other
+        WHERE session.pid = ANY (pg_blocking_pids(other.pid))) AS waiting
+FROM pg_stat_activity AS session
+WHERE application_name = 'holdfast' AND datname = current_database()
+  AND state IN ('idle in transaction', 'idle in transaction (aborted)')
+  AND pid <> pg_backend_pid()
+  AND EXTRACT(EPOCH FROM clock_timestamp() - state_change) >= CAST(:seconds AS double precision)
+ORDER BY seconds DESC
+LIMIT :limit
+{end}{only sqlite}
+SELECT 0 AS pid, 0.0 AS seconds, '' AS client, 0 AS waiting WHERE FALSE
+{end};
+
 -- list_bloat :many — crosses tenants: tables with more dead rows than they should have
 {only postgres}
 SELECT relname AS name, n_live_tup AS live, n_dead_tup AS dead,

@@ -13,6 +13,9 @@ OK = Severity.OK
 # Linux says here which file system is mounted where.
 MOUNTS = Path("/proc/self/mountinfo")
 # Locks and shared memory reach one machine only; these are shared with others, or with a host.
+# A write takes milliseconds, and a handler's transaction should not take much longer.
+WRITER_SECONDS = 2.0
+
 SHARED = frozenset(
     {
         *("9p", "afs", "beegfs", "ceph", "cifs", "gfs2", "glusterfs", "gpfs", "lustre"),
@@ -31,6 +34,7 @@ def look_at_file(visit: Visit) -> Iterator[Finding]:
         path = Path(row["file"])
         yield _place(path)
         yield _log(path.with_name(path.name + "-wal"), visit)
+        yield _writer(visit)
         free, pages = row["free_pages"], row["pages"]
         free_bytes = free * row["page_size"]
         if free_bytes < visit.limits.free_bytes or free * 2 < pages:
@@ -55,6 +59,19 @@ def _place(path: Path) -> Finding:
         f"The file lies on {kind}, which other machines share: locks cannot be trusted there.",
         "Move it to a disk of this machine, or use PostgreSQL.",
         {"file_system": kind},
+    )
+
+
+def _writer(visit: Visit) -> Finding:
+    stuck = visit.store.find_stuck_writer(WRITER_SECONDS)
+    if stuck is None:
+        return Finding("writer", OK, "The only writer is free, or was taken a moment ago.")
+    return Finding(
+        "writer",
+        Severity.WARNING,
+        stuck,
+        "Continue or end that process: fuser on the lock files beside the database names it. Keep"
+        " job.transaction() short.",
     )
 
 

@@ -41,6 +41,8 @@ class Limits:
     # With a snapshot held open a claim loses four fifths of its pace within a minute.
     transaction: timedelta = timedelta(seconds=60)
     transaction_problem: timedelta = timedelta(minutes=15)
+    # Transactions of Holdfast run one statement after the other; only a handler may think so long.
+    idle: timedelta = timedelta(seconds=10)
     slot_transactions: int = 1_000_000
     dead_rows: int = 10_000
     dead_share: float = 0.5

@@ -1,0 +1,110 @@
+"""The lock file of SQLite: waited for as long as asked, and never kept by a caller that gave up."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.store.write_lock import WriteLock
+from tests.acceptance.processes import wait_until
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "work.db")
+
+
+@pytest.fixture
+def lock(path: str) -> Iterator[WriteLock]:
+    made = WriteLock(path, "sqlite:///work.db")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def other(path: str, lock: WriteLock) -> Iterator[int]:
+    """The lock file as another process has it open; a lock belongs to the open file."""
+    fd = os.open(path + ".lock", os.O_RDWR)
+    yield fd
+    os.close(fd)
+
+
+def is_free(path: str) -> bool:
+    fd = os.open(path + ".lock", os.O_RDWR)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+@pytest.mark.timeout(60)
+def test_a_lock_that_another_process_holds_is_waited_for_as_long_as_asked(
+    lock: WriteLock, other: int
+) -> None:
+    fcntl.flock(other, fcntl.LOCK_EX)
+
+    began = time.monotonic()
+    got = [lock.acquire(0.1), lock.acquire(0.1)]
+
+    assert got == [False, False]
+    assert time.monotonic() - began < 30
+    fcntl.flock(other, fcntl.LOCK_UN)
+
+
+@pytest.mark.timeout(60)
+def test_a_wait_that_was_given_up_leaves_the_lock_to_others(
+    lock: WriteLock, other: int, path: str
+) -> None:
+    fcntl.flock(other, fcntl.LOCK_EX)
+    assert not lock.acquire(0.05)
+
+    fcntl.flock(other, fcntl.LOCK_UN)
+    wait_until(lambda: not lock._is_waiting)
+
+    assert is_free(path)
+    assert lock.acquire(0.05)
+    assert not is_free(path)
+    lock.release()
+    assert is_free(path)
+
+
+@pytest.mark.timeout(60)
+def test_whoever_asks_after_a_wait_was_given_up_gets_the_lock(
+    lock: WriteLock, other: int, path: str
+) -> None:
+    fcntl.flock(other, fcntl.LOCK_EX)
+    assert not lock.acquire(0.05)
+    got: list[bool] = []
+    asking = threading.Thread(target=lambda: got.append(lock.acquire()))
+    asking.start()
+    wait_until(lambda: lock._is_wanted)
+
+    fcntl.flock(other, fcntl.LOCK_UN)
+    asking.join(60)
+
+    assert got == [True]
+    assert not is_free(path)
+    lock.release()
+    assert is_free(path)
+
+
+@pytest.mark.timeout(60)
+def test_a_lock_that_is_closed_while_it_is_waited_for_lets_go(
+    lock: WriteLock, other: int, path: str
+) -> None:
+    fcntl.flock(other, fcntl.LOCK_EX)
+    assert not lock.acquire(0.05)
+
+    lock.close()
+    fcntl.flock(other, fcntl.LOCK_UN)
+
+    wait_until(lambda: is_free(path))
