@@ -7,7 +7,7 @@ writes. An answer goes to the job that its item was made for and to no other; an
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -27,13 +27,14 @@ from holdfast.batch.verdict import (
     Verdict,
     batch_verdict,
     error_of,
+    is_defect,
     may_pass,
     safe_code,
     verdict_of,
 )
 from holdfast.clock import ms, write_instant
 from holdfast.engine.classify import fault_of
-from holdfast.engine.job import Actor, Canceled, Claimed
+from holdfast.engine.job import Actor, Canceled, Claimed, Dead, Fault
 from holdfast.engine.ledger import RunCounts
 from holdfast.engine.settle import Settled, settle_in, verb_of
 from holdfast.engine.settler import events_of
@@ -282,8 +283,26 @@ class Ingest:
                 return
             if ends[0].item.job is None:
                 raise
-            self.counts.claimed -= 1
-            self._hold([_refused(ends[0], ends[0].item.job, exc)])
+            self._refused(ends[0], ends[0].item.job, exc)
+
+    def _refused(self, end: End, job: Claimed, exc: Exception) -> None:
+        """An outcome cannot be written: its answer is held, unless the application refuses it."""
+        said: Exception = exc
+        if isinstance(exc, StoreError):
+            said = RowInvalid(refused=verb_of(end.verdict.outcome))
+        fault = fault_of(said, stage=job.stage, attempt=job.attempt)
+        is_refused = not isinstance(exc, StoreError) and not is_defect(exc)
+        if is_refused or not end.line:
+            self._write([_dead(end, fault)])
+            return
+        if not may_pass(exc):
+            # What the answer was for may have gone in the meantime, such as an erased text.
+            again = self._answered(end.item, end.answer, load(self.lane, [job]), job)
+            if isinstance(again.outcome, Dead) and not again.is_held and not again.may_wait:
+                self._write([replace(end, verdict=again)])
+                return
+        self.counts.claimed -= 1
+        self._hold([Held(end.item, end.line, fault.error_class, is_defect=not may_pass(exc))])
 
     def _write(self, ends: Sequence[End], *, is_crossed: bool = False) -> None:
         settled, recorded, stopped = self.lane.store.write(
@@ -362,11 +381,9 @@ def _dropped(answer: Answer) -> Verdict:
     return Verdict(Canceled(), state, error_code=JOB_ENDED)
 
 
-def _refused(end: End, job: Claimed, exc: Exception) -> Held:
-    """An answer whose outcome the database or the application's ``keep`` refuses to write."""
-    said = RowInvalid(refused=verb_of(end.verdict.outcome)) if isinstance(exc, StoreError) else exc
-    error_class = fault_of(said, stage=job.stage, attempt=job.attempt).error_class
-    return Held(end.item, end.line, error_class, is_defect=not may_pass(exc))
+def _dead(end: End, fault: Fault) -> End:
+    verdict = Verdict(Dead(fault), ItemState.FAILED, fault.error_class, NO_CODE)
+    return replace(end, verdict=verdict)
 
 
 def _kept_row(batch: Leased, held: Held, key: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from holdfast.apps.rewrite.export import export_data
 from holdfast.apps.rewrite.failure import InvalidRewrite
 from holdfast.apps.rewrite.show import list_received
 from holdfast.apps.rewrite.text_retention import count_overdue, forget_once
+from holdfast.apps.rewrite.work import RewriteWork
 from holdfast.config import RewriteSettings
 from holdfast.errors import RuleBroken
 from holdfast.operate.watch import Watch
@@ -178,6 +179,22 @@ def test_a_rewrite_under_way_ends_without_output_when_its_text_is_erased(stage: 
         assert (job.state, job.error_class) == ("failed", "TEXT_ERASED")
         assert stage.row(one)["status"] == "failed"
     assert stage.outputs() == []
+
+
+def test_a_kept_answer_of_a_provider_goes_with_the_text(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = stage.plant()
+    stage.submit()
+    stage.clock.advance(minutes=15)
+    monkeypatch.setattr(RewriteWork, "accept", lambda *_: {}["bug"])
+    stage.answer()
+    kept = look(stage.store, "SELECT job_id FROM holdfast.batch_answer")
+    assert [row["job_id"] for row in kept] == [one.job_id]
+
+    erase_data(admin(stage), home_id=HOME, reason="asked")
+
+    assert look(stage.store, "SELECT job_id FROM holdfast.batch_answer") == []
 
 
 def test_a_request_that_has_no_job_yet_ends_with_its_erasure(stage: Stage) -> None:

@@ -20,6 +20,8 @@ from holdfast.engine.retention import prune_batches
 from holdfast.errors import ConfigInvalid, Forbidden, SchemaInvalid
 from holdfast.operate.batches import Batches
 from holdfast.operate.refusal import InvalidAction
+from holdfast.simulator.simulator import Simulator
+from tests.batch.house import ADAPTERS, House, Shorten
 from tests.batch.planted import ROUTE, Planted, Shout, Stage, set_stage
 from tests.operate.sound import report_of, violations
 from tests.story import ORG, OTHER_ORG, look
@@ -212,6 +214,25 @@ def test_a_bug_in_what_is_stored_with_the_result_holds_the_answer(
     assert stage.states(planted) == ["completed", "completed"]
 
 
+def test_an_answer_that_keep_refuses_is_not_held(hf: Holdfast, clock: FakeClock) -> None:
+    stage = set_stage(hf, clock)
+
+    def keep(tx: Any, pairs: Any) -> None:
+        raise SchemaInvalid
+
+    class Keeping(Shout):
+        def accept(self, item: Any, reply: Any) -> Any:
+            return Kept({"said": reply.data["text"]}, "more")
+
+    hf.batch("text.keep", route=ROUTE, keep=keep)(Keeping)
+    planted = stage.plant("one", job_type="text.keep")
+    stage.provider.complete()
+    stage.collect()
+
+    assert stage.states(planted) == ["failed"]
+    assert kept(stage) == []
+
+
 def test_the_good_answers_of_a_batch_are_not_held_with_the_bad_ones(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -354,3 +375,28 @@ def test_kept_answers_are_hidden_from_tenants(stage: Stage) -> None:
     )
     (row,) = look(stage.store, text)
     assert (row["may"], row["forced"]) == (False, True)
+
+
+@pytest.mark.parametrize("provider", list(ADAPTERS))
+def test_every_providers_answers_survive_a_bug(
+    url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, provider: str
+) -> None:
+    with Simulator(clock=clock) as sim, House(url, clock, sim, provider) as house:
+        house.enqueue(6)
+        with monkeypatch.context() as patched:
+            patched.setattr(Shorten, "accept", lambda *_: {}["headline"])
+            house.go_on()
+        held = house.tally()
+        calls = len(sim.journal.find())
+
+        found = house.hf.operate(actor="user:ann", role="admin").batches(house.hf.batch.lane)
+        report = found.accept(reason="fixed the headline")
+
+        assert (held.held, held.errors, held.leaked, held.wrong) == (6, {}, 0, {})
+        assert (report.answers, report.done.accepted) == (6, 6)
+        assert len(sim.journal.find()) == calls
+        house.go_on()
+        tally = house.tally()
+        assert tally.states == {"completed": 6}
+        assert (tally.paid_twice, tally.lost, tally.leaked, tally.wrong) == (0, 0, 0, {})
+        assert len(sim.ledger.charges) == 6
