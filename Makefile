@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export UV_COMPILE_BYTECODE := 1
 export UV_PYTHON_DOWNLOADS := never
 
-.PHONY: help setup demo test check conformance mutants batch-faults outbox-faults eval sim bench e2e serve format lock clean
+.PHONY: help setup demo test check definitions planted conformance mutants batch-faults outbox-faults eval sim bench e2e serve format lock clean
 
 help:  ## Print this list
 	@awk -F ':.*## ' '/^[a-z0-9_-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,12 @@ check: $(STAMP)  ## Format, lint, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	@$(BIN)/python tools/conformance.py --check
+
+definitions: $(STAMP)  ## Write the definitions that verify compares PostgreSQL with, after a migration
+	@$(BIN)/python tools/definitions.py
+
+planted: $(STAMP)  ## Plant violations one at a time and print which verify finds
+	@HOLDFAST_PLANTED=1 $(BIN)/python -m pytest -q -n auto --maxprocesses 4 tests/operate/test_verify_planted.py
 
 conformance: $(STAMP)  ## Say which requirement is proven by which test; writes docs/conformance.md
 	@$(BIN)/python tools/conformance.py

@@ -7,6 +7,7 @@ import os
 import queue
 import shutil
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,34 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say which databases the run really used."""
     for line in sorted(_used):
         terminalreporter.write_line(f"database used: {line}")
+    for line in _planted(terminalreporter):
+        terminalreporter.write_line(line)
+
+
+def _planted(reporter: pytest.TerminalReporter) -> Iterator[str]:
+    """How many of the violations that were planted verify found, on each database.
+
+    With HOLDFAST_PLANTED set also what became of each, which is what ``make planted`` prints.
+    """
+    became: dict[str, dict[str, str]] = {}
+    for outcome in ("passed", "failed"):
+        for report in reporter.stats.get(outcome, []):
+            told = dict(report.user_properties)
+            if "planted" in told and report.when == "call":
+                word = "found" if outcome == "passed" else "NOT FOUND"
+                if outcome == "passed" and "out of reach" in told:
+                    word = f"out of reach: {told['out of reach']}"
+                became.setdefault(told["violation"], {})[told["planted"]] = word
+    if os.environ.get("HOLDFAST_PLANTED"):
+        for violation, words in sorted(became.items()):
+            shown = "; ".join(f"{on} {word}" for on, word in sorted(words.items()))
+            yield f"planted: {violation:<60} {shown}"
+    for database in sorted({on for words in became.values() for on in words}):
+        counts = Counter(
+            words[database].partition(":")[0] for words in became.values() if database in words
+        )
+        told_of = [f"{count} {word}" for word, count in sorted(counts.items())]
+        yield f"planted violations on {database}: {counts.total()}, " + ", ".join(told_of)
 
 
 _used: set[str] = set()

@@ -26,6 +26,7 @@ from holdfast.store.borrow import Step
 
 SQL = Statements("holdfast.engine", "audit.sql")
 JOB_SQL = Statements("holdfast.engine", "job.sql")
+LETTER_SQL = Statements("holdfast.engine", "letter.sql")
 
 PLATFORM_ORG = "00000000-0000-0000-0000-000000000000"
 """The tenant of what concerns no tenant: queues, schedules, runs."""
@@ -43,16 +44,32 @@ class Entry:
 
 
 def record(tx: Tx, actor: Actor, entries: Sequence[Entry]) -> None:
-    """Write events in the caller's transaction."""
-    if entries:
-        statement, params = record_step(actor, entries)
-        if tx.affected(statement, **params) < len(entries):
+    """Write events in the caller's transaction, after the rows that they are about.
+
+    Their digests are of the rows as they are now.
+    """
+    of_jobs = [entry for entry in entries if not _is_of_letter(entry)]
+    if of_jobs:
+        statement, params = record_step(actor, of_jobs)
+        if tx.affected(statement, **params) < len(of_jobs):
             # The others are about jobs in history: a cancel that came too late, a lost lease.
             tx.affected(JOB_SQL.insert_archived_events, **params)
+    of_letters = [entry for entry in entries if _is_of_letter(entry)]
+    if of_letters:
+        tx.affected(LETTER_SQL.insert_letter_events, **_params(actor, of_letters))
+
+
+def _is_of_letter(entry: Entry) -> bool:
+    return entry.name == "job.deadlettered" or entry.name.startswith("dead_letter.")
 
 
 def record_step(actor: Actor, entries: Sequence[Entry], *, archived: bool = False) -> Step:
     """The statement that writes events about jobs, all archived or none, with its parameters."""
+    statement = JOB_SQL.insert_archived_events if archived else JOB_SQL.insert_events
+    return statement, _params(actor, entries)
+
+
+def _params(actor: Actor, entries: Sequence[Entry]) -> dict[str, Any]:
     events = [
         {
             "org_id": entry.org_id,
@@ -63,8 +80,7 @@ def record_step(actor: Actor, entries: Sequence[Entry], *, archived: bool = Fals
         }
         for entry in entries
     ]
-    statement = JOB_SQL.insert_archived_events if archived else JOB_SQL.insert_events
-    return statement, {"actor_type": actor.type, "actor_id": actor.id, "events": events}
+    return {"actor_type": actor.type, "actor_id": actor.id, "events": events}
 
 
 @lru_cache(maxsize=1_024)

@@ -26,7 +26,7 @@ WHERE only_row = 1
 
 -- list_unsealed :many — crosses tenants: the next events in order
 SELECT id, org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
-       correlation_id, at, detail
+       correlation_id, at, detail, digest
 FROM holdfast.job_event
 WHERE id > :after AND id <= :upto
 ORDER BY id
@@ -85,7 +85,7 @@ LIMIT :limit;
 -- list_covered :many — crosses tenants unless one is named: events in order, each with the seal over it
 SELECT event.id, event.org_id, event.project_id, event.job_id, event.job_type, event.name,
        event.attempt, event.actor_type, event.actor_id, event.request_id, event.correlation_id,
-       event.at, event.detail,
+       event.at, event.detail, event.digest,
        (SELECT seal.number FROM holdfast.audit_seal AS seal
         WHERE seal.org_id = event.org_id AND seal.last_event_id >= event.id
         ORDER BY seal.last_event_id LIMIT 1) AS seal

@@ -44,6 +44,13 @@ Read = Callable[[Callable[[Tx], list[Row]]], list[Row]]
 _ENCODER = json.JSONEncoder(sort_keys=True)
 
 
+def with_digest(detail: Any, digest: str | None) -> Any:
+    """The detail of an event as seals and copies have it: with its digest, if it has one."""
+    if digest is None:
+        return detail
+    return {**detail, "digest": digest} if isinstance(detail, dict) else {"digest": digest}
+
+
 def leaf_of(event: Mapping[str, Any]) -> str:
     """The short hash of an event: 128 bits over every field."""
     detail, at = event["detail"], event["at"]
@@ -60,7 +67,7 @@ def leaf_of(event: Mapping[str, Any]) -> str:
         event["request_id"],
         event["correlation_id"],
         at if isinstance(at, str) and _INSTANT.fullmatch(at) else write_instant(read_instant(at)),
-        decode(detail) if isinstance(detail, str) else detail,
+        with_digest(decode(detail) if isinstance(detail, str) else detail, event.get("digest")),
     ]
     return hashlib.sha256(_ENCODER.encode(parts).encode()).hexdigest()[:LEAF]
 

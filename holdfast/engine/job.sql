@@ -452,11 +452,16 @@ WHERE job.state = 'processing' AND (job.org_id, job.id, job.lease_token) IN (
       AND item.batch_item_index >= :first AND item.batch_item_index < :after);
 
 -- insert_submitted :affected — crosses tenants: the audit of the same
+-- Behind the digest of the job stands that of its item.
 INSERT INTO holdfast.job_event
     (org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
-     correlation_id, at, detail)
+     correlation_id, at, detail, digest)
 SELECT job.org_id, job.project_id, job.id, job.job_type, 'job.submitted', item.attempt, :actor_type,
-       :actor_id, job.request_id, job.correlation_id, {now}, CAST(:detail AS {json})
+       :actor_id, job.request_id, job.correlation_id, {now},
+       {only sqlite}json_patch(:detail, json_object({end}
+       {only postgres}CAST(:detail AS jsonb) || jsonb_strip_nulls(jsonb_build_object({end}
+           'not_before_at', {stamp(job.not_before_at)}, 'lease_token', item.lease_token)),
+       {digest state job} || ':' || {digest item item}
 FROM holdfast.batch_item AS item
 JOIN holdfast.job AS job
   ON job.org_id = item.org_id AND job.id = item.job_id AND job.lease_token = item.lease_token
@@ -512,11 +517,32 @@ WHERE CASE WHEN changes.event IS NULL
     END;
 
 -- insert_events :affected — crosses tenants: what did not change is taken from the job itself
+-- An event of a change holds a digest of the job as it is afterwards and, behind a colon, one of the
+-- stage that it finished. Verify compares the newest of them with the rows.
 INSERT INTO holdfast.job_event
     (org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
-     correlation_id, at, detail)
+     correlation_id, at, detail, digest)
 SELECT job.org_id, job.project_id, job.id, job.job_type, events.name, events.attempt, :actor_type,
-       :actor_id, job.request_id, job.correlation_id, {now}, events.detail
+       :actor_id, job.request_id, job.correlation_id, {now},
+       CASE WHEN job.not_before_at IS NULL OR events.name NOT IN (
+                'job.succeeded', 'job.advanced', 'job.retried', 'job.snoozed', 'job.released',
+                'job.woken', 'job.submitted', 'job.canceled', 'job.cancel_requested')
+            THEN events.detail
+            {only sqlite}ELSE json_insert(coalesce(events.detail, '{}'), '$.not_before_at',
+                                          job.not_before_at) END,{end}
+            {only postgres}ELSE coalesce(events.detail, '{}') || jsonb_build_object(
+                'not_before_at', {stamp(job.not_before_at)}) END,{end}
+       CASE WHEN events.name IN (
+                'job.succeeded', 'job.advanced', 'job.retried', 'job.snoozed', 'job.released',
+                'job.woken', 'job.submitted', 'job.canceled', 'job.cancel_requested')
+            THEN {digest state job} || CASE
+                WHEN events.name IN ('job.advanced', 'job.succeeded')
+                     AND {field(events.detail, stage)} IS NOT NULL THEN coalesce((
+                    SELECT ':' || {digest stage stage} FROM holdfast.job_stage AS stage
+                    WHERE stage.org_id = job.org_id AND stage.job_id = job.id
+                      AND stage.stage = {field(events.detail, stage)}
+                      AND stage.finished_at IS NOT NULL), '')
+                ELSE '' END END
 FROM {rows events: org_id uuid, id uuid, name text, attempt integer, detail json}
 JOIN holdfast.job AS job ON job.org_id = events.org_id AND job.id = events.id
 WHERE {numbered};

@@ -60,3 +60,39 @@ FROM (
 WHERE letter.org_id = done.tenant AND letter.job_id = done.letter_id
   AND letter.state = 'replaying' AND letter.replay_count = done.number
 RETURNING org_id, job_id, state, attempts, replay_count, error_class, escalated_at, updated_at;
+
+-- insert_letter_events :affected — crosses tenants: insert_events for what changes a dead letter
+-- The digest of the job is followed by one of the item with its replays and notes; that of a replay
+-- also by one of the stages that the replay took over.
+INSERT INTO holdfast.job_event
+    (org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
+     correlation_id, at, detail, digest)
+SELECT job.org_id, job.project_id, job.id, job.job_type, events.name, events.attempt, :actor_type,
+       :actor_id, job.request_id, job.correlation_id, {now},
+       {only sqlite}json_patch(coalesce(events.detail, '{}'), json_object({end}
+       {only postgres}coalesce(events.detail, '{}') || jsonb_strip_nulls(jsonb_build_object({end}
+           'not_before_at', {stamp(job.not_before_at)})),
+       {digest state job} || coalesce((
+               SELECT ':' || {hash({digest letter letter} || coalesce((
+                   SELECT {joined(replays.digest)} FROM (
+                       SELECT {digest replay replay} AS digest
+                       FROM holdfast.dead_letter_replay AS replay
+                       WHERE replay.org_id = letter.org_id AND replay.job_id = letter.job_id
+                       ORDER BY replay.number) AS replays), '') || coalesce((
+                   SELECT {joined(notes.digest)} FROM (
+                       SELECT {digest note note} AS digest
+                       FROM holdfast.dead_letter_note AS note
+                       WHERE note.org_id = letter.org_id AND note.job_id = letter.job_id
+                       ORDER BY note.id) AS notes), ''))}
+               FROM holdfast.dead_letter AS letter
+               WHERE letter.org_id = job.org_id AND letter.job_id = job.id), '')
+           || CASE WHEN events.name = 'dead_letter.replay_requested' THEN (
+               SELECT ':' || {hash(coalesce({joined(stages.digest)}, ''))} FROM (
+                   SELECT {digest stage stage} AS digest
+                   FROM holdfast.job_stage AS stage
+                   WHERE stage.org_id = job.org_id AND stage.finished_at IS NOT NULL
+                     AND stage.job_id = CAST({field(events.detail, replay_job_id)} AS {uuid})
+                   ORDER BY stage.stage) AS stages) ELSE '' END
+FROM {rows events: org_id uuid, id uuid, name text, attempt integer, detail json}
+JOIN holdfast.job AS job ON job.org_id = events.org_id AND job.id = events.id
+WHERE {numbered};

@@ -13,17 +13,18 @@ pruned no earlier than that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from itertools import product
 from typing import Any
 
 from holdfast.clock import ms
 from holdfast.config import RetentionRule, RetentionSettings
+from holdfast.document import encode
 from holdfast.engine.category import Category
-from holdfast.engine.job import State
+from holdfast.engine.job import SYSTEM, Actor, State
 from holdfast.errors import ConfigError
-from holdfast.store import Row, Statements, Store, Tx
+from holdfast.store import Row, Statement, Statements, Store, Tx
 
 SQL = Statements("holdfast.engine", "retention.sql")
 
@@ -73,22 +74,33 @@ def archive_jobs(store: Store, *, after: timedelta, limit: int) -> int:
 
 
 def prune_jobs(store: Store, retention: RetentionSettings, *, limit: int) -> int:
-    """Delete ended jobs whose retention is over and whose key has expired, at most *limit*."""
+    """Delete ended jobs whose retention is over and whose key has expired, at most *limit*.
+
+    Each leaves a last event, ``job.pruned``: a job that is gone without one was deleted by hand.
+    """
 
     def work(tx: Tx) -> int:
         archived = _limits(retention, tx.many(SQL.list_archived_kinds), ARCHIVED)
         pruned = 0
         if archived:
             over = tx.many(SQL.find_prunable, kinds=archived, limit=limit)
-            pruned += tx.affected(SQL.prune_history, ended=over) if over else 0
+            pruned += _prune(tx, SQL.prune_history, over)
         failed = _limits(retention, tx.many(SQL.list_failed_kinds), (State.FAILED,))
         for find in (SQL.find_prunable_failed, SQL.find_prunable_replays):
             if failed and pruned < limit:
                 over = tx.many(find, kinds=failed, limit=limit - pruned)
-                pruned += tx.affected(SQL.delete_jobs, ended=over) if over else 0
+                pruned += _prune(tx, SQL.delete_jobs, over)
         return pruned
 
     return store.write(work)
+
+
+def _prune(tx: Tx, delete: Statement, over: list[Row]) -> int:
+    """Delete these jobs, and record the end of each: the audit outlives them."""
+    if not over:
+        return 0
+    tx.affected(SQL.record_pruned, ended=over, actor_type=SYSTEM.type.value, actor_id=SYSTEM.id)
+    return tx.affected(delete, ended=over)
 
 
 def prune_batches(store: Store, retention: RetentionSettings, *, limit: int) -> int:
@@ -116,10 +128,18 @@ def prune_deliveries(store: Store, retention: RetentionSettings, *, limit: int) 
     given = {"keep_ms": ms(timedelta(days=retention.keep_days)), "limit": limit}
 
     def work(tx: Tx) -> int:
-        pruned = tx.affected(SQL.prune_deliveries, **given)
-        return max(pruned, tx.affected(SQL.prune_in_app, **given))
+        pruned = tx.many(SQL.prune_deliveries, **given)
+        record_removed(tx, pruned, actor=SYSTEM, reason="retention")
+        return max(len(pruned), tx.affected(SQL.prune_in_app, **given))
 
     return store.write(work)
+
+
+def record_removed(tx: Tx, removed: Sequence[Row], *, actor: Actor, reason: str) -> None:
+    """Record the end of deliveries that were just deleted: one without it was deleted by hand."""
+    if removed:
+        given = {"actor_type": actor.type, "actor_id": actor.id}
+        tx.affected(SQL.record_removed, removed=removed, detail=encode({"reason": reason}), **given)
 
 
 def _limits(

@@ -175,6 +175,21 @@ WHERE job.state = 'failed' AND job.replay_of IS NOT NULL
 {end}
 LIMIT :limit;
 
+-- record_pruned :affected — crosses tenants: the recorded end of jobs that are about to be deleted
+-- Verify asks for it where the audit knows a job that is in no table. The digest is that of the last
+-- change: only what has the row can write it.
+INSERT INTO holdfast.job_event
+    (org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
+     correlation_id, at, detail, digest)
+SELECT job.org_id, job.project_id, job.id, job.job_type, 'job.pruned', job.attempt_count + 1,
+       :actor_type, :actor_id, job.request_id, job.correlation_id, {now},
+       {only sqlite}json_object{end}{only postgres}jsonb_build_object{end}(
+           'state', job.state, 'finished_at', {stamp(job.finished_at)}),
+       {digest state job}
+FROM {rows ended: org_id uuid, id uuid}
+JOIN holdfast.job_record AS job ON job.org_id = ended.org_id AND job.id = ended.id
+WHERE {numbered};
+
 -- prune_history :affected — archived jobs that are over, with what their stages stored
 DELETE FROM holdfast.job_history
 WHERE (org_id, id) IN (
@@ -206,7 +221,7 @@ WHERE batch.state IN ('collected', 'released')
   AND batch.updated_at < {later(-CAST(:keep_ms AS bigint))}
   AND NOT EXISTS (SELECT 1 FROM holdfast.batch_item AS item WHERE item.batch_id = batch.id);
 
--- prune_deliveries :affected — crosses tenants: deliveries that are over, unless their job may be replayed
+-- prune_deliveries :many — crosses tenants: deliveries that are over, unless their job may be replayed
 DELETE FROM holdfast.delivery
 WHERE (org_id, id) IN (
     SELECT told.org_id, told.id
@@ -216,7 +231,17 @@ WHERE (org_id, id) IN (
           SELECT 1 FROM holdfast.job AS job
           WHERE job.org_id = told.org_id AND job.id = told.job_id)
     ORDER BY told.ended_at
-    LIMIT :limit);
+    LIMIT :limit)
+RETURNING org_id, id, request_id, correlation_id;
+
+-- record_removed :affected — crosses tenants: the recorded end of deliveries that were deleted
+INSERT INTO holdfast.job_event
+    (org_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id, correlation_id, at,
+     detail)
+SELECT removed.org_id, removed.id, 'delivery', 'delivery.removed', 1, :actor_type, :actor_id,
+       removed.request_id, removed.correlation_id, {now}, CAST(:detail AS {json})
+FROM {rows removed: org_id uuid, id uuid, request_id text, correlation_id text}
+WHERE {numbered};
 
 -- prune_in_app :affected — crosses tenants: what was in a feed for long enough
 DELETE FROM holdfast.in_app_notification

@@ -356,7 +356,9 @@ def _entries(item: Settled) -> list[audit.Entry]:
     claim = {"lease_token": job.lease_token}
     match item.outcome:
         case Completed():
-            return [entry("job.succeeded")]
+            # The last stage of a pipeline is told, because the event vouches for its output.
+            stage = {"stage": job.stage} if job.outputs else {}
+            return [entry("job.succeeded", **stage)]
         case Advanced(_, next_stage):
             return [entry("job.advanced", stage=job.stage, next_stage=next_stage, **claim)]
         case Retry(fault, delay_ms):

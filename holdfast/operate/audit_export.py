@@ -26,6 +26,7 @@ from holdfast.engine.chain import (
     digest_of,
     leaf_of,
     leaves_in,
+    with_digest,
 )
 from holdfast.engine.chain import SQL as CHAIN_SQL
 from holdfast.errors import ConfigError
@@ -86,7 +87,7 @@ def _outline(event: Row, sealed_to: int) -> dict[str, Any]:
     with suppress(ValueError):
         detail = None if detail is None else decode(detail)
     seal = event["seal"] if event["id"] <= sealed_to else None
-    read = {"at": at, "detail": detail, "seal": seal}
+    read = {"at": at, "detail": with_digest(detail, event["digest"]), "seal": seal}
     return {name: read.get(name, event[name]) for name in FIELDS}
 
 

@@ -68,7 +68,7 @@ UPDATE holdfast.job
 SET not_before_at = {now}, updated_at = {now}
 FROM {rows waiting: home uuid, job_id uuid}
 WHERE org_id = waiting.home AND id = waiting.job_id AND state = 'queued' AND not_before_at > {now}
-RETURNING queue;
+RETURNING org_id, id, queue, attempt_count;
 
 -- take_named :many — crosses tenants: of these, lease those that are due and that nobody works on
 UPDATE holdfast.delivery

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from holdfast.actor import Actor
 from holdfast.engine.audit import record_action
 from holdfast.engine.request_field import text, uuid
+from holdfast.engine.retention import record_removed
 from holdfast.outbox.failure import InvalidDelivery
 from holdfast.outbox.in_app import SQL as IN_APP_SQL
 from holdfast.store import Statements, Store, Tx
@@ -40,8 +41,10 @@ def erase_recipient(store: Store, recipient: str, *, org_id: str, actor: Actor) 
         raise InvalidDelivery(bad)
 
     def work(tx: Tx) -> Erased:
+        removed = tx.many(SQL.erase_deliveries, **whose)
+        record_removed(tx, removed, actor=actor, reason="erased")
         erased = Erased(
-            deliveries=tx.affected(SQL.erase_deliveries, **whose),
+            deliveries=len(removed),
             notices=tx.affected(IN_APP_SQL.erase_in_app, **whose),
             left_over=tx.one(SQL.count_deliveries, **whose)["left_over"],
         )
@@ -58,11 +61,14 @@ def erase_recipient(store: Store, recipient: str, *, org_id: str, actor: Actor) 
     return store.write(work)
 
 
-def erase_about(tx: Tx, subject: str, *, org_id: str) -> Erased:
+def erase_about(tx: Tx, subject: str, *, org_id: str, actor: Actor) -> Erased:
     """Delete all that anybody was told of *subject*, with what the caller deletes and audits."""
     told = {"org_id": org_id, "subject": subject}
+    notices = tx.affected(SQL.erase_notices_about, **told)
+    removed = tx.many(SQL.erase_deliveries_about, **told)
+    record_removed(tx, removed, actor=actor, reason="erased")
     return Erased(
-        notices=tx.affected(SQL.erase_notices_about, **told),
-        deliveries=tx.affected(SQL.erase_deliveries_about, **told),
+        notices=notices,
+        deliveries=len(removed),
         left_over=tx.one(SQL.count_deliveries_about, **told)["left_over"],
     )

@@ -1,7 +1,8 @@
--- erase_deliveries :affected — a person leaves: what they were told, every try and every word about it
+-- erase_deliveries :many — a person leaves: what they were told, every try and every word about it
 DELETE FROM holdfast.delivery
 WHERE org_id = :org_id AND recipient = :recipient
-  AND (lease_expires_at IS NULL OR lease_expires_at <= {now});
+  AND (lease_expires_at IS NULL OR lease_expires_at <= {now})
+RETURNING org_id, id, request_id, correlation_id;
 
 -- count_deliveries :one — what somebody is sending at this very moment stays
 SELECT count(*) AS left_over FROM holdfast.delivery
@@ -14,10 +15,11 @@ WHERE org_id = :org_id AND token IN (
     WHERE told.org_id = :org_id AND told.subject = :subject
       AND (told.lease_expires_at IS NULL OR told.lease_expires_at <= {now}));
 
--- erase_deliveries_about :affected — what anybody was told of something, every try and every word about it
+-- erase_deliveries_about :many — what anybody was told of something, every try and every word about it
 DELETE FROM holdfast.delivery
 WHERE org_id = :org_id AND subject = :subject
-  AND (lease_expires_at IS NULL OR lease_expires_at <= {now});
+  AND (lease_expires_at IS NULL OR lease_expires_at <= {now})
+RETURNING org_id, id, request_id, correlation_id;
 
 -- count_deliveries_about :one — what somebody is sending at this very moment stays
 SELECT count(*) AS left_over FROM holdfast.delivery

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from holdfast.engine.audit import Entry, record
+from holdfast.engine.job import SYSTEM
 from holdfast.errors import Snooze
 from holdfast.outbox.delivery import Delivery, State
 from holdfast.store import Row, Statements, Tx
@@ -66,7 +68,14 @@ def wake_jobs(tx: Tx, waiting: Iterable[tuple[str, str]]) -> list[str]:
     rows = [{"home": org_id, "job_id": job_id} for org_id, job_id in sorted(set(waiting))]
     if not rows:
         return []
-    return sorted({str(row["queue"]) for row in tx.many(SQL.wake_jobs, waiting=rows)})
+    woken = tx.many(SQL.wake_jobs, waiting=rows)
+    record(tx, SYSTEM, [_woken(row) for row in woken])
+    return sorted({str(row["queue"]) for row in woken})
+
+
+def _woken(row: Row) -> Entry:
+    attempt = int(row["attempt_count"]) + 1
+    return Entry(str(row["org_id"]), str(row["id"]), "job.woken", attempt, None)
 
 
 def awaiting(rows: Iterable[Row]) -> list[tuple[str, str]]:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from holdfast.clock import Clock
 from holdfast.errors import ConfigError
+from holdfast.store import digest
 from holdfast.store.dialect import POSTGRES, SQLITE, Dialect, to_psycopg
 from holdfast.store.query import Statement
 from holdfast.store.store import Row, Tx, bind
@@ -47,6 +48,8 @@ def _drive(steps: Steps[T], answer: Callable[[Step], list[Row]]) -> T:
 def run_borrowed(connection: Any, clock: Clock, steps: Steps[T], channels: Sequence[str]) -> T:
     """Run steps on the caller's blocking connection and wake workers at its commit."""
     dialect, execute = blocking(connection)
+    if dialect is SQLITE:
+        _teach(_raw_sqlite(connection))
 
     def answer(step: Step) -> list[Row]:
         statement, params = step
@@ -130,6 +133,32 @@ def _sqlalchemy(connection: Any) -> tuple[Dialect, Execute]:
         return [dict(row) for row in result.mappings()] if result.returns_rows else []
 
     return dialect, execute
+
+
+def _raw_sqlite(connection: Any) -> Any:
+    """The driver's own connection to SQLite behind the caller's."""
+    family = family_of(connection)
+    if family == "sqlalchemy":
+        plain = connection.connection() if hasattr(connection, "get_bind") else connection
+        return plain.connection.dbapi_connection
+    if family == "django":
+        connection.ensure_connection()
+        return connection.connection
+    return connection
+
+
+def _teach(connection: Any) -> None:
+    """Give the caller's connection the function that our triggers call, unless it has it.
+
+    SQLite refuses to replace a function while a statement of the caller's is being read.
+    """
+    cursor = connection.cursor()
+    try:
+        cursor.execute(f"SELECT {digest.FUNCTION}('')")
+    except sqlite3.OperationalError:
+        digest.register(connection)
+    finally:
+        cursor.close()
 
 
 def _sqlite_rows(

@@ -15,6 +15,10 @@ Statements are written once, in PostgreSQL's words, with these tokens:
     {numbered}                 true, and our transaction has its number before a row is made
     {object(X)}                X is a JSON object (checks in migrations)
     {field(X, name)}           what the JSON object X holds under that name; nothing if it is none
+    {digest kind X}            a digest of the row X: columns that the audit vouches for (digest.py)
+    {hash(X)}                  the same of the text X
+    {joined(X)}                the texts X of all rows, one behind the other (an aggregate)
+    {stamp(X)}                 the instant X as text, the same whatever the session's time zone
     {only postgres} … {end}    words for one of them, where the other has no such thing
     {refuse …}                 a trigger that refuses a write (migrations only)
     {uuid} {instant} {json} {identity}   column types (migrations only)
@@ -28,6 +32,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from holdfast.store.digest import digest_of, hash_of
+
 _ROWS = re.compile(r"\{rows (\w+): ([^}]+)\}")
 _LATER = re.compile(r"\{later\(([^{}]*)\)\}")
 _ONLY = re.compile(r"\{only (\w+)\}(.*?)\{end\}", re.DOTALL)
@@ -36,6 +42,10 @@ _UNIT_FREE = re.compile(r"\{unit_free\(([^{}]*)\)\}")
 _SKIP_HELD = re.compile(r"\{skip_held\((\w+)\)\}")
 _OBJECT = re.compile(r"\{object\(([\w.]+)\)\}")
 _FIELD = re.compile(r"\{field\(([\w.]+), (\w+)\)\}")
+_DIGEST = re.compile(r"\{digest (\w+) (\w+)\}")
+_HASH = re.compile(r"\{hash\(([^{}]*)\)\}")
+_JOINED = re.compile(r"\{joined\(([\w.]+)\)\}")
+_STAMP = re.compile(r"\{stamp\(([\w.]+)\)\}")
 _REFUSE = re.compile(
     r"\{refuse (\w+) (.*?)\s+ON (\S+)\s+WHEN (.*?)\s+SAYING '([^']*)'\}", re.DOTALL
 )
@@ -61,6 +71,10 @@ class Dialect:
         text = _SKIP_HELD.sub(self._skip_held, text)
         text = _OBJECT.sub(self._object, text)
         text = _FIELD.sub(self._field, text)
+        text = _STAMP.sub(self._stamp, text)
+        text = _JOINED.sub(self._joined, text)
+        text = _DIGEST.sub(lambda match: digest_of(self.name, match[1], match[2]), text)
+        text = _HASH.sub(lambda match: hash_of(self.name, match[1]), text)
         text = _LATER.sub(self._later, text)
         text = _MS_SINCE.sub(self._ms_since, text)
         for token, words in (self.words | self.types).items():
@@ -144,6 +158,16 @@ class Dialect:
             picked = f"json_extract({document}, '$.{name}')"
             return f"(CASE WHEN json_valid({document}) THEN {picked} END)"
         return f"({document} ->> '{name}')"
+
+    def _stamp(self, match: re.Match[str]) -> str:
+        (instant,) = match.groups()
+        if self.name == "sqlite":
+            return instant
+        return f"""to_char({instant} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')"""
+
+    def _joined(self, match: re.Match[str]) -> str:
+        function = "group_concat" if self.name == "sqlite" else "string_agg"
+        return f"{function}({match.group(1)}, '')"
 
     def _refuse(self, match: re.Match[str]) -> str:
         name, moment, table, condition, says = match.groups()

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from importlib import resources
 
 from holdfast.errors import SchemaMismatch
-from holdfast.store.dialect import Dialect
+from holdfast.store import digest
+from holdfast.store.dialect import SQLITE, Dialect
 
 _NAME = re.compile(r"^(\d{4})_([a-z_]+)(?:\.(postgres|sqlite))?\.sql$")
 
@@ -68,6 +69,18 @@ def check_version(found: int | None, dialect: Dialect, url: str) -> None:
             f"The schema in {url} is version {found}, newer than this code ({wanted}). "
             "Upgrade the holdfast package on this machine."
         )
+
+
+def make_in_memory(dialect: Dialect) -> sqlite3.Connection | None:
+    """A new database in memory with our schema, where the database can be in memory."""
+    if dialect is not SQLITE:
+        return None
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    digest.register(connection)
+    for migration in migrations(dialect):
+        for statement in split(migration.text):
+            connection.execute(statement)
+    return connection
 
 
 def split(script: str) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import TypeVar
 from urllib.parse import unquote
 
 from holdfast.errors import ConfigError, StoreDown
+from holdfast.store import digest
 from holdfast.store.authorize import LentConnection
 
 C = TypeVar("C", bound=sqlite3.Connection)
@@ -41,6 +42,7 @@ def connect(path: str | None, url: str, kind: type[C]) -> C:
         )
         for pragma in _PRAGMAS:
             connection.execute("PRAGMA " + pragma)
+        digest.register(connection)
     except sqlite3.Error as exc:
         then = "Check the path and its permissions."
         if getattr(exc, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY:

@@ -125,7 +125,12 @@ def test_the_audit_outlives_its_job(work: Holdfast, clock: FakeClock) -> None:
     passed = archive_and_prune(work.store, work.settings.retention)
 
     assert passed == {"archived": 1, "pruned": 1, "items": 0, "deliveries": 0}
-    assert timeline(work, enqueued) == ["job.enqueued", "job.started", "job.succeeded"]
+    assert timeline(work, enqueued) == [
+        "job.enqueued",
+        "job.started",
+        "job.succeeded",
+        "job.pruned",
+    ]
 
 
 def test_an_untouched_audit_verifies(work: Holdfast) -> None:

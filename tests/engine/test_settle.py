@@ -150,7 +150,7 @@ def test_a_group_is_written_with_a_fixed_number_of_statements(
         "failed": 10,
         "queued": 20,
     }
-    assert ran == ["settle_jobs", "insert_dead_letters", "insert_events"]
+    assert ran == ["settle_jobs", "insert_dead_letters", "insert_events", "insert_letter_events"]
 
 
 @pytest.mark.req("I-14")

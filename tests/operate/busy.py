@@ -6,6 +6,7 @@ were fired by a schedule, taken by runs, archived and pruned; and at the end som
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -53,8 +54,13 @@ class Busy:
     others: Enqueued
 
 
-def make_busy(hf: Holdfast, clock: FakeClock) -> Busy:
-    """Lead *hf*, which is new, through everything. The clock stands still afterwards."""
+def make_busy(
+    hf: Holdfast, clock: FakeClock, *, before_last: Callable[[], None] | None = None
+) -> Busy:
+    """Lead *hf*, which is new, through everything. The clock stands still afterwards.
+
+    *before_last* runs before the jobs that are left open are enqueued.
+    """
     declare(hf)
     _outlive_a_job(hf, clock)
     early = _archive_some(hf, clock)
@@ -62,6 +68,8 @@ def make_busy(hf: Holdfast, clock: FakeClock) -> Busy:
     _follow_the_clock(hf, clock)
     _give_orders(hf)
     dead = _bury(hf, clock)
+    if before_last is not None:
+        before_last()
     late = _leave_some_open(hf, clock)
     seal_all(hf.store, key=hf.settings.audit_key)
     return Busy(**early, **late, dead=dead)

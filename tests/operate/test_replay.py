@@ -548,7 +548,7 @@ def test_a_dead_letter_is_kept_until_it_has_ended_and_then_as_long_as_other_jobs
 
     for table in ("job", "dead_letter", "dead_letter_replay", "dead_letter_note", "job_stage"):
         assert look(hf.store, f"SELECT count(*) AS n FROM holdfast.{table}") == [{"n": 0}], table
-    assert timeline(hf, job)[-1] == "dead_letter.discarded"
+    assert timeline(hf, job)[-2:] == ["dead_letter.discarded", "job.pruned"]
     assert again
 
 
@@ -574,7 +574,13 @@ def test_settling_many_replays_takes_a_fixed_number_of_statements(
     settled = settle(hf.store, group, actor=SYSTEM)
     monkeypatch.undo()
 
-    assert ran == ["settle_jobs", "end_replays", "end_replaying", "insert_events"]
+    assert ran == [
+        "settle_jobs",
+        "end_replays",
+        "end_replaying",
+        "insert_events",
+        "insert_letter_events",
+    ]
     states = look(
         hf.store, "SELECT state, count(*) AS n FROM holdfast.dead_letter GROUP BY state ORDER BY 1"
     )

@@ -20,7 +20,7 @@ from holdfast.store import Store
 from holdfast.store.query import Statement
 from tests.operate.busy import declare
 from tests.operate.conftest import Mould
-from tests.operate.sound import assert_sound, report_of, violations
+from tests.operate.sound import assert_sound, by_rule, report_of
 from tests.story import ORG, OTHER_ORG, look, make_holdfast
 
 
@@ -77,7 +77,7 @@ def test_every_invariant_is_explained(check: Check) -> None:
 
 def test_a_store_that_went_through_everything_is_sound(hf: Holdfast) -> None:
     assert_sound(hf)
-    assert violations(report_of(hf, org_id=OTHER_ORG)) == {}
+    assert by_rule(report_of(hf, org_id=OTHER_ORG)) == {}
 
 
 def test_an_empty_store_is_sound(url: str) -> None:
@@ -152,7 +152,7 @@ def test_every_check_sees_the_same_moment_while_work_goes_on(
 
     report = verify_with(disturbing, watch_of(hf))
 
-    assert violations(report) == {}
+    assert by_rule(report) == {}
     assert len(set(seen)) == 1
     assert len(look(hf.store, "SELECT id FROM holdfast.job_event")) > events + 6 * len(CHECKS)
     assert report.at < clock.now()

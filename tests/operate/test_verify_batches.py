@@ -9,7 +9,7 @@ import pytest
 from holdfast import FakeClock, Holdfast
 from tests.batch.planted import Planted, Stage, set_stage
 from tests.engine.planting import plant
-from tests.operate.sound import assert_sound, report_of, violations
+from tests.operate.sound import assert_sound, by_rule, report_of
 from tests.story import ORG, OTHER_ORG
 
 
@@ -31,7 +31,7 @@ def found(hf: Holdfast) -> dict[str, list[str]]:
     """What is wrong, without the subjects."""
     return {
         check: [line.partition(" ")[2] for line in lines]
-        for check, lines in violations(report_of(hf)).items()
+        for check, lines in by_rule(report_of(hf)).items()
     }
 
 
@@ -49,7 +49,7 @@ ITEM = "batch_id = :batch_id AND batch_item_index = :place"
 def test_batches_under_way_and_collected_are_sound(hf: Holdfast, open_batch: Planted) -> None:
     assert_sound(hf)
     for org_id in (ORG, OTHER_ORG):
-        assert violations(report_of(hf, org_id=org_id)) == {}
+        assert by_rule(report_of(hf, org_id=org_id)) == {}
 
 
 def test_a_batch_that_failed_item_by_item_is_sound(stage: Stage, open_batch: Planted) -> None:
@@ -283,7 +283,7 @@ def test_a_providers_words_in_an_error_code(hf: Holdfast, open_batch: Planted) -
     code = "Dear canary-77aa your key sk-proj-abcdefghijklmnopqrstuvwx is wrong"
     change(hf, "batch_item", "error_code = :code", ITEM, code=code, **of_item(open_batch, 0))
 
-    told = violations(report_of(hf, canaries=["canary-77aa"]))
+    told = by_rule(report_of(hf, canaries=["canary-77aa"]))
     assert set(told) == {"I31"}
     assert any("canary 1" in line for line in told["I31"])
 

@@ -9,7 +9,7 @@ from holdfast import FakeClock, Holdfast
 from holdfast.clock import write_instant
 from holdfast.ids import IdSource
 from tests.engine.planting import plant
-from tests.operate.sound import assert_sound, report_of, violations
+from tests.operate.sound import assert_sound, by_rule, report_of
 from tests.outbox.planted import plant_delivery, plant_evidence, plant_try, spoil
 from tests.story import ORG, OTHER_ORG, by_hand, make_holdfast
 
@@ -20,7 +20,7 @@ def found(hf: Holdfast) -> dict[str, list[str]]:
     """What is wrong, without the subjects."""
     return {
         check: [line.partition(" ")[2] for line in lines]
-        for check, lines in violations(report_of(hf)).items()
+        for check, lines in by_rule(report_of(hf)).items()
     }
 
 
@@ -41,7 +41,7 @@ def test_deliveries_on_their_way_and_at_their_ends_are_sound(
 
     assert_sound(hf)
     for org_id in (ORG, OTHER_ORG):
-        assert violations(report_of(hf, org_id=org_id)) == {}
+        assert by_rule(report_of(hf, org_id=org_id)) == {}
 
 
 def test_a_recipient_who_is_told_twice_of_one_version(postgres_url: str, clock: FakeClock) -> None:
@@ -301,8 +301,8 @@ def test_another_tenants_violation_is_not_shown(hf: Holdfast) -> None:
     delivery = plant_delivery(hf, "sent", tries=FIRST, org_id=OTHER_ORG)
     spoil(hf, delivery, "notification_id = NULL")
 
-    assert violations(report_of(hf, org_id=ORG)) == {}
-    assert list(violations(report_of(hf, org_id=OTHER_ORG))) == ["I15"]
+    assert by_rule(report_of(hf, org_id=ORG)) == {}
+    assert list(by_rule(report_of(hf, org_id=OTHER_ORG))) == ["I15"]
 
 
 # -- what the other invariants know of deliveries
@@ -318,11 +318,11 @@ def test_a_delivery_of_another_tenants_job(hf: Holdfast) -> None:
 
 def test_a_canary_in_the_code_of_a_try(hf: Holdfast) -> None:
     plant_delivery(hf, "held", tries=(("first", "unsure"),))
-    assert violations(report_of(hf, canaries=["canary-7"])) == {}
+    assert by_rule(report_of(hf, canaries=["canary-7"])) == {}
 
     plant(hf, "UPDATE holdfast.delivery_attempt SET code = 'it said canary-7'")
 
-    assert list(violations(report_of(hf, canaries=["canary-7"]))) == ["I31"]
+    assert list(by_rule(report_of(hf, canaries=["canary-7"]))) == ["I31"]
 
 
 def test_a_mark_that_is_ahead_of_the_clock(hf: Holdfast) -> None:

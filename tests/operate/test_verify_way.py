@@ -14,7 +14,7 @@ from tests.engine.planting import plant
 from tests.operate.busy import Busy, declare
 from tests.operate.conftest import Mould
 from tests.operate.letters import operator, replay
-from tests.operate.sound import assert_sound, report_of, violations
+from tests.operate.sound import assert_sound, by_rule, report_of
 from tests.story import ORG, OTHER_ORG, look, make_holdfast
 
 EVENT = (
@@ -56,7 +56,7 @@ def found(hf: Holdfast) -> dict[str, list[str]]:
     """What is wrong, without the jobs: ``{"I4": ["it is processing without a whole lease"]}``."""
     return {
         check: [line.partition(" ")[2] for line in lines]
-        for check, lines in violations(report_of(hf)).items()
+        for check, lines in by_rule(report_of(hf)).items()
     }
 
 
@@ -234,7 +234,7 @@ def test_a_detail_that_is_no_document(hf: Holdfast, busy: Busy) -> None:
         id=job.id, detail=broken,
     )  # fmt: skip
 
-    told = violations(report_of(hf, only=["I1", "I6", "I7", "I9"]))
+    told = by_rule(report_of(hf, only=["I1", "I6", "I7", "I9"]))
 
     assert told == {
         "I9": [f"job:{job.id} since it was enqueued there changed: payload_hash origin_queue"]
@@ -308,7 +308,7 @@ def test_a_unit_whose_job_is_alive_beside_its_replay(hf: Holdfast, busy: Busy) -
     change(hf, busy.waiting, "unit_key = 'month-2', replay_of = :original", original=original.id)
 
     # A replay that no dead letter lists is the concern of another check.
-    told = violations(report_of(hf, only=["I12", "I13"]))
+    told = by_rule(report_of(hf, only=["I12", "I13"]))
     assert told == {
         "I13": [f"job:{busy.waiting.id} it is alive beside another job of its execution unit"]
     }

@@ -190,7 +190,7 @@ def findings(run: Run) -> set[str]:
     """What verify has to say of a story that ended as it should."""
     if run.fault == MARKED and run.channel in MUTE:
         # A mark that nobody can prove stays a finding, until a person decides.
-        return {"I16"}
+        return {"I16", "I49"}
     if run.fault == LOST and run.stall:
         # The carrier gave a name to one worker, told the other that it has nothing, and took it
         # again under another name. By what it said it has two.

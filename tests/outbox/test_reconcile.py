@@ -78,7 +78,11 @@ def test_what_is_marked_and_unknown_to_the_channel_is_cleared_alerted_and_sent(
     assert [row["reason"] for row in attempts_of(hf, one)] == ["looked_up_not_found"]
     assert channel.accepted.total() == 1
     names = look(hf.store, "SELECT name FROM holdfast.job_event ORDER BY id")
-    assert [row["name"] for row in names] == ["delivery.requeued", "delivery.sent"]
+    assert [row["name"] for row in names] == [
+        "delivery.intended",
+        "delivery.requeued",
+        "delivery.sent",
+    ]
 
 
 def test_what_is_marked_and_known_to_the_channel_stays(hf: Holdfast, clock: FakeClock) -> None:

@@ -107,7 +107,8 @@ def _erase(
     tx: Tx, asked: dict[str, str], rows: Sequence[Row], actor: Actor, reason: str
 ) -> dict[str, int]:
     counts = forget_reviews(tx, rows)
-    told = erase_about(tx, subject_of(asked["changelist_id"]), org_id=asked["org_id"])
+    subject = subject_of(asked["changelist_id"])
+    told = erase_about(tx, subject, org_id=asked["org_id"], actor=actor)
     counts |= {"deliveries": told.deliveries, "left_over": told.left_over}
     detail: dict[str, Any] = {"reason": reason.strip()[:200], **counts}
     deeds = [

@@ -5,11 +5,13 @@ from __future__ import annotations
 from holdfast.operate.verify import (
     batches,
     catalog,
+    definitions,
     idempotency,
     letters,
     lifecycle,
     outside,
     privacy,
+    records,
     rewrites,
     tenancy,
     timing,
@@ -33,6 +35,10 @@ CHECKS: tuple[Check, ...] = (
     *totals.CHECKS,
     catalog.DRIFT,
     *rewrites.CHECKS,
+    *records.CHECKS,
+    definitions.DEFINITIONS,
+    records.GAPS,
+    records.SETTINGS,
 )
 
 __all__ = ["CHECKS", "Check"]

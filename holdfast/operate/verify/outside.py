@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from hashlib import sha256
 
 from holdfast.clock import write_instant
 from holdfast.operate.verify.check import Check, Look, Violation, selects
@@ -17,6 +18,15 @@ PATIENCE = timedelta(hours=1)
 
 def _find_forsaken(look: Look) -> Iterator[Violation]:
     yield from look.find(SQL.find_forsaken, left_since=write_instant(look.now - PATIENCE))
+
+
+def _find_unintended(look: Look) -> Iterator[Violation]:
+    for statement in (SQL.find_unintended, SQL.find_shared_tokens, SQL.find_altered):
+        yield from look.find(statement)
+    for row in look.tx.stream(SQL.list_contents, org_id=look.org_id):
+        if sha256(row["content"].encode()).hexdigest() != row["content_hash"]:
+            detail = "its content is not the one that was hashed when it was stored"
+            yield Violation(str(row["org_id"]), row["subject"], detail)
 
 
 CHECKS = (
@@ -33,7 +43,7 @@ CHECKS = (
     Check(
         "I16",
         "What was sent was first intended, under the key of its kind.",
-        selects(SQL.find_unintended, SQL.find_shared_tokens, SQL.find_altered),
+        _find_unintended,
     ),
     Check("I17", "An intent without an outcome is being looked into.", _find_forsaken),
     Check(

@@ -59,15 +59,31 @@ WHERE found.detail IS NOT NULL;
 
 -- find_unintended :many — I16, crosses tenants: what is marked was tried before, or is known to be there
 SELECT delivery.org_id, 'delivery:' || CAST(delivery.id AS text) AS subject,
-       'it is marked, and no try stands before the mark' AS detail
+       CASE WHEN NOT EXISTS (SELECT 1 FROM holdfast.delivery_attempt AS attempt
+                             WHERE attempt.org_id = delivery.org_id
+                               AND attempt.delivery_id = delivery.id
+                               AND attempt.began_at >= delivery.created_at
+                               AND attempt.began_at <= delivery.notified_at)
+            THEN 'it is marked, and no try stands before the mark'
+            ELSE 'it is marked, and its channel accepted no try' END AS detail
 FROM holdfast.delivery AS delivery
 WHERE delivery.notified_at IS NOT NULL AND delivery.confirmed_by IS NULL
   AND delivery.proof <> 'seen'
   AND (CAST(:org_id AS {uuid}) IS NULL OR delivery.org_id = :org_id)
-  AND NOT EXISTS (SELECT 1 FROM holdfast.delivery_attempt AS attempt
-                  WHERE attempt.org_id = delivery.org_id AND attempt.delivery_id = delivery.id
-                    AND attempt.began_at >= delivery.created_at
-                    AND attempt.began_at <= delivery.notified_at);
+  AND (NOT EXISTS (SELECT 1 FROM holdfast.delivery_attempt AS attempt
+                   WHERE attempt.org_id = delivery.org_id AND attempt.delivery_id = delivery.id
+                     AND attempt.began_at >= delivery.created_at
+                     AND attempt.began_at <= delivery.notified_at)
+       -- A reconciliation that found it at its channel is written to the delivery itself.
+       OR (delivery.reconciled_at IS NULL
+           AND NOT EXISTS (SELECT 1 FROM holdfast.delivery_attempt AS attempt
+                           WHERE attempt.org_id = delivery.org_id
+                             AND attempt.delivery_id = delivery.id
+                             AND attempt.outcome = 'accepted')
+           AND NOT EXISTS (SELECT 1 FROM holdfast.delivery_evidence AS evidence
+                           WHERE evidence.org_id = delivery.org_id
+                             AND evidence.delivery_id = delivery.id
+                             AND evidence.verdict IN ('taken', 'confirmed'))));
 
 -- find_shared_tokens :many — I16, crosses tenants: a token names one delivery
 SELECT found.org_id, 'delivery:' || found.first_id AS subject,
@@ -85,11 +101,16 @@ SELECT delivery.org_id, 'delivery:' || CAST(delivery.id AS text) AS subject,
        'its tries did not all send the same' AS detail
 FROM holdfast.delivery AS delivery
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR delivery.org_id = :org_id)
-  AND EXISTS (SELECT 1 FROM holdfast.delivery_attempt AS one
-              JOIN holdfast.delivery_attempt AS other
-                ON other.org_id = one.org_id AND other.delivery_id = one.delivery_id
-               AND other.body_hash <> one.body_hash
-              WHERE one.org_id = delivery.org_id AND one.delivery_id = delivery.id);
+  AND EXISTS (SELECT 1 FROM holdfast.delivery_attempt AS attempt
+              WHERE attempt.org_id = delivery.org_id AND attempt.delivery_id = delivery.id
+                AND attempt.body_hash <> delivery.content_hash);
+
+-- list_contents :many — I16, crosses tenants: what is told, beside its hash
+SELECT delivery.org_id, 'delivery:' || CAST(delivery.id AS text) AS subject, delivery.content,
+       delivery.content_hash
+FROM holdfast.delivery AS delivery
+WHERE delivery.content IS NOT NULL AND length(delivery.content_hash) = 64
+  AND (CAST(:org_id AS {uuid}) IS NULL OR delivery.org_id = :org_id);
 
 -- find_forsaken :many — I17, crosses tenants: a try without an answer that nobody looks into
 -- What waits for its channel to settle has a time before which nobody looks.

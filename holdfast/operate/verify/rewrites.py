@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from hashlib import sha256
 from itertools import chain
 
 from holdfast.clock import write_instant
+from holdfast.document import canonical, decode
 from holdfast.operate.verify.check import Check, Look, Violation, selects
 from holdfast.operate.verify.privacy import forms_of
 from holdfast.store import Statements
@@ -23,6 +25,22 @@ def _find_left(look: Look) -> Iterator[Violation]:
     patience = max(PATIENCE, timedelta(seconds=2 * look.settings.rewrite.abandoned_seconds))
     yield from look.find(SQL.find_left, left_since=write_instant(look.now - patience))
     yield from look.find(SQL.find_untimely)
+
+
+def _find_parted(look: Look) -> Iterator[Violation]:
+    yield from look.find(SQL.find_parted)
+    yield from look.find(SQL.find_mismatched)
+    yield from look.find(SQL.find_wrong_snapshots)
+    for row in look.tx.stream(SQL.list_documents, org_id=look.org_id):
+        document = decode(row["document"])
+        digest = sha256(canonical(document).encode()).hexdigest()
+        if digest != row["request_hash"]:
+            yield Violation(
+                str(row["org_id"]), row["subject"], "its document is not the one hashed"
+            )
+        elif document.get("original_text") != row["original_text"]:
+            detail = "its message is not the text of its document"
+            yield Violation(str(row["org_id"]), row["subject"], detail)
 
 
 def _find_texts(look: Look) -> Iterator[Violation]:
@@ -47,7 +65,7 @@ CHECKS = (
     Check(
         "I39",
         "A rewrite request stands where its job stands, and they name the same people.",
-        selects(SQL.find_parted, SQL.find_mismatched, SQL.find_wrong_snapshots),
+        _find_parted,
     ),
     Check(
         "I40",

@@ -91,6 +91,16 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR request.org_id = :org_id)
            AND request.preferences_erased_at IS NULL AND preferred.org_id IS NULL)
        OR preferred.recipient_user_id <> request.recipient_user_id);
 
+-- list_documents :many — I39, crosses tenants: request documents beside their hash and their message
+SELECT request.org_id, 'rewrite:' || CAST(request.rewrite_request_id AS text) AS subject,
+       CAST(request.rewrite_request AS text) AS document, request.request_hash,
+       message.original_text
+FROM holdfast.rewrite_request AS request
+LEFT JOIN holdfast.rewrite_message AS message
+  ON message.org_id = request.org_id AND message.rewrite_request_id = request.rewrite_request_id
+WHERE request.rewrite_request IS NOT NULL
+  AND (CAST(:org_id AS {uuid}) IS NULL OR request.org_id = :org_id);
+
 -- find_left :many — I40, crosses tenants: a request that nobody goes on with, or whose end nobody told
 SELECT request.org_id, 'rewrite:' || CAST(request.rewrite_request_id AS text) AS subject,
        CASE WHEN request.concluded_at IS NULL AND request.status IN ('completed', 'failed', 'canceled')

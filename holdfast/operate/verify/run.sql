@@ -10,9 +10,14 @@ WHERE type = 'table' AND substr(name, 1, 9) = 'holdfast_'
 -- read_moment :one — crosses tenants: the time of the moment that is looked at
 SELECT {now} AS now;
 
--- trust_nothing :affected — crosses tenants: no plan may leave a table out because a constraint promises
--- that nothing can be found in it.
-{only postgres}SET LOCAL constraint_exclusion = off{end}{only sqlite}SELECT 1{end};
+-- trust_nothing :affected — crosses tenants: nothing that a session may set changes what is found
+-- No plan may leave a table out because a constraint promises that nothing can be found in it.
+-- Definitions are written the same whatever the session's time zone and search path.
+{only postgres}
+SELECT set_config('constraint_exclusion', 'off', TRUE), set_config('TimeZone', 'UTC', TRUE),
+       set_config('DateStyle', 'ISO, YMD', TRUE), set_config('search_path', 'pg_catalog', TRUE),
+       set_config('quote_all_identifiers', 'off', TRUE)
+{end}{only sqlite}SELECT 1{end};
 
 -- set_mark :affected — crosses tenants: what one check breaks is not the next one's concern
 SAVEPOINT holdfast_check;

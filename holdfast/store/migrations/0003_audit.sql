@@ -12,7 +12,9 @@ CREATE TABLE holdfast.job_event (
     request_id text NOT NULL,
     correlation_id text NOT NULL,
     at {instant} NOT NULL,
-    detail {json}
+    detail {json},
+    -- Of what the change wrote, for verify (digest.py).
+    digest text
 );
 CREATE INDEX job_event_of_job ON holdfast.job_event (job_id);
 

@@ -1,14 +1,18 @@
--- Every job has its first audit event, whoever wrote the row. Once per statement, not per row.
+-- Every job has its first audit event, whoever wrote the row. Once per statement, not per row. Its
+-- digest covers what never changes; what a settle may change stands behind it in plain text.
 -- SECURITY DEFINER: a tenant may enqueue, and may not write the audit by any other way.
 CREATE FUNCTION holdfast.record_enqueued() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO holdfast.job_event
         (org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
-         correlation_id, at, detail)
+         correlation_id, at, detail, digest)
     SELECT org_id, project_id, id, job_type, 'job.enqueued', 1, actor_type, actor_id, request_id,
            correlation_id, created_at,
            jsonb_build_object('queue', queue, 'payload_hash', payload_hash)
+           || CASE WHEN not_before_at IS NULL THEN '{}'
+                   ELSE jsonb_build_object('not_before_at', {stamp(added.not_before_at)}) END,
+           concat_ws(':', {digest enqueue added}, max_attempts, stage, pipeline_version)
     FROM added;
     RETURN NULL;
 END $$;

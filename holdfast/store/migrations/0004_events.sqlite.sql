@@ -1,12 +1,18 @@
--- Every job has its first audit event, whoever wrote the row.
+-- Every job has its first audit event, whoever wrote the row. Its digest covers what never changes;
+-- what a settle may change stands behind it in plain text.
 CREATE TRIGGER job_enqueued AFTER INSERT ON holdfast_job BEGIN
     INSERT INTO holdfast_job_event
         (org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
-         correlation_id, at, detail)
+         correlation_id, at, detail, digest)
     VALUES
         (NEW.org_id, NEW.project_id, NEW.id, NEW.job_type, 'job.enqueued', 1, NEW.actor_type,
          NEW.actor_id, NEW.request_id, NEW.correlation_id, NEW.created_at,
-         json_object('queue', NEW.queue, 'payload_hash', NEW.payload_hash));
+         CASE WHEN NEW.not_before_at IS NULL
+              THEN json_object('queue', NEW.queue, 'payload_hash', NEW.payload_hash)
+              ELSE json_object('queue', NEW.queue, 'payload_hash', NEW.payload_hash,
+                               'not_before_at', NEW.not_before_at) END,
+         {digest enqueue NEW} || ':' || NEW.max_attempts || ':' || NEW.stage || ':'
+             || NEW.pipeline_version);
 END;
 
 -- And every claim its own, so that a claim is one statement that commits by itself.

@@ -8,7 +8,7 @@ CREATE TABLE holdfast.category (
     key_ttl_ms bigint NOT NULL,
     duty text NOT NULL,
     CONSTRAINT category_in_range CHECK (
-        max_attempts BETWEEN 1 AND 100 AND longest_ms > 0
+        longest_ms > 0 AND max_attempts BETWEEN 1 AND 100
         AND key_ttl_ms BETWEEN 1 AND 316224000000),
     CONSTRAINT category_never_critical CHECK (queue NOT IN ('q:critical', 'q:deadletter')),
     CONSTRAINT category_duty_known CHECK (

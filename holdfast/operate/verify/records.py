@@ -1,0 +1,104 @@
+"""I42 to I46, I48 and I49: from the audit outward, what was recorded is what is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from holdfast.clock import write_instant
+from holdfast.engine.audit import PLATFORM_ORG, subject_id
+from holdfast.operate.verify.check import Check, Look, Violation, selects
+from holdfast.store import Statements
+
+SQL = Statements("holdfast.operate.verify", "records.sql")
+
+# The longest lease that a setting allows, and what two clocks may be apart.
+LONGEST_LEASE = timedelta(days=1, minutes=1)
+# Deliveries whose events are looked up at once.
+PAGE = 500
+# Our instants are whole milliseconds, those of PostgreSQL are not.
+ROUNDING = timedelta(seconds=1)
+
+
+def _find_changed(look: Look) -> Iterator[Violation]:
+    yield from look.find(SQL.find_changed_states, due=write_instant(look.now + ROUNDING))
+    longest = write_instant(look.now + LONGEST_LEASE)
+    yield from look.find(SQL.find_changed_claims, longest=longest)
+    yield from look.find(SQL.find_changed_errors)
+
+
+def _find_changed_settings(look: Look) -> Iterator[Violation]:
+    yield from look.find(SQL.find_changed_artifacts)
+    yield from look.find(SQL.find_changed_items)
+    yield from look.find(SQL.find_unknown_items)
+    yield from look.find(SQL.find_renamed_batches)
+    yield from look.find(SQL.find_denied_items)
+    yield from look.find(SQL.find_changed_outputs)
+    yield from look.find(SQL.find_changed_deliveries)
+    yield from look.find(SQL.find_vanished_deliveries)
+    yield from look.find(SQL.find_unrecorded_deliveries)
+    yield from _find_moved_deliveries(look)
+    if look.org_id is not None:
+        return
+    names = [row["subject"] for row in look.tx.many(SQL.list_pausable)]
+    subjects = [{"subject": name, "id": subject_id(name)} for name in names]
+    yield from look.find(SQL.find_changed_pauses, subjects=subjects)
+    yield from look.find(SQL.find_changed_schedules, subjects=subjects)
+
+
+def _find_moved_deliveries(look: Look) -> Iterator[Violation]:
+    after = {"after_org": PLATFORM_ORG, "after_id": PLATFORM_ORG}
+    while True:
+        page = look.tx.many(SQL.list_deliveries, org_id=look.org_id, limit=PAGE, **after)
+        if not page:
+            return
+        pages = [
+            {
+                "home": row["org_id"],
+                "delivery_id": row["id"],
+                "subject_id": subject_id(f"delivery:{row['id']}"),
+            }
+            for row in page
+        ]
+        yield from look.find(SQL.find_moved_deliveries, pages=pages)
+        after = {"after_org": page[-1]["org_id"], "after_id": page[-1]["id"]}
+
+
+CHECKS = (
+    Check(
+        "I42",
+        "Every job that was enqueued is stored, or its pruning is recorded.",
+        selects(SQL.find_vanished, SQL.find_half_pruned),
+    ),
+    Check(
+        "I43",
+        "What an enqueue wrote is what its event recorded.",
+        selects(SQL.find_changed_enqueues),
+    ),
+    Check(
+        "I44",
+        "A job is what its last claim and its last change recorded.",
+        _find_changed,
+    ),
+    Check(
+        "I45",
+        "The finished stages of a job are what its events recorded.",
+        selects(SQL.find_changed_stages, SQL.find_invented_stages, SQL.find_changed_takeovers),
+    ),
+    Check(
+        "I46",
+        "A dead letter, its replays and its notes are what its last event recorded.",
+        selects(SQL.find_changed_letters),
+    ),
+)
+SETTINGS = Check(
+    "I49",
+    "Artifacts, items, deliveries, schedules and pauses are what their events recorded.",
+    _find_changed_settings,
+)
+GAPS = Check(
+    "I48",
+    "No event is missing from the numbers of the audit.",
+    selects(SQL.find_missing_events),
+    is_of_store=True,
+)

@@ -1,0 +1,442 @@
+-- The invariants of what the audit recorded, I42 to I46, I48 and I49, in the shape of lifecycle.sql. They
+-- begin with the events and end at the rows. An event of a change holds digests of what the change
+-- wrote (store/digest.py): 32 characters each, joined by colons.
+
+-- find_vanished :many — I42, crosses tenants: a job that was enqueued, is in no table, and was not pruned
+SELECT event.org_id, 'job:' || CAST(event.job_id AS text) AS subject,
+       'it was enqueued, is in no table, and was not pruned' AS detail
+FROM holdfast.job_event AS event
+WHERE event.name = 'job.enqueued' AND (CAST(:org_id AS {uuid}) IS NULL OR event.org_id = :org_id)
+  AND NOT EXISTS (SELECT 1 FROM holdfast.job AS job
+                  WHERE job.org_id = event.org_id AND job.id = event.job_id)
+  AND NOT EXISTS (SELECT 1 FROM holdfast.job_history AS job
+                  WHERE job.org_id = event.org_id AND job.id = event.job_id)
+  AND NOT EXISTS (SELECT 1 FROM holdfast.job_event AS pruned
+                  WHERE pruned.job_id = event.job_id AND pruned.org_id = event.org_id
+                    AND pruned.name = 'job.pruned');
+
+-- find_half_pruned :many — I42, crosses tenants: a job that was pruned and is there, or had not ended
+SELECT event.org_id, 'job:' || CAST(event.job_id AS text) AS subject,
+       CASE WHEN EXISTS (SELECT 1 FROM holdfast.job_record AS job
+                         WHERE job.org_id = event.org_id AND job.id = event.job_id)
+            THEN 'it was pruned and is still stored'
+            ELSE 'it was pruned and had not ended as event ' || CAST(event.id AS text)
+                 || ' says' END AS detail
+FROM holdfast.job_event AS event
+WHERE event.name = 'job.pruned' AND (CAST(:org_id AS {uuid}) IS NULL OR event.org_id = :org_id)
+  AND (EXISTS (SELECT 1 FROM holdfast.job_record AS job
+               WHERE job.org_id = event.org_id AND job.id = event.job_id)
+       OR NOT EXISTS (
+           SELECT 1 FROM holdfast.job_event AS ending
+           WHERE ending.job_id = event.job_id AND ending.org_id = event.org_id
+             AND ending.id < event.id
+             AND ending.name IN ('job.succeeded', 'job.deadlettered', 'job.canceled')
+             AND substr(ending.digest, 1, 32) = event.digest));
+
+-- find_changed_enqueues :many — I43, crosses tenants: what an enqueue wrote is what its event recorded
+SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
+       CASE WHEN event.digest IS NULL
+            THEN 'event ' || CAST(event.id AS text) || ' has no digest of what its enqueue wrote'
+            ELSE 'a value that its enqueue wrote has changed' END AS detail
+FROM holdfast.job_record AS job
+CROSS JOIN holdfast.job_event AS event
+WHERE event.job_id = job.id AND event.org_id = job.org_id AND event.name = 'job.enqueued'
+  AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
+  AND substr(coalesce(event.digest, ''), 1, 32) <> {digest enqueue job};
+
+-- find_changed_states :many — I44, crosses tenants: a job is what its last change recorded
+-- Between changes only promotion writes to a job: it clears not_before_at and leads to origin_queue.
+SELECT found.org_id, 'job:' || CAST(found.id AS text) AS subject, found.detail
+FROM (
+    SELECT job.org_id, job.id, CASE
+        WHEN event.digest IS NULL
+            THEN 'event ' || CAST(event.id AS text) || ' has no digest of what it wrote'
+        WHEN event.name <> 'job.enqueued'
+                AND substr(event.digest, 1, 32) <> {digest state job}
+            THEN 'a value that event ' || CAST(event.id AS text) || ' wrote has changed'
+        WHEN event.name = 'job.enqueued'
+                AND (substr(event.digest, 34) <> CAST(job.max_attempts AS text)
+                         || ':' || job.stage || ':' || job.pipeline_version
+                     OR job.attempt_count <> 0 OR job.cancel_requested_at IS NOT NULL
+                     OR job.provider_batch_id IS NOT NULL OR job.first_failed_at IS NOT NULL
+                     OR job.last_error_at IS NOT NULL OR job.finished_at IS NOT NULL
+                     OR job.error_class IS NOT NULL OR job.result IS NOT NULL
+                     OR job.last_error IS NOT NULL)
+            THEN 'it has changed since it was enqueued, and no event says so'
+        WHEN job.finished_at <> job.updated_at THEN 'it was changed after its end'
+        WHEN job.not_before_at IS NOT NULL
+                AND {stamp(job.not_before_at)}
+                    IS DISTINCT FROM {field(event.detail, not_before_at)}
+            THEN 'it is deferred to another time than event ' || CAST(event.id AS text)
+                 || ' says'
+        WHEN job.not_before_at IS NULL
+                AND CAST({field(event.detail, not_before_at)} AS {instant})
+                    > CAST(:due AS {instant})
+            THEN 'it is not deferred, and event ' || CAST(event.id AS text) || ' says it is'
+        WHEN job.state <> 'failed' AND job.queue <> job.origin_queue
+                AND (job.not_before_at IS NULL OR NOT EXISTS (
+                    SELECT 1 FROM holdfast.job_event AS first
+                    WHERE first.job_id = job.id AND first.org_id = job.org_id
+                      AND first.name = 'job.enqueued'
+                      AND {field(first.detail, queue)} = job.queue))
+            THEN 'it is on ' || job.queue || ', where no event put it'
+        WHEN event.name = 'job.enqueued' AND job.not_before_at IS NOT NULL
+                AND job.queue <> coalesce({field(event.detail, queue)}, '')
+            THEN 'it is on ' || job.queue || ', and its enqueue put it elsewhere'
+        END AS detail
+    FROM holdfast.job_record AS job
+    CROSS JOIN holdfast.job_event AS event
+    WHERE (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
+      AND event.id = (
+          SELECT max(last.id) FROM holdfast.job_event AS last
+          WHERE last.job_id = job.id AND last.org_id = job.org_id
+            AND last.name IN ('job.enqueued', 'job.succeeded', 'job.advanced', 'job.retried',
+                'job.snoozed', 'job.released', 'job.woken', 'job.submitted', 'job.deadlettered',
+                'job.canceled', 'job.cancel_requested')
+            -- One that came too late is about a job that had ended, perhaps in history.
+            AND NOT (last.name = 'job.cancel_requested'
+                     AND coalesce({field(last.detail, answer)}, '') = 'too_late'))
+) AS found
+WHERE found.detail IS NOT NULL;
+
+-- find_changed_claims :many — I44, crosses tenants: a claim is the one that its event recorded
+SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
+       CASE WHEN job.lease_expires_at > CAST(:longest AS {instant})
+            THEN 'its lease ends later than any lease may'
+            ELSE 'it is claimed by another worker or at another time than event '
+                 || CAST(event.id AS text) || ' says' END AS detail
+FROM holdfast.job AS job
+CROSS JOIN holdfast.job_event AS event
+WHERE job.state = 'processing' AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
+  AND event.id = (SELECT max(last.id) FROM holdfast.job_event AS last
+                  WHERE last.job_id = job.id AND last.org_id = job.org_id
+                    AND last.name = 'job.started')
+  AND (event.actor_id <> job.claimed_by OR event.at <> job.claimed_at
+       OR job.lease_expires_at > CAST(:longest AS {instant}));
+
+-- find_changed_errors :many — I44, crosses tenants: the last failure of a job is the one that was recorded
+SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
+       'its last failure is another one than event ' || CAST(event.id AS text) || ' says' AS detail
+FROM holdfast.job_record AS job
+CROSS JOIN holdfast.job_event AS event
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
+  AND event.id = (SELECT max(last.id) FROM holdfast.job_event AS last
+                  WHERE last.job_id = job.id AND last.org_id = job.org_id
+                    AND last.name = 'job.failed')
+  AND (job.error_class IS DISTINCT FROM {field(event.detail, error_class)}
+       OR job.last_error IS DISTINCT FROM {field(event.detail, last_error)});
+
+-- find_changed_stages :many — I45, crosses tenants: a finished stage is what its event recorded
+SELECT found.org_id, 'job:' || CAST(found.job_id AS text) AS subject,
+       'stage ' || found.stage || CASE WHEN found.digest IS NULL
+           THEN ' is not stored, and event ' || CAST(found.id AS text) || ' says it finished'
+           ELSE ' is not what event ' || CAST(found.id AS text) || ' says' END AS detail
+FROM (
+    SELECT event.org_id, event.job_id, event.id, {field(event.detail, stage)} AS stage,
+           substr(coalesce(event.digest, ''), 34, 32) AS told,
+           coalesce((SELECT {digest stage stage} FROM holdfast.job_stage AS stage
+                     WHERE stage.org_id = event.org_id AND stage.job_id = event.job_id
+                       AND stage.stage = {field(event.detail, stage)}),
+                    (SELECT {digest stage stage} FROM holdfast.job_stage_history AS stage
+                     WHERE stage.org_id = event.org_id AND stage.job_id = event.job_id
+                       AND stage.stage = {field(event.detail, stage)})) AS digest
+    FROM holdfast.job_event AS event
+    WHERE event.name IN ('job.advanced', 'job.succeeded')
+      AND {field(event.detail, stage)} IS NOT NULL
+      AND (CAST(:org_id AS {uuid}) IS NULL OR event.org_id = :org_id)
+      AND (EXISTS (SELECT 1 FROM holdfast.job AS job
+                   WHERE job.org_id = event.org_id AND job.id = event.job_id)
+           OR EXISTS (SELECT 1 FROM holdfast.job_history AS job
+                      WHERE job.org_id = event.org_id AND job.id = event.job_id))
+) AS found
+WHERE found.digest IS DISTINCT FROM found.told;
+
+-- find_invented_stages :many — I45, crosses tenants: a stage that finished, and no event says so
+-- A replay begins with stages that the job before it finished.
+SELECT stage.org_id, 'job:' || CAST(stage.job_id AS text) AS subject,
+       'stage ' || stage.stage || ' has finished, and no event says so' AS detail
+FROM (
+    SELECT org_id, job_id, stage, finished_at FROM holdfast.job_stage
+    UNION ALL
+    SELECT org_id, job_id, stage, finished_at FROM holdfast.job_stage_history
+) AS stage
+JOIN holdfast.job_record AS job ON job.org_id = stage.org_id AND job.id = stage.job_id
+WHERE stage.finished_at IS NOT NULL AND job.replay_of IS NULL
+  AND (CAST(:org_id AS {uuid}) IS NULL OR stage.org_id = :org_id)
+  AND NOT EXISTS (SELECT 1 FROM holdfast.job_event AS event
+                  WHERE event.job_id = stage.job_id AND event.org_id = stage.org_id
+                    AND event.name IN ('job.advanced', 'job.succeeded')
+                    AND {field(event.detail, stage)} = stage.stage);
+
+-- find_changed_takeovers :many — I45, crosses tenants: the stages that a replay took over are those that it began with
+SELECT found.org_id, 'job:' || CAST(found.replay_id AS text) AS subject,
+       'the stages that it took over are not those that event ' || CAST(found.id AS text)
+           || ' recorded' AS detail
+FROM (
+    SELECT replay.org_id, replay.id AS replay_id, event.id,
+           substr(coalesce(event.digest, ''), 67, 32) AS told,
+           (SELECT {hash(coalesce({joined(taken.digest)}, ''))} FROM (
+               SELECT {digest stage stage} AS digest
+               FROM (
+                   SELECT org_id, job_id, stage, attempts, finished_at, output
+                   FROM holdfast.job_stage
+                   UNION ALL
+                   SELECT org_id, job_id, stage, attempts, finished_at, output
+                   FROM holdfast.job_stage_history
+               ) AS stage
+               WHERE stage.org_id = replay.org_id AND stage.job_id = replay.id
+                 AND stage.finished_at IS NOT NULL
+                 AND NOT EXISTS (SELECT 1 FROM holdfast.job_event AS own
+                                 WHERE own.job_id = replay.id AND own.org_id = replay.org_id
+                                   AND own.name IN ('job.advanced', 'job.succeeded')
+                                   AND {field(own.detail, stage)} = stage.stage)
+               ORDER BY stage.stage) AS taken) AS digest
+    FROM holdfast.job_record AS replay
+    CROSS JOIN holdfast.job_event AS event
+    WHERE replay.replay_of IS NOT NULL
+      AND event.job_id = replay.replay_of AND event.org_id = replay.org_id
+      AND event.name = 'dead_letter.replay_requested'
+      AND {field(event.detail, replay_job_id)} = CAST(replay.id AS text)
+      AND (CAST(:org_id AS {uuid}) IS NULL OR replay.org_id = :org_id)
+) AS found
+WHERE found.digest IS DISTINCT FROM found.told;
+
+-- find_changed_letters :many — I46, crosses tenants: a dead letter is what its last event recorded
+SELECT found.org_id, 'dead_letter:' || CAST(found.job_id AS text) AS subject,
+       'it, its replays or its notes are not what event ' || CAST(found.id AS text)
+           || ' recorded' AS detail
+FROM (
+    SELECT letter.org_id, letter.job_id, event.id,
+           substr(coalesce(event.digest, ''), 34, 32) AS told,
+           {hash({digest letter letter} || coalesce((
+               SELECT {joined(replays.digest)} FROM (
+                   SELECT {digest replay replay} AS digest
+                   FROM holdfast.dead_letter_replay AS replay
+                   WHERE replay.org_id = letter.org_id AND replay.job_id = letter.job_id
+                   ORDER BY replay.number) AS replays), '') || coalesce((
+               SELECT {joined(notes.digest)} FROM (
+                   SELECT {digest note note} AS digest
+                   FROM holdfast.dead_letter_note AS note
+                   WHERE note.org_id = letter.org_id AND note.job_id = letter.job_id
+                   ORDER BY note.id) AS notes), ''))} AS digest
+    FROM holdfast.dead_letter AS letter
+    CROSS JOIN holdfast.job_event AS event
+    WHERE (CAST(:org_id AS {uuid}) IS NULL OR letter.org_id = :org_id)
+      AND event.id = (SELECT max(last.id) FROM holdfast.job_event AS last
+                      WHERE last.job_id = letter.job_id AND last.org_id = letter.org_id
+                        AND (last.name = 'job.deadlettered' OR last.name LIKE 'dead_letter.%'))
+) AS found
+WHERE found.digest IS DISTINCT FROM found.told;
+
+-- find_missing_events :many — I48, crosses tenants: SQLite numbers events without gaps; a rollback takes its numbers back
+-- PostgreSQL does not take them back, so a gap alone tells nothing there. Nothing of ours deletes an
+-- event: a gap tells something once the server has counted deleted rows. Sealed events are I33's.
+{only sqlite}
+SELECT '00000000-0000-0000-0000-000000000000' AS org_id, 'audit' AS subject,
+       'events were numbered up to ' || numbered.seq || ', and there are '
+           || (SELECT count(*) FROM holdfast_job_event) AS detail
+FROM sqlite_sequence AS numbered
+WHERE numbered.name = 'holdfast_job_event'
+  AND numbered.seq <> (SELECT count(*) FROM holdfast_job_event)
+{end}{only postgres}
+SELECT CAST('00000000-0000-0000-0000-000000000000' AS uuid) AS org_id, 'audit' AS subject,
+       'rows of job_event were deleted, and of the numbers above '
+           || CAST(found.sealed_to AS text) || ' there are ' || CAST(found.missing AS text)
+           || ' missing' AS detail
+FROM (
+    SELECT cursor.sealed_to,
+           greatest(coalesce(numbered.last_value, 0),
+                    (SELECT coalesce(max(event.id), 0) FROM holdfast.job_event AS event))
+           - cursor.sealed_to
+           - (SELECT count(*) FROM holdfast.job_event AS event WHERE event.id > cursor.sealed_to)
+               AS missing
+    FROM holdfast.audit_cursor AS cursor
+    LEFT JOIN pg_catalog.pg_sequences AS numbered
+      ON numbered.schemaname = 'holdfast' AND numbered.sequencename = 'job_event_id_seq'
+) AS found
+WHERE found.missing > 0
+  AND pg_catalog.pg_stat_get_tuples_deleted(CAST('holdfast.job_event' AS regclass)) > 0
+{end};
+
+-- find_changed_artifacts :many — I49, crosses tenants: an artifact is what was stored
+SELECT artifact.org_id, 'artifact:' || CAST(artifact.id AS text) AS subject,
+       'it is not what event ' || CAST(event.id AS text) || ' says was stored' AS detail
+FROM holdfast.artifact AS artifact
+CROSS JOIN holdfast.job_event AS event
+WHERE artifact.sha256 IS NOT NULL AND (CAST(:org_id AS {uuid}) IS NULL OR artifact.org_id = :org_id)
+  AND event.job_id = coalesce(artifact.job_id, artifact.id) AND event.org_id = artifact.org_id
+  AND event.name = 'artifact.stored'
+  AND {field(event.detail, artifact_id)} = CAST(artifact.id AS text)
+  AND (artifact.sha256 IS DISTINCT FROM {field(event.detail, sha256)}
+       OR CAST(artifact.bytes AS text) <> CAST({field(event.detail, bytes)} AS text)
+       OR artifact.kind <> {field(event.detail, kind)}
+       OR artifact.stage <> {field(event.detail, stage)});
+
+-- list_pausable :many — I49, crosses tenants: queues and schedules by the subjects of their events
+SELECT 'queue:' || name AS subject FROM holdfast.queue
+UNION ALL
+SELECT 'schedule:' || name FROM holdfast.schedule;
+
+-- find_changed_pauses :many — I49, crosses tenants: a queue or schedule is paused if its last event says so
+SELECT CAST('00000000-0000-0000-0000-000000000000' AS {uuid}) AS org_id, found.subject,
+       CASE WHEN found.paused_at IS NULL THEN 'it is not paused, and its last event says that it is'
+            ELSE 'it is paused, and no event says so' END AS detail
+FROM (
+    SELECT subjects.subject,
+           CASE WHEN subjects.subject LIKE 'queue:%'
+                THEN (SELECT queue.paused_at FROM holdfast.queue AS queue
+                      WHERE 'queue:' || queue.name = subjects.subject)
+                ELSE (SELECT schedule.paused_at FROM holdfast.schedule AS schedule
+                      WHERE 'schedule:' || schedule.name = subjects.subject) END AS paused_at,
+           (SELECT event.name FROM holdfast.job_event AS event
+            WHERE event.job_id = subjects.id
+              AND event.name IN ('queue.paused', 'queue.resumed', 'schedule.paused',
+                                 'schedule.resumed', 'schedule.removed')
+            ORDER BY event.id DESC LIMIT 1) AS told
+    FROM {rows subjects: subject text, id uuid}
+) AS found
+WHERE (found.paused_at IS NOT NULL)
+      <> (coalesce(found.told, '') IN ('queue.paused', 'schedule.paused'));
+
+-- find_changed_schedules :many — I49, crosses tenants: a schedule does what its last event says
+SELECT CAST('00000000-0000-0000-0000-000000000000' AS {uuid}) AS org_id, subjects.subject,
+       'it is not as event ' || CAST(event.id AS text) || ' set it' AS detail
+FROM {rows subjects: subject text, id uuid}
+JOIN holdfast.schedule AS schedule ON 'schedule:' || schedule.name = subjects.subject
+JOIN holdfast.job_event AS event ON event.id = (
+    SELECT max(last.id) FROM holdfast.job_event AS last
+    WHERE last.job_id = subjects.id
+      AND last.name IN ('schedule.declared', 'schedule.added', 'schedule.changed',
+                        'schedule.reset'))
+WHERE schedule.cron IS DISTINCT FROM {field(event.detail, cron)}
+   OR CAST(schedule.every_ms AS text)
+      IS DISTINCT FROM CAST({field(event.detail, every_ms)} AS text)
+   OR schedule.zone IS DISTINCT FROM {field(event.detail, zone)}
+   OR schedule.catch_up IS DISTINCT FROM {field(event.detail, catch_up)}
+   OR schedule.job_type IS DISTINCT FROM {field(event.detail, job_type)}
+   OR schedule.run_name IS DISTINCT FROM {field(event.detail, run_name)}
+   OR CAST(schedule.org_id AS text) IS DISTINCT FROM {field(event.detail, org_id)};
+
+-- find_changed_deliveries :many — I49, crosses tenants: what is told to whom is what was recorded of it
+SELECT delivery.org_id, 'delivery:' || CAST(delivery.id AS text) AS subject,
+       'what it tells to whom is not what event ' || CAST(event.id AS text) || ' recorded' AS detail
+FROM holdfast.delivery AS delivery
+CROSS JOIN holdfast.job_event AS event
+WHERE event.job_id = delivery.id AND event.org_id = delivery.org_id
+  AND event.name = 'delivery.intended'
+  AND (CAST(:org_id AS {uuid}) IS NULL OR delivery.org_id = :org_id)
+  AND (coalesce(event.digest, '') <> {digest delivery delivery}
+       OR event.request_id <> delivery.request_id
+       OR event.correlation_id <> delivery.correlation_id);
+
+-- find_changed_items :many — I49, crosses tenants: an item of a batch is what was handed over
+-- The event names the claim, which has one item. What was prepared and not handed over has no event.
+SELECT item.org_id,
+       'item:' || CAST(item.batch_id AS text) || '/' || CAST(item.batch_item_index AS text)
+           AS subject,
+       'it is not what event ' || CAST(event.id AS text) || ' says was handed over' AS detail
+FROM holdfast.job_event AS event
+CROSS JOIN holdfast.batch_item AS item
+WHERE event.name = 'job.submitted'
+  AND substr(coalesce(event.digest, ''), 34, 32) <> ''
+  AND item.org_id = event.org_id AND item.job_id = event.job_id
+  AND CAST(item.lease_token AS text) = CAST({field(event.detail, lease_token)} AS text)
+  AND (CAST(:org_id AS {uuid}) IS NULL OR event.org_id = :org_id)
+  AND substr(event.digest, 34, 32) <> {digest item item};
+
+-- find_renamed_batches :many — I49, crosses tenants: a batch has the name under which it was handed over
+SELECT DISTINCT event.org_id, 'batch:' || CAST(batch.id AS text) AS subject,
+       'its provider knew it by another name than it has' AS detail
+FROM holdfast.job_event AS event
+CROSS JOIN holdfast.batch_item AS item
+JOIN holdfast.provider_batch AS batch ON batch.id = item.batch_id
+WHERE event.name = 'job.submitted' AND item.org_id = event.org_id AND item.job_id = event.job_id
+  AND CAST(item.lease_token AS text) = CAST({field(event.detail, lease_token)} AS text)
+  AND (CAST(:org_id AS {uuid}) IS NULL OR event.org_id = :org_id)
+  AND batch.provider_batch_id IS DISTINCT FROM {field(event.detail, provider_batch_id)};
+
+-- find_denied_items :many — I49, crosses tenants: an item without an answer whose job completed by it
+SELECT item.org_id,
+       'item:' || CAST(item.batch_id AS text) || '/' || CAST(item.batch_item_index AS text)
+           AS subject,
+       'it is ' || item.state || ', and its job completed with its answer' AS detail
+FROM holdfast.batch_item AS item
+JOIN holdfast.job_record AS job
+  ON job.org_id = item.org_id AND job.id = item.job_id AND job.lease_token = item.lease_token
+WHERE job.state = 'completed' AND item.state IN ('failed', 'not_run', 'missing')
+  AND (CAST(:org_id AS {uuid}) IS NULL OR item.org_id = :org_id);
+
+-- find_changed_outputs :many — I49, crosses tenants: the output of a rewrite is the one that was stored
+SELECT output.org_id, 'rewrite:' || CAST(output.rewrite_request_id AS text) AS subject,
+       CASE WHEN event.id IS NULL THEN 'no event says that its output was stored'
+            ELSE 'its output is not what event ' || CAST(event.id AS text) || ' recorded'
+            END AS detail
+FROM holdfast.rewrite_output AS output
+LEFT JOIN holdfast.job_event AS event
+  ON event.job_id = output.rewrite_request_id AND event.org_id = output.org_id
+ AND event.name = 'rewrite.output_stored'
+WHERE output.erased_at IS NULL AND (CAST(:org_id AS {uuid}) IS NULL OR output.org_id = :org_id)
+  AND coalesce(event.digest, '') <> {digest output output};
+
+-- list_deliveries :many — I49, crosses tenants unless one is named: deliveries, page by page
+SELECT org_id, id FROM holdfast.delivery
+WHERE (org_id, id) > (:after_org, :after_id)
+  AND (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
+ORDER BY org_id, id
+LIMIT :limit;
+
+-- find_moved_deliveries :many — I49, crosses tenants: a delivery stands where its last event left it
+SELECT found.org_id, 'delivery:' || CAST(found.id AS text) AS subject,
+       'it is ' || found.state || ', and its last event is ' || coalesce(found.told, 'its intent')
+           AS detail
+FROM (
+    SELECT delivery.org_id, delivery.id, delivery.state, delivery.proof,
+           (SELECT event.name FROM holdfast.job_event AS event
+            WHERE event.job_id = pages.subject_id AND event.org_id = delivery.org_id
+              AND event.name IN ('delivery.sent', 'delivery.backfilled', 'delivery.confirmed',
+                  'delivery.held', 'delivery.dropped', 'delivery.failed', 'delivery.requeued',
+                  'delivery.resent')
+            ORDER BY event.id DESC LIMIT 1) AS told
+    FROM {rows pages: home uuid, delivery_id uuid, subject_id uuid}
+    JOIN holdfast.delivery AS delivery
+      ON delivery.org_id = pages.home AND delivery.id = pages.delivery_id
+) AS found
+WHERE found.state <> CASE found.told
+    WHEN 'delivery.sent' THEN 'sent' WHEN 'delivery.backfilled' THEN 'sent'
+    WHEN 'delivery.confirmed' THEN 'sent' WHEN 'delivery.held' THEN 'held'
+    WHEN 'delivery.dropped' THEN 'dropped' WHEN 'delivery.failed' THEN 'failed'
+    ELSE 'pending' END
+  -- The channel was asked and has it, whoever marked it.
+  AND NOT (found.state = 'sent' AND found.proof = 'seen');
+
+-- find_unknown_items :many — I49, crosses tenants: an item of a job that the audit does not know
+SELECT item.org_id,
+       'item:' || CAST(item.batch_id AS text) || '/' || CAST(item.batch_item_index AS text)
+           AS subject,
+       'no event says that its job was enqueued' AS detail
+FROM holdfast.batch_item AS item
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR item.org_id = :org_id)
+  AND NOT EXISTS (SELECT 1 FROM holdfast.job_event AS event
+                  WHERE event.job_id = item.job_id AND event.org_id = item.org_id
+                    AND event.name = 'job.enqueued');
+
+-- find_vanished_deliveries :many — I49, crosses tenants: a delivery that was intended, is not stored, and was not removed
+SELECT event.org_id, 'delivery:' || CAST(event.job_id AS text) AS subject,
+       'it was intended, is not stored, and no event says that it was removed' AS detail
+FROM holdfast.job_event AS event
+WHERE event.name = 'delivery.intended'
+  AND (CAST(:org_id AS {uuid}) IS NULL OR event.org_id = :org_id)
+  AND NOT EXISTS (SELECT 1 FROM holdfast.delivery AS delivery
+                  WHERE delivery.org_id = event.org_id AND delivery.id = event.job_id)
+  AND NOT EXISTS (SELECT 1 FROM holdfast.job_event AS removed
+                  WHERE removed.job_id = event.job_id AND removed.org_id = event.org_id
+                    AND removed.name = 'delivery.removed');
+
+-- find_unrecorded_deliveries :many — I49, crosses tenants: a delivery that no event intended
+SELECT delivery.org_id, 'delivery:' || CAST(delivery.id AS text) AS subject,
+       'no event says that it was intended' AS detail
+FROM holdfast.delivery AS delivery
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR delivery.org_id = :org_id)
+  AND NOT EXISTS (SELECT 1 FROM holdfast.job_event AS event
+                  WHERE event.job_id = delivery.id AND event.org_id = delivery.org_id
+                    AND event.name = 'delivery.intended');

@@ -1,0 +1,18 @@
+-- Every delivery has its first audit event, whoever wrote the row, with a digest of what is told to
+-- whom. Its id stands where an event about a job has the job's.
+-- SECURITY DEFINER: a tenant may intend a delivery, and may not write the audit by any other way.
+CREATE FUNCTION holdfast.record_intended() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO holdfast.job_event
+        (org_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
+         correlation_id, at, detail, digest)
+    SELECT org_id, id, 'delivery', 'delivery.intended', 1, 'system', 'holdfast', request_id,
+           correlation_id, created_at,
+           jsonb_build_object('delivery_id', id, 'channel', channel), {digest delivery added}
+    FROM added;
+    RETURN NULL;
+END $$;
+REVOKE ALL ON FUNCTION holdfast.record_intended() FROM PUBLIC;
+CREATE TRIGGER delivery_intended AFTER INSERT ON holdfast.delivery
+    REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION holdfast.record_intended();

@@ -1,0 +1,11 @@
+-- Every delivery has its first audit event, whoever wrote the row, with a digest of what is told to
+-- whom. Its id stands where an event about a job has the job's.
+CREATE TRIGGER delivery_intended AFTER INSERT ON holdfast_delivery BEGIN
+    INSERT INTO holdfast_job_event
+        (org_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
+         correlation_id, at, detail, digest)
+    VALUES
+        (NEW.org_id, NEW.id, 'delivery', 'delivery.intended', 1, 'system', 'holdfast',
+         NEW.request_id, NEW.correlation_id, NEW.created_at,
+         json_object('delivery_id', NEW.id, 'channel', NEW.channel), {digest delivery NEW});
+END;

@@ -1,0 +1,30 @@
+"""Every violation that is planted into a full store, one at a time."""
+
+from __future__ import annotations
+
+from tests.operate.plants.beside import other_plants
+from tests.operate.plants.jobs import (
+    cancel_plants,
+    deletion_plants,
+    history_plants,
+    job_plants,
+    unreachable_plants,
+)
+from tests.operate.plants.parts import audit_plants, letter_plants, stage_plants
+from tests.operate.plants.plant import Plant as Plant
+from tests.operate.plants.postgres import postgres_plants
+from tests.operate.plants.sqlite import sqlite_plants
+
+PLANTS: tuple[Plant, ...] = (
+    *job_plants(),
+    *history_plants(),
+    *deletion_plants(),
+    *cancel_plants(),
+    *stage_plants(),
+    *letter_plants(),
+    *audit_plants(),
+    *other_plants(),
+    *postgres_plants(),
+    *sqlite_plants(),
+    *unreachable_plants(),
+)
