@@ -354,14 +354,14 @@ def test_a_rescue_that_waited_for_the_end_of_an_outage_charges_nothing(
     clock.advance(seconds=61)
     store = work.store
     store.availability = Availability(time.monotonic() - 3600)
-    write = store.write
+    write = store.write_soon
 
     def write_after_an_outage(work: Callable[[Tx], Any]) -> Any:
         """Every try before the last one found the database away."""
         store.availability._away_since = time.monotonic() - 120
         return write(work)
 
-    store.write = write_after_an_outage  # type: ignore[method-assign]
+    store.write_soon = write_after_an_outage  # type: ignore[method-assign]
     rescued = rescue_jobs(store, limit=10, grace=Grace.of(60.0))
 
     assert rescued == []
