@@ -528,9 +528,9 @@ SELECT job.org_id, job.project_id, job.id, job.job_type, events.name, events.att
                 'job.succeeded', 'job.advanced', 'job.retried', 'job.snoozed', 'job.released',
                 'job.woken', 'job.submitted', 'job.canceled', 'job.cancel_requested')
             THEN events.detail
-            {only sqlite}ELSE json_insert(coalesce(events.detail, '{}'), '$.not_before_at',
+            {only sqlite}ELSE json_insert(coalesce(events.detail, json_object()), '$.not_before_at',
                                           job.not_before_at) END,{end}
-            {only postgres}ELSE coalesce(events.detail, '{}') || jsonb_build_object(
+            {only postgres}ELSE coalesce(events.detail, jsonb_build_object()) || jsonb_build_object(
                 'not_before_at', {stamp(job.not_before_at)}) END,{end}
        CASE WHEN events.name IN (
                 'job.succeeded', 'job.advanced', 'job.retried', 'job.snoozed', 'job.released',

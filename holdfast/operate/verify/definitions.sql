@@ -189,7 +189,8 @@ SELECT 'setting:' || split_part(word.given, '=', 1) || coalesce(' of ' || role.r
 FROM pg_catalog.pg_db_role_setting AS setting
 CROSS JOIN LATERAL unnest(setting.setconfig) AS word (given)
 LEFT JOIN pg_catalog.pg_roles AS role ON role.oid = setting.setrole
-WHERE word.given LIKE 'session_replication_role=%' AND word.given NOT LIKE '%=origin'
+WHERE split_part(word.given, '=', 1) = 'session_replication_role'
+  AND split_part(word.given, '=', 2) <> 'origin'
   AND (setting.setdatabase = 0 OR setting.setdatabase = (
       SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database()))
 ORDER BY 1

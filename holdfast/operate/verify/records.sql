@@ -224,7 +224,7 @@ FROM (
     WHERE (CAST(:org_id AS {uuid}) IS NULL OR letter.org_id = :org_id)
       AND event.id = (SELECT max(last.id) FROM holdfast.job_event AS last
                       WHERE last.job_id = letter.job_id AND last.org_id = letter.org_id
-                        AND (last.name = 'job.deadlettered' OR last.name LIKE 'dead_letter.%'))
+                        AND (last.name = 'job.deadlettered' OR substr(last.name, 1, 12) = 'dead_letter.'))
 ) AS found
 WHERE found.digest IS DISTINCT FROM found.told;
 
@@ -283,7 +283,7 @@ SELECT CAST('00000000-0000-0000-0000-000000000000' AS {uuid}) AS org_id, found.s
             ELSE 'it is paused, and no event says so' END AS detail
 FROM (
     SELECT subjects.subject,
-           CASE WHEN subjects.subject LIKE 'queue:%'
+           CASE WHEN substr(subjects.subject, 1, 6) = 'queue:'
                 THEN (SELECT queue.paused_at FROM holdfast.queue AS queue
                       WHERE 'queue:' || queue.name = subjects.subject)
                 ELSE (SELECT schedule.paused_at FROM holdfast.schedule AS schedule
