@@ -13,10 +13,9 @@ from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from functools import partial
-from typing import assert_never
 
 from holdfast.batch.cleanup import delete_files
-from holdfast.batch.completeness import Mention, Silence, silence_of
+from holdfast.batch.completeness import Mention, Silence, failure_of, silence_of
 from holdfast.batch.ingest import HELD, CrossWired, Found, Ingest
 from holdfast.batch.lane import BatchLane
 from holdfast.batch.leased import (
@@ -45,7 +44,7 @@ from holdfast.engine.ledger import RunCounts
 from holdfast.errors import StoreBusy, StoreDown
 from holdfast.event import BatchChange, BatchTrouble
 from holdfast.provider.account import Account
-from holdfast.provider.adapter import Phase, Seen
+from holdfast.provider.adapter import Seen
 from holdfast.provider.reply import (
     Failure,
     FailureKind,
@@ -346,7 +345,7 @@ def _end_open(passing: Pass, batch: Leased, account: Account, ingest: Ingest) ->
     if proven is None:
         return False
     seen, silence = proven
-    failure = _failure_of(seen, silence)
+    failure = failure_of(seen, silence)
     named = _find_named(lane, batch, seen) if failure.code == BATCH_FAILED else frozenset()
     if named and batch.items == 1:
         # It was alone, and the provider calls it wrong: nobody else can be meant.
@@ -422,27 +421,6 @@ def _hold_unproven(lane: BatchLane, batch: Leased, seen: Seen, ingest: Ingest) -
         put_off(lane, batch, pause, is_round=True, seen=seen, error_code=INCOMPLETE)
         return
     quarantine(lane, batch, INCOMPLETE)
-
-
-def _failure_of(seen: Seen, silence: Silence) -> Failure:
-    """What it means for an item that its batch ended like that and says nothing of it."""
-    match seen.phase:
-        case Phase.COMPLETED if silence is Silence.NOT_RUN:
-            return Failure(FailureKind.NOT_RUN, "batch_expired")
-        case Phase.COMPLETED | Phase.RUNNING:
-            return Failure(FailureKind.INTEGRITY, MISSING)
-        case Phase.EXPIRED:
-            return Failure(FailureKind.NOT_RUN, "batch_expired")
-        case Phase.CANCELED:
-            return Failure(FailureKind.NOT_RUN, "batch_canceled")
-        case Phase.FAILED:
-            found = seen.failure
-            if found is not None and found.kind in (FailureKind.CAPACITY, FailureKind.ACCOUNT):
-                return replace(found, usage=None)
-            # An error of the whole batch is not the error of each of its items.
-            return Failure(FailureKind.NOT_RUN, BATCH_FAILED)
-        case _:
-            assert_never(seen.phase)
 
 
 def close_batch(lane: BatchLane, batch: Leased, ingest: Ingest, *, lines: int | None) -> Leased:

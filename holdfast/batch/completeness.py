@@ -6,10 +6,13 @@ the provider's own counts say that it was not run.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import IntEnum, StrEnum
+from typing import assert_never
 
+from holdfast.batch.verdict import BATCH_FAILED, MISSING
 from holdfast.provider.adapter import Phase, Seen
-from holdfast.provider.reply import Answer, FailureKind, Reply
+from holdfast.provider.reply import Answer, Failure, FailureKind, Reply
 
 
 class Mention(IntEnum):
@@ -70,3 +73,24 @@ def silence_of(seen: Seen, mentions: Mentions, *, unreadable: int) -> Silence:
     # failed as a whole may count every item as failed and show no line.
     agrees = seen.failed in (failures, failures + not_run) or seen.phase is Phase.FAILED
     return without if agrees else Silence.UNPROVEN
+
+
+def failure_of(seen: Seen, silence: Silence) -> Failure:
+    """What it means for an item that its batch ended like that and says nothing of it."""
+    match seen.phase:
+        case Phase.COMPLETED if silence is Silence.NOT_RUN:
+            return Failure(FailureKind.NOT_RUN, "batch_expired")
+        case Phase.COMPLETED | Phase.RUNNING:
+            return Failure(FailureKind.INTEGRITY, MISSING)
+        case Phase.EXPIRED:
+            return Failure(FailureKind.NOT_RUN, "batch_expired")
+        case Phase.CANCELED:
+            return Failure(FailureKind.NOT_RUN, "batch_canceled")
+        case Phase.FAILED:
+            found = seen.failure
+            if found is not None and found.kind in (FailureKind.CAPACITY, FailureKind.ACCOUNT):
+                return replace(found, usage=None)
+            # An error of the whole batch is not the error of each of its items.
+            return Failure(FailureKind.NOT_RUN, BATCH_FAILED)
+        case _:
+            assert_never(seen.phase)

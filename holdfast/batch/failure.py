@@ -15,7 +15,7 @@
 
 from __future__ import annotations
 
-from holdfast.errors import Permanent, Transient
+from holdfast.errors import ConfigInvalid, Defect, Permanent, Transient
 
 
 class BatchExpired(Transient):
@@ -73,3 +73,11 @@ class ResultConflict(Permanent):
 
     error_class = "RESULT_CONFLICT"
     pages_operator = True
+
+
+def is_defect(exc: BaseException) -> bool:
+    """Whether what was raised says nothing about the answer: a bug, or a wrong configuration.
+
+    An application that refuses an answer raises a Permanent failure.
+    """
+    return not isinstance(exc, Permanent) or isinstance(exc, (Defect, ConfigInvalid))

@@ -14,6 +14,7 @@ from typing import Any
 from holdfast.batch.circuit import open_circuit
 from holdfast.batch.completeness import Mentions
 from holdfast.batch.cost import CallEntry, Recorded, record_calls
+from holdfast.batch.failure import is_defect
 from holdfast.batch.lane import BatchLane
 from holdfast.batch.leased import SQL, BatchLost, Leased, hold_in, tell_quarantined, write_in
 from holdfast.batch.load import Loaded, load
@@ -27,7 +28,6 @@ from holdfast.batch.verdict import (
     Verdict,
     batch_verdict,
     error_of,
-    is_defect,
     may_pass,
     safe_code,
     verdict_of,

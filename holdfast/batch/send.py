@@ -388,8 +388,7 @@ def record_submitted(
             actor=actor,
         )
         for first in range(0, intent.items, STRETCH):
-            where = {"batch_id": intent.id, "first": first, "after": first + STRETCH}
-            tx.affected(SQL.stamp_items, **where)
+            tx.affected(SQL.stamp_items, batch_id=intent.id, first=first, after=first + STRETCH)
         circuit.close_circuit(tx, intent.account)
         return jobs.jobs, list(jobs.stopped)
 

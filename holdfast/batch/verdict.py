@@ -25,6 +25,7 @@ from holdfast.batch.failure import (
     PromptRefused,
     ResultConflict,
     ResultMissing,
+    is_defect,
 )
 from holdfast.batch.lane import BatchLane
 from holdfast.batch.load import Loaded, item_of
@@ -36,11 +37,9 @@ from holdfast.engine.classify import failure_of_status, fault_of, safe_context
 from holdfast.engine.execute import Plan, conclude, retry_or_bury
 from holdfast.engine.handler import Handler, Stage
 from holdfast.engine.job import Claimed, Dead, Outcome, Released, Retry
+from holdfast.errors import Failure as JobFailure
 from holdfast.errors import (
-    ConfigInvalid,
-    Defect,
     NetworkTimeout,
-    Permanent,
     PolicyRejected,
     RateLimited,
     ResultInvalid,
@@ -50,7 +49,6 @@ from holdfast.errors import (
     UpstreamDown,
     UpstreamError,
 )
-from holdfast.errors import Failure as JobFailure
 from holdfast.provider.echo import PLAIN, TEXT, echo_name
 from holdfast.provider.reply import Answer, Failure, FailureKind, Reply
 from holdfast.provider.request import Request
@@ -282,14 +280,6 @@ def _thrown(exc: BaseException, job: Claimed, stage: Stage) -> Verdict:
         is_cross_wired=code == CROSS_WIRED,
         is_held=is_defect(exc),
     )
-
-
-def is_defect(exc: BaseException) -> bool:
-    """Whether what was raised says nothing about the answer: a bug, or a wrong configuration.
-
-    An application that refuses an answer raises a Permanent failure.
-    """
-    return not isinstance(exc, Permanent) or isinstance(exc, (Defect, ConfigInvalid))
 
 
 def may_pass(exc: BaseException) -> bool:
