@@ -13,8 +13,10 @@ from typing import Any
 
 from holdfast.batch.lane import BatchLane
 from holdfast.batch.work import Item
+from holdfast.engine.handler import Handler
 from holdfast.engine.job import Claimed
-from holdfast.errors import StoreError
+from holdfast.errors import Defect, SchemaInvalid, StoreError
+from holdfast.provider.request import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,18 @@ def item_of(job: Claimed, loaded: Loaded) -> Item:
     if isinstance(given, NotLoaded):
         raise given.error
     return Item.of(job, given)
+
+
+def request_again(handler: Handler, item: Item) -> Request:
+    """The request of an item whose answer is there. Raises a Defect where it cannot be built now.
+
+    It could be built when it was sent: since then the code has changed, and not the item.
+    """
+    try:
+        found: Request = handler.work.request(item)
+    except SchemaInvalid as exc:
+        raise Defect(exception=type(exc).__name__) from exc
+    return found
 
 
 def _load(lane: BatchLane, work: Any, jobs: Sequence[Claimed]) -> Loaded:

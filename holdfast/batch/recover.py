@@ -22,6 +22,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from holdfast.batch.candidates import find_candidates
 from holdfast.batch.group import key_of
 from holdfast.batch.intent import SQL, Intent, hold, lease_next, put_off, write
 from holdfast.batch.lane import BatchLane
@@ -52,8 +53,6 @@ _log = logging.getLogger("holdfast.batch")
 
 # How far a provider's clock may be off: a listing is read from this much before the batch was made.
 SKEW = timedelta(minutes=10)
-# The same where a batch is told by its time and number of items alone.
-COUNT_SKEW = timedelta(minutes=2)
 LOOK_AGAIN_SECONDS = 60.0
 # Not the run that does it: the jobs are another one's claims, and stand in that one's counts.
 RECOVERY = Actor(ActorType.SYSTEM, "recovery")
@@ -293,8 +292,7 @@ def _find(lane: BatchLane, intent: Intent, account: Account) -> _Found:
         return _Found(account)
     since = intent.created_at - SKEW
     if is_alone(account):
-        seen = [one for one in account.adapter.scan(account.wire, since) if _may_be(one, intent)]
-        return _by_count(lane, intent, account, seen)
+        return _Found(account, find_candidates(lane, intent, account, since))
     key = key_of(intent.id)
     # Its input is as good a name as its key, and a listing may leave the key out.
     ours = [
@@ -316,32 +314,6 @@ def _is_of_try(seen: Seen, intent: Intent) -> bool:
     if seen.attempt is not None:
         return seen.attempt == intent.create_attempt
     return seen.input_file_id == intent.input_file_id
-
-
-def _may_be(seen: Seen, intent: Intent) -> bool:
-    """Whether a batch without a name of ours was made when this one's create was under way."""
-    if intent.creating_at is None:
-        return False
-    if seen.created_at is None:
-        # What does not say when it was made proves nothing.
-        return True
-    return intent.creating_at - COUNT_SKEW <= seen.created_at <= intent.now + COUNT_SKEW
-
-
-def _by_count(lane: BatchLane, intent: Intent, account: Account, seen: list[Seen]) -> _Found:
-    """Of nameless batches, those with as many items that are no other batch's of ours."""
-
-    def work(tx: Tx) -> tuple[int, set[str]]:
-        names = [{"provider_batch_id": one.provider_batch_id} for one in seen]
-        known = set()
-        if names:
-            rows = tx.many(SQL.list_recorded, account=account.key, names=names)
-            known = {row["provider_batch_id"] for row in rows}
-        return tx.one(SQL.count_open, batch_id=intent.id)["items"], known
-
-    items, known = lane.store.read(work)
-    left = {one.provider_batch_id: one for one in seen if one.total in (None, items)}
-    return _Found(account, tuple(one for name, one in left.items() if name not in known))
 
 
 def _adopt(lane: BatchLane, intent: Intent, found: _Found, actor: Actor) -> Tally:

@@ -28,7 +28,7 @@ from holdfast.batch.failure import (
     is_defect,
 )
 from holdfast.batch.lane import BatchLane
-from holdfast.batch.load import Loaded, item_of
+from holdfast.batch.load import Loaded, item_of, request_again
 from holdfast.batch.work import Item
 from holdfast.clock import ms
 from holdfast.config import RunProfile
@@ -117,7 +117,7 @@ def verdict_of(
     stage = _stage(handler, job)
     try:
         item = item_of(job, loaded or {})
-        request: Request = handler.work.request(item)
+        request = request_again(handler, item)
         reply = _read(answer, request, echo, asked_hash)
         value = handler.work.accept(item, reply)
     except (Signal, Exception, SystemExit) as exc:

@@ -20,6 +20,7 @@ from holdfast.engine.retention import prune_batches
 from holdfast.errors import ConfigInvalid, Forbidden, SchemaInvalid
 from holdfast.operate.batches import Batches
 from holdfast.operate.refusal import InvalidAction
+from holdfast.provider.request import Request
 from holdfast.simulator.simulator import Simulator
 from tests.batch.house import ADAPTERS, House, Shorten
 from tests.batch.planted import ROUTE, Planted, Shout, Stage, set_stage
@@ -231,6 +232,19 @@ def test_an_answer_that_keep_refuses_is_not_held(hf: Holdfast, clock: FakeClock)
 
     assert stage.states(planted) == ["failed"]
     assert kept(stage) == []
+
+
+def test_a_request_that_cannot_be_built_any_more_holds_the_answer(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted = stage.plant("one")
+    stage.provider.complete()
+    with monkeypatch.context() as patched:
+        patched.setattr(Shout, "request", lambda *_: Request(()))
+        stage.collect()
+
+    assert stage.states(planted) == ["batch_submitted"]
+    assert desk(stage).accept(reason="fixed").done.accepted == 1
 
 
 def test_the_good_answers_of_a_batch_are_not_held_with_the_bad_ones(

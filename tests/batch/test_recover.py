@@ -984,6 +984,8 @@ def test_without_a_key_what_the_listing_does_not_show_for_an_hour_is_created_aga
 
 
 REFUSALS = [409, 500, 503, 529]
+STRANGERS_BODY = {"model": "m", "input": ["theirs"]}
+STRANGERS_LINE = json.dumps({"custom_id": "theirs", "body": STRANGERS_BODY}).encode() + b"\n"
 
 
 @pytest.mark.req("P-13")
@@ -1023,6 +1025,44 @@ def test_without_a_key_a_batch_that_was_made_behind_an_error_is_found_and_paid_o
 
     assert out.provider.calls["create"] == 1
     assert_paid_once(out, "one", "two")
+
+
+def test_without_a_key_a_batch_whose_lines_are_anothers_is_not_adopted(
+    nameless: Outgoing,
+) -> None:
+    out = nameless
+    out.enqueue("one")
+    out.provider.script("create", Lose())
+    out.submit()
+    stranger = out.provider._make_batch(ROUTE, None, None, STRANGERS_LINE)  # type: ignore[arg-type]
+    out.provider.complete()
+    out.later(minutes=2)
+    out.submit()
+    assert out.batch["state"] == "creating"
+
+    out.later(minutes=70)
+    out.submit()
+
+    assert out.provider.calls["create"] == 2
+    assert out.batch["state"] == "submitted"
+    assert out.batch["provider_batch_id"] != stranger.id
+
+
+def test_without_a_key_an_ended_batch_is_told_from_a_strangers_by_its_lines(
+    nameless: Outgoing,
+) -> None:
+    out = nameless
+    out.enqueue("one")
+    out.provider.script("create", Lose(accepted=True))
+    out.submit()
+    (made,) = out.provider.live
+    out.provider._make_batch(ROUTE, None, None, STRANGERS_LINE)  # type: ignore[arg-type]
+    out.provider.complete()
+    out.later(minutes=2)
+    out.submit()
+
+    assert (out.batch["state"], out.batch["provider_batch_id"]) == ("submitted", made.id)
+    assert out.provider.calls["create"] == 1
 
 
 def test_without_a_key_a_batch_that_does_not_say_how_many_items_it_has_proves_nothing(
