@@ -64,7 +64,7 @@ bench: $(STAMP)  ## Measure on this machine; ratios, in one run
 batch-faults: $(STAMP)  ## Play every provider fault and kill: paid twice, lost, leaked; RUNS=n
 	@$(BIN)/python tools/batch_faults.py --seeds $(RUNS)
 
-outbox-faults: $(STAMP)  ## Play every channel fault and kill: told twice, forgotten, held; SEEDS=n
+outbox-faults: $(STAMP)  ## Play every channel fault, refusal and kill: told twice, forgotten, held; SEEDS=n
 	@$(BIN)/python tools/outbox_faults.py --seeds $(SEEDS)
 
 eval: $(STAMP)  ## Measure the lexicons and the judge of the rewrite; AGAINST=revision or folder

@@ -5,8 +5,9 @@
 Runs tests/outbox/test_faults.py with so many stories over channels, faults, kills, stalls and
 databases, and sums up the rows that it writes, by channel and fault: how often each was played, and
 how often it happened; what a carrier took more than once, what was sent again without a recorded
-reason, and what waits for a person. The exit code is 1 unless nothing is wrong and every test
-passed.
+reason, and what waits for a person. Then runs tests/outbox/test_receivers.py: receivers that answer
+badly, refuse us, are busy or absent, each for a hundred hours, and prints how often each was called
+and how its messages ended. The exit code is 1 unless nothing is wrong and every test passed.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=100, help="how many stories are played")
     parser.add_argument("-k", dest="only", default="", help="only what matches, as pytest has it")
+    parser.add_argument("--receivers", action="store_true", help="only the table of receivers")
     given = parser.parse_args()
     began = time.monotonic()
     # Nobody waits for a disk: what is killed is a process, not the machine.
@@ -53,28 +55,59 @@ def main() -> int:
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
         # A server that does not run as root has to come in.
         Path(folder).chmod(0o755)
-        table = Path(folder) / "rows.jsonl"
-        table.touch()
-        code = play(table, given.seeds, given.only)
-        rows = [json.loads(line) for line in table.read_text().splitlines()]
+        is_clean = play_receivers(Path(folder) / "receivers.jsonl", given.only)
+        if not given.receivers:
+            is_clean &= play_kills(Path(folder) / "rows.jsonl", given.seeds, given.only)
+    print(f"{time.monotonic() - began:.0f} s")
+    return 0 if is_clean else 1
+
+
+def play_kills(table: Path, seeds: int, only: str) -> bool:
+    """Every fault of a channel with every death of a worker; is everything right?"""
+    own = {"HOLDFAST_FAULT_TABLE": str(table), "HOLDFAST_FAULT_SEEDS": str(seeds)}
+    code, rows = play("tests/outbox/test_faults.py", table, only, own)
     is_clean = show(rows)
-    print(f"{len(rows)} runs in {time.monotonic() - began:.0f} s")
-    return 0 if code == 0 and is_clean else 1
+    print(f"{len(rows)} runs")
+    return code == 0 and is_clean
 
 
-def play(table: Path, seeds: int, only: str) -> int:
-    """Run the tests; what they count goes into *table*."""
-    command = [sys.executable, "-m", "pytest", "-q", "tests/outbox/test_faults.py"]
+def play_receivers(table: Path, only: str) -> bool:
+    """Every receiver that answers badly or refuses; is every cell right?"""
+    own = {"HOLDFAST_RECEIVER_TABLE": str(table)}
+    code, rows = play("tests/outbox/test_receivers.py", table, only, own)
+    return show_receivers(rows) and code == 0
+
+
+def play(
+    tests: str, table: Path, only: str, own: dict[str, str]
+) -> tuple[int, list[dict[str, Any]]]:
+    """Run *tests*, which write their rows into *table*: the exit code and the rows."""
+    table.touch()
+    command = [sys.executable, "-m", "pytest", "-q", tests]
     command += ["-n", "auto", "--maxprocesses", "4", "--dist", "worksteal"]
     if only:
         command += ["-k", only]
-    env = {
-        **os.environ,
-        "HOLDFAST_FAULT_TABLE": str(table),
-        "HOLDFAST_FAULT_SEEDS": str(seeds),
-        "TMPDIR": str(table.parent),
-    }
-    return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode  # noqa: S603
+    env = {**os.environ, **own, "TMPDIR": str(table.parent)}
+    code = subprocess.run(command, cwd=ROOT, env=env, check=False).returncode  # noqa: S603
+    return code, [json.loads(line) for line in table.read_text().splitlines()]
+
+
+def show_receivers(rows: list[dict[str, Any]]) -> bool:
+    """Print a line for each receiver and database: posts, attempts and final state."""
+    print(
+        f"{'channel':9}  {'answer':26}  {'database':10}  messages  posts  most  state    repaired"
+    )
+    for row in sorted(rows, key=lambda one: (one["channel"], one["fault"], one["database"])):
+        counts = f"{row['messages']:8}  {row['posts']:5}  {row['most']:4}"
+        words = f"{row['channel']:9}  {row['fault']:26}  {row['database']:10}"
+        ends = f"{row['state']:7}  {row['repaired'] or '-':8}"
+        wanted = f"wrong, wanted {row['wanted']} and at most {row['most_posts']} posts"
+        print(f"{words}  {counts}  {ends}  {'' if row['is_right'] else wanted}".rstrip())
+    print("posts: calls that the receiver saw; most: attempts of the message that had most;")
+    print("  repaired: the state after the credential has changed and the receiver accepts")
+    wrong = sum(not row["is_right"] for row in rows)
+    print(f"{len(rows)} cells, {wrong} wrong")
+    return bool(rows) and wrong == 0
 
 
 def show(rows: list[dict[str, Any]]) -> bool:

@@ -46,7 +46,11 @@ REFUSALS = [
     *(Refusal("webhook", str(gone), say(gone, b"no"), is_final=True) for gone in (404, 410)),
     _postmark(401, 10),
     _postmark(422, 405),
-    Refusal("postmark", "404", say(404, b"no such page")),
+    *(
+        Refusal(kind, str(status), say(status, b"no such page"))
+        for kind in ("postmark", "resend", "slack")
+        for status in (401, 403, 404)
+    ),
     _resend(403, "invalid_api_key"),
     _resend(401, "missing_api_key"),
     _resend(429, "monthly_quota_exceeded"),
@@ -54,7 +58,6 @@ REFUSALS = [
     _slack("missing_scope"),
     _slack("token_revoked"),
     _slack("not_in_channel"),
-    Refusal("slack", "403", say(403, b"no")),
 ]
 
 TAKEN = {
