@@ -2,7 +2,7 @@
 
 It is compressed, and encrypted where the deployment has a batch key. The cipher is a stream,
 SHAKE-256 of a key and a nonce that is used once, under an HMAC; nothing beside Python is needed. A
-line of 2 KB takes 20 µs.
+line of 2 KB takes 0.15 ms, and 0.3 ms with a key, on a busy machine.
 """
 
 from __future__ import annotations
