@@ -105,11 +105,6 @@ def crossed() -> list[Cell]:
 
 
 def _can_be(channel: str, fault: str, kill: Point | None, stall: Point | None) -> bool:
-    is_sent = fault not in (CALM, MARKED)
-    if Point.AFTER_ATTEMPT in (kill, stall) and channel in ("smtp", "smtp_drop") and is_sent:
-        # The try is on record and nobody can say whether it was made: nothing is sent, so that
-        # nothing can go wrong with it.
-        return False
     if kill is Point.AFTER_LOOKUP and (channel in MUTE or channel == "resend"):
         # Only alone: it takes the fault that is asked about.
         return False
@@ -173,7 +168,9 @@ def expected(run: Run) -> dict[str, int]:
     if run.kill:
         return _after_kill(run)
     if run.stall:
-        return _after_stall(run)
+        # A mail before its final dot is sent by the next worker. Of one behind it, as of any other
+        # message, the late answer is believed.
+        return {"sent": RECIPIENTS}
     all_sent, other = {"sent": RECIPIENTS}, RECIPIENTS - 1
     match run.fault:
         case "refused" | "given_up":
@@ -210,22 +207,19 @@ def _after_kill(run: Run) -> dict[str, int]:
             # Nobody is ever asked; the answer that was lost before is all that is unknown.
             return {"sent": RECIPIENTS - 1, word: 1}
         case _ if word:
-            # A page of tries is written down before its first is made.
-            return {word: RECIPIENTS}
+            # Only what passed the final dot without an answer on record is unknown.
+            unknown = committed_at(run.kill)
+            return {name: n for name, n in (("sent", RECIPIENTS - unknown), (word, unknown)) if n}
         case _:
             return {"sent": RECIPIENTS}
 
 
-def _after_stall(run: Run) -> dict[str, int]:
-    word = _UNKNOWN.get(run.channel)
-    match run.stall:
-        case Point.AFTER_ATTEMPT if word:
-            return {word: RECIPIENTS}
-        case Point.AFTER_SEND if word:
-            # The late answer to the first is believed. The second was not begun: too late.
-            return {"sent": RECIPIENTS - 1, word: 1}
-        case _:
-            return {"sent": RECIPIENTS}
+def committed_at(point: Point | None) -> int:
+    """How many mails of a page have passed their final dot at a point, without an answer on record.
+
+    They are sent one after the other.
+    """
+    return {Point.AFTER_SEND: 1, Point.BEFORE_MARK: RECIPIENTS}.get(point, 0) if point else 0
 
 
 def may_be(run: Run) -> set[str]:

@@ -406,7 +406,7 @@ class PostOffice:
         found: dict[str, list[Row]] = {str(row["id"]): [] for row in self._rows()}
         rows = look(
             self.hf.store,
-            "SELECT delivery_id, number, reason, outcome, provider_id"
+            "SELECT delivery_id, number, reason, outcome, phase, provider_id"
             " FROM holdfast.delivery_attempt ORDER BY number",
         )
         for row in rows:
@@ -429,7 +429,9 @@ def _is_justified(channel: str, before: Row | None, one: Row, evidence: Sequence
         return before is None and one["reason"] in ("first", "looked_up_not_found")
     match one["reason"]:
         case "proven_not_taken":
-            return before["outcome"] in ("rejected", "channel_refused", "throttled")
+            is_before_commit = before["outcome"] is None and before["phase"] == "before_commit"
+            refusals = ("rejected", "channel_refused", "throttled")
+            return is_before_commit or before["outcome"] in refusals
         case "looked_up_not_found":
             return any(
                 (row["delivery_id"], row["verdict"]) == (one["delivery_id"], "not_found")

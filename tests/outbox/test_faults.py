@@ -34,6 +34,7 @@ from tests.outbox.grid import (
     STALLS,
     Run,
     alone,
+    committed_at,
     crossed,
     expected,
     faults_of,
@@ -231,7 +232,7 @@ def judge_alone(run: Run, tally: Tally) -> None:
     if run.channel == "smtp_resend":
         # Whoever takes over from one that stalls knows of none of its answers.
         of_smtp = expected(Run(0, "smtp", run.fault, run.kill))
-        is_unknown = RECIPIENTS if run.stall else of_smtp.get("held", 0)
+        is_unknown = committed_at(run.stall) if run.stall else of_smtp.get("held", 0)
         assert tally.reasons["policy_resend"] == is_unknown
         assert tally.alerts["maybe_twice"] == is_unknown
     if run.channel == "smtp_drop" and not run.kill:
