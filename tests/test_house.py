@@ -23,7 +23,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 STATEMENTS = sorted(path for path in PACKAGE.rglob("*.sql") if path.parent.name != "migrations")
 DOCS = "\n".join(path.read_text() for path in sorted((ROOT / "docs").rglob("*.md")))
 
-MODULE_LINES = 450
+MODULE_LINES = 500
 FUNCTION_LINES = 60
 
 

@@ -97,7 +97,7 @@ class Sealing:
     InvalidAction,
     checks={
         "anchors": each(instance(Anchor)),
-        "before": whole(),
+        "before": whole(most=2**63 - 1),
         "correlation_id": text,
         "request_id": text,
     },

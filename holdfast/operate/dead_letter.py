@@ -75,6 +75,8 @@ class ReplayMade:
         "before": text,
         "confirm": whole(),
         "is_safe_to_repeat": flag,
+        # A limit that is out of range is refused on record.
+        **dict.fromkeys(("replay_all.limit", "discard_all.limit"), whole(-(2**31))),
         "version": whole(1),
         "wanted": instance(LetterFilter),
         # What an operator says in words is refused on record.

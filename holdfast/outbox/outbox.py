@@ -29,13 +29,7 @@ from holdfast.outbox.delivery import Delivery, State
 from holdfast.outbox.erase import Erased, erase_recipient
 from holdfast.outbox.failure import DeliveryFailed, InvalidDelivery
 from holdfast.outbox.in_app import Feed, InAppChannel, WithInApp, job_like, read_id
-from holdfast.outbox.intend import (
-    Intended,
-    Intent,
-    RequestContext,
-    find_origin,
-    with_context,
-)
+from holdfast.outbox.intend import Intended, Intent, RequestContext, find_origin, with_context
 from holdfast.outbox.notify import NotificationOptions, anotify, compose, notify
 from holdfast.outbox.point import Point
 from holdfast.outbox.post import JOB_TYPE, apost, post

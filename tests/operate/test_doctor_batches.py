@@ -115,7 +115,7 @@ def test_an_account_that_refuses_everything_is_a_problem(hf: Holdfast) -> None:
 
     assert told.severity is PROBLEM
     assert "insufficient_quota" in told.seen
-    assert "no job has lost an attempt" in told.remedy
+    assert "No job has lost an attempt" in told.remedy
 
 
 def test_files_that_stay_at_a_provider_are_told(hf: Holdfast, clock: FakeClock) -> None:

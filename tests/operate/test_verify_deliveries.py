@@ -10,7 +10,7 @@ from holdfast.clock import write_instant
 from holdfast.ids import IdSource
 from tests.engine.planting import plant
 from tests.operate.sound import assert_sound, by_rule, report_of
-from tests.outbox.planted import plant_delivery, plant_evidence, plant_try, spoil
+from tests.outbox.planted import plant_delivery, plant_evidence, plant_try, spoil, tell
 from tests.story import ORG, OTHER_ORG, by_hand, make_holdfast
 
 FIRST = (("first", "accepted"),)
@@ -97,6 +97,7 @@ def test_a_mark_by_a_person_or_a_look_needs_no_try(hf: Holdfast) -> None:
     seen = plant_delivery(hf)
     ended = "state = 'sent', notified_at = {now}, ended_at = {now}"
     spoil(hf, by_person, f"{ended}, confirmed_by = 'user:op'")
+    tell(hf, by_person, "confirmed")
     spoil(hf, seen, f"{ended}, notification_id = 'm-1', proof = 'seen'")
 
     assert_sound(hf)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import Forbidden, Holdfast
+from holdfast import Forbidden, Holdfast, InvalidArgument
 from holdfast.actor import Role
 from holdfast.document import decode
 from holdfast.engine.audit import PLATFORM_ORG, verify_seals
@@ -117,7 +117,7 @@ def test_refusals_are_sealed_like_everything_else(hf: Holdfast) -> None:
 
 
 def test_a_role_that_there_is_not_is_refused(hf: Holdfast) -> None:
-    with pytest.raises(ValueError, match="king"):
+    with pytest.raises(InvalidArgument, match="role: must be one of"):
         watch_of(hf, "king")
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from holdfast import Holdfast
+from holdfast import Actor, Holdfast
 from holdfast.clock import write_instant
+from holdfast.engine import audit
 from holdfast.ids import IdSource
 from tests.engine.planting import plant
 from tests.story import ORG, by_hand, look
@@ -57,7 +58,24 @@ def plant_delivery(
     elif state != "pending":
         ended = ", ended_at = {now}" if state in ENDED else ""
         change(hf, delivery_id, f"state = '{state}', reason = 'unknown'{ended}")
+    if state != "pending":
+        tell(hf, delivery_id, state, org_id=org_id)
     return delivery_id
+
+
+def tell(hf: Holdfast, delivery_id: str, name: str, *, org_id: str = ORG) -> None:
+    """The event of what happened to a delivery."""
+    actor = Actor.read("user:op")
+    hf.store.write(
+        lambda tx: audit.record_action(
+            tx,
+            actor,
+            subject=f"delivery:{delivery_id}",
+            name=f"delivery.{name}",
+            detail={"planted": True},
+            org_id=org_id,
+        )
+    )
 
 
 def plant_try(
