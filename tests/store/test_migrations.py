@@ -218,6 +218,8 @@ def test_both_databases_hold_the_same_tables_and_columns(
     for store in stores:
         store.close()
 
+    # SQLite has no logins whose transactions could be bound to a tenant.
+    del found[1]["handler_transaction"]
     assert found[0] == found[1]
 
 

@@ -17,7 +17,7 @@ from holdfast.apps.rewrite.failure import InvalidRewrite
 from holdfast.apps.rewrite.language import BadLocale, normalize
 from holdfast.apps.rewrite.model import BadRewrite
 from holdfast.apps.rewrite.words import HomeRole
-from holdfast.arguments import anything, checked, each, instance, text
+from holdfast.arguments import anything, checked, each, instance
 from holdfast.engine import request_field as given
 from holdfast.holdfast import Holdfast
 from holdfast.store import Row, Statements, Tx
@@ -68,9 +68,10 @@ class Directory(Protocol):
 @checked(
     InvalidRewrite,
     checks={
-        "locale": text,
         "pairs": each(instance(Pair)),
-        **dict.fromkeys(("preference_id", "role", "value_key"), anything),
+        # Every bad field of a member or an answer is named at once.
+        **dict.fromkeys(("locale", "preference_id", "role", "value_key"), anything),
+        **dict.fromkeys(("add_member.home_id", "add_member.user_id"), anything),
     },
 )
 class SqlDirectory:
@@ -207,10 +208,12 @@ def _read_ids(bad: dict[str, str] | None = None, **ids: object) -> dict[str, str
     return read
 
 
-def _check_locale(locale: str | None, bad: dict[str, str]) -> None:
+def _check_locale(locale: object, bad: dict[str, str]) -> None:
     if locale is None:
         return
     try:
+        if not isinstance(locale, str):
+            raise BadLocale
         normalize(locale)
     except BadLocale:
         bad["locale"] = "must be a BCP 47 tag that names a language, such as en or pt-BR"
