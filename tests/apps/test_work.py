@@ -31,6 +31,8 @@ from tests.apps.planted import (
 )
 from tests.story import by_hand, look
 
+HELD = "SELECT error_code FROM holdfast.provider_batch WHERE state = 'quarantined'"
+
 
 def error(stage: Stage, planted: Planted) -> tuple[str, str]:
     job = stage.job(planted)
@@ -401,7 +403,7 @@ def test_answers_that_are_read_again_change_nothing(stage: Stage) -> None:
     assert stage.job(planted).attempt_count == 0
 
 
-def test_an_output_that_the_database_refuses_undoes_the_completion(stage: Stage) -> None:
+def test_an_output_that_the_database_refuses_completes_nothing_and_is_kept(stage: Stage) -> None:
     planted = stage.plant()
     stage.submit()
     stage.say(say())
@@ -424,9 +426,10 @@ def test_an_output_that_the_database_refuses_undoes_the_completion(stage: Stage)
     stage.hf.registry.handlers["complaint_rewrite"] = replace(handler, work=Sloppy())
     stage.collect()
 
-    assert error(stage, planted) == ("failed", "ROW_INVALID")
+    # The answer is paid for and the code is to be corrected: the job waits for both.
+    assert error(stage, planted) == ("batch_submitted", None)
     assert stage.outputs() == []
-    assert stage.row(planted)["status"] == "failed"
+    assert [row["error_code"] for row in look(stage.hf.store, HELD)] == ["accept_failed"]
 
 
 @pytest.mark.req("E-05")

@@ -105,7 +105,7 @@ def test_a_list_shows_what_one_may_open_newest_first_page_by_page(hf: Holdfast) 
     assert ids(is_operator=True, state="writing") == []
 
 
-@pytest.mark.parametrize("given", ["", "x", "artifact:", "../../etc/passwd", "a" * 5000, 7, None])
+@pytest.mark.parametrize("given", ["", "x", "artifact:", "../../etc/passwd", "a" * 5000])
 def test_what_is_no_id_is_simply_not_found(hf: Holdfast, given: Any) -> None:
     with pytest.raises(ArtifactNotFound) as refused:
         hf.artifacts.get(given, org_id=ORG)

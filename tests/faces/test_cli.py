@@ -11,11 +11,13 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 
+from holdfast import SystemClock
 from holdfast.cli import COMMANDS, cli
 from holdfast.store import postgres as postgres_store
+from tests.engine.planting import plant
 from tests.faces.conftest import APP, Run
 from tests.postgres_server import PostgresServer
-from tests.story import ORG, OTHER_ORG
+from tests.story import ORG, OTHER_ORG, make_holdfast
 
 NOBODY = "0198c0de-0000-7000-8000-0000000000ff"
 LISTED = {
@@ -214,7 +216,13 @@ def test_cancel_ends_a_waiting_job_and_comes_too_late_for_an_ended_one(run: Run,
 
 def test_what_an_operator_wrote_cannot_move_the_terminal(run: Run, url: str) -> None:
     job_id = enqueue(run, url)
-    run("jobs", "cancel", job_id, "--reason", "gone", "--actor", "user:\x1b[31mred", db=url)
+    run("jobs", "cancel", job_id, "--reason", "gone", db=url)
+    with make_holdfast(url, SystemClock()) as hf:
+        plant(
+            hf,
+            "UPDATE holdfast.job_event SET actor_id = :actor WHERE name LIKE 'job.cancel%'",
+            actor="\x1b[31mred",
+        )
 
     shown = run("jobs", "show", job_id, db=url)
 

@@ -59,7 +59,10 @@ def test_what_is_given_to_post_is_on_the_delivery_its_audit_and_its_log(
     assert (stands.request_id, stands.correlation_id) == ("req-7", "corr-7")
     assert (stands.project_id, stands.actor) == (PROJECT, "user:42")
     assert stands.deliver_job_id == str(job["id"])
-    events = audited(hf)
+    intended, *events = audited(hf)
+    assert intended["name"] == "delivery.intended"
+    assert (str(intended["project_id"]), intended["request_id"]) == (PROJECT, "req-7")
+    assert (intended["actor_type"], intended["actor_id"]) == ("user", "42")
     assert len(events) == 1
     for row in events:
         assert (row["request_id"], row["correlation_id"]) == ("req-7", "corr-7")

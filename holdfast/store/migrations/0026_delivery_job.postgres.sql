@@ -5,11 +5,14 @@ CREATE FUNCTION holdfast.record_intended() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO holdfast.job_event
-        (org_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
+        (org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
          correlation_id, at, detail, digest)
-    SELECT org_id, id, 'delivery', 'delivery.intended', 1, 'system', 'holdfast', request_id,
-           correlation_id, created_at,
-           jsonb_build_object('delivery_id', id, 'channel', channel), {digest delivery added}
+    SELECT org_id, project_id, id, 'delivery', 'delivery.intended', 1, actor_type, actor_id,
+           request_id, correlation_id, created_at,
+           jsonb_build_object('delivery_id', id, 'channel', channel,
+                              'actor', actor_type || ':' || actor_id,
+                              'job_id', coalesce(deliver_job_id, job_id)),
+           {digest delivery added}
     FROM added;
     RETURN NULL;
 END $$;

@@ -2,10 +2,12 @@
 -- whom. Its id stands where an event about a job has the job's.
 CREATE TRIGGER delivery_intended AFTER INSERT ON holdfast_delivery BEGIN
     INSERT INTO holdfast_job_event
-        (org_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
+        (org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
          correlation_id, at, detail, digest)
     VALUES
-        (NEW.org_id, NEW.id, 'delivery', 'delivery.intended', 1, 'system', 'holdfast',
-         NEW.request_id, NEW.correlation_id, NEW.created_at,
-         json_object('delivery_id', NEW.id, 'channel', NEW.channel), {digest delivery NEW});
+        (NEW.org_id, NEW.project_id, NEW.id, 'delivery', 'delivery.intended', 1, NEW.actor_type,
+         NEW.actor_id, NEW.request_id, NEW.correlation_id, NEW.created_at,
+         json_object('delivery_id', NEW.id, 'channel', NEW.channel,
+                     'actor', NEW.actor_type || ':' || NEW.actor_id,
+                     'job_id', coalesce(NEW.deliver_job_id, NEW.job_id)), {digest delivery NEW});
 END;
