@@ -43,6 +43,7 @@ from holdfast.errors import (
 )
 from holdfast.event import BatchAlert, BatchTrouble
 from holdfast.provider.reply import (
+    FOREIGN_REPLY,
     Answer,
     Failure,
     FailureKind,
@@ -242,6 +243,10 @@ def _call(lane: BatchLane, group: Group, member: Member) -> Called:
         failure = exc.failure or Failure(
             FailureKind.TRANSIENT, exc.reason, retry_after=exc.retry_after
         )
+        if exc.is_wrong_address:
+            failure = Failure(FailureKind.ACCOUNT, FOREIGN_REPLY)
+            group.stopped_by = failure
+            stop_account(lane, account.key, account.provider, failure)
         tell_unknown(lane, Counter([account.key]), exc.reason)
         return _called(lane, group, member, failure, state=ItemState.UNKNOWN)
     called = _called(lane, group, member, answer)

@@ -41,7 +41,9 @@ from holdfast.event import BatchChange, BatchTrouble
 from holdfast.provider.account import Account
 from holdfast.provider.adapter import Lookup, Seen
 from holdfast.provider.reply import (
+    FOREIGN_REPLY,
     INPUT_NOT_FOUND,
+    NO_ENDPOINT,
     Failure,
     FailureKind,
     ProviderRefused,
@@ -205,9 +207,15 @@ def _drop_file(intent: Intent, account: Account) -> None:
 def _try_again(
     lane: BatchLane, intent: Intent, unsure: ProviderUnsure, actor: Actor, tally: Tally
 ) -> None:
-    """An upload without an answer costs nothing: once more, and after some rounds the jobs' own."""
-    if intent.rounds + 1 >= lane.settings.batch.max_rounds:
+    """An upload without an answer costs nothing: once more, and after some rounds the jobs' own.
+
+    Where something else than the provider answers, it is the account's trouble and no job's.
+    """
+    is_over = intent.rounds + 1 >= lane.settings.batch.max_rounds
+    if is_over or unsure.is_wrong_address:
         failure = Failure(FailureKind.TRANSIENT, unsure.reason, retry_after=unsure.retry_after)
+        if unsure.is_foreign:
+            failure = replace(failure, kind=FailureKind.ACCOUNT, code=FOREIGN_REPLY)
         _give_back(lane, intent, failure, actor, tally)
         return
     put_off(lane, intent, _pause(intent.rounds, unsure.retry_after), is_round=True)
@@ -264,6 +272,9 @@ def _create(
     except ProviderUnsure as exc:
         # It may have happened, or may yet. Recovery looks.
         was_answered = exc.failure is not None
+        if exc.is_wrong_address:
+            failure = Failure(FailureKind.ACCOUNT, FOREIGN_REPLY)
+            circuit.stop_account(lane, intent.account, intent.provider, failure, intent.id)
         put_off(lane, intent, _pause(0, exc.retry_after), was_answered=was_answered)
         tally.batches["unsure"] += 1
         return
@@ -292,6 +303,9 @@ def _refused(lane: BatchLane, intent: Intent, failure: Failure, actor: Actor, ta
         write(lane, "keep_upload", intent, delay_ms=ms(_pause(intent.rounds, failure.retry_after)))
         tally.batches["put_off"] += 1
         return
+    if failure.code == INPUT_NOT_FOUND:
+        # The file was uploaded and is not found for long: the address is wrong, and no job.
+        failure = replace(failure, kind=FailureKind.ACCOUNT, code=NO_ENDPOINT)
     _give_back(lane, intent, failure, actor, tally)
 
 

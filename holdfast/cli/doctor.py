@@ -12,10 +12,18 @@ from holdfast.store import open_store
 
 
 @click.command()
+@click.option("--providers", is_flag=True, help="Ask each provider's account a free question too.")
 @watch_options
 @json_option
 @click.pass_context
-def doctor(ctx: click.Context, actor: str, role: str, org_id: str | None, as_json: bool) -> None:
+def doctor(
+    ctx: click.Context,
+    providers: bool,
+    actor: str,
+    role: str,
+    org_id: str | None,
+    as_json: bool,
+) -> None:
     """Look for what is wrong with the store and its workers, and say what helps.
 
     Exits with 1 if there is a problem; notices and warnings are not.
@@ -23,7 +31,8 @@ def doctor(ctx: click.Context, actor: str, role: str, org_id: str | None, as_jso
     with app_of(ctx, required=False) as hf:
         # Unchecked: a schema that this code does not fit is one of the things to find.
         hf.use_store(open_store(hf.settings.db, clock=hf.clock, check=False))
-        found = examine(desk_of(hf, actor, role, org_id).watch)
+        watch = desk_of(hf, actor, role, org_id).watch
+        found = examine(watch, accounts=hf.batch.lane.accounts if providers else None)
     if as_json:
         print_json([asdict(finding) for finding in found])
     else:

@@ -87,6 +87,9 @@ class Desk:
         """Let handlers use these tables of the application. On SQLite there is nothing to grant."""
         return grant_tables(self.watch, tables, to=to, privileges=privileges, dry_run=dry_run)
 
-    def doctor(self) -> list[Finding]:
-        """Say what about the database and the workers asks for a remedy, and which."""
-        return examine(self.watch)
+    def doctor(self, *, lane: BatchLane | None = None) -> list[Finding]:
+        """Say what about the database and the workers asks for a remedy, and which.
+
+        With *lane*, each of its accounts at providers is asked one free question too.
+        """
+        return examine(self.watch, accounts=None if lane is None else lane.accounts)

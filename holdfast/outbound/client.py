@@ -5,6 +5,7 @@ Nothing of a body or a header is logged, and none is part of an error.
 
 from __future__ import annotations
 
+import socket
 import ssl
 import weakref
 import zlib
@@ -246,7 +247,7 @@ def _named() -> Iterator[None]:
     except httpcore2.PoolTimeout as exc:
         raise NotSent("no_connection_free") from exc
     except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as exc:
-        raise NotSent("tls" if is_tls_refusal(exc) else "unreachable") from exc
+        raise NotSent(_why_unreachable(exc)) from exc
     except httpcore2.TimeoutException as exc:
         raise Unsure("timeout") from exc
     except (httpcore2.NetworkError, httpcore2.ProtocolError) as exc:
@@ -257,11 +258,27 @@ def _named() -> Iterator[None]:
 _INTERRUPTED = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 
 
+def _why_unreachable(exc: BaseException) -> str:
+    if is_tls_refusal(exc):
+        return "tls"
+    causes = _causes(exc)
+    return (
+        "name_unknown"
+        if any(isinstance(one, socket.gaierror) for one in causes)
+        else ("unreachable")
+    )
+
+
 def is_tls_refusal(exc: BaseException) -> bool:
     """Whether two sides could not agree on encryption: a certificate, a name, a version."""
-    found: BaseException | None = exc
-    while found is not None:
+    for found in _causes(exc):
         if isinstance(found, ssl.SSLError):
             return not isinstance(found, _INTERRUPTED)
-        found = found.__cause__ or found.__context__
     return False
+
+
+def _causes(exc: BaseException) -> Iterator[BaseException]:
+    found: BaseException | None = exc
+    while found is not None:
+        yield found
+        found = found.__cause__ or found.__context__

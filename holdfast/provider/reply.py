@@ -93,6 +93,11 @@ class ItemAnswer:
 
 # The code of a refusal that a create got because its input is not seen yet, or not any more.
 INPUT_NOT_FOUND = "input_not_found"
+REDIRECTED, FOREIGN_REPLY, NO_ENDPOINT = "redirected", "foreign_reply", "no_such_endpoint"
+TLS_FAILED, NAME_UNKNOWN = "tls_failed", "name_unknown"
+WRONG_ADDRESS = frozenset({REDIRECTED, FOREIGN_REPLY, NO_ENDPOINT, TLS_FAILED, NAME_UNKNOWN})
+"""Why an address is wrong: it leads elsewhere, something else answers there, it is not an endpoint,
+its server cannot prove who it is, or its name is not known."""
 
 
 class ProviderRefused(Exception):
@@ -108,12 +113,24 @@ class ProviderUnsure(Exception):
 
     *reason* is a word of ours: timeout, reset, status_502, not_json … *failure* is what the
     provider said where it did, as with a 500 in its own envelope; it may have acted all the same.
+    *is_foreign* means that something else answered: a proxy, or a server at a wrong address.
     """
 
     def __init__(
-        self, reason: str, *, retry_after: float | None = None, failure: Failure | None = None
+        self,
+        reason: str,
+        *,
+        retry_after: float | None = None,
+        failure: Failure | None = None,
+        is_foreign: bool = False,
     ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.retry_after = retry_after
         self.failure = failure
+        self.is_foreign = is_foreign
+
+    @property
+    def is_wrong_address(self) -> bool:
+        """Whether a server that is not the provider's answered; a gateway's 5xx may be passing."""
+        return self.is_foreign and not self.reason.startswith("status_5")

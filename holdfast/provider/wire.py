@@ -13,9 +13,14 @@ from holdfast.clock import Clock
 from holdfast.outbound.client import MAX_ANSWER, Client, NotSent, Received, Timeouts, Unsure
 from holdfast.outbound.guard import Guard, Origin
 from holdfast.provider.adapter import Adapter, Wire, WireAnswer
-from holdfast.provider.classify import DEFINITE, as_refusal, known_id
+from holdfast.provider.classify import DEFINITE, as_refusal, known_id, part
 from holdfast.provider.reply import (
+    FOREIGN_REPLY,
     INPUT_NOT_FOUND,
+    NAME_UNKNOWN,
+    NO_ENDPOINT,
+    REDIRECTED,
+    TLS_FAILED,
     Answer,
     Failure,
     FailureKind,
@@ -97,6 +102,8 @@ class HttpWire:
         except Unsure as exc:
             raise ProviderUnsure(exc.reason) from exc
         if not 200 <= answer.status < 300:
+            if method == "POST":
+                self._check_address(answer, path, json)
             self._complain(answer)
         return WireAnswer(_decode(answer), answer.headers, answer.retry_after)
 
@@ -136,13 +143,29 @@ class HttpWire:
             return target
         return f"{target}{'&' if '?' in target else '?'}{urlencode(query)}"
 
+    def _check_address(self, answer: Received, path: str, json: Any) -> None:
+        """Raise for an answer that says that there is no such endpoint where we sent it.
+
+        Nothing was done there. A 404 may also be about what we named: about a file, which was
+        uploaded to the same address before, or about a model, whose name the provider repeats.
+        """
+        status, code = answer.status, ""
+        named, has_file = _named(path, json)
+        if 300 <= status < 400:
+            code = REDIRECTED
+        elif status in (401, 403, 404, 405, 407) and self._refusal(status, _parse(answer)) is None:
+            code = FOREIGN_REPLY
+        elif status == 405 or (
+            status == 404 and not has_file and not any(name in answer.body for name in named)
+        ):
+            code = NO_ENDPOINT
+        if code:
+            failure = Failure(FailureKind.ACCOUNT, code, status, retry_after=answer.retry_after)
+            raise ProviderRefused(replace(failure, provider_request_id=request_id(answer.headers)))
+
     def _complain(self, answer: Received) -> NoReturn:
         """Raise what an answer without success means: only the provider itself can refuse."""
-        try:
-            document = json.loads(answer.body)
-        except (ValueError, RecursionError):
-            document = None
-        failure = self._refusal(answer.status, document)
+        failure = self._refusal(answer.status, _parse(answer))
         if failure is not None:
             failure = replace(
                 failure,
@@ -152,15 +175,43 @@ class HttpWire:
             if answer.status in DEFINITE:
                 raise ProviderRefused(as_refusal(failure))
         raise ProviderUnsure(
-            f"status_{answer.status}", retry_after=answer.retry_after, failure=failure
+            f"status_{answer.status}",
+            retry_after=answer.retry_after,
+            failure=failure,
+            is_foreign=failure is None,
         )
 
 
 def _not_sent(exc: NotSent) -> ProviderRefused:
-    # A name that leads into our own network is an attack or a mistake, and somebody must look.
-    is_blocked = exc.reason == "blocked"
-    kind = FailureKind.ACCOUNT if is_blocked else FailureKind.TRANSIENT
-    return ProviderRefused(Failure(kind, "address_refused" if is_blocked else exc.reason))
+    # A name that leads into our own network is an attack or a mistake, and an operator must look.
+    # So they must for a name that does not exist, and for a server that is not whom it should be.
+    code = _WRONG_ADDRESS.get(exc.reason)
+    if code is not None:
+        return ProviderRefused(Failure(FailureKind.ACCOUNT, code))
+    return ProviderRefused(Failure(FailureKind.TRANSIENT, exc.reason))
+
+
+_WRONG_ADDRESS = {"blocked": "address_refused", "tls": TLS_FAILED, "name_unknown": NAME_UNKNOWN}
+_FILES = ("fileName", "input_file_id", "input_files")
+
+
+def _parse(answer: Received) -> Any:
+    try:
+        return json.loads(answer.body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _named(path: str, document: Any) -> tuple[list[bytes], bool]:
+    """The model that a request names, as an error about it repeats it; whether it names a file."""
+    body = part(document)
+    last = path.rpartition("/")[2]
+    models = [last.partition(":")[0] if ":" in last else None, body.get("model")]
+    inputs = {**body, **part(body, "batch", "inputConfig")}
+    return (
+        [model.encode() for model in models if isinstance(model, str) and model],
+        any(inputs.get(name) for name in _FILES),
+    )
 
 
 def _some(pieces: Iterator[bytes]) -> bytes:
@@ -183,7 +234,7 @@ def _decode(answer: Received) -> Any:
     try:
         return json.loads(answer.body)
     except (ValueError, RecursionError) as exc:
-        raise ProviderUnsure("not_json") from exc
+        raise ProviderUnsure("not_json", is_foreign=True) from exc
 
 
 # -- what adapters do with a wire

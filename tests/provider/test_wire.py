@@ -11,7 +11,12 @@ from holdfast.errors import ConfigError
 from holdfast.outbound.client import Timeouts
 from holdfast.provider.adapter import Content, Name
 from holdfast.provider.adapters import ADAPTERS
-from holdfast.provider.reply import FailureKind, ProviderRefused, ProviderUnsure
+from holdfast.provider.reply import (
+    WRONG_ADDRESS,
+    FailureKind,
+    ProviderRefused,
+    ProviderUnsure,
+)
 from holdfast.provider.route import Route
 from holdfast.provider.wire import HttpWire, open_wire
 from tests.provider.plain_server import PlainServer, plain_server, reset, say
@@ -91,10 +96,40 @@ FOREIGN: list[bytes] = [
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("body", FOREIGN, ids=range(len(FOREIGN)))
-@pytest.mark.parametrize("status", [400, 429, 302])
+@pytest.mark.parametrize("status", [400, 429, 500])
 def test_a_no_from_somebody_else_is_not_believed(kind: str, body: bytes, status: int) -> None:
-    with plain_server(say(status, body)) as server, pytest.raises(ProviderUnsure):
+    with plain_server(say(status, body)) as server, pytest.raises(ProviderUnsure) as unsure:
         wire_to(server, kind).ask("POST", "batches", json={})
+
+    assert unsure.value.is_foreign
+    assert unsure.value.is_wrong_address == (status < 500)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("body", FOREIGN, ids=range(len(FOREIGN)))
+@pytest.mark.parametrize("status", [301, 302, 307, 401, 403, 404, 405, 407])
+def test_a_server_that_is_not_the_providers_is_the_accounts_trouble(
+    kind: str, body: bytes, status: int
+) -> None:
+    with plain_server(say(status, body)) as server, pytest.raises(ProviderRefused) as refused:
+        wire_to(server, kind).ask("POST", "batches", json={})
+
+    failure = refused.value.failure
+    assert failure.kind is FailureKind.ACCOUNT
+    assert failure.code in WRONG_ADDRESS
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_that_is_not_found_is_not_a_wrong_address(kind: str) -> None:
+    found = ENVELOPES[kind] if kind != "mistral_chat" else {**MISTRAL, "message": "canary"}
+    document = json.loads(json.dumps(found).replace("canary", "no model m-17"))
+    with plain_server(said(404, document)) as server, pytest.raises(ProviderRefused) as refused:
+        wire_to(server, kind).ask("POST", "chat", json={"model": "m-17"})
+
+    assert refused.value.failure.code not in WRONG_ADDRESS
+    with plain_server(said(404, document)) as server, pytest.raises(ProviderRefused) as refused:
+        wire_to(server, kind).ask("POST", "chat", json={"model": "m-18"})
+    assert refused.value.failure.code in WRONG_ADDRESS
 
 
 @pytest.mark.parametrize(

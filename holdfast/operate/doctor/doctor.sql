@@ -368,6 +368,14 @@ FROM (SELECT call.provider, coalesce(call.model_billed, call.model) AS model, ca
 GROUP BY found.provider, found.model, found.execution_mode
 ORDER BY found.provider, found.model, found.execution_mode;
 
+-- list_provider_kinds :many — crosses tenants: providers of batches and waiting jobs, and their adapters
+SELECT batch.provider, batch.adapter_kind FROM holdfast.provider_batch AS batch
+WHERE batch.created_at > {later(-CAST(7776000000 AS bigint))}
+UNION
+SELECT {field(job.routing_decision, provider)}, {field(job.routing_decision, adapter_kind)}
+FROM holdfast.job AS job
+WHERE job.state = 'queued' AND job.limit_key = '~batch' AND job.routing_decision IS NOT NULL;
+
 -- list_used_providers :many — crosses tenants: the providers that were paid within 90 days
 SELECT DISTINCT call.provider
 FROM holdfast.provider_call AS call

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from holdfast.errors import StoreBusy, StoreDown, StoreError
 from holdfast.operate.doctor import database, deliveries, files, lane, roles, workplace
 from holdfast.operate.doctor.finding import Finding, Limits, Look, Severity, Visit
+from holdfast.operate.doctor.providers import probe_providers
 from holdfast.operate.watch import Action, Watch
+from holdfast.provider.account import Accounts
 
 _DATABASE: Mapping[str, Look] = {
     "schema": database.look_at_schema,
@@ -37,15 +40,23 @@ _WORKPLACE: Mapping[str, Look] = {
 }
 
 
-def examine(watch: Watch, limits: Limits | None = None) -> list[Finding]:
-    """What was found, in the order in which it was looked at. For administrators only."""
+def examine(
+    watch: Watch, limits: Limits | None = None, accounts: Accounts | None = None
+) -> list[Finding]:
+    """What was found, in the order in which it was looked at. For administrators only.
+
+    With *accounts*, providers are asked too, a free question each.
+    """
     watch.check(Action.DOCTOR, org_id=None, subject="store:all")
     visit = Visit(watch.store, watch.settings, limits or Limits())
     found = _look(_DATABASE, visit)
     if any(one.check == "schema" and one.severity is not Severity.OK for one in found):
         # What is not the schema that this code knows cannot be asked about its contents.
         return found
-    return found + _look(_WORKPLACE, visit)
+    found += _look(_WORKPLACE, visit)
+    if accounts is not None:
+        found += _look({"providers": partial(probe_providers, accounts=accounts)}, visit)
+    return found
 
 
 def _look(looks: Mapping[str, Look], visit: Visit) -> list[Finding]:

@@ -14,7 +14,9 @@ from holdfast.document import decode
 from holdfast.errors import ConfigError
 from holdfast.operate.batched import COLLECTOR, ORCHESTRATOR, SUBMITTER
 from holdfast.operate.doctor.finding import SQL, Finding, Severity, Visit, length
+from holdfast.provider.reply import WRONG_ADDRESS
 from holdfast.provider.route import Route
+from holdfast.store import Row
 
 OK, NOTICE, WARNING, PROBLEM = Severity
 
@@ -166,9 +168,9 @@ def look_at_accounts(visit: Visit) -> Iterator[Finding]:
             f" {read_instant(row['opened_at']):%F %T} UTC with {row['error_code']}, for the"
             f" {row['times']}. time; nothing is sent to it until"
             f" {read_instant(row['open_until']):%F %T} UTC.",
-            "Correct its key, quota or credit. A new key is used at once; otherwise the next call"
-            f" is made then, or now: holdfast batches probe '{row['account']}' --reason …. No job"
-            " has lost an attempt.",
+            f"{_remedy_of(row)} A new key is used at once; otherwise the next call is made then, or"
+            f" now: holdfast batches probe '{row['account']}' --reason …. No job has lost an"
+            " attempt.",
             {"account": row["account"], "error_code": row["error_code"], "times": row["times"]},
         )
     if not circuits:
@@ -188,6 +190,15 @@ def look_at_accounts(visit: Visit) -> Iterator[Finding]:
     yield from stale
     if not unpriced and not stale:
         yield Finding("prices", OK, "Everything that was paid for has a price.")
+
+
+def _remedy_of(circuit: Row) -> str:
+    if circuit["error_code"] in WRONG_ADDRESS:
+        return (
+            "Something else than the provider answers: correct"
+            f" providers.{circuit['provider']}.base_url or the proxy in between."
+        )
+    return "Correct its key, quota or credit."
 
 
 def _look_at_list_prices(visit: Visit) -> Iterator[Finding]:
