@@ -414,6 +414,25 @@ def test_an_artifact_and_a_job_of_the_block_are_committed_with_it(open_shop: Hol
     assert shop.operate(actor="user:ann", role="admin").verify().violated == ()
 
 
+def test_rows_and_outcome_are_one_commit_on_this_login_too(open_shop: Holdfast, url: str) -> None:
+    shop = open_shop
+
+    def handler(job: Context) -> None:
+        with job.transaction(complete=True) as connection:
+            connection.execute("INSERT INTO note VALUES (%s, 'kept')", (job.org_id,))
+            job.set_result({"kept": 1})
+        raise KeyError
+
+    job = run(shop, handler)
+
+    assert ended(shop, job) == DONE
+    assert shop.get(job.id, org_id=ORG).result == {"kept": 1}
+    with psycopg.connect(url) as admin:
+        kept = admin.execute("SELECT count(*) FROM note WHERE text = 'kept'").fetchone()
+    assert kept == (1,)
+    assert shop.operate(actor="user:ann", role="admin").verify().violated == ()
+
+
 @pytest.mark.req("I-15")
 def test_a_worker_that_lost_its_lease_commits_nothing(
     shop: Holdfast, url: str, clock: FakeClock
