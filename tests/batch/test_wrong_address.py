@@ -45,9 +45,9 @@ def sending_to(url: str, clock: FakeClock, address: str, kind: str) -> Iterator[
 
 
 def run_for_ten_hours(out: Outgoing) -> None:
-    for number in range(40):
+    for number in range(10):
         out.submit(owner=f"run-{number}")
-        out.later(minutes=15)
+        out.later(minutes=61)
 
 
 def alerts(out: Outgoing) -> set[str]:
@@ -62,11 +62,11 @@ def route(kind: str) -> Any:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("reply", REPLIES)
 def test_a_wrong_address_costs_no_attempt_and_is_named(
-    url: str, clock: FakeClock, kind: str, reply: str
+    sqlite_url: str, clock: FakeClock, kind: str, reply: str
 ) -> None:
     with (
         plain_server(REPLIES[reply]) as server,
-        sending_to(url, clock, server.url, kind) as out,
+        sending_to(sqlite_url, clock, server.url, kind) as out,
     ):
         (job,) = out.enqueue("one", route=route(kind))
 
