@@ -11,6 +11,10 @@ unexport PYTHONDONTWRITEBYTECODE
 export UV_COMPILE_BYTECODE := 1
 export UV_PYTHON_DOWNLOADS := never
 
+# One more than two cores: some tests wait for leases to end and for frozen processes.
+PROCESSES := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); \
+	if [ $$cores -lt 3 ]; then echo 3; elif [ $$cores -gt 4 ]; then echo 4; else echo $$cores; fi)
+
 .PHONY: help setup demo test check definitions planted conformance mutants batch-faults outbox-faults eval sim bench e2e serve format lock clean
 
 help:  ## Print this list
@@ -37,7 +41,7 @@ demo: $(STAMP)  ## Watch the main job on the embedded default: no keys, no serve
 	@$(BIN)/holdfast demo
 
 test: $(STAMP)  ## Run every test on SQLite and on a PostgreSQL that comes along
-	@$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal
+	@$(BIN)/python -m pytest -q -n $(PROCESSES) --dist worksteal
 
 check: $(STAMP)  ## Format, lint, types, layers
 	$(BIN)/ruff format --check .
