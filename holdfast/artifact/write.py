@@ -81,7 +81,6 @@ class Draft:
         problems = {
             "name": problem_of_name(self.name),
             "media_type": problem_of_media_type(self.media_type),
-            "owner": None if 1 <= len(self.owner.id) <= 200 else "must have an id of 1 to 200",
             "keep": None
             if isinstance(self.keep, timedelta) and timedelta(0) < self.keep <= LONGEST_KEEP
             else "must be a timedelta, longer than nothing and at most a hundred years",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from holdfast.clock import Clock, write_instant
 from holdfast.document import encode
-from holdfast.errors import StoreBusy
+from holdfast.errors import StoreBusy, StoreError
 from holdfast.store.availability import ALWAYS, Availability
 from holdfast.store.dialect import Dialect
 from holdfast.store.query import Statement
@@ -276,7 +276,7 @@ class Store(ABC):
 
     def read_handler_login(self, url: str) -> Login:
         """What the login of *url* may do. Raises StoreError if it cannot connect."""
-        raise NotImplementedError(f"{self.dialect.name} has no logins")
+        raise StoreError(f"{self.dialect.name} has no logins; handler_db is for PostgreSQL.")
 
     @abstractmethod
     def wake_up(self, channels: Sequence[str]) -> WakeUp:

@@ -262,23 +262,26 @@ def test_only_an_admin_asks_about_every_tenant(work: Holdfast) -> None:
         trail(work).query(job_id="0198c0de-0000-7000-8000-00000000beef")
 
 
+DAY = datetime(2026, 1, 2, tzinfo=UTC)
+
+
 @pytest.mark.parametrize(
-    "asked",
+    ("asked", "error"),
     [
-        {"limit": 0},
-        {"limit": 1001},
-        {"since": datetime(2026, 1, 1)},  # noqa: DTZ001
-        {"since": datetime(2026, 1, 2, tzinfo=UTC), "until": datetime(2026, 1, 2, tzinfo=UTC)},
-        {"name": ""},
-        {"correlation_id": "x" * 501},
-        {"request_id": "a\0b"},
-        {"actor": "user:"},
+        ({"limit": 0}, InvalidAction),
+        ({"limit": 1001}, ConfigError),
+        ({"since": datetime(2026, 1, 1)}, InvalidAction),  # noqa: DTZ001
+        ({"since": DAY, "until": DAY}, ConfigError),
+        ({"name": ""}, InvalidAction),
+        ({"correlation_id": "x" * 501}, ConfigError),
+        ({"request_id": "a\0b"}, InvalidAction),
+        ({"actor": "user:"}, InvalidAction),
     ],
 )
 def test_a_question_that_cannot_be_answered_is_refused(
-    work: Holdfast, asked: dict[str, Any]
+    work: Holdfast, asked: dict[str, Any], error: type[Exception]
 ) -> None:
-    with pytest.raises((ConfigError, InvalidAction)):
+    with pytest.raises(error):
         trail(work).query(**asked)
 
 

@@ -64,7 +64,7 @@ OUTPUTS = Check(
 CHECKS = (
     Check(
         "I39",
-        "A rewrite request stands where its job stands, and they name the same people.",
+        "A rewrite request has the state of its job, and both name the same people.",
         _find_parted,
     ),
     Check(
