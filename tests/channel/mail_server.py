@@ -101,6 +101,11 @@ def mail_server(
 ) -> Iterator[MailServer]:
     server = MailServer(says or {}, (*offers, "SIZE 1000000"), encrypted)
     with socket.create_server(("127.0.0.1", 0)) as listener:
+        if server.says.get("dot") == CUT:
+            # Loopback buffers hold a whole mail by default (2.6 MB). Small ones make the client
+            # wait in the middle of it, however late the server closes the connection.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
         server.port = listener.getsockname()[1]
         thread = threading.Thread(target=server.serve, args=(listener,), daemon=True)
         thread.start()
