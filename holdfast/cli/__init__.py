@@ -49,7 +49,7 @@ COMMANDS = {
     "run": "holdfast.cli.run:run",
     "runs": "holdfast.cli.run:runs",
     "schedules": "holdfast.cli.schedules:schedules",
-    "simulator": "holdfast.cli.simulator:simulator",
+    "simulator": "holdfast.simulator.command:simulator",
     "verify": "holdfast.cli.verify:verify",
     "worker": "holdfast.cli.worker:worker",
 }

@@ -13,12 +13,12 @@ ledger.py    what would be on the bill; leaks.py whose text was where it must no
 from __future__ import annotations
 
 from holdfast.simulator.ask import Ask, Finish, ItemError, Responder, Said, respond
+from holdfast.simulator.clock import Clock, MovingClock, VirtualClock
 from holdfast.simulator.faults import ALL_SCRIPTS
 from holdfast.simulator.leaks import Leak
 from holdfast.simulator.ledger import Charge
 from holdfast.simulator.message_scripts import MESSAGE_SCRIPTS
 from holdfast.simulator.messages import Letter, Messages, Taken
-from holdfast.simulator.moving_clock import MovingClock
 from holdfast.simulator.scripts import SCRIPTS
 from holdfast.simulator.simulator import Simulator
 from holdfast.simulator.smtp_server import SmtpServer
@@ -30,6 +30,7 @@ __all__ = [
     "SCRIPTS",
     "Ask",
     "Charge",
+    "Clock",
     "Finish",
     "ItemError",
     "Leak",
@@ -42,5 +43,6 @@ __all__ = [
     "Simulator",
     "SmtpServer",
     "Taken",
+    "VirtualClock",
     "respond",
 ]

@@ -7,12 +7,12 @@ from dataclasses import asdict
 from typing import Any
 
 from holdfast.simulator.certificate import certificate
+from holdfast.simulator.clock import MovingClock
 from holdfast.simulator.exchange import Answer, Call, Refused
 from holdfast.simulator.faults import ALL_SCRIPTS
 from holdfast.simulator.journal import Journal
 from holdfast.simulator.ledger import Charge
 from holdfast.simulator.messages import Taken
-from holdfast.simulator.moving_clock import MovingClock
 from holdfast.simulator.world import World
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from holdfast.clock import FakeClock
 from holdfast.simulator.ask import Ask, Responder, respond
+from holdfast.simulator.clock import Clock, VirtualClock
 from holdfast.simulator.control import Control
 from holdfast.simulator.faults import Faults
 from holdfast.simulator.journal import Journal
@@ -16,7 +16,6 @@ from holdfast.simulator.leaks import Leaks
 from holdfast.simulator.ledger import Ledger
 from holdfast.simulator.messages import Messages
 from holdfast.simulator.mounts import CARRIERS, MOUNTS
-from holdfast.simulator.moving_clock import MovingClock
 from holdfast.simulator.server import Server
 from holdfast.simulator.smtp_server import SmtpServer
 from holdfast.simulator.thing import Pace
@@ -40,7 +39,7 @@ class Simulator:
     def __init__(
         self,
         *,
-        clock: FakeClock | MovingClock | None = None,
+        clock: Clock | None = None,
         seed: int = 0,
         pace: Pace | None = None,
         responder: Responder = respond,
@@ -48,7 +47,7 @@ class Simulator:
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
-        self.clock = clock if clock is not None else FakeClock()
+        self.clock = clock if clock is not None else VirtualClock()
         self.journal = Journal()
         self.world = World(self.clock, seed=seed, pace=pace, responder=responder, unit_of=unit_of)
         for make in MOUNTS:

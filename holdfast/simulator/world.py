@@ -22,9 +22,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from holdfast.clock import Clock
 from holdfast.simulator.ask import Ask, Responder, Said, fill_in, respond, said
 from holdfast.simulator.blob import Blob
+from holdfast.simulator.clock import Clock
 from holdfast.simulator.exchange import Call, Door, Mount, Op, Refused, Why
 from holdfast.simulator.faults import Faults, Moment
 from holdfast.simulator.leaks import Leaks

@@ -13,8 +13,8 @@ import httpx2
 import pytest
 from click.testing import CliRunner
 
-from holdfast.cli.simulator import simulator
 from holdfast.simulator import MESSAGE_SCRIPTS, Simulator
+from holdfast.simulator.command import simulator
 
 ADA = "ada@example.test"
 SECRET = "whsec_" + base64.b64encode(b"a key of the receiver").decode()
@@ -423,4 +423,4 @@ def test_a_mail_port_that_is_taken_is_told() -> None:
     with Simulator() as other:
         taken = CliRunner().invoke(simulator, ["--port", "0", "--smtp-port", str(other.smtp.port)])
 
-    assert "Choose another --smtp-port" in str(taken.exception)
+    assert "Choose another --smtp-port" in taken.output

@@ -11,10 +11,10 @@ import httpx2
 import pytest
 from click.testing import CliRunner
 
-from holdfast.cli.simulator import simulator
 from holdfast.simulator import SCRIPTS, Simulator
+from holdfast.simulator.command import simulator
 
-RUN = "from holdfast.cli.simulator import simulator; simulator(prog_name='simulator')"
+RUN = "from holdfast.simulator.command import simulator; simulator(prog_name='simulator')"
 
 
 def test_it_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
@@ -80,6 +80,6 @@ def test_what_cannot_start_says_why() -> None:
 
     no_function = CliRunner().invoke(simulator, ["--port", "0", "--responder", "os:sep"])
 
-    assert "Choose another --port" in str(taken.exception)
-    assert "There is no responder nowhere:at_all" in str(unknown.exception)
-    assert "The responder os:sep is no function" in str(no_function.exception)
+    assert "Choose another --port" in taken.output
+    assert "There is no responder nowhere:at_all" in unknown.output
+    assert "The responder os:sep is not a function" in no_function.output

@@ -1,4 +1,4 @@
-"""holdfast simulator"""
+"""The command ``holdfast-simulator``, which is also ``holdfast simulator``."""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ import os
 import signal
 import sys
 import threading
-from typing import Any
+from typing import IO, Any
 
 import click
 
-from holdfast.clock import FakeClock
-from holdfast.errors import ConfigError
-from holdfast.simulator import MovingClock, Pace, Simulator, respond
+from holdfast.simulator import MovingClock, Pace, Simulator, VirtualClock, respond
 from holdfast.simulator.ask import Responder
 from holdfast.simulator.faults import ALL_SCRIPTS
 
 LONGEST_SECONDS = 2_592_000
+
+
+class CommandFailed(click.ClickException):
+    """The simulator cannot start; printed in one line, exit code 1."""
+
+    def show(self, file: IO[str] | None = None) -> None:
+        click.echo(f"holdfast: {self.format_message()}", file=file, err=file is None)
 
 
 @click.command()
@@ -83,7 +88,7 @@ def simulator(
         )
     try:
         running = Simulator(
-            clock=FakeClock() if virtual_clock else MovingClock(),
+            clock=VirtualClock() if virtual_clock else MovingClock(),
             seed=seed,
             pace=Pace(1.0, seconds, 1.0, 1.0),
             responder=respond if responder is None else _load(responder),
@@ -109,8 +114,13 @@ def simulator(
         stopped.wait()
 
 
-def _taken(host: str, port: int, option: str, exc: OSError) -> ConfigError:
-    return ConfigError(
+def main() -> None:
+    """The console script."""
+    simulator(prog_name="holdfast-simulator")
+
+
+def _taken(host: str, port: int, option: str, exc: OSError) -> CommandFailed:
+    return CommandFailed(
         f"Nothing can listen on {host}:{port}: {exc.strerror}. Choose another {option}."
     )
 
@@ -151,7 +161,7 @@ def _load(place: str) -> Responder:
     try:
         found: Responder = getattr(importlib.import_module(module), name or "respond")
     except (ImportError, AttributeError) as exc:
-        raise ConfigError(f"There is no responder {place}: {exc}.") from None
+        raise CommandFailed(f"There is no responder {place}: {exc}.") from None
     if not callable(found):
-        raise ConfigError(f"The responder {place} is no function: it must take an Ask.")
+        raise CommandFailed(f"The responder {place} is not a function: it must take an Ask.")
     return found

@@ -1,0 +1,80 @@
+"""Clocks of the simulator: one that only moves when it is advanced, one that follows real time.
+
+The simulator needs no more of a clock than :class:`Clock`, so it also takes the clock of the
+application under test, for example ``holdfast.FakeClock``.
+"""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Tells the time and can be moved forward."""
+
+    def now(self) -> datetime: ...
+
+    def advance(self, delta: timedelta | None = None, /, **lengths: float) -> None: ...
+
+
+class VirtualClock:
+    """A clock that moves only by :meth:`advance`."""
+
+    def __init__(self, start: datetime | None = None) -> None:
+        self._now = start or datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
+        self._lock = threading.Lock()
+
+    def now(self) -> datetime:
+        with self._lock:
+            return self._now
+
+    def advance(self, delta: timedelta | None = None, /, **lengths: float) -> None:
+        """Move forward by a timedelta or by its keywords, as in ``advance(seconds=30)``."""
+        step = forward(delta, lengths)
+        with self._lock:
+            self._now += step
+
+
+class MovingClock:
+    """Goes by itself, unless it is frozen, and by :meth:`advance`; never back."""
+
+    def __init__(self) -> None:
+        self._ahead = timedelta()
+        self._frozen_at: datetime | None = None
+        self._lock = threading.Lock()
+
+    def now(self) -> datetime:
+        with self._lock:
+            return (self._frozen_at or datetime.now(UTC)) + self._ahead
+
+    @property
+    def is_frozen(self) -> bool:
+        return self._frozen_at is not None
+
+    def advance(self, delta: timedelta | None = None, /, **lengths: float) -> None:
+        """Move ahead by a timedelta or by its keywords, as in ``advance(hours=24)``."""
+        step = forward(delta, lengths)
+        with self._lock:
+            self._ahead += step
+
+    def freeze(self) -> None:
+        """Stand still until :meth:`thaw`; it can be moved all the same."""
+        with self._lock:
+            self._frozen_at = self._frozen_at or datetime.now(UTC)
+
+    def thaw(self) -> None:
+        """Go on from where it stands."""
+        with self._lock:
+            if self._frozen_at is not None:
+                self._ahead -= datetime.now(UTC) - self._frozen_at
+                self._frozen_at = None
+
+
+def forward(delta: timedelta | None, lengths: dict[str, float]) -> timedelta:
+    """The length to advance by; a negative one is refused."""
+    step = delta if delta is not None else timedelta(**lengths)
+    if step < timedelta(0):
+        raise ValueError("A clock cannot be moved back.")
+    return step
