@@ -316,7 +316,7 @@ class Entry:
 @checked_function()
 def list_schedules(store: Store, *, name: str | None = None) -> list[Entry]:
     """Every schedule, by name; or one."""
-    rows = store.read(lambda tx: tx.many(SQL.list_schedules, name=name))
+    rows = store.many(SQL.list_schedules, name=name)
     return [Entry.of(row) for row in rows]
 
 
@@ -331,4 +331,4 @@ def find_schedule(store: Store, name: str) -> Entry:
 @checked_function()
 def list_ticks(store: Store, name: str, *, limit: int = 20) -> list[Row]:
     """What became of the ticks of a schedule, newest first."""
-    return store.read(lambda tx: tx.many(SQL.list_ticks, name=name, limit=limit))
+    return store.many(SQL.list_ticks, name=name, limit=limit)

@@ -86,7 +86,7 @@ def _check_role(
     role: Role | None,
 ) -> None:
     """Raise Forbidden, audited, unless the job type lets this caller cancel its jobs."""
-    job = store.read(lambda tx: tx.maybe(JOB_TYPE_SQL.find_cancel_rule, org_id=org_id, id=job_id))
+    job = store.maybe(JOB_TYPE_SQL.find_cancel_rule, org_id=org_id, id=job_id)
     if job is None:
         raise JobNotFound(job_id)
     least = _least_role(registry, job["job_type"], job["cancel_role"])

@@ -113,7 +113,7 @@ def claim_jobs(
 
 def find_keys(store: Store, queue: str, after: str = "") -> list[str]:
     """The limit keys that follow *after*, and under which something waits in *queue*."""
-    rows = store.read(lambda tx: tx.values(FLOW.find_keys, queue=queue, after=after, limit=KEYS))
+    rows = store.values(FLOW.find_keys, queue=queue, after=after, limit=KEYS)
     return [key for (key,) in rows]
 
 
@@ -324,7 +324,7 @@ def _candidates(store: Store, ask: Ask) -> Iterator[tuple[int, list[tuple[str, s
     """What the claim would have looked at, lane by lane, with how many to take of each."""
     if ask.order is Order.CREATED_AT_ASC:
         params = {"queue": ask.queue, "limit": ask.limit + PASS_OVER, **_which_oldest(ask)}
-        yield ask.limit, store.read(lambda tx: tx.values(SQL.list_due, **params))
+        yield ask.limit, store.values(SQL.list_due, **params)
         return
     shares = pour(ask.lanes, ask.limit, whole_room(ask.limit), ask.at).shares
     for (key, org_id), quota in shares.items():
@@ -386,7 +386,7 @@ def with_stages(store: Store, claimed: list[Claimed]) -> list[Claimed]:
     if not begun:
         return claimed
     stored: dict[str, list[Row]] = defaultdict(list)
-    for row in store.read(lambda tx: tx.many(SQL.list_stages, jobs=begun)):
+    for row in store.many(SQL.list_stages, jobs=begun):
         stored[row["job_id"]].append(row)
     return [_with_stored(job, stored[job.id]) if job.id in stored else job for job in claimed]
 
@@ -404,4 +404,4 @@ def _with_stored(job: Claimed, rows: Iterable[Row]) -> Claimed:
 
 def read_clock(store: Store) -> datetime:
     """The instant that decides: the store's own."""
-    return read_instant(store.read(lambda tx: tx.one(SQL.read_clock))["now"])
+    return read_instant(store.one(SQL.read_clock)["now"])

@@ -175,7 +175,7 @@ class Dispatcher:
         return self._if_due(lambda: self._enqueue_due() + self._run_all())
 
     def _if_due(self, work: Callable[[], Dispatched]) -> Dispatched:
-        due = self.app.store.read(lambda tx: tx.one(SQL.count_due))["due"]
+        due = self.app.store.one(SQL.count_due)["due"]
         return work() if due else Dispatched()
 
     def _run_all(self) -> Dispatched:
@@ -236,7 +236,7 @@ class Dispatcher:
             pass
         # One tenant that has no room must not stand in the way of the others.
         types = [{"job_type": job_type} for job_type in self.app.registry.handlers]
-        rows = store.read(lambda tx: tx.many(SQL.list_due, types=types, limit=SCHEDULE_LIMIT))
+        rows = store.many(SQL.list_due, types=types, limit=SCHEDULE_LIMIT)
         total = Dispatched()
         for row in rows:
             try:

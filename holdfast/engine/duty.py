@@ -102,7 +102,7 @@ def check_inputs(context: Context) -> None:
     job = context.job
     wanted = {ref.removeprefix(REF): ref for ref in refs_in(decode(job.payload))}
     rows = [{"id": artifact_id} for artifact_id in wanted]
-    found = context.store.read(lambda tx: tx.many(SQL.list_stored, org_id=job.org_id, refs=rows))
+    found = context.store.many(SQL.list_stored, org_id=job.org_id, refs=rows)
     missing = wanted.keys() - {str(row["id"]) for row in found}
     if missing:
         raise Gone("An input is not there.", artifact_id=min(missing), missing=len(missing))

@@ -242,7 +242,7 @@ def _again(store: Store, batch: Batch | Callable[[], Batch], write: Callable[[],
 def _refused(store: Store, batch: Batch) -> EnqueueRefused:
     """The error where the store knows a producer and this process declares none."""
     job_type = batch.frames[0]["job_type"]
-    rule = store.read(lambda tx: tx.maybe(JOB_TYPE_SQL.find_job_type, job_type=job_type))
+    rule = store.maybe(JOB_TYPE_SQL.find_job_type, job_type=job_type)
     return EnqueueRefused(job_type, None if rule is None else rule["producer"])
 
 

@@ -184,4 +184,4 @@ class FairIntake:
 
     def _look_around(self) -> list[Row]:
         queues = [{"name": queue} for queue in self._watched]
-        return self.store.read(lambda tx: tx.many(SQL.look_around, queues=queues))
+        return self.store.many(SQL.look_around, queues=queues)

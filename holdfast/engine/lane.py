@@ -94,7 +94,7 @@ class Poured:
 def start_rounds(store: Store, queues: Collection[str], lane: str = "") -> dict[str, Round]:
     """Rounds that go on where the last worker's ended: who starts often leaves nobody out."""
     names = [{"name": queue} for queue in queues]
-    rows = store.read(lambda tx: tx.values(SQL.find_rounds, queues=names, lane=lane))
+    rows = store.values(SQL.find_rounds, queues=names, lane=lane)
     return {
         queue: Round(Turn(str(org_id), left) if org_id else Turn()) for queue, org_id, left in rows
     }
@@ -107,7 +107,7 @@ def save_rounds(store: Store, rounds: Mapping[str, Round], lane: str = "") -> No
         for queue, at in sorted(rounds.items())
     ]
     if stand:
-        store.write(lambda tx: tx.affected(SQL.save_rounds, rounds=stand, lane=lane))
+        store.execute(SQL.save_rounds, rounds=stand, lane=lane)
 
 
 def find_lanes(
@@ -128,10 +128,8 @@ def find_lanes(
     reach = max(1, wanted if expected <= DEEP_LANES else max(4, 8 * wanted // expected))
     # One of every key at least: whoever has many keys must not hide the others'.
     limit = LANES + len(seeds)
-    rows = store.read(
-        lambda tx: tx.values(
-            SQL.find_lanes, seeds=seeds, seed_count=len(seeds), lanes=limit, reach=reach
-        )
+    rows = store.values(
+        SQL.find_lanes, seeds=seeds, seed_count=len(seeds), lanes=limit, reach=reach
     )
     lanes: dict[str, list[Lane]] = defaultdict(list)
     for row in rows:

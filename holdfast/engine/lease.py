@@ -42,7 +42,7 @@ def renew_leases(
     renewed = {claim_of(row) for row in rows}
     left = [claim for claim in held if claim_of(claim) not in renewed]
     if left:
-        ours = store.read(lambda tx: tx.many(SQL.find_leases, held=left))
+        ours = store.many(SQL.find_leases, held=left)
         if ours:
             claims = [{name: row[name] for name in _CLAIM} for row in ours]
             store.extend_leases(claims, lease_ms)
@@ -71,7 +71,7 @@ def without_extended(
 def find_canceled(store: Store, jobs: Sequence[Claimed]) -> frozenset[ClaimId]:
     """Of the claims we hold, those whose job somebody wants stopped."""
     held = [_held(job) for job in jobs]
-    rows = store.read(lambda tx: tx.many(SQL.find_canceled, held=held))
+    rows = store.many(SQL.find_canceled, held=held)
     return frozenset(map(claim_of, rows))
 
 

@@ -190,7 +190,7 @@ def tidy_runs(store: Store, *, keep: timedelta) -> Tidied:
     Bounded, safe to run twice, anywhere. Writes nothing where nothing is to be done.
     """
     keep_ms = ms(keep)
-    if store.read(lambda tx: tx.maybe(SQL.find_untidy, keep_ms=keep_ms)) is None:
+    if store.maybe(SQL.find_untidy, keep_ms=keep_ms) is None:
         return Tidied()
 
     def work(tx: Tx) -> Tidied:
@@ -207,13 +207,13 @@ def list_runs(
     store: Store, *, name: str | None = None, limit: int = 50, before: str = NEWEST
 ) -> list[RunReport]:
     """Runs, newest first; *before* a run's id is the next page."""
-    rows = store.read(lambda tx: tx.many(SQL.list_runs, name=name, limit=limit, before=before))
+    rows = store.many(SQL.list_runs, name=name, limit=limit, before=before)
     return [RunReport.of(row) for row in rows]
 
 
 def find_run(store: Store, run_id: str) -> RunReport:
     """One run. Raises RunNotFound."""
-    row = store.read(lambda tx: tx.maybe(SQL.find_run, run_id=run_id))
+    row = store.maybe(SQL.find_run, run_id=run_id)
     if row is None:
         raise RunNotFound(run_id)
     return RunReport.of(row)
@@ -221,7 +221,7 @@ def find_run(store: Store, run_id: str) -> RunReport:
 
 def find_tick(store: Store, name: str, tick: datetime) -> RunReport:
     """The run that a tick led to."""
-    row = store.read(lambda tx: tx.one(SQL.find_tick, name=name, tick=write_instant(tick)))
+    row = store.one(SQL.find_tick, name=name, tick=write_instant(tick))
     return RunReport.of(row)
 
 

@@ -130,13 +130,13 @@ class Presence:
             "unsettled_ms": min(backlog.oldest_ms, LONGEST_MS),
         }
         began = self.store.clock.now()
-        told = self.store.write_one(lambda tx: tx.one(SQL.tell_worker, **row))
+        told = self.store.one(SQL.tell_worker, **row)
         self._compare_clocks(read_instant(told["now"]), began, self.store.clock.now())
-        self.store.write_one(lambda tx: tx.affected(SQL.prune_workers, keep_ms=ms(KEEP)))
+        self.store.execute(SQL.prune_workers, keep_ms=ms(KEEP))
 
     def leave(self) -> None:
         """Remove what was told of this worker."""
-        self.store.write_one(lambda tx: tx.affected(SQL.leave_worker, worker_id=self.worker_id))
+        self.store.execute(SQL.leave_worker, worker_id=self.worker_id)
 
     def _compare_clocks(self, store_now: datetime, began: datetime, ended: datetime) -> None:
         if not self.store.clock.is_fake and ended - began <= LONGEST_ROUND_TRIP:

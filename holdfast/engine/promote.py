@@ -35,7 +35,7 @@ def promote_jobs(store: Store, queues: Collection[str]) -> int:
 
 def _promote_fairly(store: Store, queue: str) -> list[str]:
     """The same where one tenant's due jobs may stand before all others'."""
-    rows = store.read(lambda tx: tx.many(SQL.find_due, queue=queue, limit=TENANTS_LIMIT))
+    rows = store.many(SQL.find_due, queue=queue, limit=TENANTS_LIMIT)
     if not rows:
         return []
     each = max(1, LIMIT // len(rows))
@@ -44,4 +44,4 @@ def _promote_fairly(store: Store, queue: str) -> list[str]:
 
 def _promote(store: Store, statement: Statement, **params: Any) -> list[str]:
     """The queues that jobs were moved to."""
-    return [to for (to,) in store.write_one(lambda tx: tx.values(statement, **params))]
+    return [to for (to,) in store.values(statement, **params)]

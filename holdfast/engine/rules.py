@@ -214,15 +214,15 @@ class Queues:
 
     def waiting(self) -> Sequence[Row]:
         """How deep each queue is and how old its oldest job."""
-        return self.store.read(lambda tx: tx.many(SQL.count_waiting))
+        return self.store.many(SQL.count_waiting)
 
     def tenants(self) -> Sequence[Row]:
         """The rule of every tenant that has one, and who set it."""
-        return self.store.read(lambda tx: tx.many(SQL.list_tenants))
+        return self.store.many(SQL.list_tenants)
 
     def keys(self) -> Sequence[Row]:
         """The rule of every limit key that has one, and who set it."""
-        return self.store.read(lambda tx: tx.many(SQL.list_keys))
+        return self.store.many(SQL.list_keys)
 
     def set(self, name: str, settings: QueueSettings, *, actor: Actor) -> None:
         """Give a queue other weights and limits, over what code declares."""
@@ -362,7 +362,7 @@ def _reason(text: str) -> str:
 
 def tell_crowded(store: Store, events: Events) -> int:
     """Tell once of each queue that must stay small and is not, until it has been small again."""
-    rows = store.read(lambda tx: tx.many(SQL.find_crowded))
+    rows = store.many(SQL.find_crowded)
     crowded = {row["name"]: QueueCrowded(row["name"], row["small_depth"]) for row in rows}
     events.emit_begun("crowded", crowded)
     return len(crowded)

@@ -158,7 +158,7 @@ def close_stray_ticks(store: Store) -> list[Tick]:
     knows why its dispatcher died, and the schedule's next tick is on its way.
     """
     params = {"patience_ms": ms(PATIENCE), "limit": STRAY_LIMIT}
-    if not store.read(lambda tx: tx.many(SQL.find_stray, **params)):
+    if not store.many(SQL.find_stray, **params):
         return []
 
     def work(tx: Tx) -> list[Tick]:
@@ -171,7 +171,7 @@ def close_stray_ticks(store: Store) -> list[Tick]:
 
 def prune_ticks(store: Store, *, keep: timedelta) -> int:
     """Delete ticks past their retention, but none that waits. Bounded, safe to run anywhere."""
-    return store.write(lambda tx: tx.affected(SQL.prune_ticks, keep_ms=ms(keep), limit=PRUNE_LIMIT))
+    return store.execute(SQL.prune_ticks, keep_ms=ms(keep), limit=PRUNE_LIMIT)
 
 
 def _ended(row: Row) -> Tick:

@@ -166,7 +166,7 @@ def await_workers(store: Store, settings: Settings, *, goes_on: Callable[[], boo
     """
     grace = _grace(store, settings)
     while goes_on() and (left := grace.left(store)) > 0:
-        if not store.read(lambda tx: tx.one(SQL.count_stale))["jobs"]:
+        if not store.one(SQL.count_stale)["jobs"]:
             return
         time.sleep(min(left, 0.25))
 

@@ -165,6 +165,9 @@ class PostgresStore(Store):
 
         return self._with_connection(on_snapshot)
 
+    def read_one(self, work: Callable[[Tx], T]) -> T:
+        return self.write_one(work)
+
     def _with_connection(
         self,
         work: Callable[[Connection, float], T],

@@ -15,6 +15,10 @@ from holdfast.store.dialect import Dialect, names_in, to_psycopg
 
 _HEADER = re.compile(r"^-- (\w+) :(one|maybe|many|affected)\b([^\n]*)\n", re.MULTILINE)
 _ROWS = re.compile(r"\{rows (\w+):")
+_WRITES = re.compile(
+    r"\b(INSERT INTO|UPDATE holdfast|DELETE FROM|FOR (NO KEY )?UPDATE|FOR SHARE|pg_notify)\b"
+    r"|\{(skip_|hold_row|unit_free)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,8 @@ class Statement:
     raw: str
     row_sets: frozenset[str]
     is_prepared: bool = False
+    # Whether it changes or locks rows, and so needs a transaction that may write.
+    writes: bool = False
     _rendered: dict[tuple[str, bool], Rendered] = field(
         default_factory=dict, compare=False, repr=False
     )
@@ -81,5 +87,6 @@ def _parse(source: str) -> list[Statement]:
         words, _, reason = why.partition("—")
         is_prepared = words.strip() == "prepared"
         row_sets = frozenset(_ROWS.findall(raw))
-        found.append(Statement(name, shape, reason.strip(), raw, row_sets, is_prepared))
+        writes = _WRITES.search(raw) is not None
+        found.append(Statement(name, shape, reason.strip(), raw, row_sets, is_prepared, writes))
     return found

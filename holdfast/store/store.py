@@ -220,6 +220,35 @@ class Store(ABC):
     def read(self, work: Callable[[Tx], T]) -> T:
         """Run *work* on one snapshot. It must not write."""
 
+    def read_one(self, work: Callable[[Tx], T]) -> T:
+        """Run *work*, which is a single statement that only reads: one round trip."""
+        return self.read(work)
+
+    # -- one statement in a transaction of its own
+
+    def many(self, statement: Statement, /, **params: Any) -> list[Row]:
+        """Run one statement by itself and return its rows."""
+        return self._run(statement, lambda tx: tx.many(statement, **params))
+
+    def maybe(self, statement: Statement, /, **params: Any) -> Row | None:
+        """Run one statement by itself and return its first row, or None."""
+        return self._run(statement, lambda tx: tx.maybe(statement, **params))
+
+    def one(self, statement: Statement, /, **params: Any) -> Row:
+        """Run one statement by itself and return its only row."""
+        return self._run(statement, lambda tx: tx.one(statement, **params))
+
+    def values(self, statement: Statement, /, **params: Any) -> list[tuple[Any, ...]]:
+        """Run one statement by itself and return its rows as tuples."""
+        return self._run(statement, lambda tx: tx.values(statement, **params))
+
+    def execute(self, statement: Statement, /, **params: Any) -> int:
+        """Run one statement by itself and return the number of affected rows."""
+        return self._run(statement, lambda tx: tx.affected(statement, **params))
+
+    def _run(self, statement: Statement, work: Callable[[Tx], T]) -> T:
+        return self.write_one(work) if statement.writes else self.read_one(work)
+
     def extend_leases(self, claims: Sequence[Row], lease_ms: int) -> None:
         """Let these claims hold although their rows cannot be written now.
 

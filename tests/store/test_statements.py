@@ -214,3 +214,21 @@ def test_rescuing_takes_as_many_statements_for_500_jobs_as_for_one(
 
     assert len(rescued) == 501
     assert one == many == 3
+
+
+def test_a_single_statement_reads_or_commits_by_itself(shop: Holdfast) -> None:
+    ids = shop.enqueue_many("order.ship", [{"n": 1}, {"n": 2}], org_id=ORG)
+    store, sql = shop.store, Statements("holdfast.engine", "job.sql")
+    flow = Statements("holdfast.engine", "flow.sql")
+
+    before = store.one(flow.read_revision)["revision"]
+    touched = store.execute(flow.raise_revision)
+
+    assert touched == 1
+    assert store.values(flow.read_revision) == [(before + 1,)]
+    assert [row["id"] for row in store.many(sql.list_events, org_id=ORG, job_id=ids[0].id)]
+    assert store.maybe(sql.find_dead_letter, org_id=ORG, job_id=ids[0].id) is None
+    assert flow.raise_revision.writes
+    assert not flow.read_revision.writes
+    # A statement that locks rows needs a transaction that may write.
+    assert sql.check_lease.writes
