@@ -1,22 +1,26 @@
 """When a schedule is due: cron expressions and intervals as instants. Pure.
 
-A cron is computed in its zone and answered in UTC. Where clocks are changed, one rule decides by
-the hour field:
+cronsim parses the fields and finds the dates. It is given wall-clock dates without a zone, because
+our rule for clock changes differs from Debian's, which cronsim follows. The hour field decides:
 
-* A fixed hour means the wall clock. A time that the change leaves out fires once, at the first
-  instant after it; a time that comes twice fires the first time only.
-* Any hour (``*``, ``*/2`` or all 24) means elapsed time. Every real instant that matches fires, so
-  an hour that comes twice fires twice and one that is left out does not.
+* A fixed hour means the wall clock. A time that the change skips fires once, at the first instant
+  after the change; a time that occurs twice fires the first time only.
+* Any hour (``*``, ``*/2`` or all 24) means elapsed time. Every instant that matches fires, so an
+  hour that occurs twice fires twice and one that is skipped does not fire.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import lru_cache
 from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+from cronsim.cronsim import Field
 
 from holdfast.clock import EPOCH, ms
 
@@ -43,75 +47,78 @@ class BadTiming(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Field:
+class _FieldSyntax:
+    """What a field may contain. cronsim reads more, and its errors name only the field."""
+
+    field: Field
     name: str
     first: int
     last: int
-    words: str = ""
 
-    def read(self, text: str) -> frozenset[int]:
-        """The values that the text of this field stands for."""
-        return frozenset(value for term in text.split(",") for value in self._term(term))
+    def read(self, text: str) -> str:
+        """The field as cronsim takes it. Raises BadTiming."""
+        return ",".join(self._term(term) for term in text.split(","))
 
-    def _term(self, term: str) -> range:
+    def _term(self, term: str) -> str:
         match = _TERM.fullmatch(term)
         if match is None:
             raise BadTiming(f"has {term[:20]!r} as {self.name}; write it like 5, 1-5, */15 or 1,3")
-        star, low_text, high_text, step_text = match.groups()
-        low = self.first if star else self._value(low_text)
-        if high_text is not None:
-            high = self._value(high_text)
-            # Friday to Sunday: a week ends with its seventh day.
-            high = 7 if self is WEEKDAY and high == 0 < low else high
-        else:
-            high = self.last if star or step_text is not None else low
-        if high < low:
-            raise BadTiming(f"has {term!r} as {self.name}, which ends before it begins")
-        step = 1 if step_text is None else int(step_text)
-        if not 1 <= step <= self.last:
+        star, low, high, step = match.groups()
+        read = star or self._range(term, low, high)
+        if step is None:
+            return read
+        if not 1 <= int(step) <= self.last:
             raise BadTiming(f"has {term!r} as {self.name}; a step is from 1 to {self.last}")
-        return range(low, high + 1, step)
+        # cronsim continues 5-5/2 to the end of the field, as it does with 5/2.
+        return read if high and "-" not in read else f"{read}/{step}"
+
+    def _range(self, term: str, low: str, high: str | None) -> str:
+        first = self._value(low)
+        if high is None:
+            return f"{first}"
+        last = self._value(high)
+        if self.field is Field.DOW and last == 0 < first:
+            # A range such as FRI-SUN ends with Sunday as day 7. cronsim has Sunday as 0 there.
+            last = 7
+        if last < first:
+            raise BadTiming(f"has {term!r} as {self.name}, which ends before it begins")
+        return f"{first}-{last}" if first < last else f"{first}"
 
     def _value(self, text: str) -> int:
-        if text.upper() in (words := self.words.split()):
-            return words.index(text.upper()) + self.first
-        if not text.isdecimal() or not self.first <= int(text) <= self.last:
+        try:
+            return self.field.int(text.upper())
+        except CronSimError:
             raise BadTiming(
                 f"has {text!r} as {self.name}; it goes from {self.first} to {self.last}"
-            )
-        return int(text)
+            ) from None
 
 
 _TERM = re.compile(r"(?:(\*)|([0-9A-Za-z]{1,3})(?:-([0-9A-Za-z]{1,3}))?)(?:/([0-9]{1,2}))?")
-
-MINUTE = _Field("minute", 0, 59)
-HOUR = _Field("hour", 0, 23)
-DAY = _Field("day of the month", 1, 31)
-MONTH = _Field("month", 1, 12, "JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC")
-# Sunday is 0 and 7.
-WEEKDAY = _Field("day of the week", 0, 7, "SUN MON TUE WED THU FRI SAT")
-
-_LONGEST_MONTHS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_FIELDS = (
+    _FieldSyntax(Field.MINUTE, "minute", 0, 59),
+    _FieldSyntax(Field.HOUR, "hour", 0, 23),
+    _FieldSyntax(Field.DAY, "day of the month", 1, 31),
+    _FieldSyntax(Field.MONTH, "month", 1, 12),
+    # Sunday is 0 and 7.
+    _FieldSyntax(Field.DOW, "day of the week", 0, 7),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """A cron expression that was understood."""
+    """A parsed cron expression. *dates* is the expression that fires at midnight of its days."""
 
     minutes: tuple[int, ...]
     hours: tuple[int, ...]
-    days: tuple[int, ...]
-    months: frozenset[int]
-    weekdays: frozenset[int]
-    either_day: bool
+    dates: str
     any_hour: bool
 
     def ticks(self, zone: tzinfo, after: datetime) -> Iterator[datetime]:
         """The instants after *after*, in order."""
         last, pending = after, set[datetime]()
-        for day in self._days_from(after.astimezone(zone).date() - timedelta(days=2)):
-            # Nothing of this date or a later one comes before this, whatever the zone: with a
-            # change around midnight, the instants of two dates may be in each other's way.
+        for day in self._dates_from(after.astimezone(zone).date() - timedelta(days=2)):
+            # In any zone, no instant of this date or a later one is before the horizon. When
+            # clocks change around midnight, the instants of two dates can overlap.
             horizon = datetime.combine(day, time(), UTC) - _FARTHEST_EAST
             for tick in sorted(tick for tick in pending if tick < horizon):
                 if tick > last:
@@ -121,21 +128,14 @@ class Cron:
             pending.update(self._instants(day, zone))
         yield from sorted(tick for tick in pending if tick > last)
 
-    def _days_from(self, first: date) -> Iterator[date]:
+    def _dates_from(self, first: date) -> Iterator[date]:
         """The dates on which it fires, to the end of the calendar."""
-        for year in range(first.year, _LAST_YEAR):
-            for month in range(first.month if year == first.year else 1, 13):
-                if month not in self.months:
-                    continue
-                for number in range(1, _days_in(year, month) + 1):
-                    day = date(year, month, number)
-                    if day >= first and self._fires_on(day):
-                        yield day
-
-    def _fires_on(self, day: date) -> bool:
-        numbered = day.day in self.days
-        named = day.isoweekday() % 7 in self.weekdays
-        return numbered or named if self.either_day else numbered and named
+        midnight = datetime.combine(first, time())
+        with suppress(OverflowError):
+            for found in CronSim(self.dates, midnight - timedelta(seconds=1)):
+                if found.year >= _LAST_YEAR:
+                    return
+                yield found.date()
 
     def _instants(self, day: date, zone: tzinfo) -> Iterator[datetime]:
         offset = _steady_offset(day, zone)
@@ -156,36 +156,31 @@ _FARTHEST_EAST = timedelta(hours=16)
 
 @lru_cache(maxsize=1_000)
 def parse_cron(text: str) -> Cron:
-    """A cron of five fields, or one of the aliases. Raises BadTiming."""
+    """A cron expression of five fields, or one of the aliases. Raises BadTiming."""
     if len(text) > LONGEST_CRON:
         raise BadTiming(f"is longer than {LONGEST_CRON} characters")
     parts = ALIASES.get(text.strip().lower(), text).split()
-    if len(parts) != 5:
+    if len(parts) != len(_FIELDS):
         raise BadTiming(
             f"has {len(parts)} fields; write five: minute, hour, day of the month, month,"
             " day of the week, or one of " + ", ".join(ALIASES)
         )
-    minute, hour, day, month, weekday = parts
-    hours = HOUR.read(hour)
-    found = Cron(
-        minutes=tuple(sorted(MINUTE.read(minute))),
-        hours=tuple(sorted(hours)),
-        days=tuple(sorted(DAY.read(day))),
-        months=MONTH.read(month),
-        weekdays=frozenset(value % 7 for value in WEEKDAY.read(weekday)),
-        # As cron has always had it: two restrictions widen each other, a star narrows nothing.
-        either_day=not day.startswith("*") and not weekday.startswith("*"),
-        any_hour=hour.startswith("*") or len(hours) == 24,
+    fields = [syntax.read(part) for syntax, part in zip(_FIELDS, parts, strict=True)]
+    try:
+        found = CronSim(" ".join(fields), _ANY_MOMENT)
+    except CronSimError:
+        # Each field is valid by itself. cronsim compares the days with the lengths of the months.
+        days = sorted(Field.DAY.parse(fields[2]))
+        raise BadTiming(f"never fires: no such month has a day {days[0]}") from None
+    return Cron(
+        minutes=tuple(sorted(found.minutes)),
+        hours=tuple(sorted(found.hours)),
+        dates=" ".join(("0", "0", *fields[2:])),
+        any_hour=fields[1].startswith("*") or len(found.hours) == 24,
     )
-    longest = max(_LONGEST_MONTHS[number - 1] for number in found.months)
-    if found.days[0] > longest and not found.either_day:
-        raise BadTiming(f"never fires: no such month has a day {found.days[0]}")
-    return found
 
 
-def _days_in(year: int, month: int) -> int:
-    following = date(year + month // 12, month % 12 + 1, 1)
-    return (following - timedelta(days=1)).day
+_ANY_MOMENT = datetime(2000, 1, 1)  # noqa: DTZ001
 
 
 # -- wall clocks
