@@ -88,7 +88,7 @@ format: $(STAMP)  ## Format the code
 	@$(BIN)/ruff check --fix-only .
 
 lock: $(STAMP)  ## Resolve the dependencies anew into requirements-dev.lock
-	@$(BIN)/uv pip compile -q pyproject.toml --group dev --extra postgres --extra demo --extra s3 --extra metrics --extra trace --extra llm --extra channels --extra rewrite \
+	@$(BIN)/uv pip compile -q pyproject.toml --group dev --extra postgres --extra demo --extra s3 --extra metrics --extra trace --extra llm --extra channels --extra simulator --extra rewrite \
 		--universal --python-version 3.11 --no-emit-index-url --no-header --no-annotate \
 		-o requirements-dev.lock
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-from holdfast.simulator.certificate import certificate, serving
+from holdfast.simulator.certificate import certificate, has_trustme, serving
 from holdfast.simulator.journal import Journal
 from holdfast.simulator.smtp_session import Session
 from holdfast.simulator.world import World
@@ -37,7 +37,8 @@ class SmtpServer:
         self.is_tls = is_tls
         self.users: dict[str, str] = {}
         self.requires_tls = False
-        self.context = serving(world.seed)
+        # Without trustme there is plain SMTP only.
+        self.context = serving(world.seed) if is_tls or has_trustme() else None
         self.is_closing = threading.Event()
         self._server = _Listener((host, port), self)
         self._thread = threading.Thread(
@@ -121,6 +122,7 @@ class _Connection(socketserver.BaseRequestHandler):
         with suppress(ConnectionError, TimeoutError, ssl.SSLError, ValueError):
             connection = self.request
             if smtp.is_tls:
+                assert smtp.context is not None
                 connection = smtp.context.wrap_socket(connection, server_side=True)
             session = Session(smtp, connection)
             try:

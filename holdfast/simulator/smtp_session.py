@@ -124,13 +124,19 @@ class Session:
         self._mail = Envelope()
         can = ["8BITMIME", "SMTPUTF8", "ENHANCEDSTATUSCODES"]
         # A password is never asked for in the open.
-        can.append("AUTH PLAIN LOGIN" if self._is_tls else "STARTTLS")
+        if self._is_tls:
+            can.append("AUTH PLAIN LOGIN")
+        elif self._smtp.context is not None:
+            can.append("STARTTLS")
         told = [f"250 {word}" for word in can]
         self._say("250 simulator", *told, f"250 SIZE {MOST_BYTES}")
 
     def _starttls(self, rest: str) -> None:
         if self._is_tls:
             self._say("503 5.5.1 TLS is on")
+            return
+        if self._smtp.context is None:
+            self._say("454 4.7.0 TLS is not available")
             return
         self._say("220 2.0.0 Go ahead")
         # What was sent ahead in the open is thrown away with the old file.

@@ -12,7 +12,7 @@ from email.message import EmailMessage
 
 import pytest
 
-from holdfast.simulator import Simulator
+from holdfast.simulator import Simulator, smtp_server
 from holdfast.simulator.certificate import certificate
 
 SENDER = "post@holdfast.test"
@@ -172,6 +172,20 @@ def test_the_certificate_is_the_same_for_the_same_seed_and_openssl_reads_it() ->
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cadata=ours[0])
     assert context.cert_store_stats() == {"x509": 1, "crl": 0, "x509_ca": 1}
+
+
+def test_without_trustme_there_is_plain_smtp_only(
+    sim: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(smtp_server, "has_trustme", lambda: False)
+
+    with client(sim) as smtp:
+        smtp.ehlo()
+        assert not smtp.has_extn("starttls")
+        assert smtp.docmd("STARTTLS")[0] == 454
+        smtp.send_message(mail())
+
+    assert len(sim.messages.accepted) == 1
 
 
 # -- commands out of order
