@@ -7,10 +7,18 @@ passes at once and nothing is paid. In production `holdfast worker --dispatch` d
 import os
 import tempfile
 
-from holdfast import FakeClock, Holdfast, Item, Reply, Request, Route, Settings
-from holdfast.config import ProviderSettings
-from holdfast.engine.agenda import sync_schedules
-from holdfast.engine.dispatch import dispatch_once
+from holdfast import (
+    FakeClock,
+    Holdfast,
+    Item,
+    ProviderSettings,
+    Reply,
+    Request,
+    Route,
+    Settings,
+    dispatch_once,
+    sync_schedules,
+)
 from holdfast.simulator import Simulator
 
 BAKERY = "0198c0de-0000-7000-8000-00000000000a"

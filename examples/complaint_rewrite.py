@@ -9,10 +9,18 @@ import os
 import tempfile
 from uuid import uuid4
 
-from holdfast import FakeClock, Holdfast, Rewrites, Settings, Submission
-from holdfast.config import ProviderSettings, RewriteSettings, RouteSettings
-from holdfast.engine.agenda import sync_schedules
-from holdfast.engine.dispatch import dispatch_once
+from holdfast import (
+    FakeClock,
+    Holdfast,
+    ProviderSettings,
+    Rewrites,
+    RewriteSettings,
+    RouteSettings,
+    Settings,
+    Submission,
+    dispatch_once,
+    sync_schedules,
+)
 from holdfast.simulator import Ask, Simulator
 
 # What is heard, in which language it is told on, and how.

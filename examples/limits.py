@@ -8,10 +8,17 @@ import tempfile
 from collections import Counter
 from datetime import UTC, datetime
 
-from holdfast import Context, FakeClock, Holdfast, Settings
-from holdfast.config import KeySettings, Rate, TenantSettings
-from holdfast.engine.agenda import sync_schedules
-from holdfast.engine.dispatch import dispatch_once
+from holdfast import (
+    Context,
+    FakeClock,
+    Holdfast,
+    KeySettings,
+    Rate,
+    Settings,
+    TenantSettings,
+    dispatch_once,
+    sync_schedules,
+)
 
 BAKERY = "0198c0de-0000-7000-8000-00000000000a"
 LANE = "0198c0de-0000-7000-8000-00000000000b"

@@ -9,8 +9,7 @@ import sqlite3
 import tempfile
 from contextlib import closing
 
-from holdfast import Content, FakeClock, Holdfast, Intent, Settings
-from holdfast.config import ChannelSettings
+from holdfast import ChannelSettings, Content, FakeClock, Holdfast, Intent, Settings
 from holdfast.simulator import Simulator
 
 SHOP = "0198c0de-0000-7000-8000-00000000000a"

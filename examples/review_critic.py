@@ -11,8 +11,18 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from holdfast import FakeClock, Holdfast, Recipient, Reviews, Settings, Source
-from holdfast.config import ArtifactSettings, ChannelSettings, ProviderSettings, ReviewSettings
+from holdfast import (
+    ArtifactSettings,
+    ChannelSettings,
+    FakeClock,
+    Holdfast,
+    ProviderSettings,
+    Recipient,
+    Reviews,
+    ReviewSettings,
+    Settings,
+    Source,
+)
 from holdfast.simulator import Ask, Simulator
 
 SHOP = "0198c0de-0000-7000-8000-00000000000a"

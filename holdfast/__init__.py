@@ -1,73 +1,115 @@
-"""Background work that must not be lost, doubled or leaked, in your own database."""
+"""Background work that must not be lost, doubled or leaked, in your own database.
 
-import importlib
-import typing
+Every public name is imported from here. Importing the package loads none of its modules: the first
+use of a name imports the module that defines it.
+"""
 
-from holdfast.actor import Role
-from holdfast.artifact.artifact import Access, Artifact, ArtifactState
-from holdfast.batch.work import BatchWork, Item
-from holdfast.clock import FakeClock, SystemClock
-from holdfast.config import KeySettings, QueueSettings, Rate, Settings, TenantSettings
-from holdfast.engine.cancel import CancelAnswer
-from holdfast.engine.enqueue import Enqueued
-from holdfast.engine.execute import Context
-from holdfast.engine.handler import EnqueueRefused, Producer
-from holdfast.engine.job import Actor, ActorType, Job, Kept, KeyRecord, KeyStatus, Priority, State
-from holdfast.engine.ledger import RunReport
-from holdfast.engine.pipeline import Pipeline
-from holdfast.engine.request import JobRequest, key_for
-from holdfast.engine.retry import RetryPolicy
-from holdfast.engine.worker import Worker
-from holdfast.errors import (
-    ArtifactNotFound,
-    ArtifactStoreDown,
-    ArtifactTooLarge,
-    AuthDenied,
-    ChecksumMismatch,
-    ConfigError,
-    ConfigInvalid,
-    Defect,
-    Failure,
-    Forbidden,
-    Gone,
-    HoldfastError,
-    InvalidArgument,
-    InvalidArtifact,
-    InvalidJob,
-    InvalidSchedule,
-    JobCanceled,
-    JobNotFound,
-    LeaseLost,
-    LinkRefused,
-    NetworkTimeout,
-    Permanent,
-    PolicyRejected,
-    QueueFull,
-    RateLimited,
-    RuleViolated,
-    SchemaInvalid,
-    Snooze,
-    StoreDown,
-    Transient,
-    UnknownKind,
-    UnknownQueue,
-    UpstreamDown,
-    UpstreamError,
-    WriteConflict,
-)
-from holdfast.holdfast import Holdfast
-from holdfast.outbox.delivery import Content
-from holdfast.outbox.intend import Intent
-from holdfast.provider.reply import Reply, Usage
-from holdfast.provider.request import Request
-from holdfast.provider.route import ExecutionMode, Route
-from holdfast.tenant import Tenant
+TYPE_CHECKING = False  # Type checkers know the name; importing typing costs more than all of this.
 
-if typing.TYPE_CHECKING:
+if TYPE_CHECKING:
+    from holdfast.actor import Role
     from holdfast.apps.review.model import Recipient, Source
     from holdfast.apps.review.reviews import Reviews
     from holdfast.apps.rewrite.gate import Submission
     from holdfast.apps.rewrite.rewrites import Rewrites
+    from holdfast.artifact.artifact import Access, Artifact, ArtifactState
+    from holdfast.batch.work import BatchWork, Item
+    from holdfast.clock import FakeClock, SystemClock
+    from holdfast.config import (
+        AlertSettings,
+        ArtifactSettings,
+        BatchSettings,
+        BudgetSettings,
+        Cadence,
+        ChannelSettings,
+        ClassifierRouteSettings,
+        KeySettings,
+        OutboxSettings,
+        PriceSettings,
+        ProviderSettings,
+        QueueSettings,
+        Rate,
+        RetentionRule,
+        RetentionSettings,
+        ReviewSettings,
+        RewriteSettings,
+        RouteSettings,
+        RunProfile,
+        RunSettings,
+        ScheduleSettings,
+        Settings,
+        TenantSettings,
+    )
+    from holdfast.engine.agenda import sync_schedules
+    from holdfast.engine.cancel import CancelAnswer
+    from holdfast.engine.context import Context
+    from holdfast.engine.dispatch import Dispatched, Dispatcher, dispatch_once
+    from holdfast.engine.enqueue import Enqueued
+    from holdfast.engine.handler import EnqueueRefused, Producer
+    from holdfast.engine.job import (
+        Actor,
+        ActorType,
+        Job,
+        Kept,
+        KeyRecord,
+        KeyStatus,
+        Priority,
+        State,
+    )
+    from holdfast.engine.ledger import RunReport
+    from holdfast.engine.pipeline import Pipeline
+    from holdfast.engine.request import JobRequest, key_for
+    from holdfast.engine.retry import RetryPolicy
+    from holdfast.engine.worker import Worker
+    from holdfast.errors import (
+        ArtifactNotFound,
+        ArtifactStoreDown,
+        ArtifactTooLarge,
+        AuthDenied,
+        ChecksumMismatch,
+        ConfigError,
+        ConfigInvalid,
+        Defect,
+        Failure,
+        Forbidden,
+        Gone,
+        HoldfastError,
+        InvalidArgument,
+        InvalidArtifact,
+        InvalidJob,
+        InvalidSchedule,
+        JobCanceled,
+        JobNotFound,
+        LeaseLost,
+        LinkRefused,
+        NetworkTimeout,
+        Permanent,
+        PolicyRejected,
+        QueueFull,
+        RateLimited,
+        RuleViolated,
+        SchemaInvalid,
+        Snooze,
+        StoreDown,
+        Transient,
+        UnknownKind,
+        UnknownQueue,
+        UpstreamDown,
+        UpstreamError,
+        WriteConflict,
+    )
+    from holdfast.holdfast import Holdfast
+    from holdfast.outbox.delivery import Content
+    from holdfast.outbox.intend import Intent
+    from holdfast.provider.reply import Reply, Usage
+    from holdfast.provider.request import Request
+    from holdfast.provider.route import ExecutionMode, Route
+    from holdfast.telemetry.alert import Alert, alert
+    from holdfast.telemetry.log import JobFields, configure_logging, log_event
+    from holdfast.telemetry.metrics import Metrics as Metrics
+    from holdfast.telemetry.trace import span_of as span_of
+    from holdfast.telemetry.trace import trace as trace
+    from holdfast.tenant import Tenant
 
 __version__ = "0.1.0"
 
@@ -75,20 +117,30 @@ __all__ = [
     "Access",
     "Actor",
     "ActorType",
+    "Alert",
+    "AlertSettings",
     "Artifact",
     "ArtifactNotFound",
+    "ArtifactSettings",
     "ArtifactState",
     "ArtifactStoreDown",
     "ArtifactTooLarge",
     "AuthDenied",
+    "BatchSettings",
     "BatchWork",
+    "BudgetSettings",
+    "Cadence",
     "CancelAnswer",
+    "ChannelSettings",
     "ChecksumMismatch",
+    "ClassifierRouteSettings",
     "ConfigError",
     "ConfigInvalid",
     "Content",
     "Context",
     "Defect",
+    "Dispatched",
+    "Dispatcher",
     "EnqueueRefused",
     "Enqueued",
     "ExecutionMode",
@@ -106,6 +158,7 @@ __all__ = [
     "Item",
     "Job",
     "JobCanceled",
+    "JobFields",
     "JobNotFound",
     "JobRequest",
     "Kept",
@@ -115,11 +168,14 @@ __all__ = [
     "LeaseLost",
     "LinkRefused",
     "NetworkTimeout",
+    "OutboxSettings",
     "Permanent",
     "Pipeline",
     "PolicyRejected",
+    "PriceSettings",
     "Priority",
     "Producer",
+    "ProviderSettings",
     "QueueFull",
     "QueueSettings",
     "Rate",
@@ -127,13 +183,21 @@ __all__ = [
     "Recipient",
     "Reply",
     "Request",
+    "RetentionRule",
+    "RetentionSettings",
     "RetryPolicy",
+    "ReviewSettings",
     "Reviews",
+    "RewriteSettings",
     "Rewrites",
     "Role",
     "Route",
+    "RouteSettings",
     "RuleViolated",
+    "RunProfile",
     "RunReport",
+    "RunSettings",
+    "ScheduleSettings",
     "SchemaInvalid",
     "Settings",
     "Snooze",
@@ -152,20 +216,81 @@ __all__ = [
     "Usage",
     "Worker",
     "WriteConflict",
+    "alert",
+    "configure_logging",
+    "dispatch_once",
     "key_for",
+    "log_event",
+    "sync_schedules",
 ]
 
-# Applications bring packages of their own, so they are imported when somebody asks for them.
-_LATE = {
-    "Recipient": "holdfast.apps.review.model",
-    "Reviews": "holdfast.apps.review.reviews",
-    "Rewrites": "holdfast.apps.rewrite.rewrites",
-    "Source": "holdfast.apps.review.model",
-    "Submission": "holdfast.apps.rewrite.gate",
+# The module of every public name: tests compare it with __all__ and with the imports above.
+_MODULES = {
+    "holdfast.actor": "Role",
+    "holdfast.apps.review.model": "Recipient Source",
+    "holdfast.apps.review.reviews": "Reviews",
+    "holdfast.apps.rewrite.gate": "Submission",
+    "holdfast.apps.rewrite.rewrites": "Rewrites",
+    "holdfast.artifact.artifact": "Access Artifact ArtifactState",
+    "holdfast.batch.work": "BatchWork Item",
+    "holdfast.clock": "FakeClock SystemClock",
+    "holdfast.config": """
+        AlertSettings ArtifactSettings BatchSettings BudgetSettings Cadence ChannelSettings
+        ClassifierRouteSettings KeySettings OutboxSettings PriceSettings ProviderSettings
+        QueueSettings Rate RetentionRule RetentionSettings ReviewSettings RewriteSettings
+        RouteSettings RunProfile RunSettings ScheduleSettings Settings TenantSettings
+    """,
+    "holdfast.engine.agenda": "sync_schedules",
+    "holdfast.engine.cancel": "CancelAnswer",
+    "holdfast.engine.context": "Context",
+    "holdfast.engine.dispatch": "Dispatched Dispatcher dispatch_once",
+    "holdfast.engine.enqueue": "Enqueued",
+    "holdfast.engine.handler": "EnqueueRefused Producer",
+    "holdfast.engine.job": "Actor ActorType Job Kept KeyRecord KeyStatus Priority State",
+    "holdfast.engine.ledger": "RunReport",
+    "holdfast.engine.pipeline": "Pipeline",
+    "holdfast.engine.request": "JobRequest key_for",
+    "holdfast.engine.retry": "RetryPolicy",
+    "holdfast.engine.worker": "Worker",
+    "holdfast.errors": """
+        ArtifactNotFound ArtifactStoreDown ArtifactTooLarge AuthDenied ChecksumMismatch ConfigError
+        ConfigInvalid Defect Failure Forbidden Gone HoldfastError InvalidArgument InvalidArtifact
+        InvalidJob InvalidSchedule JobCanceled JobNotFound LeaseLost LinkRefused NetworkTimeout
+        Permanent PolicyRejected QueueFull RateLimited RuleViolated SchemaInvalid Snooze StoreDown
+        Transient UnknownKind UnknownQueue UpstreamDown UpstreamError WriteConflict
+    """,
+    "holdfast.holdfast": "Holdfast",
+    "holdfast.outbox.delivery": "Content",
+    "holdfast.outbox.intend": "Intent",
+    "holdfast.provider.reply": "Reply Usage",
+    "holdfast.provider.request": "Request",
+    "holdfast.provider.route": "ExecutionMode Route",
+    "holdfast.telemetry.alert": "Alert alert",
+    "holdfast.telemetry.log": "JobFields configure_logging log_event",
+    "holdfast.tenant": "Tenant",
+}
+# These need an extra, so `from holdfast import *` leaves them out.
+_MODULES_OF_EXTRAS = {
+    "holdfast.telemetry.metrics": "Metrics",
+    "holdfast.telemetry.trace": "span_of trace",
+}
+_MODULE_OF = {
+    name: module
+    for module, names in (_MODULES | _MODULES_OF_EXTRAS).items()
+    for name in names.split()
 }
 
+if not TYPE_CHECKING:
 
-def __getattr__(name: str) -> typing.Any:
-    if name not in _LATE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_LATE[name]), name)
+    def __getattr__(name):
+        """Import the module of a public name on its first use (PEP 562)."""
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        value = globals()[name] = getattr(import_module(_MODULE_OF[name]), name)
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULE_OF})

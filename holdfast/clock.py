@@ -38,12 +38,15 @@ class SystemClock:
     is_fake = False
 
     def now(self) -> datetime:
+        """The current time in UTC."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
+        """Seconds on a clock that never goes back."""
         return time.monotonic()
 
     def wait(self, event: threading.Event, timeout: float) -> bool:
+        """Wait until *event* is set or *timeout* seconds have passed; True if it is set."""
         return event.wait(timeout)
 
 
@@ -61,13 +64,16 @@ class FakeClock:
         self.on_advance: list[Callable[[], None]] = []
 
     def now(self) -> datetime:
+        """The time that the clock was last moved to."""
         with self._lock:
             return self._now
 
     def monotonic(self) -> float:
+        """Seconds that the clock was moved since its start."""
         return (self.now() - self._began).total_seconds()
 
     def wait(self, event: threading.Event, timeout: float) -> bool:
+        """Move forward by *timeout* seconds at once; True if *event* is set."""
         self.advance(seconds=timeout)
         return event.is_set()
 

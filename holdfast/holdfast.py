@@ -133,6 +133,7 @@ class Holdfast:
         self._store, self._store_pid = store, os.getpid()
 
     def close(self) -> None:
+        """Close the store. It is opened again on the next use."""
         if self._store is not None:
             self._store.close()
             self._store = None

@@ -33,6 +33,7 @@ class Tenant:
     def enqueue(
         self, job_type: str, payload: Mapping[str, Any], **options: Unpack[Options]
     ) -> Enqueued:
+        """:meth:`Holdfast.enqueue` for this tenant."""
         return self.holdfast.enqueue(job_type, payload, org_id=self.org_id, **options)
 
     def enqueue_many(
@@ -41,15 +42,19 @@ class Tenant:
         payloads: Iterable[Mapping[str, Any] | JobRequest],
         **options: Unpack[Options],
     ) -> list[Enqueued]:
+        """:meth:`Holdfast.enqueue_many` for this tenant."""
         return self.holdfast.enqueue_many(job_type, payloads, org_id=self.org_id, **options)
 
     def notify(
         self, job_type: str, payload: Mapping[str, Any], **options: Unpack[Options]
     ) -> Enqueued | None:
+        """:meth:`Holdfast.notify` for this tenant."""
         return self.holdfast.notify(job_type, payload, org_id=self.org_id, **options)
 
     def get(self, job_id: str) -> Job:
+        """:meth:`Holdfast.get` for this tenant."""
         return self.holdfast.get(job_id, org_id=self.org_id)
 
     def cancel(self, job_id: str, **options: Any) -> CancelAnswer:
+        """:meth:`Holdfast.cancel` for this tenant."""
         return self.holdfast.cancel(job_id, org_id=self.org_id, **options)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,6 @@ from pathlib import Path
 import click
 import pytest
 
-import holdfast
 from holdfast import errors
 from holdfast.cli import cli
 from holdfast.config import Settings
@@ -89,29 +87,6 @@ def test_no_module_is_named_for_what_it_is_not() -> None:
     vague = {"utils", "util", "helpers", "helper", "manager", "base", "common", "misc"}
 
     assert [of(path) for path in MODULES if {path.stem, path.parent.name} & vague] == []
-
-
-def test_the_public_names_are_sorted_and_complete() -> None:
-    named = holdfast.__all__
-    public = {
-        name
-        for name, value in vars(holdfast).items()
-        if not name.startswith("_") and not inspect.ismodule(value)
-    }
-
-    assert named == sorted(named)
-    assert set(named) == public | holdfast._LATE.keys()
-
-
-@pytest.mark.parametrize("name", holdfast.__all__)
-def test_every_public_name_says_what_it_is(name: str) -> None:
-    value = getattr(holdfast, name)
-    # An error may leave it to the family it belongs to; what Python or dataclass made is not ours.
-    family = [kind for kind in getattr(value, "__mro__", [value]) if "holdfast" in kind.__module__]
-    said = [vars(kind).get("__doc__") if inspect.isclass(kind) else kind.__doc__ for kind in family]
-
-    assert any(said), f"{name} has no docstring"
-    assert not (said[0] or "").startswith(f"{name}("), f"{name} has only what dataclass made"
 
 
 def test_sql_lives_in_sql_files() -> None:

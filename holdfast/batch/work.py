@@ -32,6 +32,7 @@ class Item:
 
     @classmethod
     def of(cls, job: Claimed, loaded: Any = None) -> Item:
+        """The item of a claimed job, with what was loaded for it."""
         return cls(
             job.id,
             job.org_id,

@@ -75,10 +75,12 @@ class ClassifierRouteSettings(Section):
 
     @property
     def is_whole(self) -> bool:
+        """True if provider, model and the other required keys are all set."""
         return None not in (self.provider, self.adapter_kind, self.model)
 
     @property
     def is_empty(self) -> bool:
+        """True if none of the keys is set."""
         return self == ClassifierRouteSettings()
 
 

@@ -205,4 +205,5 @@ class ScheduleSettings(Section):
 
     @property
     def cadence(self) -> Cadence:
+        """When the schedule fires; None if the section does not say."""
         return Cadence(self.every, self.cron)

@@ -66,38 +66,47 @@ class Context:
 
     @property
     def id(self) -> str:
+        """The job's id."""
         return self.job.id
 
     @property
     def org_id(self) -> str:
+        """The tenant that the job belongs to."""
         return self.job.org_id
 
     @property
     def project_id(self) -> str | None:
+        """The project that the job belongs to, if any."""
         return self.job.project_id
 
     @property
     def job_type(self) -> str:
+        """The type that the job was enqueued as."""
         return self.job.job_type
 
     @property
     def stage(self) -> str:
+        """The name of the stage that is running."""
         return self.job.stage
 
     @property
     def attempt(self) -> int:
+        """The number of this attempt, starting at 1."""
         return self.job.attempt
 
     @property
     def actor(self) -> Actor:
+        """The actor that enqueued the job."""
         return Actor(ActorType(self.job.actor_type), self.job.actor_id)
 
     @property
     def request_id(self) -> str:
+        """The id of the request that enqueued the job."""
         return self.job.request_id
 
     @property
     def correlation_id(self) -> str:
+        """The id shared by everything that one request caused."""
         return self.job.correlation_id
 
     @property
@@ -107,6 +116,7 @@ class Context:
 
     @property
     def traceparent(self) -> str | None:
+        """The W3C trace context that the job was enqueued with, if any."""
         return self.job.traceparent
 
     @property

@@ -154,6 +154,7 @@ class Dispatcher:
 
     @property
     def is_draining(self) -> bool:
+        """True once the dispatcher was asked to stop."""
         return self._stopping.is_set()
 
     def drain(self) -> None:

@@ -52,6 +52,7 @@ class State(StrEnum):
 
     @property
     def is_terminal(self) -> bool:
+        """True if a job in this state never changes again."""
         return self in (State.COMPLETED, State.FAILED, State.CANCELED)
 
     @property
@@ -124,6 +125,7 @@ class KeyRecord:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> KeyRecord:
+        """The record of a stored row."""
         values = {name: _read(name, row[name]) for name in cls.__slots__}
         return cls(**{**values, "status": KeyStatus(row["status"])})
 
@@ -339,18 +341,22 @@ class Job:
 
     @property
     def payload(self) -> Any:
+        """The decoded payload."""
         return self.record["payload"]
 
     @property
     def result(self) -> Any:
+        """The decoded result, or None."""
         return self.record["result"]
 
     @property
     def last_error(self) -> str | None:
+        """The message of the last failed attempt, redacted; None if there was none."""
         return self.record["last_error"]  # type: ignore[no-any-return]
 
     @property
     def error_class(self) -> str | None:
+        """The error class of the last failed attempt; None if there was none."""
         return self.record["error_class"]  # type: ignore[no-any-return]
 
 

@@ -122,6 +122,7 @@ class RunReport:
 
     @classmethod
     def of(cls, row: Row) -> RunReport:
+        """The report of a stored run."""
         finished_at, tick, outcome = row["finished_at"], row["tick"], row["outcome"]
         read: dict[str, Any] = {
             "trigger_kind": TriggerKind(row["trigger_kind"]),

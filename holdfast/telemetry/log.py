@@ -65,6 +65,7 @@ class JobFields(logging.Filter):
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
+        """Add the fields of the running job to *record* and let it pass."""
         job = current.get()
         found = None if job is None else {**_six(job.about), "trace_id": _trace_id(job.traceparent)}
         record.holdfast_job = found
@@ -136,7 +137,7 @@ class _Lines(logging.StreamHandler[TextIO]):
         pass
 
 
-def configure(level: str = "info", stream: TextIO | None = None) -> logging.Handler:
+def configure_logging(level: str = "info", stream: TextIO | None = None) -> logging.Handler:
     """Send Holdfast's log to *stream* (standard error) as JSON lines."""
     handler = _Lines(stream or sys.stderr)
     handler.setFormatter(JsonFormatter())
@@ -175,7 +176,7 @@ def take_over(level: str = "info", stream: TextIO | None = None) -> None:
     Other loggers than ours are heard from INFO on: what libraries say below quotes what they send.
     Calling it again changes the level, and leaves alone what the application set meanwhile.
     """
-    handler, root = configure(level, stream), logging.getLogger()
+    handler, root = configure_logging(level, stream), logging.getLogger()
     others = max(logger.level, logging.INFO)
     before = _taken.pop() if _taken else None
     if before is None:

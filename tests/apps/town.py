@@ -225,7 +225,7 @@ def open_town(url: str, clock: FakeClock) -> Iterator[Town]:
             clock=clock,
             rng=random.Random(5),
         )
-        log.configure("debug", said)
+        log.configure_logging("debug", said)
         hf.events.subscribe(log.log_event)
         rewrites = Rewrites(hf)
         # The first text of a process loads its language's data, which must not be timed here.

@@ -168,7 +168,7 @@ class House:
     opened: int = 0
 
     def __enter__(self) -> House:
-        log.configure("debug", self.said)
+        log.configure_logging("debug", self.said)
         self.workers = [self.open() for _ in range(2)]
         return self
 

@@ -41,7 +41,7 @@ ABOUT_A_JOB: list[tuple[Event, str, str]] = [
 @pytest.fixture
 def written() -> Iterator[io.StringIO]:
     stream = io.StringIO()
-    log.configure("debug", stream)
+    log.configure_logging("debug", stream)
     yield stream
     log.give_back()
 
@@ -110,7 +110,7 @@ def test_of_an_exception_only_the_class_and_the_places_are_shown(written: io.Str
 
 def test_a_line_below_the_level_is_not_written() -> None:
     stream = io.StringIO()
-    log.configure("warning", stream)
+    log.configure_logging("warning", stream)
 
     log.log_event(JobEnqueued(ABOUT, "q:default"))
 
@@ -119,7 +119,7 @@ def test_a_line_below_the_level_is_not_written() -> None:
 
 
 def test_the_log_goes_to_standard_error_unless_told_otherwise() -> None:
-    log.configure()
+    log.configure_logging()
     (handler,) = log.logger.handlers
     assert isinstance(handler, logging.StreamHandler)
     assert handler.stream is sys.stderr

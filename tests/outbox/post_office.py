@@ -151,7 +151,7 @@ class PostOffice:
         self.place = Place(self.sim.origin, host, port, str(self.folder), self.read_seconds)
 
     def __enter__(self) -> PostOffice:
-        log.configure("debug", self.said)
+        log.configure_logging("debug", self.said)
         self.workers = [self.open() for _ in range(2)]
         return self
 

@@ -44,7 +44,7 @@ def test_what_is_given_to_post_is_on_the_delivery_its_audit_and_its_log(
     channel = outbox_with(hf)
     channel.script(word)
     written = io.StringIO()
-    log.configure("info", written)
+    log.configure_logging("info", written)
     hf.events.subscribe(log.log_event)
     try:
         (one,) = hf.outbox.post([letter()], org_id=ORG, **GIVEN)

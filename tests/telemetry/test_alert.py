@@ -391,7 +391,7 @@ def test_an_edited_audit_is_told_once_for_a_tenant(hf: Holdfast, clock: FakeCloc
 
 def test_alerts_are_lines_of_the_log(hf: Holdfast) -> None:
     stream = io.StringIO()
-    log.configure("info", stream)
+    log.configure_logging("info", stream)
     alerts = alert_as_set(hf)
 
     hf.events.emit(dead(pages=True))
@@ -537,7 +537,7 @@ def test_a_certificate_that_nobody_vouches_for_is_refused() -> None:
 @pytest.fixture
 def lines() -> Iterator[io.StringIO]:
     stream = io.StringIO()
-    log.configure("info", stream)
+    log.configure_logging("info", stream)
     yield stream
     log.give_back()
 

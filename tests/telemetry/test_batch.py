@@ -27,7 +27,7 @@ MISSING = BatchAlert("b-1", "openai|acc", BatchTrouble.MISSING_RESULT, "b-1", 3)
 @pytest.fixture
 def said() -> Iterator[io.StringIO]:
     stream = io.StringIO()
-    log.configure("info", stream)
+    log.configure_logging("info", stream)
     yield stream
     log.give_back()
 

@@ -27,7 +27,7 @@ HELD = DeliveryAlert("mail", DeliveryTrouble.HELD, "d-1", ORG, "unknown")
 @pytest.fixture
 def said() -> Iterator[io.StringIO]:
     stream = io.StringIO()
-    log.configure("info", stream)
+    log.configure_logging("info", stream)
     yield stream
     log.give_back()
 

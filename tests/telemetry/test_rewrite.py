@@ -28,7 +28,7 @@ def hf() -> Iterator[Holdfast]:
 @pytest.fixture
 def said() -> Iterator[io.StringIO]:
     stream = io.StringIO()
-    log.configure("debug", stream)
+    log.configure_logging("debug", stream)
     yield stream
     log.give_back()
 

@@ -58,10 +58,12 @@ class Source:
 
     @classmethod
     def git(cls, repository: str, head: str, base: str = "") -> Source:
+        """A range of commits of a repository, or one commit."""
         return cls(SourceKind.GIT, repository=repository, base=base, head=head)
 
     @classmethod
     def patch(cls, artifact_id: str, sha256: str = "") -> Source:
+        """A patch that is stored as an artifact."""
         return cls(SourceKind.PATCH, artifact_id=artifact_id, sha256=sha256)
 
     @classmethod
@@ -82,6 +84,7 @@ class Source:
 
     @property
     def is_sealed(self) -> bool:
+        """True if the source carries a seal."""
         return bool(self.sealed)
 
     @property
@@ -93,6 +96,7 @@ class Source:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Source:
+        """The source of a stored document."""
         parts: dict[str, Any] = {
             name: str(value) for name, value in document.items() if name != "kind"
         }
