@@ -10,8 +10,6 @@ from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from holdfast.errors import ConfigError
-
 if TYPE_CHECKING:
     from trustme import CA, LeafCert
 
@@ -40,7 +38,10 @@ def serving(seed: int = 0) -> ssl.SSLContext:
 @cache
 def _issued(seed: int) -> tuple[CA, LeafCert]:
     if not has_trustme():
-        raise ConfigError("TLS of the simulated mail servers needs the package trustme.")
+        raise RuntimeError(
+            "TLS of the simulated mail servers needs the package trustme: "
+            "install holdfast-simulator[tls]."
+        )
     import trustme
 
     authority = trustme.CA(organization_name=f"Holdfast simulator {seed}")
