@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 SEEDS ?= 100
 RUNS ?= 1
+PACKAGES := holdfast-jobs holdfast-llm holdfast-simulator holdfast-rewrite holdfast-review
 
 # Caching bytecode halves the start of every command.
 unexport PYTHONDONTWRITEBYTECODE
@@ -22,7 +23,7 @@ help:  ## Print this list
 
 setup: $(STAMP)  ## Make the virtual environment with everything in it
 
-$(STAMP): requirements-dev.lock pyproject.toml
+$(STAMP): requirements-dev.lock pyproject.toml $(wildcard packages/*/pyproject.toml)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Holdfast needs Python 3.11 or newer; try make PYTHON=python3.12"; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || \
@@ -30,10 +31,10 @@ $(STAMP): requirements-dev.lock pyproject.toml
 	@# uv installs in seconds; where it cannot be had, pip does the same more slowly.
 	@if $(BIN)/pip install -q --disable-pip-version-check uv 2>/dev/null; then \
 		$(BIN)/uv pip install -q --python $(BIN)/python -r requirements-dev.lock && \
-		$(BIN)/uv pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .; \
+		$(BIN)/uv pip install -q --python $(BIN)/python --no-deps --no-build-isolation $(PACKAGES:%=-e packages/%); \
 	else \
 		$(BIN)/pip install -q --disable-pip-version-check -r requirements-dev.lock && \
-		$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .; \
+		$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation $(PACKAGES:%=-e packages/%); \
 	fi
 	@touch $@
 
@@ -88,7 +89,8 @@ format: $(STAMP)  ## Format the code
 	@$(BIN)/ruff check --fix-only .
 
 lock: $(STAMP)  ## Resolve the dependencies anew into requirements-dev.lock
-	@$(BIN)/uv pip compile -q pyproject.toml --group dev --extra postgres --extra demo --extra s3 --extra metrics --extra trace --extra llm --extra channels --extra simulator --extra rewrite \
+	@$(BIN)/uv pip compile -q --group dev --all-extras $(PACKAGES:%=packages/%/pyproject.toml) \
+		$(PACKAGES:%=--no-emit-package %) \
 		--universal --python-version 3.11 --no-emit-index-url --no-header --no-annotate \
 		-o requirements-dev.lock
 

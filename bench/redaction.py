@@ -14,8 +14,8 @@ import sysconfig
 import time
 from pathlib import Path
 
-from holdfast.apps.review.patch import Change, FileChange, Hunk, Status
-from holdfast.apps.review.secrets import redact_change
+from holdfast_review.patch import Change, FileChange, Hunk, Status
+from holdfast_review.secrets import redact_change
 
 CODE_LIMIT, HOSTILE_LIMIT = 1.0, 3.0
 SIZE = 250_000

@@ -32,13 +32,14 @@ import psycopg
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from holdfast import Holdfast, Rewrites, Settings, Submission
-from holdfast.apps.rewrite.classify import Message
-from holdfast.apps.rewrite.classify_local import LocalClassifier
-from holdfast.apps.rewrite.detect import local_detector
-from holdfast.apps.rewrite.directory import SqlDirectory
-from holdfast.apps.rewrite.words import Surface
 from holdfast.config import RewriteSettings, RouteSettings
 from holdfast.store import open_store
+from holdfast_rewrite.classify import Message
+from holdfast_rewrite.classify_local import LocalClassifier
+from holdfast_rewrite.detect import local_detector
+from holdfast_rewrite.directory import SqlDirectory
+from holdfast_rewrite.words import Surface
+
 from tests.postgres_server import PostgresServer
 
 ROOT = Path(__file__).resolve().parent.parent

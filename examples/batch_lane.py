@@ -19,7 +19,7 @@ from holdfast import (
     dispatch_once,
     sync_schedules,
 )
-from holdfast.simulator import Simulator
+from holdfast_simulator import Simulator
 
 BAKERY = "0198c0de-0000-7000-8000-00000000000a"
 LANE = "0198c0de-0000-7000-8000-00000000000b"

@@ -21,7 +21,7 @@ from holdfast import (
     dispatch_once,
     sync_schedules,
 )
-from holdfast.simulator import Ask, Simulator
+from holdfast_simulator import Ask, Simulator
 
 # What is heard, in which language it is told on, and how.
 HEARD = {

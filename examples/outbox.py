@@ -10,7 +10,7 @@ import tempfile
 from contextlib import closing
 
 from holdfast import ChannelSettings, Content, FakeClock, Holdfast, Intent, Settings
-from holdfast.simulator import Simulator
+from holdfast_simulator import Simulator
 
 SHOP = "0198c0de-0000-7000-8000-00000000000a"
 

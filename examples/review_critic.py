@@ -23,7 +23,7 @@ from holdfast import (
     Settings,
     Source,
 )
-from holdfast.simulator import Ask, Simulator
+from holdfast_simulator import Ask, Simulator
 
 SHOP = "0198c0de-0000-7000-8000-00000000000a"
 home = Path(tempfile.mkdtemp())

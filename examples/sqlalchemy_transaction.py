@@ -2,9 +2,8 @@
 
 import tempfile
 
-from sqlalchemy import create_engine, text
-
 from holdfast import Context, Holdfast
+from sqlalchemy import create_engine, text
 
 path = f"{tempfile.mkdtemp()}/work.db"
 hf = Holdfast(f"sqlite:///{path}")

@@ -10,15 +10,18 @@ from pathlib import Path
 
 import click
 import pytest
-
 from holdfast import errors
 from holdfast.cli import cli
 from holdfast.config import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGE = ROOT / "holdfast"
-MODULES = sorted(PACKAGE.rglob("*.py"))
-STATEMENTS = sorted(path for path in PACKAGE.rglob("*.sql") if path.parent.name != "migrations")
+PACKAGES = ROOT / "packages"
+CORE = PACKAGES / "holdfast-jobs" / "holdfast"
+MODULES = sorted(PACKAGES.glob("*/holdfast*/**/*.py"))
+STATEMENTS = sorted(
+    path for path in PACKAGES.glob("*/holdfast*/**/*.sql") if path.parent.name != "migrations"
+)
+MIGRATIONS = sorted(PACKAGES.glob("*/holdfast*/**/migrations/*.sql"))
 DOCS = "\n".join(path.read_text() for path in sorted((ROOT / "docs").rglob("*.md")))
 
 MODULE_LINES = 500
@@ -26,6 +29,9 @@ FUNCTION_LINES = 60
 
 
 def of(path: Path) -> str:
+    """The path in the repository; in a distribution the path below it: holdfast/engine/claim.py."""
+    if PACKAGES in path.parents:
+        return "/".join(path.relative_to(PACKAGES).parts[1:])
     return str(path.relative_to(ROOT))
 
 
@@ -55,7 +61,7 @@ def test_no_function_is_too_long_to_read() -> None:
 # capability's own: intents and fences in the batch lane, tokens and tries in the outbox. Looking up
 # a name takes as long as the machine's resolver lets it.
 DOORS = {
-    "holdfast/apps/review/git.py": "seconds",
+    "holdfast_review/git.py": "seconds",
     "holdfast/artifact/s3.py": "read_timeout",
     "holdfast/channel/smtp.py": "settimeout",
     "holdfast/outbound/client.py": "timeout",
@@ -69,7 +75,7 @@ WAYS_OUT = re.compile(
     r"|create_connection\(|getaddrinfo\(|subprocess\.(run|Popen)\(|urlopen\("
 )
 # The simulator answers and does not call; the demo and the supervisor start workers of their own.
-OWN = ("holdfast/simulator/", "holdfast/demo/", "holdfast/engine/supervise.py")
+OWN = ("holdfast_simulator/", "holdfast/demo/", "holdfast/engine/supervise.py")
 
 
 @pytest.mark.req("E-17")
@@ -94,7 +100,7 @@ def test_sql_lives_in_sql_files() -> None:
     found = [
         f"{of(path)}:{node.lineno}"
         for path in MODULES
-        if PACKAGE / "store" not in path.parents
+        if CORE / "store" not in path.parents
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Constant)
         and isinstance(node.value, str)
@@ -109,7 +115,7 @@ def test_only_the_store_asks_which_database_it_is() -> None:
     found = [
         of(path)
         for path in MODULES
-        if PACKAGE / "store" not in path.parents and asks.search(path.read_text())
+        if CORE / "store" not in path.parents and asks.search(path.read_text())
     ]
 
     assert found == []
@@ -182,8 +188,8 @@ def test_every_error_is_documented(kind: type) -> None:
 def event_names() -> set[str]:
     """The audit events that the engine or a migration writes."""
     sources = [
-        *(PACKAGE / "engine").glob("*.py"),
-        *(PACKAGE / "store" / "migrations").glob("*.sql"),
+        *(CORE / "engine").glob("*.py"),
+        *MIGRATIONS,
     ]
     return {
         name
@@ -202,7 +208,7 @@ def test_every_audit_event_is_documented() -> None:
 
 def test_every_rule_of_the_database_is_documented() -> None:
     page = (ROOT / "docs" / "way-of-a-job.md").read_text()
-    text = "\n".join(path.read_text() for path in (PACKAGE / "store" / "migrations").glob("*.sql"))
+    text = "\n".join(path.read_text() for path in MIGRATIONS)
     rules = re.findall(
         r"CONSTRAINT (\w+) (?:UNIQUE|CHECK)|\{refuse (\w+) |UNIQUE INDEX (\w+)", text
     )

@@ -65,7 +65,7 @@ def test_half_of_four_is_two():
 ENTRY = """
 [[mutant]]
 name = "{name}"
-file = "holdfast/__init__.py"
+file = "packages/holdfast-jobs/holdfast/__init__.py"
 find = '{find}'
 replace = '{replace}'
 breaks = "Half of a number is another number."
@@ -75,9 +75,9 @@ tests = ["tests/test_half.py"]
 
 def make_tree(folder: Path, *entries: str, tests: str = TESTS) -> Path:
     for name, text in {
-        "holdfast/__init__.py": CODE,
+        "packages/holdfast-jobs/holdfast/__init__.py": CODE,
         # The pytest plugin of the installed project, which pytest looks for.
-        "holdfast/testing.py": "",
+        "packages/holdfast-jobs/holdfast/testing.py": "",
         "tests/test_half.py": tests,
         f"{mutants.FOLDER}/arithmetic.toml": "".join(entries),
     }.items():
@@ -111,7 +111,9 @@ def test_the_tool_says_what_was_caught_and_what_escaped(tmp_path: Path) -> None:
     assert lines[1][-1] == "test_half.py::test_half_of_four_is_two"
     assert done.stdout.endswith("mutants: 1 of 2 caught\n")
     assert done.returncode == 1
-    assert (tmp_path / "holdfast" / "__init__.py").read_text() == CODE
+    assert (
+        tmp_path / "packages" / "holdfast-jobs" / "holdfast" / "__init__.py"
+    ).read_text() == CODE
 
 
 def test_a_name_selects_one_planted_bug(tmp_path: Path) -> None:
@@ -143,13 +145,19 @@ def test_tests_that_fail_without_a_bug_prove_nothing(tmp_path: Path) -> None:
     [
         (CAUGHT.replace("// 2", "// 7"), "thirds: stale, its fragment occurs 0 times"),
         (CAUGHT.replace("// 2", "number"), "thirds: stale, its fragment occurs 2 times"),
-        (CAUGHT.replace("__init__", "gone"), "thirds: stale, holdfast/gone.py does not exist"),
+        (
+            CAUGHT.replace("__init__", "gone"),
+            "thirds: stale, packages/holdfast-jobs/holdfast/gone.py does not exist",
+        ),
         (CAUGHT.replace("// 3", "// 2"), "thirds: changes nothing"),
         (CAUGHT.replace("// 3", "/) 3"), "thirds: line 3 of the result is no Python"),
         (CAUGHT + CAUGHT, "named twice: thirds"),
         (CAUGHT + 'databases = ["mysql"]', "databases must be some of sqlite, postgres"),
         (CAUGHT.replace("breaks", "broken"), "thirds: unknown keys: broken"),
-        (CAUGHT + 'within = "third"', "thirds: stale, third is in holdfast/__init__.py 0 times"),
+        (
+            CAUGHT + 'within = "third"',
+            "thirds: stale, third is in packages/holdfast-jobs/holdfast/__init__.py 0 times",
+        ),
     ],
 )
 def test_an_entry_that_cannot_be_planted_is_an_error_before_anything_runs(

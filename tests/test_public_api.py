@@ -10,9 +10,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 import holdfast
+import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -26,7 +25,7 @@ DISTRIBUTIONS = {
     "holdfast_rewrite",
     "holdfast_simulator",
 }
-PUBLIC = DISTRIBUTIONS | {"holdfast.testing", "holdfast.simulator"}
+PUBLIC = DISTRIBUTIONS | {"holdfast.testing", "holdfast_simulator"}
 
 
 def python_of(path: Path) -> Iterator[ast.Module]:
@@ -111,7 +110,7 @@ def loaded_by(statement: str) -> set[str]:
     """The modules that a fresh interpreter loads for *statement*."""
     program = f"""
 import sys
-sys.path.append({str(ROOT)!r})
+sys.path += {[str(path) for path in sorted((ROOT / "packages").iterdir())]!r}
 before = set(sys.modules)
 {statement}
 print(*set(sys.modules) - before)
@@ -133,7 +132,7 @@ def test_a_name_loads_its_own_module_and_no_application() -> None:
     loaded = loaded_by("from holdfast import JobNotFound, RetryPolicy")
 
     assert "holdfast.errors" in loaded
-    assert [name for name in loaded if name.startswith(("holdfast.apps", "holdfast.cli"))] == []
+    assert [name for name in loaded if name.startswith(("holdfast_", "holdfast.cli"))] == []
     assert {name.split(".")[0] for name in loaded} & {"sqlite3", "psycopg", "click"} == set()
 
 

@@ -257,7 +257,8 @@ def _roomy() -> str | None:
 def environment(copy: Path) -> dict[str, str]:
     """Imports come from the copy, not from the tree that is installed in the environment."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return {**kept, "PYTHONPATH": str(copy)}
+    packages = sorted(str(path) for path in (copy / "packages").glob("*"))
+    return {**kept, "PYTHONPATH": os.pathsep.join([str(copy), *packages])}
 
 
 def check_clean(workshop: Workshop, tests: Sequence[str], workers: int) -> None:

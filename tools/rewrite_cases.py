@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.apps.rewrite.context_pack import build_pack
-from holdfast.apps.rewrite.model import ClassifierResult, Confidences, RewriteRequest
-from holdfast.apps.rewrite.policy import policy_of
-from holdfast.apps.rewrite.words import (
+from holdfast_rewrite.context_pack import build_pack
+from holdfast_rewrite.model import ClassifierResult, Confidences, RewriteRequest
+from holdfast_rewrite.policy import policy_of
+from holdfast_rewrite.words import (
     CLASSIFIER_VERSION,
     CONTEXT_VERSION,
     POLICY_VERSION,

@@ -31,10 +31,10 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from holdfast.apps.rewrite.detect import local_detector
-from holdfast.apps.rewrite.evaluate import Evaluation, evaluate
-from holdfast.apps.rewrite.lexicon import Lexicon
-from holdfast.apps.rewrite.words import Code, Mark
+from holdfast_rewrite.detect import local_detector
+from holdfast_rewrite.evaluate import Evaluation, evaluate
+from holdfast_rewrite.lexicon import Lexicon
+from holdfast_rewrite.words import Code, Mark
 
 # Last, so that holdfast is what --against has put before it.
 sys.path.append(str(Path(__file__).resolve().parent.parent))
@@ -321,8 +321,8 @@ def measure_elsewhere(
     with tempfile.TemporaryDirectory() as name:
         tree = Path(name)
         if Path(against).is_dir():
-            shutil.copytree(ROOT / "holdfast", tree / "holdfast")
-            lexicons = tree / "holdfast" / "apps" / "rewrite" / "lexicons"
+            shutil.copytree(ROOT / "packages", tree / "packages")
+            lexicons = tree / "packages/holdfast-rewrite/holdfast_rewrite/lexicons"
             for path in Path(against).glob("*.toml"):
                 shutil.copy(path, lexicons)
         else:
@@ -330,7 +330,8 @@ def measure_elsewhere(
         command = [sys.executable, __file__, "--json", "--cases", str(folder), *wanted]
         if rewrites:
             command += ["--rewrites", str(rewrites)]
-        env = {**os.environ, "PYTHONPATH": str(tree)}
+        packages = sorted(str(path) for path in (tree / "packages").iterdir())
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(packages)}
         done = subprocess.run(command, env=env, check=False, stdout=subprocess.PIPE)  # noqa: S603
     if done.returncode:
         raise Refused(f"{against} cannot be measured; see above.")
@@ -338,7 +339,7 @@ def measure_elsewhere(
 
 
 def _unpack(revision: str, tree: Path) -> None:
-    command = ["git", "-C", str(ROOT), "archive", revision, "holdfast"]
+    command = ["git", "-C", str(ROOT), "archive", revision, "packages"]
     done = subprocess.run(command, check=False, stdout=subprocess.PIPE)  # noqa: S603
     if done.returncode:
         raise Refused(f"{revision} has no holdfast to measure with.")

@@ -2,7 +2,8 @@
 
     python tools/secret_rules.py gitleaks.toml --version v8.30.0 --license LICENSE
 
-writes ``holdfast/secret_data/gitleaks.json`` and, beside it, the licence that the rules are under.
+writes ``gitleaks.json`` into the folder ``secret_data`` of the package and, beside it, the licence
+of the rules.
 The patterns are for RE2; what Python reads otherwise is rewritten. A rule that cannot be, that
 needs a path, or that takes too long on text made of its own keywords is left out and named.
 """
@@ -22,7 +23,7 @@ from typing import Any
 
 from holdfast.secret_rules import BEFORE, BEHIND, Rule
 
-FOLDER = Path(__file__).resolve().parents[1] / "holdfast" / "secret_data"
+FOLDER = Path(__file__).resolve().parents[1] / "packages/holdfast-jobs/holdfast/secret_data"
 # A window is 700 characters: a rule that takes longer is not linear in it.
 SLOWEST_WINDOW = 0.005
 POSIX = {

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Enqueued, Holdfast, State
+
 from tests.acceptance.app import make
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast import FakeClock, Holdfast
-from holdfast.apps.rewrite.classify import Message
-from holdfast.apps.rewrite.decide import Captured, Intake
-from holdfast.apps.rewrite.gate import Submission
-from holdfast.apps.rewrite.model import ClassifierResult, Confidences
-from holdfast.apps.rewrite.rewrites import Rewrites
-from holdfast.apps.rewrite.words import (
+from holdfast.config import RewriteSettings, RouteSettings
+from holdfast.engine.audit import subject_id
+from holdfast.store import Row, Store
+from holdfast_rewrite.classify import Message
+from holdfast_rewrite.decide import Captured, Intake
+from holdfast_rewrite.gate import Submission
+from holdfast_rewrite.model import ClassifierResult, Confidences
+from holdfast_rewrite.rewrites import Rewrites
+from holdfast_rewrite.words import (
     HomeRole,
     Intent,
     Level,
@@ -21,9 +24,7 @@ from holdfast.apps.rewrite.words import (
     Surface,
     Topic,
 )
-from holdfast.config import RewriteSettings, RouteSettings
-from holdfast.engine.audit import subject_id
-from holdfast.store import Row, Store
+
 from tests.story import look, make_holdfast
 
 HOME = "0198c0de-0000-7000-8000-0000000000f1"

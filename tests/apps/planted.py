@@ -7,13 +7,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast import FakeClock, Holdfast, Producer
-from holdfast.apps.rewrite.context_pack import build_pack
-from holdfast.apps.rewrite.detect import Detected, Detector
-from holdfast.apps.rewrite.model import ClassifierResult, Confidences, RewriteRequest
-from holdfast.apps.rewrite.output import keep_outputs
-from holdfast.apps.rewrite.payload import RowPayload
-from holdfast.apps.rewrite.policy import policy_of
-from holdfast.apps.rewrite.words import (
+from holdfast.clock import write_instant
+from holdfast.document import encode
+from holdfast.engine.audit import subject_id
+from holdfast.engine.ledger import Trigger, TriggerKind
+from holdfast.engine.retry import RetryPolicy
+from holdfast.engine.run import perform_run
+from holdfast.store import Row, Store
+from holdfast_llm.provider.echo import ECHO
+from holdfast_llm.provider.reply import Answer, Failure, Reply, Usage
+from holdfast_rewrite.context_pack import build_pack
+from holdfast_rewrite.detect import Detected, Detector
+from holdfast_rewrite.model import ClassifierResult, Confidences, RewriteRequest
+from holdfast_rewrite.output import keep_outputs
+from holdfast_rewrite.payload import RowPayload
+from holdfast_rewrite.policy import policy_of
+from holdfast_rewrite.words import (
     JOB_TYPE,
     HomeRole,
     Intent,
@@ -24,16 +33,8 @@ from holdfast.apps.rewrite.words import (
     Surface,
     Topic,
 )
-from holdfast.apps.rewrite.work import RewriteWork
-from holdfast.clock import write_instant
-from holdfast.document import encode
-from holdfast.engine.audit import subject_id
-from holdfast.engine.ledger import Trigger, TriggerKind
-from holdfast.engine.retry import RetryPolicy
-from holdfast.engine.run import perform_run
-from holdfast.provider.echo import ECHO
-from holdfast.provider.reply import Answer, Failure, Reply, Usage
-from holdfast.store import Row, Store
+from holdfast_rewrite.work import RewriteWork
+
 from tests.apps.household import HOME, RECIPIENT, SENDER
 from tests.apps.household import OTHER_HOME as OTHER_HOME
 from tests.apps.household import STRANGER as STRANGER

@@ -7,15 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-
 from holdfast import FakeClock, Holdfast
-from holdfast.apps.rewrite import advance, orchestrate
-from holdfast.apps.rewrite.directory import SqlDirectory
-from holdfast.apps.rewrite.gate import Answer
-from holdfast.apps.rewrite.rewrites import Rewrites
-from holdfast.apps.rewrite.words import HomeRole, Status, Strength
 from holdfast.engine.job import SYSTEM
 from holdfast.errors import RuleBroken
+from holdfast_rewrite import advance, orchestrate
+from holdfast_rewrite.directory import SqlDirectory
+from holdfast_rewrite.gate import Answer
+from holdfast_rewrite.rewrites import Rewrites
+from holdfast_rewrite.words import HomeRole, Status, Strength
+
 from tests.apps.household import (
     HOME,
     OTHER_HOME,

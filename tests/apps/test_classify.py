@@ -8,11 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
-from holdfast.apps.rewrite import classify
-from holdfast.apps.rewrite.classify import ClassifierFailed, Message, classify_safely
-from holdfast.apps.rewrite.model import SAFE_DEFAULTS, ClassifierResult, Confidences
-from holdfast.apps.rewrite.words import Intent, Level, SafetyFlag, Strength, Surface, Topic
+from holdfast_rewrite import classify
+from holdfast_rewrite.classify import ClassifierFailed, Message, classify_safely
+from holdfast_rewrite.model import SAFE_DEFAULTS, ClassifierResult, Confidences
+from holdfast_rewrite.words import Intent, Level, SafetyFlag, Strength, Surface, Topic
 
 SECRET = "the neighbour's cat is called Mortimer"
 MESSAGE = Message("7d1f", SECRET, "a3c0", Surface.DIRECT_MESSAGE)

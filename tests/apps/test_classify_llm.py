@@ -7,20 +7,20 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
-
 from holdfast import FakeClock, Holdfast, Settings
-from holdfast.apps.rewrite.classify import ClassifierFailed, Message, classify_safely
-from holdfast.apps.rewrite.classify_llm import SCHEMA, ModelClassifier, request_for
-from holdfast.apps.rewrite.model import SAFE_DEFAULTS, ClassifierResult, Confidences
-from holdfast.apps.rewrite.words import Intent, Level, SafetyFlag, Strength, Surface, Topic
-from holdfast.batch.accounts import ConfiguredAccounts
 from holdfast.config import ProviderSettings
-from holdfast.provider.adapters import ADAPTERS
-from holdfast.provider.reply import Answer, Failure, FailureKind
-from holdfast.provider.route import ExecutionMode, Route
-from holdfast.provider.schema import is_strict
-from holdfast.simulator.ask import Ask, Finish, ItemError, Said
-from holdfast.simulator.simulator import Simulator
+from holdfast_llm.batch.accounts import ConfiguredAccounts
+from holdfast_llm.provider.adapters import ADAPTERS
+from holdfast_llm.provider.reply import Answer, Failure, FailureKind
+from holdfast_llm.provider.route import ExecutionMode, Route
+from holdfast_llm.provider.schema import is_strict
+from holdfast_rewrite.classify import ClassifierFailed, Message, classify_safely
+from holdfast_rewrite.classify_llm import SCHEMA, ModelClassifier, request_for
+from holdfast_rewrite.model import SAFE_DEFAULTS, ClassifierResult, Confidences
+from holdfast_rewrite.words import Intent, Level, SafetyFlag, Strength, Surface, Topic
+from holdfast_simulator.ask import Ask, Finish, ItemError, Said
+from holdfast_simulator.simulator import Simulator
+
 from tests.batch.scripted import ScriptedAccounts, ScriptedProvider
 
 REQUEST_ID = "0198c0de-0000-7000-8000-00000000c1a5"

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from holdfast.apps.rewrite.classify import Message
-from holdfast.apps.rewrite.classify_local import LocalClassifier
-from holdfast.apps.rewrite.detect import Detected
-from holdfast.apps.rewrite.model import ClassifierResult
-from holdfast.apps.rewrite.ruleset import LOCALES
-from holdfast.apps.rewrite.words import (
+from holdfast_rewrite.classify import Message
+from holdfast_rewrite.classify_local import LocalClassifier
+from holdfast_rewrite.detect import Detected
+from holdfast_rewrite.model import ClassifierResult
+from holdfast_rewrite.ruleset import LOCALES
+from holdfast_rewrite.words import (
     CLASSIFIER_VERSION,
     Intent,
     Level,
@@ -25,6 +24,7 @@ from holdfast.apps.rewrite.words import (
     Surface,
     Topic,
 )
+
 from tests.apps.classified import CASES, Case
 
 EVAL = Path(__file__).resolve().parents[2] / "eval"

@@ -7,18 +7,18 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-
-from holdfast.apps.rewrite.conclude import (
-    OrchestratorErrand,
-    conclude_once,
-    count_to_conclude,
-    reveal_once,
-)
 from holdfast.clock import read_instant
 from holdfast.config import RunProfile
 from holdfast.engine.errand import Assignment
 from holdfast.event import Event, RewriteMoved
 from holdfast.store import Store, open_store
+from holdfast_rewrite.conclude import (
+    OrchestratorErrand,
+    conclude_once,
+    count_to_conclude,
+    reveal_once,
+)
+
 from tests.apps.planted import HOME, REWRITE, Stage
 from tests.story import look
 

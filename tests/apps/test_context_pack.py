@@ -7,17 +7,16 @@ from importlib.resources import files
 from typing import Any
 
 import pytest
-
-from holdfast.apps.rewrite.context_pack import (
+from holdfast.document import canonical
+from holdfast_rewrite.context_pack import (
     build_pack,
     check_answers,
     load_tables,
     power_mode,
     read_tables,
 )
-from holdfast.apps.rewrite.model import BadRewrite, ContextPack
-from holdfast.apps.rewrite.words import Directness, HomeRole, PowerMode, RepairTiming, Topic
-from holdfast.document import canonical
+from holdfast_rewrite.model import BadRewrite, ContextPack
+from holdfast_rewrite.words import Directness, HomeRole, PowerMode, RepairTiming, Topic
 
 RECIPIENT = "0198c0de-0000-7000-8000-0000000000b2"
 ALWAYS = {"communication_directness", "communication_channel", "conflict_resolution_style"}
@@ -306,7 +305,7 @@ def test_every_pair_of_roles_has_a_power_mode() -> None:
 
 
 def test_tables_with_a_hole_cannot_be_used() -> None:
-    text = files("holdfast.apps.rewrite").joinpath("context_pack.toml").read_text("utf-8")
+    text = files("holdfast_rewrite").joinpath("context_pack.toml").read_text("utf-8")
 
     for hole in (("topics", "noise"), ("power", "peer"), ("preferences", "privacy_room_entry")):
         document = tomllib.loads(text)

@@ -8,10 +8,11 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-
 from holdfast import Holdfast, Rewrites, Settings
-from holdfast.apps.rewrite import detect
-from holdfast.apps.rewrite.detect import (
+from holdfast.config import RewriteSettings
+from holdfast.errors import ConfigError
+from holdfast_rewrite import detect
+from holdfast_rewrite.detect import (
     _WRITTEN_AS,
     KNOWN,
     Detected,
@@ -20,10 +21,9 @@ from holdfast.apps.rewrite.detect import (
     is_told_apart,
     local_detector,
 )
-from holdfast.apps.rewrite.language import normalize
-from holdfast.apps.rewrite.words import Level
-from holdfast.config import RewriteSettings
-from holdfast.errors import ConfigError
+from holdfast_rewrite.language import normalize
+from holdfast_rewrite.words import Level
+
 from tests.apps.household import ROUTE
 
 LANGUAGES = ("de", "en", "es", "fr", "it", "nl", "pl", "pt", "sv", "tr")

@@ -7,18 +7,18 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-
 from holdfast import Forbidden
-from holdfast.apps.rewrite.conclude import conclude_once
-from holdfast.apps.rewrite.erase import erase_data
-from holdfast.apps.rewrite.export import export_data
-from holdfast.apps.rewrite.failure import InvalidRewrite
-from holdfast.apps.rewrite.show import list_received
-from holdfast.apps.rewrite.text_retention import count_overdue, forget_once
-from holdfast.apps.rewrite.work import RewriteWork
 from holdfast.config import RewriteSettings
 from holdfast.errors import RuleBroken
 from holdfast.operate.watch import Watch
+from holdfast_rewrite.conclude import conclude_once
+from holdfast_rewrite.erase import erase_data
+from holdfast_rewrite.export import export_data
+from holdfast_rewrite.failure import InvalidRewrite
+from holdfast_rewrite.show import list_received
+from holdfast_rewrite.text_retention import count_overdue, forget_once
+from holdfast_rewrite.work import RewriteWork
+
 from tests.apps.planted import (
     HOME,
     ORIGINAL,
@@ -147,7 +147,7 @@ def test_a_home_is_erased_whole_and_the_next_one_stays(stage: Stage) -> None:
 def test_an_erasure_goes_on_in_pages_and_is_safe_to_ask_for_twice(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.apps.rewrite.erase.PAGE", 2)
+    monkeypatch.setattr("holdfast_rewrite.erase.PAGE", 2)
     for number in range(5):
         stage.plant(f"Please take out the bins, number {number}.")
     stage.answer()
@@ -288,7 +288,7 @@ def test_an_erasure_says_whose_and_why(stage: Stage) -> None:
 def test_a_person_gets_what_is_theirs_and_no_word_of_another(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.apps.rewrite.export.PAGE", 1)
+    monkeypatch.setattr("holdfast_rewrite.export.PAGE", 1)
     settle_in(stage, HOME, SENDER, RECIPIENT)
     stage.plant()
     stage.plant("Please tidy up the hall, all of it.")

@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 from collections import Counter
 from functools import cache
+from importlib import resources
 from pathlib import Path
 
 import pytest
+from holdfast_rewrite.lexicon import Lexicon
+from holdfast_rewrite.words import Code, Intent, PowerMode, Strength, Topic
 
-from holdfast.apps.rewrite.lexicon import Lexicon
-from holdfast.apps.rewrite.words import Code, Intent, PowerMode, Strength, Topic
 from tools import rewrite_eval
-from tools.rewrite_cases import EVAL, ROOT, cases_of, polite_of
+from tools.rewrite_cases import EVAL, cases_of, polite_of
 from tools.rewrite_eval import HARD, Outcome, Report, Score, measure
 
 LOCALES = ["de", "en", "es", "fr", "it", "nl", "pl", "pt"]
 FLOOR = 0.95
-LEXICONS = ROOT / "holdfast" / "apps" / "rewrite" / "lexicons"
+LEXICONS = Path(str(resources.files("holdfast_rewrite"))) / "lexicons"
 
 
 @cache

@@ -7,18 +7,15 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-from holdfast.apps.rewrite.detect import Detected, local_detector
-from holdfast.apps.rewrite.evaluate import (
+from holdfast_rewrite.detect import Detected, local_detector
+from holdfast_rewrite.evaluate import (
     DATASET_VERSION,
     JUDGE_VERSION,
     Evaluation,
     evaluate,
 )
-from holdfast.apps.rewrite.lexicon import Lexicon
-from holdfast.apps.rewrite.model import (
+from holdfast_rewrite.lexicon import Lexicon
+from holdfast_rewrite.model import (
     ClassifierResult,
     Confidences,
     ContextPack,
@@ -28,7 +25,7 @@ from holdfast.apps.rewrite.model import (
     RewriteRequest,
     TopicScope,
 )
-from holdfast.apps.rewrite.words import (
+from holdfast_rewrite.words import (
     Code,
     Directness,
     HomeRole,
@@ -46,6 +43,8 @@ from holdfast.apps.rewrite.words import (
     ToneMultiplier,
     Topic,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 ORIGINAL = "Turn your damn music down, I have to get up at six and I can't sleep!"
 KIND = "I have to get up at six and can't sleep. Could you turn the music down, please?"

@@ -7,10 +7,9 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
-
-from holdfast.apps.rewrite.directory import Household, Member
-from holdfast.apps.rewrite.failure import InvalidRewrite
-from holdfast.apps.rewrite.gate import (
+from holdfast_rewrite.directory import Household, Member
+from holdfast_rewrite.failure import InvalidRewrite
+from holdfast_rewrite.gate import (
     Given,
     has_words,
     is_sound,
@@ -18,7 +17,8 @@ from holdfast.apps.rewrite.gate import (
     read_submission,
     refusal_of,
 )
-from holdfast.apps.rewrite.words import FailureCode, HomeRole, Surface
+from holdfast_rewrite.words import FailureCode, HomeRole, Surface
+
 from tests.apps.household import RECIPIENT, SENDER, submission
 
 NOW = datetime(2026, 1, 7, 12, 0, tzinfo=UTC)

@@ -8,23 +8,23 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from psycopg import errors as pg
-
 from holdfast import FakeClock, Holdfast
-from holdfast.apps.rewrite.conclude import OrchestratorErrand, conclude_once
-from holdfast.apps.rewrite.decide import Decision, Written
-from holdfast.apps.rewrite.directory import Household, Member
-from holdfast.apps.rewrite.failure import InvalidRewrite, RewriteNotFound
-from holdfast.apps.rewrite.intake import SQL as INTAKE
-from holdfast.apps.rewrite.prompt import prompt_for
-from holdfast.apps.rewrite.rewrites import Rewrites
-from holdfast.apps.rewrite.words import HomeRole
-from holdfast.batch.asked import Asked
 from holdfast.config import RunProfile
 from holdfast.document import encode
 from holdfast.engine.errand import Assignment
 from holdfast.errors import Forbidden, RuleViolated, StoreError
-from holdfast.provider.reply import ItemAnswer, Reply
+from holdfast_llm.batch.asked import Asked
+from holdfast_llm.provider.reply import ItemAnswer, Reply
+from holdfast_rewrite.conclude import OrchestratorErrand, conclude_once
+from holdfast_rewrite.decide import Decision, Written
+from holdfast_rewrite.directory import Household, Member
+from holdfast_rewrite.failure import InvalidRewrite, RewriteNotFound
+from holdfast_rewrite.intake import SQL as INTAKE
+from holdfast_rewrite.prompt import prompt_for
+from holdfast_rewrite.rewrites import Rewrites
+from holdfast_rewrite.words import HomeRole
+from psycopg import errors as pg
+
 from tests.apps.household import (
     HOME,
     OTHER_HOME,

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import tomllib
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from holdfast.apps.rewrite.fold import fold
-from holdfast.apps.rewrite.intent import Asks, asks_of
-from holdfast.apps.rewrite.phrase import Phrases, parse
-from holdfast.apps.rewrite.ruleset import LOCALES, SECTIONS, BadRules, Rules
+from holdfast_rewrite.fold import fold
+from holdfast_rewrite.intent import Asks, asks_of
+from holdfast_rewrite.phrase import Phrases, parse
+from holdfast_rewrite.ruleset import LOCALES, SECTIONS, BadRules, Rules
 
 ROOT = Path(__file__).resolve().parents[2]
-RULES = ROOT / "holdfast" / "apps" / "rewrite" / "rules"
+RULES = Path(str(resources.files("holdfast_rewrite"))) / "rules"
 
 REQUESTS = {
     "de": "Könntest du bitte die Musik leiser machen?",

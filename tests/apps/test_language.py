@@ -6,11 +6,10 @@ import subprocess
 import sys
 
 import pytest
+from holdfast_rewrite.language import BadLocale, Locales, normalize, resolve
+from holdfast_rewrite.words import Lane, Level
 from hypothesis import given
 from hypothesis import strategies as st
-
-from holdfast.apps.rewrite.language import BadLocale, Locales, normalize, resolve
-from holdfast.apps.rewrite.words import Lane, Level
 
 SURE = (Level.MEDIUM, Level.HIGH)
 
@@ -139,7 +138,7 @@ def test_without_the_extra_it_says_what_to_install() -> None:
     code = (
         "import sys\n"
         "sys.modules['langcodes'] = sys.modules['py3langid'] = None\n"
-        "from holdfast.apps.rewrite import detect, language\n"
+        "from holdfast_rewrite import detect, language\n"
         "from holdfast.errors import ConfigError\n"
         "for ask in (lambda: language.normalize('en'),\n"
         "            lambda: detect.local_detector().detect('where is the kitchen')):\n"

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from holdfast.apps.rewrite import lexicon as module
-from holdfast.apps.rewrite import phrase
-from holdfast.apps.rewrite.lexicon import BadLexicon, Lexicon, check_text
-from holdfast.apps.rewrite.words import Code, Mark
+from holdfast_rewrite import lexicon as module
+from holdfast_rewrite import phrase
+from holdfast_rewrite.lexicon import BadLexicon, Lexicon, check_text
+from holdfast_rewrite.words import Code, Mark
 
 DATA = sorted((Path(module.__file__).parent / "lexicons").glob("*.toml"))
 LOCALES = [path.stem for path in DATA]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from holdfast.apps.rewrite.lexicon import Findings, Lexicon
+from holdfast_rewrite.lexicon import Findings, Lexicon
 
 # One sentence a line: its language, the codes that a reader would give it, and the sentence.
 SHARP = Path(__file__).with_name("sharp.tsv").read_text("utf-8").splitlines()

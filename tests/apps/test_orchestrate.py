@@ -8,29 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
 from holdfast import FakeClock, Holdfast
-from holdfast.apps.rewrite import orchestrate
-from holdfast.apps.rewrite.classify_llm import ModelClassifier
-from holdfast.apps.rewrite.classify_local import LocalClassifier
-from holdfast.apps.rewrite.context_pack import build_pack
-from holdfast.apps.rewrite.decide import Captured, decide
-from holdfast.apps.rewrite.directory import Household, SqlDirectory
-from holdfast.apps.rewrite.failure import InvalidRewrite
-from holdfast.apps.rewrite.gate import Answer
-from holdfast.apps.rewrite.model import SAFE_DEFAULTS, ClassifierResult, RewriteRequest
-from holdfast.apps.rewrite.rewrites import Rewrites
-from holdfast.apps.rewrite.route import Routes
-from holdfast.apps.rewrite.words import (
-    FailureCode,
-    HomeRole,
-    Lane,
-    Level,
-    SafetyFlag,
-    Status,
-    Strength,
-    Topic,
-)
 from holdfast.config import (
     ClassifierRouteSettings,
     QueueSettings,
@@ -40,6 +18,28 @@ from holdfast.config import (
 from holdfast.engine.job import SYSTEM
 from holdfast.errors import ConfigError, Forbidden, StoreDown
 from holdfast.event import Event, RewriteMoved
+from holdfast_rewrite import orchestrate
+from holdfast_rewrite.classify_llm import ModelClassifier
+from holdfast_rewrite.classify_local import LocalClassifier
+from holdfast_rewrite.context_pack import build_pack
+from holdfast_rewrite.decide import Captured, decide
+from holdfast_rewrite.directory import Household, SqlDirectory
+from holdfast_rewrite.failure import InvalidRewrite
+from holdfast_rewrite.gate import Answer
+from holdfast_rewrite.model import SAFE_DEFAULTS, ClassifierResult, RewriteRequest
+from holdfast_rewrite.rewrites import Rewrites
+from holdfast_rewrite.route import Routes
+from holdfast_rewrite.words import (
+    FailureCode,
+    HomeRole,
+    Lane,
+    Level,
+    SafetyFlag,
+    Status,
+    Strength,
+    Topic,
+)
+
 from tests.apps.household import (
     HOME,
     MESSAGE,
@@ -401,7 +401,7 @@ def test_a_defect_of_ours_fails_that_request_and_its_words_stay_inside(
     def broken(*args: Any, **kwargs: Any) -> Any:
         raise KeyError(MESSAGE)
 
-    monkeypatch.setattr("holdfast.apps.rewrite.decide.policy_of", broken)
+    monkeypatch.setattr("holdfast_rewrite.decide.policy_of", broken)
     with caplog.at_level(logging.DEBUG):
         answer = rewrites.submit(submission())
 
@@ -601,7 +601,7 @@ def test_the_assembled_request_is_checked_before_it_is_enqueued(
     def another_pack(**given: Any) -> Any:
         return build_pack(**{**given, "recipient_user_id": STRANGER})
 
-    monkeypatch.setattr("holdfast.apps.rewrite.decide.build_pack", another_pack)
+    monkeypatch.setattr("holdfast_rewrite.decide.build_pack", another_pack)
 
     assert decide(intake(), result_of(), None, routes()).failure is FailureCode.REQUEST_INVALID
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-
-from holdfast.apps.rewrite.context_pack import build_pack
-from holdfast.apps.rewrite.model import SAFE_DEFAULTS, ClassifierResult, Confidences, ContextPack
-from holdfast.apps.rewrite.policy import policy_of, strength_of
-from holdfast.apps.rewrite.words import (
+from holdfast_rewrite.context_pack import build_pack
+from holdfast_rewrite.model import SAFE_DEFAULTS, ClassifierResult, Confidences, ContextPack
+from holdfast_rewrite.policy import policy_of, strength_of
+from holdfast_rewrite.words import (
     Directness,
     HomeRole,
     Intent,

@@ -9,13 +9,16 @@ from hashlib import sha256
 from importlib.resources import files
 
 import pytest
-
 from holdfast import ConfigError
-from holdfast.apps.rewrite.context_pack import build_pack
-from holdfast.apps.rewrite.model import ClassifierResult, Confidences, RewriteRequest
-from holdfast.apps.rewrite.policy import policy_of
-from holdfast.apps.rewrite.prompt import SCHEMA, as_data, prompt_for, prompt_versions
-from holdfast.apps.rewrite.words import (
+from holdfast_llm.provider.adapters import ALL
+from holdfast_llm.provider.route import Route
+from holdfast_llm.provider.schema import is_strict, openapi
+from holdfast_llm.provider.wire import HttpAdapter
+from holdfast_rewrite.context_pack import build_pack
+from holdfast_rewrite.model import ClassifierResult, Confidences, RewriteRequest
+from holdfast_rewrite.policy import policy_of
+from holdfast_rewrite.prompt import SCHEMA, as_data, prompt_for, prompt_versions
+from holdfast_rewrite.words import (
     HomeRole,
     Intent,
     Lane,
@@ -25,10 +28,6 @@ from holdfast.apps.rewrite.words import (
     Surface,
     Topic,
 )
-from holdfast.provider.adapters import ALL
-from holdfast.provider.route import Route
-from holdfast.provider.schema import is_strict, openapi
-from holdfast.provider.wire import HttpAdapter
 
 IDS = {
     name: f"0198c0de-0000-7000-8000-0000000000{at:02x}"
@@ -109,7 +108,7 @@ def parts(given: RewriteRequest, version: str = "v1") -> tuple[dict[str, object]
 
 @pytest.mark.parametrize("name", PINNED)
 def test_the_wording_of_a_version_does_not_change(name: str) -> None:
-    text = files("holdfast.apps.rewrite").joinpath("prompts", name).read_text("utf-8")
+    text = files("holdfast_rewrite").joinpath("prompts", name).read_text("utf-8")
 
     assert sha256(text.encode()).hexdigest() == PINNED[name]
 

@@ -7,16 +7,16 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-
 from holdfast import FakeClock, Holdfast
-from holdfast.apps.rewrite import orchestrate
-from holdfast.apps.rewrite.directory import SqlDirectory
-from holdfast.apps.rewrite.orchestrate import CLASSIFIED_AT_ONCE, Orchestrator
-from holdfast.apps.rewrite.rewrites import Rewrites
-from holdfast.apps.rewrite.words import Status
 from holdfast.engine.ledger import Trigger, TriggerKind
 from holdfast.engine.run import perform_run
 from holdfast.errors import StoreDown
+from holdfast_rewrite import orchestrate
+from holdfast_rewrite.directory import SqlDirectory
+from holdfast_rewrite.orchestrate import CLASSIFIED_AT_ONCE, Orchestrator
+from holdfast_rewrite.rewrites import Rewrites
+from holdfast_rewrite.words import Status
+
 from tests.apps.household import (
     HOME,
     RECIPIENT,

@@ -7,17 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
 from holdfast import ConfigError, FakeClock, Holdfast, Rewrites
-from holdfast.apps.rewrite import work as working
-from holdfast.apps.rewrite.route import Routes
-from holdfast.apps.rewrite.text_retention import forget_once
-from holdfast.apps.rewrite.words import HomeRole
 from holdfast.config import RewriteSettings, RouteSettings, Settings
 from holdfast.engine.ledger import Trigger, TriggerKind
 from holdfast.engine.run import perform_run
-from holdfast.provider.echo import ECHO
-from holdfast.provider.reply import Answer, Reply, Usage
+from holdfast_llm.provider.echo import ECHO
+from holdfast_llm.provider.reply import Answer, Reply, Usage
+from holdfast_rewrite import work as working
+from holdfast_rewrite.route import Routes
+from holdfast_rewrite.text_retention import forget_once
+from holdfast_rewrite.words import HomeRole
+
 from tests.apps.household import (
     HOME,
     RECIPIENT,
@@ -199,8 +199,8 @@ def test_the_decision_carries_what_the_route_says(eligible: bool) -> None:
 
 
 def working_request() -> Any:
-    from holdfast.apps.rewrite.route import RouteRequest
-    from holdfast.apps.rewrite.words import JOB_TYPE, Lane, Strength, Surface
+    from holdfast_rewrite.route import RouteRequest
+    from holdfast_rewrite.words import JOB_TYPE, Lane, Strength, Surface
 
     return RouteRequest(
         JOB_TYPE,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from holdfast.apps.rewrite.reversal import is_one_word, is_reversed
-from holdfast.apps.rewrite.ruleset import LOCALES, Reading, Rules
+from holdfast_rewrite.reversal import is_one_word, is_reversed
+from holdfast_rewrite.ruleset import LOCALES, Reading, Rules
 
 OPPOSITES = [
     ("de", "Rauch nicht auf dem Balkon!", "Könntest du bitte auf dem Balkon rauchen?"),

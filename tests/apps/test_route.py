@@ -6,10 +6,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import pytest
-
 from holdfast import ConfigError, Settings
-from holdfast.apps.rewrite.route import NoRoute, RouteRequest, Routes
-from holdfast.apps.rewrite.words import JOB_TYPE, Lane, Strength, Surface
 from holdfast.config import (
     BUILT_IN_PROVIDERS,
     ClassifierRouteSettings,
@@ -17,7 +14,9 @@ from holdfast.config import (
     RewriteSettings,
     RouteSettings,
 )
-from holdfast.provider.route import ExecutionMode, Route
+from holdfast_llm.provider.route import ExecutionMode, Route
+from holdfast_rewrite.route import NoRoute, RouteRequest, Routes
+from holdfast_rewrite.words import JOB_TYPE, Lane, Strength, Surface
 
 SMALL = RouteSettings(
     provider="openai",

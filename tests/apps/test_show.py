@@ -8,11 +8,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-
 from holdfast import Forbidden
-from holdfast.apps.rewrite.conclude import conclude_once
-from holdfast.apps.rewrite.failure import InvalidRewrite, RewriteNotFound
-from holdfast.apps.rewrite.show import (
+from holdfast.clock import read_instant
+from holdfast.store import open_store
+from holdfast_rewrite.conclude import conclude_once
+from holdfast_rewrite.failure import InvalidRewrite, RewriteNotFound
+from holdfast_rewrite.show import (
     Received,
     Sent,
     find_record,
@@ -20,8 +21,7 @@ from holdfast.apps.rewrite.show import (
     list_received,
     list_sent,
 )
-from holdfast.clock import read_instant
-from holdfast.store import open_store
+
 from tests.apps.planted import (
     HOME,
     ORIGINAL,

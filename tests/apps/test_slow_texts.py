@@ -7,14 +7,13 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-
-from holdfast.apps.rewrite.delta import invented
-from holdfast.apps.rewrite.detect import local_detector
-from holdfast.apps.rewrite.fold import fold
-from holdfast.apps.rewrite.lexicon import Lexicon
-from holdfast.apps.rewrite.reversal import is_reversed
-from holdfast.apps.rewrite.ruleset import Rules
-from holdfast.apps.rewrite.words import LONGEST_MESSAGE
+from holdfast_rewrite.delta import invented
+from holdfast_rewrite.detect import local_detector
+from holdfast_rewrite.fold import fold
+from holdfast_rewrite.lexicon import Lexicon
+from holdfast_rewrite.reversal import is_reversed
+from holdfast_rewrite.ruleset import Rules
+from holdfast_rewrite.words import LONGEST_MESSAGE
 
 # They take up to 20 times as long as an ordinary message of the same length. Without the ends that
 # the patterns have, most take 200 to 8,000 times as long.

@@ -6,14 +6,14 @@ import itertools
 import re
 from pathlib import Path
 
-import pytest
-
 import holdfast
-from holdfast.apps.rewrite.decide import decide
-from holdfast.apps.rewrite.prompt import prompt_for
-from holdfast.apps.rewrite.route import Routes
-from holdfast.apps.rewrite.words import Intent, Level, SafetyFlag, Strength, Topic
+import pytest
 from holdfast.config import RewriteSettings, Settings
+from holdfast_rewrite.decide import decide
+from holdfast_rewrite.prompt import prompt_for
+from holdfast_rewrite.route import Routes
+from holdfast_rewrite.words import Intent, Level, SafetyFlag, Strength, Topic
+
 from tests.apps.household import RECIPIENT, ROUTE, intake, result_of
 
 PACKAGE = Path(holdfast.__file__).parent
@@ -52,7 +52,7 @@ def test_only_the_orchestrator_stores_messages_and_snapshots(table: str) -> None
 
 @pytest.mark.req("O-01")
 def test_only_the_orchestrator_classifies_resolves_and_enqueues() -> None:
-    at = "from holdfast.apps.rewrite"
+    at = "from holdfast_rewrite"
 
     # The command line classifies a text that nobody sent; it stores nothing.
     assert modules_with(rf"{at}\.classify import [^\n]*classify_safely") == {

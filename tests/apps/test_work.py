@@ -8,15 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
 from holdfast import FakeClock, Holdfast, Item
-from holdfast.apps.rewrite.detect import Detected
-from holdfast.apps.rewrite.payload import JobPayload, RowPayload
-from holdfast.apps.rewrite.words import Level
-from holdfast.apps.rewrite.work import RewriteWork
 from holdfast.engine.claim import claim_jobs
 from holdfast.engine.job import Kept
-from holdfast.provider.reply import Failure, FailureKind, Reply
+from holdfast_llm.provider.reply import Failure, FailureKind, Reply
+from holdfast_rewrite.detect import Detected
+from holdfast_rewrite.payload import JobPayload, RowPayload
+from holdfast_rewrite.words import Level
+from holdfast_rewrite.work import RewriteWork
+
 from tests.apps.planted import (
     HOME,
     ORIGINAL,

@@ -13,22 +13,22 @@ from datetime import date
 from decimal import Decimal
 from typing import Any
 
-from prometheus_client import generate_latest
-
 from holdfast import FakeClock, Holdfast, Rewrites, Settings, Submission
-from holdfast.apps.rewrite.classify import Message
-from holdfast.apps.rewrite.directory import SqlDirectory
-from holdfast.apps.rewrite.gate import Answer
-from holdfast.apps.rewrite.words import Surface
 from holdfast.config import PriceSettings, ProviderSettings, RewriteSettings, RouteSettings
 from holdfast.engine.ledger import Trigger, TriggerKind
 from holdfast.engine.run import perform_run
 from holdfast.operate.verify.run import SQL as VERIFY
-from holdfast.simulator.ask import Ask
-from holdfast.simulator.simulator import Simulator
 from holdfast.store import Row
 from holdfast.telemetry import log
 from holdfast.telemetry.metrics import Metrics
+from holdfast_rewrite.classify import Message
+from holdfast_rewrite.directory import SqlDirectory
+from holdfast_rewrite.gate import Answer
+from holdfast_rewrite.words import Surface
+from holdfast_simulator.ask import Ask
+from holdfast_simulator.simulator import Simulator
+from prometheus_client import generate_latest
+
 from tests.apps.phrases import KIND, LANGUAGES, SAID
 from tests.story import look
 

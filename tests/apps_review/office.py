@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import FakeClock, Holdfast
-from holdfast.apps.review.model import Recipient, Review, Source
-from holdfast.apps.review.reviews import Reviews
-from holdfast.apps.review.submit import Submitted
 from holdfast.config import ArtifactSettings, ChannelSettings, ProviderSettings, ReviewSettings
-from holdfast.simulator import Ask, Simulator
-from holdfast.simulator.ask import ItemError, Said
+from holdfast_review.model import Recipient, Review, Source
+from holdfast_review.reviews import Reviews
+from holdfast_review.submit import Submitted
+from holdfast_simulator import Ask, Simulator
+from holdfast_simulator.ask import ItemError, Said
+
 from tests.story import ORG, look, make_holdfast
 
 KEY = "SIMULATED_KEY"

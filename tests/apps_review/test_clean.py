@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-
-from holdfast.apps.review.coverage import Coverage, Outcome
-from holdfast.apps.review.merge import merge, read_findings
-from holdfast.apps.review.model import Source
-from holdfast.apps.review.patch import Change, FileChange, Hunk, Status, parse_patch, write_patch
-from holdfast.apps.review.place import Places
-from holdfast.apps.review.refusal import PatchInvalid
 from holdfast.cli.review import print_shown
-from holdfast.simulator import Ask
+from holdfast_review.coverage import Coverage, Outcome
+from holdfast_review.merge import merge, read_findings
+from holdfast_review.model import Source
+from holdfast_review.patch import Change, FileChange, Hunk, Status, parse_patch, write_patch
+from holdfast_review.place import Places
+from holdfast_review.refusal import PatchInvalid
+from holdfast_simulator import Ask
+
 from tests.apps_review.office import Model, Office, commit, git, text_of
 from tests.story import ORG
 
@@ -148,7 +148,7 @@ def test_a_finding_without_a_file_of_the_change_is_kept_and_counted() -> None:
 def test_a_finding_whose_text_may_hold_a_secret_is_withheld_and_not_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("holdfast.apps.review.secrets._FINDERS", ())
+    monkeypatch.setattr("holdfast_review.secrets._FINDERS", ())
     aws = "AKIA" + "IOSFODNN7EXAMPLE"
 
     read = read_findings({"findings": [said("a.py", message=f"Remove {aws}.")]}, (file_of("a.py"),))

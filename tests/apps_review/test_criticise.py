@@ -9,24 +9,15 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-
 from holdfast import FakeClock, Holdfast, State
-from holdfast.apps.review import criticise
-from holdfast.apps.review.criticise import Critic, make_critic
-from holdfast.apps.review.fetch import Fetcher
-from holdfast.apps.review.model import Criticism, Review, Source
-from holdfast.apps.review.patch import Change, FileChange, Hunk, write_patch
-from holdfast.apps.review.prompt import prompt_for
-from holdfast.apps.review.split import Part
-from holdfast.apps.review.words import Word
 from holdfast.config import ArtifactSettings, ProviderSettings, ReviewSettings
 from holdfast.engine.execute import Context
 from holdfast.engine.retry import CRITIC
 from holdfast.errors import ConfigInvalid
-from holdfast.provider.account import Account
-from holdfast.provider.adapter import Adapter, Capabilities, Limits, Wire
-from holdfast.provider.echo import ECHO
-from holdfast.provider.reply import (
+from holdfast_llm.provider.account import Account
+from holdfast_llm.provider.adapter import Adapter, Capabilities, Limits, Wire
+from holdfast_llm.provider.echo import ECHO
+from holdfast_llm.provider.reply import (
     Answer,
     Failure,
     FailureKind,
@@ -35,10 +26,19 @@ from holdfast.provider.reply import (
     Reply,
     Usage,
 )
-from holdfast.provider.request import Request
-from holdfast.provider.route import Route
-from holdfast.provider.schema import is_strict
-from holdfast.simulator.simulator import Simulator
+from holdfast_llm.provider.request import Request
+from holdfast_llm.provider.route import Route
+from holdfast_llm.provider.schema import is_strict
+from holdfast_review import criticise
+from holdfast_review.criticise import Critic, make_critic
+from holdfast_review.fetch import Fetcher
+from holdfast_review.model import Criticism, Review, Source
+from holdfast_review.patch import Change, FileChange, Hunk, write_patch
+from holdfast_review.prompt import prompt_for
+from holdfast_review.split import Part
+from holdfast_review.words import Word
+from holdfast_simulator.simulator import Simulator
+
 from tests.apps_review.office import Model as FindsEval
 from tests.story import ORG, look, make_holdfast
 
@@ -193,7 +193,7 @@ def test_no_secret_of_a_change_reaches_the_model(hf: Holdfast, model: Model) -> 
 def test_a_secret_that_was_stored_all_the_same_is_taken_out_before_the_call(
     hf: Holdfast, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.apps.review.fetch.redact_change", lambda change: change)
+    monkeypatch.setattr("holdfast_review.fetch.redact_change", lambda change: change)
 
     Stage(hf, change_of(1, f'+key = "{AWS}"')).run()
 
@@ -203,8 +203,8 @@ def test_a_secret_that_was_stored_all_the_same_is_taken_out_before_the_call(
 def test_if_redaction_fails_nothing_is_sent(
     hf: Holdfast, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.apps.review.fetch.redact_change", lambda change: change)
-    monkeypatch.setattr("holdfast.apps.review.criticise.redact_change", lambda change: change)
+    monkeypatch.setattr("holdfast_review.fetch.redact_change", lambda change: change)
+    monkeypatch.setattr("holdfast_review.criticise.redact_change", lambda change: change)
 
     job = Stage(hf, change_of(1, f'+key = "{AWS}"')).run()
 

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from holdfast import State
-from holdfast.apps.review import erase as erasing
-from holdfast.apps.review import notify as notifying
-from holdfast.apps.review import show
-from holdfast.apps.review.failure import InvalidReview, ReviewNotFound
-from holdfast.apps.review.model import Recipient
 from holdfast.outbox.point import Point
+from holdfast_review import erase as erasing
+from holdfast_review import notify as notifying
+from holdfast_review import show
+from holdfast_review.failure import InvalidReview, ReviewNotFound
+from holdfast_review.model import Recipient
+
 from tests.apps_review.bench import ANN, BEN, Bench, wait_for_a_lock
 from tests.apps_review.office import Office, commit
 from tests.operate.letters import operator, replay

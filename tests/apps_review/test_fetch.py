@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from holdfast import ArtifactNotFound, FakeClock, Holdfast, State
-from holdfast.apps.review.fetch import Fetcher
-from holdfast.apps.review.git import Range, Repositories, _environment
-from holdfast.apps.review.model import Review, Source
-from holdfast.apps.review.patch import Limits, parse_patch
-from holdfast.apps.review.refusal import ChangeMissing, ChangeTooLarge, GitFailed, PathRefused
-from holdfast.apps.review.words import Word
 from holdfast.engine.execute import Context
+from holdfast_review.fetch import Fetcher
+from holdfast_review.git import Range, Repositories, _environment
+from holdfast_review.model import Review, Source
+from holdfast_review.patch import Limits, parse_patch
+from holdfast_review.refusal import ChangeMissing, ChangeTooLarge, GitFailed, PathRefused
+from holdfast_review.words import Word
+
 from tests.apps_review.office import commit, git, make_repository
 from tests.story import ORG, OTHER_ORG
 
@@ -299,7 +299,7 @@ def test_what_a_repository_lacks_is_not_fetched_by_a_program_of_its_choice(
     kept = {name: value for name, value in _environment(repo).items() if "LAZY" not in name}
     kept.pop("GIT_ALLOW_PROTOCOL")
     kept[knows] = _environment(repo)[knows]
-    monkeypatch.setattr("holdfast.apps.review.git._environment", lambda git: kept)
+    monkeypatch.setattr("holdfast_review.git._environment", lambda git: kept)
 
     with pytest.raises(GitFailed):
         diff_of(allowed, repo)

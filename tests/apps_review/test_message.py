@@ -9,16 +9,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-
 from holdfast import State
-from holdfast.apps.review.coverage import Coverage
-from holdfast.apps.review.merge import Read, merge, tally
-from holdfast.apps.review.model import Finding, Origin, Review, Source
-from holdfast.apps.review.origin import origin_of_patch
-from holdfast.apps.review.patch import Change, FileChange, Hunk
-from holdfast.apps.review.render import LONGEST_SUBJECT, render
-from holdfast.apps.review.words import Confidence, Severity, Word
-from holdfast.simulator import Ask
+from holdfast_review.coverage import Coverage
+from holdfast_review.merge import Read, merge, tally
+from holdfast_review.model import Finding, Origin, Review, Source
+from holdfast_review.origin import origin_of_patch
+from holdfast_review.patch import Change, FileChange, Hunk
+from holdfast_review.render import LONGEST_SUBJECT, render
+from holdfast_review.words import Confidence, Severity, Word
+from holdfast_simulator import Ask
+
 from tests.apps_review.office import Model, Office, commit, git, hunks_of, text_of
 from tests.story import ORG, look
 

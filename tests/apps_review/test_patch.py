@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from holdfast.apps.review.patch import (
+from holdfast_review.patch import (
     Change,
     FileChange,
     Hunk,
@@ -15,7 +12,9 @@ from holdfast.apps.review.patch import (
     parse_patch,
     write_patch,
 )
-from holdfast.apps.review.refusal import ChangeTooLarge, PatchInvalid
+from holdfast_review.refusal import ChangeTooLarge, PatchInvalid
+from hypothesis import given
+from hypothesis import strategies as st
 
 PLAIN = b"""\
 --- a/app.py\t2026-01-01 10:00:00

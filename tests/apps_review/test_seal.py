@@ -8,17 +8,17 @@ from functools import partial
 from typing import Any
 
 import pytest
-
 from holdfast import State, UpstreamDown
-from holdfast.apps.review import fetch as fetching
-from holdfast.apps.review.failure import InvalidReview
-from holdfast.apps.review.model import Review, Source, slow_hash
-from holdfast.apps.review.patch import Change
-from holdfast.apps.review.refusal import RedactionFailed
-from holdfast.apps.review.seal import new_key, seal
-from holdfast.apps.review.words import Word
 from holdfast.artifact.artifacts import Artifacts
 from holdfast.errors import RuleBroken
+from holdfast_review import fetch as fetching
+from holdfast_review.failure import InvalidReview
+from holdfast_review.model import Review, Source, slow_hash
+from holdfast_review.patch import Change
+from holdfast_review.refusal import RedactionFailed
+from holdfast_review.seal import new_key, seal
+from holdfast_review.words import Word
+
 from tests.apps_review.office import Model, Office
 from tests.story import ORG, look
 
@@ -48,7 +48,7 @@ def test_the_caller_does_not_redact_and_a_patch_of_4_mib_takes_it_less_than_a_se
         return redact(change) if len(change.files) < 10 else Change(change.files[:1])
 
     monkeypatch.setattr(fetching, "redact_change", watched)
-    monkeypatch.setattr("holdfast.apps.review.posted.redact_change", watched)
+    monkeypatch.setattr("holdfast_review.posted.redact_change", watched)
     lines = "".join(
         f"+value_{at} = compute(total, rate={at}, password=None)\n" for at in range(500)
     )

@@ -11,13 +11,12 @@ import sysconfig
 import time
 from pathlib import Path
 
-import pytest
-
 import holdfast
-from holdfast.apps.review.patch import Change, FileChange, Hunk, Status
-from holdfast.apps.review.secrets import redact_change, redact_text
+import pytest
 from holdfast.secret_scan import Scanner, Shape, lowered, prefixed
 from holdfast.secret_shapes import SHAPES
+from holdfast_review.patch import Change, FileChange, Hunk, Status
+from holdfast_review.secrets import redact_change, redact_text
 
 HEX = "0123456789abcdef"
 UPPER = string.ascii_uppercase + string.digits

@@ -6,14 +6,14 @@ from contextlib import suppress
 from datetime import timedelta
 
 import pytest
-
 from holdfast import State
-from holdfast.apps.review.model import Criticism
-from holdfast.apps.review.words import Word
 from holdfast.document import decode
 from holdfast.engine.retry import CRITIC
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.outbox.point import Point
+from holdfast_review.model import Criticism
+from holdfast_review.words import Word
+
 from tests.apps_review.bench import ANN, BEN, FINDINGS, Bench
 from tests.engine.faulty import Died
 from tests.operate.letters import operator, replay

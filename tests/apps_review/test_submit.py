@@ -7,14 +7,14 @@ import threading
 from typing import Any
 
 import pytest
-
 from holdfast import FakeClock, Forbidden, Holdfast, InvalidJob, State
-from holdfast.apps.review.failure import InvalidReview, ReviewNotFound
-from holdfast.apps.review.model import Recipient, Source, read_version
-from holdfast.apps.review.reviews import Reviews
-from holdfast.apps.review.words import Answer, Word, word_of
 from holdfast.document import decode
 from holdfast.engine.audit import subject_id
+from holdfast_review.failure import InvalidReview, ReviewNotFound
+from holdfast_review.model import Recipient, Source, read_version
+from holdfast_review.reviews import Reviews
+from holdfast_review.words import Answer, Word, word_of
+
 from tests.apps_review.bench import ANN, BEN, SOURCE, Bench
 from tests.engine.faulty import Died, FaultyStore
 from tests.story import ORG, OTHER_ORG, look, make_holdfast

@@ -7,15 +7,15 @@ from itertools import product
 from typing import Any
 
 import pytest
-
 from holdfast import Context, Holdfast, State
-from holdfast.apps.review import notify as notifying
-from holdfast.apps.review import show
-from holdfast.apps.review.failure import InvalidReview
-from holdfast.apps.review.model import Review
-from holdfast.apps.review.submit import Submitted
-from holdfast.apps.review.words import Answer, Word
 from holdfast.store import Tx
+from holdfast_review import notify as notifying
+from holdfast_review import show
+from holdfast_review.failure import InvalidReview
+from holdfast_review.model import Review
+from holdfast_review.submit import Submitted
+from holdfast_review.words import Answer, Word
+
 from tests.apps_review.bench import ANN, BEN, Bench, wait_for_a_lock
 from tests.operate.letters import operator, replay
 from tests.operate.sound import assert_sound

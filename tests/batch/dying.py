@@ -9,13 +9,14 @@ from datetime import datetime
 from typing import Any
 
 from holdfast import FakeClock
-from holdfast.batch.point import Point
+from holdfast_llm.batch.point import Point
+
 from tests.batch.house import House, make_app, run
 
 # Forked from a clean process that has imported everything: it starts in milliseconds, and inherits
 # no thread, lock or connection of the test.
 SPAWN = multiprocessing.get_context("forkserver")
-SPAWN.set_forkserver_preload(["tests.batch.house", "psycopg", "holdfast.batch.submit"])
+SPAWN.set_forkserver_preload(["tests.batch.house", "psycopg", "holdfast_llm.batch.submit"])
 
 
 def die(house: House, point: Point, name: str, *, nth: int = 1, must: bool = True) -> None:

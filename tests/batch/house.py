@@ -27,8 +27,9 @@ from holdfast.engine.run import perform_run
 from holdfast.errors import SchemaInvalid
 from holdfast.event import BatchAlert, BatchChanged, Event
 from holdfast.operate.verify.run import SQL as VERIFY
-from holdfast.simulator.simulator import Simulator
 from holdfast.telemetry import log
+from holdfast_simulator.simulator import Simulator
+
 from tests.operate.sound import report_of, violations
 from tests.story import ORG, OTHER_ORG, look, seal_all
 

@@ -9,21 +9,22 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast import Enqueued, FakeClock, Holdfast, Job
-from holdfast.batch.lane import BatchLane
-from holdfast.batch.point import Point
-from holdfast.batch.recover import recover_once
-from holdfast.batch.release import Tally
-from holdfast.batch.submit import submit_once
-from holdfast.batch.work import Item
 from holdfast.config import RunProfile
 from holdfast.engine.errand import Assignment
 from holdfast.engine.retry import RetryPolicy
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.event import BatchAlert, BatchChanged, Event
-from holdfast.provider.reply import Reply
-from holdfast.provider.request import Request
-from holdfast.provider.route import Route
 from holdfast.store import Row
+from holdfast_llm.batch.lane import BatchLane
+from holdfast_llm.batch.point import Point
+from holdfast_llm.batch.recover import recover_once
+from holdfast_llm.batch.release import Tally
+from holdfast_llm.batch.submit import submit_once
+from holdfast_llm.batch.work import Item
+from holdfast_llm.provider.reply import Reply
+from holdfast_llm.provider.request import Request
+from holdfast_llm.provider.route import Route
+
 from tests.batch.scripted import ScriptedAccounts, ScriptedProvider
 from tests.story import ORG, look, make_holdfast
 

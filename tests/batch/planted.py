@@ -12,19 +12,20 @@ from decimal import Decimal
 from typing import Any
 
 from holdfast import Enqueued, FakeClock, Holdfast
-from holdfast.batch.collect import Collected, run_once
-from holdfast.batch.group import custom_id, name_of, secret_of, unit_of_item
-from holdfast.batch.lane import BatchLane
-from holdfast.batch.work import Item
 from holdfast.config import PriceSettings
 from holdfast.engine.claim import claim_jobs
 from holdfast.engine.job import SYSTEM, Claimed, Submitted
 from holdfast.engine.settle import settle
 from holdfast.event import BatchAlert, BatchChanged, Event
-from holdfast.provider.reply import Reply
-from holdfast.provider.request import Request
-from holdfast.provider.route import Route
 from holdfast.store import Row, Store
+from holdfast_llm.batch.collect import Collected, run_once
+from holdfast_llm.batch.group import custom_id, name_of, secret_of, unit_of_item
+from holdfast_llm.batch.lane import BatchLane
+from holdfast_llm.batch.work import Item
+from holdfast_llm.provider.reply import Reply
+from holdfast_llm.provider.request import Request
+from holdfast_llm.provider.route import Route
+
 from tests.batch.scripted import ScriptedAccounts, ScriptedProvider, StoredBatch
 from tests.story import ORG, by_hand, look
 

@@ -20,10 +20,19 @@ from typing import Any
 
 from holdfast.clock import FakeClock
 from holdfast.errors import ConfigError
-from holdfast.provider.account import Account
-from holdfast.provider.adapter import Capabilities, Content, Limits, Lookup, Name, Phase, Seen, Wire
-from holdfast.provider.echo import ECHO
-from holdfast.provider.reply import (
+from holdfast_llm.provider.account import Account
+from holdfast_llm.provider.adapter import (
+    Capabilities,
+    Content,
+    Limits,
+    Lookup,
+    Name,
+    Phase,
+    Seen,
+    Wire,
+)
+from holdfast_llm.provider.echo import ECHO
+from holdfast_llm.provider.reply import (
     Answer,
     Failure,
     FailureKind,
@@ -33,8 +42,8 @@ from holdfast.provider.reply import (
     Reply,
     Usage,
 )
-from holdfast.provider.request import Request
-from holdfast.provider.route import Route
+from holdfast_llm.provider.request import Request
+from holdfast_llm.provider.route import Route
 
 LIMITS = Limits(max_items=1_000, max_bytes=10 * 1024 * 1024)
 WINDOW = timedelta(hours=24)

@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-
 from holdfast import ConfigError, Settings
-from holdfast.batch.accounts import ConfiguredAccounts
 from holdfast.config import BUILT_IN_PROVIDERS, ProviderSettings
 from holdfast.outbound.credential import Credential
-from holdfast.provider.adapter import Lookup
-from holdfast.provider.adapters import ADAPTERS
-from holdfast.provider.credential import read_credential
-from holdfast.provider.reply import ProviderRefused
-from holdfast.provider.route import Route
+from holdfast_llm.batch.accounts import ConfiguredAccounts
+from holdfast_llm.provider.adapter import Lookup
+from holdfast_llm.provider.adapters import ADAPTERS
+from holdfast_llm.provider.credential import read_credential
+from holdfast_llm.provider.reply import ProviderRefused
+from holdfast_llm.provider.route import Route
 
 KEY = "hunter2-hunter2-hunter2"
 ENV = {"OPENAI_API_KEY": KEY, "OWN_KEY": KEY}

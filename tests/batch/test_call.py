@@ -9,7 +9,6 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-
 from holdfast import (
     Enqueued,
     ExecutionMode,
@@ -24,15 +23,16 @@ from holdfast import (
     Route,
     State,
 )
-from holdfast.batch.call_end import end_abandoned
-from holdfast.batch.point import Point
 from holdfast.config import BudgetSettings, PriceSettings
 from holdfast.engine.worker import run_upkeep
 from holdfast.event import BatchAlert, Event
-from holdfast.provider.adapter import Capabilities
-from holdfast.provider.reply import Answer, Failure, FailureKind, ProviderUnsure, Usage
 from holdfast.store import Row
 from holdfast.testing import Crash
+from holdfast_llm.batch.call_end import end_abandoned
+from holdfast_llm.batch.point import Point
+from holdfast_llm.provider.adapter import Capabilities
+from holdfast_llm.provider.reply import Answer, Failure, FailureKind, ProviderUnsure, Usage
+
 from tests.batch.scripted import Lose, Refuse, ScriptedAccounts, ScriptedProvider
 from tests.story import ORG, OTHER_ORG, events, look, timeline
 

@@ -6,9 +6,11 @@ import threading
 from datetime import timedelta
 
 import pytest
-
 from holdfast import FakeClock, Holdfast
-from holdfast.batch.circuit import (
+from holdfast.config import BatchSettings
+from holdfast.operate.refusal import InvalidAction
+from holdfast.store import Store, open_store
+from holdfast_llm.batch.circuit import (
     Passage,
     close_circuit,
     find_open_circuits,
@@ -16,10 +18,7 @@ from holdfast.batch.circuit import (
     open_circuit,
     passage_of,
 )
-from holdfast.config import BatchSettings
-from holdfast.operate.refusal import InvalidAction
-from holdfast.provider.reply import Failure, FailureKind
-from holdfast.store import Store, open_store
+from holdfast_llm.provider.reply import Failure, FailureKind
 
 QUOTA = Failure(FailureKind.ACCOUNT, "insufficient_quota", 429)
 SETTINGS = BatchSettings(circuit_seconds=300, max_circuit_seconds=3600)

@@ -9,16 +9,16 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-
 from holdfast import FakeClock, Holdfast, Kept
-from holdfast.batch import read
-from holdfast.batch.circuit import find_open_circuits
-from holdfast.batch.collect import Collected, run_once
 from holdfast.event import JobSettled
-from holdfast.provider.adapter import Capabilities, Phase
-from holdfast.provider.reply import Failure, FailureKind, Reply, Usage
-from holdfast.provider.request import Request
 from holdfast.store import Statement, Tx
+from holdfast_llm.batch import read
+from holdfast_llm.batch.circuit import find_open_circuits
+from holdfast_llm.batch.collect import Collected, run_once
+from holdfast_llm.provider.adapter import Capabilities, Phase
+from holdfast_llm.provider.reply import Failure, FailureKind, Reply, Usage
+from holdfast_llm.provider.request import Request
+
 from tests.batch.outgoing import set_out
 from tests.batch.planted import ROUTE, SCHEMA, Planted, Shout, Stage, line_of, set_stage
 from tests.batch.scripted import ScriptedProvider, result_line

@@ -7,22 +7,22 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
 from holdfast import FakeClock, Holdfast
-from holdfast.batch import collect
-from holdfast.batch.circuit import find_open_circuits
-from holdfast.batch.collect import run_once
-from holdfast.batch.ingest import Ingest
-from holdfast.batch.leased import lease_next
-from holdfast.batch.point import Point
-from holdfast.batch.poll import poll_batch
-from holdfast.batch.price import Prices
 from holdfast.engine.job import SYSTEM
 from holdfast.engine.ledger import RunCounts
 from holdfast.event import JobSettled
-from holdfast.provider.adapter import Phase
-from holdfast.provider.reply import Failure, FailureKind
 from holdfast.store import Store, open_store
+from holdfast_llm.batch import collect
+from holdfast_llm.batch.circuit import find_open_circuits
+from holdfast_llm.batch.collect import run_once
+from holdfast_llm.batch.ingest import Ingest
+from holdfast_llm.batch.leased import lease_next
+from holdfast_llm.batch.point import Point
+from holdfast_llm.batch.poll import poll_batch
+from holdfast_llm.batch.price import Prices
+from holdfast_llm.provider.adapter import Phase
+from holdfast_llm.provider.reply import Failure, FailureKind
+
 from tests.batch.planted import Stage, set_stage
 from tests.batch.scripted import Act, Lose, Refuse, ScriptedAccounts, ScriptedProvider
 from tests.story import ORG, by_hand, timeline

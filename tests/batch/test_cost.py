@@ -7,9 +7,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-
 from holdfast import FakeClock, Holdfast
-from holdfast.batch.cost import (
+from holdfast.errors import RuleBroken
+from holdfast.store import Row, Store, Tx, open_store
+from holdfast_llm.batch.cost import (
     NOBODY,
     WHOLE_BATCH,
     By,
@@ -21,11 +22,10 @@ from holdfast.batch.cost import (
     record_calls,
     sum_costs,
 )
-from holdfast.batch.price import Prices
-from holdfast.errors import RuleBroken
-from holdfast.provider.reply import Failure, FailureKind, Reply, Usage
-from holdfast.provider.route import ExecutionMode, Route
-from holdfast.store import Row, Store, Tx, open_store
+from holdfast_llm.batch.price import Prices
+from holdfast_llm.provider.reply import Failure, FailureKind, Reply, Usage
+from holdfast_llm.provider.route import ExecutionMode, Route
+
 from tests.batch.ledger import ACCOUNT, BATCH, PRICES, ROUTE, call, put_open_item
 from tests.story import ORG, OTHER_ORG, by_hand, look, make_holdfast
 

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from holdfast import FakeClock, Request
-from holdfast.batch.point import Point
-from holdfast.simulator.ask import Ask, Finish, ItemError, Said, respond
-from holdfast.simulator.faults import Rule
-from holdfast.simulator.scripts import SCRIPTS
-from holdfast.simulator.simulator import Simulator
-from holdfast.simulator.thing import Pace
+from holdfast_llm.batch.point import Point
+from holdfast_simulator.ask import Ask, Finish, ItemError, Said, respond
+from holdfast_simulator.faults import Rule
+from holdfast_simulator.scripts import SCRIPTS
+from holdfast_simulator.simulator import Simulator
+from holdfast_simulator.thing import Pace
+
 from tests.batch.dying import die
 from tests.batch.house import COLLECTOR, PATIENCE, SUBMITTER, House, Shorten, Tally
 from tests.story import look

@@ -8,10 +8,9 @@ from itertools import count
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from holdfast.batch.group import (
+from holdfast.clock import FakeClock
+from holdfast.engine.job import Claimed
+from holdfast_llm.batch.group import (
     Artifact,
     Draft,
     Wanted,
@@ -25,10 +24,11 @@ from holdfast.batch.group import (
     place,
     secret_of,
 )
-from holdfast.clock import FakeClock
-from holdfast.engine.job import Claimed
-from holdfast.provider.adapter import Limits
-from holdfast.provider.route import Route
+from holdfast_llm.provider.adapter import Limits
+from holdfast_llm.provider.route import Route
+from hypothesis import given
+from hypothesis import strategies as st
+
 from tests.batch.scripted import ScriptedAccounts, ScriptedProvider
 
 BATCH = "0198c0de-0000-7000-8000-0000000000c1"

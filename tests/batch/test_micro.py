@@ -7,16 +7,16 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from holdfast import ExecutionMode, FakeClock, Holdfast, Item, Reply, Request, Route
+from holdfast.config import BatchSettings
+from holdfast_llm.batch.asked import Asked
+from holdfast_llm.batch.micro import MAX_BYTES, Gatherer, Group, Member
+from holdfast_llm.batch.point import Point
+from holdfast_llm.provider.reply import FailureKind
+from holdfast_llm.provider.route import GROUP
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast import ExecutionMode, FakeClock, Holdfast, Item, Reply, Request, Route
-from holdfast.batch.asked import Asked
-from holdfast.batch.micro import MAX_BYTES, Gatherer, Group, Member
-from holdfast.batch.point import Point
-from holdfast.config import BatchSettings
-from holdfast.provider.reply import FailureKind
-from holdfast.provider.route import GROUP
 from tests.batch.scripted import Refuse, ScriptedAccounts, ScriptedProvider
 from tests.story import ORG, OTHER_ORG, look, make_holdfast
 

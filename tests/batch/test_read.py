@@ -8,12 +8,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-
 from holdfast import FakeClock
-from holdfast.batch.read import Doubts, parse_line, reading, survey
-from holdfast.provider.account import Account
-from holdfast.provider.lines import Overlong
-from holdfast.provider.reply import (
+from holdfast_llm.batch.read import Doubts, parse_line, reading, survey
+from holdfast_llm.provider.account import Account
+from holdfast_llm.provider.lines import Overlong
+from holdfast_llm.provider.reply import (
     Failure,
     FailureKind,
     ItemAnswer,
@@ -21,6 +20,7 @@ from holdfast.provider.reply import (
     Reply,
     Usage,
 )
+
 from tests.batch.planted import line_of
 from tests.batch.scripted import ScriptedAccounts, ScriptedProvider
 

@@ -11,21 +11,21 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-
 from holdfast import FakeClock, Holdfast
-from holdfast.batch.group import name_of
-from holdfast.batch.intent import hold, lease_next
-from holdfast.batch.leased import BatchLost
-from holdfast.batch.point import Point
-from holdfast.batch.recover import adopt_quarantined, release_quarantined
 from holdfast.config import BatchSettings, ProviderSettings
 from holdfast.engine.job import SYSTEM
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.errors import Conflict, RuleBroken, StoreDown
-from holdfast.provider.adapter import Capabilities, Lookup, Phase
-from holdfast.provider.reply import FailureKind
-from holdfast.provider.request import Request
 from holdfast.store import Tx
+from holdfast_llm.batch.group import name_of
+from holdfast_llm.batch.intent import hold, lease_next
+from holdfast_llm.batch.leased import BatchLost
+from holdfast_llm.batch.point import Point
+from holdfast_llm.batch.recover import adopt_quarantined, release_quarantined
+from holdfast_llm.provider.adapter import Capabilities, Lookup, Phase
+from holdfast_llm.provider.reply import FailureKind
+from holdfast_llm.provider.request import Request
+
 from tests.batch.outgoing import ROUTE, Died, Outgoing, another, set_out
 from tests.batch.scripted import Act, Lose, Refuse, ScriptedProvider
 from tests.story import ORG, by_hand, events, look, timeline

@@ -12,21 +12,21 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-
 from holdfast import FakeClock, Holdfast
-from holdfast.batch.circuit import open_circuit
-from holdfast.batch.group import key_of
-from holdfast.batch.point import Point
-from holdfast.batch.work import Item
 from holdfast.clock import read_instant
 from holdfast.config import BatchSettings, BudgetSettings, PriceSettings
 from holdfast.errors import ConfigError, PolicyRejected, Snooze, Transient
 from holdfast.event import BatchAlert, BatchTrouble, JobStarted
-from holdfast.provider.adapter import Capabilities, Limits, Phase
-from holdfast.provider.reply import INPUT_NOT_FOUND, Failure, FailureKind
-from holdfast.provider.request import Request
-from holdfast.provider.route import ExecutionMode
 from holdfast.store import Store, Tx
+from holdfast_llm.batch.circuit import open_circuit
+from holdfast_llm.batch.group import key_of
+from holdfast_llm.batch.point import Point
+from holdfast_llm.batch.work import Item
+from holdfast_llm.provider.adapter import Capabilities, Limits, Phase
+from holdfast_llm.provider.reply import INPUT_NOT_FOUND, Failure, FailureKind
+from holdfast_llm.provider.request import Request
+from holdfast_llm.provider.route import ExecutionMode
+
 from tests.batch.outgoing import JOB_TYPE, ROUTE, Outgoing, another, set_out
 from tests.batch.scripted import Lose, Refuse
 from tests.story import ORG, OTHER_ORG, by_hand, events, make_holdfast, timeline

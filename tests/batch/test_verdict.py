@@ -8,17 +8,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
 from holdfast import FakeClock, Holdfast
-from holdfast.batch.failure import OutputInvalid
-from holdfast.batch.lane import BatchLane
-from holdfast.batch.verdict import ItemState, read_reply, safe_code, validator_for, verdict_of
-from holdfast.batch.work import Item
 from holdfast.engine.claim import claim_jobs
 from holdfast.engine.job import Claimed, Completed, Dead, Released, Retry
 from holdfast.errors import ConfigInvalid, Permanent, SchemaInvalid, Snooze, Transient
-from holdfast.provider.reply import Failure, FailureKind, Reply
-from holdfast.provider.request import Request
+from holdfast_llm.batch.failure import OutputInvalid
+from holdfast_llm.batch.lane import BatchLane
+from holdfast_llm.batch.verdict import ItemState, read_reply, safe_code, validator_for, verdict_of
+from holdfast_llm.batch.work import Item
+from holdfast_llm.provider.reply import Failure, FailureKind, Reply
+from holdfast_llm.provider.request import Request
+
 from tests.batch.planted import ROUTE, SCHEMA, Shout
 from tests.batch.scripted import ScriptedAccounts, ScriptedProvider
 from tests.story import ORG, make_holdfast

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from holdfast import FakeClock, Settings
 from holdfast.channel.channel import (
     Accepted,
@@ -25,7 +24,7 @@ from holdfast.channel.channel import (
 from holdfast.channel.channels import ConfiguredChannels
 from holdfast.channel.message import Message
 from holdfast.config import ChannelSettings
-from holdfast.simulator import Simulator
+from holdfast_simulator import Simulator
 
 SENDER = "Holdfast <post@example.org>"
 KINDS = ["smtp", "smtps", "postmark", "resend", "slack", "webhook", "hook"]

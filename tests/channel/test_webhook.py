@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from holdfast import ConfigError, FakeClock, Settings
 from holdfast.channel.channel import (
     Accepted,
@@ -27,6 +26,7 @@ from holdfast.channel.channel import (
 from holdfast.channel.channels import ConfiguredChannels
 from holdfast.channel.message import Message
 from holdfast.config import ChannelSettings
+
 from tests.channel.asking import ASKED, AT, answering, open_channel
 from tests.channel.names import leading
 from tests.provider.plain_server import plain_server, say

@@ -7,7 +7,6 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-
 from holdfast import (
     Actor,
     ConfigError,
@@ -22,6 +21,7 @@ from holdfast import (
 )
 from holdfast.engine import upkeep
 from holdfast.errors import ForeignKeyScope, RowInvalid, SecretInPayload
+
 from tests.engine.planting import plant
 from tests.pure.test_secret import SECRETS
 from tests.story import ORG, OTHER_ORG, claim, look, timeline

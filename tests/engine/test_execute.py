@@ -12,7 +12,6 @@ from typing import Any
 
 import pydantic
 import pytest
-
 from holdfast import (
     Context,
     FakeClock,
@@ -23,6 +22,7 @@ from holdfast import (
     Transient,
 )
 from holdfast.errors import StoreError
+
 from tests.story import ORG, SQL, events, look, make_holdfast, timeline
 
 

@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-
 from holdfast import (
     AuthDenied,
     ConfigInvalid,
@@ -28,6 +27,7 @@ from holdfast import (
     WriteConflict,
 )
 from holdfast.event import Event, JobSettled
+
 from tests.story import ORG, timeline
 
 

@@ -11,9 +11,6 @@ from typing import Any, TypeVar, cast
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-
 from holdfast import FakeClock, Holdfast
 from holdfast.config import KeySettings, QueueSettings, Rate, TenantSettings
 from holdfast.engine import claim as claiming
@@ -26,6 +23,9 @@ from holdfast.engine.settle import settle
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.errors import ConfigError
 from holdfast.store import Store, Tx
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
 from tests.engine.flood import (
     NOISY,
     OPERATOR,

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from holdfast.cli import main
 from holdfast.telemetry import log
 

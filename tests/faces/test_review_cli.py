@@ -10,8 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from holdfast_simulator import Simulator
 
-from holdfast.simulator import Simulator
 from tests.apps_review.office import KEY, Model, commit, make_repository
 from tests.faces.conftest import Ran, Run
 from tests.story import ORG, OTHER_ORG, look, make_holdfast
@@ -41,7 +41,7 @@ model = "large"
 """
 APP = """
 from holdfast import Holdfast
-from holdfast.apps.review.reviews import Reviews
+from holdfast_review.reviews import Reviews
 
 hf = Holdfast()
 Reviews(hf)

@@ -9,11 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from holdfast import FakeClock, Holdfast, HoldfastError, InvalidArgument, Rewrites, Tenant
-from holdfast.apps.review.reviews import Reviews
-from holdfast.apps.rewrite.directory import SqlDirectory
-from holdfast.apps.rewrite.rewrites import RewriteDesk
 from holdfast.artifact.artifacts import Artifacts
 from holdfast.engine.pipeline import Pipeline
 from holdfast.engine.rules import Queues
@@ -26,6 +22,10 @@ from holdfast.operate.desk import Desk
 from holdfast.operate.verify.run import SQL as VERIFY
 from holdfast.outbox.in_app import Feed
 from holdfast.outbox.outbox import Outbox
+from holdfast_review.reviews import Reviews
+from holdfast_rewrite.directory import SqlDirectory
+from holdfast_rewrite.rewrites import RewriteDesk
+
 from tests.faces.conftest import APP, Run
 from tests.faces.wrong_calls import BY_NAME, JUNK, NOT_AN_ACTOR, Call, World
 from tests.story import ORG, look

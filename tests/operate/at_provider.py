@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 
 from holdfast import Holdfast
-from holdfast.batch.group import custom_id
 from holdfast.ids import IdSource
+from holdfast_llm.batch.group import custom_id
+
 from tests.story import by_hand
 
 _numbers = itertools.count(1)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from importlib import resources
 from pathlib import Path
 
 import psycopg
 import pytest
-
 from holdfast import FakeClock, Holdfast
 from holdfast.operate.verify.definitions import (
     FILE,
@@ -18,6 +18,7 @@ from holdfast.operate.verify.definitions import (
 )
 from holdfast.store import Store, open_store
 from holdfast.store.dialect import SQLITE
+
 from tests.conftest import TEMPLATE
 from tests.operate.sound import assert_sound, report_of, violations
 from tests.postgres_server import PostgresServer
@@ -33,7 +34,7 @@ def test_the_file_of_definitions_is_what_the_migrations_make(postgres: PostgresS
     made = store.read(read_definitions)
     store.close()
 
-    place = Path(__file__).parents[2] / "holdfast" / "operate" / "verify" / FILE
+    place = Path(str(resources.files("holdfast.operate.verify"))) / FILE
     is_current = place.read_text(encoding="utf-8") == write_definitions(made)
     assert is_current, "a migration has changed: run make definitions"
 

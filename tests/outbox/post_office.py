@@ -27,10 +27,11 @@ from holdfast.event import DeliveryAlert, Event
 from holdfast.operate.verify import CHECKS
 from holdfast.outbox.outbox import go_on
 from holdfast.outbox.point import Point
-from holdfast.simulator.faults import Rule
-from holdfast.simulator.simulator import Simulator
 from holdfast.store import Row
 from holdfast.telemetry import log
+from holdfast_simulator.faults import Rule
+from holdfast_simulator.simulator import Simulator
+
 from tests.engine.planting import plant
 from tests.operate.sound import report_of, violations
 from tests.outbox.carriers import (

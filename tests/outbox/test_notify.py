@@ -13,7 +13,6 @@ from typing import Any
 
 import psycopg
 import pytest
-
 from holdfast import ConfigError, Context, FakeClock, Forbidden, Holdfast, Snooze
 from holdfast.engine.job import State as JobState
 from holdfast.event import Event, NotificationDropped
@@ -23,6 +22,7 @@ from holdfast.outbox.in_app import InAppChannel
 from holdfast.outbox.intend import Intended
 from holdfast.outbox.template import UnknownTemplate
 from holdfast.store import Store
+
 from tests.engine.domain import make_domain, titles
 from tests.story import ORG, OTHER_ORG, by_hand, look, make_holdfast
 

@@ -8,7 +8,6 @@ from typing import Any
 from unittest import mock
 
 import pytest
-
 from holdfast import FakeClock, Holdfast
 from holdfast.channel.channel import (
     Accepted,
@@ -27,6 +26,7 @@ from holdfast.outbox.decide import Policy
 from holdfast.outbox.delivery import Content, State
 from holdfast.outbox.intend import Intended, write_content
 from holdfast.store import Tx
+
 from tests.engine.planting import plant
 from tests.outbox.planted import plant_evidence
 from tests.outbox.scripted import (

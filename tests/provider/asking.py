@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.provider.adapter import Content, Name, WireAnswer
-from holdfast.provider.reply import Failure, FailureKind, ProviderRefused, ProviderUnsure
-from holdfast.provider.request import Request
-from holdfast.provider.route import Route
+from holdfast_llm.provider.adapter import Content, Name, WireAnswer
+from holdfast_llm.provider.reply import Failure, FailureKind, ProviderRefused, ProviderUnsure
+from holdfast_llm.provider.request import Request
+from holdfast_llm.provider.route import Route
 
 KEY = "k7q2m9x4r5t6w3z7a2b3c4d5e6"
 NAME = Name(KEY, 2, "prod")

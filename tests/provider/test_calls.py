@@ -7,18 +7,18 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-
-from holdfast.provider.adapter import WireAnswer
-from holdfast.provider.adapters import ADAPTERS
-from holdfast.provider.azure import Azure
-from holdfast.provider.openai import CHAT, RESPONSES
-from holdfast.provider.reply import (
+from holdfast_llm.provider.adapter import WireAnswer
+from holdfast_llm.provider.adapters import ADAPTERS
+from holdfast_llm.provider.azure import Azure
+from holdfast_llm.provider.openai import CHAT, RESPONSES
+from holdfast_llm.provider.reply import (
     Failure,
     FailureKind,
     ProviderRefused,
     ProviderUnsure,
     Reply,
 )
+
 from tests.provider.asking import KEY, NAME, FakeWire, content_of, refused, route, unsure
 from tests.provider.test_parse import CHAT_BODY, GENERATED, MESSAGE, RESPONSES_BODY
 from tests.provider.test_seen import ANTHROPIC, GEMINI, MISTRAL, OPENAI

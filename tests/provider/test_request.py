@@ -6,9 +6,8 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-
 from holdfast.errors import SchemaInvalid
-from holdfast.provider.request import Request
+from holdfast_llm.provider.request import Request
 
 
 def test_a_list_of_inputs_is_as_good_as_a_tuple() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-
 from holdfast.outbound.retry_after import retry_after
 
 NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)

@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
-
 from holdfast.outbound.client import Timeouts
-from holdfast.provider.adapter import Content, Lookup, Name, Phase
-from holdfast.provider.adapters import ADAPTERS
-from holdfast.provider.azure import Azure
-from holdfast.provider.lines import Overlong, split
-from holdfast.provider.openai import CHAT, RESPONSES
-from holdfast.provider.reply import ItemAnswer, ProviderRefused, ProviderUnsure, Reply
-from holdfast.provider.request import Request
-from holdfast.provider.wire import HttpAdapter, HttpWire, open_wire
-from holdfast.simulator.simulator import Simulator
+from holdfast_llm.provider.adapter import Content, Lookup, Name, Phase
+from holdfast_llm.provider.adapters import ADAPTERS
+from holdfast_llm.provider.azure import Azure
+from holdfast_llm.provider.lines import Overlong, split
+from holdfast_llm.provider.openai import CHAT, RESPONSES
+from holdfast_llm.provider.reply import ItemAnswer, ProviderRefused, ProviderUnsure, Reply
+from holdfast_llm.provider.request import Request
+from holdfast_llm.provider.wire import HttpAdapter, HttpWire, open_wire
+from holdfast_simulator.simulator import Simulator
+
 from tests.provider.asking import KEY, SCHEMA, content_of, route
 
 NAME = Name(KEY, 1, "prod")

@@ -11,9 +11,6 @@ from decimal import Decimal
 import asyncpg
 import psycopg
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from holdfast import (
     AuthDenied,
     ConfigError,
@@ -46,6 +43,9 @@ from holdfast.engine.classify import (
 )
 from holdfast.engine.job import State
 from holdfast.errors import RuleBroken, StoreBusy, StoreUnavailable
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from tests.pure.test_redact import PLANTS, Planted
 
 CANARY = "canary-7f3a"

@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from holdfast import ConfigError, Settings
-from holdfast.apps.rewrite.words import Surface
 from holdfast.config import ClassifierRouteSettings, RewriteSettings, RouteSettings, load
 from holdfast.config.rewrite import SURFACES
 from holdfast.config.show import show
-from holdfast.provider.route import ExecutionMode
+from holdfast_llm.provider.route import ExecutionMode
+from holdfast_rewrite.words import Surface
 
 ROUTE = """
 [[rewrite.routes]]

@@ -10,9 +10,6 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 from holdfast.document import (
     MAX_DEPTH,
     BadDocument,
@@ -23,6 +20,8 @@ from holdfast.document import (
     parse,
     stable_hash,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 
 TEXT = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=20)
 NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)

@@ -7,7 +7,6 @@ import threading
 import uuid
 
 import pytest
-
 from holdfast import FakeClock
 from holdfast.ids import IdSource, read_uuid
 

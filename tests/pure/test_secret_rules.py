@@ -11,7 +11,6 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-
 from holdfast import secret_rules
 from holdfast.redact import redact
 from holdfast.secret_rules import BEHIND, Rule, RuleSet, read_rules

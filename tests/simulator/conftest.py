@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-
-from holdfast.simulator import Simulator
+from holdfast_simulator import Simulator
 
 
 @pytest.fixture

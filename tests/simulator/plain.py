@@ -8,8 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import httpx2
-
-from holdfast.simulator import Simulator
+from holdfast_simulator import Simulator
 
 SCHEMA = {
     "type": "object",

@@ -10,11 +10,10 @@ from typing import Any
 import anthropic
 import httpx2
 import pytest
-
-from holdfast.simulator import Ask, Finish, ItemError, Pace, Said, Simulator
-from holdfast.simulator.anthropic_words import read_requests
-from holdfast.simulator.blob import PIECE, Blob
-from holdfast.simulator.exchange import Refused
+from holdfast_simulator import Ask, Finish, ItemError, Pace, Said, Simulator
+from holdfast_simulator.anthropic_words import read_requests
+from holdfast_simulator.blob import PIECE, Blob
+from holdfast_simulator.exchange import Refused
 
 MODEL = "claude-sonnet-5"
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import httpx2
 import pytest
-
-from holdfast.simulator import Finish, Pace, Said, Simulator
+from holdfast_simulator import Finish, Pace, Said, Simulator
 
 with warnings.catch_warnings():
     # Python warns of its sources when it compiles them, which is the first time only.

@@ -12,9 +12,8 @@ from typing import Any
 import httpx2
 import pytest
 from click.testing import CliRunner
-
-from holdfast.simulator import MESSAGE_SCRIPTS, Simulator
-from holdfast.simulator.command import simulator
+from holdfast_simulator import MESSAGE_SCRIPTS, Simulator
+from holdfast_simulator.command import simulator
 
 ADA = "ada@example.test"
 SECRET = "whsec_" + base64.b64encode(b"a key of the receiver").decode()

@@ -10,11 +10,10 @@ from pathlib import Path
 import httpx2
 import pytest
 from click.testing import CliRunner
+from holdfast_simulator import SCRIPTS, Simulator
+from holdfast_simulator.command import simulator
 
-from holdfast.simulator import SCRIPTS, Simulator
-from holdfast.simulator.command import simulator
-
-RUN = "from holdfast.simulator.command import simulator; simulator(prog_name='simulator')"
+RUN = "from holdfast_simulator.command import simulator; simulator(prog_name='simulator')"
 
 
 def test_it_serves_until_it_is_told_to_end(tmp_path: Path) -> None:

@@ -11,9 +11,8 @@ from contextlib import contextmanager
 from email.message import EmailMessage
 
 import pytest
-
-from holdfast.simulator import Simulator, smtp_server
-from holdfast.simulator.certificate import certificate
+from holdfast_simulator import Simulator, smtp_server
+from holdfast_simulator.certificate import certificate
 
 SENDER = "post@holdfast.test"
 ADA = "ada@example.test"

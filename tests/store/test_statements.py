@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from holdfast import Holdfast
 from holdfast.engine.claim import Ask, claim_by, renew_leases
 from holdfast.engine.job import (
@@ -31,22 +30,31 @@ from holdfast.engine.settle import settle
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.store import Statements, Tx
 from holdfast.store.dialect import POSTGRES, SQLITE
+
 from tests.story import ORG, OTHER_ORG, claim
 
-ROOT = Path(str(resources.files("holdfast")))
-FILES = sorted(path for path in ROOT.rglob("*.sql") if path.parent.name != "migrations")
+ROOTS = [
+    Path(str(resources.files(name)))
+    for name in ("holdfast", "holdfast_llm", "holdfast_rewrite", "holdfast_review")
+]
+FILES = sorted(
+    (root, path)
+    for root in ROOTS
+    for path in root.rglob("*.sql")
+    if path.parent.name != "migrations"
+)
 _HEADER = re.compile(r"^-- (\w+) :(\w+)", re.MULTILINE)
 
 
-def statements(path: Path) -> Statements:
-    package = ".".join(("holdfast", *path.relative_to(ROOT).parent.parts))
+def statements(root: Path, path: Path) -> Statements:
+    package = ".".join((root.name, *path.relative_to(root).parent.parts))
     return Statements(package, path.name)
 
 
 EVERY = [
     pytest.param(found, id=f"{path.stem}.{found.name}")
-    for path in FILES
-    for found in statements(path).by_name.values()
+    for root, path in FILES
+    for found in statements(root, path).by_name.values()
 ]
 
 
@@ -76,12 +84,12 @@ def test_a_statement_is_one_text_for_both_databases(statement: Any) -> None:
             assert not re.search(r"[{}]", text), text
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_name_is_used_once_in_a_file(path: Path) -> None:
+@pytest.mark.parametrize(("root", "path"), FILES, ids=lambda path: path.stem)
+def test_a_name_is_used_once_in_a_file(root: Path, path: Path) -> None:
     names = Counter(name for name, _ in _HEADER.findall(path.read_text()))
 
     assert {name: times for name, times in names.items() if times > 1} == {}
-    assert set(names) == set(statements(path).by_name)
+    assert set(names) == set(statements(root, path).by_name)
 
 
 class Count:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 import threading
 from datetime import timedelta
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import REGISTRY, CollectorRegistry, Gauge, generate_latest
-
 from holdfast import Context, FakeClock, Holdfast, NetworkTimeout, Permanent, Snooze
 from holdfast.engine.retry import RetryPolicy
 from holdfast.engine.upkeep import rescue_jobs
@@ -34,10 +33,12 @@ from holdfast.event import (
 )
 from holdfast.telemetry import label
 from holdfast.telemetry.metrics import WORKER_CHANGES, Metrics
+from prometheus_client import REGISTRY, CollectorRegistry, Gauge, generate_latest
+
 from tests.story import ORG, OTHER_ORG, claim
 from tests.telemetry.exposition import problems_of, read, value
 
-PACKAGE = Path(__file__).resolve().parent.parent.parent / "holdfast"
+PACKAGE = Path(str(resources.files("holdfast")))
 NOW = RetryPolicy(steps=(timedelta(0),))
 
 

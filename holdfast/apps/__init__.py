@@ -1,1 +1,0 @@
-"""Applications that are built on the house, and part of it."""

@@ -1,1 +1,0 @@
-"""The review critic: a change is fetched, criticised by a model, and its recipients are told."""

@@ -1,1 +1,0 @@
-"""The complaint rewrite: a sharp message becomes a kind one, in its recipient's language."""

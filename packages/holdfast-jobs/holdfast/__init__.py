@@ -1,0 +1,297 @@
+"""Background work that must not be lost, doubled or leaked, in your own database.
+
+Every public name is imported from here. Importing the package loads none of its modules: the first
+use of a name imports the module that defines it.
+"""
+
+TYPE_CHECKING = False  # Type checkers know the name; importing typing costs more than all of this.
+
+if TYPE_CHECKING:
+    from holdfast_llm.batch.work import BatchWork, Item
+    from holdfast_llm.provider.reply import Reply, Usage
+    from holdfast_llm.provider.request import Request
+    from holdfast_llm.provider.route import ExecutionMode, Route
+    from holdfast_review.model import Recipient, Source
+    from holdfast_review.reviews import Reviews
+    from holdfast_rewrite.gate import Submission
+    from holdfast_rewrite.rewrites import Rewrites
+
+    from holdfast.actor import Role
+    from holdfast.artifact.artifact import Access, Artifact, ArtifactState
+    from holdfast.clock import FakeClock, SystemClock
+    from holdfast.config import (
+        AlertSettings,
+        ArtifactSettings,
+        BatchSettings,
+        BudgetSettings,
+        Cadence,
+        ChannelSettings,
+        ClassifierRouteSettings,
+        KeySettings,
+        OutboxSettings,
+        PriceSettings,
+        ProviderSettings,
+        QueueSettings,
+        Rate,
+        RetentionRule,
+        RetentionSettings,
+        ReviewSettings,
+        RewriteSettings,
+        RouteSettings,
+        RunProfile,
+        RunSettings,
+        ScheduleSettings,
+        Settings,
+        TenantSettings,
+    )
+    from holdfast.engine.agenda import sync_schedules
+    from holdfast.engine.cancel import CancelAnswer
+    from holdfast.engine.context import Context
+    from holdfast.engine.dispatch import Dispatched, Dispatcher, dispatch_once
+    from holdfast.engine.enqueue import Enqueued
+    from holdfast.engine.handler import EnqueueRefused, Producer
+    from holdfast.engine.job import (
+        Actor,
+        ActorType,
+        Job,
+        Kept,
+        KeyRecord,
+        KeyStatus,
+        Priority,
+        State,
+    )
+    from holdfast.engine.ledger import RunReport
+    from holdfast.engine.pipeline import Pipeline
+    from holdfast.engine.request import JobRequest, key_for
+    from holdfast.engine.retry import RetryPolicy
+    from holdfast.engine.worker import Worker
+    from holdfast.errors import (
+        ArtifactNotFound,
+        ArtifactStoreDown,
+        ArtifactTooLarge,
+        AuthDenied,
+        ChecksumMismatch,
+        ConfigError,
+        ConfigInvalid,
+        Defect,
+        Failure,
+        Forbidden,
+        Gone,
+        HoldfastError,
+        InvalidArgument,
+        InvalidArtifact,
+        InvalidJob,
+        InvalidSchedule,
+        JobCanceled,
+        JobNotFound,
+        LeaseLost,
+        LinkRefused,
+        NetworkTimeout,
+        Permanent,
+        PolicyRejected,
+        QueueFull,
+        RateLimited,
+        RuleViolated,
+        SchemaInvalid,
+        Snooze,
+        StoreDown,
+        Transient,
+        UnknownKind,
+        UnknownQueue,
+        UpstreamDown,
+        UpstreamError,
+        WriteConflict,
+    )
+    from holdfast.holdfast import Holdfast
+    from holdfast.outbox.delivery import Content
+    from holdfast.outbox.intend import Intent
+    from holdfast.telemetry.alert import Alert, alert
+    from holdfast.telemetry.log import JobFields, configure_logging, log_event
+    from holdfast.telemetry.metrics import Metrics as Metrics
+    from holdfast.telemetry.trace import span_of as span_of
+    from holdfast.telemetry.trace import trace as trace
+    from holdfast.tenant import Tenant
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Access",
+    "Actor",
+    "ActorType",
+    "Alert",
+    "AlertSettings",
+    "Artifact",
+    "ArtifactNotFound",
+    "ArtifactSettings",
+    "ArtifactState",
+    "ArtifactStoreDown",
+    "ArtifactTooLarge",
+    "AuthDenied",
+    "BatchSettings",
+    "BatchWork",
+    "BudgetSettings",
+    "Cadence",
+    "CancelAnswer",
+    "ChannelSettings",
+    "ChecksumMismatch",
+    "ClassifierRouteSettings",
+    "ConfigError",
+    "ConfigInvalid",
+    "Content",
+    "Context",
+    "Defect",
+    "Dispatched",
+    "Dispatcher",
+    "EnqueueRefused",
+    "Enqueued",
+    "ExecutionMode",
+    "Failure",
+    "FakeClock",
+    "Forbidden",
+    "Gone",
+    "Holdfast",
+    "HoldfastError",
+    "Intent",
+    "InvalidArgument",
+    "InvalidArtifact",
+    "InvalidJob",
+    "InvalidSchedule",
+    "Item",
+    "Job",
+    "JobCanceled",
+    "JobFields",
+    "JobNotFound",
+    "JobRequest",
+    "Kept",
+    "KeyRecord",
+    "KeySettings",
+    "KeyStatus",
+    "LeaseLost",
+    "LinkRefused",
+    "NetworkTimeout",
+    "OutboxSettings",
+    "Permanent",
+    "Pipeline",
+    "PolicyRejected",
+    "PriceSettings",
+    "Priority",
+    "Producer",
+    "ProviderSettings",
+    "QueueFull",
+    "QueueSettings",
+    "Rate",
+    "RateLimited",
+    "Recipient",
+    "Reply",
+    "Request",
+    "RetentionRule",
+    "RetentionSettings",
+    "RetryPolicy",
+    "ReviewSettings",
+    "Reviews",
+    "RewriteSettings",
+    "Rewrites",
+    "Role",
+    "Route",
+    "RouteSettings",
+    "RuleViolated",
+    "RunProfile",
+    "RunReport",
+    "RunSettings",
+    "ScheduleSettings",
+    "SchemaInvalid",
+    "Settings",
+    "Snooze",
+    "Source",
+    "State",
+    "StoreDown",
+    "Submission",
+    "SystemClock",
+    "Tenant",
+    "TenantSettings",
+    "Transient",
+    "UnknownKind",
+    "UnknownQueue",
+    "UpstreamDown",
+    "UpstreamError",
+    "Usage",
+    "Worker",
+    "WriteConflict",
+    "alert",
+    "configure_logging",
+    "dispatch_once",
+    "key_for",
+    "log_event",
+    "sync_schedules",
+]
+
+# The module of every public name: tests compare it with __all__ and with the imports above.
+_MODULES = {
+    "holdfast.actor": "Role",
+    "holdfast_review.model": "Recipient Source",
+    "holdfast_review.reviews": "Reviews",
+    "holdfast_rewrite.gate": "Submission",
+    "holdfast_rewrite.rewrites": "Rewrites",
+    "holdfast.artifact.artifact": "Access Artifact ArtifactState",
+    "holdfast_llm.batch.work": "BatchWork Item",
+    "holdfast.clock": "FakeClock SystemClock",
+    "holdfast.config": """
+        AlertSettings ArtifactSettings BatchSettings BudgetSettings Cadence ChannelSettings
+        ClassifierRouteSettings KeySettings OutboxSettings PriceSettings ProviderSettings
+        QueueSettings Rate RetentionRule RetentionSettings ReviewSettings RewriteSettings
+        RouteSettings RunProfile RunSettings ScheduleSettings Settings TenantSettings
+    """,
+    "holdfast.engine.agenda": "sync_schedules",
+    "holdfast.engine.cancel": "CancelAnswer",
+    "holdfast.engine.context": "Context",
+    "holdfast.engine.dispatch": "Dispatched Dispatcher dispatch_once",
+    "holdfast.engine.enqueue": "Enqueued",
+    "holdfast.engine.handler": "EnqueueRefused Producer",
+    "holdfast.engine.job": "Actor ActorType Job Kept KeyRecord KeyStatus Priority State",
+    "holdfast.engine.ledger": "RunReport",
+    "holdfast.engine.pipeline": "Pipeline",
+    "holdfast.engine.request": "JobRequest key_for",
+    "holdfast.engine.retry": "RetryPolicy",
+    "holdfast.engine.worker": "Worker",
+    "holdfast.errors": """
+        ArtifactNotFound ArtifactStoreDown ArtifactTooLarge AuthDenied ChecksumMismatch ConfigError
+        ConfigInvalid Defect Failure Forbidden Gone HoldfastError InvalidArgument InvalidArtifact
+        InvalidJob InvalidSchedule JobCanceled JobNotFound LeaseLost LinkRefused NetworkTimeout
+        Permanent PolicyRejected QueueFull RateLimited RuleViolated SchemaInvalid Snooze StoreDown
+        Transient UnknownKind UnknownQueue UpstreamDown UpstreamError WriteConflict
+    """,
+    "holdfast.holdfast": "Holdfast",
+    "holdfast.outbox.delivery": "Content",
+    "holdfast.outbox.intend": "Intent",
+    "holdfast_llm.provider.reply": "Reply Usage",
+    "holdfast_llm.provider.request": "Request",
+    "holdfast_llm.provider.route": "ExecutionMode Route",
+    "holdfast.telemetry.alert": "Alert alert",
+    "holdfast.telemetry.log": "JobFields configure_logging log_event",
+    "holdfast.tenant": "Tenant",
+}
+# These need an extra, so `from holdfast import *` leaves them out.
+_MODULES_OF_EXTRAS = {
+    "holdfast.telemetry.metrics": "Metrics",
+    "holdfast.telemetry.trace": "span_of trace",
+}
+_MODULE_OF = {
+    name: module
+    for module, names in (_MODULES | _MODULES_OF_EXTRAS).items()
+    for name in names.split()
+}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        """Import the module of a public name on its first use (PEP 562)."""
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        value = globals()[name] = getattr(import_module(_MODULE_OF[name]), name)
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULE_OF})

@@ -1,0 +1,115 @@
+"""The command line: one thin command per verb.
+
+Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 not found, 4 the database is away or not
+migrated, 75 a worker asks to be started anew.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from holdfast.errors import (
+    ConfigError,
+    HoldfastError,
+    NotFound,
+    SchemaMismatch,
+    StoreBusy,
+    StoreDown,
+)
+from holdfast.redact import visible
+from holdfast.secret import hide_passwords
+
+# Commands are imported when they are called: the web, the database driver and the rest cost
+# nothing to `holdfast jobs list`.
+COMMANDS = {
+    "artifacts": "holdfast.cli.artifacts:artifacts",
+    "audit": "holdfast.cli.audit:audit",
+    "batches": "holdfast.cli.batches:batches",
+    "config": "holdfast.cli.config:config",
+    "costs": "holdfast.cli.costs:costs",
+    "dead-letters": "holdfast.cli.dead_letters:dead_letters",
+    "deliveries": "holdfast.cli.deliveries:deliveries",
+    "demo": "holdfast.cli.demo:demo",
+    "doctor": "holdfast.cli.doctor:doctor",
+    "enqueue": "holdfast.cli.enqueue:enqueue",
+    "explain": "holdfast.cli.explain:explain",
+    "grant": "holdfast.cli.grant:grant",
+    "handler-login": "holdfast.cli.handler_login:handler_login",
+    "jobs": "holdfast.cli.jobs:jobs",
+    "metrics": "holdfast.cli.metrics:metrics",
+    "migrate": "holdfast.cli.migrate:migrate",
+    "queues": "holdfast.cli.queues:queues",
+    "review": "holdfast.cli.review:review",
+    "rewrite": "holdfast.cli.rewrite:rewrite",
+    "run": "holdfast.cli.run:run",
+    "runs": "holdfast.cli.run:runs",
+    "schedules": "holdfast.cli.schedules:schedules",
+    "simulator": "holdfast_simulator.command:simulator",
+    "verify": "holdfast.cli.verify:verify",
+    "worker": "holdfast.cli.worker:worker",
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported on demand."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        place = COMMANDS.get(cmd_name)
+        if place is None:
+            return None
+        module, _, name = place.partition(":")
+        found: click.Command = getattr(importlib.import_module(module), name)
+        return found
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--db", help="The database: sqlite:///FILE or postgresql://HOST/NAME.")
+@click.option("--app", help="Where the jobs are declared, as module:attribute.")
+@click.version_option(package_name="holdfast-jobs", prog_name="holdfast")
+@click.pass_context
+def cli(ctx: click.Context, db: str | None, app: str | None) -> None:
+    """Background work that must not be lost, doubled or leaked.
+
+    The database comes from --db, HOLDFAST_DB or holdfast.toml; without any of them it is
+    ./holdfast.db.
+    """
+    ctx.obj = {"db": db, "app": app}
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run the command line; errors become one sentence and an exit code."""
+    run: Callable[..., Any] = cli.main
+    try:
+        code = run(args=argv, prog_name="holdfast", standalone_mode=False)
+    except click.ClickException as exc:
+        exc.show()
+        sys.exit(exc.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except HoldfastError as exc:
+        click.echo(f"holdfast: {_said(exc)}", err=True)
+        sys.exit(exit_code(exc))
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _said(exc: HoldfastError) -> str:
+    """What an error says, with nothing in it that acts on a terminal."""
+    said = hide_passwords(str(exc))
+    # Settings are listed a line each, and quote what they name; all else is one line.
+    lines = said.split("\n") if isinstance(exc, ConfigError) else [said]
+    return "\n".join(visible(line) for line in lines)
+
+
+def exit_code(exc: Exception) -> int:
+    """The code that a process ends with for *exc*."""
+    if isinstance(exc, NotFound):
+        return 3
+    return 4 if isinstance(exc, (StoreDown, StoreBusy, SchemaMismatch)) else 1

@@ -1,0 +1,281 @@
+"""holdfast batches list|show|submit|collect|cancel|adopt|release|accept|probe"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+import click
+from holdfast_llm.batch.accept_kept import AnswerFilter
+from holdfast_llm.batch.outstanding import count_outstanding, count_remaining, poll_now
+
+from holdfast.cli.given import (
+    app_of,
+    desk_of,
+    json_option,
+    print_fields,
+    print_json,
+    print_table,
+    watch_options,
+)
+from holdfast.cli.logged import logged
+from holdfast.cli.run import perform, run
+from holdfast.holdfast import Holdfast
+from holdfast.operate.batches import NEWEST, Batches, BatchRow
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+COLUMNS = (
+    "id", "state", "provider", "model", "items", "provider_batch_id", "provider_status",
+    "created_at", "next_at", "error_code",
+)  # fmt: skip
+ITEM_COLUMNS = (
+    "batch_item_index", "org_id", "job_id", "attempt", "state", "error_class", "error_code",
+    "recorded_at",
+)  # fmt: skip
+KEPT_COLUMNS = ("job_type", "error_class", "answers", "batches")
+# The most that one run may take.
+EVERYTHING = 100_000
+STATES = (
+    "prepared", "uploaded", "creating", "submitted", "ended", "collected", "released",
+    "quarantined",
+)  # fmt: skip
+
+
+@click.group()
+def batches() -> None:
+    """Hand model requests to providers in batches, and look after those batches."""
+
+
+@contextmanager
+def batches_of(
+    ctx: click.Context, who: Mapping[str, Any], *, required: bool = False
+) -> Iterator[Batches]:
+    """The batches as the person named by the options sees them."""
+    with app_of(ctx, required=required) as hf:
+        yield desk_of(hf, who["actor"], who["role"], who["org_id"]).batches(hf.batch.lane)
+
+
+@batches.command("list")
+@click.option("--state", type=click.Choice(STATES), help="Only those that stand there.")
+@click.option("--mode", type=click.Choice(("batch", "async")), help="Only batches, or only calls.")
+@click.option("--all", "with_ended", is_flag=True, help="Also those that are over.")
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
+@click.option("--before", default=NEWEST, help="Only batches older than this id: the next page.")
+@watch_options
+@json_option
+@click.pass_context
+def list_batches(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
+    """List batches, newest first."""
+    who = {name: given.pop(name) for name in ("actor", "role", "org_id")}
+    with batches_of(ctx, who) as found:
+        rows = [asdict(row) for row in found.list(**given)]
+    if as_json:
+        print_json(rows)
+    else:
+        print_table(rows, COLUMNS)
+
+
+@batches.command()
+@click.argument("batch_id")
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
+@click.option("--after", default=-1, type=int, help="Only items behind this place: the next page.")
+@watch_options
+@json_option
+@click.pass_context
+def show(
+    ctx: click.Context, /, batch_id: str, limit: int, after: int, as_json: bool, **who: Any
+) -> None:
+    """Show a batch with its items."""
+    with batches_of(ctx, who) as found:
+        view = found.show(batch_id, limit=limit, after=after)
+    if as_json:
+        print_json(asdict(view))
+        return
+    print_fields(asdict(view.batch))
+    for state, items in view.counts.items():
+        click.echo(f"items.{state}".ljust(40) + str(items))
+    print_table([asdict(item) for item in view.items], ITEM_COLUMNS)
+
+
+def perform_options(command: F) -> F:
+    """Who sets a pass off, and why: as for any run."""
+    for option in reversed(run.params[1:]):
+        if not hasattr(command, "__click_params__"):
+            command.__click_params__ = []  # type: ignore[attr-defined]
+        command.__click_params__.append(option)  # type: ignore[attr-defined]
+    return command
+
+
+@batches.command()
+@perform_options
+@click.pass_context
+@logged
+def submit(ctx: click.Context, /, **given: Any) -> None:
+    """Hand over everything that waits: the run rewrite_batch_submitter, now.
+
+    With --cron it takes no more than max_jobs_per_run of its profile. The report says how many jobs
+    remain: due, or waiting for their time.
+    """
+    if given["max_jobs"] is None and not given["cron"]:
+        given["max_jobs"] = EVERYTHING
+    perform(ctx, "rewrite_batch_submitter", after=lambda hf: count_remaining(hf.store), **given)
+
+
+@batches.command()
+@perform_options
+@click.pass_context
+@logged
+def collect(ctx: click.Context, /, **given: Any) -> None:
+    """Bring back what is answered: the run rewrite_batch_collector, now.
+
+    It asks the provider about every batch, also about those whose next poll is later. With --cron
+    it asks about those that are due.
+    """
+
+    def ask_now(hf: Holdfast) -> None:
+        if not given["cron"]:
+            poll_now(hf.store)
+
+    perform(
+        ctx,
+        "rewrite_batch_collector",
+        before=ask_now,
+        after=lambda hf: count_outstanding(hf.store),
+        **given,
+    )
+
+
+def move_options(command: F) -> F:
+    """What every move takes."""
+    made: Any = click.pass_context(command)
+    reason = click.option("--reason", required=True, help="Why; kept in the audit.")
+    for option in (json_option, watch_options, reason, click.argument("batch_id")):
+        made = option(made)
+    decorated: F = made
+    return decorated
+
+
+@batches.command()
+@move_options
+def cancel(ctx: click.Context, /, batch_id: str, reason: str, as_json: bool, **who: Any) -> None:
+    """Ask the provider to end a batch; what it has finished is paid for and collected."""
+    with batches_of(ctx, who) as found:
+        canceled = found.cancel(batch_id, reason=reason)
+        _tell(canceled, as_json)
+        if not found.can_reach(canceled.id):
+            click.echo(
+                f"There is no credential for {canceled.provider} here, so the provider has not been"
+                " asked. The cancel is on record; a collector that has the credential asks.",
+                err=True,
+            )
+
+
+@batches.command()
+@click.option("--provider-batch-id", help="Its name at the provider, if it is not on record.")
+@move_options
+def adopt(
+    ctx: click.Context,
+    /,
+    batch_id: str,
+    provider_batch_id: str | None,
+    reason: str,
+    as_json: bool,
+    **who: Any,
+) -> None:
+    """Take a batch out of quarantine: it exists at the provider, and its answers are ours."""
+    with batches_of(ctx, who, required=True) as found:
+        _tell(found.adopt(batch_id, provider_batch_id=provider_batch_id, reason=reason), as_json)
+
+
+@batches.command()
+@move_options
+def release(ctx: click.Context, /, batch_id: str, reason: str, as_json: bool, **who: Any) -> None:
+    """Take a batch out of quarantine: its jobs go back, and may be paid for again."""
+    with batches_of(ctx, who, required=True) as found:
+        _tell(found.release(batch_id, reason=reason), as_json)
+
+
+WHERE = {
+    "batch": "batch_id",
+    "job": "job_id",
+    "org": "org_id",
+    "type": "job_type",
+    "error": "error_class",
+    "provider": "provider",
+}
+
+
+def read_where(
+    _ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]
+) -> AnswerFilter:
+    """The filter that ``--where NAME=VALUE`` says, as often as it is given."""
+    found: dict[str, str] = {}
+    for text in given:
+        name, sign, value = text.partition("=")
+        if not sign or name not in WHERE or not value:
+            known = ", ".join(f"{one}=…" for one in WHERE)
+            raise click.BadParameter(f"{text!r} is none of {known}.")
+        if found.setdefault(WHERE[name], value) != value:
+            raise click.BadParameter(f"{name} is given twice; an answer has one {name}.")
+    return AnswerFilter(**found)
+
+
+@batches.command()
+@click.option(
+    "--where",
+    multiple=True,
+    callback=read_where,
+    metavar="NAME=VALUE",
+    help="Only kept answers of this batch, job, org, type, error or provider. May be repeated.",
+)
+@click.option("--reason", required=True, help="Why; kept in the audit.")
+@click.option("--dry-run", is_flag=True, help="Only say how many there are.")
+@watch_options
+@json_option
+@click.pass_context
+def accept(
+    ctx: click.Context,
+    /,
+    where: AnswerFilter,
+    reason: str,
+    dry_run: bool,
+    as_json: bool,
+    **who: Any,
+) -> None:
+    """Show kept answers to the application again, after its code was mended. Costs nothing."""
+    with batches_of(ctx, who, required=True) as found:
+        report = found.accept(where, reason=reason, dry_run=dry_run)
+    if as_json:
+        print_json(asdict(report))
+        return
+    print_table([asdict(one) for one in report.matched], KEPT_COLUMNS)
+    if report.is_dry_run:
+        click.echo(f"{report.answers} answers would be shown to the application again.")
+        return
+    done = report.done
+    click.echo(
+        f"{done.accepted} of {report.answers} answers have an outcome now; {done.held} are still"
+        f" held, {done.unreadable} cannot be read, {done.skipped_batches} batches were skipped."
+    )
+
+
+@batches.command()
+@click.argument("account")
+@click.option("--reason", required=True, help="Why; kept in the audit.")
+@watch_options
+@click.pass_context
+def probe(ctx: click.Context, /, account: str, reason: str, **who: Any) -> None:
+    """Let the next call go to an account that refused us, without waiting for its pause."""
+    with batches_of(ctx, who) as found:
+        found.probe(account, reason=reason)
+    click.echo(f"The next call to {account} is made as soon as a job is due.")
+
+
+def _tell(batch: BatchRow, as_json: bool) -> None:
+    if as_json:
+        print_json(asdict(batch))
+    else:
+        print_fields(asdict(batch))

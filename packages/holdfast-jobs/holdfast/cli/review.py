@@ -1,0 +1,290 @@
+"""holdfast review submit|show|rerun|erase"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from holdfast.cli.given import (
+    actor_option,
+    app_of,
+    desk_of,
+    json_option,
+    one_line,
+    print_json,
+    print_table,
+    watch_options,
+)
+from holdfast.operate.watch import Action
+
+if TYPE_CHECKING:
+    from holdfast_review.model import Recipient, Review, Source
+    from holdfast_review.show import Shown
+    from holdfast_review.submit import Submitted
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+org_option = click.option("--org", "org_id", required=True, help="The tenant, a UUID.")
+asked_options = (
+    click.option("--changelist", "changelist_id", required=True, help="What is reviewed."),
+    click.option("--version", "review_version", required=True, help="Its version, like 3 or v3."),
+    click.option("--key", "idempotency_key", required=True, help="The caller's own key."),
+    click.option("--repository", help="A git repository."),
+    click.option("--base", default="", help="Since it parted from this revision …"),
+    click.option("--head", help="… what this one changes; alone, this commit."),
+    click.option("--patch", help="A file with a patch instead; - reads standard input."),
+    click.option(
+        "--to",
+        "required",
+        multiple=True,
+        help="Tell [NAME=]CHANNEL:ADDRESS; without it the review is not done. Again for another.",
+    ),
+    click.option("--cc", "others", multiple=True, help="The same for who may be left untold."),
+)
+
+
+def asked(command: F) -> F:
+    """What is to be reviewed, for whom."""
+    for option in reversed((org_option, *asked_options)):
+        command = option(command)
+    return json_option(actor_option(command))
+
+
+@click.group()
+def review() -> None:
+    """Reviews of changes: asked for, looked at, asked for again."""
+
+
+@review.command()
+@asked
+@click.option("--rerun", is_flag=True, help="Another version than one that succeeded is meant.")
+@click.pass_context
+def submit(
+    ctx: click.Context,
+    /,
+    rerun: bool,
+    as_json: bool,
+    required: Sequence[str],
+    others: Sequence[str],
+    **given: Any,
+) -> None:
+    """Ask for the review of a version of a change, or find the one there is."""
+    from holdfast_review.reviews import Reviews
+
+    recipients = read_recipients(required, others)
+    source = read_source(given)
+    if source is None:
+        raise click.UsageError("Say what to review: --repository with --head, or --patch.")
+    with app_of(ctx, required=False) as hf:
+        asked_for = Reviews.of(hf).submit(
+            **given, source=source, recipients=recipients, rerun=rerun
+        )
+        print_submitted(asked_for, as_json)
+
+
+@review.command()
+@asked
+@click.pass_context
+def rerun(
+    ctx: click.Context,
+    /,
+    as_json: bool,
+    required: Sequence[str],
+    others: Sequence[str],
+    **given: Any,
+) -> None:
+    """Ask for a higher version; what is not said is as in the highest there is."""
+    from holdfast_review.reviews import Reviews
+
+    recipients = read_recipients(required, others) or None
+    source = read_source(given)
+    with app_of(ctx, required=False) as hf:
+        asked_for = Reviews.of(hf).rerun(**given, source=source, recipients=recipients)
+        print_submitted(asked_for, as_json)
+
+
+@review.command()
+@click.argument("review_id", required=False)
+@org_option
+@click.option("--changelist", "changelist_id", help="By its changelist instead.")
+@click.option("--version", "review_version", help="Its version, like 3 or v3.  [default: last]")
+@json_option
+@click.pass_context
+def show(
+    ctx: click.Context,
+    review_id: str | None,
+    org_id: str,
+    changelist_id: str | None,
+    review_version: str | None,
+    as_json: bool,
+) -> None:
+    """Tell how a review stands, what was found and who has been told."""
+    from holdfast_review.reviews import Reviews
+
+    if (review_id is None) == (changelist_id is None):
+        raise click.UsageError("Name the review by its id or by --changelist.")
+    with app_of(ctx, required=False) as hf:
+        reviews = Reviews.of(hf)
+        if review_id is not None:
+            found = reviews.find(review_id, org_id=org_id)
+        else:
+            found = reviews.find_version(str(changelist_id), review_version, org_id=org_id)
+    if as_json:
+        print_json(found.document)
+    else:
+        print_shown(found)
+
+
+@review.command()
+@click.option("--changelist", "changelist_id", help="All versions of this one.")
+@click.option("--recipient", help="Or a person, out of all reviews of the tenant.")
+@click.option("--reason", required=True, help="Why; kept in the audit.")
+@watch_options
+@click.pass_context
+def erase(
+    ctx: click.Context,
+    changelist_id: str | None,
+    recipient: str | None,
+    reason: str,
+    actor: str,
+    role: str,
+    org_id: str | None,
+) -> None:
+    """Erase what reviews say and whom they name. Nothing brings it back."""
+    from holdfast_review.reviews import Reviews
+
+    if (changelist_id is None) == (recipient is None) or org_id is None:
+        raise click.UsageError("Say whose: --org, and --changelist or --recipient.")
+    with app_of(ctx, required=False) as hf:
+        # A person's name may say who they are, and the audit is for ever.
+        subject = "recipient" if changelist_id is None else f"changelist:{changelist_id}"
+        desk_of(hf, actor, role, org_id).watch.check(Action.ERASE, org_id=org_id, subject=subject)
+        reviews, why = Reviews.of(hf), {"org_id": org_id, "reason": reason, "actor": actor}
+        if changelist_id is not None:
+            erased = reviews.erase(changelist_id, **why)
+        else:
+            erased = reviews.erase_recipient(str(recipient), **why)
+        print_json(asdict(erased))
+
+
+def read_source(given: dict[str, Any]) -> Source | None:
+    """The source that the options name; they are taken out of *given*."""
+    from holdfast_review.model import Source
+
+    repository, head, base, patch = (
+        given.pop(name) for name in ("repository", "head", "base", "patch")
+    )
+    if patch is not None:
+        if repository or head or base:
+            raise click.UsageError("--patch stands for itself, without a repository.")
+        return Source.posted(read_patch(patch))
+    if repository is None and head is None and not base:
+        return None
+    if not (repository and head):
+        raise click.UsageError("A change of a repository takes --repository and --head.")
+    return Source.git(str(Path(repository).absolute()), head, base)
+
+
+def read_patch(place: str) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if place == "-" else Path(place).read_bytes()
+    except OSError as exc:
+        raise click.BadParameter(str(exc.strerror), param_hint="--patch") from None
+
+
+def read_recipients(required: Sequence[str], others: Sequence[str]) -> list[Recipient]:
+    return [
+        *(_recipient(text, is_required=True) for text in required),
+        *(_recipient(text, is_required=False) for text in others),
+    ]
+
+
+def _recipient(text: str, *, is_required: bool) -> Recipient:
+    """``[NAME=]CHANNEL:ADDRESS``; without a name they are counted by their address."""
+    from holdfast_review.model import Recipient
+
+    place, _, _ = text.partition(":")
+    name, equals, _ = place.partition("=")
+    rest = text[len(name) + 1 :] if equals else text
+    channel, colon, address = rest.partition(":")
+    if not colon or not channel or not address:
+        raise click.BadParameter("write [NAME=]CHANNEL:ADDRESS", param_hint="--to or --cc")
+    return Recipient(name if equals else address, channel, address, is_required)
+
+
+def print_submitted(found: Submitted, as_json: bool) -> None:
+    told = {
+        "review_id": found.review.review_id,
+        "job_id": found.review.job_id,
+        "changelist_id": found.review.changelist_id,
+        "review_version": found.review.review_version,
+        "status": found.review.word,
+        "answer": found.answer,
+        "created": found.created,
+        "differs": found.differs,
+        "dead_letter_id": found.review.dead_letter_id,
+    }
+    if as_json:
+        print_json(told)
+    else:
+        state = "submitted" if found.created else f"was there already ({found.answer})"
+        click.echo(f"{found.review.review_id}  {state}  {found.review.word or 'canceled'}")
+    if found.differs:
+        click.echo("The review that is there was asked for otherwise; it stands.", err=True)
+
+
+def print_origin(review: Review) -> None:
+    """Repository, commits, author and title, as far as they are known."""
+    origin = review.origin
+    if review.source.repository:
+        click.echo(f"repository {one_line(review.source.repository)}")
+    if origin is None:
+        return
+    if origin.head:
+        click.echo(f"commits {f'{origin.base}..' if origin.base else ''}{origin.head}")
+    if origin.title:
+        author = f" ({one_line(origin.author)})" if origin.author else ""
+        click.echo(f"title {one_line(origin.title)}{author}")
+
+
+def print_shown(found: Shown) -> None:
+    one = found.review
+    click.echo(
+        f"{one_line(one.changelist_id)} version {one.review_version}: {one.word or 'canceled'}"
+    )
+    if one.dead_letter_id:
+        click.echo(f"dead letter {one.dead_letter_id}")
+    if one.is_erased:
+        click.echo("what was found, and who was told, has been erased")
+    print_origin(one)
+    if found.summary:
+        click.echo(one_line(found.summary))
+    if one.outcome is not None:
+        click.echo(f"outcome: {one.outcome.replace('_', ' ')}")
+    for line in one.coverage.sentences() if one.coverage else ():
+        click.echo(line)
+    findings = [
+        {
+            "severity": item.severity,
+            "place": (item.file if item.line is None else f"{item.file}:{item.line}")
+            + ("" if item.is_placed else " (not in the change)"),
+            "message": item.message,
+        }
+        for item in found.findings
+    ]
+    print_table(findings, ["severity", "place", "message"])
+    told = [
+        {
+            "recipient": item.recipient,
+            "channel": item.channel,
+            "state": item.state,
+            "notified_at": item.notified_at,
+        }
+        for item in found.recipients
+    ]
+    print_table(told, ["recipient", "channel", "state", "notified_at"])

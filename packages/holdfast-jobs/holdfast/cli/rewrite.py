@@ -1,0 +1,438 @@
+"""holdfast rewrite submit|show|classify|context-pack|route|lexicon|evaluate|export|erase"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
+
+import click
+from holdfast_rewrite.words import (
+    CLASSIFIER_VERSION,
+    CONTEXT_VERSION,
+    JOB_TYPE,
+    POLICY_VERSION,
+    HomeRole,
+    Intent,
+    Lane,
+    Level,
+    SafetyFlag,
+    Strength,
+    Surface,
+    Topic,
+)
+
+from holdfast.cli.given import app_of, desk_of, print_json, settings_of, watch_options
+from holdfast.config import Settings
+from holdfast.holdfast import Holdfast
+from holdfast.ids import read_uuid
+
+if TYPE_CHECKING:
+    from holdfast_rewrite.classify import Message
+    from holdfast_rewrite.model import ClassifierResult, RewriteRequest
+
+F = TypeVar("F", bound=Callable[..., Any])
+# Stands for everybody where nobody is meant.
+NOBODY = "00000000-0000-0000-0000-000000000000"
+SURFACES = ("weekly_feedback", *(surface.value for surface in Surface))
+
+
+def read_text(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """What an option says, or standard input for ``-``: a text there is in no list of processes."""
+    if value is None:
+        return None
+    if value == "-" and ctx.meta.setdefault("holdfast.stdin", param.name) != param.name:
+        raise click.BadParameter("standard input holds one text, and it is read", param=param)
+    try:
+        text = sys.stdin.buffer.read().decode() if value == "-" else value
+        text.encode()
+    except UnicodeError:
+        raise click.BadParameter("it is not UTF-8", param=param) from None
+    return text.removesuffix("\n") if value == "-" else text
+
+
+def read_id(_ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """What an option says, as an id in its one form."""
+    try:
+        return read_uuid(value)
+    except ValueError as exc:
+        raise click.BadParameter(f"it {exc}", param=param) from None
+
+
+def text_option(name: str, says: str) -> Callable[[F], F]:
+    return click.option(
+        name, required=True, callback=read_text, help=f"{says} - reads it from standard input."
+    )
+
+
+def choice(words: Any) -> click.Choice[str]:
+    return click.Choice([str(getattr(word, "value", word)) for word in words])
+
+
+def locale_option(name: str, target: str, **more: Any) -> Callable[[F], F]:
+    """A language: any BCP 47 tag, of which the language counts."""
+
+    def read(_ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+        from holdfast_rewrite.language import BadLocale, normalize
+
+        try:
+            return None if value is None else normalize(value)
+        except BadLocale as exc:
+            raise click.BadParameter(str(exc), param=param) from None
+
+    return click.option(name, target, callback=read, **more)
+
+
+@contextmanager
+def refused() -> Iterator[None]:
+    """What breaks a type becomes wrong usage."""
+    from holdfast_rewrite.model import BadRewrite
+
+    try:
+        yield
+    except BadRewrite as exc:
+        raise click.UsageError(str(exc)) from None
+
+
+@click.group()
+def rewrite() -> None:
+    """The complaint rewrite: from a sharp message to a kind one. Prints JSON."""
+
+
+# -- with a database
+
+
+@rewrite.command()
+@click.option("--home", "home_id", required=True, help="The home of both.")
+@click.option("--sender", "sender_user_id", required=True, help="Who wrote the message.")
+@click.option("--recipient", "recipient_user_id", required=True, help="Who shall read it.")
+@text_option("--text", "The message.")
+@click.option("--surface", default=SURFACES[0], show_default=True, help="Where it was written.")
+@click.option("--week", "feedback_cycle_start", help="The Monday of the week it counts for.")
+@click.option("--emotion", "emotion_context", help="What the frontend calls its weather.")
+@click.pass_context
+def submit(ctx: click.Context, /, text: str, **asked: Any) -> None:
+    """Take a message in; its rewrite comes later. Exits with 1 if it failed."""
+    from holdfast_rewrite.gate import Submission
+    from holdfast_rewrite.rewrites import Rewrites
+
+    with app_of(ctx, required=False) as hf:
+        answer = Rewrites.of(hf).submit(Submission(sender_message=text, **asked))
+    print_json(asdict(answer))
+    ctx.exit(1 if answer.status == "failed" else 0)
+
+
+@rewrite.command()
+@click.argument("rewrite_request_id")
+@click.option("--home", "home_id", help="The home, for the views of its people.")
+@click.option("--sender", help="As this sender sees it.")
+@click.option("--recipient", help="As this recipient sees it.")
+@watch_options
+@click.pass_context
+def show(
+    ctx: click.Context,
+    rewrite_request_id: str,
+    home_id: str | None,
+    sender: str | None,
+    recipient: str | None,
+    actor: str,
+    role: str,
+    org_id: str | None,
+) -> None:
+    """Tell how a rewrite stands: to an operator without any text, to its people as they see it."""
+    from holdfast_rewrite.show import find_record, find_sent
+
+    if sender and recipient:
+        raise click.UsageError(
+            "Say --sender or --recipient; one sees another thing than the other."
+        )
+    if (sender or recipient) and not home_id:
+        raise click.UsageError("--sender and --recipient need --home.")
+    with app_of(ctx, required=False) as hf:
+        if sender:
+            ids = {"home_id": str(home_id), "user_id": sender}
+            print_json(asdict(find_sent(hf.store, rewrite_request_id, **ids)))
+        elif recipient:
+            print_json(_received(hf, rewrite_request_id, str(home_id), recipient))
+        else:
+            watch = desk_of(hf, actor, role, org_id or home_id).watch
+            print_json(find_record(watch, rewrite_request_id))
+
+
+def _received(hf: Holdfast, rewrite_request_id: str, home_id: str, user_id: str) -> dict[str, Any]:
+    from holdfast_rewrite.failure import InvalidRewrite, RewriteNotFound
+    from holdfast_rewrite.show import NEWEST, list_received
+
+    try:
+        asked = read_uuid(rewrite_request_id)
+    except ValueError:
+        raise InvalidRewrite({"rewrite_request_id": "must be a UUID"}) from None
+    just_after = NEWEST if asked == NEWEST else str(UUID(int=UUID(asked).int + 1))
+    found = list_received(hf.store, home_id=home_id, user_id=user_id, limit=1, before=just_after)
+    for one in found:
+        if one.rewrite_request_id == asked:
+            return asdict(one)
+    raise RewriteNotFound(asked)
+
+
+whose_options = (
+    click.option("--user", "user_id", help="Of this person."),
+    click.option("--home", "home_id", help="In this home; alone, of the whole home."),
+)
+
+
+def of_whom(command: F) -> F:
+    for option in reversed(whose_options):
+        command = option(command)
+    return command
+
+
+@rewrite.command()
+@of_whom
+@watch_options
+@click.pass_context
+def export(
+    ctx: click.Context,
+    user_id: str | None,
+    home_id: str | None,
+    actor: str,
+    role: str,
+    org_id: str | None,
+) -> None:
+    """Print all that is stored of a person or a home, one document of JSON a line."""
+    from holdfast_rewrite.export import export_data
+
+    with app_of(ctx, required=False) as hf:
+        watch = desk_of(hf, actor, role, org_id).watch
+        for document in export_data(watch, user_id=user_id, home_id=home_id):
+            click.echo(json.dumps(document))
+
+
+@rewrite.command()
+@of_whom
+@click.option("--reason", required=True, help="Why; kept in the audit.")
+@watch_options
+@click.pass_context
+def erase(
+    ctx: click.Context,
+    user_id: str | None,
+    home_id: str | None,
+    reason: str,
+    actor: str,
+    role: str,
+    org_id: str | None,
+) -> None:
+    """Erase the texts and preferences of a person or a home. Nothing brings them back."""
+    from holdfast_rewrite.erase import erase_data
+
+    with app_of(ctx, required=False) as hf:
+        watch = desk_of(hf, actor, role, org_id).watch
+        print_json(asdict(erase_data(watch, user_id=user_id, home_id=home_id, reason=reason)))
+
+
+# -- without one
+
+
+@rewrite.command()
+@text_option("--text", "The message.")
+@click.option("--surface", type=choice(SURFACES), default=SURFACES[0], show_default=True)
+@click.pass_context
+def classify(ctx: click.Context, text: str, surface: str) -> None:
+    """Say what a message is about, what it wants and how sharp it is, as the settings choose."""
+    from holdfast_rewrite.classify import Message
+    from holdfast_rewrite.classify_local import LocalClassifier
+
+    settings = settings_of(ctx)
+    message = Message(NOBODY, text, NOBODY, Surface.read(surface))
+    if settings.rewrite.classifier == "local":
+        print_json(LocalClassifier().classify(message).document)
+    else:
+        print_json(_ask_model(settings, message).document)
+
+
+def _ask_model(settings: Settings, message: Message) -> ClassifierResult:
+    from holdfast_llm.batch.accounts import ConfiguredAccounts
+    from holdfast_rewrite.classify import classify_safely
+    from holdfast_rewrite.classify_llm import ModelClassifier
+    from holdfast_rewrite.route import classifier_route
+
+    route = classifier_route(settings)
+    assert route is not None, "the settings do not choose a model without its route"
+    classifier = ModelClassifier(ConfiguredAccounts(settings), route)
+    patience = settings.rewrite.classifier_timeout_seconds
+    result, error = classify_safely(classifier, message, timeout_seconds=patience)
+    if error is not None:
+        click.echo(f"The model has no answer ({error}); these are the safe defaults.", err=True)
+    return result
+
+
+@rewrite.command("context-pack")
+@click.option("--topic", "topics", multiple=True, type=choice(Topic), help="Again for another.")
+@click.option("--sender-role", type=choice(HomeRole), default="housemate", show_default=True)
+@click.option("--recipient-role", type=choice(HomeRole), default="housemate", show_default=True)
+@locale_option("--language", "target_language", default="en", help="What the recipient reads.")
+@click.option("--answer", "answers", multiple=True, help="PREFERENCE=VALUE; again for another.")
+@click.option("--recipient", default=NOBODY, callback=read_id, help="Who it is for.")
+def context_pack(
+    topics: tuple[str, ...],
+    sender_role: str,
+    recipient_role: str,
+    target_language: str,
+    answers: tuple[str, ...],
+    recipient: str,
+) -> None:
+    """Print all that a model would learn of a recipient with these answers."""
+    from holdfast_rewrite.context_pack import build_pack
+
+    given = _answers(answers)
+    with refused():
+        pack = build_pack(
+            recipient_user_id=recipient,
+            target_language=target_language,
+            sender_role=HomeRole(sender_role),
+            recipient_role=HomeRole(recipient_role),
+            topics=[Topic(topic) for topic in topics or (Topic.OTHER,)],
+            answers=given,
+        )
+    print_json(pack.document)
+
+
+def _answers(answers: tuple[str, ...]) -> dict[str, str]:
+    given: dict[str, str] = {}
+    for answer in answers:
+        name, equals, value = answer.partition("=")
+        if not equals:
+            raise click.BadParameter("write PREFERENCE=VALUE", param_hint="--answer")
+        if name in given:
+            raise click.BadParameter(f"{name} is answered twice", param_hint="--answer")
+        given[name] = value
+    return given
+
+
+@rewrite.command()
+@click.option("--surface", type=choice(SURFACES), default=SURFACES[0], show_default=True)
+@click.option("--strength", type=choice(Strength), default="full_reframe", show_default=True)
+@locale_option("--from", "source", default="en", help="What the message is in.")
+@locale_option("--to", "target", default="en", help="What the recipient reads.")
+@click.pass_context
+def route(ctx: click.Context, surface: str, strength: str, source: str, target: str) -> None:
+    """Print where such a request would go, by the table of the settings."""
+    from holdfast_rewrite.route import RouteRequest, Routes
+
+    asked = RouteRequest(
+        task=JOB_TYPE,
+        surface=Surface.read(surface),
+        rewrite_strength=Strength(strength),
+        source_locale=source,
+        target_locale=target,
+        lane=Lane.of(source, target),
+        policy_version=POLICY_VERSION,
+    )
+    print_json(Routes(settings_of(ctx)).decide(asked))
+
+
+@rewrite.command()
+@locale_option("--locale", "locale", required=True, help="The language of the text.")
+@text_option("--text", "The text.")
+def lexicon(locale: str, text: str) -> None:
+    """Say which codes the lexicon of a language finds in a text."""
+    from holdfast_rewrite.lexicon import check_text
+
+    print_json(check_text(locale, text))
+
+
+@rewrite.command()
+@text_option("--text", "The original message.")
+@text_option("--rewrite", "What became of it.")
+@locale_option("--from", "source", default="en", help="What the message is in.")
+@locale_option("--to", "target", default="en", help="What the recipient reads.")
+@click.option("--output-language", help="What the rewrite is said to be in.  [default: --to]")
+@click.option("--intent", type=choice(Intent), default="request", show_default=True)
+@click.option("--topic", "topics", multiple=True, type=choice(Topic), help="Again for another.")
+@click.option("--strength", type=choice(Strength), default="full_reframe", show_default=True)
+@click.option("--sender-role", type=choice(HomeRole), default="housemate", show_default=True)
+@click.option("--recipient-role", type=choice(HomeRole), default="housemate", show_default=True)
+def evaluate(text: str, rewrite: str, output_language: str | None, **asked: Any) -> None:
+    """Judge a rewrite against its original: the verdict, and what it rests on."""
+    from holdfast_rewrite import evaluate as judge
+    from holdfast_rewrite.detect import local_detector
+
+    with refused():
+        request = _request(text, **asked)
+    found = judge.evaluate(
+        request,
+        rewritten_text=rewrite,
+        output_language=output_language or request.target_locale,
+        detector=local_detector(),
+    )
+    print_json(
+        {
+            "verdict": found.verdict.value,
+            "lexicon_version": found.lexicon_version,
+            "eval_result": found.result.document,
+        }
+    )
+
+
+def _request(
+    text: str,
+    *,
+    source: str,
+    target: str,
+    intent: str,
+    topics: tuple[str, ...],
+    strength: str,
+    sender_role: str,
+    recipient_role: str,
+) -> RewriteRequest:
+    """The request that a rewrite is judged against, between two people who are nobody."""
+    from holdfast_rewrite.context_pack import build_pack
+    from holdfast_rewrite.model import ClassifierResult, Confidences, RewriteRequest
+    from holdfast_rewrite.policy import policy_of
+
+    about = tuple(Topic(topic) for topic in topics or (Topic.OTHER,))
+    sure = Confidences(Level.HIGH, Level.HIGH, Level.HIGH)
+    result = ClassifierResult(
+        CLASSIFIER_VERSION,
+        source,
+        about,
+        Intent(intent),
+        Strength(strength),
+        sure,
+        (SafetyFlag.NONE,),
+    )
+    pack = build_pack(
+        recipient_user_id=NOBODY,
+        target_language=target,
+        sender_role=HomeRole(sender_role),
+        recipient_role=HomeRole(recipient_role),
+        topics=about,
+        answers={},
+    )
+    return RewriteRequest(
+        rewrite_request_id=NOBODY,
+        home_id=NOBODY,
+        sender_user_id=NOBODY,
+        recipient_user_id=NOBODY,
+        recipient_snapshot_id=NOBODY,
+        recipient_preference_snapshot_id=NOBODY,
+        surface=Surface.OTHER,
+        original_text=text,
+        topics=about,
+        intent=result.intent,
+        rewrite_strength=result.rewrite_strength,
+        source_locale=source,
+        target_locale=target,
+        lane=Lane.of(source, target),
+        classifier_result=result,
+        context_pack=pack,
+        policy=policy_of(result, pack),
+        classifier_version=CLASSIFIER_VERSION,
+        context_pack_version=CONTEXT_VERSION,
+        policy_version=POLICY_VERSION,
+        created_at="1970-01-01T00:00:00.000000Z",
+    )

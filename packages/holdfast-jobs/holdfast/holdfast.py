@@ -1,0 +1,458 @@
+"""Holdfast: the object an application declares its jobs on and enqueues through."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from functools import cached_property
+from typing import Any, TypeVar, Unpack
+
+from holdfast_llm.batch.declare import Batching
+
+from holdfast.actor import Role, read_actor, read_role
+from holdfast.arguments import checked, instance, string, uuid
+from holdfast.artifact.artifacts import Artifacts
+from holdfast.clock import Clock, SystemClock, ms
+from holdfast.config import Settings
+from holdfast.engine import enqueue as enqueueing
+from holdfast.engine.cancel import CancelAnswer, cancel_job
+from holdfast.engine.category import CategoryOptions, make_category, sync_categories
+from holdfast.engine.declared import Declarations, worker_options
+from holdfast.engine.enqueue import Enqueued
+from holdfast.engine.handler import (
+    HandlerOptions,
+    Registry,
+    check_options,
+    make_handler,
+    plain_stage,
+)
+from holdfast.engine.job import QUEUES, SYSTEM, Actor, Job, KeyRecord
+from holdfast.engine.notify import NotifyOptions, abest_effort, best_effort
+from holdfast.engine.pipeline import Pipeline
+from holdfast.engine.request import Batch, Frames, JobRequest, Options, full_key
+from holdfast.engine.retry import RetryPolicy
+from holdfast.engine.rules import QueueOptions, Queues, make_queue, sync_rules
+from holdfast.engine.run import Runs
+from holdfast.engine.schedule import Declared, ScheduleOptions, make_schedule
+from holdfast.engine.tracing import Tracing, atraced, traced
+from holdfast.engine.worker import Worker
+from holdfast.errors import ConfigError, JobNotFound
+from holdfast.event import Events
+from holdfast.ids import IdSource, uuid_argument
+from holdfast.operate.bring_back import BringBack
+from holdfast.operate.desk import Desk
+from holdfast.operate.watch import Watch
+from holdfast.outbox.outbox import Outbox
+from holdfast.store import Statements, Store, open_store
+from holdfast.store.borrow import Steps, arun_borrowed, is_awaiting, run_borrowed
+from holdfast.tenant import Tenant
+
+SQL = Statements("holdfast.engine", "job.sql")
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@checked(
+    checks={
+        "job_id": uuid,
+        "reason": string,
+        "settings": instance(Settings),
+        "store": instance(Store),
+    },
+    init=True,
+    # They name every bad field of a job or a declaration themselves; the last are for our own use.
+    without=(
+        *("enqueue", "enqueue_many", "aenqueue", "aenqueue_many", "notify", "anotify"),
+        *("job", "pipeline", "queue", "category", "schedule", "worker", "prepare", "announce"),
+    ),
+)
+class Holdfast:
+    """One application's jobs in one database.
+
+    Nothing is opened until it is needed, so a module may create one and declare jobs on import.
+    """
+
+    def __init__(
+        self,
+        db: str | None = None,
+        *,
+        settings: Settings | None = None,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        if settings is None:
+            settings = Settings.load(db=db)
+        elif db is not None:
+            settings = replace(settings, db=db)
+        self.settings = settings
+        self.clock = clock or SystemClock()
+        self.rng = rng
+        self.ids = IdSource(self.clock, rng)
+        self.registry = Registry()
+        self.schedules = Declared()
+        self.batch = Batching(self)
+        self.events = Events()
+        self.outbox = Outbox(self)
+        self.outbox.brings_back = BringBack(lambda: self.operate(actor=SYSTEM, role="admin").watch)
+        self.tracing: Tracing | None = None
+        self._store: Store | None = None
+        self._store_pid = 0
+        self._opening = threading.Lock()
+        self._frames: Frames = {}
+        self._declarations = Declarations(self.registry)
+        # Set by tests that want jobs to run inside the call that enqueues them.
+        self._inline: Callable[[], object] | None = None
+
+    @property
+    def store(self) -> Store:
+        """The open store; a child process gets one of its own."""
+        if self._store is None or self._store_pid != os.getpid():
+            with self._opening:
+                if self._store is None or self._store_pid != os.getpid():
+                    self._store = open_store(
+                        self.settings.db,
+                        clock=self.clock,
+                        pool_size=self.settings.pool_size,
+                        handler_url=self.settings.handler_db,
+                    )
+                    self._store.audit_tables = self.settings.audit_tables
+                    self._store_pid = os.getpid()
+        return self._store
+
+    @cached_property
+    def artifacts(self) -> Artifacts:
+        """The files that jobs read and make."""
+        return Artifacts(lambda: self.store, self.ids, self.settings)
+
+    def use_store(self, store: Store) -> None:
+        """Work on a store that the caller opened."""
+        self._store, self._store_pid = store, os.getpid()
+
+    def close(self) -> None:
+        """Close the store. It is opened again on the next use."""
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    def __enter__(self) -> Holdfast:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @property
+    def queues(self) -> Queues:
+        """The rules of queues, tenants and keys, to look at and to change."""
+        return Queues(self.store, self.settings, self.registry.queues)
+
+    @property
+    def known_queues(self) -> list[str]:
+        """Every queue that a job may be enqueued on: ours, and those declared here or in a file."""
+        return list(dict.fromkeys((*QUEUES, *self.settings.queues, *self.registry.queues)))
+
+    # -- declaring
+
+    def job(
+        self,
+        job_type: str,
+        *,
+        category: str = "general",
+        max_attempts: int | None = None,
+        retry: RetryPolicy | None = None,
+        timeout: timedelta | float | None = None,
+        **options: Unpack[HandlerOptions],
+    ) -> Callable[[F], F]:
+        """Declare the decorated function as the handler of *job_type*.
+
+        It is called with the job and its payload. The payload is a dict, or what the second
+        parameter is annotated with: a dataclass or a pydantic model. *options* are ``queue``,
+        ``priority``, ``version``, ``policy``, ``slo``, ``producer`` and ``cancel_role``.
+        """
+        check_options(job_type, options)
+
+        def declare(function: F) -> F:
+            kind = self.registry.category(category)
+            stage = plain_stage(
+                function, category=kind, max_attempts=max_attempts, retry=retry, timeout=timeout
+            )
+            self.registry.add(make_handler(job_type, [stage], category=kind, **options))
+            return function
+
+        return declare
+
+    def pipeline(
+        self,
+        job_type: str,
+        *,
+        accepts: Sequence[str] = (),
+        category: str = "general",
+        **options: Unpack[HandlerOptions],
+    ) -> Pipeline:
+        """Declare a job of several named stages, each with its own budget and stored result.
+
+        *options* are those of :meth:`job`; ``version`` is "1" unless it says otherwise.
+        """
+        check_options(job_type, options)
+        given: HandlerOptions = {"version": "1", **options}
+        return Pipeline(self.registry, job_type, accepts, category, given)
+
+    def queue(self, name: str, **limits: Unpack[QueueOptions]) -> None:
+        """Declare a queue of this application's own, with its weight and limits."""
+        self.registry.add_queue(name, make_queue(name, limits))
+
+    def category(self, name: str, **options: Unpack[CategoryOptions]) -> None:
+        """Declare a category of this application's own; workers write it into the store."""
+        self.registry.add_category(make_category(name, **options))
+
+    def schedule(self, name: str, **options: Unpack[ScheduleOptions]) -> None:
+        """Declare what happens by the clock; dispatchers write it into the store."""
+        made = make_schedule(name, options, now=self.clock.now())
+        self.schedules.add(made, self.registry)
+
+    # -- enqueueing
+
+    def enqueue(
+        self,
+        job_type: str,
+        payload: Mapping[str, Any],
+        *,
+        org_id: str | None = None,
+        conn: Any = None,
+        **options: Unpack[Options],
+    ) -> Enqueued:
+        """Enqueue one job; a known idempotency key returns the original with ``created=False``.
+
+        *options* are the fields of :class:`JobRequest`. With *conn*, the job exists if and only if
+        the caller's own transaction commits.
+        """
+        return self.enqueue_many(job_type, [payload], org_id=org_id, conn=conn, **options)[0]
+
+    @traced
+    def enqueue_many(
+        self,
+        job_type: str,
+        payloads: Iterable[Mapping[str, Any] | JobRequest],
+        *,
+        org_id: str | None = None,
+        conn: Any = None,
+        **options: Unpack[Options],
+    ) -> list[Enqueued]:
+        """Enqueue any number of jobs of one type: all of them or none."""
+        chunks = self._chunks(job_type, payloads, org_id, options, whole=conn is not None)
+        if not chunks:
+            return []
+        if conn is not None:
+            if is_awaiting(conn):
+                raise ConfigError("This connection must be awaited: use aenqueue or aenqueue_many.")
+            self.sync(borrowed=True)
+            batches = [chunks[0]()]
+            steps = self._borrowed_steps(batches[0])
+            enqueued = run_borrowed(conn, self.clock, steps, batches[0].queues)
+        elif len(chunks) == 1:
+            self.sync()
+            batches = [chunks[0]()]
+            enqueued = enqueueing.insert(self.store, batches[0])
+        else:
+            self.sync()
+            batches, enqueued = enqueueing.insert_chunks(self.store, chunks)
+        self.announce(batches, enqueued, is_committed=conn is None)
+        return enqueued
+
+    def prepare(
+        self,
+        job_type: str,
+        payload: Mapping[str, Any],
+        *,
+        job_id: str,
+        org_id: str | None = None,
+        **options: Unpack[Options],
+    ) -> Batch:
+        """One job, checked, for whoever writes it with something of its own; then announce."""
+        ids = [uuid_argument("job_id", job_id)]
+        chunks = self._chunks(job_type, [payload], org_id, options, whole=True, ids=ids)
+        return chunks[0]()
+
+    def announce(
+        self, batches: Sequence[Batch], enqueued: Sequence[Enqueued], *, is_committed: bool
+    ) -> None:
+        """Wake the workers of jobs that were written, and tell whoever listens."""
+        if is_committed and any(item.created for item in enqueued):
+            self.store.announce(sorted({queue for batch in batches for queue in batch.queues}))
+        self._tell(batches, enqueued)
+        if self._inline is not None:
+            self._inline()
+
+    def notify(
+        self, job_type: str, payload: Mapping[str, Any], **options: Unpack[NotifyOptions]
+    ) -> Enqueued | None:
+        """Enqueue a notification as best effort: None comes back if the store cannot take it.
+
+        The caller's own transaction (*conn*) goes on either way. A wrong request raises.
+        """
+        with best_effort(self.registry.get(job_type), options, self.events):
+            return self.enqueue(job_type, payload, **options)
+        return None
+
+    async def anotify(
+        self, job_type: str, payload: Mapping[str, Any], **options: Unpack[NotifyOptions]
+    ) -> Enqueued | None:
+        """:meth:`notify` for callers on an event loop."""
+        if not is_awaiting(options.get("conn")):
+            return await asyncio.to_thread(self.notify, job_type, payload, **options)
+        async with abest_effort(self.registry.get(job_type), options, self.events):
+            return await self.aenqueue(job_type, payload, **options)
+        return None
+
+    async def aenqueue(
+        self,
+        job_type: str,
+        payload: Mapping[str, Any],
+        *,
+        org_id: str | None = None,
+        conn: Any = None,
+        **options: Unpack[Options],
+    ) -> Enqueued:
+        """:meth:`enqueue` for callers on an event loop."""
+        many = await self.aenqueue_many(job_type, [payload], org_id=org_id, conn=conn, **options)
+        return many[0]
+
+    @atraced
+    async def aenqueue_many(
+        self,
+        job_type: str,
+        payloads: Iterable[Mapping[str, Any] | JobRequest],
+        *,
+        org_id: str | None = None,
+        conn: Any = None,
+        **options: Unpack[Options],
+    ) -> list[Enqueued]:
+        """:meth:`enqueue_many` for callers on an event loop."""
+        if conn is None or not is_awaiting(conn):
+            return await asyncio.to_thread(
+                self.enqueue_many, job_type, payloads, org_id=org_id, conn=conn, **options
+            )
+        chunks = self._chunks(job_type, payloads, org_id, options, whole=True)
+        if not chunks:
+            return []
+        await asyncio.to_thread(self.sync, borrowed=True)
+        batch = chunks[0]()
+        steps = self._borrowed_steps(batch)
+        enqueued = await arun_borrowed(conn, self.clock, steps, batch.queues)
+        self._tell([batch], enqueued)
+        return enqueued
+
+    def for_org(self, org_id: str) -> Tenant:
+        """The same calls for one tenant."""
+        return Tenant(self, org_id)
+
+    def sync(self, *, borrowed: bool = False) -> None:
+        """Write what this application declares into the store, unless the store has it.
+
+        Enqueues, workers, dispatchers and ``holdfast migrate`` do so by themselves. *borrowed* says
+        that a caller's connection is at work, which on SQLite may be the only one that can write.
+        """
+        if not (borrowed and self.store.is_embedded):
+            self._declarations.sync(self.store, self.settings)
+
+    def declared_steps(self) -> Steps[None]:
+        """The same on a caller's connection, where :meth:`sync` leaves it to that."""
+        return self._declarations.borrowed_steps(self.store, self.settings)
+
+    def _borrowed_steps(self, batch: Batch) -> Steps[list[Enqueued]]:
+        yield from self.declared_steps()
+        return (yield from enqueueing.borrowed_steps(batch, self.store.dialect))
+
+    def _chunks(
+        self,
+        job_type: str,
+        payloads: Iterable[Mapping[str, Any] | JobRequest],
+        org_id: str | None,
+        options: Options,
+        *,
+        whole: bool,
+        ids: Sequence[str] | None = None,
+    ) -> list[Callable[[], Batch]]:
+        """What to write, in pieces that are checked when they are asked for."""
+        handler = self.registry.get(job_type)
+        items = enqueueing.requests_of(payloads, org_id, options)
+        return enqueueing.chunks_of(
+            handler,
+            items,
+            # Ids are given out once: a transaction that has to be run again writes the same jobs.
+            ids=self.ids.take(len(items)) if ids is None else ids,
+            whole=whole or handler.producer is not None,
+            now=self.clock.now(),
+            payload_limit=self.settings.payload_limit_bytes,
+            known=self._frames,
+            queues=self.known_queues,
+            ageing_ms=ms(self.settings.ageing_seconds),
+        )
+
+    def _tell(self, batches: Sequence[Batch], enqueued: Sequence[Enqueued]) -> None:
+        if not self.events.subscribers:
+            return
+        for event in enqueueing.events_of(batches, enqueued):
+            self.events.emit(event)
+
+    # -- looking and stopping
+
+    def get(self, job_id: str, *, org_id: str) -> Job:
+        """The job as it stands. Another tenant's job is not found."""
+        row = self.store.read(lambda tx: tx.maybe(SQL.find_job, org_id=org_id, id=job_id))
+        if row is None:
+            raise JobNotFound(job_id)
+        return Job.of(row)
+
+    def find_key(
+        self, job_type: str, idempotency_key: str, *, org_id: str, project_id: str | None = None
+    ) -> KeyRecord | None:
+        """The record of an idempotency key: which job it stands for and how that stands.
+
+        None if the key was never seen or its time is over.
+        """
+        key = full_key(job_type, org_id, project_id, idempotency_key)
+        row = self.store.read(lambda tx: tx.maybe(SQL.find_key, org_id=org_id, idempotency_key=key))
+        return None if row is None else KeyRecord.of(row)
+
+    def cancel(
+        self, job_id: str, *, org_id: str, actor: Actor | str = SYSTEM, reason: str = ""
+    ) -> CancelAnswer:
+        """Stop a job: at once if it waits, at its next step if it runs."""
+        who, known = read_actor(actor), self.registry
+        return cancel_job(
+            self.store, org_id=org_id, job_id=job_id, actor=who, reason=reason, registry=known
+        )
+
+    def operate(self, *, actor: Actor | str, role: Role | str, org_id: str | None = None) -> Desk:
+        """What an operator in *role* sees and does, for one tenant or, without one, for all."""
+        parts = (self.store, self.settings, self.registry, self.ids, self.events)
+        return Desk(Watch(*parts, read_actor(actor), read_role(role), org_id))
+
+    # -- working
+
+    @property
+    def runs(self) -> Runs:
+        """Bounded runs: set one off, and look at those that were performed."""
+        return Runs(self)
+
+    def worker(self, **options: Any) -> Worker:
+        """A worker for this application's jobs; *options* are those of :class:`Worker`."""
+        sync_categories(self.store, self.registry.categories.values())
+        sync_rules(self.store, self.settings, self.registry.queues)
+        self.sync()
+        backoff = self.settings.default_profile.retry_backoff_seconds
+        given: dict[str, Any] = {
+            "registry": self.registry.with_backoff(backoff),
+            "settings": self.settings,
+            "events": self.events,
+            "rng": self.rng,
+            "artifacts": self.artifacts,
+            "tracing": self.tracing,
+            "queues": self.known_queues,
+        }
+        return Worker(self.store, **{**given, **worker_options(options)})

@@ -1,0 +1,382 @@
+"""Provider batches: look at them, and move those that only a person may move.
+
+What a batch holds crosses tenants, so only who acts for all of them gets here. Cancel asks the
+provider to end a batch; what it has finished is collected and paid for. A batch in quarantine is
+left by a decision: adopt says that it exists and is ours, release that its jobs go back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from datetime import datetime
+from typing import Any
+
+from holdfast_llm.batch.accept_kept import (
+    Accepted,
+    AnswerFilter,
+    KeptCount,
+    accept_batch,
+    count_kept,
+    list_batches,
+)
+from holdfast_llm.batch.circuit import allow_probe
+from holdfast_llm.batch.group import key_of
+from holdfast_llm.batch.lane import BatchLane
+from holdfast_llm.batch.reach import reach
+from holdfast_llm.batch.recover import adopt_quarantined, release_quarantined
+from holdfast_llm.batch.verdict import safe_code
+from holdfast_llm.provider.reply import ProviderRefused, ProviderUnsure
+
+from holdfast.arguments import anything, checked, instance, text
+from holdfast.clock import read_instant
+from holdfast.engine import audit
+from holdfast.errors import Conflict
+from holdfast.ids import read_uuid
+from holdfast.operate.letter_input import read_texts
+from holdfast.operate.refusal import BatchNotFound, BatchRefused, InvalidAction
+from holdfast.operate.watch import Action, Watch
+from holdfast.store import Row, Statements, Tx
+
+SQL = Statements("holdfast.operate", "batches.sql")
+
+NEWEST = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+LONGEST_PAGE = 1_000
+LONGEST_REASON = 200
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRow:
+    """A batch as it stands. Nothing in it is anybody's text."""
+
+    id: str
+    account: str
+    provider: str
+    adapter_kind: str
+    model: str
+    execution_mode: str
+    group_key: str
+    state: str
+    items: int
+    bytes: int
+    input_tokens: int
+    create_attempt: int
+    rounds: int
+    polls: int
+    provider_batch_id: str | None
+    provider_status: str | None
+    error_class: str | None
+    error_code: str | None
+    next_at: datetime
+    deadline_at: datetime | None
+    cancel_requested_at: datetime | None
+    created_at: datetime
+    submitted_at: datetime | None
+    ended_at: datetime | None
+    collected_at: datetime | None
+    files_deleted_at: datetime | None
+
+    @classmethod
+    def of(cls, row: Row) -> BatchRow:
+        return cls(**_read(row, [item.name for item in fields(cls)]))
+
+
+@dataclass(frozen=True, slots=True)
+class ItemRow:
+    """An item of a batch, and what became of it."""
+
+    batch_item_index: int
+    org_id: str
+    job_id: str
+    job_type: str
+    attempt: int
+    custom_id: str
+    state: str
+    error_class: str | None
+    error_code: str | None
+    provider_request_id: str | None
+    submitted_at: datetime | None
+    finished_at: datetime | None
+    recorded_at: datetime | None
+
+    @classmethod
+    def of(cls, row: Row) -> ItemRow:
+        return cls(**_read(row, [item.name for item in fields(cls)]))
+
+
+@dataclass(frozen=True, slots=True)
+class BatchView:
+    """A batch, how many of its items stand where, and a page of them."""
+
+    batch: BatchRow
+    counts: Mapping[str, int]
+    items: tuple[ItemRow, ...]
+
+
+ALL_KEPT = AnswerFilter()
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptReport:
+    """The kept answers that a filter named, and what became of them; nothing in a dry run."""
+
+    is_dry_run: bool
+    matched: tuple[KeptCount, ...]
+    done: Accepted
+
+    @property
+    def answers(self) -> int:
+        """How many answers the filter named."""
+        return sum(one.answers for one in self.matched)
+
+
+def _read(row: Row, names: list[str]) -> dict[str, Any]:
+    return {
+        name: read_instant(row[name])
+        if name.endswith("_at") and row[name] is not None
+        else row[name]
+        for name in names
+    }
+
+
+@checked(
+    InvalidAction,
+    checks={
+        "account": text,
+        "mode": text,
+        "provider_batch_id": text,
+        "reason": anything,
+        "state": text,
+        "where": instance(AnswerFilter),
+    },
+)
+class Batches:
+    """The provider batches that *watch* may see, and what it may do about them."""
+
+    def __init__(self, watch: Watch, lane: BatchLane) -> None:
+        self.watch = watch
+        self.lane = lane
+
+    # -- looking
+
+    def list(
+        self,
+        *,
+        state: str | None = None,
+        mode: str | None = None,
+        with_ended: bool = False,
+        limit: int = 50,
+        before: str = NEWEST,
+    ) -> tuple[BatchRow, ...]:
+        """Batches, newest first: those under way, unless asked for more."""
+        self.watch.check(Action.LOOK, org_id=None, subject="batches")
+        if not 1 <= limit <= LONGEST_PAGE:
+            raise InvalidAction({"limit": f"must be from 1 to {LONGEST_PAGE}"})
+        params = {"state": state, "mode": mode, "limit": limit, "before": _id(before)}
+        rows = self.watch.store.read(
+            lambda tx: tx.many(SQL.list_batches, with_ended=int(with_ended), **params)
+        )
+        return tuple(BatchRow.of(row) for row in rows)
+
+    def show(self, batch_id: str, *, limit: int = 50, after: int = -1) -> BatchView:
+        """One batch with its items, page by page."""
+        self.watch.check(Action.LOOK, org_id=None, subject=f"batch:{batch_id[:36]}")
+        batch_id = _id(batch_id)
+
+        def look(tx: Tx) -> BatchView:
+            batch = _find(tx, batch_id)
+            counts = {row["state"]: row["items"] for row in tx.many(SQL.count_items, id=batch_id)}
+            rows = tx.many(SQL.list_items, id=batch_id, after=after, limit=limit)
+            return BatchView(batch, counts, tuple(ItemRow.of(row) for row in rows))
+
+        return self.watch.store.read(look)
+
+    # -- moving
+
+    def cancel(self, batch_id: str, *, reason: str) -> BatchRow:
+        """Ask the provider to end a batch. What it has finished is paid for, and collected."""
+        batch_id, reason = self._admit(Action.CANCEL_BATCH, batch_id, reason)
+
+        def work(tx: Tx) -> BatchRow:
+            batch = _find(tx, batch_id)
+            if not tx.affected(SQL.request_cancel, id=batch_id):
+                says = "only a batch that is submitted is canceled"
+                raise BatchRefused(batch_id, batch.state, says)
+            self._audit(tx, "batch.cancel_requested", batch_id, reason=reason)
+            return _find(tx, batch_id)
+
+        return self._do(Action.CANCEL_BATCH, batch_id, lambda: self.watch.store.write(work))
+
+    def can_reach(self, batch_id: str) -> bool:
+        """Whether this process has a credential for the account of a batch."""
+        account = self.show(batch_id, limit=1).batch.account
+        return self.lane.accounts.in_place_of(account) is not None
+
+    def adopt(
+        self, batch_id: str, *, reason: str, provider_batch_id: str | None = None
+    ) -> BatchRow:
+        """Take a batch out of quarantine: it exists at the provider, and its answers are ours.
+
+        The provider is asked first; one that it does not know, or that names another batch of
+        ours, is refused. *provider_batch_id* is needed where none is on record.
+        """
+        batch_id, reason = self._admit(Action.ADOPT_BATCH, batch_id, reason)
+
+        def act() -> BatchRow:
+            batch = self.watch.store.read(lambda tx: _find(tx, batch_id))
+            name = self._name_of(batch, provider_batch_id)
+            detail = {"reason": reason, "provider_batch_id": name}
+            adopt_quarantined(
+                self.lane,
+                batch_id,
+                name,
+                actor=self.watch.actor,
+                decided=lambda tx: self._audit(tx, "batch.adopted", batch_id, **detail),
+            )
+            return self.watch.store.read(lambda tx: _find(tx, batch_id))
+
+        return self._do(Action.ADOPT_BATCH, batch_id, act)
+
+    def release(self, batch_id: str, *, reason: str) -> BatchRow:
+        """Take a batch out of quarantine: its jobs go back, and may be paid for again."""
+        batch_id, reason = self._admit(Action.RELEASE_BATCH, batch_id, reason)
+
+        def act() -> BatchRow:
+            self.watch.store.read(lambda tx: _find(tx, batch_id))
+            release_quarantined(
+                self.lane,
+                batch_id,
+                actor=self.watch.actor,
+                decided=lambda tx: self._audit(tx, "batch.released", batch_id, reason=reason),
+            )
+            return self.watch.store.read(lambda tx: _find(tx, batch_id))
+
+        return self._do(Action.RELEASE_BATCH, batch_id, act)
+
+    # -- answers that are kept
+
+    def kept(self, where: AnswerFilter = ALL_KEPT) -> tuple[KeptCount, ...]:
+        """How many paid answers are kept, by job type and by what the application's code raised."""
+        self.watch.check(Action.LOOK, org_id=None, subject="batches")
+        return count_kept(self.lane, _checked(where))
+
+    def accept(
+        self, where: AnswerFilter = ALL_KEPT, *, reason: str, dry_run: bool = False
+    ) -> AcceptReport:
+        """Show kept answers to the application again, after its code was mended.
+
+        The provider is asked nothing, so it costs nothing. *dry_run* only counts.
+        """
+        subject = f"batch:{where.batch_id[:36]}" if where.batch_id else "batches"
+        self.watch.check(Action.ACCEPT_ANSWERS, org_id=None, subject=subject)
+        (reason,) = read_texts(reason=(reason, LONGEST_REASON))
+        where = _checked(where)
+        matched = count_kept(self.lane, where)
+        done = Accepted()
+        for batch_id in () if dry_run else list_batches(self.lane, where):
+            accepted = accept_batch(self.lane, batch_id, where, done, actor=self.watch.actor)
+            self._audit_accepted(batch_id, accepted, reason)
+        return AcceptReport(dry_run, matched, done)
+
+    def _audit_accepted(self, batch_id: str, accepted: int, reason: str) -> None:
+        detail = {"reason": reason, "answers": accepted}
+        self.watch.store.write(
+            lambda tx: self._audit(tx, "batch.answers_accepted", batch_id, **detail)
+        )
+
+    def probe(self, account: str, *, reason: str) -> None:
+        """Let the next call go to an account that is left alone because it refused us."""
+        subject = f"account:{account[:200]}"
+        self.watch.check(Action.PROBE_ACCOUNT, org_id=None, subject=subject)
+
+        def work(tx: Tx) -> None:
+            if not allow_probe(tx, account):
+                says = "must be one that is left alone, as holdfast doctor names it"
+                raise InvalidAction({"account": says})
+            audit.record_action(
+                tx,
+                self.watch.actor,
+                subject=subject,
+                name="account.probe_allowed",
+                detail={"role": self.watch.role, "reason": reason},
+            )
+
+        try:
+            (reason,) = read_texts(reason=(reason, LONGEST_REASON))
+            self.watch.store.write(work)
+        except InvalidAction as exc:
+            self.watch.refuse(Action.PROBE_ACCOUNT, exc, org_id=None, subject=subject)
+
+    def _name_of(self, batch: BatchRow, given: str | None) -> str:
+        """What a batch is called at the provider, if it has one that may be ours."""
+        name = given or batch.provider_batch_id
+        if batch.state != "quarantined":
+            raise BatchRefused(batch.id, batch.state, "only one in quarantine is adopted")
+        if name is None:
+            raise BatchRefused(batch.id, batch.state, "say what it is called at the provider")
+        if batch.provider_batch_id not in (None, name):
+            raise BatchRefused(batch.id, batch.state, "another name is on record already")
+        account = reach(self.lane, batch.account, batch.id, name)
+        if account is None:
+            says = "no account that is configured here has the batch; whoever has it may adopt it"
+            raise BatchRefused(batch.id, batch.state, says)
+        try:
+            seen = account.adapter.get(account.wire, name)
+        except (ProviderRefused, ProviderUnsure) as exc:
+            code = exc.failure.code if isinstance(exc, ProviderRefused) else exc.reason
+            says = f"the provider does not show such a batch ({safe_code(code)})"
+            raise BatchRefused(batch.id, batch.state, says) from exc
+        if seen.key not in (None, key_of(batch.id)):
+            raise BatchRefused(batch.id, batch.state, "the provider's batch is another one")
+        return name
+
+    def _do(self, action: Action, batch_id: str, act: Callable[[], BatchRow]) -> BatchRow:
+        """Act; what is refused is audited as such."""
+        try:
+            return act()
+        except Conflict as exc:
+            self.watch.refuse(action, exc, org_id=None, subject=f"batch:{batch_id}")
+
+    def _admit(self, action: Action, batch_id: str, reason: str) -> tuple[str, str]:
+        """Whether this person may, and says why."""
+        subject = f"batch:{batch_id[:36]}"
+        self.watch.check(action, org_id=None, subject=subject)
+        try:
+            (reason,) = read_texts(reason=(reason, LONGEST_REASON))
+        except InvalidAction as exc:
+            self.watch.refuse(action, exc, org_id=None, subject=subject)
+        return _id(batch_id), reason
+
+    def _audit(self, tx: Tx, name: str, batch_id: str, **detail: Any) -> None:
+        detail = {"role": self.watch.role, **detail}
+        audit.record_action(
+            tx, self.watch.actor, subject=f"batch:{batch_id}", name=name, detail=detail
+        )
+
+
+def _find(tx: Tx, batch_id: str) -> BatchRow:
+    row = tx.maybe(SQL.find_batch, id=batch_id)
+    if row is None:
+        raise BatchNotFound(batch_id)
+    return BatchRow.of(row)
+
+
+def _checked(where: AnswerFilter) -> AnswerFilter:
+    """The same with its ids as they are stored. Raises InvalidAction."""
+    found: dict[str, str] = {}
+    for name in ("batch_id", "job_id", "org_id"):
+        value = getattr(where, name)
+        if value is None:
+            continue
+        try:
+            found[name] = read_uuid(value)
+        except ValueError:
+            raise InvalidAction({name: "must be a UUID"}) from None
+    return replace(where, **found)
+
+
+def _id(text: str) -> str:
+    try:
+        return read_uuid(text)
+    except ValueError:
+        raise InvalidAction({"batch_id": "must be the id of a batch, as list prints it"}) from None

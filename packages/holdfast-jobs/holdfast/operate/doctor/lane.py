@@ -1,0 +1,220 @@
+"""The batch lane: is anything stuck between here and a provider, or paid for without a price?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from holdfast_llm.batch.accounts import ConfiguredAccounts
+from holdfast_llm.batch.list_price import STALE_AFTER, list_prices
+from holdfast_llm.batch.release import NO_ACCOUNT
+from holdfast_llm.provider.reply import WRONG_ADDRESS
+from holdfast_llm.provider.route import Route
+
+from holdfast.clock import ms, read_instant
+from holdfast.document import decode
+from holdfast.errors import ConfigError
+from holdfast.operate.batched import COLLECTOR, ORCHESTRATOR, SUBMITTER
+from holdfast.operate.doctor.finding import SQL, Finding, Severity, Visit, length
+from holdfast.store import Row
+
+OK, NOTICE, WARNING, PROBLEM = Severity
+
+RUN = "Let a dispatcher run it, holdfast worker --dispatch, or do it by hand: holdfast run {name}"
+
+
+def look_at_lane(visit: Visit) -> Iterator[Finding]:
+    """Whether the two runs of the lane come, and whether anything waits for them."""
+    limits = visit.limits
+    names = [{"name": name} for name in (SUBMITTER, COLLECTOR)]
+    ran = {row["name"]: row["started_at"] for row in visit.many(SQL.find_last_runs, runs=names)}
+    (waiting,) = visit.many(SQL.find_unsubmitted, limit=limits.count)
+    stuck = visit.many(SQL.list_stuck, late_ms=ms(limits.batch), limit=limits.count)
+    # A clock that is kept as text is read back a hair too short.
+    waits = round(waiting["waits_ms"] or 0.0) / 1000
+    is_calm = True
+    if waits >= limits.lane.total_seconds():
+        is_calm = False
+        yield Finding(
+            "lane",
+            PROBLEM,
+            f"Jobs wait for the batch lane for {length(waits)}; {last_of(SUBMITTER, ran)}.",
+            RUN.format(name=SUBMITTER),
+            {"waits_ms": waiting["waits_ms"]},
+        )
+    for row in stuck:
+        is_calm = False
+        late = length(row["late_ms"] / 1000)
+        # Before it is submitted a batch is the submitter's, then the collector's.
+        name = COLLECTOR if row["state"] in ("submitted", "ended") else SUBMITTER
+        yield Finding(
+            "lane",
+            PROBLEM,
+            f"{row['batches']} batches that are {row['state']}, with {row['items']} items, were to"
+            f" be looked at {late} ago and nobody did; {last_of(name, ran)}.",
+            RUN.format(name=name),
+            {"state": row["state"], "batches": row["batches"], "late_ms": row["late_ms"]},
+        )
+    if is_calm:
+        yield Finding("lane", OK, "Nothing waits for a submitter or a collector for long.")
+
+
+def last_of(name: str, ran: Mapping[str, Any]) -> str:
+    """When a run last began, as a person reads it."""
+    began = ran.get(name)
+    return f"{name} " + (
+        "never ran" if began is None else f"last ran at {read_instant(began):%F %T} UTC"
+    )
+
+
+def look_at_rewrites(visit: Visit) -> Iterator[Finding]:
+    """Requests of the complaint rewrite that the orchestrator's run should have gone on with."""
+    limits = visit.limits
+    (row,) = visit.many(SQL.count_left, age_ms=ms(limits.rewrite), limit=limits.count)
+    if not row["requests"]:
+        yield Finding("rewrites", OK, "No rewrite waits for its orchestrator for long.")
+        return
+    ran = {
+        run["name"]: run["started_at"]
+        for run in visit.many(SQL.find_last_runs, runs=[{"name": ORCHESTRATOR}])
+    }
+    yield Finding(
+        "rewrites",
+        PROBLEM,
+        f"{row['requests']} rewrites wait for their orchestrator since"
+        f" {read_instant(row['since']):%F %T} UTC; {last_of(ORCHESTRATOR, ran)}.",
+        RUN.format(name=ORCHESTRATOR),
+        {"requests": row["requests"]},
+    )
+
+
+def look_at_batches(visit: Visit) -> Iterator[Finding]:
+    """Batches that only a person can move, and files that are left at a provider."""
+    limits = visit.limits
+    rows = visit.many(SQL.list_quarantined, limit=limits.count)
+    for row in rows:
+        yield Finding(
+            "quarantine",
+            PROBLEM,
+            f"Batch {row['id']} at {row['provider']} with {row['items']} items is quarantined since"
+            f" {read_instant(row['updated_at']):%F %T} UTC ({row['error_code'] or 'no code'}).",
+            f"Look at it: holdfast batches show {row['id']}; then adopt it, cancel it or release"
+            " its jobs.",
+            {"batch_id": row["id"], "items": row["items"]},
+        )
+    if not rows:
+        yield Finding("quarantine", OK, "No batch is quarantined.")
+    (row,) = visit.many(SQL.count_undeleted, age_ms=ms(limits.batch_files), limit=limits.count)
+    if row["batches"]:
+        yield Finding(
+            "batch_files",
+            WARNING,
+            f"The files of {row['batches']} batches are at their providers since"
+            f" {read_instant(row['since']):%F %T} UTC, though the batches are over.",
+            f"{RUN.format(name=COLLECTOR)}. If it runs, see whether the credential may delete.",
+            {"batches": row["batches"]},
+        )
+
+
+def look_at_credentials(visit: Visit) -> Iterator[Finding]:
+    """Accounts that something is to be sent to and that cannot be used from here."""
+    accounts = ConfiguredAccounts(visit.settings, clock=visit.store.clock)
+    waiting: Counter[str] = Counter()
+    says: dict[str, str] = {}
+    for row in visit.many(SQL.list_routes, limit=visit.limits.count):
+        try:
+            route = Route.read(decode(row["routing_decision"]))
+        except ValueError:
+            # The submitter ends it and says why.
+            continue
+        try:
+            accounts.of(route)
+        except ConfigError as exc:
+            waiting[route.provider] += row["jobs"]
+            says.setdefault(route.provider, str(exc))
+    for provider, jobs in sorted(waiting.items()):
+        yield Finding(
+            "accounts",
+            WARNING,
+            f"{jobs} jobs wait for an account at {provider}, which cannot be used from here.",
+            f"{says[provider]} Or ask where the workers run: it may be there.",
+            {"provider": provider, "jobs": jobs},
+        )
+    unreached = visit.many(SQL.list_unreached, error_code=NO_ACCOUNT)
+    for row in unreached:
+        yield Finding(
+            "accounts",
+            PROBLEM,
+            f"{row['batches']} batches with {row['items']} items, the oldest submitted at"
+            f" {read_instant(row['since']):%F %T} UTC, cannot be collected: nobody has the"
+            f" credential of {row['account']}.",
+            "Bring that credential back until they are collected, or a newer one of the same"
+            " account. After their deadline they are quarantined.",
+            {"account": row["account"], "batches": row["batches"], "items": row["items"]},
+        )
+    if not waiting and not unreached:
+        yield Finding("accounts", OK, "Every account that something waits for can be used.")
+
+
+def look_at_accounts(visit: Visit) -> Iterator[Finding]:
+    """Accounts that nothing is sent to, and models whose price nobody has named."""
+    limits = visit.limits
+    circuits = visit.many(SQL.list_circuits, limit=limits.count)
+    for row in circuits:
+        yield Finding(
+            "circuits",
+            PROBLEM,
+            f"Account {row['account']} refuses everything since"
+            f" {read_instant(row['opened_at']):%F %T} UTC with {row['error_code']}, for the"
+            f" {row['times']}. time; nothing is sent to it until"
+            f" {read_instant(row['open_until']):%F %T} UTC.",
+            f"{_remedy_of(row)} A new key is used at once; otherwise the next call is made then, or"
+            f" now: holdfast batches probe '{row['account']}' --reason …. No job has lost an"
+            " attempt.",
+            {"account": row["account"], "error_code": row["error_code"], "times": row["times"]},
+        )
+    if not circuits:
+        yield Finding("circuits", OK, "No account at a provider is shut.")
+    unpriced = visit.many(SQL.list_unpriced, age_ms=ms(limits.unpriced), limit=limits.count)
+    for row in unpriced:
+        yield Finding(
+            "prices",
+            WARNING,
+            f"{row['calls']} answers of {row['model']} at {row['provider']}"
+            f" ({row['execution_mode']}) have no price: what they cost is not known, and no budget"
+            " sees it.",
+            "Name its price: [[prices]] in holdfast.toml.",
+            {"provider": row["provider"], "model": row["model"], "calls": row["calls"]},
+        )
+    stale = list(_look_at_list_prices(visit))
+    yield from stale
+    if not unpriced and not stale:
+        yield Finding("prices", OK, "Everything that was paid for has a price.")
+
+
+def _remedy_of(circuit: Row) -> str:
+    if circuit["error_code"] in WRONG_ADDRESS:
+        return (
+            "Something else than the provider answers: correct"
+            f" providers.{circuit['provider']}.base_url or the proxy in between."
+        )
+    return "Correct its key, quota or credit."
+
+
+def _look_at_list_prices(visit: Visit) -> Iterator[Finding]:
+    """Built-in prices that are old, of providers that are used or that a budget rests on."""
+    today = visit.store.clock.now().date()
+    used = {row["provider"] for row in visit.many(SQL.list_used_providers)}
+    for name, listed in list_prices().items():
+        age = today - listed.checked
+        if age <= STALE_AFTER or not (visit.settings.budgets or name in used):
+            continue
+        yield Finding(
+            "prices",
+            WARNING,
+            f"The built-in prices of {name} are of {listed.checked:%F}, {age.days} days ago; costs"
+            " and budgets may be wrong.",
+            f"Compare them with {listed.source}, and correct them: [[prices]] in holdfast.toml.",
+            {"provider": name, "checked": listed.checked.isoformat(), "source": listed.source},
+        )

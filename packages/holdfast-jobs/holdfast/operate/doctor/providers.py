@@ -1,0 +1,81 @@
+"""Ask each configured account at a provider one free question: does its address and key work?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast_llm.batch.verdict import safe_code
+from holdfast_llm.provider.account import Account, Accounts
+from holdfast_llm.provider.reply import WRONG_ADDRESS, ProviderRefused, ProviderUnsure
+from holdfast_llm.provider.route import Route
+
+from holdfast.errors import ConfigError
+from holdfast.operate.doctor.finding import SQL, Finding, Severity, Visit
+
+# How the built-in providers are spoken to where no job and no route says it.
+_USUAL = {
+    "anthropic": "anthropic_messages",
+    "gemini": "gemini_generate",
+    "mistral": "mistral_chat",
+    "openai": "openai_responses",
+}
+
+
+def probe_providers(visit: Visit, accounts: Accounts) -> Iterator[Finding]:
+    """One finding for each account that is configured or that work waits for."""
+    used = _used(visit)
+    usual = {(name, kind) for name, kind in _USUAL.items() if name in visit.settings.providers}
+    for provider, kind in sorted(used | usual):
+        try:
+            account = accounts.of(Route(provider, kind, "probe"))
+        except ConfigError as exc:
+            if (provider, kind) not in used:
+                # A built-in provider that is not used needs no key.
+                continue
+            remedy = f"Complete [providers.{provider}] or its credential."
+            yield _finding(provider, Severity.PROBLEM, str(exc), remedy, "not_configured")
+            continue
+        yield _probe(visit, account)
+
+
+def _used(visit: Visit) -> set[tuple[str, str]]:
+    """The providers, with their adapters, that jobs, batches and the settings name."""
+    found = {(row["provider"], row["adapter_kind"]) for row in visit.many(SQL.list_provider_kinds)}
+    rewrite = visit.settings.rewrite
+    found |= {(route.provider, route.adapter_kind) for route in rewrite.routes}
+    classifier = rewrite.classifier_route
+    if classifier.provider is not None and classifier.adapter_kind is not None:
+        found.add((classifier.provider, classifier.adapter_kind))
+    review = visit.settings.review
+    if review.provider is not None and review.adapter_kind is not None:
+        found.add((review.provider, review.adapter_kind))
+    return found
+
+
+def _probe(visit: Visit, account: Account) -> Finding:
+    """List what is there: that is free at every provider."""
+    try:
+        if account.capabilities.supports_batches:
+            next(iter(account.adapter.scan(account.wire, visit.store.clock.now())), None)
+        else:
+            account.wire.ask("GET", "models")
+    except ProviderRefused as exc:
+        code = safe_code(exc.failure.code)
+        remedy = "Correct its key, quota or credit."
+        if exc.failure.code in WRONG_ADDRESS:
+            remedy = f"Correct providers.{account.provider}.base_url, or the proxy in between."
+        return _finding(account.key, Severity.PROBLEM, f"It refuses us: {code}.", remedy, code)
+    except ProviderUnsure as exc:
+        seen = f"It gives no answer that a provider gives: {exc.reason}."
+        remedy = (
+            f"Correct providers.{account.provider}.base_url, or the proxy in between."
+            if exc.is_foreign
+            else "Ask again; look at the provider's status page if it stays so."
+        )
+        return _finding(account.key, Severity.PROBLEM, seen, remedy, exc.reason)
+    return _finding(account.key, Severity.OK, "It answers, and takes our key.", "", "ok")
+
+
+def _finding(account: str, severity: Severity, seen: str, remedy: str, code: str) -> Finding:
+    facts = {"account": account, "code": code}
+    return Finding("providers", severity, f"Account {account}: {seen}", remedy, facts)

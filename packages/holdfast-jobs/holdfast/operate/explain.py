@@ -1,0 +1,122 @@
+"""Explain: the one reason why a job is where it is, and what has to happen next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from holdfast_llm.batch.budget import spent_over_budget
+
+from holdfast.clock import read_instant
+from holdfast.config import Settings
+from holdfast.document import decode
+from holdfast.engine.job import BATCH_KEY, State
+from holdfast.engine.presence import list_workers
+from holdfast.errors import JobNotFound
+from holdfast.operate.batched import COLLECTOR, ORCHESTRATOR, SUBMITTER
+from holdfast.operate.explanation import Explanation, Reason, Situation
+from holdfast.operate.letter import Letter
+from holdfast.operate.locate import locate_job
+from holdfast.operate.reason import reason_of
+from holdfast.operate.replay import SQL as LETTERS
+from holdfast.operate.undelivered import RECONCILER
+from holdfast.operate.waiting import AHEAD
+from holdfast.operate.watch import Action, Watch
+from holdfast.store import Row, Statements, Tx
+
+SQL = Statements("holdfast.operate", "explain.sql")
+
+# Late requests to cancel an ended job are events too; so many are looked past.
+TURNS = 50
+
+__all__ = ["Explanation", "Reason", "explain_job"]
+
+
+def explain_job(watch: Watch, job_id: str) -> Explanation:
+    """Why a job is where it is. Another tenant's job is not found."""
+    org_id, job_id = locate_job(watch, Action.LOOK, job_id)
+    situation = watch.store.read(lambda tx: look_at(tx, watch.settings, org_id, job_id))
+    return reason_of(situation)
+
+
+def look_at(tx: Tx, settings: Settings, org_id: str, job_id: str) -> Situation:
+    """What is known of a job, in a fixed number of statements on one snapshot."""
+    job = tx.maybe(SQL.find_subject, org_id=org_id, id=job_id)
+    if job is None:
+        raise JobNotFound(job_id)
+    known: dict[str, Any] = {
+        "turns": tx.many(SQL.list_turns, org_id=org_id, id=job_id, limit=TURNS),
+        "workers": list_workers(tx),
+        "deliveries": _look_at_deliveries(tx, org_id, job_id),
+    }
+    match Situation(job, settings).state:
+        case State.QUEUED:
+            known |= _look_around(tx, Situation(job, settings))
+        case State.PROCESSING | State.BATCH_SUBMITTED:
+            known["place"] = tx.maybe(SQL.find_place, org_id=org_id, id=job_id)
+        case State.FAILED:
+            # The failure of a replay is written to the item of the job that it repeats.
+            of = {"org_id": org_id, "job_id": job["replay_of"] or job_id}
+            letter, replay = tx.maybe(LETTERS.find_letter, **of), tx.maybe(SQL.find_replay, **of)
+            known["letter"] = None if letter is None else Letter.of(letter)
+            known["replay_job_id"] = None if replay is None else replay["replay_job_id"]
+        case _:
+            pass
+    return Situation(job, settings, **known)
+
+
+def _look_at_deliveries(tx: Tx, org_id: str, job_id: str) -> list[Row]:
+    """What of its deliveries is not sent, of those it intended and those it was posted for."""
+    own = {"org_id": org_id, "id": job_id}
+    found = tx.maybe(SQL.find_posted, **own)
+    ids = [] if found is None else decode(found["payload"]).get("deliveries", [])
+    return tx.many(SQL.count_deliveries, **own, posted=[{"delivery_id": str(one)} for one in ids])
+
+
+def _look_around(tx: Tx, waiting: Situation) -> dict[str, Any]:
+    """What may stand in a waiting job's way."""
+    job = waiting.job
+    lane = {"queue": waiting.queue, "org_id": job["org_id"], "limit_key": job["limit_key"]}
+    ahead = 0
+    # What has come due and is not yet in its lane has nobody before it that could be counted.
+    if job["not_before_at"] is None:
+        ahead = tx.one(SQL.count_ahead, **lane, turn=job["turn"], limit=AHEAD)["ahead"]
+    return {
+        "limits": tx.one(SQL.find_limits, **lane),
+        "running": tx.one(SQL.count_running, **lane),
+        "ahead": ahead,
+        "runs": _runs_of(tx, waiting),
+        **(_look_at_lane(tx, waiting) if job["limit_key"] == BATCH_KEY else {}),
+    }
+
+
+def _look_at_lane(tx: Tx, waiting: Situation) -> dict[str, Any]:
+    """What may keep a job of the batch lane from being submitted."""
+    org_id = waiting.job["org_id"]
+    decision = decode(waiting.job["routing_decision"] or "{}")
+    held = spent_over_budget(tx, waiting.settings, [org_id])
+    return {
+        "circuit": tx.maybe(SQL.find_circuit, provider=decision.get("provider")),
+        "held_until": held.get(org_id),
+    }
+
+
+def _runs_of(tx: Tx, waiting: Situation) -> Mapping[str, datetime | None]:
+    """The runs that would take the job, and when each of them is due."""
+    names = [SUBMITTER] if waiting.job["limit_key"] == BATCH_KEY else _runs_for(waiting)
+    if not names:
+        return {}
+    rows = tx.many(SQL.find_next_runs, runs=[{"name": name} for name in names])
+    due = {row["run_name"]: read_instant(row["next_fire_at"]) for row in rows}
+    return {name: due.get(name) for name in names}
+
+
+def _runs_for(waiting: Situation) -> list[str]:
+    return [
+        name
+        for name, run in waiting.settings.runs.items()
+        if name not in (SUBMITTER, COLLECTOR, ORCHESTRATOR, RECONCILER)
+        and waiting.queue in run.queues
+        and (not run.job_types or waiting.job["job_type"] in run.job_types)
+    ]

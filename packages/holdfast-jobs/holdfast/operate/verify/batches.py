@@ -1,0 +1,90 @@
+"""I22 to I26: what is at a provider, compared with the jobs that it was sent for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from functools import lru_cache
+
+from holdfast_llm.batch.cost import read_group_key
+from holdfast_llm.batch.group import custom_id
+from holdfast_llm.provider.route import ExecutionMode, Route
+
+from holdfast.clock import write_instant
+from holdfast.document import decode
+from holdfast.operate.verify.check import Check, Look, Violation, selects
+from holdfast.store import Statements
+
+SQL = Statements("holdfast.operate.verify", "batches.sql")
+
+
+def _find_misnumbered(look: Look) -> Iterator[Violation]:
+    keep = timedelta(days=look.settings.retention.keep_days)
+    yield from look.find(SQL.find_gaps, kept_since=write_instant(look.now - keep))
+    for row in look.tx.stream(SQL.list_names):
+        batch_id, place = row["batch_id"], row["batch_item_index"]
+        # The end of the name is signed, with a key that may be another one since.
+        wanted, _, _ = custom_id(b"", batch_id, place, "", 0).rpartition("_")
+        if row["custom_id"].rpartition("_")[0] != wanted:
+            subject = f"item:{batch_id}:{place}"
+            yield Violation(str(row["org_id"]), subject, "it is named after another place")
+
+
+def _find_mixed(look: Look) -> Iterator[Violation]:
+    for row in look.tx.stream(SQL.list_routes, org_id=look.org_id):
+        org_id, subject = str(row["org_id"]), row["subject"]
+        if row["batch_group"] not in _groups(row["group_key"], row["execution_mode"]):
+            yield Violation(org_id, subject, "its group is not that of its batch")
+        if row["has_job"] and row["group_key"] != _group_of(row["routing_decision"]):
+            yield Violation(org_id, subject, "its job is of another group")
+
+
+@lru_cache(maxsize=256)
+def _groups(group_key: str, mode: str) -> frozenset[str]:
+    """The groups of batches that an item may stand in: its own, or one that merges a model's."""
+    try:
+        group = read_group_key(group_key)
+    except ValueError:
+        return frozenset()
+    if mode != ExecutionMode.BATCH:
+        # Calls that go out together share their whole group.
+        return frozenset({group_key})
+    return frozenset({group_key, Route(group["provider"], "", group["model"]).group_key})
+
+
+def _group_of(decision: str | None) -> str | None:
+    """The group of a job's own routing decision; None if it has none that can be read."""
+    try:
+        return Route.read(decode(decision or "{}")).group_key
+    except ValueError:
+        return None
+
+
+CHECKS = (
+    Check(
+        "I22",
+        "A submitted job has its batch and its place in it.",
+        selects(SQL.find_unplaced, SQL.find_strayed, SQL.find_renamed),
+    ),
+    Check(
+        "I23",
+        "The places of a batch are numbered without gaps, and named after it.",
+        _find_misnumbered,
+        is_of_store=True,
+    ),
+    Check(
+        "I24",
+        "The items of a batch share their whole group, and their jobs are of it.",
+        _find_mixed,
+    ),
+    Check(
+        "I25",
+        "A batch that is over has an outcome for every item, and its jobs know it.",
+        selects(SQL.find_unresolved, SQL.find_forgotten),
+    ),
+    Check(
+        "I26",
+        "No execution unit is in two live batches, and no two batches are one at the provider.",
+        selects(SQL.find_doubled, SQL.find_shared_names),
+    ),
+)

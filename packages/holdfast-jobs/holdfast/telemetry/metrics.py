@@ -1,0 +1,441 @@
+"""Prometheus metrics: what happened, counted from events, and what the database knows of itself.
+
+    metrics = Metrics(hf)          # from here on, what hf does is counted
+    metrics.serve(9464)            # or mount prometheus_client's app with metrics.registry
+
+The counters follow the events: started and failed count attempts, a retried one and the last one
+alike; succeeded and dead-lettered count jobs. Every label comes from a closed set (label.py).
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, assert_never, get_args
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from holdfast_llm.batch.price import PICO
+
+from holdfast.engine.job import Outcome
+from holdfast.engine.ledger import RunOutcome
+from holdfast.engine.tick import TickOutcome
+from holdfast.errors import ConfigError
+from holdfast.event import (
+    AuditSealed,
+    AuditTampered,
+    BatchAlert,
+    BatchChange,
+    BatchChanged,
+    BatchTrouble,
+    DeadLetterEscalated,
+    DeliveryAlert,
+    DeliveryChanged,
+    Event,
+    JobEnqueued,
+    JobSettled,
+    JobStarted,
+    LeaseWasLost,
+    ModelUsed,
+    NotificationDropped,
+    QueueCrowded,
+    RewriteMoved,
+    ScheduleFired,
+    ScheduleSkipped,
+    WorkerChanged,
+    WorkerRunFinished,
+)
+from holdfast.holdfast import Holdfast
+from holdfast.telemetry.gauges import GAUGES, Looks, Reading, read_gauges
+from holdfast.telemetry.label import OTHER, Labels
+
+try:
+    from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+    from prometheus_client.core import GaugeMetricFamily
+    from prometheus_client.exposition import ThreadingWSGIServer, make_wsgi_app
+
+    from holdfast.telemetry.delivery_counts import DeliveryCounts
+    from holdfast.telemetry.rewrite_counts import RewriteCounts
+except ModuleNotFoundError as exc:
+    raise ConfigError("Metrics need the extra: pip install 'holdfast[metrics]'.") from exc
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+DURATION_BUCKETS = (
+    *(0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
+    *(30.0, 60.0, 300.0, 900.0, 3600.0),
+)
+ATTEMPT_BUCKETS = (1, 2, 3, 4, 5, 6, 8, 10, 20)
+
+OUTCOMES = frozenset(kind.__name__.lower() for kind in get_args(Outcome))
+RUN_OUTCOMES = frozenset(outcome.value for outcome in RunOutcome)
+TICKS = ("fired", TickOutcome.SKIPPED, TickOutcome.MISSED, TickOutcome.HELD)
+WORKER_CHANGES = (
+    "started",
+    "draining",
+    "stopped",
+    "died",
+    "recycling",
+    "thread_died",
+    "store_down",
+    "clock_drift",
+    "upkeep_failed",
+    "settle_refused",
+    "rescue_failed",
+    "dispatch_failed",
+    "dispatcher_died",
+)
+
+# A client that connects and says nothing holds a thread for so long and no longer.
+CLIENT_SECONDS = 10.0
+
+
+class SlimRegistry(CollectorRegistry):
+    """A registry without the time of creation of every series: it would double their number."""
+
+    def collect(self) -> Iterable[Metric]:
+        for family in super().collect():
+            created = f"{family.name}_created"
+            family.samples = [sample for sample in family.samples if sample.name != created]
+            yield family
+
+
+@dataclass(slots=True)
+class Series:
+    """What is counted of one job type in one queue.
+
+    The counters are there from the first sight, at zero, so that an alert sees them leave it; a
+    histogram is dear and comes with its first value.
+    """
+
+    enqueued: Counter
+    started: Counter
+    succeeded: Counter
+    dead: Counter
+    lost: Counter
+    escalated: Counter
+    failed: dict[str, Counter] = field(default_factory=dict)
+    settled: dict[str, Counter] = field(default_factory=dict)
+    duration: Histogram | None = None
+    attempts: Histogram | None = None
+
+
+class Metrics:
+    """Counts what a Holdfast tells of, and shows what its database knows.
+
+    The registry is its own unless one is given. Without *database* the gauges are left out.
+    """
+
+    def __init__(
+        self, hf: Holdfast, *, registry: CollectorRegistry | None = None, database: bool = True
+    ) -> None:
+        self.registry = SlimRegistry() if registry is None else registry
+        self.labels = Labels(hf)
+        self._series: dict[tuple[str, str], Series] = {}
+        self._declare_jobs()
+        self._declare_others()
+        self._declare_lane()
+        self._rewrites = RewriteCounts(self.registry, self.labels)
+        self._deliveries = DeliveryCounts(self.registry, self.labels)
+        if database:
+            self.registry.register(DatabaseGauges(hf, self.labels))
+        for handler in hf.registry:
+            self._series_of(handler.job_type, handler.queue)
+        hf.events.subscribe(self.count)
+
+    def serve(self, port: int, host: str = "127.0.0.1") -> Served:
+        """Answer scrapes on a port, in threads of its own, until it is closed."""
+        return Served(self.registry, host, port)
+
+    def count(self, event: Event) -> None:
+        """A subscriber: counts each event."""
+        match event:
+            case JobEnqueued(about, queue):
+                self._series_of(about.job_type, queue).enqueued.inc()
+            case JobStarted(about, queue):
+                self._series_of(about.job_type, queue).started.inc()
+            case JobSettled():
+                self._count_settled(event)
+            case LeaseWasLost(about, queue):
+                self._series_of(about.job_type, queue).lost.inc()
+            case DeadLetterEscalated():
+                self._series_of(event.about.job_type, event.queue).escalated.inc()
+            case AuditSealed():
+                self._seals.inc()
+            case AuditTampered():
+                pass  # A check is a command, which nobody scrapes: alert.py tells of it.
+            case NotificationDropped(job_type):
+                self._dropped.labels(self.labels.job_type(job_type)).inc()
+            case QueueCrowded(queue):
+                self._crowded.labels(self.labels.queue(queue)).inc()
+            case BatchChanged(change=change):
+                self._batches.labels(change).inc()
+                self._batch_items.labels(change).inc(event.items)
+            case BatchAlert(what=what):
+                self._troubles.labels(what).inc(event.count)
+            case ModelUsed():
+                self._count_used(event)
+            case RewriteMoved():
+                self._rewrites.count(event)
+            case DeliveryChanged():
+                self._deliveries.count(event)
+            case DeliveryAlert():
+                self._deliveries.count_alert(event)
+            case ScheduleFired(schedule):
+                self._ticks.labels(self.labels.schedule(schedule), "fired").inc()
+            case ScheduleSkipped(schedule, _, outcome):
+                became = outcome if outcome in TICKS else OTHER
+                self._ticks.labels(self.labels.schedule(schedule), became).inc(event.ticks)
+            case WorkerChanged(_, change):
+                self._changes.labels(change if change in WORKER_CHANGES else OTHER).inc()
+            case WorkerRunFinished():
+                ended = event.outcome if event.outcome in RUN_OUTCOMES else OTHER
+                self._runs.labels(self.labels.run(event.name), ended).inc()
+            case _:
+                assert_never(event)
+
+    def _count_used(self, event: ModelUsed) -> None:
+        of = self.labels.provider(event.provider), event.mode
+        self._calls.labels(*of, event.kind).inc(event.calls)
+        self._tokens.labels(*of, "input").inc(event.input_tokens)
+        self._tokens.labels(*of, "output").inc(event.output_tokens)
+        self._cost.labels(*of).inc(event.cost_pico / PICO)
+
+    def _count_settled(self, event: JobSettled) -> None:
+        series = self._series_of(event.about.job_type, event.queue)
+        outcome = event.outcome if event.outcome in OUTCOMES else OTHER
+        settled = series.settled.get(outcome)
+        if settled is None:
+            settled = series.settled[outcome] = self._settled.labels(*self._key(event), outcome)
+        settled.inc()
+        if event.seconds is not None:
+            if series.duration is None:
+                series.duration = self._duration.labels(*self._key(event))
+            series.duration.observe(event.seconds)
+        if outcome == "completed":
+            series.succeeded.inc()
+        elif outcome in ("retry", "dead"):
+            self._failed_of(series, event).inc()
+            if outcome == "dead":
+                series.dead.inc()
+        if outcome in ("completed", "dead", "canceled"):
+            if series.attempts is None:
+                series.attempts = self._attempts.labels(self._key(event)[0])
+            series.attempts.observe(event.attempt)
+
+    def _failed_of(self, series: Series, event: JobSettled) -> Counter:
+        error_class = self.labels.error_class(event.error_class or OTHER)
+        failed = series.failed.get(error_class)
+        if failed is None:
+            failed = self._failed.labels(*self._key(event), error_class)
+            series.failed[error_class] = failed
+        return failed
+
+    def _key(self, event: JobSettled) -> tuple[str, str]:
+        return self.labels.job_type(event.about.job_type), self.labels.queue(event.queue)
+
+    def _series_of(self, job_type: str, queue: str) -> Series:
+        key = self.labels.job_type(job_type), self.labels.queue(queue)
+        found = self._series.get(key)
+        if found is None:
+            enqueued, started, succeeded, dead, lost, escalated = (
+                counter.labels(*key) for counter in self._plain
+            )
+            found = Series(enqueued, started, succeeded, dead, lost, escalated)
+            self._series[key] = found
+        return found
+
+    def _declare_jobs(self) -> None:
+        of_job = ("job_type", "queue")
+
+        def counter(name: str, says: str, *labels: str) -> Counter:
+            return Counter(name, says, labels, registry=self.registry)
+
+        # In the order of Series.
+        self._plain = (
+            counter("jobs_enqueued_total", "Jobs that were enqueued.", *of_job),
+            counter("jobs_started_total", "Claims that a worker took to run.", *of_job),
+            counter("jobs_succeeded_total", "Jobs that were completed.", *of_job),
+            counter("deadletter_total", "Jobs that became dead letters, by origin.", *of_job),
+            counter(
+                "holdfast_lease_losses_total",
+                "Attempts whose result was discarded: the lease was lost.",
+                *of_job,
+            ),
+            counter(
+                "holdfast_deadletter_escalations_total",
+                "Replays that failed as the job before them did.",
+                *of_job,
+            ),
+        )
+        self._failed = counter(
+            "jobs_failed_total",
+            "Attempts that failed, retried or not, by the class of the error.",
+            *of_job,
+            "error_class",
+        )
+        self._settled = counter(
+            "holdfast_jobs_settled_total", "Attempts that ended, by how.", *of_job, "outcome"
+        )
+        self._duration = Histogram(
+            "jobs_duration_seconds",
+            "How long an attempt ran.",
+            of_job,
+            buckets=DURATION_BUCKETS,
+            registry=self.registry,
+        )
+        self._attempts = Histogram(
+            "jobs_attempts_histogram",
+            "How many attempts a job took until it ended.",
+            ("job_type",),
+            buckets=ATTEMPT_BUCKETS,
+            registry=self.registry,
+        )
+
+    def _declare_others(self) -> None:
+        def counter(name: str, says: str, *labels: str) -> Counter:
+            return Counter(name, says, labels, registry=self.registry)
+
+        self._seals = counter("holdfast_audit_seals_total", "Seals that were set on the audit.")
+        self._dropped = counter(
+            "holdfast_notifications_dropped_total",
+            "Notifications that could not be enqueued.",
+            "job_type",
+        )
+        self._crowded = counter(
+            "holdfast_queue_crowded_total",
+            "Times that a queue which is to stay small grew beyond it.",
+            "queue",
+        )
+        self._ticks = counter(
+            "holdfast_schedule_ticks_total",
+            "Ticks of schedules, by what became of them.",
+            "schedule",
+            "outcome",
+        )
+        self._changes = counter(
+            "holdfast_worker_changes_total", "What happened to workers.", "change"
+        )
+        self._runs = counter(
+            "holdfast_runs_total", "Bounded runs that ended, by how.", "run", "outcome"
+        )
+        for change in WORKER_CHANGES:
+            self._changes.labels(change)
+
+    def _declare_lane(self) -> None:
+        def counter(name: str, says: str, *labels: str) -> Counter:
+            return Counter(name, says, labels, registry=self.registry)
+
+        self._batches = counter(
+            "holdfast_batch_changes_total", "Steps that provider batches took.", "change"
+        )
+        self._batch_items = counter(
+            "holdfast_batch_items_total", "Items of the batches that took a step.", "change"
+        )
+        self._troubles = counter(
+            "holdfast_batch_alerts_total", "What the batch lane told somebody to look at.", "what"
+        )
+        of_model = ("provider", "mode")
+        self._calls = counter(
+            "holdfast_model_calls_total", "Model requests, by what they cost.", *of_model, "kind"
+        )
+        self._tokens = counter(
+            "holdfast_model_tokens_total", "Tokens that models read and wrote.", *of_model, "kind"
+        )
+        self._cost = counter(
+            "holdfast_model_cost_dollars_total",
+            "What model requests cost, as far as they have a price.",
+            *of_model,
+        )
+        for step in BatchChange:
+            self._batches.labels(step)
+            self._batch_items.labels(step)
+        for trouble in BatchTrouble:
+            self._troubles.labels(trouble)
+
+
+class DatabaseGauges:
+    """The gauges of a database, as prometheus_client collects them."""
+
+    def __init__(self, hf: Holdfast, labels: Labels) -> None:
+        self._looks = Looks(lambda: read_gauges(hf.store, labels, hf.known_queues), hf.clock)
+
+    def describe(self) -> list[Metric]:
+        return list(_families({gauge.name: {} for gauge in GAUGES}, is_up=False))
+
+    def collect(self) -> Iterator[Metric]:
+        reading = self._looks.latest()
+        return _families(reading or {}, is_up=reading is not None)
+
+
+def _families(reading: Reading, *, is_up: bool) -> Iterator[Metric]:
+    up = "1 if the database answered in the last seconds; without it there are no gauges."
+    yield GaugeMetricFamily("holdfast_db_up", up, value=float(is_up))
+    for gauge in GAUGES:
+        if gauge.name not in reading:
+            continue
+        family = GaugeMetricFamily(gauge.name, gauge.says, labels=gauge.labels)
+        for labels, value in sorted(reading[gauge.name].items()):
+            family.add_metric(labels, value)
+        yield family
+
+
+def database_text(hf: Holdfast) -> str:
+    """The gauges of the database, read once, in Prometheus's text format."""
+    reading = read_gauges(hf.store, Labels(hf), hf.known_queues)
+
+    class Once:
+        def collect(self) -> Iterator[Metric]:
+            return _families(reading, is_up=True)
+
+    return generate_latest(Once()).decode()
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = CLIENT_SECONDS
+
+    def log_message(self, *_: object) -> None:
+        """Nothing: a scrape every few seconds is no news."""
+
+
+class _Server(ThreadingWSGIServer):
+    def handle_error(self, *_: object) -> None:
+        """Nothing: a scraper that hung up needs no answer, and a log is lines of JSON only."""
+
+
+class _Server6(_Server):
+    address_family = socket.AF_INET6
+
+
+class Served:
+    """A server of metrics. Close it, or leave its ``with``."""
+
+    def __init__(self, registry: CollectorRegistry, host: str, port: int) -> None:
+        kind: type[WSGIServer] = _Server6 if ":" in host else _Server
+        try:
+            self._server = make_server(
+                host, port, make_wsgi_app(registry), server_class=kind, handler_class=_Handler
+            )
+        except OSError as exc:
+            raise ConfigError(
+                f"Metrics cannot be served on {host} port {port}: {exc.strerror or exc}."
+                " Choose another host or port."
+            ) from exc
+        self.port: int = self._server.server_port
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="holdfast-metrics", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(timeout=5.0)
+
+    def __enter__(self) -> Served:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()

@@ -1,0 +1,250 @@
+"""A pytest plugin for applications that use Holdfast. Installed with the package.
+
+    def test_a_welcome_is_sent_once(holdfast_app):
+        holdfast_app.manual()
+        sign_up("ada")
+        holdfast_app.assert_enqueued("mail.welcome", payload={"user": "ada"})
+        holdfast_app.drain()
+        assert outbox == ["ada"]
+
+Point it at your application with the ``holdfast_target`` fixture, which returns your Holdfast. Each
+test gets a fresh database in memory and a clock that moves only when told to.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from holdfast_llm.batch.point import Point
+
+from holdfast.clock import FakeClock
+from holdfast.engine import intake, settler
+from holdfast.engine import worker as working
+from holdfast.engine.enqueue import Enqueued
+from holdfast.engine.job import QUEUES, Job, State
+from holdfast.engine.ledger import RunReport, Trigger, TriggerKind
+from holdfast.engine.run import perform_run
+from holdfast.engine.worker import Counts, Worker, run_upkeep
+from holdfast.holdfast import Holdfast
+from holdfast.ids import IdSource
+from holdfast.store import Statements, open_store
+
+SQL = Statements("holdfast.engine", "testing.sql")
+
+ORG = "0198c0de-0000-7000-8000-00000000000a"
+"""A tenant to use where a test does not care which."""
+
+
+class Crash(BaseException):
+    """Stands for the death of the process at a chosen point."""
+
+
+class HoldfastApp:
+    """An application under test: its jobs, a store in memory, a clock to move."""
+
+    def __init__(self, hf: Holdfast) -> None:
+        self.hf = hf
+        self.clock = FakeClock()
+        self._before = (hf.settings, hf.clock, hf.rng, hf.ids, hf.events, hf._store, hf._inline)
+        # Whatever the settings say, a test stores no file where the application does.
+        self._folder = tempfile.TemporaryDirectory(prefix="holdfast-artifacts-")
+        artifacts = replace(hf.settings.artifacts, store=f"file://{self._folder.name}")
+        self._artifacts = hf.__dict__.pop("artifacts", None)
+        hf.settings = replace(hf.settings, db="sqlite:", artifacts=artifacts)
+        hf.clock = self.clock
+        hf.rng = random.Random(7)
+        hf.ids = IdSource(self.clock, hf.rng)
+        hf.use_store(open_store("sqlite:", clock=self.clock))
+        self._points: dict[str, int] = {}
+
+    def close(self) -> None:
+        self.hf.close()
+        hf = self.hf
+        hf.settings, hf.clock, hf.rng, hf.ids, hf.events, hf._store, hf._inline = self._before
+        hf.__dict__.pop("artifacts", None)
+        if self._artifacts is not None:
+            hf.__dict__["artifacts"] = self._artifacts
+        self._folder.cleanup()
+
+    def manual(self) -> None:
+        """Jobs wait until :meth:`drain` or :meth:`run`. This is the default."""
+        self.hf._inline = None
+
+    def inline(self) -> None:
+        """Jobs run at once, inside the call that enqueues them."""
+        self.hf._inline = self.drain
+
+    def drain(self, *, queues: Sequence[str] = QUEUES, with_delays: bool = False) -> Counts:
+        """Run everything due; *with_delays* moves the clock over retries and snoozes too."""
+        total = Counts()
+        while True:
+            done = self.run(queues=queues)
+            total = Counts(total.claimed + done.claimed, total.outcomes + done.outcomes)
+            if done.claimed:
+                continue
+            if not with_delays or not self._move_to_next():
+                return total
+
+    def run(self, limit: int = 100, *, queues: Sequence[str] = QUEUES) -> Counts:
+        """One pass of a worker: claim up to *limit* due jobs, run and settle them."""
+        return self._worker(queues).run_once(limit)
+
+    def _worker(self, queues: Sequence[str]) -> Worker:
+        return self.hf.worker(queues=queues)
+
+    def _move_to_next(self) -> bool:
+        row = self.hf.store.read(lambda tx: tx.one(SQL.next_due))
+        if row["ms"] is None:
+            return False
+        self.clock.advance(timedelta(milliseconds=max(1, row["ms"])))
+        return True
+
+    def upkeep(self) -> Counts:
+        """One pass of rescue, sealing and pruning, and over artifacts that have ended."""
+        self.hf.artifacts.upkeep()
+        return run_upkeep(self.hf.store, self.hf.settings, self.hf.events)
+
+    def all_enqueued(
+        self,
+        job_type: str | None = None,
+        *,
+        payload: Mapping[str, Any] | None = None,
+        **fields: Any,
+    ) -> list[Job]:
+        """The waiting jobs that match: equal type, payload containing *payload*, equal fields."""
+        rows = self.hf.store.read(lambda tx: tx.many(SQL.list_jobs, state=State.QUEUED))
+        jobs = [Job.of(row) for row in rows]
+        return [job for job in jobs if _matches(job, job_type, payload, fields)]
+
+    def assert_enqueued(
+        self,
+        job_type: str,
+        *,
+        payload: Mapping[str, Any] | None = None,
+        times: int | None = None,
+        **fields: Any,
+    ) -> list[Job]:
+        """Fail unless such a job waits; with *times*, exactly so many."""
+        found = self.all_enqueued(job_type, payload=payload, **fields)
+        if not found or (times is not None and len(found) != times):
+            waiting = "\n".join(f"  {job.job_type} {job.payload}" for job in self.all_enqueued())
+            wanted = f"{times or 'a'} waiting {job_type} with {dict(payload or {})} {fields or ''}"
+            pytest.fail(
+                f"Expected {wanted}; found {len(found)}. Waiting:\n{waiting or '  nothing'}"
+            )
+        return found
+
+    def refute_enqueued(
+        self, job_type: str, *, payload: Mapping[str, Any] | None = None, **fields: Any
+    ) -> None:
+        """Fail if such a job waits."""
+        found = self.all_enqueued(job_type, payload=payload, **fields)
+        if found:
+            pytest.fail(f"Expected no waiting {job_type}; found {[job.payload for job in found]}.")
+
+    def process_job(self, job_type: str, payload: Mapping[str, Any], **options: Any) -> Job:
+        """Enqueue one job, run it through JSON and the whole way, and return it as it ended."""
+        enqueued: Enqueued = self.hf.enqueue(job_type, payload, **{"org_id": ORG, **options})
+        self.drain()
+        return self.hf.get(enqueued.id, org_id=enqueued.org_id)
+
+    def submit(self) -> RunReport:
+        """Hand what waits for a provider's batch over: one run of the submitter."""
+        return perform_run(self.hf, "rewrite_batch_submitter", trigger=_BY_TIMER)
+
+    def collect(self) -> RunReport:
+        """Bring answers back from providers' batches: one run of the collector."""
+        return perform_run(self.hf, "rewrite_batch_collector", trigger=_BY_TIMER)
+
+    @contextmanager
+    def crash_after(self, point: str) -> Iterator[None]:
+        """The process dies right after *point*: ``claim``, ``execute`` or ``settle``.
+
+        In the batch lane it is a :class:`Point`, such as ``created``. The block ends calmly; what
+        the dead worker held is brought back by :meth:`upkeep` once its lease has run out
+        (``clock.advance(seconds=61)``), a batch by the next run.
+        """
+        if point in tuple(Point):
+            with self._crash_in_lane(point):
+                yield
+            return
+        module, name = _POINTS[point]
+        original = getattr(module, name)
+
+        def dying(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            if result or point != "claim":
+                raise Crash(point)
+            return result
+
+        setattr(module, name, dying)
+        try:
+            yield
+        except Crash:
+            pass
+        else:
+            pytest.fail(f"Nothing reached {point!r}, so nothing crashed after it.")
+        finally:
+            setattr(module, name, original)
+
+    @contextmanager
+    def _crash_in_lane(self, point: str) -> Iterator[None]:
+        before, self.hf.batch.reached = self.hf.batch.reached, _dying_at(point)
+        try:
+            yield
+        except Crash:
+            pass
+        else:
+            pytest.fail(f"Nothing reached {point!r}, so nothing crashed after it.")
+        finally:
+            self.hf.batch.reached = before
+
+
+def _dying_at(point: str) -> Callable[[Point], None]:
+    def reached(here: Point) -> None:
+        if here == point:
+            raise Crash(point)
+
+    return reached
+
+
+_BY_TIMER = Trigger(TriggerKind.CRON)
+_POINTS: dict[str, tuple[Any, str]] = {
+    "claim": (intake.FairIntake, "take"),
+    "execute": (working, "execute"),
+    "settle": (settler, "settle_apart"),
+}
+
+
+def _matches(
+    job: Job, job_type: str | None, payload: Mapping[str, Any] | None, fields: Mapping[str, Any]
+) -> bool:
+    if job_type is not None and job.job_type != job_type:
+        return False
+    if payload is not None and any(job.payload.get(k, _MISSING) != v for k, v in payload.items()):
+        return False
+    return all(job.record.get(name) == value for name, value in fields.items())
+
+
+_MISSING = object()
+
+
+@pytest.fixture
+def holdfast_target() -> Holdfast:
+    """The application under test: override this fixture to return your Holdfast."""
+    return Holdfast("sqlite:")
+
+
+@pytest.fixture
+def holdfast_app(holdfast_target: Holdfast) -> Iterator[HoldfastApp]:
+    """Your application on a store in memory and a clock that stands still."""
+    app = HoldfastApp(holdfast_target)
+    yield app
+    app.close()

@@ -1,0 +1,174 @@
+"""Accept kept: show paid answers that are kept to the application again, after its code was mended.
+
+Nothing is asked of the provider, and nothing is paid for. A page of answers is in memory at a time;
+an answer on which the code still fails stays kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+
+from holdfast.engine.job import Actor
+from holdfast.engine.ledger import RunCounts
+from holdfast.store import Row
+
+from holdfast_llm.batch.ingest import CrossWired, Ingest
+from holdfast_llm.batch.lane import BatchLane
+from holdfast_llm.batch.leased import SQL, BatchLost, Leased, lease_ms, write
+from holdfast_llm.batch.price import Prices
+from holdfast_llm.batch.raw_answer import AnswerUnreadable, unpack
+from holdfast_llm.batch.read import parse_line
+from holdfast_llm.provider.account import Account
+from holdfast_llm.provider.adapter import Adapter
+from holdfast_llm.provider.reply import ItemAnswer
+
+PAGE_BATCHES = 100
+# A line has 10 MiB at most, and 2 KB as a rule.
+PAGE_ANSWERS = 50
+_FIRST = "00000000-0000-0000-0000-000000000000"
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerFilter:
+    """Which kept answers are meant; None: all."""
+
+    batch_id: str | None = None
+    job_id: str | None = None
+    org_id: str | None = None
+    job_type: str | None = None
+    error_class: str | None = None
+    provider: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeptCount:
+    """How many answers of a job type are kept for one reason."""
+
+    job_type: str
+    error_class: str
+    answers: int
+    batches: int
+
+
+@dataclass(slots=True)
+class Accepted:
+    """What became of the kept answers that were shown to the application."""
+
+    # Answers that are no longer kept: their jobs have an outcome.
+    accepted: int = 0
+    # Answers on which the code still fails, or whose job type is not declared here.
+    held: int = 0
+    # Lines that cannot be read: they are damaged, or were encrypted with another key.
+    unreadable: int = 0
+    # Batches that another worker has now, or whose account is not configured here.
+    skipped_batches: int = 0
+    outcomes: dict[str, int] = field(default_factory=dict)
+
+
+def count_kept(lane: BatchLane, where: AnswerFilter) -> tuple[KeptCount, ...]:
+    """How many kept answers the filter names, by job type and error class."""
+    rows = lane.store.read(lambda tx: tx.many(SQL.count_kept, **asdict(where)))
+    return tuple(
+        KeptCount(row["job_type"], row["error_class"], row["answers"], row["batches"])
+        for row in rows
+    )
+
+
+def list_batches(lane: BatchLane, where: AnswerFilter) -> Iterator[str]:
+    """The batches with answers that the filter names."""
+    after, given = _FIRST, asdict(where)
+    while True:
+        found = _read_page(lane, given, after)
+        yield from found
+        if len(found) < PAGE_BATCHES:
+            return
+        after = found[-1]
+
+
+def _read_page(lane: BatchLane, given: dict[str, str | None], after: str) -> list[str]:
+    rows = lane.store.read(
+        lambda tx: tx.many(SQL.list_kept_batches, after=after, limit=PAGE_BATCHES, **given)
+    )
+    return [str(row["batch_id"]) for row in rows]
+
+
+def accept_batch(
+    lane: BatchLane, batch_id: str, where: AnswerFilter, done: Accepted, *, actor: Actor
+) -> int:
+    """Show the kept answers of one batch to the application; how many have an outcome now."""
+    owner = f"{actor.type}:{actor.id}"[:100]
+    lease = {"worker_id": owner, "lease_ms": lease_ms(lane)}
+    row = lane.store.write(lambda tx: tx.maybe(SQL.lease_held, id=batch_id, **lease))
+    batch = None if row is None else Leased.of(row)
+    account = None if batch is None else _account_of(lane, batch)
+    if batch is None or account is None:
+        done.skipped_batches += 1
+        _leave(lane, batch)
+        return 0
+    counts = RunCounts()
+    ingest = Ingest(lane, batch, actor, Prices(lane.settings.prices), counts, retries_held=True)
+    before = done.accepted
+    try:
+        for answers in _pages(lane, batch, where, account.adapter, done):
+            ends = ingest.weigh(answers)
+            ingest.finish(ends)
+            left = sum(end.item.place in ingest.waiting for end in ends)
+            done.accepted += len(ends) - left
+    except (BatchLost, CrossWired):
+        # Another worker has it, or an answer is another item's: what is recorded stays recorded.
+        done.skipped_batches += 1
+    finally:
+        _leave(lane, batch)
+    done.held += len(ingest.waiting)
+    for outcome, count in counts.outcomes.items():
+        done.outcomes[outcome] = done.outcomes.get(outcome, 0) + count
+    return done.accepted - before
+
+
+def _account_of(lane: BatchLane, batch: Leased) -> Account | None:
+    """An account that speaks as the batch's did. It is not called: its adapter reads the lines."""
+    accounts = lane.accounts
+    return accounts.by_key(batch.account) or accounts.in_place_of(batch.account)
+
+
+def _leave(lane: BatchLane, batch: Leased | None) -> None:
+    if batch is not None:
+        with suppress(BatchLost):
+            write(lane, "leave_held", batch)
+
+
+def _pages(
+    lane: BatchLane, batch: Leased, where: AnswerFilter, adapter: Adapter, done: Accepted
+) -> Iterator[list[ItemAnswer]]:
+    given = asdict(where)
+    given = {name: given[name] for name in ("job_id", "org_id", "job_type", "error_class")}
+    place = -1
+    while True:
+        rows = _list_kept(lane, batch, place, given)
+        if not rows:
+            return
+        place = rows[-1]["batch_item_index"]
+        answers = []
+        for row in rows:
+            answer = _read(lane, adapter, row["line"])
+            if answer is None:
+                done.unreadable += 1
+            else:
+                answers.append(answer)
+        yield answers
+
+
+def _list_kept(
+    lane: BatchLane, batch: Leased, place: int, given: dict[str, str | None]
+) -> list[Row]:
+    page = {"id": batch.id, "place": place, "limit": PAGE_ANSWERS, **given}
+    return lane.store.read(lambda tx: tx.many(SQL.list_kept, **page))
+
+
+def _read(lane: BatchLane, adapter: Adapter, stored: str) -> ItemAnswer | None:
+    try:
+        return parse_line(adapter, unpack(stored, lane.settings.batch.key))
+    except AnswerUnreadable:
+        return None

@@ -1,0 +1,155 @@
+"""The accounts that the settings name: one address and one credential each, and nothing beside."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from holdfast.clock import Clock
+from holdfast.config import ProviderSettings, Settings
+from holdfast.errors import ConfigError
+from holdfast.outbound.client import Timeouts
+
+from holdfast_llm.provider.account import Account
+from holdfast_llm.provider.adapter import Capabilities, Limits, Lookup
+from holdfast_llm.provider.adapters import ADAPTERS
+from holdfast_llm.provider.credential import read_credential
+from holdfast_llm.provider.route import Route
+from holdfast_llm.provider.wire import HttpAdapter, open_wire
+
+# What stands for the credential of a server that asks for none.
+OPEN = "open"
+
+
+class ConfiguredAccounts:
+    """Accounts from ``[providers.NAME]``. Safe to share between threads.
+
+    A credential is read when its account is first needed, and kept as long as this object.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        env: Mapping[str, str] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._settings = settings
+        self._env = os.environ if env is None else env
+        self._clock = clock
+        self._made: dict[tuple[str, str], Account] = {}
+        self._lock = threading.Lock()
+
+    def of(self, route: Route) -> Account:
+        """The account that a route's requests go to; ConfigError if there is none."""
+        provider = self._settings.providers.get(route.provider)
+        if provider is None:
+            known = ", ".join(sorted(self._settings.providers))
+            raise ConfigError(
+                f"Nobody has declared the provider {route.provider!r}: add "
+                f"[providers.{route.provider}] to holdfast.toml. There is: {known}."
+            )
+        if route.base_url is not None and not is_same(route.base_url, provider.base_url):
+            raise ConfigError(
+                f"A job is routed to another address of the provider {route.provider!r} than "
+                f"providers.{route.provider}.base_url. Credentials go nowhere else; declare a "
+                "provider for that address."
+            )
+        return self._account(route.provider, route.adapter_kind)
+
+    def by_key(self, key: str) -> Account | None:
+        """The account of that key; None where its credential or address is not ours any more."""
+        found = self.in_place_of(key)
+        return found if found is not None and found.key == key else None
+
+    def in_place_of(self, key: str) -> Account | None:
+        """The account that stands where that one did: same address, perhaps another credential."""
+        name, _, rest = key.partition("|")
+        kind, _, _ = rest.partition("|")
+        if name not in self._settings.providers or kind not in ADAPTERS:
+            return None
+        try:
+            found = self._account(name, kind)
+        except ConfigError:
+            # Its credential is gone. Whoever has it will find the batch.
+            return None
+        return found if key.startswith(_place_of(found.key)) else None
+
+    def _account(self, name: str, kind: str) -> Account:
+        with self._lock:
+            if (name, kind) not in self._made:
+                self._made[name, kind] = self._make(name, kind)
+            return self._made[name, kind]
+
+    def _make(self, name: str, kind: str) -> Account:
+        provider = self._settings.providers[name]
+        adapter = adapter_of(name, provider, kind)
+        credential = read_credential(name, provider, self._env)
+        who = provider.account or (OPEN if credential is None else credential.digest)
+        wire = open_wire(
+            adapter,
+            provider.base_url,
+            "" if credential is None else credential.reveal(),
+            allow_private=provider.allow_private,
+            timeouts=Timeouts(connect=provider.connect_seconds, read=provider.read_seconds),
+            clock=self._clock,
+        )
+        return Account(
+            "|".join((name, kind, provider.base_url.rstrip("/"), who)),
+            name,
+            provider.base_url,
+            adapter,
+            limits_of(provider, adapter.limits),
+            capabilities_of(provider, adapter.capabilities),
+            wire,
+        )
+
+
+def adapter_of(name: str, provider: ProviderSettings, kind: str) -> HttpAdapter:
+    """The adapter of that kind, in the version that the provider is said to speak."""
+    adapter: Any = ADAPTERS.get(kind)
+    if adapter is None:
+        raise ConfigError(
+            f"A job is routed through the adapter {kind!r}, which does not exist. There is: "
+            f"{', '.join(sorted(ADAPTERS))}."
+        )
+    if provider.api_version is not None:
+        if not hasattr(adapter, "api_version"):
+            raise ConfigError(
+                f"The adapter {kind} knows one version of its API only; leave "
+                f"providers.{name}.api_version out."
+            )
+        adapter = replace(adapter, api_version=provider.api_version)
+    found: HttpAdapter = adapter
+    return found
+
+
+def limits_of(provider: ProviderSettings, limits: Limits) -> Limits:
+    """The adapter's limits, or what the account is said to have instead."""
+    return replace(limits, **_said(provider, Limits))
+
+
+def capabilities_of(provider: ProviderSettings, capabilities: Capabilities) -> Capabilities:
+    """The adapter's capabilities, with what is said about this server."""
+    said = _said(provider, Capabilities)
+    if "lookup" in said:
+        said["lookup"] = Lookup(said["lookup"])
+    return replace(capabilities, **said)
+
+
+def _said(provider: ProviderSettings, kind: type) -> dict[str, Any]:
+    found = ((item.name, getattr(provider, item.name, None)) for item in fields(kind))
+    return {name: value for name, value in found if value is not None}
+
+
+def _place_of(key: str) -> str:
+    """What the keys of one provider, adapter and address begin with."""
+    return key.rpartition("|")[0] + "|"
+
+
+def is_same(one: str, other: str) -> bool:
+    """Whether two addresses are the same but for a slash at the end."""
+    return one.rstrip("/") == other.rstrip("/")

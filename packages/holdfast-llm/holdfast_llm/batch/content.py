@@ -1,0 +1,196 @@
+"""Content: the body of a batch, built from its rows as often as it is needed and never kept.
+
+One pass measures and finds items that cannot go; another one sends. Both read the same rows page by
+page, so a batch of 50,000 items takes the memory of one page.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from holdfast.engine.execute import judge
+from holdfast.engine.job import Canceled, Claimed, Outcome
+from holdfast.errors import Signal
+from holdfast.store import Tx
+
+from holdfast_llm.batch.asked import ask_again
+from holdfast_llm.batch.intent import SQL, Intent, hold
+from holdfast_llm.batch.lane import BatchLane
+from holdfast_llm.batch.leased import lease_ms
+from holdfast_llm.batch.load import Loaded, item_of, load
+from holdfast_llm.provider.account import Account
+from holdfast_llm.provider.adapter import Content
+from holdfast_llm.provider.reply import ProviderUnsure
+from holdfast_llm.provider.route import Route
+
+PAGE = 500
+PIECE_BYTES = 64 * 1024
+# How many columns of list_items are the item's own.
+_OWN = 5
+
+
+class ContentChanged(ProviderUnsure):
+    """What is sent is not what was measured, and was broken off before its end.
+
+    Whoever waits for the rest of a body of announced length does nothing with it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("content_changed")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An item of a batch and its job; None where the job is not with this batch any more."""
+
+    index: int
+    custom_id: str
+    echo: str
+    job: Claimed | None
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """An item that cannot go, and what becomes of its job."""
+
+    entry: Entry
+    outcome: Outcome | None
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What would be sent, and what cannot."""
+
+    content: Content
+    route: Route | None
+    dropped: tuple[Dropped, ...] = ()
+
+
+@dataclass(slots=True)
+class _Sum:
+    size: int = 0
+    items: int = 0
+    hash: Any = field(default_factory=hashlib.sha256)
+
+    def add(self, line: bytes) -> None:
+        self.size += len(line)
+        self.items += 1
+        self.hash.update(line)
+
+
+def measure(lane: BatchLane, intent: Intent, account: Account) -> Measured:
+    """Build every line once, for its size and hash; of those that cannot be built say why."""
+    total, dropped = _Sum(), []
+    route: Route | None = None
+    for entry, loaded in _read_entries(lane, intent):
+        if entry.job is None or entry.job.cancel_requested_at is not None:
+            dropped.append(Dropped(entry, None if entry.job is None else Canceled()))
+            continue
+        try:
+            found, line = _line(lane, account, entry, entry.job, loaded)
+        except (Signal, SystemExit, Exception) as exc:
+            dropped.append(Dropped(entry, _judged(lane, entry.job, exc)))
+            continue
+        route = route or found
+        total.add(line)
+    content = Content(
+        total.size,
+        total.hash.hexdigest(),
+        total.items,
+        partial(_pieces, lane, intent, account, total),
+    )
+    return Measured(content, route, tuple(dropped))
+
+
+def _pieces(lane: BatchLane, intent: Intent, account: Account, expected: _Sum) -> Iterator[bytes]:
+    """The same bytes again; ContentChanged if they are others, before the last of them is out."""
+    sent, piece = _Sum(), bytearray()
+    for entry, loaded in _read_entries(lane, intent):
+        if sent.items == expected.items:
+            # One more than was measured, and all that was announced may be out.
+            raise ProviderUnsure("content_changed")
+        if entry.job is None:
+            raise ContentChanged
+        try:
+            _, line = _line(lane, account, entry, entry.job, loaded)
+        except (Signal, SystemExit, Exception) as exc:
+            raise ContentChanged from exc
+        sent.add(line)
+        piece += line
+        is_last = sent.items == expected.items
+        if sent.size > expected.size or (is_last and sent.hash.digest() != expected.hash.digest()):
+            raise ContentChanged
+        if len(piece) >= PIECE_BYTES:
+            yield bytes(piece)
+            piece.clear()
+    if sent.items != expected.items:
+        raise ContentChanged
+    if piece:
+        yield bytes(piece)
+
+
+def _line(
+    lane: BatchLane, account: Account, entry: Entry, job: Claimed, loaded: Loaded
+) -> tuple[Route, bytes]:
+    item = item_of(job, loaded)
+    asked = ask_again(lane, item, account, entry.echo)
+    return item.route, account.adapter.line(item.route, entry.custom_id, asked.body)
+
+
+def _judged(lane: BatchLane, job: Claimed, exc: BaseException) -> Outcome:
+    handler = lane.registry.get(job.job_type)
+    return judge(exc, job, handler.stage(job.stage) or handler.first, lane.rng)
+
+
+class Keep:
+    """Renews a lease while a long pass goes on, at a third of its length. Raises BatchLost."""
+
+    def __init__(self, lane: BatchLane, intent: Intent) -> None:
+        self.lane = lane
+        self.intent = intent
+        self._next = 0.0
+
+    def __call__(self) -> None:
+        now = self.lane.store.clock.monotonic()
+        if now >= self._next:
+            hold(self.lane, self.intent.id, self.intent.fence)
+            self._next = now + lease_ms(self.lane) / 3000
+
+
+def _read_entries(lane: BatchLane, intent: Intent) -> Iterator[tuple[Entry, Loaded]]:
+    """The open items of a batch, the items of a group together, with what their page loads."""
+    keep = Keep(lane, intent)
+    groups = lane.store.read(lambda tx: tx.values(SQL.list_groups, batch_id=intent.id))
+    for (group_key,) in groups:
+        after = -1
+        while True:
+            keep()
+            rows = lane.store.read(
+                partial(_list_items, intent.id, after=after, group_key=group_key)
+            )
+            loaded = load(lane, (entry.job for entry in rows if entry.job is not None))
+            yield from ((entry, loaded) for entry in rows)
+            if len(rows) < PAGE:
+                break
+            after = rows[-1].index
+
+
+def _list_items(batch_id: str, tx: Tx, **params: Any) -> list[Entry]:
+    return list_entries(tx, batch_id, **params)
+
+
+def list_entries(
+    tx: Tx, batch_id: str, *, after: int = -1, group_key: str | None = None, limit: int = PAGE
+) -> list[Entry]:
+    """One page of open items."""
+    rows = tx.values(
+        SQL.list_items, batch_id=batch_id, after=after, group_key=group_key, limit=limit
+    )
+    return [
+        Entry(row[0], row[3], row[4], None if row[_OWN] is None else Claimed(*row[_OWN:]))
+        for row in rows
+    ]

@@ -1,0 +1,321 @@
+"""The ledger of calls: one row for each item and each call, written once, with what it cost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any, Self
+
+from holdfast.clock import write_instant
+from holdfast.event import ModelUsed
+from holdfast.store import Statements, Tx
+
+from holdfast_llm.batch.price import Charge, Prices
+from holdfast_llm.provider.reply import Answer, Reply, Usage
+from holdfast_llm.provider.route import GROUP
+
+SQL = Statements("holdfast_llm.batch", "cost.sql")
+
+NOBODY = "00000000-0000-0000-0000-000000000000"
+"""The tenant of what nobody can divide among tenants."""
+
+WHOLE_BATCH = -1
+"""The index of an entry that stands for a whole batch."""
+
+
+class CallKind(StrEnum):
+    """Why something was paid, or was not."""
+
+    # The provider told what it used, also where the answer is of no use.
+    ACTUAL = "actual"
+    # The provider did not run it, or does not bill it.
+    FREE = "free"
+    # It may have been run and billed; nobody knows how much.
+    UNKNOWN = "unknown"
+    # A second batch of ours that should not exist.
+    ORPHAN = "orphan"
+
+
+@dataclass(frozen=True, slots=True)
+class CallEntry:
+    """One row of the ledger before it has a price. The first five fields are its key.
+
+    *group_key* says provider, model, mode, lane and locales. *at_most_pico* is for UNKNOWN: what a
+    budget counts; left out, it is what the item has reserved. Without *usage* an entry is FREE or
+    of unknown cost.
+    """
+
+    org_id: str
+    batch_id: str
+    batch_item_index: int
+    provider_batch_id: str
+    kind: CallKind
+    account: str
+    group_key: str
+    usage: Usage | None = None
+    job_id: str | None = None
+    job_type: str | None = None
+    attempt: int | None = None
+    model_billed: str | None = None
+    provider_request_id: str | None = None
+    occurred_at: datetime | None = None
+    at_most_pico: int | None = None
+
+    @classmethod
+    def of(cls, answer: Answer, **known: Any) -> Self:
+        """The entry of an item's answer; *known* are the fields that the answer does not tell."""
+        return cls(
+            kind=kind_of(answer),
+            usage=answer.usage,
+            model_billed=answer.model,
+            provider_request_id=answer.provider_request_id,
+            occurred_at=answer.finished_at,
+            **known,
+        )
+
+
+def kind_of(answer: Answer) -> CallKind:
+    """What an answer says of its cost: a reply without usage was billed all the same."""
+    if answer.usage is not None:
+        return CallKind.ACTUAL
+    return CallKind.UNKNOWN if isinstance(answer, Reply) else CallKind.FREE
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """How many entries were not there before, and the models among them without a price."""
+
+    calls: int
+    unpriced: frozenset[tuple[str, str]]
+    # What was used, to be told after commit.
+    used: tuple[ModelUsed, ...] = ()
+
+
+def record_calls(tx: Tx, prices: Prices, entries: Sequence[CallEntry]) -> Recorded:
+    """Add entries to the ledger, with the prices of their day. One statement, any number of times.
+
+    *unpriced* is worth an alert after commit.
+    """
+    if not entries:
+        return Recorded(0, frozenset())
+    shared: dict[tuple[Any, ...], dict[str, Any]] = {}
+    rows = [_row(tx, prices, entry, shared) for entry in entries]
+    added = tx.values(SQL.record_calls, r=rows, g=list(shared.values()))
+    return Recorded(
+        len(added),
+        frozenset(
+            (provider, model)
+            for provider, model, kind, is_priced in added
+            if not is_priced and kind != CallKind.UNKNOWN
+        ),
+        # What some other pass has recorded before, it has told of as well.
+        used_of(rows, list(shared.values())) if len(added) == len(rows) else (),
+    )
+
+
+def used_of(
+    rows: Iterable[Mapping[str, Any]], shared: Sequence[Mapping[str, Any]]
+) -> tuple[ModelUsed, ...]:
+    """What rows of the ledger add up to, by provider, mode and kind."""
+    sums: dict[tuple[str, str, str], list[int]] = {}
+    for row in rows:
+        common = shared[row["shared"]]
+        key = common["provider"], common["execution_mode"], common["kind"]
+        found = sums.setdefault(key, [0, 0, 0, 0])
+        found[0] += 1
+        found[1] += (
+            row["input_tokens"]
+            + row["cache_read_tokens"]
+            + row["cache_write_short_tokens"]
+            + row["cache_write_long_tokens"]
+        )
+        found[2] += row["output_tokens"]
+        found[3] += row["cost_pico"] or 0
+    return tuple(ModelUsed(*key, *found) for key, found in sorted(sums.items()))
+
+
+def used_by(prices: Prices, entry: CallEntry, at: datetime) -> ModelUsed:
+    """What one entry adds."""
+    group, usage = read_group_key(entry.group_key), entry.usage or _NOTHING
+    cost = _charge(prices, entry, at).cost or 0
+    of = group["provider"], group["execution_mode"], entry.kind.value
+    return ModelUsed(*of, 1, usage.all_input, usage.output, cost)
+
+
+def _row(
+    tx: Tx, prices: Prices, entry: CallEntry, shared: dict[tuple[Any, ...], dict[str, Any]]
+) -> dict[str, Any]:
+    """An entry's own part of its row; what it has in common with others is put into *shared*."""
+    usage = entry.usage or _NOTHING
+    charge = _charge(prices, entry, entry.occurred_at or tx.clock.now())
+    common = (
+        entry.batch_id,
+        entry.provider_batch_id,
+        entry.kind.value,
+        entry.job_type,
+        entry.attempt,
+        entry.account,
+        entry.group_key,
+        _billed(entry),
+        charge.price,
+    )
+    if common not in shared:
+        shared[common] = {"shared": len(shared), **_common(entry, charge)}
+    return {
+        "shared": shared[common]["shared"],
+        "org_id": entry.org_id,
+        "batch_item_index": entry.batch_item_index,
+        "job_id": entry.job_id,
+        "provider_request_id": entry.provider_request_id,
+        "input_tokens": usage.input,
+        "cache_read_tokens": usage.cache_read,
+        "cache_write_short_tokens": usage.cache_write_short,
+        "cache_write_long_tokens": usage.cache_write_long,
+        "output_tokens": usage.output,
+        "reasoning_tokens": usage.reasoning,
+        "cost_pico": charge.cost,
+        "direct_pico": charge.direct,
+        "at_most_pico": entry.at_most_pico,
+        "occurred_at": None if entry.occurred_at is None else write_instant(entry.occurred_at),
+    }
+
+
+_NOTHING = Usage()
+
+
+def _common(entry: CallEntry, charge: Charge) -> dict[str, Any]:
+    group = read_group_key(entry.group_key)
+    return {
+        "batch_id": entry.batch_id,
+        "provider_batch_id": entry.provider_batch_id,
+        "kind": entry.kind.value,
+        "job_type": entry.job_type,
+        "attempt": entry.attempt,
+        "account": entry.account,
+        **{name: group[name] for name in _OF_GROUP},
+        "model_billed": _billed(entry),
+        "price": charge.price,
+    }
+
+
+# A provider says what it likes: only what can be a name is kept.
+_MODEL = re.compile(r"[\w.:/@-]{1,200}", re.ASCII)
+
+
+def _billed(entry: CallEntry) -> str | None:
+    model = entry.model_billed
+    return model if model is not None and _MODEL.fullmatch(model) else None
+
+
+_OF_GROUP = ("provider", "model", "execution_mode", "lane", "source_locale", "target_locale")
+
+
+def _charge(prices: Prices, entry: CallEntry, at: datetime) -> Charge:
+    if entry.kind is CallKind.FREE:
+        return Charge(0, 0, None)
+    if entry.usage is None:
+        return Charge(None, None, None)
+    group = read_group_key(entry.group_key)
+    models = (_billed(entry), group["model"])
+    day = at.astimezone(UTC).date()
+    return prices.charge(group["provider"], models, group["execution_mode"], entry.usage, day)
+
+
+@lru_cache(maxsize=256)
+def read_group_key(text: str) -> dict[str, str]:
+    """The fields of a group key by their names: the way back from ``Route.group_key``."""
+    parts, part, rest = [], "", iter(text)
+    for letter in rest:
+        if letter == "\\":
+            part += next(rest, "")
+        elif letter == "|":
+            parts.append(part)
+            part = ""
+        else:
+            part += letter
+    return dict(zip(GROUP, [*parts, part], strict=True))
+
+
+# -- asking
+
+
+class By(StrEnum):
+    """What costs can be told apart by."""
+
+    LANGUAGE_PAIR = "language-pair"
+    PROVIDER = "provider"
+    MODEL = "model"
+    MODE = "mode"
+    ORG = "org"
+    JOB_TYPE = "job-type"
+    DAY = "day"
+
+
+_FLAGS = {
+    By.LANGUAGE_PAIR: "by_pair",
+    By.PROVIDER: "by_provider",
+    By.MODEL: "by_model",
+    By.MODE: "by_mode",
+    By.ORG: "by_org",
+    By.JOB_TYPE: "by_type",
+    By.DAY: "by_day",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What one group cost. Only the *compared* calls have both prices, and so a *direct_pico*."""
+
+    group: dict[str, str]
+    calls: int
+    orphans: int
+    unknown: int
+    unpriced: int
+    input_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    output_tokens: int
+    reasoning_tokens: int
+    cost_pico: int
+    at_most_pico: int
+    compared: int
+    compared_pico: int
+    direct_pico: int
+
+    @property
+    def saved_pico(self) -> int:
+        """What calls of their own would have cost more than the lane did."""
+        return self.direct_pico - self.compared_pico
+
+
+def sum_costs(
+    tx: Tx, by: Iterable[By], since: datetime, until: datetime, org_id: str | None = None
+) -> list[Spent]:
+    """What was spent from *since* to before *until*, the most expensive group first."""
+    asked = tuple(by)
+    rows = tx.many(
+        SQL.sum_costs,
+        since=write_instant(since),
+        until=write_instant(until),
+        org_id=org_id,
+        **{flag: int(one in asked) for one, flag in _FLAGS.items()},
+    )
+    return [_spent(asked, row) for row in rows]
+
+
+def _spent(asked: tuple[By, ...], row: Any) -> Spent:
+    told = {
+        By.LANGUAGE_PAIR: f"{row['source_locale'] or '?'} → {row['target_locale'] or '?'}",
+        By.PROVIDER: row["provider"],
+        By.MODEL: row["model"],
+        By.MODE: row["execution_mode"],
+        By.ORG: row["org_id"],
+        By.JOB_TYPE: row["job_type"],
+        By.DAY: row["day"],
+    }
+    counts = {name: int(row[name]) for name in Spent.__slots__ if name != "group"}
+    return Spent({one.value: str(told[one] or "") for one in asked}, **counts)

@@ -1,0 +1,253 @@
+"""Declaring model work: a class becomes a job type of the lane, and the two runs exist."""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, Protocol, TypeVar, Unpack
+
+from holdfast.config import BATCH_RUNS, ProviderSettings, Settings
+from holdfast.engine.category import Category, Duty
+from holdfast.engine.handler import (
+    Handler,
+    HandlerOptions,
+    Keep,
+    Routed,
+    check_options,
+    make_handler,
+    plain_stage,
+)
+from holdfast.engine.job import ONLY_STAGE
+from holdfast.engine.labour import Application
+from holdfast.engine.retry import RetryPolicy
+from holdfast.errors import ConfigError
+
+from holdfast_llm.batch.call import Caller
+from holdfast_llm.batch.call_end import keeping
+from holdfast_llm.batch.errand import CollectErrand, SubmitErrand
+from holdfast_llm.batch.lane import BatchLane, go_on
+from holdfast_llm.batch.point import Point
+from holdfast_llm.batch.work import BatchWork
+from holdfast_llm.provider.account import Accounts
+from holdfast_llm.provider.route import ExecutionMode, Route
+
+W = TypeVar("W")
+
+
+class BatchApplication(Application, Protocol):
+    """What the lane needs of the application that declares work for it."""
+
+    rng: random.Random | None
+
+
+class Batching:
+    """The batch lane of one application.
+
+    Called, it declares a job type whose jobs are model requests::
+
+        @hf.batch("text.summarise", route=Route("openai", "openai_responses", "gpt-5.2"))
+        class Summarise:
+            def request(self, item): ...
+            def accept(self, item, reply): ...
+    """
+
+    def __init__(self, app: BatchApplication) -> None:
+        self.app = app
+        # Set by tests that want a process to die at a point.
+        self.reached: Callable[[Point], None] = go_on
+        self._accounts: Accounts | None = None
+        self._made_for: Settings | None = None
+        self._caller = Caller(lambda: self.lane)
+
+    def __call__(
+        self,
+        job_type: str,
+        *,
+        route: Route | Mapping[str, Any] | None = None,
+        category: str = "general",
+        max_attempts: int | None = None,
+        retry: RetryPolicy | None = None,
+        timeout: timedelta | float | None = None,
+        keep: Keep | None = None,
+        stage: str = ONLY_STAGE,
+        **options: Unpack[HandlerOptions],
+    ) -> Callable[[W], W]:
+        """Declare the decorated class as the work of *job_type*.
+
+        Its ``request(item)`` says what to ask for one item, its ``accept(item, reply)`` returns the
+        job's result. *route* is where the requests of this job type go; an enqueue may say
+        otherwise with ``routing_decision``. *keep* writes what ``accept`` returns as
+        :class:`Kept`, in the transaction that ends the jobs. *stage* is what the only stage is
+        called. *options* are those of ``hf.job``.
+        """
+        check_options(job_type, options)
+        kind = self.app.registry.category(category)
+        _check_category(job_type, kind)
+        own = None if route is None else self._read_route(job_type, route)
+
+        def declare(given: W) -> W:
+            work = _work_of(job_type, given)
+            only = plain_stage(
+                self._caller.perform,
+                category=kind,
+                max_attempts=max_attempts,
+                retry=retry,
+                timeout=timeout,
+                name=stage,
+            )
+            made = make_handler(job_type, [only], category=kind, **options)
+            router = Router(self, own)
+            self._add(replace(made, router=router, keep=keeping(job_type, keep), work=work))
+            return given
+
+        return declare
+
+    def _read_route(self, job_type: str, route: Route | Mapping[str, Any]) -> Route:
+        try:
+            if not isinstance(route, (Route, Mapping)):
+                raise ValueError("must be a Route or an object")
+            found = Route.read(route.decision if isinstance(route, Route) else route)
+            if not self.has_own_accounts:
+                _check_kind(found)
+        except ValueError as exc:
+            raise ConfigError(f"Job type {job_type!r}: route {exc}.") from exc
+        return found
+
+    def _add(self, handler: Handler) -> None:
+        app = self.app
+        app.registry.add(handler)
+        app.registry.errands.setdefault("rewrite_batch_submitter", SubmitErrand(self))
+        app.registry.errands.setdefault("rewrite_batch_collector", CollectErrand(self))
+        app.settings = app.settings.with_runs(BATCH_RUNS)
+
+    @property
+    def accounts(self) -> Accounts:
+        """The accounts of the deployment, as its settings name them."""
+        if self._accounts is None or self._made_for not in (None, self.app.settings):
+            from holdfast_llm.batch.accounts import ConfiguredAccounts
+
+            self._accounts = ConfiguredAccounts(self.app.settings, clock=self.app.clock)
+            self._made_for = self.app.settings
+        return self._accounts
+
+    @accounts.setter
+    def accounts(self, accounts: Accounts) -> None:
+        self._accounts, self._made_for = accounts, None
+
+    @property
+    def has_own_accounts(self) -> bool:
+        """Whether the application brought accounts, which may have adapters of their own."""
+        return self._accounts is not None and self._made_for is None
+
+    @property
+    def lane(self) -> BatchLane:
+        """What the passes of the lane work on."""
+        return self.lane_with(self.app.settings.default_profile.retry_backoff_seconds)
+
+    def lane_with(self, backoff_seconds: Sequence[int]) -> BatchLane:
+        """The lane, with this list for job types that are retried by the run."""
+        app = self.app
+        return BatchLane(
+            app.store,
+            app.settings,
+            app.registry.with_backoff(backoff_seconds),
+            app.ids,
+            app.events,
+            self.accounts,
+            app.rng or random.Random(),
+            self.reached,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Router:
+    """Freezes where a job's request goes, at enqueue."""
+
+    batching: Batching
+    own: Route | None
+
+    def __call__(self, given: Mapping[str, Any] | None) -> Routed:
+        decision = self._decision(given)
+        route = Route.read(decision)
+        providers = self.batching.app.settings.providers
+        if route.provider not in providers:
+            known = ", ".join(sorted(providers))
+            raise ValueError(f"names provider {route.provider!r}; configured are: {known}")
+        is_batched = route.execution_mode is ExecutionMode.BATCH
+        if is_batched and providers[route.provider].supports_batches is False:
+            raise ValueError(f"{route.provider!r} takes no batches; use execution_mode async")
+        if not self.batching.has_own_accounts:
+            _check_way(route, providers[route.provider])
+        return Routed({**decision, **route.decision}, is_batched, route.max_attempts)
+
+    def _decision(self, given: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """What the caller says, over what the job type says unless it names another provider."""
+        if given is not None and not isinstance(given, Mapping):
+            raise ValueError("must be an object")
+        own = {} if self.own is None else self.own.decision
+        if given is None:
+            if self.own is None:
+                raise ValueError("is needed: the job type declares no route of its own")
+            return own
+        return dict(given) if "provider" in given else {**own, **given}
+
+
+def _check_kind(route: Route) -> None:
+    from holdfast_llm.provider.adapters import ADAPTERS
+
+    if route.adapter_kind not in ADAPTERS:
+        known = ", ".join(sorted(ADAPTERS))
+        raise ValueError(f"names adapter_kind {route.adapter_kind!r}; there is: {known}")
+
+
+def _check_way(route: Route, provider: ProviderSettings) -> None:
+    """Whether an account can be made for a route: the submitter would find out an hour later."""
+    from holdfast_llm.batch.accounts import adapter_of, is_same
+    from holdfast_llm.provider.adapters import ALL
+
+    _check_kind(route)
+    name = route.provider
+    if route.base_url is not None and not is_same(route.base_url, provider.base_url):
+        raise ValueError(
+            f"names another base_url than providers.{name}.base_url; declare a provider for it"
+        )
+    try:
+        adapter_of(name, provider, route.adapter_kind)
+    except ConfigError as exc:
+        raise ValueError(f"cannot speak to {name!r}: {str(exc).rstrip('.')}") from exc
+    # Only a provider's own address says who is there; any other may be a server of any kind.
+    there = [adapter.kind for adapter in ALL if is_same(adapter.base_url, provider.base_url)]
+    if there and route.adapter_kind not in there:
+        says = " or ".join(sorted(there))
+        raise ValueError(f"speaks {route.adapter_kind} to {name!r}, whose address takes {says}")
+
+
+def _check_category(job_type: str, category: Category) -> None:
+    if category.duty is not Duty.GENERAL:
+        raise ConfigError(
+            f"Job type {job_type!r}: category {category.name!r} has the duty {category.duty}, which"
+            " a model request cannot fulfil. Use a category whose duty is general."
+        )
+
+
+def _work_of(job_type: str, given: Any) -> BatchWork:
+    """The object whose methods are called; of a class, the one that it makes without arguments."""
+    try:
+        work = given() if isinstance(given, type) else given
+    except TypeError as exc:
+        raise ConfigError(
+            f"Job type {job_type!r}: {given.__name__} needs arguments; make it yourself and pass"
+            " the object: hf.batch(…)(Work(…))."
+        ) from exc
+    for name in ("request", "accept"):
+        method = getattr(work, name, None)
+        if not callable(method) or inspect.iscoroutinefunction(method):
+            raise ConfigError(
+                f"Job type {job_type!r}: the work needs a plain method {name}; see"
+                " docs/batch-lane.md."
+            )
+    made: BatchWork = work
+    return made

@@ -1,0 +1,57 @@
+"""The two runs of the lane: one hands over, the other brings back. Both serve every job type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from holdfast.engine import ledger
+from holdfast.engine.errand import Assignment
+from holdfast.store import Statements
+
+from holdfast_llm.batch import collect, submit
+from holdfast_llm.batch.call_end import count_abandoned, end_abandoned
+
+if TYPE_CHECKING:
+    from holdfast_llm.batch.declare import Batching
+
+SQL = Statements("holdfast_llm.batch", "errand.sql")
+
+
+class SubmitErrand:
+    """Hands waiting jobs to providers, and resolves what a dead submitter left."""
+
+    eligible_statuses: Sequence[str] = ("queued",)
+
+    def __init__(self, batching: Batching) -> None:
+        self.batching = batching
+
+    def count_pending(self, assignment: Assignment) -> int:
+        store, profile = self.batching.app.store, assignment.profile
+        most = profile.max_jobs_per_run
+        due = store.read(lambda tx: tx.one(SQL.count_to_submit, most=most))["batches"]
+        queues, types = assignment.queues, assignment.job_types
+        return int(due) + ledger.count_pending(store, queues, types, profile, of_batch=True)
+
+    def perform(self, assignment: Assignment) -> None:
+        lane = self.batching.lane_with(assignment.profile.retry_backoff_seconds)
+        submit.submit_once(lane, assignment)
+
+
+class CollectErrand:
+    """Asks providers about batches, brings answers back, and ends calls that nobody ended."""
+
+    eligible_statuses: Sequence[str] = ("batch_submitted",)
+
+    def __init__(self, batching: Batching) -> None:
+        self.batching = batching
+
+    def count_pending(self, assignment: Assignment) -> int:
+        store, most = self.batching.app.store, assignment.profile.max_jobs_per_run
+        due = store.read(lambda tx: tx.one(SQL.count_to_collect, most=most))["batches"]
+        return int(due) + count_abandoned(store)
+
+    def perform(self, assignment: Assignment) -> None:
+        lane = self.batching.lane_with(assignment.profile.retry_backoff_seconds)
+        end_abandoned(lane)
+        collect.collect_once(lane, assignment)

@@ -1,0 +1,234 @@
+"""Group: which requests go into one batch, what it is called, and when it is full. Pure.
+
+By default one batch holds one group: requests whose provider, model, versions, lane and locales are
+equal. With ``merge_groups`` groups of one account and model share a batch, and the items of a group
+stand together in it. Tenants share a batch only where every answer carries an echo.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from holdfast.engine.job import Claimed
+
+from holdfast_llm.provider.account import Account
+from holdfast_llm.provider.adapter import Limits, Name
+from holdfast_llm.provider.route import Route
+
+# As long as any custom_id is, so that the size of a line is known before its place.
+LONGEST_ID = "x" * 36
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+def key_of(batch_id: str) -> str:
+    """What a batch is found by at the provider: its id in 26 lower-case letters and digits."""
+    return base64.b32encode(uuid.UUID(batch_id).bytes).decode().rstrip("=").lower()
+
+
+def batch_of(key: str) -> str | None:
+    """The batch that a key names; None if it is none of ours."""
+    try:
+        found = uuid.UUID(bytes=base64.b32decode(key.upper() + "======"))
+    except ValueError:
+        return None
+    # Several texts may mean the same bytes: only one of them is ours.
+    return str(found) if key_of(str(found)) == key else None
+
+
+def name_of(batch_id: str, attempt: int, environment: str) -> Name:
+    """How a batch is called at the provider on its create number *attempt*."""
+    return Name(key_of(batch_id), attempt, environment)
+
+
+def secret_of(key: str, account_key: str) -> bytes:
+    """What signs the names of items: the deployment's key, or one made of the account's name."""
+    return (key or f"hf1:{account_key}").encode()
+
+
+def custom_id(secret: bytes, batch_id: str, index: int, job_id: str, attempt: int) -> str:
+    """What an item is called at the provider: nobody's id, and bound to its place and its job."""
+    said = f"{batch_id}|{index}|{job_id}|{attempt}".encode()
+    mac = hmac.new(secret, said, hashlib.sha256).hexdigest()[:8]
+    return f"hf1_{key_of(batch_id)[:16]}_{_base36(index)}_{mac}"
+
+
+def _base36(number: int) -> str:
+    digits = ""
+    while True:
+        number, digit = divmod(number, 36)
+        digits = _DIGITS[digit] + digits
+        if not number:
+            return digits
+
+
+def unit_of_item(job: Claimed) -> str:
+    """What must not be paid for twice: the job's execution unit, or the job itself."""
+    return job.unit_key or job.id
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """What all items of one batch have in common."""
+
+    account: str
+    provider: str
+    adapter_kind: str
+    model: str
+    group_key: str
+    # At most so many items, where one of them may be why its last batch failed.
+    most_items: int | None = None
+    # Whose batch it is, where an answer could not be told from another tenant's.
+    org_id: str | None = None
+
+    @property
+    def reserve(self) -> tuple[str, str]:
+        """Whose enqueued tokens a batch takes."""
+        return self.account, self.model
+
+
+def artifact_of(
+    route: Route,
+    account: Account,
+    *,
+    merge: bool,
+    most_items: int | None = None,
+    org_id: str | None = None,
+) -> Artifact:
+    """The batch that a request belongs into."""
+    shared = Route(route.provider, route.adapter_kind, route.model) if merge else route
+    return Artifact(
+        account.key,
+        route.provider,
+        route.adapter_kind,
+        route.model,
+        shared.group_key,
+        most_items,
+        org_id,
+    )
+
+
+def fewer(items: int, attempts: int) -> int:
+    """How many may be in the next batch of whoever was in one of so many that failed as a whole.
+
+    So few that whoever is why stands alone by the last of its *attempts*, and half at most: 50,000
+    and 5 attempts are 50,000, 3,343, 223, 14 and 1.
+    """
+    return max(1, min(items // 2, int(items ** (1 - 1 / attempts))))
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A request that is ready to be placed: how large it is and what it may cost, not its text."""
+
+    job: Claimed
+    artifact: Artifact
+    group_key: str
+    limits: Limits
+    size: int
+    input_tokens: int
+    echo: str
+    reserve_pico: int | None
+    schema_hash: str | None = None
+
+    @property
+    def unit(self) -> tuple[str, str, str]:
+        return self.job.org_id, self.job.job_type, unit_of_item(self.job)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A batch that may take more items."""
+
+    id: str
+    artifact: Artifact
+    fence: int = 1
+    items: int = 0
+    bytes: int = 0
+    input_tokens: int = 0
+
+    def takes(self, wanted: Wanted) -> bool:
+        """Whether there is room for one more."""
+        limits = wanted.limits
+        most = min(limits.max_items, self.artifact.most_items or limits.max_items)
+        return self.items < most and self.bytes + wanted.size <= limits.max_bytes
+
+    def plus(self, wanted: Wanted) -> Draft:
+        return replace(
+            self,
+            items=self.items + 1,
+            bytes=self.bytes + wanted.size,
+            input_tokens=self.input_tokens + wanted.input_tokens,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """An item and its place."""
+
+    wanted: Wanted
+    batch_id: str
+    index: int
+
+
+@dataclass(slots=True)
+class Placement:
+    """Where the requests of one page go: some start new batches, some fill others up."""
+
+    placed: list[Placed] = field(default_factory=list)
+    overflow: list[Wanted] = field(default_factory=list)
+    # The batches that may take more, and those that are full, each as it is after this page.
+    drafts: dict[Artifact, Draft] = field(default_factory=dict)
+    full: list[Draft] = field(default_factory=list)
+    begun: set[str] = field(default_factory=set)
+
+    @property
+    def changed(self) -> list[Draft]:
+        """The batches that got an item."""
+        touched = {place.batch_id for place in self.placed}
+        return [draft for draft in (*self.full, *self.drafts.values()) if draft.id in touched]
+
+
+def place(
+    wanted: Sequence[Wanted],
+    drafts: Mapping[Artifact, Draft],
+    taken: Mapping[tuple[str, str], int],
+    ids: Iterator[str],
+) -> Placement:
+    """Give every request its place in a batch, as far as the account's tokens reach.
+
+    *taken* are the tokens that the batches under way of an account and model take already.
+    """
+    found = Placement(drafts=dict(drafts))
+    left: dict[tuple[str, str], int] = {}
+    for one in wanted:
+        limit = one.limits.enqueued_tokens
+        key = one.artifact.reserve
+        if limit is not None:
+            room = left.setdefault(key, limit - taken.get(key, 0))
+            if one.input_tokens > room:
+                found.overflow.append(one)
+                continue
+            left[key] = room - one.input_tokens
+        draft = found.drafts.get(one.artifact)
+        if draft is not None and not draft.takes(one):
+            found.full.append(draft)
+            draft = None
+        if draft is None:
+            draft = Draft(next(ids), one.artifact)
+            found.begun.add(draft.id)
+        found.placed.append(Placed(one, draft.id, draft.items))
+        found.drafts[one.artifact] = draft.plus(one)
+    return found
+
+
+def fits_nowhere(size: int, input_tokens: int, limits: Limits) -> bool:
+    """Whether a request is too large for any batch of its account."""
+    most_tokens = limits.enqueued_tokens
+    return size > min(limits.max_line_bytes, limits.max_bytes) or (
+        most_tokens is not None and input_tokens > most_tokens
+    )

@@ -1,0 +1,424 @@
+"""Ingest: answers become outcomes, a group at a time, each group in one transaction.
+
+A group of any size is a fixed number of statements: the items, their ledger rows, and what settle
+writes. An answer goes to the job that its item was made for and to no other; an item ends once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from holdfast.clock import ms, write_instant
+from holdfast.engine.classify import fault_of
+from holdfast.engine.job import Actor, Canceled, Claimed, Dead, Fault
+from holdfast.engine.ledger import RunCounts
+from holdfast.engine.settle import Settled, settle_in, verb_of
+from holdfast.engine.settler import events_of
+from holdfast.errors import RowInvalid, StoreBusy, StoreDown, StoreError
+from holdfast.event import BatchTrouble
+from holdfast.store import Tx
+
+from holdfast_llm.batch.circuit import open_circuit
+from holdfast_llm.batch.completeness import Mentions
+from holdfast_llm.batch.cost import CallEntry, Recorded, record_calls
+from holdfast_llm.batch.failure import is_defect
+from holdfast_llm.batch.lane import BatchLane
+from holdfast_llm.batch.leased import SQL, BatchLost, Leased, hold_in, tell_quarantined, write_in
+from holdfast_llm.batch.load import Loaded, load
+from holdfast_llm.batch.point import Point
+from holdfast_llm.batch.price import Prices
+from holdfast_llm.batch.raw_answer import pack
+from holdfast_llm.batch.verdict import (
+    CROSS_WIRED,
+    NO_CODE,
+    ItemState,
+    Verdict,
+    batch_verdict,
+    error_of,
+    may_pass,
+    safe_code,
+    verdict_of,
+)
+from holdfast_llm.provider.reply import Answer, Failure, ItemAnswer, Reply
+
+# The columns of find_items and list_open before those of the job.
+_ITEM_COLUMNS = 12
+JOB_ENDED = "job_ended"
+# Why an item stays open whose answer is kept: the application's code failed on it.
+HELD = "accept_failed"
+
+
+def _answered(items: Sequence[Found], asked: Mapping[str, ItemAnswer]) -> Iterator[Claimed]:
+    """The jobs whose answers the application is going to see."""
+    for item in items:
+        is_shown = item.state == ItemState.OPEN and isinstance(asked[item.custom_id].answer, Reply)
+        if item.job is not None and is_shown:
+            yield item.job
+
+
+class CrossWired(Exception):
+    """An answer is another item's: the batch was left to an operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An item as it stands, and its job if that still waits for it."""
+
+    place: int
+    custom_id: str
+    state: str
+    result_hash: str | None
+    echo: str
+    schema_hash: str | None
+    org_id: str
+    job_id: str
+    job_type: str
+    attempt: int
+    group_key: str
+    error_code: str | None
+    job: Claimed | None
+
+    @classmethod
+    def of(cls, row: tuple[Any, ...]) -> Found:
+        item, job = row[:_ITEM_COLUMNS], row[_ITEM_COLUMNS:]
+        return cls(*(*item, None if job[0] is None else Claimed(*job)))
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """An item, what was said to it, and what becomes of its job if it still waits."""
+
+    item: Found
+    answer: Answer
+    digest: str | None
+    verdict: Verdict
+    line: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A paid answer whose result cannot be committed now: its item, its line, and why."""
+
+    item: Found
+    line: bytes = field(repr=False)
+    error_class: str
+    # Whether only other code of the application helps; otherwise it is tried again by itself.
+    is_defect: bool
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was found in a batch's results."""
+
+    known: int = 0
+    unknown: int = 0
+    unreadable: int = 0
+    again: int = 0
+    conflicting: int = 0
+    # Answers that nobody waits for any more: their jobs were canceled.
+    dropped: int = 0
+    # Answers for job types that are not declared here; another process may know them.
+    unserved: int = 0
+
+
+@dataclass(slots=True)
+class Ingest:
+    """The answers of one batch on their way to its jobs."""
+
+    lane: BatchLane
+    batch: Leased
+    actor: Actor
+    prices: Prices
+    counts: RunCounts
+    tally: Tally = field(default_factory=Tally)
+    # The places of items that stay open although they are answered: nobody here can take them now.
+    waiting: set[int] = field(default_factory=set)
+    # Those of them that wait for other code of the application.
+    held: set[int] = field(default_factory=set)
+    # Whether answers that are held are shown to the application again.
+    retries_held: bool = False
+    mentions: Mentions = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.mentions = Mentions(self.batch.items)
+
+    def weigh(self, answers: Sequence[ItemAnswer]) -> list[End]:
+        """What a group of answers means; those of items that have ended already change nothing."""
+        asked = {answer.custom_id: answer for answer in answers}
+        names = [{"custom_id": name} for name in asked]
+        rows = self.lane.store.read(
+            lambda tx: tx.values(SQL.find_items, batch_id=self.batch.id, answers=names)
+        )
+        self.tally.unknown += len(asked) - len(rows)
+        self.tally.again += len(answers) - len(asked)
+        ends: list[End] = []
+        differing: list[int] = []
+        kept: list[Held] = []
+        items = list(map(Found.of, rows))
+        loaded = load(self.lane, _answered(items, asked))
+        for item in items:
+            answer = asked[item.custom_id]
+            self.tally.known += 1
+            self.mentions.add(item.place, answer.answer)
+            if item.state != ItemState.OPEN:
+                self.tally.again += 1
+                if item.result_hash != answer.digest and item.state != ItemState.CONFLICT:
+                    differing.append(item.place)
+                continue
+            if item.error_code == HELD and not self.retries_held and item.job is not None:
+                self.waiting.add(item.place)
+                self.held.add(item.place)
+                continue
+            said = partial(self._answered, item, answer.answer, loaded)
+            verdict = self._verdict(item, answer.answer, said)
+            if verdict is None:
+                self.waiting.add(item.place)
+            elif verdict.may_wait or verdict.is_held:
+                why = verdict.error_class or NO_CODE
+                kept.append(Held(item, answer.line, why, verdict.is_held))
+            else:
+                ends.append(End(item, answer.answer, answer.digest, verdict, answer.line))
+        if differing:
+            self._mark(differing)
+        if kept:
+            self._hold(kept)
+        return self._taken(ends)
+
+    def weigh_silence(
+        self, items: Sequence[Found], failure: Failure, named: Collection[int] = ()
+    ) -> list[End]:
+        """What it means for each of these items that no answer speaks of it.
+
+        *named* are the places of those that are called the reason why their batch failed.
+        """
+        ends = []
+        for item in items:
+            is_named = item.place in named if named else None
+            unsaid = partial(self._unanswered, failure, is_named)
+            if (verdict := self._verdict(item, failure, unsaid)) is not None:
+                ends.append(End(item, failure, None, verdict))
+        return self._taken(ends)
+
+    def _answered(self, item: Found, answer: Answer, loaded: Loaded, job: Claimed) -> Verdict:
+        return verdict_of(
+            self.lane, job, answer, echo=item.echo, asked_hash=item.schema_hash, loaded=loaded
+        )
+
+    def _unanswered(self, failure: Failure, is_named: bool | None, job: Claimed) -> Verdict:
+        items = self.batch.items
+        return batch_verdict(self.lane, job, failure, items=items, is_named=is_named)
+
+    def _taken(self, ends: list[End]) -> list[End]:
+        self.counts.claimed += sum(end.item.job is not None for end in ends)
+        return ends
+
+    def _verdict(
+        self, item: Found, answer: Answer, judge: Callable[[Claimed], Verdict]
+    ) -> Verdict | None:
+        """What the answer means; None where this process cannot say and another perhaps can."""
+        job, lane = item.job, self.lane
+        if job is None:
+            self.tally.dropped += 1
+            return _dropped(answer)
+        if job.job_type in lane.registry:
+            return judge(job)
+        self.tally.unserved += 1
+        return None
+
+    def _mark(self, places: Sequence[int]) -> None:
+        """The batch says something else than it did: what is on record stays and is doubted."""
+
+        def work(tx: Tx) -> None:
+            hold_in(tx, self.lane, self.batch)
+            ends = [{"batch": self.batch.id, "place": place} for place in places]
+            tx.many(SQL.mark_conflicts, ends=ends)
+
+        self.lane.store.write(work)
+        self.tally.conflicting += len(places)
+
+    def _hold(self, kept: Sequence[Held]) -> None:
+        """Keep answers that cannot be committed now: they are paid for, and not asked for again."""
+        batch, lane = self.batch, self.lane
+        rows = [_kept_row(batch, one, lane.settings.batch.key) for one in kept if one.line]
+        marks = [_held_row(batch, one) for one in kept if one.is_defect]
+
+        def work(tx: Tx) -> None:
+            hold_in(tx, lane, batch)
+            keep_ms = ms(lane.settings.batch.keep_answer_seconds)
+            if rows:
+                tx.affected(SQL.keep_answers, kept=rows, keep_ms=keep_ms)
+            if marks:
+                tx.affected(SQL.mark_held, held=marks)
+
+        lane.store.write(work)
+        self.waiting.update(one.item.place for one in kept)
+        self.held.update(one.item.place for one in kept if one.is_defect)
+
+    # -- writing
+
+    def finish(self, ends: Sequence[End]) -> None:
+        """Write a group. If an answer is another item's, only those that are, and no more."""
+        crossed = [end for end in ends if end.verdict.is_cross_wired]
+        if crossed:
+            self._write(crossed, is_crossed=True)
+            self.lane.events.emit(self.batch.alert(BatchTrouble.CROSS_WIRED, count=len(crossed)))
+            tell_quarantined(self.lane, self.batch, CROSS_WIRED)
+            raise CrossWired
+        if ends:
+            self._write_apart(ends)
+
+    def _write_apart(self, ends: Sequence[End]) -> None:
+        """Write a group; an item that the database or the application refuses is alone with it."""
+        try:
+            self._write(ends)
+        except (StoreDown, StoreBusy, BatchLost):
+            raise
+        except Exception as exc:
+            if len(ends) > 1:
+                half = len(ends) // 2
+                self._write_apart(ends[:half])
+                self._write_apart(ends[half:])
+                return
+            if ends[0].item.job is None:
+                raise
+            self._refused(ends[0], ends[0].item.job, exc)
+
+    def _refused(self, end: End, job: Claimed, exc: Exception) -> None:
+        """An outcome cannot be written: its answer is held, unless the application refuses it."""
+        said: Exception = exc
+        if isinstance(exc, StoreError):
+            said = RowInvalid(refused=verb_of(end.verdict.outcome))
+        fault = fault_of(said, stage=job.stage, attempt=job.attempt)
+        is_refused = not isinstance(exc, StoreError) and not is_defect(exc)
+        if is_refused or not end.line:
+            self._write([_dead(end, fault)])
+            return
+        if not may_pass(exc):
+            # What the answer was for may have gone in the meantime, such as an erased text.
+            again = self._answered(end.item, end.answer, load(self.lane, [job]), job)
+            if isinstance(again.outcome, Dead) and not again.is_held and not again.may_wait:
+                self._write([replace(end, verdict=again)])
+                return
+        self.counts.claimed -= 1
+        self._hold([Held(end.item, end.line, fault.error_class, is_defect=not may_pass(exc))])
+
+    def _write(self, ends: Sequence[End], *, is_crossed: bool = False) -> None:
+        settled, recorded, stopped = self.lane.store.write(
+            partial(self._write_in, ends=ends, is_crossed=is_crossed)
+        )
+        self.lane.reached(Point.GROUP_RECORDED)
+        self._tell(settled, recorded, stopped)
+
+    def _write_in(
+        self, tx: Tx, *, ends: Sequence[End], is_crossed: bool
+    ) -> tuple[list[Settled], Recorded, Failure | None]:
+        batch, lane = self.batch, self.lane
+        hold_in(tx, lane, batch)
+        rows = tx.values(SQL.record_items, ends=[_row(batch, end) for end in ends])
+        fresh = {row[0] for row in rows}
+        written = [end for end in ends if end.item.place in fresh]
+        recorded = record_calls(tx, self.prices, [self._call(end) for end in written])
+        stopped = next(
+            (end.verdict.stops_account for end in written if end.verdict.stops_account), None
+        )
+        if stopped is not None and not open_circuit(
+            tx, lane.settings.batch, batch.account, batch.provider, stopped
+        ):
+            stopped = None
+        waiting = [(end.item.job, end.verdict.outcome) for end in written if end.item.job]
+        settled = settle_in(tx, waiting, actor=self.actor, keep=lane.registry.keep)
+        if is_crossed:
+            write_in(tx, "quarantine_batch", batch, error_class=None, error_code=CROSS_WIRED)
+        return settled, recorded, stopped
+
+    def _call(self, end: End) -> CallEntry:
+        item, batch = end.item, self.batch
+        return CallEntry.of(
+            end.answer,
+            org_id=item.org_id,
+            batch_id=batch.id,
+            batch_item_index=item.place,
+            provider_batch_id=batch.provider_batch_id or "",
+            account=batch.account,
+            group_key=item.group_key,
+            job_id=item.job_id,
+            job_type=item.job_type,
+            attempt=item.attempt,
+        )
+
+    def _tell(
+        self, settled: Sequence[Settled], recorded: Recorded, stopped: Failure | None
+    ) -> None:
+        """After commit: counts for the run, and events for whoever subscribed."""
+        batch, events = self.batch, self.lane.events
+        for one in settled:
+            if not one.held:
+                self.tally.dropped += 1
+                continue
+            self.counts.outcomes["canceled" if one.was_stopped else verb_of(one.outcome)] += 1
+            self.counts.models[f"{batch.provider}/{batch.model}"] += 1
+            if error_class := error_of(one.outcome):
+                self.counts.errors[error_class] += 1
+            if events.subscribers:
+                for event in events_of(one):
+                    events.emit(event)
+        for used in recorded.used:
+            events.emit(used)
+        for provider, model in sorted(recorded.unpriced):
+            events.emit(batch.alert(BatchTrouble.UNPRICED, safe_code(f"{provider}/{model}")))
+        if stopped is not None:
+            events.emit(batch.alert(BatchTrouble.CIRCUIT_OPENED, safe_code(stopped.code)))
+
+
+def _dropped(answer: Answer) -> Verdict:
+    """Nobody waits for the answer: it is known, paid for, and not kept."""
+    if isinstance(answer, Reply):
+        state = ItemState.SUCCEEDED
+    else:
+        state = ItemState.NOT_RUN if answer.usage is None else ItemState.FAILED
+    return Verdict(Canceled(), state, error_code=JOB_ENDED)
+
+
+def _dead(end: End, fault: Fault) -> End:
+    verdict = Verdict(Dead(fault), ItemState.FAILED, fault.error_class, NO_CODE)
+    return replace(end, verdict=verdict)
+
+
+def _kept_row(batch: Leased, held: Held, key: str) -> dict[str, Any]:
+    item = held.item
+    return {
+        "batch": batch.id,
+        "place": item.place,
+        "org_id": item.org_id,
+        "job_id": item.job_id,
+        "job_type": item.job_type,
+        "line": pack(held.line, key),
+        "error_class": held.error_class,
+    }
+
+
+def _held_row(batch: Leased, held: Held) -> dict[str, Any]:
+    return {
+        "batch": batch.id,
+        "place": held.item.place,
+        "error_class": held.error_class,
+        "error_code": HELD,
+    }
+
+
+def _row(batch: Leased, end: End) -> dict[str, Any]:
+    finished = end.answer.finished_at
+    return {
+        "batch": batch.id,
+        "place": end.item.place,
+        "state": end.verdict.state,
+        "result_hash": end.digest,
+        "error_class": end.verdict.error_class,
+        "error_code": end.verdict.error_code,
+        "provider_request_id": (end.answer.provider_request_id or "")[:200] or None,
+        # As the provider tells it, for each item; nothing stands in for what it does not tell.
+        "finished_at": None if finished is None else write_instant(finished),
+    }

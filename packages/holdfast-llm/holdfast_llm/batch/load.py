@@ -1,0 +1,77 @@
+"""Load: what an application keeps in its own tables for jobs, one read for all jobs of a type.
+
+A job's row holds ids only. The text that its request is made of lies in the application's tables;
+it is read when a page is worked on, and forgotten with it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.engine.handler import Handler
+from holdfast.engine.job import Claimed
+from holdfast.errors import Defect, SchemaInvalid, StoreError
+
+from holdfast_llm.batch.lane import BatchLane
+from holdfast_llm.batch.work import Item
+from holdfast_llm.provider.request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class NotLoaded:
+    """The application's own code failed on a job; whoever builds its item meets the error."""
+
+    error: Exception
+
+
+Loaded = dict[str, Any]
+"""What was loaded, by job id. A job that is not in it has nothing to load."""
+
+
+def load(lane: BatchLane, jobs: Iterable[Claimed]) -> Loaded:
+    """What the works of these jobs load for them; a job that cannot be loaded is alone with it."""
+    by_type: dict[str, list[Claimed]] = defaultdict(list)
+    for job in jobs:
+        handler = lane.registry.handlers.get(job.job_type)
+        if handler is not None and hasattr(handler.work, "load"):
+            by_type[job.job_type].append(job)
+    found: Loaded = {}
+    for job_type, same in by_type.items():
+        found |= _load(lane, lane.registry.handlers[job_type].work, same)
+    return found
+
+
+def item_of(job: Claimed, loaded: Loaded) -> Item:
+    """The item of a job, with what was loaded for it; raises what its loading met."""
+    given = loaded.get(job.id)
+    if isinstance(given, NotLoaded):
+        raise given.error
+    return Item.of(job, given)
+
+
+def request_again(handler: Handler, item: Item) -> Request:
+    """The request of an item whose answer is there. Raises a Defect where it cannot be built now.
+
+    It could be built when it was sent: since then the code has changed, and not the item.
+    """
+    try:
+        found: Request = handler.work.request(item)
+    except SchemaInvalid as exc:
+        raise Defect(exception=type(exc).__name__) from exc
+    return found
+
+
+def _load(lane: BatchLane, work: Any, jobs: Sequence[Claimed]) -> Loaded:
+    try:
+        items = [Item.of(job) for job in jobs]
+        return dict(lane.store.read(lambda tx: work.load(tx, items)))
+    except StoreError:
+        raise
+    except Exception as exc:
+        if len(jobs) == 1:
+            return {jobs[0].id: NotLoaded(exc)}
+        half = len(jobs) // 2
+        return _load(lane, work, jobs[:half]) | _load(lane, work, jobs[half:])

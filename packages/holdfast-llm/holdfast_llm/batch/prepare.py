@@ -1,0 +1,414 @@
+"""Prepare: claimed jobs become items of batches, written down before anything is sent.
+
+The first transaction of every batch. Whoever dies after it leaves an intent that the next run
+sends; whoever dies before it leaves claims, which the reaper brings back.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from holdfast.clock import ms, read_instant
+from holdfast.engine.execute import Plan, judge, name_stage, plan
+from holdfast.engine.job import Actor, Canceled, Claimed, Outcome, Released
+from holdfast.engine.quarantine import bury_broken
+from holdfast.engine.settle import Settled, settle_in
+from holdfast.errors import ConfigError, ConfigInvalid, RuleBroken, SchemaInvalid, Signal
+from holdfast.store import Statements, Tx
+
+from holdfast_llm.batch.asked import ask_for
+from holdfast_llm.batch.budget import Want, alert_of, hold_over_budget
+from holdfast_llm.batch.circuit import find_open_circuits
+from holdfast_llm.batch.group import (
+    LONGEST_ID,
+    Artifact,
+    Draft,
+    Placed,
+    Placement,
+    Wanted,
+    artifact_of,
+    custom_id,
+    fewer,
+    fits_nowhere,
+    place,
+    secret_of,
+    unit_of_item,
+)
+from holdfast_llm.batch.intent import SQL
+from holdfast_llm.batch.lane import BatchLane
+from holdfast_llm.batch.leased import lease_ms
+from holdfast_llm.batch.load import Loaded, item_of, load
+from holdfast_llm.batch.price import Prices
+from holdfast_llm.batch.release import (
+    CIRCUIT_OPEN,
+    OVERFLOW,
+    Tally,
+    overflow_ms,
+    tell,
+)
+from holdfast_llm.batch.unusable import Unusable
+from holdfast_llm.batch.verdict import NAMED, NOT_NAMED, failure_verdict, reuse, schema_hash
+from holdfast_llm.batch.work import Item
+from holdfast_llm.provider.account import Account
+from holdfast_llm.provider.reply import Failure, FailureKind
+from holdfast_llm.provider.route import ExecutionMode
+
+JOB_SQL = Statements("holdfast.engine", "job.sql")
+
+Ended = tuple[Claimed, Outcome]
+Drafts = Mapping[Artifact, Draft]
+
+
+@dataclass(slots=True)
+class Page:
+    """A page of claims: requests that are ready to be placed, and jobs that end here."""
+
+    wanted: list[Wanted] = field(default_factory=list)
+    ended: list[Ended] = field(default_factory=list)
+    unusable: Unusable = field(default_factory=Unusable)
+
+
+@dataclass(slots=True)
+class Prepared:
+    """The batches after a page: those that may take more, and those that are full."""
+
+    drafts: dict[Artifact, Draft]
+    full: list[Draft] = field(default_factory=list)
+    tally: Tally = field(default_factory=Tally)
+
+
+# -- planning
+
+
+def plan_page(lane: BatchLane, claimed: Sequence[Claimed], prices: Prices) -> Page:
+    """Ask the application for the request of every job; what has none ends here."""
+    page = Page()
+    stopped = lane.store.read(find_open_circuits)
+    suspects = _find_suspects(lane, claimed)
+    loaded = load(lane, claimed)
+    for job in claimed:
+        job = name_stage(job, lane.registry)
+        found = _plan(lane, job, stopped, prices, loaded, page.unusable, suspects.get(job.id))
+        if isinstance(found, Wanted):
+            page.wanted.append(found)
+        else:
+            page.ended.append((job, found))
+    return page
+
+
+def _find_suspects(lane: BatchLane, claimed: Sequence[Claimed]) -> dict[str, int]:
+    """The jobs that may be why a batch failed as a whole, and how many may go with each of them.
+
+    They travel apart from all others, in ever smaller batches, so that in the end it fails alone.
+    """
+    jobs = [{"org_id": job.org_id, "job_id": job.id} for job in claimed]
+    left = {str(job.id): max(1, job.max_attempts - job.attempt_count) for job in claimed}
+    most: dict[str, int] = {}
+    for row in lane.store.read(lambda tx: tx.many(SQL.find_failed, jobs=jobs)):
+        job_id, items = str(row["job_id"]), int(row["items"])
+        if row["error_code"] == NAMED:
+            found = 1
+        elif row["error_code"] == NOT_NAMED:
+            found = max(1, items // 2)
+        else:
+            found = fewer(items, left[job_id])
+        most[job_id] = min(found, most.get(job_id, found))
+    return most
+
+
+def _plan(
+    lane: BatchLane,
+    job: Claimed,
+    stopped: set[str],
+    prices: Prices,
+    loaded: Loaded,
+    unusable: Unusable,
+    most_items: int | None,
+) -> Wanted | Outcome:
+    waited = lane.store.clock.now() - read_instant(job.created_at)
+    patience = timedelta(seconds=lane.settings.unknown_type_patience_seconds)
+    planned = plan(job, lane.registry, waited=waited, patience=patience)
+    if not isinstance(planned, Plan):
+        return planned
+    try:
+        item = _item_of(job, loaded)
+        if (known := reuse(lane, job, item)) is not None:
+            return known
+        try:
+            account = lane.accounts.of(item.route)
+        except ConfigError as exc:
+            return unusable.give_back(lane, item.route.provider, exc)
+        if not account.capabilities.supports_batches:
+            raise ConfigInvalid(provider=item.route.provider, missing="supports_batches")
+        if account.key in stopped:
+            return Released(CIRCUIT_OPEN, ms(lane.settings.batch.circuit_seconds))
+        return _want(lane, job, item, account, prices, most_items)
+    except (Signal, SystemExit, Exception) as exc:
+        return judge(exc, job, planned.stage, lane.rng)
+
+
+def _item_of(job: Claimed, loaded: Loaded) -> Item:
+    if job.routing_decision is None:
+        raise SchemaInvalid(missing="routing_decision")
+    try:
+        item = item_of(job, loaded)
+    except ValueError as exc:
+        raise SchemaInvalid(field="routing_decision") from exc
+    if item.route.execution_mode is not ExecutionMode.BATCH:
+        raise SchemaInvalid(field="execution_mode")
+    return item
+
+
+def _want(
+    lane: BatchLane,
+    job: Claimed,
+    item: Item,
+    account: Account,
+    prices: Prices,
+    most_items: int | None,
+) -> Wanted | Outcome:
+    asked = ask_for(lane, item, account)
+    request = asked.request
+    size = len(account.adapter.line(item.route, LONGEST_ID, asked.body))
+    if fits_nowhere(size, request.input_tokens, account.limits):
+        too_large = Failure(FailureKind.INVALID, "request_too_large")
+        return failure_verdict(lane, job, too_large).outcome
+    return Wanted(
+        job,
+        artifact_of(
+            item.route,
+            account,
+            merge=lane.settings.batch.merge_groups,
+            most_items=most_items,
+            # Without an echo nothing but the batch keeps an answer from another tenant.
+            org_id=None if asked.echo else job.org_id,
+        ),
+        item.route.group_key,
+        account.limits,
+        size,
+        request.input_tokens,
+        asked.echo,
+        prices.reserve(item.route, request, lane.store.clock.now().date()),
+        schema_hash(request),
+    )
+
+
+# -- writing
+
+
+def prepare_page(
+    lane: BatchLane,
+    page: Page,
+    drafts: Drafts,
+    *,
+    owner: str,
+    claim_ms: int,
+    actor: Actor,
+) -> Prepared:
+    """Write the items of a page and settle what ends here, in one transaction.
+
+    A row that breaks a rule is found by halving the page; it is buried, the others go on.
+    """
+    writing = _Writing(lane, page, drafts, owner, claim_ms, actor, lane.ids.take(len(page.wanted)))
+    try:
+        written = lane.store.write(writing.write)
+    except RuleBroken as exc:
+        if len(page.wanted) + len(page.ended) > 1:
+            return _prepare_halves(lane, page, drafts, owner=owner, claim_ms=claim_ms, actor=actor)
+        job = page.wanted[0].job if page.wanted else page.ended[0][0]
+        buried = bury_broken(lane.store, job, rule=exc.rule, actor=actor)
+        return Prepared(dict(drafts), tally=tell(lane, [buried]))
+    tally = tell(lane, written.settled)
+    for (account, model, reason), jobs in written.held.items():
+        lane.events.emit(alert_of(account, model, reason, jobs))
+    return Prepared(written.placement.drafts, written.placement.full, tally)
+
+
+def _prepare_halves(lane: BatchLane, page: Page, drafts: Drafts, **given: Any) -> Prepared:
+    whole = Prepared(dict(drafts))
+    half_wanted, half_ended = len(page.wanted) // 2, len(page.ended) // 2
+    if len(page.wanted) and len(page.ended):
+        halves = [Page(page.wanted, []), Page([], page.ended)]
+    else:
+        halves = [
+            Page(page.wanted[:half_wanted], page.ended[:half_ended]),
+            Page(page.wanted[half_wanted:], page.ended[half_ended:]),
+        ]
+    for half in halves:
+        found = prepare_page(lane, half, whole.drafts, **given)
+        whole.drafts = found.drafts
+        whole.full += found.full
+        whole.tally.add(found.tally)
+    return whole
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    placement: Placement
+    settled: list[Settled]
+    # How many jobs their tenants' budgets do not allow, by account, model and reason.
+    held: Counter[tuple[str, str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Writing:
+    """One page on its way into the database; may be run again with the same ids."""
+
+    lane: BatchLane
+    page: Page
+    drafts: Drafts
+    owner: str
+    claim_ms: int
+    actor: Actor
+    ids: list[str]
+
+    def write(self, tx: Tx) -> _Written:
+        ended = list(self.page.ended)
+        wanted = self._still_ours(tx, ended)
+        wanted, held = self._within_budget(tx, wanted, ended)
+        reserves = self._sum_reserves(tx, wanted)
+        placement = place(wanted, self._hold_drafts(tx, wanted), reserves, iter(self.ids))
+        pause = overflow_ms(self.lane)
+        ended += [(one.job, Released(OVERFLOW, pause)) for one in placement.overflow]
+        self._write_rows(tx, placement)
+        keep = self.lane.registry.keep
+        settled = settle_in(tx, ended, actor=self.actor, keep=keep) if ended else []
+        return _Written(placement, settled, held)
+
+    def _still_ours(self, tx: Tx, ended: list[Ended]) -> list[Wanted]:
+        """Hold the claims until the end: nobody takes a job back while its item is written."""
+        wanted = self.page.wanted
+        if not wanted:
+            return []
+        claims = [_claim(one.job) for one in wanted]
+        rows = tx.many(JOB_SQL.renew_leases, held=claims, lease_ms=self.claim_ms)
+        cancels = {row["id"]: row["cancel_requested_at"] for row in rows}
+        units = [dict(zip(("org_id", "job_type", "unit"), one.unit, strict=True)) for one in wanted]
+        # What an earlier run of this very transaction wrote is no other item.
+        mine = {*self.ids, *(draft.id for draft in self.drafts.values())}
+        taken = {
+            (str(row["org_id"]), row["job_type"], row["unit"])
+            for row in tx.many(SQL.find_open_units, units=units)
+            if str(row["batch_id"]) not in mine
+        }
+        ours = []
+        for one in wanted:
+            if one.job.id not in cancels:
+                continue
+            if cancels[one.job.id] is not None:
+                ended.append((one.job, Canceled()))
+            elif one.unit in taken:
+                ended.append((one.job, Released("unit_in_flight", overflow_ms(self.lane))))
+            else:
+                ours.append(one)
+        return ours
+
+    def _within_budget(
+        self, tx: Tx, wanted: list[Wanted], ended: list[Ended]
+    ) -> tuple[list[Wanted], Counter[tuple[str, str, str]]]:
+        wants = [Want(one.job.id, one.job.org_id, one.reserve_pico) for one in wanted]
+        holds = hold_over_budget(tx, self.lane.settings, wants)
+        now = self.lane.store.clock.now()
+        held: Counter[tuple[str, str, str]] = Counter()
+        for one in wanted:
+            if (hold := holds.get(one.job.id)) is not None:
+                ended.append((one.job, Released(hold.reason, max(ms(hold.until - now), 1000))))
+                held[one.artifact.account, one.artifact.model, hold.reason] += 1
+        return [one for one in wanted if one.job.id not in holds], held
+
+    def _sum_reserves(self, tx: Tx, wanted: Sequence[Wanted]) -> dict[tuple[str, str], int]:
+        """What is taken of the accounts' tokens; until the end nobody else takes of them."""
+        limited = {one.artifact.reserve for one in wanted if one.limits.enqueued_tokens is not None}
+        if not limited:
+            return {}
+        tx.lock_units([f"reserve:{account}:{model}" for account, model in limited])
+        accounts = [{"account": account} for account in sorted({name for name, _ in limited})]
+        return {
+            (row["account"], row["model"]): int(row["input_tokens"])
+            for row in tx.many(SQL.sum_reserves, accounts=accounts)
+        }
+
+    def _hold_drafts(self, tx: Tx, wanted: Sequence[Wanted]) -> dict[Artifact, Draft]:
+        """The batches that we may still fill; one that somebody else has goes on without us."""
+        needed = {one.artifact for one in wanted}
+        rows = [
+            {"batch_id": draft.id, "was": draft.fence}
+            for artifact, draft in self.drafts.items()
+            if artifact in needed
+        ]
+        if not rows:
+            return dict(self.drafts)
+        found = tx.many(SQL.hold_drafts, drafts=rows, lease_ms=lease_ms(self.lane))
+        held = {str(row["id"]) for row in found}
+        return {
+            artifact: draft
+            for artifact, draft in self.drafts.items()
+            if artifact not in needed or draft.id in held
+        }
+
+    def _write_rows(self, tx: Tx, placement: Placement) -> None:
+        if not placement.placed:
+            return
+        begun = [draft for draft in placement.changed if draft.id in placement.begun]
+        grown = [draft for draft in placement.changed if draft.id not in placement.begun]
+        if begun:
+            rows = [_batch_row(draft) for draft in begun]
+            lease = {"owner": self.owner, "lease_ms": lease_ms(self.lane)}
+            tx.affected(SQL.insert_batches, batches=rows, **lease)
+        if grown:
+            tx.affected(SQL.grow_batches, batches=[_grown_row(draft) for draft in grown])
+        key = self.lane.settings.batch.key
+        tx.affected(SQL.insert_items, items=[_item_row(key, placed) for placed in placement.placed])
+
+
+def _claim(job: Claimed) -> dict[str, Any]:
+    return {"org_id": job.org_id, "id": job.id, "lease_token": job.lease_token}
+
+
+def _batch_row(draft: Draft) -> dict[str, Any]:
+    artifact = draft.artifact
+    return {
+        "id": draft.id,
+        "account": artifact.account,
+        "provider": artifact.provider,
+        "adapter_kind": artifact.adapter_kind,
+        "model": artifact.model,
+        "group_key": artifact.group_key,
+        "items": draft.items,
+        "bytes": draft.bytes,
+        "input_tokens": draft.input_tokens,
+    }
+
+
+def _grown_row(draft: Draft) -> dict[str, Any]:
+    return {
+        "batch_id": draft.id,
+        "held": draft.items,
+        "size": draft.bytes,
+        "tokens": draft.input_tokens,
+    }
+
+
+def _item_row(key: str, placed: Placed) -> dict[str, Any]:
+    one, job = placed.wanted, placed.wanted.job
+    secret = secret_of(key, one.artifact.account)
+    return {
+        "batch_id": placed.batch_id,
+        "batch_item_index": placed.index,
+        "org_id": job.org_id,
+        "job_id": job.id,
+        "job_type": job.job_type,
+        "unit": unit_of_item(job),
+        "attempt": job.attempt,
+        "lease_token": job.lease_token,
+        "custom_id": custom_id(secret, placed.batch_id, placed.index, job.id, job.attempt),
+        "echo": one.echo,
+        "schema_hash": one.schema_hash,
+        "group_key": one.group_key,
+        "input_tokens": one.input_tokens,
+        "reserve_pico": one.reserve_pico,
+    }

@@ -1,0 +1,135 @@
+"""Read: the lines of a batch's results, in constant memory, whatever they hold.
+
+They are read twice. The first look finds the items that are answered twice and differently, before
+anything of them is believed; the second takes the answers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+
+from holdfast_llm.batch.verdict import CONFLICT
+from holdfast_llm.provider.account import Account
+from holdfast_llm.provider.adapter import Adapter
+from holdfast_llm.provider.lines import Overlong, split
+from holdfast_llm.provider.reply import Failure, FailureKind, ItemAnswer, ProviderUnsure
+
+# The names that we give to items, wherever they stand in a line.
+_CUSTOM_ID = re.compile(rb"hf1_[a-z2-7]{16}_[0-9a-z]{1,8}_[0-9a-f]{8}")
+# Reading takes long, and leases end: so often somebody may see to it.
+_PAUSE_LINES = 2_000
+
+
+@contextmanager
+def reading(account: Account, files: tuple[str, ...]) -> Iterator[Iterator[bytes | Overlong]]:
+    """Every line of these files. ProviderUnsure if one of them ends before its end."""
+    lines = _lines(account, files)
+    try:
+        yield lines
+    finally:
+        # Whoever leaves in the middle knows that there was more.
+        with suppress(ProviderUnsure):
+            lines.close()
+
+
+def _lines(account: Account, files: tuple[str, ...]) -> Generator[bytes | Overlong, None, None]:
+    for file in files:
+        with account.adapter.read(account.wire, file) as pieces:
+            yield from split(pieces)
+
+
+@dataclass(slots=True)
+class Survey:
+    """What a first look at all lines says: how many, and whose lines differ from each other."""
+
+    lines: int = 0
+    doubted: set[str] = field(default_factory=set)
+
+
+def survey(account: Account, files: tuple[str, ...], pause: Callable[[], None]) -> Survey:
+    """Look through all lines, and call *pause* now and then.
+
+    What is kept of an item is two numbers: 6.7 MiB for a batch of 50,000.
+    """
+    found = Survey()
+    said: dict[int, int] = {}
+    with reading(account, files) as lines:
+        for line in lines:
+            found.lines += 1
+            if found.lines % _PAUSE_LINES == 0:
+                pause()
+            if isinstance(line, Overlong):
+                continue
+            content = hash(line)
+            for name in _CUSTOM_ID.findall(line):
+                if said.setdefault(hash(name), content) != content:
+                    found.doubted.add(name.decode())
+    return found
+
+
+def parse_line(adapter: Adapter, line: bytes | Overlong) -> ItemAnswer | None:
+    """What a line says; None if nobody can tell. Nothing in a stranger's line can raise here."""
+    if isinstance(line, Overlong):
+        return None
+    try:
+        return replace(adapter.parse(line), line=line)
+    except Exception:
+        # A parser promises ValueError; whatever else a strange line provokes is the same to us.
+        return None
+
+
+@dataclass(slots=True)
+class Doubts:
+    """Answers of items that have several lines: kept until the last of them was read.
+
+    Lines may differ in what does not matter, such as the id of a request. Where the answers differ
+    nobody can say which is right. Of more than can be kept only a number is: what agrees then is
+    read once more.
+    """
+
+    names: set[str]
+    unkept: set[str] = field(default_factory=set)
+    _said: dict[str, int] = field(default_factory=dict)
+    _kept: dict[str, ItemAnswer] = field(default_factory=dict)
+    _size: int = 0
+
+    def add(self, answer: ItemAnswer, size: int) -> None:
+        name, content = answer.custom_id, hash(answer.digest)
+        first = self._said.setdefault(name, content)
+        if first != content:
+            self.unkept.discard(name)
+            self._kept[name] = _contradicted(self._kept.get(name, answer))
+        elif name not in self._kept and name not in self.unkept:
+            self._size += size
+            if self._size <= _DOUBTS_BYTES:
+                self._kept[name] = answer
+            else:
+                self.unkept.add(name)
+
+    @property
+    def answers(self) -> list[ItemAnswer]:
+        return list(self._kept.values())
+
+    @property
+    def contradicted(self) -> int:
+        return sum(answer.digest == CONFLICT for answer in self._kept.values())
+
+
+_DOUBTS_BYTES = 8 * 1024 * 1024
+
+
+def _contradicted(first: ItemAnswer) -> ItemAnswer:
+    """In place of the answer that there were several; what was used is billed."""
+    told = first.answer
+    failure = Failure(
+        FailureKind.INTEGRITY,
+        CONFLICT,
+        usage=told.usage,
+        model=told.model,
+        provider_request_id=told.provider_request_id,
+        finished_at=told.finished_at,
+    )
+    return ItemAnswer(first.custom_id, failure, CONFLICT)

@@ -1,0 +1,447 @@
+"""Verdict: what an answer means for its job. The same for a batch's line and for a call of its own.
+
+An answer is read, checked against the schema and the echo that were asked for, and then shown to
+the application. Nothing is written here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any, assert_never
+
+from holdfast.clock import ms
+from holdfast.config import RunProfile
+from holdfast.document import BadDocument, check
+from holdfast.engine.classify import failure_of_status, fault_of, safe_context
+from holdfast.engine.execute import Plan, conclude, retry_or_bury
+from holdfast.engine.handler import Handler, Stage
+from holdfast.engine.job import Claimed, Dead, Outcome, Released, Retry
+from holdfast.errors import Failure as JobFailure
+from holdfast.errors import (
+    NetworkTimeout,
+    PolicyRejected,
+    RateLimited,
+    ResultInvalid,
+    SchemaInvalid,
+    Signal,
+    Transient,
+    UpstreamDown,
+    UpstreamError,
+)
+
+from holdfast_llm.batch.failure import (
+    AnswerNotTaken,
+    BatchCanceled,
+    BatchExpired,
+    BatchFailed,
+    OutputInvalid,
+    OutputTruncated,
+    PromptRefused,
+    ResultConflict,
+    ResultMissing,
+    is_defect,
+)
+from holdfast_llm.batch.lane import BatchLane
+from holdfast_llm.batch.load import Loaded, item_of, request_again
+from holdfast_llm.batch.work import Item
+from holdfast_llm.provider.echo import PLAIN, TEXT, echo_name
+from holdfast_llm.provider.reply import Answer, Failure, FailureKind, Reply
+from holdfast_llm.provider.request import Request
+
+NO_CODE = "none"
+
+
+class ItemState(StrEnum):
+    """What became of an item."""
+
+    OPEN = "open"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    NOT_RUN = "not_run"
+    MISSING = "missing"
+    CONFLICT = "conflict"
+    RELEASED = "released"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of a job, and what is written down of its item.
+
+    *stops_account* is the failure for which nothing more may go to the account for a while.
+    *may_wait* says that the same answer may be taken later: what failed is ours or the
+    application's and may pass. The outcome is for whoever cannot wait; asking again would be paid
+    for again.
+    """
+
+    outcome: Outcome
+    state: ItemState
+    error_class: str | None = None
+    error_code: str | None = None
+    is_cross_wired: bool = False
+    stops_account: Failure | None = None
+    may_wait: bool = False
+    # The application's code is at fault, not the answer: it is kept for the code that mends it.
+    is_held: bool = False
+
+
+class _Wrong(OutputInvalid):
+    """The answer is no good; *code* says in which way."""
+
+    def __init__(self, code: str, **context: int | str) -> None:
+        super().__init__("", code=code, **context)
+        self.code = code
+
+
+def verdict_of(
+    lane: BatchLane,
+    job: Claimed,
+    answer: Answer,
+    *,
+    echo: str = "",
+    asked_hash: str | None = None,
+    loaded: Loaded | None = None,
+) -> Verdict:
+    """What *answer* means for *job*; *echo* is what it had to repeat, if anything.
+
+    *asked_hash* is that of the schema it was asked for, where that is known.
+    """
+    if isinstance(answer, Failure):
+        return failure_verdict(lane, job, answer)
+    handler = lane.registry.get(job.job_type)
+    stage = _stage(handler, job)
+    try:
+        item = item_of(job, loaded or {})
+        request = request_again(handler, item)
+        reply = _read(answer, request, echo, asked_hash)
+        value = handler.work.accept(item, reply)
+    except (Signal, Exception, SystemExit) as exc:
+        return _thrown(exc, job, stage)
+    outcome = conclude(value, job, Plan(handler, stage, item.payload, lane.registry.categories))
+    if isinstance(outcome, Dead):
+        error_class = outcome.fault.error_class
+        is_held = error_class == ResultInvalid.error_class
+        return Verdict(outcome, ItemState.FAILED, error_class, NO_CODE, is_held=is_held)
+    return Verdict(outcome, ItemState.SUCCEEDED)
+
+
+def reuse(lane: BatchLane, job: Claimed, item: Item) -> Outcome | None:
+    """The outcome of a job whose work knows the answer already. None: the provider is asked."""
+    handler = lane.registry.get(job.job_type)
+    known = getattr(handler.work, "reuse", None)
+    value = None if known is None else known(item)
+    if value is None:
+        return None
+    plan = Plan(handler, _stage(handler, job), item.payload, lane.registry.categories)
+    return conclude(value, job, plan)
+
+
+MISSING = "missing_result"
+CONFLICT = "conflicting_result"
+# An item of a batch that failed as a whole, and whether the provider calls it the reason.
+BATCH_FAILED = "batch_failed"
+NAMED = "named_line"
+NOT_NAMED = "other_line"
+
+
+# -- failures
+
+
+def failure_verdict(lane: BatchLane, job: Claimed, failure: Failure) -> Verdict:
+    """What a failure in our words means for a job."""
+    code = safe_code(failure.code)
+    if failure.kind is FailureKind.CAPACITY:
+        # Longer than usual where the provider asks for it.
+        pause = max(_overflow_seconds(lane), failure.retry_after or 0.0)
+        return Verdict(Released("capacity", ms(pause)), ItemState.NOT_RUN, error_code=code)
+    if failure.kind is FailureKind.ACCOUNT:
+        return Verdict(
+            Released("account", ms(lane.settings.batch.circuit_seconds)),
+            ItemState.NOT_RUN,
+            error_code=code,
+            stops_account=failure,
+        )
+    kind, status = class_of(failure), failure.status
+    found = kind("", code=code) if status is None else kind("", code=code, status=status)
+    stage = _stage(lane.registry.get(job.job_type), job)
+    fault = fault_of(found, stage=stage.name, attempt=job.attempt)
+    wait = None if failure.retry_after is None else timedelta(seconds=failure.retry_after)
+    outcome = retry_or_bury(fault, job, stage, lane.rng, wait)
+    return Verdict(outcome, _state_of(failure), fault.error_class, code)
+
+
+def batch_verdict(
+    lane: BatchLane, job: Claimed, failure: Failure, *, items: int, is_named: bool | None = None
+) -> Verdict:
+    """What the failure of a whole batch of so many *items* means for the job of one of them.
+
+    Whoever was not alone in it need not be why: it is never its end, and where the provider names
+    items it costs nothing. *is_named* is None where it names none.
+    """
+    found = failure_verdict(lane, job, failure)
+    if items == 1 or found.error_class != BatchFailed.error_class:
+        return found
+    if is_named is None and not isinstance(found.outcome, Dead):
+        return found
+    outcome = Released(BATCH_FAILED, ms(_overflow_seconds(lane)))
+    if is_named is None:
+        return replace(found, outcome=outcome)
+    return replace(found, outcome=outcome, error_code=NAMED if is_named else NOT_NAMED)
+
+
+def _overflow_seconds(lane: BatchLane) -> float:
+    """The run's own pause for what it gives back."""
+    profile = RunProfile(retry_backoff_seconds=tuple(lane.registry.backoff_seconds))
+    return profile.overflow_seconds
+
+
+def class_of(failure: Failure) -> type[JobFailure]:
+    """Our class for a failure: the one place where providers' words become ours."""
+    match failure.kind:
+        case FailureKind.TRANSIENT:
+            return _transient(failure)
+        case FailureKind.NOT_RUN:
+            return _not_run(failure.code)
+        case FailureKind.CAPACITY | FailureKind.ACCOUNT:
+            # Neither becomes a job's failure; whoever tells of it says this.
+            return RateLimited
+        case FailureKind.INVALID:
+            return PromptRefused
+        case FailureKind.POLICY:
+            return PolicyRejected
+        case FailureKind.TRUNCATED:
+            return OutputTruncated
+        case FailureKind.OUTPUT_INVALID:
+            return OutputInvalid
+        case FailureKind.INTEGRITY:
+            return ResultMissing if failure.code == MISSING else ResultConflict
+        case _:
+            assert_never(failure.kind)
+
+
+def _transient(failure: Failure) -> type[JobFailure]:
+    if failure.status is not None and failure.status >= 400:
+        found = failure_of_status(failure.status, idempotent=True)
+        if issubclass(found, Transient):
+            return found
+    code = failure.code.lower()
+    for words, found in _TRANSIENT_WORDS:
+        if any(word in code for word in words):
+            return found
+    return UpstreamError
+
+
+_TRANSIENT_WORDS: tuple[tuple[tuple[str, ...], type[Transient]], ...] = (
+    (("rate", "slow_down", "exhausted", "too_many"), RateLimited),
+    (("timeout", "deadline", "reset"), NetworkTimeout),
+    (("overloaded", "unavailable"), UpstreamDown),
+)
+
+
+def _not_run(code: str) -> type[JobFailure]:
+    code = code.lower()
+    if "expire" in code:
+        return BatchExpired
+    return BatchCanceled if "cancel" in code else BatchFailed
+
+
+def _state_of(failure: Failure) -> ItemState:
+    match failure.kind:
+        case FailureKind.NOT_RUN | FailureKind.CAPACITY | FailureKind.ACCOUNT:
+            return ItemState.NOT_RUN
+        case FailureKind.INTEGRITY:
+            return ItemState.MISSING if failure.code == MISSING else ItemState.CONFLICT
+        case _:
+            return ItemState.FAILED
+
+
+def _thrown(exc: BaseException, job: Claimed, stage: Stage) -> Verdict:
+    """What an exception of the application's code, or of ours, means.
+
+    Neither a retry, a snooze nor a lost lease is an answer to an answer: each would pay for it
+    again.
+    """
+    fault = fault_of(exc, stage=stage.name, attempt=job.attempt)
+    if may_pass(exc):
+        not_taken = AnswerNotTaken(cause=fault.error_class)
+        fault = fault_of(not_taken, stage=stage.name, attempt=job.attempt)
+        return Verdict(Dead(fault), ItemState.FAILED, fault.error_class, NO_CODE, may_wait=True)
+    code = exc.code if isinstance(exc, _Wrong) else NO_CODE
+    return Verdict(
+        Dead(fault),
+        ItemState.FAILED,
+        fault.error_class,
+        code,
+        is_cross_wired=code == CROSS_WIRED,
+        is_held=is_defect(exc),
+    )
+
+
+def may_pass(exc: BaseException) -> bool:
+    """Whether what was raised with an answer in hand may be gone when it is tried again."""
+    return isinstance(exc, Exception) and fault_of(exc, stage="", attempt=0).retryable
+
+
+def _stage(handler: Handler, job: Claimed) -> Stage:
+    return handler.stage(job.stage) or handler.first
+
+
+@lru_cache(maxsize=1_024)
+def safe_code(code: str) -> str:
+    """A provider's code as it may be stored: a word, or the hash of what is none."""
+    return str(safe_context({"code": code})["code"])[:64] if code else NO_CODE
+
+
+def error_of(outcome: Outcome) -> str | None:
+    """The error class that an outcome is charged under."""
+    return outcome.fault.error_class if isinstance(outcome, (Dead, Retry)) else None
+
+
+# -- replies
+
+CROSS_WIRED = "cross_wired"
+
+
+class _SchemaChanged(Transient):
+    """Another schema is declared now than the answer was asked for: somebody may still know it."""
+
+    error_class = "SCHEMA_CHANGED"
+
+
+def _read(reply: Reply, request: Request, echo: str, asked_hash: str | None) -> Reply:
+    try:
+        return read_reply(reply, request, echo)
+    except _Wrong as wrong:
+        if asked_hash is None or wrong.code not in ("schema", "not_json"):
+            raise
+        if schema_hash(request.with_echo(echo) if echo else request) == asked_hash:
+            raise
+        raise _SchemaChanged from wrong
+
+
+def schema_hash(request: Request) -> str:
+    """By what the schema of a request that goes out is told from another."""
+    text = "" if request.schema is None else _SCHEMA.encode(request.schema)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def read_reply(reply: Reply, request: Request, echo: str) -> Reply:
+    """The reply with what was asked for, without its echo; raises OutputInvalid for any other."""
+    if request.schema is None and not echo:
+        return _plain(reply, reply.text)
+    data = _decode(reply.text)
+    if echo:
+        data = _without_echo(data, echo_name(request.schema), echo)
+    if request.schema is None:
+        _validate(PLAIN, data)
+        return _plain(reply, data[TEXT])
+    _validate(request.schema, data)
+    return replace(reply, data=data)
+
+
+def _plain(reply: Reply, text: str) -> Reply:
+    if not text.strip():
+        raise _Wrong("empty")
+    _check_storable(text, text)
+    return replace(reply, text=text)
+
+
+def _decode(text: str) -> Any:
+    try:
+        data = _JSON.decode(text)
+    except (ValueError, RecursionError):
+        raise _Wrong("not_json") from None
+    if "\\u" in text or not text.isascii():
+        # Only an escape or a stray half of a pair can bring what a database cannot hold.
+        _check_storable(text, data)
+    return data
+
+
+def _refuse_constant(constant: str) -> Any:
+    raise ValueError(constant)
+
+
+_JSON = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
+def _check_storable(text: str, value: Any) -> None:
+    try:
+        check(value)
+        text.encode()
+    except (BadDocument, UnicodeEncodeError):
+        raise _Wrong("not_storable") from None
+
+
+def _without_echo(data: Any, name: str, echo: str) -> Any:
+    """The answer without the echo that it must carry.
+
+    Another word of the same form is another item's: the answer is somebody else's. What is no
+    echo at all is only a bad answer.
+    """
+    said = data.get(name) if isinstance(data, dict) else None
+    if said != echo:
+        is_echo = isinstance(said, str) and len(said) == len(echo) and said.isalnum()
+        raise _Wrong(CROSS_WIRED if is_echo else "no_echo")
+    return {key: value for key, value in data.items() if key != name}
+
+
+def _validate(schema: Mapping[str, Any], data: Any) -> None:
+    from fastjsonschema import JsonSchemaException
+
+    validate = validator_for(schema)
+    try:
+        validate(data)
+    except JsonSchemaException as exc:
+        # The rule is a word of JSON Schema; the rest of the message quotes the answer.
+        raise _Wrong("schema", rule=str(getattr(exc, "rule", None) or NO_CODE)) from None
+    except RecursionError:
+        raise _Wrong("schema", rule="depth") from None
+
+
+# By its text, not by its identity: an application may change a schema that it used before.
+_SCHEMA = json.JSONEncoder(allow_nan=False)
+
+
+def validator_for(schema: Mapping[str, Any]) -> Callable[[Any], Any]:
+    """The check of a JSON schema. SchemaInvalid if it cannot be one."""
+    try:
+        text = _SCHEMA.encode(dict(schema))
+    except (TypeError, ValueError, RecursionError):
+        raise _unusable("it is no JSON document") from None
+    return validator_of(text)
+
+
+@lru_cache(maxsize=256)
+def validator_of(schema: str) -> Callable[[Any], Any]:
+    """The check of a JSON schema, given as text. SchemaInvalid if it cannot be one.
+
+    A schema that refers to another address is refused; nothing is fetched.
+    """
+    import fastjsonschema
+
+    try:
+        found: Callable[[Any], Any] = fastjsonschema.compile(
+            json.loads(schema),
+            handlers=dict.fromkeys(("http", "https", "ftp", "file", "data"), _fetch_nothing),
+            use_default=False,
+        )
+    except SchemaInvalid:
+        raise
+    except Exception as exc:
+        # The library has one error for some mistakes, and falls over the others.
+        raise _unusable(str(exc) or type(exc).__name__) from None
+    return found
+
+
+def _unusable(why: str) -> SchemaInvalid:
+    return SchemaInvalid(f"The schema of a request cannot be used: {why}.", field="schema")
+
+
+def _fetch_nothing(_: str) -> Any:
+    raise _unusable("it refers to another address; write it out in full")

@@ -1,0 +1,71 @@
+"""What an application writes for the lane: a request from an item, and what its reply means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol
+
+from holdfast.document import decode
+from holdfast.engine.job import Claimed
+
+from holdfast_llm.provider.reply import Reply
+from holdfast_llm.provider.request import Request
+from holdfast_llm.provider.route import Route
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One job of the lane, as the application's code sees it."""
+
+    job_id: str
+    org_id: str
+    project_id: str | None
+    job_type: str
+    correlation_id: str
+    unit_key: str | None
+    attempt: int
+    payload: Mapping[str, Any]
+    route: Route
+    # What the work's own load read for it.
+    loaded: Any = None
+
+    @classmethod
+    def of(cls, job: Claimed, loaded: Any = None) -> Item:
+        """The item of a claimed job, with what was loaded for it."""
+        return cls(
+            job.id,
+            job.org_id,
+            job.project_id,
+            job.job_type,
+            job.correlation_id,
+            job.unit_key,
+            job.attempt,
+            decode(job.payload),
+            read_route(job.routing_decision or "{}"),
+            loaded,
+        )
+
+
+@lru_cache(maxsize=1_024)
+def read_route(decision: str) -> Route:
+    """The route of a stored decision. Many jobs have the same: 10 microseconds each are saved."""
+    return Route.read(decode(decision))
+
+
+class BatchWork(Protocol):
+    """The two methods of a job type that sends model requests.
+
+    Both are called with one item, may be called again for the same one, and write nothing. A work
+    whose texts lie in tables of its own has a third, ``load(tx, items)``: it reads what many items
+    need at once and returns it by job id; each item then carries its own as ``loaded``. A work that
+    may know an answer already has ``reuse(item)``: it returns the job's result as ``accept`` does,
+    or None to ask the provider.
+    """
+
+    def request(self, item: Item) -> Request:
+        """What to ask for this item. The same item gives the same request."""
+
+    def accept(self, item: Item, reply: Reply) -> Any:
+        """The job's result, or :class:`Kept`; raise Permanent for an answer that is no good."""

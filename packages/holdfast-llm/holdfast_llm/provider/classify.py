@@ -1,0 +1,226 @@
+"""Which kind of failure a provider's code or status is. Pure.
+
+A code decides before a status: 429 is a busy minute or an unpaid bill. Messages are read for one
+thing only, to tell credit from a bad request, and are never kept: providers repeat prompts in them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from holdfast_llm.provider.reply import Answer, Failure, FailureKind, Reply, Usage
+
+_ACCOUNT = frozenset(
+    [
+        "access_terminated",
+        "account_deactivated",
+        "api_key_invalid",
+        "authentication_error",
+        "billing_error",
+        "billing_hard_limit_reached",
+        "billing_not_active",
+        "credit_balance_exhausted",
+        "credit_balance_too_low",
+        "enforced_spend_limit_reached",
+        "insufficient_quota",
+        "invalid_api_key",
+        "organization_spend_limit_exceeded",
+        "organization_usage_limit_exceeded",
+        "permission_denied",
+        "permission_error",
+        "project_spend_limit_exceeded",
+        "quota_per_day",
+        "unauthenticated",
+    ]
+)
+_CAPACITY = frozenset(["token_limit_exceeded", "ramp_limit_exceeded", "too_many_batches"])
+_NOT_RUN = frozenset(
+    ["batch_expired", "batch_cancelled", "batch_canceled", "expired", "canceled", "cancelled"]
+)
+_TRANSIENT = frozenset(
+    [
+        "aborted",
+        "api_error",
+        "deadline_exceeded",
+        "internal",
+        "internal_error",
+        "overloaded_error",
+        "rate_limit_error",
+        "rate_limit_exceeded",
+        "request_timeout",
+        "resource_exhausted",
+        "server_error",
+        "server_is_overloaded",
+        "slow_down",
+        "timeout_error",
+        "unavailable",
+        "unknown",
+        "vector_store_timeout",
+    ]
+)
+_INVALID = frozenset(
+    [
+        "context_length_exceeded",
+        "data_residency_mismatch",
+        "failed_precondition",
+        "invalid_argument",
+        "invalid_prompt",
+        "invalid_request",
+        "invalid_request_error",
+        "not_found",
+        "not_found_error",
+        "out_of_range",
+        "request_too_large",
+        "unimplemented",
+    ]
+)
+_POLICY = re.compile(r"content_filter|content_policy|policy_violation|policyviolation|_policy$")
+
+# The statuses by which a provider says no before it does anything, if it says so in its envelope.
+# Not 408, 409 and 5xx: whoever sends these may have acted, or may yet.
+DEFINITE = frozenset({400, 401, 402, 403, 404, 405, 410, 413, 415, 416, 422, 429})
+
+
+def kind_of(code: str, status: int | None = None) -> FailureKind:
+    """The kind of an item's failure. What nobody knows is tried again, at its own cost."""
+    if code in _ACCOUNT:
+        return FailureKind.ACCOUNT
+    if code in _CAPACITY:
+        return FailureKind.CAPACITY
+    if code in _NOT_RUN:
+        return FailureKind.NOT_RUN
+    if _POLICY.search(code):
+        return FailureKind.POLICY
+    if code in _TRANSIENT:
+        return FailureKind.TRANSIENT
+    if status is not None and status != 400:
+        return _kind_of_status(status)
+    if status == 400 or code in _INVALID:
+        return FailureKind.INVALID
+    return FailureKind.TRANSIENT
+
+
+def _kind_of_status(status: int) -> FailureKind:
+    match status:
+        case 401 | 402 | 403:
+            return FailureKind.ACCOUNT
+        case 408 | 409 | 425 | 429:
+            return FailureKind.TRANSIENT
+        case _ if 400 <= status < 500:
+            return FailureKind.INVALID
+        case _:
+            return FailureKind.TRANSIENT
+
+
+def failure_of(code: object, status: int, *, otherwise: object = None) -> Failure:
+    """The failure that an HTTP answer with an error in it is.
+
+    *otherwise* is a second word of the provider's, which counts where it says the account stops.
+    """
+    said = [found for found in (word(code), word(otherwise)) if found]
+    found = next((one for one in said if one in _ACCOUNT), said[0] if said else f"status_{status}")
+    return Failure(kind_of(found, status), found, status)
+
+
+def of_item(failure: Failure) -> Failure:
+    """The failure of one item of a batch.
+
+    An account that may not do anything says so by a code that is known. Any other 403, as for a
+    model that is not allowed, is the item's own: its neighbours run.
+    """
+    is_own = failure.status == 403 and failure.code not in _ACCOUNT
+    if is_own and failure.kind is FailureKind.ACCOUNT:
+        return replace(failure, kind=FailureKind.INVALID)
+    return failure
+
+
+def as_refusal(failure: Failure) -> Failure:
+    """The failure of a call about a batch: there too many requests are want of room."""
+    if failure.kind is FailureKind.TRANSIENT and failure.status == 429:
+        return replace(failure, kind=FailureKind.CAPACITY)
+    return failure
+
+
+def of_batch(code: object) -> Failure:
+    """Why a batch failed as a whole.
+
+    One bad line fails all of them, so it says nothing of any item but that it did not run.
+    """
+    found = word(code) or "batch_failed"
+    kind = kind_of(found)
+    if kind not in (FailureKind.CAPACITY, FailureKind.ACCOUNT):
+        kind = FailureKind.NOT_RUN
+    return Failure(kind, found)
+
+
+# -- what may be kept of what a provider says
+
+_WORD = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:=+-]{0,499}")
+_MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}")
+
+
+def word(value: object) -> str | None:
+    """A code as it may be kept: one plain word."""
+    if not isinstance(value, str):
+        return None
+    small = value.lower()
+    return small if _WORD.fullmatch(small) else None
+
+
+def known_id(value: object) -> str | None:
+    """An id as it may be kept and put into a path; None for anything else, also for ""."""
+    return value if isinstance(value, str) and _ID.fullmatch(value) else None
+
+
+def known_model(value: object) -> str:
+    """A model's name as it may be kept; "" for anything else."""
+    return value if isinstance(value, str) and _MODEL.fullmatch(value) else ""
+
+
+def part(document: object, *names: str) -> dict[str, Any]:
+    """An object within objects; an empty one where the way to it ends."""
+    for name in names:
+        document = document.get(name) if isinstance(document, dict) else None
+    return document if isinstance(document, dict) else {}
+
+
+def parts(value: object) -> list[dict[str, Any]]:
+    """The objects of a list; none where it is no list."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def whole(value: object) -> int | None:
+    """A count: a number that is one, or text of digits as int64 comes in JSON."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16:
+        value = int(value)
+    return value if type(value) is int and 0 <= value <= 10**12 else None
+
+
+Judged = tuple[FailureKind | None, str, str]
+"""The kind and code of a failure, or None, a code that nobody reads, and the text."""
+
+
+def answer_with(
+    judged: Judged,
+    *,
+    model: str,
+    usage: Usage | None,
+    provider_request_id: str | None,
+    finished_at: datetime | None = None,
+) -> Answer:
+    """The answer that a judged body is; one that failed is billed all the same."""
+    kind, code, text = judged
+    if kind is None:
+        return Reply(text, model, usage, provider_request_id, finished_at)
+    return Failure(
+        kind,
+        code,
+        usage=usage,
+        model=model or None,
+        provider_request_id=provider_request_id,
+        finished_at=finished_at,
+    )

@@ -1,0 +1,95 @@
+"""Echo: a word of its own that an answer must repeat, and its place in a JSON schema. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from itertools import chain, count
+from typing import Any
+
+from holdfast.errors import SchemaInvalid
+
+from holdfast_llm.provider.schema import MAX_DEPTH, referred
+
+ECHO = "rid"
+# Where the answer is if it would be plain text without the echo.
+TEXT = "text"
+PLAIN: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {TEXT: {"type": "string"}},
+    "required": [TEXT],
+    "additionalProperties": False,
+}
+
+# With one of these a root may forbid another property, or say something else about it.
+_CLOSING = frozenset(
+    [
+        "allOf",
+        "anyOf",
+        "const",
+        "else",
+        "enum",
+        "if",
+        "maxProperties",
+        "not",
+        "oneOf",
+        "patternProperties",
+        "propertyNames",
+        "then",
+    ]
+)
+
+
+def echo_name(schema: Mapping[str, Any] | None) -> str:
+    """What the echo is called in an answer of that schema: a word that the schema has nowhere."""
+    said = json.dumps(PLAIN if schema is None else schema)
+    numbered = (f"{ECHO}{number}" for number in count(2))
+    return next(name for name in chain([ECHO], numbered) if f'"{name}"' not in said)
+
+
+def has_place(schema: Mapping[str, Any] | None) -> bool:
+    """Whether an answer is an object of a schema that can carry an echo."""
+    if schema is None:
+        return False
+    try:
+        schema_with(schema, echo_name(schema))
+    except SchemaInvalid:
+        return False
+    return True
+
+
+def schema_with(schema: Mapping[str, Any] | None, name: str) -> dict[str, Any]:
+    """The schema with another required property; SchemaInvalid where it has no place for one."""
+    root = _root(PLAIN if schema is None else schema)
+    kind = root.get("type", "object" if "properties" in root else None)
+    if kind != "object":
+        raise SchemaInvalid(
+            "An answer that must repeat an echo has to be an object: let the schema's root have the"
+            " type object.",
+            field="schema",
+        )
+    closing = sorted(_CLOSING & set(root))
+    # A part that is the whole again would need the echo as well.
+    if closing or '"$ref": "#"' in json.dumps(root):
+        raise SchemaInvalid(
+            f"The root of a schema with {closing[0] if closing else 'a reference to itself'} has no"
+            " sure place for the echo that the answer must repeat. Put it into a property.",
+            field="schema",
+            word=closing[0] if closing else "$ref",
+        )
+    properties = {**root.get("properties", {}), name: {"type": "string"}}
+    required = [*root.get("required", []), name]
+    return {**root, "type": "object", "properties": properties, "required": required}
+
+
+def _root(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the root says, also where it only refers to a part of itself."""
+    kept = {name: schema[name] for name in ("$schema", "$defs", "definitions") if name in schema}
+    root: Any = schema
+    for _ in range(MAX_DEPTH):
+        if not isinstance(root, Mapping):
+            break
+        if "$ref" not in root:
+            return {**root, **kept}
+        root = referred(str(root["$ref"]), schema)
+    raise SchemaInvalid("A schema refers to itself, or to what is no schema.", field="schema")

@@ -1,0 +1,369 @@
+"""Google's Gemini API: resumable uploads under a name of ours, batches as operations.
+
+Answers came under other items' names here, so they must carry an echo; and a batch that expires
+keeps nothing of what it finished.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+from holdfast_llm.provider import usage
+from holdfast_llm.provider.adapter import Capabilities, Content, Limits, Name, Phase, Seen, Wire
+from holdfast_llm.provider.classify import (
+    Judged,
+    answer_with,
+    known_id,
+    known_model,
+    of_batch,
+    part,
+    parts,
+    whole,
+    word,
+)
+from holdfast_llm.provider.gemini_error import of_status, refusal
+from holdfast_llm.provider.instant import iso_instant
+from holdfast_llm.provider.lines import file_answer, read_line, write_line
+from holdfast_llm.provider.listing import PAGE, read_listing
+from holdfast_llm.provider.parameters import checked
+from holdfast_llm.provider.reply import (
+    Answer,
+    Failure,
+    FailureKind,
+    ItemAnswer,
+    ProviderRefused,
+    ProviderUnsure,
+)
+from holdfast_llm.provider.request import Request
+from holdfast_llm.provider.route import Route
+from holdfast_llm.provider.schema import openapi
+from holdfast_llm.provider.wire import (
+    answer_of,
+    ask_to_cancel,
+    delete,
+    is_gone,
+    needed,
+    request_id,
+    segment,
+    without_input,
+)
+
+_PHASES = {
+    # What is zero is left out.
+    "": Phase.RUNNING,
+    "UNSPECIFIED": Phase.RUNNING,
+    "PENDING": Phase.RUNNING,
+    "QUEUED": Phase.RUNNING,
+    "RUNNING": Phase.RUNNING,
+    "CANCELLING": Phase.RUNNING,
+    "PAUSED": Phase.RUNNING,
+    "UPDATING": Phase.RUNNING,
+    "SUCCEEDED": Phase.COMPLETED,
+    "PARTIALLY_SUCCEEDED": Phase.COMPLETED,
+    "FAILED": Phase.FAILED,
+    "CANCELLED": Phase.CANCELED,
+    "EXPIRED": Phase.EXPIRED,
+}
+# The fields of a request beside generationConfig that an application may set.
+_TOP_LEVEL = frozenset({"cachedContent", "labels", "safetySettings", "toolConfig", "tools"})
+# The fields of generationConfig. A name that is in neither fails the whole batch at the provider.
+_CONFIG = frozenset(
+    {
+        "audioTimestamp",
+        "enableAffectiveDialog",
+        "enableEnhancedCivicAnswers",
+        "frequencyPenalty",
+        "imageConfig",
+        "logprobs",
+        "mediaResolution",
+        "presencePenalty",
+        "responseLogprobs",
+        "responseModalities",
+        "routingConfig",
+        "seed",
+        "speechConfig",
+        "stopSequences",
+        "temperature",
+        "thinkingConfig",
+        "topK",
+        "topP",
+    }
+)
+_TRUNCATED = frozenset({"MAX_TOKENS", "CONTINUATION"})
+_NOT_AN_ANSWER = frozenset(
+    {
+        "FINISH_REASON_UNSPECIFIED",
+        "MALFORMED_FUNCTION_CALL",
+        "MALFORMED_RESPONSE",
+        "MISSING_THOUGHT_SIGNATURE",
+        "OTHER",
+        "TOO_MANY_TOOL_CALLS",
+        "UNEXPECTED_TOOL_CALL",
+    }
+)
+_DISPLAY = re.compile(r"hf-([a-z0-9]{1,40})-([0-9]{1,6})-(.{0,100})")
+_NAME = re.compile(r"(files|batches)/[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+# A batch that is not done after 48 hours is lost whole, so it is rather kept small.
+LIMITS = Limits(max_items=20_000, max_bytes=2_000_000_000)
+CAPABILITIES = Capabilities(can_delete_batch=True, wants_echo=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Gemini:
+    """Batches of generated content."""
+
+    kind: str = "gemini_generate"
+    base_url: str = "https://generativelanguage.googleapis.com"
+    limits: Limits = LIMITS
+    capabilities: Capabilities = CAPABILITIES
+    api_version: str = "v1beta"
+
+    # -- one item
+
+    def body(self, route: Route, request: Request) -> dict[str, Any]:
+        parameters = checked(request.parameters, known=_CONFIG | _TOP_LEVEL, may_set=_TOP_LEVEL)
+        top_level = {name: parameters.pop(name) for name in _TOP_LEVEL & set(parameters)}
+        config: dict[str, Any] = {**parameters, "maxOutputTokens": request.max_output_tokens}
+        if request.schema is not None:
+            # Not responseJsonSchema: in batches it gave answers that fit no schema at all.
+            config["responseMimeType"] = "application/json"
+            config["responseSchema"] = openapi(request.schema)
+        body: dict[str, Any] = {
+            **top_level,
+            "contents": [{"role": "user", "parts": [{"text": text} for text in request.inputs]}],
+            "generationConfig": config,
+        }
+        if request.instructions:
+            body["systemInstruction"] = {"parts": [{"text": request.instructions}]}
+        return body
+
+    def line(self, route: Route, custom_id: str, body: Mapping[str, Any]) -> bytes:
+        return write_line({"key": custom_id, "request": dict(body)})
+
+    def parse(self, line: bytes) -> ItemAnswer:
+        found = read_line(line)
+        if error := part(found, "error"):
+            answer: Answer = of_status(error)
+        elif response := part(found, "response"):
+            answer = read_response(response, None)
+        else:
+            answer = Failure(FailureKind.OUTPUT_INVALID, "not_understood")
+        return file_answer(found.get("key"), answer)
+
+    def call(self, wire: Wire, route: Route, body: Mapping[str, Any]) -> Answer:
+        def ask() -> Answer:
+            answer = wire.ask("POST", self._model(route, "generateContent"), json=dict(body))
+            if not isinstance(answer.json, dict):
+                raise ProviderUnsure("not_understood")
+            return read_response(answer.json, request_id(answer.headers))
+
+        return answer_of(ask)
+
+    def headers(self, credential: str) -> dict[str, str]:
+        return {"x-goog-api-key": credential} if credential else {}
+
+    def _model(self, route: Route, verb: str) -> str:
+        model = route.model.removeprefix("models/")
+        return f"{self.api_version}/models/{segment(model)}:{verb}"
+
+    # -- a batch
+
+    def upload(self, wire: Wire, name: Name, content: Content) -> str | None:
+        about = {
+            "name": f"files/{name.file}",
+            "display_name": name.file,
+            "mime_type": "application/jsonl",
+            "size_bytes": content.size,
+        }
+        headers = {
+            "x-goog-upload-protocol": "resumable",
+            "x-goog-upload-command": "start",
+            "x-goog-upload-header-content-length": str(content.size),
+            "x-goog-upload-header-content-type": "application/jsonl",
+        }
+        path = f"upload/{self.api_version}/files"
+        try:
+            begun = wire.ask("POST", path, json={"file": about}, headers=headers)
+        except ProviderUnsure as unsure:
+            if unsure.failure is None or unsure.failure.code != "already_exists":
+                raise
+            return self._uploaded_before(wire, name, content)
+        # Its path and query count; the account's own origin is where the credential goes.
+        place = urlsplit(begun.headers.get("x-goog-upload-url", ""))
+        if not place.path.startswith("/"):
+            raise ProviderUnsure("not_understood")
+        sent = wire.ask(
+            "POST",
+            f"{place.path}?{place.query}" if place.query else place.path,
+            headers={
+                "x-goog-upload-command": "upload, finalize",
+                "x-goog-upload-offset": "0",
+                "content-length": str(content.size),
+            },
+            content=content.chunks(),
+        )
+        file = part(sent.json, "file")
+        if whole(file.get("sizeBytes")) not in (None, content.size):
+            raise ProviderUnsure("size_differs")
+        return needed(_name(file.get("name")))
+
+    def _uploaded_before(self, wire: Wire, name: Name, content: Content) -> str:
+        """The file of that name: it is ours, and whole if it has our size."""
+        file = part(wire.ask("GET", f"{self.api_version}/files/{name.file}").json)
+        found = needed(_name(file.get("name")))
+        if whole(file.get("sizeBytes")) != content.size:
+            self.delete_file(wire, found)
+            raise ProviderUnsure("size_differs")
+        return found
+
+    def create(
+        self, wire: Wire, route: Route, name: Name, file_id: str | None, content: Content
+    ) -> Seen:
+        display = f"{name.file}-{name.environment}"
+        made = {"batch": {"displayName": display, "inputConfig": {"fileName": file_id}}}
+        try:
+            path = self._model(route, "batchGenerateContent")
+            return seen_of(wire.ask("POST", path, json=made).json)
+        except ProviderRefused as refused:
+            raise without_input(refused) from refused
+
+    def get(self, wire: Wire, provider_batch_id: str) -> Seen:
+        answer = wire.ask("GET", self._thing(provider_batch_id))
+        return replace(seen_of(answer.json), poll_after=answer.retry_after)
+
+    def scan(self, wire: Wire, since: datetime) -> Iterator[Seen]:
+        return read_listing(self._pages(wire), since, partial(self.get, wire), may_repeat=True)
+
+    def _pages(self, wire: Wire) -> Iterator[list[Seen]]:
+        query = {"pageSize": str(PAGE)}
+        while True:
+            page = part(wire.ask("GET", f"{self.api_version}/batches", query=query).json)
+            yield [
+                seen_of(item)
+                for item in parts(page.get("operations", page.get("batches")))
+                if _name(item.get("name"))
+            ]
+            token = page.get("nextPageToken")
+            if not token:
+                return
+            query["pageToken"] = str(token)
+
+    def cancel(self, wire: Wire, provider_batch_id: str) -> None:
+        ask_to_cancel(wire, f"{self._thing(provider_batch_id)}:cancel")
+
+    def read(self, wire: Wire, file: str) -> AbstractContextManager[Iterator[bytes]]:
+        return wire.stream("GET", f"{self._thing(file)}:download", query={"alt": "media"})
+
+    def find_file(self, wire: Wire, name: Name) -> str | None:
+        try:
+            found = wire.ask("GET", f"{self.api_version}/files/{name.file}")
+        except ProviderRefused as refused:
+            if is_gone(refused):
+                return None
+            raise
+        return _name(part(found.json).get("name"))
+
+    def delete_file(self, wire: Wire, file_id: str) -> None:
+        delete(wire, self._thing(file_id))
+
+    def delete_batch(self, wire: Wire, provider_batch_id: str) -> None:
+        delete(wire, self._thing(provider_batch_id))
+
+    def _thing(self, name: str) -> str:
+        return f"{self.api_version}/{needed(_name(name))}"
+
+    # -- what it says
+
+    def refusal(self, status: int, document: Any) -> Failure | None:
+        return refusal(status, document)
+
+
+def read_response(body: Mapping[str, Any], provider_request_id: str | None) -> Answer:
+    """What a response says, of a call or of an item."""
+    return answer_with(
+        _judge(body),
+        model=known_model(body.get("modelVersion")),
+        usage=usage.of_generate(body),
+        provider_request_id=provider_request_id or known_id(body.get("responseId")),
+        finished_at=iso_instant(body.get("createTime")),
+    )
+
+
+def _judge(body: Mapping[str, Any]) -> Judged:
+    if blocked := part(body, "promptFeedback").get("blockReason"):
+        return FailureKind.POLICY, word(blocked) or "blocked", ""
+    candidates = parts(body.get("candidates"))
+    if len(candidates) != 1:
+        code = "not_understood" if candidates else "empty_output"
+        return FailureKind.OUTPUT_INVALID, code, ""
+    reason = candidates[0].get("finishReason")
+    if reason in _TRUNCATED:
+        return FailureKind.TRUNCATED, word(reason) or "truncated", ""
+    if reason is None or reason in _NOT_AN_ANSWER:
+        return FailureKind.OUTPUT_INVALID, word(reason) or "not_finished", ""
+    if reason != "STOP":
+        # SAFETY, RECITATION, LANGUAGE, BLOCKLIST, PROHIBITED_CONTENT, SPII, and what may come.
+        return FailureKind.POLICY, word(reason) or "blocked", ""
+    text = "".join(
+        piece["text"]
+        for piece in parts(part(candidates[0], "content").get("parts"))
+        if isinstance(piece.get("text"), str) and not piece.get("thought")
+    )
+    return (None, "", text) if text else (FailureKind.OUTPUT_INVALID, "empty_output", "")
+
+
+def seen_of(document: Any) -> Seen:
+    """A batch as it is shown, as an operation or bare; ProviderUnsure if it is none."""
+    operation = part(document)
+    found = part(operation, "metadata") or operation
+    state = found.get("state")
+    short = re.sub(r"^(BATCH|JOB)_STATE_", "", state.upper()) if isinstance(state, str) else ""
+    phase = _PHASES.get(short)
+    error = part(operation, "error")
+    if not short and operation.get("done") is True:
+        phase = Phase.FAILED if error else Phase.COMPLETED
+    is_over = phase is not None and phase.is_over
+    outputs = (
+        _name(part(operation, "response").get("responsesFile")),
+        _name(part(found, "output").get("responsesFile")),
+    )
+    stats = part(found, "batchStats")
+    display = _DISPLAY.fullmatch(str(found.get("displayName") or ""))
+    total = whole(stats.get("requestCount"))
+    return Seen(
+        provider_batch_id=needed(_name(operation.get("name")) or _name(found.get("name"))),
+        phase=phase or Phase.RUNNING,
+        status=word(short) or "unknown",
+        is_known_status=phase is not None,
+        key=display[1] if display else None,
+        attempt=int(display[2]) if display else None,
+        environment=display[3] if display else None,
+        created_at=iso_instant(found.get("createTime")),
+        input_file_id=_name(part(found, "inputConfig").get("fileName")),
+        result_files=tuple(filter(None, outputs))[:1] if is_over else (),
+        total=total if total or is_over else None,
+        # Protobuf's JSON leaves out a count of zero.
+        succeeded=whole(stats.get("successfulRequestCount", 0 if stats else None)),
+        failed=whole(stats.get("failedRequestCount", 0 if stats else None)),
+        failure=_batch_failure(error) if phase is Phase.FAILED else None,
+    )
+
+
+def _batch_failure(error: Mapping[str, Any]) -> Failure:
+    """Why a batch failed as a whole: nothing that it says is about one item."""
+    found = of_batch(of_status(error).code if error else None)
+    if found.code == "resource_exhausted":
+        return replace(found, kind=FailureKind.CAPACITY)
+    return found
+
+
+def _name(value: object) -> str | None:
+    """A resource's name, which is put into paths as it stands."""
+    return value if isinstance(value, str) and _NAME.fullmatch(value) else None

@@ -1,0 +1,89 @@
+"""Errors as Google writes them: google.rpc.Status, with a code for machines in it. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from holdfast_llm.provider.classify import failure_of, kind_of, part, parts, whole, word
+from holdfast_llm.provider.reply import Failure, FailureKind
+
+_NAMES = (
+    "ok",
+    "cancelled",
+    "unknown",
+    "invalid_argument",
+    "deadline_exceeded",
+    "not_found",
+    "already_exists",
+    "permission_denied",
+    "resource_exhausted",
+    "failed_precondition",
+    "aborted",
+    "out_of_range",
+    "unimplemented",
+    "internal",
+    "unavailable",
+    "data_loss",
+    "unauthenticated",
+)
+_SECONDS = re.compile(r"([0-9]{1,7}(?:\.[0-9]{1,9})?)s")
+# It answers 403 for a file that is not there, and only the message tells.
+_MAY_NOT_EXIST = "may not exist"
+
+
+def of_status(error: Mapping[str, Any]) -> Failure:
+    """The failure of an item or of a batch, whose code is a number of google.rpc.Code."""
+    code = whole(error.get("code"))
+    if code is not None and code >= 100:
+        return _of(error, code)
+    name = _NAMES[code] if code is not None and 0 < code < len(_NAMES) else "unknown"
+    found = _quota(error) or name
+    return Failure(kind_of(found), found, retry_after=_delay(error))
+
+
+def refusal(status: int, document: Any) -> Failure | None:
+    """What an error in Google's envelope says; None if it is in none."""
+    if isinstance(document, list) and len(document) == 1:
+        document = document[0]
+    error = part(document, "error")
+    if whole(error.get("code")) is None or not isinstance(error.get("status", ""), str):
+        return None
+    return _of(error, status)
+
+
+def _of(error: Mapping[str, Any], status: int) -> Failure:
+    name = word(error.get("status"))
+    message = error.get("message")
+    if status == 403 and isinstance(message, str) and _MAY_NOT_EXIST in message:
+        return Failure(FailureKind.INVALID, "not_found", status)
+    reasons = [word(detail.get("reason")) for detail in parts(error.get("details"))]
+    if "api_key_invalid" in reasons:
+        name = "api_key_invalid"
+    found = replace(
+        failure_of(_quota(error) or name, status, otherwise=name), retry_after=_delay(error)
+    )
+    if found.code == "failed_precondition":
+        # Billing is not set up, or not for this place: no request is to blame.
+        return replace(found, kind=FailureKind.ACCOUNT)
+    return found
+
+
+def _quota(error: Mapping[str, Any]) -> str | None:
+    """``quota_per_day`` where waiting a minute does not help."""
+    for detail in parts(error.get("details")):
+        for violation in parts(detail.get("violations")):
+            named = str(violation.get("quotaId", ""))
+            if "PerDay" in named or str(violation.get("quotaValue")) == "0":
+                return "quota_per_day"
+    return None
+
+
+def _delay(error: Mapping[str, Any]) -> float | None:
+    for detail in parts(error.get("details")):
+        found = _SECONDS.fullmatch(str(detail.get("retryDelay", "")))
+        if found:
+            return float(found[1])
+    return None

@@ -1,0 +1,26 @@
+"""Instants as providers write them. Pure; what is none gives None."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from holdfast_llm.provider.classify import whole
+
+
+def unix_instant(value: object) -> datetime | None:
+    """Seconds since 1970."""
+    seconds = whole(int(value) if isinstance(value, float) and 0 < value < 10**10 else value)
+    if seconds is None or not 0 < seconds < 10**10:
+        return None
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def iso_instant(value: object) -> datetime | None:
+    """A date as ISO 8601 writes it, in UTC where it names no zone."""
+    if not isinstance(value, str):
+        return None
+    try:
+        found = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)

@@ -1,0 +1,133 @@
+"""Lines of JSON, as batches are written and answered: a line ends at byte 0x0A and nowhere else.
+
+``splitlines`` also cuts at U+2028, U+2029 and U+0085, which may stand raw within a JSON string.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast_llm.provider.reply import Answer, ItemAnswer, Reply
+
+MAX_LINE = 4 * 1024 * 1024
+
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class Overlong:
+    """A line that is longer than any answer: all that is kept of it."""
+
+    size: int
+    sha256: str
+
+
+def split(pieces: Iterable[bytes], limit: int = MAX_LINE) -> Iterator[bytes | Overlong]:
+    """The lines of a body without their ends; blank ones and a byte order mark are left out.
+
+    Holds one line of at most *limit* bytes, however the pieces are cut.
+    """
+    rest = bytearray()
+    long: _Long | None = None
+    is_first = True
+    for piece in pieces:
+        *ended, last = piece.split(b"\n")
+        for part in ended:
+            if long is not None:
+                long.add(part)
+                yield long.end()
+                long = None
+            elif len(rest) + len(part) > limit:
+                yield _Long(rest, part).end()
+                rest.clear()
+                is_first = False
+            else:
+                line = bytes(rest) + part if rest else part
+                rest.clear()
+                if is_first:
+                    line = line.removeprefix(_BOM)
+                    is_first = False
+                if line := line.strip(b" \t\r"):
+                    yield line
+        if long is not None:
+            long.add(last)
+        elif len(rest) + len(last) > limit:
+            long = _Long(rest, last)
+            rest.clear()
+            is_first = False
+        else:
+            rest += last
+    if long is not None:
+        yield long.end()
+        return
+    line = bytes(rest).removeprefix(_BOM) if is_first else bytes(rest)
+    if line := line.strip(b" \t\r"):
+        yield line
+
+
+class _Long:
+    def __init__(self, *parts: bytes | bytearray) -> None:
+        self._size = 0
+        self._hash = hashlib.sha256()
+        for part in parts:
+            self.add(part)
+
+    def add(self, part: bytes | bytearray) -> None:
+        self._size += len(part)
+        self._hash.update(part)
+
+    def end(self) -> Overlong:
+        return Overlong(self._size, self._hash.hexdigest())
+
+
+def write_line(document: Mapping[str, Any]) -> bytes:
+    """A document as one line: the same bytes for the same document, on every worker."""
+    text = json.dumps(
+        document, sort_keys=True, ensure_ascii=True, separators=(",", ":"), allow_nan=False
+    )
+    return text.encode("ascii") + b"\n"
+
+
+def read_line(line: bytes) -> dict[str, Any]:
+    """The object of a line. Raises ValueError if it is none."""
+    try:
+        found = _DECODER.decode(line.decode("utf-8"))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(found, dict):
+        raise ValueError("no object")
+    return found
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse)
+
+
+def file_answer(custom_id: object, answer: Answer) -> ItemAnswer:
+    """An answer under its item's name. Raises ValueError if that is no name."""
+    if not isinstance(custom_id, str) or not 0 < len(custom_id) <= 200:
+        raise ValueError("no custom_id")
+    if isinstance(answer, Reply):
+        said = f"reply\n{answer.text}"
+    else:
+        said = f"failure\n{answer.kind}\n{answer.code}"
+    return ItemAnswer(custom_id, answer, _digest(said.encode("utf-8", "surrogatepass")))
+
+
+# For more than this Python lets go of its lock, and beside a busy thread has to wait to have it
+# back: 95 microseconds a line instead of 9.
+_PIECE = 2_047
+
+
+def _digest(data: bytes) -> str:
+    found = hashlib.sha256()
+    for at in range(0, len(data), _PIECE):
+        found.update(data[at : at + _PIECE])
+    return found.hexdigest()

@@ -1,0 +1,51 @@
+"""A listing of batches, read newest first: what is missed here is paid for twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+
+from holdfast_llm.provider.adapter import Seen
+from holdfast_llm.provider.reply import ProviderRefused, ProviderUnsure
+
+PAGE = 100
+# A server that pages in circles is left after this many pages.
+MAX_PAGES = 1_000
+
+
+def read_listing(
+    pages: Iterator[Sequence[Seen]],
+    since: datetime,
+    get: Callable[[str], Seen] | None = None,
+    *,
+    may_repeat: bool = False,
+) -> Iterator[Seen]:
+    """Every batch of *pages* made after *since*, once.
+
+    What a listing leaves out of a batch is asked for by *get*. A page of nothing but known batches
+    is the end, unless pages are counted and so move with every batch that is made meanwhile.
+    """
+    met: set[str] = set()
+    for number, page in enumerate(pages):
+        if number >= MAX_PAGES:
+            raise ProviderUnsure("endless_listing")
+        fresh = {seen.provider_batch_id: seen for seen in page if seen.provider_batch_id not in met}
+        met |= fresh.keys()
+        for seen in fresh.values():
+            if not _is_before(seen, since):
+                yield seen if seen.key or get is None else _whole(seen, get)
+        if page and all(_is_before(seen, since) for seen in page):
+            return
+        if not fresh and not may_repeat:
+            return
+
+
+def _is_before(seen: Seen, since: datetime) -> bool:
+    return seen.created_at is not None and seen.created_at < since
+
+
+def _whole(seen: Seen, get: Callable[[str], Seen]) -> Seen:
+    try:
+        return get(seen.provider_batch_id)
+    except ProviderRefused:
+        return seen

@@ -1,0 +1,353 @@
+"""OpenAI and every server that speaks like it: files, batches, Responses and Chat."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from holdfast_llm.provider import chat, responses
+from holdfast_llm.provider.adapter import (
+    Capabilities,
+    Content,
+    Limits,
+    Name,
+    Phase,
+    Seen,
+    Wire,
+    WireAnswer,
+)
+from holdfast_llm.provider.classify import (
+    failure_of,
+    kind_of,
+    known_id,
+    of_batch,
+    of_item,
+    part,
+    parts,
+    whole,
+)
+from holdfast_llm.provider.classify import word as plain_word
+from holdfast_llm.provider.instant import unix_instant
+from holdfast_llm.provider.lines import file_answer, read_line, write_line
+from holdfast_llm.provider.listing import MAX_PAGES, PAGE, read_listing
+from holdfast_llm.provider.multipart import form
+from holdfast_llm.provider.reply import (
+    Answer,
+    Failure,
+    FailureKind,
+    ItemAnswer,
+    ProviderRefused,
+    ProviderUnsure,
+)
+from holdfast_llm.provider.request import Request
+from holdfast_llm.provider.route import Route
+from holdfast_llm.provider.usage import of_responses
+from holdfast_llm.provider.wire import (
+    answer_of,
+    ask_to_cancel,
+    delete,
+    needed,
+    request_id,
+    segment,
+    without_input,
+)
+
+DAY_SECONDS = 86_400
+# More lines than this are not looked at; those that are left are named by the next batch.
+MOST_NAMED = 1_000
+
+_PHASES = {
+    "validating": Phase.RUNNING,
+    "in_progress": Phase.RUNNING,
+    "finalizing": Phase.RUNNING,
+    "cancelling": Phase.RUNNING,
+    "completed": Phase.COMPLETED,
+    "failed": Phase.FAILED,
+    "expired": Phase.EXPIRED,
+    "cancelled": Phase.CANCELED,
+    "canceled": Phase.CANCELED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Surface:
+    """What is asked of a model there: how a body is built from one item, and how it is answered."""
+
+    endpoint: str
+    build: Callable[[str, Request], dict[str, Any]]
+    read: Callable[[Mapping[str, Any], str | None], Answer]
+
+
+def _build_chat(model: str, request: Request) -> dict[str, Any]:
+    return {**chat.build(model, request, limit="max_completion_tokens"), "store": False}
+
+
+RESPONSES = Surface("responses", responses.build, responses.read)
+CHAT = Surface("chat/completions", _build_chat, chat.read)
+LIMITS = Limits(max_items=50_000, max_bytes=200_000_000)
+CAPABILITIES = Capabilities()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAI:
+    """Files and batches, for one surface."""
+
+    kind: str
+    surface: Surface
+    base_url: str = "https://api.openai.com/v1"
+    limits: Limits = LIMITS
+    capabilities: Capabilities = CAPABILITIES
+    # How long files stay if we never come to delete them.
+    kept_days: int = 7
+
+    # -- one item
+
+    def body(self, route: Route, request: Request) -> dict[str, Any]:
+        return self.surface.build(route.model, request)
+
+    def line(self, route: Route, custom_id: str, body: Mapping[str, Any]) -> bytes:
+        return write_line(
+            {"custom_id": custom_id, "method": "POST", "url": self.line_url, "body": dict(body)}
+        )
+
+    def parse(self, line: bytes) -> ItemAnswer:
+        return parse(line, self.surface.read)
+
+    def call(self, wire: Wire, route: Route, body: Mapping[str, Any]) -> Answer:
+        def ask() -> Answer:
+            answer = wire.ask("POST", self.call_path(route), json=dict(body), query=self.query)
+            if not isinstance(answer.json, dict):
+                raise ProviderUnsure("not_understood")
+            return self.surface.read(answer.json, request_id(answer.headers))
+
+        return answer_of(ask)
+
+    # -- where things are; Azure has other places
+
+    @property
+    def line_url(self) -> str:
+        return f"/v1/{self.surface.endpoint}"
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        return {}
+
+    def path(self, *names: str) -> str:
+        return "/".join(names)
+
+    def call_path(self, route: Route) -> str:
+        return self.path(self.surface.endpoint)
+
+    def headers(self, credential: str) -> dict[str, str]:
+        return {"authorization": f"Bearer {credential}"} if credential else {}
+
+    # -- a batch
+
+    def upload(self, wire: Wire, name: Name, content: Content) -> str | None:
+        fields = {
+            "purpose": "batch",
+            "expires_after[anchor]": "created_at",
+            "expires_after[seconds]": str(self.kept_days * DAY_SECONDS),
+        }
+        sent = form(fields, _filename(name), content)
+        answer = wire.ask(
+            "POST",
+            self.path("files"),
+            query=self.query,
+            headers=sent.headers,
+            content=sent.chunks,
+        )
+        file = part(answer.json)
+        if file.get("bytes") not in (None, content.size):
+            raise ProviderUnsure("size_differs")
+        return needed(known_id(file.get("id")))
+
+    def create(
+        self, wire: Wire, route: Route, name: Name, file_id: str | None, content: Content
+    ) -> Seen:
+        made = {
+            "input_file_id": file_id,
+            "endpoint": self.line_url,
+            "completion_window": "24h",
+            "metadata": name.metadata,
+            "output_expires_after": {
+                "anchor": "created_at",
+                "seconds": self.kept_days * DAY_SECONDS,
+            },
+        }
+        try:
+            return self._seen(wire.ask("POST", self.path("batches"), json=made, query=self.query))
+        except ProviderRefused as refused:
+            raise without_input(refused) from refused
+
+    def get(self, wire: Wire, provider_batch_id: str) -> Seen:
+        path = self.path("batches", segment(provider_batch_id))
+        return self._seen(wire.ask("GET", path, query=self.query))
+
+    def scan(self, wire: Wire, since: datetime) -> Iterator[Seen]:
+        """As the protocol says. ``has_more`` is not relied on."""
+        return read_listing(self._pages(wire), since, partial(self.get, wire))
+
+    def _pages(self, wire: Wire) -> Iterator[list[Seen]]:
+        query = {**self.query, "limit": str(PAGE)}
+        while True:
+            answer = wire.ask("GET", self.path("batches"), query=query)
+            page = [seen_of(item) for item in _listed(answer) if known_id(item.get("id"))]
+            yield page
+            if not page:
+                return
+            query["after"] = page[-1].provider_batch_id
+
+    def cancel(self, wire: Wire, provider_batch_id: str) -> None:
+        ask_to_cancel(wire, self.path("batches", segment(provider_batch_id), "cancel"), self.query)
+
+    def read(self, wire: Wire, file: str) -> AbstractContextManager[Iterator[bytes]]:
+        path = self.path("files", segment(file), "content")
+        return wire.stream("GET", path, query=self.query)
+
+    def find_file(self, wire: Wire, name: Name) -> str | None:
+        query = {**self.query, "purpose": "batch", "order": "desc", "limit": str(PAGE)}
+        met: set[str] = set()
+        for _ in range(MAX_PAGES):
+            files = [
+                (found, item.get("filename"))
+                for item in _listed(wire.ask("GET", self.path("files"), query=query))
+                if (found := known_id(item.get("id")))
+            ]
+            for file_id, filename in files:
+                if filename == _filename(name):
+                    return file_id
+            fresh = {file_id for file_id, _ in files} - met
+            if not fresh:
+                return None
+            met |= fresh
+            query["after"] = files[-1][0]
+        return None
+
+    def delete_file(self, wire: Wire, file_id: str) -> None:
+        delete(wire, self.path("files", segment(file_id)), self.query)
+
+    def delete_batch(self, wire: Wire, provider_batch_id: str) -> None:
+        """Nothing: batches cannot be deleted here, which is why nothing of anybody is in them."""
+
+    # -- what it says
+
+    def refusal(self, status: int, document: Any) -> Failure | None:
+        return refusal(status, document)
+
+    def _seen(self, answer: WireAnswer) -> Seen:
+        return replace(seen_of(answer.json), poll_after=answer.retry_after)
+
+
+# -- the words that servers of this kind share
+
+
+def parse(line: bytes, read: Callable[[Mapping[str, Any], str | None], Answer]) -> ItemAnswer:
+    """What a line of results says. A failure has four shapes, and *read* knows the last two:
+
+    ``error`` beside ``response: null``; a status of 400 or more within ``response``; a body that
+    says failed or incomplete; and a body that holds a refusal.
+    """
+    found = read_line(line)
+    return file_answer(found.get("custom_id"), _answer(found, read))
+
+
+def _answer(
+    found: Mapping[str, Any], read: Callable[[Mapping[str, Any], str | None], Answer]
+) -> Answer:
+    response, error = part(found, "response"), found.get("error")
+    status = whole(response.get("status_code"))
+    named = known_id(response.get("request_id")) or known_id(found.get("id"))
+    if error:
+        # Some servers write a sentence there, which is not kept.
+        said = part(error)
+        code = plain_word(said.get("code")) or plain_word(said.get("type")) or "unknown_error"
+        if status is None or status < 400:
+            return Failure(kind_of(code), code, provider_request_id=named)
+        failure = of_item(failure_of(code, status))
+        return replace(failure, provider_request_id=named)
+    if status is None or not response:
+        return Failure(FailureKind.OUTPUT_INVALID, "not_understood", provider_request_id=named)
+    body = part(response, "body")
+    if 200 <= status < 300:
+        return read(body, named)
+    said = part(body, "error") or body
+    failure = of_item(failure_of(said.get("code"), status, otherwise=said.get("type")))
+    return replace(failure, provider_request_id=named)
+
+
+def refusal(status: int, document: Any) -> Failure | None:
+    """What an error says that is in the envelope of these servers; None if it is in none."""
+    said = part(document, "error")
+    if not said and part(document).get("object") == "error":
+        said = part(document)
+    if said and {"message", "code", "type"} & set(said):
+        return failure_of(said.get("code"), status, otherwise=said.get("type"))
+    if status in (401, 403, 404, 405, 422) and "detail" in part(document):
+        # Servers built on FastAPI: key, path or form was wrong, and no code of theirs ran.
+        return failure_of(None, status)
+    return None
+
+
+def seen_of(document: Any) -> Seen:
+    """A batch as it is shown; ProviderUnsure if it is none."""
+    found = part(document)
+    status = found.get("status")
+    phase = _PHASES.get(status.lower()) if isinstance(status, str) else None
+    is_over = phase is not None and phase.is_over
+    counts, metadata = part(found, "request_counts"), part(found, "metadata")
+    total = whole(counts.get("total"))
+    files = (known_id(found.get(name)) for name in ("output_file_id", "error_file_id"))
+    errors = parts(part(found, "errors").get("data"))
+    usage = of_responses(found)
+    return Seen(
+        provider_batch_id=needed(known_id(found.get("id"))),
+        phase=phase or Phase.RUNNING,
+        status=plain_word(status) or "unknown",
+        is_known_status=phase is not None,
+        **our_names(metadata),
+        created_at=unix_instant(found.get("created_at")),
+        expires_at=unix_instant(found.get("expires_at")),
+        input_file_id=known_id(found.get("input_file_id")),
+        # Some servers name the files before they are whole.
+        result_files=tuple(file for file in files if file) if is_over else (),
+        # It is 0 until the input has been looked at.
+        total=total if total or is_over else None,
+        succeeded=whole(counts.get("completed")),
+        failed=whole(counts.get("failed")),
+        failure=of_batch(errors[0].get("code") if errors else None)
+        if phase is Phase.FAILED
+        else None,
+        named_lines=_named_lines(errors) if phase is Phase.FAILED else (),
+        usage=usage if usage and (usage.input or usage.output) else None,
+    )
+
+
+def _named_lines(errors: list[dict[str, Any]]) -> tuple[int, ...]:
+    found = (whole(error.get("line")) for error in errors[:MOST_NAMED])
+    return tuple(sorted({line for line in found if line}))
+
+
+def our_names(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """What of ``Name.metadata`` came back."""
+    key, environment = metadata.get("hf_key"), metadata.get("hf_env")
+    return {
+        "key": key if isinstance(key, str) and key else None,
+        "attempt": whole(metadata.get("hf_try")),
+        "environment": environment if isinstance(environment, str) else None,
+    }
+
+
+def _listed(answer: WireAnswer) -> list[dict[str, Any]]:
+    found = part(answer.json).get("data")
+    if not isinstance(found, list):
+        raise ProviderUnsure("not_understood")
+    return parts(found)
+
+
+def _filename(name: Name) -> str:
+    return f"{name.file}.jsonl"

@@ -1,0 +1,108 @@
+"""What is asked of a model: one person's text, in one request of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from holdfast.document import BadDocument, canonical
+from holdfast.errors import SchemaInvalid
+
+from holdfast_llm.provider.echo import TEXT, echo_name, schema_with
+
+# More than any model says at once, and little enough that no sum of reserves overflows.
+MOST_TOKENS = 10_000_000
+# What an echo takes of an answer, and with the object around what would be a plain text.
+ECHO_TOKENS, WRAPPED_TOKENS = 10, 32
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One self-contained model request.
+
+    *instructions* are the same for every item of a group; what belongs to one item is in *inputs*,
+    the parts of one user's message. With a *schema* the answer is an object of that JSON schema.
+    Raises SchemaInvalid for what no provider could be sent.
+    """
+
+    inputs: tuple[str, ...] = field(repr=False)
+    instructions: str = field(default="", repr=False)
+    schema: Mapping[str, Any] | None = None
+    schema_name: str = "reply"
+    max_output_tokens: int = 800
+    # Whether the answer must repeat a word of its own, also where the account does not ask for it.
+    wants_echo: bool = False
+    # Sent as they stand under the provider's own names, such as temperature.
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.inputs, list):
+            object.__setattr__(self, "inputs", tuple(self.inputs))
+        _check(
+            "inputs",
+            isinstance(self.inputs, tuple)
+            and bool(self.inputs)
+            and all(map(_is_text, self.inputs)),
+            "a tuple of texts that are not empty, such as (text,)",
+        )
+        _check("instructions", isinstance(self.instructions, str), "text")
+        _check("schema", self.schema is None or isinstance(self.schema, Mapping), "an object")
+        _check(
+            "schema_name",
+            isinstance(self.schema_name, str) and _NAME.fullmatch(self.schema_name) is not None,
+            "1 to 64 letters, digits, dashes and underscores",
+        )
+        _check(
+            "max_output_tokens",
+            type(self.max_output_tokens) is int and 1 <= self.max_output_tokens <= MOST_TOKENS,
+            f"a whole number from 1 to {MOST_TOKENS:,}",
+        )
+        _check("wants_echo", isinstance(self.wants_echo, bool), "true or false")
+        _check("parameters", _is_object(self.parameters), "an object of finite JSON values")
+
+    def with_echo(self, echo: str) -> Request:
+        """The same request, whose answer must repeat *echo*: one answered for another is noticed.
+
+        An answer that would be plain text is asked for as an object with the text in it. Raises
+        SchemaInvalid where the schema has no place for the echo.
+        """
+        name = echo_name(self.schema)
+        said = f'Set "{name}" in your answer to "{echo}".'
+        if self.schema is None:
+            said = f'Put your answer into "{TEXT}". {said}'
+        # The echo must not cut off an answer that fits without it.
+        room = WRAPPED_TOKENS if self.schema is None else ECHO_TOKENS
+        return replace(
+            self,
+            inputs=(*self.inputs, said),
+            schema=schema_with(self.schema, name),
+            max_output_tokens=min(self.max_output_tokens + room, MOST_TOKENS),
+        )
+
+    @property
+    def input_tokens(self) -> int:
+        """An estimate that is rather too high: three bytes of UTF-8 a token, and some for form."""
+        size = len(self.instructions.encode()) + sum(len(part.encode()) for part in self.inputs)
+        return size // 3 + 64
+
+
+def _check(field: str, is_good: bool, wanted: str) -> None:
+    if not is_good:
+        raise SchemaInvalid(f"A request's {field} must be {wanted}.", field=field)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _is_object(value: object) -> bool:
+    if not isinstance(value, Mapping):
+        return False
+    try:
+        canonical(dict(value))
+    except (BadDocument, TypeError):
+        return False
+    return True

@@ -1,0 +1,310 @@
+"""HTTP to one account: its credential goes to its own origin and to no other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, NoReturn, Protocol
+from urllib.parse import quote, urlencode, urlsplit
+
+from holdfast.clock import Clock
+from holdfast.outbound.client import MAX_ANSWER, Client, NotSent, Received, Timeouts, Unsure
+from holdfast.outbound.guard import Guard, Origin
+
+from holdfast_llm.provider.adapter import Adapter, Wire, WireAnswer
+from holdfast_llm.provider.classify import DEFINITE, as_refusal, known_id, part
+from holdfast_llm.provider.reply import (
+    FOREIGN_REPLY,
+    INPUT_NOT_FOUND,
+    NAME_UNKNOWN,
+    NO_ENDPOINT,
+    REDIRECTED,
+    TLS_FAILED,
+    Answer,
+    Failure,
+    FailureKind,
+    ProviderRefused,
+    ProviderUnsure,
+)
+
+REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id")
+
+
+class HttpAdapter(Adapter, Protocol):
+    """An adapter as its wire needs it: where its provider is, and how it greets and complains."""
+
+    @property
+    def base_url(self) -> str:
+        """Where the provider is, unless an account says otherwise."""
+
+    def headers(self, credential: str) -> dict[str, str]:
+        """The headers that every call carries."""
+
+    def refusal(self, status: int, document: Any) -> Failure | None:
+        """What an error in the provider's own envelope says; None if it is no such envelope."""
+
+
+def open_wire(
+    adapter: HttpAdapter,
+    base_url: str,
+    credential: str,
+    *,
+    allow_private: bool = False,
+    timeouts: Timeouts | None = None,
+    clock: Clock | None = None,
+) -> HttpWire:
+    """A wire to the account that *credential* belongs to, at *base_url* and nowhere else.
+
+    Raises ConfigError if no call may go there.
+    """
+    guard = Guard(Origin.of(base_url, allow_private=allow_private), allow_private)
+    headers = adapter.headers(credential)
+    path = urlsplit(base_url).path.rstrip("/")
+    return HttpWire(Client(guard, timeouts, clock=clock), path, headers, adapter.refusal)
+
+
+class HttpWire:
+    """Calls to one account; :class:`~holdfast_llm.provider.adapter.Wire` says what they raise."""
+
+    def __init__(
+        self,
+        client: Client,
+        path: str,
+        headers: Mapping[str, str],
+        refusal: Callable[[int, Any], Failure | None],
+    ) -> None:
+        self._client = client
+        self._path = path
+        self._headers = dict(headers)
+        self._refusal = refusal
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        json: Any = None,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        content: Iterator[bytes] | bytes | None = None,
+    ) -> WireAnswer:
+        given = {**self._headers, **(headers or {})}
+        if json is not None:
+            content = _encode(json)
+            given["content-type"] = "application/json"
+        elif content is None and method != "GET":
+            content = b""
+        try:
+            answer = self._client.send(method, self._target(path, query), given, content)
+        except NotSent as exc:
+            raise _not_sent(exc) from exc
+        except Unsure as exc:
+            raise ProviderUnsure(exc.reason) from exc
+        if not 200 <= answer.status < 300:
+            if method == "POST":
+                self._check_address(answer, path, json)
+            self._complain(answer)
+        return WireAnswer(_decode(answer), answer.headers, answer.retry_after)
+
+    @contextmanager
+    def stream(
+        self, method: str, path: str, *, query: Mapping[str, str] | None = None
+    ) -> Iterator[Iterator[bytes]]:
+        ended = False
+
+        def pieces() -> Iterator[bytes]:
+            nonlocal ended
+            try:
+                yield from answer.pieces
+            except Unsure as exc:
+                raise ProviderUnsure(exc.reason) from exc
+            ended = True
+
+        try:
+            with self._client.stream(method, self._target(path, query), self._headers) as answer:
+                if answer.status != 200:
+                    self._complain(replace(answer, body=_some(answer.pieces)))
+                yield pieces()
+        except NotSent as exc:
+            raise _not_sent(exc) from exc
+        except Unsure as exc:
+            raise ProviderUnsure(exc.reason) from exc
+        if not ended:
+            raise ProviderUnsure("left_early")
+
+    def close(self) -> None:
+        """Close every connection. A wire that nobody holds any more closes itself."""
+        self._client.close()
+
+    def _target(self, path: str, query: Mapping[str, str] | None) -> str:
+        target = path if path.startswith("/") else f"{self._path}/{path}"
+        if not query:
+            return target
+        return f"{target}{'&' if '?' in target else '?'}{urlencode(query)}"
+
+    def _check_address(self, answer: Received, path: str, json: Any) -> None:
+        """Raise for an answer that says that there is no such endpoint where we sent it.
+
+        Nothing was done there. A 404 may also be about what we named: about a file, which was
+        uploaded to the same address before, or about a model, whose name the provider repeats.
+        """
+        status, code = answer.status, ""
+        named, has_file = _named(path, json)
+        if 300 <= status < 400:
+            code = REDIRECTED
+        elif status in (401, 403, 404, 405, 407) and self._refusal(status, _parse(answer)) is None:
+            code = FOREIGN_REPLY
+        elif status == 405 or (
+            status == 404 and not has_file and not any(name in answer.body for name in named)
+        ):
+            code = NO_ENDPOINT
+        if code:
+            failure = Failure(FailureKind.ACCOUNT, code, status, retry_after=answer.retry_after)
+            raise ProviderRefused(replace(failure, provider_request_id=request_id(answer.headers)))
+
+    def _complain(self, answer: Received) -> NoReturn:
+        """Raise what an answer without success means: only the provider itself can refuse."""
+        failure = self._refusal(answer.status, _parse(answer))
+        if failure is not None:
+            failure = replace(
+                failure,
+                retry_after=answer.retry_after or failure.retry_after,
+                provider_request_id=request_id(answer.headers),
+            )
+            if answer.status in DEFINITE:
+                raise ProviderRefused(as_refusal(failure))
+        raise ProviderUnsure(
+            f"status_{answer.status}",
+            retry_after=answer.retry_after,
+            failure=failure,
+            is_foreign=failure is None,
+        )
+
+
+def _not_sent(exc: NotSent) -> ProviderRefused:
+    # A name that leads into our own network is an attack or a mistake, and an operator must look.
+    # So they must for a name that does not exist, and for a server that is not whom it should be.
+    code = _WRONG_ADDRESS.get(exc.reason)
+    if code is not None:
+        return ProviderRefused(Failure(FailureKind.ACCOUNT, code))
+    return ProviderRefused(Failure(FailureKind.TRANSIENT, exc.reason))
+
+
+_WRONG_ADDRESS = {"blocked": "address_refused", "tls": TLS_FAILED, "name_unknown": NAME_UNKNOWN}
+_FILES = ("fileName", "input_file_id", "input_files")
+
+
+def _parse(answer: Received) -> Any:
+    try:
+        return json.loads(answer.body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _named(path: str, document: Any) -> tuple[list[bytes], bool]:
+    """The model that a request names, as an error about it repeats it; whether it names a file."""
+    body = part(document)
+    last = path.rpartition("/")[2]
+    models = [last.partition(":")[0] if ":" in last else None, body.get("model")]
+    inputs = {**body, **part(body, "batch", "inputConfig")}
+    return (
+        [model.encode() for model in models if isinstance(model, str) and model],
+        any(inputs.get(name) for name in _FILES),
+    )
+
+
+def _some(pieces: Iterator[bytes]) -> bytes:
+    """The beginning of an error's body; no envelope is longer."""
+    body = b""
+    for piece in pieces:
+        body += piece
+        if len(body) > MAX_ANSWER // 64:
+            break
+    return body
+
+
+def _encode(document: Any) -> bytes:
+    return json.dumps(document, ensure_ascii=True, allow_nan=False).encode("ascii")
+
+
+def _decode(answer: Received) -> Any:
+    if not answer.body.strip():
+        return None
+    try:
+        return json.loads(answer.body)
+    except (ValueError, RecursionError) as exc:
+        raise ProviderUnsure("not_json", is_foreign=True) from exc
+
+
+# -- what adapters do with a wire
+
+
+def request_id(headers: Mapping[str, str]) -> str | None:
+    """The provider's name for a call, which its support asks for."""
+    return next((found for name in REQUEST_IDS if (found := known_id(headers.get(name)))), None)
+
+
+def segment(text: str) -> str:
+    """A name as one part of a path."""
+    return quote(text, safe="")
+
+
+def needed(value: str | None) -> str:
+    """What an answer must hold to be one; ProviderUnsure where it is not there."""
+    if value is None:
+        raise ProviderUnsure("not_understood")
+    return value
+
+
+def answer_of(ask: Callable[[], Answer]) -> Answer:
+    """The answer to a direct call; a refusal in the provider's own envelope is one."""
+    try:
+        return ask()
+    except ProviderRefused as refused:
+        failure = refused.failure
+        if failure.status == 429 and failure.kind is FailureKind.CAPACITY:
+            # There is no batch whose room it could be about.
+            return replace(failure, kind=FailureKind.TRANSIENT)
+        return failure
+
+
+def is_gone(refused: ProviderRefused) -> bool:
+    """Whether a refusal says that the thing is not there."""
+    return refused.failure.status in (404, 410) or refused.failure.code == "not_found"
+
+
+def without_input(refused: ProviderRefused) -> ProviderRefused:
+    """The refusal of a create whose input is not found as one that passes.
+
+    Just uploaded and not there: it is on its way, or was deleted by whoever fenced us.
+    """
+    if not is_gone(refused):
+        return refused
+    failure = replace(refused.failure, kind=FailureKind.TRANSIENT, code=INPUT_NOT_FOUND)
+    return ProviderRefused(failure)
+
+
+def delete(wire: Wire, path: str, query: Mapping[str, str] | None = None) -> None:
+    """Delete what *path* names; what is not there counts as deleted."""
+    try:
+        wire.ask("DELETE", path, query=query)
+    except ProviderRefused as refused:
+        if not is_gone(refused):
+            raise
+
+
+def ask_to_cancel(wire: Wire, path: str, query: Mapping[str, str] | None = None) -> None:
+    """Ask for the end of a batch. One that has ended cannot be canceled, and the next look says so.
+
+    Raises ProviderUnsure where nothing that counts was answered.
+    """
+    try:
+        wire.ask("POST", path, query=query)
+    except ProviderRefused as refused:
+        if refused.failure.status not in (400, 404, 410, 422):
+            raise
+    except ProviderUnsure as unsure:
+        if unsure.failure is None or unsure.failure.status != 409:
+            raise

@@ -1,0 +1,323 @@
+"""What a review is made of: a source, recipients, findings. Checked at the edge. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+from holdfast.artifact.artifact import read_id
+from holdfast.document import stable_hash
+from holdfast.engine.execute import Context
+from holdfast.engine.job import State
+from holdfast.errors import ArtifactNotFound
+
+from holdfast_review.coverage import Coverage, Outcome
+from holdfast_review.words import Confidence, Severity, SourceKind, Word
+
+LONGEST_NAME = 200
+LONGEST_ADDRESS = 2_000
+MOST_RECIPIENTS = 500
+MOST_FINDINGS = 1_000
+LONGEST_PATH = 1_000
+LONGEST_FINDING = 4_000
+LONGEST_SUMMARY = 4_000
+# A line of code as a message quotes it.
+LONGEST_QUOTE = 200
+LARGEST_VERSION = 2_147_483_647
+_VERSION = re.compile(r"v?([1-9][0-9]{0,9})")
+_CHANNEL = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the change is: commits of a repository, or a patch, posted or stored as an artifact.
+
+    Of a repository, *head* alone is one commit; with *base* it is what *head* has changed since the
+    two parted.
+    """
+
+    kind: SourceKind
+    repository: str = ""
+    base: str = ""
+    head: str = ""
+    artifact_id: str = ""
+    # Of the patch, so that the same patch is known again under another artifact.
+    sha256: str = ""
+    # Not blank while a posted patch waits, encrypted, for the stage that redacts it.
+    sealed: str = ""
+    # The patch itself, until the review that it is for is made; its checksum, and the key by which
+    # it is sealed. They are no part of the document.
+    data: bytes | None = field(default=None, repr=False)
+    digest: str = field(default="", repr=False)
+    seal_key: str = field(default="", repr=False)
+
+    @classmethod
+    def git(cls, repository: str, head: str, base: str = "") -> Source:
+        """A range of commits of a repository, or one commit."""
+        return cls(SourceKind.GIT, repository=repository, base=base, head=head)
+
+    @classmethod
+    def patch(cls, artifact_id: str, sha256: str = "") -> Source:
+        """A patch that is stored as an artifact."""
+        return cls(SourceKind.PATCH, artifact_id=artifact_id, sha256=sha256)
+
+    @classmethod
+    def posted(cls, patch: bytes) -> Source:
+        """A patch that is stored, without its secrets, if a review is made for it."""
+        return cls(SourceKind.PATCH, data=patch)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """What is stored of it: the fields that its kind has."""
+        if self.kind is SourceKind.GIT:
+            parts = {"repository": self.repository, "base": self.base, "head": self.head}
+        else:
+            parts = {"artifact_id": self.artifact_id, "sha256": self.sha256}
+            if self.sealed:
+                parts["sealed"] = self.sealed
+        return {"kind": self.kind.value, **parts}
+
+    @property
+    def is_sealed(self) -> bool:
+        """True if the source carries a seal."""
+        return bool(self.sealed)
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """What it is of, whatever file it lies in."""
+        if checksum := self.digest or self.sha256:
+            return {"kind": self.kind.value, "sha256": checksum}
+        return self.document
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Source:
+        """The source of a stored document."""
+        parts: dict[str, Any] = {
+            name: str(value) for name, value in document.items() if name != "kind"
+        }
+        return cls(SourceKind(document["kind"]), **parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Recipient:
+    """Somebody who is told of a review. *name* is what they are counted by, once a version."""
+
+    name: str
+    channel: str
+    address: str = field(repr=False)
+    # Without a required one, the review is not done.
+    is_required: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One remark about a change. *line* is None where it is about the whole file."""
+
+    file: str
+    line: int | None
+    severity: Severity
+    message: str = field(repr=False)
+    confidence: Confidence = Confidence.MEDIUM
+    # Whether *file* is a file of the change. If not, it is what the model called it.
+    is_placed: bool = True
+    # The line itself, redacted.
+    quote: str = field(default="", repr=False)
+
+    @property
+    def order(self) -> tuple[int, str, int, str]:
+        """The most severe first, then by place."""
+        return (-self.severity.rank, self.file, self.line or 0, self.message)
+
+
+@dataclass(frozen=True, slots=True)
+class Criticism:
+    """What the critic says of a change; *detail* holds counts, ids and versions, and no text.
+
+    Its counts that :class:`~holdfast_review.coverage.Coverage` knows say how much of the
+    change was reviewed.
+    """
+
+    findings: Sequence[Finding]
+    summary: str = field(default="", repr=False)
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a change comes from, as far as it is known."""
+
+    author: str = field(default="", repr=False)
+    title: str = field(default="", repr=False)
+    # Commit ids. The patch leads from *base* to *head*.
+    base: str = ""
+    head: str = ""
+    commits: int = 0
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Origin:
+        return cls(
+            str(document.get("author", "")),
+            str(document.get("title", "")),
+            str(document.get("base", "")),
+            str(document.get("head", "")),
+            int(document.get("commits", 0)),
+        )
+
+    @property
+    def document(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """A version of a changelist under review, as it stands."""
+
+    review_id: str
+    org_id: str
+    changelist_id: str
+    review_version: int
+    job_id: str
+    state: State
+    word: Word | None
+    source: Source
+    idempotency_key: str
+    created_at: datetime
+    succeeded_at: datetime | None = None
+    dead_letter_id: str | None = None
+    finding_count: int | None = None
+    # Its deliveries are in the outbox: what was found, and who is told, is fixed.
+    is_told: bool = False
+    # Nobody is told of it any more: a higher version is in the outbox.
+    is_overtaken: bool = False
+    is_erased: bool = False
+    # How much of the change was reviewed; None until the critic is done.
+    coverage: Coverage | None = None
+    origin: Origin | None = None
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What the review says of the change; None until the critic is done."""
+        if self.coverage is None or self.finding_count is None:
+            return None
+        return self.coverage.outcome(self.finding_count)
+
+    @property
+    def subject(self) -> str:
+        """What its deliveries are about."""
+        return subject_of(self.changelist_id)
+
+
+def subject_of(changelist_id: str) -> str:
+    """What deliveries about a changelist have in common, whatever its version."""
+    return f"changelist:{changelist_id}"
+
+
+Fetch = Callable[[Context, Review], Mapping[str, Any]]
+"""The first stage: gets the change and stores it as an artifact of the job. What it returns (ids,
+counts and checksums, no text) is kept as the stage's output."""
+
+Criticise = Callable[[Context, Review, Mapping[str, Any]], Criticism]
+"""The second stage: redacts what the first one stored, has it criticised, and merges the answers.
+The third argument is what Fetch returned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A checked request for a review."""
+
+    org_id: str
+    changelist_id: str
+    review_version: int
+    idempotency_key: str
+    source: Source
+    recipients: tuple[Recipient, ...]
+    is_rerun: bool
+
+    @property
+    def hash(self) -> str:
+        """Equal for requests that ask for the same; an address is not told from its hash."""
+        told = [[one.name, one.channel, one.address, one.is_required] for one in self.recipients]
+        content = self.source.content
+        if checksum := content.get("sha256"):
+            content["sha256"] = slow_hash(checksum, self.org_id)
+        return stable_hash(self.changelist_id, self.review_version, content, sorted(told))
+
+
+@lru_cache(maxsize=64)
+def slow_hash(checksum: str, org_id: str) -> str:
+    """A checksum that may be kept of text with secrets in it.
+
+    By a plain one a reader of the database could try short passwords, with all other lines known.
+    It takes 50 ms.
+    """
+    made = hashlib.scrypt(checksum.encode(), salt=org_id.encode(), n=2**14, r=8, p=1, dklen=32)
+    return made.hex()
+
+
+def read_version(value: object, bad: dict[str, str]) -> int:
+    """A positive whole number; ``v3`` is 3."""
+    if isinstance(value, str) and (found := _VERSION.fullmatch(value)):
+        value = int(found[1])
+    if type(value) is int and 1 <= value <= LARGEST_VERSION:
+        return value
+    bad["review_version"] = "must be a positive whole number, like 3 or v3"
+    return 0
+
+
+def read_name(field_name: str, value: object, bad: dict[str, str], longest: int) -> str:
+    """A text of one line: what could end a header or act on a terminal is refused."""
+    if not isinstance(value, str) or not value.strip() or len(value) > longest:
+        bad[field_name] = f"must be a text of 1 to {longest} characters"
+        return ""
+    if not value.isprintable() or value != value.strip():
+        bad[field_name] = "must be one line of printable characters without blanks around it"
+        return ""
+    return value
+
+
+def read_source(source: object, bad: dict[str, str]) -> Source:
+    """A source that names what its kind needs."""
+    if not isinstance(source, Source):
+        bad["source"] = "must be Source.git(…) or Source.patch(…)"
+        return Source(SourceKind.PATCH)
+    if source.data is not None:
+        if not isinstance(source.data, bytes):
+            bad["patch"] = "must be bytes"
+        return source
+    if source.kind is SourceKind.PATCH:
+        read_name("source.artifact_id", source.artifact_id, bad, LONGEST_NAME)
+        with suppress(ArtifactNotFound):
+            return replace(source, artifact_id=read_id(source.artifact_id))
+        return source
+    read_name("source.repository", source.repository, bad, LONGEST_PATH)
+    read_name("source.head", source.head, bad, LONGEST_NAME)
+    if source.base:
+        read_name("source.base", source.base, bad, LONGEST_NAME)
+    return source
+
+
+def read_recipients(recipients: Sequence[Recipient], bad: dict[str, str]) -> tuple[Recipient, ...]:
+    """The recipients, each named once."""
+    if len(recipients) > MOST_RECIPIENTS:
+        bad["recipients"] = f"may be {MOST_RECIPIENTS} at most"
+        return ()
+    names: set[str] = set()
+    for at, one in enumerate(recipients):
+        place = f"recipients[{at}]"
+        if not isinstance(one, Recipient):
+            bad[place] = "must be a Recipient"
+            continue
+        read_name(f"{place}.name", one.name, bad, LONGEST_NAME)
+        read_name(f"{place}.address", one.address, bad, LONGEST_ADDRESS)
+        if not isinstance(one.channel, str) or not _CHANNEL.fullmatch(one.channel):
+            bad[f"{place}.channel"] = "must be the name of a channel"
+        if one.name in names:
+            bad[f"{place}.name"] = "is named twice"
+        names.add(one.name)
+    return () if bad else tuple(recipients)

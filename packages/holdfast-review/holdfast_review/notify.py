@@ -1,0 +1,120 @@
+"""Notify: the last stage. Everybody is put into the outbox at once, then served; done is all told.
+
+In one transaction it is fixed what is told and to whom, the message of every recipient is put into
+the outbox, and their addresses are let go. What is sent is the outbox's business. Afterwards the
+stage waits, at no attempt, until the deliveries of all required recipients are marked. It fails
+only if one of them can never be told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from holdfast.engine.execute import Context
+from holdfast.errors import Snooze
+from holdfast.holdfast import Holdfast
+from holdfast.outbox.delivery import Content, State
+from holdfast.outbox.intend import Intended, Intent
+from holdfast.store import Row, Statements, Tx
+
+from holdfast_review import show
+from holdfast_review.failure import (
+    RecipientUnreachable,
+    ReviewErased,
+    ReviewOvertaken,
+    ReviewUnfit,
+)
+from holdfast_review.model import Review
+from holdfast_review.render import render
+from holdfast_review.show import Told
+
+SQL = Statements("holdfast_review", "notify.sql")
+
+# Somebody is being erased at this moment.
+GLANCE = timedelta(seconds=5)
+# So many deliveries are named in a dead letter; the others are with the review.
+MOST_NAMED = 5
+# The delivery may still be marked.
+OPEN = (State.PENDING, State.HELD)
+
+
+def notify(hf: Holdfast, job: Context, review: Review) -> dict[str, Any]:
+    """Tell every recipient of a review; the result comes back when each required one is told."""
+    _intend(hf, job, review)
+    pending = [one.delivery_id for one in _look(hf, review) if one.state == State.PENDING]
+    ids = [one for one in pending if one is not None]
+    if ids:
+        hf.outbox.deliver(ids, org_id=review.org_id, worker_id=job.job.claimed_by)
+    if show.find_review(hf.store, org_id=review.org_id, review_id=review.review_id).is_erased:
+        raise ReviewErased(review_id=review.review_id)
+    _wait(hf, job, _look(hf, review))
+    return conclude(review, _look(hf, review))
+
+
+def _wait(hf: Holdfast, job: Context, told: Sequence[Told]) -> None:
+    """Raise Snooze while a required recipient may still be told, by the outbox or by a person."""
+    open_ones = [one for one in told if one.is_required and one.state in OPEN]
+    if any(one.delivery_id is None for one in open_ones):
+        raise Snooze(GLANCE)
+    hf.outbox.wait_for(job, [one.delivery_id for one in open_ones if one.delivery_id is not None])
+
+
+def _look(hf: Holdfast, review: Review) -> tuple[Told, ...]:
+    return hf.store.read(lambda tx: show.read_told(tx, review))
+
+
+def _intend(hf: Holdfast, job: Context, review: Review) -> None:
+    """Put the message into the outbox for everybody who is not in it, and let go of addresses."""
+    ids = {"org_id": review.org_id, "review_id": review.review_id}
+
+    def fix(tx: Tx) -> list[Intended]:
+        job.check_lease(tx)
+        tx.maybe(SQL.hold_changelist, org_id=review.org_id, changelist_id=review.changelist_id)
+        if show.read_review(tx, **ids).is_overtaken:
+            raise ReviewOvertaken(review_id=review.review_id)
+        fixed = tx.maybe(SQL.mark_intended, **ids)
+        if fixed is None:
+            if show.read_review(tx, **ids).is_erased:
+                raise ReviewErased(review_id=review.review_id)
+            raise ReviewUnfit(review_id=review.review_id, missing="findings")
+        rows = tx.many(SQL.list_addressed, **ids)
+        if not rows:
+            return []
+        fresh = show.read_review(tx, **ids)
+        content = render(fresh, fixed["summary"] or "", show.read_findings(tx, review))
+        intents = [_intent(review, row, content) for row in rows]
+        told = [{"recipient": row["recipient"]} for row in rows]
+        tx.affected(SQL.forget_addresses, told=told, **ids)
+        return hf.outbox.enlist(tx, intents, org_id=review.org_id)
+
+    hf.outbox.tell(hf.store.write(fix))
+
+
+def _intent(review: Review, row: Row, content: Content) -> Intent:
+    return Intent(
+        subject=review.subject,
+        recipient=row["recipient"],
+        version=review.review_version,
+        channel=row["channel"],
+        address=row["address"],
+        content=content,
+        is_required=bool(row["is_required"]),
+    )
+
+
+def conclude(review: Review, told: Sequence[Told]) -> dict[str, Any]:
+    """The result of a review whose required recipients have all been told; else raises why not."""
+    missing = [one for one in told if one.is_required and one.notified_at is None]
+    if missing:
+        named = ",".join(one.delivery_id or "" for one in missing[:MOST_NAMED])
+        raise RecipientUnreachable(
+            review_id=review.review_id, missing=len(missing), deliveries=named
+        )
+    return {
+        "review_id": review.review_id,
+        "finding_count": review.finding_count,
+        "recipients": len(told),
+        "notified": sum(one.notified_at is not None for one in told),
+    }

@@ -1,0 +1,73 @@
+"""Retention of reviews: what they say and whom they name is kept for as long as is set.
+
+The change itself is an artifact, and the messages are deliveries: both have a time of their own.
+Only reviews that have ended are taken. The pass is bounded, and safe to run twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from holdfast.actor import Actor, ActorType
+from holdfast.clock import ms
+from holdfast.engine.audit import Deed, record_actions
+from holdfast.engine.errand import Assignment
+from holdfast.engine.labour import Application
+from holdfast.store import Store, Tx
+
+from holdfast_review.erase import SQL, forget_reviews
+
+RUN = "review_retention"
+RETENTION = Actor(ActorType.SYSTEM, RUN)
+BITE = 500
+
+
+def forget_once(store: Store, *, keep: timedelta, limit: int) -> int:
+    """Erase reviews that ended *keep* ago, at most *limit*; how many."""
+
+    def work(tx: Tx) -> int:
+        gone = tx.many(SQL.list_overdue, keep_ms=ms(keep), limit=limit)
+        if gone:
+            forget_reviews(tx, gone)
+            record_actions(
+                tx,
+                [
+                    Deed(
+                        RETENTION,
+                        row["org_id"],
+                        f"review:{row['review_id']}",
+                        "review.forgotten",
+                        {},
+                    )
+                    for row in gone
+                ],
+            )
+        return len(gone)
+
+    return store.write(work)
+
+
+class RetentionErrand:
+    """The run ``review_retention``."""
+
+    eligible_statuses: Sequence[str] = ("completed", "failed", "canceled")
+
+    def __init__(self, app: Application) -> None:
+        self.app = app
+
+    @property
+    def keep(self) -> timedelta:
+        return timedelta(days=self.app.settings.review.keep_findings_days)
+
+    def count_pending(self, assignment: Assignment) -> int:
+        asked = {"keep_ms": ms(self.keep), "most": assignment.profile.max_jobs_per_run}
+        return int(self.app.store.read(lambda tx: tx.one(SQL.count_overdue, **asked))["reviews"])
+
+    def perform(self, assignment: Assignment) -> None:
+        while assignment.goes_on and assignment.left > 0:
+            taken = forget_once(self.app.store, keep=self.keep, limit=min(BITE, assignment.left))
+            assignment.counts.claimed += taken
+            assignment.counts.outcomes["completed"] += taken
+            if taken == 0:
+                return

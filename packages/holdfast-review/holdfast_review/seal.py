@@ -1,0 +1,79 @@
+"""Seals a posted patch until the first stage has redacted it.
+
+Redacting 4 MiB takes seconds, which the caller must not wait for, and a raw patch must not lie
+around. So its bytes are encrypted before they are stored, with a key of its own that is in the
+database and never with the bytes. The first stage replaces the patch by the redacted one and
+deletes the key. From then on no copy of the sealed bytes, such as a backup of the artifact store,
+can be read.
+
+The cipher is a stream: SHAKE-256 of the key, which is used once. The artifact's checksum guards the
+bytes. 4 MiB take 25 ms, and nothing beside Python is needed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from holdfast.document import canonical
+from holdfast.engine.execute import Context
+from holdfast.errors import ArtifactNotFound
+from holdfast.store import Statements, Tx
+
+from holdfast_review.model import Origin, Review, Source
+from holdfast_review.refusal import ChangeMissing
+
+SQL = Statements("holdfast_review", "seal.sql")
+
+NAME = "change.patch.sealed"
+MEDIA_TYPE = "application/octet-stream"
+_KEY_BYTES = 32
+
+
+def new_key() -> str:
+    return secrets.token_hex(_KEY_BYTES)
+
+
+def seal(data: bytes, key: str) -> bytes:
+    """The bytes encrypted; sealed again with the same key, they are themselves."""
+    stream = hashlib.shake_256(bytes.fromhex(key)).digest(len(data))
+    mixed = int.from_bytes(data, "little") ^ int.from_bytes(stream, "little")
+    return mixed.to_bytes(len(data), "little")
+
+
+def find_key(job: Context, review: Review) -> str:
+    """The key of a review's patch. Raises ChangeMissing if it was erased."""
+    ids = {"org_id": review.org_id, "review_id": review.review_id}
+    row = job.store.read(lambda tx: tx.maybe(SQL.find_key, **ids))
+    if row is None:
+        raise ChangeMissing(what="key")
+    key: str = row["seal_key"]
+    return key
+
+
+def keep_fetched(job: Context, review: Review, fetched: Mapping[str, Any], origin: Origin) -> None:
+    """Store who made the change; a posted patch is replaced by the redacted one, and its key goes.
+
+    Nothing is written for a review that was erased, or whose recipients know it already.
+    """
+    ids = {"org_id": review.org_id, "review_id": review.review_id}
+    is_sealed = review.source.is_sealed
+    redacted = Source.patch(str(fetched["artifact_id"]), str(fetched["sha256"])).document
+
+    def work(tx: Tx) -> None:
+        job.check_lease(tx)
+        if origin != Origin():
+            tx.affected(SQL.keep_origin, origin=canonical(origin.document), **ids)
+        if is_sealed:
+            tx.affected(SQL.replace_source, source=canonical(redacted), **ids)
+            tx.affected(SQL.delete_key, **ids)
+
+    job.store.write(work)
+    if is_sealed:
+        with suppress(ArtifactNotFound):
+            job.artifacts.artifacts.remove(
+                review.source.artifact_id, org_id=review.org_id, actor=job.actor, reason="redacted"
+            )

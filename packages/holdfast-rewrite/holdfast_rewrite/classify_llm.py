@@ -1,0 +1,160 @@
+"""The classifier that asks a model: one direct call, over any adapter of the batch lane.
+
+Only the message goes there: no id of anybody, no surface, nothing about the home. Nothing is tried
+again, since whoever asks has safe answers of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from typing import Any
+
+from holdfast.errors import ConfigError, Permanent
+from holdfast_llm.batch.circuit import Passage, close_circuit, passage_of, stop_account
+from holdfast_llm.batch.lane import BatchLane
+from holdfast_llm.batch.verdict import read_reply
+from holdfast_llm.provider.account import Accounts
+from holdfast_llm.provider.reply import (
+    Failure,
+    FailureKind,
+    ProviderRefused,
+    ProviderUnsure,
+    Reply,
+)
+from holdfast_llm.provider.request import Request
+from holdfast_llm.provider.route import Route
+
+from holdfast_rewrite.classify import INVALID, ClassifierFailed, Message
+from holdfast_rewrite.model import BadRewrite, ClassifierResult
+from holdfast_rewrite.prompt import as_data
+from holdfast_rewrite.words import (
+    CLASSIFIER_VERSION,
+    Intent,
+    Level,
+    SafetyFlag,
+    Strength,
+    Topic,
+)
+
+# The answer takes some 120 tokens; the rest is for models that think first.
+MAX_OUTPUT_TOKENS = 1_000
+LEVELS = ("topic_confidence", "intent_confidence", "language_confidence")
+
+
+def _words(kind: Any) -> dict[str, Any]:
+    return {"type": "string", "enum": [word.value for word in kind]}
+
+
+_PROPERTIES: dict[str, Any] = {
+    "detected_language": {"type": "string"},
+    "topics": {"type": "array", "items": _words(Topic)},
+    "intent": _words(Intent),
+    "rewrite_strength": _words(Strength),
+    **{name: _words(Level) for name in LEVELS},
+    "safety_flags": {"type": "array", "items": _words(SafetyFlag)},
+}
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": _PROPERTIES,
+    "required": list(_PROPERTIES),
+    "additionalProperties": False,
+}
+
+
+class ModelClassifier:
+    """Classifies by a model. Raises ClassifierFailed where it has no usable answer.
+
+    With *lane* an account that refuses us is left alone as everywhere: no call is made while its
+    circuit is open.
+    """
+
+    def __init__(
+        self, accounts: Accounts, route: Route, *, lane: Callable[[], BatchLane] | None = None
+    ) -> None:
+        self._accounts = accounts
+        self._route = route
+        self._lane = lane
+
+    def classify(self, message: Message) -> ClassifierResult:
+        """What the model says of a message."""
+        request = request_for(message)
+        reply, echo = self._ask(request, message)
+        try:
+            data = read_reply(reply, request, echo).data
+            return _result(data)
+        except (Permanent, BadRewrite):
+            # What is wrong with an answer would be told by quoting it.
+            raise ClassifierFailed(INVALID) from None
+
+    def _ask(self, request: Request, message: Message) -> tuple[Reply, str]:
+        try:
+            account = self._accounts.of(self._route)
+        except ConfigError:
+            raise ClassifierFailed("classifier_no_account") from None
+        echo = ""
+        if account.capabilities.wants_echo:
+            # The same on every run, and nobody can tell the id by it.
+            echo = sha256(message.classifier_request_id.encode()).hexdigest()[:8]
+            request = request.with_echo(echo)
+        body = account.adapter.body(self._route, request)
+        lane = None if self._lane is None else self._lane()
+        passage = Passage.FREE
+        if lane is not None:
+            passage = passage_of(lane.store, lane.settings.batch, account.key)
+        if passage is Passage.SHUT:
+            raise ClassifierFailed(f"classifier_{FailureKind.ACCOUNT}")
+        try:
+            answer = account.adapter.call(account.wire, self._route, body)
+        except ProviderRefused as refused:
+            answer = refused.failure
+        except ProviderUnsure as unsure:
+            if unsure.failure is None:
+                raise ClassifierFailed("classifier_unsure") from None
+            answer = unsure.failure
+        if isinstance(answer, Failure):
+            if lane is not None and answer.kind is FailureKind.ACCOUNT:
+                stop_account(lane, account.key, account.provider, answer)
+            raise ClassifierFailed(f"classifier_{answer.kind.value}")
+        if lane is not None and passage is Passage.PROBE:
+            lane.store.write(lambda tx: close_circuit(tx, account.key))
+        return answer, echo
+
+
+def request_for(message: Message) -> Request:
+    """What a model is asked about a message; the same message gives the same request."""
+    data = f"The message, as data:\n<message>\n{as_data(message.sender_message)}\n</message>"
+    return Request(
+        inputs=(data,),
+        instructions=_instructions(),
+        schema=SCHEMA,
+        schema_name="classification",
+        max_output_tokens=MAX_OUTPUT_TOKENS,
+    )
+
+
+@cache
+def _instructions() -> str:
+    name = f"classifier_{CLASSIFIER_VERSION}.md"
+    return files("holdfast_rewrite").joinpath("prompts", name).read_text("utf-8")
+
+
+def _result(data: dict[str, Any]) -> ClassifierResult:
+    """The answer as a result; what a schema cannot say is mended by the rules of the contract."""
+    flags = [flag for flag in dict.fromkeys(data["safety_flags"]) if flag != SafetyFlag.NONE]
+    topics = list(dict.fromkeys(data["topics"])) or [Topic.OTHER]
+    is_low = Level.LOW in (data["topic_confidence"], data["intent_confidence"])
+    must_reframe = is_low or SafetyFlag.EMOTIONAL_INTENSITY in flags
+    return ClassifierResult.read(
+        {
+            "classifier_version": CLASSIFIER_VERSION,
+            "detected_language": data["detected_language"],
+            "topics": [topic for topic in topics if topic != Topic.OTHER] or [Topic.OTHER],
+            "intent": data["intent"],
+            "rewrite_strength": Strength.FULL_REFRAME if must_reframe else data["rewrite_strength"],
+            "confidence": {name: data[name] for name in LEVELS},
+            "safety_flags": flags or [SafetyFlag.NONE],
+        }
+    )

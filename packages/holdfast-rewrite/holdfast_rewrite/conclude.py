@@ -1,0 +1,175 @@
+"""Conclude: the orchestrator hears how a request ended, and says when its sender may know.
+
+A job that ends moves its request in its own transaction. What follows from that is decided here
+and nowhere else: the time of the reveal, the reveal itself, and the events that tell of them. Every
+pass may run anywhere, any number at once, twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, Protocol
+
+from holdfast.actor import Actor, ActorType
+from holdfast.clock import read_instant, write_instant
+from holdfast.config import Settings
+from holdfast.engine.audit import Deed, record_actions
+from holdfast.engine.errand import Assignment
+from holdfast.event import Events, RewriteMoved
+from holdfast.store import Row, Statements, Store, Tx
+
+from holdfast_rewrite.erase import deed_of, ids_of
+from holdfast_rewrite.text_retention import count_overdue, forget_once
+from holdfast_rewrite.words import Step
+
+SQL = Statements("holdfast_rewrite", "conclude.sql")
+
+ORCHESTRATOR = Actor(ActorType.SYSTEM, "rewrite_orchestrator")
+# One transaction ends so many: a fixed number of statements each.
+BITE = 500
+
+
+def conclude_once(
+    store: Store, *, reveal_delay: timedelta, limit: int = BITE
+) -> list[RewriteMoved]:
+    """Conclude requests that have ended, at most *limit*; what became of each."""
+
+    def work(tx: Tx) -> list[Row]:
+        rows = tx.many(SQL.list_unconcluded, limit=limit)
+        if not rows:
+            return []
+        ended = [_end(row, reveal_delay) for row in rows]
+        rows = _among(rows, tx.many(SQL.conclude_requests, ended=ended))
+        record_actions(tx, [_deed(row, Step(row["step"])) for row in rows])
+        return rows
+
+    return [_moved(row, Step(row["step"])) for row in store.write(work)]
+
+
+def reveal_once(store: Store, *, limit: int = BITE) -> list[RewriteMoved]:
+    """Reveal rewrites whose time has come to their senders, at most *limit*."""
+
+    def work(tx: Tx) -> list[Row]:
+        rows = tx.many(SQL.list_due, limit=limit)
+        if not rows:
+            return []
+        rows = _among(rows, tx.many(SQL.reveal_requests, due=ids_of(rows)))
+        record_actions(tx, [_deed(row, Step.REVEALED) for row in rows])
+        return rows
+
+    return [_moved(row, Step.REVEALED) for row in store.write(work)]
+
+
+def count_to_conclude(store: Store, *, most: int) -> int:
+    """How many requests wait for one of the two, counted no further than twice *most*."""
+    return int(store.read(lambda tx: tx.one(SQL.count_to_conclude, most=most))["requests"])
+
+
+# Instants are written to the millisecond, and no rewrite is revealed before its time.
+_UP = timedelta(microseconds=999)
+
+
+def _end(row: Row, reveal_delay: timedelta) -> dict[str, str | None]:
+    completed = row["rewrite_completed_at"]
+    reveal = None if completed is None else read_instant(completed) + reveal_delay + _UP
+    return {
+        "org_id": row["org_id"],
+        "id": row["rewrite_request_id"],
+        "sender_reveal_at": None if reveal is None else write_instant(reveal),
+    }
+
+
+def _among(rows: Sequence[Row], told: Sequence[Row]) -> list[Row]:
+    """Those of *rows* that this pass has moved; another may have been faster with the rest."""
+    moved = {row["rewrite_request_id"] for row in told}
+    return [row for row in rows if row["rewrite_request_id"] in moved]
+
+
+def _deed(row: Row, step: Step) -> Deed:
+    detail: dict[str, Any] = {"job_id": row["job_id"]}
+    if step is Step.FAILED:
+        detail["failure_code"] = row["failure_code"]
+    return deed_of(row, ORCHESTRATOR, step.event, detail)
+
+
+def _moved(row: Row, step: Step) -> RewriteMoved:
+    return RewriteMoved(
+        rewrite_request_id=row["rewrite_request_id"],
+        org_id=row["org_id"],
+        step=step,
+        surface=row["surface"],
+        strength=row["rewrite_strength"],
+        lane=row["lane"],
+        code=row["failure_code"] if step is Step.FAILED else None,
+    )
+
+
+# -- the run
+
+
+class Orchestrating(Protocol):
+    """What the run needs of the application."""
+
+    settings: Settings
+    events: Events
+
+    @property
+    def store(self) -> Store: ...
+
+
+class OrchestratorErrand:
+    """The run ``rewrite_orchestrator``: goes on with what was left, concludes, reveals, forgets.
+
+    *resume* takes up requests whose orchestrator died, at most as many as it is told, and says how
+    many it took; *count_unfinished* says how many there are.
+    """
+
+    eligible_statuses: Sequence[str] = ("completed", "failed", "canceled")
+
+    def __init__(
+        self,
+        app: Orchestrating,
+        *,
+        resume: Callable[[int], int],
+        count_unfinished: Callable[[int], int],
+    ) -> None:
+        self.app = app
+        self.resume = resume
+        self.count_unfinished = count_unfinished
+
+    def count_pending(self, assignment: Assignment) -> int:
+        store, most = self.app.store, assignment.profile.max_jobs_per_run
+        return (
+            self.count_unfinished(most)
+            + count_to_conclude(store, most=most)
+            + count_overdue(store, self.app.settings.rewrite, most=most)
+        )
+
+    def perform(self, assignment: Assignment) -> None:
+        store, settings = self.app.store, self.app.settings.rewrite
+        delay = timedelta(seconds=settings.reveal_delay_seconds)
+        # A bite of each in turn, the one that may wait for a model last: none starves another.
+        steps: list[Callable[[int], int]] = [
+            lambda limit: self._tell(conclude_once(store, reveal_delay=delay, limit=limit)),
+            lambda limit: self._tell(reveal_once(store, limit=limit)),
+            lambda limit: forget_once(store, settings, limit=limit),
+            self.resume,
+        ]
+        while steps:
+            steps = [step for step in steps if _bite(step, assignment)]
+
+    def _tell(self, moved: Sequence[RewriteMoved]) -> int:
+        for event in moved:
+            self.app.events.emit(event)
+        return len(moved)
+
+
+def _bite(step: Callable[[int], int], assignment: Assignment) -> bool:
+    """Let a step take what it may; whether it is worth asking again."""
+    if not assignment.goes_on or assignment.left <= 0:
+        return False
+    taken = step(min(BITE, assignment.left))
+    assignment.counts.claimed += taken
+    assignment.counts.outcomes["completed"] += taken
+    return taken > 0

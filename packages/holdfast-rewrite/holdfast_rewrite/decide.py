@@ -1,0 +1,240 @@
+"""Decide: from a stored message and what a classifier says of it to a request, or to a failure.
+
+Pure and deterministic: the same message, snapshot, classifier result and routing table give the
+same request and the same decision, byte for byte.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Any
+
+from holdfast.document import canonical
+
+from holdfast_rewrite.context_pack import build_pack
+from holdfast_rewrite.language import BadLocale, Locales, resolve
+from holdfast_rewrite.model import (
+    BadRewrite,
+    ClassifierResult,
+    ContextPack,
+    Policy,
+    RewriteRequest,
+)
+from holdfast_rewrite.policy import policy_of, strength_of
+from holdfast_rewrite.route import NoRoute, RouteRequest, Routes
+from holdfast_rewrite.words import (
+    JOB_TYPE,
+    POLICY_VERSION,
+    FailureCode,
+    HomeRole,
+    Step,
+    Strength,
+    Surface,
+)
+
+_log = logging.getLogger("holdfast.rewrite")
+
+# What no two requests have in common.
+_OF_ITS_OWN = frozenset(
+    {
+        "rewrite_request_id",
+        "recipient_snapshot_id",
+        "recipient_preference_snapshot_id",
+        "created_at",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """What the directory said when the message came; it is not asked again for this message."""
+
+    sender_role: HomeRole
+    recipient_role: HomeRole
+    sender_locale: str | None
+    recipient_locale: str | None
+    answers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """A message that is stored, with its snapshots: what a request is made of."""
+
+    rewrite_request_id: str
+    home_id: str
+    sender_user_id: str
+    recipient_user_id: str
+    recipient_snapshot_id: str
+    recipient_preference_snapshot_id: str
+    surface: Surface
+    iso_week_year: int
+    iso_week: int
+    request_id: str
+    correlation_id: str
+    created_at: str
+    captured: Captured
+    original_text: str = field(repr=False)
+
+    @property
+    def week(self) -> tuple[str, int, int]:
+        """Whose full reframe of which week it would be."""
+        return self.sender_user_id, self.iso_week_year, self.iso_week
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A request as a document, as the one text of it, and the hash of that."""
+
+    document: Mapping[str, Any] = field(repr=False)
+    text: str = field(repr=False)
+    hash: str
+
+    @classmethod
+    def of(cls, request: RewriteRequest) -> Written:
+        document = request.document
+        text = canonical(document)
+        return cls(document, text, sha256(text.encode()).hexdigest())
+
+    @property
+    def content_hash(self) -> str:
+        """The hash of all that decides the output: equal for two requests that ask for the same.
+
+        Home, sender and recipient are in it, so no other person's request can have it.
+        """
+        content = {name: value for name, value in self.document.items() if name not in _OF_ITS_OWN}
+        return sha256(canonical(content).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """How far a request came, and what was made on the way.
+
+    Without a failure everything is there, and the request goes to the queue.
+    """
+
+    intake: Intake
+    classifier_result: ClassifierResult | None = None
+    # Why the safe defaults stand for what a classifier would have said.
+    classifier_error: str | None = None
+    locales: Locales | None = None
+    context_pack: ContextPack | None = None
+    policy: Policy | None = None
+    request: RewriteRequest | None = field(default=None, repr=False)
+    # The request as it is stored, written once: its canonical form takes longer than its making.
+    written: Written | None = field(default=None, repr=False)
+    routing_decision: Mapping[str, Any] | None = None
+    failure: FailureCode | None = None
+
+    @property
+    def strength(self) -> Strength | None:
+        result = self.classifier_result
+        return None if result is None else strength_of(result)
+
+    @property
+    def step(self) -> Step:
+        return Step.ENQUEUED if self.failure is None else Step.FAILED
+
+    def failed(self, code: FailureCode) -> Decision:
+        """The same, failed after all."""
+        return replace(self, request=None, written=None, failure=code)
+
+    def over_cadence(self) -> Decision:
+        """The same where the sender's full reframe of the week is taken: nothing else was made."""
+        return Decision(
+            self.intake,
+            self.classifier_result,
+            self.classifier_error,
+            failure=FailureCode.CADENCE,
+        )
+
+
+def decide(
+    intake: Intake, result: ClassifierResult, classifier_error: str | None, routes: Routes
+) -> Decision:
+    """The decision on one message. A defect of ours fails this one, and is logged without words."""
+    made = Decision(intake, result, classifier_error)
+    try:
+        return _decide(made, result, routes)
+    except Exception as exc:
+        # The type alone: what an exception says may quote what it stumbled over.
+        _log.error("request %s met a defect: %s", intake.rewrite_request_id, type(exc).__name__)
+        return made.failed(FailureCode.DEFECT)
+
+
+def _decide(made: Decision, result: ClassifierResult, routes: Routes) -> Decision:
+    intake, captured = made.intake, made.intake.captured
+    try:
+        locales = resolve(
+            result.detected_language,
+            result.language_confidence,
+            captured.sender_locale,
+            captured.recipient_locale,
+        )
+    except BadLocale:
+        return made.failed(FailureCode.LOCALE_INVALID)
+    try:
+        pack = build_pack(
+            recipient_user_id=intake.recipient_user_id,
+            target_language=locales.target,
+            sender_role=captured.sender_role,
+            recipient_role=captured.recipient_role,
+            topics=result.topics,
+            answers=captured.answers,
+        )
+    except BadRewrite:
+        return made.failed(FailureCode.CONTEXT_PACK_FAILED)
+    policy = policy_of(result, pack)
+    made = replace(made, locales=locales, context_pack=pack, policy=policy)
+    try:
+        request = _assemble(intake, result, locales, pack, policy)
+    except BadRewrite:
+        return made.failed(FailureCode.REQUEST_INVALID)
+    try:
+        decision = routes.decide(_route_request(request))
+    except NoRoute:
+        return made.failed(FailureCode.NO_ROUTE)
+    return replace(made, request=request, written=Written.of(request), routing_decision=decision)
+
+
+def _assemble(
+    intake: Intake, result: ClassifierResult, locales: Locales, pack: ContextPack, policy: Policy
+) -> RewriteRequest:
+    return RewriteRequest(
+        rewrite_request_id=intake.rewrite_request_id,
+        home_id=intake.home_id,
+        sender_user_id=intake.sender_user_id,
+        recipient_user_id=intake.recipient_user_id,
+        recipient_snapshot_id=intake.recipient_snapshot_id,
+        recipient_preference_snapshot_id=intake.recipient_preference_snapshot_id,
+        surface=intake.surface,
+        original_text=intake.original_text,
+        topics=result.topics,
+        intent=result.intent,
+        rewrite_strength=policy.rewrite_strength,
+        source_locale=locales.source,
+        target_locale=locales.target,
+        lane=locales.lane,
+        classifier_result=result,
+        context_pack=pack,
+        policy=policy,
+        classifier_version=result.classifier_version,
+        context_pack_version=pack.context_version,
+        policy_version=POLICY_VERSION,
+        created_at=intake.created_at,
+    )
+
+
+def _route_request(request: RewriteRequest) -> RouteRequest:
+    """What the router learns: codes and languages, never the message."""
+    return RouteRequest(
+        task=JOB_TYPE,
+        surface=request.surface,
+        rewrite_strength=request.rewrite_strength,
+        source_locale=request.source_locale,
+        target_locale=request.target_locale,
+        lane=request.lane,
+        policy_version=request.policy_version,
+    )

@@ -1,0 +1,285 @@
+# ruff: noqa: RUF001 — quotation marks and dashes as people write them
+"""What a rewrite says that its original does not: numbers, times, days, names, things. Pure.
+
+A rewrite is read strictly, in its own language. The original is read generously, in every language
+there is: it may mix them, and somebody may have taken it for another. So only what stands nowhere
+in the original counts as invented. `delta.toml` holds the words.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+
+from holdfast_rewrite.fold import fold, plain
+from holdfast_rewrite.hour import NO_HOUR, Hours, around, hours_of, is_on_the_clock
+from holdfast_rewrite.numerals import in_digits, in_parts, numerals, tables
+from holdfast_rewrite.pattern import one_of, pattern, words
+
+
+class Invented(StrEnum):
+    """What kind of thing a rewrite made up."""
+
+    NUMBER = "invented_number"
+    DATE = "invented_date"
+    TIME = "invented_time"
+    NAME = "invented_name"
+    THING = "invented_thing"
+    LINK = "invented_link"
+    MACHINE = "machine_words"
+
+
+_KINDS = {
+    "day": Invented.DATE,
+    "month": Invented.DATE,
+    "clock": Invented.TIME,
+    "thing": Invented.THING,
+    "often": Invented.NUMBER,
+    "machine": Invented.MACHINE,
+}
+# What is also written in numbers.
+_IN_NUMBERS = {"clock.midnight": {0, 12, 24}, "clock.noon": {12}, "often.twice": {2}}
+_ON_THE_CLOCK: dict[str, Hours] = {
+    "clock.midnight": frozenset({0}),
+    "clock.noon": frozenset({12}),
+}
+
+_TOKEN = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?")
+# What half of something, a quarter of it or half past may be in numbers.
+_PARTS = frozenset({1, 2, 3, 4, 15, 25, 30, 33, 45, 50, 75, 90})
+_FRACTION = re.compile(r"(?<=\d)[.,](?:25|5|75)(?!\d)")
+_LAST_HOUR = 24
+_MOST_WEEKS = 4
+
+_CAPITAL = re.compile(r"(?<![\w'’.@#/-])([^\W\d_])([^\W\d_]+)(?:['’]s)?")
+_CLAUSE_END = re.compile(r"[.!?…\n]")
+_SENTENCE_END = re.compile(r"[.!?…:;\n\"“”„«»()¿¡–—•*-]\s*$")
+_END = re.compile(r"\s*(?:[.!?]|$)")
+# With an end to each part: a row of signs must not cost its square.
+_LINK = re.compile(r"https?://\S+|www\.\S+|[^\s@]{1,64}@[^\s@.]{1,63}\.\w+")
+_PLACEHOLDER = re.compile(r"\[[^\]\n]{1,40}\]|\{[^}\n]{1,40}\}|<[^>\n]{1,40}>")
+# The answer's own form, where only its text should be.
+_FORM = re.compile(r"rewritten_text|output_language|```")
+_LATIN = re.compile(r"[a-z]")
+# What stands before a name tells what it is; the whole text each time would cost its square.
+_LONGEST_OPENING = 60
+# Names take endings: Kevin, Kevina; Anna, Annas.
+_SHORTEST_STEM = 3
+_LONGEST_ENDING = 3
+
+
+def invented(original: str, rewrite: str, locale: str) -> tuple[Invented, ...]:
+    """What kinds of things a *rewrite* in *locale* holds that its *original* does not."""
+    said, given = _Text.of(rewrite), _Text.of(original)
+    found = {
+        *_concepts(said, given, locale),
+        *_numbers(said, given, locale),
+        *_names(said, given, locale),
+        *_links(said, given),
+        *_forms(said, given),
+    }
+    return tuple(kind for kind in Invented if kind in found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    raw: str
+    # In one case and without diacritics.
+    bare: str
+
+    @classmethod
+    def of(cls, raw: str) -> _Text:
+        return cls(raw, plain(fold(raw)))
+
+
+# -- days, months, clock words, things, the machine's own words
+
+
+def _concepts(said: _Text, given: _Text, locale: str) -> Iterator[Invented]:
+    pattern = _table().concepts.get(locale)
+    if pattern is None:
+        return
+    names = {found.lastgroup for found in pattern.finditer(said.bare)} - {None}
+    for group in names:
+        concept = _table().names[str(group)]
+        if _table().anywhere[concept].search(given.bare):
+            continue
+        if concept in _IN_NUMBERS and _Held.of(given.bare).has(concept):
+            continue
+        yield _KINDS[concept.partition(".")[0]]
+
+
+# -- numbers
+
+
+def _numbers(said: _Text, given: _Text, locale: str) -> Iterator[Invented]:
+    language = numerals().get(locale)
+    # One and a half is also 1.5.
+    text = _FRACTION.sub("", said.bare) if _part().search(given.bare) else said.bare
+    found = (*in_digits(text), *(language.claimed(text) if language else ()))
+    # Minutes that are none say nothing.
+    claimed = [number for number in found if number.value]
+    if not claimed:
+        return
+    held = _Held.of(given.bare)
+    for number in claimed:
+        hours = hours_of(number) if is_on_the_clock(number, locale) else NO_HOUR
+        if held.says_otherwise(hours):
+            yield Invented.TIME
+        elif number.value not in held.numbers and not held.has_hour(hours):
+            yield Invented.NUMBER
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """Every number and every hour that an original can be read to hold."""
+
+    numbers: frozenset[int]
+    clock: tuple[Hours, ...]
+
+    @classmethod
+    def of(cls, text: str) -> _Held:
+        found = [*in_digits(text), *in_parts(text)]
+        for language in numerals().values():
+            found += language.possible(text)
+        numbers = {number.value for number in found}
+        clock = {hours_of(number) for number in found} - {NO_HOUR}
+        for concept, values in _IN_NUMBERS.items():
+            if _table().anywhere[concept].search(text):
+                numbers |= values
+                clock |= {_ON_THE_CLOCK[concept]} if concept in _ON_THE_CLOCK else set()
+        if _week().search(text):
+            weeks = {1} | {number for number in numbers if number <= _MOST_WEEKS}
+            numbers |= {7 * number for number in weeks} | ({15} if 2 in weeks else set())
+        if _part().search(text):
+            # Half past ten, and what other languages call half eleven.
+            near = {number for number in numbers if number <= _LAST_HOUR}
+            numbers |= _PARTS | {number + step for number in near for step in (-1, 1)}
+            clock = {around(hours) for hours in clock}
+        return cls(frozenset(numbers), tuple(clock))
+
+    def has(self, concept: str) -> bool:
+        """Whether it says in numbers what a word says, on the clock if the word does."""
+        if concept in _ON_THE_CLOCK:
+            return self.has_hour(_ON_THE_CLOCK[concept])
+        return bool(_IN_NUMBERS[concept] & self.numbers)
+
+    def has_hour(self, hours: Hours) -> bool:
+        """Whether one of its hours may be meant."""
+        return any(hours & held for held in self.clock)
+
+    def says_otherwise(self, hours: Hours) -> bool:
+        """Whether it has the hour only in the other half of the day."""
+        other = frozenset((hour + 12) % 24 for hour in hours)
+        return self.has_hour(other) and not self.has_hour(hours)
+
+
+@cache
+def _part() -> re.Pattern[str]:
+    return one_of([pattern(tables()["parts"]["any"])])
+
+
+@cache
+def _week() -> re.Pattern[str]:
+    return one_of([pattern(tables()["lengths"]["week"])])
+
+
+# -- names
+
+
+def _names(said: _Text, given: _Text, locale: str) -> Iterator[Invented]:
+    # A name out of another script is written anew: there is nothing to compare.
+    if locale not in _table().capitals or not _LATIN.search(given.bare):
+        return
+    known = set(_TOKEN.findall(given.bare))
+    for name in _capitals(_PLACEHOLDER.sub(" ", said.raw), locale):
+        if not any(_is_one_name(name, word) for word in known):
+            yield Invented.NAME
+
+
+def _capitals(text: str, locale: str) -> Iterator[str]:
+    """The words that only a name would begin with a capital letter where they stand."""
+    no_names = _table().capitals[locale]
+    days = _table().concepts[locale]
+    for found in _CAPITAL.finditer(text):
+        word = plain(fold(found[0].removesuffix("'s").removesuffix("’s")))
+        before = text[max(0, found.start() - _LONGEST_OPENING) : found.start()]
+        if not found[1].isupper() or not found[2].islower():
+            continue
+        opening = _TOKEN.findall(plain(fold(_CLAUSE_END.split(before)[-1])))
+        is_greeted = bool(opening) and _table().greetings.issuperset(opening)
+        # Every German noun has a capital; alone behind a comma it is somebody who is called.
+        is_called = before.endswith(", ") and _END.match(text, found.end())
+        is_inside = before.strip() and not _SENTENCE_END.search(before)
+        is_name = is_greeted or (is_called if locale == "de" else is_inside)
+        if not is_name or word in no_names or days.fullmatch(word):
+            continue
+        yield word
+
+
+def _is_one_name(name: str, word: str) -> bool:
+    stem = max(_SHORTEST_STEM, min(len(name), len(word)) - _LONGEST_ENDING)
+    return name == word or (
+        name[:stem] == word[:stem] and abs(len(name) - len(word)) <= _LONGEST_ENDING
+    )
+
+
+# -- links and gaps to fill in
+
+
+def _links(said: _Text, given: _Text) -> Iterator[Invented]:
+    for found in (*_LINK.findall(said.raw), *_PLACEHOLDER.findall(said.raw)):
+        if found not in given.raw:
+            yield Invented.LINK
+
+
+def _forms(said: _Text, given: _Text) -> Iterator[Invented]:
+    if any(found not in given.raw for found in _FORM.findall(said.raw)):
+        yield Invented.MACHINE
+
+
+# -- the table
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """`delta.toml`, compiled: by language, and for each concept by all of them together."""
+
+    concepts: Mapping[str, re.Pattern[str]]
+    names: Mapping[str, str]
+    anywhere: Mapping[str, re.Pattern[str]]
+    capitals: Mapping[str, frozenset[str]]
+    greetings: frozenset[str]
+
+
+@cache
+def _table() -> _Table:
+    text = (files("holdfast_rewrite") / "delta.toml").read_text("utf-8")
+    document = tomllib.loads(text)
+    languages = tuple(numerals())
+    concepts = {
+        f"{kind}.{name}": patterns for kind in _KINDS for name, patterns in document[kind].items()
+    }
+    groups = {concept: f"c{place}" for place, concept in enumerate(concepts)}
+    return _Table(
+        concepts={
+            language: one_of(
+                f"(?P<{groups[concept]}>{pattern(patterns[language])})"
+                for concept, patterns in concepts.items()
+                if language in patterns
+            )
+            for language in languages
+        },
+        names={group: concept for concept, group in groups.items()},
+        anywhere={
+            concept: one_of(map(pattern, patterns.values()))
+            for concept, patterns in concepts.items()
+        },
+        capitals={name: frozenset(words(document["capitals"][name])) for name in languages},
+        greetings=frozenset(words(document["capitals"]["greetings"])),
+    )

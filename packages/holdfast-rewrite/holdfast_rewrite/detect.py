@@ -1,0 +1,199 @@
+"""Which language a short text is in, told on this machine, and how sure that is.
+
+One model of 140 languages reads bytes and answers with probabilities. What counts is by how much
+the first language leads the second. Measured on `eval/language`, 600 sentences of household talk in
+ten languages: 98.7 % right at medium or high, none wrong; on 3,200 other sentences of `eval/`, in
+eight languages: 98.9 %, none wrong. A text takes 0.2 ms, reading the model 0.7 s once.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.util import find_spec
+from threading import Lock
+from typing import Protocol
+
+from holdfast.errors import ConfigError
+
+from holdfast_rewrite.language import normalize
+from holdfast_rewrite.words import Level
+
+UNKNOWN = "und"
+
+# The lead. At 0.2 one per cent more are right, and one of 3,200, Portuguese, is called Spanish.
+_MEDIUM = 0.45
+_HIGH = 0.60
+# Three words are often a neighbour's words too.
+_SHORT_MEDIUM = 0.80
+_SHORT_LETTERS = 18
+_FEWEST_LETTERS = 8
+# A text has told its language by then; the time grows with the length.
+_LONGEST = 400
+
+# Varieties whose few sentences in the model draw short texts away from the language they are
+# written as. Their probability is added to it.
+_WRITTEN_AS = {
+    "an": "es", "ext": "es", "lij": "it", "vec": "it", "wa": "fr", "pcm": "en", "nn": "no",
+    "arz": "ar", "ary": "ar", "wuu": "zh", "yue": "zh", "uzs": "uz", "sdh": "ku", "hbo": "he",
+    "grc": "el", "ltg": "lv",
+}  # fmt: skip
+
+# To the model a short Portuguese text looks half Galician, and a Galician one hardly Portuguese. So
+# the second's probability is added to the first's where the first leads already.
+_DRAWS_FROM = {"pt": "gl"}
+
+# What the model can name. A text in any other language is bound to be called something else.
+KNOWN = frozenset(
+    """
+    ace af am ar as az ba bcl be bg bn br bs ca crh cs cy da de dz el en eo es et eu fa fi fil fo
+    fr fuv fy ga gcf gcr gd gl gom gu gug guw ha he hi hr ht hu hy id ig is it ja jv ka kab ki kk
+    km kn ko ku ky la lb lg ln lo lt lv mg mk ml mn mr ms mt my ne nl no nso oc om or pa pl ps pt
+    qu ro ru rw sa se si sk sl sn so sq sr st sv sw ta te tg th tk tr tt ug uk ur uz vi vo xh yo
+    zh zu
+    """.split()  # noqa: SIM905 — to be read
+)
+
+# Languages so near each other that a short text does not tell them apart.
+_TWINS = (
+    frozenset({"bs", "hr", "sr"}),
+    frozenset({"id", "ms"}),
+    frozenset({"gl", "pt"}),
+)
+
+# What the model cannot name and calls by the name of a language near it.
+_CALLED = {
+    language: frozenset(names.split())
+    for language, names in {
+        "de": "bar frr gsw ksh nds pdc pdt pfl sli stq swg vmf yi",
+        "en": "bi gul hwc jam pcm sco srn tpi",
+        "es": "an ast cbk ext lad pap",
+        "fr": "frp lou mfe nrm pcd rcf wa",
+        "it": "co egl fur lij lld lmo nap pms rgn rm sc scn vec",
+        "nl": "act gos li nds srn twd vls zea",
+        "pl": "csb dsb hsb szl",
+        "pt": "cri fax kea mwl pap pov tet",
+        "sv": "jut ovd",
+        "tr": "gag kaa",
+    }.items()
+}
+
+NEEDS_EXTRA = "The complaint rewrite needs the extra: pip install 'holdfast[rewrite]'."
+
+# What is not seen, and what is only a picture.
+_WORDLESS = frozenset({"Cf", "So", "Sk"})
+# Only from the beginning of a chunk: from each of its letters it would cost the square.
+_NOISE = re.compile(r"https?://\S+|www\.\S+|(?<!\S)\S*(?:\d|\S@\S)\S*")
+# Letters set apart, as in "p l e a s e", would each be a word of some far language.
+_SET_APART = re.compile(r"(?<!\w)(?:[^\W\d_][ .\-]){3,}[^\W\d_](?!\w)")
+
+
+@dataclass(frozen=True, slots=True)
+class Detected:
+    """A language, or und, and how sure a detector is of it."""
+
+    language: str
+    confidence: Level
+
+
+class Detector(Protocol):
+    """Says which language a text is in."""
+
+    def detect(self, text: str) -> Detected: ...
+
+
+def is_told_apart(language: str, other: str) -> bool:
+    """Whether naming the one proves that a text is not in the other."""
+    return (
+        language != other
+        and other in KNOWN
+        and not any({language, other} <= twins for twins in _TWINS)
+    )
+
+
+def is_left_in(language: str, *, source: str, target: str) -> bool:
+    """Whether naming its original's language proves that a text was not translated.
+
+    Of a language that the detector does not know this is all that it can tell, unless the two are
+    relatives.
+    """
+    if language != source or source == target:
+        return False
+    return is_told_apart(language, target) or (
+        target not in KNOWN and language in _CALLED and target not in _CALLED[language]
+    )
+
+
+class LocalDetector:
+    """Detects without a network. The model is read on first use; any number of threads may ask."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._rank: Callable[[str], list[tuple[str, float]]] | None = None
+
+    def check_extra(self) -> None:
+        """Raise ConfigError if what it needs is not installed; nothing is loaded."""
+        if find_spec("py3langid") is None:
+            raise ConfigError(NEEDS_EXTRA)
+
+    def detect(self, text: str) -> Detected:
+        """The language of a text; und where it cannot say. Raises ConfigError without the extra."""
+        clean = _clean(text)
+        letters = list(filter(str.isalpha, clean))
+        # "hahaha" has letters enough, and says nothing.
+        if min(len(letters), len(set(letters)) + 2) < _FEWEST_LETTERS and not _is_dense(letters):
+            return Detected(UNKNOWN, Level.LOW)
+        best, lead = _lead((self._rank or self._load())(clean))
+        is_short = len(letters) < _SHORT_LETTERS
+        if best == "zxx" or lead < (_SHORT_MEDIUM if is_short else _MEDIUM):
+            return Detected(UNKNOWN, Level.LOW)
+        is_high = lead >= _HIGH and not is_short
+        return Detected(normalize(best), Level.HIGH if is_high else Level.MEDIUM)
+
+    def _load(self) -> Callable[[str], list[tuple[str, float]]]:
+        with self._lock:
+            if self._rank is None:
+                try:
+                    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+                except ImportError:
+                    raise ConfigError(NEEDS_EXTRA) from None
+                model = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+                self._rank = model.rank
+            return self._rank
+
+
+@lru_cache(maxsize=1)
+def local_detector() -> LocalDetector:
+    """The detector of this process."""
+    return LocalDetector()
+
+
+def _clean(text: str) -> str:
+    """What of a text speaks for a language: no signs that are not seen, no addresses, no codes."""
+    seen = "".join(
+        sign for sign in text[: 2 * _LONGEST] if unicodedata.category(sign) not in _WORDLESS
+    )
+    seen = _NOISE.sub(" ", unicodedata.normalize("NFKC", seen))
+    seen = _SET_APART.sub(lambda found: re.sub(r"[ .\-]", "", found[0]), seen)[:_LONGEST].strip()
+    # Headlines: the model has learned sentences.
+    return seen.lower() if seen.isupper() or seen.istitle() else seen
+
+
+def _is_dense(letters: list[str]) -> bool:
+    """Whether some are of a script in which a few say much: Chinese, Thai, Korean …"""
+    return sum(ord(letter) >= 0x0E00 for letter in letters) >= 3
+
+
+def _lead(ranked: list[tuple[str, float]]) -> tuple[str, float]:
+    """The best language and by how much it leads, its varieties included."""
+    best = _WRITTEN_AS.get(ranked[0][0], ranked[0][0])
+    # Whatever is behind the first ten has nothing left to add.
+    found: dict[str, float] = {}
+    for language, probability in ranked[:10]:
+        name = _WRITTEN_AS.get(language, language)
+        found[name] = found.get(name, 0.0) + probability
+    own = found.pop(best) + found.pop(_DRAWS_FROM.get(best, ""), 0.0)
+    return best, own - max(found.values())

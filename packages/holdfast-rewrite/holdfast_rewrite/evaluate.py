@@ -1,0 +1,368 @@
+"""The judge: whether a rewrite may be stored. Pure.
+
+    1  schema     it is a text of at most 600 characters, in the language it was asked for
+    2  lexicon    no word or phrase that the language's lexicon forbids
+    3  intent     what the sender wanted is still wanted
+    4  delta      nothing is said that the sender did not say
+    5  tone       nobody shouts or demands, least of all where one has more say
+
+What is no text in the right language is judged no further: its words would mean something else.
+The other four are judged whatever they find, and the verdict uses them all. The result holds codes
+and no text. Where a part cannot judge, a flag says so; nothing passes unseen.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import assert_never
+
+from holdfast_rewrite.delta import invented
+from holdfast_rewrite.detect import Detector, is_left_in, is_told_apart
+from holdfast_rewrite.intent import Asks, asks_of
+from holdfast_rewrite.language import BadLocale, normalize
+from holdfast_rewrite.lexicon import NO_LEXICON, Lexicon
+from holdfast_rewrite.model import EvalResult, RewriteRequest
+from holdfast_rewrite.reversal import content, is_one_word, is_reversed
+from holdfast_rewrite.ruleset import Reading, Rules
+from holdfast_rewrite.tone import has_angry_face
+from holdfast_rewrite.words import (
+    LONGEST_REWRITE,
+    Code,
+    Intent,
+    Lane,
+    Level,
+    Mark,
+    PowerMode,
+    Topic,
+)
+
+JUDGE_VERSION = "v1"
+# The cases under eval/ that the judge is measured with.
+DATASET_VERSION = "v1"
+
+LANGUAGE_UNVERIFIED = "language_unverified"
+INTENT_UNVERIFIED = "intent_unverified"
+LEXICON_MISSING = "lexicon_missing"
+NO_TEXT = "no_text"
+TOO_LONG = "too_long"
+HIDDEN = "hidden_signs"
+NO_TAG = "output_language_invalid"
+REVERSED = "request_reversed"
+MATTER_UNVERIFIED = "matter_unverified"
+INVENTED_TOPIC = "invented_topic"
+LOUD = "tone_loud"
+DEMAND = "tone_demand"
+
+# Issues of their own; a polite frame such as "let me know in time" brings none of them along.
+_ISSUES = (Topic.NOISE, Topic.CLEANLINESS, Topic.PRIVACY, Topic.GUESTS)
+_TOPICS = tuple(topic for topic in Topic if topic is not Topic.OTHER)
+
+_SENTENCE = re.compile(r"[^.!?…\n]+")
+# Shorter parts are full of loan words and names.
+_SURE_LETTERS = 30
+_LONG_WORD = re.compile(r"(?<!\w)[^\W\d_]{4,}(?!\w)")
+# What turns the order of letters round, what steers a terminal, and letters that nobody sees. A
+# joiner is none of them: scripts and emoji need it.
+_HIDDEN = re.compile(
+    "[\u0001-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u200b\u202a-\u202e\u2060-\u2069\ufeff"
+    "\U000e0000-\U000e007f]"
+)
+_LOUD_SIGNS = re.compile(r"!\s*!|\?\s*!|!\s*\?")
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What the judge says: a failed rewrite must not be stored, one with warnings may be."""
+
+    result: EvalResult
+    verdict: Mark
+    lexicon_version: str
+
+
+def evaluate(
+    request: RewriteRequest, *, rewritten_text: str, output_language: str, detector: Detector
+) -> Evaluation:
+    """Judge a rewrite of *request*. Whatever a provider answered, it does not raise."""
+    lexicon = Lexicon.of(request.target_locale)
+    misshapen = (*_misshapen(rewritten_text), *_undeclared(output_language))
+    if misshapen:
+        return _conclude(lexicon, (), misshapen, schema_valid=False, intent=Mark.FAIL)
+    is_spoken = _is_spoken(rewritten_text, request, detector)
+    if is_spoken is False or normalize(output_language) != request.target_locale:
+        codes = (Code.NON_TARGET_LOCALE,)
+        return _conclude(lexicon, codes, (INTENT_UNVERIFIED,), intent=Mark.WARN)
+    given = _read(request.original_text, request.source_locale)
+    said = _read(rewritten_text, request.target_locale)
+    matter = _matter(request, given, said)
+    is_turned = _is_turned(request, given, said)
+    made_up = (
+        *invented(request.original_text, rewritten_text, request.target_locale),
+        *((INVENTED_TOPIC,) if matter is Matter.ANOTHER else ()),
+    )
+    codes = (
+        *(lexicon.check(rewritten_text).codes if lexicon else ()),
+        *((Code.NEW_FACT,) if made_up else ()),
+    )
+    tone = tuple(_tone(request.original_text, rewritten_text, said))
+    unseen = (
+        *(() if is_spoken else (LANGUAGE_UNVERIFIED,)),
+        *(() if lexicon else (LEXICON_MISSING,)),
+        *(() if said else (INTENT_UNVERIFIED,)),
+        *((MATTER_UNVERIFIED,) if matter in _UNVERIFIED else ()),
+    )
+    return _conclude(
+        lexicon,
+        codes,
+        (*unseen, *((REVERSED,) if is_turned else ()), *made_up, *tone),
+        intent=_intent(request.intent, asks_of(rewritten_text, said), matter, is_turned)
+        if said
+        else Mark.WARN,
+        tone=_of_power(request.context_pack.power.power_mode, request.intent, tone),
+    )
+
+
+def _conclude(
+    lexicon: Lexicon | None,
+    codes: Collection[Code],
+    flags: Collection[str],
+    *,
+    intent: Mark,
+    schema_valid: bool = True,
+    tone: Mark = Mark.PASS,
+) -> Evaluation:
+    is_hard = any(code.is_hard for code in codes)
+    # What is no text was held against no lexicon either.
+    is_judged = lexicon is not None and schema_valid
+    if is_hard:
+        tone = Mark.FAIL
+    elif tone is Mark.PASS and (codes or not is_judged):
+        tone = Mark.WARN
+    result = EvalResult(
+        schema_valid=schema_valid,
+        lexicon_pass=not is_hard if is_judged else None,
+        tone_safety=tone,
+        intent_preserved=intent,
+        violations=tuple(code for code in Code if code in codes),
+        judge_version=JUDGE_VERSION,
+        dataset_version=DATASET_VERSION,
+        flags=tuple(dict.fromkeys(flags)),
+    )
+    return Evaluation(result, _verdict(result), lexicon.version if lexicon else NO_LEXICON)
+
+
+def _verdict(result: EvalResult) -> Mark:
+    marks = (result.tone_safety, result.intent_preserved)
+    is_hard = any(code.is_hard for code in result.violations)
+    if not result.schema_valid or is_hard or Mark.FAIL in marks:
+        return Mark.FAIL
+    return Mark.WARN if Mark.WARN in marks else Mark.PASS
+
+
+# -- schema and language
+
+
+def _misshapen(text: str) -> Iterator[str]:
+    if not any(map(str.isalpha, text)) or "\0" in text or _has_surrogate(text):
+        yield NO_TEXT
+    # As it is counted where messages come in.
+    if len(unicodedata.normalize("NFC", text)) > LONGEST_REWRITE:
+        yield TOO_LONG
+    if _HIDDEN.search(text):
+        yield HIDDEN
+
+
+def _has_surrogate(text: str) -> bool:
+    return any("\ud800" <= sign <= "\udfff" for sign in text)
+
+
+def _undeclared(output_language: str) -> Iterator[str]:
+    try:
+        normalize(output_language)
+    except BadLocale:
+        yield NO_TAG
+
+
+def _is_spoken(text: str, request: RewriteRequest, detector: Detector) -> bool | None:
+    """Whether a text is in its target language; None where nobody can tell."""
+    source, target = request.source_locale, request.target_locale
+    # A translation may have its original beside it.
+    for part, is_long in _parts(text):
+        heard = detector.detect(part)
+        if heard.confidence is not Level.HIGH:
+            continue
+        if is_left_in(heard.language, source=source, target=target):
+            return False
+        if is_long and is_told_apart(heard.language, target):
+            return False
+    whole = detector.detect(text)
+    if whole.confidence is Level.LOW:
+        return None
+    if whole.language == target:
+        return True
+    return False if is_told_apart(whole.language, target) else None
+
+
+def _parts(text: str) -> Iterator[tuple[str, bool]]:
+    """Each sentence, with those behind it until it is long, and whether it is."""
+    sentences = _SENTENCE.findall(text)
+    for first in range(len(sentences)):
+        for last in range(first + 1, len(sentences) + 1):
+            part = " ".join(sentences[first:last])
+            is_long = sum(map(str.isalpha, part)) >= _SURE_LETTERS
+            if is_long or last == first + 1:
+                yield part, is_long
+            if is_long:
+                break
+
+
+# -- intent
+
+
+class Matter(Enum):
+    """What a rewrite is about, measured by what its original is about."""
+
+    SAME = auto()
+    # Nothing speaks against it.
+    UNTOLD = auto()
+    # Nothing speaks for it: another language, or words that nobody listed.
+    UNSEEN = auto()
+    # Nothing is left of a matter that the message names, or names more than once.
+    NONE = auto()
+    GONE = auto()
+    ANOTHER = auto()
+
+
+_UNVERIFIED = frozenset({Matter.UNSEEN, Matter.NONE, Matter.GONE})
+
+
+def _intent(intent: Intent, said: Asks, matter: Matter, is_turned: bool) -> Mark:
+    """Whether the rewrite still wants what the sender wanted, at least more softly."""
+    if said.is_negated_request or is_turned:
+        return Mark.FAIL
+    # Any sentence on the matter can voice a concern, and many a boundary: without a known phrase it
+    # is not proven gone.
+    is_on_it = matter in (Matter.SAME, Matter.UNTOLD, Matter.UNSEEN)
+    match intent:
+        # Whatever is asked for now, it is something else.
+        case Intent.REQUEST | Intent.CLARIFICATION if matter is Matter.GONE:
+            return Mark.FAIL
+        case Intent.REQUEST:
+            kept, softened = said.has_request, said.has_question or said.has_boundary
+        case Intent.CLARIFICATION:
+            kept, softened = said.has_question, said.has_request
+        case Intent.BOUNDARY:
+            kept, softened = said.has_boundary, said.has_request or said.has_concern or is_on_it
+        case Intent.CONCERN:
+            asks = said.has_concern or said.has_request or said.has_boundary
+            kept, softened = asks or matter is Matter.SAME, is_on_it
+        case _:
+            assert_never(intent)
+    if kept:
+        return Mark.WARN if matter in _UNVERIFIED else Mark.PASS
+    return Mark.WARN if softened else Mark.FAIL
+
+
+def _is_turned(request: RewriteRequest, given: Reading | None, said: Reading | None) -> bool:
+    """Whether the rewrite asks for the opposite of what the sender asked for."""
+    if given is None or said is None:
+        return False
+    if not is_reversed(given, said, is_same_language=request.lane is Lane.SAME_LANGUAGE):
+        return False
+    # "Do go on reading my diary" asks for the opposite itself.
+    lexicon = Lexicon.of(request.source_locale)
+    found = lexicon.check(request.original_text).codes if lexicon else ()
+    return Code.SARCASM_WARN not in found
+
+
+# -- delta
+
+
+def _matter(request: RewriteRequest, given: Reading | None, said: Reading | None) -> Matter:
+    """Whether the rewrite is about what the message, in its own language, is about."""
+    if given is None or said is None:
+        return Matter.UNTOLD
+    meant = {topic for topic in _TOPICS if topic in request.topics or _hits(given, topic)}
+    # Shouting at each other is both.
+    meant |= {Topic.NOISE} if Topic.COMMUNICATION in meant else set()
+    if any(_hits(said, topic) for topic in meant):
+        fresh = [topic for topic in _ISSUES if topic not in meant and _strong(said, topic) > 1]
+        return Matter.ANOTHER if fresh or _adds(request, given, said) else Matter.SAME
+    if any(_strong(said, topic) for topic in _ISSUES):
+        return Matter.ANOTHER if any(_strong(given, topic) for topic in meant) else Matter.UNTOLD
+    named = sum(_strong(given, topic) for topic in {*meant, Topic.OTHER})
+    if _hits(given, Topic.OTHER) and _hits(said, Topic.OTHER):
+        return Matter.UNTOLD
+    # Only the words are left to compare, and those only within one language.
+    if request.lane is Lane.CROSS_LANGUAGE:
+        return Matter.UNSEEN if meant or named else Matter.UNTOLD
+    if _shares(content(given), content(said)):
+        return Matter.SAME if meant else Matter.UNTOLD
+    if named > 1:
+        return Matter.GONE
+    return Matter.NONE if meant else Matter.UNSEEN
+
+
+def _adds(request: RewriteRequest, given: Reading, said: Reading) -> bool:
+    """Whether a sentence more asks for money, food, keys and the like, which nobody mentioned."""
+    if request.lane is Lane.CROSS_LANGUAGE or _hits(given, Topic.OTHER):
+        return False
+    words = content(given)
+    for hit in said.of(_section(Topic.OTHER)).hits:
+        start, end = said.clause(hit)
+        if (
+            hit.key.endswith("/phrases")
+            and said.of("intent.request").between(start, end)
+            and not _shares(words, content(said, start, end))
+        ):
+            return True
+    return False
+
+
+def _shares(words: Collection[str], others: Collection[str]) -> bool:
+    return any(is_one_word(word, other) for word in words for other in others)
+
+
+def _read(text: str, locale: str) -> Reading | None:
+    rules = Rules.of(locale)
+    return rules.read(text) if rules else None
+
+
+def _hits(reading: Reading, topic: Topic) -> bool:
+    return bool(reading.of(_section(topic)).hits)
+
+
+def _strong(reading: Reading, topic: Topic) -> int:
+    return reading.of(_section(topic)).strong
+
+
+def _section(topic: Topic) -> str:
+    return f"topics.{topic.value}"
+
+
+# -- tone
+
+
+def _tone(original: str, text: str, said: Reading | None) -> Iterator[str]:
+    # An abbreviation that the sender used is no shout.
+    shouted = [word for word in _LONG_WORD.findall(text) if word.isupper() and word not in original]
+    if _LOUD_SIGNS.search(text) or shouted or has_angry_face(text):
+        yield LOUD
+    if said is not None and said.of("tone.demand").hits:
+        yield DEMAND
+
+
+def _of_power(power: PowerMode, intent: Intent, tone: Collection[str]) -> Mark:
+    """Between equals a loud word or a demand is a warning.
+
+    From somebody with more say either is an order, and towards them a demand invites nobody. Only a
+    boundary may say what its sender needs.
+    """
+    if not tone:
+        return Mark.PASS
+    is_order = LOUD in tone and power is PowerMode.HIGHER_SENDER
+    is_demand = DEMAND in tone and power is not PowerMode.PEER and intent is not Intent.BOUNDARY
+    return Mark.FAIL if is_order or is_demand else Mark.WARN

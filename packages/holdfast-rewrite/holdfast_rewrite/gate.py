@@ -1,0 +1,223 @@
+"""The gate: what is no submission is refused with an error, what may not be rewritten with a code.
+
+Pure. A code is for operators: whoever submits learns that it failed, and no more.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+
+from holdfast.engine import request_field as given
+
+from holdfast_rewrite.directory import Household, Member
+from holdfast_rewrite.failure import InvalidRewrite
+from holdfast_rewrite.words import (
+    LONGEST_MESSAGE,
+    FailureCode,
+    HomeRole,
+    Status,
+    Surface,
+)
+
+# A character that is composed of several is composed of four at the most.
+_MOST_COMPOSED = 4
+# What a frontend calls the weather of a message: a word of its own, not a text.
+_EMOTION = re.compile(r"[a-z][a-z_]{0,39}")
+# Letters by their category that show nothing or are a symbol: Hangul fillers, the sign for "info".
+_NO_LETTERS = frozenset("\u115f\u1160\u3164\uffa0\u2139")
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """One message of one sender to one recipient in one home, as a server hands it in.
+
+    *feedback_cycle_start* is the Monday of the week it counts for, otherwise this week's.
+    """
+
+    home_id: str
+    sender_user_id: str
+    recipient_user_id: str
+    sender_message: str = field(repr=False)
+    surface: Surface | str
+    feedback_cycle_start: date | str | None = None
+    emotion_context: str | None = field(default=None, repr=False)
+    request_id: str | None = None
+    correlation_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What whoever submitted learns: the request's id, its job's, and whether it failed.
+
+    A request that is queued and has no job yet is taken up again by the next run.
+    """
+
+    rewrite_request_id: str
+    job_id: str | None
+    status: Status
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A submission whose every field is sound; the surface is None where the word is unknown."""
+
+    home_id: str
+    sender_user_id: str
+    recipient_user_id: str
+    sender_message: str = field(repr=False)
+    surface: Surface | None
+    iso_week_year: int
+    iso_week: int
+    emotion_context: str | None = field(repr=False)
+    request_id: str | None
+    correlation_id: str | None
+
+
+def read_submission(submission: Submission, *, now: datetime, place: str = "") -> Given:
+    """The submission with every field checked. Raises InvalidRewrite with all that are wrong."""
+    bad: dict[str, str] = {}
+    ids = [
+        given.uuid(name, getattr(submission, name), bad)
+        for name in ("home_id", "sender_user_id", "recipient_user_id")
+    ]
+    _check_text("sender_message", submission.sender_message, bad)
+    if not isinstance(submission.surface, str):
+        bad["surface"] = "must be text"
+    emotion = submission.emotion_context
+    if emotion is not None and not (isinstance(emotion, str) and _EMOTION.fullmatch(emotion)):
+        bad["emotion_context"] = "must be one word of a-z and _, at most 40 characters"
+    year, week = _read_week(submission.feedback_cycle_start, now, bad)
+    request_id = given.text("request_id", submission.request_id, bad)
+    correlation_id = given.text("correlation_id", submission.correlation_id, bad)
+    if bad:
+        raise InvalidRewrite({f"{place}{name}": problem for name, problem in bad.items()})
+    home_id, sender_user_id, recipient_user_id = ids
+    return Given(
+        home_id,
+        sender_user_id,
+        recipient_user_id,
+        submission.sender_message,
+        _read_surface(submission.surface),
+        year,
+        week,
+        emotion,
+        request_id,
+        correlation_id,
+    )
+
+
+def refusal_of(
+    submission: Given, household: Household | None, surfaces: Collection[str]
+) -> FailureCode | None:
+    """Why this may not be rewritten; None where it may. No household: the directory failed."""
+    if submission.surface is None or submission.surface not in surfaces:
+        return FailureCode.SURFACE_NOT_ALLOWED
+    if submission.sender_user_id == submission.recipient_user_id:
+        return FailureCode.SELF_RECIPIENT
+    if not has_words(submission.sender_message):
+        return FailureCode.EMPTY_MESSAGE
+    if is_too_long(submission.sender_message):
+        return FailureCode.MESSAGE_TOO_LONG
+    if household is None:
+        return FailureCode.DIRECTORY_FAILED
+    for member in (household.sender, household.recipient):
+        if member is None or not member.is_present:
+            return FailureCode.NOT_IN_HOME
+    if household.is_blocked:
+        return FailureCode.BLOCKED
+    return None
+
+
+def has_words(text: str) -> bool:
+    """Whether there is a letter in it: emoji, blanks, digits and what is not seen say nothing."""
+    return any(
+        unicodedata.category(character)[0] == "L" and character not in _NO_LETTERS
+        for character in text
+    )
+
+
+def is_too_long(text: str) -> bool:
+    """Whether it has more characters than a message may, however they are composed."""
+    # Composing is slow for a text made to be slow; one this long is too long in any form.
+    if len(text) > LONGEST_MESSAGE * _MOST_COMPOSED:
+        return True
+    return len(unicodedata.normalize("NFC", text)) > LONGEST_MESSAGE
+
+
+def is_sound(household: object) -> bool:
+    """Whether a directory that is not ours answered in its type."""
+    if not isinstance(household, Household):
+        return False
+    members = [household.sender, household.recipient]
+    answers = household.answers
+    return (
+        all(member is None or _is_member(member) for member in members)
+        and isinstance(answers, Mapping)
+        and all(_is_storable(part) for answer in answers.items() for part in answer)
+        and type(household.is_blocked) is bool
+    )
+
+
+def _is_member(member: object) -> bool:
+    return (
+        isinstance(member, Member)
+        and member.role in tuple(HomeRole)
+        and (member.locale is None or _is_storable(member.locale))
+        and type(member.is_present) is bool
+    )
+
+
+def _is_storable(text: object) -> bool:
+    """Whether it is text that every database takes: one that is not would fail its company, too."""
+    bad: dict[str, str] = {}
+    _check_text("", text, bad)
+    return not bad
+
+
+def _check_text(name: str, text: object, bad: dict[str, str]) -> None:
+    if not isinstance(text, str):
+        bad[name] = "must be text"
+        return
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        bad[name] = "must not contain lone surrogates"
+    if "\0" in text:
+        bad[name] = "must not contain NUL"
+
+
+def _read_surface(word: str) -> Surface | None:
+    try:
+        return Surface.read(word)
+    except ValueError:
+        return None
+
+
+def _read_week(start: object, now: datetime, bad: dict[str, str]) -> tuple[int, int]:
+    """The ISO week that a message counts in.
+
+    A sender has one full reframe a week, so a week cannot be chosen freely: only this one, or the
+    last one for feedback that comes late.
+    """
+    today = now.astimezone(UTC).date()
+    monday = today - timedelta(days=today.weekday())
+    found = monday
+    if start is not None:
+        found = _read_date(start) or date.min
+        if found not in (monday, monday - timedelta(days=7)):
+            bad["feedback_cycle_start"] = "must be the Monday of this week or of the last, in UTC"
+    year, week, _ = found.isocalendar()
+    return year, week
+
+
+def _read_date(value: object) -> date | None:
+    if isinstance(value, str):
+        try:
+            return date.fromisoformat(value)
+        except ValueError:
+            return None
+    return value if isinstance(value, date) and not isinstance(value, datetime) else None

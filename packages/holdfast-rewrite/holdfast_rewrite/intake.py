@@ -1,0 +1,285 @@
+"""Intake: a message is stored with its snapshots before anything is made of it.
+
+One transaction for any number of messages. What the gate refuses leaves a request that failed, its
+audit, and no text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from holdfast.actor import Actor, ActorType
+from holdfast.clock import ms, read_instant, write_instant
+from holdfast.document import canonical, decode
+from holdfast.engine.audit import Deed, record_actions
+from holdfast.ids import IdSource
+from holdfast.store import Row, Statements, Store, Tx
+
+from holdfast_rewrite.decide import Captured, Intake
+from holdfast_rewrite.gate import Given
+from holdfast_rewrite.words import FailureCode, HomeRole, Step, Surface
+
+SQL = Statements("holdfast_rewrite", "orchestrate.sql")
+
+# A message that stops every orchestrator that takes it up must not be taken up for ever.
+GIVEN_UP = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A submission behind the gate, with the ids that it will have."""
+
+    given: Given
+    captured: Captured | None
+    failure: FailureCode | None
+    rewrite_request_id: str
+    recipient_snapshot_id: str
+    recipient_preference_snapshot_id: str
+
+    @property
+    def request_id(self) -> str:
+        return self.given.request_id or self.rewrite_request_id
+
+    @property
+    def correlation_id(self) -> str:
+        return self.given.correlation_id or self.request_id
+
+
+def receive(
+    given: Sequence[tuple[Given, Captured | None, FailureCode | None]], ids: IdSource
+) -> list[Received]:
+    """Give each its ids, once: a transaction that is run again writes the same rows."""
+    taken = iter(ids.take(3 * len(given)))
+    return [
+        Received(submission, captured, failure, next(taken), next(taken), next(taken))
+        for submission, captured, failure in given
+    ]
+
+
+def store_messages(store: Store, received: Sequence[Received]) -> list[Intake]:
+    """Write requests, messages, snapshots and audit; what was let in comes back, in its order."""
+    admitted = [item for item in received if item.failure is None]
+
+    def work(tx: Tx) -> dict[str, Any]:
+        rows = tx.many(SQL.insert_requests, requests=[_request_row(item) for item in received])
+        if not rows:
+            # All was written when this ran the first time.
+            asked = [_key(item) for item in received]
+            rows = tx.many(SQL.find_created, asked=asked)
+        else:
+            _insert_admitted(tx, admitted)
+            record_actions(tx, [deed for item in received for deed in _deeds(item)])
+        return {str(row["rewrite_request_id"]): row["created_at"] for row in rows}
+
+    created = store.write(work)
+    return [_intake(item, created[item.rewrite_request_id]) for item in admitted]
+
+
+def take_unfinished(
+    store: Store, *, abandoned: timedelta, limit: int, lease: timedelta
+) -> list[tuple[Intake, FailureCode | None]]:
+    """Requests whose orchestrator died, as they were stored, and why some cannot go on.
+
+    Nobody else is given them until the lease ends.
+    """
+
+    def work(tx: Tx) -> list[Row]:
+        taken = tx.many(
+            SQL.take_unfinished, abandoned_ms=ms(abandoned), lease_ms=ms(lease), limit=limit
+        )
+        given_up_ms = ms(max(abandoned, GIVEN_UP))
+        return tx.many(SQL.list_unfinished, taken=taken, given_up_ms=given_up_ms) if taken else []
+
+    return [_unfinished(row) for row in store.write(work)]
+
+
+def count_unfinished(store: Store, *, abandoned: timedelta, most: int) -> int:
+    """How many there are, counted no further than *most*."""
+    counted = store.read(
+        lambda tx: tx.one(SQL.count_unfinished, abandoned_ms=ms(abandoned), most=most)
+    )
+    return int(counted["requests"])
+
+
+def deed_of(item: Received | Intake, actor: Actor, step: Step, detail: dict[str, Any]) -> Deed:
+    """The audit of one step: ids and codes, in the home of the request."""
+    home_id = item.given.home_id if isinstance(item, Received) else item.home_id
+    return Deed(
+        actor,
+        home_id,
+        f"rewrite:{item.rewrite_request_id}",
+        step.event,
+        detail,
+        item.request_id,
+        item.correlation_id,
+    )
+
+
+def sender_of(item: Received | Intake) -> Actor:
+    """Who brings a request about."""
+    given = item.given if isinstance(item, Received) else item
+    return Actor(ActorType.USER, given.sender_user_id)
+
+
+# -- writing
+
+
+def _insert_admitted(tx: Tx, admitted: Sequence[Received]) -> None:
+    if not admitted:
+        return
+    tx.affected(
+        SQL.insert_messages,
+        messages=[
+            {
+                **_key(item),
+                "original_text": item.given.sender_message,
+                "emotion_context": item.given.emotion_context,
+            }
+            for item in admitted
+        ],
+    )
+    tx.affected(
+        SQL.insert_snapshots,
+        snapshots=[
+            {
+                **_key(item),
+                "recipient_snapshot_id": item.recipient_snapshot_id,
+                "recipient_user_ids": canonical([item.given.recipient_user_id]),
+            }
+            for item in admitted
+        ],
+    )
+    tx.affected(
+        SQL.insert_preference_snapshots,
+        snapshots=[
+            {
+                **_key(item),
+                "recipient_preference_snapshot_id": item.recipient_preference_snapshot_id,
+                "recipient_user_id": item.given.recipient_user_id,
+                "preference_payload": canonical(dict(_captured(item).answers)),
+            }
+            for item in admitted
+        ],
+    )
+
+
+def _key(item: Received) -> dict[str, str]:
+    return {"org_id": item.given.home_id, "rewrite_request_id": item.rewrite_request_id}
+
+
+def _request_row(item: Received) -> dict[str, Any]:
+    given, captured = item.given, item.captured
+    row: dict[str, Any] = {
+        **_key(item),
+        "sender_user_id": given.sender_user_id,
+        "recipient_user_id": given.recipient_user_id,
+        "surface": given.surface,
+        "iso_week_year": given.iso_week_year,
+        "iso_week": given.iso_week,
+        "failure_code": item.failure,
+        "request_id": item.request_id,
+        "correlation_id": item.correlation_id,
+        "recipient_snapshot_id": None,
+        "recipient_preference_snapshot_id": None,
+        "sender_role": None,
+        "recipient_role": None,
+        "sender_locale": None,
+        "recipient_locale": None,
+    }
+    if item.failure is None and captured is not None:
+        row |= {
+            "recipient_snapshot_id": item.recipient_snapshot_id,
+            "recipient_preference_snapshot_id": item.recipient_preference_snapshot_id,
+            "sender_role": captured.sender_role,
+            "recipient_role": captured.recipient_role,
+            "sender_locale": captured.sender_locale,
+            "recipient_locale": captured.recipient_locale,
+        }
+    return row
+
+
+def _deeds(item: Received) -> list[Deed]:
+    actor = sender_of(item)
+    received = deed_of(item, actor, Step.RECEIVED, {"surface": item.given.surface})
+    if item.failure is not None:
+        return [received, deed_of(item, actor, Step.FAILED, {"failure_code": item.failure})]
+    snapshots = {
+        "recipient_snapshot_id": item.recipient_snapshot_id,
+        "recipient_preference_snapshot_id": item.recipient_preference_snapshot_id,
+    }
+    return [received, deed_of(item, actor, Step.QUEUED, snapshots)]
+
+
+# -- reading
+
+
+def _captured(item: Received) -> Captured:
+    assert item.captured is not None, "what the gate lets in has been looked up"
+    return item.captured
+
+
+def _intake(item: Received, created_at: Any) -> Intake:
+    given = item.given
+    assert given.surface is not None, "what the gate lets in has a surface"
+    return Intake(
+        rewrite_request_id=item.rewrite_request_id,
+        home_id=given.home_id,
+        sender_user_id=given.sender_user_id,
+        recipient_user_id=given.recipient_user_id,
+        recipient_snapshot_id=item.recipient_snapshot_id,
+        recipient_preference_snapshot_id=item.recipient_preference_snapshot_id,
+        surface=given.surface,
+        iso_week_year=given.iso_week_year,
+        iso_week=given.iso_week,
+        request_id=item.request_id,
+        correlation_id=item.correlation_id,
+        created_at=write_instant(read_instant(created_at)),
+        captured=_captured(item),
+        original_text=given.sender_message,
+    )
+
+
+# What stands for what cannot be read; nothing is made of it.
+_NOBODY = Captured(HomeRole.HOUSEMATE, HomeRole.HOUSEMATE, None, None, {})
+
+
+def _unfinished(row: Row) -> tuple[Intake, FailureCode | None]:
+    text, payload = row["original_text"], row["preference_payload"]
+    is_lost = text is None or payload is None or row["is_given_up"]
+    surface, captured = Surface.OTHER, _NOBODY
+    try:
+        surface, captured = Surface(row["surface"]), _captured_then(row)
+    except ValueError:
+        # What a hand wrote there. One that cannot be read must not stop all that can.
+        is_lost = True
+    intake = Intake(
+        rewrite_request_id=str(row["rewrite_request_id"]),
+        home_id=str(row["org_id"]),
+        sender_user_id=str(row["sender_user_id"]),
+        recipient_user_id=str(row["recipient_user_id"]),
+        recipient_snapshot_id=str(row["recipient_snapshot_id"]),
+        recipient_preference_snapshot_id=str(row["recipient_preference_snapshot_id"]),
+        surface=surface,
+        iso_week_year=row["iso_week_year"],
+        iso_week=row["iso_week"],
+        request_id=row["request_id"],
+        correlation_id=row["correlation_id"],
+        created_at=write_instant(read_instant(row["created_at"])),
+        captured=captured,
+        original_text=text or "",
+    )
+    return intake, FailureCode.ABANDONED if is_lost else None
+
+
+def _captured_then(row: Row) -> Captured:
+    payload = row["preference_payload"]
+    return Captured(
+        HomeRole(row["sender_role"]),
+        HomeRole(row["recipient_role"]),
+        row["sender_locale"],
+        row["recipient_locale"],
+        {} if payload is None else decode(payload),
+    )

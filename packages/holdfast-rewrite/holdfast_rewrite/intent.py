@@ -1,0 +1,49 @@
+"""What a text asks for: a request, a boundary, an answer, or only to be heard. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast_rewrite.ruleset import Reading
+
+_QUESTION_MARKS = "?\uff1f\u061f"
+
+
+@dataclass(frozen=True, slots=True)
+class Asks:
+    """What a text wants."""
+
+    has_request: bool = False
+    has_boundary: bool = False
+    has_concern: bool = False
+    has_question: bool = False
+    # It asks for an answer in so many words: "what did you mean", "I am not sure whether".
+    is_clarifying: bool = False
+    # It takes a request back: "you don't have to turn it down". "No need to reply" does not.
+    is_negated_request: bool = False
+
+
+def asks_of(text: str, reading: Reading) -> Asks:
+    """What a text wants, by what the rules of its language read in it."""
+    withdrawn = bool(reading.of("intent.withdrawn").hits)
+    has_request = _has_request(reading)
+    question = reading.of("intent.question")
+    return Asks(
+        has_request=has_request,
+        has_boundary=bool(reading.of("intent.boundary").hits),
+        has_concern=bool(reading.of("intent.concern").hits),
+        has_question=bool(question.strong) or _has_mark(text),
+        is_clarifying=bool(question.strong),
+        is_negated_request=withdrawn and not has_request,
+    )
+
+
+def _has_request(reading: Reading) -> bool:
+    """Whether something is asked for outside of what takes it back."""
+    asked = reading.of("intent.request").hits
+    taken_back = [reading.clause(hit) for hit in reading.of("intent.withdrawn").hits]
+    return any(all(not start <= hit.start < end for start, end in taken_back) for hit in asked)
+
+
+def _has_mark(text: str) -> bool:
+    return any(mark in text for mark in _QUESTION_MARKS)

@@ -1,0 +1,259 @@
+"""The lexicon of a language: what words and phrases a rewrite must not hold, by code. Pure.
+
+Each language has its own data file under ``lexicons/``, with a version and its sources. A language
+without one has no lexicon: another language's is never used in its place.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+from holdfast_rewrite.fold import Disguise, disguises, fold
+from holdfast_rewrite.phrase import (
+    BadPhrase,
+    Found,
+    OneOf,
+    Part,
+    Phrases,
+    Word,
+    parse,
+    spellings,
+    words_of,
+)
+from holdfast_rewrite.words import Code, Mark
+
+NO_LEXICON = "none"
+
+# The judge finds the other two by comparing the rewrite with the original.
+SECTIONS = tuple(code for code in Code if code not in (Code.NEW_FACT, Code.NON_TARGET_LOCALE))
+# People hide the words of these, and only of these.
+_DISGUISED = (Code.VULGARITY, Code.SLUR)
+_TOP = {"version", "locale", "sources", "intensifiers", "openers", "spellings", "sets"}
+_EXCEPT = "except:"
+# Three letters in a row of letters are chance.
+_SHORTEST_IN_RUN = 4
+
+
+class BadLexicon(ValueError):
+    """A lexicon's data that cannot be used; the message names the file and the key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """Where a code was found: a span of the folded text."""
+
+    code: Code
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What a lexicon found in a text. It holds codes and places, never words."""
+
+    codes: tuple[Code, ...]
+    hits: tuple[Hit, ...]
+
+    @property
+    def lexicon_pass(self) -> bool:
+        return not any(code.is_hard for code in self.codes)
+
+    @property
+    def tone_safety(self) -> Mark:
+        if not self.lexicon_pass:
+            return Mark.FAIL
+        return Mark.WARN if self.codes else Mark.PASS
+
+
+@dataclass(frozen=True, slots=True)
+class _Hidden:
+    """The single words of a code that people disguise."""
+
+    code: Code
+    words: frozenset[str]
+    beginnings: frozenset[str]
+    endings: frozenset[str]
+    # How long they are, and the words and beginnings by their first letter.
+    sizes: tuple[int, ...]
+    firsts: Mapping[str, tuple[str, ...]]
+
+    @classmethod
+    def of(
+        cls, code: Code, words: frozenset[str], beginnings: frozenset[str], endings: frozenset[str]
+    ) -> _Hidden:
+        firsts: dict[str, tuple[str, ...]] = {}
+        for word in sorted(words | beginnings):
+            firsts[word[0]] = (*firsts.get(word[0], ()), word)
+        sizes = sorted({len(word) for word in words | beginnings | endings})
+        return cls(code, words, beginnings, endings, tuple(sizes), firsts)
+
+    def holds(self, disguise: Disguise) -> bool:
+        if disguise.run:
+            return self._holds(disguise.run) or self._is_in(disguise.run)
+        if disguise.starred is None:
+            return any(self._holds(word, disguise.is_joined) for word in disguise.words)
+        return any(
+            (fits := disguise.starred.fullmatch(word))
+            and (fits.lastindex or word in self.beginnings)
+            for first in disguise.firsts
+            for word in self.firsts.get(first, ())
+        )
+
+    def _holds(self, word: str, is_joined: bool = False) -> bool:
+        if word in self.words or any(word[:size] in self.beginnings for size in self.sizes):
+            return True
+        return not is_joined and any(word[-size:] in self.endings for size in self.sizes)
+
+    def _is_in(self, run: str) -> bool:
+        """Whether one of the words is anywhere in a run of letters."""
+        sizes = (size for size in self.sizes if size >= _SHORTEST_IN_RUN)
+        return any(
+            run[at : at + size] in known
+            for size in sizes
+            for known in (self.words, self.beginnings, self.endings)
+            for at in range(len(run) - size + 1)
+        )
+
+
+class Lexicon:
+    """The lexicon of one language."""
+
+    def __init__(self, document: Mapping[str, Any], *, locale: str) -> None:
+        """Raises BadLexicon."""
+        try:
+            self._compile(document, locale)
+        except (BadPhrase, KeyError, TypeError, AttributeError) as bad:
+            raise BadLexicon(f"the lexicon of {locale} cannot be used: {bad}") from bad
+
+    def _compile(self, document: Mapping[str, Any], locale: str) -> None:
+        if document["locale"] != locale:
+            raise BadLexicon(f"the lexicon of {locale} says it is for another language")
+        if unknown := sorted(set(document) - _TOP - set(SECTIONS)):
+            raise BadLexicon(f"the lexicon of {locale} has unknown keys: {', '.join(unknown)}")
+        self.locale = locale
+        self.version = f"{locale}-{document['version']}"
+        self._written: Mapping[str, str] = document.get("spellings", {})
+        phrases = list(_phrases(document))
+        openers = frozenset(map(fold, document.get("openers", ())))
+        self._phrases = Phrases(phrases, written=self._written, openers=openers)
+        self._hidden = tuple(self._hide(code, phrases) for code in _DISGUISED)
+        used = {char for _, _, parts in phrases for word in words_of(parts) for char in word.text}
+        self._letters = frozenset(char for char in used if not char.isascii())
+
+    def _hide(self, code: Code, phrases: list[tuple[str, bool, tuple[Part, ...]]]) -> _Hidden:
+        words: dict[tuple[bool, bool], set[str]] = {}
+        for key, _, parts in phrases:
+            if key == code and len(parts) == 1 and isinstance(word := parts[0], Word):
+                found = words.setdefault((word.opens, word.closes), set())
+                found.update(spellings(word.text, self._written))
+        return _Hidden.of(
+            code,
+            frozenset(words.get((False, False), ())),
+            frozenset(words.get((False, True), ())),
+            frozenset(words.get((True, False), ())),
+        )
+
+    @classmethod
+    def of(cls, locale: str) -> Lexicon | None:
+        """The lexicon of a language, or None if it has none. Raises BadLexicon."""
+        return _packaged(locale)
+
+    @classmethod
+    def read(cls, text: str, *, locale: str) -> Lexicon:
+        """The lexicon that a data file's text describes. Raises BadLexicon."""
+        try:
+            return cls(tomllib.loads(text), locale=locale)
+        except tomllib.TOMLDecodeError as bad:
+            raise BadLexicon(f"the lexicon of {locale} is no TOML: {bad}") from bad
+
+    def check(self, text: str) -> Findings:
+        """What of the lexicon is in a text."""
+        folded = fold(text)
+        found = list(self._phrases.find(folded))
+        found += self._unhide(folded)
+        excused = [span for span in found if span.key.startswith(_EXCEPT)]
+        hits = {
+            Hit(Code(span.key), span.start, span.end)
+            for span in found
+            if not span.key.startswith(_EXCEPT)
+            and not any(span.lies_in(other) for other in excused if other.key == _EXCEPT + span.key)
+        }
+        codes = {hit.code for hit in hits}
+        return Findings(
+            tuple(code for code in Code if code in codes),
+            tuple(sorted(hits, key=lambda hit: (hit.start, hit.end, hit.code))),
+        )
+
+    def _unhide(self, folded: str) -> Iterator[Found]:
+        for disguise in disguises(folded, self._letters):
+            for hidden in self._hidden:
+                if hidden.holds(disguise):
+                    yield Found(hidden.code, disguise.start, disguise.end)
+
+
+def check_text(locale: str, text: str) -> dict[str, Any]:
+    """What the lexicon of a language says of a text; nothing is passed where there is none."""
+    lexicon = Lexicon.of(locale)
+    if lexicon is None:
+        return {
+            "lexicon_pass": None,
+            "violations": [],
+            "tone_safety": None,
+            "lexicon_version": NO_LEXICON,
+        }
+    findings = lexicon.check(text)
+    return {
+        "lexicon_pass": findings.lexicon_pass,
+        "violations": [code.value for code in findings.codes],
+        "tone_safety": findings.tone_safety.value,
+        "lexicon_version": lexicon.version,
+    }
+
+
+# Any text may be asked for as a locale, so the memory of the answers has an end.
+@lru_cache(maxsize=64)
+def _packaged(locale: str) -> Lexicon | None:
+    if re.fullmatch(r"[a-z]{2,3}", locale) is None:
+        return None
+    path = files("holdfast_rewrite") / "lexicons" / f"{locale}.toml"
+    if not path.is_file():
+        return None
+    return Lexicon.read(path.read_text("utf-8"), locale=locale)
+
+
+def _phrases(document: Mapping[str, Any]) -> Iterator[tuple[str, bool, tuple[Part, ...]]]:
+    """Every phrase of a lexicon under its code, and every exception under the code's."""
+    names: dict[str, OneOf] = {}
+    for name, phrases in document.get("sets", {}).items():
+        names[name] = _one_of(phrases, names)
+    very = _one_of(document.get("intensifiers", ()), names)
+    for code in SECTIONS:
+        section = document.get(code, {})
+        wanted = "words" if code in _DISGUISED else "phrases"
+        if unknown := sorted(set(section) - {wanted, "except", "traits"}):
+            raise BadLexicon(f"the section {code} has unknown keys: {', '.join(unknown)}")
+        known = dict(names)
+        if traits := section.get("traits"):
+            known["trait"] = _intense(_one_of(traits, names), very)
+        for phrase in section.get(wanted, ()):
+            yield (code, *parse(phrase, known))
+        for phrase in section.get("except", ()):
+            yield (_EXCEPT + code, *parse(phrase, known))
+
+
+def _one_of(phrases: Any, names: Mapping[str, OneOf]) -> OneOf:
+    return OneOf(tuple(parse(phrase, names)[1] for phrase in phrases))
+
+
+def _intense(traits: OneOf, very: OneOf) -> OneOf:
+    """A trait, with up to two words such as "so" or "really" before it."""
+    if not very.phrases:
+        return traits
+    perhaps = OneOf((*very.phrases, ()))
+    return OneOf(((perhaps, perhaps, traits),))

@@ -1,0 +1,330 @@
+"""The orchestrator: the only one that stores a message, has it classified and enqueues its rewrite.
+
+Two transactions. The first stores the message (intake.py); then foreign code runs, outside of any;
+the second moves the request to enqueued together with its job, or to failed (advance.py). Whoever
+dies in between leaves a request that :meth:`Orchestrator.resume_once` goes on with.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+
+from holdfast.actor import Actor
+from holdfast.engine.enqueue import events_of
+from holdfast.engine.execute import current
+from holdfast.engine.handler import Producer
+from holdfast.errors import Forbidden, HoldfastError, RuleBroken, StoreBusy, StoreDown
+from holdfast.event import Event, RewriteMoved
+from holdfast.holdfast import Holdfast
+
+from holdfast_rewrite.advance import Moved, advance
+from holdfast_rewrite.classify import Classifier, Message, classify_safely, waits
+from holdfast_rewrite.conclude import ORCHESTRATOR
+from holdfast_rewrite.decide import Captured, Decision, Intake, decide
+from holdfast_rewrite.directory import Directory, Household, Pair
+from holdfast_rewrite.gate import (
+    Answer,
+    Given,
+    Submission,
+    is_sound,
+    read_submission,
+    refusal_of,
+)
+from holdfast_rewrite.intake import (
+    Received,
+    count_unfinished,
+    receive,
+    store_messages,
+    take_unfinished,
+)
+from holdfast_rewrite.route import Routes
+from holdfast_rewrite.words import JOB_TYPE, FailureCode, HomeRole, Status, Step
+
+__all__ = ["Answer", "Orchestrator", "Submission"]
+
+_log = logging.getLogger("holdfast.rewrite")
+
+CADENCE_RULE = "rewrite_request_cadence"
+# Somebody else may take a sender's week between our look and our write; the next look sees it.
+CADENCE_LOOKS = 10
+# How many calls of a classifier that waits are under way together.
+CLASSIFIED_AT_ONCE = 16
+# How many times over that a pass of the run takes up.
+ROUNDS_A_RUN = 4
+WRITING = timedelta(minutes=1)
+
+
+class Orchestrator:
+    """Takes messages in and turns them into jobs.
+
+    With a classifier that waits for somebody else, taking in ends with the stored message, and the
+    orchestrator's run does the rest: whoever submits never waits for a model.
+    """
+
+    def __init__(
+        self,
+        hf: Holdfast,
+        *,
+        producer: Producer,
+        directory: Directory,
+        classifier: Classifier,
+        routes: Routes,
+    ) -> None:
+        self.hf = hf
+        self._producer = producer
+        self.directory = directory
+        self.classifier = classifier
+        self.routes = routes
+
+    def submit(self, submission: Submission) -> Answer:
+        """Take one message in. Raises InvalidRewrite, and nothing is written, if it is none."""
+        return self._submit([read_submission(submission, now=self.hf.clock.now())])[0]
+
+    def submit_many(self, submissions: Iterable[Submission]) -> list[Answer]:
+        """Take any number in, in a fixed number of statements; one that fails is alone with it."""
+        now = self.hf.clock.now()
+        return self._submit(
+            [
+                read_submission(item, now=now, place=f"submissions[{at}].")
+                for at, item in enumerate(submissions)
+            ]
+        )
+
+    def resume_once(self, limit: int = 500) -> int:
+        """Go on with requests whose orchestrator died, at most *limit*; says how many it took.
+
+        They are made of what was stored when they came, so they become what they would have been.
+        """
+        if waits(self.classifier):
+            limit = min(limit, ROUNDS_A_RUN * CLASSIFIED_AT_ONCE)
+        found = take_unfinished(
+            self.hf.store, abandoned=self._abandoned, limit=limit, lease=self._lease
+        )
+        self._finish(
+            [
+                *self._decide_all([item for item, failure in found if failure is None]),
+                *(Decision(item, failure=failure) for item, failure in found if failure),
+            ],
+            ORCHESTRATOR,
+        )
+        return len(found)
+
+    def count_unfinished(self, most: int) -> int:
+        """How many requests wait to be gone on with, counted no further than *most*."""
+        return count_unfinished(self.hf.store, abandoned=self._abandoned, most=most)
+
+    @property
+    def _abandoned(self) -> timedelta:
+        """How long a request may stand still before the run takes it up."""
+        if waits(self.classifier):
+            return timedelta(0)
+        return timedelta(seconds=self.hf.settings.rewrite.abandoned_seconds)
+
+    @property
+    def _lease(self) -> timedelta:
+        """How long a run has what it takes up to itself: longer than it can take it to finish."""
+        rounds = ROUNDS_A_RUN if waits(self.classifier) else 0
+        seconds = self.hf.settings.rewrite.classifier_timeout_seconds
+        return timedelta(seconds=rounds * seconds) + WRITING
+
+    # -- from submission to message
+
+    def _submit(self, given: Sequence[Given]) -> list[Answer]:
+        if not given:
+            return []
+        _check_tenant(given)
+        surfaces = self.hf.settings.rewrite.surfaces
+        received = receive(
+            [
+                (item, _captured(household), refusal_of(item, household, surfaces))
+                for item, household in zip(given, self._look(given), strict=True)
+            ],
+            self.hf.ids,
+        )
+        intakes = store_messages(self.hf.store, received)
+        self._tell([_received(item) for item in received])
+        if waits(self.classifier):
+            queued = {item.rewrite_request_id for item in intakes}
+            answers = {made: Answer(made, None, Status.QUEUED) for made in queued}
+        else:
+            answers = self._finish(self._decide_all(intakes), None)
+        return [
+            answers.get(item.rewrite_request_id)
+            or Answer(item.rewrite_request_id, None, Status.FAILED)
+            for item in received
+        ]
+
+    def _look(self, given: Sequence[Given]) -> list[Household | None]:
+        """What the directory says of each; None where it failed or did not answer in its type."""
+        pairs = [Pair(item.home_id, item.sender_user_id, item.recipient_user_id) for item in given]
+        look_many = getattr(self.directory, "look_many", None)
+        if look_many is not None:
+            try:
+                found = list(look_many(pairs))
+                if len(found) == len(pairs):
+                    return [item if is_sound(item) else None for item in found]
+            except Exception as exc:
+                _complain(exc)
+        return [self._look_at(pair) for pair in pairs]
+
+    def _look_at(self, pair: Pair) -> Household | None:
+        try:
+            found = self.directory.look(pair.home_id, pair.sender_user_id, pair.recipient_user_id)
+        except Exception as exc:
+            _complain(exc)
+            return None
+        return found if is_sound(found) else None
+
+    def _decide_all(self, intakes: Sequence[Intake]) -> list[Decision]:
+        if not waits(self.classifier):
+            return [self._decide(item) for item in intakes]
+        with ThreadPoolExecutor(CLASSIFIED_AT_ONCE) as pool:
+            return list(pool.map(self._decide, intakes))
+
+    def _decide(self, intake: Intake) -> Decision:
+        message = Message(
+            classifier_request_id=intake.rewrite_request_id,
+            sender_message=intake.original_text,
+            sender_user_id=intake.sender_user_id,
+            surface=intake.surface,
+        )
+        timeout = self.hf.settings.rewrite.classifier_timeout_seconds
+        result, error = classify_safely(self.classifier, message, timeout_seconds=timeout)
+        return decide(intake, result, error, self.routes)
+
+    # -- from message to job
+
+    def _finish(self, decisions: Sequence[Decision], actor: Actor | None) -> dict[str, Answer]:
+        """Move each to where it was decided; *actor* does it, or else its own sender."""
+        if not decisions:
+            return {}
+        try:
+            moved = self._move(decisions, actor)
+        except (StoreBusy, StoreDown):
+            return self._fail(decisions, actor)
+        except HoldfastError as exc:
+            if len(decisions) == 1:
+                request_id = decisions[0].intake.rewrite_request_id
+                _log.error("request %s cannot be enqueued: %s", request_id, type(exc).__name__)
+                return self._fail(decisions, actor)
+            # One of them cannot be written: the others can.
+            half = len(decisions) // 2
+            return self._finish(decisions[:half], actor) | self._finish(decisions[half:], actor)
+        self._announce(moved)
+        return moved.answers
+
+    def _fail(self, decisions: Sequence[Decision], actor: Actor | None) -> dict[str, Answer]:
+        """Settle an enqueue of unknown outcome: who has a job keeps it, the others have failed.
+
+        If not even that can be written, they are queued, and the next run goes on with them.
+        """
+        failed = [item.failed(FailureCode.ENQUEUE_FAILED) for item in decisions]
+        try:
+            moved = self._move(failed, actor)
+        except HoldfastError as exc:
+            _log.error("%d requests wait to be resumed: %s", len(failed), type(exc).__name__)
+            ids = [item.intake.rewrite_request_id for item in decisions]
+            return {request_id: Answer(request_id, None, Status.QUEUED) for request_id in ids}
+        self._announce(moved)
+        return moved.answers
+
+    def _move(self, decisions: Sequence[Decision], actor: Actor | None) -> Moved:
+        # Ids are given out once: a transaction that has to be run again writes the same jobs.
+        job_ids = dict(
+            zip(
+                (item.intake.rewrite_request_id for item in decisions),
+                self.hf.ids.take(len(decisions)),
+                strict=True,
+            )
+        )
+        self.hf.sync()
+        with self._traced() as traceparent:
+            for _ in range(CADENCE_LOOKS):
+                try:
+                    return self.hf.store.write(
+                        lambda tx: advance(
+                            tx,
+                            self.hf,
+                            decisions,
+                            job_ids=job_ids,
+                            actor=actor,
+                            producer=self._producer,
+                            traceparent=traceparent,
+                        )
+                    )
+                except RuleBroken as exc:
+                    if exc.rule != CADENCE_RULE:
+                        raise
+        raise StoreBusy("Others keep taking the weeks of these senders. Try again.")
+
+    # -- telling
+
+    @contextmanager
+    def _traced(self) -> Iterator[str | None]:
+        """Stand in the span of an enqueue, where traces are kept."""
+        tracing = self.hf.tracing
+        if tracing is None:
+            yield None
+            return
+        with tracing.enqueueing(JOB_TYPE, (), {}) as producing:
+            yield producing.options.get("traceparent")
+
+    def _announce(self, moved: Moved) -> None:
+        if moved.enqueued:
+            self.hf.store.announce(moved.batch.queues)
+            self._tell(events_of([moved.batch], moved.enqueued))
+        self._tell(_advanced(item) for item in moved.decisions)
+
+    def _tell(self, events: Iterable[Event]) -> None:
+        if self.hf.events.subscribers:
+            for event in events:
+                self.hf.events.emit(event)
+
+
+def _check_tenant(given: Sequence[Given]) -> None:
+    """A job that submits does so in its own home, as with everything that it enqueues."""
+    running = current.get()
+    if running is not None and any(item.home_id != running.org_id for item in given):
+        raise Forbidden(
+            f"Job {running.id} runs for tenant {running.org_id}; it may not submit for others."
+        )
+
+
+def _complain(exc: Exception) -> None:
+    # The type alone: it is foreign code, and may quote anything.
+    _log.error("the directory of homes failed: %s", type(exc).__name__)
+
+
+def _captured(household: Household | None) -> Captured | None:
+    if household is None or household.sender is None or household.recipient is None:
+        return None
+    sender, recipient = household.sender, household.recipient
+    return Captured(
+        HomeRole(sender.role),
+        HomeRole(recipient.role),
+        sender.locale,
+        recipient.locale,
+        dict(household.answers),
+    )
+
+
+def _received(item: Received) -> RewriteMoved:
+    step = Step.QUEUED if item.failure is None else Step.FAILED
+    home_id, surface = item.given.home_id, item.given.surface
+    return RewriteMoved(item.rewrite_request_id, home_id, step, surface, code=item.failure)
+
+
+def _advanced(item: Decision) -> RewriteMoved:
+    return RewriteMoved(
+        item.intake.rewrite_request_id,
+        item.intake.home_id,
+        item.step,
+        item.intake.surface,
+        item.strength,
+        None if item.locales is None else item.locales.lane,
+        item.failure,
+    )

@@ -1,0 +1,97 @@
+"""Outputs: what passed the judge is written once, in the transaction that completes its job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from holdfast.clock import write_instant
+from holdfast.document import encode
+from holdfast.engine.job import Claimed
+from holdfast.errors import Permanent
+from holdfast.store import Statements, Tx
+from holdfast_llm.batch.failure import OutputInvalid
+
+from holdfast_rewrite.evaluate import Evaluation
+from holdfast_rewrite.failure import OutputRejected, WrongLanguage
+from holdfast_rewrite.model import RewriteRequest, RewriteResponse
+from holdfast_rewrite.words import Code, Mark
+
+SQL = Statements("holdfast_rewrite", "work.sql")
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A response that may be stored, with where it came from."""
+
+    home_id: str
+    provider: str
+    model: str
+    response: RewriteResponse
+
+    @property
+    def row(self) -> dict[str, Any]:
+        response = self.response
+        return {
+            "org_id": self.home_id,
+            "rewrite_request_id": response.rewrite_request_id,
+            "recipient_user_id": response.recipient_user_id,
+            "rewritten_text": response.rewritten_text,
+            "output_language": response.output_language,
+            # The database compares it with the request's own, and with the output's language.
+            "target_locale": response.output_language,
+            "provider": self.provider,
+            "model": self.model,
+            "prompt_version": response.prompt_version,
+            "policy_version": response.policy_version,
+            "lexicon_version": response.lexicon_version,
+            "eval_result": encode(response.eval_result.document),
+        }
+
+
+def respond(
+    request: RewriteRequest, text: str, found: Evaluation, *, prompt_version: str, now: datetime
+) -> RewriteResponse:
+    """The response to a request, checked against its type. Only for a rewrite that passed."""
+    response = RewriteResponse(
+        rewrite_request_id=request.rewrite_request_id,
+        recipient_user_id=request.recipient_user_id,
+        rewritten_text=text,
+        # The judge compared what was declared with it, and looked at the text besides.
+        output_language=request.target_locale,
+        prompt_version=prompt_version,
+        policy_version=request.policy_version,
+        lexicon_version=found.lexicon_version,
+        eval_result=found.result,
+        # The row's own time is the database's.
+        created_at=write_instant(now),
+    )
+    return RewriteResponse.read(response.document)
+
+
+def rejection_of(found: Evaluation) -> Permanent:
+    """Why a rewrite is not stored: codes of ours and versions, no word of it."""
+    result = found.result
+    codes = [code for code in result.violations if code.is_hard]
+    context = {
+        "judge": result.judge_version,
+        "lexicon": found.lexicon_version,
+        "codes": "+".join(codes) or "none",
+    }
+    if result.flags:
+        context["flags"] = "+".join(result.flags)[:120]
+    if Code.NON_TARGET_LOCALE in codes:
+        return WrongLanguage(**context)
+    if not result.schema_valid:
+        return OutputInvalid(code="rewrite_schema", **context)
+    if result.intent_preserved is Mark.FAIL:
+        context["intent"] = Mark.FAIL.value
+    return OutputRejected(**context)
+
+
+def keep_outputs(tx: Tx, kept: Sequence[tuple[Claimed, Any]]) -> None:
+    """Write the outputs of completed jobs: one statement, however many they are."""
+    outputs = [value.row for _, value in kept]
+    tx.affected(SQL.insert_outputs, outputs=outputs)

@@ -1,0 +1,54 @@
+"""The policy of a rewrite: how soft, how cool, how much. Pure.
+
+Roles, strength, confidence and flags decide. Each rule only ever makes a rewrite gentler.
+"""
+
+from __future__ import annotations
+
+from holdfast_rewrite.model import ClassifierResult, ContextPack, Policy
+from holdfast_rewrite.words import (
+    Directness,
+    Level,
+    PowerMode,
+    SafetyFlag,
+    Strength,
+    Temperature,
+    Tone,
+    ToneMultiplier,
+)
+
+
+def policy_of(result: ClassifierResult, pack: ContextPack) -> Policy:
+    """The policy for a classified message and its recipient.
+
+    Its strength is the one that holds for the request, its route and its cadence.
+    """
+    strength = strength_of(result)
+    is_unsure = _is_unsure(result)
+    is_soft = is_unsure or pack.power.power_mode is PowerMode.HIGHER_SENDER
+    return Policy(
+        tone=_tone(pack.power.tone_multiplier, strength, is_unsure),
+        directness=Directness.SOFT if is_soft else pack.instructions.directness,
+        emotional_temperature=(
+            Temperature.COOL_DOWN if strength is Strength.FULL_REFRAME else Temperature.STEADY
+        ),
+        rewrite_strength=strength,
+    )
+
+
+def strength_of(result: ClassifierResult) -> Strength:
+    """The classifier's strength, unless it is unsure or saw strong feelings: then the full one."""
+    if _is_unsure(result) or SafetyFlag.EMOTIONAL_INTENSITY in result.safety_flags:
+        return Strength.FULL_REFRAME
+    return result.rewrite_strength
+
+
+def _is_unsure(result: ClassifierResult) -> bool:
+    said = result.confidence
+    return Level.LOW in (said.topic_confidence, said.intent_confidence)
+
+
+def _tone(multiplier: ToneMultiplier, strength: Strength, is_unsure: bool) -> Tone:
+    if is_unsure or multiplier is not ToneMultiplier.NEUTRAL:
+        return Tone.GENTLE
+    return Tone.CALM if strength is Strength.FULL_REFRAME else Tone.NEUTRAL

@@ -1,0 +1,192 @@
+"""Rewrites: the complaint rewrite on one Holdfast, wired together on one screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from holdfast.actor import Actor, Role
+from holdfast.arguments import anything, checked, each, having, instance
+from holdfast.config import REWRITE_RUNS
+from holdfast.engine.handler import Producer
+from holdfast.engine.job import DEFAULT_QUEUE
+from holdfast.engine.retry import RetryPolicy
+from holdfast.holdfast import Holdfast
+from holdfast.operate.watch import Watch
+
+from holdfast_rewrite import erase, export, show
+from holdfast_rewrite.classify import Classifier
+from holdfast_rewrite.classify_llm import ModelClassifier
+from holdfast_rewrite.classify_local import LocalClassifier
+from holdfast_rewrite.conclude import OrchestratorErrand
+from holdfast_rewrite.detect import Detector, local_detector
+from holdfast_rewrite.directory import Directory, SqlDirectory
+from holdfast_rewrite.failure import InvalidRewrite
+from holdfast_rewrite.gate import Answer, Submission
+from holdfast_rewrite.language import DEFAULT, normalize
+from holdfast_rewrite.orchestrate import Orchestrator
+from holdfast_rewrite.output import keep_outputs
+from holdfast_rewrite.route import Routes
+from holdfast_rewrite.words import JOB_TYPE, STAGE
+from holdfast_rewrite.work import RewriteWork
+
+RUN = "rewrite_orchestrator"
+MAX_ATTEMPTS = 2
+
+
+@checked(
+    InvalidRewrite,
+    checks={
+        "classifier": having("classify"),
+        "detector": having("detect"),
+        "directory": having("look"),
+        "hf": instance(Holdfast),
+        "limit": anything,
+        "submission": instance(Submission),
+        "submissions": each(instance(Submission)),
+    },
+    init=True,
+)
+class Rewrites:
+    """The complaint rewrite of one application.
+
+    Making it declares the job type and the orchestrator's run on *hf*. *directory* says who lives
+    where, *classifier* what a message is about, *detector* which language a text is in; each has a
+    default that needs nothing but this database and this process.
+    """
+
+    def __init__(
+        self,
+        hf: Holdfast,
+        *,
+        directory: Directory | None = None,
+        classifier: Classifier | None = None,
+        detector: Detector | None = None,
+    ) -> None:
+        self.hf = hf
+        # Reads a tag before there is a message: one would be stored, and then have no locale.
+        normalize(DEFAULT)
+        self.routes = Routes(hf.settings)
+        self.detector = detector or _local_detector()
+        self.directory = directory or SqlDirectory(hf)
+        # Who else wants a rewrite submits a message: only the orchestrator has the permission.
+        producer = Producer("rewrites.submit(…)")
+        self.orchestrator = Orchestrator(
+            hf,
+            producer=producer,
+            directory=self.directory,
+            classifier=classifier or self._classifier(),
+            routes=self.routes,
+        )
+        self._declare(producer)
+
+    @classmethod
+    def of(cls, hf: Holdfast) -> Rewrites:
+        """The one that the application made on *hf*, or else one with the defaults."""
+        found = hf.registry.errands.get(RUN)
+        return found.rewrites if isinstance(found, RewriteErrand) else cls(hf)
+
+    def _classifier(self) -> Classifier:
+        route = self.routes.classifier
+        if self.hf.settings.rewrite.classifier == "local" or route is None:
+            return LocalClassifier(self.detector)
+        return ModelClassifier(self.hf.batch.accounts, route, lane=lambda: self.hf.batch.lane)
+
+    def _declare(self, producer: Producer) -> None:
+        hf = self.hf
+        hf.batch(
+            JOB_TYPE,
+            queue=DEFAULT_QUEUE,
+            max_attempts=MAX_ATTEMPTS,
+            retry=RetryPolicy.by_run(),
+            keep=keep_outputs,
+            stage=STAGE,
+            producer=producer,
+            cancel_role=Role.ADMIN,
+        )(RewriteWork(self.detector, hf.clock))
+        hf.registry.errands[RUN] = RewriteErrand(self)
+        hf.settings = hf.settings.with_runs(REWRITE_RUNS)
+
+    # -- for servers that take messages in
+
+    def submit(self, submission: Submission) -> Answer:
+        """Take one message in: queued, or failed without saying why."""
+        return self.orchestrator.submit(submission)
+
+    def submit_many(self, submissions: Iterable[Submission]) -> list[Answer]:
+        """Take any number of messages in, each answered for itself."""
+        return self.orchestrator.submit_many(submissions)
+
+    # -- for those who sent and those who receive
+
+    def find_sent(self, rewrite_request_id: str, *, home_id: str, user_id: str) -> show.Sent:
+        """How a rewrite stands, for its sender; its text once its time has come."""
+        return show.find_sent(self.hf.store, rewrite_request_id, home_id=home_id, user_id=user_id)
+
+    def list_sent(
+        self, *, home_id: str, user_id: str, limit: int = 50, before: str = show.NEWEST
+    ) -> list[show.Sent]:
+        """What somebody sent in a home, newest first."""
+        return show.list_sent(
+            self.hf.store, home_id=home_id, user_id=user_id, limit=limit, before=before
+        )
+
+    def list_received(
+        self, *, home_id: str, user_id: str, limit: int = 50, before: str = show.NEWEST
+    ) -> list[show.Received]:
+        """The rewrites for somebody of a home, newest first."""
+        return show.list_received(
+            self.hf.store, home_id=home_id, user_id=user_id, limit=limit, before=before
+        )
+
+    # -- for operators
+
+    def operate(
+        self, *, actor: Actor | str, role: Role | str, org_id: str | None = None
+    ) -> RewriteDesk:
+        """What an operator in *role* sees and does, for one home or, without one, for all."""
+        return RewriteDesk(self.hf.operate(actor=actor, role=role, org_id=org_id).watch)
+
+
+def _local_detector() -> Detector:
+    """The local one, if it is installed: every message would be taken for an unknown language."""
+    found = local_detector()
+    found.check_extra()
+    return found
+
+
+class RewriteErrand(OrchestratorErrand):
+    """The orchestrator's run of one application's rewrites."""
+
+    def __init__(self, rewrites: Rewrites) -> None:
+        self.rewrites = rewrites
+        orchestrator = rewrites.orchestrator
+        super().__init__(
+            rewrites.hf,
+            resume=orchestrator.resume_once,
+            count_unfinished=orchestrator.count_unfinished,
+        )
+
+
+@checked(InvalidRewrite)
+class RewriteDesk:
+    """The complaint rewrite for operators: records without text, erasure, export."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+
+    def show(self, rewrite_request_id: str) -> dict[str, Any]:
+        """Everything on record of a rewrite, with its events and without any text."""
+        return show.find_record(self._watch, rewrite_request_id)
+
+    def erase(
+        self, *, user_id: str | None = None, home_id: str | None = None, reason: str
+    ) -> erase.Erased:
+        """Erase what there is of a person, in one home or in all, or of a whole home."""
+        return erase.erase_data(self._watch, user_id=user_id, home_id=home_id, reason=reason)
+
+    def export(
+        self, *, user_id: str | None = None, home_id: str | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """Documents of all that is stored of a person or a home."""
+        return export.export_data(self._watch, user_id=user_id, home_id=home_id)

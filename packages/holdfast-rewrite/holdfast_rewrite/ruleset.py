@@ -1,0 +1,165 @@
+"""Rules: what the words of a language say about topic, intent and tone, read from ``rules/``."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+from holdfast_rewrite.fold import fold
+from holdfast_rewrite.phrase import Found, Part, Phrases, parse
+from holdfast_rewrite.words import Topic
+
+LOCALES = ("de", "en", "es", "fr", "it", "nl", "pl", "pt")
+
+# Two sides of which a request may want one.
+PAIRS = (("louder", "quieter"), ("open", "closed"), ("on", "off"))
+# What tells topic, intent and tone of a message; the other sections compare two texts.
+_READ = (
+    *(f"topics.{topic.value}" for topic in Topic),
+    *(f"intent.{name}" for name in ("request", "boundary", "concern", "question", "withdrawn")),
+    *(f"tone.{name}" for name in ("sharp", "intense")),
+)
+# What a file holds: sections of phrases, weak phrases, and those inside which neither counts.
+SECTIONS = (
+    *_READ,
+    "tone.demand",
+    *(f"polarity.{name}" for name in ("forbids", "untold", "limits")),
+    *(f"polarity.{side}" for pair in PAIRS for side in pair),
+)
+_LISTS = frozenset({"phrases", "weak", "except"})
+_TOP = frozenset(
+    {"version", "locale", "openers", "contrast", "fillers", "topics", "intent", "tone", "polarity"}
+)
+_CONTRAST = "contrast"
+# In a hurry people write dont and jai.
+_APOSTROPHE = re.compile(r"([^\W_]+)'([^\W_]+\*?)")
+_SENTENCE_END = re.compile(r"[.!?…;:\n]")
+
+
+class BadRules(ValueError):
+    """A file of rules that cannot be used; the message names the file and the section."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a section found: how many different phrases, how many weak ones, and where."""
+
+    strong: int
+    weak: int
+    hits: tuple[Found, ...]
+
+    @property
+    def score(self) -> int:
+        return 2 * self.strong + self.weak
+
+    def between(self, start: int, end: int) -> list[Found]:
+        """What begins between two places of the text."""
+        return [hit for hit in self.hits if start <= hit.start < end]
+
+
+NOTHING = Evidence(0, 0, ())
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A text as the rules of one language see it."""
+
+    folded: str
+    sections: Mapping[str, Evidence]
+    # Where "but" and its like stand.
+    contrasts: tuple[int, ...]
+    # Words of the language that say nothing by themselves.
+    fillers: frozenset[str] = frozenset()
+
+    def of(self, section: str) -> Evidence:
+        return self.sections.get(section, NOTHING)
+
+    @property
+    def weight(self) -> int:
+        """How much the rules found of topic, intent and tone."""
+        return sum(self.of(section).score for section in _READ)
+
+    def clause(self, hit: Found) -> tuple[int, int]:
+        """The part of the text around *hit*: its sentence, cut at every "but"."""
+        ends = (found.end() for found in _SENTENCE_END.finditer(self.folded))
+        edges = sorted({*ends, *self.contrasts})
+        start = max((edge for edge in edges if edge <= hit.start), default=0)
+        end = min((edge for edge in edges if edge > hit.start), default=len(self.folded))
+        return start, end
+
+
+class Rules:
+    """The rules of one language."""
+
+    def __init__(self, document: Mapping[str, Any], *, locale: str) -> None:
+        """Raises BadRules."""
+        try:
+            if document["locale"] != locale or set(document) != _TOP:
+                raise BadRules(f"rules/{locale}.toml: the keys must be {', '.join(sorted(_TOP))}.")
+            openers = frozenset(map(fold, document["openers"]))
+            self._fillers = frozenset(map(fold, document["fillers"]))
+            self._phrases = Phrases(_phrases(document), openers=openers)
+        except (KeyError, TypeError, AttributeError, ValueError) as bad:
+            raise BadRules(f"rules/{locale}.toml cannot be used: {bad}") from bad
+
+    @staticmethod
+    def of(locale: str) -> Rules | None:
+        """The rules of a language, read once; None where there are none."""
+        return _packaged(locale) if locale in LOCALES else None
+
+    def read(self, text: str) -> Reading:
+        """What the rules find in a text."""
+        folded = fold(text)
+        found: dict[str, list[Found]] = {}
+        for hit in self._phrases.find(folded):
+            found.setdefault(hit.key, []).append(hit)
+        sections = {}
+        for section in SECTIONS:
+            strong, weak = found.get(f"{section}/phrases"), found.get(f"{section}/weak")
+            if strong or weak:
+                shields = found.get(f"{section}/except", ())
+                sections[section] = _evidence(folded, strong or (), weak or (), shields)
+        contrasts = tuple(hit.start for hit in found.get(_CONTRAST, ()))
+        return Reading(folded, sections, contrasts, self._fillers)
+
+
+def _evidence(
+    folded: str, strong: Sequence[Found], weak: Sequence[Found], shields: Sequence[Found]
+) -> Evidence:
+    strong = [hit for hit in strong if not any(map(hit.lies_in, shields))]
+    # "My messages" is one phrase, though "messages" may be another.
+    outer = [
+        hit for hit in strong if not any(hit.lies_in(other) for other in strong if other != hit)
+    ]
+    # A weak word inside a phrase that counts already adds nothing.
+    weak = [hit for hit in weak if not any(map(hit.lies_in, (*shields, *strong)))]
+    return Evidence(_different(folded, outer), _different(folded, weak), (*strong, *weak))
+
+
+def _different(folded: str, hits: Sequence[Found]) -> int:
+    return len({folded[hit.start : hit.end] for hit in hits})
+
+
+@lru_cache(maxsize=len(LOCALES))
+def _packaged(locale: str) -> Rules:
+    path = files("holdfast_rewrite") / "rules" / f"{locale}.toml"
+    return Rules(tomllib.loads(path.read_text("utf-8")), locale=locale)
+
+
+def _phrases(document: Mapping[str, Any]) -> Iterator[tuple[str, bool, tuple[Part, ...]]]:
+    for phrase in document[_CONTRAST]:
+        yield (_CONTRAST, *parse(phrase, {}))
+    for section in SECTIONS:
+        group, _, name = section.partition(".")
+        found = document[group][name]
+        if set(found) != _LISTS:
+            raise BadRules(f"[{section}] must hold {', '.join(sorted(_LISTS))}")
+        for kind, phrases in found.items():
+            for phrase in phrases:
+                written = _APOSTROPHE.sub(r"(\1'\2|\1\2)", phrase)
+                yield (f"{section}/{kind}", *parse(written, {}))

@@ -1,0 +1,173 @@
+"""The work of a rewrite job: its text is loaded, asked about, judged and handed on. It writes
+nothing and keeps nothing.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from holdfast.clock import Clock
+from holdfast.document import decode
+from holdfast.engine.job import Kept
+from holdfast.errors import Permanent
+from holdfast.store import Row, Statements, Tx
+from holdfast_llm.batch.work import Item, read_route
+from holdfast_llm.provider.reply import Reply
+from holdfast_llm.provider.request import Request
+
+from holdfast_rewrite.detect import Detector
+from holdfast_rewrite.evaluate import evaluate
+from holdfast_rewrite.failure import RequestUnfit, TextErased
+from holdfast_rewrite.model import BadRewrite, RewriteRequest
+from holdfast_rewrite.output import Output, rejection_of, respond
+from holdfast_rewrite.payload import JobPayload, RowPayload
+from holdfast_rewrite.prompt import prompt_for
+from holdfast_rewrite.words import Mark, Status
+
+SQL = Statements("holdfast_rewrite", "work.sql")
+
+
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """A job that cannot be worked on, and why."""
+
+    error: Permanent
+
+
+@dataclass(frozen=True, slots=True)
+class Reusable:
+    """A job beside the output of an identical request that was completed before it."""
+
+    payload: JobPayload
+    rewrite_request_id: str
+    rewritten_text: str = field(repr=False)
+    output_language: str
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteWork:
+    """Asks for one rewrite and judges what comes back; in a batch and in a call alike."""
+
+    detector: Detector
+    clock: Clock
+
+    def load(self, tx: Tx, items: Sequence[Item]) -> Mapping[str, JobPayload | Reusable | Unfit]:
+        """The payloads of these jobs, in one read. What is wrong with one is that one's alone.
+
+        Where a route lets outputs be used again, those of identical requests are read as well.
+        """
+        asked = [{"org_id": item.org_id, "job_id": item.job_id} for item in items]
+        rows = {str(row["job_id"]): row for row in tx.many(SQL.load_requests, items=asked)}
+        loaded = {item.job_id: _payload(item, rows.get(item.job_id)) for item in items}
+        return {**loaded, **_reusable(tx, loaded)}
+
+    def reuse(self, item: Item) -> Kept | None:
+        """The output of an identical request, if the judge passes it for this one as well."""
+        if not isinstance(item.loaded, Reusable):
+            return None
+        earlier = item.loaded
+        try:
+            kept = self._judged(item, earlier.rewritten_text, earlier.output_language)
+        except Permanent:
+            # What no longer passes is made anew.
+            return None
+        return Kept({**kept.result, "reused_from": earlier.rewrite_request_id}, kept.value)
+
+    def request(self, item: Item) -> Request:
+        """What to ask: the prompt of the route's version, around the text of this request."""
+        return prompt_for(payload_of(item).rewrite_request, item.route.prompt_version)
+
+    def accept(self, item: Item, reply: Reply) -> Kept:
+        """The output to store if the judge lets it pass. Raises OutputRejected with codes only."""
+        # What is counted, judged and stored is one text, whoever composed its characters.
+        text = unicodedata.normalize("NFC", str(reply.data["rewritten_text"]))
+        return self._judged(item, text, str(reply.data["output_language"]))
+
+    def _judged(self, item: Item, text: str, output_language: str) -> Kept:
+        job = payload_of(item)
+        request = job.rewrite_request
+        found = evaluate(
+            request, rewritten_text=text, output_language=output_language, detector=self.detector
+        )
+        if found.verdict is Mark.FAIL:
+            raise rejection_of(found)
+        response = respond(
+            request, text, found, prompt_version=item.route.prompt_version, now=self.clock.now()
+        )
+        ids = {
+            "rewrite_request_id": job.rewrite_request_id,
+            "recipient_user_id": job.recipient_user_id,
+        }
+        output = Output(job.home_id, item.route.provider, item.route.model, response)
+        return Kept(ids, output)
+
+
+def payload_of(item: Item) -> JobPayload:
+    """The payload that was loaded for an item. Raises why there is none."""
+    if isinstance(item.loaded, Unfit):
+        raise item.loaded.error
+    if isinstance(item.loaded, Reusable):
+        return item.loaded.payload
+    assert isinstance(item.loaded, JobPayload), "a rewrite job is loaded before it is worked on"
+    return item.loaded
+
+
+def _reusable(tx: Tx, loaded: Mapping[str, JobPayload | Unfit]) -> dict[str, Reusable]:
+    eligible = {
+        job_id: payload
+        for job_id, payload in loaded.items()
+        if isinstance(payload, JobPayload) and payload.routing_decision.get("cache_eligible")
+    }
+    if not eligible:
+        return {}
+    asked = [{"org_id": one.home_id, "job_id": job_id} for job_id, one in eligible.items()]
+    # The latest of them: the rows come oldest first.
+    return {
+        str(row["job_id"]): Reusable(
+            eligible[str(row["job_id"])],
+            str(row["rewrite_request_id"]),
+            row["rewritten_text"],
+            row["output_language"],
+        )
+        for row in tx.many(SQL.find_reusable, items=asked)
+    }
+
+
+def _payload(item: Item, row: Row | None) -> JobPayload | Unfit:
+    if row is None:
+        return Unfit(RequestUnfit(code="no_request"))
+    try:
+        return _assemble(item, row)
+    except Permanent as error:
+        return Unfit(error)
+    except (BadRewrite, ValueError):
+        # What a hand wrote there; the message of the error may quote it.
+        return Unfit(RequestUnfit(code="unreadable"))
+
+
+def _assemble(item: Item, row: Row) -> JobPayload:
+    """The whole payload, once the job's ids, its row and its stored request say the same."""
+    stored = RowPayload.read({name: row[name] for name in RowPayload.__dataclass_fields__})
+    if RowPayload.read(item.payload) != stored or item.unit_key != stored.unit_key:
+        raise RequestUnfit(code="other_ids")
+    if item.org_id != stored.home_id:
+        raise RequestUnfit(code="other_home")
+    if read_route(row["routing_decision"]) != item.route:
+        raise RequestUnfit(code="other_route")
+    if row["erased_at"] is not None or row["rewrite_request"] is None:
+        raise TextErased
+    request = RewriteRequest.read(decode(row["rewrite_request"]))
+    if request.hash != row["request_hash"] or RowPayload.of(request) != stored:
+        raise RequestUnfit(code="other_request")
+    return JobPayload.of(
+        stored,
+        request,
+        job_id=item.job_id,
+        provider_batch_id=row["provider_batch_id"],
+        routing_decision=decode(row["job_decision"]),
+        attempt=row["attempt_count"] + 1,
+        max_attempts=row["max_attempts"],
+        status=Status(row["status"]),
+    )

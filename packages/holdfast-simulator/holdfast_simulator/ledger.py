@@ -1,0 +1,87 @@
+"""The billing oracle: what a provider would put on the bill, execution by execution."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from holdfast_simulator.ask import Ask, Said
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """One execution that is billed. Cached tokens are inside input, reasoning inside output."""
+
+    provider: str
+    account: str
+    model: str
+    # What must be paid for once.
+    unit: str
+    # None for a direct call.
+    custom_id: str | None
+    batch_id: str | None
+    at: datetime
+    input_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    reasoning_tokens: int
+
+    @classmethod
+    def of(cls, ask: Ask, answered: Said, account: str, unit: str, at: datetime) -> Charge:
+        return cls(
+            ask.provider,
+            account,
+            answered.model or ask.model,
+            unit,
+            ask.custom_id,
+            ask.batch_id,
+            at,
+            answered.input_tokens or 0,
+            answered.cached_tokens,
+            answered.output_tokens or 0,
+            answered.reasoning_tokens,
+        )
+
+
+class Ledger:
+    """All charges, in the order of their executions. Reading it lets time pass first."""
+
+    def __init__(self, pass_time: Callable[[], None]) -> None:
+        self._pass_time = pass_time
+        self._charges: list[Charge] = []
+        self._lock = threading.Lock()
+
+    def charge(self, charge: Charge) -> None:
+        with self._lock:
+            self._charges.append(charge)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._charges.clear()
+
+    @property
+    def charges(self) -> list[Charge]:
+        self._pass_time()
+        with self._lock:
+            return list(self._charges)
+
+    def by_unit(self) -> dict[str, list[Charge]]:
+        """The charges of every unit, in the order of the first."""
+        found: dict[str, list[Charge]] = {}
+        for charge in self.charges:
+            found.setdefault(charge.unit, []).append(charge)
+        return found
+
+    def double_paid(self) -> dict[str, list[Charge]]:
+        """The units that were executed and billed more than once. Empty is what one wants."""
+        return {unit: charges for unit, charges in self.by_unit().items() if len(charges) > 1}
+
+    def total(self) -> tuple[int, int]:
+        """All input and output tokens."""
+        charges = self.charges
+        return (
+            sum(charge.input_tokens for charge in charges),
+            sum(charge.output_tokens for charge in charges),
+        )

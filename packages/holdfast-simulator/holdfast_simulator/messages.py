@@ -1,0 +1,193 @@
+"""The message oracle: what was really taken to be carried, by token and recipient.
+
+A channel is judged by this ledger, not by its answers: what is taken twice is here twice, whatever
+the sender was told.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from holdfast_simulator.exchange import Op
+from holdfast_simulator.faults import Faults, Moment
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One message to one recipient, as it came in. *wire* is what was sent, byte by byte."""
+
+    provider: str
+    account: str
+    token: str
+    address: str = field(repr=False)
+    subject: str = field(repr=False)
+    text: str = field(repr=False)
+    wire: bytes = field(repr=False)
+    html: str | None = field(default=None, repr=False)
+    # What the provider gives back about it: metadata, tags, the sender.
+    extra: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def unit(self) -> tuple[str, str]:
+        """What must be taken once: a token to a recipient, or without a token the text itself."""
+        told = f"{self.subject}\n{self.text}".encode()
+        return (self.token or "sha256:" + hashlib.sha256(told).hexdigest(), self.address)
+
+    @property
+    def body_hash(self) -> str:
+        return hashlib.sha256(self.wire).hexdigest()
+
+
+@dataclass(slots=True)
+class Taken:
+    """A message that a provider took. *repeats* are later tries that it knew again."""
+
+    id: str
+    letter: Letter
+    at: datetime
+    # A question finds it from here on.
+    found_from: datetime
+    is_given_up: bool = False
+    repeats: list[Letter] = field(default_factory=list)
+
+    @property
+    def token(self) -> str:
+        return self.letter.token
+
+    @property
+    def address(self) -> str:
+        return self.letter.address
+
+    @property
+    def provider(self) -> str:
+        return self.letter.provider
+
+
+class Messages:
+    """Everything that was taken, in order. Reading it lets time pass first."""
+
+    def __init__(
+        self, now: Callable[[], datetime], pass_time: Callable[[], None], faults: Faults
+    ) -> None:
+        self._now = now
+        self._pass_time = pass_time
+        self._faults = faults
+        # If set, the receiver of webhooks checks signatures: "whsec_" and base64.
+        self.webhook_secret: str | None = None
+        self._taken: list[Taken] = []
+        self._count = 0
+        # What a fault does to the one request that is answered; the world's lock is held.
+        self._is_forgetful = False
+        self._is_losing = False
+        self._doubles: str | None = None
+
+    # -- what a test asks
+
+    @property
+    def accepted(self) -> list[Taken]:
+        """What was taken, in order; a repeat that the provider knew again is not."""
+        self._pass_time()
+        return list(self._taken)
+
+    def by_unit(self) -> dict[tuple[str, str], list[Taken]]:
+        """What was taken of each token and recipient, in the order of the first."""
+        found: dict[tuple[str, str], list[Taken]] = {}
+        for taken in self.accepted:
+            found.setdefault(taken.letter.unit, []).append(taken)
+        return found
+
+    def accepted_twice(self) -> dict[tuple[str, str], list[Taken]]:
+        """What went out more than once. Empty is what one wants."""
+        return {unit: taken for unit, taken in self.by_unit().items() if len(taken) > 1}
+
+    def of(self, token: str) -> list[Taken]:
+        """What was taken under a token."""
+        return [taken for taken in self.accepted if taken.token == token]
+
+    def to(self, address: str) -> list[Taken]:
+        """What was taken for a recipient."""
+        return [taken for taken in self.accepted if taken.address == address]
+
+    def clear(self) -> None:
+        self._taken.clear()
+        self._count = 0
+
+    # -- what a provider does
+
+    def next_number(self) -> int:
+        """A number that no message had."""
+        self._count += 1
+        return self._count
+
+    def known(self, letter: Letter, memory: timedelta | None = None) -> Taken | None:
+        """What this provider took under the same token, as long as it remembers such tokens."""
+        if self._is_forgetful or not letter.token:
+            return None
+        for taken in reversed(self._taken):
+            is_same = taken.letter.unit == letter.unit and taken.provider == letter.provider
+            if is_same and taken.letter.account == letter.account:
+                is_remembered = memory is None or self._now() < taken.at + memory
+                return taken if is_remembered else None
+        return None
+
+    def take(self, letter: Letter, message_id: str) -> Taken:
+        """Take a message to be carried."""
+        now = self._now()
+        taken = Taken(message_id, letter, now, now)
+        labels = [letter.token, letter.address]
+        for rule in self._faults.take(Moment.TAKEN, letter.provider, labels, op=Op.SEND):
+            match rule.name:
+                case "lookup_lag":
+                    taken.found_from = now + timedelta(seconds=rule.options["seconds"])
+                case _:
+                    taken.is_given_up = True
+        if not self._is_losing:
+            self._taken.append(taken)
+        return taken
+
+    def find(self, provider: str, account: str, retention: timedelta | None = None) -> list[Taken]:
+        """What a question to a provider can find, the newest first."""
+        now = self._now()
+        found = [
+            taken
+            for taken in reversed(self._taken)
+            if (taken.provider, taken.letter.account) == (provider, account)
+            and taken.found_from <= now
+            and (retention is None or now < taken.at + retention)
+        ]
+        match self._doubles:
+            case "two_matches":
+                return [shown for taken in found for shown in (_twin(taken), taken)]
+            case "another_recipient":
+                return [_elsewhere(taken) for taken in found]
+            case _:
+                return found
+
+    @contextmanager
+    def under(self, fault: str) -> Iterator[None]:
+        """Answer one request while *fault* is played."""
+        self._is_forgetful = fault == "window_expired"
+        self._is_losing = fault == "lost_after_accept"
+        self._doubles = fault
+        try:
+            yield
+        finally:
+            self._is_forgetful = self._is_losing = False
+            self._doubles = None
+
+
+def _twin(taken: Taken) -> Taken:
+    """The same message under another id."""
+    head, tail = taken.id[:-1], taken.id[-1:]
+    return replace(taken, id=head + ("1" if tail == "0" else "0"))
+
+
+def _elsewhere(taken: Taken) -> Taken:
+    """The same message, to somebody else."""
+    letter = replace(taken.letter, address="elsewhere." + taken.address)
+    return replace(taken, letter=letter)

@@ -1,0 +1,107 @@
+"""Answers that are not what was asked for: cut off, refused, empty, in another model's name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from holdfast_simulator.ask import ECHO, Ask, Finish, ItemError, Said
+
+FINISHES = {
+    "incomplete": Finish.LENGTH,
+    "filtered": Finish.FILTERED,
+    "failed": Finish.FAILED,
+    "refusal": Finish.REFUSED,
+    "reasoning_only": Finish.REASONING_ONLY,
+    "several_messages": Finish.SEVERAL,
+}
+# What a real model once billed for one answer is far below; nobody's sum may overflow by it.
+HUGE = 2_000_000_000
+
+
+def spoil(name: str, options: Mapping[str, Any], ask: Ask, said: Said) -> Said:
+    """What a fault makes of an answer; the answer itself if it is not about answers."""
+    match name:
+        case "item_error":
+            return Said(error=ItemError(options["status"], options["code"]))
+        case "error_file_only":
+            return Said(error=ItemError(options["status"], "server_error"))
+        case "odd_answers":
+            return _odd(options["variant"], ask, said)
+        case "odd_usage":
+            return _usage(options["variant"], said)
+        case _:
+            return said
+
+
+def _odd(variant: str, ask: Ask, said: Said) -> Said:
+    if variant in FINISHES:
+        text = said.text[: len(said.text) // 2] if variant == "incomplete" else said.text
+        # Reasoning is billed as output, so there must be some to have only that.
+        thought = 12 if variant == "reasoning_only" else said.reasoning_tokens
+        return replace(
+            said,
+            text=text,
+            finish=FINISHES[variant],
+            reasoning_tokens=thought,
+            # A response of OpenAI that failed has no usage; others have no such answer.
+            hides_usage=variant == "failed" and ask.provider in ("openai", "azure"),
+        )
+    match variant:
+        case "empty":
+            return replace(said, text="")
+        case "wrong_locale":
+            return replace(said, text=reword(said.text, lambda _: "это другой язык", ask))
+        case "invalid_json":
+            return replace(said, text='{"answer": "no end')
+        case "all_null":
+            return replace(said, text=_nulls(said.text))
+        case _:
+            raise ValueError(f"odd_answers has no variant {variant!r}")
+
+
+def _usage(variant: str, said: Said) -> Said:
+    match variant:
+        case "missing":
+            return replace(said, hides_usage=True)
+        case "huge":
+            return replace(said, input_tokens=HUGE, output_tokens=HUGE)
+        case "other_model":
+            return replace(said, model="another-model-2026-01-01")
+        case _:
+            raise ValueError(f"odd_usage has no variant {variant!r}")
+
+
+def reword(text: str, change: Callable[[str], str], ask: Ask | None = None) -> str:
+    """*text* with its words changed: all strings in it where it is JSON, but for echoes."""
+    kept = set() if ask is None else {name for name, _ in ECHO.findall(ask.text)}
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return change(text)
+    return json.dumps(_reword(value, change, kept), ensure_ascii=False)
+
+
+def _reword(value: Any, change: Callable[[str], str], kept: set[str]) -> Any:
+    match value:
+        case str():
+            return change(value)
+        case list():
+            return [_reword(part, change, kept) for part in value]
+        case dict():
+            return {
+                name: part if name in kept else _reword(part, change, kept)
+                for name, part in value.items()
+            }
+        case _:
+            return value
+
+
+def _nulls(text: str) -> str:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return "null"
+    return json.dumps(dict.fromkeys(value)) if isinstance(value, dict) else "null"

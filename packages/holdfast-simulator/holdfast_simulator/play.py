@@ -1,0 +1,126 @@
+"""How a fault turns one exchange: what is done, what is answered, and how the connection ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from email.utils import format_datetime
+from enum import StrEnum
+from typing import Any
+
+from holdfast_simulator.exchange import Answer, Call, Door, Refused, Why
+from holdfast_simulator.faults import Rule
+from holdfast_simulator.world import World
+
+PAGE = (
+    b"<html><head><title>Bad Gateway</title></head>"
+    b"<body><center><h1>Bad Gateway</h1></center><hr><center>proxy</center></body></html>"
+)
+
+
+class End(StrEnum):
+    """How the connection goes on."""
+
+    SEND = "send"
+    # The answer is sent up to a point, and then the connection ends.
+    CUT = "cut"
+    # The answer is sent up to a point, and then nothing comes.
+    STALL = "stall"
+    RESET = "reset"
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What becomes of an exchange."""
+
+    answer: Answer
+    end: End = End.SEND
+    # How much of the body goes out before a cut or a stall.
+    share: float = 0.0
+    seconds: float = 0.0
+    is_chunked: bool = False
+
+
+NOTHING = Answer(status=0)
+
+REFUSALS = {
+    "quota_exhausted": Why.QUOTA,
+    "slow_down": Why.SLOW_DOWN,
+    "overloaded": Why.OVERLOADED,
+    "overloaded_529": Why.OVERLOADED_529,
+    "key_rotated": Why.UNAUTHORIZED,
+    "forbidden": Why.FORBIDDEN,
+    "conflict": Why.CONFLICT,
+    "too_large": Why.TOO_LARGE,
+    "list_500": Why.SERVER_ERROR,
+    "token_limit_at_create": Why.TOKEN_LIMIT,
+}
+
+
+def play(
+    rule: Rule | None, world: World, mount: Door, call: Call, process: Callable[[], Answer]
+) -> Turn:
+    """One exchange: *process* does what was asked for and says what the provider answers."""
+    if rule is None:
+        return Turn(process())
+    options = rule.options
+    match rule.name:
+        case "reset_before" | "upload_interrupted":
+            return Turn(NOTHING, End.RESET)
+        case "zombie_create":
+            world.later(options["minutes"] * 60, process)
+            return Turn(NOTHING, End.RESET)
+        case "accept_then_reset" | "upload_answer_lost":
+            process()
+            return Turn(NOTHING, End.RESET)
+        case "accept_then_500":
+            process()
+            return Turn(mount.refuse(Refused(Why.SERVER_ERROR)))
+        case "accept_then_hang":
+            process()
+            return Turn(NOTHING, End.STALL, seconds=options["seconds"])
+        case "upload_name_taken":
+            process()
+            return Turn(mount.refuse(Refused(Why.ALREADY_EXISTS)))
+        case "proxy_html":
+            if options["accepted"]:
+                process()
+            return Turn(Answer(options["status"], PAGE, {"content-type": "text/html"}))
+        case "truncated_json":
+            answer = process()
+            return Turn(replace(answer, body=answer.body[: len(answer.body) // 2]))
+        case "truncated_download" | "slow_download":
+            return _download(rule.name, options, mount, call, process)
+        case _:
+            return Turn(mount.refuse(_refusal(rule.name, options, world)))
+
+
+def _refusal(name: str, options: dict[str, Any], world: World) -> Refused:
+    if name in REFUSALS:
+        return Refused(REFUSALS[name])
+    if name == "rate_limited_ms":
+        wait = {"retry-after-ms": str(options["ms"])}
+        return Refused(Why.RATE_LIMITED, headers=wait, retry_after=options["ms"] / 1000)
+    seconds = options["seconds"]
+    value = str(seconds)
+    if name == "rate_limited_date":
+        value = format_datetime(world.now + timedelta(seconds=seconds), usegmt=True)
+    return Refused(Why.RATE_LIMITED, headers={"retry-after": value}, retry_after=seconds)
+
+
+def _download(
+    name: str, options: dict[str, Any], mount: Door, call: Call, process: Callable[[], Answer]
+) -> Turn:
+    if name == "truncated_download":
+        is_chunked = options["framing"] == "chunked"
+        return Turn(process(), End.CUT, share=options["share"], is_chunked=is_chunked)
+    match options["variant"]:
+        case "gone_404":
+            return Turn(mount.refuse(Refused(Why.NOT_FOUND)))
+        case "range_416" if "range" in call.headers:
+            return Turn(Answer(416, headers={"content-range": "bytes */0"}))
+        case "range_416":
+            return Turn(process())
+        case _:
+            return Turn(process(), End.STALL, share=0.5, seconds=options["seconds"])

@@ -1,0 +1,131 @@
+"""An SMTP server that delivers nothing: the real protocol, and the faults of those who speak it."""
+
+from __future__ import annotations
+
+import socket
+import socketserver
+import ssl
+import threading
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+from holdfast_simulator.certificate import certificate, has_trustme, serving
+from holdfast_simulator.journal import Journal
+from holdfast_simulator.smtp_session import Session
+from holdfast_simulator.world import World
+
+
+class SmtpServer:
+    """Takes mail on a port of this machine: plain with STARTTLS, or TLS from the first byte.
+
+    Without *users* everybody may send; with them, a name and a password are asked for, which it
+    takes only under TLS.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        journal: Journal,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        is_tls: bool = False,
+    ) -> None:
+        self.world = world
+        self.journal = journal
+        self.is_tls = is_tls
+        self.users: dict[str, str] = {}
+        self.requires_tls = False
+        # Without trustme there is plain SMTP only.
+        self.context = serving(world.seed) if is_tls or has_trustme() else None
+        self.is_closing = threading.Event()
+        self._server = _Listener((host, port), self)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.02,), name="holdfast-smtp", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def host(self) -> str:
+        return str(self._server.server_address[0])
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    @property
+    def certificate(self) -> str:
+        """What a client must trust, as PEM: ``ssl.create_default_context(cadata=…)``."""
+        return certificate(self.world.seed)[0]
+
+    def close(self) -> None:
+        """Stop serving: every connection ends, and every thread."""
+        self.is_closing.set()
+        self._server.shutdown()
+        self._thread.join()
+        self._server.end_connections()
+        self._server.server_close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class _Listener(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = 128
+
+    def __init__(self, address: tuple[str, int], smtp: SmtpServer) -> None:
+        self.smtp = smtp
+        self._open: set[socket.socket] = set()
+        self._changed = threading.Condition()
+        super().__init__(address, _Connection)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        # TLS takes the socket over; by a second handle the connection can still be ended.
+        handle = request.dup()
+        with self._changed:
+            self._open.add(handle)
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            handle.close()
+            with self._changed:
+                self._open.discard(handle)
+                self._changed.notify_all()
+
+    def end_connections(self) -> None:
+        with self._changed:
+            for connection in self._open:
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+            self._changed.wait_for(lambda: not self._open, timeout=5.0)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is nobody's mistake, and nothing is printed."""
+
+
+class _Connection(socketserver.BaseRequestHandler):
+    server: _Listener
+
+    def handle(self) -> None:
+        smtp = self.server.smtp
+        with suppress(ConnectionError, TimeoutError, ssl.SSLError, ValueError):
+            connection = self.request
+            if smtp.is_tls:
+                assert smtp.context is not None
+                connection = smtp.context.wrap_socket(connection, server_side=True)
+            session = Session(smtp, connection)
+            try:
+                session.run()
+            finally:
+                session.close()

@@ -1,0 +1,212 @@
+"""The things of the simulated world: files, batches, items, and how a batch is shown."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from holdfast_simulator.blob import Blob
+
+
+class Stage(StrEnum):
+    """How far a batch is. A provider with fewer words says one for several."""
+
+    VALIDATING = "validating"
+    RUNNING = "running"
+    FINALIZING = "finalizing"
+    CANCELING = "canceling"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    EXPIRED = "expired"
+    CANCELED = "canceled"
+
+    @property
+    def is_over(self) -> bool:
+        return self in (Stage.COMPLETED, Stage.FAILED, Stage.EXPIRED, Stage.CANCELED)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long the stages of a batch last, in seconds of the simulator's clock."""
+
+    validating: float = 5.0
+    running: float = 60.0
+    finalizing: float = 5.0
+    canceling: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a provider treats batches, as far as the world must know it."""
+
+    max_items: int = 50_000
+    max_bytes: int = 200 * 1024 * 1024
+    # After this a batch is ended as it is; None: it runs until it is done.
+    window: timedelta | None = timedelta(hours=24)
+    # An expired batch keeps what was finished.
+    keeps_partial: bool = True
+    # Items that were not run have a line of their own in the results.
+    tells_not_run: bool = True
+    # Failed items are in a second file.
+    has_error_file: bool = True
+    # The second file is there even when it is empty.
+    always_error_file: bool = False
+    # Bad lines fail the whole batch; otherwise only themselves, when they are executed.
+    validates: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a batch's input is not accepted; line None means all of it."""
+
+    code: str
+    message: str
+    line: int | None = None
+    param: str | None = None
+
+
+class BadLine(Exception):
+    """Raised by Mount.read."""
+
+    def __init__(self, code: str, message: str, param: str | None = None) -> None:
+        super().__init__(code)
+        self.code = code
+        self.message = message
+        self.param = param
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One line of a batch's input."""
+
+    custom_id: str
+    model: str
+    body: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class File:
+    """A file at a provider, uploaded or made by a batch."""
+
+    id: str
+    account: str
+    name: str
+    purpose: str
+    blob: Blob
+    created_at: datetime
+    expires_at: datetime | None = None
+    # Before this nobody finds it, though it is there.
+    visible_at: datetime | None = None
+    batch_id: str | None = None
+    # What else a provider keeps with it: mime type, display name …
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        return self.blob.size
+
+
+@dataclass(slots=True)
+class Batch:
+    """A batch as it truly is; clients see it as :class:`Shown`."""
+
+    id: str
+    provider: str
+    account: str
+    model: str
+    created_at: datetime
+    input: Blob
+    endpoint: str = ""
+    # None where the input came with the create.
+    file_id: str | None = None
+    name: str = ""
+    metadata: dict[str, str] = field(default_factory=dict)
+    expires_at: datetime | None = None
+    # Whatever else the create said and the provider repeats.
+    extra: dict[str, Any] = field(default_factory=dict)
+    stage: Stage = Stage.VALIDATING
+    # When each stage was entered.
+    times: dict[Stage, datetime] = field(default_factory=dict)
+    starts: array[int] = field(default_factory=lambda: array("Q"))
+    # Executed, successfully or not; of these the ones that failed; ended without being executed.
+    done: int = 0
+    failed: int = 0
+    not_run: int = 0
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    reasoning_tokens: int = 0
+    problems: list[Problem] = field(default_factory=list)
+    output: File | None = None
+    errors: File | None = None
+    # Names of the faults that hold for this batch, with their options, and the items they hit.
+    faults: dict[str, dict[str, Any]] = field(default_factory=dict)
+    picks: dict[str, Any] = field(default_factory=dict)
+    # Lines of results before they are put out, and which item each line of the first is of.
+    written: Blob = field(default_factory=Blob)
+    written_errors: Blob = field(default_factory=Blob)
+    order: array[int] = field(default_factory=lambda: array("Q"))
+    # Belongs to somebody else in the same account.
+    is_foreign: bool = False
+
+    @property
+    def total(self) -> int:
+        return max(0, len(self.starts) - 1)
+
+    @property
+    def succeeded(self) -> int:
+        return self.done - self.failed
+
+    def line(self, index: int) -> bytes:
+        """The bytes of one line of the input, without its newline."""
+        start, stop = self.starts[index], self.starts[index + 1]
+        return self.input.read(start, stop - start).rstrip(b"\r\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A batch as a client is shown it; a mount renders this and nothing of the batch's state."""
+
+    batch: Batch
+    stage: Stage
+    # A status word that no client knows; it is said as it stands.
+    strange_status: str | None
+    # What the client called it, where the provider has names or metadata; altered by faults.
+    name: str
+    metadata: Mapping[str, str] | None
+    total: int
+    succeeded: int
+    failed: int
+    # Canceled or expired before they were executed.
+    not_run: int
+    # None: there is none. "": there is none, and this is how it is said.
+    output_id: str | None
+    error_id: str | None
+    problems: tuple[Problem, ...]
+
+    @property
+    def pending(self) -> int:
+        return max(0, self.total - self.succeeded - self.failed - self.not_run)
+
+    def entered(self, stage: Stage) -> datetime | None:
+        """When a stage was entered, if it was by what is shown."""
+        at = self.batch.times.get(stage)
+        return None if at is not None and not self._reached(stage) else at
+
+    def _reached(self, stage: Stage) -> bool:
+        order = (Stage.VALIDATING, Stage.RUNNING, Stage.FINALIZING)
+        if self.stage in order:
+            return stage in order[: order.index(self.stage) + 1]
+        return not stage.is_over or stage is self.stage
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a listing."""
+
+    batches: tuple[Shown, ...]
+    has_more: bool
