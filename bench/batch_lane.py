@@ -41,7 +41,6 @@ from holdfast.engine.run import perform_run
 from holdfast.store import open_store
 from holdfast.store.query import Statement
 from holdfast_simulator import Ask, MovingClock, Pace, Simulator
-
 from tests.postgres_server import PostgresServer
 
 ORGS = [f"0198c0de-0000-7000-8000-0000000000{number:02x}" for number in range(10, 20)]

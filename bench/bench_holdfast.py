@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import common
+
 from holdfast import Holdfast, Settings
 from holdfast.store import open_store
 

@@ -44,7 +44,6 @@ from holdfast.engine.rules import read_rules
 from holdfast.engine.settle import Settled
 from holdfast.store import Store, Tx, open_store
 from holdfast.store.query import Statement
-
 from tests.postgres_server import PostgresServer
 
 PAD = "x" * 150

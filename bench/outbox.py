@@ -19,12 +19,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from bench.rewrite import databases, memory
 from holdfast import Content, Holdfast, Intent, Settings
 from holdfast.channel.channel import Accepted, Asked, Capabilities, Lookup, NotFound, Seen, Sent
 from holdfast.channel.message import Message
 from holdfast.store import open_store
-
-from bench.rewrite import databases, memory
 
 ORG = "0198c0de-0000-7000-8000-00000000000a"
 TOGETHER = 100

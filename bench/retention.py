@@ -39,7 +39,6 @@ from holdfast.config import RetentionSettings
 from holdfast.engine.retention import BITE, archive_jobs, prune_jobs
 from holdfast.store import Store, open_store
 from holdfast.store.query import Statement
-
 from tests.postgres_server import PostgresServer
 
 ORG = "0198c0de-0000-7000-8000-00000000000a"

@@ -39,7 +39,6 @@ from holdfast_rewrite.classify_local import LocalClassifier
 from holdfast_rewrite.detect import local_detector
 from holdfast_rewrite.directory import SqlDirectory
 from holdfast_rewrite.words import Surface
-
 from tests.postgres_server import PostgresServer
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -31,7 +31,6 @@ from holdfast.store import open_store
 from holdfast.telemetry.gauges import read_gauges
 from holdfast.telemetry.label import Labels
 from holdfast.telemetry.metrics import Metrics
-
 from tests.postgres_server import PostgresServer
 
 ORG = "0198c0de-0000-7000-8000-00000000000a"

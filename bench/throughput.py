@@ -27,7 +27,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from holdfast import Holdfast, Settings
 from holdfast.store import open_store
 from holdfast.store.sqlite import SqliteStore
-
 from tests.postgres_server import PostgresServer
 
 ORG = "0198c0de-0000-7000-8000-00000000000a"

@@ -32,7 +32,6 @@ from holdfast.engine.settle import settle
 from holdfast.operate.verify import CHECKS
 from holdfast.operate.verify.run import Status, verify_with
 from holdfast.store import open_store
-
 from tests.postgres_server import PostgresServer
 
 ORG = "0198c0de-0000-7000-8000-00000000000a"

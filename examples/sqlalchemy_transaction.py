@@ -2,8 +2,9 @@
 
 import tempfile
 
-from holdfast import Context, Holdfast
 from sqlalchemy import create_engine, text
+
+from holdfast import Context, Holdfast
 
 path = f"{tempfile.mkdtemp()}/work.db"
 hf = Holdfast(f"sqlite:///{path}")

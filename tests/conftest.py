@@ -14,11 +14,11 @@ from typing import Any
 
 import psycopg
 import pytest
+from hypothesis import settings
+
 from holdfast import FakeClock, Holdfast
 from holdfast.config import ArtifactSettings
 from holdfast.store import Store, open_store
-from hypothesis import settings
-
 from tests.postgres_server import PostgresServer
 from tests.story import make_holdfast
 

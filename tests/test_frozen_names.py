@@ -18,7 +18,6 @@ from holdfast import Failure, Holdfast, Metrics, Settings, State
 from holdfast.config import BUILT_IN_RUNS
 from holdfast.store import Store, open_store
 from holdfast.telemetry.gauges import GAUGES
-
 from tests.story import look
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 import pytest
+
 from holdfast import errors
 from holdfast.cli import cli
 from holdfast.config import Settings

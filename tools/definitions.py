@@ -15,7 +15,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from holdfast.operate.verify.definitions import FILE, read_definitions, write_definitions
 from holdfast.store import open_store
-
 from tests.postgres_server import PostgresServer
 
 PLACE = Path(__file__).resolve().parent.parent / "holdfast" / "operate" / "verify" / FILE

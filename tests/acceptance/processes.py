@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Enqueued, Holdfast, State
-
 from tests.acceptance.app import make
 
 ROOT = Path(__file__).resolve().parent.parent.parent

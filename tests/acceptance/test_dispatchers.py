@@ -15,13 +15,13 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+
 from holdfast import FakeClock, Holdfast
 from holdfast.clock import read_instant
 from holdfast.config import RunSettings
 from holdfast.engine.agenda import sync_schedules
 from holdfast.engine.dispatch import Dispatched, Dispatcher
 from holdfast.store import Row, Store, open_store
-
 from tests.engine.faulty import Died, FaultyStore
 from tests.pure.test_cron import by_looking
 from tests.story import ORG, OTHER_ORG, look, make_holdfast

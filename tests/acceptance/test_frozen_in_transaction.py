@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 import psycopg
 import pytest
+
 from holdfast import CancelAnswer, Enqueued, Holdfast, JobRequest, State
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.errors import StoreBusy
-
 from tests.acceptance.app import make
 from tests.acceptance.processes import SPAWN, _started, all_in, holdfast, start_worker, wait_until
 from tests.acceptance.test_frozen_worker import stands_still

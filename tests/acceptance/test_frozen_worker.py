@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
+
 from holdfast import Holdfast, State
 from holdfast.store import Tx
-
 from tests.acceptance.app import make
 from tests.acceptance.processes import all_in, start_worker, wait_until
 from tests.story import ORG, events, timeline

@@ -7,8 +7,8 @@ import time
 from collections import Counter
 
 import pytest
-from holdfast import Holdfast
 
+from holdfast import Holdfast
 from tests.acceptance.app import make
 from tests.acceptance.processes import start_worker, wait_until
 from tests.operate.sound import assert_sound, report_of, violations

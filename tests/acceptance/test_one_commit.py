@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from holdfast import Enqueued, Holdfast, State
 
+from holdfast import Enqueued, Holdfast, State
 from tests.acceptance.app import make
 from tests.acceptance.processes import all_in, start_worker, wait_until
 from tests.operate.sound import assert_sound

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from holdfast import Holdfast, State
 from holdfast.store import open_store
-
 from tests.acceptance.app import make
 from tests.acceptance.processes import all_in, kill_all, start_worker, wait_until
 from tests.operate.sound import assert_sound

@@ -8,8 +8,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from holdfast import State
 
+from holdfast import State
 from tests.acceptance.app import make
 from tests.acceptance.processes import all_in, holdfast, start_worker, wait_until
 from tests.story import ORG, events, timeline

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from holdfast import FakeClock, Holdfast, State, SystemClock
 from holdfast.config import RunSettings
 from holdfast.engine.ledger import Trigger, TriggerKind
 from holdfast.engine.run import BoundedRun
 from holdfast.engine.worker import run_upkeep
-
 from tests.acceptance import processes
 from tests.acceptance.app import make
 from tests.acceptance.processes import SPAWN, wait_until

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from holdfast import State
 from holdfast.engine.supervise import RECYCLE
-
 from tests.acceptance.app import make
 from tests.acceptance.processes import ROOT, all_in, wait_until
 from tests.operate.sound import assert_sound

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+
 from holdfast import FakeClock, Holdfast
 from holdfast_rewrite.rewrites import Rewrites
-
 from tests.apps.household import Heard, furnish, rewriting
 from tests.apps.planted import Stage, set_stage
 

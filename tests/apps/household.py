@@ -24,7 +24,6 @@ from holdfast_rewrite.words import (
     Surface,
     Topic,
 )
-
 from tests.story import look, make_holdfast
 
 HOME = "0198c0de-0000-7000-8000-0000000000f1"

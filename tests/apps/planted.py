@@ -34,7 +34,6 @@ from holdfast_rewrite.words import (
     Topic,
 )
 from holdfast_rewrite.work import RewriteWork
-
 from tests.apps.household import HOME, RECIPIENT, SENDER
 from tests.apps.household import OTHER_HOME as OTHER_HOME
 from tests.apps.household import STRANGER as STRANGER

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+
 from holdfast import FakeClock, Holdfast
 from holdfast.engine.job import SYSTEM
 from holdfast.errors import RuleBroken
@@ -15,7 +16,6 @@ from holdfast_rewrite.directory import SqlDirectory
 from holdfast_rewrite.gate import Answer
 from holdfast_rewrite.rewrites import Rewrites
 from holdfast_rewrite.words import HomeRole, Status, Strength
-
 from tests.apps.household import (
     HOME,
     OTHER_HOME,

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from holdfast import CancelAnswer, FakeClock, Forbidden, Holdfast, Rewrites, State
 from holdfast.document import decode
 from holdfast_rewrite.gate import Answer
-
 from tests.apps.household import HOME, request_row, submission
 from tests.operate.letters import refusals
 from tests.operate.sound import assert_sound

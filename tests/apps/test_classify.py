@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from holdfast_rewrite import classify
 from holdfast_rewrite.classify import ClassifierFailed, Message, classify_safely
 from holdfast_rewrite.model import SAFE_DEFAULTS, ClassifierResult, Confidences

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
+
 from holdfast import FakeClock, Holdfast, Settings
 from holdfast.config import ProviderSettings
 from holdfast_llm.batch.accounts import ConfiguredAccounts
@@ -20,7 +21,6 @@ from holdfast_rewrite.model import SAFE_DEFAULTS, ClassifierResult, Confidences
 from holdfast_rewrite.words import Intent, Level, SafetyFlag, Strength, Surface, Topic
 from holdfast_simulator.ask import Ask, Finish, ItemError, Said
 from holdfast_simulator.simulator import Simulator
-
 from tests.batch.scripted import ScriptedAccounts, ScriptedProvider
 
 REQUEST_ID = "0198c0de-0000-7000-8000-00000000c1a5"

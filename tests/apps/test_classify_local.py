@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from holdfast_rewrite.classify import Message
 from holdfast_rewrite.classify_local import LocalClassifier
 from holdfast_rewrite.detect import Detected
@@ -24,7 +25,6 @@ from holdfast_rewrite.words import (
     Surface,
     Topic,
 )
-
 from tests.apps.classified import CASES, Case
 
 EVAL = Path(__file__).resolve().parents[2] / "eval"

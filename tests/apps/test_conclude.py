@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+
 from holdfast.clock import read_instant
 from holdfast.config import RunProfile
 from holdfast.engine.errand import Assignment
@@ -18,7 +19,6 @@ from holdfast_rewrite.conclude import (
     count_to_conclude,
     reveal_once,
 )
-
 from tests.apps.planted import HOME, REWRITE, Stage
 from tests.story import look
 

@@ -7,6 +7,7 @@ from importlib.resources import files
 from typing import Any
 
 import pytest
+
 from holdfast.document import canonical
 from holdfast_rewrite.context_pack import (
     build_pack,

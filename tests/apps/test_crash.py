@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+
 from holdfast import FakeClock, Holdfast
 from holdfast.config import RewriteSettings
 from holdfast.engine.worker import run_upkeep
@@ -18,7 +19,6 @@ from holdfast_rewrite import erase
 from holdfast_rewrite.conclude import conclude_once, reveal_once
 from holdfast_rewrite.rewrites import Rewrites
 from holdfast_rewrite.text_retention import forget_once
-
 from tests.apps.household import (
     HOME,
     RECIPIENT,

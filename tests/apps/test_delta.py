@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from holdfast_rewrite.delta import Invented, invented
 
+from holdfast_rewrite.delta import Invented, invented
 from tests.apps.test_detect import LANGUAGES
 
 EVAL = Path(__file__).resolve().parents[2] / "eval"

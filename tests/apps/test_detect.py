@@ -8,6 +8,7 @@ import unicodedata
 from pathlib import Path
 
 import pytest
+
 from holdfast import Holdfast, Rewrites, Settings
 from holdfast.config import RewriteSettings
 from holdfast.errors import ConfigError
@@ -23,7 +24,6 @@ from holdfast_rewrite.detect import (
 )
 from holdfast_rewrite.language import normalize
 from holdfast_rewrite.words import Level
-
 from tests.apps.household import ROUTE
 
 LANGUAGES = ("de", "en", "es", "fr", "it", "nl", "pl", "pt", "sv", "tr")

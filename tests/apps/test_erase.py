@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+
 from holdfast import Forbidden
 from holdfast.config import RewriteSettings
 from holdfast.errors import RuleBroken
@@ -18,7 +19,6 @@ from holdfast_rewrite.failure import InvalidRewrite
 from holdfast_rewrite.show import list_received
 from holdfast_rewrite.text_retention import count_overdue, forget_once
 from holdfast_rewrite.work import RewriteWork
-
 from tests.apps.planted import (
     HOME,
     ORIGINAL,

@@ -9,9 +9,9 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
+
 from holdfast_rewrite.lexicon import Lexicon
 from holdfast_rewrite.words import Code, Intent, PowerMode, Strength, Topic
-
 from tools import rewrite_eval
 from tools.rewrite_cases import EVAL, cases_of, polite_of
 from tools.rewrite_eval import HARD, Outcome, Report, Score, measure

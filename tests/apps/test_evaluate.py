@@ -7,6 +7,9 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from holdfast_rewrite.detect import Detected, local_detector
 from holdfast_rewrite.evaluate import (
     DATASET_VERSION,
@@ -43,8 +46,6 @@ from holdfast_rewrite.words import (
     ToneMultiplier,
     Topic,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 ORIGINAL = "Turn your damn music down, I have to get up at six and I can't sleep!"
 KIND = "I have to get up at six and can't sleep. Could you turn the music down, please?"

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import pytest
-from holdfast_rewrite.fold import disguises, fold, plain
 from hypothesis import given
 from hypothesis import strategies as st
+
+from holdfast_rewrite.fold import disguises, fold, plain
 
 
 def words_behind(text: str, letters: frozenset[str] = frozenset()) -> set[str]:

@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
+
 from holdfast_rewrite.directory import Household, Member
 from holdfast_rewrite.failure import InvalidRewrite
 from holdfast_rewrite.gate import (
@@ -18,7 +19,6 @@ from holdfast_rewrite.gate import (
     refusal_of,
 )
 from holdfast_rewrite.words import FailureCode, HomeRole, Surface
-
 from tests.apps.household import RECIPIENT, SENDER, submission
 
 NOW = datetime(2026, 1, 7, 12, 0, tzinfo=UTC)

@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from holdfast import FakeClock
 from holdfast_rewrite.prompt import instructions_for
-
 from tests.apps.phrases import SAID
 from tests.apps.town import Sent, Town, new_id, open_town
 from tests.operate.sound import assert_sound

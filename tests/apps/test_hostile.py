@@ -8,6 +8,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from psycopg import errors as pg
+
 from holdfast import FakeClock, Holdfast
 from holdfast.config import RunProfile
 from holdfast.document import encode
@@ -23,8 +25,6 @@ from holdfast_rewrite.intake import SQL as INTAKE
 from holdfast_rewrite.prompt import prompt_for
 from holdfast_rewrite.rewrites import Rewrites
 from holdfast_rewrite.words import HomeRole
-from psycopg import errors as pg
-
 from tests.apps.household import (
     HOME,
     OTHER_HOME,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from holdfast_rewrite.fold import fold
 from holdfast_rewrite.intent import Asks, asks_of
 from holdfast_rewrite.phrase import Phrases, parse

@@ -6,10 +6,11 @@ import subprocess
 import sys
 
 import pytest
-from holdfast_rewrite.language import BadLocale, Locales, normalize, resolve
-from holdfast_rewrite.words import Lane, Level
 from hypothesis import given
 from hypothesis import strategies as st
+
+from holdfast_rewrite.language import BadLocale, Locales, normalize, resolve
+from holdfast_rewrite.words import Lane, Level
 
 SURE = (Level.MEDIUM, Level.HIGH)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from holdfast_rewrite import lexicon as module
 from holdfast_rewrite import phrase
 from holdfast_rewrite.lexicon import BadLexicon, Lexicon, check_text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from holdfast_rewrite.lexicon import Lexicon
 
 # Each was written after the lists, and mended them; the code is what a reader would say first.

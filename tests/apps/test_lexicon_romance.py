@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from holdfast_rewrite.lexicon import Findings, Lexicon
 
 # One sentence a line: its language, the codes that a reader would give it, and the sentence.

@@ -9,10 +9,10 @@ from typing import Any
 
 import psycopg
 import pytest
-from holdfast import EnqueueRefused, FakeClock, Holdfast, HoldfastError, JobRequest, Rewrites
-from holdfast_rewrite.words import JOB_TYPE
 from psycopg import errors as pg
 
+from holdfast import EnqueueRefused, FakeClock, Holdfast, HoldfastError, JobRequest, Rewrites
+from holdfast_rewrite.words import JOB_TYPE
 from tests.apps.household import HOME, count, furnish, request_row, rewriting, submission
 from tests.operate.sound import assert_sound
 from tests.story import make_holdfast

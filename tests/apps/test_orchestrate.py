@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from holdfast import FakeClock, Holdfast
 from holdfast.config import (
     ClassifierRouteSettings,
@@ -39,7 +40,6 @@ from holdfast_rewrite.words import (
     Strength,
     Topic,
 )
-
 from tests.apps.household import (
     HOME,
     MESSAGE,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
+
 from holdfast_rewrite.context_pack import build_pack
 from holdfast_rewrite.model import SAFE_DEFAULTS, ClassifierResult, Confidences, ContextPack
 from holdfast_rewrite.policy import policy_of, strength_of

@@ -9,6 +9,7 @@ from hashlib import sha256
 from importlib.resources import files
 
 import pytest
+
 from holdfast import ConfigError
 from holdfast_llm.provider.adapters import ALL
 from holdfast_llm.provider.route import Route

@@ -6,11 +6,11 @@ import re
 from typing import Any
 
 import pytest
+
 from holdfast import Holdfast, Rewrites
 from holdfast.engine.claim import claim_jobs
 from holdfast_llm.provider.reply import Failure, FailureKind
 from holdfast_rewrite.show import find_record
-
 from tests.apps.household import HOME, RECIPIENT, submission
 from tests.apps.planted import Planted, Stage
 from tests.faces.conftest import Run

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+
 from holdfast import FakeClock, Holdfast
 from holdfast.engine.ledger import Trigger, TriggerKind
 from holdfast.engine.run import perform_run
@@ -16,7 +17,6 @@ from holdfast_rewrite.directory import SqlDirectory
 from holdfast_rewrite.orchestrate import CLASSIFIED_AT_ONCE, Orchestrator
 from holdfast_rewrite.rewrites import Rewrites
 from holdfast_rewrite.words import Status
-
 from tests.apps.household import (
     HOME,
     RECIPIENT,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from holdfast import ConfigError, FakeClock, Holdfast, Rewrites
 from holdfast.config import RewriteSettings, RouteSettings, Settings
 from holdfast.engine.ledger import Trigger, TriggerKind
@@ -17,7 +18,6 @@ from holdfast_rewrite import work as working
 from holdfast_rewrite.route import Routes
 from holdfast_rewrite.text_retention import forget_once
 from holdfast_rewrite.words import HomeRole
-
 from tests.apps.household import (
     HOME,
     RECIPIENT,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from holdfast_rewrite.reversal import is_one_word, is_reversed
 from holdfast_rewrite.ruleset import LOCALES, Reading, Rules
 

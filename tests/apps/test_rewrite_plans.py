@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from holdfast.store import Store
 from holdfast.store.query import Statement
 from holdfast_rewrite import conclude, directory, erase, intake, show, work
-
 from tests.apps.household import HOME, RECIPIENT, SENDER
 from tests.story import by_hand
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import holdfast
 import pytest
+
+import holdfast
 from holdfast.errors import RuleBroken
 from holdfast.store import Store, Tx
 from holdfast.store.query import Statement
 from holdfast_rewrite.words import Strength
-
 from tests.apps.planted import (
     HOME,
     OTHER_HOME,

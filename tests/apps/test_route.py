@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import pytest
+
 from holdfast import ConfigError, Settings
 from holdfast.config import (
     BUILT_IN_PROVIDERS,

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+
 from holdfast import Forbidden
 from holdfast.clock import read_instant
 from holdfast.store import open_store
@@ -21,7 +22,6 @@ from holdfast_rewrite.show import (
     list_received,
     list_sent,
 )
-
 from tests.apps.planted import (
     HOME,
     ORIGINAL,

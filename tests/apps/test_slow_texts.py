@@ -7,6 +7,7 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
+
 from holdfast_rewrite.delta import invented
 from holdfast_rewrite.detect import local_detector
 from holdfast_rewrite.fold import fold

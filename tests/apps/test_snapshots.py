@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+
 from holdfast import FakeClock, Holdfast, Rewrites
 from holdfast.errors import RuleBroken
 from holdfast_rewrite.gate import Answer
 from holdfast_rewrite.text_retention import forget_once
-
 from tests.apps.household import HOME, RECIPIENT, STRANGER, count, submission
 from tests.engine.planting import plant
 from tests.operate.sound import assert_sound, report_of, violations

@@ -13,14 +13,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from prometheus_client import generate_latest
+
 from holdfast import FakeClock
 from holdfast.store import Row
 from holdfast_llm.batch.cost import By, sum_costs
 from holdfast_rewrite.model import RewriteRequest
 from holdfast_rewrite.prompt import prompt_for
 from holdfast_simulator.ask import Finish, Said
-from prometheus_client import generate_latest
-
 from tests.apps.phrases import KIND, LANGUAGES, SAID
 from tests.apps.town import Sent, Town, new_id, open_town, sixty
 from tests.operate.sound import report_of, violations

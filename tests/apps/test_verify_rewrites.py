@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from holdfast.operate.doctor import examine
 from holdfast.operate.verify.rewrites import PATIENCE
 from holdfast_rewrite.conclude import conclude_once
 from holdfast_rewrite.erase import erase_data
-
 from tests.apps.planted import ORIGINAL, REWRITE, STRANGER, Planted, Stage, plant_queued
 from tests.engine.planting import plant
 from tests.operate.sound import assert_sound, report_of, violations

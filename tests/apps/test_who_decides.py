@@ -6,14 +6,14 @@ import itertools
 import re
 from pathlib import Path
 
-import holdfast
 import pytest
+
+import holdfast
 from holdfast.config import RewriteSettings, Settings
 from holdfast_rewrite.decide import decide
 from holdfast_rewrite.prompt import prompt_for
 from holdfast_rewrite.route import Routes
 from holdfast_rewrite.words import Intent, Level, SafetyFlag, Strength, Topic
-
 from tests.apps.household import RECIPIENT, ROUTE, intake, result_of
 
 PACKAGE = Path(holdfast.__file__).parent

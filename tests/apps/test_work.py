@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from holdfast import FakeClock, Holdfast, Item
 from holdfast.engine.claim import claim_jobs
 from holdfast.engine.job import Kept
@@ -16,7 +17,6 @@ from holdfast_rewrite.detect import Detected
 from holdfast_rewrite.payload import JobPayload, RowPayload
 from holdfast_rewrite.words import Level
 from holdfast_rewrite.work import RewriteWork
-
 from tests.apps.planted import (
     HOME,
     ORIGINAL,

@@ -13,6 +13,8 @@ from datetime import date
 from decimal import Decimal
 from typing import Any
 
+from prometheus_client import generate_latest
+
 from holdfast import FakeClock, Holdfast, Rewrites, Settings, Submission
 from holdfast.config import PriceSettings, ProviderSettings, RewriteSettings, RouteSettings
 from holdfast.engine.ledger import Trigger, TriggerKind
@@ -27,8 +29,6 @@ from holdfast_rewrite.gate import Answer
 from holdfast_rewrite.words import Surface
 from holdfast_simulator.ask import Ask
 from holdfast_simulator.simulator import Simulator
-from prometheus_client import generate_latest
-
 from tests.apps.phrases import KIND, LANGUAGES, SAID
 from tests.story import look
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from holdfast import FakeClock, Holdfast
 from holdfast_simulator import Simulator
-
 from tests.apps_review.bench import Bench
 from tests.apps_review.office import KEY, Model, Office
 from tests.outbox.scripted import ScriptedChannel

@@ -26,7 +26,6 @@ from holdfast_review.reviews import Reviews
 from holdfast_review.submit import Submitted
 from holdfast_simulator import Ask, Simulator
 from holdfast_simulator.ask import ItemError, Said
-
 from tests.story import ORG, look, make_holdfast
 
 KEY = "SIMULATED_KEY"

@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from holdfast import State
 from holdfast.document import decode
 from holdfast_review import submit as submitting
 from holdfast_review.failure import InvalidReview
 from holdfast_review.model import Source
 from holdfast_review.words import Answer, Word
-
 from tests.apps_review.office import ANN, BEN, Model, Office, commit, git, text_of
 from tests.story import ORG, OTHER_ORG, look
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+
 from holdfast.cli.review import print_shown
 from holdfast_review.coverage import Coverage, Outcome
 from holdfast_review.merge import merge, read_findings
@@ -16,7 +17,6 @@ from holdfast_review.patch import Change, FileChange, Hunk, Status, parse_patch,
 from holdfast_review.place import Places
 from holdfast_review.refusal import PatchInvalid
 from holdfast_simulator import Ask
-
 from tests.apps_review.office import Model, Office, commit, git, text_of
 from tests.story import ORG
 

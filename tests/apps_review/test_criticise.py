@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+
 from holdfast import FakeClock, Holdfast, State
 from holdfast.config import ArtifactSettings, ProviderSettings, ReviewSettings
 from holdfast.engine.execute import Context
@@ -38,7 +39,6 @@ from holdfast_review.prompt import prompt_for
 from holdfast_review.split import Part
 from holdfast_review.words import Word
 from holdfast_simulator.simulator import Simulator
-
 from tests.apps_review.office import Model as FindsEval
 from tests.story import ORG, look, make_holdfast
 

@@ -6,11 +6,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from holdfast import FakeClock, State
 from holdfast_review.model import Source
 from holdfast_review.words import Answer, Word
 from holdfast_simulator import Simulator
-
 from tests.apps_review.office import Model, Office, commit, git, text_of
 from tests.operate.letters import operator, replay
 from tests.story import ORG, look

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from holdfast import State
 from holdfast.outbox.point import Point
 from holdfast_review import erase as erasing
@@ -14,7 +15,6 @@ from holdfast_review import notify as notifying
 from holdfast_review import show
 from holdfast_review.failure import InvalidReview, ReviewNotFound
 from holdfast_review.model import Recipient
-
 from tests.apps_review.bench import ANN, BEN, Bench, wait_for_a_lock
 from tests.apps_review.office import Office, commit
 from tests.operate.letters import operator, replay

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from holdfast import ArtifactNotFound, FakeClock, Holdfast, State
 from holdfast.engine.execute import Context
 from holdfast_review.fetch import Fetcher
@@ -18,7 +19,6 @@ from holdfast_review.model import Review, Source
 from holdfast_review.patch import Limits, parse_patch
 from holdfast_review.refusal import ChangeMissing, ChangeTooLarge, GitFailed, PathRefused
 from holdfast_review.words import Word
-
 from tests.apps_review.office import commit, git, make_repository
 from tests.story import ORG, OTHER_ORG
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+
 from holdfast import State
 from holdfast_review.coverage import Coverage
 from holdfast_review.merge import Read, merge, tally
@@ -18,7 +19,6 @@ from holdfast_review.patch import Change, FileChange, Hunk
 from holdfast_review.render import LONGEST_SUBJECT, render
 from holdfast_review.words import Confidence, Severity, Word
 from holdfast_simulator import Ask
-
 from tests.apps_review.office import Model, Office, commit, git, hunks_of, text_of
 from tests.story import ORG, look
 

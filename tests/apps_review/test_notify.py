@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+
 from holdfast import FakeClock, Holdfast, State
 from holdfast.channel import slack
 from holdfast_review.failure import RecipientUnreachable
@@ -15,7 +16,6 @@ from holdfast_review.notify import conclude
 from holdfast_review.render import render
 from holdfast_review.show import Told
 from holdfast_review.words import Severity, SourceKind, Word
-
 from tests.apps_review.bench import ANN, BEN, CAT, FINDINGS, Bench
 from tests.outbox.scripted import DUMB, ScriptedChannel
 from tests.story import ORG, look

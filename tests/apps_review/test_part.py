@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from holdfast import ConfigError, FakeClock, State, UpstreamDown
 from holdfast.config import ProviderSettings, ReviewSettings, Settings
 from holdfast.engine.agenda import sync_schedules
 from holdfast.engine.dispatch import dispatch_once
 from holdfast_review.words import Word
 from holdfast_simulator import Simulator
-
 from tests.apps_review.office import Model, Office, commit
 from tests.operate.letters import operator, replay
 from tests.story import ORG, look

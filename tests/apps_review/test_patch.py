@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from holdfast_review.patch import (
     Change,
     FileChange,
@@ -13,8 +16,6 @@ from holdfast_review.patch import (
     write_patch,
 )
 from holdfast_review.refusal import ChangeTooLarge, PatchInvalid
-from hypothesis import given
-from hypothesis import strategies as st
 
 PLAIN = b"""\
 --- a/app.py\t2026-01-01 10:00:00

@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any
 
 import pytest
+
 from holdfast import State
 from holdfast.errors import RuleBroken
 from holdfast.store import Store
-
 from tests.apps_review.bench import ANN, BEN, Bench
 from tests.story import ORG, by_hand, look
 

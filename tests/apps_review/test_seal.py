@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+
 from holdfast import State, UpstreamDown
 from holdfast.artifact.artifacts import Artifacts
 from holdfast.errors import RuleBroken
@@ -18,7 +19,6 @@ from holdfast_review.patch import Change
 from holdfast_review.refusal import RedactionFailed
 from holdfast_review.seal import new_key, seal
 from holdfast_review.words import Word
-
 from tests.apps_review.office import Model, Office
 from tests.story import ORG, look
 

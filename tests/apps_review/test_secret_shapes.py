@@ -11,8 +11,9 @@ import sysconfig
 import time
 from pathlib import Path
 
-import holdfast
 import pytest
+
+import holdfast
 from holdfast.secret_scan import Scanner, Shape, lowered, prefixed
 from holdfast.secret_shapes import SHAPES
 from holdfast_review.patch import Change, FileChange, Hunk, Status

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from holdfast.sensitive import Span
 from holdfast_review import secrets
 from holdfast_review.patch import Change, FileChange, Hunk, write_patch
@@ -12,8 +15,6 @@ from holdfast_review.prompt import prompt_for
 from holdfast_review.refusal import RedactionFailed
 from holdfast_review.secrets import guard, redact_change, redact_text
 from holdfast_review.split import Part, split_change
-from hypothesis import given
-from hypothesis import strategies as st
 
 KEY_LINE = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQDH7sKq2cTnY9mQ"
 AWS = "AKIAIOSFODNN7EXAMPLE"

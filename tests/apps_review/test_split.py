@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from holdfast_review.merge import MOST_FINDINGS, Read, merge, read_findings
 from holdfast_review.model import Finding
 from holdfast_review.patch import Change, FileChange, Hunk, Status
 from holdfast_review.split import PART_FILES, count_unread, halve, split_change
 from holdfast_review.words import Confidence, Severity
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 def file_of(path: str, *lines: str, start: int = 1) -> FileChange:

@@ -6,6 +6,7 @@ from contextlib import suppress
 from datetime import timedelta
 
 import pytest
+
 from holdfast import State
 from holdfast.document import decode
 from holdfast.engine.retry import CRITIC
@@ -13,7 +14,6 @@ from holdfast.engine.upkeep import rescue_jobs
 from holdfast.outbox.point import Point
 from holdfast_review.model import Criticism
 from holdfast_review.words import Word
-
 from tests.apps_review.bench import ANN, BEN, FINDINGS, Bench
 from tests.engine.faulty import Died
 from tests.operate.letters import operator, replay

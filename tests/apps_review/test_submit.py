@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 import pytest
+
 from holdfast import FakeClock, Forbidden, Holdfast, InvalidJob, State
 from holdfast.document import decode
 from holdfast.engine.audit import subject_id
@@ -14,7 +15,6 @@ from holdfast_review.failure import InvalidReview, ReviewNotFound
 from holdfast_review.model import Recipient, Source, read_version
 from holdfast_review.reviews import Reviews
 from holdfast_review.words import Answer, Word, word_of
-
 from tests.apps_review.bench import ANN, BEN, SOURCE, Bench
 from tests.engine.faulty import Died, FaultyStore
 from tests.story import ORG, OTHER_ORG, look, make_holdfast

@@ -7,6 +7,7 @@ from itertools import product
 from typing import Any
 
 import pytest
+
 from holdfast import Context, Holdfast, State
 from holdfast.store import Tx
 from holdfast_review import notify as notifying
@@ -15,7 +16,6 @@ from holdfast_review.failure import InvalidReview
 from holdfast_review.model import Review
 from holdfast_review.submit import Submitted
 from holdfast_review.words import Answer, Word
-
 from tests.apps_review.bench import ANN, BEN, Bench, wait_for_a_lock
 from tests.operate.letters import operator, replay
 from tests.operate.sound import assert_sound

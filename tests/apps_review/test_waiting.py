@@ -6,11 +6,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+
 from holdfast import FakeClock, Holdfast, State
 from holdfast.clock import read_instant
 from holdfast.operate.verify.run import verify
 from holdfast_review.words import Word
-
 from tests.apps_review.bench import ANN, BEN, Bench
 from tests.outbox.scripted import DUMB, ScriptedChannel, letter, outbox_with
 from tests.story import ORG, look

@@ -14,7 +14,6 @@ from holdfast import Holdfast, Settings
 from holdfast.artifact import write
 from holdfast.artifact.s3 import S3Vault
 from holdfast.config import ArtifactSettings
-
 from tests.artifact.dying import SIZE
 from tests.story import ORG
 

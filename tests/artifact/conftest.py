@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from holdfast import Artifact, FakeClock, Holdfast
 from holdfast.artifact import s3 as s3_module
 from holdfast.artifact.files import FileVault
 from holdfast.artifact.s3 import S3Vault
 from holdfast.config import ArtifactSettings
-
 from tests.artifact.s3_server import ACCESS_KEY, BUCKET, SECRET_KEY, S3Server
 from tests.story import make_holdfast
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from holdfast import (
     Artifact,
     ArtifactNotFound,
@@ -31,7 +32,6 @@ from holdfast.artifact import end
 from holdfast.artifact.s3 import PART_BYTES
 from holdfast.artifact.vault import CHUNK_BYTES
 from holdfast.config import ArtifactSettings
-
 from tests.artifact.conftest import Bytes
 from tests.story import ORG, look, make_holdfast
 

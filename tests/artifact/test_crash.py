@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 import pytest
+
 from holdfast import (
     Artifact,
     ArtifactNotFound,
@@ -24,7 +25,6 @@ from holdfast.artifact import end, write
 from holdfast.artifact.artifact import Artifact as Row
 from holdfast.config import ArtifactSettings
 from holdfast.store import Store, Tx, open_store
-
 from tests.artifact.child import DEATH
 from tests.artifact.conftest import Bytes
 from tests.artifact.dying import POINTS, SIZE

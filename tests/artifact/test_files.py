@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from holdfast import Artifact, ArtifactStoreDown, ChecksumMismatch, ConfigError, FakeClock, Holdfast
 from holdfast.artifact.artifact import place_of
 from holdfast.artifact.files import FileVault
 from holdfast.artifact.vault import folder_of
 from holdfast.config import ArtifactSettings
-
 from tests.story import ORG, make_holdfast
 
 ID = "0198c0de-0000-7000-8000-00000000abcd"

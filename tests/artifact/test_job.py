@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+
 from holdfast import (
     Access,
     Actor,
@@ -28,7 +29,6 @@ from holdfast.document import decode
 from holdfast.engine import worker as working
 from holdfast.engine.execute import CancelToken, Context
 from holdfast.engine.upkeep import rescue_jobs
-
 from tests.artifact.conftest import Bytes
 from tests.story import ORG, OTHER_ORG, claim, events, look, timeline
 

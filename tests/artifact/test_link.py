@@ -9,6 +9,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from holdfast import (
     Access,
     Artifact,
@@ -20,9 +23,6 @@ from holdfast import (
 )
 from holdfast.artifact.link import Link, read_link, sign_link
 from holdfast.config import ArtifactSettings
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.artifact.conftest import Bytes
 from tests.story import ORG, OTHER_ORG, look, make_holdfast
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from holdfast import Artifact, ArtifactState, Holdfast
 from holdfast.artifact.artifact import place_of
 from holdfast.errors import RuleBroken
-
 from tests.story import ORG, by_hand, look
 
 ID = "0198c0de-0000-7000-8000-00000000abcd"

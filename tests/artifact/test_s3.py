@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 from botocore.awsrequest import AWSResponse
+from urllib3 import HTTPResponse
+
 from holdfast import Artifact, ArtifactStoreDown, AuthDenied, ConfigError, FakeClock, Holdfast
 from holdfast.artifact.artifact import place_of
 from holdfast.artifact.s3 import PART_BYTES, S3Vault
 from holdfast.artifact.vault import open_vault
 from holdfast.config import ArtifactSettings
-from urllib3 import HTTPResponse
-
 from tests.artifact.s3_server import BUCKET, SECRET_KEY
 from tests.story import ORG, make_holdfast
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from holdfast import FakeClock
 from holdfast_llm.batch.point import Point
-
 from tests.batch.house import House, make_app, run
 
 # Forked from a clean process that has imported everything: it starts in milliseconds, and inherits

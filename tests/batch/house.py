@@ -29,7 +29,6 @@ from holdfast.event import BatchAlert, BatchChanged, Event
 from holdfast.operate.verify.run import SQL as VERIFY
 from holdfast.telemetry import log
 from holdfast_simulator.simulator import Simulator
-
 from tests.operate.sound import report_of, violations
 from tests.story import ORG, OTHER_ORG, look, seal_all
 

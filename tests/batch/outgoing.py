@@ -24,7 +24,6 @@ from holdfast_llm.batch.work import Item
 from holdfast_llm.provider.reply import Reply
 from holdfast_llm.provider.request import Request
 from holdfast_llm.provider.route import Route
-
 from tests.batch.scripted import ScriptedAccounts, ScriptedProvider
 from tests.story import ORG, look, make_holdfast
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+
 from holdfast import ConfigError, Settings
 from holdfast.config import BUILT_IN_PROVIDERS, ProviderSettings
 from holdfast.outbound.credential import Credential

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from holdfast import (
     ConfigError,
     ExecutionMode,
@@ -23,7 +24,6 @@ from holdfast.config import ProviderSettings, Settings
 from holdfast.engine.claim import claim_jobs
 from holdfast.engine.execute import CancelToken, Context
 from holdfast.engine.job import BATCH_KEY
-
 from tests.story import ORG, claim, look, make_holdfast
 
 ROUTE = Route("openai", "openai_responses", "gpt-5.2", prompt_version="v3", target_locale="de")

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+
 from holdfast import (
     Enqueued,
     ExecutionMode,
@@ -32,7 +33,6 @@ from holdfast_llm.batch.call_end import end_abandoned
 from holdfast_llm.batch.point import Point
 from holdfast_llm.provider.adapter import Capabilities
 from holdfast_llm.provider.reply import Answer, Failure, FailureKind, ProviderUnsure, Usage
-
 from tests.batch.scripted import Lose, Refuse, ScriptedAccounts, ScriptedProvider
 from tests.story import ORG, OTHER_ORG, events, look, timeline
 

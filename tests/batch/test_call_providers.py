@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
 from holdfast import ExecutionMode, FakeClock, Holdfast, Item, Reply, Request, Route
 from holdfast.config import ProviderSettings
 from holdfast_simulator import Simulator
-
 from tests.operate.sound import assert_sound
 from tests.story import ORG, look, make_holdfast
 

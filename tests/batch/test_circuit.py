@@ -6,6 +6,7 @@ import threading
 from datetime import timedelta
 
 import pytest
+
 from holdfast import FakeClock, Holdfast
 from holdfast.config import BatchSettings
 from holdfast.operate.refusal import InvalidAction

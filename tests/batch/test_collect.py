@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+
 from holdfast import FakeClock, Holdfast, Kept
 from holdfast.event import JobSettled
 from holdfast.store import Statement, Tx
@@ -18,7 +19,6 @@ from holdfast_llm.batch.collect import Collected, run_once
 from holdfast_llm.provider.adapter import Capabilities, Phase
 from holdfast_llm.provider.reply import Failure, FailureKind, Reply, Usage
 from holdfast_llm.provider.request import Request
-
 from tests.batch.outgoing import set_out
 from tests.batch.planted import ROUTE, SCHEMA, Planted, Shout, Stage, line_of, set_stage
 from tests.batch.scripted import ScriptedProvider, result_line

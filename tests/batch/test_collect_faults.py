@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from holdfast import FakeClock, Holdfast
 from holdfast.engine.job import SYSTEM
 from holdfast.engine.ledger import RunCounts
@@ -22,7 +23,6 @@ from holdfast_llm.batch.poll import poll_batch
 from holdfast_llm.batch.price import Prices
 from holdfast_llm.provider.adapter import Phase
 from holdfast_llm.provider.reply import Failure, FailureKind
-
 from tests.batch.planted import Stage, set_stage
 from tests.batch.scripted import Act, Lose, Refuse, ScriptedAccounts, ScriptedProvider
 from tests.story import ORG, by_hand, timeline

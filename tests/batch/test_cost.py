@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+
 from holdfast import FakeClock, Holdfast
 from holdfast.errors import RuleBroken
 from holdfast.store import Row, Store, Tx, open_store
@@ -25,7 +26,6 @@ from holdfast_llm.batch.cost import (
 from holdfast_llm.batch.price import Prices
 from holdfast_llm.provider.reply import Failure, FailureKind, Reply, Usage
 from holdfast_llm.provider.route import ExecutionMode, Route
-
 from tests.batch.ledger import ACCOUNT, BATCH, PRICES, ROUTE, call, put_open_item
 from tests.story import ORG, OTHER_ORG, by_hand, look, make_holdfast
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from holdfast import FakeClock, Request
 from holdfast_llm.batch.point import Point
 from holdfast_simulator.ask import Ask, Finish, ItemError, Said, respond
@@ -22,7 +23,6 @@ from holdfast_simulator.faults import Rule
 from holdfast_simulator.scripts import SCRIPTS
 from holdfast_simulator.simulator import Simulator
 from holdfast_simulator.thing import Pace
-
 from tests.batch.dying import die
 from tests.batch.house import COLLECTOR, PATIENCE, SUBMITTER, House, Shorten, Tally
 from tests.story import look

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from holdfast import FakeClock, Holdfast
 from holdfast.store import Row
 from holdfast_llm.batch import intent, leased
 from holdfast_llm.batch.leased import BatchLost
-
 from tests.batch.outgoing import Outgoing, set_out
 from tests.batch.planted import Stage, set_stage
 from tests.batch.scripted import Lose

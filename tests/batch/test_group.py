@@ -8,6 +8,9 @@ from itertools import count
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from holdfast.clock import FakeClock
 from holdfast.engine.job import Claimed
 from holdfast_llm.batch.group import (
@@ -26,9 +29,6 @@ from holdfast_llm.batch.group import (
 )
 from holdfast_llm.provider.adapter import Limits
 from holdfast_llm.provider.route import Route
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.batch.scripted import ScriptedAccounts, ScriptedProvider
 
 BATCH = "0198c0de-0000-7000-8000-0000000000c1"

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+
 from holdfast import FakeClock
 from holdfast_simulator.simulator import Simulator
 from holdfast_simulator.thing import Pace
-
 from tests.batch.house import ADAPTERS, House
 from tests.batch.test_faults import JOBS, judge
 

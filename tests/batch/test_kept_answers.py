@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+
 from holdfast import FakeClock, Holdfast, Kept
 from holdfast.cli import batches as cli
 from holdfast.config import BatchSettings
@@ -21,7 +22,6 @@ from holdfast_llm.batch.accept_kept import PAGE_ANSWERS, AnswerFilter
 from holdfast_llm.batch.raw_answer import AnswerUnreadable, pack, unpack
 from holdfast_llm.provider.request import Request
 from holdfast_simulator.simulator import Simulator
-
 from tests.batch.house import ADAPTERS, House, Shorten
 from tests.batch.planted import ROUTE, Planted, Shout, Stage, set_stage
 from tests.operate.sound import report_of, violations

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+
 from holdfast import FakeClock, Holdfast, Item, Reply, Request, Route
 from holdfast.engine.ledger import Trigger, TriggerKind
 from holdfast.engine.run import perform_run
 from holdfast.store import Tx
-
 from tests.batch.scripted import ScriptedAccounts, ScriptedProvider
 from tests.story import ORG, look
 

@@ -7,6 +7,9 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from holdfast import ExecutionMode, FakeClock, Holdfast, Item, Reply, Request, Route
 from holdfast.config import BatchSettings
 from holdfast_llm.batch.asked import Asked
@@ -14,9 +17,6 @@ from holdfast_llm.batch.micro import MAX_BYTES, Gatherer, Group, Member
 from holdfast_llm.batch.point import Point
 from holdfast_llm.provider.reply import FailureKind
 from holdfast_llm.provider.route import GROUP
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from tests.batch.scripted import Refuse, ScriptedAccounts, ScriptedProvider
 from tests.story import ORG, OTHER_ORG, look, make_holdfast
 

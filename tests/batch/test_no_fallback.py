@@ -8,10 +8,10 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+
 from holdfast import FakeClock, RetryPolicy, Route
 from holdfast_simulator.ask import Ask, ItemError, Said
 from holdfast_simulator.simulator import Simulator
-
 from tests.batch.house import COLLECTOR, SUBMITTER, House, Shorten, run
 from tests.story import ORG
 

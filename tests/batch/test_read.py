@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+
 from holdfast import FakeClock
 from holdfast_llm.batch.read import Doubts, parse_line, reading, survey
 from holdfast_llm.provider.account import Account
@@ -20,7 +21,6 @@ from holdfast_llm.provider.reply import (
     Reply,
     Usage,
 )
-
 from tests.batch.planted import line_of
 from tests.batch.scripted import ScriptedAccounts, ScriptedProvider
 

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+
 from holdfast import FakeClock, Holdfast
 from holdfast.config import BatchSettings, ProviderSettings
 from holdfast.engine.job import SYSTEM
@@ -25,7 +26,6 @@ from holdfast_llm.batch.recover import adopt_quarantined, release_quarantined
 from holdfast_llm.provider.adapter import Capabilities, Lookup, Phase
 from holdfast_llm.provider.reply import FailureKind
 from holdfast_llm.provider.request import Request
-
 from tests.batch.outgoing import ROUTE, Died, Outgoing, another, set_out
 from tests.batch.scripted import Act, Lose, Refuse, ScriptedProvider
 from tests.story import ORG, by_hand, events, look, timeline

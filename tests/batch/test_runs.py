@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from holdfast import FakeClock, Holdfast, Item, Reply, Request, Route, RunReport
 from holdfast.config import RunSettings, Settings
 from holdfast.engine.agenda import list_schedules, sync_schedules
@@ -15,7 +16,6 @@ from holdfast.engine.dispatch import dispatch_once
 from holdfast.engine.ledger import Trigger, TriggerKind
 from holdfast.engine.run import pending_of, perform_run
 from holdfast.testing import HoldfastApp
-
 from tests.batch.scripted import Lose, ScriptedAccounts, ScriptedProvider
 from tests.operate.sound import assert_sound
 from tests.story import ORG, OTHER_ORG, look, timeline

@@ -15,12 +15,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+
 from holdfast import FakeClock
 from holdfast.event import ModelUsed
 from holdfast_llm.batch.cost import By, sum_costs
 from holdfast_simulator.ask import Ask, Finish, ItemError, Said, respond
 from holdfast_simulator.simulator import Simulator
-
 from tests.batch.house import START, House
 from tests.story import ORG, OTHER_ORG, look
 

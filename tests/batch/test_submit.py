@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+
 from holdfast import FakeClock, Holdfast
 from holdfast.clock import read_instant
 from holdfast.config import BatchSettings, BudgetSettings, PriceSettings
@@ -26,7 +27,6 @@ from holdfast_llm.provider.adapter import Capabilities, Limits, Phase
 from holdfast_llm.provider.reply import INPUT_NOT_FOUND, Failure, FailureKind
 from holdfast_llm.provider.request import Request
 from holdfast_llm.provider.route import ExecutionMode
-
 from tests.batch.outgoing import JOB_TYPE, ROUTE, Outgoing, another, set_out
 from tests.batch.scripted import Lose, Refuse
 from tests.story import ORG, OTHER_ORG, by_hand, events, make_holdfast, timeline

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
 from holdfast import FakeClock, Request
 from holdfast_simulator.simulator import Simulator
-
 from tests.batch.house import ADAPTERS, SCHEMA, House, Shorten
 from tests.batch.test_faults import judge
 from tests.story import ORG, look

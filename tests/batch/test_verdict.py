@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from holdfast import FakeClock, Holdfast
 from holdfast.engine.claim import claim_jobs
 from holdfast.engine.job import Claimed, Completed, Dead, Released, Retry
@@ -18,7 +19,6 @@ from holdfast_llm.batch.verdict import ItemState, read_reply, safe_code, validat
 from holdfast_llm.batch.work import Item
 from holdfast_llm.provider.reply import Failure, FailureKind, Reply
 from holdfast_llm.provider.request import Request
-
 from tests.batch.planted import ROUTE, SCHEMA, Shout
 from tests.batch.scripted import ScriptedAccounts, ScriptedProvider
 from tests.story import ORG, make_holdfast

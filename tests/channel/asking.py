@@ -12,7 +12,6 @@ from holdfast.channel.channel import Asked, Channel
 from holdfast.channel.channels import ConfiguredChannels
 from holdfast.channel.message import Message
 from holdfast.config import ChannelSettings
-
 from tests.provider.plain_server import Handler, PlainServer, plain_server
 
 AT = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from holdfast.channel.address import ascii_email, problem
 from holdfast.config import ChannelSettings
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from holdfast.channel.channel import (
     Accepted,
     ChannelRefused,
@@ -20,7 +21,6 @@ from holdfast.channel.channel import (
     Unsure,
 )
 from holdfast.channel.message import Message
-
 from tests.channel.asking import ADA, ASKED, AT, MAIL, answering, open_channel
 from tests.channel.names import deaf_port
 from tests.provider.plain_server import reset, say

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from holdfast import Holdfast, Settings
 from holdfast.channel.channel import Capabilities
 from holdfast.channel.channels import ConfiguredChannels
@@ -15,7 +16,6 @@ from holdfast.config import ChannelSettings
 from holdfast.outbox.delivery import Content, State
 from holdfast.outbox.failure import InvalidDelivery
 from holdfast.outbox.intend import Intended, Intent
-
 from tests.channel.mail_server import CUT, HANG_UP, MailServer, mail_server
 from tests.channel.names import leading
 from tests.outbox.scripted import attempts_of, deliver, intend_one, outbox_with, state_of

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from holdfast import ConfigError, FakeClock, Settings
 from holdfast.channel import channels as module
 from holdfast.channel.channel import Capabilities, Lookup, OnUnknown

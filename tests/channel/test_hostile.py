@@ -11,9 +11,9 @@ from dataclasses import replace
 from unittest import mock
 
 import pytest
+
 from holdfast.channel.channel import Accepted, Channel, Rejected, Sent, Throttled, Unsure
 from holdfast.outbound import client
-
 from tests.channel.asking import MAIL, open_channel
 from tests.channel.hostile import ANSWERS
 from tests.provider.plain_server import PlainServer, plain_server

@@ -10,6 +10,7 @@ from email import policy
 from pathlib import Path
 
 import pytest
+
 from holdfast import FakeClock
 from holdfast.channel.channel import Accepted, Asked, Found, LookupDown, NotFound, Rejected
 from holdfast.channel.mailbox import Mailbox

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from holdfast import FakeClock, Settings
 from holdfast.channel.channel import (
     Accepted,

@@ -11,13 +11,13 @@ from email.header import decode_header, make_header
 from typing import Any
 
 import pytest
+
 from holdfast import FakeClock
 from holdfast.channel.channel import Accepted, ChannelRefused, Lookup, Rejected, Throttled, Unsure
 from holdfast.channel.message import Message
 from holdfast.channel.smtp import Smtp
 from holdfast.config import ChannelSettings
 from holdfast.outbound.credential import Credential
-
 from tests.channel.mail_server import CUT, HANG_UP, PEM, MailServer, mail_server
 from tests.channel.names import deaf_port, leading
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from holdfast import ConfigError, FakeClock, Settings
 from holdfast.channel.channel import (
     Accepted,
@@ -26,7 +27,6 @@ from holdfast.channel.channel import (
 from holdfast.channel.channels import ConfiguredChannels
 from holdfast.channel.message import Message
 from holdfast.config import ChannelSettings
-
 from tests.channel.asking import ASKED, AT, answering, open_channel
 from tests.channel.names import leading
 from tests.provider.plain_server import plain_server, say

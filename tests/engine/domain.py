@@ -9,7 +9,6 @@ from holdfast import Enqueued, FakeClock, Holdfast
 from holdfast.config import ArtifactSettings
 from holdfast.engine.job import State
 from holdfast.store import Store
-
 from tests.story import ORG, by_hand, look, make_holdfast
 
 AUDIT_TABLE = "run_sheet_audit"

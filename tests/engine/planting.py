@@ -6,6 +6,7 @@ import sqlite3
 from typing import Any
 
 import psycopg
+
 from holdfast import Holdfast
 from holdfast.store.dialect import POSTGRES as POSTGRES_DIALECT
 from holdfast.store.dialect import SQLITE, to_psycopg

@@ -6,12 +6,12 @@ from typing import Any
 
 import psycopg
 import pytest
+
 from holdfast import FakeClock, Holdfast, Permanent, Transient
 from holdfast.engine.audit import Deed, Tampering, record_actions, seal_events, verify_seals
 from holdfast.engine.job import SYSTEM
 from holdfast.engine.retention import archive_and_prune
 from holdfast.errors import RuleBroken
-
 from tests.engine.planting import plant
 from tests.story import (
     ORG,

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+
 from holdfast import (
     Actor,
     ConfigError,
@@ -21,7 +22,6 @@ from holdfast import (
 )
 from holdfast.engine import upkeep
 from holdfast.errors import ForeignKeyScope, RowInvalid, SecretInPayload
-
 from tests.engine.planting import plant
 from tests.pure.test_secret import SECRETS
 from tests.story import ORG, OTHER_ORG, claim, look, timeline

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from holdfast import Context, FakeClock, Holdfast, InvalidJob, State
 from holdfast.engine.claim import Order, claim_jobs
 from holdfast.engine.handler import Handler, Routed
@@ -18,7 +19,6 @@ from holdfast.engine.upkeep import rescue_jobs
 from holdfast.errors import RuleBroken
 from holdfast.store import Statements, Tx
 from holdfast.store.query import Statement
-
 from tests.story import ORG, OTHER_ORG, by_hand, claim, look, timeline
 
 JOB = Statements("holdfast.engine", "job.sql")

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+
 from holdfast import (
     CancelAnswer,
     Context,
@@ -25,7 +26,6 @@ from holdfast.engine.job import SYSTEM, Completed, Fault, Outcome, Released, Ret
 from holdfast.engine.retention import archive_jobs
 from holdfast.engine.settle import settle
 from holdfast.errors import RuleBroken
-
 from tests.store.hand import move
 from tests.story import ORG, OTHER_ORG, by_hand, claim, events, look, timeline
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+
 from holdfast import ConfigError, Context, FakeClock, Holdfast, InvalidJob, SystemClock
 from holdfast.clock import ms
 from holdfast.engine.category import CATEGORIES, SQL, Duty, sync_categories
@@ -15,7 +16,6 @@ from holdfast.engine.request import DRIFT
 from holdfast.engine.settle import settle
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.errors import RuleBroken
-
 from tests.engine.domain import run_one
 from tests.story import ORG, by_hand, claim, events, look, make_holdfast
 from tests.test_house import ROOT

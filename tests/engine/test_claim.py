@@ -9,13 +9,13 @@ from typing import Any
 
 import psycopg
 import pytest
+
 from holdfast import Context, FakeClock, Holdfast, State
 from holdfast.engine.claim import renew_leases
 from holdfast.engine.job import SYSTEM, Claimed, Completed, Released, unit_of
 from holdfast.engine.settle import settle
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.errors import RuleBroken
-
 from tests.story import ORG, OTHER_ORG, by_hand, claim, look, make_holdfast, timeline
 
 

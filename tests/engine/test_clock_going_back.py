@@ -8,12 +8,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+
 from holdfast import Context, FakeClock, Holdfast, RetryPolicy, State, Transient
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.errors import Defect
 from holdfast.operate.letter import LetterState
 from holdfast.outbox.in_app import Feed, InAppChannel
-
 from tests.operate.letters import operator, prepare
 from tests.operate.sound import report_of, violations
 from tests.outbox.test_in_app import intend

@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+
 from holdfast import Context, FakeClock, Holdfast, SystemClock
 from holdfast.engine import settler
 from holdfast.engine.job import SYSTEM, Advanced, Released
@@ -17,7 +18,6 @@ from holdfast.engine.settle import settle_in
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.errors import JobCanceled, LeaseLost, NetworkTimeout, RuleViolated, Snooze, StoreDown
 from holdfast.testing import HoldfastApp
-
 from tests.acceptance.processes import wait_until
 from tests.engine.domain import ended, make_domain, run_one
 from tests.engine.test_transaction import add, numbers

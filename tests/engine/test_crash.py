@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
 from holdfast import FakeClock, Holdfast, State, Worker
 from holdfast.engine.claim import Ask, claim_by, claim_jobs
 from holdfast.engine.job import SYSTEM, Completed
@@ -13,7 +14,6 @@ from holdfast.engine.lane import Lane
 from holdfast.engine.rules import read_rules
 from holdfast.engine.settle import settle
 from holdfast.engine.upkeep import rescue_jobs
-
 from tests.engine.faulty import Died, FaultyStore, through
 from tests.operate.sound import assert_sound
 from tests.story import ORG, claim, look, timeline

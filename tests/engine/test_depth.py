@@ -8,13 +8,13 @@ from typing import Any
 
 import psycopg
 import pytest
+
 from holdfast import FakeClock, Holdfast, JobRequest, QueueFull
 from holdfast.config import QueueSettings
 from holdfast.engine.job import SYSTEM, Completed
 from holdfast.engine.settle import settle
 from holdfast.errors import Conflict
 from holdfast.event import NotificationDropped
-
 from tests.engine.flood import NOISY, OPERATOR, QUEUE, QUIET, declare, fill, intake
 from tests.story import ORG, look, make_holdfast
 

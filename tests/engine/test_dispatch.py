@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+
 from holdfast import Actor, FakeClock, Holdfast, Settings
 from holdfast.clock import read_instant
 from holdfast.config import RunSettings
@@ -21,7 +22,6 @@ from holdfast.engine.worker import run_upkeep
 from holdfast.errors import RuleBroken
 from holdfast.event import Event, JobEnqueued, ScheduleFired, ScheduleSkipped
 from holdfast.store import Row, Store, Tx
-
 from tests.acceptance.processes import wait_until
 from tests.engine.faulty import Died, FaultyStore
 from tests.story import ORG, OTHER_ORG, PROJECT, by_hand, look, make_holdfast, timeline

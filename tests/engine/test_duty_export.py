@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from holdfast import Context, FakeClock, Holdfast
 from holdfast.engine.job import State
 from holdfast.errors import ArtifactNotFound
-
 from tests.engine.domain import DONE, ended, run_one, with_files
 from tests.story import ORG, OTHER_ORG, look
 

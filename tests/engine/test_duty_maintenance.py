@@ -6,9 +6,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+
 from holdfast import ConfigError, Context, FakeClock, Holdfast, InvalidJob
 from holdfast.config import BUILT_IN_QUEUES
-
 from tests.engine.domain import DEAD, DONE, count, ended, make_domain, run_one, titles
 from tests.story import ORG, look, make_holdfast, timeline
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from holdfast import ConfigError, Context, Holdfast, InvalidJob
 from holdfast.engine.job import State
 from holdfast.errors import RuleBroken
-
 from tests.engine.domain import DEAD, DONE, count, ended, make_domain, run_one, titles, with_files
 from tests.story import ORG, by_hand, events, timeline
 

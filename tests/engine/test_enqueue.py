@@ -9,6 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
+
 from holdfast import (
     Actor,
     ActorType,
@@ -21,7 +22,6 @@ from holdfast import (
     State,
 )
 from holdfast.event import Event, JobEnqueued
-
 from tests.story import ORG, PROJECT, claim, events, look, timeline
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

@@ -12,6 +12,7 @@ from typing import Any
 
 import pydantic
 import pytest
+
 from holdfast import (
     Context,
     FakeClock,
@@ -22,7 +23,6 @@ from holdfast import (
     Transient,
 )
 from holdfast.errors import StoreError
-
 from tests.story import ORG, SQL, events, look, make_holdfast, timeline
 
 

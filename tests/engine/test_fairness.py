@@ -9,13 +9,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+
 from holdfast import FakeClock, Holdfast, Priority, Settings
 from holdfast.config import KeySettings, QueueSettings, TenantSettings
 from holdfast.engine.claim import Order, claim_jobs
 from holdfast.engine.job import SYSTEM, Completed, Retry
 from holdfast.engine.settle import settle
 from holdfast.errors import RuleBroken
-
 from tests.engine.flood import (
     NOISY,
     OPERATOR,

@@ -11,6 +11,8 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import errors as pg
+
 from holdfast import CancelAnswer, Enqueued, FakeClock, Holdfast, State
 from holdfast.engine import retention
 from holdfast.engine.job import SYSTEM, Completed
@@ -21,8 +23,6 @@ from holdfast.engine.upkeep import rescue_jobs
 from holdfast.errors import RuleBroken
 from holdfast.ids import JobId
 from holdfast.store import Statements, Store, Tx, open_store
-from psycopg import errors as pg
-
 from tests.engine.planting import plant
 from tests.story import ORG, OTHER_ORG, by_hand, claim, events, look, make_holdfast, timeline
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from holdfast import Holdfast
 from holdfast.engine.execute import CancelToken
 from holdfast.engine.hands import Held
 from holdfast.engine.keeper import Keeper
-
 from tests.engine.faulty import FaultyStore
 from tests.story import ORG, by_hand, claim
 

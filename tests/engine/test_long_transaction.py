@@ -13,6 +13,7 @@ from typing import Any
 
 import psycopg
 import pytest
+
 from holdfast import CancelAnswer, Context, FakeClock, Holdfast, SystemClock
 from holdfast.engine.execute import CancelToken
 from holdfast.engine.hands import Held
@@ -21,7 +22,6 @@ from holdfast.engine.lease import renew_leases
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.errors import StoreBusy
 from holdfast.store import Store, migrate, open_store
-
 from tests.acceptance.processes import wait_until
 from tests.engine.domain import make_domain
 from tests.engine.faulty import FaultyStore, through

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+
 from holdfast import FakeClock, Holdfast, State
 from holdfast.engine import enqueue as enqueueing
 from holdfast.engine.job import (
@@ -26,7 +27,6 @@ from holdfast.engine.job import (
 )
 from holdfast.engine.settle import settle
 from holdfast.engine.upkeep import rescue_jobs
-
 from tests.engine.faulty import FaultyStore
 from tests.operate.sound import assert_sound, report_of, violations
 from tests.postgres_server import PostgresServer

@@ -13,10 +13,10 @@ import asyncpg
 import psycopg
 import pytest
 import sqlalchemy as sa
-from holdfast import Context, FakeClock, Holdfast, State
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import Session
 
+from holdfast import Context, FakeClock, Holdfast, State
 from tests.operate.sound import assert_sound
 from tests.story import ORG, make_holdfast
 

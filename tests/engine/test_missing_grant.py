@@ -10,10 +10,10 @@ import asyncpg
 import psycopg
 import pytest
 import sqlalchemy as sa
-from holdfast import Context, Enqueued, FakeClock, Holdfast, State
-from holdfast.event import JobSettled
 from psycopg import errors as pg
 
+from holdfast import Context, Enqueued, FakeClock, Holdfast, State
+from holdfast.event import JobSettled
 from tests.postgres_server import PostgresServer
 from tests.story import ORG, by_hand, look, make_holdfast
 

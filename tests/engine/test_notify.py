@@ -19,6 +19,9 @@ import asyncpg
 import psycopg
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.orm import Session
+
 from holdfast import (
     ConfigError,
     Context,
@@ -31,9 +34,6 @@ from holdfast import (
 )
 from holdfast.event import Event, NotificationDropped
 from holdfast.store import Store
-from sqlalchemy.ext.asyncio import create_async_engine
-from sqlalchemy.orm import Session
-
 from tests.engine.domain import make_domain, titles
 from tests.story import ORG, OTHER_ORG, by_hand, look, make_holdfast, timeline
 

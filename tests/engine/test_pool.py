@@ -9,13 +9,13 @@ from typing import Any
 
 import psycopg
 import pytest
+
 from holdfast import Context, Holdfast, State
 from holdfast.errors import StoreBusy
 from holdfast.store import open_store
 from holdfast.store import postgres as store_postgres
 from holdfast.store.permits import SPARE, Permits, PoolTimeout
 from holdfast.store.postgres import PostgresStore
-
 from tests.operate.sound import assert_sound
 from tests.story import ORG, make_holdfast, timeline
 

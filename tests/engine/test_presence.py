@@ -11,11 +11,11 @@ from typing import Any
 
 import psycopg
 import pytest
+
 from holdfast import Context, FakeClock, Holdfast, SystemClock
 from holdfast.engine.hands import Held
 from holdfast.engine.presence import GONE_AFTER, KEEP, Colleague, Presence, list_workers, serving
 from holdfast.errors import RuleBroken, StoreDown
-
 from tests.engine.faulty import FaultyStore
 from tests.story import ORG, by_hand, claim, look, make_holdfast
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import errors as pg
+
 from holdfast import (
     ConfigError,
     Context,
@@ -29,8 +31,6 @@ from holdfast.engine.enqueue import insert_steps
 from holdfast.engine.retention import archive_jobs
 from holdfast.errors import RuleBroken
 from holdfast.store.borrow import run
-from psycopg import errors as pg
-
 from tests.engine.planting import plant
 from tests.operate.letters import operator, prepare
 from tests.operate.sound import assert_sound

@@ -10,9 +10,9 @@ from typing import Any
 
 import psycopg
 import pytest
+
 from holdfast import Context, Holdfast
 from holdfast.errors import RuleViolated, StoreDown
-
 from tests.engine.domain import ended, make_domain, run_one
 from tests.engine.test_transaction import LATE, add, numbers
 from tests.engine.test_transaction import shop as shop

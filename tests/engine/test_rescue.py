@@ -11,6 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
+
 from holdfast import FakeClock, Holdfast, Settings, State, Transient
 from holdfast.engine.job import SYSTEM, Completed, unit_of
 from holdfast.engine.presence import Presence, beat_seconds
@@ -19,7 +20,6 @@ from holdfast.engine.upkeep import FREE_RELEASES, Grace, await_workers, rescue_j
 from holdfast.engine.worker import run_upkeep
 from holdfast.store import Tx
 from holdfast.store.availability import Availability
-
 from tests.operate.letters import die_at_once, operator, replay
 from tests.operate.sound import assert_sound
 from tests.story import ORG, claim, events, make_holdfast, timeline

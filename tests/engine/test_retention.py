@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+
 from holdfast import Enqueued, FakeClock, Holdfast, JobNotFound, RuleViolated, State
 from holdfast.config import RetentionRule, RetentionSettings
 from holdfast.engine import retention
@@ -21,7 +22,6 @@ from holdfast.engine.retention import (
 from holdfast.engine.worker import run_upkeep
 from holdfast.errors import ConfigError, RuleBroken
 from holdfast.store import Tx, open_store
-
 from tests.story import ORG, by_hand, claim, look, make_holdfast, timeline
 
 MONTH = RetentionSettings(keep_days=30)

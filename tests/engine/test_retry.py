@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+
 from holdfast import (
     AuthDenied,
     ConfigInvalid,
@@ -27,7 +28,6 @@ from holdfast import (
     WriteConflict,
 )
 from holdfast.event import Event, JobSettled
-
 from tests.story import ORG, timeline
 
 

@@ -11,6 +11,9 @@ from typing import Any, TypeVar, cast
 
 import psycopg
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
 from holdfast import FakeClock, Holdfast
 from holdfast.config import KeySettings, QueueSettings, Rate, TenantSettings
 from holdfast.engine import claim as claiming
@@ -23,9 +26,6 @@ from holdfast.engine.settle import settle
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.errors import ConfigError
 from holdfast.store import Store, Tx
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-
 from tests.engine.flood import (
     NOISY,
     OPERATOR,

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+
 from holdfast import (
     ConfigError,
     FakeClock,
@@ -27,7 +28,6 @@ from holdfast.engine.worker import run_upkeep
 from holdfast.errors import RuleBroken
 from holdfast.event import QueueCrowded
 from holdfast.telemetry.log import JsonFormatter, log_event, logger
-
 from tests.engine.flood import OPERATOR, QUEUE, declare, fill, intake
 from tests.story import ORG, OTHER_ORG, by_hand, look, make_holdfast, seal_all
 

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+
 from holdfast import (
     Actor,
     Context,
@@ -42,7 +43,6 @@ from holdfast.errors import (
     UnknownRun,
 )
 from holdfast.event import Event, WorkerRunFinished
-
 from tests.engine.planting import plant
 from tests.story import ORG, OTHER_ORG, by_hand, events, look, timeline
 

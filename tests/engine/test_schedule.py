@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+
 from holdfast import Actor, FakeClock, Holdfast, InvalidSchedule
 from holdfast.config import RunSettings, ScheduleSettings
 from holdfast.cron import Timetable
@@ -17,7 +18,6 @@ from holdfast.engine.dispatch import dispatch_once
 from holdfast.engine.schedule import CatchUp, Schedule, ScheduleOptions, make_schedule
 from holdfast.errors import ConfigError, Conflict, RuleBroken, ScheduleNotFound
 from holdfast.store import Row, Store
-
 from tests.story import ORG, OTHER_ORG, PROJECT, by_hand, look, make_holdfast
 
 ADA = Actor.read("user:ada")

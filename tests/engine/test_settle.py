@@ -9,6 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
+
 from holdfast import FakeClock, Holdfast, State
 from holdfast.engine import enqueue as enqueueing
 from holdfast.engine.job import (
@@ -28,7 +29,6 @@ from holdfast.engine.settle import settle
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.errors import RuleBroken
 from holdfast.store import Statement, Tx
-
 from tests.acceptance.processes import wait_until
 from tests.story import ORG, SQL, by_hand, claim, events, look, make_holdfast, timeline
 

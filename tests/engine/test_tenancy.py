@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+
 from holdfast import (
     Context,
     FakeClock,
@@ -20,7 +21,6 @@ from holdfast import (
 from holdfast.engine.execute import CancelToken
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.errors import RuleBroken
-
 from tests.story import ORG, OTHER_ORG, PROJECT, by_hand, claim, look, make_holdfast
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import psycopg
 import pytest
+
 from holdfast import Context, Holdfast, SystemClock
 from holdfast.errors import RuleViolated
 from holdfast.store import Store
-
 from tests.engine.domain import count, ended, make_domain, run_one, titles
 from tests.story import ORG, look, make_holdfast, timeline
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+
 from holdfast import Context, FakeClock, Holdfast
 from holdfast.engine.context import CancelToken
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.errors import LeaseLost
 from holdfast.store.postgres_transaction import PostgresTransaction
-
 from tests.engine.domain import make_domain, titles
 from tests.story import ORG, claim, make_holdfast
 

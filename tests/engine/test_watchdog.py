@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+
 from holdfast import Context, FakeClock, Holdfast, State, Worker
 from holdfast.engine import upkeep
 from holdfast.engine.presence import list_workers
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.engine.watchdog import Watchdog
 from holdfast.event import Event, WorkerChanged
-
 from tests.acceptance.processes import wait_until
 from tests.operate.sound import assert_sound
 from tests.story import ORG, claim, make_holdfast, timeline

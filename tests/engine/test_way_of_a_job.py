@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+
 from holdfast import FakeClock, Holdfast, State
 from holdfast.engine import upkeep
 from holdfast.engine.job import SYSTEM, Completed
 from holdfast.engine.settle import settle
-
 from tests.story import ORG, claim, timeline
 
 

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+
 from holdfast import Context, FakeClock, Holdfast, Settings, State, SystemClock, Worker
 from holdfast.engine.execute import CancelToken
 from holdfast.engine.hands import Held
@@ -19,7 +20,6 @@ from holdfast.engine.settle import settle
 from holdfast.engine.settler import settle_apart
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.event import Event, JobSettled, JobStarted, LeaseWasLost, WorkerChanged
-
 from tests.acceptance.processes import all_in, wait_until
 from tests.engine.faulty import FaultyStore
 from tests.story import ORG, by_hand, claim, events, look, make_holdfast, timeline

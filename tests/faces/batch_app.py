@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast import FakeClock, Holdfast, Item, Reply, Request, Route, Settings
-
 from tests.batch.scripted import ScriptedAccounts, ScriptedProvider
 
 clock = FakeClock()

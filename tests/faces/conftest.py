@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from holdfast.cli import main
 from holdfast.telemetry import log
 

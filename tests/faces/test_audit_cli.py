@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+
 from holdfast import Holdfast
 from holdfast.config import Settings
-
 from tests.engine.planting import plant
 from tests.faces.conftest import Run
 from tests.story import ORG, OTHER_ORG, look

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
 from holdfast.engine.audit import PLATFORM_ORG
 from holdfast.store import Row, Store, open_store
-
 from tests.batch.scripted import Lose, ScriptedAccounts, ScriptedProvider
 from tests.faces import batch_app
 from tests.faces.conftest import Run

@@ -10,10 +10,10 @@ from pathlib import Path
 import psycopg
 import pytest
 from click.testing import CliRunner
+
 from holdfast import SystemClock
 from holdfast.cli import COMMANDS, cli
 from holdfast.store import postgres as postgres_store
-
 from tests.engine.planting import plant
 from tests.faces.conftest import APP, Run
 from tests.postgres_server import PostgresServer

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+
 from holdfast import FakeClock
 from holdfast.store import open_store
 from holdfast_llm.batch.cost import CallKind, record_calls
 from holdfast_llm.batch.price import Prices
 from holdfast_llm.provider.route import Route
-
 from tests.batch.ledger import PRICES, call
 from tests.faces.conftest import Run
 from tests.story import ORG, OTHER_ORG

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from holdfast import Holdfast, State, UpstreamDown
 from holdfast.clock import FakeClock, SystemClock
 from holdfast.errors import Gone
-
 from tests.engine.planting import plant
 from tests.faces.conftest import Ran, Run
 from tests.operate.letters import Review, die_at_once, work

@@ -8,13 +8,13 @@ from itertools import product
 from typing import Any
 
 import pytest
+
 from holdfast import FakeClock, Holdfast
 from holdfast.channel.channel import Accepted, Asked, Capabilities, LookupDown, Seen, Sent
 from holdfast.channel.message import Message
 from holdfast.outbox.delivery import Content, Reason, State
 from holdfast.outbox.intend import Intent
 from holdfast.store import Store
-
 from tests.faces.conftest import Run
 from tests.outbox.planted import change, plant_delivery, plant_evidence
 from tests.story import ORG, OTHER_ORG, by_hand, look, make_holdfast

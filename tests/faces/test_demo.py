@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
+
 from holdfast import FakeClock, Holdfast
 from holdfast.demo.app import BAKERY, FLOOD, LANE, QUIET
 from holdfast.demo.app import hf as demo_hf
@@ -25,8 +27,6 @@ from holdfast.demo.waits import Fairness, Waits, measure
 from holdfast.engine.claim import Order, claim_jobs
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.store import open_store
-from rich.console import Console
-
 from tests.story import by_hand
 
 

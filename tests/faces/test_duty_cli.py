@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 
 import pytest
+
 from holdfast.engine.category import SQL
 from holdfast.store import open_store
-
 from tests.faces.conftest import Run
 from tests.story import ORG
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from holdfast import Job
 from holdfast.store import open_store
-
 from tests.story import look
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+
 from holdfast import SystemClock
 from holdfast.operate.explain import Reason
-
 from tests.engine.planting import plant
 from tests.faces.conftest import APP, Run
 from tests.story import ORG, OTHER_ORG, make_holdfast

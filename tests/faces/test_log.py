@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
 from holdfast import Context, Holdfast, NetworkTimeout
 from holdfast.event import (
     About,
@@ -22,7 +23,6 @@ from holdfast.event import (
     WorkerChanged,
 )
 from holdfast.telemetry import log
-
 from tests.story import ORG, PROJECT
 
 SIX = {"request_id", "correlation_id", "job_id", "job_type", "org_id", "project_id"}

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+
 from holdfast import Holdfast, TenantSettings
 from holdfast.cli import cli
 from holdfast.clock import write_instant
 from holdfast.errors import ConfigError, UnknownQueue
-
 from tests.faces.conftest import Run
 from tests.story import ORG, OTHER_ORG, look, make_holdfast
 

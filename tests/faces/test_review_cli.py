@@ -10,8 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from holdfast_simulator import Simulator
 
+from holdfast_simulator import Simulator
 from tests.apps_review.office import KEY, Model, commit, make_repository
 from tests.faces.conftest import Ran, Run
 from tests.story import ORG, OTHER_ORG, look, make_holdfast

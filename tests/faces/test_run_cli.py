@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 import pytest
-from holdfast.cli import cli
 
+from holdfast.cli import cli
 from tests.faces.conftest import APP, Run
 from tests.story import ORG
 

@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+
 from holdfast import Holdfast, Settings
 from holdfast.engine import agenda
 from holdfast.engine.dispatch import Dispatcher
-
 from tests.faces.conftest import Run
 from tests.story import ORG, by_hand, look
 

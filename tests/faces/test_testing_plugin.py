@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+
 from holdfast import Context, Holdfast, NetworkTimeout, RetryPolicy, Snooze, State
 from holdfast.testing import ORG, HoldfastApp
 

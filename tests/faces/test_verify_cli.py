@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from holdfast import Enqueued, Holdfast
 
+from holdfast import Enqueued, Holdfast
 from tests.engine.planting import plant
 from tests.faces.conftest import Run
 from tests.story import ORG, OTHER_ORG

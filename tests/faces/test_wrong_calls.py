@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from holdfast import FakeClock, Holdfast, HoldfastError, InvalidArgument, Rewrites, Tenant
 from holdfast.artifact.artifacts import Artifacts
 from holdfast.engine.pipeline import Pipeline
@@ -25,7 +26,6 @@ from holdfast.outbox.outbox import Outbox
 from holdfast_review.reviews import Reviews
 from holdfast_rewrite.directory import SqlDirectory
 from holdfast_rewrite.rewrites import RewriteDesk
-
 from tests.faces.conftest import APP, Run
 from tests.faces.wrong_calls import BY_NAME, JUNK, NOT_AN_ACTOR, Call, World
 from tests.story import ORG, look

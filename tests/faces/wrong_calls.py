@@ -29,7 +29,6 @@ from holdfast.engine import agenda
 from holdfast.operate.delivery_filter import DeliveryFilter
 from holdfast.operate.letter_input import LetterFilter
 from holdfast_llm.batch.accept_kept import AnswerFilter
-
 from tests.apps.household import HOME, RECIPIENT, ROUTE, SENDER, Heard, furnish, submission
 from tests.batch.scripted import ScriptedAccounts, ScriptedProvider
 from tests.operate.letters import die_at_once

@@ -7,7 +7,6 @@ import itertools
 from holdfast import Holdfast
 from holdfast.ids import IdSource
 from holdfast_llm.batch.group import custom_id
-
 from tests.story import by_hand
 
 _numbers = itertools.count(1)

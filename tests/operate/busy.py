@@ -32,7 +32,6 @@ from holdfast.engine.run import BoundedRun
 from holdfast.engine.settle import settle
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.engine.worker import run_upkeep
-
 from tests.story import ORG, OTHER_ORG, PROJECT, claim, seal_all
 
 ADA = Actor.read("user:ada")

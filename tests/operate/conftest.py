@@ -12,9 +12,9 @@ from pathlib import Path
 
 import psycopg
 import pytest
+
 from holdfast import FakeClock
 from holdfast.config import ArtifactSettings
-
 from tests.conftest import TEMPLATE
 from tests.operate.busy import Busy, make_busy
 from tests.operate.sound import assert_sound

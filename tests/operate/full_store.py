@@ -13,7 +13,6 @@ from typing import Any
 from holdfast import FakeClock, Gone, Holdfast, NetworkTimeout, State
 from holdfast.outbox.in_app import InAppChannel
 from holdfast_rewrite.conclude import conclude_once
-
 from tests.apps.planted import Stage, set_stage
 from tests.operate.busy import Busy, make_busy
 from tests.operate.letters import Review, operator, prepare, replay, work

@@ -17,7 +17,6 @@ from holdfast import (
 from holdfast.operate.dead_letter import DeadLetters
 from holdfast.operate.letter import CHECKLISTS, Letter, LetterKind
 from holdfast.store import Row
-
 from tests.story import ORG, look
 
 STAGES = ("fetch", "think", "tell")

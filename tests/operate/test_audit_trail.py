@@ -14,6 +14,7 @@ from typing import Any
 
 import psycopg
 import pytest
+
 from holdfast import FakeClock, Forbidden, Holdfast, Transient
 from holdfast.actor import Actor
 from holdfast.document import decode
@@ -27,7 +28,6 @@ from holdfast.operate.audit_export import check_export
 from holdfast.operate.audit_trail import AuditEvent, AuditTrail
 from holdfast.operate.refusal import InvalidAction
 from holdfast.store import Row
-
 from tests.engine.planting import plant
 from tests.story import ORG, OTHER_ORG, PROJECT, look, make_holdfast, seal_all
 

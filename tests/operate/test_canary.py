@@ -24,6 +24,11 @@ from typing import Any
 
 import psycopg
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from prometheus_client import generate_latest
+
 from holdfast import Context, FakeClock, Holdfast, InvalidJob, State, Transient
 from holdfast.cli import main
 from holdfast.engine.job import Claimed
@@ -35,11 +40,6 @@ from holdfast.store import Store
 from holdfast.telemetry import log
 from holdfast.telemetry.metrics import Metrics
 from holdfast.telemetry.trace import trace
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from prometheus_client import generate_latest
-
 from tests.operate.canary import (
     CARELESS,
     REQUEST_ID,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from holdfast import CancelAnswer, Enqueued, Holdfast, State
 from holdfast.actor import Role
 from holdfast.document import decode
@@ -14,7 +15,6 @@ from holdfast.operate import watch
 from holdfast.operate.cancel import cancel_job
 from holdfast.operate.refusal import InvalidAction
 from holdfast.store import Row
-
 from tests.story import ORG, OTHER_ORG, claim, events, look, timeline
 
 NOBODY = "0198c0de-0000-7000-8000-0000000000ff"

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+
 from holdfast import FakeClock, Holdfast, State, UpstreamDown
 from holdfast.document import decode
 from holdfast.errors import Conflict, Gone, JobNotFound, NotFound, RuleBroken
@@ -22,7 +23,6 @@ from holdfast.operate.refusal import (
     StaleVersion,
     StepRefused,
 )
-
 from tests.operate.letters import Review, die_at_once, operator, prepare, refusals, replay, work
 from tests.story import ORG, OTHER_ORG, PROJECT, by_hand, claim, events, look, timeline
 

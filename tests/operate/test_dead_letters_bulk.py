@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+
 from holdfast import Enqueued, FakeClock, Holdfast, State, UpstreamDown
 from holdfast.document import decode
 from holdfast.engine.job import SYSTEM, Completed
@@ -17,7 +18,6 @@ from holdfast.operate.letter import LetterState
 from holdfast.operate.letter_input import LetterFilter
 from holdfast.operate.refusal import InvalidAction, NothingMatches
 from holdfast.store import Statement, Tx
-
 from tests.operate.letters import Review, die_at_once, operator, prepare, refusals, replay
 from tests.story import ORG, OTHER_ORG, by_hand, claim, events, look
 

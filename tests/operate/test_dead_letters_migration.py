@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
-from holdfast.store import migrate, open_store
 
+from holdfast.store import migrate, open_store
 from tests.postgres_server import PostgresServer
 from tests.story import ORG, by_hand, look
 

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+
 from holdfast import Context, FakeClock, Forbidden, Holdfast
 from holdfast.document import decode
 from holdfast.errors import StoreError
@@ -14,7 +15,6 @@ from holdfast.operate.delivery_filter import DeliveryFilter
 from holdfast.operate.refusal import InvalidAction, NothingMatches
 from holdfast.operate.verify.run import verify
 from holdfast.store import Store
-
 from tests.outbox.planted import change, plant_delivery, plant_evidence
 from tests.outbox.scripted import DUMB, letter, outbox_with
 from tests.story import ORG, OTHER_ORG, look

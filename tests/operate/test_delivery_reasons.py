@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from holdfast import Enqueued, FakeClock, Holdfast, Snooze
 from holdfast.config import ChannelSettings
 from holdfast.operate.doctor import Finding, Limits, Severity, examine
 from holdfast.operate.explain import Explanation, Reason, explain_job
-
 from tests.outbox.planted import plant_delivery, spoil
 from tests.outbox.scripted import DUMB, ScriptedChannel, letter, outbox_with
 from tests.story import ORG, look

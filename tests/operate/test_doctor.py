@@ -14,6 +14,7 @@ from typing import Any
 
 import psycopg
 import pytest
+
 from holdfast import FakeClock, Forbidden, Holdfast, SystemClock
 from holdfast.actor import Actor, ActorType
 from holdfast.config import RunSettings, ScheduleSettings
@@ -28,7 +29,6 @@ from holdfast.operate.doctor import files as doctor_files
 from holdfast.operate.doctor.database import _version
 from holdfast.operate.doctor.files import file_system_of
 from holdfast.store import open_store
-
 from tests.postgres_server import PostgresServer
 from tests.story import ORG, by_hand, claim, look, make_holdfast, seal_all
 

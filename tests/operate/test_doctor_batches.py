@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+
 from holdfast import FakeClock, Holdfast
 from holdfast.config import BudgetSettings
 from holdfast.engine.ledger import Trigger, TriggerKind
@@ -17,7 +18,6 @@ from holdfast.operate.explain import Reason, explain_job
 from holdfast_llm.batch.cost import record_calls
 from holdfast_llm.batch.price import Prices
 from holdfast_llm.provider.route import Route
-
 from tests.batch.ledger import PRICES, call
 from tests.batch.planted import Shout, Stage, set_stage
 from tests.batch.scripted import ScriptedAccounts

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
+
 from holdfast import Context, Holdfast
 from holdfast.operate.doctor import Finding, Severity, examine
-
 from tests.postgres_server import PostgresServer
 from tests.story import ORG, by_hand, make_holdfast
 

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+
 from holdfast import (
     Context,
     Enqueued,
@@ -48,7 +49,6 @@ from holdfast.engine.upkeep import rescue_jobs
 from holdfast.errors import Forbidden, JobNotFound
 from holdfast.operate import watch
 from holdfast.operate.explain import Explanation, Reason, explain_job
-
 from tests.engine.planting import plant
 from tests.store.hand import job_in
 from tests.story import ORG, OTHER_ORG, by_hand, claim, look

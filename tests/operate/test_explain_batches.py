@@ -7,6 +7,7 @@ from datetime import timedelta
 from decimal import Decimal
 
 import pytest
+
 from holdfast import Enqueued, FakeClock, Holdfast
 from holdfast.clock import write_instant
 from holdfast.config import BudgetSettings
@@ -16,7 +17,6 @@ from holdfast.engine.job import SYSTEM, Claimed, Released
 from holdfast.engine.presence import Presence
 from holdfast.engine.settle import settle
 from holdfast.operate.explain import Explanation, Reason, explain_job
-
 from tests.batch.planted import Stage, set_stage
 from tests.engine.planting import plant
 from tests.operate.at_provider import plant_circuit

@@ -9,12 +9,12 @@ from typing import Any
 import psycopg
 import pytest
 from click.testing import CliRunner
+
 from holdfast import Context, Forbidden, Holdfast, State
 from holdfast.cli import cli, main
 from holdfast.engine.audit import PLATFORM_ORG
 from holdfast.operate.desk import Desk
 from holdfast.operate.refusal import InvalidAction, TableNotFound
-
 from tests.postgres_server import PostgresServer
 from tests.story import ORG, by_hand, look, make_holdfast
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+
 from holdfast import Context, FakeClock, Holdfast, NetworkTimeout, State, UpstreamDown
 from holdfast.document import decode
 from holdfast.engine.job import SYSTEM, Canceled, Completed, Dead, Fault, Outcome
@@ -22,7 +23,6 @@ from holdfast.operate.dead_letter import DeadLetters
 from holdfast.operate.letter import LetterState
 from holdfast.operate.refusal import NeverReplayed, StaleVersion, StepRefused
 from holdfast.store import Statement, Tx
-
 from tests.engine.faulty import Died, FaultyStore, through
 from tests.operate.letters import (
     STAGES,

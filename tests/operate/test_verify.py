@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from holdfast import FakeClock, Forbidden, Holdfast
 from holdfast.engine.audit import PLATFORM_ORG
 from holdfast.errors import NotFound
@@ -17,7 +18,6 @@ from holdfast.operate.verify.run import SQL, Report, Status, verify, verify_with
 from holdfast.operate.watch import Watch
 from holdfast.store import Store
 from holdfast.store.query import Statement
-
 from tests.operate.busy import declare
 from tests.operate.conftest import Mould
 from tests.operate.sound import assert_sound, by_rule, report_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from holdfast import FakeClock, Holdfast
 
+from holdfast import FakeClock, Holdfast
 from tests.batch.planted import Planted, Stage, set_stage
 from tests.engine.planting import plant
 from tests.operate.sound import assert_sound, by_rule, report_of

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+
 from holdfast import FakeClock, Holdfast
 from holdfast.operate.verify.definitions import (
     FILE,
@@ -18,7 +19,6 @@ from holdfast.operate.verify.definitions import (
 )
 from holdfast.store import Store, open_store
 from holdfast.store.dialect import SQLITE
-
 from tests.conftest import TEMPLATE
 from tests.operate.sound import assert_sound, report_of, violations
 from tests.postgres_server import PostgresServer

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import psycopg
 import pytest
+
 from holdfast import FakeClock, Holdfast
 from holdfast.clock import write_instant
 from holdfast.ids import IdSource
-
 from tests.engine.planting import plant
 from tests.operate.sound import assert_sound, by_rule, report_of
 from tests.outbox.planted import plant_delivery, plant_evidence, plant_try, spoil, tell

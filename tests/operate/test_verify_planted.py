@@ -18,10 +18,10 @@ from pathlib import Path
 
 import psycopg
 import pytest
+
 from holdfast import FakeClock, Holdfast
 from holdfast.config import ArtifactSettings, RewriteSettings
 from holdfast.store.dialect import SQLITE
-
 from tests.apps.household import ROUTE
 from tests.conftest import TEMPLATE
 from tests.engine.planting import plant

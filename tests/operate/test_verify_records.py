@@ -10,13 +10,13 @@ from urllib.parse import quote
 
 import psycopg
 import pytest
+
 from holdfast import Context, FakeClock, Holdfast, Settings, Snooze, State
 from holdfast.config import RunSettings
 from holdfast.engine.ledger import Trigger, TriggerKind
 from holdfast.engine.promote import promote_jobs
 from holdfast.engine.run import perform_run
 from holdfast.operate.verify.run import as_document
-
 from tests.engine.planting import plant
 from tests.operate.busy import upkeep
 from tests.operate.sound import assert_sound, report_of, violations

@@ -15,6 +15,7 @@ from typing import Any
 
 import psycopg
 import pytest
+
 from holdfast import FakeClock, Holdfast, State
 from holdfast.clock import write_instant
 from holdfast.config import ArtifactSettings
@@ -25,7 +26,6 @@ from holdfast.operate.verify.catalog import UNIQUE_FOR_ALL, made_by
 from holdfast.operate.verify.run import Status
 from holdfast.store.dialect import SQLITE
 from holdfast.store.migrate import migrations
-
 from tests.conftest import TEMPLATE
 from tests.engine.planting import plant
 from tests.operate.busy import Busy, declare, make_busy, work

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
 from holdfast import FakeClock, Holdfast
 from holdfast.clock import write_instant
 from holdfast.engine.upkeep import Grace
-
 from tests.engine.planting import plant
 from tests.operate.busy import Busy, declare
 from tests.operate.conftest import Mould

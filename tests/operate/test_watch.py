@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from holdfast import Forbidden, Holdfast, InvalidArgument
 from holdfast.actor import Role
 from holdfast.document import decode
@@ -10,7 +11,6 @@ from holdfast.engine.audit import PLATFORM_ORG, verify_seals
 from holdfast.errors import JobNotFound
 from holdfast.operate.watch import Action, Watch
 from holdfast.store import Row
-
 from tests.story import ORG, OTHER_ORG, look, seal_all
 
 MEMBERS = {Action.LOOK, Action.CANCEL}

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from holdfast.outbox.point import Point
-
 from tests.outbox.carriers import ASKED, BLIND, CHANNELS, KNOWING, LOCAL, MUTE
 from tests.outbox.post_office import EXPIRED, LOST, MARKED, WIRE
 

@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 
 from holdfast import FakeClock, Holdfast
 from holdfast.clock import read_instant
-
 from tests.story import look
 
 # Nothing is left alone for longer than a dispatcher would leave it.

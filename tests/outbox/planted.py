@@ -9,7 +9,6 @@ from holdfast import Actor, Holdfast
 from holdfast.clock import write_instant
 from holdfast.engine import audit
 from holdfast.ids import IdSource
-
 from tests.engine.planting import plant
 from tests.story import ORG, by_hand, look
 

@@ -31,7 +31,6 @@ from holdfast.store import Row
 from holdfast.telemetry import log
 from holdfast_simulator.faults import Rule
 from holdfast_simulator.simulator import Simulator
-
 from tests.engine.planting import plant
 from tests.operate.sound import report_of, violations
 from tests.outbox.carriers import (

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.config import ChannelSettings
-
 from tests.provider.plain_server import say
 
 

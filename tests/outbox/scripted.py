@@ -35,7 +35,6 @@ from holdfast.clock import Clock
 from holdfast.outbox.delivery import Content, Delivery
 from holdfast.outbox.intend import Intended, Intent
 from holdfast.store import Row
-
 from tests.story import ORG, look
 
 # By what an outcome is told: whether the message is taken, and what is answered.

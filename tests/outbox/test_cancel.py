@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+
 from holdfast import Context, FakeClock, Holdfast, Permanent, Snooze
 from holdfast.channel.channel import Capabilities, Lookup, OnUnknown
 from holdfast.engine.retention import archive_jobs
@@ -14,7 +15,6 @@ from holdfast.outbox import outbox as passes
 from holdfast.outbox.delivery import Delivery, State
 from holdfast.outbox.intend import Intended
 from holdfast.outbox.point import Point
-
 from tests.operate.letters import operator, replay
 from tests.outbox.scripted import (
     ASKABLE,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+
 from holdfast import FakeClock, Holdfast, State
 from holdfast.channel.channel import Lookup
 from holdfast.event import DeliveryAlert, DeliveryTrouble, Event
@@ -15,7 +16,6 @@ from holdfast.outbox.circuit import Trip, pause_after
 from holdfast.outbox.delivery import State as Stands
 from holdfast.outbox.intend import Intended
 from holdfast.outbox.reconcile import ReconcileErrand
-
 from tests.outbox.long_time import live_through
 from tests.outbox.scripted import (
     ASKABLE,

@@ -6,11 +6,11 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
+
 from holdfast import FakeClock, Holdfast
 from holdfast.channel.channel import Capabilities, Lookup
 from holdfast.outbox.delivery import Reason, State
 from holdfast.outbox.point import Point
-
 from tests.outbox.scripted import ASKABLE, DUMB, WINDOW, ScriptedChannel, attempts_of, letter
 from tests.story import ORG, look, make_holdfast
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+
 from holdfast.channel.channel import Capabilities, Lookup, OnUnknown
 from holdfast.outbox.decide import (
     Ask,

@@ -7,13 +7,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+
 from holdfast import FakeClock, Holdfast
 from holdfast.config import RetentionSettings
 from holdfast.engine.retention import archive_and_prune, prune_deliveries
 from holdfast.outbox.failure import InvalidDelivery
 from holdfast.outbox.in_app import InAppChannel
 from holdfast.store import Store
-
 from tests.outbox.planted import change, plant_delivery, plant_evidence
 from tests.story import ORG, OTHER_ORG, look
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from holdfast import Holdfast
 from holdfast.outbox.page import SQL
 from holdfast.store import Row
-
 from tests.engine.planting import plant
 from tests.outbox.scripted import intend_one, outbox_with
 from tests.story import ORG, OTHER_ORG, look

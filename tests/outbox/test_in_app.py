@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+
 from holdfast import FakeClock, Holdfast, StoreDown
 from holdfast.channel.channel import Accepted, Asked, Found, LookupDown, NotFound, Rejected, Unsure
 from holdfast.channel.message import Message
@@ -15,7 +16,6 @@ from holdfast.outbox.delivery import Identity
 from holdfast.outbox.failure import InvalidDelivery
 from holdfast.outbox.in_app import Feed, InAppChannel
 from holdfast.store import Store, open_store
-
 from tests.story import ORG, OTHER_ORG, by_hand, look
 
 

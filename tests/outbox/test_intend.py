@@ -10,13 +10,13 @@ from typing import Any, cast
 
 import psycopg
 import pytest
+
 from holdfast import FakeClock, Holdfast
 from holdfast.errors import ConfigError, Forbidden, RuleBroken
 from holdfast.event import DeliveryAlert, DeliveryTrouble, Event
 from holdfast.outbox.delivery import Content, Identity, State
 from holdfast.outbox.failure import InvalidDelivery
 from holdfast.store import Store
-
 from tests.outbox.scripted import intend_one, letter, outbox_with, state_of
 from tests.story import ORG, OTHER_ORG, by_hand, look, make_holdfast
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import psycopg
 import pytest
+
 from holdfast import ConfigError, Context, FakeClock, Forbidden, Holdfast, Snooze
 from holdfast.engine.job import State as JobState
 from holdfast.event import Event, NotificationDropped
@@ -22,7 +23,6 @@ from holdfast.outbox.in_app import InAppChannel
 from holdfast.outbox.intend import Intended
 from holdfast.outbox.template import UnknownTemplate
 from holdfast.store import Store
-
 from tests.engine.domain import make_domain, titles
 from tests.story import ORG, OTHER_ORG, by_hand, look, make_holdfast
 

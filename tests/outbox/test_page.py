@@ -8,6 +8,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+
 from holdfast import FakeClock, Holdfast
 from holdfast.channel.channel import (
     Accepted,
@@ -26,7 +27,6 @@ from holdfast.outbox.decide import Policy
 from holdfast.outbox.delivery import Content, State
 from holdfast.outbox.intend import Intended, write_content
 from holdfast.store import Tx
-
 from tests.engine.planting import plant
 from tests.outbox.planted import plant_evidence
 from tests.outbox.scripted import (

@@ -9,6 +9,10 @@ from typing import Any
 
 import psycopg
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
 from holdfast import FakeClock, Holdfast
 from holdfast.config import QueueSettings
 from holdfast.document import decode
@@ -18,10 +22,6 @@ from holdfast.outbox import post as posting
 from holdfast.outbox.delivery import State
 from holdfast.store import Store
 from holdfast.telemetry.trace import read_traceparent, trace
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-
 from tests.outbox.scripted import intend_one, letter, outbox_with, state_of
 from tests.outbox.test_intend import connect
 from tests.story import ORG, look, make_holdfast

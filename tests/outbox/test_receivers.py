@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
+
 from holdfast import FakeClock, Holdfast
 from holdfast.config import ChannelSettings
 from holdfast.outbound import client
 from holdfast.outbox.circuit import OPEN
 from holdfast.outbox.delivery import State as Stands
 from holdfast.outbox.intend import Intended
-
 from tests.channel.hostile import ANSWERS
 from tests.channel.mail_server import PEM, mail_server
 from tests.channel.names import deaf_port

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from holdfast import Context, FakeClock, Holdfast, Permanent
 from holdfast.channel.channel import Capabilities, Lookup
 from holdfast.channel.message import Message
@@ -13,7 +14,6 @@ from holdfast.event import DeliveryAlert, DeliveryTrouble, Event
 from holdfast.outbox.delivery import State
 from holdfast.outbox.intend import Intended
 from holdfast.outbox.reconcile import SQL
-
 from tests.outbox.planted import change, plant_delivery, plant_evidence
 from tests.outbox.scripted import (
     ASKABLE,

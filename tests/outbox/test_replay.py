@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from holdfast import Context, FakeClock, Permanent
 from holdfast.operate.refusal import StepRefused
 from holdfast_simulator.simulator import Simulator
-
 from tests.operate.letters import operator, replay
 from tests.operate.sound import assert_sound
 from tests.outbox.carriers import LOCAL, intents

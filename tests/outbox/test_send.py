@@ -10,6 +10,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+
 from holdfast import FakeClock, Holdfast, Settings, State
 from holdfast.channel.channel import Capabilities, Lookup, OnUnknown
 from holdfast.channel.message import Message
@@ -21,7 +22,6 @@ from holdfast.outbox.decide import Policy
 from holdfast.outbox.delivery import State as Stands
 from holdfast.outbox.intend import Intended
 from holdfast.outbox.point import Point
-
 from tests.outbox.scripted import (
     ASKABLE,
     DUMB,

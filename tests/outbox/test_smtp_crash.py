@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+
 from holdfast import FakeClock, Holdfast
 from holdfast.channel.channel import Asked, Capabilities, Seen, Sent
 from holdfast.channel.message import Message
@@ -21,7 +22,6 @@ from holdfast.channel.smtp import Smtp
 from holdfast.config import ChannelSettings
 from holdfast.operate.verify.run import verify
 from holdfast.outbox.delivery import State
-
 from tests.channel.mail_server import mail_server
 from tests.outbox.scripted import attempts_of, letter, state_of
 from tests.story import ORG, look, make_holdfast

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from holdfast.errors import ConfigError
 from holdfast.outbox.failure import InvalidDelivery
 from holdfast.outbox.render import LONGEST_DATA, LONGEST_TEXT, render
 from holdfast.outbox.template import Template, Templates, UnknownTemplate
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 def make(text: str = "Hello", *, subject: str = "Hello", html: str | None = None) -> Template:

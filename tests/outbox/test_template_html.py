@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from holdfast.errors import ConfigError
 from holdfast.outbox.failure import InvalidDelivery
 from holdfast.outbox.render import render

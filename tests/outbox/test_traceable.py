@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+
 from holdfast import FakeClock, Holdfast
 from holdfast.cli import cli
 from holdfast.document import decode
 from holdfast.outbox.failure import InvalidDelivery
 from holdfast.store import Row
 from holdfast.telemetry import log
-
 from tests.outbox.scripted import letter, outbox_with, state_of
 from tests.story import ORG, PROJECT, look
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from holdfast.errors import ConfigError
 from holdfast.outbound.address import may_reach
 from holdfast.outbound.guard import Blocked, Guard, Origin

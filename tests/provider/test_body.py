@@ -6,13 +6,13 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from holdfast.errors import SchemaInvalid
 from holdfast_llm.provider.adapters import ADAPTERS
 from holdfast_llm.provider.request import Request
 from holdfast_llm.provider.schema import is_strict, openapi
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.provider.asking import CUSTOM_ID, REQUEST, SCHEMA, route
 
 KINDS = sorted(ADAPTERS)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+
 from holdfast_llm.provider.adapter import WireAnswer
 from holdfast_llm.provider.adapters import ADAPTERS
 from holdfast_llm.provider.azure import Azure
@@ -18,7 +19,6 @@ from holdfast_llm.provider.reply import (
     ProviderUnsure,
     Reply,
 )
-
 from tests.provider.asking import KEY, NAME, FakeWire, content_of, refused, route, unsure
 from tests.provider.test_parse import CHAT_BODY, GENERATED, MESSAGE, RESPONSES_BODY
 from tests.provider.test_seen import ANTHROPIC, GEMINI, MISTRAL, OPENAI

@@ -7,10 +7,10 @@ import socket
 from collections.abc import Callable, Iterator
 
 import pytest
+
 from holdfast import FakeClock
 from holdfast.outbound.client import MAX_ANSWER, Client, NotSent, Timeouts, Unsure
 from holdfast.outbound.guard import Guard, Origin
-
 from tests.provider.plain_server import PlainServer, plain_server, read_request, reset, say
 from tests.telemetry.receiver import PEM, receiving
 

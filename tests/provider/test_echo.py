@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from holdfast.errors import SchemaInvalid
 from holdfast_llm.provider.echo import echo_name
 from holdfast_llm.provider.request import Request
-
 from tests.provider.asking import SCHEMA
 
 STRING = {"type": "string"}

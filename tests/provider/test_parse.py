@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from holdfast_llm.provider.adapters import ADAPTERS
-from holdfast_llm.provider.reply import Answer, Failure, FailureKind, Reply, Usage
 from hypothesis import given
 from hypothesis import strategies as st
+
+from holdfast_llm.provider.adapters import ADAPTERS
+from holdfast_llm.provider.reply import Answer, Failure, FailureKind, Reply, Usage
 
 KINDS = sorted(ADAPTERS)
 ID = "hf1_k7q2m9x4r5t6w3z7_0_5f2a91c0"

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+
 from holdfast.errors import SchemaInvalid
 from holdfast_llm.provider.request import Request
 

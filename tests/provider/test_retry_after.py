@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
+
 from holdfast.outbound.retry_after import retry_after
 
 NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
+
 from holdfast.outbound.client import Timeouts
 from holdfast_llm.provider.adapter import Content, Lookup, Name, Phase
 from holdfast_llm.provider.adapters import ADAPTERS
@@ -17,7 +18,6 @@ from holdfast_llm.provider.reply import ItemAnswer, ProviderRefused, ProviderUns
 from holdfast_llm.provider.request import Request
 from holdfast_llm.provider.wire import HttpAdapter, HttpWire, open_wire
 from holdfast_simulator.simulator import Simulator
-
 from tests.provider.asking import KEY, SCHEMA, content_of, route
 
 NAME = Name(KEY, 1, "prod")

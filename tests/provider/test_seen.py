@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+
 from holdfast_llm.provider import anthropic, gemini, mistral, openai
 from holdfast_llm.provider.adapter import Phase
 from holdfast_llm.provider.reply import FailureKind, ProviderUnsure, Usage
-
 from tests.provider.asking import KEY
 
 AT = datetime(2025, 1, 10, 6, 16, 15, tzinfo=UTC)

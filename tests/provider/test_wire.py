@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+
 from holdfast.errors import ConfigError
 from holdfast.outbound.client import Timeouts
 from holdfast_llm.provider.adapter import Content, Name
@@ -18,7 +19,6 @@ from holdfast_llm.provider.reply import (
 )
 from holdfast_llm.provider.route import Route
 from holdfast_llm.provider.wire import HttpWire, open_wire
-
 from tests.provider.plain_server import PlainServer, plain_server, reset, say
 
 QUICK = Timeouts(connect=2, read=0.2, write=2, pool=2)

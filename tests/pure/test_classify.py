@@ -11,6 +11,9 @@ from decimal import Decimal
 import asyncpg
 import psycopg
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from holdfast import (
     AuthDenied,
     ConfigError,
@@ -43,9 +46,6 @@ from holdfast.engine.classify import (
 )
 from holdfast.engine.job import State
 from holdfast.errors import RuleBroken, StoreBusy, StoreUnavailable
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from tests.pure.test_redact import PLANTS, Planted
 
 CANARY = "canary-7f3a"

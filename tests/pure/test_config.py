@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from holdfast import ConfigError, Settings
 from holdfast.config import (
     BUILT_IN_PROFILES,

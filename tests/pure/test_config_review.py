@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from holdfast import ConfigError, Settings
 from holdfast.config import ReviewSettings, load
 from holdfast.config.show import show

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from holdfast import ConfigError, Settings
 from holdfast.config import ClassifierRouteSettings, RewriteSettings, RouteSettings, load
 from holdfast.config.rewrite import SURFACES

@@ -11,10 +11,11 @@ from itertools import islice, pairwise
 from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
-from holdfast import cron as crons
-from holdfast.cron import BadTiming, Timetable, parse_cron, read_every, read_zone
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from holdfast import cron as crons
+from holdfast.cron import BadTiming, Timetable, parse_cron, read_every, read_zone
 
 MINUTE = timedelta(minutes=1)
 DAY = timedelta(days=1)

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from holdfast.engine.classify import fault_of
 from holdfast.errors import ConfigInvalid
 from holdfast.store.denied import Denied, denied_object

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+
 from holdfast.store.borrow import _named, _numbered
 from holdfast.store.dialect import POSTGRES, SQLITE, Dialect, names_in, to_psycopg
 

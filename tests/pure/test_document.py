@@ -10,6 +10,9 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from holdfast.document import (
     MAX_DEPTH,
     BadDocument,
@@ -20,8 +23,6 @@ from holdfast.document import (
     parse,
     stable_hash,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 TEXT = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=20)
 NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)

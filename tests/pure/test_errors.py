@@ -7,6 +7,7 @@ import re
 from datetime import timedelta
 
 import pytest
+
 from holdfast import errors
 from holdfast.errors import Failure, JobCanceled, Permanent, RateLimited, Signal, Snooze, Transient
 

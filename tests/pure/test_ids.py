@@ -7,6 +7,7 @@ import threading
 import uuid
 
 import pytest
+
 from holdfast import FakeClock
 from holdfast.ids import IdSource, read_uuid
 

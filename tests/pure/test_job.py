@@ -6,6 +6,10 @@ import random
 from typing import Any
 
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
 from holdfast import Actor, ActorType, FakeClock, Holdfast, Settings, State
 from holdfast.engine.job import (
     SYSTEM,
@@ -26,10 +30,6 @@ from holdfast.engine.job import (
 from holdfast.engine.settle import settle
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.errors import InvalidArgument, RuleBroken
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-
 from tests.story import ORG, by_hand, claim, look, make_holdfast
 
 WORDS = ["queued", "processing", "batch_submitted", "completed", "failed", "canceled"]

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Mapping
 
 import pytest
-from holdfast.engine.lane import NOBODY, Lane, Poured, Round, Turn, pour
-from holdfast.engine.room import NO_LIMIT, Room, whole_room
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from holdfast.engine.lane import NOBODY, Lane, Poured, Round, Turn, pour
+from holdfast.engine.room import NO_LIMIT, Room, whole_room
 
 PLENTY = 10_000
 

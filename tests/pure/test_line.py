@@ -6,9 +6,10 @@ import threading
 from collections import Counter, defaultdict, deque
 
 import pytest
-from holdfast.engine.line import Line
 from hypothesis import given
 from hypothesis import strategies as st
+
+from holdfast.engine.line import Line
 
 
 def drain(line: Line[str]) -> list[str]:

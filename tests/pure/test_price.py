@@ -7,6 +7,9 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from holdfast import ConfigError, Settings
 from holdfast.config import PriceSettings
 from holdfast.config.batch import doubled_prices
@@ -15,8 +18,6 @@ from holdfast_llm.batch.price import PICO, Price, Prices, to_pico, to_usd
 from holdfast_llm.provider.reply import Usage
 from holdfast_llm.provider.request import Request
 from holdfast_llm.provider.route import Route
-from hypothesis import given
-from hypothesis import strategies as st
 
 DAY = date(2026, 6, 1)
 

@@ -6,6 +6,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from holdfast.clock import write_instant
 from holdfast.config import Settings
 from holdfast.engine.job import BATCH_KEY, State
@@ -13,8 +16,6 @@ from holdfast.engine.presence import Colleague
 from holdfast.operate.explanation import Reason, Situation
 from holdfast.operate.letter import Letter, LetterKind, LetterState
 from holdfast.operate.reason import reason_of
-from hypothesis import given
-from hypothesis import strategies as st
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
 SETTINGS = Settings()

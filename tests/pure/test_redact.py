@@ -11,13 +11,13 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from holdfast import redact as redacting
 from holdfast.redact import TEXT_LIMIT, harmless, redact, redact_document
 from holdfast.secret import NAMES, find_secret
 from holdfast.sensitive import FINDERS, Finder, Span, is_secret_name
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from tests.pure.test_secret import SECRETS
 
 # -- planted things: the text that is planted, and a piece of it that must not be left

@@ -6,6 +6,9 @@ import random
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from holdfast import RetryPolicy
 from holdfast.engine.category import CATEGORIES, GENERAL
 from holdfast.engine.handler import pipeline_stage
@@ -15,8 +18,6 @@ from holdfast.engine.retry import (
     STAGE_ATTEMPTS,
     parse_retry_after,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 

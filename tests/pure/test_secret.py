@@ -6,9 +6,10 @@ import time
 import uuid
 
 import pytest
-from holdfast.secret import find_secret
 from hypothesis import given
 from hypothesis import strategies as st
+
+from holdfast.secret import find_secret
 
 SECRETS = {
     "openai": "sk-" + "Ab1" * 14,

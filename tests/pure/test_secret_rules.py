@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+
 from holdfast import secret_rules
 from holdfast.redact import redact
 from holdfast.secret_rules import BEHIND, Rule, RuleSet, read_rules

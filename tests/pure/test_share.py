@@ -6,9 +6,10 @@ import itertools
 from collections import Counter
 
 import pytest
-from holdfast.engine.share import PIECES, Shares
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from holdfast.engine.share import PIECES, Shares
 
 WEIGHTS = {"q:critical": 8, "q:default": 4, "q:maintenance": 1}
 

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import httpx2
+
 from holdfast_simulator import Simulator
 
 SCHEMA = {

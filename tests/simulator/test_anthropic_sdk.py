@@ -10,6 +10,7 @@ from typing import Any
 import anthropic
 import httpx2
 import pytest
+
 from holdfast_simulator import Ask, Finish, ItemError, Pace, Said, Simulator
 from holdfast_simulator.anthropic_words import read_requests
 from holdfast_simulator.blob import PIECE, Blob

@@ -10,8 +10,8 @@ from typing import Any
 
 import httpx2
 import pytest
-from holdfast_simulator import SCRIPTS, Simulator
 
+from holdfast_simulator import SCRIPTS, Simulator
 from tests.simulator.plain import Plain, answers, chat_line, chat_lines, read_lines
 
 HOUR = 3600

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx2
 import pytest
+
 from holdfast_simulator import Finish, Pace, Said, Simulator
 
 with warnings.catch_warnings():

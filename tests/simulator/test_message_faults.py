@@ -8,8 +8,8 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from holdfast_simulator import MESSAGE_SCRIPTS, SCRIPTS, Simulator
 
+from holdfast_simulator import MESSAGE_SCRIPTS, SCRIPTS, Simulator
 from tests.simulator.test_message_providers import ADA, Client, open_client
 from tests.simulator.test_smtp import client as smtp_client
 from tests.simulator.test_smtp import mail

@@ -12,6 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 from click.testing import CliRunner
+
 from holdfast_simulator import MESSAGE_SCRIPTS, Simulator
 from holdfast_simulator.command import simulator
 

@@ -11,9 +11,10 @@ from typing import Any
 
 import httpx2
 import pytest
-from holdfast_simulator import Ask, Finish, ItemError, Pace, Said, Simulator
 from mistralai.client import Mistral, errors, models
 from mistralai.extra.batch import BatchClient, BatchInput, BatchRequestError
+
+from holdfast_simulator import Ask, Finish, ItemError, Pace, Said, Simulator
 
 MODEL = "mistral-medium-2604"
 CHAT: Any = "/v1/chat/completions"

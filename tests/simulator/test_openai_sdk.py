@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import openai
 import pytest
-from holdfast_simulator import Simulator
 from openai import AzureOpenAI, OpenAI
 
+from holdfast_simulator import Simulator
 from tests.simulator.plain import SCHEMA, chat_lines, read_lines
 
 RESPONSES = "/v1/responses"

@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx2
 import pytest
 from click.testing import CliRunner
+
 from holdfast_simulator import SCRIPTS, Simulator
 from holdfast_simulator.command import simulator
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from email.message import EmailMessage
 
 import pytest
+
 from holdfast_simulator import Simulator, smtp_server
 from holdfast_simulator.certificate import certificate
 

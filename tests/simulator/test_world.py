@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import httpx2
 import pytest
+
 from holdfast_llm.provider.request import Request
 from holdfast_simulator import Ask, Finish, ItemError, MovingClock, Pace, Said, Simulator
 from holdfast_simulator.ask import said
 from holdfast_simulator.blob import PIECE, Blob
 from holdfast_simulator.exchange import Call
 from holdfast_simulator.multipart import read_form
-
 from tests.simulator.plain import Plain, answers, chat_line, chat_lines
 
 

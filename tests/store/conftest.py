@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
+
 from holdfast import FakeClock
 from holdfast.store import Store, open_store
-
 from tests.conftest import TEMPLATE
 from tests.postgres_server import PostgresServer
 

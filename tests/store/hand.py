@@ -6,10 +6,10 @@ import uuid
 from typing import Any
 
 import pytest
+
 from holdfast.engine.job import State
 from holdfast.errors import RuleBroken
 from holdfast.store import Store
-
 from tests.story import ORG, by_hand
 
 NOON = "2026-01-05T12:00:00.000Z"

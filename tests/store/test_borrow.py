@@ -16,13 +16,13 @@ import asyncpg
 import psycopg
 import pytest
 import sqlalchemy as sa
-from holdfast import FakeClock, Holdfast
-from holdfast.errors import ConfigError
-from holdfast.store import Store
 from psycopg.rows import class_row, dict_row
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
+from holdfast import FakeClock, Holdfast
+from holdfast.errors import ConfigError
+from holdfast.store import Store
 from tests.story import ORG, look, make_holdfast, timeline
 
 

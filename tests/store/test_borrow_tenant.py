@@ -15,9 +15,9 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
+
 from holdfast import Context, Holdfast, QueueFull, State
 from holdfast.engine.retention import archive_jobs
-
 from tests.outbox.scripted import letter, outbox_with
 from tests.postgres_server import PostgresServer
 from tests.store.test_borrow import AWAITING, BLOCKING

@@ -9,10 +9,10 @@ from importlib import resources
 from typing import Any
 
 import pytest
+
 from holdfast import Holdfast
 from holdfast.engine.job import TRANSITIONS, State
 from holdfast.store import Store
-
 from tests.store.hand import LATER, NOON, SHAPE, insert, job_in, move, refused, update
 from tests.story import ORG, OTHER_ORG, PROJECT, by_hand, look, seal_all
 

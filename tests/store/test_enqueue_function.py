@@ -10,15 +10,15 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import errors as pg
+from psycopg.types.json import Jsonb
+
 from holdfast import Context, Holdfast, NetworkTimeout
 from holdfast.engine.category import CATEGORIES, make_category, sync_categories
 from holdfast.engine.job import Priority, State
 from holdfast.engine.request import AGEING_MS, turn_of
 from holdfast.errors import ForeignKeyScope, InvalidJob, SecretInPayload
 from holdfast.store import open_store
-from psycopg import errors as pg
-from psycopg.types.json import Jsonb
-
 from tests.postgres_server import PostgresServer
 from tests.story import ORG, OTHER_ORG, PROJECT, look, timeline
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from holdfast import Holdfast, State
 from psycopg import errors as pg
 
+from holdfast import Holdfast, State
 from tests.postgres_server import PostgresServer
 from tests.story import ORG, OTHER_ORG, PROJECT, look, make_holdfast
 

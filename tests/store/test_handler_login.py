@@ -12,14 +12,14 @@ from typing import Any
 import psycopg
 import pytest
 from click.testing import CliRunner
+from psycopg import errors as pg
+from psycopg.pq import TransactionStatus
+
 from holdfast import ConfigError, Context, Enqueued, FakeClock, Holdfast, Settings, State
 from holdfast.cli import cli
 from holdfast.config import ArtifactSettings
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.store import open_store
-from psycopg import errors as pg
-from psycopg.pq import TransactionStatus
-
 from tests.outbox.scripted import letter, outbox_with
 from tests.postgres_server import PostgresServer
 from tests.story import ORG, OTHER_ORG, look, make_holdfast, timeline

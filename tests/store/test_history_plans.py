@@ -8,13 +8,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+
 from holdfast import FakeClock, Holdfast, Settings
 from holdfast.engine.claim import claim_jobs
 from holdfast.engine.job import SYSTEM, Completed, Dead, Fault
 from holdfast.engine.retention import archive_jobs
 from holdfast.engine.settle import settle
 from holdfast.store import Statements, Store
-
 from tests.story import ORG, by_hand, look
 
 SQL = Statements("holdfast.engine", "job.sql")

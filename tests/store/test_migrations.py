@@ -9,10 +9,10 @@ from typing import Any
 
 import psycopg
 import pytest
+
 from holdfast.errors import SchemaMismatch
 from holdfast.store import Store, migrate, open_store
 from holdfast.store.dialect import POSTGRES, SQLITE, Dialect
-
 from tests.postgres_server import PostgresServer
 from tests.story import by_hand, look
 

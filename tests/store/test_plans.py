@@ -10,13 +10,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+
 from holdfast import FakeClock, Holdfast, Settings
 from holdfast.engine.claim import claim_jobs
 from holdfast.engine.job import SYSTEM, Claimed, Completed
 from holdfast.engine.lane import NOBODY
 from holdfast.engine.settle import change_of, settle
 from holdfast.store import Statements, Store
-
 from tests.story import ORG, OTHER_ORG, by_hand
 
 SQL = Statements("holdfast.engine", "job.sql")

@@ -13,6 +13,7 @@ from typing import Any
 
 import psycopg
 import pytest
+
 from holdfast import Context, FakeClock, Holdfast, Settings
 from holdfast.engine.audit import seal_events
 from holdfast.engine.job import SYSTEM, Advanced, Completed, State
@@ -22,7 +23,6 @@ from holdfast.errors import ConfigError, ForkedStore, StoreDown
 from holdfast.store import Store, Tx, open_store, postgres
 from holdfast.store import wake as waking
 from holdfast.store.postgres import PostgresStore
-
 from tests.postgres_server import PostgresServer
 from tests.store.child import forks, in_child
 from tests.store.hand import insert

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from holdfast import FakeClock, Holdfast
 from holdfast.engine.job import SYSTEM, Completed, State
 from holdfast.engine.settle import settle
 from holdfast.errors import ConfigError, ForkedStore, RuleBroken, StoreBusy, StoreDown
 from holdfast.store import Store, open_store, sqlite
 from holdfast.store.sqlite import SqliteStore
-
 from tests.store.child import forks, in_child
 from tests.store.hand import insert
 from tests.story import ORG, by_hand, claim, look, make_holdfast

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from holdfast import Holdfast
 from holdfast.engine.claim import Ask, claim_by, renew_leases
 from holdfast.engine.job import (
@@ -30,7 +31,6 @@ from holdfast.engine.settle import settle
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.store import Statements, Tx
 from holdfast.store.dialect import POSTGRES, SQLITE
-
 from tests.story import ORG, OTHER_ORG, claim
 
 ROOTS = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 
 import pytest
+
 from holdfast.store import Store, Tx
 from holdfast.store.query import Statement
 

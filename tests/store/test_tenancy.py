@@ -10,6 +10,8 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import errors as pg
+
 from holdfast import FakeClock, Holdfast
 from holdfast.engine.agenda import sync_schedules
 from holdfast.engine.audit import seal_events
@@ -19,8 +21,6 @@ from holdfast.engine.retention import archive_jobs
 from holdfast.engine.settle import settle
 from holdfast.errors import JobNotFound, RuleBroken, SchemaMismatch, StoreError
 from holdfast.store import open_store
-from psycopg import errors as pg
-
 from tests.postgres_server import PostgresServer
 from tests.story import ORG, OTHER_ORG, claim, make_holdfast, seal_all
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from holdfast.store.write_lock import WriteLock
 
+from holdfast.store.write_lock import WriteLock
 from tests.acceptance.processes import wait_until
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from holdfast import Actor, ConfigError, Context, FakeClock, Holdfast, State
 from holdfast.config import AlertSettings, Rate, RunSettings, Settings
 from holdfast.config.section import SEVERITIES
@@ -59,7 +60,6 @@ from holdfast.telemetry import log
 from holdfast.telemetry.alert import Alert, Alerts, Kind, Severity, alert, alert_as_set, alert_of
 from holdfast.telemetry.outlet import Outlet
 from holdfast.telemetry.webhook import TRIES, Webhook
-
 from tests.engine.planting import plant
 from tests.story import ORG, OTHER_ORG, PROJECT, make_holdfast, seal_all
 from tests.telemetry.receiver import PEM, receiving, says

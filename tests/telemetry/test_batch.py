@@ -7,6 +7,8 @@ import json
 from collections.abc import Iterator
 
 import pytest
+from prometheus_client import generate_latest
+
 from holdfast import FakeClock, Holdfast
 from holdfast.event import BatchAlert, BatchChange, BatchChanged, BatchTrouble, ModelUsed
 from holdfast.telemetry import log
@@ -14,8 +16,6 @@ from holdfast.telemetry.alert import Alert, Alerts, alert_of
 from holdfast.telemetry.gauges import BATCH_STATES, Reading, read_gauges
 from holdfast.telemetry.label import Labels
 from holdfast.telemetry.metrics import Metrics
-from prometheus_client import generate_latest
-
 from tests.operate.at_provider import plant_batch, plant_circuit
 from tests.story import by_hand
 from tests.telemetry.exposition import problems_of, value

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from holdfast import Context, Holdfast, State
 from holdfast.telemetry import log
-
 from tests.story import ORG, PROJECT
 from tests.telemetry import loud_app
 from tests.telemetry.loud_app import CANARY, SECRET

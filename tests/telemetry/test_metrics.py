@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY, CollectorRegistry, Gauge, generate_latest
+
 from holdfast import Context, FakeClock, Holdfast, NetworkTimeout, Permanent, Snooze
 from holdfast.engine.retry import RetryPolicy
 from holdfast.engine.upkeep import rescue_jobs
@@ -33,8 +35,6 @@ from holdfast.event import (
 )
 from holdfast.telemetry import label
 from holdfast.telemetry.metrics import WORKER_CHANGES, Metrics
-from prometheus_client import REGISTRY, CollectorRegistry, Gauge, generate_latest
-
 from tests.story import ORG, OTHER_ORG, claim
 from tests.telemetry.exposition import problems_of, read, value
 

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 from click.testing import CliRunner
+
 from holdfast import Holdfast
 from holdfast.cli.metrics import metrics
-
 from tests.story import ORG
 from tests.telemetry.app import make
 from tests.telemetry.exposition import problems_of, value

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 import pytest
+
 from holdfast import Holdfast, Settings, errors
 from holdfast.cli import cli
 from holdfast.cli.worker import worker
@@ -30,7 +31,6 @@ from holdfast.telemetry.metrics import (
     WORKER_CHANGES,
     Metrics,
 )
-
 from tests.telemetry.promql import BadQuery, Query, parse
 
 ROOT = Path(__file__).resolve().parent.parent.parent

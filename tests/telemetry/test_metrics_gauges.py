@@ -13,6 +13,8 @@ from typing import Any
 
 import psycopg
 import pytest
+from prometheus_client import generate_latest
+
 from holdfast import Actor, Context, FakeClock, Holdfast, Permanent
 from holdfast.engine.agenda import sync_schedules
 from holdfast.engine.presence import GONE_AFTER, Presence
@@ -32,8 +34,6 @@ from holdfast.telemetry.gauges import (
 )
 from holdfast.telemetry.label import Labels
 from holdfast.telemetry.metrics import Metrics
-from prometheus_client import generate_latest
-
 from tests.story import ORG, OTHER_ORG, by_hand, claim, look, seal_all
 from tests.telemetry.exposition import problems_of, value
 

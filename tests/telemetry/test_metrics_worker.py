@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
 from holdfast import Enqueued, Holdfast
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.errors import ConfigError
 from holdfast.telemetry.metrics import Metrics
-from prometheus_client.openmetrics.parser import text_string_to_metric_families
-
 from tests.story import ORG, OTHER_ORG
 from tests.telemetry.app import make
 from tests.telemetry.exposition import Family, problems_of, read, value

@@ -18,11 +18,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from holdfast import Context, FakeClock, Holdfast, InvalidJob, JobRequest, NetworkTimeout, State
-from holdfast.engine.agenda import sync_schedules
-from holdfast.engine.dispatch import dispatch_once
-from holdfast.engine.job import Claimed
-from holdfast.telemetry.trace import read_traceparent, span_of, trace
 from opentelemetry.context import Context as OtelContext
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
@@ -39,6 +34,11 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from holdfast import Context, FakeClock, Holdfast, InvalidJob, JobRequest, NetworkTimeout, State
+from holdfast.engine.agenda import sync_schedules
+from holdfast.engine.dispatch import dispatch_once
+from holdfast.engine.job import Claimed
+from holdfast.telemetry.trace import read_traceparent, span_of, trace
 from tests.acceptance.processes import wait_until
 from tests.operate.letters import Review, operator, replay
 from tests.story import ORG, PROJECT, claim, make_holdfast

@@ -6,12 +6,13 @@ import os
 from datetime import timedelta
 from typing import Any
 
-from holdfast import Context, Holdfast, NetworkTimeout, Settings
-from holdfast.engine.retry import RetryPolicy
-from holdfast.telemetry.trace import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+from holdfast import Context, Holdfast, NetworkTimeout, Settings
+from holdfast.engine.retry import RetryPolicy
+from holdfast.telemetry.trace import trace
 
 NOW = RetryPolicy(steps=(timedelta(0),))
 CANARY = "canary-9f2b"

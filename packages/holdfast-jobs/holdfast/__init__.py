@@ -7,15 +7,6 @@ use of a name imports the module that defines it.
 TYPE_CHECKING = False  # Type checkers know the name; importing typing costs more than all of this.
 
 if TYPE_CHECKING:
-    from holdfast_llm.batch.work import BatchWork, Item
-    from holdfast_llm.provider.reply import Reply, Usage
-    from holdfast_llm.provider.request import Request
-    from holdfast_llm.provider.route import ExecutionMode, Route
-    from holdfast_review.model import Recipient, Source
-    from holdfast_review.reviews import Reviews
-    from holdfast_rewrite.gate import Submission
-    from holdfast_rewrite.rewrites import Rewrites
-
     from holdfast.actor import Role
     from holdfast.artifact.artifact import Access, Artifact, ArtifactState
     from holdfast.clock import FakeClock, SystemClock
@@ -111,6 +102,14 @@ if TYPE_CHECKING:
     from holdfast.telemetry.trace import span_of as span_of
     from holdfast.telemetry.trace import trace as trace
     from holdfast.tenant import Tenant
+    from holdfast_llm.batch.work import BatchWork, Item
+    from holdfast_llm.provider.reply import Reply, Usage
+    from holdfast_llm.provider.request import Request
+    from holdfast_llm.provider.route import ExecutionMode, Route
+    from holdfast_review.model import Recipient, Source
+    from holdfast_review.reviews import Reviews
+    from holdfast_rewrite.gate import Submission
+    from holdfast_rewrite.rewrites import Rewrites
 
 __version__ = "0.1.0"
 

@@ -12,8 +12,6 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any, TypeVar, Unpack
 
-from holdfast_llm.batch.declare import Batching
-
 from holdfast.actor import Role, read_actor, read_role
 from holdfast.arguments import checked, instance, string, uuid
 from holdfast.artifact.artifacts import Artifacts
@@ -51,6 +49,7 @@ from holdfast.outbox.outbox import Outbox
 from holdfast.store import Statements, Store, open_store
 from holdfast.store.borrow import Steps, arun_borrowed, is_awaiting, run_borrowed
 from holdfast.tenant import Tenant
+from holdfast_llm.batch.declare import Batching
 
 SQL = Statements("holdfast.engine", "job.sql")
 

@@ -22,7 +22,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from holdfast_llm.batch.point import Point
 
 from holdfast.clock import FakeClock
 from holdfast.engine import intake, settler
@@ -35,6 +34,7 @@ from holdfast.engine.worker import Counts, Worker, run_upkeep
 from holdfast.holdfast import Holdfast
 from holdfast.ids import IdSource
 from holdfast.store import Statements, open_store
+from holdfast_llm.batch.point import Point
 
 SQL = Statements("holdfast.engine", "testing.sql")
 

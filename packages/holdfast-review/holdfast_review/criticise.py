@@ -43,7 +43,6 @@ from holdfast_llm.provider.reply import (
 )
 from holdfast_llm.provider.request import Request
 from holdfast_llm.provider.route import ExecutionMode, Route
-
 from holdfast_review.coverage import Coverage
 from holdfast_review.fetch import read_artifact
 from holdfast_review.merge import Merged, Read, merge, read_findings

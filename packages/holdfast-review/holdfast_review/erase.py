@@ -21,7 +21,6 @@ from holdfast.holdfast import Holdfast
 from holdfast.ids import read_uuid
 from holdfast.outbox.erase import erase_about
 from holdfast.store import Row, Statements, Tx
-
 from holdfast_review.failure import InvalidReview, ReviewNotFound
 from holdfast_review.model import LONGEST_NAME, read_name, subject_of
 

@@ -15,7 +15,6 @@ from typing import Any, assert_never
 from holdfast.engine.execute import Context
 from holdfast.errors import ArtifactNotFound, ChecksumMismatch
 from holdfast.holdfast import Holdfast
-
 from holdfast_review.git import Range, Repositories
 from holdfast_review.model import Origin, Review, Source
 from holdfast_review.origin import origin_of_commits, origin_of_patch

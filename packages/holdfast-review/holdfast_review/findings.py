@@ -7,7 +7,6 @@ from typing import Any
 from holdfast.document import canonical
 from holdfast.engine.execute import Context
 from holdfast.store import Statements, Tx
-
 from holdfast_review.coverage import Coverage
 from holdfast_review.model import (
     LONGEST_FINDING,

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.errors import ConfigInvalid
-
 from holdfast_review.refusal import ChangeMissing, ChangeTooLarge, GitFailed, PathRefused
 
 CHUNK_BYTES = 64 * 1024

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from enum import Enum, auto
 
 from holdfast.sensitive import Span
-
 from holdfast_review.regions import Regions
 from holdfast_review.secret_value import (
     is_name,

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.redact import visible
-
 from holdfast_review.model import LONGEST_FINDING, LONGEST_PATH, LONGEST_QUOTE, Finding
 from holdfast_review.patch import Change, FileChange
 from holdfast_review.place import Places

@@ -16,7 +16,6 @@ from holdfast.document import stable_hash
 from holdfast.engine.execute import Context
 from holdfast.engine.job import State
 from holdfast.errors import ArtifactNotFound
-
 from holdfast_review.coverage import Coverage, Outcome
 from holdfast_review.words import Confidence, Severity, SourceKind, Word
 

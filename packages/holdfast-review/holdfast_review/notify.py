@@ -18,7 +18,6 @@ from holdfast.holdfast import Holdfast
 from holdfast.outbox.delivery import Content, State
 from holdfast.outbox.intend import Intended, Intent
 from holdfast.store import Row, Statements, Tx
-
 from holdfast_review import show
 from holdfast_review.failure import (
     RecipientUnreachable,

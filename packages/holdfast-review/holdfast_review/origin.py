@@ -15,7 +15,6 @@ from typing import Any, Protocol, runtime_checkable
 
 from holdfast.engine.execute import Context
 from holdfast.redact import harmless
-
 from holdfast_review.model import Origin, Review
 from holdfast_review.refusal import RedactionFailed
 from holdfast_review.secrets import redact_text

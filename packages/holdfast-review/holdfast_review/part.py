@@ -25,7 +25,6 @@ from holdfast_llm.batch.work import Item
 from holdfast_llm.provider.reply import Reply
 from holdfast_llm.provider.request import Request
 from holdfast_llm.provider.route import ExecutionMode, Route
-
 from holdfast_review.criticise import (
     KEEP_PARTS,
     READ_LIMITS,

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from holdfast.redact import visible
-
 from holdfast_review.refusal import ChangeTooLarge, PatchInvalid
 
 LONGEST_PATH = 1_000

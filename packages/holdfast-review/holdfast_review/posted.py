@@ -12,7 +12,6 @@ from holdfast.actor import Actor
 from holdfast.artifact.artifact import Access
 from holdfast.errors import ArtifactNotFound
 from holdfast.holdfast import Holdfast
-
 from holdfast_review.failure import InvalidReview
 from holdfast_review.model import Source
 from holdfast_review.patch import Limits, parse_patch, write_patch

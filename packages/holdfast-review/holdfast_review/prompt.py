@@ -12,7 +12,6 @@ from importlib.resources import files
 from typing import Any
 
 from holdfast_llm.provider.request import Request
-
 from holdfast_review.patch import FileChange, Status
 from holdfast_review.secrets import guard, text_of
 from holdfast_review.setting import is_setting

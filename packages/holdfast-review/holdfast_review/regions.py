@@ -11,7 +11,6 @@ from collections.abc import Iterator
 
 from holdfast.secret_scan import lowered, word_pattern
 from holdfast.sensitive import is_secret_name
-
 from holdfast_review.secret_value import is_password_name
 
 # Each name that is_secret_name knows has one of these in it, and each command of find_commands.

@@ -13,7 +13,6 @@ from html import escape
 
 from holdfast.outbox.delivery import Content
 from holdfast.redact import visible
-
 from holdfast_review.coverage import Coverage, Outcome
 from holdfast_review.merge import by_severity, tally
 from holdfast_review.model import Finding, Origin, Review

@@ -15,7 +15,6 @@ from holdfast.engine.audit import Deed, record_actions
 from holdfast.engine.errand import Assignment
 from holdfast.engine.labour import Application
 from holdfast.store import Store, Tx
-
 from holdfast_review.erase import SQL, forget_reviews
 
 RUN = "review_retention"

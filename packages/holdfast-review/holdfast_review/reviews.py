@@ -12,7 +12,6 @@ from holdfast.config import REVIEW_RUNS
 from holdfast.engine.execute import Context
 from holdfast.engine.job import DEFAULT_QUEUE
 from holdfast.holdfast import Holdfast
-
 from holdfast_review import show
 from holdfast_review.criticise import make_critic
 from holdfast_review.erase import Erased, erase_changelist, erase_recipient

@@ -22,7 +22,6 @@ from holdfast.document import canonical
 from holdfast.engine.execute import Context
 from holdfast.errors import ArtifactNotFound
 from holdfast.store import Statements, Tx
-
 from holdfast_review.model import Origin, Review, Source
 from holdfast_review.refusal import ChangeMissing
 

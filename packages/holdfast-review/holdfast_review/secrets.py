@@ -14,7 +14,6 @@ from dataclasses import replace
 from holdfast.redact import escapes, plain_view
 from holdfast.secret import find_secret
 from holdfast.sensitive import SHAPES, Finder, Span
-
 from holdfast_review.literal import find_literals
 from holdfast_review.patch import Change, FileChange, Hunk
 from holdfast_review.refusal import RedactionFailed

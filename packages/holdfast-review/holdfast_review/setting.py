@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 
 from holdfast.sensitive import Span
-
 from holdfast_review.regions import Regions
 from holdfast_review.secret_value import is_name, looks_made, may_be_secret
 

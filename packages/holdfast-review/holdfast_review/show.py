@@ -11,7 +11,6 @@ from holdfast.document import decode
 from holdfast.engine.job import State
 from holdfast.ids import read_uuid
 from holdfast.store import Row, Statements, Store, Tx
-
 from holdfast_review.coverage import Coverage
 from holdfast_review.failure import InvalidReview, ReviewNotFound
 from holdfast_review.model import Finding, Origin, Review, Source, subject_of

@@ -25,7 +25,6 @@ from holdfast.holdfast import Holdfast
 from holdfast.ids import read_uuid
 from holdfast.store import Row, Statements, Tx
 from holdfast.store.borrow import run
-
 from holdfast_review import show
 from holdfast_review.check import check_given
 from holdfast_review.failure import InvalidReview

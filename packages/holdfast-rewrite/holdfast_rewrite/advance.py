@@ -20,7 +20,6 @@ from holdfast.engine.request import Batch, JobRequest, prepare
 from holdfast.holdfast import Holdfast
 from holdfast.store import Row, Statements, Tx
 from holdfast.store.borrow import run
-
 from holdfast_rewrite.decide import Decision
 from holdfast_rewrite.gate import Answer
 from holdfast_rewrite.intake import deed_of, sender_of

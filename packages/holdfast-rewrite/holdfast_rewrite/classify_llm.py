@@ -26,7 +26,6 @@ from holdfast_llm.provider.reply import (
 )
 from holdfast_llm.provider.request import Request
 from holdfast_llm.provider.route import Route
-
 from holdfast_rewrite.classify import INVALID, ClassifierFailed, Message
 from holdfast_rewrite.model import BadRewrite, ClassifierResult
 from holdfast_rewrite.prompt import as_data

@@ -13,7 +13,6 @@ from hashlib import sha256
 from typing import Any
 
 from holdfast.document import canonical
-
 from holdfast_rewrite.context_pack import build_pack
 from holdfast_rewrite.language import BadLocale, Locales, resolve
 from holdfast_rewrite.model import (

@@ -18,7 +18,6 @@ from threading import Lock
 from typing import Protocol
 
 from holdfast.errors import ConfigError
-
 from holdfast_rewrite.language import normalize
 from holdfast_rewrite.words import Level
 

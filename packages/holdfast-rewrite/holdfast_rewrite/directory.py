@@ -17,7 +17,6 @@ from holdfast.engine import request_field as given
 from holdfast.holdfast import Holdfast
 from holdfast.store import Row, Statements, Tx
 from holdfast.store.query import Statement
-
 from holdfast_rewrite.context_pack import check_answers, load_tables
 from holdfast_rewrite.failure import InvalidRewrite
 from holdfast_rewrite.language import BadLocale, normalize

@@ -15,7 +15,6 @@ from holdfast.engine.audit import PLATFORM_ORG, Deed, record_actions
 from holdfast.ids import read_uuid
 from holdfast.operate.watch import Action, Watch
 from holdfast.store import Row, Statements, Tx
-
 from holdfast_rewrite.failure import InvalidRewrite
 
 SQL = Statements("holdfast_rewrite", "erase.sql")

@@ -17,7 +17,6 @@ from holdfast.document import decode
 from holdfast.engine.audit import PLATFORM_ORG, Deed, record_actions
 from holdfast.operate.watch import Action, Watch
 from holdfast.store import Row, Statement, Statements, Store, Tx
-
 from holdfast_rewrite.erase import FIRST, Whose
 
 SQL = Statements("holdfast_rewrite", "export.sql")

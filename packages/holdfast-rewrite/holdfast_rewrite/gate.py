@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 
 from holdfast.engine import request_field as given
-
 from holdfast_rewrite.directory import Household, Member
 from holdfast_rewrite.failure import InvalidRewrite
 from holdfast_rewrite.words import (

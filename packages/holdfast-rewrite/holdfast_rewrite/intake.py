@@ -17,7 +17,6 @@ from holdfast.document import canonical, decode
 from holdfast.engine.audit import Deed, record_actions
 from holdfast.ids import IdSource
 from holdfast.store import Row, Statements, Store, Tx
-
 from holdfast_rewrite.decide import Captured, Intake
 from holdfast_rewrite.gate import Given
 from holdfast_rewrite.words import FailureCode, HomeRole, Step, Surface

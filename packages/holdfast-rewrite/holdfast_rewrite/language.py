@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from holdfast.errors import ConfigError
-
 from holdfast_rewrite.words import Lane, Level
 
 DEFAULT = "en"

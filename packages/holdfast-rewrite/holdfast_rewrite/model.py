@@ -14,7 +14,6 @@ from types import UnionType
 from typing import Any, Self, Union, get_args, get_origin, get_type_hints
 
 from holdfast.document import canonical
-
 from holdfast_rewrite.words import (
     CLASSIFIER_VERSION,
     CONTEXT_VERSION,

@@ -20,7 +20,6 @@ from holdfast.engine.handler import Producer
 from holdfast.errors import Forbidden, HoldfastError, RuleBroken, StoreBusy, StoreDown
 from holdfast.event import Event, RewriteMoved
 from holdfast.holdfast import Holdfast
-
 from holdfast_rewrite.advance import Moved, advance
 from holdfast_rewrite.classify import Classifier, Message, classify_safely, waits
 from holdfast_rewrite.conclude import ORCHESTRATOR

@@ -13,7 +13,6 @@ from holdfast.engine.job import Claimed
 from holdfast.errors import Permanent
 from holdfast.store import Statements, Tx
 from holdfast_llm.batch.failure import OutputInvalid
-
 from holdfast_rewrite.evaluate import Evaluation
 from holdfast_rewrite.failure import OutputRejected, WrongLanguage
 from holdfast_rewrite.model import RewriteRequest, RewriteResponse

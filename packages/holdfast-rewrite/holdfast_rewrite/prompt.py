@@ -16,7 +16,6 @@ from typing import Any
 from holdfast.document import canonical
 from holdfast.errors import ConfigError
 from holdfast_llm.provider.request import Request
-
 from holdfast_rewrite.model import RewriteRequest
 
 # 600 characters are at most some 700 tokens in any script, with the form around them. The rest is

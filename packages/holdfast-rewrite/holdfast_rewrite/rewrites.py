@@ -13,7 +13,6 @@ from holdfast.engine.job import DEFAULT_QUEUE
 from holdfast.engine.retry import RetryPolicy
 from holdfast.holdfast import Holdfast
 from holdfast.operate.watch import Watch
-
 from holdfast_rewrite import erase, export, show
 from holdfast_rewrite.classify import Classifier
 from holdfast_rewrite.classify_llm import ModelClassifier

@@ -17,7 +17,6 @@ from holdfast.engine.audit import subject_id
 from holdfast.ids import read_uuid
 from holdfast.operate.watch import Action, Watch
 from holdfast.store import Row, Statements, Store
-
 from holdfast_rewrite.failure import InvalidRewrite, RewriteNotFound
 
 SQL = Statements("holdfast_rewrite", "show.sql")

@@ -9,7 +9,6 @@ from holdfast.actor import Actor, ActorType
 from holdfast.config import RewriteSettings
 from holdfast.engine.audit import record_actions
 from holdfast.store import Store, Tx
-
 from holdfast_rewrite.erase import SQL, deed_of, ids_of
 
 RETENTION = Actor(ActorType.SYSTEM, "rewrite_retention")

@@ -16,7 +16,6 @@ from holdfast.store import Row, Statements, Tx
 from holdfast_llm.batch.work import Item, read_route
 from holdfast_llm.provider.reply import Reply
 from holdfast_llm.provider.request import Request
-
 from holdfast_rewrite.detect import Detector
 from holdfast_rewrite.evaluate import evaluate
 from holdfast_rewrite.failure import RequestUnfit, TextErased

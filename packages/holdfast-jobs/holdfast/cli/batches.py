@@ -8,8 +8,6 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 import click
-from holdfast_llm.batch.accept_kept import AnswerFilter
-from holdfast_llm.batch.outstanding import count_outstanding, count_remaining, poll_now
 
 from holdfast.cli.given import (
     app_of,
@@ -24,6 +22,8 @@ from holdfast.cli.logged import logged
 from holdfast.cli.run import perform, run
 from holdfast.holdfast import Holdfast
 from holdfast.operate.batches import NEWEST, Batches, BatchRow
+from holdfast_llm.batch.accept_kept import AnswerFilter
+from holdfast_llm.batch.outstanding import count_outstanding, count_remaining, poll_now
 
 F = TypeVar("F", bound=Callable[..., Any])
 

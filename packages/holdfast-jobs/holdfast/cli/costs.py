@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
-from holdfast_llm.batch.cost import By, Spent, sum_costs
-from holdfast_llm.batch.price import to_usd
 
 from holdfast.cli.given import app_of, json_option, print_json, print_table
 from holdfast.ids import read_uuid
+from holdfast_llm.batch.cost import By, Spent, sum_costs
+from holdfast_llm.batch.price import to_usd
 
 DAYS = 30
 TOKENS = (

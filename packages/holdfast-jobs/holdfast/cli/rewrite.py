@@ -11,6 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 import click
+
+from holdfast.cli.given import app_of, desk_of, print_json, settings_of, watch_options
+from holdfast.config import Settings
+from holdfast.holdfast import Holdfast
+from holdfast.ids import read_uuid
 from holdfast_rewrite.words import (
     CLASSIFIER_VERSION,
     CONTEXT_VERSION,
@@ -25,11 +30,6 @@ from holdfast_rewrite.words import (
     Surface,
     Topic,
 )
-
-from holdfast.cli.given import app_of, desk_of, print_json, settings_of, watch_options
-from holdfast.config import Settings
-from holdfast.holdfast import Holdfast
-from holdfast.ids import read_uuid
 
 if TYPE_CHECKING:
     from holdfast_rewrite.classify import Message

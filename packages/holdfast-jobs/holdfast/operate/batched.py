@@ -6,16 +6,15 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from holdfast.clock import read_instant
+from holdfast.document import decode
+from holdfast.operate.explanation import Explanation, Reason, Situation, said
+from holdfast.store import Row
 from holdfast_llm.batch import budget
 from holdfast_llm.batch.budget import limit_of
 from holdfast_llm.batch.price import Prices, to_usd
 from holdfast_llm.batch.release import NO_ACCOUNT
 from holdfast_llm.provider.route import ExecutionMode
-
-from holdfast.clock import read_instant
-from holdfast.document import decode
-from holdfast.operate.explanation import Explanation, Reason, Situation, said
-from holdfast.store import Row
 
 SUBMITTER = "rewrite_batch_submitter"
 COLLECTOR = "rewrite_batch_collector"

@@ -12,6 +12,15 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
+from holdfast.arguments import anything, checked, instance, text
+from holdfast.clock import read_instant
+from holdfast.engine import audit
+from holdfast.errors import Conflict
+from holdfast.ids import read_uuid
+from holdfast.operate.letter_input import read_texts
+from holdfast.operate.refusal import BatchNotFound, BatchRefused, InvalidAction
+from holdfast.operate.watch import Action, Watch
+from holdfast.store import Row, Statements, Tx
 from holdfast_llm.batch.accept_kept import (
     Accepted,
     AnswerFilter,
@@ -27,16 +36,6 @@ from holdfast_llm.batch.reach import reach
 from holdfast_llm.batch.recover import adopt_quarantined, release_quarantined
 from holdfast_llm.batch.verdict import safe_code
 from holdfast_llm.provider.reply import ProviderRefused, ProviderUnsure
-
-from holdfast.arguments import anything, checked, instance, text
-from holdfast.clock import read_instant
-from holdfast.engine import audit
-from holdfast.errors import Conflict
-from holdfast.ids import read_uuid
-from holdfast.operate.letter_input import read_texts
-from holdfast.operate.refusal import BatchNotFound, BatchRefused, InvalidAction
-from holdfast.operate.watch import Action, Watch
-from holdfast.store import Row, Statements, Tx
 
 SQL = Statements("holdfast.operate", "batches.sql")
 

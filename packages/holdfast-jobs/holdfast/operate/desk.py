@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from holdfast_llm.batch.lane import BatchLane
-
 from holdfast.arguments import anything, checked, each, instance, text, whole
 from holdfast.engine.cancel import CancelAnswer
 from holdfast.operate.audit_trail import AuditTrail
@@ -22,6 +20,7 @@ from holdfast.operate.refusal import InvalidAction
 from holdfast.operate.verify.run import SHOWN, Report, verify
 from holdfast.operate.watch import Watch
 from holdfast.store.grants import TENANT
+from holdfast_llm.batch.lane import BatchLane
 
 
 @checked(

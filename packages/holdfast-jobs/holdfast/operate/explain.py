@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from holdfast_llm.batch.budget import spent_over_budget
-
 from holdfast.clock import read_instant
 from holdfast.config import Settings
 from holdfast.document import decode
@@ -24,6 +22,7 @@ from holdfast.operate.undelivered import RECONCILER
 from holdfast.operate.waiting import AHEAD
 from holdfast.operate.watch import Action, Watch
 from holdfast.store import Row, Statements, Tx
+from holdfast_llm.batch.budget import spent_over_budget
 
 SQL = Statements("holdfast.operate", "explain.sql")
 

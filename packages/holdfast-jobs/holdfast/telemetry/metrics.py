@@ -16,8 +16,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never, get_args
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from holdfast_llm.batch.price import PICO
-
 from holdfast.engine.job import Outcome
 from holdfast.engine.ledger import RunOutcome
 from holdfast.engine.tick import TickOutcome
@@ -49,6 +47,7 @@ from holdfast.event import (
 from holdfast.holdfast import Holdfast
 from holdfast.telemetry.gauges import GAUGES, Looks, Reading, read_gauges
 from holdfast.telemetry.label import OTHER, Labels
+from holdfast_llm.batch.price import PICO
 
 try:
     from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from holdfast_rewrite.words import FailureCode, Lane, Step, Strength, Surface
 from prometheus_client import CollectorRegistry, Counter
 
 from holdfast.event import RewriteMoved
 from holdfast.telemetry.label import OTHER, Labels
+from holdfast_rewrite.words import FailureCode, Lane, Step, Strength, Surface
 
 # What is not decided yet, or never will be.
 NONE = "none"

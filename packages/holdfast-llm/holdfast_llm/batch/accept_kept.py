@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass, field
 from holdfast.engine.job import Actor
 from holdfast.engine.ledger import RunCounts
 from holdfast.store import Row
-
 from holdfast_llm.batch.ingest import CrossWired, Ingest
 from holdfast_llm.batch.lane import BatchLane
 from holdfast_llm.batch.leased import SQL, BatchLost, Leased, lease_ms, write

@@ -12,7 +12,6 @@ from holdfast.clock import Clock
 from holdfast.config import ProviderSettings, Settings
 from holdfast.errors import ConfigError
 from holdfast.outbound.client import Timeouts
-
 from holdfast_llm.provider.account import Account
 from holdfast_llm.provider.adapter import Capabilities, Limits, Lookup
 from holdfast_llm.provider.adapters import ADAPTERS

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.errors import SchemaInvalid, UnknownKind
-
 from holdfast_llm.batch.lane import BatchLane
 from holdfast_llm.batch.verdict import validator_for
 from holdfast_llm.batch.work import Item

@@ -14,7 +14,6 @@ from holdfast.clock import read_instant
 from holdfast.config import EVERY_OTHER, Settings
 from holdfast.event import BatchAlert, BatchTrouble
 from holdfast.store import Statements, Tx
-
 from holdfast_llm.batch.price import to_pico
 
 SQL = Statements("holdfast_llm.batch", "cost.sql")

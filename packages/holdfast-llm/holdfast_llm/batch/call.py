@@ -30,7 +30,6 @@ from holdfast.errors import (
 )
 from holdfast.event import BatchAlert, BatchTrouble
 from holdfast.store import Tx
-
 from holdfast_llm.batch.asked import ask_for
 from holdfast_llm.batch.budget import BUDGET_REASONS, Want, alert_of, hold_over_budget
 from holdfast_llm.batch.call_end import SQL, Called, end_unknown, tell_unknown

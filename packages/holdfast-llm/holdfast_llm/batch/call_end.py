@@ -14,7 +14,6 @@ from holdfast.engine.job import Claimed
 from holdfast.errors import ConfigError
 from holdfast.event import BatchAlert, BatchTrouble
 from holdfast.store import Row, Statements, Store, Tx
-
 from holdfast_llm.batch.circuit import close_circuit
 from holdfast_llm.batch.cost import CallEntry, CallKind, record_calls
 from holdfast_llm.batch.lane import BatchLane

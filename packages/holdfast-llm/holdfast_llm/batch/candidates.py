@@ -9,7 +9,6 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from holdfast.store import Tx
-
 from holdfast_llm.batch.group import key_of
 from holdfast_llm.batch.intent import SQL, Intent
 from holdfast_llm.batch.lane import BatchLane

@@ -16,7 +16,6 @@ from holdfast.clock import ms, read_instant
 from holdfast.config import BatchSettings
 from holdfast.event import BatchAlert, BatchTrouble
 from holdfast.store import Statements, Store, Tx
-
 from holdfast_llm.batch.lane import BatchLane
 from holdfast_llm.batch.verdict import safe_code
 from holdfast_llm.provider.reply import Failure

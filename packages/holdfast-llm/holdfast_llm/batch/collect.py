@@ -21,7 +21,6 @@ from holdfast.engine.job import Actor, ActorType
 from holdfast.engine.ledger import RunCounts
 from holdfast.errors import StoreBusy, StoreDown
 from holdfast.event import BatchChange, BatchTrouble
-
 from holdfast_llm.batch.cleanup import delete_files
 from holdfast_llm.batch.completeness import Mention, Silence, failure_of, silence_of
 from holdfast_llm.batch.ingest import HELD, CrossWired, Found, Ingest

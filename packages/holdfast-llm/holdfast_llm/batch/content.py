@@ -16,7 +16,6 @@ from holdfast.engine.execute import judge
 from holdfast.engine.job import Canceled, Claimed, Outcome
 from holdfast.errors import Signal
 from holdfast.store import Tx
-
 from holdfast_llm.batch.asked import ask_again
 from holdfast_llm.batch.intent import SQL, Intent, hold
 from holdfast_llm.batch.lane import BatchLane

@@ -13,7 +13,6 @@ from typing import Any, Self
 from holdfast.clock import write_instant
 from holdfast.event import ModelUsed
 from holdfast.store import Statements, Tx
-
 from holdfast_llm.batch.price import Charge, Prices
 from holdfast_llm.provider.reply import Answer, Reply, Usage
 from holdfast_llm.provider.route import GROUP

@@ -24,7 +24,6 @@ from holdfast.engine.job import ONLY_STAGE
 from holdfast.engine.labour import Application
 from holdfast.engine.retry import RetryPolicy
 from holdfast.errors import ConfigError
-
 from holdfast_llm.batch.call import Caller
 from holdfast_llm.batch.call_end import keeping
 from holdfast_llm.batch.errand import CollectErrand, SubmitErrand

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from holdfast.engine import ledger
 from holdfast.engine.errand import Assignment
 from holdfast.store import Statements
-
 from holdfast_llm.batch import collect, submit
 from holdfast_llm.batch.call_end import count_abandoned, end_abandoned
 

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from holdfast.engine.job import Claimed
-
 from holdfast_llm.provider.account import Account
 from holdfast_llm.provider.adapter import Limits, Name
 from holdfast_llm.provider.route import Route

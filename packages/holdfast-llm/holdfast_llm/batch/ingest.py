@@ -20,7 +20,6 @@ from holdfast.engine.settler import events_of
 from holdfast.errors import RowInvalid, StoreBusy, StoreDown, StoreError
 from holdfast.event import BatchTrouble
 from holdfast.store import Tx
-
 from holdfast_llm.batch.circuit import open_circuit
 from holdfast_llm.batch.completeness import Mentions
 from holdfast_llm.batch.cost import CallEntry, Recorded, record_calls

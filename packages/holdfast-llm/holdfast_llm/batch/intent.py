@@ -13,7 +13,6 @@ from typing import Any
 from holdfast.clock import ms, read_instant
 from holdfast.event import BatchAlert, BatchChange, BatchChanged, BatchTrouble
 from holdfast.store import Row, Statements, Tx
-
 from holdfast_llm.batch.group import name_of
 from holdfast_llm.batch.lane import BatchLane
 from holdfast_llm.batch.leased import BatchLost, lease_ms

@@ -11,7 +11,6 @@ from holdfast.engine.handler import Registry
 from holdfast.event import Events
 from holdfast.ids import IdSource
 from holdfast.store import Store
-
 from holdfast_llm.batch.point import Point
 from holdfast_llm.provider.account import Accounts
 

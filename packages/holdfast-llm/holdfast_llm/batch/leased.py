@@ -15,7 +15,6 @@ from holdfast.clock import ms, read_instant
 from holdfast.document import decode, encode
 from holdfast.event import BatchAlert, BatchChange, BatchChanged, BatchTrouble
 from holdfast.store import Row, Statements, Tx
-
 from holdfast_llm.batch.lane import BatchLane
 from holdfast_llm.provider.adapter import Seen
 

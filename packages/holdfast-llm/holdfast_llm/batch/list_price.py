@@ -12,7 +12,6 @@ from importlib.resources import files
 from typing import Any
 
 from holdfast.config import PriceSettings
-
 from holdfast_llm.provider.route import ExecutionMode
 
 STALE_AFTER = timedelta(days=90)

@@ -14,7 +14,6 @@ from typing import Any
 from holdfast.engine.handler import Handler
 from holdfast.engine.job import Claimed
 from holdfast.errors import Defect, SchemaInvalid, StoreError
-
 from holdfast_llm.batch.lane import BatchLane
 from holdfast_llm.batch.work import Item
 from holdfast_llm.provider.request import Request

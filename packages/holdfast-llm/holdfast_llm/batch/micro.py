@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from holdfast.engine.job import Claimed, Released
-
 from holdfast_llm.batch.asked import Asked
 from holdfast_llm.batch.load import Loaded
 from holdfast_llm.provider.account import Account

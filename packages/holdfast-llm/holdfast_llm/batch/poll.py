@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 
 from holdfast.document import encode
 from holdfast.event import BatchChange, BatchTrouble
-
 from holdfast_llm.batch.circuit import stop_account
 from holdfast_llm.batch.lane import BatchLane
 from holdfast_llm.batch.leased import Leased, counts_of, put_off, quarantine, write

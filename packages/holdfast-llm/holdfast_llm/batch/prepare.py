@@ -19,7 +19,6 @@ from holdfast.engine.quarantine import bury_broken
 from holdfast.engine.settle import Settled, settle_in
 from holdfast.errors import ConfigError, ConfigInvalid, RuleBroken, SchemaInvalid, Signal
 from holdfast.store import Statements, Tx
-
 from holdfast_llm.batch.asked import ask_for
 from holdfast_llm.batch.budget import Want, alert_of, hold_over_budget
 from holdfast_llm.batch.circuit import find_open_circuits

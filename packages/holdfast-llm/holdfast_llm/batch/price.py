@@ -8,7 +8,6 @@ from datetime import date
 from decimal import Decimal
 
 from holdfast.config import PriceSettings
-
 from holdfast_llm.batch.list_price import list_prices
 from holdfast_llm.provider.reply import Usage
 from holdfast_llm.provider.request import Request

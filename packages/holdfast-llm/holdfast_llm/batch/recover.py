@@ -27,7 +27,6 @@ from holdfast.engine.job import Actor, ActorType
 from holdfast.errors import Conflict, StoreError, UnknownKind
 from holdfast.event import BatchChange, BatchTrouble
 from holdfast.store import Tx
-
 from holdfast_llm.batch.candidates import find_candidates
 from holdfast_llm.batch.group import key_of
 from holdfast_llm.batch.intent import SQL, Intent, hold, lease_next, put_off, write

@@ -18,7 +18,6 @@ from holdfast.engine.settle import Settled, settle_in, verb_of
 from holdfast.engine.settler import events_of
 from holdfast.event import BatchChange
 from holdfast.store import Tx
-
 from holdfast_llm.batch.content import Entry, list_entries
 from holdfast_llm.batch.failure import BatchFailed
 from holdfast_llm.batch.intent import SQL, Intent, write, write_in

@@ -23,7 +23,6 @@ from holdfast.engine.job import Actor
 from holdfast.engine.settle import STRETCH, Settled, submit_jobs
 from holdfast.event import BatchChange, BatchTrouble
 from holdfast.store import Tx
-
 from holdfast_llm.batch import circuit
 from holdfast_llm.batch.content import ContentChanged, Measured, measure
 from holdfast_llm.batch.intent import SQL, Intent, hold, hold_in, put_off, write, write_in

@@ -12,7 +12,6 @@ from typing import Any
 from holdfast.document import decode
 from holdfast.errors import ConfigError
 from holdfast.store import Row, Tx
-
 from holdfast_llm.batch.budget import limit_of, spent_over_budget
 from holdfast_llm.batch.circuit import find_open_circuits
 from holdfast_llm.batch.intent import SQL

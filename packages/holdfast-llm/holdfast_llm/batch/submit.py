@@ -15,7 +15,6 @@ from holdfast.engine.errand import Assignment
 from holdfast.engine.job import Actor, ActorType, Claimed
 from holdfast.engine.settle import Settled
 from holdfast.event import JobStarted
-
 from holdfast_llm.batch.group import Artifact, Draft
 from holdfast_llm.batch.intent import Intent, hold
 from holdfast_llm.batch.lane import BatchLane

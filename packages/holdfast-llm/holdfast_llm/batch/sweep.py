@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 from holdfast.clock import ms, read_instant
 from holdfast.event import BatchAlert, BatchTrouble
 from holdfast.store import Row
-
 from holdfast_llm.batch.cost import NOBODY, WHOLE_BATCH, CallEntry, CallKind, record_calls
 from holdfast_llm.batch.group import batch_of
 from holdfast_llm.batch.intent import SQL, Intent, write

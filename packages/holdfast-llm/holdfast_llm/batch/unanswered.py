@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from holdfast.store import Tx
-
 from holdfast_llm.batch.cost import CallEntry, CallKind, record_calls
 from holdfast_llm.batch.intent import SQL, Intent
 from holdfast_llm.batch.lane import BatchLane

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from holdfast.engine.job import Released
 from holdfast.errors import ConfigError
 from holdfast.event import BatchAlert, BatchTrouble
-
 from holdfast_llm.batch.lane import BatchLane
 from holdfast_llm.batch.release import NO_ACCOUNT, overflow_ms
 

@@ -34,7 +34,6 @@ from holdfast.errors import (
     UpstreamDown,
     UpstreamError,
 )
-
 from holdfast_llm.batch.failure import (
     AnswerNotTaken,
     BatchCanceled,

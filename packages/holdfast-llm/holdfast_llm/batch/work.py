@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 from holdfast.document import decode
 from holdfast.engine.job import Claimed
-
 from holdfast_llm.provider.reply import Reply
 from holdfast_llm.provider.request import Request
 from holdfast_llm.provider.route import Route

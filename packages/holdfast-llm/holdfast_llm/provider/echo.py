@@ -8,7 +8,6 @@ from itertools import chain, count
 from typing import Any
 
 from holdfast.errors import SchemaInvalid
-
 from holdfast_llm.provider.schema import MAX_DEPTH, referred
 
 ECHO = "rid"

@@ -9,7 +9,6 @@ from typing import Any
 
 from holdfast.document import BadDocument, canonical
 from holdfast.errors import SchemaInvalid
-
 from holdfast_llm.provider.echo import TEXT, echo_name, schema_with
 
 # More than any model says at once, and little enough that no sum of reserves overflows.

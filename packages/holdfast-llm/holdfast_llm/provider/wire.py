@@ -12,7 +12,6 @@ from urllib.parse import quote, urlencode, urlsplit
 from holdfast.clock import Clock
 from holdfast.outbound.client import MAX_ANSWER, Client, NotSent, Received, Timeouts, Unsure
 from holdfast.outbound.guard import Guard, Origin
-
 from holdfast_llm.provider.adapter import Adapter, Wire, WireAnswer
 from holdfast_llm.provider.classify import DEFINITE, as_refusal, known_id, part
 from holdfast_llm.provider.reply import (

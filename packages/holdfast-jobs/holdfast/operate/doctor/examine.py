@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from holdfast_llm.provider.account import Accounts
-
 from holdfast.errors import StoreBusy, StoreDown, StoreError
 from holdfast.operate.doctor import database, deliveries, files, lane, roles, workplace
 from holdfast.operate.doctor.finding import Finding, Limits, Look, Severity, Visit
 from holdfast.operate.doctor.providers import probe_providers
 from holdfast.operate.watch import Action, Watch
+from holdfast_llm.provider.account import Accounts
 
 _DATABASE: Mapping[str, Look] = {
     "schema": database.look_at_schema,

@@ -6,18 +6,17 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from holdfast_llm.batch.accounts import ConfiguredAccounts
-from holdfast_llm.batch.list_price import STALE_AFTER, list_prices
-from holdfast_llm.batch.release import NO_ACCOUNT
-from holdfast_llm.provider.reply import WRONG_ADDRESS
-from holdfast_llm.provider.route import Route
-
 from holdfast.clock import ms, read_instant
 from holdfast.document import decode
 from holdfast.errors import ConfigError
 from holdfast.operate.batched import COLLECTOR, ORCHESTRATOR, SUBMITTER
 from holdfast.operate.doctor.finding import SQL, Finding, Severity, Visit, length
 from holdfast.store import Row
+from holdfast_llm.batch.accounts import ConfiguredAccounts
+from holdfast_llm.batch.list_price import STALE_AFTER, list_prices
+from holdfast_llm.batch.release import NO_ACCOUNT
+from holdfast_llm.provider.reply import WRONG_ADDRESS
+from holdfast_llm.provider.route import Route
 
 OK, NOTICE, WARNING, PROBLEM = Severity
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from holdfast.errors import ConfigError
+from holdfast.operate.doctor.finding import SQL, Finding, Severity, Visit
 from holdfast_llm.batch.verdict import safe_code
 from holdfast_llm.provider.account import Account, Accounts
 from holdfast_llm.provider.reply import WRONG_ADDRESS, ProviderRefused, ProviderUnsure
 from holdfast_llm.provider.route import Route
-
-from holdfast.errors import ConfigError
-from holdfast.operate.doctor.finding import SQL, Finding, Severity, Visit
 
 # How the built-in providers are spoken to where no job and no route says it.
 _USUAL = {

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from datetime import timedelta
 from functools import lru_cache
 
-from holdfast_llm.batch.cost import read_group_key
-from holdfast_llm.batch.group import custom_id
-from holdfast_llm.provider.route import ExecutionMode, Route
-
 from holdfast.clock import write_instant
 from holdfast.document import decode
 from holdfast.operate.verify.check import Check, Look, Violation, selects
 from holdfast.store import Statements
+from holdfast_llm.batch.cost import read_group_key
+from holdfast_llm.batch.group import custom_id
+from holdfast_llm.provider.route import ExecutionMode, Route
 
 SQL = Statements("holdfast.operate.verify", "batches.sql")
 
