@@ -68,7 +68,6 @@ DOORS = {
     "holdfast/outbound/client.py": "timeout",
     "holdfast/outbound/guard.py": "getaddrinfo",
     "holdfast/outbound/pinned.py": "timeout",
-    "holdfast/telemetry/webhook.py": "timeout",
 }
 WAYS_OUT = re.compile(
     r"import (smtplib|ssl|botocore|httpcore2|urllib\.request|http\.client)"

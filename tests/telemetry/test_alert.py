@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
 import io
 import json
-import os
-import ssl
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +19,7 @@ from holdfast.config.section import SEVERITIES
 from holdfast.engine.ledger import Trigger, TriggerKind
 from holdfast.engine.run import perform_run
 from holdfast.engine.worker import run_upkeep
-from holdfast.errors import AuthDenied, UpstreamError
+from holdfast.errors import AuthDenied
 from holdfast.event import (
     About,
     AuditSealed,
@@ -53,18 +45,14 @@ from holdfast.event import (
     WorkerChanged,
     WorkerRunFinished,
 )
-from holdfast.ids import IdSource
 from holdfast.operate.audit_trail import AuditTrail
 from holdfast.telemetry import alert as alerting
 from holdfast.telemetry import log
 from holdfast.telemetry.alert import Alert, Alerts, Kind, Severity, alert, alert_as_set, alert_of
 from holdfast.telemetry.outlet import Outlet
-from holdfast.telemetry.webhook import TRIES, Webhook
 from tests.engine.planting import plant
 from tests.story import ORG, OTHER_ORG, PROJECT, make_holdfast, seal_all
-from tests.telemetry.receiver import PEM, receiving, says
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 CANARY = "canary-31d8"
 AT = datetime(2026, 1, 5, 9, tzinfo=UTC)
 ABOUT = About("job-1", "mail.send", ORG, PROJECT, "req-1", "corr-1")
@@ -405,133 +393,13 @@ def test_alerts_are_lines_of_the_log(hf: Holdfast) -> None:
     assert line["summary"] == "A mail.send job died with GONE at stage run, attempt 5"
 
 
-# -- the webhook
-
-SECRET = "whsec_" + base64.b64encode(b"sixteen bytes or so").decode()
-
-
-def webhook(url: str, **more: Any) -> Webhook:
-    options = {"timeout": 0.3, "pause": 0.001, **more}
-    return Webhook(url, options.pop("secret", SECRET), clock=FakeClock(), ids=IdSource(), **options)
+# -- a target that takes its time
 
 
 def one(found: Event | None = None) -> Alert:
     made = alert_of(found or dead(), AT)
     assert made is not None
     return made
-
-
-def test_a_webhook_is_signed_as_standard_webhooks_are() -> None:
-    with receiving() as receiver:
-        webhook(receiver.url)(one())
-
-    ((headers, body),) = receiver.got
-    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
-    expected = hmac.new(b"sixteen bytes or so", signed, hashlib.sha256).digest()
-    assert headers["webhook-signature"] == "v1," + base64.b64encode(expected).decode()
-    assert headers["webhook-timestamp"] == str(int(FakeClock().now().timestamp()))
-    assert headers["content-type"] == "application/json"
-    document = json.loads(body)
-    assert document["type"] == "holdfast.alert.dead_letter"
-    assert document["timestamp"] == "2026-01-05T09:00:00.000Z"
-    assert document["data"]["subject"].items() >= SIX.items()
-
-
-def test_a_secret_that_is_plain_text_signs_as_it_stands_and_none_signs_not() -> None:
-    with receiving() as receiver:
-        webhook(receiver.url, secret="sixteen plain characters")(one())
-        webhook(receiver.url, secret="")(one())
-
-    (headers, body), (unsigned, _) = receiver.got
-    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
-    expected = hmac.new(b"sixteen plain characters", signed, hashlib.sha256).digest()
-    assert headers["webhook-signature"] == "v1," + base64.b64encode(expected).decode()
-    assert "webhook-signature" not in unsigned
-
-
-def test_a_receiver_that_fails_is_tried_again_with_the_same_id() -> None:
-    def second_time(handler: BaseHTTPRequestHandler, number: int) -> None:
-        says(503 if number < 3 else 200)(handler, number)
-
-    with receiving(second_time) as receiver:
-        webhook(receiver.url)(one())
-
-    assert len(receiver.got) == 3
-    assert len({headers["webhook-id"] for headers, _ in receiver.got}) == 1
-
-
-@pytest.mark.parametrize(
-    ("status", "tries"), [(500, TRIES), (503, TRIES), (429, TRIES), (400, 1), (404, 1), (410, 1)]
-)
-def test_a_refusal_is_not_tried_again_and_a_failure_a_few_times(status: int, tries: int) -> None:
-    with receiving(says(status)) as receiver, pytest.raises(UpstreamError) as failed:
-        webhook(receiver.url)(one())
-
-    assert len(receiver.got) == tries
-    assert failed.value.context == {"answer": status}
-
-
-@pytest.mark.parametrize("status", [301, 302, 307, 308])
-def test_a_redirect_is_not_followed(status: int) -> None:
-    with (
-        receiving() as elsewhere,
-        receiving(says(status, location=elsewhere.url)) as receiver,
-        pytest.raises(UpstreamError) as failed,
-    ):
-        webhook(receiver.url)(one())
-
-    assert len(receiver.got) == 1
-    assert elsewhere.got == []
-    assert failed.value.context == {"answer": status}
-
-
-def hang(handler: BaseHTTPRequestHandler, number: int) -> None:
-    handler.connection.settimeout(20)
-    handler.connection.recv(1)
-
-
-def drip(handler: BaseHTTPRequestHandler, number: int) -> None:
-    """A byte now and then, each in time, and never the end."""
-    for _ in range(200):
-        handler.wfile.write(b"H")
-        handler.wfile.flush()
-        time.sleep(0.05)
-
-
-@pytest.mark.parametrize("answer", [hang, drip])
-@pytest.mark.parametrize("tls", [False, True])
-def test_a_receiver_that_never_ends_its_answer_is_left(answer: Any, tls: bool) -> None:
-    trust = ssl.create_default_context(cafile=str(PEM)) if tls else None
-    with receiving(answer, tls=tls) as receiver:
-        began = time.monotonic()
-        with pytest.raises(UpstreamError):
-            webhook(receiver.url, tls=trust)(one())
-        took = time.monotonic() - began
-
-    assert len(receiver.got) == TRIES
-    assert took < TRIES * 0.3 + 2
-
-
-def test_a_receiver_that_is_not_there_is_a_failure_like_another() -> None:
-    with receiving() as receiver:
-        url = receiver.url
-
-    with pytest.raises(UpstreamError) as failed:
-        webhook(url)(one())
-    assert failed.value.context == {"answer": "ConnectionRefusedError"}
-
-
-def test_a_certificate_that_nobody_vouches_for_is_refused() -> None:
-    with receiving(tls=True) as receiver:
-        with pytest.raises(UpstreamError) as failed:
-            webhook(receiver.url)(one())
-        webhook(receiver.url, tls=ssl.create_default_context(cafile=str(PEM)))(one())
-
-    assert failed.value.context == {"answer": "SSLCertVerificationError"}
-    assert len(receiver.got) == 1
-
-
-# -- a target that takes its time
 
 
 @pytest.fixture
@@ -583,95 +451,6 @@ def test_the_end_waits_for_what_is_to_be_told_but_not_for_ever(lines: io.StringI
 
     assert took < 2
     assert '"alert.undelivered"' in lines.getvalue()
-
-
-def test_a_failed_delivery_is_a_line_with_the_answer_and_no_address(lines: io.StringIO) -> None:
-    with receiving(says(403)) as receiver:
-        outlet = Outlet(webhook(receiver.url))
-        outlet(one())
-        outlet.close()
-
-    (line,) = (json.loads(line) for line in lines.getvalue().splitlines())
-    assert (line["event"], line["answer"], line["kind"]) == (
-        "alert.undelivered", 403, "dead_letter",
-    )  # fmt: skip
-    assert outlet.failed == 1
-    assert "team=7" not in lines.getvalue()
-    assert "127.0.0.1" not in lines.getvalue()
-
-
-def test_at_the_end_a_failing_receiver_is_not_tried_again_and_again() -> None:
-    with receiving(says(503)) as receiver:
-        outlet = Outlet(webhook(receiver.url, pause=20))
-        outlet(one())
-        receiver.wait()
-        began = time.monotonic()
-        outlet.close()
-        took = time.monotonic() - began
-
-    assert took < 3
-    assert len(receiver.got) == 1
-
-
-@pytest.mark.req("D-04")
-@pytest.mark.req("E-17")
-def test_a_worker_goes_on_while_its_webhook_hangs(url: str) -> None:
-    with receiving(hang) as receiver:
-        hf = make_holdfast(url, alerts=AlertSettings(webhook=receiver.url))
-        alerts = alert_as_set(hf)
-        hf.job("bad")(lambda job, payload: 1 / 0)
-        hf.job("good")(lambda job, payload: None)
-        hf.enqueue("bad", {}, org_id=ORG)
-        hf.enqueue_many("good", [{}] * 50, org_id=ORG)
-
-        began = time.monotonic()
-        counts = hf.worker(concurrency=4).run(until_idle=True)
-        took = time.monotonic() - began
-        receiver.wait()
-        for target in alerts.targets:
-            if isinstance(target, Outlet):
-                target.drain = 0.1
-        alerts.close()
-        hf.close()
-
-    assert counts.outcomes == {"completed": 50, "dead": 1}
-    assert took < 20
-
-
-@pytest.mark.req("D-04")
-def test_a_worker_process_delivers_before_it_ends(url: str, tmp_path: Path) -> None:
-    source = (
-        "from holdfast import Holdfast\n"
-        "hf = Holdfast()\n"
-        "@hf.job('mail.send', max_attempts=1)\n"
-        "def send(job, payload):\n"
-        f"    raise ValueError('{CANARY}' + payload['text'])\n"
-    )
-    (tmp_path / "alerting_app.py").write_text(source)
-    with receiving() as receiver:
-        with Holdfast(url) as hf:
-            hf.job("mail.send")(lambda job, payload: None)
-            jobs = hf.enqueue_many("mail.send", [{"text": CANARY}] * 20, org_id=ORG)
-        env = {
-            "HOLDFAST_DB": url,
-            "HOLDFAST_ALERTS_WEBHOOK": receiver.url,
-            "HOLDFAST_ALERTS_WEBHOOK_SECRET": SECRET,
-            "HOLDFAST_ALERTS_MIN_SEVERITY": "error",
-            "PYTHONPATH": f"{tmp_path}:{ROOT}",
-        }
-        done = subprocess.run(
-            [sys.executable, "-m", "holdfast", "--app", "alerting_app", "worker", "--until-idle"],
-            env={**os.environ, **env}, cwd=tmp_path, text=True, capture_output=True, timeout=60,
-        )  # fmt: skip
-
-    assert done.returncode == 0, done.stderr
-    assert [found["count"] for found in receiver.alerts] == [1, 19]
-    assert {found["subject"]["job_id"] for found in receiver.alerts} < {job.id for job in jobs}
-    assert CANARY.encode() not in b"".join(body for _, body in receiver.got)
-    assert CANARY not in done.stderr
-    assert SECRET not in done.stderr
-    logged = [json.loads(line) for line in done.stderr.splitlines()]
-    assert [line["count"] for line in logged if line["event"] == "alert"] == [1, 19]
 
 
 # -- settings

@@ -12,6 +12,12 @@ from pathlib import Path
 from typing import cast
 
 from holdfast.channel.address import problem, text_problem
+from holdfast.channel.alert_webhook import (
+    ALERT_WEBHOOK,
+    AlertWebhook,
+    channel_secrets,
+    channel_settings,
+)
 from holdfast.channel.channel import Channel, OnUnknown
 from holdfast.channel.mailbox import Mailbox
 from holdfast.channel.postmark import Postmark
@@ -39,7 +45,11 @@ class ConfiguredChannels:
     def __init__(
         self, settings: Settings, *, clock: Clock, env: Mapping[str, str] | None = None
     ) -> None:
-        self._settings = settings.channels
+        self._declared = settings.channels
+        self._alerts = settings.alerts
+        self._settings = dict(settings.channels)
+        if settings.alerts.webhook is not None:
+            self._settings[ALERT_WEBHOOK] = channel_settings(settings.alerts)
         self._env = os.environ if env is None else env
         self._clock = clock
         # By name: what the channel was made of, and the channel.
@@ -49,7 +59,7 @@ class ConfiguredChannels:
     @property
     def names(self) -> list[str]:
         """The channels that there are."""
-        return sorted(self._settings)
+        return sorted(self._declared)
 
     def of(self, name: str) -> Channel:
         """The channel *name*; ConfigError if there is none, or it cannot be opened here."""
@@ -91,12 +101,14 @@ class ConfiguredChannels:
         process that declares no channel at all leaves them to its workers.
         """
         settings = self._settings.get(name)
+        if name == ALERT_WEBHOOK and settings is not None:
+            return None
         if settings is not None:
             found = problem(settings, address, subject)
             if found is None and settings.kind == "slack":
                 found = text_problem(written(subject, text), LONGEST_TEXT)
             return found
-        if not self._settings:
+        if not self._declared:
             return None
         return f"channel must be one of {', '.join(self.names)}; there is no other here"
 
@@ -128,6 +140,8 @@ class ConfiguredChannels:
                 "pip install 'holdfast[channels]'."
             )
         clock = self._clock
+        if name == ALERT_WEBHOOK:
+            return AlertWebhook(self._alerts, clock)
         credential = secrets["credential"]
         match settings.kind:
             case "smtp":
@@ -148,6 +162,8 @@ class ConfiguredChannels:
                 return Slack(name, settings, needed, clock)
 
     def _secrets(self, name: str) -> dict[str, Credential | None]:
+        if name == ALERT_WEBHOOK:
+            return channel_secrets(self._alerts)
         words = ("credential", "secret", "previous_secret")
         found = {word: self._secret(name, word) for word in words}
         found["secrets"] = read_secrets_file(name, self._settings[name].secrets_file)

@@ -84,18 +84,26 @@ class Webhook:
 
     def send(self, message: Message) -> Sent:
         """Post a message, once. The receiver knows a repetition by its token."""
-        if problem(self._settings, message.address, message.subject) is not None:
+        if self._problem(message) is not None:
             return Rejected("bad_message", is_permanent=True)
-        gateway = self._settings.base_url
-        url = gateway or message.address
-        body = encode(_document(message, with_address=gateway is not None))
+        url, document = self._posted(message)
+        body = encode(document)
+        is_recipients = url == message.address
         return self._caller(url).send(
             _target(url),
             body,
             self._signed(message, url, body),
-            read=partial(_sent, token=message.token, is_recipients=gateway is None),
-            is_recipients=gateway is None,
+            read=partial(_sent, token=message.token, is_recipients=is_recipients),
+            is_recipients=is_recipients,
         )
+
+    def _problem(self, message: Message) -> str | None:
+        return problem(self._settings, message.address, message.subject)
+
+    def _posted(self, message: Message) -> tuple[str, dict[str, Any]]:
+        """Where a message is posted to, and what."""
+        gateway = self._settings.base_url
+        return gateway or message.address, _document(message, with_address=gateway is not None)
 
     def lookup(self, asked: Asked) -> Seen:
         """Ask the gateway what it knows of a token."""

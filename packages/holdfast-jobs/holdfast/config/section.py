@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from holdfast.config.kind import (
+    FLAG,
     JOB_TYPE_NAME,
     PLAIN_NAME,
     RATE,
@@ -151,6 +152,7 @@ class ArtifactSettings(Section):
     max_bytes: int = setting(1024**3, whole(1, 5 * 1024**4))
 
 
+_ADDRESS = re.compile(r"[^\x00-\x1f\x7f]{1,2000}")
 _WEBHOOK = re.compile(r"https?://[^\s/@?#]+(/[^\s#]*)?")
 SEVERITIES = ("warning", "error", "critical")
 
@@ -168,6 +170,13 @@ class AlertSettings(Section):
         "",
         text("empty or text of 16 or more characters", re.compile(r"|.{16,1000}"), is_secret=True),
     )
+    # https of a server in a network of our own. Plain http is only for such a server.
+    allow_private: bool = setting(False, FLAG)
+    # A channel of [channels.NAME], and where it sends alerts to.
+    channel: str | None = setting(None, PLAIN_NAME)
+    address: str | None = setting(
+        None, text("one line of at most 2000 characters", _ADDRESS, is_address=True)
+    )
     min_severity: str = setting("warning", one_of(SEVERITIES))
     quiet_seconds: float = setting(300.0, number(1, 86_400))
     lease_losses: Rate = setting(Rate(10, 60), RATE)
@@ -179,6 +188,8 @@ class AlertSettings(Section):
         except ValueError:
             says = "webhook_secret begins with whsec_, and what follows is not base64"
             refuse("AlertSettings cannot be used", [says])
+        if self.address is not None and self.channel is None:
+            refuse("AlertSettings cannot be used", ["address needs channel"])
 
 
 def signing_key(secret: str) -> bytes:

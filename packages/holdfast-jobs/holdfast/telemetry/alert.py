@@ -39,7 +39,6 @@ from holdfast.event import (
     WorkerRunFinished,
 )
 from holdfast.holdfast import Holdfast
-from holdfast.ids import IdSource
 from holdfast.telemetry import log
 from holdfast.telemetry.outlet import Outlet
 from holdfast.telemetry.trouble import BATCH_TROUBLES, DELIVERY_TROUBLES, Severity
@@ -383,17 +382,11 @@ def alert(hf: Holdfast, *targets: Target) -> Alerts:
 
 
 def alert_as_set(hf: Holdfast) -> Alerts:
-    """What the settings ask for: lines of the log, and the webhook if there is one."""
-    settings = hf.settings.alerts
-    targets: list[Target] = [log_alert]
-    if settings.webhook is not None:
-        # Only who sends needs to know HTTP.
-        from holdfast.telemetry.webhook import Webhook
+    """The targets of ``[alerts]``: lines of the log, and a channel if one is configured."""
+    # It imports this module.
+    from holdfast.telemetry.alert_delivery import configured_deliveries
 
-        # Ids of its own: those of jobs stay as they would be without it.
-        ids = IdSource(hf.clock)
-        sender = Webhook(settings.webhook, settings.webhook_secret, clock=hf.clock, ids=ids)
-        targets.append(Outlet(sender))
-    alerts = Alerts(hf.clock, settings, targets)
+    targets: list[Target] = [log_alert, *map(Outlet, configured_deliveries(hf))]
+    alerts = Alerts(hf.clock, hf.settings.alerts, targets)
     hf.events.subscribe(alerts)
     return alerts
