@@ -226,7 +226,11 @@ def test_the_readme_shows_the_quickstart_as_it_is() -> None:
 
 
 def pages() -> list[Path]:
-    return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+    return [
+        *sorted(ROOT.glob("*.md")),
+        *sorted(PACKAGES.glob("*/*.md")),
+        *sorted((ROOT / "docs").rglob("*.md")),
+    ]
 
 
 @pytest.mark.parametrize("page", pages(), ids=of)
@@ -242,3 +246,13 @@ def test_no_page_promises_more_than_we_keep(page: Path) -> None:
     promised = re.findall(r".*exactly[- ]once.*", page.read_text(), re.I)
 
     assert [line for line in promised if "conformance" not in page.name] == []
+
+
+OTHER_PACKAGE = re.compile(r"pip install [\"']?holdfast(?![-\w])|(?<![-\w])holdfast\[")
+
+
+def test_install_commands_name_our_distributions() -> None:
+    """``holdfast`` on the package index is another project; ours is ``holdfast-jobs``."""
+    texts = [*MODULES, *pages(), *ROOT.glob("examples/**/*.py"), ROOT / "Makefile"]
+
+    assert [of(path) for path in texts if OTHER_PACKAGE.search(path.read_text())] == []

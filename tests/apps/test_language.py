@@ -150,4 +150,4 @@ def test_without_the_extra_it_says_what_to_install() -> None:
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
-    assert said.stdout.count("pip install 'holdfast[rewrite]'") == 2
+    assert said.stdout.count("pip install holdfast-rewrite") == 2

@@ -211,7 +211,7 @@ def test_without_the_extra_the_error_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "holdfast.artifact.s3", None)
 
-    with pytest.raises(ConfigError, match=r"pip install 'holdfast\[s3\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'holdfast-jobs\[s3\]'"):
         open_vault(s3, "sqlite:")
 
 

@@ -105,7 +105,7 @@ def test_a_credential_file_goes_before_the_variable(tmp_path: Path) -> None:
 def test_a_channel_over_http_says_which_extra_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "find_spec", lambda name: None)
 
-    with pytest.raises(ConfigError, match=r"pip install 'holdfast\[channels\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'holdfast-jobs\[channels\]'"):
         configured(kind="webhook").of("one")
     assert configured(kind="smtp", host="smtp.example.com", sender=SENDER).of("one")
 

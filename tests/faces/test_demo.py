@@ -199,7 +199,7 @@ def test_without_rich_the_demo_says_how_to_get_it_and_goes_on_plainly(
     monkeypatch.setitem(sys.modules, "holdfast.demo.stage", None)
 
     assert isinstance(demo._view(plain=False), Lines)
-    assert "pip install 'holdfast[demo]'" in capsys.readouterr().out
+    assert "pip install 'holdfast-jobs[demo]'" in capsys.readouterr().out
 
 
 def test_a_terminal_with_rich_gets_the_picture(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,7 @@ def test_a_worker_that_is_to_serve_metrics_says_which_extra_it_needs(url: str) -
         ran = python(WITHOUT + main(*command), url)
 
         assert ran.returncode == 1, ran.stderr
-        assert "Metrics need the extra: pip install 'holdfast[metrics]'." in ran.stderr
+        assert "Metrics need the extra: pip install 'holdfast-jobs[metrics]'." in ran.stderr
         assert len(ran.stderr.splitlines()) == 1
 
 
@@ -84,7 +84,9 @@ def test_the_library_is_named_to_who_imports_metrics() -> None:
         "except ConfigError as exc:\n    print(exc)"
     )
 
-    assert ran.stdout == "Metrics need the extra: pip install 'holdfast[metrics]'.\n", ran.stderr
+    assert ran.stdout == "Metrics need the extra: pip install 'holdfast-jobs[metrics]'.\n", (
+        ran.stderr
+    )
 
 
 def test_the_command_prints_the_gauges_once(url: str) -> None:

@@ -676,7 +676,7 @@ except Exception as exc:
     ("script", "says"),
     [
         (ABSENT, "[]"),
-        (MISSING, "ConfigError Traces need OpenTelemetry: pip install 'holdfast[trace]'."),
+        (MISSING, "ConfigError Traces need OpenTelemetry: pip install 'holdfast-jobs[trace]'."),
     ],
 )
 def test_what_is_not_attached_is_not_even_imported(script: str, says: str) -> None:

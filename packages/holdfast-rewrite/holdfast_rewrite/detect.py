@@ -80,7 +80,7 @@ _CALLED = {
     }.items()
 }
 
-NEEDS_EXTRA = "The complaint rewrite needs the extra: pip install 'holdfast[rewrite]'."
+NEEDS_EXTRA = "The complaint rewrite needs langcodes and py3langid: pip install holdfast-rewrite."
 
 # What is not seen, and what is only a picture.
 _WORDLESS = frozenset({"Cf", "So", "Sk"})

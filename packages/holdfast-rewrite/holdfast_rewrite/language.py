@@ -50,7 +50,7 @@ def _language(tag: str) -> str | None:
         from langcodes.tag_parser import LanguageTagError
     except ImportError:
         raise ConfigError(
-            "The complaint rewrite needs the extra: pip install 'holdfast[rewrite]'."
+            "The complaint rewrite needs langcodes and py3langid: pip install holdfast-rewrite."
         ) from None
     try:
         found = Language.get(tag)

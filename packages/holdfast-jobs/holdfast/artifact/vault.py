@@ -65,7 +65,7 @@ def open_vault(settings: ArtifactSettings, db: str) -> Vault:
             from holdfast.artifact.s3 import S3Vault
         except ModuleNotFoundError as exc:
             raise ConfigError(
-                "Artifacts in S3 need the extra: pip install 'holdfast[s3]'."
+                "Artifacts in S3 need the extra: pip install 'holdfast-jobs[s3]'."
             ) from exc
         bucket, _, prefix = settings.store.removeprefix("s3://").partition("/")
         return S3Vault(bucket, prefix.strip("/"), endpoint=settings.endpoint)

@@ -137,7 +137,7 @@ class ConfiguredChannels:
         if settings.kind in OVER_HTTP and find_spec("httpcore2") is None:
             raise ConfigError(
                 f"The channel {name} needs the extra channels. Install it: "
-                "pip install 'holdfast[channels]'."
+                "pip install 'holdfast-jobs[channels]'."
             )
         clock = self._clock
         if name == ALERT_WEBHOOK:

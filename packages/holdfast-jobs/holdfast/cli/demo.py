@@ -36,6 +36,6 @@ def _view(plain: bool) -> View:
     try:
         from holdfast.demo.stage import Stage
     except ModuleNotFoundError:
-        click.echo("For the live picture: pip install 'holdfast[demo]'\n")
+        click.echo("For the live picture: pip install 'holdfast-jobs[demo]'\n")
         return Lines()
     return Stage()

@@ -98,7 +98,7 @@ class Client:
             from holdfast.outbound.pinned import open_pool
         except ImportError as exc:
             raise ConfigError(
-                "Calls to providers need the extra llm. Install it: pip install 'holdfast[llm]'."
+                "HTTP calls need httpcore2: pip install 'holdfast-jobs[channels]' or holdfast-llm."
             ) from exc
         self._guard = guard
         self._timeouts = timeouts or Timeouts()

@@ -44,7 +44,7 @@ def open_store(
             from holdfast.store.postgres import PostgresStore
         except ModuleNotFoundError as exc:
             raise ConfigError(
-                "PostgreSQL needs the extra: pip install 'holdfast[postgres]'."
+                "PostgreSQL needs the extra: pip install 'holdfast-jobs[postgres]'."
             ) from exc
         store = PostgresStore(url, clock, pool_size=pool_size, handler_url=handler_url)
     else:

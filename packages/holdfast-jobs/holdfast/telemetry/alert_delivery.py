@@ -121,7 +121,9 @@ def configured_deliveries(hf: Holdfast) -> list[AlertDelivery]:
         found.append(AlertDelivery(hf, settings.channel, settings.address or RECIPIENT))
     if settings.webhook is not None:
         if find_spec("httpcore2") is None:
-            raise ConfigError("alerts.webhook needs the extra: pip install 'holdfast[channels]'.")
+            raise ConfigError(
+                "alerts.webhook needs the extra: pip install 'holdfast-jobs[channels]'."
+            )
         found.append(AlertDelivery(hf, ALERT_WEBHOOK, RECIPIENT))
     if found:
         hf.outbox.declare()

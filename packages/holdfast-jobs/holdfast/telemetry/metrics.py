@@ -57,7 +57,7 @@ try:
     from holdfast.telemetry.delivery_counts import DeliveryCounts
     from holdfast.telemetry.rewrite_counts import RewriteCounts
 except ModuleNotFoundError as exc:
-    raise ConfigError("Metrics need the extra: pip install 'holdfast[metrics]'.") from exc
+    raise ConfigError("Metrics need the extra: pip install 'holdfast-jobs[metrics]'.") from exc
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric

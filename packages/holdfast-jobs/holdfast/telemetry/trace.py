@@ -45,7 +45,7 @@ try:
     )
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ImportError as exc:
-    raise ConfigError("Traces need OpenTelemetry: pip install 'holdfast[trace]'.") from exc
+    raise ConfigError("Traces need OpenTelemetry: pip install 'holdfast-jobs[trace]'.") from exc
 
 _log = logging.getLogger("holdfast.trace")
 _W3C = TraceContextTextMapPropagator()
