@@ -18,11 +18,15 @@ from hypothesis import settings
 
 from holdfast import FakeClock, Holdfast
 from holdfast.config import ArtifactSettings
+from holdfast.config.extensions import installed
+from holdfast.extension import components_of
 from holdfast.store import Store, open_store
 from tests.postgres_server import PostgresServer
 from tests.story import make_holdfast
 
 TEMPLATE = "holdfast_template"
+# The databases of tests have the tables of every installed extension.
+COMPONENTS = components_of(installed().values())
 
 # A run that fails fails again: who looks for what nobody thought of yet says so.
 settings.register_profile("repeat", derandomize=True)
@@ -79,7 +83,7 @@ def postgres() -> Iterator[PostgresServer]:
     try:
         with psycopg.connect(server.dsn(), autocommit=True) as admin:
             admin.execute(f"CREATE DATABASE {TEMPLATE}")
-        store = open_store(server.dsn(TEMPLATE), check=False)
+        store = open_store(server.dsn(TEMPLATE), check=False, components=COMPONENTS)
         store.migrate()
         store.close()
         yield server
@@ -111,7 +115,7 @@ def sqlite_url(tmp_path: Path) -> str:
 def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A migrated file to copy: that takes 1 ms, where migrating waits 300 ms for the disk."""
     path = tmp_path_factory.mktemp("sqlite") / "template.db"
-    store = open_store(f"sqlite:///{path}", check=False)
+    store = open_store(f"sqlite:///{path}", check=False, components=COMPONENTS)
     store.migrate()
     store.close()
     return path

@@ -19,7 +19,6 @@ from holdfast_llm.provider.reply import Answer, Failure, Reply, Usage
 from holdfast_rewrite.context_pack import build_pack
 from holdfast_rewrite.detect import Detected, Detector
 from holdfast_rewrite.model import ClassifierResult, Confidences, RewriteRequest
-from holdfast_rewrite.output import keep_outputs
 from holdfast_rewrite.payload import RowPayload
 from holdfast_rewrite.policy import policy_of
 from holdfast_rewrite.words import (
@@ -33,7 +32,7 @@ from holdfast_rewrite.words import (
     Surface,
     Topic,
 )
-from holdfast_rewrite.work import RewriteWork
+from holdfast_rewrite.work import SQL, RewriteWork
 from tests.apps.household import HOME, RECIPIENT, SENDER
 from tests.apps.household import OTHER_HOME as OTHER_HOME
 from tests.apps.household import STRANGER as STRANGER
@@ -224,7 +223,9 @@ def set_stage(hf: Holdfast, clock: FakeClock, detector: Detector | None = None) 
     work = RewriteWork(detector or Deaf(), hf.clock)
     producer = Producer("rewrites.submit(…)")
     retry = RetryPolicy.by_run()
-    hf.batch(JOB_TYPE, max_attempts=2, retry=retry, keep=keep_outputs, producer=producer)(work)
+    hf.batch(JOB_TYPE, max_attempts=2, retry=retry, stores=SQL.insert_outputs, producer=producer)(
+        work
+    )
     return Stage(hf, clock, provider, producer)
 
 

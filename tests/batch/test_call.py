@@ -16,7 +16,6 @@ from holdfast import (
     FakeClock,
     Holdfast,
     Item,
-    Kept,
     Permanent,
     Reply,
     Request,
@@ -35,6 +34,7 @@ from holdfast_llm.provider.adapter import Capabilities
 from holdfast_llm.provider.reply import Answer, Failure, FailureKind, ProviderUnsure, Usage
 from tests.batch.scripted import Lose, Refuse, ScriptedAccounts, ScriptedProvider
 from tests.story import ORG, OTHER_ORG, events, look, timeline
+from tests.words import kept, make_words, store_words, words_of
 
 ROUTE = Route(
     "openai", "scripted", "model-1", execution_mode=ExecutionMode.ASYNC, target_locale="de"
@@ -495,21 +495,17 @@ def test_a_worker_that_lost_its_lease_before_the_intent_does_not_call(scene: Sce
 
 class Keeps(Shout):
     def accept(self, item: Item, reply: Reply) -> Any:
-        return Kept({"ok": True}, reply.data["text"])
+        return kept(reply.data["text"], {"ok": True})
 
 
 def test_what_is_kept_is_written_with_the_end_of_the_job_and_of_its_call(scene: Scene) -> None:
-    kept: list[tuple[str, Any]] = []
-    scene.hf.batch(
-        "text.keep",
-        route=ROUTE,
-        keep=lambda tx, pairs: kept.extend((job.id, value) for job, value in pairs),
-    )(Keeps)
+    make_words(scene.hf.store)
+    scene.hf.batch("text.keep", route=ROUTE, stores=store_words())(Keeps)
     job = scene.hf.enqueue("text.keep", {"text": "hello"}, org_id=ORG)
 
     assert scene.work() == {"completed": 1}
 
-    assert kept == [(job.id, "HELLO")]
+    assert words_of(scene.hf.store) == ["HELLO"]
     assert scene.job(job).result == {"ok": True}
     assert [row["state"] for row in scene.items] == ["succeeded"]
 

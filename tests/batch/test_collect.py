@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import FakeClock, Holdfast, Kept
+from holdfast import FakeClock, Holdfast
 from holdfast.event import JobSettled
 from holdfast.store import Statement, Tx
 from holdfast_llm.batch import read
@@ -23,6 +23,7 @@ from tests.batch.outgoing import set_out
 from tests.batch.planted import ROUTE, SCHEMA, Planted, Shout, Stage, line_of, set_stage
 from tests.batch.scripted import ScriptedProvider, result_line
 from tests.story import ORG, OTHER_ORG, events, look, timeline
+from tests.words import kept, make_words, store_words, words_of
 
 USAGE = Usage(input=10, output=5)
 
@@ -162,27 +163,21 @@ def test_every_item_keeps_the_time_at_which_it_was_finished(
     assert times == [(began + timedelta(seconds=n)).isoformat()[:19] for n in (0, 1)]
 
 
+class Keeping(Shout):
+    def accept(self, item: Any, reply: Reply) -> Any:
+        return kept(reply.data["text"])
+
+
 def test_what_an_application_keeps_is_written_with_the_result(stage: Stage) -> None:
-    kept: list[list[tuple[str, Any]]] = []
-
-    class Keeping(Shout):
-        def accept(self, item: Any, reply: Reply) -> Any:
-            return Kept({"n": 1}, reply.data["text"])
-
-    declare = stage.hf.batch(
-        "text.keep",
-        route=ROUTE,
-        keep=lambda tx, pairs: kept.append([(job.id, value) for job, value in pairs]),
-    )
-    declare(Keeping)
+    make_words(stage.store)
+    stage.hf.batch("text.keep", route=ROUTE, stores=store_words())(Keeping)
     planted = stage.plant("one", "two", job_type="text.keep")
     stage.provider.complete()
 
     stage.collect()
 
-    assert kept == [
-        [(job.id, text) for job, text in zip(planted.jobs, ("ONE", "TWO"), strict=True)]
-    ]
+    assert stage.states(planted) == ["completed", "completed"]
+    assert words_of(stage.store) == ["ONE", "TWO"]
 
 
 # -- what goes wrong with an item
@@ -298,16 +293,9 @@ def test_an_answer_of_another_schema_is_dead_and_its_text_is_nowhere(stage: Stag
 
 @pytest.mark.req("P-13")
 def test_what_the_application_cannot_keep_of_one_item_is_that_items_alone(stage: Stage) -> None:
-    class Keeping(Shout):
-        def accept(self, item: Any, reply: Reply) -> Any:
-            return Kept({"n": 1}, reply.data["text"])
-
-    def keep(tx: Tx, pairs: Any) -> None:
-        if any(value == "BAD" for _, value in pairs):
-            raise ValueError("this one not")
-
-    stage.hf.batch("text.keep", route=ROUTE, keep=keep)(Keeping)
-    texts = ["one", "two", "bad", "three", "four"]
+    make_words(stage.store)
+    stage.hf.batch("text.keep", route=ROUTE, stores=store_words())(Keeping)
+    texts = ["one", "two", "rude", "three", "four"]
     planted = stage.plant(*texts, job_type="text.keep")
     stage.provider.complete()
 
@@ -315,7 +303,7 @@ def test_what_the_application_cannot_keep_of_one_item_is_that_items_alone(stage:
 
     states = stage.states(planted)
     assert states == ["completed", "completed", "batch_submitted", "completed", "completed"]
-    assert stage.items(planted)[2]["error_class"] == "DEFECT"
+    assert stage.items(planted)[2]["error_class"] == "ROW_INVALID"
     assert len(stage.calls(planted)) == 4
 
 
@@ -823,23 +811,20 @@ class Frail:
 
     def accept(self, item: Any, reply: Reply) -> Any:
         self._step("accept", [item.payload["text"]])
-        return Kept({"said": reply.data["text"]}, item.payload["text"])
-
-    def keep(self, tx: Tx, pairs: Any) -> None:
-        self._step("keep", [value for _, value in pairs])
+        return {"said": reply.data["text"]}
 
 
 @pytest.mark.req("P-13")
 @pytest.mark.parametrize(
     ("step", "times"),
     # What is done for all at once is tried with the halves until the one is alone.
-    [("load", 3), ("request", 1), ("accept", 1), ("keep", 3)],
+    [("load", 3), ("request", 1), ("accept", 1)],
 )
 def test_an_answer_that_cannot_be_taken_just_now_is_taken_later_and_paid_for_once(
     stage: Stage, step: str, times: int
 ) -> None:
     work = Frail()
-    stage.hf.batch("text.frail", route=ROUTE, keep=work.keep)(work)
+    stage.hf.batch("text.frail", route=ROUTE)(work)
     planted = stage.plant("one", "two", "three", job_type="text.frail")
     stage.provider.complete()
     work.breaks[step] = times

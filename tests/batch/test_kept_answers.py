@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from holdfast import FakeClock, Holdfast, Kept
+from holdfast import FakeClock, Holdfast
 from holdfast.cli import batches as cli
 from holdfast.config import BatchSettings
 from holdfast.engine.retention import prune_batches
@@ -26,6 +26,8 @@ from tests.batch.house import ADAPTERS, House, Shorten
 from tests.batch.planted import ROUTE, Planted, Shout, Stage, set_stage
 from tests.operate.sound import report_of, violations
 from tests.story import ORG, OTHER_ORG, look
+from tests.words import NO_COLUMN, make_words, store_words
+from tests.words import kept as with_words
 
 Accept = Callable[..., Any]
 
@@ -189,49 +191,28 @@ def test_a_result_that_cannot_be_stored_holds_the_answer(
     assert stage.states(planted) == ["completed"]
 
 
+class Keeping(Shout):
+    def accept(self, item: Any, reply: Any) -> Any:
+        return with_words(reply.data["text"])
+
+
 def test_a_bug_in_what_is_stored_with_the_result_holds_the_answer(
     hf: Holdfast, clock: FakeClock
 ) -> None:
     stage = set_stage(hf, clock)
-    is_broken = True
-
-    def keep(tx: Any, pairs: Any) -> None:
-        if is_broken:
-            raise KeyError("column")
-
-    class Keeping(Shout):
-        def accept(self, item: Any, reply: Any) -> Any:
-            return Kept({"said": reply.data["text"]}, "more")
-
-    hf.batch("text.keep", route=ROUTE, keep=keep)(Keeping)
+    make_words(hf.store)
+    hf.batch("text.keep", route=ROUTE, stores=store_words(NO_COLUMN))(Keeping)
     planted = stage.plant("one", "two", job_type="text.keep")
     stage.provider.complete()
     stage.collect()
     assert stage.states(planted) == ["batch_submitted", "batch_submitted"]
     assert stage.batch(planted)["state"] == "quarantined"
 
-    is_broken = False
+    handler = hf.registry.handlers["text.keep"]
+    mended = (*handler.stores[:-1], store_words())
+    hf.registry.handlers["text.keep"] = replace(handler, stores=mended)
     assert desk(stage).accept(reason="fixed").done.accepted == 2
     assert stage.states(planted) == ["completed", "completed"]
-
-
-def test_an_answer_that_keep_refuses_is_not_held(hf: Holdfast, clock: FakeClock) -> None:
-    stage = set_stage(hf, clock)
-
-    def keep(tx: Any, pairs: Any) -> None:
-        raise SchemaInvalid
-
-    class Keeping(Shout):
-        def accept(self, item: Any, reply: Any) -> Any:
-            return Kept({"said": reply.data["text"]}, "more")
-
-    hf.batch("text.keep", route=ROUTE, keep=keep)(Keeping)
-    planted = stage.plant("one", job_type="text.keep")
-    stage.provider.complete()
-    stage.collect()
-
-    assert stage.states(planted) == ["failed"]
-    assert kept(stage) == []
 
 
 def test_a_request_that_cannot_be_built_any_more_holds_the_answer(

@@ -98,6 +98,9 @@ class FaultyStore(Store):
     def migrate(self) -> list[str]:
         return self.inner.migrate()
 
+    def component_versions(self) -> dict[str, int]:
+        return self.inner.component_versions()
+
     def check_schema(self) -> None:
         self.inner.check_schema()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,10 +16,11 @@ from holdfast.engine.job import BATCH_KEY, SYSTEM, Claimed, Completed, Kept, Sub
 from holdfast.engine.ledger import count_pending
 from holdfast.engine.settle import settle
 from holdfast.engine.upkeep import rescue_jobs
-from holdfast.errors import RuleBroken
+from holdfast.errors import ConfigError, RuleBroken
 from holdfast.store import Statements, Tx
 from holdfast.store.query import Statement
 from tests.story import ORG, OTHER_ORG, by_hand, claim, look, timeline
+from tests.words import kept, make_words, store_words, words_of
 
 JOB = Statements("holdfast.engine", "job.sql")
 ROUTE = {"provider": "openai", "adapter_kind": "openai_responses", "model": "small"}
@@ -211,32 +212,14 @@ def test_the_reaper_leaves_alone_what_may_be_in_a_providers_batch(
     assert lane.get(at_provider.id, org_id=ORG).state == State.PROCESSING
 
 
-def statement(text: str) -> Statement:
-    return Statement("kept", "affected", "", text, frozenset())
-
-
-def keep_words(tx: Tx, kept: Sequence[tuple[Claimed, Any]]) -> None:
-    """An application's own rows, written for the whole group."""
-    for job, words in kept:
-        text = "INSERT INTO words (job_id, words) VALUES (:id, :words)"
-        tx.affected(statement(text), id=job.id, words=words)
+STORE_WORDS = store_words()
 
 
 @pytest.fixture
 def keeping(hf: Holdfast) -> Holdfast:
-    by_hand(
-        hf.store,
-        "CREATE TABLE words (job_id text PRIMARY KEY, words text NOT NULL CHECK (words <> 'rude'))",
-    )
-    declare(hf, "letter.keep", keep=keep_words)
-    hf.job("letter.call")(lambda job, payload: Kept("done", payload["words"]))
-    made = hf.registry.handlers["letter.call"]
-    hf.registry.handlers["letter.call"] = replace(made, keep=keep_words)
+    make_words(hf.store)
+    hf.job("letter.call", stores=STORE_WORDS)(lambda job, payload: kept(payload["words"]))
     return hf
-
-
-def words_of(hf: Holdfast) -> list[str]:
-    return [row["words"] for row in look(hf.store, "SELECT words FROM words ORDER BY words")]
 
 
 def test_what_is_kept_beside_a_result_is_written_with_it(keeping: Holdfast) -> None:
@@ -245,18 +228,18 @@ def test_what_is_kept_beside_a_result_is_written_with_it(keeping: Holdfast) -> N
     keeping.worker().run_once()
 
     assert keeping.get(made.id, org_id=ORG).result == "done"
-    assert words_of(keeping) == ["please"]
+    assert words_of(keeping.store) == ["please"]
 
 
 def test_what_cannot_be_kept_undoes_that_jobs_outcome_and_no_others(keeping: Holdfast) -> None:
     good, bad, fine = keeping.enqueue_many(
-        "letter.call", [{"words": "a"}, {"words": "rude"}, {"words": "c"}], org_id=ORG
+        "letter.call", [{"words": "a"}, {"words": "RUDE"}, {"words": "c"}], org_id=ORG
     )
     keeping.worker(concurrency=3).run(until_idle=True)
 
     states = [keeping.get(job.id, org_id=ORG).state for job in (good, bad, fine)]
     assert states == [State.COMPLETED, State.FAILED, State.COMPLETED]
-    assert words_of(keeping) == ["a", "c"]
+    assert words_of(keeping.store) == ["a", "c"]
     assert keeping.get(bad.id, org_id=ORG).error_class == "ROW_INVALID"
 
 
@@ -266,17 +249,45 @@ def test_a_lost_lease_keeps_nothing(keeping: Holdfast, clock: FakeClock) -> None
     clock.advance(minutes=5)
     rescue_jobs(keeping.store, limit=1)
 
-    outcome = Completed('"done"', "late")
-    (settled,) = settle(keeping.store, [(job, outcome)], actor=SYSTEM, keep=keeping.registry.keep)
+    outcome = Completed('"done"', kept("late").rows)
+    stores = keeping.registry.stores_of
+    (settled,) = settle(keeping.store, [(job, outcome)], actor=SYSTEM, stores=stores)
 
     assert not settled.held
-    assert words_of(keeping) == []
+    assert words_of(keeping.store) == []
 
 
-def test_a_keeper_that_breaks_buries_its_job_and_not_the_worker(hf: Holdfast) -> None:
+def test_the_rows_of_a_group_are_stored_by_one_statement(
+    keeping: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    affected = Tx.affected
+
+    def count(tx: Tx, statement: Statement, /, **params: Any) -> int:
+        if statement is STORE_WORDS:
+            sizes.append(len(params["said"]))
+        return affected(tx, statement, **params)
+
+    monkeypatch.setattr(Tx, "affected", count)
+    keeping.enqueue_many("letter.call", [{"words": word} for word in "abc"], org_id=ORG)
+    group = [(job, Completed('"done"', kept("x").rows)) for job in claim(keeping, limit=3)]
+
+    settle(keeping.store, group, actor=SYSTEM, stores=keeping.registry.stores_of)
+
+    assert sizes == [3]
+
+
+def test_a_statement_that_takes_more_than_rows_is_refused(hf: Holdfast) -> None:
+    single = Statement("one", "affected", "", "DELETE FROM words WHERE id = :id", frozenset())
+
+    with pytest.raises(ConfigError, match=r"'one' of stores= must take \{rows …\} and no other"):
+        hf.job("letter.bad", stores=single)(lambda job, payload: None)
+
+
+def test_rows_without_a_statement_bury_their_job_and_not_the_worker(hf: Holdfast) -> None:
     @hf.job("letter.lone")
     def lone(job: Context, payload: Any) -> Kept:
-        return Kept(None, "words")
+        return kept("words")
 
     made = hf.enqueue("letter.lone", {}, org_id=ORG)
 

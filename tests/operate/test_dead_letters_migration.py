@@ -31,7 +31,7 @@ def test_the_letters_of_an_older_schema_become_open_items(
     store = open_store(request.getfixturevalue(name), check=False)
     whole = migrate.migrations(store.dialect)
     older = [found for found in whole if found.version <= BEFORE]
-    monkeypatch.setattr(migrate, "migrations", lambda dialect: older)
+    monkeypatch.setattr(migrate, "migrations", lambda dialect, component: older)
     store.migrate()
     monkeypatch.undo()
     times = dict.fromkeys(("created", "died"), "2026-01-05T09:00:00.000Z")

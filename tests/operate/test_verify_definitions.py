@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from importlib import resources
 from pathlib import Path
 
@@ -17,9 +18,9 @@ from holdfast.operate.verify.definitions import (
     read_definitions,
     write_definitions,
 )
-from holdfast.store import Store, open_store
+from holdfast.store import CORE, Store, open_store
 from holdfast.store.dialect import SQLITE
-from tests.conftest import TEMPLATE
+from tests.conftest import COMPONENTS, TEMPLATE
 from tests.operate.sound import assert_sound, report_of, violations
 from tests.postgres_server import PostgresServer
 from tests.story import ORG, make_holdfast
@@ -29,20 +30,24 @@ def found(hf: Holdfast) -> list[str]:
     return violations(report_of(hf, only=["I47"])).get("I47", [])
 
 
-def test_the_file_of_definitions_is_what_the_migrations_make(postgres: PostgresServer) -> None:
+def test_the_files_of_definitions_are_what_the_migrations_make(postgres: PostgresServer) -> None:
     store = open_store(postgres.dsn(TEMPLATE))
-    made = store.read(read_definitions)
+    made = store.read(partial(read_definitions, components=COMPONENTS))
     store.close()
 
-    place = Path(str(resources.files("holdfast.operate.verify"))) / FILE
-    is_current = place.read_text(encoding="utf-8") == write_definitions(made)
+    files = [
+        (resources.files(found.package) / found.folder / FILE).read_text(encoding="utf-8")
+        for found in (CORE, *COMPONENTS)
+    ]
+    lines = sorted(line for text in files for line in text.splitlines())
+    is_current = lines == sorted(write_definitions(made).splitlines())
     assert is_current, "a migration has changed: run make definitions"
 
 
 def test_a_new_database_is_as_the_migrations_make_it(store: Store) -> None:
-    made = store.read(read_definitions)
+    made = store.read(partial(read_definitions, components=COMPONENTS))
 
-    assert made == expected_definitions(store.dialect)
+    assert made == expected_definitions(store.dialect, COMPONENTS)
     kinds = {subject.partition(":")[0] for subject in made}
     wanted = {"table", "index", "trigger", "view"}
     if store.dialect is not SQLITE:

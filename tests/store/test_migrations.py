@@ -13,6 +13,7 @@ import pytest
 from holdfast.errors import SchemaMismatch
 from holdfast.store import Store, migrate, open_store
 from holdfast.store.dialect import POSTGRES, SQLITE, Dialect
+from tests.conftest import COMPONENTS
 from tests.postgres_server import PostgresServer
 from tests.story import by_hand, look
 
@@ -171,7 +172,7 @@ def test_a_migration_that_fails_leaves_nothing_behind(
     store = open_store(empty_url, check=False)
     whole = migrate.migrations(store.dialect)
     broken = migrate.Migration(9999, "broken", "CREATE TABLE holdfast_half (id int);\nNONSENSE;\n")
-    monkeypatch.setattr(migrate, "migrations", lambda dialect: [*whole, broken])
+    monkeypatch.setattr(migrate, "migrations", lambda dialect, component: [*whole, broken])
 
     with pytest.raises(Exception, match="NONSENSE"):
         store.migrate()
@@ -213,7 +214,7 @@ def test_both_databases_hold_the_same_tables_and_columns(
                 found.setdefault(row["table_name"], []).append(row["column_name"])
         return {name: sorted(names) for name, names in found.items()}
 
-    stores = [open_store(sqlite_url), open_store(postgres_url)]
+    stores = [open_store(url, components=COMPONENTS) for url in (sqlite_url, postgres_url)]
     found = [columns(store) for store in stores]
     for store in stores:
         store.close()
@@ -224,7 +225,7 @@ def test_both_databases_hold_the_same_tables_and_columns(
 
 
 def test_both_databases_hold_the_same_rules(sqlite_url: str, postgres_url: str) -> None:
-    stores = [open_store(sqlite_url), open_store(postgres_url)]
+    stores = [open_store(url, components=COMPONENTS) for url in (sqlite_url, postgres_url)]
     one = look(stores[0], "SELECT name FROM sqlite_schema WHERE type = 'trigger'")
     two = look(
         stores[1],

@@ -370,6 +370,24 @@ class WorkerChanged:
     detail: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class ExtensionEvent:
+    """An event of an extension: subclass it as a frozen dataclass.
+
+    It is logged under :attr:`log_name` with all its fields, so it holds nothing that must not be
+    in a log.
+    """
+
+    @property
+    def log_name(self) -> str:
+        """The name of its log line, such as ``review.finished``."""
+        raise NotImplementedError
+
+    @property
+    def log_level(self) -> int:
+        return logging.INFO
+
+
 Event = (
     JobEnqueued
     | JobStarted
@@ -390,6 +408,7 @@ Event = (
     | ScheduleSkipped
     | WorkerChanged
     | WorkerRunFinished
+    | ExtensionEvent
 )
 Subscriber = Callable[[Event], None]
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, TypeVar, Unpack
 
 from holdfast.actor import Role, read_actor, read_role
-from holdfast.arguments import checked, instance, string, uuid
+from holdfast.arguments import checked, each, instance, string, uuid
 from holdfast.artifact.artifacts import Artifacts
 from holdfast.clock import Clock, SystemClock, ms
 from holdfast.config import Settings
@@ -41,12 +41,13 @@ from holdfast.engine.tracing import Tracing, atraced, traced
 from holdfast.engine.worker import Worker
 from holdfast.errors import ConfigError, JobNotFound
 from holdfast.event import Events
+from holdfast.extension import E, Extension, Extensions
 from holdfast.ids import IdSource, uuid_argument
 from holdfast.operate.bring_back import BringBack
 from holdfast.operate.desk import Desk
 from holdfast.operate.watch import Watch
 from holdfast.outbox.outbox import Outbox
-from holdfast.store import Statements, Store, open_store
+from holdfast.store import Component, Statements, Store, open_store
 from holdfast.store.borrow import Steps, arun_borrowed, is_awaiting, run_borrowed
 from holdfast.tenant import Tenant
 from holdfast_llm.batch.declare import Batching
@@ -62,12 +63,14 @@ F = TypeVar("F", bound=Callable[..., Any])
         "reason": string,
         "settings": instance(Settings),
         "store": instance(Store),
+        "extensions": each(instance(Extension)),
     },
     init=True,
     # They name every bad field of a job or a declaration themselves; the last are for our own use.
     without=(
         *("enqueue", "enqueue_many", "aenqueue", "aenqueue_many", "notify", "anotify"),
         *("job", "pipeline", "queue", "category", "schedule", "worker", "prepare", "announce"),
+        *("add_extension", "extension", "open_components"),
     ),
 )
 class Holdfast:
@@ -83,6 +86,7 @@ class Holdfast:
         settings: Settings | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
+        extensions: Iterable[Extension] = (),
     ) -> None:
         if settings is None:
             settings = Settings.load(db=db)
@@ -106,6 +110,10 @@ class Holdfast:
         self._declarations = Declarations(self.registry)
         # Set by tests that want jobs to run inside the call that enqueues them.
         self._inline: Callable[[], object] | None = None
+        self.extensions = Extensions(self)
+        for extension in extensions:
+            self.add_extension(extension)
+        self.extensions.enable_named(self.settings.extensions or ())
 
     @property
     def store(self) -> Store:
@@ -118,6 +126,7 @@ class Holdfast:
                         clock=self.clock,
                         pool_size=self.settings.pool_size,
                         handler_url=self.settings.handler_db,
+                        components=self.extensions.components,
                     )
                     self._store.audit_tables = self.settings.audit_tables
                     self._store_pid = os.getpid()
@@ -130,7 +139,34 @@ class Holdfast:
 
     def use_store(self, store: Store) -> None:
         """Work on a store that the caller opened."""
+        store.enable(self.extensions.components)
         self._store, self._store_pid = store, os.getpid()
+
+    # -- extensions
+
+    def add_extension(self, extension: Extension) -> None:
+        """Enable an extension. ``Holdfast(db, extensions=[…])`` does the same."""
+        self.extensions.enable(extension)
+
+    def extension(self, kind: type[E]) -> E:
+        """The enabled extension of this class; one that is not enabled yet is made and enabled."""
+        found = self.extensions.find(kind)
+        if found is None:
+            found = kind()
+            self.add_extension(found)
+        return found
+
+    def open_components(self, components: Sequence[Component]) -> None:
+        """Enable components on the store if it is open; otherwise it is opened with them."""
+        if self._store is not None and self._store_pid == os.getpid():
+            self._store.enable(components)
+
+    def __getattr__(self, name: str) -> Any:
+        """An extension by its name; an installed one is enabled by its first use."""
+        found = None if name.startswith("_") else self.extensions.find_named(name)
+        if found is None:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return found
 
     def close(self) -> None:
         """Close the store. It is opened again on the next use."""
@@ -430,7 +466,8 @@ class Holdfast:
     def operate(self, *, actor: Actor | str, role: Role | str, org_id: str | None = None) -> Desk:
         """What an operator in *role* sees and does, for one tenant or, without one, for all."""
         parts = (self.store, self.settings, self.registry, self.ids, self.events)
-        return Desk(Watch(*parts, read_actor(actor), read_role(role), org_id))
+        given = (read_actor(actor), read_role(role), org_id)
+        return Desk(Watch(*parts, *given, self.extensions))
 
     # -- working
 

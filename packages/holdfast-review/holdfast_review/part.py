@@ -15,7 +15,7 @@ from typing import Any
 from holdfast.artifact.artifact import Access
 from holdfast.document import decode, encode, stable_hash
 from holdfast.engine.execute import Context
-from holdfast.engine.job import DEFAULT_QUEUE, Claimed, Kept, State
+from holdfast.engine.job import DEFAULT_QUEUE, Kept, State
 from holdfast.engine.request import JobRequest
 from holdfast.engine.retry import CRITIC
 from holdfast.errors import ArtifactNotFound, Snooze
@@ -47,13 +47,6 @@ SQL = Statements("holdfast_review", "part.sql")
 # Batches take minutes to hours.
 GLANCE = timedelta(minutes=1)
 ATTEMPTS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """An answer about a part, on its way into the database."""
-
-    row: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +82,7 @@ class PartWork:
             "change_key": item.payload["change_key"],
             "answer": encode(write_read(read)),
         }
-        return Kept({"findings": len(read.findings), "dropped": read.dropped}, Said(row))
+        return Kept({"findings": len(read.findings), "dropped": read.dropped}, {"said": [row]})
 
     def _part(self, item: Item) -> Part:
         row = item.loaded
@@ -112,11 +105,6 @@ class PartWork:
         return Part(item.payload["part"], parse_patch(data, READ_LIMITS).files)
 
 
-def keep_answers(tx: Tx, kept: Sequence[tuple[Claimed, Said]]) -> None:
-    """Write what the model said of parts: one statement, however many they are."""
-    tx.affected(SQL.keep_answers, said=[value.row for _, value in kept])
-
-
 class BatchCritic:
     """Criticises changes through one route, with a job of the batch lane for each part.
 
@@ -133,7 +121,7 @@ class BatchCritic:
             queue=DEFAULT_QUEUE,
             max_attempts=ATTEMPTS,
             retry=CRITIC,
-            keep=keep_answers,
+            stores=SQL.keep_answers,
             stage=LLM,
         )
         declare(PartWork(hf))

@@ -15,6 +15,7 @@ from holdfast.holdfast import Holdfast
 from holdfast_review import show
 from holdfast_review.criticise import make_critic
 from holdfast_review.erase import Erased, erase_changelist, erase_recipient
+from holdfast_review.extension import ReviewExtension
 from holdfast_review.failure import (
     InvalidReview,
     ReviewErased,
@@ -59,22 +60,34 @@ def _redacted_source(review: Review) -> Source:
         **dict.fromkeys(("idempotency_key", "recipient", "review_version", "source"), anything),
         "review_id": uuid,
     },
+    without=("install",),
 )
-class Reviews:
+class Reviews(ReviewExtension):
     """The review critic of one application.
 
-    Making it declares the pipeline ``review.process`` on *hf*: fetch, llm, notify, each with five
+    Enabling it declares the pipeline ``review.process``: fetch, llm, notify, each with five
     attempts of its own. *fetch* gets a change and *critic* judges it; the defaults read git and ask
-    the model of the settings.
+    the model of the settings. With *hf* it is enabled there at once.
     """
 
+    hf: Holdfast
+
     def __init__(
-        self, hf: Holdfast, *, fetch: Fetch | None = None, critic: Criticise | None = None
+        self,
+        hf: Holdfast | None = None,
+        *,
+        fetch: Fetch | None = None,
+        critic: Criticise | None = None,
     ) -> None:
-        self.hf = hf
         self._given_fetch = fetch
         self._given_critic = critic
-        if critic is None and hf.settings.review.mode == "batch":
+        if hf is not None:
+            hf.add_extension(self)
+
+    def install(self, app: Holdfast) -> None:
+        """Declare the pipeline and the retention run."""
+        self.hf = hf = app
+        if self._given_critic is None and hf.settings.review.mode == "batch":
             self._given_critic = make_batch_critic(hf)
         pipeline = hf.pipeline(JOB_TYPE, queue=DEFAULT_QUEUE)
         pipeline.stage(FETCH)(self._fetch)
@@ -86,11 +99,7 @@ class Reviews:
     @classmethod
     def of(cls, hf: Holdfast) -> Reviews:
         """The one that the application made on *hf*, or else one with the defaults."""
-        if JOB_TYPE in hf.registry:
-            found = getattr(hf.registry.get(JOB_TYPE).first.function, "__self__", None)
-            if isinstance(found, cls):
-                return found
-        return cls(hf)
+        return hf.extension(cls)
 
     # -- for servers that take requests in
 

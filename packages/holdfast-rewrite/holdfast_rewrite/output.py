@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from holdfast.clock import write_instant
 from holdfast.document import encode
-from holdfast.engine.job import Claimed
 from holdfast.errors import Permanent
-from holdfast.store import Statements, Tx
 from holdfast_llm.batch.failure import OutputInvalid
 from holdfast_rewrite.evaluate import Evaluation
 from holdfast_rewrite.failure import OutputRejected, WrongLanguage
 from holdfast_rewrite.model import RewriteRequest, RewriteResponse
 from holdfast_rewrite.words import Code, Mark
-
-SQL = Statements("holdfast_rewrite", "work.sql")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +83,3 @@ def rejection_of(found: Evaluation) -> Permanent:
     if result.intent_preserved is Mark.FAIL:
         context["intent"] = Mark.FAIL.value
     return OutputRejected(**context)
-
-
-def keep_outputs(tx: Tx, kept: Sequence[tuple[Claimed, Any]]) -> None:
-    """Write the outputs of completed jobs: one statement, however many they are."""
-    outputs = [value.row for _, value in kept]
-    tx.affected(SQL.insert_outputs, outputs=outputs)

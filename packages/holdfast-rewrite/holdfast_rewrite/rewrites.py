@@ -20,14 +20,14 @@ from holdfast_rewrite.classify_local import LocalClassifier
 from holdfast_rewrite.conclude import OrchestratorErrand
 from holdfast_rewrite.detect import Detector, local_detector
 from holdfast_rewrite.directory import Directory, SqlDirectory
+from holdfast_rewrite.extension import RewriteExtension
 from holdfast_rewrite.failure import InvalidRewrite
 from holdfast_rewrite.gate import Answer, Submission
 from holdfast_rewrite.language import DEFAULT, normalize
 from holdfast_rewrite.orchestrate import Orchestrator
-from holdfast_rewrite.output import keep_outputs
 from holdfast_rewrite.route import Routes
 from holdfast_rewrite.words import JOB_TYPE, STAGE
-from holdfast_rewrite.work import RewriteWork
+from holdfast_rewrite.work import SQL, RewriteWork
 
 RUN = "rewrite_orchestrator"
 MAX_ATTEMPTS = 2
@@ -45,24 +45,38 @@ MAX_ATTEMPTS = 2
         "submissions": each(instance(Submission)),
     },
     init=True,
+    without=("install",),
 )
-class Rewrites:
+class Rewrites(RewriteExtension):
     """The complaint rewrite of one application.
 
-    Making it declares the job type and the orchestrator's run on *hf*. *directory* says who lives
-    where, *classifier* what a message is about, *detector* which language a text is in; each has a
-    default that needs nothing but this database and this process.
+    Enabling it declares the job type and the orchestrator's run. *directory* says who lives where,
+    *classifier* what a message is about, *detector* which language a text is in; each has a default
+    that needs nothing but this database and this process. With *hf* it is enabled there at once.
     """
+
+    hf: Holdfast
+    routes: Routes
+    detector: Detector
+    directory: Directory
+    orchestrator: Orchestrator
 
     def __init__(
         self,
-        hf: Holdfast,
+        hf: Holdfast | None = None,
         *,
         directory: Directory | None = None,
         classifier: Classifier | None = None,
         detector: Detector | None = None,
     ) -> None:
-        self.hf = hf
+        self._given = (directory, classifier, detector)
+        if hf is not None:
+            hf.add_extension(self)
+
+    def install(self, app: Holdfast) -> None:
+        """Declare the job type and the orchestrator's run."""
+        self.hf = hf = app
+        directory, classifier, detector = self._given
         # Reads a tag before there is a message: one would be stored, and then have no locale.
         normalize(DEFAULT)
         self.routes = Routes(hf.settings)
@@ -82,8 +96,7 @@ class Rewrites:
     @classmethod
     def of(cls, hf: Holdfast) -> Rewrites:
         """The one that the application made on *hf*, or else one with the defaults."""
-        found = hf.registry.errands.get(RUN)
-        return found.rewrites if isinstance(found, RewriteErrand) else cls(hf)
+        return hf.extension(cls)
 
     def _classifier(self) -> Classifier:
         route = self.routes.classifier
@@ -98,7 +111,7 @@ class Rewrites:
             queue=DEFAULT_QUEUE,
             max_attempts=MAX_ATTEMPTS,
             retry=RetryPolicy.by_run(),
-            keep=keep_outputs,
+            stores=SQL.insert_outputs,
             stage=STAGE,
             producer=producer,
             cancel_role=Role.ADMIN,

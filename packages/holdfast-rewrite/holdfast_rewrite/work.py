@@ -72,7 +72,7 @@ class RewriteWork:
         except Permanent:
             # What no longer passes is made anew.
             return None
-        return Kept({**kept.result, "reused_from": earlier.rewrite_request_id}, kept.value)
+        return Kept({**kept.result, "reused_from": earlier.rewrite_request_id}, kept.rows)
 
     def request(self, item: Item) -> Request:
         """What to ask: the prompt of the route's version, around the text of this request."""
@@ -100,7 +100,7 @@ class RewriteWork:
             "recipient_user_id": job.recipient_user_id,
         }
         output = Output(job.home_id, item.route.provider, item.route.model, response)
-        return Kept(ids, output)
+        return Kept(ids, {"outputs": [output.row]})
 
 
 def payload_of(item: Item) -> JobPayload:

@@ -13,6 +13,8 @@ from typing import Any
 
 import click
 
+from holdfast.config import Settings
+from holdfast.config.extensions import installed
 from holdfast.errors import (
     ConfigError,
     HoldfastError,
@@ -44,8 +46,6 @@ COMMANDS = {
     "metrics": "holdfast.cli.metrics:metrics",
     "migrate": "holdfast.cli.migrate:migrate",
     "queues": "holdfast.cli.queues:queues",
-    "review": "holdfast.cli.review:review",
-    "rewrite": "holdfast.cli.rewrite:rewrite",
     "run": "holdfast.cli.run:run",
     "runs": "holdfast.cli.run:runs",
     "schedules": "holdfast.cli.schedules:schedules",
@@ -55,14 +55,29 @@ COMMANDS = {
 }
 
 
+def extension_commands() -> dict[str, str]:
+    """The commands of the installed extensions, except those that the settings leave out."""
+    try:
+        listed = Settings.load().extensions
+    except ConfigError:
+        # The command that is called says what is wrong with the settings.
+        listed = None
+    return {
+        name: place
+        for extension in installed().values()
+        if listed is None or extension.name in listed
+        for name, place in extension.commands.items()
+    }
+
+
 class LazyGroup(click.Group):
-    """A group whose commands are imported on demand."""
+    """A group whose commands are imported on demand: those of the core and of the extensions."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(COMMANDS)
+        return sorted({*COMMANDS, *extension_commands()})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        place = COMMANDS.get(cmd_name)
+        place = COMMANDS.get(cmd_name) or extension_commands().get(cmd_name)
         if place is None:
             return None
         module, _, name = place.partition(":")

@@ -9,12 +9,13 @@ import difflib
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from holdfast.config.extensions import built_in_run, known_sections
 from holdfast.config.kind import Kind, UnfitSettings, complaint, fits
 from holdfast.config.settings import Settings
 from holdfast.errors import ConfigError
@@ -73,14 +74,17 @@ def load(
         reading.put(place, value, Origin(From.FILE, _where(path, place, lines)))
     for place in _branches(tree):
         reading.branches[place] = Origin(From.FILE, _where(path, place, lines))
-    for name, place, kind in _variables():
+    variables = {name: (place, kind) for name, place, kind in _plain_variables(Settings)}
+    if any(name.startswith("HOLDFAST_") and name not in variables for name in env):
+        variables |= {name: (place, kind) for name, place, kind in _variables()}
+    for name, (place, kind) in variables.items():
         if name in env:
             reading.put_text(place, env[name], kind, Origin(From.ENVIRONMENT, name))
     for option, given in (("db", db), ("app", app)):
         if given is not None:
             reading.put((option,), given, Origin(From.ARGUMENT, f"--{option}"))
     settings = reading.settings()
-    known = variable_names()
+    known = {"HOLDFAST_CONFIG", *variables}
     ignored = sorted(name for name in env if name.startswith("HOLDFAST_") and name not in known)
     return Loaded(settings, {p: o for p, (_, o) in reading.found.items()}, tuple(ignored))
 
@@ -113,7 +117,13 @@ def variable_names() -> list[str]:
 
 def _variables() -> Iterator[tuple[str, Place, Kind]]:
     """Every variable: those of the plain settings and of the sections that exist once."""
-    for place, kind in _plain(Settings, ()):
+    yield from _plain_variables(Settings)
+    for name, section in known_sections().items():
+        yield from _plain_variables(section, (name,))
+
+
+def _plain_variables(section: type, above: Place = ()) -> Iterator[tuple[str, Place, Kind]]:
+    for place, kind in _plain(section, above):
         yield "HOLDFAST_" + "_".join(place).upper(), place, kind
 
 
@@ -145,11 +155,17 @@ def _branches(tree: Mapping[str, Any], above: Place = ()) -> Iterator[Place]:
 def _depth(place: Place) -> int:
     """How many names deep a place is still a section and not a value."""
     item = Settings.__dataclass_fields__.get(place[0])
-    if item is None or "kind" in item.metadata:
+    if item is None and (section := known_sections().get(place[0])) is not None:
+        return _section_depth(section, place)
+    if item is None or "kind" in item.metadata or "sections" in item.metadata:
         return 0
     if "table" in item.metadata:
         return 2
-    inner = item.metadata["section"].__dataclass_fields__.get(place[1]) if place[1:] else None
+    return _section_depth(item.metadata["section"], place)
+
+
+def _section_depth(section: type, place: Place) -> int:
+    inner = section.__dataclass_fields__.get(place[1]) if place[1:] else None  # type: ignore[attr-defined]
     return 2 if inner is not None and "section" in inner.metadata else 1
 
 
@@ -172,11 +188,13 @@ class _Reading:
 
     def settings(self) -> Settings:
         values: dict[str, Any] = {}
-        known = {item.name: item for item in fields(Settings)}
+        known = {item.name: item for item in fields(Settings) if "sections" not in item.metadata}
         for name in {place[0]: None for place in (*self.found, *sorted(self.branches))}:
             item = known.get(name)
-            if item is None:
-                self._unknown((name,), known)
+            if item is None and (section := known_sections().get(name)) is not None:
+                values.setdefault("sections", {})[name] = self._section((name,), section, {})
+            elif item is None:
+                self._unknown((name,), [*known, *known_sections()])
             elif "rows" in item.metadata:
                 values[name] = self._rows((name,), item.metadata["rows"])
             elif "kind" in item.metadata:
@@ -203,6 +221,8 @@ class _Reading:
                 )
             else:
                 built_in = metadata["built_in"].get(inner)
+                if built_in is None and name == "runs":
+                    built_in = built_in_run(inner)
                 start = (
                     {f.name: getattr(built_in, f.name) for f in fields(kind)} if built_in else {}
                 )
@@ -283,7 +303,7 @@ class _Reading:
         place = max(named, key=len, default=None)
         return problem if place is None else f"{origins[place]}: {problem}"
 
-    def _unknown(self, place: Place, known: Mapping[str, Any]) -> None:
+    def _unknown(self, place: Place, known: Collection[str]) -> None:
         near = [
             *difflib.get_close_matches(place[-1], known, n=1),
             *(name for name in known if name.startswith(place[-1])),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,14 @@ from holdfast.config.batch import (
     doubled_prices,
 )
 from holdfast.config.channel import IN_APP, ChannelSettings
+from holdfast.config.extensions import built_in_run, declared, known_sections
 from holdfast.config.kind import (
     KEY_NAME,
     PLAIN_NAME,
     QUEUE_NAME,
     UUID,
     Kind,
+    Section,
     complaint,
     fits,
     number,
@@ -36,6 +39,7 @@ from holdfast.config.kind import (
     texts,
     whole,
 )
+from holdfast.config.kind import NAME as EXTENSION_NAME
 from holdfast.config.outbox import OutboxSettings
 from holdfast.config.review import ReviewSettings, unfit_critic
 from holdfast.config.rewrite import RewriteSettings, unknown_providers
@@ -123,6 +127,20 @@ class Settings:
     channels: Mapping[str, ChannelSettings] = _table(ChannelSettings, PLAIN_NAME)
     outbox: OutboxSettings = _section(OutboxSettings)
     review: ReviewSettings = _section(ReviewSettings)
+    # The extensions to enable, by name; None leaves it to the code, and offers all to the CLI.
+    extensions: tuple[str, ...] | None = setting(
+        None,
+        texts("a list of names of extensions", lambda v: EXTENSION_NAME.fullmatch(v) is not None),
+    )
+    # The sections of extensions, by name. They are read as attributes, like those above.
+    sections: Mapping[str, Section] = field(default_factory=dict, metadata={"sections": True})
+
+    def __getattr__(self, name: str) -> Any:
+        """The section of an extension: as it was set, or with its defaults."""
+        kind = None if name.startswith("_") or name == "sections" else known_sections().get(name)
+        if kind is None:
+            raise AttributeError(f"There is no setting {name!r}.")
+        return self.sections[name] if name in self.sections else kind()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "profiles", {**BUILT_IN_PROFILES, **self.profiles})
@@ -134,7 +152,13 @@ class Settings:
 
     def _strangers(self) -> list[str]:
         """Sections of a wrong type, and names that cannot be names."""
-        found = []
+        found: list[str] = []
+        for name, section in self.sections.items():
+            wanted = known_sections().get(name)
+            if wanted is None:
+                found.append(f"{name} is no section of an extension that is enabled or installed")
+            elif not isinstance(section, wanted):
+                found.append(f"{name} must be a {wanted.__name__}")
         for item in self.__dataclass_fields__.values():
             value = getattr(self, item.name)
             if (kind := item.metadata.get("section")) and not isinstance(value, kind):
@@ -172,6 +196,12 @@ class Settings:
             *unfit_critic(self.review, self.providers),
             *self._runs_at_odds(),
             *(
+                problem
+                for extension in (declared().values() if self.sections else ())
+                if extension.settings.keys() & self.sections.keys()
+                for problem in extension.check_settings(self)
+            ),
+            *(
                 ["handler_db is a login of PostgreSQL, and db is not PostgreSQL: leave it out"]
                 if self.handler_db is not None and not _POSTGRES_ADDRESS.fullmatch(self.db)
                 else []
@@ -203,7 +233,8 @@ class Settings:
             raise UnknownRun(name, self.runs)
         run = self.runs[name]
         profile = self.profiles[run.profile or self.profile]
-        return run.over(BUILT_IN_RUNS[name].over(profile) if name in BUILT_IN_RUNS else profile)
+        built_in = built_in_run(name)
+        return run.over(profile if built_in is None else built_in.over(profile))
 
     def with_runs(self, built_in: Mapping[str, RunSettings]) -> Settings:
         """The same with these runs of ours, where nobody declared them."""
@@ -224,3 +255,20 @@ class Settings:
         from holdfast.config.load import load
 
         return load(db=db, env=env, file=file).settings
+
+
+def _with_sections(init: Callable[..., None]) -> Callable[..., None]:
+    """Take sections of extensions as keyword arguments, like the fields of Settings."""
+    own = frozenset(item.name for item in fields(Settings))
+
+    @wraps(init)
+    def with_sections(self: Settings, *args: Any, **given: Any) -> None:
+        if not given.keys() <= own:
+            added = {name: given.pop(name) for name in given.keys() & known_sections().keys()}
+            given["sections"] = {**given.get("sections", {}), **added}
+        init(self, *args, **given)
+
+    return with_sections
+
+
+Settings.__init__ = _with_sections(Settings.__init__)  # type: ignore[method-assign]

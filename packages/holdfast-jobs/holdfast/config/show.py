@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from holdfast.clock import ms
+from holdfast.config.extensions import known_sections
 from holdfast.config.kind import Cadence, Kind, Rate
 from holdfast.config.load import DEFAULT, Loaded, Place, spell
 from holdfast.config.settings import Settings
@@ -42,6 +43,9 @@ def _values(settings: Settings) -> Iterator[tuple[Place, Any]]:
             yield (item.name,), _plain(value, item.metadata["kind"])
         elif "section" in item.metadata:
             yield from _section((item.name,), value)
+        elif "sections" in item.metadata:
+            for name in known_sections():
+                yield from _section((name,), getattr(settings, name))
         elif item.name == "runs":
             for name in sorted(value):
                 yield from _run(settings, name)

@@ -8,7 +8,7 @@ changes the outcome.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -109,7 +109,7 @@ def outcome_of_result(value: Any, handler: Handler, stage: Stage) -> Completed |
     """What a stage's result means. Raises ResultInvalid if it cannot be stored."""
     kept = None
     if isinstance(value, Kept):
-        value, kept = value.result, value.value
+        value, kept = value.result, value.rows
     output = result_document(value)
     following = handler.after(stage)
     if following is None:
@@ -164,7 +164,10 @@ def record(context: Context, tx: Tx) -> None:
         raise JobCanceled
     assert completion.wanted is not None
     completion.outcome = completion.wanted
-    (settled,) = settle_in(tx, [(job, completion.wanted)], actor=_actor(job), keep=_keep(context))
+    handler, _ = _stage_of(context)
+    (settled,) = settle_in(
+        tx, [(job, completion.wanted)], actor=_actor(job), stores=lambda _: handler.stores
+    )
     if not settled.held:
         raise LeaseLost(job.id)
     completion.pending = settled
@@ -203,17 +206,6 @@ def _stage_of(context: Context) -> tuple[Handler, Stage]:
 
 def _actor(job: Claimed) -> Actor:
     return Actor(ActorType.SYSTEM, job.claimed_by)
-
-
-def _keep(context: Context) -> Any:
-    handler, _ = _stage_of(context)
-
-    def keep(tx: Tx, job_type: str, kept: Sequence[tuple[Claimed, Any]]) -> None:
-        if handler.keep is None:
-            raise ConfigError(f"Job type {job_type!r} keeps something and declares no keep=.")
-        handler.keep(tx, kept)
-
-    return keep
 
 
 def _log_ignored(settled: Settled, outcome: Outcome) -> None:

@@ -17,6 +17,8 @@ from holdfast.engine.job import CRITICAL_QUEUE, DEAD_LETTER_QUEUE, ONLY_STAGE, P
 from holdfast.engine.payload_reader import named, payload_reader
 from holdfast.engine.retry import CRITIC, STAGE_ATTEMPTS, RetryPolicy
 from holdfast.errors import ConfigError, Forbidden, UnknownKind
+from holdfast.store import Statement
+from holdfast.store.dialect import POSTGRES
 
 Function = Callable[..., Any]
 Policy = Callable[[Any, str], bool]
@@ -37,10 +39,6 @@ class Routed:
 
 Router = Callable[[Mapping[str, Any] | None], Routed]
 """Checks a caller's routing decision, or makes the job type's own; raises ValueError with why."""
-
-Keep = Callable[[Any, Sequence[tuple[Any, Any]]], None]
-"""Writes what an application keeps beside the results of its jobs: in the transaction that settles
-them, for a whole group, called with that transaction and pairs of a claim and what it kept."""
 
 JOB_TYPE = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
 STAGE = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,100}")
@@ -105,7 +103,8 @@ class Handler:
     producer: Producer | None = None
     cancel_role: Role | None = None
     router: Router | None = None
-    keep: Keep | None = None
+    # What is stored with outcomes: run for a whole group in the transaction that settles it.
+    stores: tuple[Statement, ...] = ()
     # What the batch lane knows of the job type; nothing here looks into it.
     work: Any = None
 
@@ -143,6 +142,8 @@ class Registry:
     queues: dict[str, QueueSettings] = field(default_factory=dict)
     # Runs that do something else than perform jobs: engine/errand.py, by the name of the run.
     errands: dict[str, Any] = field(default_factory=dict)
+    # Maintenance steps of extensions: engine/housekeeping.py.
+    chores: list[Any] = field(default_factory=list)
     backoff_seconds: Sequence[int] = BUILT_IN_PROFILES["example"].retry_backoff_seconds
     # Raised with every declaration, so that what was written into the store can be told from new.
     revision: int = 0
@@ -186,12 +187,9 @@ class Registry:
             return handler.with_backoff(self.backoff_seconds)
         return handler
 
-    def keep(self, tx: Any, job_type: str, kept: Sequence[tuple[Any, Any]]) -> None:
-        """Write what jobs of a type keep beside their results, in the transaction of their end."""
-        write = self.handlers[job_type].keep
-        if write is None:
-            raise ConfigError(f"Job type {job_type!r} keeps something and declares no keep=.")
-        write(tx, kept)
+    def stores_of(self, job_type: str) -> tuple[Statement, ...]:
+        """The statements that store the rows of outcomes of *job_type*."""
+        return self.handlers[job_type].stores
 
     def __contains__(self, job_type: str) -> bool:
         return job_type in self.handlers
@@ -252,6 +250,7 @@ class HandlerOptions(TypedDict, total=False):
     slo: timedelta | None
     producer: Producer | None
     cancel_role: Role | str | None
+    stores: Statement | Sequence[Statement]
 
 
 def check_options(job_type: str, options: Mapping[str, Any]) -> None:
@@ -292,7 +291,25 @@ def make_handler(
         options.get("slo"),
         options.get("producer"),
         None if cancel_role is None else Role(cancel_role),
+        stores=read_stores(job_type, options.get("stores", ())),
     )
+
+
+def read_stores(job_type: str, given: object) -> tuple[Statement, ...]:
+    """The statements of ``stores=``. Raises ConfigError unless each takes rows and nothing else."""
+    found = (given,) if isinstance(given, Statement) else given
+    if not isinstance(found, Sequence) or not all(isinstance(one, Statement) for one in found):
+        raise ConfigError(
+            f"Job type {job_type!r}: stores= must be a statement of a .sql file, or several."
+        )
+    for statement in found:
+        others = statement.render(POSTGRES).params - statement.row_sets - {"now"}
+        if not statement.row_sets or others:
+            raise ConfigError(
+                f"Job type {job_type!r}: the statement {statement.name!r} of stores= must take"
+                " {rows …} and no other parameter."
+            )
+    return tuple(found)
 
 
 def check_declaration(

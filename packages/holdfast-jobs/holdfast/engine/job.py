@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import IntEnum, StrEnum
@@ -226,23 +226,27 @@ class Fault:
     pages_operator: bool = False
 
 
+StoredRows = Mapping[str, Sequence[Mapping[str, Any]]]
+"""Rows to store with an outcome, by the row set of the statement that stores them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a handler returns to have *value* written by its job type's ``keep``.
+    """A result, and the rows to store with it by the statements that the job type ``stores=``.
 
-    It is written in the transaction that records the result, or not at all.
+    They are stored in the transaction that records the result, or not at all.
     """
 
     result: Any
-    value: Any
+    rows: StoredRows
 
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """The last stage succeeded. What is *kept* beside the result is written with it."""
+    """The last stage succeeded. The rows in *kept* are stored with the result."""
 
     result: str = "null"
-    kept: Any = None
+    kept: StoredRows | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +267,7 @@ class Retry:
 
     fault: Fault
     delay_ms: int | None
-    kept: Any = None
+    kept: StoredRows | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +275,7 @@ class Dead:
     """The attempt failed, is charged, and was the last."""
 
     fault: Fault
-    kept: Any = None
+    kept: StoredRows | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +291,7 @@ class Released:
 
     reason: str
     delay_ms: int | None = None
-    kept: Any = None
+    kept: StoredRows | None = None
 
 
 @dataclass(frozen=True, slots=True)

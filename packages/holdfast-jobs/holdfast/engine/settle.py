@@ -35,8 +35,9 @@ from holdfast.engine.job import (
     unit_of,
 )
 from holdfast.engine.letter import write_letters
+from holdfast.errors import ConfigError
 from holdfast.event import DeadLetterEscalated
-from holdfast.store import Statements, Store, Tx
+from holdfast.store import Statement, Statements, Store, Tx
 
 SQL = Statements("holdfast.engine", "job.sql")
 
@@ -74,8 +75,8 @@ class Settled:
 
 NOTHING: Mapping[ClaimId, Outcome] = MappingProxyType({})
 
-Keeper = Callable[[Tx, str, Sequence[tuple[Claimed, Any]]], None]
-"""Writes what the jobs of a type keep beside their results."""
+StoresOf = Callable[[str], Sequence[Statement]]
+"""The statements that a job type declares for the rows that come with its outcomes."""
 
 
 def settle(
@@ -83,7 +84,7 @@ def settle(
     group: Sequence[tuple[Claimed, Outcome]],
     *,
     actor: Actor,
-    keep: Keeper | None = None,
+    stores: StoresOf | None = None,
     perhaps: Mapping[ClaimId, Outcome] = NOTHING,
 ) -> list[Settled]:
     """Write a group of outcomes in one transaction.
@@ -93,7 +94,7 @@ def settle(
     """
     if not group:
         return []
-    return store.write(lambda tx: settle_in(tx, group, actor=actor, keep=keep, perhaps=perhaps))
+    return store.write(lambda tx: settle_in(tx, group, actor=actor, stores=stores, perhaps=perhaps))
 
 
 def settle_in(
@@ -101,7 +102,7 @@ def settle_in(
     group: Sequence[tuple[Claimed, Outcome]],
     *,
     actor: Actor,
-    keep: Keeper | None = None,
+    stores: StoresOf | None = None,
     perhaps: Mapping[ClaimId, Outcome] = NOTHING,
 ) -> list[Settled]:
     """The same in a transaction that is already open.
@@ -116,7 +117,7 @@ def settle_in(
             taken.setdefault(job.claim_id, place)
         places = list(taken.values())
         done = _settle_claims(
-            tx, [group[place] for place in places], actor=actor, keep=keep, perhaps=perhaps
+            tx, [group[place] for place in places], actor=actor, stores=stores, perhaps=perhaps
         )
         settled |= zip(places, done, strict=True)
         waiting = [item for item in waiting if item[0] not in settled]
@@ -137,7 +138,7 @@ def _settle_claims(
     group: Sequence[tuple[Claimed, Outcome]],
     *,
     actor: Actor,
-    keep: Keeper | None,
+    stores: StoresOf | None,
     perhaps: Mapping[ClaimId, Outcome],
 ) -> list[Settled]:
     """Write the outcomes of different claims."""
@@ -151,7 +152,7 @@ def _settle_claims(
     known = _recorded_before(tx, [*missed, *unproven], actor)
     kept = [(job, outcome) for job, outcome in group if job.claim_id in held]
 
-    _keep(tx, kept, keep)
+    _store_rows(tx, kept, stores)
     stopped = _stop_requested(tx, [item for item in kept if held[item[0].claim_id] is not None])
     letters = write_letters(tx, [*kept, *((job, Canceled()) for job in stopped)])
     stopped_keys = {job.claim_id for job in stopped}
@@ -216,15 +217,29 @@ def submit_jobs(
     return SubmittedJobs(jobs, [Settled(job, Canceled(), held=True) for job in stopped])
 
 
-def _keep(tx: Tx, group: Sequence[tuple[Claimed, Outcome]], keep: Keeper | None) -> None:
-    """Let the application write what it keeps; what is refused there undoes the outcome, too."""
-    by_type: dict[str, list[tuple[Claimed, Any]]] = {}
+def _store_rows(tx: Tx, group: Sequence[tuple[Claimed, Outcome]], stores: StoresOf | None) -> None:
+    """Run the declared statements of each job type, with the rows of the whole group.
+
+    A refusal of the database undoes the outcomes, too.
+    """
+    by_type: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
     for job, outcome in group:
-        if isinstance(outcome, _KEEPS) and outcome.kept is not None:
-            by_type.setdefault(job.job_type, []).append((job, outcome.kept))
-    for job_type, kept in by_type.items():
-        assert keep is not None, f"{job_type} keeps something and nobody was given to write it"
-        keep(tx, job_type, kept)
+        if isinstance(outcome, _KEEPS) and outcome.kept:
+            rows = by_type.setdefault(job.job_type, {})
+            for name, added in outcome.kept.items():
+                rows.setdefault(name, []).extend(added)
+    for job_type, rows in by_type.items():
+        statements = () if stores is None else stores(job_type)
+        known = {name for statement in statements for name in statement.row_sets}
+        if strange := sorted(rows.keys() - known):
+            raise ConfigError(
+                f"Job type {job_type!r} returned rows {strange[0]!r}, and none of the statements"
+                " of its stores= takes them."
+            )
+        for statement in statements:
+            given = {name: rows.get(name, []) for name in statement.row_sets}
+            if any(given.values()):
+                tx.affected(statement, **given)
 
 
 def _stop_requested(tx: Tx, wanted: Sequence[tuple[Claimed, Outcome]]) -> list[Claimed]:

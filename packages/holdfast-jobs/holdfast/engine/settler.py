@@ -19,7 +19,7 @@ from holdfast.engine.completion import Ended, Unproven
 from holdfast.engine.hands import Held
 from holdfast.engine.job import Actor, Canceled, Claimed, ClaimId, Dead, Outcome, Retry
 from holdfast.engine.quarantine import bury_broken
-from holdfast.engine.settle import NOTHING, Keeper, Settled, settle, verb_of
+from holdfast.engine.settle import NOTHING, Settled, StoresOf, settle, verb_of
 from holdfast.engine.watchdog import Guard, unguarded
 from holdfast.errors import RowInvalid, RuleBroken, StoreBusy, StoreDown, StoreError
 from holdfast.event import Event, JobSettled
@@ -53,7 +53,7 @@ class Settler:
         more_soon: Callable[[], bool],
         settled: Callable[[Held, Settled], None],
         changed: Callable[[str, str], None],
-        keep: Keeper | None = None,
+        stores: StoresOf | None = None,
         guard: Guard = unguarded,
     ) -> None:
         self.store = store
@@ -62,7 +62,7 @@ class Settler:
         self.more_soon = more_soon
         self.settled = settled
         self.changed = changed
-        self.keep = keep
+        self.stores = stores
         self.stopping = threading.Event()
         # Each with the moment in which it arrived.
         self._done: deque[tuple[Held, Ended, float]] = deque()
@@ -156,7 +156,7 @@ class Settler:
                 unsettled,
                 actor=self.actor,
                 changed=self.changed,
-                keep=self.keep,
+                stores=self.stores,
                 perhaps={
                     job.claim_id: ended.perhaps
                     for job, ended in group
@@ -192,23 +192,23 @@ def settle_apart(
     *,
     actor: Actor,
     changed: Callable[[str, str], None],
-    keep: Keeper | None = None,
+    stores: StoresOf | None = None,
     perhaps: Mapping[ClaimId, Outcome] = NOTHING,
 ) -> list[Settled]:
     """Settle a group; an outcome that the database refuses is isolated and buried as such."""
     try:
-        return settle(store, group, actor=actor, keep=keep, perhaps=perhaps)
+        return settle(store, group, actor=actor, stores=stores, perhaps=perhaps)
     except (StoreDown, StoreBusy):
         raise
     except Exception as exc:
-        # The database refuses one of them, or what an application keeps cannot be written.
+        # The database refuses one of them, or rows that come with it.
         if len(group) > 1:
             half = len(group) // 2
             return [
                 settled
                 for part in (group[:half], group[half:])
                 for settled in settle_apart(
-                    store, part, actor=actor, changed=changed, keep=keep, perhaps=perhaps
+                    store, part, actor=actor, changed=changed, stores=stores, perhaps=perhaps
                 )
             ]
         job, outcome = group[0]

@@ -117,7 +117,7 @@ class Worker:
             more_soon=lambda: self._hands.has_quick_work,
             settled=self._on_settled,
             changed=self._change,
-            keep=self.registry.keep,
+            stores=self.registry.stores_of,
             guard=self._watchdog.guard,
         )
         self._hands = Hands(
@@ -191,6 +191,7 @@ class Worker:
         stages = (stage for handler in self.registry for stage in handler.stages)
         with_loop = any(stage.is_async for stage in stages)
         chores = chores_of(self.store, self.settings, self.events, self.artifacts, ARTIFACT_SECONDS)
+        chores += self.registry.chores
         room = self.store.sized_for(
             handlers=self._hands.connections(with_loop=with_loop),
             threads=OWN_THREADS + len(chores),

@@ -13,6 +13,7 @@ from holdfast.engine.audit import PLATFORM_ORG, record_action
 from holdfast.engine.handler import Registry
 from holdfast.errors import Forbidden, HoldfastError
 from holdfast.event import Events
+from holdfast.extension import Extension, Extensions
 from holdfast.ids import IdSource
 from holdfast.store import Store
 
@@ -90,6 +91,12 @@ class Watch:
     actor: Actor
     role: Role
     org_id: str | None = None
+    extensions: Extensions | None = None
+
+    @property
+    def available_extensions(self) -> list[Extension]:
+        """The extensions whose checks are offered: those that are enabled or installed."""
+        return [] if self.extensions is None else self.extensions.available()
 
     def __post_init__(self) -> None:
         if self.role is Role.MEMBER and self.org_id is None:

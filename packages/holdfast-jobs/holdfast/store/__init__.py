@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import ConfigError
+from holdfast.store.component import CORE, Component
 from holdfast.store.query import Statement, Statements
 from holdfast.store.store import Access, Row, Session, Store, Tx, WakeUp
 
 __all__ = [
+    "CORE",
     "Access",
+    "Component",
     "Row",
     "Session",
     "Statement",
@@ -27,11 +32,13 @@ def open_store(
     check: bool = True,
     pool_size: int | None = None,
     handler_url: str | None = None,
+    components: Sequence[Component] = (),
 ) -> Store:
     """Open the store that *url* names. With *check*, its schema must be this code's.
 
     *pool_size* is how many connections to PostgreSQL it may open at once; None follows the workers
     of this process. *handler_url* is the same database with a login for handlers alone.
+    *components* are migrated and checked beside the core.
     """
     clock = clock or SystemClock()
     store: Store
@@ -50,6 +57,7 @@ def open_store(
     else:
         # Not repeated: it may carry a password.
         raise ConfigError("The address must be sqlite:///FILE or postgresql://HOST/NAME.")
+    store.components = tuple(components)
     if check:
         try:
             store.check_schema()

@@ -1,4 +1,4 @@
-"""Numbered, forward-only migrations, written once for both databases.
+"""Numbered, forward-only migrations of each component, written once for both databases.
 
 ``0002_job.sql`` runs on both; ``0001_schema.postgres.sql`` only on PostgreSQL, because the other
 has no such thing. A version may have both: what is common first, then what is one database's own.
@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 
 from holdfast.errors import SchemaMismatch
 from holdfast.store import digest
+from holdfast.store.component import CORE, Component, in_order
 from holdfast.store.dialect import SQLITE, Dialect
 
 _NAME = re.compile(r"^(\d{4})_([a-z_]+)(?:\.(postgres|sqlite))?\.sql$")
+
+
+Versions = Mapping[str, int]
+"""The version of each component in a database; empty if it has no Holdfast schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +30,16 @@ class Migration:
     version: int
     name: str
     text: str
+    component: str = CORE.name
 
     def __str__(self) -> str:
-        return f"{self.version:04d}_{self.name}"
+        numbered = f"{self.version:04d}_{self.name}"
+        return numbered if self.component == CORE.name else f"{self.component} {numbered}"
 
 
-def migrations(dialect: Dialect) -> list[Migration]:
-    """Every migration of this database in order, rendered."""
-    folder = resources.files("holdfast.store").joinpath("migrations")
+def migrations(dialect: Dialect, component: Component = CORE) -> list[Migration]:
+    """Every migration of a component in order, rendered for this database."""
+    folder = resources.files(component.package).joinpath(component.folder)
     matches = filter(None, (_NAME.match(entry.name) for entry in folder.iterdir()))
     mine = [match for match in matches if match.group(3) in (None, dialect.name)]
     parts: dict[int, list[str]] = {}
@@ -42,42 +49,77 @@ def migrations(dialect: Dialect) -> list[Migration]:
         text = folder.joinpath(match.group(0)).read_text(encoding="utf-8")
         parts.setdefault(version, []).append(dialect.render(text))
         names[version] = match.group(2)
-    return [Migration(version, names[version], "\n".join(parts[version])) for version in parts]
+    return [
+        Migration(version, names[version], "\n".join(parts[version]), component.name)
+        for version in parts
+    ]
 
 
-def after(version: int, dialect: Dialect) -> list[Migration]:
-    """The migrations that a schema of *version* has not had."""
-    return [migration for migration in migrations(dialect) if migration.version > version]
+def after(
+    versions: Versions, dialect: Dialect, components: Sequence[Component] = ()
+) -> list[Migration]:
+    """The migrations of the core and of *components* that a database of *versions* lacks.
+
+    Raises SchemaMismatch if a component is newer than this code, or needs a version that is not
+    there afterwards.
+    """
+    reached = dict(versions)
+    missing: list[Migration] = []
+    for component in in_order(components):
+        steps = migrations(dialect, component)
+        newest = steps[-1].version if steps else 0
+        found = versions.get(component.name, 0)
+        if found > newest:
+            raise SchemaMismatch(_newer(component.name, found, newest, "this database"))
+        for name, wanted in component.needs.items():
+            if reached.get(name, 0) < wanted:
+                raise SchemaMismatch(
+                    f"The component {component.name!r} needs {name} {wanted}, and this database"
+                    f" has {name} {reached.get(name, 0)}. Upgrade the package of {name}."
+                )
+        missing += [migration for migration in steps if migration.version > found]
+        reached[component.name] = newest
+    return missing
 
 
-def latest(dialect: Dialect) -> int:
-    return migrations(dialect)[-1].version
+def latest(dialect: Dialect, component: Component = CORE) -> int:
+    steps = migrations(dialect, component)
+    return steps[-1].version if steps else 0
 
 
-def check_version(found: int | None, dialect: Dialect, url: str) -> None:
-    """Raise SchemaMismatch unless *found* is the version this code was written for."""
-    wanted = latest(dialect)
-    if found is None:
+def check_versions(
+    versions: Versions, dialect: Dialect, url: str, components: Sequence[Component] = ()
+) -> None:
+    """Raise SchemaMismatch unless the core and *components* have the versions of this code."""
+    if not versions:
         raise SchemaMismatch(f"No Holdfast schema in {url}. Run 'holdfast migrate' once.")
-    if found < wanted:
-        raise SchemaMismatch(
-            f"The schema in {url} is version {found}, this code needs {wanted}. "
-            "Run 'holdfast migrate'."
-        )
-    if found > wanted:
-        raise SchemaMismatch(
-            f"The schema in {url} is version {found}, newer than this code ({wanted}). "
-            "Upgrade the holdfast package on this machine."
-        )
+    for component in in_order(components):
+        found, wanted = versions.get(component.name, 0), latest(dialect, component)
+        if found < wanted:
+            raise SchemaMismatch(
+                f"The schema of {component.name} in {url} is version {found}, this code needs"
+                f" {wanted}. Run 'holdfast migrate'."
+            )
+        if found > wanted:
+            raise SchemaMismatch(_newer(component.name, found, wanted, url))
 
 
-def make_in_memory(dialect: Dialect) -> sqlite3.Connection | None:
+def _newer(name: str, found: int, wanted: int, where: str) -> str:
+    return (
+        f"The schema of {name} in {where} is version {found}, newer than this code ({wanted})."
+        " Upgrade the holdfast package on this machine."
+    )
+
+
+def make_in_memory(
+    dialect: Dialect, components: Sequence[Component] = ()
+) -> sqlite3.Connection | None:
     """A new database in memory with our schema, where the database can be in memory."""
     if dialect is not SQLITE:
         return None
     connection = sqlite3.connect(":memory:", isolation_level=None)
     digest.register(connection)
-    for migration in migrations(dialect):
+    for migration in after({}, dialect, components):
         for statement in split(migration.text):
             connection.execute(statement)
     return connection

@@ -303,19 +303,21 @@ class PostgresStore(Store):
             connection.execute(
                 "SELECT pg_advisory_xact_lock(hashtextextended('holdfast.migrate', 0))"
             )
-            missing = migrate.after(_schema_version(connection) or 0, POSTGRES)
+            missing = migrate.after(_versions(connection), POSTGRES, self.components)
             for migration in missing:
                 connection.execute(migration.text.encode())
             # Recorded at the end, because the first migrations make the table to record them in.
             connection.cursor().executemany(
-                "INSERT INTO holdfast.migration (version, name) VALUES (%s, %s)",
-                [(migration.version, migration.name) for migration in missing],
+                "INSERT INTO holdfast.migration (component, version, name) VALUES (%s, %s, %s)",
+                [(one.component, one.version, one.name) for one in missing],
             )
         return [str(migration) for migration in missing]
 
     def check_schema(self) -> None:
-        found = self._with_connection(_schema_version)
-        migrate.check_version(found, POSTGRES, self.url)
+        migrate.check_versions(self.component_versions(), POSTGRES, self.url, self.components)
+
+    def component_versions(self) -> dict[str, int]:
+        return self._with_connection(_versions)
 
     def version(self) -> str:
         def ask(connection: Connection, _: float) -> str:
@@ -348,12 +350,14 @@ def _locked() -> StoreBusy:
     )
 
 
-def _schema_version(connection: Connection, _: float = 0.0) -> int | None:
+def _versions(connection: Connection, _: float = 0.0) -> dict[str, int]:
     row = connection.execute("SELECT to_regclass('holdfast.migration') IS NOT NULL").fetchone()
     if row is None or not row[0]:
-        return None
-    found = connection.execute("SELECT max(version) FROM holdfast.migration").fetchone()
-    return None if found is None or found[0] is None else int(found[0])
+        return {}
+    found = connection.execute(
+        "SELECT component, max(version) FROM holdfast.migration GROUP BY component"
+    )
+    return {name: int(version) for name, version in found}
 
 
 def _check_address(url: str) -> None:

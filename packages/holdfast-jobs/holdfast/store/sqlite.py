@@ -34,6 +34,7 @@ from holdfast.store import migrate
 from holdfast.store.authorize import LentConnection
 from holdfast.store.availability import Availability
 from holdfast.store.block_lock import LOCK_FILE_SECONDS, BlockLock, Patience, find_stuck_writer
+from holdfast.store.component import CORE, Component
 from holdfast.store.dialect import SQLITE
 from holdfast.store.file_watch import FileWatch
 from holdfast.store.sidecar import SQL as LEASES
@@ -382,35 +383,48 @@ class SqliteStore(Store):
         return FileWatch(None if self._path is None else self._connect(sqlite3.Connection))
 
     def migrate(self) -> list[str]:
+        return self._migrate(self.components)
+
+    def _migrate(self, components: Sequence[Component]) -> list[str]:
         self._same_process()
         patience = Patience(self._block, math.inf, math.inf)
         with self._turn, self._file_lock(patience), self._transaction(self._writer):
-            missing = migrate.after(self._schema_version() or 0, SQLITE)
+            missing = migrate.after(self.component_versions(), SQLITE, components)
             for migration in missing:
                 for statement in migrate.split(migration.text):
                     self._writer.execute(statement)
             self._writer.executemany(
-                "INSERT INTO holdfast_migration (version, name) VALUES (?, ?)",
-                [(migration.version, migration.name) for migration in missing],
+                "INSERT INTO holdfast_migration (component, version, name) VALUES (?, ?, ?)",
+                [(one.component, one.version, one.name) for one in missing],
             )
         return [str(migration) for migration in missing]
 
     def check_schema(self) -> None:
-        """Migrate on first open: an embedded database has nobody else to do it."""
-        if self._schema_version() is None:
-            self.migrate()
-        migrate.check_version(self._schema_version(), SQLITE, self.url)
+        """Create what is missing: nobody else migrates an embedded database.
 
-    def _schema_version(self) -> int | None:
+        A component that has tables already is only checked, so that an upgrade stays a decision.
+        """
+        versions = self.component_versions()
+        if not {CORE.name, *(found.name for found in self.components)} <= versions.keys():
+            created = [found for found in self.components if found.name not in versions]
+            present = [found for found in self.components if found.name in versions]
+            if versions:
+                migrate.check_versions(versions, SQLITE, self.url, present)
+            self._migrate(created)
+        migrate.check_versions(self.component_versions(), SQLITE, self.url, self.components)
+
+    def component_versions(self) -> dict[str, int]:
         try:
-            found = self._writer.execute("SELECT max(version) FROM holdfast_migration").fetchone()
+            rows = self._writer.execute(
+                "SELECT component, max(version) FROM holdfast_migration GROUP BY component"
+            ).fetchall()
         except sqlite3.OperationalError as exc:
             if "no such table" in str(exc):
-                return None
+                return {}
             raise translate(exc) from exc
         except sqlite3.Error as exc:
             raise translate(exc) from exc
-        return None if found[0] is None else int(found[0])
+        return {name: int(version) for name, version in rows}
 
     def version(self) -> str:
         return f"SQLite {sqlite3.sqlite_version}"

@@ -18,6 +18,7 @@ from holdfast.clock import Clock, write_instant
 from holdfast.document import encode
 from holdfast.errors import StoreBusy, StoreError
 from holdfast.store.availability import ALWAYS, Availability
+from holdfast.store.component import Component
 from holdfast.store.dialect import Dialect
 from holdfast.store.query import Statement
 
@@ -175,6 +176,8 @@ class Store(ABC):
     # grants to the role holdfast_auditor say so.
     audit_tables: Sequence[str] = ()
     availability: Availability = ALWAYS
+    # What is migrated and checked beside the core: the components of the enabled extensions.
+    components: tuple[Component, ...] = ()
 
     @property
     def pool_size(self) -> int:
@@ -313,11 +316,31 @@ class Store(ABC):
 
     @abstractmethod
     def migrate(self) -> list[str]:
-        """Bring the schema up to this code's version; say what was applied."""
+        """Bring the core and the enabled components up to this code; return what was applied."""
 
     @abstractmethod
     def check_schema(self) -> None:
-        """Raise SchemaMismatch unless the schema is the one this code was written for."""
+        """Raise SchemaMismatch unless the core and the enabled components are as in this code.
+
+        An embedded database first creates the tables of components that it does not have.
+        """
+
+    @abstractmethod
+    def component_versions(self) -> dict[str, int]:
+        """The version of each component in the database; empty without a Holdfast schema."""
+
+    def enable(self, components: Sequence[Component]) -> None:
+        """Add components to an open store. Raises SchemaMismatch as :meth:`check_schema` does."""
+        known = {found.name for found in self.components}
+        added = tuple(found for found in components if found.name not in known)
+        if added:
+            before = self.components
+            self.components = (*before, *added)
+            try:
+                self.check_schema()
+            except BaseException:
+                self.components = before
+                raise
 
     @abstractmethod
     def version(self) -> str:

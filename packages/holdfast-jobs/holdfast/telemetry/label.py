@@ -47,7 +47,14 @@ class Labels:
         if given in self._ours or given in self._own:
             return given
         self._look_for_own()
-        return given if given in self._own else OTHER
+        return given if given in self._own or given in self._of_extensions() else OTHER
+
+    def _of_extensions(self) -> set[str]:
+        return {
+            kind.error_class
+            for extension in self._hf.extensions.available()
+            for kind in extension.error_classes
+        }
 
     @property
     def providers(self) -> list[str]:

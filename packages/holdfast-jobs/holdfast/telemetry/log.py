@@ -34,6 +34,7 @@ from holdfast.event import (
     DeliveryChange,
     DeliveryChanged,
     Event,
+    ExtensionEvent,
     JobEnqueued,
     JobSettled,
     JobStarted,
@@ -306,6 +307,8 @@ def log_event(event: Event) -> None:
             write(level, f"worker.{change}", worker_id=worker_id, detail=why)
         case WorkerRunFinished():
             _write_run(event)
+        case ExtensionEvent():
+            _write_fields(event.log_level, event.log_name, event)
         case _:
             assert_never(event)
 

@@ -31,6 +31,7 @@ from holdfast.event import (
     DeliveryAlert,
     DeliveryChanged,
     Event,
+    ExtensionEvent,
     JobEnqueued,
     JobSettled,
     JobStarted,
@@ -143,6 +144,10 @@ class Metrics:
         for handler in hf.registry:
             self._series_of(handler.job_type, handler.queue)
         hf.events.subscribe(self.count)
+        for extension in hf.extensions.available():
+            counter = extension.metrics(self.registry, self.labels)
+            if counter is not None:
+                hf.events.subscribe(counter)
 
     def serve(self, port: int, host: str = "127.0.0.1") -> Served:
         """Answer scrapes on a port, in threads of its own, until it is closed."""
@@ -192,6 +197,8 @@ class Metrics:
             case WorkerRunFinished():
                 ended = event.outcome if event.outcome in RUN_OUTCOMES else OTHER
                 self._runs.labels(self.labels.run(event.name), ended).inc()
+            case ExtensionEvent():
+                pass  # The extension counts it: see __init__.
             case _:
                 assert_never(event)
 

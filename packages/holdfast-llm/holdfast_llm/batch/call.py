@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from holdfast.clock import ms
+from holdfast.clock import Clock, ms
 from holdfast.document import canonical
 from holdfast.engine.execute import Context
 from holdfast.engine.job import Claimed, Completed, Dead, Outcome, Released, Retry
@@ -32,7 +32,7 @@ from holdfast.event import BatchAlert, BatchTrouble
 from holdfast.store import Tx
 from holdfast_llm.batch.asked import ask_for
 from holdfast_llm.batch.budget import BUDGET_REASONS, Want, alert_of, hold_over_budget
-from holdfast_llm.batch.call_end import SQL, Called, end_unknown, tell_unknown
+from holdfast_llm.batch.call_end import SQL, Called, end_unknown, rows_of, tell_unknown
 from holdfast_llm.batch.circuit import PROBE_PAUSE, Passage, find_passage, stop_account
 from holdfast_llm.batch.cost import CallEntry, CallKind, used_by
 from holdfast_llm.batch.lane import BatchLane
@@ -88,7 +88,7 @@ class Caller:
         lane.reached(Point.CALL_RECORDED)
         called = _call(lane, group, member)
         lane.reached(Point.CALLED)
-        return _with_kept(called)
+        return _with_rows(called, lane.store.clock)
 
 
 def _member_of(lane: BatchLane, job: Claimed) -> Member | Outcome:
@@ -306,13 +306,11 @@ def _called(
     return Called(group.batch_id, member.place, verdict, entry, prices)
 
 
-def _with_kept(called: Called) -> Outcome:
-    """The outcome that takes the end of the call along into its transaction."""
+def _with_rows(called: Called, clock: Clock) -> Outcome:
+    """The outcome, with the rows that record the end of the call in the same transaction."""
     outcome = called.verdict.outcome
-    if isinstance(outcome, Completed):
-        return replace(outcome, kept=replace(called, kept=outcome.kept))
-    assert isinstance(outcome, (Retry, Dead, Released))
-    return replace(outcome, kept=called)
+    assert isinstance(outcome, (Completed, Retry, Dead, Released))
+    return replace(outcome, kept={**(outcome.kept or {}), **rows_of(called, clock)})
 
 
 def _tell_unpriced(

@@ -8,19 +8,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from holdfast.clock import write_instant
-from holdfast.engine.handler import Keep
-from holdfast.engine.job import Claimed
+from holdfast.clock import Clock, write_instant
 from holdfast.errors import ConfigError
 from holdfast.event import BatchAlert, BatchTrouble
-from holdfast.store import Row, Statements, Store, Tx
-from holdfast_llm.batch.circuit import close_circuit
-from holdfast_llm.batch.cost import CallEntry, CallKind, record_calls
+from holdfast.store import Row, Statement, Statements, Store, Tx
+from holdfast_llm.batch.cost import CallEntry, CallKind, ledger_rows, record_calls
 from holdfast_llm.batch.lane import BatchLane
 from holdfast_llm.batch.price import Prices
 from holdfast_llm.batch.verdict import ItemState, Verdict
 
 SQL = Statements("holdfast_llm.batch", "call.sql")
+COST = Statements("holdfast_llm.batch", "cost.sql")
 
 SWEEP_LIMIT = 500
 
@@ -34,8 +32,6 @@ class Called:
     verdict: Verdict
     entry: CallEntry
     prices: Prices
-    # What the application keeps, if its job is completed.
-    kept: Any = None
 
     @property
     def end(self) -> dict[str, Any]:
@@ -51,36 +47,34 @@ class Called:
         )
 
 
-def keeping(job_type: str, keep: Keep | None) -> Keep:
-    """Writes the end of calls, and hands on what the application keeps."""
-
-    def write(tx: Tx, pairs: Sequence[tuple[Claimed, Any]]) -> None:
-        called = [value for _, value in pairs if isinstance(value, Called)]
-        if called:
-            end_calls(tx, called)
-        own = [(job, value.kept if isinstance(value, Called) else value) for job, value in pairs]
-        own = [(job, value) for job, value in own if value is not None]
-        if not own:
-            return
-        if keep is None:
-            raise ConfigError(f"Job type {job_type!r} keeps something and declares no keep=.")
-        keep(tx, own)
-
-    return write
+# The statements that store the end of calls with the outcomes of their jobs: the items, the ledger,
+# the groups that are complete, and the circuits of accounts that answered.
+CALL_STORES = (SQL.end_items, COST.record_calls, SQL.close_groups, COST.close_circuits)
 
 
-def end_calls(tx: Tx, called: Sequence[Called]) -> None:
-    """End the items of calls, put them into the ledger, and close the groups that are complete."""
-    tx.affected(SQL.end_items, ends=[one.end for one in called])
-    record_calls(tx, called[0].prices, [one.entry for one in called])
-    groups = sorted({one.batch_id for one in called})
-    tx.affected(SQL.close_groups, ended=[{"batch_id": batch_id} for batch_id in groups])
-    for account in sorted({one.entry.account for one in called if _answered(one)}):
-        close_circuit(tx, account)
+def with_call_stores(job_type: str, own: tuple[Statement, ...]) -> tuple[Statement, ...]:
+    """The statements of a job type whose jobs are calls: ours, then its own."""
+    taken = {name for statement in CALL_STORES for name in statement.row_sets}
+    for statement in own:
+        if clash := sorted(statement.row_sets & taken):
+            raise ConfigError(
+                f"Job type {job_type!r}: the row set {clash[0]!r} of stores= is used by batch"
+                " processing itself. Choose another name."
+            )
+    return (*CALL_STORES, *own)
 
 
-def _answered(called: Called) -> bool:
-    return called.verdict.state is ItemState.SUCCEEDED
+def rows_of(called: Called, clock: Clock) -> dict[str, list[Any]]:
+    """The rows that the statements of CALL_STORES take for one call."""
+    row, shared = ledger_rows(called.prices, called.entry, clock.now())
+    is_answered = called.verdict.state is ItemState.SUCCEEDED
+    return {
+        "ends": [called.end],
+        "r": [row],
+        "g": [shared],
+        "ended": [{"batch_id": str(called.batch_id)}],
+        "answered": [{"account": called.entry.account}] if is_answered else [],
+    }
 
 
 # -- calls that nobody ended

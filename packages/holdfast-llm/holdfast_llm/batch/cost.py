@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -102,7 +103,8 @@ def record_calls(tx: Tx, prices: Prices, entries: Sequence[CallEntry]) -> Record
     if not entries:
         return Recorded(0, frozenset())
     shared: dict[tuple[Any, ...], dict[str, Any]] = {}
-    rows = [_row(tx, prices, entry, shared) for entry in entries]
+    now = tx.clock.now()
+    rows = [_row(now, prices, entry, shared) for entry in entries]
     added = tx.values(SQL.record_calls, r=rows, g=list(shared.values()))
     return Recorded(
         len(added),
@@ -145,12 +147,28 @@ def used_by(prices: Prices, entry: CallEntry, at: datetime) -> ModelUsed:
     return ModelUsed(*of, 1, usage.all_input, usage.output, cost)
 
 
+_numbers = itertools.count()
+
+
+def ledger_rows(
+    prices: Prices, entry: CallEntry, at: datetime
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The two rows that record_calls takes for an entry; they refer to each other by a number
+    that no other entry of a group has.
+    """
+    shared: dict[tuple[Any, ...], dict[str, Any]] = {}
+    row = _row(at, prices, entry, shared)
+    ((_, common),) = shared.items()
+    number = next(_numbers) % 2**31
+    return {**row, "shared": number}, {**common, "shared": number}
+
+
 def _row(
-    tx: Tx, prices: Prices, entry: CallEntry, shared: dict[tuple[Any, ...], dict[str, Any]]
+    now: datetime, prices: Prices, entry: CallEntry, shared: dict[tuple[Any, ...], dict[str, Any]]
 ) -> dict[str, Any]:
     """An entry's own part of its row; what it has in common with others is put into *shared*."""
     usage = entry.usage or _NOTHING
-    charge = _charge(prices, entry, entry.occurred_at or tx.clock.now())
+    charge = _charge(prices, entry, entry.occurred_at or now)
     common = (
         entry.batch_id,
         entry.provider_batch_id,

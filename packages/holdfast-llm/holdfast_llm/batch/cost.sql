@@ -110,6 +110,11 @@ RETURNING times, open_until;
 UPDATE holdfast.provider_account SET closed_at = {now}, probe_until = NULL
 WHERE account = :account AND closed_at IS NULL;
 
+-- close_circuits :affected — crosses tenants: the same for all accounts that answered
+UPDATE holdfast.provider_account SET closed_at = {now}, probe_until = NULL
+WHERE closed_at IS NULL
+  AND account IN (SELECT answered.account FROM {rows answered: account text});
+
 -- find_open_circuits :many — crosses tenants: accounts that nothing is sent to just now
 SELECT account FROM holdfast.provider_account
 WHERE closed_at IS NULL AND (open_until > {now} OR probe_until > {now});

@@ -14,7 +14,6 @@ from holdfast.engine.category import Category, Duty
 from holdfast.engine.handler import (
     Handler,
     HandlerOptions,
-    Keep,
     Routed,
     check_options,
     make_handler,
@@ -25,7 +24,7 @@ from holdfast.engine.labour import Application
 from holdfast.engine.retry import RetryPolicy
 from holdfast.errors import ConfigError
 from holdfast_llm.batch.call import Caller
-from holdfast_llm.batch.call_end import keeping
+from holdfast_llm.batch.call_end import with_call_stores
 from holdfast_llm.batch.errand import CollectErrand, SubmitErrand
 from holdfast_llm.batch.lane import BatchLane, go_on
 from holdfast_llm.batch.point import Point
@@ -70,7 +69,6 @@ class Batching:
         max_attempts: int | None = None,
         retry: RetryPolicy | None = None,
         timeout: timedelta | float | None = None,
-        keep: Keep | None = None,
         stage: str = ONLY_STAGE,
         **options: Unpack[HandlerOptions],
     ) -> Callable[[W], W]:
@@ -78,9 +76,9 @@ class Batching:
 
         Its ``request(item)`` says what to ask for one item, its ``accept(item, reply)`` returns the
         job's result. *route* is where the requests of this job type go; an enqueue may say
-        otherwise with ``routing_decision``. *keep* writes what ``accept`` returns as
-        :class:`Kept`, in the transaction that ends the jobs. *stage* is what the only stage is
-        called. *options* are those of ``hf.job``.
+        otherwise with ``routing_decision``. *stage* is what the only stage is called. *options* are
+        those of ``hf.job``: the statements of ``stores`` store the rows that ``accept`` returns
+        as :class:`Kept`, in the transaction that ends the jobs.
         """
         check_options(job_type, options)
         kind = self.app.registry.category(category)
@@ -99,7 +97,8 @@ class Batching:
             )
             made = make_handler(job_type, [only], category=kind, **options)
             router = Router(self, own)
-            self._add(replace(made, router=router, keep=keeping(job_type, keep), work=work))
+            stores = with_call_stores(job_type, made.stores)
+            self._add(replace(made, router=router, stores=stores, work=work))
             return given
 
         return declare

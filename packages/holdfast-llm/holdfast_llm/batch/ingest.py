@@ -328,7 +328,7 @@ class Ingest:
         ):
             stopped = None
         waiting = [(end.item.job, end.verdict.outcome) for end in written if end.item.job]
-        settled = settle_in(tx, waiting, actor=self.actor, keep=lane.registry.keep)
+        settled = settle_in(tx, waiting, actor=self.actor, stores=lane.registry.stores_of)
         if is_crossed:
             write_in(tx, "quarantine_batch", batch, error_class=None, error_code=CROSS_WIRED)
         return settled, recorded, stopped

@@ -274,8 +274,8 @@ class _Writing:
         pause = overflow_ms(self.lane)
         ended += [(one.job, Released(OVERFLOW, pause)) for one in placement.overflow]
         self._write_rows(tx, placement)
-        keep = self.lane.registry.keep
-        settled = settle_in(tx, ended, actor=self.actor, keep=keep) if ended else []
+        stores = self.lane.registry.stores_of
+        settled = settle_in(tx, ended, actor=self.actor, stores=stores) if ended else []
         return _Written(placement, settled, held)
 
     def _still_ours(self, tx: Tx, ended: list[Ended]) -> list[Wanted]:

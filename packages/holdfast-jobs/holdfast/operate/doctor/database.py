@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from holdfast.clock import read_instant
 from holdfast.engine.claim import read_clock
 from holdfast.engine.request import DRIFT
 from holdfast.errors import RuleBroken, StoreBusy, StoreDown, StoreError
+from holdfast.extension import components_of
 from holdfast.operate.doctor.finding import SQL, Finding, Severity, Visit, length
-from holdfast.store import Row
-from holdfast.store.migrate import migrations
+from holdfast.store import CORE, Row
+from holdfast.store.migrate import Migration, after, latest
 from holdfast.store.transaction import IDLE_SECONDS
 
 OK, NOTICE, WARNING, PROBLEM = Severity
@@ -28,11 +29,17 @@ def look_at_schema(visit: Visit) -> Iterator[Finding]:
     except StoreError:
         yield Finding(check, PROBLEM, "There is no Holdfast schema.", "Run 'holdfast migrate'.")
         return
-    applied = {row["version"]: row["name"] for row in rows}
-    known = {found.version: found.name for found in migrations(visit.store.dialect)}
-    missing = [f"{version:04d}_{known[version]}" for version in known if version not in applied]
+    extensions = {found.name: found for found in components_of(visit.extensions)}
+    enabled = [extensions[name] for name in _components(rows) if name in extensions]
+    steps = after({}, visit.store.dialect, enabled)
+    known = {(one.component, one.version): one for one in steps}
+    applied = {(row["component"], row["version"]): row["name"] for row in rows}
+    missing = [str(found) for key, found in known.items() if key not in applied]
     strange = [
-        f"{version:04d}_{name}" for version, name in applied.items() if known.get(version) != name
+        str(Migration(version, name, "", component))
+        for (component, version), name in applied.items()
+        if (component == CORE.name or component in extensions)
+        and ((component, version) not in known or known[component, version].name != name)
     ]
     if strange:
         yield Finding(
@@ -46,7 +53,23 @@ def look_at_schema(visit: Visit) -> Iterator[Finding]:
             check, PROBLEM, f"Not migrated yet: {', '.join(missing)}.", "Run 'holdfast migrate'."
         )
     if not strange and not missing:
-        yield Finding(check, OK, f"Version {max(applied)}, nothing is missing.")
+        newest = max(version for component, version in applied if component == CORE.name)
+        others = ", ".join(f"{one.name} {latest(visit.store.dialect, one)}" for one in enabled)
+        also = f" Extensions: {others}." if others else ""
+        yield Finding(check, OK, f"Version {newest}, nothing is missing.{also}")
+    for name in _components(rows):
+        if name not in extensions:
+            yield Finding(
+                "extensions",
+                NOTICE,
+                f"The database has tables of the extension {name!r}, which is not installed here.",
+                "Install it here, or leave its jobs to the machines that have it.",
+            )
+
+
+def _components(rows: Sequence[Row]) -> list[str]:
+    """The extensions that are in the database."""
+    return sorted({row["component"] for row in rows} - {CORE.name})
 
 
 def look_at_settings(visit: Visit) -> Iterator[Finding]:

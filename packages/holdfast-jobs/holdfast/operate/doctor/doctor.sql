@@ -179,7 +179,7 @@ WHERE FALSE
 {end};
 
 -- list_migrations :many — crosses tenants: what was applied
-SELECT version, name FROM holdfast.migration ORDER BY version;
+SELECT component, version, name FROM holdfast.migration ORDER BY component, version;
 
 -- list_waiting :many — crosses tenants: which queues have work, and for how long their oldest job waits
 -- What waits for the batch lane waits for no worker.

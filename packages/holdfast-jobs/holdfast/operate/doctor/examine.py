@@ -48,12 +48,17 @@ def examine(
     With *accounts*, providers are asked too, a free question each.
     """
     watch.check(Action.DOCTOR, org_id=None, subject="store:all")
-    visit = Visit(watch.store, watch.settings, limits or Limits())
+    extensions = tuple(watch.available_extensions)
+    visit = Visit(watch.store, watch.settings, limits or Limits(), extensions)
     found = _look(_DATABASE, visit)
     if any(one.check == "schema" and one.severity is not Severity.OK for one in found):
         # What is not the schema that this code knows cannot be asked about its contents.
         return found
     found += _look(_WORKPLACE, visit)
+    versions = watch.store.component_versions()
+    for extension in extensions:
+        if extension.component is None or extension.component.name in versions:
+            found += _look(extension.doctor_checks(), visit)
     if accounts is not None:
         found += _look({"providers": partial(probe_providers, accounts=accounts)}, visit)
     return found

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from holdfast.config import Settings
+from holdfast.extension import Extension
 from holdfast.store import Row, Statement, Statements, Store
 
 SQL = Statements("holdfast.operate.doctor", "doctor.sql")
@@ -85,6 +86,7 @@ class Visit:
     store: Store
     settings: Settings
     limits: Limits
+    extensions: tuple[Extension, ...] = ()
 
     def many(self, statement: Statement, **params: Any) -> list[Row]:
         """Each question has a snapshot of its own: what one may not read harms no other."""

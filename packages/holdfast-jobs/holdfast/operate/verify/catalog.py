@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from holdfast.engine.audit import PLATFORM_ORG
 from holdfast.operate.verify.check import Check, Look, Violation
-from holdfast.store import Row, Statements
-from holdfast.store.migrate import Migration, migrations
+from holdfast.store import CORE, Row, Statements
+from holdfast.store.migrate import Migration, after
 
 SQL = Statements("holdfast.operate.verify", "catalog.sql")
 
@@ -115,7 +115,7 @@ def _is_own(text: str) -> bool:
 
 def _find_triggers(look: Look) -> Iterator[Violation]:
     found = {row["name"]: row["is_on"] for row in look.tx.many(SQL.list_triggers)}
-    for name in sorted(made_by(migrations(look.tx.dialect)).trigger):
+    for name in sorted(made_by(_steps(look)).trigger):
         if name not in found:
             yield _wrong(f"trigger:{name}", "it is missing")
         elif not found[name]:
@@ -125,16 +125,26 @@ def _find_triggers(look: Look) -> Iterator[Violation]:
 # -- I38
 
 
+def _steps(look: Look) -> list[Migration]:
+    """The migrations of the core and of the extensions that are in the database."""
+    return after({}, look.tx.dialect, look.components)
+
+
 def _find_drift(look: Look) -> Iterator[Violation]:
-    steps = migrations(look.tx.dialect)
-    code = {migration.version: migration.name for migration in steps}
-    here = {row["version"]: row["name"] for row in look.tx.many(SQL.list_migrations)}
-    for version in sorted(code.keys() | here.keys()):
-        if code.get(version) != here.get(version):
-            says = (
-                f"it is {here.get(version, 'missing')} here and {code.get(version, 'none')} in code"
-            )
-            yield _wrong(f"migration:{version:04d}", says)
+    steps = _steps(look)
+    known = {CORE.name, *(component.name for component in look.components)}
+    code = {(one.component, one.version): one.name for one in steps}
+    here = {
+        (row["component"], row["version"]): row["name"]
+        for row in look.tx.many(SQL.list_migrations)
+        if row["component"] in known
+    }
+    for key in sorted(code.keys() | here.keys()):
+        if code.get(key) != here.get(key):
+            component, version = key
+            says = f"it is {here.get(key, 'missing')} here and {code.get(key, 'none')} in code"
+            numbered = f"{version:04d}" if component == CORE.name else f"{component}:{version:04d}"
+            yield _wrong(f"migration:{numbered}", says)
     made = made_by(steps)
     indexes = {row["name"]: row["is_sound"] for row in look.tx.many(SQL.list_indexes)}
     rules: dict[str, bool] = {}

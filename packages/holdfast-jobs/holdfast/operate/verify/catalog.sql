@@ -139,7 +139,7 @@ ORDER BY name
 {end};
 
 -- list_migrations :many — crosses tenants: what was applied
-SELECT version, name FROM holdfast.migration ORDER BY version;
+SELECT component, version, name FROM holdfast.migration ORDER BY component, version;
 
 -- list_damage :many — crosses tenants: what the database finds wrong with its own pages and keys
 -- What a rule says of a row is for the other checks, which name the row.

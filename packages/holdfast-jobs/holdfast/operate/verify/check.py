@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.clock import write_instant
 from holdfast.config import Settings
 from holdfast.engine.handler import Registry
-from holdfast.store import Statement, Tx
+from holdfast.store import Component, Statement, Tx
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,10 @@ class Look:
     now: datetime
     org_id: str | None = None
     canaries: tuple[str, ...] = ()
+    # The components of extensions that are in the database and that this process knows.
+    components: tuple[Component, ...] = ()
+    # Whether the database has components that this process does not know.
+    has_others: bool = False
 
     def find(self, statement: Statement, **params: Any) -> Iterator[Violation]:
         """The violations a statement selects: its columns are org_id, subject and detail.

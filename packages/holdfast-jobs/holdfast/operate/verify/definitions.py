@@ -1,23 +1,25 @@
 """I47: triggers, functions, policies, grants and all other definitions are those of the migrations.
 
 On SQLite the migrations run once more in memory, and the words must be the same. PostgreSQL writes
-definitions in its own words, so ``definitions.postgres.txt`` holds what a new database says after
-the migrations; ``make definitions`` writes it, and a test keeps it current.
+definitions in its own words, so ``definitions.postgres.txt`` beside the migrations of each
+component holds what a new database says after them; ``make definitions`` writes it, and a test
+keeps it current.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import lru_cache
 from importlib import resources
 
 from holdfast.engine.audit import PLATFORM_ORG
 from holdfast.operate.verify.check import Check, Look, Violation
-from holdfast.store import Row, Statements, Tx
+from holdfast.store import Component, Row, Statements, Tx
+from holdfast.store.component import in_order
 from holdfast.store.dialect import POSTGRES, Dialect
-from holdfast.store.migrate import make_in_memory, migrations
+from holdfast.store.migrate import after, make_in_memory
 
 SQL = Statements("holdfast.operate.verify", "definitions.sql")
 RUN_SQL = Statements("holdfast.operate.verify", "run.sql")
@@ -27,35 +29,41 @@ _ROLE = re.compile(r"\bholdfast_[a-z]+\b")
 _HELPER = re.compile(r"(holdfast_\w+: )?CREATE INDEX ")
 _TABLE_NAME = re.compile(r"\b(?!holdfast\.)[a-z_]+\.(?=[a-z_])")
 
-_expected: dict[str, Mapping[str, str]] = {}
+_expected: dict[tuple[str, ...], Mapping[str, str]] = {}
 
 
-def read_definitions(tx: Tx) -> dict[str, str]:
+def read_definitions(tx: Tx, components: Sequence[Component] = ()) -> dict[str, str]:
     """What this database says of our schema, by subject."""
     tx.affected(RUN_SQL.trust_nothing)
-    roles = [{"name": name} for name in _roles()]
+    roles = [{"name": name} for name in _roles(tuple(components))]
     return _by_subject(tx.many(SQL.list_definitions, roles=roles))
 
 
-def expected_definitions(dialect: Dialect) -> Mapping[str, str]:
-    """What the migrations make."""
-    if dialect.name not in _expected:
-        _expected[dialect.name] = _expect(dialect)
-    return _expected[dialect.name]
+def expected_definitions(
+    dialect: Dialect, components: Sequence[Component] = ()
+) -> Mapping[str, str]:
+    """What the migrations of the core and of *components* make."""
+    key = (dialect.name, *sorted(component.name for component in components))
+    if key not in _expected:
+        _expected[key] = _expect(dialect, components)
+    return _expected[key]
 
 
-def _expect(dialect: Dialect) -> Mapping[str, str]:
-    made = make_in_memory(dialect)
+def _expect(dialect: Dialect, components: Sequence[Component]) -> Mapping[str, str]:
+    made = make_in_memory(dialect, components)
     if made is None:
-        return _read_file()
+        found: dict[str, str] = {}
+        for component in in_order(components):
+            found |= _read_file(component)
+        return found
     with closing(made):
         cursor = made.execute(SQL.list_definitions.render(dialect).text)
         return _by_subject([{"subject": row[0], "definition": row[1]} for row in cursor])
 
 
-def _read_file() -> dict[str, str]:
-    text = resources.files("holdfast.operate.verify").joinpath(FILE).read_text(encoding="utf-8")
-    lines = (line.partition("\t") for line in text.splitlines())
+def _read_file(component: Component) -> dict[str, str]:
+    place = resources.files(component.package).joinpath(component.folder, FILE)
+    lines = (line.partition("\t") for line in place.read_text(encoding="utf-8").splitlines())
     return {subject: definition for subject, _, definition in lines}
 
 
@@ -82,20 +90,23 @@ def _plain(subject: str, definition: str) -> str:
     return text
 
 
-@lru_cache(maxsize=1)
-def _roles() -> tuple[str, ...]:
+@lru_cache(maxsize=8)
+def _roles(components: tuple[Component, ...]) -> tuple[str, ...]:
     """The roles that the migrations make."""
-    return tuple(sorted({name for one in migrations(POSTGRES) for name in _ROLE.findall(one.text)}))
+    steps = after({}, POSTGRES, components)
+    return tuple(sorted({name for one in steps for name in _ROLE.findall(one.text)}))
 
 
 def _find_changed(look: Look) -> Iterator[Violation]:
-    wanted, found = expected_definitions(look.tx.dialect), read_definitions(look.tx)
+    wanted = expected_definitions(look.tx.dialect, look.components)
+    found = read_definitions(look.tx, look.components)
     for subject in sorted(wanted.keys() | found.keys()):
         if subject not in found:
             yield Violation(PLATFORM_ORG, subject, "it is missing")
         elif subject not in wanted:
-            # An index that only helps to find rows changes nothing that is written.
-            if _HELPER.match(found[subject]) is None:
+            # An index that only helps to find rows changes nothing that is written. What an
+            # extension made that is not installed here cannot be told from a foreign object.
+            if _HELPER.match(found[subject]) is None and not look.has_others:
                 yield Violation(PLATFORM_ORG, subject, "the migrations did not make it")
         elif wanted[subject] != found[subject]:
             yield Violation(PLATFORM_ORG, subject, "it is not as the migrations made it")

@@ -15,11 +15,12 @@ from typing import Any
 from holdfast.actor import Role
 from holdfast.clock import read_instant
 from holdfast.errors import ConfigError, Forbidden, NotFound
+from holdfast.extension import components_of
 from holdfast.ids import read_uuid
 from holdfast.operate.verify import CHECKS
 from holdfast.operate.verify.check import Check, Look, Violation
 from holdfast.operate.watch import Action, Watch
-from holdfast.store import Statements, Tx
+from holdfast.store import CORE, Statements, Tx
 
 SQL = Statements("holdfast.operate.verify", "run.sql")
 
@@ -89,20 +90,36 @@ def verify(
     if tenant is None and watch.role is not Role.ADMIN:
         error = Forbidden("Only an admin verifies every tenant. Name the one to verify: --org.")
         watch.refuse(Action.VERIFY, error, org_id=None, subject=SUBJECT)
-    checks = pick_checks(only)
+    checks = pick_checks(only, _checks_of(watch))
     if any(len(canary) < SHORTEST_CANARY for canary in canaries):
         raise ConfigError(f"A canary has at least {SHORTEST_CANARY} characters; else it is a word.")
     return verify_with(checks, watch, shown=shown, org_id=tenant, canaries=canaries)
 
 
-def pick_checks(only: Collection[str]) -> tuple[Check, ...]:
+def pick_checks(only: Collection[str], known: Sequence[Check] = CHECKS) -> tuple[Check, ...]:
     """The checks of these ids in their own order; without any, all."""
     wanted = {name.strip().upper() for name in only}
-    strangers = sorted(wanted - {check.id for check in CHECKS})
+    strangers = sorted(wanted - {check.id for check in known})
     if strangers:
-        known = f"{CHECKS[0].id} to {CHECKS[-1].id}"
-        raise NotFound(f"There is no check {strangers[0][:20]!r}. There are {known}.")
-    return tuple(check for check in CHECKS if not wanted or check.id in wanted)
+        there = f"{known[0].id} to {known[-1].id}"
+        raise NotFound(f"There is no check {strangers[0][:20]!r}. There are {there}.")
+    return tuple(check for check in known if not wanted or check.id in wanted)
+
+
+def _checks_of(watch: Watch) -> tuple[Check, ...]:
+    """The checks of the core and of the extensions, in the order of their ids."""
+    versions = watch.store.component_versions()
+    found = [*CHECKS]
+    for extension in watch.available_extensions:
+        if extension.component is None or extension.component.name in versions:
+            found += extension.verify_checks()
+    return tuple(sorted(found, key=_by_id))
+
+
+def _by_id(check: Check) -> tuple[str, int, str]:
+    """Ids such as I9 and I10 sort by their number."""
+    letters = check.id.rstrip("0123456789")
+    return letters, int(check.id[len(letters) :] or 0), check.id
 
 
 def verify_with(
@@ -118,7 +135,18 @@ def verify_with(
     def work(tx: Tx) -> Report:
         tx.affected(SQL.trust_nothing)
         now = read_instant(tx.one(SQL.read_moment)["now"])
-        look = Look(tx, watch.settings, watch.registry, now, org_id, tuple(canaries))
+        known = {found.name: found for found in components_of(watch.available_extensions)}
+        here = [row["component"] for row in tx.many(SQL.list_components)]
+        look = Look(
+            tx,
+            watch.settings,
+            watch.registry,
+            now,
+            org_id,
+            tuple(canaries),
+            tuple(known[name] for name in here if name in known),
+            has_others=any(name not in known and name != CORE.name for name in here),
+        )
         tables = {row["name"] for row in tx.many(SQL.list_tables)}
         findings = [_make(check, look, tables, shown) for check in checks]
         return Report(now, org_id, tuple(findings))

@@ -27,3 +27,6 @@ ROLLBACK TO SAVEPOINT holdfast_check;
 
 -- drop_mark :affected — crosses tenants: after every check
 RELEASE SAVEPOINT holdfast_check;
+
+-- list_components :many — crosses tenants: whose tables are in this database
+SELECT DISTINCT component FROM holdfast.migration ORDER BY component;

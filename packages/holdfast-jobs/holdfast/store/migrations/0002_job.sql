@@ -1,7 +1,10 @@
+-- What was applied: of the core, and of each extension, which numbers its migrations itself.
 CREATE TABLE holdfast.migration (
-    version integer NOT NULL PRIMARY KEY,
+    component text NOT NULL DEFAULT 'core',
+    version integer NOT NULL,
     name text NOT NULL,
-    applied_at {instant} NOT NULL DEFAULT CURRENT_TIMESTAMP
+    applied_at {instant} NOT NULL DEFAULT CURRENT_TIMESTAMP,
+    PRIMARY KEY (component, version)
 );
 
 -- One row is the whole truth about a job. What an enqueue wrote never changes; the rest changes

@@ -1,0 +1,77 @@
+"""Installed extensions, found by entry point, and the settings that they declare.
+
+Nothing is imported before a name is needed that the core does not know: a section of the settings
+file, a run, a command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from holdfast.config.kind import Section
+from holdfast.config.run import BUILT_IN_RUNS, RunSettings
+from holdfast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from holdfast.config.settings import Settings
+
+GROUP = "holdfast.extensions"
+
+
+class DeclaresSettings(Protocol):
+    """What the settings read of an extension."""
+
+    name: ClassVar[str]
+    settings: ClassVar[Mapping[str, type[Section]]]
+    runs: ClassVar[Mapping[str, RunSettings]]
+
+    def check_settings(self, settings: Settings) -> Sequence[str]:
+        """Problems of its sections that only show beside the other settings."""
+
+
+_registered: dict[str, DeclaresSettings] = {}
+
+
+@lru_cache(maxsize=1)
+def installed() -> Mapping[str, Any]:
+    """The extensions of the installed distributions, by name."""
+    found: dict[str, Any] = {}
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        try:
+            found[point.name] = point.load()()
+        except Exception as exc:
+            raise ConfigError(
+                f"The extension {point.name!r} ({point.value}) cannot be loaded:"
+                f" {type(exc).__name__}: {exc}"
+            ) from exc
+    return found
+
+
+def register(extension: DeclaresSettings) -> None:
+    """Make the settings of an extension known that is enabled without being installed."""
+    _registered[extension.name] = extension
+
+
+def declared() -> Mapping[str, DeclaresSettings]:
+    """Every extension whose settings are known to this process."""
+    return {**installed(), **_registered}
+
+
+def known_sections() -> dict[str, type[Section]]:
+    """The sections of all extensions, by their names in the settings file."""
+    return {
+        name: kind for extension in declared().values() for name, kind in extension.settings.items()
+    }
+
+
+def known_runs() -> dict[str, RunSettings]:
+    """The bounded runs of all extensions, with their defaults."""
+    return {name: run for extension in declared().values() for name, run in extension.runs.items()}
+
+
+def built_in_run(name: str) -> RunSettings | None:
+    """The defaults of a run of the core or of an extension."""
+    return BUILT_IN_RUNS.get(name) or known_runs().get(name)

@@ -1,0 +1,209 @@
+"""Extension: what an application, a provider set or a channel set adds to Holdfast.
+
+An extension subclasses :class:`Extension` and overrides what it needs; every default adds nothing.
+It is enabled with ``Holdfast(db, extensions=[Reviews()])`` or by its name in the settings file, and
+found by the entry point group ``holdfast.extensions``. ``docs/extensions.md`` shows a complete one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from holdfast.config import Settings
+from holdfast.config.extensions import installed, register
+from holdfast.config.kind import NAME, Section
+from holdfast.config.run import RunSettings
+from holdfast.engine.errand import Errand
+from holdfast.engine.housekeeping import Chore
+from holdfast.engine.schedule import ScheduleOptions
+from holdfast.errors import ConfigError, Failure
+from holdfast.event import Subscriber
+from holdfast.store import Component
+
+if TYPE_CHECKING:
+    from holdfast.holdfast import Holdfast
+    from holdfast.operate.doctor.finding import Look as DoctorCheck
+    from holdfast.operate.verify.check import Check
+
+E = TypeVar("E", bound="Extension")
+
+
+class Extension:
+    """One extension. The class attributes declare; the methods are called when they are needed.
+
+    The module of an installed extension is imported by every command, so it should import little;
+    what is expensive belongs into the methods, or behind the import paths of *commands*, *api* and
+    *console*.
+    """
+
+    name: ClassVar[str]
+    """Lower-case letters, digits, ``_`` and ``-``. It is also an attribute of ``Holdfast``."""
+
+    settings: ClassVar[Mapping[str, type[Section]]] = {}
+    """Sections of the settings file, by name."""
+
+    runs: ClassVar[Mapping[str, RunSettings]] = {}
+    """Bounded runs, with the defaults of their profile and schedule."""
+
+    component: ClassVar[Component | None] = None
+    """Its migrations, and the versions of other components that they need."""
+
+    error_classes: ClassVar[Sequence[type[Failure]]] = ()
+    """Failures that metrics may name in the label ``error_class``."""
+
+    audit_events: ClassVar[frozenset[str]] = frozenset()
+    """Names of the audit events that it writes."""
+
+    commands: ClassVar[Mapping[str, str]] = {}
+    """Commands of the CLI: the name, and the click command as ``module:attribute``."""
+
+    api: ClassVar[str | None] = None
+    """The router of the HTTP API, as ``module:attribute``."""
+
+    console: ClassVar[str | None] = None
+    """The pages of the console, as ``module:attribute``."""
+
+    def load(self) -> Extension:
+        """The object to enable. An entry point that imports little returns the full one here."""
+        return self
+
+    def install(self, app: Holdfast) -> None:
+        """Declare jobs, queues and subscribers on *app*. Called once, when it is enabled."""
+
+    def check_settings(self, settings: Settings) -> Sequence[str]:
+        """Problems of its sections that only show beside the other settings."""
+        return ()
+
+    def verify_checks(self) -> Sequence[Check]:
+        """Invariants that ``holdfast verify`` checks where the component is in the database."""
+        return ()
+
+    def doctor_checks(self) -> Mapping[str, DoctorCheck]:
+        """Checks of ``holdfast doctor`` by name."""
+        return {}
+
+    def metrics(self, registry: Any, labels: Any) -> Subscriber | None:
+        """Register metrics with *registry*; return the subscriber that counts events."""
+        return None
+
+    def log_event(self) -> Subscriber | None:
+        """A subscriber that writes log lines; events of the extension itself are logged already."""
+        return None
+
+    def tasks(self, app: Holdfast) -> Mapping[str, Errand]:
+        """What the bounded runs of *runs* execute."""
+        return {}
+
+    def schedules(self) -> Mapping[str, ScheduleOptions]:
+        """Schedules by name, with the options of ``hf.schedule``."""
+        return {}
+
+    def maintenance(self, app: Holdfast) -> Sequence[Chore]:
+        """Steps that workers repeat, each in a thread of its own."""
+        return ()
+
+
+class Extensions:
+    """The extensions of one application: the enabled ones, and those that may be."""
+
+    def __init__(self, app: Holdfast) -> None:
+        self._app = app
+        self._enabled: dict[str, Extension] = {}
+
+    def __iter__(self) -> Iterator[Extension]:
+        return iter(self._enabled.values())
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._enabled
+
+    @property
+    def components(self) -> list[Component]:
+        return components_of(self._enabled.values())
+
+    def available(self) -> list[Extension]:
+        """The enabled extensions and the installed ones, except those that the settings leave out.
+
+        The commands, checks and migrations of these are offered. Their jobs are declared when they
+        are enabled.
+        """
+        listed = self._app.settings.extensions
+        found = {
+            name: extension
+            for name, extension in installed().items()
+            if listed is None or name in listed
+        }
+        return list({**found, **self._enabled}.values())
+
+    def enable(self, extension: Extension) -> None:
+        """Enable an extension: settings, tables, runs, schedules, then its ``install``."""
+        check_extension(extension)
+        if self._enabled.get(extension.name) is extension:
+            return
+        if extension.name in self._enabled:
+            raise ConfigError(f"The extension {extension.name!r} is enabled twice.")
+        app = self._app
+        register(extension)
+        app.settings = app.settings.with_runs(extension.runs)
+        self._enabled[extension.name] = extension
+        try:
+            app.open_components(components_of([extension]))
+            extension.install(app)
+        except BaseException:
+            del self._enabled[extension.name]
+            raise
+        for name, options in extension.schedules().items():
+            app.schedule(name, **options)
+        app.registry.errands.update(extension.tasks(app))
+        app.registry.chores += extension.maintenance(app)
+        if (subscriber := extension.log_event()) is not None:
+            app.events.subscribe(subscriber)
+
+    def enable_named(self, names: Iterable[str]) -> None:
+        """Enable installed extensions by their names."""
+        for name in names:
+            if name not in self._enabled:
+                self.enable(find_installed(name).load())
+
+    def find(self, kind: type[E]) -> E | None:
+        """The enabled extension of a class."""
+        found = self._enabled.get(kind.name)
+        return found if isinstance(found, kind) else None
+
+    def find_named(self, name: str) -> Extension | None:
+        """The extension *name*; an installed one is enabled by its first use."""
+        if name not in self._enabled and name in installed():
+            listed = self._app.settings.extensions
+            if listed is None or name in listed:
+                self.enable(installed()[name].load())
+        return self._enabled.get(name)
+
+
+def find_installed(name: str) -> Extension:
+    """The installed extension *name*. Raises ConfigError."""
+    if name not in installed():
+        there = ", ".join(installed()) or "none"
+        raise ConfigError(f"There is no extension {name!r}; installed: {there}.")
+    found: Extension = installed()[name]
+    return found
+
+
+def components_of(extensions: Iterable[Extension]) -> list[Component]:
+    """The components of extensions that store data."""
+    return [found.component for found in extensions if found.component is not None]
+
+
+def check_extension(extension: object) -> None:
+    """Raise ConfigError unless an object can be enabled as an extension."""
+    if not isinstance(extension, Extension):
+        raise ConfigError(f"extensions= takes Extension objects, not {type(extension).__name__}.")
+    name = getattr(extension, "name", None)
+    if not isinstance(name, str) or NAME.fullmatch(name) is None:
+        raise ConfigError(
+            f"{type(extension).__name__}.name must be lower-case letters, digits, _ and -."
+        )
+    if extension.component is not None and extension.component.name != name:
+        raise ConfigError(
+            f"The component of the extension {name!r} must have its name, not"
+            f" {extension.component.name!r}."
+        )

@@ -1,0 +1,43 @@
+"""Components: each has its own migrations and its own version in the database.
+
+The core is the component ``core``. An extension that stores data brings a component of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from holdfast.errors import ConfigError
+
+CORE_NAME = "core"
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """A folder of migrations, and the versions of other components that it builds on.
+
+    *package* is the importable package that contains *folder*. *needs* maps a component's name to
+    the lowest version that must be in the database first.
+    """
+
+    name: str
+    package: str
+    folder: str = "migrations"
+    needs: Mapping[str, int] = field(default_factory=dict, hash=False)
+
+
+CORE = Component(CORE_NAME, "holdfast.store")
+
+
+def in_order(components: Sequence[Component]) -> list[Component]:
+    """The core and *components*, each once and after those of them that it needs."""
+    waiting = {found.name: found for found in (CORE, *components)}
+    ordered: list[Component] = []
+    while waiting:
+        ready = [found for found in waiting.values() if not found.needs.keys() & waiting.keys()]
+        if not ready:
+            raise ConfigError(f"The components {', '.join(sorted(waiting))} need each other.")
+        for found in ready:
+            ordered.append(waiting.pop(found.name))
+    return ordered

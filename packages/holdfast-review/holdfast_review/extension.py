@@ -1,0 +1,19 @@
+"""The review critic as an extension: what it adds, without the code that does it."""
+
+from __future__ import annotations
+
+from holdfast.extension import Extension
+from holdfast.store import Component
+
+
+class ReviewExtension(Extension):
+    """Declares the review critic; :class:`Reviews` is the object that is enabled."""
+
+    name = "review"
+    component = Component("review", "holdfast_review", needs={"core": 25})
+    commands = {"review": "holdfast.cli.review:review"}
+
+    def load(self) -> Extension:
+        from holdfast_review.reviews import Reviews
+
+        return Reviews()

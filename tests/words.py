@@ -1,0 +1,29 @@
+"""A table of an application's own, and the statement that stores its rows with an outcome."""
+
+from __future__ import annotations
+
+from holdfast import Kept
+from holdfast.store import Statement, Store
+from tests.story import by_hand, look
+
+# The table does not have this column: as if a migration had not been run yet.
+NO_COLUMN = "tone"
+
+
+def make_words(store: Store) -> None:
+    """Words that the application refuses in one place: the database."""
+    by_hand(store, "CREATE TABLE words (words text NOT NULL CHECK (words <> 'RUDE'))")
+
+
+def store_words(column: str = "words") -> Statement:
+    text = f"INSERT INTO words ({column}) SELECT said.words FROM {{rows said: words text}}"
+    return Statement("store_words", "affected", "", text, frozenset({"said"}))
+
+
+def kept(words: str, result: object = "done") -> Kept:
+    """A result with a row of the application's own."""
+    return Kept(result, {"said": [{"words": words}]})
+
+
+def words_of(store: Store) -> list[str]:
+    return [row["words"] for row in look(store, "SELECT words FROM words ORDER BY words")]
