@@ -814,6 +814,8 @@ def test_a_defect_in_a_run_ends_the_loop_and_is_told(
     begin = datetime.now(UTC) + timedelta(seconds=1)
     hf.schedule("sweeping", every="1h", run="sweep", starts_at=begin)
     sync_schedules(hf)
+    hf.job("order.ship")(lambda job, payload: payload)
+    hf.enqueue("order.ship", {}, org_id=ORG)
 
     def stumble(*_: object, **__: object) -> None:
         raise ZeroDivisionError

@@ -20,6 +20,8 @@ from holdfast.store import Statements, Store
 from tests.story import ORG, OTHER_ORG, by_hand
 
 SQL = Statements("holdfast.engine", "job.sql")
+MAINTENANCE_SQL = Statements("holdfast.engine", "maintenance.sql")
+RUN_SQL = Statements("holdfast.engine", "run.sql")
 FLOW = Statements("holdfast.engine", "flow.sql")
 AUDIT = Statements("holdfast.engine", "audit.sql")
 
@@ -225,3 +227,32 @@ _RUNNING = (
     " max_attempts, lease_token, claimed_at, claimed_by, cancel_requested_at, first_failed_at"
     " FROM holdfast.job WHERE state = 'processing' LIMIT :limit"
 )
+
+
+def test_the_look_for_maintenance_reads_no_table_of_jobs(measured: Holdfast) -> None:
+    text = plan(
+        measured.store,
+        MAINTENANCE_SQL.find_maintenance,
+        queues=[{"name": "q:default"}, {"name": "q:maintenance"}],
+        archive_ms=86_400_000,
+        prune_ms=86_400_000,
+        keep_ms=86_400_000,
+        runs_ms=86_400_000,
+        patience_ms=60_000,
+    )
+
+    assert not reads_all_jobs(text), text
+
+
+def test_a_run_counts_its_pending_jobs_queue_by_queue(measured: Holdfast) -> None:
+    text = plan(
+        measured.store,
+        RUN_SQL.count_pending,
+        queues=[{"name": "q:default"}, {"name": "q:maintenance"}],
+        job_types=None,
+        of_batch=0,
+        early=0,
+        most=100,
+    )
+
+    assert not reads_all_jobs(text), text

@@ -159,18 +159,22 @@ class Sealed:
 
 def seal_events(store: Store, *, limit: int = 5_000, key: str = "") -> Sealed:
     """Seal the next events, at most *limit*. Safe to run twice, anywhere, at any time."""
-    return store.write(lambda tx: _seal(tx, limit, key))
+    # Read before the transaction has a number: a transaction that holds the id of an earlier event
+    # has a smaller one. The end of the snapshot would not do, it is behind running transactions.
+    found = store.maybe(SQL.find_newest)
+    if found is None or found["newest"] == found["sealed_to"] == found["next_to"]:
+        return Sealed(0)
+    newest = found["newest"]
+    return store.write(lambda tx: _seal(tx, newest, limit, key))
 
 
-def _seal(tx: Tx, limit: int, key: str) -> Sealed:
-    # Looked at before we have a number ourselves: whoever has the id of an earlier event has a
-    # smaller one. The snapshot's own end would not do, it is behind whoever is still at work.
-    newest = tx.one(SQL.find_newest)["newest"]
+def _seal(tx: Tx, newest: int, limit: int, key: str) -> Sealed:
     cursor = tx.maybe(SQL.lock_cursor)
     if cursor is None:
         return Sealed(0)
     sealed_to, sealable_to = cursor["sealed_to"], cursor["next_to"]
-    if newest == sealed_to == sealable_to:
+    if newest <= sealed_to == sealable_to:
+        # Another process sealed them in the meantime.
         return Sealed(0)
     events: list[Row] = []
     seals: list[AuditSealed] = []
@@ -185,7 +189,7 @@ def _seal(tx: Tx, limit: int, key: str) -> Sealed:
         # A full page may end before the limit of this round; the rest is next.
         sealed_to = events[-1]["id"] if len(events) == limit else sealable_to
     if sealed_to >= sealable_to:
-        tx.affected(SQL.move_cursor, sealed_to=sealed_to, next_to=newest)
+        tx.affected(SQL.move_cursor, sealed_to=sealed_to, next_to=max(newest, sealed_to))
     else:
         tx.affected(SQL.step_cursor, sealed_to=sealed_to)
     return Sealed(len(events), tuple(seals))

@@ -14,8 +14,11 @@ FROM {rows actions: place integer, org_id uuid, project_id uuid, subject_id uuid
 WHERE {numbered}
 ORDER BY actions.place;
 
--- find_newest :one — crosses tenants: how far events have come
-SELECT coalesce(max(id), 0) AS newest FROM holdfast.job_event;
+-- find_newest :one — crosses tenants: the newest event, and how far sealing has come
+SELECT (SELECT coalesce(max(event.id), 0) FROM holdfast.job_event AS event) AS newest,
+       sealed_to, next_to
+FROM holdfast.audit_cursor
+WHERE only_row = 1;
 
 -- lock_cursor :maybe — crosses tenants: one pass at a time; a second one finds nothing to do
 SELECT sealed_to, next_to, next_horizon, {oldest_running} AS oldest_running,

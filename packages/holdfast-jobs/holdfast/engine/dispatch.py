@@ -21,11 +21,11 @@ from holdfast.engine import enqueue
 from holdfast.engine.agenda import SQL, Scheduling, job_of
 from holdfast.engine.catch_up import TICK_LIMIT, Due
 from holdfast.engine.enqueue import Enqueued
-from holdfast.engine.job import Actor, ActorType
+from holdfast.engine.idle_runs import PerformedElsewhere, record_skipped, trigger_of
 from holdfast.engine.labour import check_run
-from holdfast.engine.ledger import RunOutcome, RunReport, Trigger, TriggerKind
+from holdfast.engine.ledger import RunOutcome, RunReport
 from holdfast.engine.request import Batch
-from holdfast.engine.run import BoundedRun
+from holdfast.engine.run import BoundedRun, pending_of
 from holdfast.engine.tick import (
     Tick,
     TickOutcome,
@@ -36,6 +36,7 @@ from holdfast.engine.tick import (
     move_schedules,
     take_ticks,
 )
+from holdfast.engine.upkeep import maintain
 from holdfast.errors import HoldfastError, InvalidJob, InvalidSchedule, QueueFull, StoreError
 from holdfast.event import About, Event, JobEnqueued, ScheduleFired, WorkerChanged
 from holdfast.store import Row, Tx
@@ -124,7 +125,7 @@ class Dispatcher:
 
         def perform() -> None:
             try:
-                self._keep(partial(self._if_due, self._run_all))
+                self._keep(lambda: self._run_all(self._find_targets()))
             except BaseException as exc:
                 defects.append(exc)
                 self._stopping.set()
@@ -132,7 +133,7 @@ class Dispatcher:
         thread = threading.Thread(target=perform, name="holdfast-runs", daemon=True)
         thread.start()
         try:
-            self._keep(partial(self._if_due, self._enqueue_due))
+            self._keep(lambda: self._enqueue_due(self._find_targets()))
         finally:
             self._stopping.set()
             thread.join()
@@ -173,25 +174,68 @@ class Dispatcher:
 
     def run_once(self) -> Dispatched:
         """One bounded pass. Safe to run twice, anywhere, any number at once."""
-        return self._if_due(lambda: self._enqueue_due() + self._run_all())
+        targets = self._find_targets()
+        return self._enqueue_due(targets) + self._run_all(targets)
 
-    def _if_due(self, work: Callable[[], Dispatched]) -> Dispatched:
-        due = self.app.store.one(SQL.count_due)["due"]
-        return work() if due else Dispatched()
+    def _find_targets(self) -> _Targets:
+        """What is due, in one statement. Most passes find nothing and end with this."""
+        rows = self.app.store.many(SQL.list_due_targets)
+        if not rows:
+            return _Targets()
+        performable, _ = self._split_runs()
+        runs = {row["run_name"] for row in rows} & set(performable)
+        others = [row for row in rows if row["run_name"] not in runs]
+        return _Targets(bool(others), tuple(sorted(runs)))
 
-    def _run_all(self) -> Dispatched:
-        """Perform the runs that are due, one after the other."""
-        total = Dispatched()
-        if not self.app.settings.runs:
-            return total
-        for _ in range(SCHEDULE_LIMIT):
+    def _run_all(self, targets: _Targets) -> Dispatched:
+        """Perform the runs that are due, one after the other.
+
+        Maintenance runs once before them. Runs without pending work are skipped together.
+        """
+        if not targets.runs or self._stopping.is_set():
+            return Dispatched()
+        app = self.app
+        queues = [queue for name in targets.runs for queue in app.settings.runs[name].queues]
+        maintain(
+            app.store,
+            app.settings,
+            app.events,
+            queues,
+            goes_on=lambda: not self._stopping.is_set(),
+        )
+        idle = [name for name in targets.runs if pending_of(app, name) == 0]
+        total = self._skip_idle(idle)
+        busy = [name for name in targets.runs if name not in idle or total is None]
+        total = total or Dispatched()
+        for _ in range(SCHEDULE_LIMIT if busy else 0):
             if self._stopping.is_set():
                 return total
-            ran = self._run_due()
+            ran = self._run_due(busy)
             if ran is None:
                 return total
             total += ran
-        return replace(total, more=True)
+        return replace(total, more=bool(busy) or total.more)
+
+    def _skip_idle(self, names: Sequence[str]) -> Dispatched | None:
+        """Record the due ticks of runs that have nothing to do, all runs in one transaction.
+
+        None, and nothing is written, where one of these ticks was performed by another process.
+        """
+        total = Dispatched(more=bool(names))
+        for _ in range(SCHEDULE_LIMIT):
+            if not total.more:
+                break
+            try:
+                skipped = self.app.store.write(
+                    lambda tx: record_skipped(tx, self.app, self._find_due(tx, runs=names))
+                )
+            except PerformedElsewhere:
+                return None
+            written = _Written(events=skipped.events)
+            written.skip(skipped.ticks)
+            total = replace(total, more=False) + self._tell(written)
+            total = replace(total, skipped=total.skipped + skipped.runs, more=skipped.more)
+        return total
 
     def _tell(self, written: _Written) -> Dispatched:
         if written.queues:
@@ -229,7 +273,9 @@ class Dispatcher:
 
     # -- jobs: ticks and jobs in one transaction, in a fixed number of statements
 
-    def _enqueue_due(self) -> Dispatched:
+    def _enqueue_due(self, targets: _Targets) -> Dispatched:
+        if not targets.jobs:
+            return Dispatched()
         store = self.app.store
         try:
             return self._tell(store.write(self._write_jobs))
@@ -308,9 +354,9 @@ class Dispatcher:
 
     # -- runs: one tick at a time, taken and committed before the run begins
 
-    def _run_due(self) -> Dispatched | None:
-        """Take one tick of one run and perform it; None when no run is due."""
-        taken = self.app.store.write(self._take_run)
+    def _run_due(self, names: Sequence[str]) -> Dispatched | None:
+        """Take one tick of one of these runs and perform it; None when none is due."""
+        taken = self.app.store.write(partial(self._take_run, names=names))
         counts = self._tell(taken.written)
         if taken.due is None:
             return None
@@ -318,10 +364,9 @@ class Dispatcher:
             counts += self._perform(tick, taken.due.schedule.run_name or "")
         return counts
 
-    def _take_run(self, tx: Tx) -> _TakenRun:
+    def _take_run(self, tx: Tx, names: Sequence[str]) -> _TakenRun:
         taken = _TakenRun()
-        performable, _ = self._split_runs()
-        for row in self._find_due(tx, runs=performable):
+        for row in self._find_due(tx, runs=names):
             try:
                 taken.due = decide_row(row, limit=1)
             except BadTiming as exc:
@@ -336,13 +381,11 @@ class Dispatcher:
 
     def _perform(self, tick: Tick, run_name: str) -> Dispatched:
         """Perform the run of a tick that is ours, and write down what became of it."""
-        actor = Actor(ActorType.SYSTEM, f"schedule:{tick.schedule}")
-        trigger = Trigger(TriggerKind.SCHEDULE, actor, tick=tick.fire_at)
         report: RunReport | None = None
         performing = BoundedRun(
             self.app,
             run_name,
-            trigger=trigger,
+            trigger=trigger_of(tick),
             concurrency=self.concurrency,
             async_concurrency=self.async_concurrency,
         )
@@ -351,7 +394,7 @@ class Dispatcher:
             # Told to stop between the tick and now: whoever told us saw no run to drain.
             performing.drain()
         try:
-            report = performing.perform()
+            report = performing.perform(is_maintained=True)
             detail = report.reason or report.outcome or "is under way elsewhere"
         except StoreError:
             raise
@@ -373,6 +416,14 @@ class Dispatcher:
             event = replace(ended.skipped, run_name=run_name)
         self.app.events.emit(event)
         return Dispatched(skipped=1) if is_skip else Dispatched(ran=1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Targets:
+    """What is due: whether there are jobs, or what is unknown here; and the runs to perform."""
+
+    jobs: bool = False
+    runs: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)

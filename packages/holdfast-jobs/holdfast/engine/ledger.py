@@ -145,12 +145,12 @@ class RunReport:
         return WorkerRunFinished(**{name: getattr(self, name) for name in names})
 
 
-def open_run(
-    tx: Tx, *, run_id: str, name: str, profile: str, settings: Mapping[str, Any], trigger: Trigger
-) -> bool:
-    """Write that a run begins; False if its tick was performed already."""
+def run_row(
+    *, run_id: str, name: str, profile: str, settings: Mapping[str, Any], trigger: Trigger
+) -> dict[str, Any]:
+    """A run as the ledger keeps it when it begins."""
     longest = timedelta(seconds=settings["max_runtime_seconds"] + settings["claim_timeout_seconds"])
-    row = {
+    return {
         "run_id": run_id,
         "name": name,
         "profile": profile,
@@ -163,7 +163,17 @@ def open_run(
         "lost_ms": ms(longest + SLACK),
         "reason": trigger.reason or None,
     }
+
+
+def open_run(tx: Tx, row: Mapping[str, Any]) -> bool:
+    """Write that a run begins; False if its tick was performed already."""
     return bool(tx.many(SQL.open_run, runs=[row]))
+
+
+def skip_runs(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> list[RunReport]:
+    """Write runs that began and ended with nothing to do; without those of performed ticks."""
+    ended = [{**row, "reason": NOTHING_PENDING, "counts": "{}"} for row in rows]
+    return [RunReport.of(row) for row in tx.many(SQL.skip_runs, runs=ended)] if ended else []
 
 
 def close_run(
@@ -188,11 +198,9 @@ PRUNE_LIMIT = 1_000
 def tidy_runs(store: Store, *, keep: timedelta) -> Tidied:
     """Close runs whose process is gone, and delete those that ended longer ago than *keep*.
 
-    Bounded, safe to run twice, anywhere. Writes nothing where nothing is to be done.
+    Bounded, safe to run twice, anywhere.
     """
     keep_ms = ms(keep)
-    if store.maybe(SQL.find_untidy, keep_ms=keep_ms) is None:
-        return Tidied()
 
     def work(tx: Tx) -> Tidied:
         lost = tuple(RunReport.of(row) for row in tx.many(SQL.close_lost))
@@ -251,20 +259,12 @@ def count_pending(
 ) -> int:
     """How many jobs a run would find now, counted no further than it may take."""
 
-    def work(tx: Tx) -> int:
-        found = 0
-        for queue in queues:
-            row = tx.one(
-                SQL.count_pending,
-                queue=queue,
-                job_types=f" {' '.join(job_types)} " if job_types else None,
-                of_batch=int(of_batch),
-                early=int(not profile.respect_not_before_at),
-                most=profile.max_jobs_per_run - found,
-            )
-            found += row["jobs"]
-            if found >= profile.max_jobs_per_run:
-                break
-        return found
-
-    return store.read(work)
+    row = store.one(
+        SQL.count_pending,
+        queues=[{"name": queue} for queue in queues],
+        job_types=f" {' '.join(job_types)} " if job_types else None,
+        of_batch=int(of_batch),
+        early=int(not profile.respect_not_before_at),
+        most=profile.max_jobs_per_run,
+    )
+    return min(int(row["jobs"]), profile.max_jobs_per_run)

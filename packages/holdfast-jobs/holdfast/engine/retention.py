@@ -13,7 +13,7 @@ pruned no earlier than that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from itertools import product
 from typing import Any
@@ -38,15 +38,31 @@ BITES = 50
 ARCHIVED = (State.COMPLETED, State.CANCELED)
 
 
-def archive_and_prune(store: Store, retention: RetentionSettings) -> dict[str, int]:
-    """One bounded turn of each; how many jobs were archived and pruned, items and deliveries."""
+STEPS = frozenset({"archive", "prune", "prune_batches", "prune_deliveries"})
+
+
+def archive_and_prune(
+    store: Store, retention: RetentionSettings, steps: Collection[str] = STEPS
+) -> dict[str, int]:
+    """One bounded turn of each of these *steps*; how many rows of each kind were moved or deleted.
+
+    A step that is left out counts 0.
+    """
     after = timedelta(hours=retention.archive_after_hours)
-    return {
-        "archived": _in_bites(lambda: archive_jobs(store, after=after, limit=BITE)),
-        "pruned": _in_bites(lambda: prune_jobs(store, retention, limit=BITE)),
-        "items": _in_bites(lambda: prune_batches(store, retention, limit=BITE)),
-        "deliveries": _in_bites(lambda: prune_deliveries(store, retention, limit=BITE)),
+    turns: dict[str, tuple[str, Callable[[], int]]] = {
+        "archive": ("archived", lambda: archive_jobs(store, after=after, limit=BITE)),
+        "prune": ("pruned", lambda: prune_jobs(store, retention, limit=BITE)),
+        "prune_batches": ("items", lambda: prune_batches(store, retention, limit=BITE)),
+        "prune_deliveries": ("deliveries", lambda: prune_deliveries(store, retention, limit=BITE)),
     }
+    return {
+        counted: _in_bites(take) if step in steps else 0 for step, (counted, take) in turns.items()
+    }
+
+
+def shortest_keep(retention: RetentionSettings) -> timedelta:
+    """The shortest time that any ended job is kept."""
+    return timedelta(days=min([retention.keep_days, *(rule.keep_days for rule in retention.rules)]))
 
 
 def _in_bites(take: Callable[[], int]) -> int:

@@ -360,9 +360,12 @@ def _reason(text: str) -> str:
     return reason
 
 
-def tell_crowded(store: Store, events: Events) -> int:
-    """Tell once of each queue that must stay small and is not, until it has been small again."""
-    rows = store.many(SQL.find_crowded)
+def tell_crowded(store: Store, events: Events, *, found: bool = True) -> int:
+    """Report once each queue that is deeper than its small_depth, until it has been small again.
+
+    Without *found*, the caller knows that there is none.
+    """
+    rows = store.many(SQL.find_crowded) if found else []
     crowded = {row["name"]: QueueCrowded(row["name"], row["small_depth"]) for row in rows}
     events.emit_begun("crowded", crowded)
     return len(crowded)

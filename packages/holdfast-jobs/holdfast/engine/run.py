@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from holdfast.actor import Actor, Role, read_actor
 from holdfast.arguments import anything, checked, uuid
@@ -19,7 +20,6 @@ from holdfast.clock import Clock
 from holdfast.config import RunSettings
 from holdfast.engine import audit, ledger
 from holdfast.engine.execute import current
-from holdfast.engine.job import MAINTENANCE_QUEUE
 from holdfast.engine.labour import Application, ErrandLabour, check_run, labour_of
 from holdfast.engine.ledger import (
     NOTHING_PENDING,
@@ -29,8 +29,7 @@ from holdfast.engine.ledger import (
     Trigger,
     TriggerKind,
 )
-from holdfast.engine.promote import promote_jobs
-from holdfast.engine.upkeep import await_workers, run_upkeep
+from holdfast.engine.upkeep import maintain
 from holdfast.errors import ConfigError, Forbidden, StoreError
 from holdfast.store import Tx
 
@@ -86,14 +85,20 @@ class BoundedRun:
         self.was_stopped = True
         self._labour.stop()
 
-    def perform(self) -> RunReport:
-        """Run, and say how it went. Nothing pending is a run that is skipped, not an error."""
+    def perform(self, *, is_maintained: bool = False) -> RunReport:
+        """Run, and say how it went. Nothing pending is a run that is skipped, not an error.
+
+        *is_maintained* says that the caller has done the maintenance that comes before a run.
+        """
         app = self.app
-        # Where only runs are scheduled and no worker lives, stale claims come back by this.
-        await_workers(app.store, app.settings, goes_on=lambda: not self.was_stopped)
-        run_upkeep(app.store, app.settings, app.events)
-        # A delayed notification waits on q:maintenance, whoever delivers it.
-        promote_jobs(app.store, tuple(dict.fromkeys((*self.settings.queues, MAINTENANCE_QUEUE))))
+        if not is_maintained:
+            maintain(
+                app.store,
+                app.settings,
+                app.events,
+                self.settings.queues,
+                goes_on=lambda: not self.was_stopped,
+            )
         pending = self._labour.count_pending()
         if not app.store.write(lambda tx: self._open(tx, pending)):
             assert self.trigger.tick is not None
@@ -112,14 +117,14 @@ class BoundedRun:
         return self._tell()
 
     def _open(self, tx: Tx, pending: int) -> bool:
-        opened = ledger.open_run(
-            tx,
+        row = ledger.run_row(
             run_id=self.run_id,
             name=self.name,
             profile=self.settings.profile or self.app.settings.profile,
             settings=self._labour.settings,
             trigger=self.trigger,
         )
+        opened = ledger.open_run(tx, row)
         if opened and self.trigger.kind is TriggerKind.MANUAL:
             audit.record_action(
                 tx,
@@ -191,6 +196,21 @@ def pending_of(app: Application, name: str) -> int:
     if name in app.registry.errands:
         return ErrandLabour(app, "", name, run, profile).count_pending()
     return ledger.count_pending(app.store, run.queues, run.job_types, profile)
+
+
+def skipped_row(app: Application, name: str, trigger: Trigger) -> dict[str, Any]:
+    """The run *name* as the ledger keeps it where it had nothing to do."""
+    profile, run = app.settings.run_of(name), app.settings.runs[name]
+    settings = ledger.settings_of(run, profile)
+    if name in app.registry.errands:
+        settings = ErrandLabour(app, "", name, run, profile).settings
+    return ledger.run_row(
+        run_id=app.ids.new(),
+        name=name,
+        profile=run.profile or app.settings.profile,
+        settings=settings,
+        trigger=trigger,
+    )
 
 
 # Whoever is no admin is refused on record, whatever the role is called.

@@ -74,10 +74,10 @@ WHERE schedule = :name
 ORDER BY fire_at DESC
 LIMIT :limit;
 
--- count_due :one — crosses tenants: whether a pass has anything to do; most have not
-SELECT count(*) AS due
-FROM (SELECT 1 FROM holdfast.schedule
-      WHERE paused_at IS NULL AND next_fire_at <= {now} LIMIT 1) AS found;
+-- list_due_targets :many — crosses tenants: the job types and runs that are due; mostly none
+SELECT DISTINCT job_type, run_name
+FROM holdfast.schedule
+WHERE paused_at IS NULL AND next_fire_at <= {now};
 
 -- find_due :many — crosses tenants: due schedules that this process knows how to fire, held until the end
 SELECT schedule.*, {now} AS now,
@@ -124,14 +124,15 @@ RETURNING schedule, fire_at, org_id, detail;
 
 -- take_ticks :many — crosses tenants: the key decides; only what is ours now comes back
 INSERT INTO holdfast.schedule_tick AS mine
-    (schedule, fire_at, org_id, outcome, ticks, detail, recorded_at)
-SELECT found.schedule, found.fire_at, found.org_id, found.outcome, found.ticks, found.detail, {now}
+    (schedule, fire_at, org_id, outcome, ticks, run_id, detail, recorded_at)
+SELECT found.schedule, found.fire_at, found.org_id, found.outcome, found.ticks, found.run_id,
+       found.detail, {now}
 FROM {rows found: schedule text, fire_at instant, org_id uuid, outcome text, ticks integer,
-      detail text}
+      run_id uuid, detail text}
 WHERE TRUE
 ON CONFLICT (schedule, fire_at) DO UPDATE
-SET outcome = excluded.outcome, ticks = excluded.ticks, detail = excluded.detail,
-    recorded_at = excluded.recorded_at
+SET outcome = excluded.outcome, ticks = excluded.ticks, run_id = excluded.run_id,
+    detail = excluded.detail, recorded_at = excluded.recorded_at
 WHERE mine.outcome = 'held' AND excluded.outcome <> 'held'
 RETURNING schedule, fire_at, outcome;
 

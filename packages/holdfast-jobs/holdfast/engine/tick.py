@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -113,7 +113,16 @@ def take_ticks(tx: Tx, found: Sequence[Due], held: Sequence[Tick] = ()) -> list[
 
     Somebody else's tick is not ours, nor is one that was held before and still is.
     """
-    ticks = [*held, *(tick for due in found for tick in _ticks(due))]
+    return write_ticks(tx, [*held, *ticks_of(found)])
+
+
+def ticks_of(found: Iterable[Due]) -> list[Tick]:
+    """The ticks of due schedules, as they were decided."""
+    return [tick for due in found for tick in _ticks(due)]
+
+
+def write_ticks(tx: Tx, ticks: Sequence[Tick]) -> list[Tick]:
+    """Write ticks, and return those that no other dispatcher has written."""
     if not ticks:
         return []
     rows = tx.many(SQL.take_ticks, found=[tick.row() for tick in ticks])
@@ -158,8 +167,6 @@ def close_stray_ticks(store: Store) -> list[Tick]:
     knows why its dispatcher died, and the schedule's next tick is on its way.
     """
     params = {"patience_ms": ms(PATIENCE), "limit": STRAY_LIMIT}
-    if not store.many(SQL.find_stray, **params):
-        return []
 
     def work(tx: Tx) -> list[Tick]:
         strays = [_ended(row) for row in tx.many(SQL.find_stray, **params)]

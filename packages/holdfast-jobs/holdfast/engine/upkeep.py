@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
+from holdfast.clock import ms
 from holdfast.config import Settings
 from holdfast.engine.audit import seal_events
 from holdfast.engine.counts import Counts
 from holdfast.engine.job import (
+    MAINTENANCE_QUEUE,
     Actor,
     ActorType,
     Canceled,
@@ -29,17 +31,19 @@ from holdfast.engine.job import (
 from holdfast.engine.lease import without_extended
 from holdfast.engine.ledger import tidy_runs
 from holdfast.engine.presence import beat_seconds
+from holdfast.engine.promote import promote_jobs
 from holdfast.engine.quarantine import bury_broken
-from holdfast.engine.retention import archive_and_prune
+from holdfast.engine.retention import archive_and_prune, shortest_keep
 from holdfast.engine.rules import tell_crowded
 from holdfast.engine.settle import Settled, settle_in
 from holdfast.engine.settler import events_of
-from holdfast.engine.tick import TickOutcome, close_stray_ticks, prune_ticks
+from holdfast.engine.tick import PATIENCE, TickOutcome, close_stray_ticks, prune_ticks
 from holdfast.errors import RuleBroken, WorkerCrashed
 from holdfast.event import Events
 from holdfast.store import Statements, Store, Tx
 
 SQL = Statements("holdfast.engine", "job.sql")
+MAINTENANCE_SQL = Statements("holdfast.engine", "maintenance.sql")
 
 RESCUE_LIMIT = 500
 # Sealing takes a share of the process, in small bites and evenly: 2,000 events at once, 40 ms every
@@ -176,26 +180,65 @@ def _grace(store: Store, settings: Settings) -> Grace:
     return NO_GRACE if store.clock.is_fake else Grace.of(settings.lease_seconds)
 
 
-def tidy(store: Store, settings: Settings, events: Events) -> Counter[str]:
-    """One pass over everything but the seals; says what it did."""
+def find_steps(store: Store, settings: Settings, queues: Iterable[str] = ()) -> frozenset[str]:
+    """The maintenance steps that have something to do, in one statement.
+
+    *queues* are those whose due jobs the step ``promote`` would move.
+    """
+    retention = settings.retention
+    row = store.one(
+        MAINTENANCE_SQL.find_maintenance,
+        queues=[{"name": queue} for queue in queues],
+        archive_ms=ms(timedelta(hours=retention.archive_after_hours)),
+        prune_ms=ms(shortest_keep(retention)),
+        keep_ms=ms(timedelta(days=retention.keep_days)),
+        runs_ms=ms(timedelta(days=retention.keep_runs_days)),
+        patience_ms=ms(PATIENCE),
+    )
+    return frozenset(step for step, has_work in row.items() if has_work)
+
+
+def tidy(
+    store: Store, settings: Settings, events: Events, steps: Collection[str] | None = None
+) -> Counter[str]:
+    """One pass over everything but the seals; says what it did.
+
+    Only *steps* run; without them, those that have something to do.
+    """
+    steps = find_steps(store, settings) if steps is None else steps
     outcomes: Counter[str] = Counter()
-    for settled in rescue_jobs(store, limit=RESCUE_LIMIT, grace=_grace(store, settings)):
-        outcomes["rescued"] += 1
-        for event in events_of(settled):
-            events.emit(event)
-    outcomes.update(archive_and_prune(store, settings.retention))
-    keep = timedelta(days=settings.retention.keep_runs_days)
-    tidied = tidy_runs(store, keep=keep)
-    outcomes["runs_lost"], outcomes["runs_pruned"] = len(tidied.lost), tidied.pruned
-    for report in tidied.lost:
-        events.emit(report.event)
-    for tick in close_stray_ticks(store):
-        outcomes["ticks_closed"] += 1
-        if tick.outcome is TickOutcome.MISSED:
-            events.emit(tick.skipped)
-    outcomes["ticks_pruned"] = prune_ticks(store, keep=keep)
-    outcomes["crowded"] = tell_crowded(store, events)
+    if "rescue" in steps:
+        for settled in rescue_jobs(store, limit=RESCUE_LIMIT, grace=_grace(store, settings)):
+            outcomes["rescued"] += 1
+            for event in events_of(settled):
+                events.emit(event)
+    outcomes.update(archive_and_prune(store, settings.retention, steps))
+    _tidy_runs(store, settings, events, steps, outcomes)
+    outcomes["crowded"] = tell_crowded(store, events, found="crowded" in steps)
     return outcomes
+
+
+def _tidy_runs(
+    store: Store,
+    settings: Settings,
+    events: Events,
+    steps: Collection[str],
+    outcomes: Counter[str],
+) -> None:
+    """Close and prune runs and the ticks of schedules."""
+    keep = timedelta(days=settings.retention.keep_runs_days)
+    if "tidy_runs" in steps:
+        tidied = tidy_runs(store, keep=keep)
+        outcomes["runs_lost"], outcomes["runs_pruned"] = len(tidied.lost), tidied.pruned
+        for report in tidied.lost:
+            events.emit(report.event)
+    if "close_ticks" in steps:
+        for tick in close_stray_ticks(store):
+            outcomes["ticks_closed"] += 1
+            if tick.outcome is TickOutcome.MISSED:
+                events.emit(tick.skipped)
+    if "prune_ticks" in steps:
+        outcomes["ticks_pruned"] = prune_ticks(store, keep=keep)
 
 
 def seal(store: Store, settings: Settings, events: Events) -> int:
@@ -206,12 +249,37 @@ def seal(store: Store, settings: Settings, events: Events) -> int:
     return sealed.events
 
 
-def run_upkeep(store: Store, settings: Settings, events: Events) -> Counts:
+def run_upkeep(
+    store: Store, settings: Settings, events: Events, steps: Collection[str] | None = None
+) -> Counts:
     """One bounded pass of everything that keeps a store healthy."""
-    outcomes = tidy(store, settings, events)
-    for _ in range(SEAL_BITES):
+    steps = find_steps(store, settings) if steps is None else steps
+    outcomes = tidy(store, settings, events, steps)
+    for _ in range(SEAL_BITES if "seal" in steps else 0):
         sealed = seal(store, settings, events)
         outcomes["sealed"] += sealed
         if sealed < SEAL_LIMIT:
             break
     return Counts(0, outcomes)
+
+
+def maintain(
+    store: Store,
+    settings: Settings,
+    events: Events,
+    queues: Iterable[str],
+    *,
+    goes_on: Callable[[], bool],
+) -> None:
+    """What a process that only performs runs does before them, once.
+
+    Where no worker is running, stale claims are rescued and due jobs promoted here.
+    """
+    # A delayed notification waits on q:maintenance, whichever queue delivers it.
+    watched = tuple(dict.fromkeys((*queues, MAINTENANCE_QUEUE)))
+    steps = find_steps(store, settings, watched)
+    if "rescue" in steps:
+        await_workers(store, settings, goes_on=goes_on)
+    run_upkeep(store, settings, events, steps)
+    if "promote" in steps:
+        promote_jobs(store, watched)
