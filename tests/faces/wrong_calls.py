@@ -169,6 +169,8 @@ class World:
                  {"queues": (None, 7, "q:default"), "concurrency": (None, 0, "2", True),
                   "async_concurrency": (None, 0, "2", True), "worker_id": (7, "", []),
                   "drain_seconds": (None, "1", True)}),
+            Call("Holdfast.wake", hf.wake, {"queues": ["q:default"]},
+                 {"queues": (None, 7, "q:default", [7], [""])}),
             Call("Holdfast.use_store", hf.use_store, {"store": hf.store}, {"store": NOT_TEXT}),
             Call("Holdfast.sync", hf.sync, {"borrowed": False}, {"borrowed": NOT_A_FLAG}),
             Call("Tenant.enqueue", tenant.enqueue, what, not_payload),

@@ -357,19 +357,61 @@ def test_a_stranger_is_not_a_connection(shop: Holdfast, stranger: object) -> Non
     assert jobs(shop.store) == []
 
 
-def test_workers_are_woken_at_the_callers_commit_and_not_before(postgres_url: str) -> None:
+def test_a_callers_transaction_never_notifies_and_wake_does_so_after_its_commit(
+    postgres_url: str,
+) -> None:
     with Holdfast(postgres_url) as hf:
         hf.job("order.ship")(lambda job, payload: payload)
         wake = hf.store.wake_up(["q:default"])
         with psycopg.connect(postgres_url) as conn:
-            hf.enqueue("order.ship", {}, org_id=ORG, conn=conn)
-            assert not wake.wait(0.05)
-            conn.rollback()
-            assert not wake.wait(0.05)
+            seen: list[str] = []
+            conn.cursor_factory = recording(seen)
             hf.enqueue("order.ship", {}, org_id=ORG, conn=conn)
             conn.commit()
 
+            assert any("holdfast" in text for text in seen)
+            assert not any("notify" in text.lower() for text in seen)
+            assert not wake.wait(0.2)
+
+            hf.wake(["q:default"])
             assert wake.wait(30.0)
+        wake.close()
+
+
+def recording(seen: list[str]) -> Any:
+    class Cursor(psycopg.Cursor[Any]):
+        def execute(self, query: Any, *args: Any, **options: Any) -> Any:
+            seen.append(str(query))
+            return super().execute(query, *args, **options)
+
+    return Cursor
+
+
+def test_only_the_function_wake_notifies(postgres_url: str) -> None:
+    with psycopg.connect(postgres_url) as conn:
+        rows = conn.execute(
+            "SELECT proname FROM pg_proc WHERE pronamespace = 'holdfast'::regnamespace"
+            " AND prosrc ILIKE '%notify%'"
+        ).fetchall()
+
+    assert rows == [("wake",)]
+
+
+def test_a_handlers_transaction_wakes_workers_after_its_commit(postgres_url: str) -> None:
+    with Holdfast(postgres_url) as hf:
+
+        @hf.job("order.ship")
+        def ship(job: Any, payload: Any) -> None:
+            with job.transaction() as conn:
+                hf.enqueue("order.bill", {}, conn=conn, queue="q:exports")
+                assert not wake.wait(0.05)
+
+        hf.job("order.bill")(lambda job, payload: payload)
+        hf.enqueue("order.ship", {}, org_id=ORG)
+        wake = hf.store.wake_up(["q:exports"])
+        hf.worker().run_once()
+
+        assert wake.wait(30.0)
         wake.close()
 
 

@@ -496,12 +496,16 @@ def test_a_tenant_calls_it_for_itself_only(shop: Holdfast) -> None:
     assert timeline(shop, shop.get(job_id, org_id=ORG)) == ["job.enqueued"]
 
 
-def test_a_listener_hears_of_it_at_commit(shop: Holdfast, sql: psycopg.Connection[Any]) -> None:
+def test_a_listener_is_notified_by_wake_and_not_by_the_enqueue(
+    shop: Holdfast, sql: psycopg.Connection[Any]
+) -> None:
     wake = shop.store.wake_up(["q:planning"])
 
     call(sql, category="planning")
-    assert not wake.wait(0.05)
     sql.commit()
+    assert not wake.wait(0.2)
 
+    sql.execute("SELECT holdfast.wake('q:planning')")
+    sql.commit()
     assert wake.wait(30.0)
     wake.close()

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, TypeVar, Unpack
 
 from holdfast.actor import Role, read_actor, read_role
-from holdfast.arguments import checked, each, instance, string, uuid
+from holdfast.arguments import checked, each, instance, name, string, uuid
 from holdfast.artifact.artifacts import Artifacts
 from holdfast.clock import Clock, SystemClock, ms
 from holdfast.config import Settings
@@ -60,6 +60,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 @checked(
     checks={
         "job_id": uuid,
+        "queues": each(name),
         "reason": string,
         "settings": instance(Settings),
         "store": instance(Store),
@@ -321,6 +322,14 @@ class Holdfast:
         self._tell(batches, enqueued)
         if self._inline is not None:
             self._inline()
+
+    def wake(self, queues: Sequence[str]) -> None:
+        """Wake idle workers of *queues* now instead of at their next poll.
+
+        Call it after you committed a transaction in which you enqueued with ``conn=``. Without it
+        such jobs start at most ``poll_seconds`` later. It is a hint: it may be lost.
+        """
+        self.store.announce(sorted(set(queues)))
 
     def notify(
         self, job_type: str, payload: Mapping[str, Any], **options: Unpack[NotifyOptions]

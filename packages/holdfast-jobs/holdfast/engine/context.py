@@ -17,6 +17,7 @@ from holdfast.engine.job import Actor, ActorType, Claimed, unit_of
 from holdfast.engine.result import document
 from holdfast.errors import ConfigError, JobCanceled, LeaseLost, RuleViolated
 from holdfast.store import Access, Session, Statements, Store, Tx
+from holdfast.store.borrow import noting_queues
 from holdfast.store.query import Statement
 from holdfast.store.transaction import Caller, HandlerTransaction, caller
 
@@ -248,6 +249,7 @@ class Context:
                 self._ask_lease(tx, SQL.find_lease if access is Access.READ else SQL.check_lease)
 
         with (
+            noting_queues() as queues,
             completion.completing(self) if complete else nullcontext(),
             self.store.handler_transaction(
                 self.job.org_id, name, guard=guard, finish=finish, access=access
@@ -260,6 +262,8 @@ class Context:
                     completion.prepare(self)
             finally:
                 self.block = None
+        if queues:
+            self.store.announce(sorted(queues))
 
     @contextmanager
     def _savepoint(self, outer: HandlerTransaction, *, complete: bool) -> Iterator[None]:

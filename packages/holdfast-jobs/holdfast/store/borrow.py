@@ -10,7 +10,9 @@ import inspect
 import re
 import sqlite3
 import uuid
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from holdfast.clock import Clock
@@ -28,7 +30,10 @@ Step = tuple[Statement, dict[str, Any]]
 Steps = Generator[Step, list[Row], T]
 
 _PLACEHOLDER = re.compile(r"%\((\w+)\)s|%%")
-_PG_NOTIFY = "SELECT pg_notify('holdfast:' || %(channel)s, '')"
+
+# The queues to wake when a transaction of Holdfast's own ends. NOTIFY takes a lock on the whole
+# database at commit, so it never runs in a caller's transaction, nor in a handler's.
+after_commit: ContextVar[set[str] | None] = ContextVar("holdfast_after_commit", default=None)
 
 
 def run(tx: Tx, steps: Steps[T]) -> T:
@@ -46,7 +51,11 @@ def _drive(steps: Steps[T], answer: Callable[[Step], list[Row]]) -> T:
 
 
 def run_borrowed(connection: Any, clock: Clock, steps: Steps[T], channels: Sequence[str]) -> T:
-    """Run steps on the caller's blocking connection and wake workers at its commit."""
+    """Run steps on the caller's blocking connection.
+
+    Workers are not notified: they poll, or the caller calls ``hf.wake`` after its commit. Inside a
+    handler's transaction the *channels* are noted, and the engine wakes them after the commit.
+    """
     dialect, execute = blocking(connection)
     if dialect is SQLITE:
         _teach(_raw_sqlite(connection))
@@ -57,10 +66,26 @@ def run_borrowed(connection: Any, clock: Clock, steps: Steps[T], channels: Seque
         return _plain(execute(text, bind(statement, params, dialect, clock)))
 
     result = _drive(steps, answer)
-    if dialect is POSTGRES:
-        for channel in channels:
-            execute(_PG_NOTIFY, {"channel": channel})
+    _note(channels)
     return result
+
+
+@contextmanager
+def noting_queues() -> Iterator[set[str]]:
+    """The queues of the jobs that are enqueued on a connection inside the block."""
+    noted: set[str] = set()
+    before = after_commit.get()
+    after_commit.set(noted)
+    try:
+        yield noted
+    finally:
+        after_commit.set(before)
+
+
+def _note(channels: Sequence[str]) -> None:
+    noted = after_commit.get()
+    if noted is not None:
+        noted.update(channels)
 
 
 async def arun_borrowed(
@@ -81,8 +106,7 @@ async def arun_borrowed(
             step = steps.send(_plain(rows))
     except StopIteration as end:
         result = end.value
-    for channel in channels:
-        await execute(_PG_NOTIFY, {"channel": channel})
+    _note(channels)
     return result
 
 

@@ -11,7 +11,6 @@ from holdfast.store.dialect import POSTGRES
 from holdfast.store.libpq import Connection
 from holdfast.store.query import Statement
 from holdfast.store.store import Row, Tx
-from holdfast.store.wake import CHANNEL
 
 STREAM_ROWS = 500
 
@@ -69,10 +68,6 @@ class PostgresTx(Tx):
 
     def command(self, text: str) -> None:
         libpq.command(self.connection, text.encode())
-
-    def notify(self, channels: Sequence[str]) -> None:
-        for channel in channels:
-            self.connection.execute("SELECT pg_notify(%s, '')", (CHANNEL + channel,))
 
     def lock_units(self, units: Sequence[str]) -> None:
         if units:

@@ -41,9 +41,6 @@ class SqliteTx(Tx):
         except sqlite3.Error as exc:
             raise translate(exc) from exc
 
-    def notify(self, channels: Sequence[str]) -> None:
-        """Nothing to send: waiters watch the file's data version."""
-
     def lock_units(self, units: Sequence[str]) -> None:
         """Nothing to lock: the one writer already excludes everybody else."""
 

@@ -48,10 +48,6 @@ class Tx(ABC):
         """Rows one after the other: only a few are in memory, however many there are."""
 
     @abstractmethod
-    def notify(self, channels: Sequence[str]) -> None:
-        """Wake whoever waits on these channels, once this transaction is committed."""
-
-    @abstractmethod
     def lock_units(self, units: Sequence[str]) -> None:
         """Hold these execution units until the end of the transaction."""
 

@@ -576,9 +576,7 @@ BEGIN
     SELECT answered.id, answered.outcome INTO job_id, answer
     FROM holdfast.insert_requests(ARRAY[request], stamp) AS answered;
     created := answer = 'created';
-    IF created THEN
-        PERFORM pg_notify('holdfast:' || request.queue, '');
-    ELSIF answer = 'full' THEN
+    IF answer = 'full' THEN
         RAISE EXCEPTION 'queue % is full; try again later', request.queue
             USING ERRCODE = 'configuration_limit_exceeded';
     ELSIF answer = 'busy' THEN
@@ -587,8 +585,16 @@ BEGIN
     END IF;
 END $$;
 
+-- Wake the workers of a queue at once instead of at their next poll. Call it after the commit of the
+-- transaction that enqueued, in a statement of its own: NOTIFY takes a lock on the whole database when
+-- its transaction commits, so holdfast.enqueue does not notify.
+CREATE FUNCTION holdfast.wake(queue text) RETURNS void LANGUAGE sql
+SET search_path = pg_catalog, pg_temp AS $$
+    SELECT pg_notify('holdfast:' || wake.queue, '')
+$$;
+
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA holdfast FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION holdfast.is_full, holdfast.enqueue, holdfast.enqueue_jobs
+GRANT EXECUTE ON FUNCTION holdfast.is_full, holdfast.enqueue, holdfast.enqueue_jobs, holdfast.wake
     TO holdfast_engine, holdfast_tenant;
 GRANT SELECT ON holdfast.lease_extension TO holdfast_auditor;
 GRANT EXECUTE ON FUNCTION holdfast.current_tenant TO holdfast_auditor, holdfast_handler;
