@@ -89,6 +89,52 @@ def test_nothing_leaves_but_by_a_door_that_bounds_the_wait() -> None:
     assert [name for name, bound in DOORS.items() if bound not in texts[name]] == []
 
 
+# Modules outside holdfast/outbound that import a network library, with the reason. Everything else
+# that leaves over HTTP goes through the guarded client (holdfast/outbound/client.py).
+NETWORK = frozenset(
+    {"aiohttp", "boto3", "botocore", "ftplib", "h11", "http.client", "httpcore", "httpcore2"}
+    | {"httpx", "httpx2", "pycurl", "requests", "smtplib", "socket", "telnetlib", "urllib.request"}
+    | {"urllib3", "websockets", "xmlrpc.client"}
+)
+ALLOWED_NETWORK = {
+    ("holdfast/artifact/s3.py", "botocore"): "artifacts in S3; see docs/dependencies.md",
+    ("holdfast/channel/smtp.py", "smtplib"): "mail is not HTTP; the guard chooses the address",
+    ("holdfast/channel/smtp.py", "socket"): "connects to the address that the guard chose",
+    ("holdfast/channel/address.py", "socket"): "reads the text of an address, opens nothing",
+    ("holdfast/engine/classify.py", "socket"): "names an exception",
+    ("holdfast/engine/presence.py", "socket"): "gethostname",
+    ("holdfast/telemetry/metrics.py", "socket"): "serves metrics",
+}
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Every module that a file imports, at its top or inside a function."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def network_imports(path: Path) -> set[str]:
+    names = set(imported(path))
+    return {one for one in NETWORK if any(f"{name}.".startswith(f"{one}.") for name in names)}
+
+
+@pytest.mark.req("E-17")
+def test_one_client_makes_every_http_call() -> None:
+    elsewhere = [
+        path
+        for path in MODULES
+        if not of(path).startswith(("holdfast/outbound/", "holdfast_simulator/"))
+    ]
+
+    found = {(of(path), name) for path in elsewhere for name in network_imports(path)}
+
+    assert found == set(ALLOWED_NETWORK)
+
+
 def test_no_module_is_named_for_what_it_is_not() -> None:
     vague = {"utils", "util", "helpers", "helper", "manager", "base", "common", "misc"}
 
