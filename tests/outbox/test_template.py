@@ -108,6 +108,12 @@ def test_lists_in_lists_do_not_make_a_text_without_end() -> None:
         text_of(source, a=list(range(1, 101)))
 
 
+def test_sections_without_text_end_too() -> None:
+    # 9,000 items, eight lists deep: without a limit it would never end.
+    with pytest.raises(InvalidDelivery, match=str(LONGEST_TEXT)):
+        text_of("{{# a }}" * 8 + "{{/ a }}" * 8, a=[1] * 9_000)
+
+
 # -- no value becomes more than a value
 
 
@@ -195,6 +201,42 @@ def test_a_subject_that_would_be_empty_or_endless_is_refused(title: str) -> None
 def test_what_can_never_be_rendered_is_refused_when_it_is_declared(source: str) -> None:
     with pytest.raises(ConfigError, match="greeting"):
         make(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+        "{{ a.__init__.__globals__['os'].popen('id').read() }}",
+        "{{ a|attr('__class__') }}",
+        "{{ a|format(a) }}",
+        "{{ a.format(a=b) }}",
+        "{{ 'a' * 1000000000 }}",
+        "{{ a.center(1000000000) }}",
+        "{{ 9 ** 99999999 }}",
+        "{{ range(1000000000) }}",
+        "{{ self }}{{ cycler.__init__() }}",
+        "{{ lipsum() }}",
+        "{{ config['SECRET'] }}",
+        "{{# range(9) }}x{{/ range(9) }}",
+    ],
+)
+def test_nothing_is_called_or_computed(source: str) -> None:
+    with pytest.raises(ConfigError, match="nothing is computed"):
+        make(source)
+
+
+@pytest.mark.parametrize("tag", ["{% for x in range(9) %}x{% endfor %}", "{# note #}", "${a}"])
+def test_the_tags_of_other_template_languages_are_text(tag: str) -> None:
+    assert text_of(tag, a=1) == tag
+
+
+@pytest.mark.parametrize(
+    "path", ["a.__class__", "a.__class__.__mro__", "a.keys", "s.upper", "l.__len__", "self"]
+)
+def test_a_path_reaches_keys_of_the_data_and_no_attribute(path: str) -> None:
+    with pytest.raises(InvalidDelivery, match="is missing"):
+        text_of(f"{{{{ {path} }}}}", a={"b": 1}, s="text", l=[1])
 
 
 @pytest.mark.parametrize("subject", ["", "  ", "two\nlines"])

@@ -81,9 +81,7 @@ class _Writer:
 
     def _parts(self, parts: Parts) -> None:
         for part in parts:
-            if self.room < 0:
-                # A list in a list in a list grows faster than anybody reads.
-                self.bad["data"] = f"makes a text of more than {LONGEST_TEXT} characters"
+            if self._is_full():
                 return
             if isinstance(part, str):
                 self._say(part)
@@ -91,6 +89,13 @@ class _Writer:
                 self._value(part)
             else:
                 self._section(part)
+
+    def _is_full(self) -> bool:
+        """Whether the limit is reached: nested lists make long texts of little data."""
+        if self.room >= 0:
+            return False
+        self.bad["data"] = f"makes a text of more than {LONGEST_TEXT} characters"
+        return True
 
     def _say(self, text: str) -> None:
         self.room -= len(text)
@@ -126,6 +131,10 @@ class _Writer:
             return
         is_list = isinstance(found, Sequence) and not isinstance(found, str)
         for item in found if is_list else (found,):
+            # An item counts as a character. Nested sections without text would have no limit.
+            self.room -= 1
+            if self._is_full():
+                return
             self.around.append(item)
             self._parts(section.parts)
             self.around.pop()
