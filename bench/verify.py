@@ -70,7 +70,7 @@ def measure(url: str, rows: int) -> None:
         began = time.monotonic()
         fill(hf, clock, rows)
         print(f"{hf.store.version()}: {rows} jobs made in {time.monotonic() - began:.0f} s")
-        watch = hf.operate(actor="user:bench", role="admin").watch
+        watch = hf.operate(actor="user:bench", role="admin").context
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         total = 0.0
         for check in CHECKS:

@@ -227,7 +227,7 @@ def test_a_text_that_is_erased_while_its_batch_is_built_goes_nowhere_and_stops_n
     )
     handler = stage.hf.registry.handlers["complaint_rewrite"]
     plain = handler.work
-    admin = stage.hf.operate(actor="user:a", role="admin").watch
+    admin = stage.hf.operate(actor="user:a", role="admin").context
     calls = itertools.count(1)
 
     class Erasing:
@@ -296,7 +296,7 @@ def test_an_erasure_that_dies_anywhere_is_asked_for_again_and_ends(
     stage.answer()
     at_provider = stage.plant("Please keep the noise down, I cannot sleep.")
     stage.submit()
-    admin = stage.hf.operate(actor="user:a", role="admin").watch
+    admin = stage.hf.operate(actor="user:a", role="admin").context
     crash_everywhere(lambda: erase.erase_data(admin, user_id=SENDER, reason="asked"))
     stage.say()
     stage.provider.complete()

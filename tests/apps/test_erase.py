@@ -11,7 +11,7 @@ import pytest
 from holdfast import Forbidden
 from holdfast.config import RewriteSettings
 from holdfast.errors import RuleBroken
-from holdfast.operate.watch import Watch
+from holdfast.operate.authorization import OperatorContext
 from holdfast_rewrite.conclude import conclude_once
 from holdfast_rewrite.erase import erase_data
 from holdfast_rewrite.export import export_data
@@ -44,8 +44,8 @@ TABLES = (
 SETTINGS = RewriteSettings(keep_original_days=30, keep_rewritten_days=365)
 
 
-def admin(stage: Stage, org_id: str | None = None) -> Watch:
-    return stage.hf.operate(actor="user:admin", role="admin", org_id=org_id).watch
+def admin(stage: Stage, org_id: str | None = None) -> OperatorContext:
+    return stage.hf.operate(actor="user:admin", role="admin", org_id=org_id).context
 
 
 def all_text(stage: Stage) -> str:
@@ -258,7 +258,7 @@ def test_erased_text_does_not_come_back(stage: Stage) -> None:
 
 def test_only_an_admin_erases_and_exports_and_a_refusal_is_on_record(stage: Stage) -> None:
     stage.plant()
-    operator = stage.hf.operate(actor="user:op", role="operator", org_id=HOME).watch
+    operator = stage.hf.operate(actor="user:op", role="operator", org_id=HOME).context
 
     with pytest.raises(Forbidden):
         erase_data(operator, user_id=SENDER, home_id=HOME, reason="x")

@@ -114,7 +114,7 @@ def test_a_job_that_is_tried_again_counts_from_one_and_says_what_went_wrong(stag
 
 
 def record(stage: Stage, planted: Planted) -> dict[str, Any]:
-    return find_record(stage.hf.operate(actor="user:op", role="operator").watch, planted.id)
+    return find_record(stage.hf.operate(actor="user:op", role="operator").context, planted.id)
 
 
 @pytest.mark.req("J-16", "A-05")

@@ -224,7 +224,7 @@ def test_the_record_of_a_job_has_every_field_and_an_operator_sees_it_without_tex
 
     (record,) = look(stage.store, "SELECT * FROM holdfast.rewrite_job")
     shown = find_record(
-        stage.hf.operate(actor="user:op", role="operator", org_id=HOME).watch, planted.id
+        stage.hf.operate(actor="user:op", role="operator", org_id=HOME).context, planted.id
     )
 
     request = planted.request
@@ -265,8 +265,10 @@ def test_a_member_and_another_homes_operator_do_not_see_the_record(stage: Stage)
     planted = stage.plant()
 
     with pytest.raises(Forbidden):
-        find_record(stage.hf.operate(actor="user:m", role="member", org_id=HOME).watch, planted.id)
-    other = stage.hf.operate(actor="user:op", role="operator", org_id=OTHER_HOME).watch
+        find_record(
+            stage.hf.operate(actor="user:m", role="member", org_id=HOME).context, planted.id
+        )
+    other = stage.hf.operate(actor="user:op", role="operator", org_id=OTHER_HOME).context
     with pytest.raises(RewriteNotFound):
         find_record(other, planted.id)
 

@@ -43,7 +43,7 @@ def test_rewrites_in_every_state_are_sound_and_stay_so_when_they_are_erased(
     stage: Stage, done: Planted
 ) -> None:
     assert_sound(stage.hf)
-    admin = stage.hf.operate(actor="user:a", role="admin").watch
+    admin = stage.hf.operate(actor="user:a", role="admin").context
     erase_data(admin, home_id=done.request.home_id, reason="asked")
     assert_sound(stage.hf)
 
@@ -160,7 +160,7 @@ def test_a_text_that_came_out_of_its_column_is_found(
 
 def test_the_doctor_says_when_the_orchestrator_does_not_come(stage: Stage) -> None:
     plant_queued(stage.store, stage.request())
-    watch = stage.hf.operate(actor="user:a", role="admin").watch
+    watch = stage.hf.operate(actor="user:a", role="admin").context
 
     def looked() -> list[str]:
         return [str(one.severity) for one in examine(watch) if one.check == "rewrites"]

@@ -41,7 +41,7 @@ def work_for(bench: Bench, seconds: float) -> None:
 
 
 def is_clean(hf: Holdfast) -> bool:
-    return not verify(hf.operate(actor="user:op", role="admin").watch).violated
+    return not verify(hf.operate(actor="user:op", role="admin").context).violated
 
 
 @pytest.mark.req("N-14", "R-31")

@@ -85,7 +85,7 @@ def test_a_wrong_address_costs_no_attempt_and_is_named(
 
 
 def doctor(hf: Holdfast) -> list[Any]:
-    return examine(hf.operate(actor="user:op", role="admin").watch)
+    return examine(hf.operate(actor="user:op", role="admin").context)
 
 
 def test_a_name_that_nobody_knows_costs_no_attempt(url: str, clock: FakeClock) -> None:
@@ -142,7 +142,7 @@ def test_the_doctor_asks_each_account_a_free_question(url: str, clock: FakeClock
             sending_to(url, clock, server.url, "openai_responses") as out,
         ):
             out.enqueue("one", route=route("openai_responses"))
-            watch = out.hf.operate(actor="user:op", role="admin").watch
+            watch = out.hf.operate(actor="user:op", role="admin").context
 
             found = examine(watch, accounts=out.hf.batch.lane.accounts)
 

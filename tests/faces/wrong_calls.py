@@ -26,8 +26,17 @@ from holdfast import (
 )
 from holdfast.config import ArtifactSettings, RewriteSettings
 from holdfast.engine import agenda
+from holdfast.operate.artifacts import ArtifactFilter
+from holdfast.operate.audit import AuditFilter
+from holdfast.operate.batches import BatchFilter
+from holdfast.operate.costs import CostFilter
 from holdfast.operate.delivery_filter import DeliveryFilter
+from holdfast.operate.jobs import JobFilter
 from holdfast.operate.letter_input import LetterFilter
+from holdfast.operate.queues import QueueFilter
+from holdfast.operate.runs import RunFilter
+from holdfast.operate.schedules import ScheduleFilter
+from holdfast.operate.tenants import RuleFilter
 from holdfast_llm.batch.accept_kept import AnswerFilter
 from tests.apps.household import HOME, RECIPIENT, ROUTE, SENDER, Heard, furnish, submission
 from tests.batch.scripted import ScriptedAccounts, ScriptedProvider
@@ -115,6 +124,8 @@ class World:
             *self._declaring(),
             *self._queues_and_runs(),
             *self._operating(),
+            *self._nouns(),
+            *self._timed(),
             *self._dead_letters(),
             *self._outbox(),
             *self._artifacts(),
@@ -285,7 +296,7 @@ class World:
 
     def _operating(self) -> list[Call]:
         desk, audit, deliveries = self.desk, self.desk.audit, self.desk.deliveries
-        batches = desk.batches(self.hf.batch.lane)
+        batches = desk.batches
         job = {"job_id": self.job.id}
         batch = {"batch_id": self.nobody, "reason": "r"}
         sent = {"delivery_id": self.delivery.id, "reason": "r"}
@@ -300,18 +311,29 @@ class World:
         span = {"org_id": ORG, "since": now, "until": now}
         no_org = {"org_id": NOT_AN_ID[1:]}
         words = {"correlation_id": "c", "request_id": "r", "name": "job.enqueued"}
+        bounded = {"by_timer": False, "max_jobs": 5, "concurrency": 1, "async_concurrency": 1}
+        no_run = {"by_timer": NOT_A_FLAG, "max_jobs": NOT_A_LIMIT[1:],
+                  "concurrency": NOT_A_LIMIT, "async_concurrency": NOT_A_LIMIT}  # fmt: skip
         return [
-            Call("Desk.explain", desk.explain, job, no_id),
-            Call("Desk.cancel", desk.cancel, {**job, "reason": "r"}, no_id),
-            Call("Desk.verify", desk.verify, {"only": ["I39"], "shown": 5, "canaries": ["canary"]},
+            Call("Operator.explain", desk.explain, job, no_id),
+            Call("Operator.cancel", desk.cancel, {**job, "reason": "r"}, no_id),
+            Call("Operator.verify", desk.verify,
+                 {"only": ["I39"], "shown": 5, "canaries": ["canary"]},
                  {"only": (None, 7, "I39", ["I999"]), "shown": (None, "5", True),
                   "canaries": (None, 7, "canary")}),
-            Call("Desk.grant", desk.grant,
+            Call("Operator.grant", desk.grant,
                  {"tables": ["job"], "to": "holdfast_tenant", "privileges": ["SELECT"],
                   "dry_run": True},
                  {"tables": (None, 7, [], [7], [""], "job"), "to": (*NOT_TEXT, "", "postgres"),
                   "privileges": (None, 7, [7], ["NONSENSE"]), "dry_run": NOT_A_FLAG}),
-            Call("Desk.batches", desk.batches, {"lane": self.hf.batch.lane}, {"lane": NOT_TEXT}),
+            Call("Operator.doctor", desk.doctor, {"providers": False}, {"providers": NOT_A_FLAG}),
+            Call("AuditTrail.list", audit.list,
+                 {"wanted": AuditFilter(name="job.enqueued"), "limit": 5, "before": 10},
+                 {"wanted": NOT_TEXT[1:], "before": (None, "10", True)}),
+            Call("AuditFilter", lambda **k: audit.list(AuditFilter(**k)),
+                 {**span, **job, **words, "actor": "user:1"},
+                 {**no_org, **dict.fromkeys(words, NOT_TEXT[1:]), "job_id": NOT_AN_ID[1:],
+                  "actor": NOT_AN_ACTOR[1:]}),
             Call("AuditTrail.query", audit.query,
                  {**span, **job, **words, "actor": "user:1", "limit": 5, "before": 10},
                  {**no_org, **dict.fromkeys(words, NOT_TEXT[1:]), "job_id": NOT_AN_ID[1:],
@@ -319,11 +341,13 @@ class World:
             Call("AuditTrail.verify", audit.verify, {"org_id": ORG, "anchors": ()},
                  {**no_org, "anchors": (None, 7, "x", ["x"])}),
             Call("AuditTrail.cover", audit.cover, {"org_id": ORG}, no_org),
-            Call("AuditTrail.export", audit.export, span, no_org),
-            Call("Deliveries.list", deliveries.list,
-                 {**page, "state": "pending", "channel": "post", **job, "reason": "unknown",
+            Call("AuditTrail.export", audit.export, {**span, "reason": "r"}, no_org),
+            Call("Deliveries.list", deliveries.list, {"wanted": None, **page},
+                 {**no_page, "wanted": NOT_TEXT[1:]}),
+            Call("DeliveryFilter", lambda **k: deliveries.list(DeliveryFilter(**k)),
+                 {"state": "pending", "channel": "post", **job, "reason": "unknown",
                   "recipient": "a", "subject": "s*", "since": now, "until": now},
-                 {**no_page, "state": (7, "", "lost", []), "channel": (7, True, []),
+                 {"state": (7, "", "lost", []), "channel": (7, True, []),
                   "job_id": NOT_AN_ID[1:], **dict.fromkeys(("reason", "recipient", "subject"),
                                                            NOT_TEXT[1:])}),
             Call("Deliveries.show", deliveries.show, {"delivery_id": self.delivery.id}, no_id),
@@ -333,8 +357,13 @@ class World:
             Call("Deliveries.drop", deliveries.drop, sent, no_id),
             *(Call(f"Deliveries.{name}", getattr(deliveries, name), many, no_many)
               for name in ("confirm_all", "resend_all", "drop_all")),
-            Call("Batches.list", batches.list, {**page, "state": "submitted", "mode": "batch"},
-                 {**no_page, "state": (7, True, []), "mode": (7, True, [])}),
+            Call("Batches.list", batches.list, {"wanted": None, **page},
+                 {**no_page, "wanted": NOT_TEXT[1:]}),
+            Call("BatchFilter", lambda **k: batches.list(BatchFilter(**k)),
+                 {"state": "submitted", "mode": "batch"},
+                 {"state": (7, True, []), "mode": (7, True, [])}),
+            *(Call(f"Batches.{name}", getattr(batches, name), {**bounded, "reason": "r"}, no_run)
+              for name in ("submitter", "collector")),
             Call("Batches.show", batches.show, {"batch_id": self.nobody, "limit": 5, "after": 0},
                  {**no_id, "after": (None, "0", True)}),
             Call("Batches.cancel", batches.cancel, batch, no_id),
@@ -348,6 +377,107 @@ class World:
             Call("Batches.accept", batches.accept,
                  {"where": AnswerFilter(), "reason": "r", "dry_run": True},
                  {"where": NOT_TEXT, "dry_run": NOT_A_FLAG}),
+        ]  # fmt: skip
+
+    def _nouns(self) -> list[Call]:
+        """The nouns that list, change and start things of the engine."""
+        jobs, artifacts, costs = self.desk.jobs, self.desk.artifacts, self.desk.costs
+        queues, tenants, keys = self.desk.queues, self.desk.tenants, self.desk.limit_keys
+        job, why = {"job_id": self.job.id}, {"reason": "r"}
+        page = {"wanted": None, "limit": 5, "before": self.nobody}
+        no_page = {"wanted": NOT_TEXT[1:], "before": NOT_AN_ID}
+        names = {"wanted": None, "limit": 5, "after": "a"}
+        no_names = {"wanted": NOT_TEXT[1:], "after": NOT_TEXT}
+        queue = {"name": "q:default", **why}
+        no_weight = (0, "", "2", [], 1_000)
+        rules = {"set_by": ("", "someone", 7)}
+        artifact = {"artifact_id": self.artifact.id}
+        no_artifact = {"artifact_id": NOT_AN_ID}
+        day = self.clock.now().date()
+        return [
+            Call("Jobs.list", jobs.list, page, no_page),
+            Call("JobFilter", lambda **k: jobs.list(JobFilter(**k)),
+                 {"org_id": ORG, "state": "queued", "job_type": "work", "queue": "q:default"},
+                 {"org_id": NOT_AN_ID[1:], "state": (7, "", "lost", []),
+                  **dict.fromkeys(("job_type", "queue"), (7, "", []))}),
+            Call("Jobs.get", jobs.get, job, {"job_id": NOT_AN_ID}),
+            Call("Jobs.counts", jobs.counts, {"org_id": ORG}, {"org_id": NOT_AN_ID[1:]}),
+            Call("Jobs.explain", jobs.explain, job, {"job_id": NOT_AN_ID}),
+            Call("Jobs.cancel", jobs.cancel, {**job, **why}, {"job_id": NOT_AN_ID}),
+            Call("Jobs.enqueue", jobs.enqueue,
+                 {"job_type": "work", "payload": {}, "org_id": ORG, "priority": "high"},
+                 {"payload": (None, 7, []), "job_type": (*NOT_TEXT, "none"),
+                  "priority": (7, "", "none")}),
+            Call("OperatorQueues.list", queues.list, names, no_names),
+            Call("QueueFilter", lambda **k: queues.list(QueueFilter(**k)), {"is_paused": True},
+                 {"is_paused": (7, "", [])}),
+            Call("OperatorQueues.get", queues.get, {"name": "q:default"}),
+            Call("OperatorQueues.set", queues.set, {**queue, "weight": 2}, {"weight": no_weight}),
+            Call("OperatorQueues.reset", queues.reset, queue),
+            Call("OperatorQueues.pause", queues.pause, queue),
+            Call("OperatorQueues.resume", queues.resume, queue),
+            Call("Tenants.list", tenants.list, names, no_names),
+            Call("RuleFilter", lambda **k: tenants.list(RuleFilter(**k)), {"set_by": "code"},
+                 rules),
+            Call("Tenants.get", tenants.get, {"org_id": ORG}),
+            Call("Tenants.set", tenants.set, {"org_id": ORG, **why, "weight": 2},
+                 {"weight": no_weight}),
+            Call("Tenants.reset", tenants.reset, {"org_id": ORG, **why}),
+            Call("LimitKeys.list", keys.list, names, no_names),
+            Call("LimitKeys.get", keys.get, {"name": "k"}),
+            Call("LimitKeys.set", keys.set, {"name": "k", **why, "max_running": 2},
+                 {"max_running": (0, "", [])}),
+            Call("LimitKeys.reset", keys.reset, {"name": "k", **why}),
+            Call("OperatorArtifacts.list", artifacts.list, page, no_page),
+            Call("ArtifactFilter", lambda **k: artifacts.list(ArtifactFilter(**k)),
+                 {"org_id": ORG, **job, "state": "stored"},
+                 {"org_id": NOT_AN_ID[1:], "job_id": NOT_AN_ID[1:], "state": (7, "", "lost", [])}),
+            Call("OperatorArtifacts.get", artifacts.get, artifact, no_artifact),
+            Call("OperatorArtifacts.open", artifacts.open, artifact, no_artifact),
+            Call("OperatorArtifacts.link", artifacts.link,
+                 {**artifact, **why, "expires_in": timedelta(hours=1), "audience": ""},
+                 {**no_artifact, "expires_in": (None, 7, "", timedelta(0)), "audience": NOT_TEXT}),
+            Call("OperatorArtifacts.remove", artifacts.remove, {**artifact, **why}, no_artifact),
+            Call("OperatorArtifacts.sweep", artifacts.sweep, why),
+            Call("Costs.report", costs.report, {"wanted": None}, {"wanted": NOT_TEXT[1:]}),
+            Call("CostFilter", lambda **k: costs.report(CostFilter(**k)),
+                 {"by": ("day",), "since": day, "until": day, "org_id": ORG},
+                 {"by": ((), ("none",), 7, ""), "since": (7, "", []), "until": (7, "", []),
+                  "org_id": NOT_AN_ID[1:]}),
+        ]  # fmt: skip
+
+    def _timed(self) -> list[Call]:
+        """Schedules and runs, as an operator sees them."""
+        schedules, runs = self.desk.schedules, self.desk.runs
+        one = {"name": "nightly", "reason": "r"}
+        what = {**one, "cron": "0 3 * * *"}
+        no_cron = {"cron": (7, "", "every day", [])}
+        run = {"name": "rewrite_orchestrator", "reason": "r", "max_jobs": 5}
+        more = {"by_timer": False, "concurrency": 1, "async_concurrency": 1}
+        no_run = {"max_jobs": NOT_A_LIMIT[1:], "by_timer": NOT_A_FLAG,
+                  "concurrency": NOT_A_LIMIT, "async_concurrency": NOT_A_LIMIT}  # fmt: skip
+        return [
+            Call("Schedules.list", schedules.list, {"wanted": None, "limit": 5, "after": "a"},
+                 {"wanted": NOT_TEXT[1:], "after": NOT_TEXT}),
+            Call("ScheduleFilter", lambda **k: schedules.list(ScheduleFilter(**k)),
+                 {"is_paused": True, "set_by": "code"},
+                 {"is_paused": (7, "", []), "set_by": ("", "someone", 7)}),
+            Call("Schedules.get", schedules.get, {"name": "nightly"}),
+            Call("Schedules.ticks", schedules.ticks, {"name": "nightly", "limit": 5}),
+            Call("Schedules.next", schedules.next, {"name": "nightly", "count": 5},
+                 {"count": NOT_A_LIMIT}),
+            Call("Schedules.add", schedules.add, what, no_cron),
+            Call("Schedules.set", schedules.set, what, no_cron),
+            *(Call(f"Schedules.{name}", getattr(schedules, name), one)
+              for name in ("reset", "remove", "pause", "resume", "trigger")),
+            Call("OperatorRuns.list", runs.list,
+                 {"wanted": None, "limit": 5, "before": self.nobody},
+                 {"wanted": NOT_TEXT[1:], "before": NOT_AN_ID}),
+            Call("RunFilter", lambda **k: runs.list(RunFilter(**k)), {"name": "x"},
+                 {"name": NOT_TEXT[1:]}),
+            Call("OperatorRuns.get", runs.get, {"run_id": self.nobody}, {"run_id": NOT_AN_ID}),
+            Call("OperatorRuns.start", runs.start, run, no_run),
+            Call("OperatorRuns.prepare", runs.prepare, {**run, **more}, no_run),
         ]  # fmt: skip
 
     def _dead_letters(self) -> list[Call]:

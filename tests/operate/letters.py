@@ -14,7 +14,7 @@ from holdfast import (
     Producer,
     State,
 )
-from holdfast.operate.dead_letter import DeadLetters
+from holdfast.operate.dead_letters import DeadLetters
 from holdfast.operate.letter import CHECKLISTS, Letter, LetterKind
 from holdfast.store import Row
 from tests.story import ORG, look
@@ -64,7 +64,7 @@ def work(hf: Holdfast, clock: FakeClock, *, hours: int = 8) -> None:
 
 
 def operator(hf: Holdfast, **who: Any) -> DeadLetters:
-    return DeadLetters(hf.operate(**{"actor": "user:ann", "role": "operator", **who}).watch)
+    return DeadLetters(hf.operate(**{"actor": "user:ann", "role": "operator", **who}).context)
 
 
 def prepare(letters: DeadLetters, job: Enqueued | Job, kind: str = "transient") -> Letter:

@@ -11,8 +11,8 @@ from holdfast.operate.verify.run import Report, verify
 
 def report_of(hf: Holdfast, only: Collection[str] = (), **options: Any) -> Report:
     """What an admin finds."""
-    watch = hf.operate(actor="user:tester", role="admin").watch
-    return verify(watch, only=only, **options)
+    context = hf.operate(actor="user:tester", role="admin").context
+    return verify(context, only=only, **options)
 
 
 def violations(report: Report) -> dict[str, list[str]]:

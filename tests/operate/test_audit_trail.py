@@ -23,9 +23,9 @@ from holdfast.engine.audit import PLATFORM_ORG
 from holdfast.engine.chain import Anchor, Tampering
 from holdfast.errors import ConfigError, JobNotFound, RowInvalid
 from holdfast.event import AuditSealed
-from holdfast.operate import audit_export, audit_trail
+from holdfast.operate import audit, audit_export
+from holdfast.operate.audit import AuditEvent, AuditTrail
 from holdfast.operate.audit_export import check_export
-from holdfast.operate.audit_trail import AuditEvent, AuditTrail
 from holdfast.operate.refusal import InvalidAction
 from holdfast.store import Row
 from tests.engine.planting import plant
@@ -48,7 +48,7 @@ def work(hf: Holdfast) -> Holdfast:
 
 
 def trail(hf: Holdfast, role: str = "admin", org_id: str | None = None) -> AuditTrail:
-    return AuditTrail(hf.operate(actor="user:olga", role=role, org_id=org_id).watch)
+    return AuditTrail(hf.operate(actor="user:olga", role=role, org_id=org_id).context)
 
 
 def names(events: list[AuditEvent]) -> list[str]:
@@ -169,9 +169,9 @@ def test_every_way_in_gives_what_a_look_at_every_event_gives(
     work: Holdfast, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # So small that what is sealed is many stretches, on several pages.
-    monkeypatch.setattr(audit_trail, "REACH_SEALS", 3)
-    monkeypatch.setattr(audit_trail, "REACH_GAP", 4)
-    monkeypatch.setattr(audit_trail, "SLACK", timedelta(minutes=2))
+    monkeypatch.setattr(audit, "REACH_SEALS", 3)
+    monkeypatch.setattr(audit, "REACH_GAP", 4)
+    monkeypatch.setattr(audit, "SLACK", timedelta(minutes=2))
     rng = random.Random(11)
     orgs, actors = (ORG, OTHER_ORG, THIRD_ORG), ("user:1", "user:2", "system:cron")
     for number in range(30):
@@ -334,7 +334,7 @@ def test_no_question_by_job_correlation_or_person_reads_every_event(
         "before": 2**62, "above": 0, "after": 0, "upto": 2**62, "jobs": [{"id": ORG}],
         "by_correlation": None, "instant": None,
     }  # fmt: skip
-    sql = audit_trail.SQL
+    sql = audit.SQL
     for statement, given, index in (
         (sql.list_of_jobs, {}, "job_event_of_job"),
         (sql.list_of_jobs, {"by_correlation": "c7"}, "job_event_of_correlation"),

@@ -11,7 +11,7 @@ from holdfast.actor import Role
 from holdfast.document import decode
 from holdfast.engine.audit import PLATFORM_ORG
 from holdfast.errors import Forbidden, JobNotFound
-from holdfast.operate import watch
+from holdfast.operate import authorization
 from holdfast.operate.cancel import cancel_job
 from holdfast.operate.refusal import InvalidAction
 from holdfast.store import Row
@@ -28,7 +28,7 @@ def job(hf: Holdfast) -> Enqueued:
 
 def cancel(hf: Holdfast, job_id: str, *, reason: str = "not needed", **who: Any) -> CancelAnswer:
     desk = hf.operate(**{"actor": "user:op", "role": "operator", **who})
-    return cancel_job(desk.watch, job_id, reason=reason)
+    return cancel_job(desk.context, job_id, reason=reason)
 
 
 def refusals(hf: Holdfast) -> list[Row]:
@@ -89,7 +89,7 @@ def test_another_tenants_job_is_not_found_and_the_attempt_is_on_record(
 def test_a_role_that_may_not_cancel_is_refused_on_record(
     hf: Holdfast, job: Enqueued, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(watch._LEAST, watch.Action.CANCEL, Role.ADMIN)
+    monkeypatch.setitem(authorization._LEAST, authorization.Action.CANCEL, Role.ADMIN)
 
     with pytest.raises(Forbidden):
         cancel(hf, job.id)

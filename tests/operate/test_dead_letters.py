@@ -13,7 +13,7 @@ from holdfast import FakeClock, Holdfast, State, UpstreamDown
 from holdfast.document import decode
 from holdfast.errors import Conflict, Gone, JobNotFound, NotFound, RuleBroken
 from holdfast.event import Event, JobSettled
-from holdfast.operate.dead_letter import DeadLetters
+from holdfast.operate.dead_letters import DeadLetters
 from holdfast.operate.letter import CHECKLISTS, Letter, LetterKind, LetterState
 from holdfast.operate.letter_input import LetterFilter
 from holdfast.operate.refusal import (

@@ -13,7 +13,7 @@ from holdfast.engine.job import SYSTEM, Completed
 from holdfast.engine.settle import settle
 from holdfast.errors import Forbidden, Gone
 from holdfast.operate import bulk
-from holdfast.operate.dead_letter import DeadLetters
+from holdfast.operate.dead_letters import DeadLetters
 from holdfast.operate.letter import LetterState
 from holdfast.operate.letter_input import LetterFilter
 from holdfast.operate.refusal import InvalidAction, NothingMatches

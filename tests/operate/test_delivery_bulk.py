@@ -232,7 +232,7 @@ def test_confirming_many_completes_the_jobs_that_wait_for_them(
     jobs = look(hf.store, "SELECT state FROM holdfast.job")
     assert [row["state"] for row in jobs] == ["completed"] * 3
     assert len(channel.sends) == 3
-    report = verify(hf.operate(actor="user:op", role="admin").watch)
+    report = verify(hf.operate(actor="user:op", role="admin").context)
     assert [check.name for check in report.violated] == []
 
 

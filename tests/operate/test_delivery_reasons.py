@@ -33,13 +33,13 @@ def snoozed(hf: Holdfast) -> Enqueued:
 
 
 def explain(hf: Holdfast, job: Enqueued) -> Explanation:
-    return explain_job(hf.operate(actor="user:op", role="admin").watch, job.id)
+    return explain_job(hf.operate(actor="user:op", role="admin").context, job.id)
 
 
 def found(hf: Holdfast, check: str, **limits: Any) -> list[Finding]:
     """What the doctor says about one thing, if it is not well."""
-    watch = hf.operate(actor="user:op", role="admin").watch
-    every = [one for one in examine(watch, replace(Limits(), **limits)) if one.check == check]
+    context = hf.operate(actor="user:op", role="admin").context
+    every = [one for one in examine(context, replace(Limits(), **limits)) if one.check == check]
     bad = [one for one in every if one.severity is not OK]
     assert every
     assert all(one.remedy and one.seen for one in bad)
@@ -223,7 +223,7 @@ def refuse(hf: Holdfast, word: str = "unauthorized") -> tuple[ScriptedChannel, s
 def test_a_job_waits_because_its_channel_refuses_us(hf: Holdfast) -> None:
     _, job_id = refuse(hf)
 
-    told = explain_job(hf.operate(actor="user:op", role="admin").watch, job_id)
+    told = explain_job(hf.operate(actor="user:op", role="admin").context, job_id)
 
     assert told.reason is Reason.CHANNEL_REFUSED
     assert told.line == (

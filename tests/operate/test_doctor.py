@@ -45,8 +45,8 @@ def work(hf: Holdfast) -> Holdfast:
 
 
 def visit(hf: Holdfast, **limits: Any) -> list[Finding]:
-    watch = hf.operate(actor="user:op", role="admin").watch
-    return examine(watch, replace(Limits(), **limits))
+    context = hf.operate(actor="user:op", role="admin").context
+    return examine(context, replace(Limits(), **limits))
 
 
 def found(hf: Holdfast, check: str, **limits: Any) -> list[Finding]:
@@ -78,10 +78,10 @@ def enqueue(hf: Holdfast, **options: Any) -> str:
 
 @pytest.mark.parametrize("who", [{"role": "operator"}, {"role": "admin", "org_id": ORG}])
 def test_only_who_may_see_everything_asks_the_doctor(hf: Holdfast, who: dict[str, str]) -> None:
-    watch = hf.operate(actor="user:op", **who).watch
+    context = hf.operate(actor="user:op", **who).context
 
     with pytest.raises(Forbidden):
-        examine(watch)
+        examine(context)
 
     (row,) = look(hf.store, "SELECT detail FROM holdfast.job_event WHERE name = 'operator.refused'")
     assert "doctor" in row["detail"]

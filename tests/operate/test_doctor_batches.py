@@ -30,8 +30,8 @@ OK, NOTICE, WARNING, PROBLEM = Severity
 
 def found(hf: Holdfast, check: str, **limits: Any) -> list[Finding]:
     """What the doctor says about one thing, if it is not well."""
-    watch = hf.operate(actor="user:op", role="admin").watch
-    every = [one for one in examine(watch, replace(Limits(), **limits)) if one.check == check]
+    context = hf.operate(actor="user:op", role="admin").context
+    every = [one for one in examine(context, replace(Limits(), **limits)) if one.check == check]
     bad = [one for one in every if one.severity is not OK]
     assert all(one.remedy and one.seen for one in bad)
     return bad
@@ -211,7 +211,7 @@ def test_batches_whose_credential_nobody_has_are_a_problem_until_they_are_reache
     stage.collect()
 
     (told,) = found(hf, "accounts")
-    said = explain_job(hf.operate(actor="user:op", role="admin").watch, planted.jobs[0].id)
+    said = explain_job(hf.operate(actor="user:op", role="admin").context, planted.jobs[0].id)
 
     assert told.severity is PROBLEM
     assert "1 batches with 2 items" in told.seen

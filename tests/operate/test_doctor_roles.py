@@ -20,7 +20,7 @@ def shop(postgres_url: str) -> Iterator[Holdfast]:
 
 
 def found(hf: Holdfast, check: str) -> list[Finding]:
-    every = examine(hf.operate(actor="user:op", role="admin").watch)
+    every = examine(hf.operate(actor="user:op", role="admin").context)
     return [finding for finding in every if finding.check == check]
 
 

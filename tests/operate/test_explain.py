@@ -47,7 +47,7 @@ from holdfast.engine.retention import archive_jobs
 from holdfast.engine.settle import settle
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.errors import Forbidden, JobNotFound
-from holdfast.operate import watch
+from holdfast.operate import authorization
 from holdfast.operate.explain import Explanation, Reason, explain_job
 from tests.engine.planting import plant
 from tests.store.hand import job_in
@@ -68,7 +68,7 @@ def work(hf: Holdfast) -> Holdfast:
 def explain(hf: Holdfast, job: Enqueued | Claimed | str, **who: Any) -> Explanation:
     job_id = job if isinstance(job, str) else job.id
     desk = hf.operate(**{"actor": "user:op", "role": "admin", **who})
-    return explain_job(desk.watch, job_id)
+    return explain_job(desk.context, job_id)
 
 
 def enqueue(hf: Holdfast, **options: Any) -> Enqueued:
@@ -647,7 +647,7 @@ def test_a_member_asks_about_its_own_tenants_job(work: Holdfast) -> None:
 def test_a_role_that_may_not_look_is_refused_on_record(
     work: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(watch._LEAST, watch.Action.LOOK, Role.ADMIN)
+    monkeypatch.setitem(authorization._LEAST, authorization.Action.LOOK, Role.ADMIN)
     job = enqueue(work)
 
     with pytest.raises(Forbidden):

@@ -29,7 +29,7 @@ def stage(hf: Holdfast, clock: FakeClock) -> Stage:
 
 
 def explain(hf: Holdfast, job: Enqueued) -> Explanation:
-    return explain_job(hf.operate(actor="user:op", role="admin").watch, job.id)
+    return explain_job(hf.operate(actor="user:op", role="admin").context, job.id)
 
 
 def enqueue(hf: Holdfast) -> Enqueued:

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from holdfast import Context, Forbidden, Holdfast, State
 from holdfast.cli import cli, main
 from holdfast.engine.audit import PLATFORM_ORG
-from holdfast.operate.desk import Desk
+from holdfast.operate.operator import Operator
 from holdfast.operate.refusal import InvalidAction, TableNotFound
 from tests.postgres_server import PostgresServer
 from tests.story import ORG, by_hand, look, make_holdfast
@@ -33,7 +33,7 @@ def shop(postgres_url: str) -> Iterator[Holdfast]:
         yield hf
 
 
-def desk(hf: Holdfast, role: str = "admin", org_id: str | None = None) -> Desk:
+def desk(hf: Holdfast, role: str = "admin", org_id: str | None = None) -> Operator:
     return hf.operate(actor="user:ann", role=role, org_id=org_id)
 
 

@@ -17,9 +17,9 @@ from holdfast.engine.retention import archive_jobs, prune_jobs
 from holdfast.engine.settle import settle
 from holdfast.errors import AuthDenied, Conflict, Gone, QueueFull, RuleBroken
 from holdfast.event import DeadLetterEscalated, Event, JobEnqueued
-from holdfast.operate import dead_letter
+from holdfast.operate import dead_letters
 from holdfast.operate import replay as making
-from holdfast.operate.dead_letter import DeadLetters
+from holdfast.operate.dead_letters import DeadLetters
 from holdfast.operate.letter import LetterState
 from holdfast.operate.refusal import NeverReplayed, StaleVersion, StepRefused
 from holdfast.store import Statement, Tx
@@ -431,7 +431,7 @@ def test_two_operators_who_replay_at_once_make_one_replay(
         both_read.wait(timeout=60)
         return make(tx, *given, **options)
 
-    monkeypatch.setattr(dead_letter, "make_replays", make_together)
+    monkeypatch.setattr(dead_letters, "make_replays", make_together)
     answers: list[object] = []
 
     def ask(letters: DeadLetters) -> None:

@@ -12,10 +12,10 @@ import pytest
 from holdfast import FakeClock, Forbidden, Holdfast
 from holdfast.engine.audit import PLATFORM_ORG
 from holdfast.errors import NotFound
+from holdfast.operate.authorization import OperatorContext
 from holdfast.operate.verify import CHECKS
 from holdfast.operate.verify.check import Check, Look, Violation
 from holdfast.operate.verify.run import SQL, Report, Status, verify, verify_with
-from holdfast.operate.watch import Watch
 from holdfast.store import Store
 from holdfast.store.query import Statement
 from tests.operate.busy import declare
@@ -37,8 +37,8 @@ def hf(mould: Mould, clock: FakeClock) -> Iterator[Holdfast]:
         yield made
 
 
-def watch_of(hf: Holdfast, role: str = "admin", org_id: str | None = None) -> Watch:
-    return hf.operate(actor="user:olga", role=role, org_id=org_id).watch
+def context_of(hf: Holdfast, role: str = "admin", org_id: str | None = None) -> OperatorContext:
+    return hf.operate(actor="user:olga", role=role, org_id=org_id).context
 
 
 def everything(store: Store) -> dict[str, list[str]]:
@@ -95,7 +95,7 @@ def test_what_is_not_built_is_not_applicable_and_says_what_is_missing(hf: Holdfa
 def test_a_check_without_its_tables_is_not_applicable(hf: Holdfast) -> None:
     needy = Check("X1", "Nothing is amiss.", lambda look: iter(()), needs=("job", "parcel"))
 
-    (found,) = verify_with([needy], watch_of(hf)).findings
+    (found,) = verify_with([needy], context_of(hf)).findings
 
     assert (found.status, found.why) == (Status.NOT_APPLICABLE, "there is no table parcel")
 
@@ -104,7 +104,7 @@ def test_a_check_of_the_whole_store_is_left_out_for_one_tenant(hf: Holdfast) -> 
     whole = Check("X1", "Nothing is amiss.", lambda look: iter(()), is_of_store=True)
 
     statuses = [
-        verify_with([whole], watch_of(hf), org_id=org_id).findings[0].status
+        verify_with([whole], context_of(hf), org_id=org_id).findings[0].status
         for org_id in (None, ORG)
     ]
 
@@ -150,7 +150,7 @@ def test_every_check_sees_the_same_moment_while_work_goes_on(
     ]
     events = len(look(hf.store, "SELECT id FROM holdfast.job_event"))
 
-    report = verify_with(disturbing, watch_of(hf))
+    report = verify_with(disturbing, context_of(hf))
 
     assert by_rule(report) == {}
     assert len(set(seen)) == 1
@@ -177,7 +177,7 @@ def test_a_check_that_writes_is_stopped_by_the_database(hf: Holdfast) -> None:
         look.tx.affected(statement("UPDATE holdfast.flow SET revision = revision + 1"))
         yield from ()
 
-    report = verify_with([Check("X1", "Vandals are kept out.", vandalize)], watch_of(hf))
+    report = verify_with([Check("X1", "Vandals are kept out.", vandalize)], context_of(hf))
 
     assert report.findings[0].status is Status.BROKEN
     assert everything(hf.store) == before
@@ -204,7 +204,7 @@ def test_a_check_that_cannot_be_made_is_a_finding_and_the_others_are_made(hf: Ho
         look.tx.many(statement("SELECT nothing FROM holdfast.nowhere"))
 
     broken = Check("X1", "It cannot be made.", stumble)
-    report = verify_with([CHECKS[0], broken, CHECKS[3]], watch_of(hf))
+    report = verify_with([CHECKS[0], broken, CHECKS[3]], context_of(hf))
 
     assert [item.status for item in report.findings] == [Status.OK, Status.BROKEN, Status.OK]
     assert [item.id for item in report.violated] == ["X1"]
@@ -226,7 +226,7 @@ def test_any_number_of_violations_takes_the_same_memory(hf: Holdfast) -> None:
     def peak(upto: int) -> tuple[int, int]:
         check = Check("X1", "Nothing is wrong.", lambda look: look.find(many, upto=upto))
         tracemalloc.start()
-        (found,) = verify_with([check], watch_of(hf), org_id=ORG).findings
+        (found,) = verify_with([check], context_of(hf), org_id=ORG).findings
         _, most = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert (found.count, len(found.violations)) == (upto, 20)
@@ -244,13 +244,13 @@ def test_any_number_of_violations_takes_the_same_memory(hf: Holdfast) -> None:
 
 
 def test_an_operator_verifies_a_tenant_and_only_an_admin_all(hf: Holdfast) -> None:
-    assert verify(watch_of(hf, "operator", ORG)).org_id == ORG
-    assert verify(watch_of(hf, "operator"), org_id=ORG).org_id == ORG
-    assert verify(watch_of(hf, "admin")).org_id is None
+    assert verify(context_of(hf, "operator", ORG)).org_id == ORG
+    assert verify(context_of(hf, "operator"), org_id=ORG).org_id == ORG
+    assert verify(context_of(hf, "admin")).org_id is None
     for asked, org_id, under in (
-        (watch_of(hf, "operator"), None, PLATFORM_ORG),
-        (watch_of(hf, "member", ORG), None, ORG),
-        (watch_of(hf, "operator", ORG), OTHER_ORG, ORG),
+        (context_of(hf, "operator"), None, PLATFORM_ORG),
+        (context_of(hf, "member", ORG), None, ORG),
+        (context_of(hf, "operator", ORG), OTHER_ORG, ORG),
     ):
         with pytest.raises(Forbidden):
             verify(asked, org_id=org_id)
@@ -268,6 +268,6 @@ def test_what_another_tenant_did_wrong_is_not_told(hf: Holdfast) -> None:
         yield Violation(ORG, "job:2", "ours")
 
     check = Check("X1", "Nothing is wrong.", gossip)
-    (found,) = verify_with([check], watch_of(hf), org_id=ORG).findings
+    (found,) = verify_with([check], context_of(hf), org_id=ORG).findings
 
     assert (found.count, [item.subject for item in found.violations]) == (1, ["job:2"])

@@ -20,7 +20,7 @@ from holdfast import FakeClock, Holdfast, State
 from holdfast.clock import write_instant
 from holdfast.config import ArtifactSettings
 from holdfast.engine.upkeep import rescue_jobs
-from holdfast.operate.dead_letter import DeadLetters
+from holdfast.operate.dead_letters import DeadLetters
 from holdfast.operate.letter import CHECKLISTS, LetterKind
 from holdfast.operate.verify.catalog import UNIQUE_FOR_ALL, made_by
 from holdfast.operate.verify.run import Status
@@ -216,7 +216,7 @@ def test_a_letter_that_does_not_tell_what_failed(
 @pytest.fixture
 def replay_id(hf: Holdfast, busy: Busy, clock: FakeClock) -> str:
     """The job of a replay that has been set off and failed once more at its stage."""
-    letters = DeadLetters(hf.operate(actor="user:olga", role="operator", org_id=ORG).watch)
+    letters = DeadLetters(hf.operate(actor="user:olga", role="operator", org_id=ORG).context)
     letters.triage(busy.dead.id, kind=LetterKind.DEFECT)
     letters.remediate(busy.dead.id, done=list(CHECKLISTS[LetterKind.DEFECT]))
     letters.validate(busy.dead.id, evidence_ref="ticket:7", is_safe_to_repeat=True)

@@ -296,7 +296,7 @@ def test_a_circuit_is_written_down_in_the_audit_and_leaves_the_data_whole(
     ]
     assert names == ["channel.circuit_opened"] * 3 + ["channel.circuit_closed"]
     assert state_of(hf, one).state is Stands.SENT
-    report = verify(hf.operate(actor="user:op", role="admin").watch)
+    report = verify(hf.operate(actor="user:op", role="admin").context)
     assert [check.name for check in report.violated] == []
 
 

@@ -195,7 +195,7 @@ def test_a_mail_whose_worker_is_killed_after_the_final_dot_is_held(
 
 
 def violated(hf: Holdfast) -> list[str]:
-    report = verify(hf.operate(actor="user:op", role="admin").watch)
+    report = verify(hf.operate(actor="user:op", role="admin").context)
     return [check.name for check in report.violated]
 
 

@@ -43,9 +43,9 @@ from holdfast.errors import ConfigError, JobNotFound
 from holdfast.event import Events
 from holdfast.extension import E, Extension, Extensions
 from holdfast.ids import IdSource, uuid_argument
+from holdfast.operate.authorization import OperatorContext
 from holdfast.operate.bring_back import BringBack
-from holdfast.operate.desk import Desk
-from holdfast.operate.watch import Watch
+from holdfast.operate.operator import Operator
 from holdfast.outbox.outbox import Outbox
 from holdfast.store import Component, Statements, Store, open_store
 from holdfast.store.borrow import Steps, arun_borrowed, is_awaiting, run_borrowed
@@ -102,7 +102,7 @@ class Holdfast:
         self.batch = Batching(self)
         self.events = Events()
         self.outbox = Outbox(self)
-        self.outbox.brings_back = BringBack(lambda: self.operate(actor=SYSTEM, role="admin").watch)
+        self.outbox.brings_back = BringBack(lambda: OperatorContext(self, SYSTEM, Role.ADMIN))
         self.tracing: Tracing | None = None
         self._store: Store | None = None
         self._store_pid = 0
@@ -472,11 +472,11 @@ class Holdfast:
             self.store, org_id=org_id, job_id=job_id, actor=who, reason=reason, registry=known
         )
 
-    def operate(self, *, actor: Actor | str, role: Role | str, org_id: str | None = None) -> Desk:
-        """What an operator in *role* sees and does, for one tenant or, without one, for all."""
-        parts = (self.store, self.settings, self.registry, self.ids, self.events)
-        given = (read_actor(actor), read_role(role), org_id)
-        return Desk(Watch(*parts, *given, self.extensions))
+    def operate(
+        self, *, actor: Actor | str, role: Role | str, org_id: str | None = None
+    ) -> Operator:
+        """The operator API for an actor in a role, for one tenant or, without one, for all."""
+        return Operator(OperatorContext(self, read_actor(actor), read_role(role), org_id))
 
     # -- working
 

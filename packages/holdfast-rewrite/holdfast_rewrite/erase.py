@@ -13,7 +13,7 @@ from functools import partial
 from holdfast.actor import Actor
 from holdfast.engine.audit import PLATFORM_ORG, Deed, record_actions
 from holdfast.ids import read_uuid
-from holdfast.operate.watch import Action, Watch
+from holdfast.operate.authorization import Action, OperatorContext
 from holdfast.store import Row, Statements, Tx
 from holdfast_rewrite.failure import InvalidRewrite
 
@@ -70,25 +70,25 @@ class Erased:
 
 
 def erase_data(
-    watch: Watch, *, user_id: str | None = None, home_id: str | None = None, reason: str
+    context: OperatorContext, *, user_id: str | None = None, home_id: str | None = None, reason: str
 ) -> Erased:
     """Erase what there is of a person, in one home or in all, or of a whole home. For admins.
 
     A rewrite that is under way ends without output. Audited with *reason*, request by request.
     """
     whose = Whose.read(user_id, home_id)
-    watch.check(Action.ERASE, org_id=whose.home_id, subject=whose.subject)
+    context.check(Action.ERASE, org_id=whose.home_id, subject=whose.subject)
     if not reason.strip():
         raise InvalidRewrite({"reason": "must say why; the audit keeps it"})
     requests, after = 0, FIRST
     while True:
-        erase = partial(_erase_page, whose=whose, actor=watch.actor, after=after)
-        taken = watch.store.write(erase)
+        erase = partial(_erase_page, whose=whose, actor=context.actor, after=after)
+        taken = context.store.write(erase)
         requests += len(taken)
         if len(taken) < PAGE:
             break
         after = taken[-1]["org_id"], taken[-1]["rewrite_request_id"]
-    return watch.store.write(lambda tx: _erase_rest(tx, whose, watch.actor, requests, reason))
+    return context.store.write(lambda tx: _erase_rest(tx, whose, context.actor, requests, reason))
 
 
 def _erase_page(tx: Tx, *, whose: Whose, actor: Actor, after: tuple[str, str]) -> list[Row]:

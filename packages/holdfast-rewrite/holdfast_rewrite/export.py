@@ -15,7 +15,7 @@ from typing import Any
 from holdfast.clock import read_instant, write_instant
 from holdfast.document import decode
 from holdfast.engine.audit import PLATFORM_ORG, Deed, record_actions
-from holdfast.operate.watch import Action, Watch
+from holdfast.operate.authorization import Action, OperatorContext
 from holdfast.store import Row, Statement, Statements, Store, Tx
 from holdfast_rewrite.erase import FIRST, Whose
 
@@ -36,18 +36,18 @@ PAGE = 500
 
 
 def export_data(
-    watch: Watch, *, user_id: str | None = None, home_id: str | None = None
+    context: OperatorContext, *, user_id: str | None = None, home_id: str | None = None
 ) -> Iterator[dict[str, Any]]:
     """Documents of all there is, each with its ``kind``. For admins; audited before the first.
 
     They are read a page at a time: only a few are in memory, however many there are.
     """
     whose = Whose.read(user_id, home_id)
-    watch.check(Action.EXPORT, org_id=whose.home_id, subject=whose.subject)
+    context.check(Action.EXPORT, org_id=whose.home_id, subject=whose.subject)
     org_id = whose.home_id or PLATFORM_ORG
-    deed = Deed(watch.actor, org_id, whose.subject, "rewrite_data_exported")
-    watch.store.write(lambda tx: record_actions(tx, [deed]))
-    return _read(watch.store, whose)
+    deed = Deed(context.actor, org_id, whose.subject, "rewrite_data_exported")
+    context.store.write(lambda tx: record_actions(tx, [deed]))
+    return _read(context.store, whose)
 
 
 def _read(store: Store, whose: Whose) -> Iterator[dict[str, Any]]:

@@ -12,7 +12,7 @@ from holdfast.engine.handler import Producer
 from holdfast.engine.job import DEFAULT_QUEUE
 from holdfast.engine.retry import RetryPolicy
 from holdfast.holdfast import Holdfast
-from holdfast.operate.watch import Watch
+from holdfast.operate.authorization import OperatorContext
 from holdfast_rewrite import erase, export, show
 from holdfast_rewrite.classify import Classifier
 from holdfast_rewrite.classify_llm import ModelClassifier
@@ -157,7 +157,7 @@ class Rewrites(RewriteExtension):
         self, *, actor: Actor | str, role: Role | str, org_id: str | None = None
     ) -> RewriteDesk:
         """What an operator in *role* sees and does, for one home or, without one, for all."""
-        return RewriteDesk(self.hf.operate(actor=actor, role=role, org_id=org_id).watch)
+        return RewriteDesk(self.hf.operate(actor=actor, role=role, org_id=org_id).context)
 
 
 def _local_detector() -> Detector:
@@ -184,21 +184,21 @@ class RewriteErrand(OrchestratorErrand):
 class RewriteDesk:
     """The complaint rewrite for operators: records without text, erasure, export."""
 
-    def __init__(self, watch: Watch) -> None:
-        self._watch = watch
+    def __init__(self, context: OperatorContext) -> None:
+        self._context = context
 
     def show(self, rewrite_request_id: str) -> dict[str, Any]:
         """Everything on record of a rewrite, with its events and without any text."""
-        return show.find_record(self._watch, rewrite_request_id)
+        return show.find_record(self._context, rewrite_request_id)
 
     def erase(
         self, *, user_id: str | None = None, home_id: str | None = None, reason: str
     ) -> erase.Erased:
         """Erase what there is of a person, in one home or in all, or of a whole home."""
-        return erase.erase_data(self._watch, user_id=user_id, home_id=home_id, reason=reason)
+        return erase.erase_data(self._context, user_id=user_id, home_id=home_id, reason=reason)
 
     def export(
         self, *, user_id: str | None = None, home_id: str | None = None
     ) -> Iterator[dict[str, Any]]:
         """Documents of all that is stored of a person or a home."""
-        return export.export_data(self._watch, user_id=user_id, home_id=home_id)
+        return export.export_data(self._context, user_id=user_id, home_id=home_id)

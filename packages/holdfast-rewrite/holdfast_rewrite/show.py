@@ -15,7 +15,7 @@ from holdfast.clock import read_instant, write_instant
 from holdfast.document import decode, encode
 from holdfast.engine.audit import subject_id
 from holdfast.ids import read_uuid
-from holdfast.operate.watch import Action, Watch
+from holdfast.operate.authorization import Action, OperatorContext
 from holdfast.store import Row, Statements, Store
 from holdfast_rewrite.failure import InvalidRewrite, RewriteNotFound
 
@@ -102,20 +102,22 @@ def list_received(
     ]
 
 
-def find_record(watch: Watch, rewrite_request_id: str) -> dict[str, Any]:
+def find_record(context: OperatorContext, rewrite_request_id: str) -> dict[str, Any]:
     """Everything on record of a rewrite, with its events and without any text. For operators.
 
     It begins with the job record, field by field as the contract of the queue names them.
     """
     request_id = _read_ids(rewrite_request_id=rewrite_request_id)["rewrite_request_id"]
     subject = f"rewrite:{request_id}"
-    row = watch.store.read(lambda tx: tx.maybe(SQL.find_record, id=request_id, org_id=watch.org_id))
-    watch.check(
-        Action.READ_AUDIT, org_id=watch.org_id if row is None else row["home_id"], subject=subject
+    row = context.store.read(
+        lambda tx: tx.maybe(SQL.find_record, id=request_id, org_id=context.org_id)
+    )
+    context.check(
+        Action.READ_AUDIT, org_id=context.org_id if row is None else row["home_id"], subject=subject
     )
     if row is None:
         raise RewriteNotFound(request_id)
-    told = watch.store.read(
+    told = context.store.read(
         lambda tx: tx.many(SQL.list_told, subject_id=subject_id(subject), org_id=row["home_id"])
     )
     return {**_plain(row), "events": [_plain(event) for event in told]}

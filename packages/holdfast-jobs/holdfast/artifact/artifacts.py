@@ -251,6 +251,7 @@ class Artifacts:
         expires_in: timedelta = HOUR,
         audience: str = "",
         is_operator: bool = False,
+        reason: str = "",
     ) -> str:
         """A token that opens this one artifact for whoever holds it, for at most seven days."""
         who = read_actor(actor)
@@ -262,7 +263,7 @@ class Artifacts:
         token = sign_link(
             Link(found.org_id, found.id, str(found.sha256), expires_at, audience), self._key()
         )
-        self._tell_linked(who, row, expires_at)
+        self._tell_linked(who, row, expires_at, reason)
         return token
 
     def open_link(self, token: str, *, audience: str = "") -> ArtifactReader:
@@ -303,8 +304,10 @@ class Artifacts:
     def _key(self) -> str:
         return self._settings.link_key or self.vault.link_key()
 
-    def _tell_linked(self, who: Actor, row: Row, expires_at: datetime) -> None:
+    def _tell_linked(self, who: Actor, row: Row, expires_at: datetime, reason: str = "") -> None:
         about = {"expires_at": expires_at.isoformat(timespec="milliseconds")}
+        if reason:
+            about["why"] = reason[:200]
         self._store().write(lambda tx: record_artifacts(tx, who, "artifact.linked", [(row, about)]))
 
     # -- looking

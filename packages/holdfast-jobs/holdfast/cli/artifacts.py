@@ -12,20 +12,20 @@ from typing import Any
 
 import click
 
-from holdfast.artifact.artifact import Artifact, ArtifactState, place_of, read_id
-from holdfast.artifact.artifacts import NEWEST, SQL
+from holdfast import Artifact, ArtifactState
 from holdfast.cli.given import (
     actor_option,
     app_of,
+    id_of,
     json_option,
     one_line,
+    operator_of,
     print_json,
     print_table,
     read_actor_option,
 )
-from holdfast.errors import ArtifactNotFound
-from holdfast.holdfast import Holdfast
-from holdfast.ids import read_uuid
+from holdfast.operate.artifacts import ArtifactFilter
+from holdfast.operate.page import NEWEST
 
 COLUMNS = ("id", "name", "kind", "state", "bytes", "job_id", "owner", "created_at", "expires_at")
 
@@ -58,23 +58,16 @@ def list_artifacts(
     as_json: bool,
 ) -> None:
     """List artifacts, newest first."""
-    before = _id(before, "--before")
+    before = id_of(before, "--before")
+    if org_id is None and job_id is not None:
+        raise click.UsageError("--job needs --org, the tenant of the job.")
+    wanted = ArtifactFilter(
+        None if org_id is None else id_of(org_id, "--org"),
+        None if job_id is None else id_of(job_id, "--job"),
+        state,
+    )
     with app_of(ctx, required=False) as hf:
-        if org_id is None:
-            if job_id is not None:
-                raise click.UsageError("--job needs --org, the tenant of the job.")
-            params = {"before": before, "state": state, "limit": limit}
-            rows = hf.store.read(lambda tx: tx.many(SQL.list_all_artifacts, **params))
-            found = [Artifact.of(row) for row in rows]
-        else:
-            found = hf.artifacts.list(
-                _id(org_id, "--org"),
-                job_id=None if job_id is None else _id(job_id, "--job"),
-                is_operator=True,
-                state=ArtifactState(state),
-                limit=limit,
-                before=before,
-            )
+        found = operator_of(hf).artifacts.list(wanted, limit=limit, before=before)
     lines = [_outline(artifact) for artifact in found]
     if as_json:
         print_json(lines)
@@ -89,8 +82,7 @@ def list_artifacts(
 def show(ctx: click.Context, artifact: str, as_json: bool) -> None:
     """Show one artifact. ARTIFACT is its id or its reference, artifact:UUID."""
     with app_of(ctx, required=False) as hf:
-        org_id = _org_of(hf, artifact)
-        found = hf.artifacts.get(artifact, org_id=org_id, is_operator=True)
+        found = operator_of(hf).artifacts.get(artifact)
     if as_json:
         print_json(_outline(found))
         return
@@ -105,13 +97,11 @@ def show(ctx: click.Context, artifact: str, as_json: bool) -> None:
 @click.pass_context
 def get(ctx: click.Context, artifact: str, target: str) -> None:
     """Copy the bytes of an artifact, compared with its checksum on the way."""
-    with app_of(ctx, required=False) as hf:
-        org_id = _org_of(hf, artifact)
-        with hf.artifacts.open(artifact, org_id=org_id, is_operator=True) as source:
-            if target == "-":
-                shutil.copyfileobj(source, sys.stdout.buffer)
-                return
-            _copy(source, Path(target))
+    with app_of(ctx, required=False) as hf, operator_of(hf).artifacts.open(artifact) as source:
+        if target == "-":
+            shutil.copyfileobj(source, sys.stdout.buffer)
+            return
+        _copy(source, Path(target))
     click.echo(f"{target}  {source.artifact.bytes} bytes  sha256:{source.artifact.sha256}")
 
 
@@ -148,16 +138,16 @@ def link(
 ) -> None:
     """Print a token that opens one artifact for whoever holds it."""
     with app_of(ctx, required=False) as hf:
-        token = hf.artifacts.link(
+        artifacts = operator_of(hf, actor).artifacts
+        artifact_id = artifacts.get(artifact).id
+        token = artifacts.link(
             artifact,
-            org_id=_org_of(hf, artifact),
-            actor=actor,
+            reason=ctx.command_path,
             expires_in=timedelta(hours=hours),
             audience=audience,
-            is_operator=True,
         )
     if as_json:
-        print_json({"artifact_id": read_id(artifact), "token": token})
+        print_json({"artifact_id": artifact_id, "token": token})
     else:
         click.echo(token)
 
@@ -171,12 +161,13 @@ def link(
 def remove(ctx: click.Context, artifact: str, reason: str, actor: str, as_json: bool) -> None:
     """End an artifact before its time."""
     with app_of(ctx, required=False) as hf:
-        org_id = _org_of(hf, artifact)
-        hf.artifacts.remove(artifact, org_id=org_id, actor=actor, reason=reason, is_operator=True)
+        artifacts = operator_of(hf, actor).artifacts
+        artifact_id = artifacts.get(artifact).id
+        artifacts.remove(artifact, reason=reason)
     if as_json:
-        print_json({"artifact_id": read_id(artifact), "state": "removed"})
+        print_json({"artifact_id": artifact_id, "state": "removed"})
     else:
-        click.echo(f"{read_id(artifact)}  removed")
+        click.echo(f"{artifact_id}  removed")
 
 
 @artifacts.command()
@@ -185,28 +176,13 @@ def remove(ctx: click.Context, artifact: str, reason: str, actor: str, as_json: 
 def sweep(ctx: click.Context, as_json: bool) -> None:
     """Make one bounded pass over what expired or was never finished."""
     with app_of(ctx, required=False) as hf:
-        done = hf.artifacts.upkeep(limit=1000)
+        done = operator_of(hf).artifacts.sweep(reason=ctx.command_path)
     if as_json:
         print_json(done)
     else:
         print_table([done], tuple(done))
 
 
-def _org_of(hf: Holdfast, artifact: str) -> str:
-    place = place_of(read_id(artifact))
-    row = hf.store.read(lambda tx: tx.maybe(SQL.find_artifact_org, place=place))
-    if row is None:
-        raise ArtifactNotFound(artifact)
-    return str(row["org_id"])
-
-
 def _outline(artifact: Artifact) -> dict[str, Any]:
     found = {field.name: getattr(artifact, field.name) for field in fields(artifact)}
     return {**found, "owner": f"{artifact.owner.type}:{artifact.owner.id}"}
-
-
-def _id(text: str, where: str) -> str:
-    try:
-        return read_uuid(text)
-    except ValueError as exc:
-        raise click.BadParameter(str(exc), param_hint=where) from exc

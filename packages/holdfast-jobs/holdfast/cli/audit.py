@@ -13,18 +13,17 @@ import click
 
 from holdfast.cli.given import (
     app_of,
-    desk_of,
     json_option,
     one_line,
+    operator_of,
+    operator_options,
     print_json,
     print_table,
     settings_of,
-    watch_options,
 )
-from holdfast.engine.chain import Anchor, Tampering
 from holdfast.holdfast import Holdfast
+from holdfast.operate.audit import NEWEST, Anchor, AuditEvent, AuditFilter, AuditTrail, Tampering
 from holdfast.operate.audit_export import check_export
-from holdfast.operate.audit_trail import NEWEST, AuditEvent, AuditTrail
 
 COLUMNS = ("id", "at", "name", "job_id", "job_type", "attempt", "actor", "correlation_id", "detail")
 # So many problems are part of a JSON document; they are all counted.
@@ -90,7 +89,7 @@ def audit() -> None:
     type=click.IntRange(1),
     help="Only events before this id: the next page.",
 )
-@watch_options
+@operator_options
 @json_option
 @click.pass_context
 def list_events(
@@ -105,7 +104,9 @@ def list_events(
 ) -> None:
     """List events, newest first."""
     with app_of(ctx, required=False) as hf:
-        found = _trail(hf, actor, role, org_id).query(actor=who, **asked)
+        page = {"limit": asked.pop("limit"), "before": asked.pop("before")}
+        wanted = AuditFilter(actor=who, **asked)
+        found = _trail(hf, actor, role, org_id).list(wanted, **page)
     lines = [_outline(event) for event in found]
     if as_json:
         print_json(lines)
@@ -127,7 +128,7 @@ def list_events(
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Check an export instead of the database.",
 )
-@watch_options
+@operator_options
 @json_option
 @click.pass_context
 def verify(
@@ -178,7 +179,7 @@ def _tell(problems: Iterator[Tampering], about: Mapping[str, Any], *, as_json: b
 @since_option
 @until_option
 @click.option("--to", "target", required=True, help="A file that does not exist yet, or - .")
-@watch_options
+@operator_options
 @click.pass_context
 def export(
     ctx: click.Context,
@@ -219,7 +220,7 @@ def _copy(lines: Iterator[str], target: Path) -> int:
 
 
 @audit.command()
-@watch_options
+@operator_options
 @json_option
 @click.pass_context
 def seal(ctx: click.Context, actor: str, role: str, org_id: str | None, as_json: bool) -> None:
@@ -239,7 +240,7 @@ def seal(ctx: click.Context, actor: str, role: str, org_id: str | None, as_json:
 
 
 def _trail(hf: Holdfast, actor: str, role: str, org_id: str | None) -> AuditTrail:
-    return desk_of(hf, actor, role, org_id).audit
+    return operator_of(hf, actor, role, org_id).audit
 
 
 def _outline(event: AuditEvent) -> dict[str, Any]:

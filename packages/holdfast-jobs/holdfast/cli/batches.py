@@ -11,19 +11,18 @@ import click
 
 from holdfast.cli.given import (
     app_of,
-    desk_of,
+    id_of,
     json_option,
+    operator_of,
+    operator_options,
     print_fields,
     print_json,
     print_table,
-    watch_options,
 )
 from holdfast.cli.logged import logged
 from holdfast.cli.run import perform, run
-from holdfast.holdfast import Holdfast
-from holdfast.operate.batches import NEWEST, Batches, BatchRow
-from holdfast_llm.batch.accept_kept import AnswerFilter
-from holdfast_llm.batch.outstanding import count_outstanding, count_remaining, poll_now
+from holdfast.operate.batches import AnswerFilter, Batches, BatchFilter, BatchRow
+from holdfast.operate.page import NEWEST
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -36,8 +35,6 @@ ITEM_COLUMNS = (
     "recorded_at",
 )  # fmt: skip
 KEPT_COLUMNS = ("job_type", "error_class", "answers", "batches")
-# The most that one run may take.
-EVERYTHING = 100_000
 STATES = (
     "prepared", "uploaded", "creating", "submitted", "ended", "collected", "released",
     "quarantined",
@@ -55,7 +52,7 @@ def batches_of(
 ) -> Iterator[Batches]:
     """The batches as the person named by the options sees them."""
     with app_of(ctx, required=required) as hf:
-        yield desk_of(hf, who["actor"], who["role"], who["org_id"]).batches(hf.batch.lane)
+        yield operator_of(hf, who["actor"], who["role"], who["org_id"]).batches
 
 
 @batches.command("list")
@@ -64,14 +61,16 @@ def batches_of(
 @click.option("--all", "with_ended", is_flag=True, help="Also those that are over.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
 @click.option("--before", default=NEWEST, help="Only batches older than this id: the next page.")
-@watch_options
+@operator_options
 @json_option
 @click.pass_context
 def list_batches(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
     """List batches, newest first."""
     who = {name: given.pop(name) for name in ("actor", "role", "org_id")}
+    wanted = BatchFilter(given.pop("state"), given.pop("mode"))
+    given["before"] = id_of(given["before"], "--before")
     with batches_of(ctx, who) as found:
-        rows = [asdict(row) for row in found.list(**given)]
+        rows = [asdict(row) for row in found.list(wanted, **given)]
     if as_json:
         print_json(rows)
     else:
@@ -82,7 +81,7 @@ def list_batches(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
 @click.argument("batch_id")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
 @click.option("--after", default=-1, type=int, help="Only items behind this place: the next page.")
-@watch_options
+@operator_options
 @json_option
 @click.pass_context
 def show(
@@ -119,9 +118,12 @@ def submit(ctx: click.Context, /, **given: Any) -> None:
     With --cron it takes no more than max_jobs_per_run of its profile. The report says how many jobs
     remain: due, or waiting for their time.
     """
-    if given["max_jobs"] is None and not given["cron"]:
-        given["max_jobs"] = EVERYTHING
-    perform(ctx, "rewrite_batch_submitter", after=lambda hf: count_remaining(hf.store), **given)
+    perform(
+        ctx,
+        lambda operator, **how: operator.batches.submitter(**how),
+        after=lambda operator: operator.batches.remaining(),
+        **given,
+    )
 
 
 @batches.command()
@@ -135,15 +137,10 @@ def collect(ctx: click.Context, /, **given: Any) -> None:
     it asks about those that are due.
     """
 
-    def ask_now(hf: Holdfast) -> None:
-        if not given["cron"]:
-            poll_now(hf.store)
-
     perform(
         ctx,
-        "rewrite_batch_collector",
-        before=ask_now,
-        after=lambda hf: count_outstanding(hf.store),
+        lambda operator, **how: operator.batches.collector(**how),
+        after=lambda operator: operator.batches.outstanding(),
         **given,
     )
 
@@ -152,7 +149,7 @@ def move_options(command: F) -> F:
     """What every move takes."""
     made: Any = click.pass_context(command)
     reason = click.option("--reason", required=True, help="Why; kept in the audit.")
-    for option in (json_option, watch_options, reason, click.argument("batch_id")):
+    for option in (json_option, operator_options, reason, click.argument("batch_id")):
         made = option(made)
     decorated: F = made
     return decorated
@@ -233,7 +230,7 @@ def read_where(
 )
 @click.option("--reason", required=True, help="Why; kept in the audit.")
 @click.option("--dry-run", is_flag=True, help="Only say how many there are.")
-@watch_options
+@operator_options
 @json_option
 @click.pass_context
 def accept(
@@ -265,7 +262,7 @@ def accept(
 @batches.command()
 @click.argument("account")
 @click.option("--reason", required=True, help="Why; kept in the audit.")
-@watch_options
+@operator_options
 @click.pass_context
 def probe(ctx: click.Context, /, account: str, reason: str, **who: Any) -> None:
     """Let the next call go to an account that refused us, without waiting for its pause."""

@@ -11,7 +11,7 @@ from holdfast.clock import SystemClock
 from holdfast.config import load
 from holdfast.config.load import variable_names
 from holdfast.config.show import show
-from holdfast.engine.schedule import Declared
+from holdfast.operate.schedules import check_declared
 
 
 @click.group()
@@ -25,8 +25,7 @@ def config() -> None:
 def show_settings(ctx: click.Context, as_json: bool) -> None:
     """Print the settings in force and where each comes from. Secrets are hidden."""
     loaded = load(db=ctx.obj["db"], app=ctx.obj["app"])
-    # What a cron line means is known only to those who follow it.
-    Declared().with_settings(loaded.settings, now=SystemClock().now())
+    check_declared(loaded.settings, SystemClock())
     rows = [
         {
             "key": item.key,

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import datetime
 from typing import Any
 
 import click
 
-from holdfast.cli.given import app_of, json_option, print_json, print_table
-from holdfast.ids import read_uuid
-from holdfast_llm.batch.cost import By, Spent, sum_costs
-from holdfast_llm.batch.price import to_usd
+from holdfast.cli.given import app_of, id_of, json_option, operator_of, print_json, print_table
+from holdfast.errors import InvalidArgument
+from holdfast.operate.costs import DEFAULT_DAYS, By, CostFilter, CostGroup, CostReport
 
-DAYS = 30
-TOKENS = (
-    "input_tokens",
-    "cache_read_tokens",
-    "cache_write_tokens",
-    "output_tokens",
-    "reasoning_tokens",
-)
-COUNTS = ("calls", "unpriced", "unknown", "orphans")
 _DAY = click.DateTime(["%Y-%m-%d"])
 
 
@@ -33,7 +24,9 @@ _DAY = click.DateTime(["%Y-%m-%d"])
     show_default=True,
     help=f"What to tell apart, separated by commas: {', '.join(By)}.",
 )
-@click.option("--since", type=_DAY, help=f"The first day, by UTC.  [default: {DAYS} days ago]")
+@click.option(
+    "--since", type=_DAY, help=f"The first day, by UTC.  [default: {DEFAULT_DAYS} days ago]"
+)
 @click.option("--until", type=_DAY, help="The last day, by UTC.  [default: today]")
 @click.option("--org", "org_id", help="Only this tenant's.")
 @json_option
@@ -47,24 +40,31 @@ def costs(
     as_json: bool,
 ) -> None:
     """Tell what providers were paid, and what calls outside the batch lane would have cost."""
-    by = _by(asked)
-    org_id = None if org_id is None else _org(org_id)
+    wanted = CostFilter(
+        tuple(_by(asked)),
+        None if since is None else since.date(),
+        None if until is None else until.date(),
+        None if org_id is None else id_of(org_id, "--org"),
+    )
     with app_of(ctx, required=False) as hf:
-        today = hf.store.clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
-        first = today - timedelta(days=DAYS) if since is None else since.replace(tzinfo=UTC)
-        last = today if until is None else until.replace(tzinfo=UTC)
-        if first > last:
-            raise click.BadParameter("it is after the last day", param_hint="--since")
-        end = last + timedelta(days=1)
-        found = hf.store.read(lambda tx: sum_costs(tx, by, first, end, org_id))
+        try:
+            report = operator_of(hf).costs.report(wanted)
+        except InvalidArgument as exc:
+            if "since" not in exc.fields:
+                raise
+            raise click.BadParameter("it is after the last day", param_hint="--since") from exc
     if as_json:
-        days = {"since": first.date().isoformat(), "until": last.date().isoformat()}
-        groups = [_document(one) for one in found]
         print_json(
-            {**days, "by": [one.value for one in by], "groups": groups, "total": _total(found)}
+            {
+                "since": report.since.isoformat(),
+                "until": report.until.isoformat(),
+                "by": [one.value for one in report.by],
+                "groups": [_document(one) for one in report.groups],
+                "total": _document(report.total),
+            }
         )
         return
-    _print(by, found)
+    _print(report)
 
 
 def _by(asked: str) -> list[By]:
@@ -77,36 +77,11 @@ def _by(asked: str) -> list[By]:
     return [By(word) for word in dict.fromkeys(words)]
 
 
-def _org(text: str) -> str:
-    try:
-        return read_uuid(text)
-    except ValueError as exc:
-        raise click.BadParameter(str(exc), param_hint="--org") from exc
-
-
-def _document(one: Spent) -> dict[str, Any]:
-    """A group as JSON: money as text, because a number would lose digits."""
-    return {
-        **{name.replace("-", "_"): value for name, value in one.group.items()},
-        **{name: getattr(one, name) for name in (*COUNTS, *TOKENS)},
-        # A cost that is not known is not a cost of nothing.
-        "cost_usd": None if one.calls == one.unpriced > 0 else to_usd(one.cost_pico),
-        "at_most_usd": to_usd(one.at_most_pico),
-        "compared": one.compared,
-        "direct_usd": to_usd(one.direct_pico) if one.compared else None,
-        "saved_usd": _signed(one.saved_pico) if one.compared else None,
-    }
-
-
-def _signed(pico: int) -> str:
-    return f"-{to_usd(-pico)}" if pico < 0 else to_usd(pico)
-
-
-def _total(found: Sequence[Spent]) -> dict[str, Any]:
-    names = [name for name in Spent.__slots__ if name != "group"]
-    return _document(
-        Spent({}, **{name: sum(getattr(one, name) for one in found) for name in names})
-    )
+def _document(one: CostGroup) -> dict[str, Any]:
+    """A group as one flat table."""
+    found = asdict(one)
+    group = found.pop("group")
+    return {**{name.replace("-", "_"): value for name, value in group.items()}, **found}
 
 
 def _cost(row: Mapping[str, Any]) -> str:
@@ -116,10 +91,10 @@ def _cost(row: Mapping[str, Any]) -> str:
     return f"{row['cost_usd']} + unknown" if row["unpriced"] else str(row["cost_usd"])
 
 
-def _print(by: Sequence[By], found: Sequence[Spent]) -> None:
-    total = _total(found)
-    rows = [_document(one) for one in found]
-    named = [one.value.replace("-", "_") for one in by]
+def _print(report: CostReport) -> None:
+    total = _document(report.total)
+    rows = [_document(one) for one in report.groups]
+    named = [one.value.replace("-", "_") for one in report.by]
     columns = (
         *named,
         "calls",

@@ -12,15 +12,15 @@ import click
 
 from holdfast.cli.given import (
     app_of,
-    desk_of,
     json_option,
     one_line,
+    operator_of,
+    operator_options,
     print_json,
     print_table,
-    watch_options,
 )
 from holdfast.operate.bulk import LIMIT, LONGEST, BulkAnswer
-from holdfast.operate.dead_letter import DeadLetters, LetterView
+from holdfast.operate.dead_letters import DeadLetters, LetterView
 from holdfast.operate.letter import CHECKLISTS, Letter, LetterKind, LetterState
 from holdfast.operate.letter_input import LetterFilter
 from holdfast.operate.letter_plan import next_step_of
@@ -72,7 +72,7 @@ def step(*options: Callable[[Any], Any]) -> Callable[[F], F]:
 
     def decorate(command: F) -> F:
         made: Any = click.pass_context(command)
-        for option in (json_option, watch_options, version_option, *reversed(options)):
+        for option in (json_option, operator_options, version_option, *reversed(options)):
             made = option(made)
         decorated: F = click.argument("job_id")(made)
         return decorated
@@ -84,7 +84,7 @@ def step(*options: Callable[[Any], Any]) -> Callable[[F], F]:
 def letters_of(ctx: click.Context, who: Mapping[str, Any]) -> Iterator[DeadLetters]:
     """The dead letters as the person named by the options sees them."""
     with app_of(ctx, required=False) as hf:
-        yield desk_of(hf, who["actor"], who["role"], who["org_id"]).dead_letters
+        yield operator_of(hf, who["actor"], who["role"], who["org_id"]).dead_letters
 
 
 @dead_letters.command("list")
@@ -92,7 +92,7 @@ def letters_of(ctx: click.Context, who: Mapping[str, Any]) -> Iterator[DeadLette
 @click.option("--all", "with_ended", is_flag=True, help="Also those that have ended.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
 @click.option("--before", help="The next page: what the last one printed as next.")
-@watch_options
+@operator_options
 @json_option
 @click.pass_context
 def list_letters(
@@ -118,7 +118,7 @@ def list_letters(
 
 @dead_letters.command()
 @click.argument("job_id")
-@watch_options
+@operator_options
 @json_option
 @click.pass_context
 def show(ctx: click.Context, /, job_id: str, as_json: bool, **who: Any) -> None:
@@ -265,7 +265,7 @@ def fix_forward(
 @dead_letters.command()
 @click.argument("job_id")
 @click.argument("body")
-@watch_options
+@operator_options
 @json_option
 @click.pass_context
 def note(ctx: click.Context, /, job_id: str, body: str, as_json: bool, **who: Any) -> None:
@@ -280,7 +280,7 @@ def note(ctx: click.Context, /, job_id: str, body: str, as_json: bool, **who: An
 
 def bulk_options(command: F) -> F:
     """What a bulk is asked to do."""
-    made: Any = filter_options(watch_options(json_option(click.pass_context(command))))
+    made: Any = filter_options(operator_options(json_option(click.pass_context(command))))
     for option in (
         click.option("--limit", default=LIMIT, show_default=True, type=click.IntRange(1, LONGEST)),
         click.option("--confirm", type=int, help="How many everything is."),

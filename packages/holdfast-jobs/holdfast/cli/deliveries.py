@@ -13,18 +13,18 @@ from holdfast.cli.audit import Instant
 from holdfast.cli.batches import perform_options
 from holdfast.cli.given import (
     app_of,
-    desk_of,
     json_option,
+    operator_of,
+    operator_options,
     print_fields,
     print_json,
     print_table,
-    watch_options,
 )
 from holdfast.cli.run import run
-from holdfast.operate.deliveries import Deliveries
-from holdfast.operate.delivery_bulk import LIMIT, LONGEST, NEWEST, DeliveryBulkResult
-from holdfast.operate.delivery_filter import DeliveryFilter
-from holdfast.outbox.delivery import Delivery, State
+from holdfast.operate.deliveries import Deliveries, Delivery
+from holdfast.operate.delivery_bulk import LIMIT, LONGEST, DeliveryBulkResult
+from holdfast.operate.delivery_filter import DeliveryFilter, State
+from holdfast.operate.page import NEWEST
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -56,7 +56,7 @@ def deliveries() -> None:
 def deliveries_of(ctx: click.Context, who: Mapping[str, Any]) -> Iterator[Deliveries]:
     """The deliveries as the person named by the options sees them."""
     with app_of(ctx, required=False) as hf:
-        yield desk_of(hf, who["actor"], who["role"], who["org_id"]).deliveries
+        yield operator_of(hf, who["actor"], who["role"], who["org_id"]).deliveries
 
 
 def filter_options(*reason: str) -> Callable[[F], F]:
@@ -94,15 +94,16 @@ def filter_options(*reason: str) -> Callable[[F], F]:
 @click.option("--all", "with_ended", is_flag=True, help="Also those that are sent or dropped.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
 @click.option("--before", default=NEWEST, help="Only those older than this id: the next page.")
-@watch_options
+@operator_options
 @json_option
 @click.pass_context
 def list_deliveries(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
     """List deliveries, newest first. No text and no address is shown."""
     who = {name: given.pop(name) for name in ("actor", "role", "org_id")}
     given["reason"] = given.pop("why")
+    page = {name: given.pop(name) for name in ("with_ended", "limit", "before")}
     with deliveries_of(ctx, who) as found:
-        rows = [asdict(row) for row in found.list(**given)]
+        rows = [asdict(row) for row in found.list(DeliveryFilter(**given), **page)]
     if as_json:
         print_json(rows)
     else:
@@ -111,7 +112,7 @@ def list_deliveries(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
 
 @deliveries.command()
 @click.argument("delivery_id")
-@watch_options
+@operator_options
 @json_option
 @click.pass_context
 def show(ctx: click.Context, /, delivery_id: str, as_json: bool, **who: Any) -> None:
@@ -140,7 +141,7 @@ def decide_options(command: F) -> F:
     """What every decision takes."""
     made: Any = click.pass_context(command)
     reason = click.option("--reason", required=True, help="Why; kept in the audit.")
-    for option in (json_option, watch_options, reason, click.argument("delivery_id")):
+    for option in (json_option, operator_options, reason, click.argument("delivery_id")):
         made = option(made)
     decorated: F = made
     return decorated
@@ -184,7 +185,7 @@ def bulk_options(command: F) -> F:
     made: Any = click.pass_context(command)
     for option in (
         json_option,
-        watch_options,
+        operator_options,
         click.option("--limit", default=LIMIT, show_default=True, type=click.IntRange(1, LONGEST)),
         click.option("--confirm", type=int, help="How many everything is."),
         click.option("--all", "everything", is_flag=True, help="Without any condition."),

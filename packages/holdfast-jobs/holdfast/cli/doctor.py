@@ -6,14 +6,21 @@ from dataclasses import asdict
 
 import click
 
-from holdfast.cli.given import app_of, desk_of, json_option, one_line, print_json, watch_options
-from holdfast.operate.doctor import Severity, examine
-from holdfast.store import open_store
+from holdfast.cli.given import (
+    app_of,
+    json_option,
+    one_line,
+    operator_of,
+    operator_options,
+    print_json,
+)
+from holdfast.operate.database import use_unchecked_store
+from holdfast.operate.doctor import Severity
 
 
 @click.command()
 @click.option("--providers", is_flag=True, help="Ask each provider's account a free question too.")
-@watch_options
+@operator_options
 @json_option
 @click.pass_context
 def doctor(
@@ -29,10 +36,9 @@ def doctor(
     Exits with 1 if there is a problem; notices and warnings are not.
     """
     with app_of(ctx, required=False) as hf:
-        # Unchecked: a schema that this code does not fit is one of the things to find.
-        hf.use_store(open_store(hf.settings.db, clock=hf.clock, check=False))
-        watch = desk_of(hf, actor, role, org_id).watch
-        found = examine(watch, accounts=hf.batch.lane.accounts if providers else None)
+        # A schema that does not fit this version is one of the findings.
+        use_unchecked_store(hf)
+        found = operator_of(hf, actor, role, org_id).doctor(providers=providers)
     if as_json:
         print_json([asdict(finding) for finding in found])
     else:

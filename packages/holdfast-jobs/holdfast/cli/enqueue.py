@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.given import app_of, json_option, print_json, read_actor_option
+from holdfast.cli.given import app_of, json_option, operator_of, print_json, read_actor_option
 from holdfast.document import BadDocument, parse
 from holdfast.errors import InvalidJob
 
@@ -37,7 +37,8 @@ def enqueue(job_type: str, payload: str, as_json: bool, **options: Any) -> None:
     except BadDocument as exc:
         raise InvalidJob({"payload": str(exc)}) from exc
     with app_of(click.get_current_context(), required=True) as hf:
-        job = hf.enqueue(job_type, value, **options)
+        operator = operator_of(hf, options.pop("actor"))
+        job = operator.jobs.enqueue(job_type, value, **options)
     if as_json:
         print_json(
             {

@@ -6,13 +6,19 @@ from dataclasses import asdict
 
 import click
 
-from holdfast.cli.given import app_of, desk_of, json_option, one_line, print_json, watch_options
-from holdfast.operate.explain import explain_job
+from holdfast.cli.given import (
+    app_of,
+    json_option,
+    one_line,
+    operator_of,
+    operator_options,
+    print_json,
+)
 
 
 @click.command()
 @click.argument("job_id")
-@watch_options
+@operator_options
 @json_option
 @click.pass_context
 def explain(
@@ -20,7 +26,7 @@ def explain(
 ) -> None:
     """Say why a job is where it is, and what has to happen next."""
     with app_of(ctx, required=False) as hf:
-        found = explain_job(desk_of(hf, actor, role, org_id).watch, job_id)
+        found = operator_of(hf, actor, role, org_id).jobs.explain(job_id)
     if as_json:
         print_json(asdict(found))
     else:

@@ -6,7 +6,7 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
@@ -18,7 +18,9 @@ from holdfast.clock import write_instant
 from holdfast.config import LOG_LEVELS, Settings
 from holdfast.errors import ConfigError, InvalidArgument
 from holdfast.holdfast import Holdfast
-from holdfast.operate.desk import Desk
+from holdfast.ids import read_uuid
+from holdfast.operate.operator import Operator
+from holdfast.operate.page import LONGEST_PAGE, Page
 from holdfast.redact import visible
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
@@ -41,9 +43,10 @@ actor_option = click.option(
     help="Who asks, like user:42.",
 )
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
-def watch_options(command: F) -> F:
+def operator_options(command: F) -> F:
     """Who acts, in which role, and for which tenant."""
     role = click.option(
         "--role",
@@ -114,14 +117,36 @@ def _load(place: str) -> Holdfast:
     return found
 
 
-def desk_of(hf: Holdfast, actor: str, role: str, org_id: str | None) -> Desk:
-    """What the operator named by :func:`watch_options` can do with *hf*."""
+def operator_of(
+    hf: Holdfast, actor: str = "user:cli", role: str = "admin", org_id: str | None = None
+) -> Operator:
+    """The operator API for the actor named by :func:`operator_options`.
+
+    Commands without these options act as an admin: the shell user has the database anyway.
+    """
     try:
         return hf.operate(actor=actor, role=role, org_id=org_id)
     except InvalidArgument as exc:
         (named, problem), *_ = exc.fields.items()
         option = {"org_id": "--org"}.get(named, f"--{named}")
         raise click.BadParameter(problem, param_hint=option) from exc
+
+
+def id_of(text: str, where: str) -> str:
+    """An id in its stored form; anything else is wrong usage of the argument *where*."""
+    try:
+        return read_uuid(text)
+    except ValueError as exc:
+        raise click.BadParameter(str(exc), param_hint=where) from exc
+
+
+def every_page(verb: Callable[..., Page[T]]) -> Iterator[T]:
+    """Every row of a listing in order of names, page by page."""
+    page = verb(limit=LONGEST_PAGE)
+    yield from page
+    while page.next is not None:
+        page = verb(limit=LONGEST_PAGE, after=page.next)
+        yield from page
 
 
 def print_json(value: Any) -> None:

@@ -6,9 +6,15 @@ from dataclasses import asdict
 
 import click
 
-from holdfast.cli.given import app_of, desk_of, json_option, one_line, print_json, watch_options
-from holdfast.operate.grant import ROLES
-from holdfast.store.grants import TENANT
+from holdfast.cli.given import (
+    app_of,
+    json_option,
+    one_line,
+    operator_of,
+    operator_options,
+    print_json,
+)
+from holdfast.operate.grant import ROLES, TENANT
 
 
 @click.command()
@@ -26,7 +32,7 @@ from holdfast.store.grants import TENANT
     " select,insert]",
 )
 @click.option("--dry-run", is_flag=True, help="Print the SQL and change nothing.")
-@watch_options
+@operator_options
 @json_option
 @click.pass_context
 def grant(
@@ -47,9 +53,9 @@ def grant(
     """
     wanted = [] if privileges is None else privileges.split(",")
     with app_of(ctx, required=False) as hf:
-        desk = desk_of(hf, actor, role, org_id)
-        done = desk.grant(tables, to=to, privileges=wanted, dry_run=dry_run)
-        has_roles = hf.store.dialect.has_roles
+        operator = operator_of(hf, actor, role, org_id)
+        done = operator.grant(tables, to=to, privileges=wanted, dry_run=dry_run)
+        has_roles = operator.has_roles
     if as_json:
         print_json([asdict(one) for one in done])
         return

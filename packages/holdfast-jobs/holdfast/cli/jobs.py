@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import click
 
+from holdfast import State
 from holdfast.cli.given import (
     app_of,
-    desk_of,
+    id_of,
     json_option,
     one_line,
+    operator_of,
+    operator_options,
     print_json,
     print_table,
-    watch_options,
 )
-from holdfast.clock import read_instant
-from holdfast.document import decode
-from holdfast.engine.duty import SQL as DUTY_SQL
-from holdfast.engine.job import Job, State
-from holdfast.errors import JobNotFound
-from holdfast.holdfast import SQL, Holdfast
-from holdfast.ids import read_uuid
-from holdfast.operate.cancel import cancel_job
-from holdfast.store import Row
+from holdfast.document import encode
+from holdfast.operate.audit import AuditEvent
+from holdfast.operate.jobs import JobFilter
+from holdfast.operate.page import NEWEST
 
-NEWEST = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 COLUMNS = ("id", "job_type", "state", "queue", "stage", "attempts", "created_at", "error_class")
 
 
@@ -52,22 +49,12 @@ def list_jobs(
     as_json: bool,
 ) -> None:
     """List jobs, newest first."""
-    params: dict[str, Any] = {
-        "state": state,
-        "job_type": job_type,
-        "limit": limit,
-        "before": _id(before, "--before"),
-    }
-    statement = SQL.list_all_jobs
-    if org_id is not None:
-        statement = SQL.list_jobs
-        params["org_id"] = _id(org_id, "--org")
+    before = id_of(before, "--before")
+    org_id = None if org_id is None else id_of(org_id, "--org")
+    wanted = JobFilter(org_id=org_id, state=state, job_type=job_type)
     with app_of(ctx, required=False) as hf:
-        rows = [dict(row) for row in hf.store.read(lambda tx: tx.many(statement, **params))]
-    for row in rows:
-        row["attempts"] = f"{row['attempt_count']}/{row['max_attempts']}"
-        for name in ("created_at", "updated_at", "finished_at", "not_before_at"):
-            row[name] = None if row[name] is None else read_instant(row[name])
+        found = operator_of(hf).jobs.list(wanted, limit=limit, before=before)
+    rows = [{**asdict(job), "attempts": f"{job.attempt_count}/{job.max_attempts}"} for job in found]
     if as_json:
         print_json(rows)
     else:
@@ -80,36 +67,25 @@ def list_jobs(
 @click.pass_context
 def show(ctx: click.Context, job_id: str, as_json: bool) -> None:
     """Show one job with its timeline."""
-    job_id = _id(job_id, "JOB_ID")
+    job_id = id_of(job_id, "JOB_ID")
     with app_of(ctx, required=False) as hf:
-        org_id = _org_of(hf, job_id)
-        job = hf.get(job_id, org_id=org_id)
-        events = hf.store.read(lambda tx: tx.many(SQL.list_events, org_id=org_id, job_id=job_id))
-        letter = hf.store.read(
-            lambda tx: tx.maybe(SQL.find_dead_letter, org_id=org_id, job_id=job_id)
-        )
-        notes = hf.store.read(
-            lambda tx: tx.many(DUTY_SQL.list_notes, org_id=org_id, subject_id=job_id)
-        )
+        job = operator_of(hf).jobs.get(job_id)
     if as_json:
-        dead = (
-            None
-            if letter is None
-            else {**letter, "sanitized_context": decode(letter["sanitized_context"])}
-        )
-        told = [_told(event) for event in events]
-        added = [{**note, "note": decode(note["note"])} for note in notes]
-        print_json({**_outline(job), "events": told, "dead_letter": dead, "notes": added})
+        events = [_event(event) for event in job.events]
+        notes = [asdict(note) for note in job.notes]
+        print_json({**job.record, "events": events, "dead_letter": job.dead_letter, "notes": notes})
         return
-    for name, value in _outline(job).items():
+    for name, value in job.record.items():
         if value not in (None, ""):
             click.echo(f"{name:18} {one_line(value)}")
     click.echo()
-    lines = [{**event, "at": read_instant(event["at"])} for event in events]
-    print_table(lines, ("at", "name", "attempt", "actor_id", "detail"))
-    for note in notes:
-        said = f"{note['name']} on {note['event_name']} {note['event_id']}: {note['note']}"
+    print_table(
+        [_event(event) for event in job.events], ("at", "name", "attempt", "actor_id", "detail")
+    )
+    for note in job.notes:
+        said = f"{note.name} on {note.event_name} {note.event_id}: {encode(note.note)}"
         click.echo(f"note {one_line(said)}")
+    letter = job.dead_letter
     if letter is not None:
         click.echo(f"\ndead letter: {letter['error_class']} at stage {one_line(letter['stage'])}")
         for line in letter["last_stack"].splitlines():
@@ -119,7 +95,7 @@ def show(ctx: click.Context, job_id: str, as_json: bool) -> None:
 @jobs.command()
 @click.argument("job_id")
 @click.option("--reason", required=True, help="Why; kept in the audit.")
-@watch_options
+@operator_options
 @json_option
 @click.pass_context
 def cancel(
@@ -132,9 +108,9 @@ def cancel(
     as_json: bool,
 ) -> None:
     """Stop a job: at once if it waits, at its next step if it runs."""
-    job_id = _id(job_id, "JOB_ID")
+    job_id = id_of(job_id, "JOB_ID")
     with app_of(ctx, required=False) as hf:
-        answer = cancel_job(desk_of(hf, actor, role, org_id).watch, job_id, reason=reason)
+        answer = operator_of(hf, actor, role, org_id).jobs.cancel(job_id, reason=reason)
     if as_json:
         print_json({"job_id": job_id, "answer": answer})
     else:
@@ -148,33 +124,19 @@ def cancel(
 def count(ctx: click.Context, as_json: bool) -> None:
     """Count jobs by state and queue."""
     with app_of(ctx, required=False) as hf:
-        rows = hf.store.read(lambda tx: tx.many(SQL.count_jobs))
+        rows = [asdict(count) for count in operator_of(hf).jobs.counts()]
     if as_json:
-        print_json([dict(row) for row in rows])
+        print_json(rows)
     else:
         print_table(rows, ("state", "queue", "jobs"))
 
 
-def _org_of(hf: Holdfast, job_id: str) -> str:
-    row = hf.store.read(lambda tx: tx.maybe(SQL.find_org, id=job_id))
-    if row is None:
-        raise JobNotFound(job_id)
-    return str(row["org_id"])
-
-
-def _outline(job: Job) -> dict[str, Any]:
-    """What an operator may see of a job: no payload and no result, which may be private."""
-    hidden = ("payload", "result")
-    return {name: value for name, value in job.record.items() if name not in hidden}
-
-
-def _told(event: Row) -> dict[str, Any]:
-    detail = event["detail"]
-    return {**event, "detail": None if detail is None else decode(detail)}
-
-
-def _id(text: str, where: str) -> str:
-    try:
-        return read_uuid(text)
-    except ValueError as exc:
-        raise click.BadParameter(str(exc), param_hint=where) from exc
+def _event(event: AuditEvent) -> dict[str, Any]:
+    """An event with the actor in two columns, as it is stored."""
+    found: dict[str, Any] = {}
+    for name in AuditEvent.__slots__:
+        if name == "actor":
+            found |= {"actor_type": event.actor.type, "actor_id": event.actor.id}
+        else:
+            found[name] = getattr(event, name)
+    return found

@@ -5,11 +5,7 @@ from __future__ import annotations
 import click
 
 from holdfast.cli.given import app_of, json_option, print_json, settings_of
-from holdfast.engine.category import sync_categories
-from holdfast.engine.declared import sync_declared
-from holdfast.extension import components_of
-from holdfast.store import open_store
-from holdfast.store.component import in_order
+from holdfast.operate.database import migrate_database
 
 _ONE_LOGIN = (
     "Handlers run on the login of db: between tenants that is a guard rail and not a wall."
@@ -30,25 +26,15 @@ def migrate(ctx: click.Context, as_json: bool) -> None:
     and job type rules, so that they hold before the first worker starts.
     """
     app = app_of(ctx, required=bool(ctx.obj["app"] or settings_of(ctx).app))
-    settings, registry = app.settings, app.registry
-    components = in_order(components_of(app.extensions.available()))
-    store = open_store(settings.db, check=False, components=components)
-    try:
-        applied = store.migrate()
-        store.check_schema()
-        sync_categories(store, registry.categories.values())
-        sync_declared(store, settings, registry)
-        database, has_roles = store.version(), store.dialect.has_roles
-        versions = store.component_versions()
-    finally:
-        store.close()
+    done = migrate_database(app)
     if as_json:
-        print_json({"database": database, "applied": applied, "versions": versions})
+        versions = dict(done.versions)
+        print_json({"database": done.database, "applied": list(done.applied), "versions": versions})
         return
-    for name in applied:
+    for name in done.applied:
         click.echo(f"applied {name}")
-    if applied and has_roles and settings.handler_db is None:
+    if done.applied and done.has_roles and app.settings.handler_db is None:
         click.echo(_ONE_LOGIN)
-    for component in components:
-        click.echo(f"{component.name} {versions[component.name]}")
-    click.echo(f"{database}: the schema is up to date.")
+    for name, version in done.versions.items():
+        click.echo(f"{name} {version}")
+    click.echo(f"{done.database}: the schema is up to date.")

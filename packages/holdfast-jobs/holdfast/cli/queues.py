@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import click
 
-from holdfast.actor import Actor
-from holdfast.cli.given import actor_option, app_of, json_option, one_line, print_json, print_table
-from holdfast.clock import read_instant
-from holdfast.config import KeySettings, QueueSettings, Rate, TenantSettings
-from holdfast.config.kind import UUID, complaint, fits, refuse
-from holdfast.engine.rules import QueueRule, Rules
-from holdfast.errors import UnknownQueue
-from holdfast.store import Row
+from holdfast import KeySettings, QueueSettings, Rate, TenantSettings
+from holdfast.cli.given import (
+    actor_option,
+    app_of,
+    every_page,
+    json_option,
+    one_line,
+    operator_of,
+    print_json,
+    print_table,
+)
+from holdfast.operate.queues import QueueView
 
 COLUMNS = (
     "queue", "weight", "running_cap", "tenant_cap", "depth_cap", "rate", "waiting", "deferred",
@@ -60,13 +64,11 @@ def queues() -> None:
 def list_queues(ctx: click.Context, as_json: bool) -> None:
     """List the queues with their rules and how much waits."""
     with app_of(ctx, required=False) as hf:
-        rules, waiting = hf.queues.rules(), hf.queues.waiting()
-    counts = {row["queue"]: row for row in waiting}
-    names = sorted({*rules.queues, *counts} - {"q:deadletter"})
+        found = [_whole(queue) for queue in every_page(operator_of(hf).queues.list)]
     if as_json:
-        print_json([_whole(rules, name, counts.get(name)) for name in names])
+        print_json(found)
     else:
-        print_table([_line(_whole(rules, name, counts.get(name))) for name in names], COLUMNS)
+        print_table([_line(queue) for queue in found], COLUMNS)
 
 
 @queues.command()
@@ -76,11 +78,7 @@ def list_queues(ctx: click.Context, as_json: bool) -> None:
 def show(ctx: click.Context, queue: str, as_json: bool) -> None:
     """Show one queue."""
     with app_of(ctx, required=False) as hf:
-        rules, waiting = hf.queues.rules(), hf.queues.waiting()
-    if queue not in rules.queues:
-        raise UnknownQueue(queue, rules.queues)
-    row = next((row for row in waiting if row["queue"] == queue), None)
-    whole = _whole(rules, queue, row)
+        whole = _whole(operator_of(hf).queues.get(queue))
     if as_json:
         print_json(whole)
         return
@@ -109,11 +107,7 @@ def set_queue(
     if not changes:
         raise click.UsageError("Nothing to change: give at least one option.")
     with app_of(ctx, required=False) as hf:
-        known = hf.queues.rules().queues
-        if queue not in known:
-            raise UnknownQueue(queue, known)
-        settings = replace(known[queue].settings, **changes)
-        hf.queues.set(queue, settings, actor=Actor.read(actor))
+        operator_of(hf, actor).queues.set(queue, reason=ctx.command_path, **changes)
     click.echo(f"{queue}  set")
 
 
@@ -125,7 +119,7 @@ def set_queue(
 def pause(ctx: click.Context, queue: str, reason: str, actor: str) -> None:
     """Claim nothing more from a queue; what runs goes on."""
     with app_of(ctx, required=False) as hf:
-        paused = hf.queues.pause(queue, reason=reason, actor=Actor.read(actor))
+        paused = operator_of(hf, actor).queues.pause(queue, reason=reason)
     click.echo(f"{queue}  {'paused' if paused else 'was paused already'}")
 
 
@@ -137,7 +131,7 @@ def pause(ctx: click.Context, queue: str, reason: str, actor: str) -> None:
 def resume(ctx: click.Context, queue: str, reason: str, actor: str) -> None:
     """Claim from a queue again."""
     with app_of(ctx, required=False) as hf:
-        resumed = hf.queues.resume(queue, reason=reason, actor=Actor.read(actor))
+        resumed = operator_of(hf, actor).queues.resume(queue, reason=reason)
     click.echo(f"{queue}  {'resumed' if resumed else 'was not paused'}")
 
 
@@ -151,7 +145,7 @@ def reset(ctx: click.Context, queue: str, actor: str) -> None:
     What only an application declares that is not named here comes back when its worker starts.
     """
     with app_of(ctx, required=False) as hf:
-        done = hf.queues.reset(queue, actor=Actor.read(actor))
+        done = operator_of(hf, actor).queues.reset(queue, reason=ctx.command_path)
     click.echo(f"{queue}  {'reset' if done else 'follows what is declared already'}")
 
 
@@ -161,8 +155,10 @@ def reset(ctx: click.Context, queue: str, actor: str) -> None:
 def tenants(ctx: click.Context, as_json: bool) -> None:
     """List the tenants that have a rule, and who set it."""
     with app_of(ctx, required=False) as hf:
-        rows = hf.queues.tenants()
-    listed = [{**row, "org_id": str(row["org_id"])} for row in rows]
+        found = list(every_page(operator_of(hf).tenants.list))
+    listed = [
+        {"org_id": rule.org_id, **asdict(rule.settings), "set_by": rule.set_by} for rule in found
+    ]
     _print_all(listed, ("org_id", "weight", "max_running", "set_by"), as_json)
 
 
@@ -172,8 +168,8 @@ def tenants(ctx: click.Context, as_json: bool) -> None:
 def keys(ctx: click.Context, as_json: bool) -> None:
     """List the limit keys that have a rule, and who set it."""
     with app_of(ctx, required=False) as hf:
-        rows = hf.queues.keys()
-    listed = [{"key": row["name"], **row, "rate": _rate(row)} for row in rows]
+        found = list(every_page(operator_of(hf).limit_keys.list))
+    listed = [{**asdict(rule), "key": rule.name, "rate": _rate(rule.rate)} for rule in found]
     _print_all(listed, ("key", "max_running", "rate", "set_by"), as_json)
 
 
@@ -199,18 +195,17 @@ def tenant(
     """Change the weight or cap of a tenant; without options, show them."""
     changes = _changes(given, without, TenantSettings)
     org_id = org_id.lower()
-    if not fits(UUID, org_id):
-        refuse("No tenant has such a rule", [complaint("ORG_ID", org_id, UUID)])
     with app_of(ctx, required=False) as hf:
+        tenants = operator_of(hf, actor).tenants
         if is_reset:
-            done = hf.queues.reset_tenant(org_id, actor=Actor.read(actor))
+            done = tenants.reset(org_id, reason=ctx.command_path)
             click.echo(f"{org_id}  {'reset' if done else 'has no rule'}")
             return
-        own = hf.queues.rules().tenants.get(org_id, TenantSettings())
         if changes:
-            own = replace(own, **changes)
-            hf.queues.set_tenant(org_id, own, actor=Actor.read(actor))
-    _print({"org_id": org_id, **asdict(own)}, as_json)
+            rule = tenants.set(org_id, reason=ctx.command_path, **changes)
+        else:
+            rule = tenants.get(org_id)
+    _print({"org_id": org_id, **asdict(rule.settings)}, as_json)
 
 
 @queues.command()
@@ -235,16 +230,13 @@ def key(
     """Change the cap or rate of a limit key; without options, show them."""
     changes = _changes(given, without, KeySettings)
     with app_of(ctx, required=False) as hf:
+        keys = operator_of(hf, actor).limit_keys
         if is_reset:
-            done = hf.queues.reset_key(name, actor=Actor.read(actor))
+            done = keys.reset(name, reason=ctx.command_path)
             click.echo(f"{one_line(name)}  {'reset' if done else 'has no rule'}")
             return
-        known = hf.queues.rules().keys.get(name)
-        own = dict.fromkeys(KeySettings.__slots__) if known is None else _values(known)
-        if changes:
-            own |= changes
-            hf.queues.set_key(name, KeySettings(**own), actor=Actor.read(actor))
-    _print({"key": name, **own}, as_json)
+        rule = keys.set(name, reason=ctx.command_path, **changes) if changes else keys.get(name)
+    _print({"key": name, "max_running": rule.max_running, "rate": rule.rate}, as_json)
 
 
 def _changes(given: dict[str, Any], without: tuple[str, ...], of: type) -> dict[str, Any]:
@@ -266,15 +258,11 @@ def _limit(text: str, of: Any) -> str:
     return name
 
 
-def _values(settings: KeySettings) -> dict[str, Any]:
-    return {name: getattr(settings, name) for name in settings.__slots__}
+def _rate(rate: Rate | None) -> str | None:
+    return None if rate is None else str(rate)
 
 
-def _rate(row: Row) -> str | None:
-    return None if row["rate_count"] is None else str(Rate(row["rate_count"], row["rate_seconds"]))
-
-
-def _print_all(rows: Sequence[Row], columns: tuple[str, ...], as_json: bool) -> None:
+def _print_all(rows: Sequence[Mapping[str, Any]], columns: tuple[str, ...], as_json: bool) -> None:
     if as_json:
         print_json([{name: row[name] for name in columns} for row in rows])
     else:
@@ -289,22 +277,11 @@ def _print(rule: dict[str, Any], as_json: bool) -> None:
         print_table([rule], tuple(rule))
 
 
-def _whole(rules: Rules, name: str, waiting: Row | None) -> dict[str, Any]:
-    """Everything known of a queue."""
-    rule = rules.queues.get(name, QueueRule(name))
-    settings = {**asdict(rule.settings), "rate": rule.settings.rate and str(rule.settings.rate)}
-    return {
-        "queue": name,
-        **settings,
-        "paused_at": rule.paused_at,
-        "paused_by": rule.paused_by,
-        "pause_reason": rule.pause_reason,
-        "set_by": rule.set_by,
-        "waiting": waiting["jobs"] if waiting else 0,
-        "deferred": waiting["deferred"] if waiting else 0,
-        "tenants": waiting["tenants"] if waiting else 0,
-        "oldest_at": read_instant(waiting["oldest_at"]) if waiting else None,
-    }
+def _whole(queue: QueueView) -> dict[str, Any]:
+    """Everything known of a queue, as one table."""
+    found = asdict(queue)
+    settings = {**found.pop("settings"), "rate": _rate(queue.settings.rate)}
+    return {"queue": found.pop("name"), **settings, **found}
 
 
 def _line(whole: dict[str, Any]) -> dict[str, Any]:

@@ -13,14 +13,14 @@ import click
 from holdfast.cli.given import (
     actor_option,
     app_of,
-    desk_of,
     json_option,
     one_line,
+    operator_of,
+    operator_options,
     print_json,
     print_table,
-    watch_options,
 )
-from holdfast.operate.watch import Action
+from holdfast.operate.authorization import Action
 
 if TYPE_CHECKING:
     from holdfast_review.model import Recipient, Review, Source
@@ -144,7 +144,7 @@ def show(
 @click.option("--changelist", "changelist_id", help="All versions of this one.")
 @click.option("--recipient", help="Or a person, out of all reviews of the tenant.")
 @click.option("--reason", required=True, help="Why; kept in the audit.")
-@watch_options
+@operator_options
 @click.pass_context
 def erase(
     ctx: click.Context,
@@ -163,7 +163,9 @@ def erase(
     with app_of(ctx, required=False) as hf:
         # A person's name may say who they are, and the audit is for ever.
         subject = "recipient" if changelist_id is None else f"changelist:{changelist_id}"
-        desk_of(hf, actor, role, org_id).watch.check(Action.ERASE, org_id=org_id, subject=subject)
+        operator_of(hf, actor, role, org_id).context.check(
+            Action.ERASE, org_id=org_id, subject=subject
+        )
         reviews, why = Reviews.of(hf), {"org_id": org_id, "reason": reason, "actor": actor}
         if changelist_id is not None:
             erased = reviews.erase(changelist_id, **why)

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import click
 
-from holdfast.cli.given import app_of, desk_of, print_json, settings_of, watch_options
+from holdfast.cli.given import app_of, operator_of, operator_options, print_json, settings_of
 from holdfast.config import Settings
 from holdfast.holdfast import Holdfast
 from holdfast.ids import read_uuid
@@ -131,7 +131,7 @@ def submit(ctx: click.Context, /, text: str, **asked: Any) -> None:
 @click.option("--home", "home_id", help="The home, for the views of its people.")
 @click.option("--sender", help="As this sender sees it.")
 @click.option("--recipient", help="As this recipient sees it.")
-@watch_options
+@operator_options
 @click.pass_context
 def show(
     ctx: click.Context,
@@ -159,7 +159,7 @@ def show(
         elif recipient:
             print_json(_received(hf, rewrite_request_id, str(home_id), recipient))
         else:
-            watch = desk_of(hf, actor, role, org_id or home_id).watch
+            watch = operator_of(hf, actor, role, org_id or home_id).context
             print_json(find_record(watch, rewrite_request_id))
 
 
@@ -193,7 +193,7 @@ def of_whom(command: F) -> F:
 
 @rewrite.command()
 @of_whom
-@watch_options
+@operator_options
 @click.pass_context
 def export(
     ctx: click.Context,
@@ -207,7 +207,7 @@ def export(
     from holdfast_rewrite.export import export_data
 
     with app_of(ctx, required=False) as hf:
-        watch = desk_of(hf, actor, role, org_id).watch
+        watch = operator_of(hf, actor, role, org_id).context
         for document in export_data(watch, user_id=user_id, home_id=home_id):
             click.echo(json.dumps(document))
 
@@ -215,7 +215,7 @@ def export(
 @rewrite.command()
 @of_whom
 @click.option("--reason", required=True, help="Why; kept in the audit.")
-@watch_options
+@operator_options
 @click.pass_context
 def erase(
     ctx: click.Context,
@@ -230,7 +230,7 @@ def erase(
     from holdfast_rewrite.erase import erase_data
 
     with app_of(ctx, required=False) as hf:
-        watch = desk_of(hf, actor, role, org_id).watch
+        watch = operator_of(hf, actor, role, org_id).context
         print_json(asdict(erase_data(watch, user_id=user_id, home_id=home_id, reason=reason)))
 
 

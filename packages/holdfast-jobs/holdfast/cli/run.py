@@ -8,26 +8,24 @@ from typing import Any
 
 import click
 
-from holdfast.actor import Actor
 from holdfast.cli.given import (
     actor_option,
     app_of,
     async_concurrency_option,
     concurrency_option,
+    id_of,
     json_option,
     log_level_option,
     one_line,
+    operator_of,
     print_json,
     print_table,
 )
 from holdfast.cli.logged import logged, watch
 from holdfast.cli.signals import drain_on_signals
-from holdfast.engine.ledger import NEWEST, RunOutcome, RunReport, Trigger, TriggerKind
-from holdfast.engine.ledger import find_run as find
-from holdfast.engine.ledger import list_runs as listed
-from holdfast.engine.run import BoundedRun
-from holdfast.holdfast import Holdfast
-from holdfast.ids import read_uuid
+from holdfast.operate.operator import Operator
+from holdfast.operate.page import NEWEST
+from holdfast.operate.runs import BoundedRun, RunFilter, RunOutcome, RunReport
 
 COLUMNS = (
     "run_id", "name", "trigger", "started_at", "outcome", "claimed_count", "succeeded_count",
@@ -57,12 +55,13 @@ def run(ctx: click.Context, /, **given: Any) -> None:
     NAME is declared in holdfast.toml as [runs.NAME]. Nothing pending is no error: the run is
     skipped and says so.
     """
-    perform(ctx, **given)
+    name = given.pop("name")
+    perform(ctx, lambda operator, **how: operator.runs.prepare(name, **how), **given)
 
 
 def perform(
     ctx: click.Context,
-    name: str,
+    prepare: Callable[..., BoundedRun],
     *,
     reason: str | None,
     cron: bool,
@@ -72,27 +71,25 @@ def perform(
     async_concurrency: int,
     log_level: str | None,
     as_json: bool,
-    before: Callable[[Holdfast], object] = lambda _: None,
-    after: Callable[[Holdfast], Mapping[str, Any]] = lambda _: {},
+    after: Callable[[Operator], Mapping[str, Any]] = lambda _: {},
 ) -> None:
-    """Perform a run and print its report, with what *after* says; *before* goes first."""
+    """Perform the run that *prepare* makes and print its report, with the fields of *after*."""
     if cron == bool((reason or "").strip()):
         raise click.UsageError("Give --reason TEXT, or --cron if a timer asks.")
     with app_of(ctx, required=True) as hf:
         watch(hf, log_level)
-        before(hf)
-        kind = TriggerKind.CRON if cron else TriggerKind.MANUAL
-        running = BoundedRun(
-            hf,
-            name,
-            trigger=Trigger(kind, Actor.read("system:cron" if cron else actor), reason or ""),
+        operator = operator_of(hf, actor)
+        running = prepare(
+            operator,
+            reason=reason or "",
+            by_timer=cron,
             concurrency=concurrency,
             async_concurrency=async_concurrency,
             max_jobs=max_jobs,
         )
         drain_on_signals(running)
         report = running.perform()
-        told = {**_told(report), **after(hf)}
+        told = {**_told(report), **after(operator)}
     if as_json:
         print_json(told)
     else:
@@ -114,7 +111,8 @@ def runs() -> None:
 def list_runs(ctx: click.Context, name: str | None, limit: int, before: str, as_json: bool) -> None:
     """List runs, newest first."""
     with app_of(ctx, required=False) as hf:
-        found = listed(hf.store, name=name, limit=limit, before=_id(before, "--before"))
+        before = id_of(before, "--before")
+        found = operator_of(hf).runs.list(RunFilter(name), limit=limit, before=before)
     rows = [_told(report) for report in found]
     if as_json:
         print_json(rows)
@@ -129,7 +127,7 @@ def list_runs(ctx: click.Context, name: str | None, limit: int, before: str, as_
 def show(ctx: click.Context, run_id: str, as_json: bool) -> None:
     """Show one run with every setting that took effect."""
     with app_of(ctx, required=False) as hf:
-        report = find(hf.store, _id(run_id, "RUN_ID"))
+        report = operator_of(hf).runs.get(id_of(run_id, "RUN_ID"))
     if as_json:
         print_json(_told(report))
     else:
@@ -152,10 +150,3 @@ def _print(told: Mapping[str, Any]) -> None:
                 click.echo(f"{name}.{inner}".ljust(40) + one_line(detail))
         elif value is not None:
             click.echo(name.ljust(40) + one_line(value))
-
-
-def _id(text: str, where: str) -> str:
-    try:
-        return read_uuid(text)
-    except ValueError as exc:
-        raise click.BadParameter(str(exc), param_hint=where) from exc

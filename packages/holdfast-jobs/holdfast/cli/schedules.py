@@ -6,33 +6,29 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime
-from itertools import islice
 from typing import Any, TypeVar
 
 import click
 
-from holdfast.actor import Actor
 from holdfast.cli.given import (
     actor_option,
     app_of,
     async_concurrency_option,
     concurrency_option,
+    every_page,
     json_option,
     log_level_option,
     one_line,
+    operator_of,
     print_json,
     print_table,
 )
 from holdfast.cli.logged import logged, watch
 from holdfast.cli.signals import drain_on_signals
-from holdfast.clock import read_instant
-from holdfast.cron import read_zone, write_every
 from holdfast.document import BadDocument, parse
-from holdfast.engine import agenda
-from holdfast.engine.agenda import Entry
-from holdfast.engine.dispatch import Dispatched, Dispatcher
-from holdfast.engine.schedule import CatchUp, make_schedule
 from holdfast.errors import InvalidSchedule
+from holdfast.operate.processes import dispatch_all, make_dispatcher
+from holdfast.operate.schedules import CatchUp
 
 COLUMNS = (
     "name", "target", "rhythm", "zone", "catch_up", "next_fire_at", "last_outcome", "set_by",
@@ -74,7 +70,7 @@ def schedules() -> None:
 def list_schedules(ctx: click.Context, as_json: bool) -> None:
     """List schedules with what became of their newest tick."""
     with app_of(ctx, required=False) as hf:
-        rows = [_told(entry) for entry in agenda.list_schedules(hf.store)]
+        rows = [asdict(schedule) for schedule in every_page(operator_of(hf).schedules.list)]
     if as_json:
         print_json(rows)
         return
@@ -92,15 +88,13 @@ def list_schedules(ctx: click.Context, as_json: bool) -> None:
 def show(ctx: click.Context, name: str, limit: int, as_json: bool) -> None:
     """Show one schedule and its ticks, newest first. A tick that is taken has not ended."""
     with app_of(ctx, required=False) as hf:
-        entry = agenda.find_schedule(hf.store, name)
-        ticks = [dict(row) for row in agenda.list_ticks(hf.store, name, limit=limit)]
-    for tick in ticks:
-        tick["fire_at"] = read_instant(tick["fire_at"])
-        tick["recorded_at"] = read_instant(tick["recorded_at"])
+        schedules = operator_of(hf).schedules
+        schedule = asdict(schedules.get(name))
+        ticks = [asdict(tick) for tick in schedules.ticks(name, limit=limit)]
     if as_json:
-        print_json({**_told(entry), "ticks": ticks})
+        print_json({**schedule, "ticks": ticks})
         return
-    for key, value in _told(entry).items():
+    for key, value in schedule.items():
         if value is not None:
             click.echo(f"{key:14} {one_line(value)}")
     click.echo()
@@ -115,10 +109,7 @@ def show(ctx: click.Context, name: str, limit: int, as_json: bool) -> None:
 def next_ticks(ctx: click.Context, name: str, count: int, as_json: bool) -> None:
     """Print the next ticks of a schedule, in UTC and in its zone. A pause is not looked at."""
     with app_of(ctx, required=False) as hf:
-        timetable = agenda.find_schedule(hf.store, name).schedule.timetable
-        ticks = list(islice(timetable.after(hf.clock.now()), count))
-    zone = read_zone(timetable.zone)
-    rows = [{"fire_at": tick, "local": tick.astimezone(zone).isoformat()} for tick in ticks]
+        rows = [asdict(tick) for tick in operator_of(hf).schedules.next(name, count=count)]
     if as_json:
         print_json(rows)
     else:
@@ -133,10 +124,9 @@ def next_ticks(ctx: click.Context, name: str, count: int, as_json: bool) -> None
 def add(ctx: click.Context, /, name: str, actor: str, **given: Any) -> None:
     """Add a schedule. It needs --cron or --every, and --job-type with --org, or --run."""
     with app_of(ctx, required=False) as hf:
-        made = make_schedule(name, _options(name, given), now=hf.clock.now())
-        agenda.add_schedule(hf, made, actor=Actor.read(actor))
-        entry = agenda.find_schedule(hf.store, name)
-    click.echo(f"{name}  added; next at {entry.next_fire_at:%Y-%m-%d %H:%M:%S} UTC")
+        options = _options(name, given)
+        made = operator_of(hf, actor).schedules.add(name, reason=ctx.command_path, **options)
+    click.echo(f"{name}  added; next at {made.next_fire_at:%Y-%m-%d %H:%M:%S} UTC")
 
 
 @schedules.command("set")
@@ -150,9 +140,8 @@ def set_schedule(ctx: click.Context, /, name: str, actor: str, **given: Any) -> 
     if not changes:
         raise click.UsageError("Nothing to change: give at least one option.")
     with app_of(ctx, required=False) as hf:
-        agenda.set_schedule(hf, name, changes, actor=Actor.read(actor))
-        entry = agenda.find_schedule(hf.store, name)
-    click.echo(f"{name}  changed; next at {entry.next_fire_at:%Y-%m-%d %H:%M:%S} UTC")
+        made = operator_of(hf, actor).schedules.set(name, reason=ctx.command_path, **changes)
+    click.echo(f"{name}  changed; next at {made.next_fire_at:%Y-%m-%d %H:%M:%S} UTC")
 
 
 @schedules.command()
@@ -163,7 +152,7 @@ def set_schedule(ctx: click.Context, /, name: str, actor: str, **given: Any) -> 
 def pause(ctx: click.Context, name: str, reason: str, actor: str) -> None:
     """Let nothing fire until it is resumed."""
     with app_of(ctx, required=False) as hf:
-        paused = agenda.pause_schedule(hf.store, name, actor=Actor.read(actor), reason=reason)
+        paused = operator_of(hf, actor).schedules.pause(name, reason=reason)
     click.echo(f"{name}  {'paused' if paused else 'was paused already'}")
 
 
@@ -174,7 +163,7 @@ def pause(ctx: click.Context, name: str, reason: str, actor: str) -> None:
 def resume(ctx: click.Context, name: str, actor: str) -> None:
     """Let it fire again; its catch-up policy decides about what the pause left out."""
     with app_of(ctx, required=False) as hf:
-        resumed = agenda.resume_schedule(hf.store, name, actor=Actor.read(actor))
+        resumed = operator_of(hf, actor).schedules.resume(name, reason=ctx.command_path)
     click.echo(f"{name}  {'resumed' if resumed else 'was not paused'}")
 
 
@@ -185,10 +174,9 @@ def resume(ctx: click.Context, name: str, actor: str) -> None:
 def remove(ctx: click.Context, name: str, actor: str) -> None:
     """Take a schedule away. One that is declared is refused: it would come back."""
     with app_of(ctx, required=False) as hf:
-        entry = agenda.find_schedule(hf.store, name)
-        agenda.remove_schedule(hf, name, actor=Actor.read(actor))
+        removed = operator_of(hf, actor).schedules.remove(name, reason=ctx.command_path)
     click.echo(f"{name}  removed")
-    if entry.set_by == "code":
+    if removed.set_by == "code":
         click.echo("If code still declares it, the next dispatcher brings it back.", err=True)
 
 
@@ -199,7 +187,7 @@ def remove(ctx: click.Context, name: str, actor: str) -> None:
 def reset(ctx: click.Context, name: str, actor: str) -> None:
     """Follow the code and the settings again."""
     with app_of(ctx, required=False) as hf:
-        agenda.reset_schedule(hf, name, actor=Actor.read(actor))
+        operator_of(hf, actor).schedules.reset(name, reason=ctx.command_path)
     click.echo(f"{name}  follows what is declared")
 
 
@@ -223,16 +211,13 @@ def dispatch(
     has begun finish and gives the rest back; the second stops at once. `holdfast worker
     --dispatch` does the same all the time.
     """
-    total = Dispatched(more=True)
     with app_of(ctx, required=True) as hf:
         watch(hf, log_level)
-        agenda.sync_schedules(hf)
-        dispatcher = Dispatcher(hf, concurrency=concurrency, async_concurrency=async_concurrency)
+        dispatcher = make_dispatcher(
+            hf, concurrency=concurrency, async_concurrency=async_concurrency
+        )
         drain_on_signals(dispatcher)
-        while total.more and not dispatcher.is_draining:
-            done = dispatcher.run_once()
-            total = Dispatched(**{**asdict(total + done), "more": done.more})
-    counts = {key: value for key, value in asdict(total).items() if key != "more"}
+        counts = dispatch_all(dispatcher)
     if as_json:
         print_json(counts)
     else:
@@ -255,28 +240,3 @@ def _options(name: str, given: dict[str, Any]) -> Any:
             says = "must be an instant such as 2026-05-01T03:00:00Z"
             raise InvalidSchedule(name, {"starts_at": says}) from exc
     return options
-
-
-def _told(entry: Entry) -> dict[str, Any]:
-    """What an operator may see of a schedule: no payload, which may be private."""
-    schedule = entry.schedule
-    timetable = schedule.timetable
-    return {
-        "name": schedule.name,
-        "target": schedule.target,
-        "org_id": schedule.org_id,
-        "project_id": schedule.project_id,
-        "cron": timetable.cron,
-        "every": None if timetable.every_ms is None else write_every(timetable.every_ms),
-        "zone": timetable.zone,
-        "starts_at": timetable.starts_at,
-        "catch_up": schedule.catch_up.value,
-        "next_fire_at": entry.next_fire_at,
-        "last_fire_at": entry.last_fire_at,
-        "last_outcome": entry.last_outcome,
-        "last_detail": entry.last_detail,
-        "set_by": entry.set_by,
-        "paused_at": entry.paused_at,
-        "paused_by": entry.paused_by,
-        "pause_reason": entry.pause_reason,
-    }

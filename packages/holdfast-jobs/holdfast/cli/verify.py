@@ -6,16 +6,15 @@ import click
 
 from holdfast.cli.given import (
     app_of,
-    desk_of,
     json_option,
     one_line,
+    operator_of,
+    operator_options,
     print_json,
     print_table,
-    watch_options,
 )
 from holdfast.clock import write_instant
 from holdfast.operate.verify.run import SHOWN, Finding, Report, Status, as_document
-from holdfast.operate.verify.run import verify as verify_store
 
 
 @click.command()
@@ -33,7 +32,7 @@ from holdfast.operate.verify.run import verify as verify_store
     multiple=True,
     help="A text that must be found nowhere (I31); again for another.",
 )
-@watch_options
+@operator_options
 @json_option
 @click.pass_context
 def verify(
@@ -52,8 +51,8 @@ def verify(
     """
     wanted = [name for name in only.split(",") if name.strip()]
     with app_of(ctx, required=False) as hf:
-        desk = desk_of(hf, actor, role, org_id)
-        report = verify_store(desk.watch, only=wanted, shown=shown, canaries=canaries)
+        operator = operator_of(hf, actor, role, org_id)
+        report = operator.verify(only=wanted, shown=shown, canaries=canaries)
     if as_json:
         print_json(as_document(report))
     else:

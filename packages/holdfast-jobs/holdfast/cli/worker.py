@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import sys
-import threading
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import click
 
@@ -18,13 +16,14 @@ from holdfast.cli.given import (
 )
 from holdfast.cli.logged import logged, watch
 from holdfast.cli.signals import drain_on_signals
-from holdfast.engine.agenda import sync_schedules
-from holdfast.engine.dispatch import Dispatcher
-from holdfast.engine.supervise import RECYCLE, Supervisor
-from holdfast.engine.worker import Worker
-from holdfast.errors import UnknownQueue
-from holdfast.event import WorkerChanged
 from holdfast.holdfast import Holdfast
+from holdfast.operate.processes import (
+    RECYCLE,
+    dispatching,
+    make_dispatcher,
+    read_queues,
+    supervise,
+)
 
 LAST_PORT = 65535
 
@@ -87,7 +86,7 @@ def worker(
         with hf, serving:
             ctx.exit(_supervise(hf, processes, metrics_port))
     running = hf.worker(
-        queues=_names(hf, queues),
+        queues=read_queues(hf, queues),
         concurrency=concurrency,
         async_concurrency=async_concurrency,
         worker_id=worker_id,
@@ -95,7 +94,9 @@ def worker(
     )
     dispatcher = None
     if dispatch:
-        dispatcher = Dispatcher(hf, concurrency=concurrency, async_concurrency=async_concurrency)
+        dispatcher = make_dispatcher(
+            hf, concurrency=concurrency, async_concurrency=async_concurrency
+        )
         drain_on_signals(running, dispatcher)
     else:
         drain_on_signals(running)
@@ -118,45 +119,6 @@ def serve_metrics(
     return Metrics(hf, database=database).serve(port, host)
 
 
-@contextmanager
-def dispatching(hf: Holdfast, running: Worker, dispatcher: Dispatcher) -> Iterator[None]:
-    """A dispatcher beside the worker, in a thread of its own.
-
-    If it dies of a defect, the worker asks to be started anew: nothing goes on half alive.
-    """
-    sync_schedules(hf)
-
-    def run() -> None:
-        try:
-            dispatcher.run()
-        except Exception as exc:
-            hf.events.emit(WorkerChanged(running.id, "dispatcher_died", type(exc).__qualname__))
-            running.must_recycle = True
-            running.drain()
-
-    thread = threading.Thread(target=run, name="holdfast-dispatch", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        dispatcher.drain()
-        deadline = time.monotonic() + running.drain_seconds
-        # In short steps: a second signal may come meanwhile.
-        while thread.is_alive() and not running.was_stopped and time.monotonic() < deadline:
-            thread.join(timeout=0.1)
-
-
-def _names(hf: Holdfast, given: str | None) -> list[str]:
-    """The queues to serve; one that nobody declared is a slip of the pen."""
-    if given is None:
-        return hf.known_queues
-    names = [name.strip() for name in given.split(",") if name.strip()]
-    for name in names:
-        if name not in hf.known_queues:
-            raise UnknownQueue(name, hf.known_queues)
-    return names
-
-
 def _supervise(hf: Holdfast, processes: int, metrics_port: int | None) -> int:
     """Start this same command again, once a process, without the option that brought us here.
 
@@ -174,8 +136,7 @@ def _supervise(hf: Holdfast, processes: int, metrics_port: int | None) -> int:
         port = [] if metrics_port is None else ["--metrics-port", str(metrics_port + 1 + place)]
         return [*command, *port, "--worker-id", worker_id]
 
-    supervisor = Supervisor(hf.store, start, processes=processes, events=hf.events)
-    return supervisor.run()
+    return supervise(hf, start, processes=processes)
 
 
 def _without(option: str, arguments: Sequence[str]) -> list[str]:

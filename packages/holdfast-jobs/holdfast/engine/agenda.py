@@ -149,7 +149,7 @@ def _audit(tx: Tx, actor: Actor, name: str, schedule: Schedule, **detail: Any) -
 # -- what an operator does
 
 
-def add_schedule(app: Scheduling, schedule: Schedule, *, actor: Actor) -> None:
+def add_schedule(app: Scheduling, schedule: Schedule, *, actor: Actor, reason: str = "") -> None:
     """Add a schedule of an operator's own. Raises Conflict if the name is taken."""
     check_schedule(app, schedule)
 
@@ -157,12 +157,14 @@ def add_schedule(app: Scheduling, schedule: Schedule, *, actor: Actor) -> None:
         now = read_instant(tx.one(SQL.read_clock)["now"])
         if not _add(tx, [_plan(schedule, "operator", now)]):
             raise Conflict(f"Schedule {schedule.name!r} is there already. Change it with set.")
-        _audit(tx, actor, "schedule.added", schedule)
+        _audit(tx, actor, "schedule.added", schedule, **_why(reason))
 
     app.store.write(work)
 
 
-def set_schedule(app: Scheduling, name: str, changes: ScheduleOptions, *, actor: Actor) -> Schedule:
+def set_schedule(
+    app: Scheduling, name: str, changes: ScheduleOptions, *, actor: Actor, reason: str = ""
+) -> Schedule:
     """Change some of a schedule's options; it follows the code no more until it is reset."""
 
     def work(tx: Tx) -> Schedule:
@@ -172,7 +174,7 @@ def set_schedule(app: Scheduling, name: str, changes: ScheduleOptions, *, actor:
         if set(changes) & _TARGET:
             check_schedule(app, changed)
         _set(tx, [_plan(changed, "operator", now, row)])
-        _audit(tx, actor, "schedule.changed", changed)
+        _audit(tx, actor, "schedule.changed", changed, **_why(reason))
         return changed
 
     return app.store.write(work)
@@ -222,21 +224,21 @@ def pause_schedule(store: Store, name: str, *, actor: Actor, reason: str) -> boo
 
 
 @checked_function()
-def resume_schedule(store: Store, name: str, *, actor: Actor) -> bool:
+def resume_schedule(store: Store, name: str, *, actor: Actor, reason: str = "") -> bool:
     """Let it fire again; its catch-up policy decides about the ticks of the pause."""
 
     def work(tx: Tx) -> bool:
         schedule = Schedule.of(_lock(tx, name))
         resumed = tx.affected(SQL.resume_schedule, name=name)
         if resumed:
-            _audit(tx, actor, "schedule.resumed", schedule)
+            _audit(tx, actor, "schedule.resumed", schedule, **_why(reason))
         return bool(resumed)
 
     return store.write(work)
 
 
 @checked_function()
-def remove_schedule(app: Scheduling, name: str, *, actor: Actor) -> None:
+def remove_schedule(app: Scheduling, name: str, *, actor: Actor, reason: str = "") -> None:
     """Take a schedule away. Raises Conflict where the code declares it: it would come back."""
     if name in app.schedules.with_settings(app.settings, now=app.clock.now()):
         raise Conflict(
@@ -248,13 +250,13 @@ def remove_schedule(app: Scheduling, name: str, *, actor: Actor) -> None:
         schedule = Schedule.of(_lock(tx, name))
         tx.affected(SQL.remove_schedule, name=name)
         tx.affected(SQL.drop_held)
-        _audit(tx, actor, "schedule.removed", schedule)
+        _audit(tx, actor, "schedule.removed", schedule, **_why(reason))
 
     app.store.write(work)
 
 
 @checked_function()
-def reset_schedule(app: Scheduling, name: str, *, actor: Actor) -> Schedule:
+def reset_schedule(app: Scheduling, name: str, *, actor: Actor, reason: str = "") -> Schedule:
     """Give a schedule back to the code: what is declared holds again, from now on."""
     declared = app.schedules.with_settings(app.settings, now=app.clock.now())
     if name not in declared:
@@ -265,10 +267,15 @@ def reset_schedule(app: Scheduling, name: str, *, actor: Actor) -> Schedule:
     def work(tx: Tx) -> None:
         row = _lock(tx, name)
         _set(tx, [_plan(schedule, "code", read_instant(row["now"]), row)])
-        _audit(tx, actor, "schedule.reset", schedule)
+        _audit(tx, actor, "schedule.reset", schedule, **_why(reason))
 
     app.store.write(work)
     return schedule
+
+
+def _why(reason: str) -> dict[str, str]:
+    """The reason for the audit, if one was given."""
+    return {"reason": reason} if reason else {}
 
 
 def _lock(tx: Tx, name: str) -> Row:

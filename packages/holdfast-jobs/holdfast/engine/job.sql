@@ -630,34 +630,6 @@ SELECT * FROM holdfast.job_record WHERE org_id = :org_id AND id = :id;
 -- find_org :maybe — crosses tenants: whose job is it? For operators, who have only an id
 SELECT org_id FROM holdfast.job_event WHERE job_id = :id LIMIT 1;
 
--- list_jobs :many — newest first; a tenant's own, page by page
-SELECT id, org_id, project_id, job_type, category, state, queue, origin_queue, stage, priority,
-       attempt_count, max_attempts, not_before_at, created_at, updated_at, finished_at, last_error,
-       error_class
-FROM holdfast.job_record
-WHERE org_id = :org_id AND id < :before
-  AND (CAST(:state AS text) IS NULL OR state = :state)
-  AND (CAST(:job_type AS text) IS NULL OR job_type = :job_type)
-ORDER BY id DESC
-LIMIT :limit;
-
--- list_all_jobs :many — crosses tenants: the same for an operator
-SELECT id, org_id, project_id, job_type, category, state, queue, origin_queue, stage, priority,
-       attempt_count, max_attempts, not_before_at, created_at, updated_at, finished_at, last_error,
-       error_class
-FROM holdfast.job_record
-WHERE id < :before
-  AND (CAST(:state AS text) IS NULL OR state = :state)
-  AND (CAST(:job_type AS text) IS NULL OR job_type = :job_type)
-ORDER BY id DESC
-LIMIT :limit;
-
--- count_jobs :many — crosses tenants: how many jobs stand where
-SELECT state, queue, count(*) AS jobs
-FROM holdfast.job_record
-GROUP BY state, queue
-ORDER BY state, queue;
-
 -- list_events :many — the timeline of one job
 SELECT id, org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
        correlation_id, at, detail

@@ -224,37 +224,39 @@ class Queues:
         """The rule of every limit key that has one, and who set it."""
         return self.store.many(SQL.list_keys)
 
-    def set(self, name: str, settings: QueueSettings, *, actor: Actor) -> None:
+    def set(self, name: str, settings: QueueSettings, *, actor: Actor, reason: str = "") -> None:
         """Give a queue other weights and limits, over what code declares."""
 
         def work(tx: Tx) -> None:
             self._known(tx, name)
             _save(tx, "operator", {name: settings}, {}, {})
-            _acted(tx, actor, f"queue:{name}", "queue.set", limits_of(settings))
+            _acted(tx, actor, f"queue:{name}", "queue.set", limits_of(settings) | _why(reason))
 
         self.store.write(work)
 
-    def set_tenant(self, org_id: str, settings: TenantSettings, *, actor: Actor) -> None:
+    def set_tenant(
+        self, org_id: str, settings: TenantSettings, *, actor: Actor, reason: str = ""
+    ) -> None:
         """Give a tenant another weight or cap, over what code declares."""
         org_id = _named("org_id", org_id.lower(), UUID)
 
         def work(tx: Tx) -> None:
             _save(tx, "operator", {}, {org_id: settings}, {})
-            _acted(tx, actor, f"tenant:{org_id}", "tenant.set", limits_of(settings))
+            _acted(tx, actor, f"tenant:{org_id}", "tenant.set", limits_of(settings) | _why(reason))
 
         self.store.write(work)
 
-    def set_key(self, name: str, settings: KeySettings, *, actor: Actor) -> None:
+    def set_key(self, name: str, settings: KeySettings, *, actor: Actor, reason: str = "") -> None:
         """Give a limit key another cap or rate, over what code declares."""
         name = _named("key", name, KEY_NAME)
 
         def work(tx: Tx) -> None:
             _save(tx, "operator", {}, {}, {name: settings})
-            _acted(tx, actor, f"key:{name}", "key.set", limits_of(settings))
+            _acted(tx, actor, f"key:{name}", "key.set", limits_of(settings) | _why(reason))
 
         self.store.write(work)
 
-    def reset(self, name: str, *, actor: Actor) -> bool:
+    def reset(self, name: str, *, actor: Actor, reason: str = "") -> bool:
         """Let a queue follow the code again. False if it did."""
 
         def work(tx: Tx) -> bool:
@@ -263,12 +265,12 @@ class Queues:
                 return False
             if name in self._declared:
                 _save(tx, "code", {name: self._declared[name]}, {}, {})
-            _acted(tx, actor, f"queue:{name}", "queue.reset", {})
+            _acted(tx, actor, f"queue:{name}", "queue.reset", _why(reason))
             return True
 
         return self.store.write(work)
 
-    def reset_tenant(self, org_id: str, *, actor: Actor) -> bool:
+    def reset_tenant(self, org_id: str, *, actor: Actor, reason: str = "") -> bool:
         """Let a tenant follow the settings again, which may have nothing. False if it had none."""
         org_id = _named("org_id", org_id.lower(), UUID)
         declared = {name: own for name, own in self._settings.tenants.items() if name == org_id}
@@ -277,12 +279,12 @@ class Queues:
             if not tx.affected(SQL.delete_tenant, org_id=org_id):
                 return False
             _save(tx, "code", {}, declared, {})
-            _acted(tx, actor, f"tenant:{org_id}", "tenant.reset", {})
+            _acted(tx, actor, f"tenant:{org_id}", "tenant.reset", _why(reason))
             return True
 
         return self.store.write(work)
 
-    def reset_key(self, name: str, *, actor: Actor) -> bool:
+    def reset_key(self, name: str, *, actor: Actor, reason: str = "") -> bool:
         """Let a key follow the settings again, which may have nothing. False if it had none."""
         declared = {key: own for key, own in self._settings.keys.items() if key == name}
 
@@ -290,7 +292,7 @@ class Queues:
             if not tx.affected(SQL.delete_key, name=name):
                 return False
             _save(tx, "code", {}, {}, declared)
-            _acted(tx, actor, f"key:{name}", "key.reset", {})
+            _acted(tx, actor, f"key:{name}", "key.reset", _why(reason))
             return True
 
         return self.store.write(work)
@@ -335,6 +337,11 @@ class Queues:
 def _acted(tx: Tx, actor: Actor, subject: str, name: str, detail: Mapping[str, Any]) -> None:
     tx.affected(SQL.raise_revision)
     audit.record_action(tx, actor, subject=subject, name=name, detail=detail)
+
+
+def _why(reason: str) -> dict[str, str]:
+    """The reason for the audit, if one was given."""
+    return {"reason": reason} if reason else {}
 
 
 def limits_of(settings: QueueSettings | TenantSettings | KeySettings) -> dict[str, Any]:

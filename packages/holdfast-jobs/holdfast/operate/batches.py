@@ -10,16 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from holdfast.arguments import anything, checked, instance, text
 from holdfast.clock import read_instant
 from holdfast.engine import audit
 from holdfast.errors import Conflict
 from holdfast.ids import read_uuid
+from holdfast.operate.authorization import Action, OperatorContext
+from holdfast.operate.batched import COLLECTOR, SUBMITTER
 from holdfast.operate.letter_input import read_texts
+from holdfast.operate.page import NEWEST, Page, check_limit, page_of, read_filter
 from holdfast.operate.refusal import BatchNotFound, BatchRefused, InvalidAction
-from holdfast.operate.watch import Action, Watch
+from holdfast.operate.runs import BoundedRun, OperatorRuns
 from holdfast.store import Row, Statements, Tx
 from holdfast_llm.batch.accept_kept import (
     Accepted,
@@ -32,15 +35,15 @@ from holdfast_llm.batch.accept_kept import (
 from holdfast_llm.batch.circuit import allow_probe
 from holdfast_llm.batch.group import key_of
 from holdfast_llm.batch.lane import BatchLane
+from holdfast_llm.batch.outstanding import count_outstanding, count_remaining, poll_now
 from holdfast_llm.batch.reach import reach
 from holdfast_llm.batch.recover import adopt_quarantined, release_quarantined
 from holdfast_llm.batch.verdict import safe_code
+from holdfast_llm.provider.account import Accounts
 from holdfast_llm.provider.reply import ProviderRefused, ProviderUnsure
 
 SQL = Statements("holdfast.operate", "batches.sql")
 
-NEWEST = "ffffffff-ffff-ffff-ffff-ffffffffffff"
-LONGEST_PAGE = 1_000
 LONGEST_REASON = 200
 
 
@@ -81,6 +84,18 @@ class BatchRow:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchFilter:
+    """Which batches to list; a field that is None matches every batch."""
+
+    state: str | None = None
+    mode: str | None = None
+
+    def check(self) -> BatchFilter:
+        """The same; raises InvalidAction with every bad field."""
+        return read_filter(self, {"state": text, "mode": text})
+
+
+@dataclass(frozen=True, slots=True)
 class ItemRow:
     """An item of a batch, and what became of it."""
 
@@ -112,7 +127,21 @@ class BatchView:
     items: tuple[ItemRow, ...]
 
 
+__all__ = ["AnswerFilter", "BatchFilter", "BatchRow", "Batches"]
+
 ALL_KEPT = AnswerFilter()
+# The most jobs that one run may take.
+EVERYTHING = 100_000
+
+
+class PassOptions(TypedDict, total=False):
+    """The options of :meth:`OperatorRuns.prepare`."""
+
+    reason: str
+    by_timer: bool
+    max_jobs: int | None
+    concurrency: int
+    async_concurrency: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,44 +171,66 @@ def _read(row: Row, names: list[str]) -> dict[str, Any]:
     InvalidAction,
     checks={
         "account": text,
-        "mode": text,
         "provider_batch_id": text,
         "reason": anything,
-        "state": text,
+        "wanted": instance(BatchFilter),
         "where": instance(AnswerFilter),
     },
 )
 class Batches:
-    """The provider batches that *watch* may see, and what it may do about them."""
+    """The provider batches that *context* may see, and what it may do about them."""
 
-    def __init__(self, watch: Watch, lane: BatchLane) -> None:
-        self.watch = watch
-        self.lane = lane
+    def __init__(self, context: OperatorContext, lane: BatchLane | None = None) -> None:
+        self.context = context
+        self._lane = lane
+
+    def __call__(self, lane: BatchLane) -> Batches:
+        """The same verbs on another batch service than the application's own."""
+        if not isinstance(lane, BatchLane):
+            raise InvalidAction({"lane": "must be a batch service"})
+        return Batches(self.context, lane)
+
+    @property
+    def lane(self) -> BatchLane:
+        """The batch service, by default that of the application."""
+        if self._lane is not None:
+            return self._lane
+        app: Any = self.context.app
+        lane: BatchLane = app.batch.lane
+        return lane
+
+    @property
+    def accounts(self) -> Accounts:
+        """The accounts at providers that this process has credentials for."""
+        return self.lane.accounts
 
     # -- looking
 
     def list(
         self,
+        wanted: BatchFilter | None = None,
         *,
-        state: str | None = None,
-        mode: str | None = None,
         with_ended: bool = False,
         limit: int = 50,
         before: str = NEWEST,
-    ) -> tuple[BatchRow, ...]:
-        """Batches, newest first: those under way, unless asked for more."""
-        self.watch.check(Action.LOOK, org_id=None, subject="batches")
-        if not 1 <= limit <= LONGEST_PAGE:
-            raise InvalidAction({"limit": f"must be from 1 to {LONGEST_PAGE}"})
-        params = {"state": state, "mode": mode, "limit": limit, "before": _id(before)}
-        rows = self.watch.store.read(
+    ) -> Page[BatchRow]:
+        """Batches, newest first; those that have ended only *with_ended*."""
+        self.context.check(Action.LOOK, org_id=None, subject="batches")
+        wanted = (wanted or BatchFilter()).check()
+        params = {
+            "state": wanted.state,
+            "mode": wanted.mode,
+            "limit": check_limit(limit) + 1,
+            "before": before,
+        }
+        rows = self.context.store.read(
             lambda tx: tx.many(SQL.list_batches, with_ended=int(with_ended), **params)
         )
-        return tuple(BatchRow.of(row) for row in rows)
+        return page_of([BatchRow.of(row) for row in rows], limit, lambda batch: batch.id)
 
     def show(self, batch_id: str, *, limit: int = 50, after: int = -1) -> BatchView:
         """One batch with its items, page by page."""
-        self.watch.check(Action.LOOK, org_id=None, subject=f"batch:{batch_id[:36]}")
+        self.context.check(Action.LOOK, org_id=None, subject=f"batch:{batch_id[:36]}")
         batch_id = _id(batch_id)
 
         def look(tx: Tx) -> BatchView:
@@ -188,7 +239,35 @@ class Batches:
             rows = tx.many(SQL.list_items, id=batch_id, after=after, limit=limit)
             return BatchView(batch, counts, tuple(ItemRow.of(row) for row in rows))
 
-        return self.watch.store.read(look)
+        return self.context.store.read(look)
+
+    def remaining(self) -> Mapping[str, int]:
+        """How many jobs wait to be submitted, due and not yet due."""
+        self.context.check(Action.LOOK, org_id=None, subject="batches")
+        return count_remaining(self.context.store)
+
+    def outstanding(self) -> Mapping[str, int]:
+        """How many batches and items are at a provider."""
+        self.context.check(Action.LOOK, org_id=None, subject="batches")
+        return count_outstanding(self.context.store)
+
+    # -- passes
+
+    def submitter(self, **options: Unpack[PassOptions]) -> BoundedRun:
+        """The run that submits waiting jobs, to perform in this process."""
+        if options.get("max_jobs") is None and not options.get("by_timer"):
+            options["max_jobs"] = EVERYTHING
+        return OperatorRuns(self.context).prepare(SUBMITTER, **options)
+
+    def collector(self, **options: Unpack[PassOptions]) -> BoundedRun:
+        """The run that collects answers, to perform in this process.
+
+        It polls every batch at a provider now; by timer only those whose poll is due.
+        """
+        run = OperatorRuns(self.context).prepare(COLLECTOR, **options)
+        if not options.get("by_timer"):
+            poll_now(self.context.store)
+        return run
 
     # -- moving
 
@@ -204,7 +283,7 @@ class Batches:
             self._audit(tx, "batch.cancel_requested", batch_id, reason=reason)
             return _find(tx, batch_id)
 
-        return self._do(Action.CANCEL_BATCH, batch_id, lambda: self.watch.store.write(work))
+        return self._do(Action.CANCEL_BATCH, batch_id, lambda: self.context.store.write(work))
 
     def can_reach(self, batch_id: str) -> bool:
         """Whether this process has a credential for the account of a batch."""
@@ -222,17 +301,17 @@ class Batches:
         batch_id, reason = self._admit(Action.ADOPT_BATCH, batch_id, reason)
 
         def act() -> BatchRow:
-            batch = self.watch.store.read(lambda tx: _find(tx, batch_id))
+            batch = self.context.store.read(lambda tx: _find(tx, batch_id))
             name = self._name_of(batch, provider_batch_id)
             detail = {"reason": reason, "provider_batch_id": name}
             adopt_quarantined(
                 self.lane,
                 batch_id,
                 name,
-                actor=self.watch.actor,
+                actor=self.context.actor,
                 decided=lambda tx: self._audit(tx, "batch.adopted", batch_id, **detail),
             )
-            return self.watch.store.read(lambda tx: _find(tx, batch_id))
+            return self.context.store.read(lambda tx: _find(tx, batch_id))
 
         return self._do(Action.ADOPT_BATCH, batch_id, act)
 
@@ -241,14 +320,14 @@ class Batches:
         batch_id, reason = self._admit(Action.RELEASE_BATCH, batch_id, reason)
 
         def act() -> BatchRow:
-            self.watch.store.read(lambda tx: _find(tx, batch_id))
+            self.context.store.read(lambda tx: _find(tx, batch_id))
             release_quarantined(
                 self.lane,
                 batch_id,
-                actor=self.watch.actor,
+                actor=self.context.actor,
                 decided=lambda tx: self._audit(tx, "batch.released", batch_id, reason=reason),
             )
-            return self.watch.store.read(lambda tx: _find(tx, batch_id))
+            return self.context.store.read(lambda tx: _find(tx, batch_id))
 
         return self._do(Action.RELEASE_BATCH, batch_id, act)
 
@@ -256,7 +335,7 @@ class Batches:
 
     def kept(self, where: AnswerFilter = ALL_KEPT) -> tuple[KeptCount, ...]:
         """How many paid answers are kept, by job type and by what the application's code raised."""
-        self.watch.check(Action.LOOK, org_id=None, subject="batches")
+        self.context.check(Action.LOOK, org_id=None, subject="batches")
         return count_kept(self.lane, _checked(where))
 
     def accept(
@@ -267,26 +346,26 @@ class Batches:
         The provider is asked nothing, so it costs nothing. *dry_run* only counts.
         """
         subject = f"batch:{where.batch_id[:36]}" if where.batch_id else "batches"
-        self.watch.check(Action.ACCEPT_ANSWERS, org_id=None, subject=subject)
+        self.context.check(Action.ACCEPT_ANSWERS, org_id=None, subject=subject)
         (reason,) = read_texts(reason=(reason, LONGEST_REASON))
         where = _checked(where)
         matched = count_kept(self.lane, where)
         done = Accepted()
         for batch_id in () if dry_run else list_batches(self.lane, where):
-            accepted = accept_batch(self.lane, batch_id, where, done, actor=self.watch.actor)
+            accepted = accept_batch(self.lane, batch_id, where, done, actor=self.context.actor)
             self._audit_accepted(batch_id, accepted, reason)
         return AcceptReport(dry_run, matched, done)
 
     def _audit_accepted(self, batch_id: str, accepted: int, reason: str) -> None:
         detail = {"reason": reason, "answers": accepted}
-        self.watch.store.write(
+        self.context.store.write(
             lambda tx: self._audit(tx, "batch.answers_accepted", batch_id, **detail)
         )
 
     def probe(self, account: str, *, reason: str) -> None:
         """Let the next call go to an account that is left alone because it refused us."""
         subject = f"account:{account[:200]}"
-        self.watch.check(Action.PROBE_ACCOUNT, org_id=None, subject=subject)
+        self.context.check(Action.PROBE_ACCOUNT, org_id=None, subject=subject)
 
         def work(tx: Tx) -> None:
             if not allow_probe(tx, account):
@@ -294,17 +373,17 @@ class Batches:
                 raise InvalidAction({"account": says})
             audit.record_action(
                 tx,
-                self.watch.actor,
+                self.context.actor,
                 subject=subject,
                 name="account.probe_allowed",
-                detail={"role": self.watch.role, "reason": reason},
+                detail={"role": self.context.role, "reason": reason},
             )
 
         try:
             (reason,) = read_texts(reason=(reason, LONGEST_REASON))
-            self.watch.store.write(work)
+            self.context.store.write(work)
         except InvalidAction as exc:
-            self.watch.refuse(Action.PROBE_ACCOUNT, exc, org_id=None, subject=subject)
+            self.context.refuse(Action.PROBE_ACCOUNT, exc, org_id=None, subject=subject)
 
     def _name_of(self, batch: BatchRow, given: str | None) -> str:
         """What a batch is called at the provider, if it has one that may be ours."""
@@ -334,22 +413,22 @@ class Batches:
         try:
             return act()
         except Conflict as exc:
-            self.watch.refuse(action, exc, org_id=None, subject=f"batch:{batch_id}")
+            self.context.refuse(action, exc, org_id=None, subject=f"batch:{batch_id}")
 
     def _admit(self, action: Action, batch_id: str, reason: str) -> tuple[str, str]:
         """Whether this person may, and says why."""
         subject = f"batch:{batch_id[:36]}"
-        self.watch.check(action, org_id=None, subject=subject)
+        self.context.check(action, org_id=None, subject=subject)
         try:
             (reason,) = read_texts(reason=(reason, LONGEST_REASON))
         except InvalidAction as exc:
-            self.watch.refuse(action, exc, org_id=None, subject=subject)
+            self.context.refuse(action, exc, org_id=None, subject=subject)
         return _id(batch_id), reason
 
     def _audit(self, tx: Tx, name: str, batch_id: str, **detail: Any) -> None:
-        detail = {"role": self.watch.role, **detail}
+        detail = {"role": self.context.role, **detail}
         audit.record_action(
-            tx, self.watch.actor, subject=f"batch:{batch_id}", name=name, detail=detail
+            tx, self.context.actor, subject=f"batch:{batch_id}", name=name, detail=detail
         )
 
 

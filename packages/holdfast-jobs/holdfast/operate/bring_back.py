@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from holdfast.engine import audit
+from holdfast.operate.authorization import Action, OperatorContext
 from holdfast.operate.letter import CHECKLISTS, Letter, LetterKind, LetterState
 from holdfast.operate.letter_plan import why_not_in_bulk
 from holdfast.operate.replay import SQL as LETTERS
 from holdfast.operate.replay import Replays, make_replays, step_of
-from holdfast.operate.watch import Action, Watch
 from holdfast.store import Statements, Tx
 
 SQL = Statements("holdfast.operate", "deliveries.sql")
@@ -27,56 +27,56 @@ REASON = "all required deliveries are sent"
 class BringBack:
     """Brings back the jobs of one application, whoever marked their deliveries."""
 
-    def __init__(self, watch: Callable[[], Watch]) -> None:
-        self._watch = watch
+    def __init__(self, context: Callable[[], OperatorContext]) -> None:
+        self._context = context
 
     def count(self, limit: int = PAGE) -> int:
         """How many jobs could be brought back now, counted no further than *limit*."""
-        watch = self._watch()
-        return len(watch.store.read(lambda tx: _list(tx, watch, limit)))
+        context = self._context()
+        return len(context.store.read(lambda tx: _list(tx, context, limit)))
 
     def run(self, limit: int = PAGE) -> int:
         """Bring back at most *limit* jobs; how many it were."""
-        return bring_back(self._watch(), limit=limit)
+        return bring_back(self._context(), limit=limit)
 
 
-def bring_back(watch: Watch, *, limit: int = PAGE) -> int:
-    """Replay the dead letters of *watch* that only lacked a delivery; how many it were."""
-    if not watch.store.read(lambda tx: _list(tx, watch, 1)):
+def bring_back(context: OperatorContext, *, limit: int = PAGE) -> int:
+    """Replay the dead letters of *context* that only lacked a delivery; how many it were."""
+    if not context.store.read(lambda tx: _list(tx, context, 1)):
         return 0
-    ids = watch.ids.take(min(limit, PAGE))
+    ids = context.ids.take(min(limit, PAGE))
 
     def work(tx: Tx) -> Replays | None:
         letters = [
             letter
-            for letter in _list(tx, watch, min(limit, PAGE))
-            if _why_not(watch, letter) is None
+            for letter in _list(tx, context, min(limit, PAGE))
+            if _why_not(context, letter) is None
         ]
         if not letters:
             return None
-        ready = _validate(tx, watch, letters)
+        ready = _validate(tx, context, letters)
         given = ids[: len(ready)]
-        return make_replays(tx, watch, ready, ids=given, reason=REASON, full_restart=False)
+        return make_replays(tx, context, ready, ids=given, reason=REASON, full_restart=False)
 
-    replays = watch.store.write(work)
+    replays = context.store.write(work)
     if replays is None:
         return 0
-    replays.tell(watch)
+    replays.tell(context)
     return len(replays.made)
 
 
-def _list(tx: Tx, watch: Watch, limit: int) -> list[Letter]:
-    return [Letter.of(row) for row in tx.many(SQL.list_undone, org_id=watch.org_id, limit=limit)]
+def _list(tx: Tx, context: OperatorContext, limit: int) -> list[Letter]:
+    return [Letter.of(row) for row in tx.many(SQL.list_undone, org_id=context.org_id, limit=limit)]
 
 
-def _why_not(watch: Watch, letter: Letter) -> str | None:
+def _why_not(context: OperatorContext, letter: Letter) -> str | None:
     """Why a letter is not replayed, once it is validated."""
-    handler = watch.registry.handlers.get(letter.job_type)
+    handler = context.registry.handlers.get(letter.job_type)
     validated = replace(letter.standing, state=LetterState.VALIDATED)
     return why_not_in_bulk(Action.REPLAY, validated, handler, full_restart=False)
 
 
-def _validate(tx: Tx, watch: Watch, letters: Sequence[Letter]) -> list[Letter]:
+def _validate(tx: Tx, context: OperatorContext, letters: Sequence[Letter]) -> list[Letter]:
     """Take letters through the steps before a replay; those that somebody moved stay out."""
     found = list(letters)
     for state, step in (
@@ -84,13 +84,13 @@ def _validate(tx: Tx, watch: Watch, letters: Sequence[Letter]) -> list[Letter]:
         (LetterState.TRIAGED, _remediate),
         (LetterState.REMEDIATED, _prove),
     ):
-        found = _step(tx, watch, found, state, step)
+        found = _step(tx, context, found, state, step)
     return found
 
 
 def _step(
     tx: Tx,
-    watch: Watch,
+    context: OperatorContext,
     letters: Sequence[Letter],
     begins: LetterState,
     step: Callable[[Letter], Letter],
@@ -103,10 +103,10 @@ def _step(
         (str(row["org_id"]), str(row["job_id"]))
         for row in tx.many(LETTERS.step_letters, steps=rows)
     }
-    told = {"reason": REASON, "role": watch.role}
+    told = {"reason": REASON, "role": context.role}
     audit.record(
         tx,
-        watch.actor,
+        context.actor,
         [
             audit.Entry(one.org_id, one.job_id, f"dead_letter.{one.state}", one.attempts, told)
             for key, one in moving.items()

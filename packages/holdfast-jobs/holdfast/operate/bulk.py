@@ -15,6 +15,7 @@ from typing import Any
 from holdfast.actor import Role
 from holdfast.engine import audit
 from holdfast.errors import Forbidden, QueueFull
+from holdfast.operate.authorization import Action, OperatorContext
 from holdfast.operate.letter import Letter, LetterState, Standing
 from holdfast.operate.letter_input import (
     LONGEST_REASON,
@@ -26,7 +27,6 @@ from holdfast.operate.letter_input import (
 from holdfast.operate.letter_plan import why_not_in_bulk
 from holdfast.operate.refusal import InvalidAction, NothingMatches
 from holdfast.operate.replay import SQL, Replays, make_replays, step_of
-from holdfast.operate.watch import Action, Watch
 from holdfast.store import Row, Tx
 
 LIMIT = 1_000
@@ -76,26 +76,26 @@ class BulkAnswer:
     stopped: str | None = None
 
 
-def perform(watch: Watch, action: Action, ask: Ask) -> BulkAnswer:
+def perform(context: OperatorContext, action: Action, ask: Ask) -> BulkAnswer:
     """Do *action* to every item that *ask* means and that stands where the step begins."""
     try:
         ask = _read(ask)
-        org_id = watch.org_id or ask.wanted.org_id
+        org_id = context.org_id or ask.wanted.org_id
         if ask.wanted.org_id not in (None, org_id):
             # Another tenant's items are not there, as far as this one can tell.
             raise NothingMatches(str(ask.wanted))
     except (InvalidAction, NothingMatches) as error:
-        watch.refuse(action, error, org_id=watch.org_id, subject=SUBJECT)
-    watch.check(action, org_id=org_id, subject=SUBJECT)
-    if org_id is None and watch.role is not Role.ADMIN:
+        context.refuse(action, error, org_id=context.org_id, subject=SUBJECT)
+    context.check(action, org_id=org_id, subject=SUBJECT)
+    if org_id is None and context.role is not Role.ADMIN:
         refusal = Forbidden(f"{action} of many tenants at once is for an admin; name one: org_id.")
-        watch.refuse(action, refusal, org_id=None, subject=SUBJECT)
-    bulk = _Bulk(watch, action, ask, org_id)
+        context.refuse(action, refusal, org_id=None, subject=SUBJECT)
+    bulk = _Bulk(context, action, ask, org_id)
     groups = bulk.find_groups()
     try:
         _check_size(ask, sum(groups.values()))
     except (InvalidAction, NothingMatches) as error:
-        watch.refuse(action, error, org_id=org_id, subject=SUBJECT)
+        context.refuse(action, error, org_id=org_id, subject=SUBJECT)
     return bulk.run(groups)
 
 
@@ -128,7 +128,7 @@ def _check_size(ask: Ask, matched: int) -> None:
 class _Bulk:
     """One bulk under way."""
 
-    watch: Watch
+    context: OperatorContext
     action: Action
     ask: Ask
     org_id: str | None
@@ -136,7 +136,7 @@ class _Bulk:
     def find_groups(self) -> dict[Standing, int]:
         """How many of the items that fit stand alike; one statement, however many there are."""
         params = self.ask.wanted.params(self.org_id)
-        rows = self.watch.store.read(lambda tx: tx.many(SQL.group_letters, **params))
+        rows = self.context.store.read(lambda tx: tx.many(SQL.group_letters, **params))
         return {Standing.of(row): row["letters"] for row in rows}
 
     def run(self, groups: Mapping[Standing, int]) -> BulkAnswer:
@@ -144,7 +144,7 @@ class _Bulk:
         for standing, letters in groups.items():
             left[self._why_not(standing) or ""] += letters
         ready = left.pop("", 0)
-        first = self.watch.store.read(lambda tx: self._page(tx, NAMED, None))
+        first = self.context.store.read(lambda tx: self._page(tx, NAMED, None))
         named = [_name(letter, why=self._why_not(letter.standing)) for letter in first]
         answer = BulkAnswer(
             self.action,
@@ -179,7 +179,7 @@ class _Bulk:
         return done, None
 
     def _act_on_page(self, size: int, before: str | None) -> tuple[list[Row], list[dict[str, Any]]]:
-        ids = self.watch.ids.take(size)
+        ids = self.context.ids.take(size)
 
         def work(tx: Tx) -> tuple[list[Row], Replays | None, list[dict[str, Any]]]:
             rows = self._rows(tx, size, before)
@@ -191,7 +191,7 @@ class _Bulk:
                 return rows, None, self._discard(tx, ready)
             replays = make_replays(
                 tx,
-                self.watch,
+                self.context,
                 ready,
                 ids=ids[: len(ready)],
                 reason=self.ask.reason,
@@ -206,9 +206,9 @@ class _Bulk:
             ]
             return rows, replays, named
 
-        rows, replays, taken = self.watch.store.write(work)
+        rows, replays, taken = self.context.store.write(work)
         if replays is not None:
-            replays.tell(self.watch)
+            replays.tell(self.context)
         return rows, taken
 
     def _discard(self, tx: Tx, letters: Sequence[Letter]) -> list[dict[str, Any]]:
@@ -218,10 +218,10 @@ class _Bulk:
         rows = tx.many(SQL.step_letters, steps=steps)
         ended = {(row["org_id"], row["job_id"]) for row in rows}
         taken = [letter for letter in letters if (letter.org_id, letter.job_id) in ended]
-        detail = {"reason": self.ask.reason[:200], "role": self.watch.role, **self._detail}
+        detail = {"reason": self.ask.reason[:200], "role": self.context.role, **self._detail}
         audit.record(
             tx,
-            self.watch.actor,
+            self.context.actor,
             [
                 audit.Entry(
                     letter.org_id,
@@ -248,7 +248,7 @@ class _Bulk:
         return tx.many(SQL.list_letters, **params, limit=size, with_ended=0)
 
     def _why_not(self, standing: Standing) -> str | None:
-        handler = self.watch.registry.handlers.get(standing.job_type)
+        handler = self.context.registry.handlers.get(standing.job_type)
         return why_not_in_bulk(self.action, standing, handler, full_restart=self.ask.full_restart)
 
 

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from holdfast.engine import cancel
 from holdfast.engine.cancel import CancelAnswer
+from holdfast.operate.authorization import Action, OperatorContext
 from holdfast.operate.letter_input import read_texts
 from holdfast.operate.locate import locate_job
 from holdfast.operate.refusal import InvalidAction
-from holdfast.operate.watch import Action, Watch
 
 # As much as the audit keeps of it.
 LONGEST_REASON = 200
 
 
-def cancel_job(watch: Watch, job_id: str, *, reason: str) -> CancelAnswer:
+def cancel_job(context: OperatorContext, job_id: str, *, reason: str) -> CancelAnswer:
     """Ask for a job to be stopped: at once if it waits, at its next step if it runs.
 
     Another tenant's job is not found. *reason* is kept in the audit.
     """
-    org_id, job_id = locate_job(watch, Action.CANCEL, job_id)
+    org_id, job_id = locate_job(context, Action.CANCEL, job_id)
     try:
         (reason,) = read_texts(reason=(reason, LONGEST_REASON))
     except InvalidAction as exc:
-        watch.refuse(Action.CANCEL, exc, org_id=org_id, subject=f"job:{job_id}")
+        context.refuse(Action.CANCEL, exc, org_id=org_id, subject=f"job:{job_id}")
     return cancel.cancel_job(
-        watch.store,
+        context.store,
         org_id=org_id,
         job_id=job_id,
-        actor=watch.actor,
+        actor=context.actor,
         reason=reason,
-        role=watch.role,
-        registry=watch.registry,
+        role=context.role,
+        registry=context.registry,
     )

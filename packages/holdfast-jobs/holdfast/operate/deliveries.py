@@ -17,11 +17,11 @@ from holdfast.arguments import anything, checked, instance, text
 from holdfast.clock import read_instant
 from holdfast.errors import Conflict
 from holdfast.ids import read_uuid
+from holdfast.operate.authorization import Action, OperatorContext
 from holdfast.operate.bring_back import bring_back
 from holdfast.operate.delivery_bulk import (
     DECISIONS,
     LONGEST_REASON,
-    NEWEST,
     BulkRequest,
     DeliveryBulkResult,
     decide,
@@ -29,15 +29,13 @@ from holdfast.operate.delivery_bulk import (
 )
 from holdfast.operate.delivery_filter import DeliveryFilter
 from holdfast.operate.letter_input import read_texts
+from holdfast.operate.page import NEWEST, Page, check_limit, page_of
 from holdfast.operate.refusal import DeliveryRefused, InvalidAction
-from holdfast.operate.watch import Action, Watch
-from holdfast.outbox.delivery import Delivery
+from holdfast.outbox.delivery import Delivery as Delivery
 from holdfast.outbox.failure import DeliveryNotFound
 from holdfast.store import Row, Statements, Tx
 
 SQL = Statements("holdfast.operate", "deliveries.sql")
-
-LONGEST_PAGE = 1_000
 
 _PROVIDER_ID = re.compile(r"[!-~]{1,300}")
 
@@ -93,55 +91,38 @@ class BulkOptions(TypedDict, total=False):
 @checked(
     InvalidAction,
     checks={
-        "channel": text,
         "provider_id": text,
-        "state": text,
-        "subject": text,
         "wanted": instance(DeliveryFilter),
-        # Of a list it is a condition; of a decision it is asked for in words and refused on record.
+        # Checked by the verb, so that a refusal is audited.
         "reason": anything,
     },
 )
 class Deliveries:
-    """The deliveries that *watch* may see, and what it may decide about them."""
+    """The deliveries that *context* may see, and what it may decide about them."""
 
-    def __init__(self, watch: Watch) -> None:
-        self.watch = watch
+    def __init__(self, context: OperatorContext) -> None:
+        self.context = context
 
     # -- looking
 
     def list(
         self,
+        wanted: DeliveryFilter | None = None,
         *,
-        state: str | None = None,
-        channel: str | None = None,
-        job_id: str | None = None,
-        reason: str | None = None,
-        recipient: str | None = None,
-        subject: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
         with_ended: bool = False,
         limit: int = 50,
         before: str = NEWEST,
-    ) -> tuple[Delivery, ...]:
-        """Deliveries, newest first: those that are not over, unless asked for more.
-
-        The conditions are those of :class:`DeliveryFilter`.
-        """
-        self.watch.check(Action.LOOK, org_id=self.watch.org_id, subject="deliveries")
-        if type(limit) is not int or not 1 <= limit <= LONGEST_PAGE:
-            raise InvalidAction({"limit": f"must be a whole number from 1 to {LONGEST_PAGE}"})
-        wanted = DeliveryFilter(
-            None, state, channel, reason, recipient, subject, job_id, since, until
-        )
-        params = wanted.check().params(self.watch.org_id) | {
+    ) -> Page[Delivery]:
+        """Deliveries, newest first; those that have ended only *with_ended*."""
+        wanted = (wanted or DeliveryFilter()).check()
+        org_id = self.context.tenant_for(Action.LOOK, wanted.org_id, subject="deliveries")
+        params = wanted.params(org_id) | {
             "with_ended": int(with_ended),
-            "limit": limit,
-            "before": _id("before", before),
+            "limit": check_limit(limit) + 1,
+            "before": before,
         }
-        rows = self.watch.store.read(lambda tx: tx.many(SQL.list_deliveries, **params))
-        return tuple(Delivery.of(row) for row in rows)
+        rows = self.context.store.read(lambda tx: tx.many(SQL.list_deliveries, **params))
+        return page_of([Delivery.of(row) for row in rows], limit, lambda one: one.id)
 
     def show(self, delivery_id: str) -> DeliveryView:
         """One delivery with its tries and what was said of it."""
@@ -154,7 +135,7 @@ class Deliveries:
                 tuple(Word(**_read(Word, row)) for row in tx.many(SQL.list_evidence, **key)),
             )
 
-        return self.watch.store.read(look)
+        return self.context.store.read(look)
 
     # -- deciding
 
@@ -177,15 +158,15 @@ class Deliveries:
 
     def confirm_all(self, wanted: DeliveryFilter, **how: Unpack[BulkOptions]) -> DeliveryBulkResult:
         """:meth:`confirm` every held or failed delivery that matches *wanted*."""
-        return decide_all(self.watch, Action.CONFIRM_DELIVERY, _request(wanted, how))
+        return decide_all(self.context, Action.CONFIRM_DELIVERY, _request(wanted, how))
 
     def resend_all(self, wanted: DeliveryFilter, **how: Unpack[BulkOptions]) -> DeliveryBulkResult:
         """:meth:`resend` every held or failed delivery that matches *wanted*."""
-        return decide_all(self.watch, Action.RESEND_DELIVERY, _request(wanted, how))
+        return decide_all(self.context, Action.RESEND_DELIVERY, _request(wanted, how))
 
     def drop_all(self, wanted: DeliveryFilter, **how: Unpack[BulkOptions]) -> DeliveryBulkResult:
         """:meth:`drop` every held or failed delivery that matches *wanted*."""
-        return decide_all(self.watch, Action.DROP_DELIVERY, _request(wanted, how))
+        return decide_all(self.context, Action.DROP_DELIVERY, _request(wanted, how))
 
     def _decide(
         self, action: Action, delivery_id: str, reason: str, provider_id: str | None
@@ -200,7 +181,7 @@ class Deliveries:
                 says = f"only what is {' or '.join(made.states)} can be {made.change}"
                 raise DeliveryRefused(key["id"], found.state, says)
             decided, queues = decide(
-                tx, self.watch, action, [found], reason=reason, provider_id=provider_id
+                tx, self.context, action, [found], reason=reason, provider_id=provider_id
             )
             if not decided:
                 raise DeliveryRefused(key["id"], found.state, made.refused)
@@ -208,16 +189,16 @@ class Deliveries:
 
         try:
             (reason,) = read_texts(reason=(reason, LONGEST_REASON))
-            moved, queues = self.watch.store.write(work)
+            moved, queues = self.context.store.write(work)
         except (Conflict, InvalidAction) as exc:
-            self.watch.refuse(action, exc, org_id=key["org_id"], subject=subject)
-        self.watch.store.announce(queues)
-        bring_back(replace(self.watch, org_id=key["org_id"]))
-        self.watch.events.emit(moved.changed(made.change))
+            self.context.refuse(action, exc, org_id=key["org_id"], subject=subject)
+        self.context.store.announce(queues)
+        bring_back(replace(self.context, org_id=key["org_id"]))
+        self.context.events.emit(moved.changed(made.change))
         return moved
 
     def _locate(self, action: Action, delivery_id: str) -> dict[str, str]:
-        """Whose delivery it is, if *watch* may do *action* to it.
+        """Whose delivery it is, if *context* may do *action* to it.
 
         One that nobody has and another tenant's are not found alike.
         """
@@ -228,14 +209,14 @@ class Deliveries:
         except ValueError:
             known_id = ""
         if known_id:
-            row = self.watch.store.read(lambda tx: tx.maybe(SQL.find_org, id=known_id))
+            row = self.context.store.read(lambda tx: tx.maybe(SQL.find_org, id=known_id))
             org_id = None if row is None else str(row["org_id"])
-        if org_id is None or self.watch.org_id not in (None, org_id):
+        if org_id is None or self.context.org_id not in (None, org_id):
             error = DeliveryNotFound(str(delivery_id)[:100])
-            if self.watch.org_id is None and action is Action.LOOK:
+            if self.context.org_id is None and action is Action.LOOK:
                 raise error
-            self.watch.refuse(action, error, org_id=self.watch.org_id, subject=subject)
-        self.watch.check(action, org_id=org_id, subject=subject)
+            self.context.refuse(action, error, org_id=self.context.org_id, subject=subject)
+        self.context.check(action, org_id=org_id, subject=subject)
         return {"org_id": org_id, "id": known_id}
 
 
@@ -260,10 +241,3 @@ def _read(kind: type, row: Row) -> dict[str, Any]:
         else row[item.name]
         for item in fields(kind)
     }
-
-
-def _id(name: str, text: str) -> str:
-    try:
-        return read_uuid(text)
-    except ValueError:
-        raise InvalidAction({name: "must be an id, as list prints it"}) from None

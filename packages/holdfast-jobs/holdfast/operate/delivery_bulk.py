@@ -15,11 +15,12 @@ from holdfast.actor import Role
 from holdfast.engine.audit import record_actions
 from holdfast.errors import Forbidden
 from holdfast.event import DeliveryChange
+from holdfast.operate.authorization import Action, OperatorContext
 from holdfast.operate.bring_back import bring_back
 from holdfast.operate.delivery_filter import DeliveryFilter
 from holdfast.operate.letter_input import read_texts
+from holdfast.operate.page import NEWEST
 from holdfast.operate.refusal import InvalidAction, NothingMatches
-from holdfast.operate.watch import Action, Watch
 from holdfast.outbox.delivery import Delivery, State
 from holdfast.outbox.wait import awaiting, wake_jobs
 from holdfast.store import Row, Statements, Tx
@@ -33,7 +34,6 @@ LONGEST_REASON = 200
 PAGE = 200
 # So many are named one by one; all are counted.
 NAMED = 100
-NEWEST = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 SUBJECT = "deliveries"
 
 
@@ -106,28 +106,30 @@ class DeliveryBulkResult:
     named: tuple[Mapping[str, Any], ...]
 
 
-def decide_all(watch: Watch, action: Action, request: BulkRequest) -> DeliveryBulkResult:
+def decide_all(
+    context: OperatorContext, action: Action, request: BulkRequest
+) -> DeliveryBulkResult:
     """Apply *action* to every delivery that matches and that it can be applied to."""
-    org_id = watch.org_id
+    org_id = context.org_id
     try:
         request = _read(action, request)
         wanted_org = request.wanted.org_id
-        org_id = watch.org_id or wanted_org
+        org_id = context.org_id or wanted_org
         if wanted_org not in (None, org_id):
             # Another tenant's deliveries do not exist, as far as this one can tell.
             raise NothingMatches(str(request.wanted), "delivery")
     except (InvalidAction, NothingMatches) as error:
-        watch.refuse(action, error, org_id=watch.org_id, subject=SUBJECT)
-    watch.check(action, org_id=org_id, subject=SUBJECT)
-    if org_id is None and watch.role is not Role.ADMIN:
+        context.refuse(action, error, org_id=context.org_id, subject=SUBJECT)
+    context.check(action, org_id=org_id, subject=SUBJECT)
+    if org_id is None and context.role is not Role.ADMIN:
         refusal = Forbidden(f"{action} of many tenants at once is for an admin; name one: org_id.")
-        watch.refuse(action, refusal, org_id=None, subject=SUBJECT)
-    bulk = _Bulk(watch, action, request, org_id)
+        context.refuse(action, refusal, org_id=None, subject=SUBJECT)
+    bulk = _Bulk(context, action, request, org_id)
     groups = bulk.find_groups()
     try:
         _check_size(request, sum(group.deliveries for group in groups))
     except (InvalidAction, NothingMatches) as error:
-        watch.refuse(action, error, org_id=org_id, subject=SUBJECT)
+        context.refuse(action, error, org_id=org_id, subject=SUBJECT)
     return bulk.run(groups)
 
 
@@ -167,13 +169,13 @@ def _check_size(request: BulkRequest, matched: int) -> None:
 class _Bulk:
     """One bulk in progress."""
 
-    watch: Watch
+    context: OperatorContext
     action: Action
     request: BulkRequest
     org_id: str | None
 
     def find_groups(self) -> tuple[DeliveryGroup, ...]:
-        rows = self.watch.store.read(lambda tx: tx.many(SQL.group_deliveries, **self._params))
+        rows = self.context.store.read(lambda tx: tx.many(SQL.group_deliveries, **self._params))
         return tuple(
             DeliveryGroup(
                 row["channel"],
@@ -192,7 +194,7 @@ class _Bulk:
             self.action, self.request.is_dry_run, matched, ready, 0, tuple(groups), ()
         )
         if self.request.is_dry_run:
-            rows = self.watch.store.read(lambda tx: self._rows(tx, NAMED, NEWEST))
+            rows = self.context.store.read(lambda tx: self._rows(tx, NAMED, NEWEST))
             return replace(result, named=tuple(_name(Delivery.of(row)) for row in rows))
         done, before = list[Delivery](), NEWEST
         while len(done) < self.request.limit:
@@ -215,20 +217,20 @@ class _Bulk:
             rows = self._rows(tx, size, before)
             ready = [Delivery.of(row) for row in rows if not self._left_out(row)]
             decided, queues = decide(
-                tx, self.watch, self.action, ready, reason=self.request.reason, detail=detail
+                tx, self.context, self.action, ready, reason=self.request.reason, detail=detail
             )
             return rows, decided, queues
 
-        rows, decided, queues = self.watch.store.write(work)
-        self.watch.store.announce(queues)
+        rows, decided, queues = self.context.store.write(work)
+        self.context.store.announce(queues)
         for one in decided:
-            self.watch.events.emit(one.changed(DECISIONS[self.action].change))
+            self.context.events.emit(one.changed(DECISIONS[self.action].change))
         return (str(rows[-1]["id"]) if len(rows) == size else None), decided
 
     def _bring_back(self, done: Sequence[Delivery]) -> None:
         """Replay the jobs that failed for want of these deliveries."""
         for org_id in sorted({one.org_id for one in done}):
-            while bring_back(replace(self.watch, org_id=org_id)):
+            while bring_back(replace(self.context, org_id=org_id)):
                 pass
 
     def _left_out(self, row: Row) -> int:
@@ -251,7 +253,7 @@ class _Bulk:
 
 def decide(
     tx: Tx,
-    watch: Watch,
+    context: OperatorContext,
     action: Action,
     deliveries: Sequence[Delivery],
     *,
@@ -270,7 +272,7 @@ def decide(
     moves = [{"home": one.org_id, "delivery_id": one.id, "was": one.fence} for one in deliveries]
     given: dict[str, Any] = {"moves": moves}
     if action is Action.CONFIRM_DELIVERY:
-        actor = f"{watch.actor.type}:{watch.actor.id}"
+        actor = f"{context.actor.type}:{context.actor.id}"
         given |= {"provider_id": provider_id, "actor": actor}
     rows = tx.many(made.statement, **given)
     moved = {(str(row["org_id"]), str(row["id"])) for row in rows}
@@ -279,10 +281,10 @@ def decide(
     if made.verdict is not None and named:
         said = {"verdict": made.verdict, "provider_id": provider_id}
         tx.affected(SQL.insert_words, **said, named=named)
-    told = {"role": watch.role, "reason": reason, **(detail or {})}
+    told = {"role": context.role, "reason": reason, **(detail or {})}
     if provider_id is not None:
         told["provider_id"] = provider_id
-    deeds = [one.deed(watch.actor, made.change, {**told, "was": one.state}) for one in decided]
+    deeds = [one.deed(context.actor, made.change, {**told, "was": one.state}) for one in decided]
     record_actions(tx, deeds)
     return decided, wake_jobs(tx, awaiting(rows))
 

@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.clock import write_instant
 from holdfast.ids import read_uuid
 from holdfast.operate.refusal import InvalidAction
-from holdfast.outbox.delivery import State
+from holdfast.outbox.delivery import State as State
 
 _LONGEST = 500
 _TEXTS = ("channel", "reason", "recipient", "subject")

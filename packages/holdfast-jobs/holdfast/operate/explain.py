@@ -12,6 +12,7 @@ from holdfast.document import decode
 from holdfast.engine.job import BATCH_KEY, State
 from holdfast.engine.presence import list_workers
 from holdfast.errors import JobNotFound
+from holdfast.operate.authorization import Action, OperatorContext
 from holdfast.operate.batched import COLLECTOR, ORCHESTRATOR, SUBMITTER
 from holdfast.operate.explanation import Explanation, Reason, Situation
 from holdfast.operate.letter import Letter
@@ -20,7 +21,6 @@ from holdfast.operate.reason import reason_of
 from holdfast.operate.replay import SQL as LETTERS
 from holdfast.operate.undelivered import RECONCILER
 from holdfast.operate.waiting import AHEAD
-from holdfast.operate.watch import Action, Watch
 from holdfast.store import Row, Statements, Tx
 from holdfast_llm.batch.budget import spent_over_budget
 
@@ -32,10 +32,10 @@ TURNS = 50
 __all__ = ["Explanation", "Reason", "explain_job"]
 
 
-def explain_job(watch: Watch, job_id: str) -> Explanation:
+def explain_job(context: OperatorContext, job_id: str) -> Explanation:
     """Why a job is where it is. Another tenant's job is not found."""
-    org_id, job_id = locate_job(watch, Action.LOOK, job_id)
-    situation = watch.store.read(lambda tx: look_at(tx, watch.settings, org_id, job_id))
+    org_id, job_id = locate_job(context, Action.LOOK, job_id)
+    situation = context.store.read(lambda tx: look_at(tx, context.settings, org_id, job_id))
     return reason_of(situation)
 
 

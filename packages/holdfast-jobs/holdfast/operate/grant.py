@@ -11,13 +11,16 @@ from dataclasses import dataclass
 
 from holdfast.engine.audit import record_action
 from holdfast.errors import Forbidden, HoldfastError, RuleBroken
+from holdfast.operate.authorization import Action, OperatorContext
+from holdfast.operate.letter_input import read_texts
 from holdfast.operate.refusal import InvalidAction, TableNotFound
-from holdfast.operate.watch import Action, Watch
 from holdfast.store import Tx
-from holdfast.store.grants import DEFAULTS, PRIVILEGES, TENANT, Table, find_table, list_grants
+from holdfast.store.grants import DEFAULTS, PRIVILEGES, Table, find_table, list_grants
+from holdfast.store.grants import TENANT as TENANT
 
 ROLES = tuple(DEFAULTS)
 LONGEST_NAME = 200
+LONGEST_REASON = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,41 +36,44 @@ class Granted:
 
 
 def grant_tables(
-    watch: Watch,
+    context: OperatorContext,
     names: Sequence[str],
     *,
     to: str = TENANT,
     privileges: Sequence[str] = (),
     dry_run: bool = False,
+    reason: str = "",
 ) -> list[Granted]:
     """Grant a role of Holdfast what it lacks on these tables: all of them or none.
 
     Their schemas and the sequences of their columns are included. Where the database has no roles,
     nothing is done and nothing comes back.
     """
-    watch.check(Action.GRANT, org_id=None, subject="store:all")
+    context.check(Action.GRANT, org_id=None, subject="store:all")
     wanted = _read_privileges(to, privileges)
     if not names or any(not 1 <= len(name) <= LONGEST_NAME for name in names):
         raise InvalidAction({"table": f"must be one or more names of 1 to {LONGEST_NAME} letters"})
-    if not watch.store.dialect.has_roles:
+    if reason:
+        (reason,) = read_texts(reason=(reason, LONGEST_REASON))
+    if not context.store.dialect.has_roles:
         return []
-    tables = watch.store.read(lambda tx: [_find(tx, name) for name in dict.fromkeys(names)])
+    tables = context.store.read(lambda tx: [_find(tx, name) for name in dict.fromkeys(names)])
     for table in tables:
         if table.is_ours:
             error = Forbidden(f"{table} is not a table of the application. Nothing was granted.")
-            watch.refuse(Action.GRANT, error, org_id=None, subject=f"table:{table}")
+            context.refuse(Action.GRANT, error, org_id=None, subject=f"table:{table}")
 
     def work(tx: Tx) -> list[Granted]:
         done = [_plan(tx, table, to, wanted) for table in tables]
         if not dry_run:
             for table, one in zip(tables, done, strict=True):
-                _apply(tx, watch, table, one)
+                _apply(tx, context, table, one, reason)
         return done
 
     try:
-        return watch.store.read(work) if dry_run else watch.store.write(work)
+        return context.store.read(work) if dry_run else context.store.write(work)
     except RuleBroken as exc:
-        raise _may_not(watch, tables, to, wanted) from exc
+        raise _may_not(context, tables, to, wanted) from exc
 
 
 def _read_privileges(to: str, privileges: Sequence[str]) -> tuple[str, ...]:
@@ -103,7 +109,7 @@ def _warnings(table: Table) -> list[str]:
     ]
 
 
-def _apply(tx: Tx, watch: Watch, table: Table, one: Granted) -> None:
+def _apply(tx: Tx, context: OperatorContext, table: Table, one: Granted, reason: str) -> None:
     if not one.statements:
         return
     for statement in one.statements:
@@ -111,14 +117,16 @@ def _apply(tx: Tx, watch: Watch, table: Table, one: Granted) -> None:
     # A GRANT without the right to grant may be a warning only.
     if list_grants(tx, table, one.role, one.privileges):
         raise RuleBroken("grant", "the login has no right to grant this")
-    detail = {"to": one.role, "privileges": list(one.privileges), "role": watch.role}
-    record_action(tx, watch.actor, subject=f"table:{table}", name="table.granted", detail=detail)
+    detail = {"to": one.role, "privileges": list(one.privileges), "role": context.role}
+    if reason:
+        detail["reason"] = reason
+    record_action(tx, context.actor, subject=f"table:{table}", name="table.granted", detail=detail)
 
 
 def _may_not(
-    watch: Watch, tables: Sequence[Table], to: str, wanted: tuple[str, ...]
+    context: OperatorContext, tables: Sequence[Table], to: str, wanted: tuple[str, ...]
 ) -> HoldfastError:
-    planned = watch.store.read(lambda tx: [_plan(tx, table, to, wanted) for table in tables])
+    planned = context.store.read(lambda tx: [_plan(tx, table, to, wanted) for table in tables])
     owners = sorted({table.owner for table in tables})
     sql = " ".join(f"{statement};" for one in planned for statement in one.statements)
     return Forbidden(

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from holdfast.engine.handler import Handler
 from holdfast.errors import Conflict
+from holdfast.operate.authorization import Action
 from holdfast.operate.letter import CHECKLISTS, Letter, LetterState, Standing
 from holdfast.operate.refusal import LetterEnded, NeverReplayed, StepRefused
-from holdfast.operate.watch import Action
 
 REWRITE = "complaint_rewrite"
 REWRITE_REFUSAL = (

@@ -5,12 +5,12 @@ from __future__ import annotations
 from holdfast.engine.audit import JOB_SQL
 from holdfast.errors import JobNotFound
 from holdfast.ids import read_uuid
-from holdfast.operate.watch import Action, Watch
+from holdfast.operate.authorization import Action, OperatorContext
 from holdfast.store import Tx
 
 
-def locate_job(watch: Watch, action: Action, job_id: str) -> tuple[str, str]:
-    """The tenant and the id of a job that *watch* may do *action* to.
+def locate_job(context: OperatorContext, action: Action, job_id: str) -> tuple[str, str]:
+    """The tenant and the id of a job that *context* may do *action* to.
 
     Raises JobNotFound alike for an id that nobody has and for another tenant's, and Forbidden for
     a role that may not. What is refused is audited, but for a mere look of who may see everything.
@@ -20,18 +20,20 @@ def locate_job(watch: Watch, action: Action, job_id: str) -> tuple[str, str]:
         known_id = read_uuid(job_id)
     except ValueError:
         known_id = None
-    org_id = None if known_id is None else watch.store.read(lambda tx: _org_of(tx, watch, known_id))
+    org_id = (
+        None if known_id is None else context.store.read(lambda tx: _org_of(tx, context, known_id))
+    )
     if known_id is None or org_id is None:
         error = JobNotFound(job_id[:100])
-        if watch.org_id is None and action is Action.LOOK:
+        if context.org_id is None and action is Action.LOOK:
             raise error
-        watch.refuse(action, error, org_id=watch.org_id, subject=subject)
-    watch.check(action, org_id=org_id, subject=subject)
+        context.refuse(action, error, org_id=context.org_id, subject=subject)
+    context.check(action, org_id=org_id, subject=subject)
     return org_id, known_id
 
 
-def _org_of(tx: Tx, watch: Watch, job_id: str) -> str | None:
-    org_id = watch.org_id
+def _org_of(tx: Tx, context: OperatorContext, job_id: str) -> str | None:
+    org_id = context.org_id
     if org_id is None:
         row = tx.maybe(JOB_SQL.find_org, id=job_id)
         if row is None:

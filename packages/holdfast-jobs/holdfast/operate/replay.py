@@ -15,9 +15,9 @@ from holdfast.document import encode
 from holdfast.engine import audit
 from holdfast.engine.enqueue import Batch, Enqueued, events_of, insert_steps
 from holdfast.engine.request import turn_of
+from holdfast.operate.authorization import OperatorContext
 from holdfast.operate.letter import Letter, LetterState
 from holdfast.operate.refusal import StepRefused
-from holdfast.operate.watch import Watch
 from holdfast.store import Row, Statements, Tx
 from holdfast.store.borrow import run
 
@@ -38,13 +38,13 @@ class Replays:
     batch: Batch
     enqueued: tuple[Enqueued, ...]
 
-    def tell(self, watch: Watch) -> None:
+    def tell(self, context: OperatorContext) -> None:
         """Wake the workers, and tell whoever subscribed."""
         if not self.made:
             return
-        watch.store.announce(self.batch.queues)
+        context.store.announce(self.batch.queues)
         for event in events_of([self.batch], self.enqueued):
-            watch.events.emit(event)
+            context.events.emit(event)
 
 
 def step_of(letter: Letter, to_state: LetterState, **changes: Any) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def step_of(letter: Letter, to_state: LetterState, **changes: Any) -> dict[str, 
 
 def make_replays(
     tx: Tx,
-    watch: Watch,
+    context: OperatorContext,
     letters: Sequence[Letter],
     *,
     ids: Sequence[str],
@@ -89,7 +89,7 @@ def make_replays(
     made = []
     for source in tx.many(SQL.list_sources, letters=rows):
         replay_id = new_id[source["org_id"], source["letter_id"]]
-        made.append(_add(batch, source, replay_id, watch, full_restart=full_restart))
+        made.append(_add(batch, source, replay_id, context, full_restart=full_restart))
     enqueued = run(tx, insert_steps(batch))
     for item in enqueued:
         if not item.created:
@@ -103,19 +103,19 @@ def make_replays(
         SQL.insert_replays,
         replays=made,
         reason=reason,
-        actor_type=watch.actor.type.value,
-        actor_id=watch.actor.id,
+        actor_type=context.actor.type.value,
+        actor_id=context.actor.id,
     )
-    told = {"reason": reason[:200], "role": watch.role, **(detail or {})}
-    audit.record(tx, watch.actor, [_entry(row, told) for row in made])
+    told = {"reason": reason[:200], "role": context.role, **(detail or {})}
+    audit.record(tx, context.actor, [_entry(row, told) for row in made])
     return Replays(tuple(made), batch, tuple(enqueued))
 
 
 def _add(
-    batch: Batch, source: Row, replay_id: str, watch: Watch, *, full_restart: bool
+    batch: Batch, source: Row, replay_id: str, context: OperatorContext, *, full_restart: bool
 ) -> dict[str, Any]:
     """Add the job that repeats *source* to the batch; the replay's own row comes back."""
-    begin = _begin(source, watch, full_restart=full_restart)
+    begin = _begin(source, context, full_restart=full_restart)
     due = source["scheduled_for"]
     batch.frames.append(
         {
@@ -137,7 +137,7 @@ def _add(
             "payload": source["payload"],
             "payload_hash": source["payload_hash"],
             "unit_key": source["unit_key"],
-            "turn": turn_of(replay_id, source["priority"], ms(watch.settings.ageing_seconds)),
+            "turn": turn_of(replay_id, source["priority"], ms(context.settings.ageing_seconds)),
         }
     )
     return {
@@ -154,10 +154,10 @@ def _add(
     }
 
 
-def _begin(source: Row, watch: Watch, *, full_restart: bool) -> dict[str, Any]:
+def _begin(source: Row, context: OperatorContext, *, full_restart: bool) -> dict[str, Any]:
     """Where the replay begins, with the budget of that stage."""
     if full_restart:
-        handler = watch.registry.get(source["job_type"])
+        handler = context.registry.get(source["job_type"])
         return {
             "stage": handler.first.name,
             "pipeline_version": handler.version,

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from functools import partial
 
 from holdfast.errors import StoreBusy, StoreDown, StoreError
+from holdfast.operate.authorization import Action, OperatorContext
 from holdfast.operate.doctor import database, deliveries, files, lane, roles, workplace
 from holdfast.operate.doctor.finding import Finding, Limits, Look, Severity, Visit
 from holdfast.operate.doctor.providers import probe_providers
-from holdfast.operate.watch import Action, Watch
 from holdfast_llm.provider.account import Accounts
 
 _DATABASE: Mapping[str, Look] = {
@@ -41,21 +41,21 @@ _WORKPLACE: Mapping[str, Look] = {
 
 
 def examine(
-    watch: Watch, limits: Limits | None = None, accounts: Accounts | None = None
+    context: OperatorContext, limits: Limits | None = None, accounts: Accounts | None = None
 ) -> list[Finding]:
     """What was found, in the order in which it was looked at. For administrators only.
 
     With *accounts*, providers are asked too, a free question each.
     """
-    watch.check(Action.DOCTOR, org_id=None, subject="store:all")
-    extensions = tuple(watch.available_extensions)
-    visit = Visit(watch.store, watch.settings, limits or Limits(), extensions)
+    context.check(Action.DOCTOR, org_id=None, subject="store:all")
+    extensions = tuple(context.available_extensions)
+    visit = Visit(context.store, context.settings, limits or Limits(), extensions)
     found = _look(_DATABASE, visit)
     if any(one.check == "schema" and one.severity is not Severity.OK for one in found):
         # What is not the schema that this code knows cannot be asked about its contents.
         return found
     found += _look(_WORKPLACE, visit)
-    versions = watch.store.component_versions()
+    versions = context.store.component_versions()
     for extension in extensions:
         if extension.component is None or extension.component.name in versions:
             found += _look(extension.doctor_checks(), visit)

@@ -17,9 +17,9 @@ from holdfast.clock import read_instant
 from holdfast.errors import ConfigError, Forbidden, NotFound
 from holdfast.extension import components_of
 from holdfast.ids import read_uuid
+from holdfast.operate.authorization import Action, OperatorContext
 from holdfast.operate.verify import CHECKS
 from holdfast.operate.verify.check import Check, Look, Violation
-from holdfast.operate.watch import Action, Watch
 from holdfast.store import CORE, Statements, Tx
 
 SQL = Statements("holdfast.operate.verify", "run.sql")
@@ -73,7 +73,7 @@ class Report:
 
 
 def verify(
-    watch: Watch,
+    context: OperatorContext,
     *,
     only: Collection[str] = (),
     shown: int = SHOWN,
@@ -85,15 +85,15 @@ def verify(
     An operator may do so for one tenant, an admin also for all. At most *shown* violations of each
     check are kept; they are all counted. *canaries* must be found nowhere (I31).
     """
-    tenant = watch.org_id if org_id is None else read_uuid(org_id)
-    watch.check(Action.VERIFY, org_id=tenant, subject=SUBJECT)
-    if tenant is None and watch.role is not Role.ADMIN:
+    tenant = context.org_id if org_id is None else read_uuid(org_id)
+    context.check(Action.VERIFY, org_id=tenant, subject=SUBJECT)
+    if tenant is None and context.role is not Role.ADMIN:
         error = Forbidden("Only an admin verifies every tenant. Name the one to verify: --org.")
-        watch.refuse(Action.VERIFY, error, org_id=None, subject=SUBJECT)
-    checks = pick_checks(only, _checks_of(watch))
+        context.refuse(Action.VERIFY, error, org_id=None, subject=SUBJECT)
+    checks = pick_checks(only, _checks_of(context))
     if any(len(canary) < SHORTEST_CANARY for canary in canaries):
         raise ConfigError(f"A canary has at least {SHORTEST_CANARY} characters; else it is a word.")
-    return verify_with(checks, watch, shown=shown, org_id=tenant, canaries=canaries)
+    return verify_with(checks, context, shown=shown, org_id=tenant, canaries=canaries)
 
 
 def pick_checks(only: Collection[str], known: Sequence[Check] = CHECKS) -> tuple[Check, ...]:
@@ -106,11 +106,11 @@ def pick_checks(only: Collection[str], known: Sequence[Check] = CHECKS) -> tuple
     return tuple(check for check in known if not wanted or check.id in wanted)
 
 
-def _checks_of(watch: Watch) -> tuple[Check, ...]:
+def _checks_of(context: OperatorContext) -> tuple[Check, ...]:
     """The checks of the core and of the extensions, in the order of their ids."""
-    versions = watch.store.component_versions()
+    versions = context.store.component_versions()
     found = [*CHECKS]
-    for extension in watch.available_extensions:
+    for extension in context.available_extensions:
         if extension.component is None or extension.component.name in versions:
             found += extension.verify_checks()
     return tuple(sorted(found, key=_by_id))
@@ -124,7 +124,7 @@ def _by_id(check: Check) -> tuple[str, int, str]:
 
 def verify_with(
     checks: Sequence[Check],
-    watch: Watch,
+    context: OperatorContext,
     *,
     shown: int = SHOWN,
     org_id: str | None = None,
@@ -135,12 +135,12 @@ def verify_with(
     def work(tx: Tx) -> Report:
         tx.affected(SQL.trust_nothing)
         now = read_instant(tx.one(SQL.read_moment)["now"])
-        known = {found.name: found for found in components_of(watch.available_extensions)}
+        known = {found.name: found for found in components_of(context.available_extensions)}
         here = [row["component"] for row in tx.many(SQL.list_components)]
         look = Look(
             tx,
-            watch.settings,
-            watch.registry,
+            context.settings,
+            context.registry,
             now,
             org_id,
             tuple(canaries),
@@ -151,7 +151,7 @@ def verify_with(
         findings = [_make(check, look, tables, shown) for check in checks]
         return Report(now, org_id, tuple(findings))
 
-    return watch.store.read(work)
+    return context.store.read(work)
 
 
 def _make(check: Check, look: Look, tables: Collection[str], shown: int) -> Finding:

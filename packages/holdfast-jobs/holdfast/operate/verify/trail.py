@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from holdfast.clock import ms
 from holdfast.engine.chain import check_seals
-from holdfast.operate.audit_trail import SLACK
+from holdfast.operate.audit import SLACK
 from holdfast.operate.verify.check import Check, Look, Violation, selects
 from holdfast.store import Statements
 

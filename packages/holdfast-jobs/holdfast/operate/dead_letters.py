@@ -17,6 +17,7 @@ from holdfast.engine import audit
 from holdfast.engine.handler import Handler
 from holdfast.errors import Conflict, NotFound
 from holdfast.operate import bulk
+from holdfast.operate.authorization import Action, OperatorContext
 from holdfast.operate.letter import Letter, LetterKind, LetterState, Note, Replay
 from holdfast.operate.letter_input import (
     LONGEST_NOTE,
@@ -31,22 +32,22 @@ from holdfast.operate.letter_input import (
 )
 from holdfast.operate.letter_plan import Plan, plan_of, why_not, why_not_from
 from holdfast.operate.locate import locate_job
+from holdfast.operate.page import Page, check_limit
 from holdfast.operate.refusal import InvalidAction, LetterNotFound, StaleVersion, StepRefused
 from holdfast.operate.replay import SQL, Replays, make_replays, step_of
-from holdfast.operate.watch import Action, Watch
 from holdfast.store import Tx
 
 T = TypeVar("T")
 
-LONGEST_PAGE = 1_000
 
+class LetterPage(Page[Letter]):
+    """One page of dead letters."""
 
-@dataclass(frozen=True, slots=True)
-class LetterPage:
-    """Some dead letters, newest first; *next* asks for those after them."""
+    __slots__ = ()
 
-    letters: tuple[Letter, ...]
-    next: str | None
+    @property
+    def letters(self) -> tuple[Letter, ...]:
+        return self.items
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +87,10 @@ class ReplayMade:
     },
 )
 class DeadLetters:
-    """The dead letters that *watch* may see, and what it may do about them."""
+    """The dead letters that *context* may see, and what it may do about them."""
 
-    def __init__(self, watch: Watch) -> None:
-        self.watch = watch
+    def __init__(self, context: OperatorContext) -> None:
+        self.context = context
 
     # -- looking
 
@@ -103,21 +104,20 @@ class DeadLetters:
     ) -> LetterPage:
         """Those that fit, newest first: what is still to be dealt with, unless asked for more."""
         wanted = (wanted or LetterFilter()).check()
-        if not 1 <= limit <= LONGEST_PAGE:
-            raise InvalidAction({"limit": f"must be from 1 to {LONGEST_PAGE}"})
-        org_id = self.watch.org_id or wanted.org_id
-        self.watch.check(Action.LOOK, org_id=org_id, subject="dead_letters")
+        check_limit(limit)
+        org_id = self.context.org_id or wanted.org_id
+        self.context.check(Action.LOOK, org_id=org_id, subject="dead_letters")
         if wanted.org_id not in (None, org_id):
             return LetterPage((), None)
         place = read_place(before)
         params = wanted.params(org_id) | place | {"limit": limit, "with_ended": int(with_ended)}
-        rows = self.watch.store.read(lambda tx: tx.many(SQL.list_letters, **params))
+        rows = self.context.store.read(lambda tx: tx.many(SQL.list_letters, **params))
         following = place_of(rows[-1]) if len(rows) == limit else None
         return LetterPage(tuple(Letter.of(row) for row in rows), following)
 
     def show(self, job_id: str) -> LetterView:
         """One item with its replays, its notes and its action plan."""
-        org_id, job_id = locate_job(self.watch, Action.LOOK, job_id)
+        org_id, job_id = locate_job(self.context, Action.LOOK, job_id)
 
         def look(tx: Tx) -> LetterView:
             letter, key = _find(tx, org_id, job_id), {"org_id": org_id, "job_id": job_id}
@@ -128,7 +128,7 @@ class DeadLetters:
                 plan_of(letter, self._handler_of(letter)),
             )
 
-        return self.watch.store.read(look)
+        return self.context.store.read(look)
 
     # -- the workflow
 
@@ -202,7 +202,7 @@ class DeadLetters:
     ) -> ReplayMade:
         """Make the job once more, from the failed stage on or, if asked, from the first."""
         # Made before the transaction: one that has to be run again makes the same job.
-        ids = self.watch.ids.take(1)
+        ids = self.context.ids.take(1)
 
         def work(tx: Tx, letter: Letter) -> tuple[Replays, Letter]:
             (why,) = read_texts(reason=(reason, LONGEST_REASON))
@@ -212,14 +212,14 @@ class DeadLetters:
             if problem is not None:
                 raise StepRefused(f"Dead letter {letter.job_id} is not replayed: {problem}.")
             replays = make_replays(
-                tx, self.watch, [letter], ids=ids, reason=why, full_restart=full_restart
+                tx, self.context, [letter], ids=ids, reason=why, full_restart=full_restart
             )
             if not replays.made:
                 raise StaleVersion(letter.job_id, letter.version)
             return replays, _find(tx, letter.org_id, letter.job_id)
 
         replays, letter = self._act(Action.REPLAY, job_id, version, work)
-        replays.tell(self.watch)
+        replays.tell(self.context)
         (made,) = replays.made
         return ReplayMade(letter, made["number"], made["replay_job_id"], made["stage"])
 
@@ -280,11 +280,11 @@ class DeadLetters:
 
     def add_note(self, job_id: str, body: str) -> Note:
         """Write something down about an item, also about one that has ended."""
-        note_id = self.watch.ids.new()
+        note_id = self.context.ids.new()
 
         def work(tx: Tx, letter: Letter) -> Note:
             (text,) = read_texts(body=(body, LONGEST_NOTE))
-            actor = self.watch.actor
+            actor = self.context.actor
             key = {"org_id": letter.org_id, "job_id": letter.job_id}
             tx.affected(
                 SQL.insert_note,
@@ -294,7 +294,7 @@ class DeadLetters:
                 actor_type=actor.type.value,
                 actor_id=actor.id,
             )
-            told = {"note_id": note_id, "role": self.watch.role}
+            told = {"note_id": note_id, "role": self.context.role}
             audit.record(tx, actor, [_entry(letter, "dead_letter.noted", told)])
             notes = [Note.of(row) for row in tx.many(SQL.list_notes, **key)]
             return next(note for note in notes if note.id == note_id)
@@ -316,7 +316,7 @@ class DeadLetters:
     ) -> bulk.BulkAnswer:
         """Replay every validated item that fits; the others are named with the reason why not."""
         ask = bulk.Ask(wanted, reason, full_restart, is_dry_run, everything, confirm, limit)
-        return bulk.perform(self.watch, Action.REPLAY, ask)
+        return bulk.perform(self.context, Action.REPLAY, ask)
 
     def discard_all(
         self,
@@ -330,7 +330,7 @@ class DeadLetters:
     ) -> bulk.BulkAnswer:
         """Discard every item that fits and is not being replayed."""
         ask = bulk.Ask(wanted, reason, False, is_dry_run, everything, confirm, limit)
-        return bulk.perform(self.watch, Action.DISCARD, ask)
+        return bulk.perform(self.context, Action.DISCARD, ask)
 
     # -- how a step is taken
 
@@ -353,7 +353,7 @@ class DeadLetters:
         work: Callable[[Tx, Letter], T],
     ) -> T:
         """Do *work* to an item that stands where *action* begins; audit what is refused."""
-        org_id, job_id = locate_job(self.watch, action, job_id)
+        org_id, job_id = locate_job(self.context, action, job_id)
 
         def guarded(tx: Tx) -> T:
             letter = _find(tx, org_id, job_id)
@@ -365,19 +365,19 @@ class DeadLetters:
             return work(tx, letter)
 
         try:
-            return self.watch.store.write(guarded)
+            return self.context.store.write(guarded)
         except (Conflict, NotFound, InvalidAction) as error:
-            self.watch.refuse(action, error, org_id=org_id, subject=f"job:{job_id}")
+            self.context.refuse(action, error, org_id=org_id, subject=f"job:{job_id}")
 
     def _write(self, tx: Tx, letter: Letter, change: _Change) -> Letter:
         if not tx.many(SQL.step_letters, steps=[change.step]):
             raise StaleVersion(letter.job_id, letter.version)
-        told = {**change.detail, "role": self.watch.role}
-        audit.record(tx, self.watch.actor, [_entry(letter, change.event, told)])
+        told = {**change.detail, "role": self.context.role}
+        audit.record(tx, self.context.actor, [_entry(letter, change.event, told)])
         return _find(tx, letter.org_id, letter.job_id)
 
     def _handler_of(self, letter: Letter) -> Handler | None:
-        return self.watch.registry.handlers.get(letter.job_type)
+        return self.context.registry.handlers.get(letter.job_type)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,26 +12,30 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from holdfast.actor import Actor, ActorType, Role
-from holdfast.arguments import checked, each, instance, text, whole
+from holdfast.actor import Actor, ActorType, Role, read_actor
+from holdfast.arguments import checked, each, identifier, instance, instant, name, text, uuid, whole
 from holdfast.clock import read_instant, write_instant
 from holdfast.document import decode
 from holdfast.engine.audit import SQL as AUDIT_SQL
 from holdfast.engine.audit import record_action, seal_events, subject_id
-from holdfast.engine.chain import Anchor, Tampering, check_seals
+from holdfast.engine.chain import Anchor as Anchor
+from holdfast.engine.chain import Tampering as Tampering
+from holdfast.engine.chain import check_seals
 from holdfast.errors import ConfigError, Forbidden, JobNotFound, RowInvalid
 from holdfast.event import AuditTampered
 from holdfast.ids import read_uuid
 from holdfast.operate.audit_export import export_lines
+from holdfast.operate.authorization import Action, OperatorContext
+from holdfast.operate.letter_input import read_texts
+from holdfast.operate.page import LONGEST_PAGE, Page, page_of, read_filter, read_id
 from holdfast.operate.refusal import InvalidAction
-from holdfast.operate.watch import Action, Watch
 from holdfast.store import Row, Statements, Tx
 
 SQL = Statements("holdfast.operate", "audit_trail.sql")
 
 NEWEST = 2**62
-LONGEST_PAGE = 1_000
 SEAL_LIMIT = 5_000
+LONGEST_REASON = 500
 
 # Ids and instants grow together, but for statements that ran at the same time and for a clock that
 # was set back: so much farther is looked.
@@ -76,6 +80,32 @@ class AuditEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class AuditFilter:
+    """Which events to list; a field that is None matches every event."""
+
+    org_id: str | None = None
+    job_id: str | None = None
+    actor: Actor | str | None = None
+    correlation_id: str | None = None
+    request_id: str | None = None
+    name: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def check(self) -> AuditFilter:
+        """The same in stored form; raises InvalidAction with every bad field."""
+        checks = {
+            "org_id": uuid,
+            "job_id": identifier,
+            "actor": read_actor,
+            **dict.fromkeys(("correlation_id", "request_id"), text),
+            "name": name,
+            **dict.fromkeys(("since", "until"), instant),
+        }
+        return read_filter(self, checks)
+
+
+@dataclass(frozen=True, slots=True)
 class Cover:
     """How much of the audit is under seals. What is not yet cannot be proven."""
 
@@ -100,13 +130,14 @@ class Sealing:
         "before": whole(most=2**63 - 1),
         "correlation_id": text,
         "request_id": text,
+        "wanted": instance(AuditFilter),
     },
 )
 @dataclass(frozen=True, slots=True)
 class AuditTrail:
-    """The audit as *watch* may see it."""
+    """The audit as *context* may see it."""
 
-    watch: Watch
+    context: OperatorContext
 
     def query(
         self,
@@ -121,30 +152,40 @@ class AuditTrail:
         until: datetime | None = None,
         limit: int = 50,
         before: int = NEWEST,
-    ) -> list[AuditEvent]:
-        """Events that fit everything given, newest first; *before* an event's id is the next page.
+    ) -> Sequence[AuditEvent]:
+        """:meth:`list` with the fields of the filter as keywords, without the cursor."""
+        wanted = AuditFilter(org_id, job_id, actor, correlation_id, request_id, name, since, until)
+        return [*self._list(wanted, limit, before)]
 
-        An operator asks for one tenant, an admin also for all. Raises JobNotFound for a job of
-        which nothing is told, or that is another tenant's. By job, correlation or person the way
-        is short; by request, name or worker every event of the tenant and the time is looked at.
+    def list(
+        self, wanted: AuditFilter | None = None, *, limit: int = 50, before: int = NEWEST
+    ) -> Page[AuditEvent]:
+        """Events, newest first; *before* is the id of the last event of the page before.
+
+        An operator reads one tenant's events, an admin also those of all. Raises JobNotFound for a
+        job without events and for another tenant's. A filter by job, correlation or person uses an
+        index; one by request, name or worker reads every event of the tenant and the time span.
         """
+        return self._list((wanted or AuditFilter()).check(), limit, before)
+
+    def _list(self, wanted: AuditFilter, limit: int, before: int) -> Page[AuditEvent]:
         if not 1 <= limit <= LONGEST_PAGE:
             raise ConfigError(f"Ask for 1 to {LONGEST_PAGE} events; the next page follows them.")
-        who = Actor.read(actor) if isinstance(actor, str) else actor
-        texts = {"correlation_id": correlation_id, "request_id": request_id, "name": name}
+        who = None if wanted.actor is None else read_actor(wanted.actor)
+        texts = {name: getattr(wanted, name) for name in ("correlation_id", "request_id", "name")}
         asked: dict[str, Any] = {
             **{key: _text(key, value) for key, value in texts.items()},
-            **_span(since, until),
-            "org_id": self._tenant(Action.READ_AUDIT, org_id),
+            **_span(wanted.since, wanted.until),
+            "org_id": self._tenant(Action.READ_AUDIT, wanted.org_id),
             "actor_type": None if who is None else who.type,
             "actor_id": None if who is None else _text("actor", who.id),
-            "limit": limit,
+            "limit": limit + 1,
             "before": before,
         }
-        if job_id is not None:
-            asked["job_id"] = self._job(job_id, asked["org_id"])
-        rows = self.watch.store.read(lambda tx: _find(tx, asked))
-        return [AuditEvent.of(row) for row in rows]
+        if wanted.job_id is not None:
+            asked["job_id"] = self._job(wanted.job_id, asked["org_id"])
+        rows = self.context.store.read(lambda tx: _find(tx, asked))
+        return page_of([AuditEvent.of(row) for row in rows], limit, lambda event: event.id)
 
     def verify(
         self, *, org_id: str | None = None, anchors: Sequence[Anchor] = ()
@@ -157,11 +198,11 @@ class AuditTrail:
         for anchor in anchors:
             if tenant not in (None, anchor.org_id):
                 error = Forbidden(f"An anchor of another tenant than {tenant} cannot be compared.")
-                self.watch.refuse(
+                self.context.refuse(
                     Action.READ_AUDIT, error, org_id=tenant, subject=f"audit:{anchor.org_id}"
                 )
-        key = self.watch.settings.audit_key
-        return self._told(check_seals(self.watch.store.read, tenant, key=key, anchors=anchors))
+        key = self.context.settings.audit_key
+        return self._told(check_seals(self.context.store.read, tenant, key=key, anchors=anchors))
 
     def _told(self, found: Iterator[Tampering]) -> Iterator[Tampering]:
         """What is found, and the first of every tenant to whoever subscribed: it is an alert."""
@@ -170,13 +211,13 @@ class AuditTrail:
             if place.org_id not in told:
                 told.add(place.org_id)
                 event = AuditTampered(place.org_id, place.problem, place.seal, place.seq)
-                self.watch.events.emit(event)
+                self.context.events.emit(event)
             yield place
 
     def cover(self, *, org_id: str | None = None) -> Cover:
         """How many events are under seals, of one tenant or of all, and how many are not yet."""
         tenant = self._tenant(Action.READ_AUDIT, org_id)
-        row = self.watch.store.read(lambda tx: tx.one(SQL.count_cover, org_id=tenant))
+        row = self.context.store.read(lambda tx: tx.one(SQL.count_cover, org_id=tenant))
         return Cover(row["seals"], row["sealed"], row["unsealed"])
 
     def export(
@@ -185,83 +226,85 @@ class AuditTrail:
         org_id: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
+        reason: str = "",
     ) -> Iterator[str]:
         """The audit as lines of JSON with its seals, oldest first; :func:`check_export` reads them.
 
         For admins, of one tenant or of all. That it was exported is written down first.
         """
         tenant = self._tenant(Action.EXPORT_AUDIT, org_id)
-        watch, span = self.watch, _span(since, until)
+        context, span = self.context, _span(since, until)
         subject = f"audit:{tenant or 'all'}"
+        why = read_texts(reason=(reason, LONGEST_REASON))[0] if reason else ""
 
         def work(tx: Tx) -> Row:
-            detail = {**span, "role": watch.role}
+            detail = {**span, "role": context.role, **({"reason": why} if why else {})}
             at = {} if tenant is None else {"org_id": tenant}
             record_action(
-                tx, watch.actor, subject=subject, name="audit.exported", detail=detail, **at
+                tx, context.actor, subject=subject, name="audit.exported", detail=detail, **at
             )
             return tx.one(SQL.count_cover, org_id=tenant)
 
-        newest = watch.store.write(work)["newest"]
-        above, before = watch.store.read(lambda tx: _bounds(tx, span, newest + 1))
-        reach = watch.store.read(lambda tx: tx.one(AUDIT_SQL.read_reach))
-        head = {"org_id": tenant, **span, "is_keyed": bool(watch.settings.audit_key)}
+        newest = context.store.write(work)["newest"]
+        above, before = context.store.read(lambda tx: _bounds(tx, span, newest + 1))
+        reach = context.store.read(lambda tx: tx.one(AUDIT_SQL.read_reach))
+        head = {"org_id": tenant, **span, "is_keyed": bool(context.settings.audit_key)}
         return export_lines(
-            watch.store.read, head, above=above, upto=before - 1, sealed_to=reach["newest"]
+            context.store.read, head, above=above, upto=before - 1, sealed_to=reach["newest"]
         )
 
     def seal(self) -> Sealing:
         """Seal every event there is now, as far as no running transaction stands before it."""
-        watch = self.watch
+        context = self.context
         self._check_all(Action.VERIFY)
-        target = watch.store.read(lambda tx: tx.one(SQL.count_cover, org_id=None))["newest"]
+        target = context.store.read(lambda tx: tx.one(SQL.count_cover, org_id=None))["newest"]
         events = 0
         while True:
-            before = watch.store.read(lambda tx: tx.one(AUDIT_SQL.read_cursor))
-            passed = seal_events(watch.store, limit=SEAL_LIMIT, key=watch.settings.audit_key)
+            before = context.store.read(lambda tx: tx.one(AUDIT_SQL.read_cursor))
+            passed = seal_events(context.store, limit=SEAL_LIMIT, key=context.settings.audit_key)
             for head in passed.seals:
-                watch.events.emit(head)
+                context.events.emit(head)
             events += passed.events
-            after = watch.store.read(lambda tx: tx.one(AUDIT_SQL.read_cursor))
+            after = context.store.read(lambda tx: tx.one(AUDIT_SQL.read_cursor))
             # A pass that changes nothing waits for somebody's transaction, or for another pass.
             if after["sealed_to"] >= target or after == before:
                 break
-        unsealed = watch.store.read(lambda tx: tx.one(SQL.count_cover, org_id=None))["unsealed"]
+        unsealed = context.store.read(lambda tx: tx.one(SQL.count_cover, org_id=None))["unsealed"]
         return Sealing(events, unsealed, after["sealed_to"] >= target)
 
     def _tenant(self, action: Action, org_id: str | None) -> str | None:
         """The tenant that is asked about, None for all, if it may be."""
-        tenant = self.watch.org_id if org_id is None else read_uuid(org_id)
+        tenant = self.context.org_id if org_id is None else read_id("org_id", org_id)
         if tenant is None:
             self._check_all(action)
         else:
-            self.watch.check(action, org_id=tenant, subject=f"audit:{tenant}")
+            self.context.check(action, org_id=tenant, subject=f"audit:{tenant}")
         return tenant
 
     def _check_all(self, action: Action) -> None:
         """Raise Forbidden, audited, unless this may be done to the audit of every tenant."""
         subject = "audit:all"
-        self.watch.check(action, org_id=None, subject=subject)
-        if self.watch.role is not Role.ADMIN:
+        self.context.check(action, org_id=None, subject=subject)
+        if self.context.role is not Role.ADMIN:
             error = Forbidden("Only an admin works on the audit of every tenant. Name one: --org.")
-            self.watch.refuse(action, error, org_id=None, subject=subject)
+            self.context.refuse(action, error, org_id=None, subject=subject)
 
     def _job(self, job_id: str, org_id: str | None) -> str:
-        watch, found = self.watch, None
+        context, found = self.context, None
         try:
             known_id = read_uuid(job_id)
         except ValueError:
             known_id = ""
         else:
             asked = {"job_id": known_id, "org_id": org_id}
-            found = watch.store.read(lambda tx: tx.maybe(SQL.find_subject, **asked))
+            found = context.store.read(lambda tx: tx.maybe(SQL.find_subject, **asked))
         if found is None:
             error = JobNotFound(job_id[:100])
             # Who may see everything has only mistaken the id.
-            if watch.org_id is None:
+            if context.org_id is None:
                 raise error
             subject = f"job:{job_id[:100]}"
-            watch.refuse(Action.READ_AUDIT, error, org_id=watch.org_id, subject=subject)
+            context.refuse(Action.READ_AUDIT, error, org_id=context.org_id, subject=subject)
         return known_id
 
 
@@ -272,9 +315,9 @@ def _text(name: str, value: str | None) -> str | None:
 
 
 def _span(since: datetime | None, until: datetime | None) -> dict[str, str | None]:
-    for name, instant in (("since", since), ("until", until)):
-        if instant is not None and instant.tzinfo is None:
-            raise ConfigError(f"{name} has no time zone; write it like 2026-01-05T09:00:00Z.")
+    for bound, moment in (("since", since), ("until", until)):
+        if moment is not None and moment.tzinfo is None:
+            raise ConfigError(f"{bound} has no time zone; write it like 2026-01-05T09:00:00Z.")
     if since is not None and until is not None and since >= until:
         raise ConfigError("since must be before until; the span has no instant in it.")
     return {

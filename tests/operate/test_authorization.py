@@ -1,4 +1,4 @@
-"""The watch: who may do what, for whom; what is refused is on record."""
+"""The operator context: who may do what, for whom; what is refused is on record."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ from holdfast.actor import Role
 from holdfast.document import decode
 from holdfast.engine.audit import PLATFORM_ORG, verify_seals
 from holdfast.errors import JobNotFound
-from holdfast.operate.watch import Action, Watch
+from holdfast.operate.authorization import Action, OperatorContext
 from holdfast.store import Row
 from tests.story import ORG, OTHER_ORG, look, seal_all
 
 MEMBERS = {Action.LOOK, Action.CANCEL}
-ADMINS = {Action.EXPORT_AUDIT, Action.DOCTOR, Action.ERASE, Action.EXPORT, Action.GRANT}
+ADMINS = {
+    *(Action.EXPORT_AUDIT, Action.DOCTOR, Action.ERASE, Action.EXPORT, Action.GRANT),
+    *(Action.SET_QUEUE, Action.SET_LIMIT_KEY, Action.SET_TENANT, Action.CHANGE_SCHEDULE),
+    *(Action.TRIGGER_SCHEDULE, Action.START_RUN, Action.SWEEP_ARTIFACTS),
+}
 
 
-def watch_of(hf: Holdfast, role: Role | str, org_id: str | None = None) -> Watch:
-    return hf.operate(actor="user:olga", role=role, org_id=org_id).watch
+def context_of(hf: Holdfast, role: Role | str, org_id: str | None = None) -> OperatorContext:
+    return hf.operate(actor="user:olga", role=role, org_id=org_id).context
 
 
 def refusals(hf: Holdfast) -> list[Row]:
@@ -44,15 +48,15 @@ ORDER = [Role.MEMBER, Role.OPERATOR, Role.ADMIN]
 def test_a_member_looks_and_cancels_an_operator_mends_and_an_admin_does_all(
     hf: Holdfast, role: Role
 ) -> None:
-    watch = watch_of(hf, role, ORG)
+    context = context_of(hf, role, ORG)
     forbidden = [action for action in Action if ORDER.index(role) < ORDER.index(least(action))]
 
     for action in Action:
         if action in forbidden:
             with pytest.raises(Forbidden, match=f"the role {role} may not, {least(action)} may"):
-                watch.check(action, org_id=ORG, subject="job:1")
+                context.check(action, org_id=ORG, subject="job:1")
         else:
-            watch.check(action, org_id=ORG, subject="job:1")
+            context.check(action, org_id=ORG, subject="job:1")
 
     assert [decode(row["detail"])["action"] for row in refusals(hf)] == forbidden
 
@@ -64,7 +68,7 @@ def test_whoever_is_bound_to_a_tenant_reaches_no_other_and_not_all(
     hf: Holdfast, role: Role, org_id: str | None
 ) -> None:
     with pytest.raises(Forbidden, match=f"olga acts for tenant {ORG} only"):
-        watch_of(hf, role, ORG).check(Action.LOOK, org_id=org_id, subject="job:1")
+        context_of(hf, role, ORG).check(Action.LOOK, org_id=org_id, subject="job:1")
 
     (refused,) = refusals(hf)
     assert refused["org_id"] == ORG, "it is on record where the one who tried can be asked"
@@ -72,12 +76,12 @@ def test_whoever_is_bound_to_a_tenant_reaches_no_other_and_not_all(
 
 def test_whoever_is_bound_to_no_tenant_reaches_every_one(hf: Holdfast) -> None:
     for org_id in (ORG, OTHER_ORG, None):
-        watch_of(hf, Role.OPERATOR).check(Action.REPLAY, org_id=org_id, subject="job:1")
+        context_of(hf, Role.OPERATOR).check(Action.REPLAY, org_id=org_id, subject="job:1")
 
 
 def test_a_refusal_names_who_in_which_role_what_and_why(hf: Holdfast) -> None:
     with pytest.raises(Forbidden, match=r"replay of job:1 was refused: the role member may not"):
-        watch_of(hf, "member", ORG).check(Action.REPLAY, org_id=ORG, subject="job:1")
+        context_of(hf, "member", ORG).check(Action.REPLAY, org_id=ORG, subject="job:1")
 
     (refused,) = refusals(hf)
     assert (refused["actor_type"], refused["actor_id"]) == ("user", "olga")
@@ -97,10 +101,10 @@ def test_a_refusal_names_who_in_which_role_what_and_why(hf: Holdfast) -> None:
 def test_a_refusal_is_under_the_tenant_of_the_one_who_asked(
     hf: Holdfast, bound_to: str | None, about: str | None, under: str
 ) -> None:
-    watch = watch_of(hf, "admin", bound_to)
+    context = context_of(hf, "admin", bound_to)
 
     with pytest.raises(JobNotFound) as raised:
-        watch.refuse(Action.CANCEL, JobNotFound("1"), org_id=about, subject="job:1")
+        context.refuse(Action.CANCEL, JobNotFound("1"), org_id=about, subject="job:1")
 
     assert raised.value.job_id == "1"
     (refused,) = refusals(hf)
@@ -110,7 +114,7 @@ def test_a_refusal_is_under_the_tenant_of_the_one_who_asked(
 def test_refusals_are_sealed_like_everything_else(hf: Holdfast) -> None:
     for subject in ("job:1", "job:2"):
         with pytest.raises(Forbidden):
-            watch_of(hf, "member", ORG).check(Action.REPLAY, org_id=ORG, subject=subject)
+            context_of(hf, "member", ORG).check(Action.REPLAY, org_id=ORG, subject=subject)
 
     assert seal_all(hf.store) == [2]
     assert verify_seals(hf.store, ORG) == []
@@ -118,7 +122,7 @@ def test_refusals_are_sealed_like_everything_else(hf: Holdfast) -> None:
 
 def test_a_role_that_there_is_not_is_refused(hf: Holdfast) -> None:
     with pytest.raises(InvalidArgument, match="role: must be one of"):
-        watch_of(hf, "king")
+        context_of(hf, "king")
 
 
 def test_a_member_is_one_tenants(hf: Holdfast) -> None:

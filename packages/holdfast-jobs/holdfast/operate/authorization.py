@@ -1,16 +1,24 @@
-"""Who acts, on which application, and whether they may. Every action of an operator asks here."""
+"""Who acts on which application, and what the role allows.
+
+Every verb of the operator API checks its role and tenant here and records what is refused.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NoReturn
+from typing import Any, NoReturn, Protocol, Unpack
 
 from holdfast.actor import Actor, Role
+from holdfast.artifact.artifacts import Artifacts
 from holdfast.config import Settings
+from holdfast.engine.agenda import Scheduling
 from holdfast.engine.audit import PLATFORM_ORG, record_action
+from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.handler import Registry
+from holdfast.engine.request import Batch, Options
+from holdfast.engine.rules import Queues
 from holdfast.errors import Forbidden, HoldfastError
 from holdfast.event import Events
 from holdfast.extension import Extension, Extensions
@@ -19,9 +27,10 @@ from holdfast.store import Store
 
 
 class Action(StrEnum):
-    """What can be done, in the word that the audit and every face use."""
+    """What a verb does, in the word that the audit and every face use."""
 
     LOOK = "look"
+    ENQUEUE = "enqueue"
     CANCEL = "cancel"
     TRIAGE = "triage"
     REMEDIATE = "remediate"
@@ -45,16 +54,29 @@ class Action(StrEnum):
     CONFIRM_DELIVERY = "confirm_delivery"
     RESEND_DELIVERY = "resend_delivery"
     DROP_DELIVERY = "drop_delivery"
+    PAUSE_QUEUE = "pause_queue"
+    SET_QUEUE = "set_queue"
+    SET_LIMIT_KEY = "set_limit_key"
+    SET_TENANT = "set_tenant"
+    PAUSE_SCHEDULE = "pause_schedule"
+    CHANGE_SCHEDULE = "change_schedule"
+    TRIGGER_SCHEDULE = "trigger_schedule"
+    START_RUN = "start_run"
+    LINK_ARTIFACT = "link_artifact"
+    REMOVE_ARTIFACT = "remove_artifact"
+    SWEEP_ARTIFACTS = "sweep_artifacts"
+    READ_COSTS = "read_costs"
     ERASE = "erase"
     EXPORT = "export"
 
 
 _RANK: Mapping[Role, int] = {Role.MEMBER: 0, Role.OPERATOR: 1, Role.ADMIN: 2}
 
-# What everybody may who is not named here, only an admin may.
+# The lowest role that may take an action. An action that is not listed needs an admin.
 _LEAST: Mapping[Action, Role] = {
     Action.LOOK: Role.MEMBER,
     Action.CANCEL: Role.MEMBER,
+    Action.ENQUEUE: Role.OPERATOR,
     Action.TRIAGE: Role.OPERATOR,
     Action.REMEDIATE: Role.OPERATOR,
     Action.VALIDATE: Role.OPERATOR,
@@ -65,7 +87,7 @@ _LEAST: Mapping[Action, Role] = {
     Action.FIX_FORWARD: Role.OPERATOR,
     Action.NOTE: Role.OPERATOR,
     Action.READ_AUDIT: Role.OPERATOR,
-    # A batch is every tenant's: who acts for one of them is refused all the same.
+    # Batches, queues and schedules serve every tenant: a context of one tenant is refused.
     Action.CANCEL_BATCH: Role.OPERATOR,
     Action.RELEASE_BATCH: Role.OPERATOR,
     Action.ADOPT_BATCH: Role.OPERATOR,
@@ -74,43 +96,99 @@ _LEAST: Mapping[Action, Role] = {
     Action.CONFIRM_DELIVERY: Role.OPERATOR,
     Action.RESEND_DELIVERY: Role.OPERATOR,
     Action.DROP_DELIVERY: Role.OPERATOR,
+    Action.PAUSE_QUEUE: Role.OPERATOR,
+    Action.PAUSE_SCHEDULE: Role.OPERATOR,
+    Action.LINK_ARTIFACT: Role.OPERATOR,
+    Action.REMOVE_ARTIFACT: Role.OPERATOR,
+    Action.READ_COSTS: Role.OPERATOR,
     # Of one tenant; of all of them it is for an admin.
     Action.VERIFY: Role.OPERATOR,
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """Somebody at an application's store: as *role*, for one tenant or, without one, for all."""
+class OperatedApp(Scheduling, Protocol):
+    """The application that an operator works on."""
 
-    store: Store
-    settings: Settings
-    registry: Registry
-    ids: IdSource
-    events: Events
+    extensions: Extensions
+
+    @property
+    def artifacts(self) -> Artifacts: ...
+
+    @property
+    def queues(self) -> Queues: ...
+
+    def enqueue(
+        self,
+        job_type: str,
+        payload: Mapping[str, Any],
+        *,
+        org_id: str | None = None,
+        conn: Any = None,
+        **options: Unpack[Options],
+    ) -> Enqueued: ...
+
+    def announce(
+        self, batches: Sequence[Batch], enqueued: Sequence[Enqueued], *, is_committed: bool
+    ) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorContext:
+    """An actor in a role on an application: for one tenant or, without *org_id*, for all."""
+
+    app: OperatedApp
     actor: Actor
     role: Role
     org_id: str | None = None
-    extensions: Extensions | None = None
-
-    @property
-    def available_extensions(self) -> list[Extension]:
-        """The extensions whose checks are offered: those that are enabled or installed."""
-        return [] if self.extensions is None else self.extensions.available()
 
     def __post_init__(self) -> None:
         if self.role is Role.MEMBER and self.org_id is None:
             raise Forbidden("A member is one tenant's: say which, with org_id or --org.")
 
-    def check(self, action: Action, *, org_id: str | None, subject: str) -> None:
-        """Raise Forbidden, audited, unless this may be done to what belongs to *org_id*.
+    @property
+    def available_extensions(self) -> list[Extension]:
+        """The extensions whose checks are offered: those that are enabled or installed."""
+        return self.app.extensions.available()
 
-        Without *org_id* it concerns every tenant. *subject* names the thing, like ``job:…``.
+    @property
+    def store(self) -> Store:
+        return self.app.store
+
+    @property
+    def settings(self) -> Settings:
+        return self.app.settings
+
+    @property
+    def registry(self) -> Registry:
+        return self.app.registry
+
+    @property
+    def ids(self) -> IdSource:
+        return self.app.ids
+
+    @property
+    def events(self) -> Events:
+        return self.app.events
+
+    def check(self, action: Action, *, org_id: str | None, subject: str) -> None:
+        """Raise Forbidden, audited, unless *action* is allowed on what belongs to *org_id*.
+
+        Without *org_id* it concerns every tenant. *subject* names the object, like ``job:…``.
         """
         why = self._why_not(action, org_id)
         if why is not None:
             error = Forbidden(f"{action} of {subject} was refused: {why}.")
             self.refuse(action, error, org_id=org_id, subject=subject)
+
+    def tenant_for(self, action: Action, org_id: str | None, *, subject: str) -> str | None:
+        """The tenant whose rows a verb reads, None for all, if *action* is allowed on them.
+
+        *org_id* is the tenant that was asked for. A context of one tenant reads that tenant only;
+        another one is refused, whether or not it exists.
+        """
+        tenant = self.org_id if org_id is None else org_id
+        self.check(action, org_id=tenant, subject=subject)
+        return tenant
 
     def refuse(
         self, action: Action, error: HoldfastError, *, org_id: str | None, subject: str

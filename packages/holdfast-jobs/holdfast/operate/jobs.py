@@ -1,0 +1,217 @@
+"""Jobs: list, inspect, enqueue, cancel and explain them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any, Unpack
+
+from holdfast.arguments import anything, checked, instance, name, uuid, word
+from holdfast.clock import read_instant
+from holdfast.document import decode
+from holdfast.engine.audit import JOB_SQL
+from holdfast.engine.cancel import CancelAnswer
+from holdfast.engine.duty import SQL as NOTES_SQL
+from holdfast.engine.enqueue import Enqueued
+from holdfast.engine.job import Job, State
+from holdfast.engine.request import Options
+from holdfast.errors import InvalidJob, JobNotFound
+from holdfast.operate.audit import AuditEvent
+from holdfast.operate.authorization import Action, OperatorContext
+from holdfast.operate.cancel import cancel_job
+from holdfast.operate.explain import explain_job
+from holdfast.operate.explanation import Explanation
+from holdfast.operate.locate import locate_job
+from holdfast.operate.page import NEWEST, Page, check_limit, page_of, read_filter, read_id
+from holdfast.operate.refusal import InvalidAction
+from holdfast.store import Row, Statements, Tx
+
+SQL = Statements("holdfast.operate", "jobs.sql")
+
+# A payload and a result may be private.
+_PRIVATE = ("payload", "result")
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """Which jobs to list; a field that is None matches every job."""
+
+    org_id: str | None = None
+    state: State | str | None = None
+    job_type: str | None = None
+    queue: str | None = None
+
+    def check(self) -> JobFilter:
+        """The same in stored form; raises InvalidAction with every bad field."""
+        checks = {"org_id": uuid, "state": word(State), "job_type": name, "queue": name}
+        return read_filter(self, checks)
+
+
+ALL = JobFilter()
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """One job of a listing, without its payload and result."""
+
+    id: str
+    org_id: str
+    project_id: str | None
+    job_type: str
+    category: str
+    state: State
+    queue: str
+    origin_queue: str
+    stage: str
+    priority: str
+    attempt_count: int
+    max_attempts: int
+    not_before_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+    finished_at: datetime | None
+    last_error: str | None
+    error_class: str | None
+
+    @classmethod
+    def of(cls, row: Row) -> JobRow:
+        read = {item.name: row[item.name] for item in fields(cls)}
+        for column in ("not_before_at", "created_at", "updated_at", "finished_at"):
+            read[column] = None if read[column] is None else read_instant(read[column])
+        return cls(**{**read, "state": State(read["state"])})
+
+
+@dataclass(frozen=True, slots=True)
+class EventNote:
+    """What audit enrichment added to an event of a job."""
+
+    event_id: int
+    event_name: str
+    job_id: str
+    name: str
+    note: Any
+    created_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """One job with its timeline. *record* has every column but the payload and the result."""
+
+    id: str
+    org_id: str
+    record: Mapping[str, Any]
+    events: tuple[AuditEvent, ...]
+    notes: tuple[EventNote, ...]
+    dead_letter: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobCount:
+    """How many jobs are in one state and queue."""
+
+    state: str
+    queue: str
+    jobs: int
+
+
+@checked(
+    InvalidAction,
+    checks={
+        "wanted": instance(JobFilter),
+        # Checked by the verb, so that a refusal is audited, or by the enqueue itself.
+        **dict.fromkeys(("enqueue.job_type", "payload", "enqueue.org_id", "reason"), anything),
+    },
+)
+class Jobs:
+    """The jobs that the actor of *context* may see."""
+
+    def __init__(self, context: OperatorContext) -> None:
+        self.context = context
+
+    def list(
+        self, wanted: JobFilter | None = None, *, limit: int = 50, before: str = NEWEST
+    ) -> Page[JobRow]:
+        """Jobs, newest first."""
+        wanted = (wanted or ALL).check()
+        org_id = self.context.tenant_for(Action.LOOK, wanted.org_id, subject="jobs")
+        params = {
+            "state": wanted.state,
+            "job_type": wanted.job_type,
+            "queue": wanted.queue,
+            "before": before,
+            "limit": check_limit(limit) + 1,
+        }
+        if org_id is None:
+            rows = self.context.store.read(lambda tx: tx.many(SQL.list_all_jobs, **params))
+        else:
+            own = {**params, "org_id": org_id}
+            rows = self.context.store.read(lambda tx: tx.many(SQL.list_jobs, **own))
+        return page_of([JobRow.of(row) for row in rows], limit, lambda job: job.id)
+
+    def get(self, job_id: str) -> JobView:
+        """One job with its timeline and its dead letter. Another tenant's job is not found."""
+        org_id, job_id = locate_job(self.context, Action.LOOK, job_id)
+        return self.context.store.read(lambda tx: _view(tx, org_id, job_id))
+
+    def counts(self, *, org_id: str | None = None) -> tuple[JobCount, ...]:
+        """Job counts by state and queue."""
+        org_id = self.context.tenant_for(Action.LOOK, org_id, subject="jobs")
+        if org_id is None:
+            rows = self.context.store.read(lambda tx: tx.many(SQL.count_all_jobs))
+        else:
+            rows = self.context.store.read(lambda tx: tx.many(SQL.count_jobs, org_id=org_id))
+        return tuple(JobCount(row["state"], row["queue"], row["jobs"]) for row in rows)
+
+    def explain(self, job_id: str) -> Explanation:
+        """Say why a job is in its state, and what has to happen next."""
+        return explain_job(self.context, job_id)
+
+    def cancel(self, job_id: str, *, reason: str) -> CancelAnswer:
+        """Cancel a job: at once if it is waiting, at its next step if it is running."""
+        return cancel_job(self.context, job_id, reason=reason)
+
+    def enqueue(
+        self,
+        job_type: str,
+        payload: Mapping[str, Any],
+        *,
+        org_id: str | None = None,
+        **options: Unpack[Options],
+    ) -> Enqueued:
+        """Enqueue one job as the actor of the context.
+
+        *org_id* is the tenant of the job, by default that of the context. *options* are those of
+        :meth:`Holdfast.enqueue`, except ``actor`` and ``conn``.
+        """
+        if {"actor", "conn"} & set(options):
+            raise InvalidAction({"options": "actor and conn are those of the operator context"})
+        try:
+            tenant = self.context.org_id if org_id is None else read_id("org_id", org_id)
+        except InvalidAction as exc:
+            raise InvalidJob(exc.fields) from None
+        if tenant is None:
+            raise InvalidJob({"org_id": "must name the tenant of the job"})
+        self.context.check(Action.ENQUEUE, org_id=tenant, subject="jobs")
+        options["actor"] = self.context.actor
+        return self.context.app.enqueue(job_type, payload, org_id=tenant, **options)
+
+
+def _view(tx: Tx, org_id: str, job_id: str) -> JobView:
+    row = tx.maybe(JOB_SQL.find_job, org_id=org_id, id=job_id)
+    if row is None:
+        raise JobNotFound(job_id)
+    key = {"org_id": org_id, "job_id": job_id}
+    letter = tx.maybe(JOB_SQL.find_dead_letter, **key)
+    if letter is not None:
+        letter = {**letter, "sanitized_context": decode(letter["sanitized_context"])}
+    notes = tx.many(NOTES_SQL.list_notes, org_id=org_id, subject_id=job_id)
+    shown = {name: value for name, value in Job.of(row).record.items() if name not in _PRIVATE}
+    return JobView(
+        job_id,
+        org_id,
+        shown,
+        tuple(AuditEvent.of(event) for event in tx.many(JOB_SQL.list_events, **key)),
+        tuple(EventNote(**{**note, "note": decode(note["note"])}) for note in notes),
+        letter,
+    )

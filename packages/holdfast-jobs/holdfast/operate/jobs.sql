@@ -1,0 +1,36 @@
+-- list_jobs :many — newest first; a tenant's own, page by page
+SELECT id, org_id, project_id, job_type, category, state, queue, origin_queue, stage, priority,
+       attempt_count, max_attempts, not_before_at, created_at, updated_at, finished_at, last_error,
+       error_class
+FROM holdfast.job_record
+WHERE org_id = :org_id AND id < :before
+  AND (CAST(:state AS text) IS NULL OR state = :state)
+  AND (CAST(:job_type AS text) IS NULL OR job_type = :job_type)
+  AND (CAST(:queue AS text) IS NULL OR queue = :queue)
+ORDER BY id DESC
+LIMIT :limit;
+
+-- list_all_jobs :many — crosses tenants: the same for an operator of all tenants
+SELECT id, org_id, project_id, job_type, category, state, queue, origin_queue, stage, priority,
+       attempt_count, max_attempts, not_before_at, created_at, updated_at, finished_at, last_error,
+       error_class
+FROM holdfast.job_record
+WHERE id < :before
+  AND (CAST(:state AS text) IS NULL OR state = :state)
+  AND (CAST(:job_type AS text) IS NULL OR job_type = :job_type)
+  AND (CAST(:queue AS text) IS NULL OR queue = :queue)
+ORDER BY id DESC
+LIMIT :limit;
+
+-- count_jobs :many — a tenant's own, by state and queue
+SELECT state, queue, count(*) AS jobs
+FROM holdfast.job_record
+WHERE org_id = :org_id
+GROUP BY state, queue
+ORDER BY state, queue;
+
+-- count_all_jobs :many — crosses tenants: jobs by state and queue
+SELECT state, queue, count(*) AS jobs
+FROM holdfast.job_record
+GROUP BY state, queue
+ORDER BY state, queue;

@@ -1,0 +1,91 @@
+"""The long-running processes that a person starts: a dispatcher, and workers under a supervisor.
+
+They run jobs of every tenant with the rights of the process, so no role is checked here.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+
+from holdfast.engine.agenda import Scheduling, sync_schedules
+from holdfast.engine.dispatch import Dispatched, Dispatcher
+from holdfast.engine.supervise import RECYCLE, Supervisor
+from holdfast.engine.worker import Worker
+from holdfast.errors import UnknownQueue
+from holdfast.event import WorkerChanged
+from holdfast.operate.authorization import OperatedApp
+
+__all__ = [
+    "RECYCLE",
+    "Dispatcher",
+    "dispatch_all",
+    "dispatching",
+    "make_dispatcher",
+    "read_queues",
+    "supervise",
+]
+
+
+def make_dispatcher(app: Scheduling, *, concurrency: int, async_concurrency: int) -> Dispatcher:
+    """A dispatcher for the schedules that *app* declares, which are written to the store first."""
+    sync_schedules(app)
+    return Dispatcher(app, concurrency=concurrency, async_concurrency=async_concurrency)
+
+
+def dispatch_all(dispatcher: Dispatcher) -> Mapping[str, int]:
+    """Fire everything that is due, pass by pass, until nothing is or it drains; what was done."""
+    total = Dispatched(more=True)
+    while total.more and not dispatcher.is_draining:
+        done = dispatcher.run_once()
+        total = Dispatched(**{**asdict(total + done), "more": done.more})
+    return {name: count for name, count in asdict(total).items() if name != "more"}
+
+
+@contextmanager
+def dispatching(app: OperatedApp, worker: Worker, dispatcher: Dispatcher) -> Iterator[None]:
+    """Run a dispatcher in a thread beside a worker.
+
+    If the dispatcher fails with a defect, the worker drains and exits so that it is restarted.
+    """
+
+    def run() -> None:
+        try:
+            dispatcher.run()
+        except Exception as exc:
+            app.events.emit(WorkerChanged(worker.id, "dispatcher_died", type(exc).__qualname__))
+            worker.must_recycle = True
+            worker.drain()
+
+    thread = threading.Thread(target=run, name="holdfast-dispatch", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        dispatcher.drain()
+        deadline = time.monotonic() + worker.drain_seconds
+        # In short steps: a second signal may arrive meanwhile.
+        while thread.is_alive() and not worker.was_stopped and time.monotonic() < deadline:
+            thread.join(timeout=0.1)
+
+
+def supervise(app: OperatedApp, command: Callable[[str, int], list[str]], *, processes: int) -> int:
+    """Run worker processes until they end; the exit code.
+
+    *command* gives the arguments of the process with this worker id at this place.
+    """
+    return Supervisor(app.store, command, processes=processes, events=app.events).run()
+
+
+def read_queues(app: OperatedApp, given: str | None) -> list[str]:
+    """The queues of a comma-separated list, by default all. Raises UnknownQueue."""
+    if given is None:
+        return app.known_queues
+    names = [name.strip() for name in given.split(",") if name.strip()]
+    for name in names:
+        if name not in app.known_queues:
+            raise UnknownQueue(name, app.known_queues)
+    return names
