@@ -9,6 +9,7 @@ migration. ``--check`` writes nothing and fails if a file is old.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from functools import partial
 from importlib import resources
@@ -21,6 +22,7 @@ from holdfast.extension import components_of
 from holdfast.operate.verify.definitions import FILE, read_definitions, write_definitions
 from holdfast.store import Component, open_store
 from holdfast.store.component import in_order
+from holdfast.store.tables import read_tables
 from tests.postgres_server import PostgresServer
 
 
@@ -31,7 +33,10 @@ def place_of(component: Component) -> Path:
 
 
 def current() -> dict[Component, str]:
-    """The text that each component's file should have."""
+    """The text that each component's file should have.
+
+    Fails if a table does not declare what it belongs to.
+    """
     server = PostgresServer()
     texts: dict[Component, str] = {}
     try:
@@ -54,6 +59,9 @@ def current() -> dict[Component, str]:
         store.close()
     finally:
         server.close()
+    tables = re.findall(r"^table:(\w+)$", "\n".join(before), re.M)
+    if missing := read_tables(one.package for one in components).undeclared(tables):
+        sys.exit(f"Declare these tables in a tables.toml: {', '.join(missing)}")
     return texts
 
 

@@ -153,7 +153,7 @@ def test_a_key_belongs_to_one_job(store: Store) -> None:
     key = f"report.export:{ORG}::once"
     insert(store, idempotency_key=key)
 
-    with refused("job_once_per_key", "holdfast_job.idempotency_key"):
+    with refused("job_once_per_key", "holdfast_job.org_id, holdfast_job.idempotency_key"):
         insert(store, idempotency_key=key)
 
 

@@ -184,9 +184,11 @@ def test_the_trigger_that_guards_a_key_uses_the_index(crowded: Holdfast, measure
             measured,
             replace(
                 SQL.find_key,
-                raw="SELECT 1 FROM holdfast.job_history WHERE idempotency_key = :key",
+                raw="SELECT 1 FROM holdfast.job_history"
+                " WHERE org_id = :org_id AND idempotency_key = :key",
                 _rendered={},
             ),
+            org_id=ORG,
             key="k",
         )
         assert not reads_all(text), text

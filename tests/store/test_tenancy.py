@@ -399,24 +399,6 @@ def catalog(shared_postgres_url: str) -> Iterator[psycopg.Connection[Any]]:
         yield connection
 
 
-# They say nothing of anybody: which migrations ran, how far sealing has come, what is declared, how
-# queues and keys are limited, which workers live, how runs went, what a provider was sent in one
-# piece for many tenants, which accounts and channels refuse us, and the key of tokens.
-WITHOUT_TENANT = {"migration", "audit_cursor", "category", "job_type_rule"}
-WITHOUT_TENANT |= {"queue", "queue_round", "limit_key", "flow", "worker", "worker_run"}
-WITHOUT_TENANT |= {"provider_batch", "provider_account", "outbox_key", "channel_circuit"}
-
-
-def test_every_table_with_rows_of_tenants_names_them(catalog: psycopg.Connection[Any]) -> None:
-    rows = catalog.execute(
-        "SELECT c.relname, EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid"
-        " AND a.attname = 'org_id' AND a.attnotnull) FROM pg_class c"
-        " WHERE c.relnamespace = 'holdfast'::regnamespace AND c.relkind IN ('r', 'p', 'm', 'f')"
-    ).fetchall()
-
-    assert {name for name, tenanted in rows if not tenanted} == WITHOUT_TENANT
-
-
 def test_row_level_security_is_forced_on_every_table_of_tenants(
     catalog: psycopg.Connection[Any],
 ) -> None:
@@ -434,54 +416,6 @@ def test_row_level_security_is_forced_on_every_table_of_tenants(
     for name, enabled, forced, policies in rows:
         assert (enabled, forced) == (True, True), name
         assert policies == ["engine_serves_all", "tenant_sees_itself"], name
-
-
-# The first begins with the tenant inside its text, which a trigger sees to. Some are counted
-# by the database, so nobody can choose a value to learn who else has it.
-# Schedules are written by the engine alone and found by their name. A place is made of a random id.
-# An item is found by its place in a batch of many tenants; only the engine writes there.
-# A rewrite request's id is random. A sender has one full reframe a week, whatever home it is in.
-WITHOUT_LEADING_TENANT = {
-    "job_once_per_key",
-    "job_history_once_per_key",
-    "job_event_pkey",
-    "delivery_evidence_pkey",
-    "schedule_pkey",
-    "schedule_tick_once",
-    "artifact_once_per_place",
-    "batch_item_pkey",
-    "batch_item_custom_id_once",
-    "rewrite_request_once",
-    "rewrite_request_cadence",
-}
-
-
-def test_the_tenant_leads_every_unique_index(catalog: psycopg.Connection[Any]) -> None:
-    rows = catalog.execute(
-        "SELECT i.relname, a.attname FROM pg_index x"
-        " JOIN pg_class i ON i.oid = x.indexrelid JOIN pg_class t ON t.oid = x.indrelid"
-        " JOIN pg_attribute a ON a.attrelid = t.oid AND a.attnum = x.indkey[0]"
-        " WHERE t.relnamespace = 'holdfast'::regnamespace AND x.indisunique"
-        " AND t.relname <> ALL (%s)",
-        (list(WITHOUT_TENANT),),
-    ).fetchall()
-
-    assert {index for index, first in rows if first != "org_id"} == WITHOUT_LEADING_TENANT
-
-
-def test_every_foreign_key_carries_the_tenant(catalog: psycopg.Connection[Any]) -> None:
-    rows = catalog.execute(
-        "SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint"
-        " WHERE connamespace = 'holdfast'::regnamespace AND contype = 'f'"
-    ).fetchall()
-
-    assert rows
-    for name, text in rows:
-        if text == "FOREIGN KEY (batch_id) REFERENCES holdfast.provider_batch(id)":
-            # A batch is nobody's: it holds the items of many.
-            continue
-        assert text.startswith(("FOREIGN KEY (org_id, ", "FOREIGN KEY (org_id) ")), (name, text)
-        assert "(org_id" in text.partition("REFERENCES")[2], (name, text)
 
 
 def test_every_view_looks_with_the_eyes_of_whoever_asks(catalog: psycopg.Connection[Any]) -> None:

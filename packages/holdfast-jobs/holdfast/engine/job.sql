@@ -64,8 +64,9 @@ FROM {rows jobs: frame integer, id uuid, idempotency_key text, payload json, pay
   ON frames.frame = jobs.frame
 WHERE NOT EXISTS (SELECT 1 FROM crowded)
   AND (SELECT history.id FROM holdfast.job_history AS history
-       WHERE history.idempotency_key = jobs.idempotency_key) IS NULL
-ON CONFLICT (idempotency_key) DO NOTHING
+       WHERE history.org_id = frames.org_id
+         AND history.idempotency_key = jobs.idempotency_key) IS NULL
+ON CONFLICT (org_id, idempotency_key) DO NOTHING
 RETURNING id, created_at;
 
 -- enqueue_jobs :many — crosses tenants: insert_jobs with its duplicates, on the caller's connection

@@ -216,7 +216,7 @@ POSTGRES = Dialect(
         "uuid": "uuid",
         "instant": "timestamptz",
         "json": "jsonb",
-        "identity": "bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+        "identity": "bigint GENERATED ALWAYS AS IDENTITY",
     },
     has_roles=True,
 )

@@ -26,7 +26,7 @@ FROM {rows items: batch_id uuid, batch_item_index integer, org_id uuid, job_id u
       unit text, attempt integer, lease_token bigint, custom_id text, echo text, group_key text,
       input_tokens bigint, reserve_pico bigint}
 WHERE TRUE
-ON CONFLICT (batch_id, batch_item_index) DO NOTHING;
+ON CONFLICT (org_id, batch_id, batch_item_index) DO NOTHING;
 
 -- list_left :many — crosses tenants: calls that earlier claims of these jobs left without an end
 SELECT item.batch_id, item.batch_item_index, item.org_id, item.job_id, item.job_type, item.attempt,

@@ -60,7 +60,7 @@ FROM {rows items: batch_id uuid, batch_item_index integer, org_id uuid, job_id u
       unit text, attempt integer, lease_token bigint, custom_id text, echo text, schema_hash text,
       group_key text, input_tokens bigint, reserve_pico bigint}
 WHERE TRUE
-ON CONFLICT (batch_id, batch_item_index) DO NOTHING;
+ON CONFLICT (org_id, batch_id, batch_item_index) DO NOTHING;
 
 -- lease_intent :maybe — crosses tenants: the next batch on its way out that nobody works on
 -- Whoever had it before may be in the middle of an upload, which nobody will hear of.

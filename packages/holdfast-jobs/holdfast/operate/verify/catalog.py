@@ -13,22 +13,9 @@ from holdfast.engine.audit import PLATFORM_ORG
 from holdfast.operate.verify.check import Check, Look, Violation
 from holdfast.store import CORE, Row, Statements
 from holdfast.store.migrate import Migration, after
+from holdfast.store.tables import Key, read_tables
 
 SQL = Statements("holdfast.operate.verify", "catalog.sql")
-
-# What is unique for all tenants together, and why nobody learns from it what others have.
-UNIQUE_FOR_ALL = {
-    ("job", "idempotency_key"): "the key names its tenant",
-    ("job_history", "idempotency_key"): "the key names its tenant",
-    ("job_event", "id"): "a number that nobody chooses",
-    ("artifact", "place"): "made of the id",
-    ("batch_item", "batch_id"): "only the engine writes it",
-    ("delivery_evidence", "id"): "a number that nobody chooses",
-    ("rewrite_request", "rewrite_request_id"): "it is random",
-    ("rewrite_request", "sender_user_id"): "a sender has one week, whatever home it is in",
-    ("schedule", "name"): "only the engine writes it",
-    ("schedule_tick", "schedule"): "only the engine writes it",
-}
 
 ENGINE, TENANT = "holdfast_engine", "holdfast_tenant"
 _OWN_ROWS = "(org_id = "
@@ -81,9 +68,14 @@ def _find_open(look: Look) -> Iterator[Violation]:
     for row in look.tx.many(SQL.list_rights):
         place = f"table:{row['table_name']}" if row["table_name"] else f"role:{row['role']}"
         yield _wrong(place, f"{row['role']} has {row['word']}, which no policy confines")
-    for row in look.tx.many(SQL.list_unique):
-        if row["leads"] != "org_id" and (row["table_name"], row["leads"]) not in UNIQUE_FOR_ALL:
-            yield _wrong(f"index:{row['name']}", "it is unique for all tenants together")
+    unique = [
+        Key(row["table_name"], row["name"], (row["leads"],))
+        for row in look.tx.many(SQL.list_unique)
+    ]
+    for key in read_tables(component.package for component in (CORE, *look.components)).wrong_keys(
+        unique
+    ):
+        yield _wrong(f"index:{key.name}", "it is unique for all tenants together")
     for row in look.tx.many(SQL.list_views):
         if not row["is_invoker"]:
             yield _wrong(f"view:{row['name']}", "it sees with its owner's eyes")

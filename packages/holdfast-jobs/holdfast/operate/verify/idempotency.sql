@@ -7,15 +7,17 @@ SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
 FROM holdfast.job AS job
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
   AND (EXISTS (SELECT 1 FROM holdfast.job_history AS twin
-               WHERE twin.idempotency_key = job.idempotency_key)
+               WHERE twin.org_id = job.org_id AND twin.idempotency_key = job.idempotency_key)
        OR EXISTS (SELECT 1 FROM holdfast.job AS twin
-                  WHERE twin.idempotency_key = job.idempotency_key AND twin.id <> job.id))
+                  WHERE twin.org_id = job.org_id AND twin.idempotency_key = job.idempotency_key
+                    AND twin.id <> job.id))
 UNION ALL
 SELECT job.org_id, 'job:' || CAST(job.id AS text), 'its idempotency key is held twice'
 FROM holdfast.job_history AS job
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
   AND EXISTS (SELECT 1 FROM holdfast.job_history AS twin
-              WHERE twin.idempotency_key = job.idempotency_key AND twin.id <> job.id);
+              WHERE twin.org_id = job.org_id AND twin.idempotency_key = job.idempotency_key
+                AND twin.id <> job.id);
 
 -- find_foreign_keys :many — I12, crosses tenants: a key begins with the type and tenant of its job
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,

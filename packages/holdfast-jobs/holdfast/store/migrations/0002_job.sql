@@ -55,7 +55,7 @@ CREATE TABLE holdfast.job (
     key_expires_at {instant},
 
     PRIMARY KEY (org_id, id),
-    CONSTRAINT job_once_per_key UNIQUE (idempotency_key),
+    CONSTRAINT job_once_per_key UNIQUE (org_id, idempotency_key),
     CONSTRAINT job_state_known CHECK (
         state IN ('queued', 'processing', 'batch_submitted', 'completed', 'failed', 'canceled')),
     CONSTRAINT job_actor_known CHECK (actor_type IN ('user', 'system', 'api_key')),

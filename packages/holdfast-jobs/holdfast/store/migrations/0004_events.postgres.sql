@@ -1,3 +1,8 @@
+-- SQLite numbers events by its rowid. Here the key starts with the tenant, and sealing reads the
+-- events of all tenants in order.
+ALTER TABLE holdfast.job_event ADD PRIMARY KEY (org_id, id);
+CREATE INDEX job_event_in_order ON holdfast.job_event (id);
+
 -- Every job has its first audit event, whoever wrote the row. Once per statement, not per row. Its
 -- digest covers what never changes; what a settle may change stands behind it in plain text.
 -- SECURITY DEFINER: a tenant may enqueue, and may not write the audit by any other way.

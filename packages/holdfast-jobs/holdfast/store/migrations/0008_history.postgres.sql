@@ -36,7 +36,8 @@ DECLARE
     broken text;
 BEGIN
     SELECT 'job_once_per_key' INTO broken FROM added
-    JOIN holdfast.job_history AS history ON history.idempotency_key = added.idempotency_key
+    JOIN holdfast.job_history AS history
+      ON history.org_id = added.org_id AND history.idempotency_key = added.idempotency_key
     LIMIT 1;
     IF NOT FOUND THEN
         SELECT 'job_once_per_unit' INTO broken FROM added
@@ -58,7 +59,8 @@ BEGIN
         transaction_timestamp() < clock_timestamp() - interval '15 minutes'
         OR EXISTS (
             SELECT FROM added JOIN holdfast.job AS job
-            ON job.idempotency_key = added.idempotency_key AND job.id <> added.id)
+            ON job.org_id = added.org_id AND job.idempotency_key = added.idempotency_key
+            AND job.id <> added.id)
         OR EXISTS (
             SELECT FROM added JOIN holdfast.job AS job
             ON job.org_id = added.org_id AND job.job_type = added.job_type

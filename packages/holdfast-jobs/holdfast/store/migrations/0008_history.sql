@@ -48,7 +48,7 @@ CREATE TABLE holdfast.job_history (
     limit_key text NOT NULL,
 
     PRIMARY KEY (org_id, id),
-    CONSTRAINT job_history_once_per_key UNIQUE (idempotency_key),
+    CONSTRAINT job_history_once_per_key UNIQUE (org_id, idempotency_key),
     CONSTRAINT job_history_ended CHECK (
         state IN ('completed', 'canceled') AND lease_expires_at IS NULL
         AND (state = 'completed') = (result IS NOT NULL))

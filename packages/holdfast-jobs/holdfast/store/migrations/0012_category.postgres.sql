@@ -302,9 +302,10 @@ BEGIN
         FROM unnest(requests) AS request
         WHERE NOT is_full AND NOT EXISTS (
             SELECT FROM holdfast.job_history AS history
-            WHERE history.idempotency_key = request.idempotency_key)
+            WHERE history.org_id = request.org_id
+                AND history.idempotency_key = request.idempotency_key)
         ORDER BY request.place
-        ON CONFLICT (idempotency_key) DO NOTHING
+        ON CONFLICT (org_id, idempotency_key) DO NOTHING
         RETURNING job.id)
     SELECT coalesce(array_agg(made.id), '{}') INTO created FROM made;
 

@@ -16,7 +16,9 @@ END;
 DROP TRIGGER job_not_in_history;
 CREATE TRIGGER job_not_in_history AFTER INSERT ON holdfast_job BEGIN
     SELECT RAISE(ABORT, 'job_once_per_key: the job of this key is in history')
-    WHERE EXISTS (SELECT 1 FROM holdfast_job_history WHERE idempotency_key = NEW.idempotency_key);
+    WHERE EXISTS (
+        SELECT 1 FROM holdfast_job_history
+        WHERE org_id = NEW.org_id AND idempotency_key = NEW.idempotency_key);
     SELECT RAISE(ABORT, 'job_once_per_unit: the job of this unit is in history')
     WHERE NEW.unit_key IS NOT NULL AND NEW.replay_of IS NULL AND EXISTS (
         SELECT 1 FROM holdfast_job_history

@@ -123,9 +123,9 @@ CREATE TABLE holdfast.batch_item (
     finished_at {instant},
     recorded_at {instant},
     created_at {instant} NOT NULL,
-    PRIMARY KEY (batch_id, batch_item_index),
+    PRIMARY KEY (org_id, batch_id, batch_item_index),
     FOREIGN KEY (batch_id) REFERENCES holdfast.provider_batch (id),
-    CONSTRAINT batch_item_custom_id_once UNIQUE (batch_id, custom_id),
+    CONSTRAINT batch_item_custom_id_once UNIQUE (org_id, batch_id, custom_id),
     CONSTRAINT batch_item_state_known CHECK (
         state IN ('open', 'succeeded', 'failed', 'not_run', 'missing', 'conflict', 'released',
                   'unknown')),
@@ -138,6 +138,9 @@ CREATE TABLE holdfast.batch_item (
 CREATE UNIQUE INDEX batch_item_one_open_per_unit ON holdfast.batch_item (org_id, job_type, unit)
     WHERE is_open = 1;
 CREATE INDEX batch_item_of_job ON holdfast.batch_item (org_id, job_id);
+-- A batch is read as a whole, and an answer names its item only: both cross tenants.
+CREATE INDEX batch_item_of_batch ON holdfast.batch_item (batch_id, batch_item_index);
+CREATE INDEX batch_item_of_answer ON holdfast.batch_item (batch_id, custom_id);
 
 {refuse batch_item_begins_open BEFORE INSERT ON holdfast.batch_item
 WHEN NEW.state <> 'open'

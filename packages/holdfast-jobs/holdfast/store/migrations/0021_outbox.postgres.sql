@@ -1,3 +1,5 @@
+ALTER TABLE holdfast.delivery_evidence ADD PRIMARY KEY (org_id, id);
+
 DO $$
 DECLARE
     tenanted text;
