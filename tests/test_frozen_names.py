@@ -16,6 +16,7 @@ from pathlib import Path
 
 from holdfast import Failure, Holdfast, Metrics, Settings, State
 from holdfast.config import BUILT_IN_RUNS
+from holdfast.config.extensions import known_sections
 from holdfast.store import Store, open_store
 from holdfast.telemetry.gauges import GAUGES
 from tests.story import look
@@ -77,7 +78,8 @@ worker_run.trigger_kind: cron manual schedule
 """
 
 AUDIT_EVENTS = """
-account.probe_allowed artifact.linked artifact.removed artifact.stored audit.exported
+account.probe_allowed artifact.linked artifact.removed artifact.stored artifacts.swept
+audit.exported
 batch.adopted batch.cancel_requested batch.released category.declared channel.circuit_closed
 channel.circuit_opened dead_letter.discarded dead_letter.escalated dead_letter.fixed_forward
 dead_letter.noted dead_letter.remediated dead_letter.reopened dead_letter.replay_requested
@@ -94,6 +96,7 @@ rewrite_data_exported rewrite_enqueued rewrite_erased rewrite_failed rewrite_for
 rewrite_queued rewrite_received rewrite_revealed rewrite_routed rules.declared run.refused
 run.triggered schedule.added schedule.changed schedule.declared schedule.paused schedule.removed
 schedule.reset schedule.resumed table.granted tenant.reset tenant.set
+schedule.triggered
 """
 
 # Strings of the same shape that are something else: job types, fields, log lines.
@@ -146,7 +149,8 @@ rewrite_orchestrator
 
 SETTINGS_KEYS = """
 ageing_seconds alerts.lease_losses alerts.min_severity alerts.quiet_seconds alerts.webhook
-alerts.webhook_secret app artifacts.endpoint artifacts.keep_days artifacts.link_key
+alerts.address alerts.allow_private alerts.channel alerts.webhook_secret app extensions
+artifacts.endpoint artifacts.keep_days artifacts.link_key
 artifacts.max_bytes artifacts.store audit_key audit_tables batch.circuit_seconds
 batch.count_settle_seconds batch.deadline_seconds batch.environment batch.fence_seconds
 batch.give_up_seconds batch.keep_answer_seconds batch.key batch.lease_seconds
@@ -436,6 +440,10 @@ def metrics() -> set[str]:
 
 def settings_keys(kind: type = Settings, prefix: str = "") -> Iterator[str]:
     for field in dataclasses.fields(kind):
+        if "sections" in field.metadata:
+            for name, section in known_sections().items():
+                yield from settings_keys(section, f"{prefix}{name}.")
+            continue
         below = [kind for shape, kind in field.metadata.items() if shape in SHAPES]
         if below and dataclasses.is_dataclass(below[0]):
             yield from settings_keys(below[0], f"{prefix}{field.name}.")

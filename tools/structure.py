@@ -2,7 +2,7 @@
 
     python tools/structure.py [--root DIR] [--peer PYTHON] [--json]
 
-It finds the packages in both layouts: everything in ``packages/holdfast-jobs/holdfast/``, or one distribution each below
+It finds the packages in both layouts: everything in ``holdfast/``, or a distribution each below
 ``packages/``. *PYTHON* is an interpreter that has Procrastinate, to compare imports with.
 """
 
