@@ -134,6 +134,58 @@ def test_what_is_no_patch_is_refused_with_the_reason(patch: bytes, problem: str)
     assert refused.value.context["problem"] == problem
 
 
+def read(patch: bytes) -> list[tuple[str, str, int]]:
+    files = parse_patch(patch).files
+    return [(file.path, file.status, sum(len(hunk.lines) for hunk in file.hunks)) for file in files]
+
+
+@pytest.mark.parametrize(
+    ("names", "path"),
+    [(b"a/x b/y b/x b/y", "x b/y"), (b"a/a b b/a b", "a b"), (b"a/b/b/b b/b/b/b", "b/b/b")],
+)
+def test_a_name_with_spaces_is_read_whole(names: bytes, path: str) -> None:
+    old, new = b"--- a/" + path.encode() + b"\t", b"+++ b/" + path.encode() + b"\t"
+    changed = git_file(names, b"index 1..2 100644", old, new, b"@@ -1 +1 @@", b"-a", b"+b")
+    mode = git_file(names, b"old mode 100644", b"new mode 100755")
+
+    assert read(changed + mode) == [(path, "modified", 2), (path, "modified", 0)]
+
+
+def test_a_rename_and_a_copy_take_their_names_from_their_own_lines() -> None:
+    renamed = git_file(b"a/o b/o b/n b/n", b"rename from o b/o", b"rename to n b/n")
+    copied = git_file(b"a/x b/y", b"copy from x", b"copy to y")
+
+    files = parse_patch(renamed + copied).files
+
+    assert [(file.old_path, file.path, file.status) for file in files] == [
+        ("o b/o", "n b/n", Status.RENAMED), ("x", "y", Status.COPIED),
+    ]  # fmt: skip
+
+
+def test_headers_may_end_with_carriage_returns() -> None:
+    deleted = git_file(b"a/d b/d", b"deleted file mode 100644", b"--- a/d", b"+++ /dev/null",
+                       b"@@ -1 +0,0 @@", b"-x")  # fmt: skip
+
+    assert read(deleted.replace(b"\n", b"\r\n")) == [("d", "deleted", 1)]
+
+
+def test_a_changed_line_that_no_hunk_counts_is_refused_and_prose_is_not() -> None:
+    for surplus in (b"+SECRET=1\n", b"-gone\n"):
+        with pytest.raises(PatchInvalid) as refused:
+            parse_patch(PLAIN + surplus)
+        assert refused.value.context == {"problem": "hunk_long", "line": 8}
+
+    assert parse_patch(b"+++ wow\n--- wow\n" + PLAIN) == parse_patch(PLAIN)
+
+
+def test_a_hunk_without_lines_and_a_number_without_end_are_read_or_refused() -> None:
+    empty = b"--- a/x\n+++ b/x\n@@ -0,0 +0,0 @@\n"
+
+    assert read(empty + PLAIN) == [("x", "modified", 0), ("app.py", "modified", 4)]
+    with pytest.raises(PatchInvalid, match="no patch"):
+        parse_patch(empty.replace(b"-0,0", b"-" + b"9" * 5_000))
+
+
 def test_a_change_that_is_too_large_is_refused() -> None:
     with pytest.raises(ChangeTooLarge):
         parse_patch(b" " * (50 * 1024 * 1024))
