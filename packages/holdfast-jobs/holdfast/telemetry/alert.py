@@ -383,10 +383,13 @@ def alert(hf: Holdfast, *targets: Target) -> Alerts:
 
 def alert_as_set(hf: Holdfast) -> Alerts:
     """The targets of ``[alerts]``: lines of the log, and a channel if one is configured."""
-    # It imports this module.
-    from holdfast.telemetry.alert_delivery import configured_deliveries
+    settings = hf.settings.alerts
+    targets: list[Target] = [log_alert]
+    if settings.channel is not None or settings.webhook is not None:
+        # Channels are loaded only if they send alerts.
+        from holdfast.telemetry.alert_delivery import configured_deliveries
 
-    targets: list[Target] = [log_alert, *map(Outlet, configured_deliveries(hf))]
-    alerts = Alerts(hf.clock, hf.settings.alerts, targets)
+        targets.extend(map(Outlet, configured_deliveries(hf)))
+    alerts = Alerts(hf.clock, settings, targets)
     hf.events.subscribe(alerts)
     return alerts
