@@ -7,6 +7,7 @@ when it needs so few that the budget is no longer a limit: then lower the budget
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,7 +16,9 @@ import pytest
 from holdfast import FakeClock, Holdfast, Settings
 from holdfast.config import RunSettings
 from holdfast.engine.agenda import sync_schedules
+from holdfast.engine.claim import Order, claim_jobs
 from holdfast.engine.dispatch import Dispatcher
+from holdfast.engine.job import Claimed
 from holdfast.store import Statement, Tx
 from tests.story import ORG, make_holdfast, seal_all
 
@@ -166,3 +169,30 @@ def test_maintenance_runs_once_in_a_dispatcher_pass(
 
     assert names.count("find_maintenance") == 1
     assert names.count("settle_jobs") == 3
+
+
+@pytest.mark.parametrize("order", list(Order))
+def test_one_claim_serves_many_queues(hf: Holdfast, statements: Statements, order: Order) -> None:
+    hf.job("order.ship")(lambda job, payload: payload)
+    queues = ["q:default", "q:exports", "q:imports", "q:planning", "q:maintenance"]
+    for number in range(3):
+        for queue in queues[:2]:
+            hf.enqueue("order.ship", {"n": number}, org_id=ORG, queue=queue)
+    claimed: list[Claimed] = []
+
+    def take(limit: int) -> None:
+        claimed.extend(
+            claim_jobs(
+                hf.store, queues=queues, worker_id="w", limit=limit, lease_ms=60_000, order=order
+            )
+        )
+
+    names = statements.of(lambda: take(5))
+
+    assert [job.queue for job in claimed] == ["q:default"] * 3 + ["q:exports"] * 2
+    claims = Counter(name for name in names if name.startswith("claim"))
+    # Queues without jobs cost nothing; where tenants take turns, all queues are one claim.
+    assert claims == ({"claim_jobs": 1} if order is Order.FAIR else {"claim_oldest": 2})
+    assert names.count("read_rules") == names.count("look_around") == 1
+    take(5)
+    assert len(claimed) == 6

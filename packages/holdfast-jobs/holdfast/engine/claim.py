@@ -66,7 +66,8 @@ class Ask:
 def claim_jobs(
     store: Store,
     *,
-    queue: str,
+    queue: str | None = None,
+    queues: Sequence[str] = (),
     worker_id: str,
     limit: int,
     lease_ms: int,
@@ -78,37 +79,92 @@ def claim_jobs(
     shut: Sequence[tuple[str, str, str]] = (),
     buried: list[Settled] | None = None,
 ) -> list[Claimed]:
-    """Take up to *limit* due jobs of *queue*: tenants in turn, or strictly the oldest first.
+    """Claim up to *limit* due jobs of *queues*, or of one *queue*.
 
-    Where jobs are passed over because they are *shut*, the oldest of the others go first.
+    Tenants take turns, or the oldest jobs go first; the queues are served in the order given. One
+    statement finds the queues that have jobs, and those without limits are one claim for all. Where
+    jobs are passed over because they are *shut*, the oldest of the others go first.
     """
-    promote_jobs(store, [queue])
+    names = tuple(queues) if queue is None else (queue,)
+    seen = look_around(store, names)
+    due = [row["queue"] for row in seen if row["has_due"]]
+    if due:
+        promote_jobs(store, due)
     rules = read_rules(store)
-    ask = Ask(queue, worker_id, limit, lease_ms, buried=[] if buried is None else buried)
+    busy = {
+        row["queue"]
+        for row in seen
+        if row["is_waiting"] or row["has_due"] or not respect_not_before_at
+    }
+    first = Ask("", worker_id, limit, lease_ms, buried=[] if buried is None else buried)
     if order is Order.FAIR and respect_not_before_at and not (job_types or shut):
-        lane = BATCH_KEY if of_batch else ""
-        rounds = start_rounds(store, [queue], lane)
-        keys = {queue: [BATCH_KEY] if of_batch else keys_of(rules, find_keys(store, queue))}
-        lanes = find_lanes(store, keys, served=rounds, wanted=limit)
-        ask = replace(ask, lanes=lanes.get(queue, ()), at=rounds[queue])
-        claimed = claim_by(store, rules, ask)
-        # What is claimed is ours, whether this can be written or not.
-        with suppress(StoreError):
-            save_rounds(store, {queue: ask.at} if claimed else {}, lane)
-        return claimed
-    return claim_by(
-        store,
-        rules,
-        replace(
-            ask,
+        return _claim_fair(store, rules, first, [name for name in names if name in busy], of_batch)
+    claimed: list[Claimed] = []
+    for name in names:
+        if name not in busy or len(claimed) >= limit:
+            continue
+        ask = replace(
+            first,
+            queue=name,
+            limit=limit - len(claimed),
             order=Order.CREATED_AT_ASC,
             respect_not_before_at=respect_not_before_at,
             job_types=job_types,
             of_batch=of_batch,
             without=without,
             shut=shut,
-        ),
-    )
+        )
+        try:
+            claimed += claim_by(store, rules, ask)
+        except StoreError:
+            # The jobs of the queues before are claimed and must be run.
+            if not claimed:
+                raise
+            break
+    return claimed
+
+
+def _claim_fair(
+    store: Store, rules: Rules, first: Ask, queues: Sequence[str], of_batch: bool
+) -> list[Claimed]:
+    """Claim of each of *queues* in turn, as many as are left of the limit of *first*."""
+    if not queues:
+        return []
+    lane = BATCH_KEY if of_batch else ""
+    rounds = start_rounds(store, queues, lane)
+    keys = {
+        queue: [BATCH_KEY] if of_batch else keys_of(rules, find_keys(store, queue))
+        for queue in queues
+    }
+    lanes = find_lanes(store, keys, served=rounds, wanted=first.limit)
+    asks, left = [], first.limit
+    for queue in queues:
+        waiting = lanes.get(queue, ())
+        own = min(left, sum(lane.depth for lane in waiting))
+        if own > 0 or len(queues) == 1:
+            limit = first.limit if len(queues) == 1 else own
+            asks.append(replace(first, queue=queue, limit=limit, lanes=waiting, at=rounds[queue]))
+            left -= own
+    claimed: list[Claimed] = []
+    moved: dict[str, Round] = {}
+    try:
+        for ask, taken in claim_each(store, rules, asks):
+            claimed += taken
+            if taken:
+                moved[ask.queue] = ask.at
+    except StoreError:
+        # The jobs of the queues before are claimed and must be run.
+        if not claimed:
+            raise
+    # What is claimed is ours, whether this can be written or not.
+    with suppress(StoreError):
+        save_rounds(store, moved, lane)
+    return claimed
+
+
+def look_around(store: Store, queues: Iterable[str]) -> list[Row]:
+    """Which of *queues* have jobs to claim or to promote, in one statement."""
+    return store.many(FLOW.look_around, queues=[{"name": queue} for queue in queues])
 
 
 def find_keys(store: Store, queue: str, after: str = "") -> list[str]:

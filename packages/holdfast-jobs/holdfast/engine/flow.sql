@@ -184,6 +184,28 @@ WITH RECURSIVE keys (limit_key) AS (
 )
 SELECT limit_key FROM keys WHERE limit_key IS NOT NULL LIMIT :limit;
 
+-- read_rules :many prepared — crosses tenants: the rules of queues, tenants and keys, and their revision
+-- The row of kind 'revision' is always there.
+SELECT 'revision' AS kind, '' AS name, flow.revision AS weight, NULL AS max_running,
+       NULL AS max_running_per_tenant, NULL AS max_depth, NULL AS max_depth_per_tenant,
+       NULL AS small_depth, NULL AS rate_count, NULL AS rate_seconds,
+       CAST(NULL AS {instant}) AS paused_at, NULL AS paused_by, NULL AS pause_reason, NULL AS set_by
+FROM holdfast.flow AS flow
+WHERE flow.only_row = 1
+UNION ALL
+SELECT 'queue', name, weight, max_running, max_running_per_tenant, max_depth,
+       max_depth_per_tenant, small_depth, rate_count, rate_seconds, paused_at, paused_by,
+       pause_reason, set_by
+FROM holdfast.queue
+UNION ALL
+SELECT 'tenant', CAST(org_id AS text), weight, max_running, NULL, NULL, NULL, NULL, NULL, NULL,
+       NULL, NULL, NULL, set_by
+FROM holdfast.tenant
+UNION ALL
+SELECT 'key', name, NULL, max_running, NULL, NULL, NULL, NULL, rate_count, rate_seconds, NULL,
+       NULL, NULL, set_by
+FROM holdfast.limit_key;
+
 -- read_revision :one — crosses tenants: raised with every change of a rule
 SELECT revision FROM holdfast.flow WHERE only_row = 1;
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from holdfast.engine.claim import KEYS, Ask, claim_each, find_keys, keys_of
+from holdfast.engine.claim import KEYS, Ask, claim_each, find_keys, keys_of, look_around
 from holdfast.engine.job import MAINTENANCE_QUEUE, Claimed
 from holdfast.engine.lane import Lane, Round, find_lanes, save_rounds, start_rounds
 from holdfast.engine.promote import promote_jobs
@@ -14,9 +14,7 @@ from holdfast.engine.rules import Rules, read_rules
 from holdfast.engine.settle import Settled
 from holdfast.engine.share import Shares
 from holdfast.errors import StoreError
-from holdfast.store import Row, Statements, Store
-
-SQL = Statements("holdfast.engine", "flow.sql")
+from holdfast.store import Store
 
 # While there is work, a look for other work is due every so often, and may take a quarter of the
 # time: a late tenant waits for the next look, and everybody for what looking costs.
@@ -145,10 +143,10 @@ class FairIntake:
     def _look(self, wanted: int) -> None:
         """Ask once for all queues: what has come due, do the rules still hold, who waits where."""
         began = time.monotonic()
-        seen = self._look_around()
+        seen = look_around(self.store, self._watched)
         due = [row["queue"] for row in seen if row["has_due"]]
         if due and promote_jobs(self.store, due):
-            seen = self._look_around()
+            seen = look_around(self.store, self._watched)
         if self._rules is None or any(row["revision"] != self._rules.revision for row in seen):
             self._rules = read_rules(self.store)
         keys = {
@@ -181,7 +179,3 @@ class FairIntake:
         waiting = find_keys(self.store, queue, self._last_key.get(queue, ""))
         self._last_key[queue] = waiting[-1] if len(waiting) >= KEYS else ""
         return keys_of(rules, waiting)
-
-    def _look_around(self) -> list[Row]:
-        queues = [{"name": queue} for queue in self._watched]
-        return self.store.many(SQL.look_around, queues=queues)

@@ -18,7 +18,7 @@ from holdfast.engine.job import Claimed, Released
 from holdfast.engine.ledger import RunCounts, RunOutcome
 from holdfast.engine.settle import Settled
 from holdfast.engine.worker import Worker
-from holdfast.errors import StoreError, UnknownQueue, WorkerCrashed
+from holdfast.errors import UnknownQueue, WorkerCrashed
 from holdfast.event import Event, Events, JobSettled, LeaseWasLost
 from holdfast.ids import IdSource
 from holdfast.store import Store
@@ -147,29 +147,18 @@ class BoundedIntake:
             self._fair.close()
 
     def _take_oldest(self, wanted: int) -> list[Claimed]:
-        found: list[Claimed] = []
-        for queue in self.queues:
-            try:
-                found += claim_jobs(
-                    self.store,
-                    queue=queue,
-                    worker_id=self.run_id,
-                    limit=wanted - len(found),
-                    lease_ms=self._lease_ms,
-                    order=Order.CREATED_AT_ASC,
-                    respect_not_before_at=self.profile.respect_not_before_at,
-                    job_types=self.job_types,
-                    without=self._seen,
-                    buried=self._buried,
-                )
-            except StoreError:
-                # What the queues before gave us is ours and must be run.
-                if not found:
-                    raise
-                break
-            if len(found) >= wanted:
-                break
-        return found
+        return claim_jobs(
+            self.store,
+            queues=self.queues,
+            worker_id=self.run_id,
+            limit=wanted,
+            lease_ms=self._lease_ms,
+            order=Order.CREATED_AT_ASC,
+            respect_not_before_at=self.profile.respect_not_before_at,
+            job_types=self.job_types,
+            without=self._seen,
+            buried=self._buried,
+        )
 
     def on_event(self, event: Event) -> None:
         """A subscriber: what became of our own claims."""

@@ -71,24 +71,32 @@ class Rules:
 
 
 def read_rules(store: Store) -> Rules:
-    """The rules as they stand, on one snapshot."""
-    return store.read(read_rules_in)
+    """The rules as they stand, in one statement."""
+    return _rules_of(store.many(SQL.read_rules))
 
 
 def read_rules_in(tx: Tx) -> Rules:
     """The same in a transaction that is already open."""
-    return Rules(
-        tx.one(SQL.read_revision)["revision"],
-        {row["name"]: queue_rule(row) for row in tx.many(SQL.list_queues)},
-        {
-            row["org_id"]: TenantSettings(row["weight"], row["max_running"])
-            for row in tx.many(SQL.list_tenants)
-        },
-        {
-            row["name"]: KeySettings(row["max_running"], _rate(row))
-            for row in tx.many(SQL.list_keys)
-        },
-    )
+    return _rules_of(tx.many(SQL.read_rules))
+
+
+def _rules_of(rows: Sequence[Row]) -> Rules:
+    revision = 0
+    queues: dict[str, QueueRule] = {}
+    tenants: dict[str, TenantSettings] = {}
+    keys: dict[str, KeySettings] = {}
+    for row in sorted(rows, key=lambda row: row["name"]):
+        name = row["name"]
+        match row["kind"]:
+            case "revision":
+                revision = row["weight"]
+            case "queue":
+                queues[name] = queue_rule(row)
+            case "tenant":
+                tenants[name] = TenantSettings(row["weight"], row["max_running"])
+            case _:
+                keys[name] = KeySettings(row["max_running"], _rate(row))
+    return Rules(revision, queues, tenants, keys)
 
 
 def queue_rule(row: Row) -> QueueRule:

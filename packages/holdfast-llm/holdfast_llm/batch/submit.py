@@ -115,26 +115,22 @@ class _Submitter:
         return ms(self.assignment.profile.claim_timeout_seconds)
 
     def _claim(self, wanted: int) -> list[Claimed]:
-        found: list[Claimed] = []
         buried: list[Settled] = []
         profile = self.assignment.profile
-        for queue in self.assignment.queues:
-            if len(found) >= wanted:
-                break
-            found += claim_jobs(
-                self.lane.store,
-                queue=queue,
-                worker_id=self.assignment.run_id,
-                limit=wanted - len(found),
-                lease_ms=self._claim_ms,
-                order=Order(profile.order),
-                respect_not_before_at=profile.respect_not_before_at,
-                job_types=self.assignment.job_types,
-                of_batch=True,
-                without=self._seen,
-                shut=self._shut,
-                buried=buried,
-            )
+        found = claim_jobs(
+            self.lane.store,
+            queues=self.assignment.queues,
+            worker_id=self.assignment.run_id,
+            limit=wanted,
+            lease_ms=self._claim_ms,
+            order=Order(profile.order),
+            respect_not_before_at=profile.respect_not_before_at,
+            job_types=self.assignment.job_types,
+            of_batch=True,
+            without=self._seen,
+            shut=self._shut,
+            buried=buried,
+        )
         self.assignment.counts.claimed += len(found)
         if not profile.respect_not_before_at:
             self._seen.update(job.id for job in found)
