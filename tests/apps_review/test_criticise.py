@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import FakeClock, Holdfast, State
 from holdfast.config import ArtifactSettings, ProviderSettings, ReviewSettings
-from holdfast.engine.execute import Context
+from holdfast.engine.context import Context
 from holdfast.engine.retry import CRITIC
 from holdfast.errors import ConfigInvalid
 from holdfast_llm.provider.account import Account

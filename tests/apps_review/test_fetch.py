@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast import ArtifactNotFound, FakeClock, Holdfast, State
-from holdfast.engine.execute import Context
+from holdfast.engine.context import Context
 from holdfast_review.fetch import Fetcher
 from holdfast_review.git import Range, Repositories, _environment
 from holdfast_review.model import Review, Source

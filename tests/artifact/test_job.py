@@ -27,7 +27,7 @@ from holdfast.artifact.artifact import Kind, with_refs
 from holdfast.artifact.artifacts import missing_refs
 from holdfast.document import decode
 from holdfast.engine import worker as working
-from holdfast.engine.execute import CancelToken, Context
+from holdfast.engine.context import CancelToken, Context
 from holdfast.engine.upkeep import rescue_jobs
 from tests.artifact.conftest import Bytes
 from tests.story import ORG, OTHER_ORG, claim, events, look, timeline

@@ -22,7 +22,7 @@ from holdfast import (
 )
 from holdfast.config import ProviderSettings, Settings
 from holdfast.engine.claim import claim_jobs
-from holdfast.engine.execute import CancelToken, Context
+from holdfast.engine.context import CancelToken, Context
 from holdfast.engine.job import BATCH_KEY
 from tests.story import ORG, claim, look, make_holdfast
 

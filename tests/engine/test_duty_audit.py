@@ -9,8 +9,8 @@ import psycopg
 import pytest
 
 from holdfast import Context, FakeClock, Holdfast, RuleViolated
+from holdfast.engine.context import CancelToken
 from holdfast.engine.duty import SQL
-from holdfast.engine.execute import CancelToken
 from holdfast.engine.job import State
 from holdfast.errors import RuleBroken
 from tests.engine.domain import AUDIT_TABLE, DEAD, DONE, count, ended, make_domain, run_one, titles

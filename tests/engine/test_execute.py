@@ -13,6 +13,7 @@ from typing import Any
 import pydantic
 import pytest
 
+import holdfast.engine.execute as execute_module
 from holdfast import (
     Context,
     FakeClock,
@@ -371,3 +372,8 @@ def test_writing_past_an_open_transaction_is_an_error_and_not_a_wait_for_ever(hf
         [True] if hf.store.dialect.name == "sqlite" else []
     )
     assert hf.worker().run_once().outcomes == {"completed": 1}
+
+
+def test_execute_does_not_know_what_a_handler_may_write() -> None:
+    assert not hasattr(execute_module, "Context")
+    assert not hasattr(execute_module, "settle")

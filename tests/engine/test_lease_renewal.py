@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
-from holdfast.engine.execute import CancelToken
+from holdfast.engine.context import CancelToken
 from holdfast.engine.hands import Held
 from holdfast.engine.keeper import Keeper
 from tests.engine.faulty import FaultyStore

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from holdfast import CancelAnswer, Context, FakeClock, Holdfast, SystemClock
-from holdfast.engine.execute import CancelToken
+from holdfast.engine.context import CancelToken
 from holdfast.engine.hands import Held
 from holdfast.engine.keeper import Keeper
 from holdfast.engine.lease import renew_leases

@@ -18,7 +18,7 @@ from holdfast import (
     LeaseLost,
     State,
 )
-from holdfast.engine.execute import CancelToken
+from holdfast.engine.context import CancelToken
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.errors import RuleBroken
 from tests.story import ORG, OTHER_ORG, PROJECT, by_hand, claim, look, make_holdfast

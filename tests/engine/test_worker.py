@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast import Context, FakeClock, Holdfast, Settings, State, SystemClock, Worker
-from holdfast.engine.execute import CancelToken
+from holdfast.engine.context import CancelToken
 from holdfast.engine.hands import Held
 from holdfast.engine.job import SYSTEM, Advanced, Claimed, Completed
 from holdfast.engine.settle import settle

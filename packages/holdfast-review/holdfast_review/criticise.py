@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from holdfast.artifact.artifact import Access
 from holdfast.document import decode, encode, stable_hash
-from holdfast.engine.execute import Context
+from holdfast.engine.context import Context
 from holdfast.errors import ConfigError, ConfigInvalid, Snooze, Transient
 from holdfast.holdfast import Holdfast
 from holdfast_llm.batch.budget import spent_over_budget

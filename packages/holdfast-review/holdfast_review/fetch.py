@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, assert_never
 
-from holdfast.engine.execute import Context
+from holdfast.engine.context import Context
 from holdfast.errors import ArtifactNotFound, ChecksumMismatch
 from holdfast.holdfast import Holdfast
 from holdfast_review.git import Range, Repositories

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.document import canonical
-from holdfast.engine.execute import Context
+from holdfast.engine.context import Context
 from holdfast.store import Statements, Tx
 from holdfast_review.coverage import Coverage
 from holdfast_review.model import (

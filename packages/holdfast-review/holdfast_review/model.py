@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.artifact.artifact import read_id
 from holdfast.document import stable_hash
-from holdfast.engine.execute import Context
+from holdfast.engine.context import Context
 from holdfast.engine.job import State
 from holdfast.errors import ArtifactNotFound
 from holdfast_review.coverage import Coverage, Outcome

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from holdfast.engine.execute import Context
+from holdfast.engine.context import Context
 from holdfast.errors import Snooze
 from holdfast.holdfast import Holdfast
 from holdfast.outbox.delivery import Content, State

@@ -13,7 +13,7 @@ from email.parser import BytesHeaderParser
 from email.policy import default
 from typing import Any, Protocol, runtime_checkable
 
-from holdfast.engine.execute import Context
+from holdfast.engine.context import Context
 from holdfast.redact import harmless
 from holdfast_review.model import Origin, Review
 from holdfast_review.refusal import RedactionFailed

@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast.artifact.artifact import Access
 from holdfast.document import decode, encode, stable_hash
-from holdfast.engine.execute import Context
+from holdfast.engine.context import Context
 from holdfast.engine.job import DEFAULT_QUEUE, Kept, State
 from holdfast.engine.request import JobRequest
 from holdfast.engine.retry import CRITIC

@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.actor import SYSTEM, Actor
 from holdfast.arguments import anything, checked, each, instance, text, uuid
 from holdfast.config import REVIEW_RUNS
-from holdfast.engine.execute import Context
+from holdfast.engine.context import Context
 from holdfast.engine.job import DEFAULT_QUEUE
 from holdfast.holdfast import Holdfast
 from holdfast_review import show

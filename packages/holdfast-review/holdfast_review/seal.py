@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import Any
 
 from holdfast.document import canonical
-from holdfast.engine.execute import Context
+from holdfast.engine.context import Context
 from holdfast.errors import ArtifactNotFound
 from holdfast.store import Statements, Tx
 from holdfast_review.model import Origin, Review, Source

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from holdfast.config import Settings
-from holdfast.engine.execute import Context
+from holdfast.engine.context import Context
 from holdfast.engine.retry import RetryPolicy
 from holdfast.errors import UpstreamDown
 from holdfast.holdfast import Holdfast

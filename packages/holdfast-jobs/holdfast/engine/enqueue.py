@@ -16,9 +16,8 @@ from typing import Any, NoReturn, TypeVar
 from holdfast.clock import read_instant
 from holdfast.document import encode
 from holdfast.engine import audit
-from holdfast.engine.execute import current
 from holdfast.engine.handler import EnqueueRefused, Handler
-from holdfast.engine.job import SYSTEM
+from holdfast.engine.job import SYSTEM, current
 from holdfast.engine.request import Batch, JobRequest, Options, full_key, key_for, prepare
 from holdfast.errors import (
     Forbidden,

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import inspect
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import ms
 from holdfast.document import decode
 from holdfast.engine import duty
 from holdfast.engine.category import Category
 from holdfast.engine.classify import fault_of, lacks_connection, retry_after_of
-from holdfast.engine.completion import Ended, Unproven, outcome_of_result
-
-# What a handler is called with; whoever runs one finds it here.
-from holdfast.engine.context import CancelToken as CancelToken
-from holdfast.engine.context import Context as Context
+from holdfast.engine.completion import Ended, outcome_of_result
 from holdfast.engine.handler import Handler, Registry, Stage
 from holdfast.engine.job import (
     Canceled,
@@ -33,7 +28,7 @@ from holdfast.engine.job import (
     Retry,
     Snoozed,
 )
-from holdfast.engine.settle import Settled
+from holdfast.engine.job import current as current
 from holdfast.engine.tracing import Tracing
 from holdfast.errors import (
     HandlerTimeout,
@@ -46,16 +41,13 @@ from holdfast.errors import (
     UnknownJobType,
 )
 
+if TYPE_CHECKING:
+    from holdfast.engine.context import Context
+
 UNKNOWN_TYPE_PAUSE_MS = 30_000
 NO_CONNECTION_PAUSE_MS = 1_000
 # Farther instants than a few thousand years are beyond what a database can hold.
 LONGEST_SNOOZE = timedelta(days=366 * 5)
-
-
-# The job that runs now: enqueue inherits its correlation and is held to its tenant.
-current: contextvars.ContextVar[Claimed | None] = contextvars.ContextVar(
-    "holdfast_job", default=None
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +121,7 @@ def execute(
 
 
 def _outcome_of(ended: Ended) -> Outcome:
-    return ended.outcome if isinstance(ended, (Settled, Unproven)) else ended
+    return ended if isinstance(ended, Outcome) else ended.outcome
 
 
 def _execute(context: Context, plan: Plan, rng: random.Random) -> Outcome:

@@ -13,7 +13,8 @@ from queue import SimpleQueue
 
 from holdfast.artifact.artifacts import Artifacts
 from holdfast.engine.completion import Completion, Ended
-from holdfast.engine.execute import CancelToken, Context, Plan, execute, execute_async, judge
+from holdfast.engine.context import CancelToken, Context
+from holdfast.engine.execute import Plan, execute, execute_async, judge
 from holdfast.engine.job import Claimed, ClaimId, Outcome, Released
 from holdfast.engine.line import Line
 from holdfast.engine.tracing import Tracing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import IntEnum, StrEnum
@@ -375,3 +376,7 @@ def _read(name: str, value: Any) -> Any:
     if name in _DOCUMENTS:
         return decode(value)
     return value
+
+
+# The job that runs now: enqueue inherits its correlation and is held to its tenant.
+current: ContextVar[Claimed | None] = ContextVar("holdfast_job", default=None)

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from holdfast.engine.category import Duty
-from holdfast.engine.execute import current
 from holdfast.engine.handler import Handler
+from holdfast.engine.job import current
 from holdfast.engine.request import Options
 from holdfast.errors import InvalidJob, RuleBroken
 from holdfast.event import Events, NotificationDropped

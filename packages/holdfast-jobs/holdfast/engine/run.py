@@ -19,7 +19,7 @@ from holdfast.arguments import anything, checked, uuid
 from holdfast.clock import Clock
 from holdfast.config import RunSettings
 from holdfast.engine import audit, ledger
-from holdfast.engine.execute import current
+from holdfast.engine.job import current
 from holdfast.engine.labour import Application, ErrandLabour, check_run, labour_of
 from holdfast.engine.ledger import (
     NOTHING_PENDING,

@@ -21,8 +21,9 @@ from holdfast.clock import ms, read_instant
 from holdfast.config import Settings
 from holdfast.engine.claim import read_clock
 from holdfast.engine.completion import Ended
+from holdfast.engine.context import CancelToken, Context
 from holdfast.engine.counts import Counts as Counts
-from holdfast.engine.execute import CancelToken, Context, Plan, execute, name_stage, plan
+from holdfast.engine.execute import Plan, execute, name_stage, plan
 from holdfast.engine.handler import Registry
 from holdfast.engine.hands import DRAINED, Hands, Held
 from holdfast.engine.housekeeping import Chore, Housekeeping, chores_of

@@ -14,8 +14,8 @@ from holdfast.arguments import anything, checked, each, identifier, name, text
 from holdfast.channel.address import text_problem
 from holdfast.channel.channel import Channel, OnUnknown
 from holdfast.config import OUTBOX_RUNS, Settings
+from holdfast.engine.context import Context
 from holdfast.engine.enqueue import Enqueued
-from holdfast.engine.execute import Context
 from holdfast.engine.handler import make_handler, plain_stage
 from holdfast.engine.job import SYSTEM, Actor, Priority
 from holdfast.engine.labour import Application

@@ -13,7 +13,7 @@ from holdfast.outbox.delivery import Delivery, State
 from holdfast.store import Row, Statements, Tx
 
 if TYPE_CHECKING:
-    from holdfast.engine.execute import Context
+    from holdfast.engine.context import Context
     from holdfast.outbox.outbox import Outbox
 
 SQL = Statements("holdfast.outbox", "delivery.sql")

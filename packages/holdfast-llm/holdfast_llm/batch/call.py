@@ -18,7 +18,7 @@ from typing import Any
 
 from holdfast.clock import Clock, ms
 from holdfast.document import canonical
-from holdfast.engine.execute import Context
+from holdfast.engine.context import Context
 from holdfast.engine.job import Claimed, Completed, Dead, Outcome, Released, Retry
 from holdfast.errors import (
     ConfigError,
