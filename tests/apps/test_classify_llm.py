@@ -283,7 +283,7 @@ def test_a_refused_account_is_not_asked_for_every_message(hf: Holdfast, clock: F
     accounts = ScriptedAccounts(Refusing(clock))
     route = Route("openai", "scripted", "model-small", execution_mode=ExecutionMode.ASYNC)
     hf.batch.accounts = accounts
-    classifier = ModelClassifier(accounts, route, lane=lambda: hf.batch.lane)
+    classifier = ModelClassifier(accounts, route, service=lambda: hf.batch.service)
 
     codes = [safely(classifier)[1] for _ in range(5)]
     before = len(asked)

@@ -15,7 +15,7 @@ from holdfast.config import RunProfile
 from holdfast.document import encode
 from holdfast.engine.errand import Assignment
 from holdfast.errors import Forbidden, RuleViolated, StoreError
-from holdfast_llm.batch.asked import Asked
+from holdfast_llm.batch.rendered_request import RenderedRequest
 from holdfast_llm.provider.reply import ItemAnswer, Reply
 from holdfast_rewrite.conclude import OrchestratorErrand, conclude_once
 from holdfast_rewrite.decide import Decision, Written
@@ -223,7 +223,7 @@ def test_no_value_shows_a_text_when_it_is_printed(stage: Stage) -> None:
         Written.of(request),
         prompt,
         prompt.with_echo("abcd"),
-        Asked(prompt, "abcd", {"input": ORIGINAL}),
+        RenderedRequest(prompt, "abcd", {"input": ORIGINAL}),
         reply,
         ItemAnswer("c", reply, "d"),
         decision,

@@ -124,7 +124,7 @@ class Stage:
             "r", ORG, "cl-1", 1, "j", State.PROCESSING, Word.IN_PROGRESS, source, "k",
             FakeClock().now(),
         )  # fmt: skip
-        critic = critic or Critic(hf.batch.lane, ROUTE, **options)
+        critic = critic or Critic(hf.batch.service, ROUTE, **options)
         pipeline = hf.pipeline("change.review", queue="q:default")
 
         @pipeline.stage("fetch")

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from holdfast import State
-from holdfast.outbox.point import Point
 from holdfast_review import erase as erasing
 from holdfast_review import notify as notifying
 from holdfast_review import show
@@ -17,6 +16,8 @@ from holdfast_review.failure import InvalidReview, ReviewNotFound
 from holdfast_review.model import Recipient
 from tests.apps_review.bench import ANN, BEN, Bench, wait_for_a_lock
 from tests.apps_review.office import Office, commit
+from tests.failpoints import OutboxPoint as Point
+from tests.failpoints import install
 from tests.operate.letters import operator, replay
 from tests.story import ORG, OTHER_ORG, look
 
@@ -143,10 +144,10 @@ def test_an_erasure_between_two_stages_leaves_no_findings(bench: Bench) -> None:
 def test_an_erasure_while_people_are_told_is_no_success(bench: Bench) -> None:
     def erase(reached: Point) -> None:
         if reached is Point.AFTER_INTENT:
-            bench.hf.outbox.reached = lambda _: None
+            stop()
             bench.reviews.erase("cl-1", **WHY)
 
-    bench.hf.outbox.reached = erase
+    stop = install(bench.hf, Point, erase)
     asked = bench.submit()
     bench.work_out()
 

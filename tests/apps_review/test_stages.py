@@ -11,11 +11,12 @@ from holdfast import State
 from holdfast.document import decode
 from holdfast.engine.retry import CRITIC
 from holdfast.engine.upkeep import rescue_jobs
-from holdfast.outbox.point import Point
 from holdfast_review.model import Criticism
 from holdfast_review.words import Word
 from tests.apps_review.bench import ANN, BEN, FINDINGS, Bench
 from tests.engine.faulty import Died
+from tests.failpoints import OutboxPoint as Point
+from tests.failpoints import install
 from tests.operate.letters import operator, replay
 from tests.story import ORG, SQL, look
 
@@ -89,11 +90,11 @@ def test_a_worker_that_dies_while_telling_leaves_what_the_next_one_resolves(
 
     def die(reached: Point) -> None:
         if reached is point:
-            bench.hf.outbox.reached = lambda _: None
+            stop()
             died.append(reached)
             raise Died
 
-    bench.hf.outbox.reached = die
+    stop = install(bench.hf, Point, die)
     asked = bench.submit(to=[ANN, BEN])
     if point is Point.AFTER_LOOKUP:
         bench.channel.script("lost_answer", "lost_answer")

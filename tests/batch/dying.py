@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 from datetime import datetime
 from typing import Any
 
 from holdfast import FakeClock
-from holdfast_llm.batch.point import Point
 from tests.batch.house import House, make_app, run
+from tests.failpoints import BatchPoint as Point
+from tests.failpoints import install_kill
 
 # Forked from a clean process that has imported everything: it starts in milliseconds, and inherits
 # no thread, lock or connection of the test.
@@ -50,15 +50,7 @@ def _work(told: dict[str, Any], point: str, name: str, nth: int) -> None:
         seed=told["seed"],
         **told["settings"],
     )
-    seen = 0
-
-    def reached(at: Point) -> None:
-        nonlocal seen
-        seen += at == point
-        if seen >= nth and at == point:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    hf.batch.reached = reached
+    install_kill(hf, Point(point), nth=nth)
     if name == "worker":
         hf.worker().run_once()
     else:

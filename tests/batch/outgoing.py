@@ -5,26 +5,26 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast import Enqueued, FakeClock, Holdfast, Job
 from holdfast.config import RunProfile
 from holdfast.engine.errand import Assignment
+from holdfast.engine.pass_counts import PassCounts
 from holdfast.engine.retry import RetryPolicy
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.event import BatchAlert, BatchChanged, Event
 from holdfast.store import Row
-from holdfast_llm.batch.lane import BatchLane
-from holdfast_llm.batch.point import Point
-from holdfast_llm.batch.recover import recover_once
-from holdfast_llm.batch.release import Tally
-from holdfast_llm.batch.submit import submit_once
+from holdfast_llm.batch.service import BatchService
 from holdfast_llm.batch.work import Item
 from holdfast_llm.provider.reply import Reply
 from holdfast_llm.provider.request import Request
 from holdfast_llm.provider.route import Route
 from tests.batch.scripted import ScriptedAccounts, ScriptedProvider
+from tests.failpoints import BatchPoint as Point
+from tests.failpoints import watched
 from tests.story import ORG, look, make_holdfast
 
 JOB_TYPE = "text.shout"
@@ -85,16 +85,19 @@ class Outgoing:
             for text in texts
         ]
 
-    def lane(self, dies_at: Point | Callable[[Point], None] | None = None) -> BatchLane:
-        lane = self.hf.batch.lane_with(RunProfile().retry_backoff_seconds)
+    def service(self) -> BatchService:
+        return self.hf.batch.service_with(RunProfile().retry_backoff_seconds)
 
+    def _dying(
+        self, dies_at: Point | Callable[[Point], None] | None
+    ) -> AbstractContextManager[BatchService]:
         def reached(point: Point) -> None:
             if point is dies_at:
                 raise Died(point)
 
         if dies_at is None:
-            return lane
-        return replace(lane, reached=reached if isinstance(dies_at, Point) else dies_at)
+            return nullcontext(self.service())
+        return watched(self.service(), reached if isinstance(dies_at, Point) else dies_at)
 
     def assignment(self, owner: str = "run-1", **profile: Any) -> Assignment:
         given = RunProfile(**{"max_jobs_per_run": 10_000, **profile})
@@ -108,8 +111,9 @@ class Outgoing:
         owner: str = "run-1",
         dies_at: Point | Callable[[Point], None] | None = None,
         **profile: Any,
-    ) -> Tally:
-        return submit_once(self.lane(dies_at), self.assignment(owner, **profile))
+    ) -> PassCounts:
+        with self._dying(dies_at) as service:
+            return service.submit_once(self.assignment(owner, **profile))
 
     def die(self, at: Point, *, owner: str = "dead") -> bool:
         """Submit until that point is reached; False if it never is."""
@@ -121,8 +125,9 @@ class Outgoing:
 
     def recover(
         self, *, owner: str = "run-2", dies_at: Point | Callable[[Point], None] | None = None
-    ) -> Tally:
-        return recover_once(self.lane(dies_at), owner=owner)
+    ) -> PassCounts:
+        with self._dying(dies_at) as service:
+            return service.recover_once(owner)
 
     def later(self, **length: float) -> None:
         self.clock.advance(**length)

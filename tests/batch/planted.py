@@ -15,12 +15,12 @@ from holdfast import Enqueued, FakeClock, Holdfast
 from holdfast.config import PriceSettings
 from holdfast.engine.claim import claim_jobs
 from holdfast.engine.job import SYSTEM, Claimed, Submitted
+from holdfast.engine.pass_counts import PassCounts
 from holdfast.engine.settle import settle
 from holdfast.event import BatchAlert, BatchChanged, Event
 from holdfast.store import Row, Store
-from holdfast_llm.batch.collect import Collected, run_once
 from holdfast_llm.batch.group import custom_id, name_of, secret_of, unit_of_item
-from holdfast_llm.batch.lane import BatchLane
+from holdfast_llm.batch.service import BatchService
 from holdfast_llm.batch.work import Item
 from holdfast_llm.provider.reply import Reply
 from holdfast_llm.provider.request import Request
@@ -74,13 +74,13 @@ class Stage:
     hf: Holdfast
     clock: FakeClock
     provider: ScriptedProvider
-    lane: BatchLane
+    service: BatchService
     told: list[Event] = field(default_factory=list)
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     @property
     def store(self) -> Store:
-        return self.lane.store
+        return self.service.resources.store
 
     def plant(
         self,
@@ -121,7 +121,7 @@ class Stage:
         echoes = [f"echo{place:04d}" if with_echo else "" for place in range(len(claimed))]
         data = b""
         for job, name, echo in zip(claimed, names, echoes, strict=True):
-            request = self.lane.registry.get(job.job_type).work.request(Item.of(job))
+            request = self.service.resources.registry.get(job.job_type).work.request(Item.of(job))
             body = self.provider.body(ROUTE, request.with_echo(echo) if echo else request)
             data += self.provider.line(ROUTE, name, body)
         file = self.provider._store_file(f"in-{batch_id}", data)
@@ -175,10 +175,10 @@ class Stage:
                 group_key=ROUTE.group_key,
             )
 
-    def collect(self, *, minutes: float = 0, worker_id: str = "w1", **options: Any) -> Collected:
+    def collect(self, *, minutes: float = 0, worker_id: str = "w1", **options: Any) -> PassCounts:
         """Let time pass, then one pass of a collector."""
         self.clock.advance(minutes=minutes)
-        return run_once(self.lane, worker_id=worker_id, **options)
+        return self.service.collector.run_once(worker_id=worker_id, **options)
 
     def job(self, job: Enqueued) -> Any:
         return self.hf.get(job.id, org_id=job.org_id)
@@ -222,19 +222,19 @@ class Stage:
     def changes(self) -> list[str]:
         return [str(event.change) for event in self.told if isinstance(event, BatchChanged)]
 
-    def other_lane(self, store: Store) -> BatchLane:
+    def other_service(self, store: Store) -> BatchService:
         """The same lane in another process."""
-        return replace(self.lane, store=store)
+        return BatchService(replace(self.service.resources, store=store))
 
 
 def set_stage(hf: Holdfast, clock: FakeClock) -> Stage:
     provider = ScriptedProvider(clock)
     hf.batch.accounts = ScriptedAccounts(provider)
     hf.batch("text.shout", route=ROUTE, max_attempts=3)(Shout)
-    lane = replace(
-        hf.batch.lane, rng=random.Random(7), settings=replace(hf.settings, prices=(PRICE,))
-    )
-    stage = Stage(hf, clock, provider, lane)
+    resources = hf.batch.service.resources
+    settings = replace(hf.settings, prices=(PRICE,))
+    service = BatchService(replace(resources, rng=random.Random(7), settings=settings))
+    stage = Stage(hf, clock, provider, service)
     hf.events.subscribe(stage.told.append)
     return stage
 

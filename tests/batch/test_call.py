@@ -28,11 +28,11 @@ from holdfast.engine.worker import run_upkeep
 from holdfast.event import BatchAlert, Event
 from holdfast.store import Row
 from holdfast.testing import Crash
-from holdfast_llm.batch.call_end import end_abandoned
-from holdfast_llm.batch.point import Point
 from holdfast_llm.provider.adapter import Capabilities
 from holdfast_llm.provider.reply import Answer, Failure, FailureKind, ProviderUnsure, Usage
 from tests.batch.scripted import Lose, Refuse, ScriptedAccounts, ScriptedProvider
+from tests.failpoints import BatchPoint as Point
+from tests.failpoints import install
 from tests.story import ORG, OTHER_ORG, events, look, timeline
 from tests.words import kept, make_words, store_words, words_of
 
@@ -424,10 +424,10 @@ def die_at(scene: Scene, point: Point) -> None:
         if here is point:
             raise Crash(point)
 
-    scene.hf.batch.reached = reached
+    stop = install(scene.hf, Point, reached)
     with pytest.raises(Crash):
         scene.work()
-    scene.hf.batch.reached = lambda here: None
+    stop()
     assert [row["state"] for row in scene.items][-1] == "open"
     scene.clock.advance(seconds=61)
     run_upkeep(scene.hf.store, scene.hf.settings, scene.hf.events)
@@ -457,8 +457,8 @@ def test_the_call_of_a_job_that_died_with_its_worker_is_ended_by_the_collector(
     die_at(scene, Point.CALLED)
     assert scene.job(job).state is State.FAILED
 
-    assert end_abandoned(scene.hf.batch.lane) == 1
-    assert end_abandoned(scene.hf.batch.lane) == 0
+    assert scene.hf.batch.service.finish_abandoned_calls() == 1
+    assert scene.hf.batch.service.finish_abandoned_calls() == 0
 
     assert [row["state"] for row in scene.items] == ["unknown"]
     assert [row["kind"] for row in scene.ledger] == ["unknown"]
@@ -468,7 +468,11 @@ def test_the_call_of_a_job_that_died_with_its_worker_is_ended_by_the_collector(
 def test_a_call_that_is_under_way_is_not_ended_by_anybody_else(scene: Scene) -> None:
     scene.enqueue()
     seen: list[int] = []
-    scene.hf.batch.reached = lambda here: seen.append(end_abandoned(scene.hf.batch.lane))
+    install(
+        scene.hf,
+        Point,
+        lambda here: seen.append(scene.hf.batch.service.finish_abandoned_calls()),
+    )
 
     assert scene.work() == {"completed": 1}
     assert seen == [0, 0]

@@ -91,7 +91,7 @@ def test_after_ten_refusals_in_a_row_nobody_asks_again_until_an_operator_says_so
     assert opened(store) == {"a"}
     assert passage_of(store, SETTINGS, "a") is Passage.SHUT
 
-    batches = hf.operate(actor="user:op", role="operator").batches(hf.batch.lane)
+    batches = hf.operate(actor="user:op", role="operator").batches(hf.batch.service)
     batches.probe("a", reason="the bill is paid")
 
     assert passage_of(store, SETTINGS, "a") is Passage.PROBE

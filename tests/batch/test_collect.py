@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from holdfast import FakeClock, Holdfast
+from holdfast.engine.pass_counts import PassCounts
 from holdfast.event import JobSettled
 from holdfast.store import Statement, Tx
 from holdfast_llm.batch import read
 from holdfast_llm.batch.circuit import find_open_circuits
-from holdfast_llm.batch.collect import Collected, run_once
 from holdfast_llm.provider.adapter import Capabilities, Phase
 from holdfast_llm.provider.reply import Failure, FailureKind, Reply, Usage
 from holdfast_llm.provider.request import Request
@@ -50,8 +50,8 @@ def answer_with(stage: Stage, answers: dict[str, Failure | None]) -> None:
     stage.provider.answer = answer
 
 
-def outcomes(done: Collected) -> dict[str, int]:
-    return dict(done.counts.outcomes)
+def outcomes(done: PassCounts) -> dict[str, int]:
+    return dict(done.outcomes)
 
 
 # -- what goes well
@@ -72,7 +72,7 @@ def test_every_answer_goes_to_its_own_job_whatever_order_it_comes_in(stage: Stag
         {"said": "THREE"},
     ]
     assert outcomes(done) == {"completed": 3}
-    assert (done.ended, done.collected, done.deleted) == (1, 1, 1)
+    assert (done["ended"], done["collected"], done["deleted"]) == (1, 1, 1)
     assert stage.batch(planted)["state"] == "collected"
     assert [item["state"] for item in stage.items(planted)] == ["succeeded"] * 3
     assert timeline(stage.hf, planted.jobs[0])[-2:] == ["job.submitted", "job.succeeded"]
@@ -121,7 +121,7 @@ def test_a_pass_that_finds_nothing_to_do_does_nothing(stage: Stage) -> None:
 
     done = stage.collect(minutes=60)
 
-    assert (done.looked_at, stage.provider.calls) == (0, calls)
+    assert (done["looked_at"], stage.provider.calls) == (0, calls)
     assert stage.states(planted) == ["completed"]
 
 
@@ -413,7 +413,7 @@ def test_answers_under_each_others_names_reach_nobody_and_stop_the_batch(stage: 
     assert stage.batch(planted)["state"] == "quarantined"
     assert ("cross_wired", 2) in stage.alerts
     assert ("quarantined", 1) in stage.alerts
-    assert stage.collect(minutes=600).looked_at == 0
+    assert stage.collect(minutes=600)["looked_at"] == 0
 
 
 @pytest.mark.parametrize(
@@ -602,7 +602,7 @@ def test_a_held_batch_that_is_adopted_is_read_again(stage: Stage) -> None:
 
     stage.results(planted, whole)
     desk = stage.hf.operate(actor="user:ann", role="admin")
-    desk.batches(stage.lane).adopt(planted.id, reason="the provider repaired its file")
+    desk.batches(stage.service).adopt(planted.id, reason="the provider repaired its file")
     stage.collect(minutes=30)
 
     assert stage.states(planted) == ["completed", "completed"]
@@ -715,12 +715,12 @@ def test_a_job_type_that_is_not_declared_here_waits_for_a_process_that_knows_it(
     stage.hf.batch("text.other", route=ROUTE)(Shout)
     planted = stage.plant("one", job_type="text.other")
     stage.provider.complete()
-    handler = stage.lane.registry.handlers.pop("text.other")
+    handler = stage.service.resources.registry.handlers.pop("text.other")
 
     stage.collect()
     assert stage.states(planted) == ["batch_submitted"]
 
-    stage.lane.registry.handlers["text.other"] = handler
+    stage.service.resources.registry.handlers["text.other"] = handler
     stage.collect(minutes=30)
     assert stage.states(planted) == ["completed"]
 
@@ -732,7 +732,7 @@ def test_an_answer_waits_as_long_as_a_week_for_the_application_that_asked_for_it
     stage.hf.batch("text.other", route=ROUTE)(Shout)
     planted = stage.plant("one", job_type="text.other")
     stage.provider.complete()
-    handler = stage.lane.registry.handlers.pop("text.other")
+    handler = stage.service.resources.registry.handlers.pop("text.other")
 
     stage.collect(minutes=30)
     assert stage.alerts == []
@@ -742,7 +742,7 @@ def test_an_answer_waits_as_long_as_a_week_for_the_application_that_asked_for_it
     assert set(stage.alerts) == {("uncollected", 1)}
 
     # Nothing was put off meanwhile: whoever knows the type has its turn at once.
-    stage.lane.registry.handlers["text.other"] = handler
+    stage.service.resources.registry.handlers["text.other"] = handler
     stage.collect()
     assert stage.states(planted) == ["completed"]
     assert stage.provider.double_paid() == {}
@@ -752,7 +752,7 @@ def test_a_job_type_that_nobody_knows_for_a_week_is_left_to_an_operator(stage: S
     stage.hf.batch("text.other", route=ROUTE)(Shout)
     planted = stage.plant("one", job_type="text.other")
     stage.provider.complete()
-    del stage.lane.registry.handlers["text.other"]
+    del stage.service.resources.registry.handlers["text.other"]
 
     stage.collect(minutes=8 * 24 * 60)
 
@@ -771,7 +771,7 @@ def test_each_of_two_applications_takes_its_own_answers_of_a_batch_that_they_sha
     theirs = [stage.hf.enqueue("text.other", {"text": f"other {n}"}, org_id=ORG) for n in range(2)]
     planted = stage.hand_over(mine + theirs)
     stage.provider.complete()
-    handlers = stage.lane.registry.handlers
+    handlers = stage.service.resources.registry.handlers
     handler = handlers.pop("text.other")
 
     stage.collect()
@@ -847,7 +847,7 @@ def test_an_answer_that_never_can_be_taken_is_left_to_an_operator_and_not_lost(
 ) -> None:
     planted = stage.plant("one", "two")
     stage.provider.complete()
-    work = stage.lane.registry.get("text.shout").work
+    work = stage.service.resources.registry.get("text.shout").work
     accept = work.accept
 
     def frail(item: Any, reply: Reply) -> Any:
@@ -864,7 +864,7 @@ def test_an_answer_that_never_can_be_taken_is_left_to_an_operator_and_not_lost(
 
     monkeypatch.setattr(work, "accept", accept)
     desk = stage.hf.operate(actor="user:op", role="admin")
-    desk.batches(stage.lane).adopt(planted.id, reason="mended")
+    desk.batches(stage.service).adopt(planted.id, reason="mended")
     stage.collect(minutes=30)
 
     assert stage.states(planted) == ["completed"] * 2
@@ -884,14 +884,14 @@ def test_an_answer_that_was_asked_for_another_schema_than_the_present_one_is_not
     request = out.work.request
     monkeypatch.setattr(out.work, "request", lambda item: replace(request(item), schema=wider))
     clock.advance(minutes=5)
-    run_once(out.lane(), worker_id="w1")
+    out.service().collector.run_once(worker_id="w1")
     assert out.states(jobs) == Counter(batch_submitted=2)
     assert out.alerts() == ["uncollected"]
 
     # Whoever knows the schema that was asked for, such as a work that looks at prompt_version.
     monkeypatch.undo()
     clock.advance(minutes=30)
-    run_once(out.lane(), worker_id="w1")
+    out.service().collector.run_once(worker_id="w1")
     assert out.states(jobs) == Counter(completed=2)
     assert out.provider.double_paid() == {}
 

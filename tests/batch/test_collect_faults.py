@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -15,16 +15,16 @@ from holdfast.event import JobSettled
 from holdfast.store import Store, open_store
 from holdfast_llm.batch import collect
 from holdfast_llm.batch.circuit import find_open_circuits
-from holdfast_llm.batch.collect import run_once
 from holdfast_llm.batch.ingest import Ingest
-from holdfast_llm.batch.leased import lease_next
-from holdfast_llm.batch.point import Point
-from holdfast_llm.batch.poll import poll_batch
+from holdfast_llm.batch.lease import BatchLease
 from holdfast_llm.batch.price import Prices
+from holdfast_llm.batch.service import BatchService
 from holdfast_llm.provider.adapter import Phase
 from holdfast_llm.provider.reply import Failure, FailureKind
 from tests.batch.planted import Stage, set_stage
 from tests.batch.scripted import Act, Lose, Refuse, ScriptedAccounts, ScriptedProvider
+from tests.failpoints import BatchPoint as Point
+from tests.failpoints import watched
 from tests.story import ORG, by_hand, timeline
 
 
@@ -59,6 +59,18 @@ COLLECTING = [
 ]
 
 
+def collect_dying(
+    service: BatchService, die: Callable[[Point], None], *, worker_id: str = "dead"
+) -> None:
+    with watched(service, die) as dying:
+        dying.collector.run_once(worker_id=worker_id)
+
+
+def ingest_of(service: BatchService, batch: BatchLease) -> Ingest:
+    parts = (service.resources, service.leases, service.loader, service.outcomes)
+    return Ingest(*parts, batch, SYSTEM, Prices(()), RunCounts())
+
+
 @pytest.mark.parametrize("point", COLLECTING)
 def test_whoever_comes_after_a_dead_collector_finishes_its_work(stage: Stage, point: Point) -> None:
     planted = stage.plant("one", "two", "three")
@@ -71,7 +83,7 @@ def test_whoever_comes_after_a_dead_collector_finishes_its_work(stage: Stage, po
             raise Died
 
     with pytest.raises(Died):
-        run_once(replace(stage.lane, reached=die), worker_id="dead")
+        collect_dying(stage.service, die)
     assert died == [point]
 
     stage.collect(minutes=10, worker_id="next")
@@ -100,13 +112,13 @@ def test_a_collector_that_dies_between_two_groups_loses_none_and_repeats_none(
                 raise Died
 
     with pytest.raises(Died):
-        run_once(replace(stage.lane, reached=die), worker_id="dead")
+        collect_dying(stage.service, die)
     assert stage.states(planted).count("completed") == 4
 
     done = stage.collect(minutes=10)
 
     assert stage.states(planted) == ["completed"] * 7
-    assert dict(done.counts.outcomes) == {"completed": 3}
+    assert dict(done.outcomes) == {"completed": 3}
     assert len(stage.calls(planted)) == 7
 
 
@@ -151,14 +163,14 @@ def test_two_collectors_share_the_batches_and_no_item_is_done_twice(
     done: list[Any] = []
 
     def let_the_other_in() -> None:
-        done.append(run_once(stage.other_lane(other_store), worker_id="w2"))
+        done.append(stage.other_service(other_store).collector.run_once(worker_id="w2"))
 
     stage.provider.script("get", Act(let_the_other_in))
 
     mine = stage.collect(worker_id="w1")
 
     (other,) = done
-    assert mine.counts.outcomes["completed"] == other.counts.outcomes["completed"] == 2
+    assert mine.outcomes["completed"] == other.outcomes["completed"] == 2
     assert stage.states(first) == stage.states(second) == ["completed", "completed"]
     assert len(stage.calls(first)) == len(stage.calls(second)) == 2
 
@@ -171,13 +183,13 @@ def test_a_collector_that_slept_over_its_lease_writes_nothing(
 
     def sleep() -> None:
         stage.clock.advance(hours=1)
-        run_once(stage.other_lane(other_store), worker_id="w2")
+        stage.other_service(other_store).collector.run_once(worker_id="w2")
 
     stage.provider.script("read", Act(sleep))
 
     mine = stage.collect(worker_id="w1")
 
-    assert dict(mine.counts.outcomes) == {}
+    assert dict(mine.outcomes) == {}
     assert stage.states(planted) == ["completed", "completed"]
     assert len(stage.calls(planted)) == 2
     assert [timeline(stage.hf, job).count("job.succeeded") for job in planted.jobs] == [1, 1]
@@ -192,13 +204,13 @@ def test_a_collector_whose_batch_was_taken_while_it_asked_leaves_it_alone(
 
     def sleep() -> None:
         stage.clock.advance(hours=1)
-        run_once(stage.other_lane(other_store), worker_id="w2")
+        stage.other_service(other_store).collector.run_once(worker_id="w2")
 
     stage.provider.script("get", Act(sleep))
 
     mine = stage.collect(worker_id="w1")
 
-    assert (mine.looked_at, mine.ended, mine.collected) == (1, 0, 0)
+    assert (mine["looked_at"], mine["ended"], mine["collected"]) == (1, 0, 0)
     assert stage.changes == ["ended", "collected"]
     assert stage.states(planted) == ["completed"]
 
@@ -208,7 +220,7 @@ def test_a_collector_whose_batch_was_taken_before_it_wrote_writes_nothing(
 ) -> None:
     planted = stage.plant("one")
     stage.provider.complete()
-    work = stage.lane.registry.get("text.shout").work
+    work = stage.service.resources.registry.get("text.shout").work
     accept = work.accept
 
     def die(reached: Point) -> None:
@@ -219,7 +231,7 @@ def test_a_collector_whose_batch_was_taken_before_it_wrote_writes_nothing(
         monkeypatch.setattr(work, "accept", accept)
         stage.clock.advance(hours=1)
         with pytest.raises(Died):
-            run_once(replace(stage.other_lane(other_store), reached=die), worker_id="w2")
+            collect_dying(stage.other_service(other_store), die, worker_id="w2")
         return accept(item, reply)
 
     monkeypatch.setattr(work, "accept", accept_late)
@@ -235,13 +247,13 @@ def test_a_collector_whose_batch_was_taken_before_it_wrote_writes_nothing(
 def test_an_answer_that_is_weighed_again_before_it_is_written_counts_once(stage: Stage) -> None:
     planted = stage.plant("one")
     stage.provider.complete()
-    batch = lease_next(stage.lane, worker_id="w1")
-    account = stage.lane.accounts.by_key(stage.batch(planted)["account"])
+    batch = stage.service.leases.take_to_collect("w1")
+    account = stage.service.accounts.by_key(stage.batch(planted)["account"])
     assert batch is not None
     assert account is not None
-    batch = poll_batch(stage.lane, batch, account)
+    batch = stage.service.poller.poll_batch(batch, account)
     assert batch is not None
-    ingest = Ingest(stage.lane, batch, SYSTEM, Prices(()), RunCounts())
+    ingest = ingest_of(stage.service, batch)
     answer = stage.provider.parse(stage.results(planted))
 
     first, second = ingest.weigh([answer]), ingest.weigh([answer])
@@ -258,13 +270,15 @@ def test_a_job_that_is_canceled_while_its_answer_is_read_stays_canceled(
 ) -> None:
     planted = stage.plant("one")
     stage.provider.complete()
-    accept = stage.lane.registry.get("text.shout").work.accept
+    accept = stage.service.resources.registry.get("text.shout").work.accept
 
     def accept_late(item: Any, reply: Any) -> Any:
         stage.hf.cancel(planted.jobs[0].id, org_id=ORG)
         return accept(item, reply)
 
-    monkeypatch.setattr(stage.lane.registry.get("text.shout").work, "accept", accept_late)
+    monkeypatch.setattr(
+        stage.service.resources.registry.get("text.shout").work, "accept", accept_late
+    )
 
     stage.collect()
 
@@ -337,7 +351,7 @@ def test_one_bad_batch_does_not_hold_up_another(
 def test_a_batch_is_collected_with_the_credential_that_came_after_its_own(stage: Stage) -> None:
     planted = stage.plant("one")
     stage.provider.complete()
-    accounts = stage.lane.accounts
+    accounts = stage.service.accounts
     assert isinstance(accounts, ScriptedAccounts)
     accounts.missing.add(stage.batch(planted)["account"])
     accounts.after = stage.provider
@@ -351,7 +365,7 @@ def test_a_batch_is_collected_with_the_credential_that_came_after_its_own(stage:
 def test_a_batch_that_no_credential_shows_is_left_to_a_person_after_its_time(stage: Stage) -> None:
     planted = stage.plant("one")
     stage.provider.complete()
-    accounts = stage.lane.accounts
+    accounts = stage.service.accounts
     assert isinstance(accounts, ScriptedAccounts)
     accounts.missing.add(stage.batch(planted)["account"])
     accounts.after = ScriptedProvider(stage.clock)
@@ -369,7 +383,7 @@ def test_a_batch_that_no_credential_shows_is_left_to_a_person_after_its_time(sta
 def test_a_batch_of_an_account_that_is_gone_waits_and_is_told_of(stage: Stage) -> None:
     planted = stage.plant("one")
     stage.provider.complete()
-    accounts = stage.lane.accounts
+    accounts = stage.service.accounts
     assert isinstance(accounts, ScriptedAccounts)
     accounts.missing.add(stage.batch(planted)["account"])
 

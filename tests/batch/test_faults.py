@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from holdfast import FakeClock, Request
-from holdfast_llm.batch.point import Point
 from holdfast_simulator.ask import Ask, Finish, ItemError, Said, respond
 from holdfast_simulator.faults import Rule
 from holdfast_simulator.scripts import SCRIPTS
@@ -25,6 +24,7 @@ from holdfast_simulator.simulator import Simulator
 from holdfast_simulator.thing import Pace
 from tests.batch.dying import die
 from tests.batch.house import COLLECTOR, PATIENCE, SUBMITTER, House, Shorten, Tally
+from tests.failpoints import BatchPoint as Point
 from tests.story import look
 
 JOBS = 8
@@ -253,7 +253,7 @@ def play(house: House, case: Case) -> Rule:
         house.turn()
         (batch,) = house.batches()
         desk = house.hf.operate(actor="user:op", role="admin")
-        desk.batches(house.hf.batch.lane).cancel(batch["id"], reason="not needed")
+        desk.batches(house.hf.batch.service).cancel(batch["id"], reason="not needed")
     house.go_on()
     return rule
 

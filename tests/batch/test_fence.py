@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from holdfast import FakeClock, Holdfast
-from holdfast.store import Row
-from holdfast_llm.batch import intent, leased
-from holdfast_llm.batch.leased import BatchLost
+from holdfast.store import Row, Statement
+from holdfast_llm.batch import collect, lease, send
+from holdfast_llm.batch.lease import BatchLost
 from tests.batch.outgoing import Outgoing, set_out
 from tests.batch.planted import Stage, set_stage
 from tests.batch.scripted import Lose
@@ -21,35 +21,36 @@ LEASE = {"lease_ms": 60_000}
 BACK = {"error_class": "capacity", "error_code": "overflow", "strays": 0, "was": "prepared"}
 FILE = {"file_id": "file_9", "content_hash": "c" * 64, "bytes": 1}
 
+PUT_OFF = {
+    "delay_ms": 1,
+    "polls": 0,
+    "rounds": 0,
+    "provider_status": None,
+    "counts": None,
+    "error_code": None,
+    "was_scanned": 0,
+    "was_answered": 0,
+}
+
 # By statement: in which state it writes, and with what.
 SUBMITTING: dict[str, tuple[str, dict[str, Any]]] = {
-    "put_intent_off": (
-        "prepared",
-        {"delay_ms": 1, "rounds": 1, "was_scanned": 0, "was_answered": 0},
-    ),
+    "put_off": ("prepared", {**PUT_OFF, "rounds": 1, "was": "prepared"}),
     "record_upload": ("prepared", {**FILE, **LEASE}),
     "begin_create": ("uploaded", {"attempt": 1, "content_hash": "c" * 64, "bytes": 1, **LEASE}),
     "step_back": ("uploaded", LEASE),
     "keep_upload": ("creating", {"delay_ms": 1}),
     "record_fence": ("creating", {"attempt": 1, "delay_ms": 1}),
-    "quarantine_intent": ("creating", {"error_class": "UNRESOLVED", "error_code": "not_found"}),
+    "quarantine_batch": (
+        "creating",
+        {"error_class": "UNRESOLVED", "error_code": "not_found", "was": "creating"},
+    ),
     "mark_back": ("prepared", {**BACK, **LEASE}),
     "release_batch": ("prepared", {}),
-    "let_quarantined_go": ("quarantined", {}),
+    "return_lease": ("quarantined", {"was": "quarantined"}),
 }
 COLLECTING: dict[str, tuple[str, dict[str, Any]]] = {
-    "put_off": (
-        "submitted",
-        {
-            "delay_ms": 1,
-            "polls": 1,
-            "rounds": 0,
-            "provider_status": None,
-            "counts": None,
-            "error_code": None,
-        },
-    ),
-    "pass_over": ("submitted", {}),
+    "put_off": ("submitted", {**PUT_OFF, "polls": 1, "was": "submitted"}),
+    "return_lease": ("submitted", {"was": "submitted"}),
     "request_cancel": ("submitted", {}),
     "end_batch": (
         "submitted",
@@ -62,7 +63,10 @@ COLLECTING: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "close_batch": ("ended", {"counts": "{}"}),
-    "quarantine_batch": ("submitted", {"error_class": None, "error_code": "cross_wired"}),
+    "quarantine_batch": (
+        "submitted",
+        {"error_class": None, "error_code": "cross_wired", "was": "submitted"},
+    ),
     "forget_files": ("collected", {}),
 }
 
@@ -75,6 +79,11 @@ def out(hf: Holdfast, clock: FakeClock) -> Outgoing:
 @pytest.fixture
 def stage(hf: Holdfast, clock: FakeClock) -> Stage:
     return set_stage(hf, clock)
+
+
+def named(statement: str) -> Statement:
+    every = {**lease.SQL.by_name, **send.SQL.by_name, **collect.SQL.by_name}
+    return every[statement]
 
 
 def batch_row(hf: Holdfast) -> Row:
@@ -102,17 +111,17 @@ def test_a_submitter_that_lost_the_batch_changes_nothing(out: Outgoing, statemen
     out.provider.script("upload", Lose())
     out.submit()
     out.later(minutes=10)
-    held = intent.lease_next(out.lane(), owner="w1")
+    held = out.service().leases.take_to_send("w1")
     assert held is not None
     put_in_state(out.hf, state)
     before = batch_row(out.hf)
 
     out.later(seconds=1)
     with pytest.raises(BatchLost):
-        intent.write(out.lane(), statement, replace(held, fence=held.fence - 1), **params)
+        out.service().leases.write(named(statement), replace(held, fence=held.fence - 1), **params)
     assert batch_row(out.hf) == before
 
-    intent.write(out.lane(), statement, held, **params)
+    out.service().leases.write(named(statement), held, **params)
     assert batch_row(out.hf) != before
 
 
@@ -120,7 +129,7 @@ def test_a_submitter_that_lost_the_batch_changes_nothing(out: Outgoing, statemen
 def test_a_collector_that_lost_the_batch_changes_nothing(stage: Stage, statement: str) -> None:
     state, params = COLLECTING[statement]
     stage.plant("one")
-    held = leased.lease_next(stage.lane, worker_id="w1")
+    held = stage.service.leases.take_to_collect("w1")
     assert held is not None
     put_in_state(stage.hf, state)
     # A batch closes only when all its items have ended.
@@ -129,20 +138,20 @@ def test_a_collector_that_lost_the_batch_changes_nothing(stage: Stage, statement
 
     stage.clock.advance(seconds=1)
     with pytest.raises(BatchLost):
-        leased.write(stage.lane, statement, replace(held, fence=held.fence - 1), **params)
+        stage.service.leases.write(named(statement), replace(held, fence=held.fence - 1), **params)
     assert batch_row(stage.hf) == before
 
-    leased.write(stage.lane, statement, held, **params)
+    stage.service.leases.write(named(statement), held, **params)
     assert batch_row(stage.hf) != before
 
 
 def test_a_batch_with_an_open_item_cannot_be_closed(stage: Stage) -> None:
     stage.plant("one")
-    held = leased.lease_next(stage.lane, worker_id="w1")
+    held = stage.service.leases.take_to_collect("w1")
     assert held is not None
     put_in_state(stage.hf, "ended")
 
     with pytest.raises(BatchLost):
-        leased.write(stage.lane, "close_batch", held, counts="{}")
+        stage.service.leases.write(named("close_batch"), held, counts="{}")
 
     assert batch_row(stage.hf)["state"] == "ended"

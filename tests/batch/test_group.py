@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from holdfast.clock import FakeClock
 from holdfast.engine.job import Claimed
 from holdfast_llm.batch.group import (
-    Artifact,
+    BatchKey,
     Draft,
     Wanted,
-    artifact_of,
+    batch_key_of,
     batch_of,
     custom_id,
     fewer,
@@ -37,16 +37,14 @@ ROUTE = Route(
     "openai", "scripted", "gpt-5.2", prompt_version="v3", policy_version="v1", target_locale="en-US"
 )
 ACCOUNT = ScriptedAccounts(ScriptedProvider(FakeClock())).of(ROUTE)
-ARTIFACT = artifact_of(ROUTE, ACCOUNT, merge=False)
+KEY = batch_key_of(ROUTE, ACCOUNT, merge=False)
 
 
-def wanted(
-    artifact: Artifact = ARTIFACT, *, size: int = 100, tokens: int = 10, **limit: Any
-) -> Wanted:
+def wanted(key: BatchKey = KEY, *, size: int = 100, tokens: int = 10, **limit: Any) -> Wanted:
     limits = replace(Limits(max_items=1_000, max_bytes=1_000_000), **limit)
     job: Any = object()
     held: Claimed = job
-    return Wanted(held, artifact, artifact.group_key, limits, size, tokens, "", None)
+    return Wanted(held, key, key.group_key, limits, size, tokens, "", None)
 
 
 def numbered() -> Any:
@@ -55,10 +53,10 @@ def numbered() -> Any:
 
 @pytest.mark.req("P-08", "P-09")
 def test_identical_routes_share_a_batch() -> None:
-    again = artifact_of(Route.read(ROUTE.decision), ACCOUNT, merge=False)
+    again = batch_key_of(Route.read(ROUTE.decision), ACCOUNT, merge=False)
 
-    assert again == ARTIFACT
-    assert ARTIFACT.group_key == "openai|gpt-5.2|v3|v1|batch|||en-US"
+    assert again == KEY
+    assert KEY.group_key == "openai|gpt-5.2|v3|v1|batch|||en-US"
 
 
 @pytest.mark.req("P-08", "P-10", "P-16")
@@ -76,15 +74,15 @@ def test_identical_routes_share_a_batch() -> None:
 def test_routes_that_differ_in_one_part_of_the_key_never_share_a_batch(
     other: dict[str, Any],
 ) -> None:
-    assert artifact_of(replace(ROUTE, **other), ACCOUNT, merge=False) != ARTIFACT
+    assert batch_key_of(replace(ROUTE, **other), ACCOUNT, merge=False) != KEY
 
 
 @pytest.mark.req("P-17")
 def test_groups_of_one_model_share_a_batch_where_a_deployment_asks_for_it() -> None:
-    merged = artifact_of(ROUTE, ACCOUNT, merge=True)
+    merged = batch_key_of(ROUTE, ACCOUNT, merge=True)
 
-    assert artifact_of(replace(ROUTE, target_locale="es-ES"), ACCOUNT, merge=True) == merged
-    assert artifact_of(replace(ROUTE, model="gpt-5.3"), ACCOUNT, merge=True) != merged
+    assert batch_key_of(replace(ROUTE, target_locale="es-ES"), ACCOUNT, merge=True) == merged
+    assert batch_key_of(replace(ROUTE, model="gpt-5.3"), ACCOUNT, merge=True) != merged
 
 
 @given(st.uuids())
@@ -133,11 +131,11 @@ def test_a_batch_is_full_when_it_has_as_many_items_as_it_may() -> None:
         ("batch-3", 0),
     ]
     assert [(draft.id, draft.items) for draft in found.full] == [("batch-1", 2), ("batch-2", 2)]
-    assert found.drafts[ARTIFACT].items == 1
+    assert found.drafts[KEY].items == 1
 
 
 def test_whoever_may_be_why_a_batch_failed_has_few_companions_and_no_others() -> None:
-    apart = replace(ARTIFACT, most_items=2)
+    apart = replace(KEY, most_items=2)
     found = place([wanted(apart), wanted(), wanted(apart), wanted(apart)], {}, {}, numbered())
 
     assert [one.batch_id for one in found.placed] == ["batch-1", "batch-2", "batch-1", "batch-3"]
@@ -157,22 +155,22 @@ def test_a_batch_is_full_when_another_line_would_be_too_much() -> None:
     found = place([wanted(size=400, max_bytes=1_000) for _ in range(3)], {}, {}, numbered())
 
     assert [draft.bytes for draft in found.full] == [800]
-    assert found.drafts[ARTIFACT].bytes == 400
+    assert found.drafts[KEY].bytes == 400
 
 
 def test_a_page_goes_on_where_the_page_before_it_stopped() -> None:
-    before = {ARTIFACT: Draft("batch-0", ARTIFACT, items=7, bytes=700, input_tokens=70)}
+    before = {KEY: Draft("batch-0", KEY, items=7, bytes=700, input_tokens=70)}
     found = place([wanted(), wanted()], before, {}, numbered())
 
     assert [(one.batch_id, one.index) for one in found.placed] == [("batch-0", 7), ("batch-0", 8)]
     assert found.begun == set()
-    assert found.drafts[ARTIFACT].input_tokens == 90
+    assert found.drafts[KEY].input_tokens == 90
 
 
 @pytest.mark.req("B-03")
 def test_what_goes_beyond_the_accounts_tokens_is_overflow() -> None:
     asked = [wanted(tokens=40, enqueued_tokens=100) for _ in range(3)]
-    found = place(asked, {}, {ARTIFACT.reserve: 10}, numbered())
+    found = place(asked, {}, {KEY.reserve: 10}, numbered())
 
     assert len(found.placed) == 2
     assert found.overflow == asked[2:]

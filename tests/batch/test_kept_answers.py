@@ -20,6 +20,7 @@ from holdfast.operate.batches import Batches
 from holdfast.operate.refusal import InvalidAction
 from holdfast_llm.batch.accept_kept import PAGE_ANSWERS, AnswerFilter
 from holdfast_llm.batch.raw_answer import AnswerUnreadable, pack, unpack
+from holdfast_llm.batch.service import BatchService
 from holdfast_llm.provider.request import Request
 from holdfast_simulator.simulator import Simulator
 from tests.batch.house import ADAPTERS, House, Shorten
@@ -38,7 +39,7 @@ def stage(hf: Holdfast, clock: FakeClock) -> Stage:
 
 
 def desk(stage: Stage, role: str = "operator") -> Batches:
-    return stage.hf.operate(actor="user:ann", role=role).batches(stage.lane)
+    return stage.hf.operate(actor="user:ann", role=role).batches(stage.service)
 
 
 def kept(stage: Stage) -> list[dict[str, Any]]:
@@ -267,7 +268,7 @@ def test_a_kept_line_is_compressed_and_encrypted_when_there_is_a_key(
 ) -> None:
     settings = stage.hf.settings
     stage.hf.settings = replace(settings, batch=BatchSettings(key="a secret of the house"))
-    stage.lane = replace(stage.lane, settings=stage.hf.settings)
+    stage.service = BatchService(replace(stage.service.resources, settings=stage.hf.settings))
     planted = collect_broken(stage, monkeypatch, "canary " * 50)
 
     (row,) = kept(stage)
@@ -276,9 +277,9 @@ def test_a_kept_line_is_compressed_and_encrypted_when_there_is_a_key(
     with pytest.raises(AnswerUnreadable):
         unpack(row["line"], "")
 
-    stage.lane = replace(stage.lane, settings=settings)
+    stage.service = BatchService(replace(stage.service.resources, settings=settings))
     assert desk(stage).accept(reason="wrong key").done.unreadable == 1
-    stage.lane = replace(stage.lane, settings=stage.hf.settings)
+    stage.service = BatchService(replace(stage.service.resources, settings=stage.hf.settings))
     assert desk(stage).accept(reason="right key").done.accepted == 1
     assert stage.states(planted) == ["completed"]
 
@@ -325,7 +326,7 @@ def test_a_kept_line_goes_with_its_job(stage: Stage, monkeypatch: pytest.MonkeyP
 
 
 def test_only_who_acts_for_all_tenants_accepts(stage: Stage) -> None:
-    of_one = stage.hf.operate(actor="user:eve", role="operator", org_id=ORG).batches(stage.lane)
+    of_one = stage.hf.operate(actor="user:eve", role="operator", org_id=ORG).batches(stage.service)
     with pytest.raises(Forbidden):
         of_one.accept(reason="mine")
     with pytest.raises(InvalidAction, match="job_id"):
@@ -384,7 +385,7 @@ def test_every_providers_answers_survive_a_bug(
         held = house.tally()
         calls = len(sim.journal.find())
 
-        found = house.hf.operate(actor="user:ann", role="admin").batches(house.hf.batch.lane)
+        found = house.hf.operate(actor="user:ann", role="admin").batches(house.hf.batch.service)
         report = found.accept(reason="fixed the headline")
 
         assert (held.held, held.errors, held.leaked, held.wrong) == (6, {}, 0, {})

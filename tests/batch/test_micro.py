@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from holdfast import ExecutionMode, FakeClock, Holdfast, Item, Reply, Request, Route
 from holdfast.config import BatchSettings
-from holdfast_llm.batch.asked import Asked
-from holdfast_llm.batch.micro import MAX_BYTES, Gatherer, Group, Member
-from holdfast_llm.batch.point import Point
+from holdfast_llm.batch.micro_batch import MAX_BYTES, Batcher, Group, Slot
+from holdfast_llm.batch.rendered_request import RenderedRequest
 from holdfast_llm.provider.reply import FailureKind
 from holdfast_llm.provider.route import GROUP
 from tests.batch.scripted import Refuse, ScriptedAccounts, ScriptedProvider
+from tests.failpoints import BatchPoint as Point
+from tests.failpoints import install
 from tests.story import ORG, OTHER_ORG, look, make_holdfast
 
 ROUTE = Route(
@@ -190,7 +191,7 @@ def test_an_account_that_says_no_is_heard_by_the_whole_group(url: str, clock: Fa
         if point is Point.CALLED:
             heard.set()
 
-    hf.batch.reached = reached
+    install(hf, Point, reached)
 
     assert work(hf, 3) == {"released": 3}
 
@@ -207,20 +208,20 @@ def test_an_account_that_says_no_is_heard_by_the_whole_group(url: str, clock: Fa
 # -- the gatherer itself
 
 
-def member(text: str = "x", *, size: int = 1, target: str = "de") -> Member:
+def member(text: str = "x", *, size: int = 1, target: str = "de") -> Slot:
     job: Any = None
     account = ScriptedAccounts(ScriptedProvider(FakeClock()))._account("openai")
     route = Route("openai", "scripted", "m", target_locale=target)
-    return Member(job, route, account, Asked(Request((text,)), "", {}), size, None)
+    return Slot(job, route, account, RenderedRequest(Request((text,)), "", {}), size, None)
 
 
-def join(gatherer: Gatherer, *members: Member, write: Any = None, items: int = 16) -> list[Group]:
+def join(gatherer: Batcher, *members: Slot, write: Any = None, items: int = 16) -> list[Group]:
     """Let all of them come at once, each in a thread of its own."""
     barrier = threading.Barrier(len(members), timeout=20)
     found: dict[int, Group] = {}
     failed: list[BaseException] = []
 
-    def come(number: int, one: Member) -> None:
+    def come(number: int, one: Slot) -> None:
         with gatherer.arriving() as arrive:
             barrier.wait()
             try:
@@ -244,32 +245,32 @@ def join(gatherer: Gatherer, *members: Member, write: Any = None, items: int = 1
 
 
 def test_one_alone_does_not_wait_for_others() -> None:
-    (group,) = join(Gatherer(), member())
+    (group,) = join(Batcher(), member())
 
-    assert len(group.members) == 1
+    assert len(group.slots) == 1
 
 
 def test_a_group_is_written_down_once_before_any_of_it_goes_on() -> None:
     written: list[int] = []
 
-    groups = join(Gatherer(), *[member()] * 8, write=lambda group: written.append(1))
+    groups = join(Batcher(), *[member()] * 8, write=lambda group: written.append(1))
 
     assert written == [1]
-    assert [len(group.members) for group in groups] == [8]
+    assert [len(group.slots) for group in groups] == [8]
 
 
 def test_what_could_not_be_written_down_is_nobodys_call() -> None:
     def refuse(group: Group) -> None:
         raise RuntimeError("no")
 
-    assert join(Gatherer(), *[member()] * 4, write=refuse) == []
+    assert join(Batcher(), *[member()] * 4, write=refuse) == []
 
 
 def test_a_group_holds_no_more_bytes_than_it_may() -> None:
-    groups = join(Gatherer(), *[member(size=MAX_BYTES // 2)] * 4)
+    groups = join(Batcher(), *[member(size=MAX_BYTES // 2)] * 4)
 
     assert all(group.size <= MAX_BYTES for group in groups)
-    assert sum(len(group.members) for group in groups) == 4
+    assert sum(len(group.slots) for group in groups) == 4
 
 
 _WORD = st.text(alphabet="ab|\\", max_size=3)

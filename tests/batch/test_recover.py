@@ -19,15 +19,13 @@ from holdfast.engine.upkeep import rescue_jobs
 from holdfast.errors import Conflict, RuleBroken, StoreDown
 from holdfast.store import Tx
 from holdfast_llm.batch.group import name_of
-from holdfast_llm.batch.intent import hold, lease_next
-from holdfast_llm.batch.leased import BatchLost
-from holdfast_llm.batch.point import Point
-from holdfast_llm.batch.recover import adopt_quarantined, release_quarantined
+from holdfast_llm.batch.lease import BatchLost
 from holdfast_llm.provider.adapter import Capabilities, Lookup, Phase
 from holdfast_llm.provider.reply import FailureKind
 from holdfast_llm.provider.request import Request
 from tests.batch.outgoing import ROUTE, Died, Outgoing, another, set_out
 from tests.batch.scripted import Act, Lose, Refuse, ScriptedProvider
+from tests.failpoints import BatchPoint as Point
 from tests.story import ORG, by_hand, events, look, timeline
 
 SUBMITTING = [
@@ -483,7 +481,7 @@ def test_two_recoveries_at_once_adopt_a_batch_once(out: Outgoing) -> None:
     def recover(worker: Outgoing, owner: str) -> None:
         try:
             both.wait(10)
-            tallies.append(worker.recover(owner=owner).batches)
+            tallies.append(worker.recover(owner=owner).done)
         except BaseException as exc:
             failed.append(exc)
 
@@ -506,19 +504,19 @@ def test_two_recoveries_at_once_adopt_a_batch_once(out: Outgoing) -> None:
 def test_a_worker_whose_lease_was_taken_writes_nothing_more(out: Outgoing) -> None:
     """Whatever step it is at: it wakes up behind somebody who has the batch now."""
     out.enqueue("one")
-    lane = out.lane()
+    leases = out.service().leases
     assert out.die(Point.PREPARED)
     out.later(minutes=6)
-    mine = lease_next(lane, owner="slow")
+    mine = leases.take_to_send("slow")
     out.later(minutes=6)
-    theirs = lease_next(lane, owner="quick")
+    theirs = leases.take_to_send("quick")
 
     assert mine is not None
     assert theirs is not None
     assert theirs.fence == mine.fence + 1
     with pytest.raises(BatchLost):
-        hold(lane, mine.id, mine.fence)
-    assert hold(lane, theirs.id, theirs.fence).state == "prepared"
+        leases.hold(mine)
+    assert leases.hold(theirs).state == "prepared"
 
 
 @pytest.mark.parametrize("point", SUBMITTING[1:-1])
@@ -666,19 +664,19 @@ def test_a_person_may_adopt_what_is_in_quarantine(out: Outgoing) -> None:
     batch_id = quarantined(out)
     (made,) = out.provider.live
 
-    adopt_quarantined(out.lane(), batch_id, made.id, actor=SYSTEM)
+    out.service().recovery.adopt_quarantined(batch_id, made.id, actor=SYSTEM)
 
     assert out.states(jobs) == Counter(batch_submitted=1)
     assert_paid_once(out, "one")
     with pytest.raises(Conflict):
-        adopt_quarantined(out.lane(), batch_id, made.id, actor=SYSTEM)
+        out.service().recovery.adopt_quarantined(batch_id, made.id, actor=SYSTEM)
 
 
 def test_a_person_may_say_that_it_does_not_exist(out: Outgoing) -> None:
     jobs = out.enqueue("one")
     batch_id = quarantined(out)
 
-    release_quarantined(out.lane(), batch_id, actor=SYSTEM)
+    out.service().recovery.release_quarantined(batch_id, actor=SYSTEM)
 
     assert out.states(jobs) == Counter(queued=1)
     assert out.job(jobs[0]).attempt_count == 0
@@ -697,9 +695,11 @@ def test_a_name_that_another_batch_has_is_not_adopted_and_the_try_leaves_nothing
     decided: list[Tx] = []
 
     with pytest.raises(Conflict, match="another batch of ours has that name"):
-        adopt_quarantined(out.lane(), batch_id, other, actor=SYSTEM, decided=decided.append)
+        out.service().recovery.adopt_quarantined(
+            batch_id, other, actor=SYSTEM, decided=decided.append
+        )
     assert decided == []
-    release_quarantined(out.lane(), batch_id, actor=SYSTEM, decided=decided.append)
+    out.service().recovery.release_quarantined(batch_id, actor=SYSTEM, decided=decided.append)
 
     assert len(decided) == 1
     assert out.states(jobs) == Counter(queued=1)
@@ -711,7 +711,7 @@ def test_what_a_released_batch_may_have_cost_is_in_the_ledger(out: Outgoing) -> 
     by_hand(out.hf.store, "UPDATE holdfast.provider_batch SET state = 'quarantined'")
     batch_id = str(out.batch["id"])
 
-    release_quarantined(out.lane(), batch_id, actor=SYSTEM)
+    out.service().recovery.release_quarantined(batch_id, actor=SYSTEM)
 
     assert out.states(jobs) == Counter(queued=2)
     rows = look(out.hf.store, "SELECT * FROM holdfast.provider_call ORDER BY batch_item_index")

@@ -15,10 +15,10 @@ import pytest
 
 from holdfast import FakeClock, Holdfast
 from holdfast.engine.upkeep import rescue_jobs
-from holdfast_llm.batch.point import Point
 from holdfast_llm.provider.reply import FailureKind
 from tests.batch.outgoing import Died, Outgoing, set_out
 from tests.batch.scripted import Lose, Refuse, Step
+from tests.failpoints import BatchPoint as Point
 
 SEEDS = range(12)
 

@@ -17,6 +17,8 @@ from holdfast.engine.ledger import Trigger, TriggerKind
 from holdfast.engine.run import pending_of, perform_run
 from holdfast.testing import HoldfastApp
 from tests.batch.scripted import Lose, ScriptedAccounts, ScriptedProvider
+from tests.failpoints import BatchPoint as Point
+from tests.failpoints import install
 from tests.operate.sound import assert_sound
 from tests.story import ORG, OTHER_ORG, look, timeline
 
@@ -219,10 +221,10 @@ def test_the_collector_ends_calls_that_nobody_ended_though_no_batch_is_due(
     def die(point: Any) -> None:
         raise KeyboardInterrupt
 
-    app.batch.reached = die
+    stop = install(app, Point, die)
     with pytest.raises(KeyboardInterrupt):
         app.worker().run_once()
-    app.batch.reached = lambda point: None
+    stop()
     clock.advance(seconds=61)
 
     assert collect(app).outcome == "done"

@@ -21,7 +21,6 @@ from holdfast.event import BatchAlert, BatchTrouble, JobStarted
 from holdfast.store import Store, Tx
 from holdfast_llm.batch.circuit import open_circuit
 from holdfast_llm.batch.group import key_of
-from holdfast_llm.batch.point import Point
 from holdfast_llm.batch.work import Item
 from holdfast_llm.provider.adapter import Capabilities, Limits, Phase
 from holdfast_llm.provider.reply import INPUT_NOT_FOUND, Failure, FailureKind
@@ -29,6 +28,7 @@ from holdfast_llm.provider.request import Request
 from holdfast_llm.provider.route import ExecutionMode
 from tests.batch.outgoing import JOB_TYPE, ROUTE, Outgoing, another, set_out
 from tests.batch.scripted import Lose, Refuse
+from tests.failpoints import BatchPoint as Point
 from tests.story import ORG, OTHER_ORG, by_hand, events, make_holdfast, timeline
 
 OVERFLOW_SECONDS = 300
@@ -155,7 +155,7 @@ def test_a_full_batch_is_followed_by_another(out: Outgoing) -> None:
     done = out.submit()
 
     assert sorted(map(len, out.sent_texts())) == [1, 2, 2]
-    assert done.batches["submitted"] == 3
+    assert done["submitted"] == 3
     assert out.states(jobs) == Counter(batch_submitted=5)
 
 

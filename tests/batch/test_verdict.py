@@ -14,8 +14,8 @@ from holdfast.engine.claim import claim_jobs
 from holdfast.engine.job import Claimed, Completed, Dead, Released, Retry
 from holdfast.errors import ConfigInvalid, Permanent, SchemaInvalid, Snooze, Transient
 from holdfast_llm.batch.failure import OutputInvalid
-from holdfast_llm.batch.lane import BatchLane
-from holdfast_llm.batch.verdict import ItemState, read_reply, safe_code, validator_for, verdict_of
+from holdfast_llm.batch.item_outcome import ItemState, read_reply, safe_code, validator_for
+from holdfast_llm.batch.service import BatchService
 from holdfast_llm.batch.work import Item
 from holdfast_llm.provider.reply import Failure, FailureKind, Reply
 from holdfast_llm.provider.request import Request
@@ -37,8 +37,8 @@ def hf(sqlite_url: str, clock: FakeClock) -> Iterator[Holdfast]:
 
 
 @pytest.fixture
-def lane(hf: Holdfast) -> BatchLane:
-    return hf.batch.lane
+def service(hf: Holdfast) -> BatchService:
+    return hf.batch.service
 
 
 @pytest.fixture
@@ -67,9 +67,9 @@ def declare(hf: Holdfast, job_type: str, **methods: Any) -> None:
 
 
 def test_an_answer_of_the_schema_is_accepted_and_becomes_the_result(
-    lane: BatchLane, job: Claimed
+    service: BatchService, job: Claimed
 ) -> None:
-    found = verdict_of(lane, job, reply({"text": "HI"}))
+    found = service.outcomes.of_answer(job, reply({"text": "HI"}))
 
     assert found.outcome == Completed('{"said":"HI"}')
     assert (found.state, found.error_class) == (ItemState.SUCCEEDED, None)
@@ -93,9 +93,9 @@ def test_an_answer_of_the_schema_is_accepted_and_becomes_the_result(
     ],
 )
 def test_an_answer_that_is_not_what_was_asked_for_is_dead_at_once_and_not_kept(
-    lane: BatchLane, job: Claimed, said: Any, code: str
+    service: BatchService, job: Claimed, said: Any, code: str
 ) -> None:
-    found = verdict_of(lane, job, reply(said))
+    found = service.outcomes.of_answer(job, reply(said))
 
     assert isinstance(found.outcome, Dead)
     assert (found.state, found.error_class, found.error_code) == (
@@ -115,8 +115,8 @@ def test_a_plain_answer_must_say_something(hf: Holdfast) -> None:
     )
     job = claimed(hf, "text.plain")
 
-    assert verdict_of(hf.batch.lane, job, reply("yes")).outcome == Completed('"yes"')
-    assert verdict_of(hf.batch.lane, job, reply(" \n")).error_code == "empty"
+    assert hf.batch.service.outcomes.of_answer(job, reply("yes")).outcome == Completed('"yes"')
+    assert hf.batch.service.outcomes.of_answer(job, reply(" \n")).error_code == "empty"
 
 
 # -- the echo
@@ -130,9 +130,11 @@ def test_an_answer_that_repeats_its_echo_is_handed_on_without_it() -> None:
 
 @pytest.mark.req("P-14", "P-16")
 def test_another_items_echo_means_that_the_answer_is_another_items(
-    lane: BatchLane, job: Claimed
+    service: BatchService, job: Claimed
 ) -> None:
-    found = verdict_of(lane, job, reply({"text": "a", "rid": "zyxw9876"}), echo="abcd1234")
+    found = service.outcomes.of_answer(
+        job, reply({"text": "a", "rid": "zyxw9876"}), echo="abcd1234"
+    )
 
     assert isinstance(found.outcome, Dead)
     assert found.is_cross_wired
@@ -141,9 +143,9 @@ def test_another_items_echo_means_that_the_answer_is_another_items(
 
 @pytest.mark.parametrize("said", [{"text": "a"}, {"text": "a", "rid": 7}, {"rid": "no idea!"}, []])
 def test_what_is_no_echo_at_all_is_only_a_bad_answer(
-    lane: BatchLane, job: Claimed, said: Any
+    service: BatchService, job: Claimed, said: Any
 ) -> None:
-    found = verdict_of(lane, job, reply(said), echo="abcd1234")
+    found = service.outcomes.of_answer(job, reply(said), echo="abcd1234")
 
     assert isinstance(found.outcome, Dead)
     assert not found.is_cross_wired
@@ -217,14 +219,14 @@ def test_a_plain_answer_is_checked_for_its_echo_and_handed_on_as_text(said: Any,
     ids=lambda value: value.code if isinstance(value, Failure) else "",
 )
 def test_every_kind_of_failure_has_its_class_and_its_end(
-    lane: BatchLane,
+    service: BatchService,
     job: Claimed,
     failure: Failure,
     outcome: type,
     error_class: str,
     state: str,
 ) -> None:
-    found = verdict_of(lane, job, failure)
+    found = service.outcomes.of_answer(job, failure)
 
     assert isinstance(found.outcome, outcome)
     assert isinstance(found.outcome, (Retry, Dead))
@@ -233,10 +235,12 @@ def test_every_kind_of_failure_has_its_class_and_its_end(
 
 
 @pytest.mark.req("R-18")
-def test_a_transient_failure_of_the_last_attempt_is_the_end(lane: BatchLane, job: Claimed) -> None:
+def test_a_transient_failure_of_the_last_attempt_is_the_end(
+    service: BatchService, job: Claimed
+) -> None:
     last = replace(job, attempt_count=2)
 
-    found = verdict_of(lane, last, Failure(FailureKind.TRANSIENT, "server_error", 500))
+    found = service.outcomes.of_answer(last, Failure(FailureKind.TRANSIENT, "server_error", 500))
 
     assert isinstance(found.outcome, Dead)
 
@@ -250,34 +254,38 @@ def test_a_job_that_is_retried_by_the_run_waits_as_the_run_says(hf: Holdfast) ->
     )
     declare_by_run(Shout)
     job = claimed(hf, "text.by_run")
-    lane = hf.batch.lane_with([60, 600])
+    service = hf.batch.service_with([60, 600])
     failure = Failure(FailureKind.TRANSIENT, "server_error", 500)
 
-    waits = [verdict_of(lane, replace(job, attempt_count=count), failure) for count in (0, 1)]
+    waits = [
+        service.outcomes.of_answer(replace(job, attempt_count=count), failure) for count in (0, 1)
+    ]
 
     delays = [found.outcome.delay_ms for found in waits if isinstance(found.outcome, Retry)]
     assert delays == [60_000, 600_000]
 
 
-def test_want_of_room_is_not_charged(lane: BatchLane, job: Claimed) -> None:
-    found = verdict_of(lane, job, Failure(FailureKind.CAPACITY, "token_limit_exceeded"))
+def test_want_of_room_is_not_charged(service: BatchService, job: Claimed) -> None:
+    found = service.outcomes.of_answer(job, Failure(FailureKind.CAPACITY, "token_limit_exceeded"))
 
     assert found.outcome == Released("capacity", 300_000)
     assert (found.state, found.error_code) == (ItemState.NOT_RUN, "token_limit_exceeded")
 
 
-def test_want_of_credit_is_not_charged_and_stops_the_account(lane: BatchLane, job: Claimed) -> None:
+def test_want_of_credit_is_not_charged_and_stops_the_account(
+    service: BatchService, job: Claimed
+) -> None:
     failure = Failure(FailureKind.ACCOUNT, "insufficient_quota", 429)
 
-    found = verdict_of(lane, job, failure)
+    found = service.outcomes.of_answer(job, failure)
 
     assert found.outcome == Released("account", 300_000)
     assert found.stops_account == failure
 
 
 @pytest.mark.req("P-25")
-def test_a_code_that_is_a_sentence_is_not_kept(lane: BatchLane, job: Claimed) -> None:
-    found = verdict_of(lane, job, Failure(FailureKind.INVALID, CANARY, 400))
+def test_a_code_that_is_a_sentence_is_not_kept(service: BatchService, job: Claimed) -> None:
+    found = service.outcomes.of_answer(job, Failure(FailureKind.INVALID, CANARY, 400))
 
     assert CANARY not in repr(found)
     assert safe_code(CANARY).startswith("hash:")
@@ -318,7 +326,7 @@ def test_what_accept_raises_is_the_end_of_the_attempt(
 
     declare(hf, "text.picky", accept=accept)
 
-    found = verdict_of(hf.batch.lane, claimed(hf, "text.picky"), reply({"text": "A"}))
+    found = hf.batch.service.outcomes.of_answer(claimed(hf, "text.picky"), reply({"text": "A"}))
 
     assert isinstance(found.outcome, outcome)
     assert (found.error_class, found.state) == (error_class, ItemState.FAILED)
@@ -347,7 +355,7 @@ def test_what_may_pass_leaves_the_answer_to_be_taken_later_and_is_never_asked_ag
 
     declare(hf, "text.picky", accept=accept)
 
-    found = verdict_of(hf.batch.lane, claimed(hf, "text.picky"), reply({"text": "A"}))
+    found = hf.batch.service.outcomes.of_answer(claimed(hf, "text.picky"), reply({"text": "A"}))
 
     assert (found.may_wait, found.is_held) == (may_wait, is_held)
     assert isinstance(found.outcome, Dead)
@@ -356,7 +364,7 @@ def test_what_may_pass_leaves_the_answer_to_be_taken_later_and_is_never_asked_ag
 def test_a_result_that_cannot_be_stored_is_the_end(hf: Holdfast) -> None:
     declare(hf, "text.odd", accept=lambda item, reply: object())
 
-    found = verdict_of(hf.batch.lane, claimed(hf, "text.odd"), reply({"text": "A"}))
+    found = hf.batch.service.outcomes.of_answer(claimed(hf, "text.odd"), reply({"text": "A"}))
 
     assert (found.error_class, found.state) == ("RESULT_INVALID", ItemState.FAILED)
     assert found.is_held

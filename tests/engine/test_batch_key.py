@@ -41,7 +41,7 @@ def declare(hf: Holdfast, job_type: str = "letter.write", **own: Any) -> None:
 
 
 @pytest.fixture
-def lane(hf: Holdfast) -> Holdfast:
+def service(hf: Holdfast) -> Holdfast:
     declare(hf)
     hf.job("report.export")(lambda job, payload: None)
     return hf

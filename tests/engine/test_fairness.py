@@ -555,7 +555,7 @@ def test_a_retry_keeps_the_turn_it_had(work: Holdfast, clock: FakeClock) -> None
     "change",
     ["turn = '0198c0de-0000-7000-8000-000000000001'", "limit_key = 'another'"],
 )
-def test_the_database_refuses_to_move_a_job_to_another_lane(work: Holdfast, change: str) -> None:
+def test_the_database_refuses_to_move_a_job_to_another_service(work: Holdfast, change: str) -> None:
     work.enqueue("work", {}, org_id=ORG)
 
     with pytest.raises(RuleBroken) as caught:

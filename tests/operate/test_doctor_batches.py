@@ -129,7 +129,7 @@ def test_files_that_stay_at_a_provider_are_told(hf: Holdfast, clock: FakeClock) 
 
 
 def test_a_model_without_a_price_is_told(hf: Holdfast, clock: FakeClock, stage: Stage) -> None:
-    stage.lane = replace(stage.lane, settings=replace(stage.lane.settings, prices=()))
+    stage.service = replace(stage.service, settings=replace(stage.service.settings, prices=()))
     stage.plant("one", "two")
     stage.provider.complete()
     stage.collect(minutes=5)
@@ -205,7 +205,7 @@ def test_batches_whose_credential_nobody_has_are_a_problem_until_they_are_reache
     hf: Holdfast, stage: Stage
 ) -> None:
     planted = stage.plant("one", "two")
-    accounts = stage.lane.accounts
+    accounts = stage.service.accounts
     assert isinstance(accounts, ScriptedAccounts)
     accounts.missing.add(stage.batch(planted)["account"])
     stage.collect()

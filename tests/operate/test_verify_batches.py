@@ -260,7 +260,7 @@ def test_a_unit_that_two_open_items_have(hf: Holdfast, open_batch: Planted) -> N
 def test_a_batch_that_was_moved_by_somebody_who_may_not(
     hf: Holdfast, stage: Stage, open_batch: Planted
 ) -> None:
-    desk = hf.operate(actor="user:op", role="operator").batches(stage.lane)
+    desk = hf.operate(actor="user:op", role="operator").batches(stage.service)
     desk.cancel(open_batch.id, reason="not needed")
     assert_sound(hf)
     plant(

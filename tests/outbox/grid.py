@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from holdfast.outbox.point import Point
+from tests.failpoints import OutboxPoint as Point
 from tests.outbox.carriers import ASKED, BLIND, CHANNELS, KNOWING, LOCAL, MUTE
 from tests.outbox.post_office import EXPIRED, LOST, MARKED, WIRE
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import multiprocessing
-import os
 import random
 import signal
 import threading
@@ -25,13 +24,13 @@ from holdfast.clock import write_instant
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.event import DeliveryAlert, Event
 from holdfast.operate.verify import CHECKS
-from holdfast.outbox.outbox import go_on
-from holdfast.outbox.point import Point
 from holdfast.store import Row
 from holdfast.telemetry import log
 from holdfast_simulator.faults import Rule
 from holdfast_simulator.simulator import Simulator
 from tests.engine.planting import plant
+from tests.failpoints import OutboxPoint as Point
+from tests.failpoints import install, install_kill
 from tests.operate.sound import report_of, violations
 from tests.outbox.carriers import (
     CANARY,
@@ -241,9 +240,9 @@ class PostOffice:
                 freed.set()
 
         lost: list[int] = []
-        slow.outbox.reached = reached
+        stop = install(slow, Point, reached)
         self._together([lambda: lost.append(slow.outbox.deliver(ids, org_id=ORG)["lost"]), other])
-        slow.outbox.reached = go_on
+        stop()
         assert lost == [len(ids)], f"{lost} of {len(ids)} were lost by whoever stalled"
 
     def turn(self) -> None:
@@ -454,12 +453,7 @@ def _live(told: dict[str, Any], point: str, doing: str) -> None:
     if told["faults"]:
         break_channel(hf, told["channel"], told["place"], told["faults"])
 
-    def reached(at: Point) -> None:
-        if at == point:
-            Path(told["note"]).write_text(str(at))
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    hf.outbox.reached = reached
+    install_kill(hf, Point(point), note=Path(told["note"]))
     does: dict[str, Callable[[], Any]] = {
         "post": lambda: hf.outbox.post(intents(told["channel"], told["place"], 2), org_id=ORG),
         "work": lambda: work(hf),

@@ -14,7 +14,8 @@ from holdfast.event import DeliveryAlert, Event
 from holdfast.outbox import outbox as passes
 from holdfast.outbox.delivery import Delivery, State
 from holdfast.outbox.intend import Intended
-from holdfast.outbox.point import Point
+from tests.failpoints import OutboxPoint as Point
+from tests.failpoints import install
 from tests.operate.letters import operator, replay
 from tests.outbox.scripted import (
     ASKABLE,
@@ -227,7 +228,7 @@ def test_a_cancel_is_heard_up_to_the_moment_of_the_try(hf: Holdfast, clock: Fake
         if point is Point.AFTER_LOOKUP:
             cancel(hf, state_of(hf, one))
 
-    hf.outbox.reached = reached
+    install(hf, Point, reached)
     hf.outbox.deliver([unclear.id, one.id], org_id=ORG)
 
     assert [message.address for message in channel.sends] == ["zoe@example.com"]

@@ -10,7 +10,8 @@ import pytest
 from holdfast import FakeClock, Holdfast
 from holdfast.channel.channel import Capabilities, Lookup
 from holdfast.outbox.delivery import Reason, State
-from holdfast.outbox.point import Point
+from tests.failpoints import OutboxPoint as Point
+from tests.failpoints import install
 from tests.outbox.scripted import ASKABLE, DUMB, WINDOW, ScriptedChannel, attempts_of, letter
 from tests.story import ORG, look, make_holdfast
 
@@ -47,7 +48,7 @@ def die_at(hf: Holdfast, point: Point, nth: int = 1) -> None:
         if at is point and next(counter) == nth:
             raise Died
 
-    hf.outbox.reached = reached
+    install(hf, Point, reached)
 
 
 def work(hf: Holdfast) -> None:

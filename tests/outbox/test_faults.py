@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from holdfast import FakeClock
-from holdfast.outbox.point import Point
 from holdfast_simulator.message_scripts import MESSAGE_SCRIPTS
 from holdfast_simulator.resend import WINDOW
 from holdfast_simulator.simulator import Simulator
+from tests.failpoints import OutboxPoint as Point
 from tests.outbox.carriers import (
     ASKED,
     CHANNELS,

@@ -21,7 +21,8 @@ from holdfast.outbox.attempt import RETRY
 from holdfast.outbox.decide import Policy
 from holdfast.outbox.delivery import State as Stands
 from holdfast.outbox.intend import Intended
-from holdfast.outbox.point import Point
+from tests.failpoints import OutboxPoint as Point
+from tests.failpoints import install
 from tests.outbox.scripted import (
     ASKABLE,
     DUMB,
@@ -285,7 +286,7 @@ def test_what_somebody_marked_in_the_meantime_is_not_sent(
                 id=one.id,
             )
 
-    hf.outbox.reached = confirm
+    install(hf, Point, confirm)
     assert deliver(hf, one).confirmed_by == "user:ann"
     assert len(channel.sends) == 1
     assert evidence_of(hf, one) == []

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -34,7 +34,7 @@ from holdfast.engine.worker import Counts, Worker, run_upkeep
 from holdfast.holdfast import Holdfast
 from holdfast.ids import IdSource
 from holdfast.store import Statements, open_store
-from holdfast_llm.batch.point import Point
+from holdfast.testing_faults import BATCH_POINTS, OUTBOX_POINTS, inject
 
 SQL = Statements("holdfast.engine", "testing.sql")
 
@@ -165,14 +165,14 @@ class HoldfastApp:
 
     @contextmanager
     def crash_after(self, point: str) -> Iterator[None]:
-        """The process dies right after *point*: ``claim``, ``execute`` or ``settle``.
+        """The process crashes right after *point*: ``claim``, ``execute``, ``settle`` or ``send``.
 
-        In the batch lane it is a :class:`Point`, such as ``created``. The block ends calmly; what
-        the dead worker held is brought back by :meth:`upkeep` once its lease has run out
-        (``clock.advance(seconds=61)``), a batch by the next run.
+        ``send`` is the send of a channel. Batch processing has more points, such as ``created``;
+        see docs/testing.md. The block ends normally. :meth:`upkeep` rescues the jobs of the crashed
+        worker once its lease has expired (``clock.advance(seconds=61)``), the next run its batches.
         """
-        if point in tuple(Point):
-            with self._crash_in_lane(point):
+        if point in _INJECTED:
+            with self._crash_at(point):
                 yield
             return
         module, name = _POINTS[point]
@@ -195,27 +195,21 @@ class HoldfastApp:
             setattr(module, name, original)
 
     @contextmanager
-    def _crash_in_lane(self, point: str) -> Iterator[None]:
-        before, self.hf.batch.reached = self.hf.batch.reached, _dying_at(point)
+    def _crash_at(self, point: str) -> Iterator[None]:
+        def crash(reached: str) -> None:
+            raise Crash(reached)
+
         try:
-            yield
+            with inject(self.hf, {point: _INJECTED[point]}, crash):
+                yield
         except Crash:
             pass
         else:
             pytest.fail(f"Nothing reached {point!r}, so nothing crashed after it.")
-        finally:
-            self.hf.batch.reached = before
-
-
-def _dying_at(point: str) -> Callable[[Point], None]:
-    def reached(here: Point) -> None:
-        if here == point:
-            raise Crash(point)
-
-    return reached
 
 
 _BY_TIMER = Trigger(TriggerKind.CRON)
+_INJECTED = {**BATCH_POINTS, **OUTBOX_POINTS}
 _POINTS: dict[str, tuple[Any, str]] = {
     "claim": (intake.FairIntake, "take"),
     "execute": (working, "execute"),

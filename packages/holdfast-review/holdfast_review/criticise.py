@@ -6,7 +6,6 @@ call is in the ledger of costs, whatever became of it.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -19,19 +18,17 @@ from holdfast.engine.context import Context
 from holdfast.errors import ConfigError, ConfigInvalid, Snooze, Transient
 from holdfast.holdfast import Holdfast
 from holdfast_llm.batch.budget import spent_over_budget
-from holdfast_llm.batch.call_end import tell_unknown
 from holdfast_llm.batch.circuit import (
     PROBE_PAUSE,
     Passage,
     close_circuit,
     find_open_circuits,
     passage_of,
-    stop_account,
 )
 from holdfast_llm.batch.cost import CallEntry, CallKind, record_calls, used_by
-from holdfast_llm.batch.lane import BatchLane
+from holdfast_llm.batch.item_outcome import class_of, read_reply, safe_code
 from holdfast_llm.batch.price import Prices
-from holdfast_llm.batch.verdict import class_of, read_reply, safe_code
+from holdfast_llm.batch.service import BatchService
 from holdfast_llm.provider.account import Account
 from holdfast_llm.provider.reply import (
     Answer,
@@ -66,14 +63,14 @@ def make_critic(hf: Holdfast) -> Critic:
     said = hf.settings.review
     if said.provider is None or said.adapter_kind is None or said.model is None:
         raise ConfigInvalid("Nobody says which model criticises: [review].", missing="review.model")
-    return Critic(hf.batch.lane, Route(said.provider, said.adapter_kind, said.model))
+    return Critic(hf.batch.service, Route(said.provider, said.adapter_kind, said.model))
 
 
 @dataclass(frozen=True, slots=True)
 class Critic:
     """Criticises changes through one route, with a call for each part."""
 
-    lane: BatchLane
+    service: BatchService
     route: Route
     part_chars: int = PART_CHARS
     prompt_version: str = PROMPT_VERSION
@@ -99,7 +96,7 @@ class Critic:
         """The answer about a part; where it is too long for one answer, those about its halves."""
         job.raise_if_canceled()
         request = prompt_for(part, self.prompt_version)
-        answer, echo = _Call(self.lane, self.route, job).ask(part, request)
+        answer, echo = _Call(self.service, self.route, job).ask(part, request)
         if isinstance(answer, Reply):
             yield read_findings(read_reply(answer, request, echo).data, part.files)
             return
@@ -147,7 +144,7 @@ def merge_reads(reads: Iterator[Read]) -> Read:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    lane: BatchLane
+    service: BatchService
     route: Route
     job: Context
 
@@ -155,7 +152,7 @@ class _Call:
         """One call about a part, and the echo that its answer must repeat."""
         route = replace(self.route, execution_mode=ExecutionMode.ASYNC)
         try:
-            account = self.lane.accounts.of(route)
+            account = self.service.accounts.of(route)
         except ConfigError:
             raise ConfigInvalid(provider=route.provider, problem="no_account") from None
         self._wait_if_held(account)
@@ -178,14 +175,14 @@ class _Call:
         self._record(account, route, request, answer, is_unknown)
         if isinstance(answer, Failure) and answer.kind is FailureKind.ACCOUNT:
             # No job's fault, and it hits all of them: nothing is charged.
-            stop_account(self.lane, account.key, account.provider, answer)
-            raise Snooze(self.lane.settings.batch.circuit_seconds)
+            self.service.stop_account(account.key, account.provider, answer)
+            raise Snooze(self.service.resources.settings.batch.circuit_seconds)
         return answer, echo
 
     def _wait_if_held(self, account: Account) -> None:
         """Come back later, at no attempt, if the account or the tenant's budget says so."""
-        settings, org_id = self.lane.settings, self.job.org_id
-        store = self.lane.store
+        settings, org_id = self.service.resources.settings, self.job.org_id
+        store = self.service.resources.store
         if account.key in store.read(find_open_circuits):
             raise Snooze(settings.batch.circuit_seconds)
         until = store.read(lambda tx: spent_over_budget(tx, settings, [org_id])).get(org_id)
@@ -198,12 +195,12 @@ class _Call:
         self, account: Account, route: Route, request: Request, answer: Answer, is_unknown: bool
     ) -> None:
         """Put the call into the ledger; an answer also closes the account's circuit."""
-        now = self.lane.store.clock.now()
-        prices = Prices(self.lane.settings.prices)
+        now = self.service.resources.store.clock.now()
+        prices = Prices(self.service.resources.settings.prices)
         entry = CallEntry.of(
             answer,
             org_id=self.job.org_id,
-            batch_id=self.lane.ids.new(),
+            batch_id=self.service.resources.ids.new(),
             batch_item_index=0,
             provider_batch_id="",
             account=account.key,
@@ -221,11 +218,11 @@ class _Call:
             if isinstance(answer, Reply):
                 close_circuit(tx, account.key)
 
-        self.lane.store.write(work)
-        self.lane.events.emit(used_by(prices, entry, now))
+        self.service.resources.store.write(work)
+        self.service.resources.events.emit(used_by(prices, entry, now))
         if is_unknown:
             # It may have been paid for.
-            tell_unknown(self.lane, Counter([account.key]))
+            self.service.report_unknown_call(account.key)
 
 
 def _raise(failure: Failure) -> NoReturn:

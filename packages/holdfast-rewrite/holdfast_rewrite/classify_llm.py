@@ -13,9 +13,9 @@ from importlib.resources import files
 from typing import Any
 
 from holdfast.errors import ConfigError, Permanent
-from holdfast_llm.batch.circuit import Passage, close_circuit, passage_of, stop_account
-from holdfast_llm.batch.lane import BatchLane
-from holdfast_llm.batch.verdict import read_reply
+from holdfast_llm.batch.circuit import Passage, close_circuit, passage_of
+from holdfast_llm.batch.item_outcome import read_reply
+from holdfast_llm.batch.service import BatchService
 from holdfast_llm.provider.account import Accounts
 from holdfast_llm.provider.reply import (
     Failure,
@@ -71,11 +71,11 @@ class ModelClassifier:
     """
 
     def __init__(
-        self, accounts: Accounts, route: Route, *, lane: Callable[[], BatchLane] | None = None
+        self, accounts: Accounts, route: Route, *, service: Callable[[], BatchService] | None = None
     ) -> None:
         self._accounts = accounts
         self._route = route
-        self._lane = lane
+        self._service = service
 
     def classify(self, message: Message) -> ClassifierResult:
         """What the model says of a message."""
@@ -99,10 +99,12 @@ class ModelClassifier:
             echo = sha256(message.classifier_request_id.encode()).hexdigest()[:8]
             request = request.with_echo(echo)
         body = account.adapter.body(self._route, request)
-        lane = None if self._lane is None else self._lane()
+        service = None if self._service is None else self._service()
         passage = Passage.FREE
-        if lane is not None:
-            passage = passage_of(lane.store, lane.settings.batch, account.key)
+        if service is not None:
+            passage = passage_of(
+                service.resources.store, service.resources.settings.batch, account.key
+            )
         if passage is Passage.SHUT:
             raise ClassifierFailed(f"classifier_{FailureKind.ACCOUNT}")
         try:
@@ -114,11 +116,11 @@ class ModelClassifier:
                 raise ClassifierFailed("classifier_unsure") from None
             answer = unsure.failure
         if isinstance(answer, Failure):
-            if lane is not None and answer.kind is FailureKind.ACCOUNT:
-                stop_account(lane, account.key, account.provider, answer)
+            if service is not None and answer.kind is FailureKind.ACCOUNT:
+                service.stop_account(account.key, account.provider, answer)
             raise ClassifierFailed(f"classifier_{answer.kind.value}")
-        if lane is not None and passage is Passage.PROBE:
-            lane.store.write(lambda tx: close_circuit(tx, account.key))
+        if service is not None and passage is Passage.PROBE:
+            service.resources.store.write(lambda tx: close_circuit(tx, account.key))
         return answer, echo
 
 

@@ -102,7 +102,7 @@ class Rewrites(RewriteExtension):
         route = self.routes.classifier
         if self.hf.settings.rewrite.classifier == "local" or route is None:
             return LocalClassifier(self.detector)
-        return ModelClassifier(self.hf.batch.accounts, route, lane=lambda: self.hf.batch.lane)
+        return ModelClassifier(self.hf.batch.accounts, route, service=lambda: self.hf.batch.service)
 
     def _declare(self, producer: Producer) -> None:
         hf = self.hf

@@ -24,21 +24,12 @@ from holdfast.operate.page import NEWEST, Page, check_limit, page_of, read_filte
 from holdfast.operate.refusal import BatchNotFound, BatchRefused, InvalidAction
 from holdfast.operate.runs import BoundedRun, OperatorRuns
 from holdfast.store import Row, Statements, Tx
-from holdfast_llm.batch.accept_kept import (
-    Accepted,
-    AnswerFilter,
-    KeptCount,
-    accept_batch,
-    count_kept,
-    list_batches,
-)
+from holdfast_llm.batch.accept_kept import Accepted, AnswerFilter, KeptCount
 from holdfast_llm.batch.circuit import allow_probe
 from holdfast_llm.batch.group import key_of
-from holdfast_llm.batch.lane import BatchLane
+from holdfast_llm.batch.item_outcome import safe_code
 from holdfast_llm.batch.outstanding import count_outstanding, count_remaining, poll_now
-from holdfast_llm.batch.reach import reach
-from holdfast_llm.batch.recover import adopt_quarantined, release_quarantined
-from holdfast_llm.batch.verdict import safe_code
+from holdfast_llm.batch.service import BatchService
 from holdfast_llm.provider.account import Accounts
 from holdfast_llm.provider.reply import ProviderRefused, ProviderUnsure
 
@@ -180,29 +171,29 @@ def _read(row: Row, names: list[str]) -> dict[str, Any]:
 class Batches:
     """The provider batches that *context* may see, and what it may do about them."""
 
-    def __init__(self, context: OperatorContext, lane: BatchLane | None = None) -> None:
+    def __init__(self, context: OperatorContext, service: BatchService | None = None) -> None:
         self.context = context
-        self._lane = lane
+        self._service = service
 
-    def __call__(self, lane: BatchLane) -> Batches:
+    def __call__(self, service: BatchService) -> Batches:
         """The same verbs on another batch service than the application's own."""
-        if not isinstance(lane, BatchLane):
-            raise InvalidAction({"lane": "must be a batch service"})
-        return Batches(self.context, lane)
+        if not isinstance(service, BatchService):
+            raise InvalidAction({"service": "must be a batch service"})
+        return Batches(self.context, service)
 
     @property
-    def lane(self) -> BatchLane:
+    def service(self) -> BatchService:
         """The batch service, by default that of the application."""
-        if self._lane is not None:
-            return self._lane
+        if self._service is not None:
+            return self._service
         app: Any = self.context.app
-        lane: BatchLane = app.batch.lane
-        return lane
+        service: BatchService = app.batch.service
+        return service
 
     @property
     def accounts(self) -> Accounts:
         """The accounts at providers that this process has credentials for."""
-        return self.lane.accounts
+        return self.service.accounts
 
     # -- looking
 
@@ -288,7 +279,7 @@ class Batches:
     def can_reach(self, batch_id: str) -> bool:
         """Whether this process has a credential for the account of a batch."""
         account = self.show(batch_id, limit=1).batch.account
-        return self.lane.accounts.in_place_of(account) is not None
+        return self.service.accounts.in_place_of(account) is not None
 
     def adopt(
         self, batch_id: str, *, reason: str, provider_batch_id: str | None = None
@@ -304,8 +295,7 @@ class Batches:
             batch = self.context.store.read(lambda tx: _find(tx, batch_id))
             name = self._name_of(batch, provider_batch_id)
             detail = {"reason": reason, "provider_batch_id": name}
-            adopt_quarantined(
-                self.lane,
+            self.service.recovery.adopt_quarantined(
                 batch_id,
                 name,
                 actor=self.context.actor,
@@ -321,8 +311,7 @@ class Batches:
 
         def act() -> BatchRow:
             self.context.store.read(lambda tx: _find(tx, batch_id))
-            release_quarantined(
-                self.lane,
+            self.service.recovery.release_quarantined(
                 batch_id,
                 actor=self.context.actor,
                 decided=lambda tx: self._audit(tx, "batch.released", batch_id, reason=reason),
@@ -336,7 +325,7 @@ class Batches:
     def kept(self, where: AnswerFilter = ALL_KEPT) -> tuple[KeptCount, ...]:
         """How many paid answers are kept, by job type and by what the application's code raised."""
         self.context.check(Action.LOOK, org_id=None, subject="batches")
-        return count_kept(self.lane, _checked(where))
+        return self.service.kept_answers.count_kept(_checked(where))
 
     def accept(
         self, where: AnswerFilter = ALL_KEPT, *, reason: str, dry_run: bool = False
@@ -349,10 +338,12 @@ class Batches:
         self.context.check(Action.ACCEPT_ANSWERS, org_id=None, subject=subject)
         (reason,) = read_texts(reason=(reason, LONGEST_REASON))
         where = _checked(where)
-        matched = count_kept(self.lane, where)
+        matched = self.service.kept_answers.count_kept(where)
         done = Accepted()
-        for batch_id in () if dry_run else list_batches(self.lane, where):
-            accepted = accept_batch(self.lane, batch_id, where, done, actor=self.context.actor)
+        for batch_id in () if dry_run else self.service.kept_answers.list_batches(where):
+            accepted = self.service.kept_answers.accept_batch(
+                batch_id, where, done, actor=self.context.actor
+            )
             self._audit_accepted(batch_id, accepted, reason)
         return AcceptReport(dry_run, matched, done)
 
@@ -394,7 +385,7 @@ class Batches:
             raise BatchRefused(batch.id, batch.state, "say what it is called at the provider")
         if batch.provider_batch_id not in (None, name):
             raise BatchRefused(batch.id, batch.state, "another name is on record already")
-        account = reach(self.lane, batch.account, batch.id, name)
+        account = self.service.resolve_account(batch.account, batch.id, name)
         if account is None:
             says = "no account that is configured here has the batch; whoever has it may adopt it"
             raise BatchRefused(batch.id, batch.state, says)

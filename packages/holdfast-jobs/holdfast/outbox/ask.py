@@ -19,7 +19,6 @@ from holdfast.channel.channel import (
 )
 from holdfast.event import DeliveryAlert, DeliveryTrouble
 from holdfast.outbox.page import Case, Key, Page, each, lease_ms, name_at, word
-from holdfast.outbox.point import Point
 from holdfast.store import Statements, Tx
 
 SQL = Statements("holdfast.outbox", "delivery.sql")
@@ -59,7 +58,6 @@ def ask(page: Page, questions: Sequence[Question]) -> dict[Key, Seen]:
         lambda one: one.case.delivery.channel,
         lambda one: _look_up(one, addresses[one.case.key]),
     )
-    outbox.reached(Point.AFTER_LOOKUP)
     answers = {one.case.key: answer for one, answer in zip(questions, seen, strict=True)}
 
     def work(tx: Tx) -> set[Key]:

@@ -24,6 +24,7 @@ from holdfast.channel.channel import (
 )
 from holdfast.channel.message import Message
 from holdfast.clock import read_instant
+from holdfast.engine.pass_counts import PassCounts
 from holdfast.engine.retry import RETRY_AFTER_CEILING, RetryPolicy
 from holdfast.errors import StoreError
 from holdfast.event import DeliveryTrouble
@@ -44,8 +45,6 @@ from holdfast.outbox.page import (
     read_again,
     word,
 )
-from holdfast.outbox.point import Point
-from holdfast.outbox.tally import Tally
 from holdfast.store import Row, Statements, Tx
 
 if TYPE_CHECKING:
@@ -104,14 +103,13 @@ def wait_for_circuit(case: Case, circuit: Circuit, attempt: Attempt | None = Non
     return Ending(case, Wait(circuit.open_until, OPEN), attempt)
 
 
-def send_attempts(page: Page, sends: Sequence[PlannedAttempt], worker_id: str) -> Tally:
+def send_attempts(page: Page, sends: Sequence[PlannedAttempt], worker_id: str) -> PassCounts:
     """Write the tries, make them, and mark what became of them."""
     if not sends:
-        return Tally()
+        return PassCounts()
     outbox = page.outbox
     with holding(page, [one.case for one in sends]) as grip:
         begun = _begin(page, sends, worker_id)
-        outbox.reached(Point.AFTER_ATTEMPT)
         ended = each(
             outbox,
             begun,
@@ -119,11 +117,11 @@ def send_attempts(page: Page, sends: Sequence[PlannedAttempt], worker_id: str) -
             lambda one: _hand_over(page, one, grip),
         )
     ends = [_end(page, one, *answer) for one, answer in zip(begun, ended, strict=True)]
-    tally = Tally()
-    tally.counts["tried"] += len(begun)
-    tally.counts["lost"] += len(sends) - len(begun)
-    tally.add(mark(page, ends))
-    return tally
+    counts = PassCounts()
+    counts.done["tried"] += len(begun)
+    counts.done["lost"] += len(sends) - len(begun)
+    counts.add(mark(page, ends))
+    return counts
 
 
 def _begin(page: Page, sends: Sequence[PlannedAttempt], worker_id: str) -> list[RecordedAttempt]:
@@ -241,7 +239,6 @@ def _hand_over(page: Page, one: RecordedAttempt, grip: Grip) -> Answer:
         sent = Unsure("error") if point.may_be_passed else Rejected("error", is_permanent=False)
         answer = _ended(one, sent)
     _hear(page, one, sent, answer[1])
-    outbox.reached(Point.AFTER_SEND)
     return answer
 
 

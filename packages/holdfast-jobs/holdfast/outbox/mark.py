@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any, assert_never
 from holdfast.clock import ms
 from holdfast.engine.audit import Deed, record_actions
 from holdfast.engine.job import SYSTEM
+from holdfast.engine.pass_counts import PassCounts
 from holdfast.event import DeliveryChange, DeliveryTrouble
 from holdfast.outbox.circuit import OPEN, Circuit, tell_opened
 from holdfast.outbox.decide import Ask, Backfill, Decision, Done, Drop, Fail, Hold, Send, Wait
 from holdfast.outbox.delivery import Attempt, State
 from holdfast.outbox.page import Case, Key, Page
-from holdfast.outbox.point import Point
-from holdfast.outbox.tally import Tally
 from holdfast.outbox.wait import awaiting, wake_jobs
 from holdfast.store import Statements, Tx
 
@@ -72,12 +71,11 @@ _STATES = {
 }
 
 
-def mark(page: Page, endings: Sequence[Ending]) -> Tally:
+def mark(page: Page, endings: Sequence[Ending]) -> PassCounts:
     """Write the ends of a page; those that another worker has by then are counted as lost."""
     outbox, news = page.outbox, page.circuits.take_news()
     if not endings and not news:
-        return Tally()
-    outbox.reached(Point.BEFORE_MARK)
+        return PassCounts()
     marks = [_mark_row(page, ending) for ending in endings]
     ended = [_attempt_row(ending) for ending in endings if ending.attempt is not None]
 
@@ -97,17 +95,16 @@ def mark(page: Page, endings: Sequence[Ending]) -> Tally:
         return kept, opened, wake_jobs(tx, waiting)
 
     kept, opened, queues = outbox.store.write(work)
-    outbox.reached(Point.AFTER_MARK)
     outbox.store.announce(queues)
     tell_opened(outbox, opened)
-    tally = Tally(now=page.now)
+    counts = PassCounts(now=page.now)
     for ending in endings:
         if ending.case.key in kept:
-            tally.counts[ending.change] += 1
+            counts.done[ending.change] += 1
             _tell(outbox, ending)
         else:
-            tally.counts["lost"] += 1
-    return tally
+            counts.done["lost"] += 1
+    return counts
 
 
 def _mark_row(page: Page, ending: Ending) -> dict[str, Any]:

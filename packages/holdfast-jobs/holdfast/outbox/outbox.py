@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol, Unpack
@@ -19,6 +19,7 @@ from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.handler import make_handler, plain_stage
 from holdfast.engine.job import SYSTEM, Actor, Priority
 from holdfast.engine.labour import Application
+from holdfast.engine.pass_counts import PassCounts
 from holdfast.engine.request import Batch, Options
 from holdfast.engine.tracing import Tracing
 from holdfast.errors import ConfigError
@@ -31,11 +32,9 @@ from holdfast.outbox.failure import DeliveryFailed, InvalidDelivery
 from holdfast.outbox.in_app import Feed, InAppChannel, WithInApp, job_like, read_id
 from holdfast.outbox.intend import Intended, Intent, RequestContext, find_origin, with_context
 from holdfast.outbox.notify import NotificationOptions, anotify, compose, notify
-from holdfast.outbox.point import Point
 from holdfast.outbox.post import JOB_TYPE, apost, post
 from holdfast.outbox.reconcile import RUN, ReconcileErrand, reconcile_once
 from holdfast.outbox.send import PAGE, deliver_once
-from holdfast.outbox.tally import Tally
 from holdfast.outbox.template import Template, Templates
 from holdfast.outbox.wait import wait_for
 from holdfast.store import Statements, Store, Tx
@@ -100,10 +99,6 @@ class BringsBack(Protocol):
         """Bring at most *limit* back; how many it were."""
 
 
-def go_on(point: Point) -> None:
-    """Nothing happens at a point unless a test wants it to."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Known:
     """A set of channels that the caller made, all with one policy."""
@@ -155,8 +150,6 @@ class Outbox:
 
     def __init__(self, app: OutboxApplication) -> None:
         self.app = app
-        # Set by tests that want a process to die at a point.
-        self.reached: Callable[[Point], None] = go_on
         self.rng = app.rng or random.Random()
         # Set by the application, which knows the way of a dead letter.
         self.brings_back: BringsBack | None = None
@@ -338,7 +331,6 @@ class Outbox:
 
     def tell(self, intended: Sequence[Intended]) -> list[Intended]:
         """Say what was committed to whoever listens."""
-        self.reached(Point.AFTER_INTENT)
         for one in intended:
             if one.created:
                 where = (one.id, one.org_id, one.channel, DeliveryChange.INTENDED)
@@ -421,7 +413,7 @@ class Outbox:
         rows = self.store.read(lambda tx: tx.many(SQL.list_named, named=named))
         return [Delivery.of(row) for row in rows]
 
-    def deliver(self, ids: Sequence[str], *, org_id: str, worker_id: str = "") -> Tally:
+    def deliver(self, ids: Sequence[str], *, org_id: str, worker_id: str = "") -> PassCounts:
         """Do what may be done for these deliveries at this moment; any number may do so at once."""
         keys = [(read_id("org_id", org_id), read_id("ids", one)) for one in ids]
         return deliver_once(self, keys, worker_id=worker_id)
@@ -435,7 +427,7 @@ class Outbox:
         """
         return wait_for(self, job, [read_id("ids", one) for one in ids], with_held=with_held)
 
-    def reconcile(self, *, limit: int = 100, worker_id: str = "") -> Tally:
+    def reconcile(self, *, limit: int = 100, worker_id: str = "") -> PassCounts:
         """One pass over what was left unclear, forgotten, or marked without proof."""
         return reconcile_once(self, limit=limit, worker_id=worker_id)
 

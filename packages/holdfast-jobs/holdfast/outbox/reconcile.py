@@ -17,6 +17,7 @@ from holdfast.clock import ms
 from holdfast.engine.audit import record_actions
 from holdfast.engine.errand import Assignment
 from holdfast.engine.job import SYSTEM
+from holdfast.engine.pass_counts import PassCounts
 from holdfast.event import DeliveryChange, DeliveryTrouble
 from holdfast.outbox.ask import Question, ask
 from holdfast.outbox.circuit import KEPT, count_waiting, find_changed, read_circuits
@@ -24,7 +25,6 @@ from holdfast.outbox.circuit import SQL as CIRCUITS
 from holdfast.outbox.delivery import Delivery
 from holdfast.outbox.page import Case, Key, Page, lease_ms, take_page
 from holdfast.outbox.send import PAGE, deliver_page, find_circuits
-from holdfast.outbox.tally import Tally
 from holdfast.outbox.wait import awaiting, wake_jobs
 from holdfast.store import Row, Statements, Tx
 
@@ -40,23 +40,23 @@ MOST_PROVEN = 5_000
 ASK_AGAIN = timedelta(minutes=5)
 
 
-def reconcile_once(outbox: Outbox, *, limit: int = PAGE, worker_id: str = "") -> Tally:
+def reconcile_once(outbox: Outbox, *, limit: int = PAGE, worker_id: str = "") -> PassCounts:
     """One page of what was left, and one of what is marked without proof."""
     limit = min(limit, PAGE)
-    tally = _hear(outbox)
+    counts = _hear(outbox)
     circuits = find_circuits(outbox)
     marked = take_page(outbox, lambda tx: _take_marked(outbox, tx, limit, worker_id))
     if marked is not None:
-        tally.add(_prove(marked))
+        counts.add(_prove(marked))
     page = take_page(outbox, lambda tx: _take_due(outbox, tx, limit, worker_id), circuits)
     if page is not None:
-        tally.add(deliver_page(page, worker_id=worker_id))
+        counts.add(deliver_page(page, worker_id=worker_id))
     if outbox.brings_back is not None:
-        tally.counts["brought_back"] += outbox.brings_back.run(limit)
-    return tally
+        counts.done["brought_back"] += outbox.brings_back.run(limit)
+    return counts
 
 
-def _hear(outbox: Outbox) -> Tally:
+def _hear(outbox: Outbox) -> PassCounts:
     """Believe what was said too late for whoever decided: it proves marks, and sets them."""
 
     def work(tx: Tx) -> tuple[list[Case], list[str]]:
@@ -70,13 +70,13 @@ def _hear(outbox: Outbox) -> Tally:
         )
         return cases, wake_jobs(tx, awaiting(rows))
 
-    tally = Tally()
+    counts = PassCounts()
     cases, queues = outbox.store.write(work)
     outbox.store.announce(queues)
     for case in cases:
         outbox.app.events.emit(case.delivery.changed(DeliveryChange.BACKFILLED, "late_answer"))
-        tally.counts[DeliveryChange.BACKFILLED] += 1
-    return tally
+        counts.done[DeliveryChange.BACKFILLED] += 1
+    return counts
 
 
 def _take_due(outbox: Outbox, tx: Tx, limit: int, worker_id: str) -> list[Row]:
@@ -99,7 +99,7 @@ class _Kept:
     delay: timedelta | None = None
 
 
-def _prove(page: Page) -> Tally:
+def _prove(page: Page) -> PassCounts:
     """Ask for everything that can be asked for; say aloud what cannot."""
     questions: list[Question] = []
     kept: list[_Kept] = []
@@ -151,7 +151,7 @@ def _keep(case: Case, answer: Seen) -> _Kept:
             return _Kept(case, "unknowable")
 
 
-def _write(page: Page, cleared: Sequence[Case], kept: Sequence[_Kept], *, asked: int) -> Tally:
+def _write(page: Page, cleared: Sequence[Case], kept: Sequence[_Kept], *, asked: int) -> PassCounts:
     outbox = page.outbox
     words = [_kept_row(one) for one in kept]
 
@@ -171,17 +171,17 @@ def _write(page: Page, cleared: Sequence[Case], kept: Sequence[_Kept], *, asked:
         return done
 
     done = outbox.store.write(work)
-    tally = Tally(now=page.now)
-    tally.counts["asked"] += asked
-    tally.counts[DeliveryChange.REQUEUED] += len(done)
+    counts = PassCounts(now=page.now)
+    counts.done["asked"] += asked
+    counts.done[DeliveryChange.REQUEUED] += len(done)
     for case in cleared:
         if case.key in done:
             _tell(outbox, case, "not_found", is_requeued=True)
     for one in kept:
-        tally.counts[one.proof] += 1
+        counts.done[one.proof] += 1
         if one.proof == "unknowable":
             _tell(outbox, one.case, "unknowable")
-    return tally
+    return counts
 
 
 def _kept_row(one: _Kept) -> dict[str, Any]:
@@ -220,13 +220,13 @@ class ReconcileErrand:
         return due
 
     def perform(self, assignment: Assignment) -> None:
-        counts = assignment.counts
+        run = assignment.counts
         while assignment.goes_on and assignment.left > 0:
-            tally = reconcile_once(self.outbox, limit=assignment.left, worker_id=assignment.run_id)
-            taken = tally["taken"] + tally["none"] + tally["unknowable"] + tally["seen"]
-            counts.claimed += taken + tally["requeued"]
-            counts.outcomes["completed"] += tally["sent"] + tally["backfilled"] + tally["seen"]
-            counts.outcomes["dead"] += tally["failed"]
-            counts.outcomes["snoozed"] += tally["deferred"] + tally["requeued"] + tally["none"]
-            if taken + tally["requeued"] + tally["brought_back"] == 0:
+            counts = reconcile_once(self.outbox, limit=assignment.left, worker_id=assignment.run_id)
+            taken = counts["taken"] + counts["none"] + counts["unknowable"] + counts["seen"]
+            run.claimed += taken + counts["requeued"]
+            run.outcomes["completed"] += counts["sent"] + counts["backfilled"] + counts["seen"]
+            run.outcomes["dead"] += counts["failed"]
+            run.outcomes["snoozed"] += counts["deferred"] + counts["requeued"] + counts["none"]
+            if taken + counts["requeued"] + counts["brought_back"] == 0:
                 return

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from holdfast.channel.channel import Capabilities, Channel, LookupDown
+from holdfast.engine.pass_counts import PassCounts
 from holdfast.event import DeliveryAlert, DeliveryTrouble
 from holdfast.outbox.ask import Question, ask
 from holdfast.outbox.attempt import RETRY, PlannedAttempt, send_attempts, wait_for_circuit
@@ -28,7 +29,6 @@ from holdfast.outbox.circuit import (
 from holdfast.outbox.decide import Ask, Decision, Drop, Policy, Send, Wait, decide
 from holdfast.outbox.mark import Ending, mark
 from holdfast.outbox.page import Case, Page, lease_ms, read_again, take_page
-from holdfast.outbox.tally import Tally
 from holdfast.store import Row, Statements, Tx
 
 if TYPE_CHECKING:
@@ -46,9 +46,11 @@ PROBE_PAUSE = timedelta(minutes=5)
 REFUSED_LOOKUP = timedelta(hours=6)
 
 
-def deliver_once(outbox: Outbox, ids: Sequence[tuple[str, str]], *, worker_id: str = "") -> Tally:
+def deliver_once(
+    outbox: Outbox, ids: Sequence[tuple[str, str]], *, worker_id: str = ""
+) -> PassCounts:
     """Do what may be done for these deliveries, given as tenant and id, that are due and free."""
-    tally = Tally()
+    counts = PassCounts()
     wanted = list(dict.fromkeys(ids))
     circuits = find_circuits(outbox)
     for at in range(0, len(wanted), PAGE):
@@ -59,8 +61,8 @@ def deliver_once(outbox: Outbox, ids: Sequence[tuple[str, str]], *, worker_id: s
 
         page = take_page(outbox, take, circuits)
         if page is not None:
-            tally.add(deliver_page(page, worker_id=worker_id))
-    return tally
+            counts.add(deliver_page(page, worker_id=worker_id))
+    return counts
 
 
 def find_circuits(outbox: Outbox) -> Circuits:
@@ -70,10 +72,10 @@ def find_circuits(outbox: Outbox) -> Circuits:
     return circuits
 
 
-def deliver_page(page: Page, *, worker_id: str) -> Tally:
+def deliver_page(page: Page, *, worker_id: str) -> PassCounts:
     """Decide on every delivery of a page, and do it."""
-    tally = Tally(now=page.taken_at)
-    tally.counts["taken"] += len(page.cases)
+    counts = PassCounts(now=page.taken_at)
+    counts.done["taken"] += len(page.cases)
     ends: list[Ending] = []
     sends: list[PlannedAttempt] = []
     questions: list[Question] = []
@@ -91,11 +93,11 @@ def deliver_page(page: Page, *, worker_id: str) -> Tally:
             questions.append(Question(case, channel, decision.provider_id))
         else:
             _sort(case, channel, decision, sends, ends)
-    tally.counts["asked"] += len(questions)
-    _resolve(page, questions, sends, ends, tally)
-    tally.add(mark(page, ends))
-    tally.add(_send_through(page, sends, worker_id))
-    return tally
+    counts.done["asked"] += len(questions)
+    _resolve(page, questions, sends, ends, counts)
+    counts.add(mark(page, ends))
+    counts.add(_send_through(page, sends, worker_id))
+    return counts
 
 
 def _sort(
@@ -132,12 +134,12 @@ def _resolve(
     questions: Sequence[Question],
     sends: list[PlannedAttempt],
     ends: list[Ending],
-    tally: Tally,
+    counts: PassCounts,
 ) -> None:
     """Ask the channels, and decide again with what they said."""
     answers = ask(page, questions)
     asked = [one for one in questions if one.case.key in answers]
-    tally.counts["lost"] += len(questions) - len(asked)
+    counts.done["lost"] += len(questions) - len(asked)
     if not asked:
         return
     cases = [one.case for one in asked]
@@ -160,7 +162,7 @@ def _resolve(
 # -- circuits
 
 
-def _send_through(page: Page, sends: Sequence[PlannedAttempt], worker_id: str) -> Tally:
+def _send_through(page: Page, sends: Sequence[PlannedAttempt], worker_id: str) -> PassCounts:
     """Send what no circuit keeps back; behind an open one, a probe first and then the rest."""
     free: list[PlannedAttempt] = []
     kept: dict[CircuitKey, list[PlannedAttempt]] = {}
@@ -170,23 +172,27 @@ def _send_through(page: Page, sends: Sequence[PlannedAttempt], worker_id: str) -
             free.append(one)
         else:
             kept.setdefault(circuit.key, []).append(one)
-    tally = Tally()
+    counts = PassCounts()
     waiting: list[Ending] = []
     for key, behind in kept.items():
-        probed = _probe(page, page.circuits.open[key], behind, worker_id, tally)
+        probed = _probe(page, page.circuits.open[key], behind, worker_id, counts)
         rest = [one for one in behind if one is not probed]
         found = page.circuits.open.get(key)
         if found is None:
             free += rest
         else:
             waiting += [wait_for_circuit(one.case, found) for one in rest]
-    tally.add(mark(page, waiting))
-    tally.add(send_attempts(page, free, worker_id))
-    return tally
+    counts.add(mark(page, waiting))
+    counts.add(send_attempts(page, free, worker_id))
+    return counts
 
 
 def _probe(
-    page: Page, circuit: Circuit, behind: Sequence[PlannedAttempt], worker_id: str, tally: Tally
+    page: Page,
+    circuit: Circuit,
+    behind: Sequence[PlannedAttempt],
+    worker_id: str,
+    counts: PassCounts,
 ) -> PlannedAttempt | None:
     """Send one of the messages behind a circuit, if it is time and nobody else does."""
     outbox = page.outbox
@@ -201,7 +207,7 @@ def _probe(
         until = max(circuit.open_until, page.now + PROBE_PAUSE)
         page.circuits.open[circuit.key] = replace(circuit, open_until=until)
         return None
-    tally.add(send_attempts(page, [one], worker_id))
+    counts.add(send_attempts(page, [one], worker_id))
     left = page.circuits.open.get(circuit.key)
     if left is not None and left.open_until <= page.now:
         # Neither taken nor refused: the next look decides.

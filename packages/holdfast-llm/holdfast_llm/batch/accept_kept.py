@@ -12,16 +12,19 @@ from dataclasses import asdict, dataclass, field
 
 from holdfast.engine.job import Actor
 from holdfast.engine.ledger import RunCounts
-from holdfast.store import Row
+from holdfast.store import Row, Statements
 from holdfast_llm.batch.ingest import CrossWired, Ingest
-from holdfast_llm.batch.lane import BatchLane
-from holdfast_llm.batch.leased import SQL, BatchLost, Leased, lease_ms, write
-from holdfast_llm.batch.price import Prices
+from holdfast_llm.batch.item_outcome import OutcomeRules
+from holdfast_llm.batch.lease import BatchLease, BatchLeases, BatchLost
+from holdfast_llm.batch.load import ItemLoader
 from holdfast_llm.batch.raw_answer import AnswerUnreadable, unpack
 from holdfast_llm.batch.read import parse_line
+from holdfast_llm.batch.resources import BatchResources
 from holdfast_llm.provider.account import Account
 from holdfast_llm.provider.adapter import Adapter
 from holdfast_llm.provider.reply import ItemAnswer
+
+SQL = Statements("holdfast_llm.batch", "collect.sql")
 
 PAGE_BATCHES = 100
 # A line has 10 MiB at most, and 2 KB as a rule.
@@ -66,108 +69,124 @@ class Accepted:
     outcomes: dict[str, int] = field(default_factory=dict)
 
 
-def count_kept(lane: BatchLane, where: AnswerFilter) -> tuple[KeptCount, ...]:
-    """How many kept answers the filter names, by job type and error class."""
-    rows = lane.store.read(lambda tx: tx.many(SQL.count_kept, **asdict(where)))
-    return tuple(
-        KeptCount(row["job_type"], row["error_class"], row["answers"], row["batches"])
-        for row in rows
-    )
+class KeptAnswers:
+    """Shows kept answers to the application again."""
 
+    def __init__(
+        self,
+        resources: BatchResources,
+        leases: BatchLeases,
+        loader: ItemLoader,
+        outcomes: OutcomeRules,
+    ) -> None:
+        self.resources = resources
+        self.store = resources.store
+        self.settings = resources.settings
+        self.accounts = resources.accounts
+        self.leases = leases
+        self.loader = loader
+        self.outcomes = outcomes
 
-def list_batches(lane: BatchLane, where: AnswerFilter) -> Iterator[str]:
-    """The batches with answers that the filter names."""
-    after, given = _FIRST, asdict(where)
-    while True:
-        found = _read_page(lane, given, after)
-        yield from found
-        if len(found) < PAGE_BATCHES:
-            return
-        after = found[-1]
+    def count_kept(self, where: AnswerFilter) -> tuple[KeptCount, ...]:
+        """How many kept answers the filter names, by job type and error class."""
+        rows = self.store.read(lambda tx: tx.many(SQL.count_kept, **asdict(where)))
+        return tuple(
+            KeptCount(row["job_type"], row["error_class"], row["answers"], row["batches"])
+            for row in rows
+        )
 
+    def list_batches(self, where: AnswerFilter) -> Iterator[str]:
+        """The batches with answers that the filter names."""
+        after, given = _FIRST, asdict(where)
+        while True:
+            found = self._read_page(given, after)
+            yield from found
+            if len(found) < PAGE_BATCHES:
+                return
+            after = found[-1]
 
-def _read_page(lane: BatchLane, given: dict[str, str | None], after: str) -> list[str]:
-    rows = lane.store.read(
-        lambda tx: tx.many(SQL.list_kept_batches, after=after, limit=PAGE_BATCHES, **given)
-    )
-    return [str(row["batch_id"]) for row in rows]
+    def _read_page(self, given: dict[str, str | None], after: str) -> list[str]:
+        rows = self.store.read(
+            lambda tx: tx.many(SQL.list_kept_batches, after=after, limit=PAGE_BATCHES, **given)
+        )
+        return [str(row["batch_id"]) for row in rows]
 
+    def accept_batch(
+        self, batch_id: str, where: AnswerFilter, done: Accepted, *, actor: Actor
+    ) -> int:
+        """Show the kept answers of one batch to the application; how many have an outcome now."""
+        owner = f"{actor.type}:{actor.id}"[:100]
+        batch = self.leases.take_kept(owner, batch_id)
+        account = None if batch is None else self._account_of(batch)
+        if batch is None or account is None:
+            done.skipped_batches += 1
+            self._leave(batch)
+            return 0
+        counts = RunCounts()
+        ingest = Ingest(
+            self.resources,
+            self.leases,
+            self.loader,
+            self.outcomes,
+            batch,
+            actor,
+            self.resources.prices,
+            counts,
+            retries_held=True,
+        )
+        before = done.accepted
+        try:
+            for answers in self._pages(batch, where, account.adapter, done):
+                ends = ingest.weigh(answers)
+                ingest.finish(ends)
+                left = sum(end.item.place in ingest.waiting for end in ends)
+                done.accepted += len(ends) - left
+        except (BatchLost, CrossWired):
+            # Another worker has the batch, or an answer is another item's. Recorded items stay.
+            done.skipped_batches += 1
+        finally:
+            self._leave(batch)
+        done.held += len(ingest.waiting)
+        for outcome, count in counts.outcomes.items():
+            done.outcomes[outcome] = done.outcomes.get(outcome, 0) + count
+        return done.accepted - before
 
-def accept_batch(
-    lane: BatchLane, batch_id: str, where: AnswerFilter, done: Accepted, *, actor: Actor
-) -> int:
-    """Show the kept answers of one batch to the application; how many have an outcome now."""
-    owner = f"{actor.type}:{actor.id}"[:100]
-    lease = {"worker_id": owner, "lease_ms": lease_ms(lane)}
-    row = lane.store.write(lambda tx: tx.maybe(SQL.lease_held, id=batch_id, **lease))
-    batch = None if row is None else Leased.of(row)
-    account = None if batch is None else _account_of(lane, batch)
-    if batch is None or account is None:
-        done.skipped_batches += 1
-        _leave(lane, batch)
-        return 0
-    counts = RunCounts()
-    ingest = Ingest(lane, batch, actor, Prices(lane.settings.prices), counts, retries_held=True)
-    before = done.accepted
-    try:
-        for answers in _pages(lane, batch, where, account.adapter, done):
-            ends = ingest.weigh(answers)
-            ingest.finish(ends)
-            left = sum(end.item.place in ingest.waiting for end in ends)
-            done.accepted += len(ends) - left
-    except (BatchLost, CrossWired):
-        # Another worker has it, or an answer is another item's: what is recorded stays recorded.
-        done.skipped_batches += 1
-    finally:
-        _leave(lane, batch)
-    done.held += len(ingest.waiting)
-    for outcome, count in counts.outcomes.items():
-        done.outcomes[outcome] = done.outcomes.get(outcome, 0) + count
-    return done.accepted - before
+    def _account_of(self, batch: BatchLease) -> Account | None:
+        """An account with the adapter of the batch, which reads the lines. Nothing is called."""
+        accounts = self.accounts
+        return accounts.by_key(batch.account) or accounts.in_place_of(batch.account)
 
+    def _leave(self, batch: BatchLease | None) -> None:
+        if batch is not None:
+            with suppress(BatchLost):
+                self.leases.write(SQL.leave_held, batch)
 
-def _account_of(lane: BatchLane, batch: Leased) -> Account | None:
-    """An account that speaks as the batch's did. It is not called: its adapter reads the lines."""
-    accounts = lane.accounts
-    return accounts.by_key(batch.account) or accounts.in_place_of(batch.account)
+    def _pages(
+        self, batch: BatchLease, where: AnswerFilter, adapter: Adapter, done: Accepted
+    ) -> Iterator[list[ItemAnswer]]:
+        given = asdict(where)
+        given = {name: given[name] for name in ("job_id", "org_id", "job_type", "error_class")}
+        place = -1
+        while True:
+            rows = self._list_kept(batch, place, given)
+            if not rows:
+                return
+            place = rows[-1]["batch_item_index"]
+            answers = []
+            for row in rows:
+                answer = self._read(adapter, row["line"])
+                if answer is None:
+                    done.unreadable += 1
+                else:
+                    answers.append(answer)
+            yield answers
 
+    def _list_kept(self, batch: BatchLease, place: int, given: dict[str, str | None]) -> list[Row]:
+        page = {"id": batch.id, "place": place, "limit": PAGE_ANSWERS, **given}
+        return self.store.read(lambda tx: tx.many(SQL.list_kept, **page))
 
-def _leave(lane: BatchLane, batch: Leased | None) -> None:
-    if batch is not None:
-        with suppress(BatchLost):
-            write(lane, "leave_held", batch)
-
-
-def _pages(
-    lane: BatchLane, batch: Leased, where: AnswerFilter, adapter: Adapter, done: Accepted
-) -> Iterator[list[ItemAnswer]]:
-    given = asdict(where)
-    given = {name: given[name] for name in ("job_id", "org_id", "job_type", "error_class")}
-    place = -1
-    while True:
-        rows = _list_kept(lane, batch, place, given)
-        if not rows:
-            return
-        place = rows[-1]["batch_item_index"]
-        answers = []
-        for row in rows:
-            answer = _read(lane, adapter, row["line"])
-            if answer is None:
-                done.unreadable += 1
-            else:
-                answers.append(answer)
-        yield answers
-
-
-def _list_kept(
-    lane: BatchLane, batch: Leased, place: int, given: dict[str, str | None]
-) -> list[Row]:
-    page = {"id": batch.id, "place": place, "limit": PAGE_ANSWERS, **given}
-    return lane.store.read(lambda tx: tx.many(SQL.list_kept, **page))
-
-
-def _read(lane: BatchLane, adapter: Adapter, stored: str) -> ItemAnswer | None:
-    try:
-        return parse_line(adapter, unpack(stored, lane.settings.batch.key))
-    except AnswerUnreadable:
-        return None
+    def _read(self, adapter: Adapter, stored: str) -> ItemAnswer | None:
+        try:
+            return parse_line(adapter, unpack(stored, self.settings.batch.key))
+        except AnswerUnreadable:
+            return None

@@ -2,7 +2,7 @@
 
     write the intent → call once → judge → end the item with the job
 
-The intent is there before anything is sent, so whoever finds it without an end knows that a call
+The batch is there before anything is sent, so whoever finds it without an end knows that a call
 may have been made and paid for. Such a call is recorded as unknown; the job is tried again within
 its own budget of attempts. Nothing here is retried behind it.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -30,19 +30,18 @@ from holdfast.errors import (
 )
 from holdfast.event import BatchAlert, BatchTrouble
 from holdfast.store import Tx
-from holdfast_llm.batch.asked import ask_for
 from holdfast_llm.batch.budget import BUDGET_REASONS, Want, alert_of, hold_over_budget
-from holdfast_llm.batch.call_end import SQL, Called, end_unknown, rows_of, tell_unknown
-from holdfast_llm.batch.circuit import PROBE_PAUSE, Passage, find_passage, stop_account
+from holdfast_llm.batch.circuit import PROBE_PAUSE, AccountCircuits, Passage, find_passage
 from holdfast_llm.batch.cost import CallEntry, CallKind, used_by
-from holdfast_llm.batch.lane import BatchLane
-from holdfast_llm.batch.load import item_of, load
-from holdfast_llm.batch.micro import Gatherer, Group, Member, places
-from holdfast_llm.batch.point import Point
+from holdfast_llm.batch.finish_call import SQL, CallEndings, FinishedCall, rows_of
+from holdfast_llm.batch.item_outcome import ItemOutcome, ItemState, OutcomeRules
+from holdfast_llm.batch.load import ItemLoader, item_of
+from holdfast_llm.batch.micro_batch import Batcher, Group, Slot, places
+from holdfast_llm.batch.missing_accounts import MissingAccounts
 from holdfast_llm.batch.price import Prices
 from holdfast_llm.batch.release import CIRCUIT_OPEN
-from holdfast_llm.batch.unusable import Unusable
-from holdfast_llm.batch.verdict import ItemState, Verdict, failure_verdict, reuse, verdict_of
+from holdfast_llm.batch.rendered_request import RequestRenderer
+from holdfast_llm.batch.resources import BatchResources
 from holdfast_llm.provider.reply import (
     FOREIGN_REPLY,
     Answer,
@@ -57,141 +56,241 @@ from holdfast_llm.provider.route import ExecutionMode, Route
 TAKE_PAUSES = (0.5, 2.0, 5.0)
 
 
-class Caller:
-    """Performs jobs whose route says that each is a call of its own."""
+class DirectCalls:
+    """Makes direct calls: one job, one request, one answer."""
 
-    def __init__(self, lane: Callable[[], BatchLane]) -> None:
-        self._lane = lane
-        self._gatherer = Gatherer()
+    def __init__(
+        self,
+        resources: BatchResources,
+        loader: ItemLoader,
+        requests: RequestRenderer,
+        outcomes: OutcomeRules,
+        circuits: AccountCircuits,
+        endings: CallEndings,
+    ) -> None:
+        self.resources = resources
+        self.store = resources.store
+        self.settings = resources.settings
+        self.ids = resources.ids
+        self.accounts = resources.accounts
+        self.events = resources.events
+        self.loader = loader
+        self.requests = requests
+        self.outcomes = outcomes
+        self.circuits = circuits
+        self.endings = endings
 
-    def perform(self, job: Context, payload: Mapping[str, Any]) -> Outcome:
-        """The stage of every job type of the lane; a worker calls it with one job."""
-        with self._gatherer.arriving() as arrive:
-            lane = self._lane()
-            member = _member_of(lane, job.job)
-            if not isinstance(member, Member):
-                return member
+    def perform(self, batcher: Batcher, job: Context) -> Outcome:
+        """Run the only stage of a job type with direct calls: make the call of one job."""
+        with batcher.arriving() as arrive:
+            slot = self._slot_of(job.job)
+            if not isinstance(slot, Slot):
+                return slot
             job.raise_if_canceled()
-            group = self._gatherer.join(
-                member,
+            group = batcher.join(
+                slot,
                 arrive=arrive,
-                max_items=lane.settings.batch.micro_items,
-                max_seconds=lane.settings.batch.micro_seconds,
-                write=lambda group: write_intents(lane, group),
+                max_items=self.settings.batch.micro_items,
+                max_seconds=self.settings.batch.micro_seconds,
+                write=self.write_intents,
             )
-        if isinstance(member.refused, JobCanceled):
+        if isinstance(slot.refused, JobCanceled):
             job.token.set()
-        if isinstance(member.refused, BaseException):
-            raise member.refused
-        if member.refused is not None:
-            return member.refused
-        lane.reached(Point.CALL_RECORDED)
-        called = _call(lane, group, member)
-        lane.reached(Point.CALLED)
-        return _with_rows(called, lane.store.clock)
+        if isinstance(slot.refused, BaseException):
+            raise slot.refused
+        if slot.refused is not None:
+            return slot.refused
+        called = self._call(group, slot)
+        return _with_rows(called, self.store.clock)
 
+    def _slot_of(self, job: Claimed) -> Slot | Outcome:
+        """The request of a job, ready to be sent; or what becomes of the job if it must not be."""
+        if job.routing_decision is None:
+            # Whoever enqueued it in SQL could not choose a route, and nobody may guess one.
+            raise SchemaInvalid(
+                "The job has no route: enqueue it here.", missing="routing_decision"
+            )
+        loaded = self.loader.load([job])
+        item = item_of(job, loaded)
+        if item.route.execution_mode is not ExecutionMode.ASYNC:
+            raise SchemaInvalid(
+                "The job's route is for the batch lane, and a worker has it.",
+                field="routing_decision.execution_mode",
+            )
+        if (known := self.outcomes.of_reuse(job, item)) is not None:
+            return known
+        try:
+            account = self.accounts.of(item.route)
+        except ConfigError as exc:
+            missing = MissingAccounts()
+            waits = missing.release(item.route.provider, exc, self.resources.overflow_ms)
+            missing.report(self.events)
+            return waits
+        asked = self.requests.render(item, account)
+        size = len(canonical(asked.body).encode())
+        if size > account.limits.max_line_bytes:
+            too_large = Failure(FailureKind.INVALID, "request_too_large")
+            return self.outcomes.of_failure(job, too_large).outcome
+        prices = self.resources.prices
+        reserve = prices.reserve(item.route, asked.request, self.store.clock.now().date())
+        return Slot(job, item.route, account, asked, size, reserve, loaded)
 
-def _member_of(lane: BatchLane, job: Claimed) -> Member | Outcome:
-    """The request of a job, ready to be sent; or what becomes of the job if it must not be."""
-    if job.routing_decision is None:
-        # Whoever enqueued it in SQL could not choose a route, and nobody may guess one.
-        raise SchemaInvalid("The job has no route: enqueue it here.", missing="routing_decision")
-    loaded = load(lane, [job])
-    item = item_of(job, loaded)
-    if item.route.execution_mode is not ExecutionMode.ASYNC:
-        raise SchemaInvalid(
-            "The job's route is for the batch lane, and a worker has it.",
-            field="routing_decision.execution_mode",
+    # -- before the call
+
+    def write_intents(self, group: Group) -> None:
+        """Write down a group before anything is sent; who must not be called is told why."""
+        batch_id = self.ids.new()
+
+        def work(tx: Tx) -> Counter[str]:
+            held = [_held(slot) for slot in group.slots]
+            ours = {row["id"]: row for row in tx.many(SQL.find_held, held=held)}
+            for slot in group.slots:
+                found = ours.get(slot.job.id)
+                slot.refused = LeaseLost(slot.job.id) if found is None else None
+                if found is not None and found["cancel_requested_at"] is not None:
+                    slot.refused = JobCanceled()
+            self._hold_back(tx, group.slots)
+            called = places(group.slots)
+            # An earlier claim may have left a call open: it ends before this one begins.
+            left = self.endings.end_unknown(tx, tx.many(SQL.list_left, held=held))
+            if called:
+                tx.affected(SQL.add_group, **_group_row(batch_id, called))
+                tx.affected(SQL.add_items, items=[_item_row(batch_id, slot) for slot in called])
+            return left
+
+        try:
+            left = self.store.write(work)
+        except RuleBroken as exc:
+            if not exc.rule.startswith("batch_item"):
+                raise
+            # Another job of the same execution unit is on its way.
+            raise WriteConflict(rule=exc.rule) from exc
+        group.batch_id = batch_id
+        self.endings.report_unknown(left)
+        held = Counter(
+            (slot.account.key, slot.route.model, slot.refused.reason)
+            for slot in group.slots
+            if isinstance(slot.refused, Released) and slot.refused.reason in BUDGET_REASONS
         )
-    if (known := reuse(lane, job, item)) is not None:
-        return known
-    try:
-        account = lane.accounts.of(item.route)
-    except ConfigError as exc:
-        unusable = Unusable()
-        waits = unusable.give_back(lane, item.route.provider, exc)
-        unusable.tell(lane)
-        return waits
-    asked = ask_for(lane, item, account)
-    size = len(canonical(asked.body).encode())
-    if size > account.limits.max_line_bytes:
-        too_large = Failure(FailureKind.INVALID, "request_too_large")
-        return failure_verdict(lane, job, too_large).outcome
-    prices = Prices(lane.settings.prices)
-    reserve = prices.reserve(item.route, asked.request, lane.store.clock.now().date())
-    return Member(job, item.route, account, asked, size, reserve, loaded)
+        for (account, model, reason), jobs in held.items():
+            self.events.emit(alert_of(account, model, reason, jobs))
+
+    def _hold_back(self, tx: Tx, slots: Sequence[Slot]) -> None:
+        """Release, without an attempt, what an open circuit or a spent budget does not allow."""
+        own = self.settings.batch
+        callable_ones = [slot for slot in slots if slot.refused is None]
+        passage = find_passage(tx, own, slots[0].account.key) if callable_ones else Passage.FREE
+        if passage is not Passage.FREE:
+            pause = own.circuit_seconds if passage is Passage.SHUT else PROBE_PAUSE
+            for slot in callable_ones[1 if passage is Passage.PROBE else 0 :]:
+                slot.refused = Released(CIRCUIT_OPEN, ms(pause))
+        wants = [
+            Want(slot.job.id, slot.job.org_id, slot.reserve_pico)
+            for slot in slots
+            if slot.refused is None
+        ]
+        now = tx.clock.now()
+        holds = hold_over_budget(tx, self.settings, wants)
+        for slot in slots:
+            if (hold := holds.get(slot.job.id)) is not None:
+                slot.refused = Released(hold.reason, max(1, ms(hold.until - now)))
+
+    # -- the call
+
+    def _call(self, group: Group, slot: Slot) -> FinishedCall:
+        """Ask once, and judge what comes back."""
+        if group.stopped_by is not None:
+            # Another of the group has heard it: nothing is sent, so nothing is paid.
+            return self._called(group, slot, group.stopped_by, state=ItemState.RELEASED)
+        account = slot.account
+        try:
+            answer: Answer = account.adapter.call(account.wire, slot.route, slot.asked.body)
+        except ProviderRefused as exc:
+            answer = exc.failure
+        except ProviderUnsure as exc:
+            # What the provider says of a 500 is no proof that it did nothing.
+            failure = exc.failure or Failure(
+                FailureKind.TRANSIENT, exc.reason, retry_after=exc.retry_after
+            )
+            if exc.is_wrong_address:
+                failure = Failure(FailureKind.ACCOUNT, FOREIGN_REPLY)
+                group.stopped_by = failure
+                self.circuits.stop_account(account.key, account.provider, failure)
+            self.endings.report_unknown(Counter([account.key]), exc.reason)
+            return self._called(group, slot, failure, state=ItemState.UNKNOWN)
+        called = self._called(group, slot, answer)
+        if called.verdict.stops_account is not None:
+            group.stopped_by = called.verdict.stops_account
+            self.circuits.stop_account(account.key, account.provider, group.stopped_by)
+        if called.verdict.is_cross_wired:
+            self.events.emit(BatchAlert(group.batch_id, account.key, BatchTrouble.CROSS_WIRED))
+        return called
+
+    def _take(self, slot: Slot, answer: Answer) -> ItemOutcome:
+        """Judge the only answer. A transient error of the application is retried briefly."""
+        take = partial(self.outcomes.of_answer, slot.job, answer, echo=slot.asked.echo)
+        verdict = take(loaded=slot.loaded)
+        for pause in TAKE_PAUSES:
+            if not verdict.may_wait:
+                break
+            self.store.clock.wait(threading.Event(), pause)
+            verdict = take(loaded=slot.loaded)
+        return verdict
+
+    def _called(
+        self,
+        group: Group,
+        slot: Slot,
+        answer: Answer,
+        *,
+        state: ItemState | None = None,
+    ) -> FinishedCall:
+        job = slot.job
+        verdict = self._take(slot, answer)
+        if state is not None:
+            verdict = replace(verdict, state=state)
+        assert slot.place is not None
+        entry = CallEntry.of(
+            answer,
+            org_id=job.org_id,
+            batch_id=group.batch_id,
+            batch_item_index=slot.place,
+            provider_batch_id="",
+            account=slot.account.key,
+            group_key=slot.route.group_key,
+            job_id=job.id,
+            job_type=job.job_type,
+            attempt=job.attempt,
+            at_most_pico=slot.reserve_pico,
+        )
+        if state is ItemState.UNKNOWN:
+            entry = replace(entry, kind=CallKind.UNKNOWN)
+        if entry.occurred_at is None:
+            entry = replace(entry, occurred_at=self.store.clock.now())
+        prices = self.resources.prices
+        self._tell_unpriced(group.batch_id, slot.route, entry, prices)
+        self.events.emit(used_by(prices, entry, self.store.clock.now()))
+        return FinishedCall(group.batch_id, slot.place, verdict, entry, prices)
+
+    def _tell_unpriced(self, batch_id: str, route: Route, entry: CallEntry, prices: Prices) -> None:
+        if entry.usage is None or entry.occurred_at is None:
+            return
+        models = (entry.model_billed, route.model)
+        day = entry.occurred_at.date()
+        charge = prices.charge(route.provider, models, ExecutionMode.ASYNC, entry.usage, day)
+        if charge.cost is None:
+            self.events.emit(
+                BatchAlert(batch_id, entry.account, BatchTrouble.UNPRICED, route.model)
+            )
 
 
-# -- before the call
-
-
-def write_intents(lane: BatchLane, group: Group) -> None:
-    """Write down a group before anything is sent; who must not be called is told why."""
-    batch_id = lane.ids.new()
-
-    def work(tx: Tx) -> Counter[str]:
-        held = [_held(member) for member in group.members]
-        ours = {row["id"]: row for row in tx.many(SQL.find_held, held=held)}
-        for member in group.members:
-            found = ours.get(member.job.id)
-            member.refused = LeaseLost(member.job.id) if found is None else None
-            if found is not None and found["cancel_requested_at"] is not None:
-                member.refused = JobCanceled()
-        _hold_back(tx, lane, group.members)
-        called = places(group.members)
-        # Twice on its way is once too often: what an earlier claim left has an end before this one.
-        left = end_unknown(tx, lane, tx.many(SQL.list_left, held=held))
-        if called:
-            tx.affected(SQL.add_group, **_group_row(batch_id, called))
-            tx.affected(SQL.add_items, items=[_item_row(batch_id, member) for member in called])
-        return left
-
-    try:
-        left = lane.store.write(work)
-    except RuleBroken as exc:
-        if not exc.rule.startswith("batch_item"):
-            raise
-        # Another job of the same execution unit is on its way.
-        raise WriteConflict(rule=exc.rule) from exc
-    group.batch_id = batch_id
-    tell_unknown(lane, left)
-    held = Counter(
-        (member.account.key, member.route.model, member.refused.reason)
-        for member in group.members
-        if isinstance(member.refused, Released) and member.refused.reason in BUDGET_REASONS
-    )
-    for (account, model, reason), jobs in held.items():
-        lane.events.emit(alert_of(account, model, reason, jobs))
-
-
-def _hold_back(tx: Tx, lane: BatchLane, members: Sequence[Member]) -> None:
-    """Give back, at no attempt, what the account's circuit or a tenant's budget does not allow."""
-    own = lane.settings.batch
-    callable_ones = [member for member in members if member.refused is None]
-    passage = find_passage(tx, own, members[0].account.key) if callable_ones else Passage.FREE
-    if passage is not Passage.FREE:
-        pause = own.circuit_seconds if passage is Passage.SHUT else PROBE_PAUSE
-        for member in callable_ones[1 if passage is Passage.PROBE else 0 :]:
-            member.refused = Released(CIRCUIT_OPEN, ms(pause))
-    wants = [
-        Want(member.job.id, member.job.org_id, member.reserve_pico)
-        for member in members
-        if member.refused is None
-    ]
-    now = tx.clock.now()
-    holds = hold_over_budget(tx, lane.settings, wants)
-    for member in members:
-        if (hold := holds.get(member.job.id)) is not None:
-            member.refused = Released(hold.reason, max(1, ms(hold.until - now)))
-
-
-def _held(member: Member) -> dict[str, Any]:
-    job = member.job
+def _held(slot: Slot) -> dict[str, Any]:
+    job = slot.job
     return {"org_id": job.org_id, "id": job.id, "lease_token": job.lease_token}
 
 
-def _group_row(batch_id: str, members: Sequence[Member]) -> dict[str, Any]:
-    first = members[0]
+def _group_row(batch_id: str, slots: Sequence[Slot]) -> dict[str, Any]:
+    first = slots[0]
     return {
         "id": batch_id,
         "account": first.account.key,
@@ -199,17 +298,17 @@ def _group_row(batch_id: str, members: Sequence[Member]) -> dict[str, Any]:
         "adapter_kind": first.route.adapter_kind,
         "model": first.route.model,
         "group_key": first.route.group_key,
-        "items": len(members),
-        "bytes": sum(member.size for member in members),
-        "input_tokens": sum(member.asked.request.input_tokens for member in members),
+        "items": len(slots),
+        "bytes": sum(slot.size for slot in slots),
+        "input_tokens": sum(slot.asked.request.input_tokens for slot in slots),
     }
 
 
-def _item_row(batch_id: str, member: Member) -> dict[str, Any]:
-    job = member.job
+def _item_row(batch_id: str, slot: Slot) -> dict[str, Any]:
+    job = slot.job
     return {
         "batch_id": batch_id,
-        "batch_item_index": member.place,
+        "batch_item_index": slot.place,
         "org_id": job.org_id,
         "job_id": job.id,
         "job_type": job.job_type,
@@ -217,109 +316,16 @@ def _item_row(batch_id: str, member: Member) -> dict[str, Any]:
         "attempt": job.attempt,
         "lease_token": job.lease_token,
         # Nothing of ours goes with a call: its answer comes on the same connection.
-        "custom_id": f"call_{member.place}",
-        "echo": member.asked.echo,
-        "group_key": member.route.group_key,
-        "input_tokens": member.asked.request.input_tokens,
-        "reserve_pico": member.reserve_pico,
+        "custom_id": f"call_{slot.place}",
+        "echo": slot.asked.echo,
+        "group_key": slot.route.group_key,
+        "input_tokens": slot.asked.request.input_tokens,
+        "reserve_pico": slot.reserve_pico,
     }
 
 
-# -- the call
-
-
-def _call(lane: BatchLane, group: Group, member: Member) -> Called:
-    """Ask once, and judge what comes back."""
-    if group.stopped_by is not None:
-        # Another of the group has heard it: nothing is sent, so nothing is paid.
-        return _called(lane, group, member, group.stopped_by, state=ItemState.RELEASED)
-    account = member.account
-    try:
-        answer: Answer = account.adapter.call(account.wire, member.route, member.asked.body)
-    except ProviderRefused as exc:
-        answer = exc.failure
-    except ProviderUnsure as exc:
-        # What the provider says of a 500 is no proof that it did nothing.
-        failure = exc.failure or Failure(
-            FailureKind.TRANSIENT, exc.reason, retry_after=exc.retry_after
-        )
-        if exc.is_wrong_address:
-            failure = Failure(FailureKind.ACCOUNT, FOREIGN_REPLY)
-            group.stopped_by = failure
-            stop_account(lane, account.key, account.provider, failure)
-        tell_unknown(lane, Counter([account.key]), exc.reason)
-        return _called(lane, group, member, failure, state=ItemState.UNKNOWN)
-    called = _called(lane, group, member, answer)
-    if called.verdict.stops_account is not None:
-        group.stopped_by = called.verdict.stops_account
-        stop_account(lane, account.key, account.provider, group.stopped_by)
-    if called.verdict.is_cross_wired:
-        lane.events.emit(BatchAlert(group.batch_id, account.key, BatchTrouble.CROSS_WIRED))
-    return called
-
-
-def _take(lane: BatchLane, member: Member, answer: Answer) -> Verdict:
-    """Judge an answer. There is no second one: what may pass is waited for as long as we can."""
-    take = partial(verdict_of, lane, member.job, answer, echo=member.asked.echo)
-    verdict = take(loaded=member.loaded)
-    for pause in TAKE_PAUSES:
-        if not verdict.may_wait:
-            break
-        lane.store.clock.wait(threading.Event(), pause)
-        verdict = take(loaded=member.loaded)
-    return verdict
-
-
-def _called(
-    lane: BatchLane,
-    group: Group,
-    member: Member,
-    answer: Answer,
-    *,
-    state: ItemState | None = None,
-) -> Called:
-    job = member.job
-    verdict = _take(lane, member, answer)
-    if state is not None:
-        verdict = replace(verdict, state=state)
-    assert member.place is not None
-    entry = CallEntry.of(
-        answer,
-        org_id=job.org_id,
-        batch_id=group.batch_id,
-        batch_item_index=member.place,
-        provider_batch_id="",
-        account=member.account.key,
-        group_key=member.route.group_key,
-        job_id=job.id,
-        job_type=job.job_type,
-        attempt=job.attempt,
-        at_most_pico=member.reserve_pico,
-    )
-    if state is ItemState.UNKNOWN:
-        entry = replace(entry, kind=CallKind.UNKNOWN)
-    if entry.occurred_at is None:
-        entry = replace(entry, occurred_at=lane.store.clock.now())
-    prices = Prices(lane.settings.prices)
-    _tell_unpriced(lane, group.batch_id, member.route, entry, prices)
-    lane.events.emit(used_by(prices, entry, lane.store.clock.now()))
-    return Called(group.batch_id, member.place, verdict, entry, prices)
-
-
-def _with_rows(called: Called, clock: Clock) -> Outcome:
+def _with_rows(called: FinishedCall, clock: Clock) -> Outcome:
     """The outcome, with the rows that record the end of the call in the same transaction."""
     outcome = called.verdict.outcome
     assert isinstance(outcome, (Completed, Retry, Dead, Released))
     return replace(outcome, kept={**(outcome.kept or {}), **rows_of(called, clock)})
-
-
-def _tell_unpriced(
-    lane: BatchLane, batch_id: str, route: Route, entry: CallEntry, prices: Prices
-) -> None:
-    if entry.usage is None or entry.occurred_at is None:
-        return
-    models = (entry.model_billed, route.model)
-    day = entry.occurred_at.date()
-    charge = prices.charge(route.provider, models, ExecutionMode.ASYNC, entry.usage, day)
-    if charge.cost is None:
-        lane.events.emit(BatchAlert(batch_id, entry.account, BatchTrouble.UNPRICED, route.model))

@@ -16,8 +16,8 @@ from holdfast.clock import ms, read_instant
 from holdfast.config import BatchSettings
 from holdfast.event import BatchAlert, BatchTrouble
 from holdfast.store import Statements, Store, Tx
-from holdfast_llm.batch.lane import BatchLane
-from holdfast_llm.batch.verdict import safe_code
+from holdfast_llm.batch.item_outcome import safe_code
+from holdfast_llm.batch.resources import BatchResources
 from holdfast_llm.provider.reply import Failure
 
 SQL = Statements("holdfast_llm.batch", "cost.sql")
@@ -102,19 +102,28 @@ def open_circuit(
     return None if row is None else read_instant(row["open_until"])
 
 
-def stop_account(
-    lane: BatchLane, account_key: str, provider: str, failure: Failure, batch_id: str | None = None
-) -> None:
-    """Open the circuit of an account and tell of it, unless somebody has.
+class AccountCircuits:
+    """Opens the circuits of accounts."""
 
-    What is wrong with an account is no job's fault, and hits all of them.
-    """
-    until = lane.store.write(
-        lambda tx: open_circuit(tx, lane.settings.batch, account_key, provider, failure)
-    )
-    if until is not None:
-        code = safe_code(failure.code)
-        lane.events.emit(BatchAlert(batch_id, account_key, BatchTrouble.CIRCUIT_OPENED, code))
+    def __init__(self, resources: BatchResources) -> None:
+        self.resources = resources
+        self.store = resources.store
+        self.settings = resources.settings
+        self.events = resources.events
+
+    def stop_account(
+        self, account_key: str, provider: str, failure: Failure, batch_id: str | None = None
+    ) -> None:
+        """Open the circuit of an account and tell of it, unless somebody has.
+
+        What is wrong with an account is no job's fault, and hits all of them.
+        """
+        until = self.store.write(
+            lambda tx: open_circuit(tx, self.settings.batch, account_key, provider, failure)
+        )
+        if until is not None:
+            code = safe_code(failure.code)
+            self.events.emit(BatchAlert(batch_id, account_key, BatchTrouble.CIRCUIT_OPENED, code))
 
 
 def close_circuit(tx: Tx, account_key: str) -> bool:

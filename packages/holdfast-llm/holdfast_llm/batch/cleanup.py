@@ -6,37 +6,45 @@ as deleted, so twice does no harm.
 
 from __future__ import annotations
 
-from holdfast_llm.batch.lane import BatchLane
-from holdfast_llm.batch.leased import Leased, put_off, write
-from holdfast_llm.batch.point import Point
+from holdfast.store import Statements
+from holdfast_llm.batch.lease import BatchLease, BatchLeases
 from holdfast_llm.batch.poll import GROWTH
+from holdfast_llm.batch.resources import BatchResources
 from holdfast_llm.provider.account import Account
 from holdfast_llm.provider.reply import ProviderRefused, ProviderUnsure
 
+SQL = Statements("holdfast_llm.batch", "collect.sql")
 
-def delete_files(lane: BatchLane, batch: Leased, account: Account) -> bool:
-    """Delete the files of a collected or released batch. False: not all of them yet."""
-    left = 0
-    files = [batch.input_file_id, *batch.result_files]
-    if not account.capabilities.can_delete_file:
-        # They go when the server lets them go.
-        files = []
-    for file in dict.fromkeys(file for file in files if file):
-        try:
-            account.adapter.delete_file(account.wire, file)
-        except (ProviderRefused, ProviderUnsure):
-            left += 1
-    if batch.provider_batch_id and account.capabilities.can_delete_batch and not left:
-        try:
-            account.adapter.delete_batch(account.wire, batch.provider_batch_id)
-        except (ProviderRefused, ProviderUnsure):
-            left += 1
-    lane.reached(Point.FILES_DELETED)
-    if left:
-        settings = lane.settings.batch
-        pause = min(settings.poll_seconds * GROWTH ** min(batch.rounds, 64), 86_400.0)
-        put_off(lane, batch, pause, is_round=True)
-        return False
-    write(lane, "forget_files", batch)
-    lane.reached(Point.DELETE_RECORDED)
-    return True
+
+class FileCleaner:
+    """Deletes the files of collected and released batches at the provider."""
+
+    def __init__(self, resources: BatchResources, leases: BatchLeases) -> None:
+        self.resources = resources
+        self.settings = resources.settings
+        self.leases = leases
+
+    def delete_files(self, batch: BatchLease, account: Account) -> bool:
+        """Delete the files of a collected or released batch. False: not all of them yet."""
+        left = 0
+        files = [batch.input_file_id, *batch.result_files]
+        if not account.capabilities.can_delete_file:
+            # They go when the server lets them go.
+            files = []
+        for file in dict.fromkeys(file for file in files if file):
+            try:
+                account.adapter.delete_file(account.wire, file)
+            except (ProviderRefused, ProviderUnsure):
+                left += 1
+        if batch.provider_batch_id and account.capabilities.can_delete_batch and not left:
+            try:
+                account.adapter.delete_batch(account.wire, batch.provider_batch_id)
+            except (ProviderRefused, ProviderUnsure):
+                left += 1
+        if left:
+            settings = self.settings.batch
+            pause = min(settings.poll_seconds * GROWTH ** min(batch.rounds, 64), 86_400.0)
+            self.leases.put_off(batch, pause, is_round=True)
+            return False
+        self.leases.write(SQL.forget_files, batch)
+        return True

@@ -1,50 +1,6 @@
 -- What the collecting half of the batch lane runs. A batch holds items of many tenants, so the
 -- statements cross tenants and say so; each of them names the tenant of every row it writes.
 
--- lease_batch :maybe — crosses tenants: the next batch that is due, and from now on ours alone
--- MATERIALIZED keeps PostgreSQL from running the LIMIT again and leasing more than one.
-WITH due AS MATERIALIZED (
-    SELECT id AS due_id FROM holdfast.provider_batch
-    WHERE execution_mode = 'batch' AND next_at <= {now}
-      AND (lease_expires_at IS NULL OR lease_expires_at <= {now})
-      AND (state IN ('submitted', 'ended')
-           OR (state IN ('collected', 'released') AND files_deleted_at IS NULL))
-      AND (CAST(:only_id AS {uuid}) IS NULL OR id = :only_id)
-      AND id NOT IN (SELECT without.id FROM {rows without: id uuid})
-    ORDER BY next_at, id
-    LIMIT 1
-    {skip_locked}
-)
-UPDATE holdfast.provider_batch
-SET lease_owner = :worker_id, lease_expires_at = {later(:lease_ms)}, fence = fence + 1,
-    updated_at = {now}
-FROM due
-WHERE id = due.due_id
-RETURNING id, account, provider, model, state, items, create_attempt, rounds, polls,
-          input_file_id, provider_batch_id, provider_status, result_files, counts, error_code,
-          deadline_at, cancel_requested_at, submitted_at, ended_at, next_at, fence, {now} AS now;
-
--- pass_over :affected — crosses tenants: it is as due as it was, for whoever knows its job types
-UPDATE holdfast.provider_batch
-SET lease_owner = NULL, lease_expires_at = NULL, updated_at = {now}
-WHERE id = :id AND fence = :fence;
-
--- hold_batch :affected — crosses tenants: still ours? Then for a while longer
-UPDATE holdfast.provider_batch
-SET lease_expires_at = {later(:lease_ms)}, updated_at = {now}
-WHERE id = :id AND fence = :fence AND state = :state;
-
--- put_off :affected — crosses tenants: look at it again later; the lease is given up
-UPDATE holdfast.provider_batch
-SET next_at = {later(:delay_ms)}, polls = polls + :polls, rounds = rounds + :rounds,
-    provider_status = coalesce(CAST(:provider_status AS text), provider_status),
-    counts = coalesce(CAST(:counts AS {json}), counts),
-    error_code = CASE WHEN state = 'submitted' AND CAST(:provider_status AS text) IS NOT NULL
-                      THEN CAST(:error_code AS text)
-                      ELSE coalesce(CAST(:error_code AS text), error_code) END,
-    lease_owner = NULL, lease_expires_at = NULL, updated_at = {now}
-WHERE id = :id AND fence = :fence;
-
 -- request_cancel :affected — crosses tenants: written down before the provider is asked
 UPDATE holdfast.provider_batch
 SET cancel_requested_at = coalesce(cancel_requested_at, {now}), updated_at = {now}
@@ -66,12 +22,6 @@ WHERE id = :id AND fence = :fence AND state = 'ended'
   AND NOT EXISTS (
       SELECT 1 FROM holdfast.batch_item AS item
       WHERE item.batch_id = batch.id AND item.is_open = 1);
-
--- quarantine_batch :affected — crosses tenants: only an operator takes it from there
-UPDATE holdfast.provider_batch
-SET state = 'quarantined', error_class = :error_class, error_code = :error_code,
-    lease_owner = NULL, lease_expires_at = NULL, updated_at = {now}
-WHERE id = :id AND fence = :fence AND state IN ('submitted', 'ended', 'quarantined');
 
 -- forget_files :affected — crosses tenants: nothing of it is left at the provider
 UPDATE holdfast.provider_batch
@@ -219,16 +169,6 @@ WHERE answer.batch_id = :id AND answer.batch_item_index > :place
   AND (CAST(:error_class AS text) IS NULL OR answer.error_class = :error_class)
 ORDER BY answer.batch_item_index
 LIMIT :limit;
-
--- lease_held :maybe — crosses tenants: a batch whose kept answers an operator takes up
-UPDATE holdfast.provider_batch
-SET lease_owner = :worker_id, lease_expires_at = {later(:lease_ms)}, fence = fence + 1,
-    updated_at = {now}
-WHERE id = :id AND state IN ('quarantined', 'ended')
-  AND (lease_expires_at IS NULL OR lease_expires_at <= {now})
-RETURNING id, account, provider, model, state, items, create_attempt, rounds, polls,
-          input_file_id, provider_batch_id, provider_status, result_files, counts, error_code,
-          deadline_at, cancel_requested_at, submitted_at, ended_at, next_at, fence, {now} AS now;
 
 -- leave_held :affected — crosses tenants: done with it; without an open item the collector closes it
 UPDATE holdfast.provider_batch AS batch

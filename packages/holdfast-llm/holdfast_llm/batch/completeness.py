@@ -10,7 +10,7 @@ from dataclasses import replace
 from enum import IntEnum, StrEnum
 from typing import assert_never
 
-from holdfast_llm.batch.verdict import BATCH_FAILED, MISSING
+from holdfast_llm.batch.item_outcome import BATCH_FAILED, MISSING
 from holdfast_llm.provider.adapter import Phase, Seen
 from holdfast_llm.provider.reply import Answer, Failure, FailureKind, Reply
 

@@ -15,16 +15,17 @@ from typing import Any
 from holdfast.engine.execute import judge
 from holdfast.engine.job import Canceled, Claimed, Outcome
 from holdfast.errors import Signal
-from holdfast.store import Tx
-from holdfast_llm.batch.asked import ask_again
-from holdfast_llm.batch.intent import SQL, Intent, hold
-from holdfast_llm.batch.lane import BatchLane
-from holdfast_llm.batch.leased import lease_ms
-from holdfast_llm.batch.load import Loaded, item_of, load
+from holdfast.store import Statements, Tx
+from holdfast_llm.batch.lease import BatchLease, BatchLeases
+from holdfast_llm.batch.load import ItemLoader, Loaded, item_of
+from holdfast_llm.batch.rendered_request import RequestRenderer
+from holdfast_llm.batch.resources import BatchResources
 from holdfast_llm.provider.account import Account
 from holdfast_llm.provider.adapter import Content
 from holdfast_llm.provider.reply import ProviderUnsure
 from holdfast_llm.provider.route import Route
+
+SQL = Statements("holdfast_llm.batch", "submit.sql")
 
 PAGE = 500
 PIECE_BYTES = 64 * 1024
@@ -81,101 +82,117 @@ class _Sum:
         self.hash.update(line)
 
 
-def measure(lane: BatchLane, intent: Intent, account: Account) -> Measured:
-    """Build every line once, for its size and hash; of those that cannot be built say why."""
-    total, dropped = _Sum(), []
-    route: Route | None = None
-    for entry, loaded in _read_entries(lane, intent):
-        if entry.job is None or entry.job.cancel_requested_at is not None:
-            dropped.append(Dropped(entry, None if entry.job is None else Canceled()))
-            continue
-        try:
-            found, line = _line(lane, account, entry, entry.job, loaded)
-        except (Signal, SystemExit, Exception) as exc:
-            dropped.append(Dropped(entry, _judged(lane, entry.job, exc)))
-            continue
-        route = route or found
-        total.add(line)
-    content = Content(
-        total.size,
-        total.hash.hexdigest(),
-        total.items,
-        partial(_pieces, lane, intent, account, total),
-    )
-    return Measured(content, route, tuple(dropped))
+class ContentBuilder:
+    """Builds the body of a batch from its rows."""
 
+    def __init__(
+        self,
+        resources: BatchResources,
+        leases: BatchLeases,
+        loader: ItemLoader,
+        requests: RequestRenderer,
+    ) -> None:
+        self.resources = resources
+        self.store = resources.store
+        self.registry = resources.registry
+        self.rng = resources.rng
+        self.leases = leases
+        self.loader = loader
+        self.requests = requests
 
-def _pieces(lane: BatchLane, intent: Intent, account: Account, expected: _Sum) -> Iterator[bytes]:
-    """The same bytes again; ContentChanged if they are others, before the last of them is out."""
-    sent, piece = _Sum(), bytearray()
-    for entry, loaded in _read_entries(lane, intent):
-        if sent.items == expected.items:
-            # One more than was measured, and all that was announced may be out.
-            raise ProviderUnsure("content_changed")
-        if entry.job is None:
+    def measure(self, batch: BatchLease, account: Account) -> Measured:
+        """Build every line once, for its size and hash; of those that cannot be built say why."""
+        total, dropped = _Sum(), []
+        route: Route | None = None
+        for entry, loaded in self._read_entries(batch):
+            if entry.job is None or entry.job.cancel_requested_at is not None:
+                dropped.append(Dropped(entry, None if entry.job is None else Canceled()))
+                continue
+            try:
+                found, line = self._line(account, entry, entry.job, loaded)
+            except (Signal, SystemExit, Exception) as exc:
+                dropped.append(Dropped(entry, self._judged(entry.job, exc)))
+                continue
+            route = route or found
+            total.add(line)
+        content = Content(
+            total.size,
+            total.hash.hexdigest(),
+            total.items,
+            partial(self._pieces, batch, account, total),
+        )
+        return Measured(content, route, tuple(dropped))
+
+    def _pieces(self, batch: BatchLease, account: Account, expected: _Sum) -> Iterator[bytes]:
+        """The same bytes again. Raises ContentChanged before the last byte if they differ."""
+        sent, piece = _Sum(), bytearray()
+        for entry, loaded in self._read_entries(batch):
+            if sent.items == expected.items:
+                # One more than was measured, and all that was announced may be out.
+                raise ProviderUnsure("content_changed")
+            if entry.job is None:
+                raise ContentChanged
+            try:
+                _, line = self._line(account, entry, entry.job, loaded)
+            except (Signal, SystemExit, Exception) as exc:
+                raise ContentChanged from exc
+            sent.add(line)
+            piece += line
+            is_last = sent.items == expected.items
+            if sent.size > expected.size or (
+                is_last and sent.hash.digest() != expected.hash.digest()
+            ):
+                raise ContentChanged
+            if len(piece) >= PIECE_BYTES:
+                yield bytes(piece)
+                piece.clear()
+        if sent.items != expected.items:
             raise ContentChanged
-        try:
-            _, line = _line(lane, account, entry, entry.job, loaded)
-        except (Signal, SystemExit, Exception) as exc:
-            raise ContentChanged from exc
-        sent.add(line)
-        piece += line
-        is_last = sent.items == expected.items
-        if sent.size > expected.size or (is_last and sent.hash.digest() != expected.hash.digest()):
-            raise ContentChanged
-        if len(piece) >= PIECE_BYTES:
+        if piece:
             yield bytes(piece)
-            piece.clear()
-    if sent.items != expected.items:
-        raise ContentChanged
-    if piece:
-        yield bytes(piece)
 
+    def _line(
+        self, account: Account, entry: Entry, job: Claimed, loaded: Loaded
+    ) -> tuple[Route, bytes]:
+        item = item_of(job, loaded)
+        asked = self.requests.render_again(item, account, entry.echo)
+        return item.route, account.adapter.line(item.route, entry.custom_id, asked.body)
 
-def _line(
-    lane: BatchLane, account: Account, entry: Entry, job: Claimed, loaded: Loaded
-) -> tuple[Route, bytes]:
-    item = item_of(job, loaded)
-    asked = ask_again(lane, item, account, entry.echo)
-    return item.route, account.adapter.line(item.route, entry.custom_id, asked.body)
+    def _judged(self, job: Claimed, exc: BaseException) -> Outcome:
+        handler = self.registry.get(job.job_type)
+        return judge(exc, job, handler.stage(job.stage) or handler.first, self.rng)
 
-
-def _judged(lane: BatchLane, job: Claimed, exc: BaseException) -> Outcome:
-    handler = lane.registry.get(job.job_type)
-    return judge(exc, job, handler.stage(job.stage) or handler.first, lane.rng)
+    def _read_entries(self, batch: BatchLease) -> Iterator[tuple[Entry, Loaded]]:
+        """The open items of a batch, the items of a group together, with what their page loads."""
+        keep = Keep(self.leases, batch)
+        groups = self.store.read(lambda tx: tx.values(SQL.list_groups, batch_id=batch.id))
+        for (group_key,) in groups:
+            after = -1
+            while True:
+                keep()
+                rows = self.store.read(
+                    partial(_list_items, batch.id, after=after, group_key=group_key)
+                )
+                loaded = self.loader.load(entry.job for entry in rows if entry.job is not None)
+                yield from ((entry, loaded) for entry in rows)
+                if len(rows) < PAGE:
+                    break
+                after = rows[-1].index
 
 
 class Keep:
     """Renews a lease while a long pass goes on, at a third of its length. Raises BatchLost."""
 
-    def __init__(self, lane: BatchLane, intent: Intent) -> None:
-        self.lane = lane
-        self.intent = intent
+    def __init__(self, leases: BatchLeases, batch: BatchLease) -> None:
+        self.leases = leases
+        self.batch = batch
         self._next = 0.0
 
     def __call__(self) -> None:
-        now = self.lane.store.clock.monotonic()
+        now = self.leases.store.clock.monotonic()
         if now >= self._next:
-            hold(self.lane, self.intent.id, self.intent.fence)
-            self._next = now + lease_ms(self.lane) / 3000
-
-
-def _read_entries(lane: BatchLane, intent: Intent) -> Iterator[tuple[Entry, Loaded]]:
-    """The open items of a batch, the items of a group together, with what their page loads."""
-    keep = Keep(lane, intent)
-    groups = lane.store.read(lambda tx: tx.values(SQL.list_groups, batch_id=intent.id))
-    for (group_key,) in groups:
-        after = -1
-        while True:
-            keep()
-            rows = lane.store.read(
-                partial(_list_items, intent.id, after=after, group_key=group_key)
-            )
-            loaded = load(lane, (entry.job for entry in rows if entry.job is not None))
-            yield from ((entry, loaded) for entry in rows)
-            if len(rows) < PAGE:
-                break
-            after = rows[-1].index
+            self.leases.hold(self.batch)
+            self._next = now + self.leases.lease_ms / 3000
 
 
 def _list_items(batch_id: str, tx: Tx, **params: Any) -> list[Entry]:

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar, Unpack
 
 from holdfast.config import BATCH_RUNS, ProviderSettings, Settings
 from holdfast.engine.category import Category, Duty
+from holdfast.engine.context import Context
 from holdfast.engine.handler import (
     Handler,
     HandlerOptions,
@@ -19,15 +20,15 @@ from holdfast.engine.handler import (
     make_handler,
     plain_stage,
 )
-from holdfast.engine.job import ONLY_STAGE
+from holdfast.engine.job import ONLY_STAGE, Outcome
 from holdfast.engine.labour import Application
 from holdfast.engine.retry import RetryPolicy
 from holdfast.errors import ConfigError
-from holdfast_llm.batch.call import Caller
-from holdfast_llm.batch.call_end import with_call_stores
 from holdfast_llm.batch.errand import CollectErrand, SubmitErrand
-from holdfast_llm.batch.lane import BatchLane, go_on
-from holdfast_llm.batch.point import Point
+from holdfast_llm.batch.finish_call import with_call_stores
+from holdfast_llm.batch.micro_batch import Batcher
+from holdfast_llm.batch.resources import BatchResources
+from holdfast_llm.batch.service import BatchService
 from holdfast_llm.batch.work import BatchWork
 from holdfast_llm.provider.account import Accounts
 from holdfast_llm.provider.route import ExecutionMode, Route
@@ -54,11 +55,9 @@ class Batching:
 
     def __init__(self, app: BatchApplication) -> None:
         self.app = app
-        # Set by tests that want a process to die at a point.
-        self.reached: Callable[[Point], None] = go_on
         self._accounts: Accounts | None = None
         self._made_for: Settings | None = None
-        self._caller = Caller(lambda: self.lane)
+        self._batcher = Batcher()
 
     def __call__(
         self,
@@ -88,7 +87,7 @@ class Batching:
         def declare(given: W) -> W:
             work = _work_of(job_type, given)
             only = plain_stage(
-                self._caller.perform,
+                self._perform,
                 category=kind,
                 max_attempts=max_attempts,
                 retry=retry,
@@ -140,23 +139,27 @@ class Batching:
         """Whether the application brought accounts, which may have adapters of their own."""
         return self._accounts is not None and self._made_for is None
 
-    @property
-    def lane(self) -> BatchLane:
-        """What the passes of the lane work on."""
-        return self.lane_with(self.app.settings.default_profile.retry_backoff_seconds)
+    def _perform(self, job: Context, payload: Mapping[str, Any]) -> Outcome:
+        return self.service.calls.perform(self._batcher, job)
 
-    def lane_with(self, backoff_seconds: Sequence[int]) -> BatchLane:
-        """The lane, with this list for job types that are retried by the run."""
+    @property
+    def service(self) -> BatchService:
+        """The batch service of the application as it is configured now."""
+        return self.service_with(self.app.settings.default_profile.retry_backoff_seconds)
+
+    def service_with(self, backoff_seconds: Sequence[int]) -> BatchService:
+        """The batch service, with these pauses for job types that are retried by the run."""
         app = self.app
-        return BatchLane(
-            app.store,
-            app.settings,
-            app.registry.with_backoff(backoff_seconds),
-            app.ids,
-            app.events,
-            self.accounts,
-            app.rng or random.Random(),
-            self.reached,
+        return BatchService(
+            BatchResources(
+                app.store,
+                app.settings,
+                app.registry.with_backoff(backoff_seconds),
+                app.ids,
+                app.events,
+                self.accounts,
+                app.rng or random.Random(),
+            )
         )
 
 

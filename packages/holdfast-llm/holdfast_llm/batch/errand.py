@@ -1,4 +1,4 @@
-"""The two runs of the lane: one hands over, the other brings back. Both serve every job type."""
+"""The two runs of batch processing: submit and collect. Both serve every job type."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from holdfast.engine import ledger
 from holdfast.engine.errand import Assignment
 from holdfast.store import Statements
-from holdfast_llm.batch import collect, submit
-from holdfast_llm.batch.call_end import count_abandoned, end_abandoned
+from holdfast_llm.batch.finish_call import count_abandoned
 
 if TYPE_CHECKING:
     from holdfast_llm.batch.declare import Batching
@@ -33,8 +32,8 @@ class SubmitErrand:
         return int(due) + ledger.count_pending(store, queues, types, profile, of_batch=True)
 
     def perform(self, assignment: Assignment) -> None:
-        lane = self.batching.lane_with(assignment.profile.retry_backoff_seconds)
-        submit.submit_once(lane, assignment)
+        backoff = assignment.profile.retry_backoff_seconds
+        self.batching.service_with(backoff).submit_once(assignment)
 
 
 class CollectErrand:
@@ -51,6 +50,6 @@ class CollectErrand:
         return int(due) + count_abandoned(store)
 
     def perform(self, assignment: Assignment) -> None:
-        lane = self.batching.lane_with(assignment.profile.retry_backoff_seconds)
-        end_abandoned(lane)
-        collect.collect_once(lane, assignment)
+        service = self.batching.service_with(assignment.profile.retry_backoff_seconds)
+        service.finish_abandoned_calls()
+        service.collect_once(assignment)

@@ -71,7 +71,7 @@ def unit_of_item(job: Claimed) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Artifact:
+class BatchKey:
     """What all items of one batch have in common."""
 
     account: str
@@ -90,17 +90,17 @@ class Artifact:
         return self.account, self.model
 
 
-def artifact_of(
+def batch_key_of(
     route: Route,
     account: Account,
     *,
     merge: bool,
     most_items: int | None = None,
     org_id: str | None = None,
-) -> Artifact:
+) -> BatchKey:
     """The batch that a request belongs into."""
     shared = Route(route.provider, route.adapter_kind, route.model) if merge else route
-    return Artifact(
+    return BatchKey(
         account.key,
         route.provider,
         route.adapter_kind,
@@ -125,7 +125,7 @@ class Wanted:
     """A request that is ready to be placed: how large it is and what it may cost, not its text."""
 
     job: Claimed
-    artifact: Artifact
+    key: BatchKey
     group_key: str
     limits: Limits
     size: int
@@ -144,7 +144,7 @@ class Draft:
     """A batch that may take more items."""
 
     id: str
-    artifact: Artifact
+    key: BatchKey
     fence: int = 1
     items: int = 0
     bytes: int = 0
@@ -153,7 +153,7 @@ class Draft:
     def takes(self, wanted: Wanted) -> bool:
         """Whether there is room for one more."""
         limits = wanted.limits
-        most = min(limits.max_items, self.artifact.most_items or limits.max_items)
+        most = min(limits.max_items, self.key.most_items or limits.max_items)
         return self.items < most and self.bytes + wanted.size <= limits.max_bytes
 
     def plus(self, wanted: Wanted) -> Draft:
@@ -181,7 +181,7 @@ class Placement:
     placed: list[Placed] = field(default_factory=list)
     overflow: list[Wanted] = field(default_factory=list)
     # The batches that may take more, and those that are full, each as it is after this page.
-    drafts: dict[Artifact, Draft] = field(default_factory=dict)
+    drafts: dict[BatchKey, Draft] = field(default_factory=dict)
     full: list[Draft] = field(default_factory=list)
     begun: set[str] = field(default_factory=set)
 
@@ -194,7 +194,7 @@ class Placement:
 
 def place(
     wanted: Sequence[Wanted],
-    drafts: Mapping[Artifact, Draft],
+    drafts: Mapping[BatchKey, Draft],
     taken: Mapping[tuple[str, str], int],
     ids: Iterator[str],
 ) -> Placement:
@@ -206,22 +206,22 @@ def place(
     left: dict[tuple[str, str], int] = {}
     for one in wanted:
         limit = one.limits.enqueued_tokens
-        key = one.artifact.reserve
+        key = one.key.reserve
         if limit is not None:
             room = left.setdefault(key, limit - taken.get(key, 0))
             if one.input_tokens > room:
                 found.overflow.append(one)
                 continue
             left[key] = room - one.input_tokens
-        draft = found.drafts.get(one.artifact)
+        draft = found.drafts.get(one.key)
         if draft is not None and not draft.takes(one):
             found.full.append(draft)
             draft = None
         if draft is None:
-            draft = Draft(next(ids), one.artifact)
+            draft = Draft(next(ids), one.key)
             found.begun.add(draft.id)
         found.placed.append(Placed(one, draft.id, draft.items))
-        found.drafts[one.artifact] = draft.plus(one)
+        found.drafts[one.key] = draft.plus(one)
     return found
 
 

@@ -6,6 +6,7 @@ writes. An answer goes to the job that its item was made for and to no other; an
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,29 +20,29 @@ from holdfast.engine.settle import Settled, settle_in, verb_of
 from holdfast.engine.settler import events_of
 from holdfast.errors import RowInvalid, StoreBusy, StoreDown, StoreError
 from holdfast.event import BatchTrouble
-from holdfast.store import Tx
+from holdfast.store import Statements, Tx
 from holdfast_llm.batch.circuit import open_circuit
 from holdfast_llm.batch.completeness import Mentions
 from holdfast_llm.batch.cost import CallEntry, Recorded, record_calls
 from holdfast_llm.batch.failure import is_defect
-from holdfast_llm.batch.lane import BatchLane
-from holdfast_llm.batch.leased import SQL, BatchLost, Leased, hold_in, tell_quarantined, write_in
-from holdfast_llm.batch.load import Loaded, load
-from holdfast_llm.batch.point import Point
-from holdfast_llm.batch.price import Prices
-from holdfast_llm.batch.raw_answer import pack
-from holdfast_llm.batch.verdict import (
+from holdfast_llm.batch.item_outcome import (
     CROSS_WIRED,
     NO_CODE,
+    ItemOutcome,
     ItemState,
-    Verdict,
-    batch_verdict,
+    OutcomeRules,
     error_of,
     may_pass,
     safe_code,
-    verdict_of,
 )
+from holdfast_llm.batch.lease import BatchLease, BatchLeases, BatchLost
+from holdfast_llm.batch.load import ItemLoader, Loaded
+from holdfast_llm.batch.price import Prices
+from holdfast_llm.batch.raw_answer import pack
+from holdfast_llm.batch.resources import BatchResources
 from holdfast_llm.provider.reply import Answer, Failure, ItemAnswer, Reply
+
+SQL = Statements("holdfast_llm.batch", "collect.sql")
 
 # The columns of find_items and list_open before those of the job.
 _ITEM_COLUMNS = 12
@@ -93,7 +94,7 @@ class End:
     item: Found
     answer: Answer
     digest: str | None
-    verdict: Verdict
+    verdict: ItemOutcome
     line: bytes = field(default=b"", repr=False)
 
 
@@ -109,30 +110,20 @@ class Held:
 
 
 @dataclass(slots=True)
-class Tally:
-    """What was found in a batch's results."""
-
-    known: int = 0
-    unknown: int = 0
-    unreadable: int = 0
-    again: int = 0
-    conflicting: int = 0
-    # Answers that nobody waits for any more: their jobs were canceled.
-    dropped: int = 0
-    # Answers for job types that are not declared here; another process may know them.
-    unserved: int = 0
-
-
-@dataclass(slots=True)
 class Ingest:
     """The answers of one batch on their way to its jobs."""
 
-    lane: BatchLane
-    batch: Leased
+    resources: BatchResources
+    leases: BatchLeases
+    loader: ItemLoader
+    outcomes: OutcomeRules
+    batch: BatchLease
     actor: Actor
     prices: Prices
     counts: RunCounts
-    tally: Tally = field(default_factory=Tally)
+    # What the result lines were: known, unknown, unreadable, again, conflicting; dropped, where the
+    # job was canceled; unserved, where the job type is not declared in this process.
+    lines: Counter[str] = field(default_factory=Counter)
     # The places of items that stay open although they are answered: nobody here can take them now.
     waiting: set[int] = field(default_factory=set)
     # Those of them that wait for other code of the application.
@@ -148,22 +139,22 @@ class Ingest:
         """What a group of answers means; those of items that have ended already change nothing."""
         asked = {answer.custom_id: answer for answer in answers}
         names = [{"custom_id": name} for name in asked]
-        rows = self.lane.store.read(
+        rows = self.resources.store.read(
             lambda tx: tx.values(SQL.find_items, batch_id=self.batch.id, answers=names)
         )
-        self.tally.unknown += len(asked) - len(rows)
-        self.tally.again += len(answers) - len(asked)
+        self.lines["unknown"] += len(asked) - len(rows)
+        self.lines["again"] += len(answers) - len(asked)
         ends: list[End] = []
         differing: list[int] = []
         kept: list[Held] = []
         items = list(map(Found.of, rows))
-        loaded = load(self.lane, _answered(items, asked))
+        loaded = self.loader.load(_answered(items, asked))
         for item in items:
             answer = asked[item.custom_id]
-            self.tally.known += 1
+            self.lines["known"] += 1
             self.mentions.add(item.place, answer.answer)
             if item.state != ItemState.OPEN:
-                self.tally.again += 1
+                self.lines["again"] += 1
                 if item.result_hash != answer.digest and item.state != ItemState.CONFLICT:
                     differing.append(item.place)
                 continue
@@ -201,58 +192,58 @@ class Ingest:
                 ends.append(End(item, failure, None, verdict))
         return self._taken(ends)
 
-    def _answered(self, item: Found, answer: Answer, loaded: Loaded, job: Claimed) -> Verdict:
-        return verdict_of(
-            self.lane, job, answer, echo=item.echo, asked_hash=item.schema_hash, loaded=loaded
+    def _answered(self, item: Found, answer: Answer, loaded: Loaded, job: Claimed) -> ItemOutcome:
+        return self.outcomes.of_answer(
+            job, answer, echo=item.echo, asked_hash=item.schema_hash, loaded=loaded
         )
 
-    def _unanswered(self, failure: Failure, is_named: bool | None, job: Claimed) -> Verdict:
+    def _unanswered(self, failure: Failure, is_named: bool | None, job: Claimed) -> ItemOutcome:
         items = self.batch.items
-        return batch_verdict(self.lane, job, failure, items=items, is_named=is_named)
+        return self.outcomes.of_batch_failure(job, failure, items=items, is_named=is_named)
 
     def _taken(self, ends: list[End]) -> list[End]:
         self.counts.claimed += sum(end.item.job is not None for end in ends)
         return ends
 
     def _verdict(
-        self, item: Found, answer: Answer, judge: Callable[[Claimed], Verdict]
-    ) -> Verdict | None:
+        self, item: Found, answer: Answer, judge: Callable[[Claimed], ItemOutcome]
+    ) -> ItemOutcome | None:
         """What the answer means; None where this process cannot say and another perhaps can."""
-        job, lane = item.job, self.lane
+        job = item.job
         if job is None:
-            self.tally.dropped += 1
+            self.lines["dropped"] += 1
             return _dropped(answer)
-        if job.job_type in lane.registry:
+        if job.job_type in self.resources.registry:
             return judge(job)
-        self.tally.unserved += 1
+        self.lines["unserved"] += 1
         return None
 
     def _mark(self, places: Sequence[int]) -> None:
         """The batch says something else than it did: what is on record stays and is doubted."""
 
         def work(tx: Tx) -> None:
-            hold_in(tx, self.lane, self.batch)
+            self.leases.hold_in(tx, self.batch)
             ends = [{"batch": self.batch.id, "place": place} for place in places]
             tx.many(SQL.mark_conflicts, ends=ends)
 
-        self.lane.store.write(work)
-        self.tally.conflicting += len(places)
+        self.resources.store.write(work)
+        self.lines["conflicting"] += len(places)
 
     def _hold(self, kept: Sequence[Held]) -> None:
         """Keep answers that cannot be committed now: they are paid for, and not asked for again."""
-        batch, lane = self.batch, self.lane
-        rows = [_kept_row(batch, one, lane.settings.batch.key) for one in kept if one.line]
+        batch, settings = self.batch, self.resources.settings
+        rows = [_kept_row(batch, one, settings.batch.key) for one in kept if one.line]
         marks = [_held_row(batch, one) for one in kept if one.is_defect]
 
         def work(tx: Tx) -> None:
-            hold_in(tx, lane, batch)
-            keep_ms = ms(lane.settings.batch.keep_answer_seconds)
+            self.leases.hold_in(tx, batch)
+            keep_ms = ms(settings.batch.keep_answer_seconds)
             if rows:
                 tx.affected(SQL.keep_answers, kept=rows, keep_ms=keep_ms)
             if marks:
                 tx.affected(SQL.mark_held, held=marks)
 
-        lane.store.write(work)
+        self.resources.store.write(work)
         self.waiting.update(one.item.place for one in kept)
         self.held.update(one.item.place for one in kept if one.is_defect)
 
@@ -263,8 +254,10 @@ class Ingest:
         crossed = [end for end in ends if end.verdict.is_cross_wired]
         if crossed:
             self._write(crossed, is_crossed=True)
-            self.lane.events.emit(self.batch.alert(BatchTrouble.CROSS_WIRED, count=len(crossed)))
-            tell_quarantined(self.lane, self.batch, CROSS_WIRED)
+            self.resources.events.emit(
+                self.batch.alert(BatchTrouble.CROSS_WIRED, count=len(crossed))
+            )
+            self.leases.report_quarantined(self.batch, CROSS_WIRED)
             raise CrossWired
         if ends:
             self._write_apart(ends)
@@ -297,7 +290,7 @@ class Ingest:
             return
         if not may_pass(exc):
             # What the answer was for may have gone in the meantime, such as an erased text.
-            again = self._answered(end.item, end.answer, load(self.lane, [job]), job)
+            again = self._answered(end.item, end.answer, self.loader.load([job]), job)
             if isinstance(again.outcome, Dead) and not again.is_held and not again.may_wait:
                 self._write([replace(end, verdict=again)])
                 return
@@ -305,17 +298,16 @@ class Ingest:
         self._hold([Held(end.item, end.line, fault.error_class, is_defect=not may_pass(exc))])
 
     def _write(self, ends: Sequence[End], *, is_crossed: bool = False) -> None:
-        settled, recorded, stopped = self.lane.store.write(
+        settled, recorded, stopped = self.resources.store.write(
             partial(self._write_in, ends=ends, is_crossed=is_crossed)
         )
-        self.lane.reached(Point.GROUP_RECORDED)
         self._tell(settled, recorded, stopped)
 
     def _write_in(
         self, tx: Tx, *, ends: Sequence[End], is_crossed: bool
     ) -> tuple[list[Settled], Recorded, Failure | None]:
-        batch, lane = self.batch, self.lane
-        hold_in(tx, lane, batch)
+        batch, settings = self.batch, self.resources.settings
+        self.leases.hold_in(tx, batch)
         rows = tx.values(SQL.record_items, ends=[_row(batch, end) for end in ends])
         fresh = {row[0] for row in rows}
         written = [end for end in ends if end.item.place in fresh]
@@ -324,13 +316,14 @@ class Ingest:
             (end.verdict.stops_account for end in written if end.verdict.stops_account), None
         )
         if stopped is not None and not open_circuit(
-            tx, lane.settings.batch, batch.account, batch.provider, stopped
+            tx, settings.batch, batch.account, batch.provider, stopped
         ):
             stopped = None
         waiting = [(end.item.job, end.verdict.outcome) for end in written if end.item.job]
-        settled = settle_in(tx, waiting, actor=self.actor, stores=lane.registry.stores_of)
+        stores = self.resources.registry.stores_of
+        settled = settle_in(tx, waiting, actor=self.actor, stores=stores)
         if is_crossed:
-            write_in(tx, "quarantine_batch", batch, error_class=None, error_code=CROSS_WIRED)
+            self.leases.quarantine_in(tx, batch, CROSS_WIRED)
         return settled, recorded, stopped
 
     def _call(self, end: End) -> CallEntry:
@@ -352,10 +345,10 @@ class Ingest:
         self, settled: Sequence[Settled], recorded: Recorded, stopped: Failure | None
     ) -> None:
         """After commit: counts for the run, and events for whoever subscribed."""
-        batch, events = self.batch, self.lane.events
+        batch, events = self.batch, self.resources.events
         for one in settled:
             if not one.held:
-                self.tally.dropped += 1
+                self.lines["dropped"] += 1
                 continue
             self.counts.outcomes["canceled" if one.was_stopped else verb_of(one.outcome)] += 1
             self.counts.models[f"{batch.provider}/{batch.model}"] += 1
@@ -372,21 +365,21 @@ class Ingest:
             events.emit(batch.alert(BatchTrouble.CIRCUIT_OPENED, safe_code(stopped.code)))
 
 
-def _dropped(answer: Answer) -> Verdict:
+def _dropped(answer: Answer) -> ItemOutcome:
     """Nobody waits for the answer: it is known, paid for, and not kept."""
     if isinstance(answer, Reply):
         state = ItemState.SUCCEEDED
     else:
         state = ItemState.NOT_RUN if answer.usage is None else ItemState.FAILED
-    return Verdict(Canceled(), state, error_code=JOB_ENDED)
+    return ItemOutcome(Canceled(), state, error_code=JOB_ENDED)
 
 
 def _dead(end: End, fault: Fault) -> End:
-    verdict = Verdict(Dead(fault), ItemState.FAILED, fault.error_class, NO_CODE)
+    verdict = ItemOutcome(Dead(fault), ItemState.FAILED, fault.error_class, NO_CODE)
     return replace(end, verdict=verdict)
 
 
-def _kept_row(batch: Leased, held: Held, key: str) -> dict[str, Any]:
+def _kept_row(batch: BatchLease, held: Held, key: str) -> dict[str, Any]:
     item = held.item
     return {
         "batch": batch.id,
@@ -399,7 +392,7 @@ def _kept_row(batch: Leased, held: Held, key: str) -> dict[str, Any]:
     }
 
 
-def _held_row(batch: Leased, held: Held) -> dict[str, Any]:
+def _held_row(batch: BatchLease, held: Held) -> dict[str, Any]:
     return {
         "batch": batch.id,
         "place": held.item.place,
@@ -408,7 +401,7 @@ def _held_row(batch: Leased, held: Held) -> dict[str, Any]:
     }
 
 
-def _row(batch: Leased, end: End) -> dict[str, Any]:
+def _row(batch: BatchLease, end: End) -> dict[str, Any]:
     finished = end.answer.finished_at
     return {
         "batch": batch.id,

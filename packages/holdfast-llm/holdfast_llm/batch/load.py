@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.engine.handler import Handler
 from holdfast.engine.job import Claimed
 from holdfast.errors import Defect, SchemaInvalid, StoreError
-from holdfast_llm.batch.lane import BatchLane
+from holdfast_llm.batch.resources import BatchResources
 from holdfast_llm.batch.work import Item
 from holdfast_llm.provider.request import Request
 
@@ -30,17 +30,37 @@ Loaded = dict[str, Any]
 """What was loaded, by job id. A job that is not in it has nothing to load."""
 
 
-def load(lane: BatchLane, jobs: Iterable[Claimed]) -> Loaded:
-    """What the works of these jobs load for them; a job that cannot be loaded is alone with it."""
-    by_type: dict[str, list[Claimed]] = defaultdict(list)
-    for job in jobs:
-        handler = lane.registry.handlers.get(job.job_type)
-        if handler is not None and hasattr(handler.work, "load"):
-            by_type[job.job_type].append(job)
-    found: Loaded = {}
-    for job_type, same in by_type.items():
-        found |= _load(lane, lane.registry.handlers[job_type].work, same)
-    return found
+class ItemLoader:
+    """Loads what applications keep in their own tables for jobs."""
+
+    def __init__(self, resources: BatchResources) -> None:
+        self.resources = resources
+        self.store = resources.store
+        self.registry = resources.registry
+
+    def load(self, jobs: Iterable[Claimed]) -> Loaded:
+        """What the job types load for these jobs. One failing load does not affect other jobs."""
+        by_type: dict[str, list[Claimed]] = defaultdict(list)
+        for job in jobs:
+            handler = self.registry.handlers.get(job.job_type)
+            if handler is not None and hasattr(handler.work, "load"):
+                by_type[job.job_type].append(job)
+        found: Loaded = {}
+        for job_type, same in by_type.items():
+            found |= self._load(self.registry.handlers[job_type].work, same)
+        return found
+
+    def _load(self, work: Any, jobs: Sequence[Claimed]) -> Loaded:
+        try:
+            items = [Item.of(job) for job in jobs]
+            return dict(self.store.read(lambda tx: work.load(tx, items)))
+        except StoreError:
+            raise
+        except Exception as exc:
+            if len(jobs) == 1:
+                return {jobs[0].id: NotLoaded(exc)}
+            half = len(jobs) // 2
+            return self._load(work, jobs[:half]) | self._load(work, jobs[half:])
 
 
 def item_of(job: Claimed, loaded: Loaded) -> Item:
@@ -61,16 +81,3 @@ def request_again(handler: Handler, item: Item) -> Request:
     except SchemaInvalid as exc:
         raise Defect(exception=type(exc).__name__) from exc
     return found
-
-
-def _load(lane: BatchLane, work: Any, jobs: Sequence[Claimed]) -> Loaded:
-    try:
-        items = [Item.of(job) for job in jobs]
-        return dict(lane.store.read(lambda tx: work.load(tx, items)))
-    except StoreError:
-        raise
-    except Exception as exc:
-        if len(jobs) == 1:
-            return {jobs[0].id: NotLoaded(exc)}
-        half = len(jobs) // 2
-        return _load(lane, work, jobs[:half]) | _load(lane, work, jobs[half:])

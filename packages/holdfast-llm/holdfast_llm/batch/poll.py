@@ -12,15 +12,17 @@ from datetime import datetime, timedelta
 
 from holdfast.document import encode
 from holdfast.event import BatchChange, BatchTrouble
-from holdfast_llm.batch.circuit import stop_account
-from holdfast_llm.batch.lane import BatchLane
-from holdfast_llm.batch.leased import Leased, counts_of, put_off, quarantine, write
-from holdfast_llm.batch.point import Point
+from holdfast.store import Statements
+from holdfast_llm.batch.circuit import AccountCircuits
+from holdfast_llm.batch.item_outcome import class_of, safe_code
+from holdfast_llm.batch.lease import BatchLease, BatchLeases, counts_of
 from holdfast_llm.batch.release import NO_ACCOUNT
-from holdfast_llm.batch.verdict import class_of, safe_code
+from holdfast_llm.batch.resources import BatchResources
 from holdfast_llm.provider.account import Account
 from holdfast_llm.provider.adapter import Phase, Seen
 from holdfast_llm.provider.reply import FailureKind, ProviderRefused, ProviderUnsure
+
+SQL = Statements("holdfast_llm.batch", "collect.sql")
 
 GROWTH = 1.5
 JITTER = 0.1
@@ -28,115 +30,117 @@ JITTER = 0.1
 LONGEST_ASKED = 3600.0
 
 
-def poll_batch(lane: BatchLane, batch: Leased, account: Account) -> Leased | None:
-    """Ask about a submitted batch. Comes back as ended if the provider is done with it."""
-    assert batch.provider_batch_id is not None
-    try:
-        seen = account.adapter.get(account.wire, batch.provider_batch_id)
-    except (ProviderRefused, ProviderUnsure) as exc:
-        _not_told(lane, batch, exc)
+class BatchPoller:
+    """Asks providers for the state of batches."""
+
+    def __init__(
+        self, resources: BatchResources, leases: BatchLeases, circuits: AccountCircuits
+    ) -> None:
+        self.resources = resources
+        self.settings = resources.settings
+        self.events = resources.events
+        self.rng = resources.rng
+        self.leases = leases
+        self.circuits = circuits
+
+    def poll_batch(self, batch: BatchLease, account: Account) -> BatchLease | None:
+        """Ask about a submitted batch. Comes back as ended if the provider is done with it."""
+        assert batch.provider_batch_id is not None
+        try:
+            seen = account.adapter.get(account.wire, batch.provider_batch_id)
+        except (ProviderRefused, ProviderUnsure) as exc:
+            self._not_told(batch, exc)
+            return None
+        if not seen.is_known_status and seen.status != batch.provider_status:
+            self.events.emit(batch.alert(BatchTrouble.UNKNOWN_STATUS, safe_code(seen.status)))
+        if seen.phase.is_over:
+            return self.end_batch(batch, seen)
+        if self._is_unwanted(batch):
+            self._cancel(batch, account, seen)
+        else:
+            self.leases.put_off(batch, self.pause_of(batch, seen), is_poll=True, seen=seen)
         return None
-    lane.reached(Point.POLLED)
-    if not seen.is_known_status and seen.status != batch.provider_status:
-        lane.events.emit(batch.alert(BatchTrouble.UNKNOWN_STATUS, safe_code(seen.status)))
-    if seen.phase.is_over:
-        return end_batch(lane, batch, seen)
-    if _is_unwanted(lane, batch):
-        _cancel(lane, batch, account, seen)
-    else:
-        put_off(lane, batch, pause_of(lane, batch, seen), is_poll=True, seen=seen)
-    return None
 
+    def end_batch(self, batch: BatchLease, seen: Seen) -> BatchLease:
+        """Write down that the provider is done, and what there is to read."""
+        failure = seen.failure if seen.phase is Phase.FAILED else None
+        self.leases.write(
+            SQL.end_batch,
+            batch,
+            provider_status=seen.status[:100],
+            result_files=encode(list(seen.result_files)),
+            counts=encode(counts_of(seen)),
+            error_class=class_of(failure).error_class if failure else None,
+            error_code=safe_code(failure.code) if failure else None,
+        )
+        if batch.state == "submitted":
+            self.events.emit(batch.changed(BatchChange.ENDED, str(seen.phase)))
+        return replace(
+            batch,
+            state="ended",
+            provider_status=seen.status,
+            result_files=seen.result_files,
+            ended_at=batch.ended_at or batch.now,
+        )
 
-def end_batch(lane: BatchLane, batch: Leased, seen: Seen) -> Leased:
-    """Write down that the provider is done, and what there is to read."""
-    failure = seen.failure if seen.phase is Phase.FAILED else None
-    write(
-        lane,
-        "end_batch",
-        batch,
-        provider_status=seen.status[:100],
-        result_files=encode(list(seen.result_files)),
-        counts=encode(counts_of(seen)),
-        error_class=class_of(failure).error_class if failure else None,
-        error_code=safe_code(failure.code) if failure else None,
-    )
-    lane.reached(Point.END_RECORDED)
-    if batch.state == "submitted":
-        lane.events.emit(batch.changed(BatchChange.ENDED, str(seen.phase)))
-    return replace(
-        batch,
-        state="ended",
-        provider_status=seen.status,
-        result_files=seen.result_files,
-        ended_at=batch.ended_at or batch.now,
-    )
+    def pause_of(self, batch: BatchLease, seen: Seen | None = None) -> float:
+        """How long to wait until the next question: longer each time, and not past the deadline."""
+        settings = self.settings.batch
+        # Capping the exponent keeps a long wait from overflowing a float.
+        pause = settings.poll_seconds * GROWTH ** min(batch.polls, 64)
+        pause = min(pause, settings.max_poll_seconds) * (1 + self.rng.uniform(-JITTER, JITTER))
+        if seen is not None and seen.poll_after is not None:
+            pause = max(pause, min(seen.poll_after, LONGEST_ASKED))
+        left = (self.deadline_of(batch) - batch.now).total_seconds()
+        return min(pause, max(left, settings.poll_seconds))
 
+    def deadline_of(self, batch: BatchLease) -> datetime:
+        """When we stop waiting for the provider to end it."""
+        if batch.deadline_at is not None:
+            return batch.deadline_at
+        begun = batch.submitted_at or batch.now
+        return begun + timedelta(seconds=self.settings.batch.deadline_seconds)
 
-def pause_of(lane: BatchLane, batch: Leased, seen: Seen | None = None) -> float:
-    """How long to wait until the next question: longer each time, and not past the deadline."""
-    settings = lane.settings.batch
-    # Capping the exponent keeps a long wait from overflowing a float.
-    pause = settings.poll_seconds * GROWTH ** min(batch.polls, 64)
-    pause = min(pause, settings.max_poll_seconds) * (1 + lane.rng.uniform(-JITTER, JITTER))
-    if seen is not None and seen.poll_after is not None:
-        pause = max(pause, min(seen.poll_after, LONGEST_ASKED))
-    left = (deadline_of(lane, batch) - batch.now).total_seconds()
-    return min(pause, max(left, settings.poll_seconds))
+    def _is_unwanted(self, batch: BatchLease) -> bool:
+        return batch.cancel_requested_at is not None or batch.now >= self.deadline_of(batch)
 
+    def _cancel(self, batch: BatchLease, account: Account, seen: Seen) -> None:
+        """Cancel the batch at the provider. Its finished items are collected afterwards."""
+        if batch.cancel_requested_at is None:
+            self.leases.write(SQL.request_cancel, batch)
+            self.events.emit(batch.alert(BatchTrouble.DEADLINE_PASSED, safe_code(seen.status)))
+        elif self._is_given_up(batch):
+            self.leases.quarantine(batch, "cancel_ignored")
+            return
+        # It may have ended just then, or only the answer was lost: the next poll tells.
+        with suppress(ProviderRefused, ProviderUnsure):
+            account.adapter.cancel(account.wire, seen.provider_batch_id)
+        self.leases.put_off(batch, self.settings.batch.poll_seconds, is_poll=True, seen=seen)
 
-def deadline_of(lane: BatchLane, batch: Leased) -> datetime:
-    """When we stop waiting for the provider to end it."""
-    if batch.deadline_at is not None:
-        return batch.deadline_at
-    begun = batch.submitted_at or batch.now
-    return begun + timedelta(seconds=lane.settings.batch.deadline_seconds)
+    def _not_told(self, batch: BatchLease, exc: ProviderRefused | ProviderUnsure) -> None:
+        """Poll again later. Long after the deadline, hold the batch for an operator."""
+        if isinstance(exc, ProviderUnsure):
+            code, asked = exc.reason, exc.retry_after
+        else:
+            code, asked = exc.failure.code, exc.failure.retry_after
+            if exc.failure.kind is FailureKind.ACCOUNT:
+                self.circuits.stop_account(batch.account, batch.provider, exc.failure, batch.id)
+        code = safe_code(code)
+        if self._is_given_up(batch):
+            self.leases.quarantine(batch, code)
+            return
+        pause = max(self.pause_of(batch), min(asked or 0.0, LONGEST_ASKED))
+        self.leases.put_off(batch, pause, is_poll=True, error_code=code)
 
+    def wait_for_account(self, batch: BatchLease) -> None:
+        """Wait for a process that has the account. After the deadline an operator decides."""
+        self.events.emit(batch.alert(BatchTrouble.UNCOLLECTED, NO_ACCOUNT))
+        if batch.state in ("submitted", "ended") and self._is_given_up(batch):
+            self.leases.quarantine(batch, NO_ACCOUNT)
+            return
+        pause = self.settings.batch.max_poll_seconds
+        self.leases.put_off(batch, pause, is_poll=True, error_code=NO_ACCOUNT)
 
-def _is_unwanted(lane: BatchLane, batch: Leased) -> bool:
-    return batch.cancel_requested_at is not None or batch.now >= deadline_of(lane, batch)
-
-
-def _cancel(lane: BatchLane, batch: Leased, account: Account, seen: Seen) -> None:
-    """Ask the provider to end it, as often as needed; what it has finished is collected then."""
-    if batch.cancel_requested_at is None:
-        write(lane, "request_cancel", batch)
-        lane.events.emit(batch.alert(BatchTrouble.DEADLINE_PASSED, safe_code(seen.status)))
-    elif _is_given_up(lane, batch):
-        quarantine(lane, batch, "cancel_ignored")
-        return
-    # It may have ended just then, or only the answer was lost: the next poll tells.
-    with suppress(ProviderRefused, ProviderUnsure):
-        account.adapter.cancel(account.wire, seen.provider_batch_id)
-    put_off(lane, batch, lane.settings.batch.poll_seconds, is_poll=True, seen=seen)
-
-
-def _not_told(lane: BatchLane, batch: Leased, exc: ProviderRefused | ProviderUnsure) -> None:
-    """No answer is no news; only when it has been none for long after the deadline is it an end."""
-    if isinstance(exc, ProviderUnsure):
-        code, asked = exc.reason, exc.retry_after
-    else:
-        code, asked = exc.failure.code, exc.failure.retry_after
-        if exc.failure.kind is FailureKind.ACCOUNT:
-            stop_account(lane, batch.account, batch.provider, exc.failure, batch.id)
-    code = safe_code(code)
-    if _is_given_up(lane, batch):
-        quarantine(lane, batch, code)
-        return
-    pause = max(pause_of(lane, batch), min(asked or 0.0, LONGEST_ASKED))
-    put_off(lane, batch, pause, is_poll=True, error_code=code)
-
-
-def wait_for_account(lane: BatchLane, batch: Leased) -> None:
-    """Nobody here has its account. Whoever has it collects it; after its time a person decides."""
-    lane.events.emit(batch.alert(BatchTrouble.UNCOLLECTED, NO_ACCOUNT))
-    if batch.state in ("submitted", "ended") and _is_given_up(lane, batch):
-        quarantine(lane, batch, NO_ACCOUNT)
-        return
-    pause = lane.settings.batch.max_poll_seconds
-    put_off(lane, batch, pause, is_poll=True, error_code=NO_ACCOUNT)
-
-
-def _is_given_up(lane: BatchLane, batch: Leased) -> bool:
-    patience = timedelta(seconds=lane.settings.batch.give_up_seconds)
-    return batch.now >= deadline_of(lane, batch) + patience
+    def _is_given_up(self, batch: BatchLease) -> bool:
+        patience = timedelta(seconds=self.settings.batch.give_up_seconds)
+        return batch.now >= self.deadline_of(batch) + patience

@@ -1,6 +1,6 @@
 """Prepare: claimed jobs become items of batches, written down before anything is sent.
 
-The first transaction of every batch. Whoever dies after it leaves an intent that the next run
+The first transaction of every batch. Whoever dies after it leaves an batch that the next run
 sends; whoever dies before it leaves claims, which the reaper brings back.
 """
 
@@ -15,21 +15,21 @@ from typing import Any
 from holdfast.clock import ms, read_instant
 from holdfast.engine.execute import Plan, judge, name_stage, plan
 from holdfast.engine.job import Actor, Canceled, Claimed, Outcome, Released
+from holdfast.engine.pass_counts import PassCounts
 from holdfast.engine.quarantine import bury_broken
 from holdfast.engine.settle import Settled, settle_in
 from holdfast.errors import ConfigError, ConfigInvalid, RuleBroken, SchemaInvalid, Signal
 from holdfast.store import Statements, Tx
-from holdfast_llm.batch.asked import ask_for
 from holdfast_llm.batch.budget import Want, alert_of, hold_over_budget
 from holdfast_llm.batch.circuit import find_open_circuits
 from holdfast_llm.batch.group import (
     LONGEST_ID,
-    Artifact,
+    BatchKey,
     Draft,
     Placed,
     Placement,
     Wanted,
-    artifact_of,
+    batch_key_of,
     custom_id,
     fewer,
     fits_nowhere,
@@ -37,29 +37,25 @@ from holdfast_llm.batch.group import (
     secret_of,
     unit_of_item,
 )
-from holdfast_llm.batch.intent import SQL
-from holdfast_llm.batch.lane import BatchLane
-from holdfast_llm.batch.leased import lease_ms
-from holdfast_llm.batch.load import Loaded, item_of, load
+from holdfast_llm.batch.item_outcome import NAMED, NOT_NAMED, OutcomeRules, schema_hash
+from holdfast_llm.batch.lease import BatchLeases
+from holdfast_llm.batch.load import ItemLoader, Loaded, item_of
+from holdfast_llm.batch.missing_accounts import MissingAccounts
 from holdfast_llm.batch.price import Prices
-from holdfast_llm.batch.release import (
-    CIRCUIT_OPEN,
-    OVERFLOW,
-    Tally,
-    overflow_ms,
-    tell,
-)
-from holdfast_llm.batch.unusable import Unusable
-from holdfast_llm.batch.verdict import NAMED, NOT_NAMED, failure_verdict, reuse, schema_hash
+from holdfast_llm.batch.release import CIRCUIT_OPEN, OVERFLOW, BatchReleaser
+from holdfast_llm.batch.rendered_request import RequestRenderer
+from holdfast_llm.batch.resources import BatchResources
 from holdfast_llm.batch.work import Item
 from holdfast_llm.provider.account import Account
 from holdfast_llm.provider.reply import Failure, FailureKind
 from holdfast_llm.provider.route import ExecutionMode
 
+SQL = Statements("holdfast_llm.batch", "submit.sql")
+
 JOB_SQL = Statements("holdfast.engine", "job.sql")
 
 Ended = tuple[Claimed, Outcome]
-Drafts = Mapping[Artifact, Draft]
+Drafts = Mapping[BatchKey, Draft]
 
 
 @dataclass(slots=True)
@@ -68,86 +64,199 @@ class Page:
 
     wanted: list[Wanted] = field(default_factory=list)
     ended: list[Ended] = field(default_factory=list)
-    unusable: Unusable = field(default_factory=Unusable)
+    missing: MissingAccounts = field(default_factory=MissingAccounts)
 
 
 @dataclass(slots=True)
 class Prepared:
     """The batches after a page: those that may take more, and those that are full."""
 
-    drafts: dict[Artifact, Draft]
+    drafts: dict[BatchKey, Draft]
     full: list[Draft] = field(default_factory=list)
-    tally: Tally = field(default_factory=Tally)
+    counts: PassCounts = field(default_factory=PassCounts)
 
 
-# -- planning
+class PagePreparer:
+    """Turns claimed jobs into items of batches."""
 
+    def __init__(
+        self,
+        resources: BatchResources,
+        leases: BatchLeases,
+        loader: ItemLoader,
+        requests: RequestRenderer,
+        outcomes: OutcomeRules,
+        releaser: BatchReleaser,
+    ) -> None:
+        self.resources = resources
+        self.store = resources.store
+        self.settings = resources.settings
+        self.registry = resources.registry
+        self.ids = resources.ids
+        self.accounts = resources.accounts
+        self.events = resources.events
+        self.rng = resources.rng
+        self.leases = leases
+        self.loader = loader
+        self.requests = requests
+        self.outcomes = outcomes
+        self.releaser = releaser
 
-def plan_page(lane: BatchLane, claimed: Sequence[Claimed], prices: Prices) -> Page:
-    """Ask the application for the request of every job; what has none ends here."""
-    page = Page()
-    stopped = lane.store.read(find_open_circuits)
-    suspects = _find_suspects(lane, claimed)
-    loaded = load(lane, claimed)
-    for job in claimed:
-        job = name_stage(job, lane.registry)
-        found = _plan(lane, job, stopped, prices, loaded, page.unusable, suspects.get(job.id))
-        if isinstance(found, Wanted):
-            page.wanted.append(found)
-        else:
-            page.ended.append((job, found))
-    return page
+    # -- planning
 
+    def plan_page(self, claimed: Sequence[Claimed], prices: Prices) -> Page:
+        """Ask the application for the request of every job; what has none ends here."""
+        page = Page()
+        stopped = self.store.read(find_open_circuits)
+        suspects = self._find_suspects(claimed)
+        loaded = self.loader.load(claimed)
+        for job in claimed:
+            job = name_stage(job, self.registry)
+            found = self._plan(job, stopped, prices, loaded, page.missing, suspects.get(job.id))
+            if isinstance(found, Wanted):
+                page.wanted.append(found)
+            else:
+                page.ended.append((job, found))
+        return page
 
-def _find_suspects(lane: BatchLane, claimed: Sequence[Claimed]) -> dict[str, int]:
-    """The jobs that may be why a batch failed as a whole, and how many may go with each of them.
+    def _find_suspects(self, claimed: Sequence[Claimed]) -> dict[str, int]:
+        """The jobs that may be why a batch failed as a whole, with the size of their next batch.
 
-    They travel apart from all others, in ever smaller batches, so that in the end it fails alone.
-    """
-    jobs = [{"org_id": job.org_id, "job_id": job.id} for job in claimed]
-    left = {str(job.id): max(1, job.max_attempts - job.attempt_count) for job in claimed}
-    most: dict[str, int] = {}
-    for row in lane.store.read(lambda tx: tx.many(SQL.find_failed, jobs=jobs)):
-        job_id, items = str(row["job_id"]), int(row["items"])
-        if row["error_code"] == NAMED:
-            found = 1
-        elif row["error_code"] == NOT_NAMED:
-            found = max(1, items // 2)
-        else:
-            found = fewer(items, left[job_id])
-        most[job_id] = min(found, most.get(job_id, found))
-    return most
+        They are sent apart from all others, in smaller and smaller batches.
+        """
+        jobs = [{"org_id": job.org_id, "job_id": job.id} for job in claimed]
+        left = {str(job.id): max(1, job.max_attempts - job.attempt_count) for job in claimed}
+        most: dict[str, int] = {}
+        for row in self.store.read(lambda tx: tx.many(SQL.find_failed, jobs=jobs)):
+            job_id, items = str(row["job_id"]), int(row["items"])
+            if row["error_code"] == NAMED:
+                found = 1
+            elif row["error_code"] == NOT_NAMED:
+                found = max(1, items // 2)
+            else:
+                found = fewer(items, left[job_id])
+            most[job_id] = min(found, most.get(job_id, found))
+        return most
 
-
-def _plan(
-    lane: BatchLane,
-    job: Claimed,
-    stopped: set[str],
-    prices: Prices,
-    loaded: Loaded,
-    unusable: Unusable,
-    most_items: int | None,
-) -> Wanted | Outcome:
-    waited = lane.store.clock.now() - read_instant(job.created_at)
-    patience = timedelta(seconds=lane.settings.unknown_type_patience_seconds)
-    planned = plan(job, lane.registry, waited=waited, patience=patience)
-    if not isinstance(planned, Plan):
-        return planned
-    try:
-        item = _item_of(job, loaded)
-        if (known := reuse(lane, job, item)) is not None:
-            return known
+    def _plan(
+        self,
+        job: Claimed,
+        stopped: set[str],
+        prices: Prices,
+        loaded: Loaded,
+        missing: MissingAccounts,
+        most_items: int | None,
+    ) -> Wanted | Outcome:
+        waited = self.store.clock.now() - read_instant(job.created_at)
+        patience = timedelta(seconds=self.settings.unknown_type_patience_seconds)
+        planned = plan(job, self.registry, waited=waited, patience=patience)
+        if not isinstance(planned, Plan):
+            return planned
         try:
-            account = lane.accounts.of(item.route)
-        except ConfigError as exc:
-            return unusable.give_back(lane, item.route.provider, exc)
-        if not account.capabilities.supports_batches:
-            raise ConfigInvalid(provider=item.route.provider, missing="supports_batches")
-        if account.key in stopped:
-            return Released(CIRCUIT_OPEN, ms(lane.settings.batch.circuit_seconds))
-        return _want(lane, job, item, account, prices, most_items)
-    except (Signal, SystemExit, Exception) as exc:
-        return judge(exc, job, planned.stage, lane.rng)
+            item = _item_of(job, loaded)
+            if (known := self.outcomes.of_reuse(job, item)) is not None:
+                return known
+            try:
+                account = self.accounts.of(item.route)
+            except ConfigError as exc:
+                return missing.release(item.route.provider, exc, self.resources.overflow_ms)
+            if not account.capabilities.supports_batches:
+                raise ConfigInvalid(provider=item.route.provider, missing="supports_batches")
+            if account.key in stopped:
+                return Released(CIRCUIT_OPEN, ms(self.settings.batch.circuit_seconds))
+            return self._want(job, item, account, prices, most_items)
+        except (Signal, SystemExit, Exception) as exc:
+            return judge(exc, job, planned.stage, self.rng)
+
+    def _want(
+        self,
+        job: Claimed,
+        item: Item,
+        account: Account,
+        prices: Prices,
+        most_items: int | None,
+    ) -> Wanted | Outcome:
+        asked = self.requests.render(item, account)
+        request = asked.request
+        size = len(account.adapter.line(item.route, LONGEST_ID, asked.body))
+        if fits_nowhere(size, request.input_tokens, account.limits):
+            too_large = Failure(FailureKind.INVALID, "request_too_large")
+            return self.outcomes.of_failure(job, too_large).outcome
+        return Wanted(
+            job,
+            batch_key_of(
+                item.route,
+                account,
+                merge=self.settings.batch.merge_groups,
+                most_items=most_items,
+                # Without an echo nothing but the batch keeps an answer from another tenant.
+                org_id=None if asked.echo else job.org_id,
+            ),
+            item.route.group_key,
+            account.limits,
+            size,
+            request.input_tokens,
+            asked.echo,
+            prices.reserve(item.route, request, self.store.clock.now().date()),
+            schema_hash(request),
+        )
+
+    # -- writing
+
+    def prepare_page(
+        self,
+        page: Page,
+        drafts: Drafts,
+        *,
+        owner: str,
+        claim_ms: int,
+        actor: Actor,
+    ) -> Prepared:
+        """Write the items of a page and settle what ends here, in one transaction.
+
+        A row that breaks a rule is found by halving the page; it is buried, the others go on.
+        """
+        writing = _PageWriter(
+            self.resources,
+            self.leases.lease_ms,
+            page,
+            drafts,
+            owner,
+            claim_ms,
+            actor,
+            self.ids.take(len(page.wanted)),
+        )
+        try:
+            written = self.store.write(writing.write)
+        except RuleBroken as exc:
+            if len(page.wanted) + len(page.ended) > 1:
+                return self._prepare_halves(
+                    page, drafts, owner=owner, claim_ms=claim_ms, actor=actor
+                )
+            job = page.wanted[0].job if page.wanted else page.ended[0][0]
+            buried = bury_broken(self.store, job, rule=exc.rule, actor=actor)
+            return Prepared(dict(drafts), counts=self.releaser.report([buried]))
+        counts = self.releaser.report(written.settled)
+        for (account, model, reason), jobs in written.held.items():
+            self.events.emit(alert_of(account, model, reason, jobs))
+        return Prepared(written.placement.drafts, written.placement.full, counts)
+
+    def _prepare_halves(self, page: Page, drafts: Drafts, **given: Any) -> Prepared:
+        whole = Prepared(dict(drafts))
+        half_wanted, half_ended = len(page.wanted) // 2, len(page.ended) // 2
+        if len(page.wanted) and len(page.ended):
+            halves = [Page(page.wanted, []), Page([], page.ended)]
+        else:
+            halves = [
+                Page(page.wanted[:half_wanted], page.ended[:half_ended]),
+                Page(page.wanted[half_wanted:], page.ended[half_ended:]),
+            ]
+        for half in halves:
+            found = self.prepare_page(half, whole.drafts, **given)
+            whole.drafts = found.drafts
+            whole.full += found.full
+            whole.counts.add(found.counts)
+        return whole
 
 
 def _item_of(job: Claimed, loaded: Loaded) -> Item:
@@ -162,89 +271,6 @@ def _item_of(job: Claimed, loaded: Loaded) -> Item:
     return item
 
 
-def _want(
-    lane: BatchLane,
-    job: Claimed,
-    item: Item,
-    account: Account,
-    prices: Prices,
-    most_items: int | None,
-) -> Wanted | Outcome:
-    asked = ask_for(lane, item, account)
-    request = asked.request
-    size = len(account.adapter.line(item.route, LONGEST_ID, asked.body))
-    if fits_nowhere(size, request.input_tokens, account.limits):
-        too_large = Failure(FailureKind.INVALID, "request_too_large")
-        return failure_verdict(lane, job, too_large).outcome
-    return Wanted(
-        job,
-        artifact_of(
-            item.route,
-            account,
-            merge=lane.settings.batch.merge_groups,
-            most_items=most_items,
-            # Without an echo nothing but the batch keeps an answer from another tenant.
-            org_id=None if asked.echo else job.org_id,
-        ),
-        item.route.group_key,
-        account.limits,
-        size,
-        request.input_tokens,
-        asked.echo,
-        prices.reserve(item.route, request, lane.store.clock.now().date()),
-        schema_hash(request),
-    )
-
-
-# -- writing
-
-
-def prepare_page(
-    lane: BatchLane,
-    page: Page,
-    drafts: Drafts,
-    *,
-    owner: str,
-    claim_ms: int,
-    actor: Actor,
-) -> Prepared:
-    """Write the items of a page and settle what ends here, in one transaction.
-
-    A row that breaks a rule is found by halving the page; it is buried, the others go on.
-    """
-    writing = _Writing(lane, page, drafts, owner, claim_ms, actor, lane.ids.take(len(page.wanted)))
-    try:
-        written = lane.store.write(writing.write)
-    except RuleBroken as exc:
-        if len(page.wanted) + len(page.ended) > 1:
-            return _prepare_halves(lane, page, drafts, owner=owner, claim_ms=claim_ms, actor=actor)
-        job = page.wanted[0].job if page.wanted else page.ended[0][0]
-        buried = bury_broken(lane.store, job, rule=exc.rule, actor=actor)
-        return Prepared(dict(drafts), tally=tell(lane, [buried]))
-    tally = tell(lane, written.settled)
-    for (account, model, reason), jobs in written.held.items():
-        lane.events.emit(alert_of(account, model, reason, jobs))
-    return Prepared(written.placement.drafts, written.placement.full, tally)
-
-
-def _prepare_halves(lane: BatchLane, page: Page, drafts: Drafts, **given: Any) -> Prepared:
-    whole = Prepared(dict(drafts))
-    half_wanted, half_ended = len(page.wanted) // 2, len(page.ended) // 2
-    if len(page.wanted) and len(page.ended):
-        halves = [Page(page.wanted, []), Page([], page.ended)]
-    else:
-        halves = [
-            Page(page.wanted[:half_wanted], page.ended[:half_ended]),
-            Page(page.wanted[half_wanted:], page.ended[half_ended:]),
-        ]
-    for half in halves:
-        found = prepare_page(lane, half, whole.drafts, **given)
-        whole.drafts = found.drafts
-        whole.full += found.full
-        whole.tally.add(found.tally)
-    return whole
-
-
 @dataclass(frozen=True, slots=True)
 class _Written:
     placement: Placement
@@ -254,10 +280,11 @@ class _Written:
 
 
 @dataclass(frozen=True, slots=True)
-class _Writing:
+class _PageWriter:
     """One page on its way into the database; may be run again with the same ids."""
 
-    lane: BatchLane
+    resources: BatchResources
+    lease_ms: int
     page: Page
     drafts: Drafts
     owner: str
@@ -271,10 +298,10 @@ class _Writing:
         wanted, held = self._within_budget(tx, wanted, ended)
         reserves = self._sum_reserves(tx, wanted)
         placement = place(wanted, self._hold_drafts(tx, wanted), reserves, iter(self.ids))
-        pause = overflow_ms(self.lane)
+        pause = self.resources.overflow_ms
         ended += [(one.job, Released(OVERFLOW, pause)) for one in placement.overflow]
         self._write_rows(tx, placement)
-        stores = self.lane.registry.stores_of
+        stores = self.resources.registry.stores_of
         settled = settle_in(tx, ended, actor=self.actor, stores=stores) if ended else []
         return _Written(placement, settled, held)
 
@@ -301,7 +328,7 @@ class _Writing:
             if cancels[one.job.id] is not None:
                 ended.append((one.job, Canceled()))
             elif one.unit in taken:
-                ended.append((one.job, Released("unit_in_flight", overflow_ms(self.lane))))
+                ended.append((one.job, Released("unit_in_flight", self.resources.overflow_ms)))
             else:
                 ours.append(one)
         return ours
@@ -310,18 +337,18 @@ class _Writing:
         self, tx: Tx, wanted: list[Wanted], ended: list[Ended]
     ) -> tuple[list[Wanted], Counter[tuple[str, str, str]]]:
         wants = [Want(one.job.id, one.job.org_id, one.reserve_pico) for one in wanted]
-        holds = hold_over_budget(tx, self.lane.settings, wants)
-        now = self.lane.store.clock.now()
+        holds = hold_over_budget(tx, self.resources.settings, wants)
+        now = self.resources.store.clock.now()
         held: Counter[tuple[str, str, str]] = Counter()
         for one in wanted:
             if (hold := holds.get(one.job.id)) is not None:
                 ended.append((one.job, Released(hold.reason, max(ms(hold.until - now), 1000))))
-                held[one.artifact.account, one.artifact.model, hold.reason] += 1
+                held[one.key.account, one.key.model, hold.reason] += 1
         return [one for one in wanted if one.job.id not in holds], held
 
     def _sum_reserves(self, tx: Tx, wanted: Sequence[Wanted]) -> dict[tuple[str, str], int]:
         """What is taken of the accounts' tokens; until the end nobody else takes of them."""
-        limited = {one.artifact.reserve for one in wanted if one.limits.enqueued_tokens is not None}
+        limited = {one.key.reserve for one in wanted if one.limits.enqueued_tokens is not None}
         if not limited:
             return {}
         tx.lock_units([f"reserve:{account}:{model}" for account, model in limited])
@@ -331,22 +358,22 @@ class _Writing:
             for row in tx.many(SQL.sum_reserves, accounts=accounts)
         }
 
-    def _hold_drafts(self, tx: Tx, wanted: Sequence[Wanted]) -> dict[Artifact, Draft]:
+    def _hold_drafts(self, tx: Tx, wanted: Sequence[Wanted]) -> dict[BatchKey, Draft]:
         """The batches that we may still fill; one that somebody else has goes on without us."""
-        needed = {one.artifact for one in wanted}
+        needed = {one.key for one in wanted}
         rows = [
             {"batch_id": draft.id, "was": draft.fence}
-            for artifact, draft in self.drafts.items()
-            if artifact in needed
+            for key, draft in self.drafts.items()
+            if key in needed
         ]
         if not rows:
             return dict(self.drafts)
-        found = tx.many(SQL.hold_drafts, drafts=rows, lease_ms=lease_ms(self.lane))
+        found = tx.many(SQL.hold_drafts, drafts=rows, lease_ms=self.lease_ms)
         held = {str(row["id"]) for row in found}
         return {
-            artifact: draft
-            for artifact, draft in self.drafts.items()
-            if artifact not in needed or draft.id in held
+            key: draft
+            for key, draft in self.drafts.items()
+            if key not in needed or draft.id in held
         }
 
     def _write_rows(self, tx: Tx, placement: Placement) -> None:
@@ -356,11 +383,11 @@ class _Writing:
         grown = [draft for draft in placement.changed if draft.id not in placement.begun]
         if begun:
             rows = [_batch_row(draft) for draft in begun]
-            lease = {"owner": self.owner, "lease_ms": lease_ms(self.lane)}
+            lease = {"owner": self.owner, "lease_ms": self.lease_ms}
             tx.affected(SQL.insert_batches, batches=rows, **lease)
         if grown:
             tx.affected(SQL.grow_batches, batches=[_grown_row(draft) for draft in grown])
-        key = self.lane.settings.batch.key
+        key = self.resources.settings.batch.key
         tx.affected(SQL.insert_items, items=[_item_row(key, placed) for placed in placement.placed])
 
 
@@ -369,14 +396,14 @@ def _claim(job: Claimed) -> dict[str, Any]:
 
 
 def _batch_row(draft: Draft) -> dict[str, Any]:
-    artifact = draft.artifact
+    key = draft.key
     return {
         "id": draft.id,
-        "account": artifact.account,
-        "provider": artifact.provider,
-        "adapter_kind": artifact.adapter_kind,
-        "model": artifact.model,
-        "group_key": artifact.group_key,
+        "account": key.account,
+        "provider": key.provider,
+        "adapter_kind": key.adapter_kind,
+        "model": key.model,
+        "group_key": key.group_key,
         "items": draft.items,
         "bytes": draft.bytes,
         "input_tokens": draft.input_tokens,
@@ -394,7 +421,7 @@ def _grown_row(draft: Draft) -> dict[str, Any]:
 
 def _item_row(key: str, placed: Placed) -> dict[str, Any]:
     one, job = placed.wanted, placed.wanted.job
-    secret = secret_of(key, one.artifact.account)
+    secret = secret_of(key, one.key.account)
     return {
         "batch_id": placed.batch_id,
         "batch_item_index": placed.index,

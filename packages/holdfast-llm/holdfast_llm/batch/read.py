@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
-from holdfast_llm.batch.verdict import CONFLICT
+from holdfast_llm.batch.item_outcome import CONFLICT
 from holdfast_llm.provider.account import Account
 from holdfast_llm.provider.adapter import Adapter
 from holdfast_llm.provider.lines import Overlong, split

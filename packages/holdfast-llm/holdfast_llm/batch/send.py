@@ -20,25 +20,23 @@ from typing import Any
 
 from holdfast.clock import ms, write_instant
 from holdfast.engine.job import Actor
+from holdfast.engine.pass_counts import PassCounts
 from holdfast.engine.settle import STRETCH, Settled, submit_jobs
 from holdfast.event import BatchChange, BatchTrouble
-from holdfast.store import Tx
+from holdfast.store import Statements, Tx
 from holdfast_llm.batch import circuit
-from holdfast_llm.batch.content import ContentChanged, Measured, measure
-from holdfast_llm.batch.intent import SQL, Intent, hold, hold_in, put_off, write, write_in
-from holdfast_llm.batch.lane import BatchLane
-from holdfast_llm.batch.leased import lease_ms
-from holdfast_llm.batch.point import Point
+from holdfast_llm.batch.circuit import AccountCircuits
+from holdfast_llm.batch.content import ContentBuilder, ContentChanged, Measured
+from holdfast_llm.batch.lease import BatchLease, BatchLeases, write_in
 from holdfast_llm.batch.release import (
     CIRCUIT_OPEN,
     NO_ACCOUNT,
     OVERFLOW,
-    Tally,
+    BatchReleaser,
     because,
-    give_back,
     release_in,
-    tell,
 )
+from holdfast_llm.batch.resources import BatchResources
 from holdfast_llm.provider.account import Account
 from holdfast_llm.provider.adapter import Lookup, Seen
 from holdfast_llm.provider.reply import (
@@ -51,6 +49,8 @@ from holdfast_llm.provider.reply import (
     ProviderUnsure,
 )
 from holdfast_llm.provider.route import Route
+
+SQL = Statements("holdfast_llm.batch", "submit.sql")
 
 # A process that slept between its commit and its create must not send it any more: by then somebody
 # else may have made up his mind about it.
@@ -83,143 +83,333 @@ class _Begun(StrEnum):
     CHANGED = "changed"
 
 
-def send(lane: BatchLane, intent: Intent, *, actor: Actor) -> Tally:
-    """Take a batch as far as it goes. Raises BatchLost if somebody else has it."""
-    tally = Tally()
-    account = lane.accounts.by_key(intent.account)
-    if account is None:
-        # Its credential is not here; whoever has it sends the batch.
-        lane.events.emit(intent.alert(BatchTrouble.ACCOUNT_UNUSABLE, NO_ACCOUNT, intent.items))
-        if (intent.now - intent.created_at).total_seconds() > lane.settings.batch.give_up_seconds:
-            _give_back(lane, intent, because(NO_ACCOUNT), actor, tally)
-        else:
-            put_off(lane, intent, lane.settings.batch.max_poll_seconds)
-            tally.batches["put_off"] += 1
-        return tally
-    if account.key in lane.store.read(circuit.find_open_circuits):
-        stopped = Failure(FailureKind.ACCOUNT, CIRCUIT_OPEN)
-        _give_back(lane, intent, stopped, actor, tally)
-        return tally
-    try:
-        _send(lane, intent, account, actor, tally)
-    except ProviderRefused as exc:
-        # Only an upload comes here: nothing of the batch exists.
-        _give_back(lane, intent, exc.failure, actor, tally)
-    except ProviderUnsure as exc:
-        _try_again(lane, intent, exc, actor, tally)
-    return tally
+class BatchSender:
+    """Uploads and creates batches."""
 
+    def __init__(
+        self,
+        resources: BatchResources,
+        leases: BatchLeases,
+        content: ContentBuilder,
+        circuits: AccountCircuits,
+        releaser: BatchReleaser,
+    ) -> None:
+        self.resources = resources
+        self.store = resources.store
+        self.settings = resources.settings
+        self.accounts = resources.accounts
+        self.events = resources.events
+        self.leases = leases
+        self.content = content
+        self.circuits = circuits
+        self.releaser = releaser
 
-def _send(lane: BatchLane, intent: Intent, account: Account, actor: Actor, tally: Tally) -> None:
-    """Build, upload and create; if the batch is not what it was when it was built, once more."""
-    changed: Failure | None = None
-    for _ in range(REBUILDS):
-        measured = measure(lane, intent, account)
-        if intent.state == "uploaded" and not _is_uploaded(intent, measured):
-            write(lane, "step_back", intent, lease_ms=lease_ms(lane))
-            _drop_file(intent, account)
-            intent = hold(lane, intent.id, intent.fence)
-        _drop(lane, intent, measured, actor, tally)
-        if measured.route is None:
-            _give_back(lane, intent, because(OVERFLOW), actor, tally)
-            return
-        if account.capabilities.has_input_file and intent.state == "prepared":
-            intent = _upload(lane, intent, account, measured)
-        began = lane.store.clock.monotonic()
-        match lane.store.write(partial(_begin, lane, intent, account, measured)):
-            case _Begun.BEGUN:
-                lane.reached(Point.CREATING_RECORDED)
-                create = Create(intent.create_attempt + 1, began, measured, measured.route)
-                try:
-                    _create(lane, intent, account, create, actor, tally)
-                    return
-                except ContentChanged:
-                    # It was broken off before its end: nothing was created.
-                    write(lane, "step_back", intent, lease_ms=lease_ms(lane))
-                    intent = hold(lane, intent.id, intent.fence)
-                    changed = Failure(FailureKind.TRANSIENT, "content_changed")
-            case _Begun.BUSY:
-                _give_back(lane, intent, because(OVERFLOW), actor, tally)
+    def send(self, batch: BatchLease, *, actor: Actor) -> PassCounts:
+        """Take a batch as far as it goes. Raises BatchLost if somebody else has it."""
+        counts = PassCounts()
+        account = self.accounts.by_key(batch.account)
+        if account is None:
+            # Its credential is not here; whoever has it sends the batch.
+            self.events.emit(batch.alert(BatchTrouble.ACCOUNT_UNUSABLE, NO_ACCOUNT, batch.items))
+            if (batch.now - batch.created_at).total_seconds() > self.settings.batch.give_up_seconds:
+                self._give_back(batch, because(NO_ACCOUNT), actor, counts)
+            else:
+                self.leases.put_off(batch, self.settings.batch.max_poll_seconds)
+                counts.done["put_off"] += 1
+            return counts
+        if account.key in self.store.read(circuit.find_open_circuits):
+            stopped = Failure(FailureKind.ACCOUNT, CIRCUIT_OPEN)
+            self._give_back(batch, stopped, actor, counts)
+            return counts
+        try:
+            self._send(batch, account, actor, counts)
+        except ProviderRefused as exc:
+            # Only an upload comes here: nothing of the batch exists.
+            self._give_back(batch, exc.failure, actor, counts)
+        except ProviderUnsure as exc:
+            self._try_again(batch, exc, actor, counts)
+        return counts
+
+    def _send(self, batch: BatchLease, account: Account, actor: Actor, counts: PassCounts) -> None:
+        """Build, upload and create. Build again if the batch has changed in between."""
+        changed: Failure | None = None
+        for _ in range(REBUILDS):
+            measured = self.content.measure(batch, account)
+            if batch.state == "uploaded" and not _is_uploaded(batch, measured):
+                self.leases.write(SQL.step_back, batch, lease_ms=self.leases.lease_ms)
+                _drop_file(batch, account)
+                batch = self.leases.hold(batch)
+            self._drop(batch, measured, actor, counts)
+            if measured.route is None:
+                self._give_back(batch, because(OVERFLOW), actor, counts)
                 return
-            case _Begun.CHANGED:
-                _drop_file(intent, account)
-                intent = hold(lane, intent.id, intent.fence)
-    if changed is not None:
-        # A request that is another one each time ends as its job's own failure.
-        _give_back(lane, intent, changed, actor, tally)
-        return
-    put_off(lane, intent, FIRST_PAUSE_SECONDS)
-    tally.batches["put_off"] += 1
+            if account.capabilities.has_input_file and batch.state == "prepared":
+                batch = self._upload(batch, account, measured)
+            began = self.store.clock.monotonic()
+            match self.store.write(partial(self._begin, batch, account, measured)):
+                case _Begun.BEGUN:
+                    create = Create(batch.create_attempt + 1, began, measured, measured.route)
+                    try:
+                        self._create(batch, account, create, actor, counts)
+                        return
+                    except ContentChanged:
+                        # It was broken off before its end: nothing was created.
+                        self.leases.write(SQL.step_back, batch, lease_ms=self.leases.lease_ms)
+                        batch = self.leases.hold(batch)
+                        changed = Failure(FailureKind.TRANSIENT, "content_changed")
+                case _Begun.BUSY:
+                    self._give_back(batch, because(OVERFLOW), actor, counts)
+                    return
+                case _Begun.CHANGED:
+                    _drop_file(batch, account)
+                    batch = self.leases.hold(batch)
+        if changed is not None:
+            # A request that is another one each time ends as its job's own failure.
+            self._give_back(batch, changed, actor, counts)
+            return
+        self.leases.put_off(batch, FIRST_PAUSE_SECONDS)
+        counts.done["put_off"] += 1
+
+    def _drop(
+        self, batch: BatchLease, measured: Measured, actor: Actor, counts: PassCounts
+    ) -> None:
+        """What cannot go leaves the batch, each with an outcome of its own."""
+        if not measured.dropped:
+            return
+
+        def work(tx: Tx) -> list[Settled]:
+            self.leases.hold_in(tx, batch)
+            ends = [(one.entry, one.outcome) for one in measured.dropped]
+            return release_in(tx, batch, ends, code="not_sent", actor=actor)
+
+        counts.add(self.releaser.report(self.store.write(work)))
+
+    # -- upload
+
+    def _upload(self, batch: BatchLease, account: Account, measured: Measured) -> BatchLease:
+        """Upload the input and record its id. A crash in between leaves a file and no cost."""
+        name = batch.name(self.settings.batch.environment, batch.create_attempt + 1)
+        if batch.fence > 1 and account.capabilities.can_delete_file:
+            # Whoever had the batch before us may have sent it, and may have been cut off.
+            left = account.adapter.find_file(account.wire, name)
+            if left is not None:
+                account.adapter.delete_file(account.wire, left)
+        content = measured.content
+        file_id = account.adapter.upload(account.wire, name, content)
+        self.leases.write(
+            SQL.record_upload,
+            batch,
+            file_id=file_id,
+            content_hash=content.sha256,
+            bytes=content.size,
+            lease_ms=self.leases.lease_ms,
+        )
+        return replace(batch, state="uploaded", input_file_id=file_id)
+
+    def _try_again(
+        self, batch: BatchLease, unsure: ProviderUnsure, actor: Actor, counts: PassCounts
+    ) -> None:
+        """Retry an upload without an answer: it costs nothing. After max_rounds the jobs fail.
+
+        A reply that is not the provider's is an error of the account, not of a job.
+        """
+        is_over = batch.rounds + 1 >= self.settings.batch.max_rounds
+        if is_over or unsure.is_wrong_address:
+            failure = Failure(FailureKind.TRANSIENT, unsure.reason, retry_after=unsure.retry_after)
+            if unsure.is_foreign:
+                failure = replace(failure, kind=FailureKind.ACCOUNT, code=FOREIGN_REPLY)
+            self._give_back(batch, failure, actor, counts)
+            return
+        self.leases.put_off(batch, _pause(batch.rounds, unsure.retry_after), is_round=True)
+        counts.done["put_off"] += 1
+
+    def _begin(self, batch: BatchLease, account: Account, measured: Measured, tx: Tx) -> _Begun:
+        """Commit that a create begins, if every item's job is still this batch's to send."""
+        self.leases.hold_in(tx, batch)
+        if is_alone(account):
+            tx.lock_units([f"create:{account.key}"])
+            if tx.maybe(SQL.find_creating, account=account.key, id=batch.id) is not None:
+                return _Begun.BUSY
+        # A job that this batch has lost may be in another batch: it is not sent here.
+        if tx.affected(SQL.release_unheld, batch_id=batch.id):
+            write_in(tx, SQL.step_back, batch, lease_ms=self.leases.lease_ms)
+            return _Begun.CHANGED
+        write_in(
+            tx,
+            SQL.begin_create,
+            batch,
+            attempt=batch.create_attempt + 1,
+            content_hash=measured.content.sha256,
+            bytes=measured.content.size,
+            lease_ms=self.leases.lease_ms,
+        )
+        return _Begun.BEGUN
+
+    def _create(
+        self, batch: BatchLease, account: Account, create: Create, actor: Actor, counts: PassCounts
+    ) -> None:
+        batch = replace(batch, state="creating", create_attempt=create.attempt)
+        try:
+            seen = self._post(batch, account, create)
+        except ProviderRefused as exc:
+            self._refused(batch, exc.failure, actor, counts)
+            return
+        except ContentChanged:
+            raise
+        except ProviderUnsure as exc:
+            # It may have happened, or may yet. Recovery looks.
+            was_answered = exc.failure is not None
+            if exc.is_wrong_address:
+                failure = Failure(FailureKind.ACCOUNT, FOREIGN_REPLY)
+                self.circuits.stop_account(batch.account, batch.provider, failure, batch.id)
+            self.leases.put_off(batch, _pause(0, exc.retry_after), was_answered=was_answered)
+            counts.done["unsure"] += 1
+            return
+        counts.add(self.record_created(batch, seen, account, actor=actor))
+
+    def _post(self, batch: BatchLease, account: Account, create: Create) -> Seen:
+        """Send the only create of this attempt, unless the lease or the time for it is gone."""
+        self.leases.hold(batch)
+        if self.store.clock.monotonic() - create.began > SEND_WITHIN_SECONDS:
+            raise ProviderUnsure("late")
+        return account.adapter.create(
+            account.wire,
+            create.route,
+            batch.name(self.settings.batch.environment, create.attempt),
+            batch.input_file_id,
+            create.measured.content,
+        )
+
+    def _refused(
+        self, batch: BatchLease, failure: Failure, actor: Actor, counts: PassCounts
+    ) -> None:
+        """The provider said no to the create: nothing exists."""
+        if self._may_not_see_it_yet(batch, failure):
+            self.leases.write(
+                SQL.keep_upload, batch, delay_ms=ms(_pause(batch.rounds, failure.retry_after))
+            )
+            counts.done["put_off"] += 1
+            return
+        if failure.code == INPUT_NOT_FOUND:
+            # The file was uploaded and is not found for long: the address is wrong, and no job.
+            failure = replace(failure, kind=FailureKind.ACCOUNT, code=NO_ENDPOINT)
+        self._give_back(batch, failure, actor, counts)
+
+    def _may_not_see_it_yet(self, batch: BatchLease, failure: Failure) -> bool:
+        """Whether what was uploaded a moment ago may not be found everywhere yet.
+
+        Some say so, others call the whole request wrong: that is asked once more.
+        """
+        if batch.input_file_id is None:
+            return False
+        if failure.code == INPUT_NOT_FOUND:
+            return batch.rounds + 1 < self.settings.batch.max_rounds
+        is_called_wrong = failure.kind is FailureKind.INVALID and failure.status == 400
+        return is_called_wrong and batch.rounds == 0
+
+    def _give_back(
+        self, batch: BatchLease, failure: Failure, actor: Actor, counts: PassCounts
+    ) -> None:
+        if failure.kind is FailureKind.ACCOUNT and failure.code != CIRCUIT_OPEN:
+            self.circuits.stop_account(batch.account, batch.provider, failure, batch.id)
+        counts.add(self.releaser.give_back(batch, failure, actor=actor))
+
+    # -- it exists
+
+    def record_created(
+        self, batch: BatchLease, seen: Seen, account: Account, *, actor: Actor
+    ) -> PassCounts:
+        """Write down what our own create made. True also for one whose lease is over.
+
+        It is recorded while this attempt is the last one and has no other answer. Otherwise another
+        worker has given the attempt up, and the batch is canceled.
+        """
+        for state in ("creating", "quarantined"):
+            stands = replace(batch, state=state)
+            recorded = self.record_submitted(stands, seen, fence=None, actor=actor)
+            if recorded is not None:
+                return recorded
+        row = self.store.read(lambda tx: tx.maybe(SQL.find_batch, id=batch.id))
+        counts = PassCounts()
+        if row is None or row["provider_batch_id"] != seen.provider_batch_id:
+            with suppress(ProviderRefused, ProviderUnsure):
+                account.adapter.cancel(account.wire, seen.provider_batch_id)
+            self.events.emit(batch.alert(BatchTrouble.ZOMBIE_BATCH, "late_create"))
+            counts.done["zombies"] += 1
+        return counts
+
+    def record_submitted(
+        self,
+        batch: BatchLease,
+        seen: Seen,
+        *,
+        fence: int | None,
+        actor: Actor,
+        was_scanned: bool = False,
+        decided: Callable[[Tx], None] | None = None,
+    ) -> PassCounts | None:
+        """Write down that a batch exists, with all its jobs and their audit, in one transaction.
+
+        None if the row does not stand as *batch* says. Whoever names a *fence* needs it to hold.
+        *decided* writes down which person says so.
+        """
+        settings = self.settings.batch
+
+        def work(tx: Tx) -> tuple[int, list[Settled]] | None:
+            params: dict[str, Any] = {
+                "id": batch.id,
+                "was": batch.state,
+                "attempt": batch.create_attempt,
+                "fence": fence,
+                "provider_batch_id": seen.provider_batch_id,
+                "provider_status": seen.status[:100],
+                "deadline_at": _deadline(seen),
+                "deadline_ms": ms(settings.deadline_seconds),
+                "poll_ms": ms(settings.poll_seconds),
+                "was_scanned": int(was_scanned),
+            }
+            if not tx.affected(SQL.submit_batch, **params):
+                return None
+            if decided is not None:
+                decided(tx)
+            tx.affected(SQL.clear_held, batch_id=batch.id)
+            if batch.provider_batch_id is not None:
+                # Its jobs have been waiting for it all along.
+                return 0, []
+            jobs = submit_jobs(
+                tx,
+                batch_id=batch.id,
+                items=batch.items,
+                provider_batch_id=seen.provider_batch_id,
+                actor=actor,
+            )
+            for first in range(0, batch.items, STRETCH):
+                tx.affected(SQL.stamp_items, batch_id=batch.id, first=first, after=first + STRETCH)
+            circuit.close_circuit(tx, batch.account)
+            return jobs.jobs, list(jobs.stopped)
+
+        done = self.store.write(work)
+        if done is None:
+            return None
+        jobs, stopped = done
+        counts = self.releaser.report(stopped)
+        counts.outcomes["submitted"] += jobs - len(stopped)
+        counts.done["adopted" if was_scanned else "submitted"] += 1
+        change = BatchChange.ADOPTED if was_scanned else BatchChange.SUBMITTED
+        self.events.emit(batch.changed(change))
+        return counts
 
 
-def _is_uploaded(intent: Intent, measured: Measured) -> bool:
+def _is_uploaded(batch: BatchLease, measured: Measured) -> bool:
     """Whether what lies at the provider is what we would send."""
-    return not measured.dropped and measured.content.sha256 == intent.content_hash
+    return not measured.dropped and measured.content.sha256 == batch.content_hash
 
 
-def _drop(lane: BatchLane, intent: Intent, measured: Measured, actor: Actor, tally: Tally) -> None:
-    """What cannot go leaves the batch, each with an outcome of its own."""
-    if not measured.dropped:
-        return
-
-    def work(tx: Tx) -> list[Settled]:
-        hold_in(tx, lane, intent.id, intent.fence)
-        ends = [(one.entry, one.outcome) for one in measured.dropped]
-        return release_in(tx, intent, ends, code="not_sent", actor=actor)
-
-    tally.add(tell(lane, lane.store.write(work)))
-
-
-# -- upload
-
-
-def _upload(lane: BatchLane, intent: Intent, account: Account, measured: Measured) -> Intent:
-    """Send the input and write down where it lies. A crash in between leaves a file, no cost."""
-    name = intent.name(lane, intent.create_attempt + 1)
-    if intent.fence > 1 and account.capabilities.can_delete_file:
-        # Whoever had the batch before us may have sent it, and may have been cut off.
-        left = account.adapter.find_file(account.wire, name)
-        if left is not None:
-            account.adapter.delete_file(account.wire, left)
-    content = measured.content
-    file_id = account.adapter.upload(account.wire, name, content)
-    lane.reached(Point.UPLOADED)
-    write(
-        lane,
-        "record_upload",
-        intent,
-        file_id=file_id,
-        content_hash=content.sha256,
-        bytes=content.size,
-        lease_ms=lease_ms(lane),
-    )
-    lane.reached(Point.UPLOAD_RECORDED)
-    return replace(intent, state="uploaded", input_file_id=file_id)
-
-
-def _drop_file(intent: Intent, account: Account) -> None:
+def _drop_file(batch: BatchLease, account: Account) -> None:
     """Delete an input that nobody needs; what stays expires by itself."""
-    if intent.input_file_id is not None:
+    if batch.input_file_id is not None:
         with suppress(ProviderRefused, ProviderUnsure):
-            account.adapter.delete_file(account.wire, intent.input_file_id)
-
-
-def _try_again(
-    lane: BatchLane, intent: Intent, unsure: ProviderUnsure, actor: Actor, tally: Tally
-) -> None:
-    """An upload without an answer costs nothing: once more, and after some rounds the jobs' own.
-
-    Where something else than the provider answers, it is the account's trouble and no job's.
-    """
-    is_over = intent.rounds + 1 >= lane.settings.batch.max_rounds
-    if is_over or unsure.is_wrong_address:
-        failure = Failure(FailureKind.TRANSIENT, unsure.reason, retry_after=unsure.retry_after)
-        if unsure.is_foreign:
-            failure = replace(failure, kind=FailureKind.ACCOUNT, code=FOREIGN_REPLY)
-        _give_back(lane, intent, failure, actor, tally)
-        return
-    put_off(lane, intent, _pause(intent.rounds, unsure.retry_after), is_round=True)
-    tally.batches["put_off"] += 1
+            account.adapter.delete_file(account.wire, batch.input_file_id)
 
 
 def _pause(rounds: int, retry_after: float | None) -> float:
@@ -227,195 +417,9 @@ def _pause(rounds: int, retry_after: float | None) -> float:
     return max(min(grown, LONGEST_PAUSE_SECONDS), min(retry_after or 0.0, 3600.0))
 
 
-# -- create
-
-
 def is_alone(account: Account) -> bool:
     """Whether only one create may be under way: what has no name of ours is told by its count."""
     return account.capabilities.lookup is Lookup.COUNT
-
-
-def _begin(lane: BatchLane, intent: Intent, account: Account, measured: Measured, tx: Tx) -> _Begun:
-    """Commit that a create begins, if every item's job is still this batch's to send."""
-    hold_in(tx, lane, intent.id, intent.fence)
-    if is_alone(account):
-        tx.lock_units([f"create:{account.key}"])
-        if tx.maybe(SQL.find_creating, account=account.key, id=intent.id) is not None:
-            return _Begun.BUSY
-    # Whatever took a job from under the batch: what another batch may send is not sent by this one.
-    if tx.affected(SQL.release_unheld, batch_id=intent.id):
-        write_in(tx, "step_back", intent, lease_ms=lease_ms(lane))
-        return _Begun.CHANGED
-    write_in(
-        tx,
-        "begin_create",
-        intent,
-        attempt=intent.create_attempt + 1,
-        content_hash=measured.content.sha256,
-        bytes=measured.content.size,
-        lease_ms=lease_ms(lane),
-    )
-    return _Begun.BEGUN
-
-
-def _create(
-    lane: BatchLane, intent: Intent, account: Account, create: Create, actor: Actor, tally: Tally
-) -> None:
-    intent = replace(intent, state="creating", create_attempt=create.attempt)
-    try:
-        seen = _post(lane, intent, account, create)
-    except ProviderRefused as exc:
-        _refused(lane, intent, exc.failure, actor, tally)
-        return
-    except ContentChanged:
-        raise
-    except ProviderUnsure as exc:
-        # It may have happened, or may yet. Recovery looks.
-        was_answered = exc.failure is not None
-        if exc.is_wrong_address:
-            failure = Failure(FailureKind.ACCOUNT, FOREIGN_REPLY)
-            circuit.stop_account(lane, intent.account, intent.provider, failure, intent.id)
-        put_off(lane, intent, _pause(0, exc.retry_after), was_answered=was_answered)
-        tally.batches["unsure"] += 1
-        return
-    lane.reached(Point.CREATED)
-    tally.add(record_created(lane, intent, seen, account, actor=actor))
-    lane.reached(Point.CREATE_RECORDED)
-
-
-def _post(lane: BatchLane, intent: Intent, account: Account, create: Create) -> Seen:
-    """The one request of this try. A process that slept finds the batch lost, or itself late."""
-    hold(lane, intent.id, intent.fence)
-    if lane.store.clock.monotonic() - create.began > SEND_WITHIN_SECONDS:
-        raise ProviderUnsure("late")
-    return account.adapter.create(
-        account.wire,
-        create.route,
-        intent.name(lane, create.attempt),
-        intent.input_file_id,
-        create.measured.content,
-    )
-
-
-def _refused(lane: BatchLane, intent: Intent, failure: Failure, actor: Actor, tally: Tally) -> None:
-    """The provider said no to the create: nothing exists."""
-    if _may_not_see_it_yet(lane, intent, failure):
-        write(lane, "keep_upload", intent, delay_ms=ms(_pause(intent.rounds, failure.retry_after)))
-        tally.batches["put_off"] += 1
-        return
-    if failure.code == INPUT_NOT_FOUND:
-        # The file was uploaded and is not found for long: the address is wrong, and no job.
-        failure = replace(failure, kind=FailureKind.ACCOUNT, code=NO_ENDPOINT)
-    _give_back(lane, intent, failure, actor, tally)
-
-
-def _may_not_see_it_yet(lane: BatchLane, intent: Intent, failure: Failure) -> bool:
-    """Whether what was uploaded a moment ago may not be found everywhere yet.
-
-    Some say so, others call the whole request wrong: that is asked once more.
-    """
-    if intent.input_file_id is None:
-        return False
-    if failure.code == INPUT_NOT_FOUND:
-        return intent.rounds + 1 < lane.settings.batch.max_rounds
-    is_called_wrong = failure.kind is FailureKind.INVALID and failure.status == 400
-    return is_called_wrong and intent.rounds == 0
-
-
-def _give_back(
-    lane: BatchLane, intent: Intent, failure: Failure, actor: Actor, tally: Tally
-) -> None:
-    if failure.kind is FailureKind.ACCOUNT and failure.code != CIRCUIT_OPEN:
-        circuit.stop_account(lane, intent.account, intent.provider, failure, intent.id)
-    tally.add(give_back(lane, intent, failure, actor=actor))
-
-
-# -- it exists
-
-
-def record_created(
-    lane: BatchLane, intent: Intent, seen: Seen, account: Account, *, actor: Actor
-) -> Tally:
-    """Write down what our own create made. True also for one whose lease is over.
-
-    While this try is the last one and has no other answer, what we know is the answer. Otherwise
-    somebody has given this try up, and what it made must not run.
-    """
-    for state in ("creating", "quarantined"):
-        stands = replace(intent, state=state)
-        recorded = record_submitted(lane, stands, seen, fence=None, actor=actor)
-        if recorded is not None:
-            return recorded
-    row = lane.store.read(lambda tx: tx.maybe(SQL.find_batch, id=intent.id))
-    tally = Tally()
-    if row is None or row["provider_batch_id"] != seen.provider_batch_id:
-        with suppress(ProviderRefused, ProviderUnsure):
-            account.adapter.cancel(account.wire, seen.provider_batch_id)
-        lane.events.emit(intent.alert(BatchTrouble.ZOMBIE_BATCH, "late_create"))
-        tally.batches["zombies"] += 1
-    return tally
-
-
-def record_submitted(
-    lane: BatchLane,
-    intent: Intent,
-    seen: Seen,
-    *,
-    fence: int | None,
-    actor: Actor,
-    was_scanned: bool = False,
-    decided: Callable[[Tx], None] | None = None,
-) -> Tally | None:
-    """Write down that a batch exists, with all its jobs and their audit, in one transaction.
-
-    None if the row does not stand as *intent* says. Whoever names a *fence* needs it to hold.
-    *decided* writes down which person says so.
-    """
-    settings = lane.settings.batch
-
-    def work(tx: Tx) -> tuple[int, list[Settled]] | None:
-        params: dict[str, Any] = {
-            "id": intent.id,
-            "was": intent.state,
-            "attempt": intent.create_attempt,
-            "fence": fence,
-            "provider_batch_id": seen.provider_batch_id,
-            "provider_status": seen.status[:100],
-            "deadline_at": _deadline(seen),
-            "deadline_ms": ms(settings.deadline_seconds),
-            "poll_ms": ms(settings.poll_seconds),
-            "was_scanned": int(was_scanned),
-        }
-        if not tx.affected(SQL.submit_batch, **params):
-            return None
-        if decided is not None:
-            decided(tx)
-        tx.affected(SQL.clear_held, batch_id=intent.id)
-        if intent.provider_batch_id is not None:
-            # Its jobs have been waiting for it all along.
-            return 0, []
-        jobs = submit_jobs(
-            tx,
-            batch_id=intent.id,
-            items=intent.items,
-            provider_batch_id=seen.provider_batch_id,
-            actor=actor,
-        )
-        for first in range(0, intent.items, STRETCH):
-            tx.affected(SQL.stamp_items, batch_id=intent.id, first=first, after=first + STRETCH)
-        circuit.close_circuit(tx, intent.account)
-        return jobs.jobs, list(jobs.stopped)
-
-    done = lane.store.write(work)
-    if done is None:
-        return None
-    jobs, stopped = done
-    tally = tell(lane, stopped)
-    tally.outcomes["submitted"] += jobs - len(stopped)
-    tally.batches["adopted" if was_scanned else "submitted"] += 1
-    change = BatchChange.ADOPTED if was_scanned else BatchChange.SUBMITTED
-    lane.events.emit(intent.changed(change))
-    return tally
 
 
 def _deadline(seen: Seen) -> str | None:

@@ -1,111 +1,142 @@
-"""Submit: claim what waits for the lane, put it into batches, and send them.
+"""Submit: claim waiting jobs, put them into batches and send the batches.
 
-    claim a page → plan it → write it down (prepare.py) → send what is full (send.py) → … the rest
+    claim a page → plan it → store it (prepare.py) → send full batches (send.py) → … the rest
 
-Never more than a page of payloads is in memory. What does not fit, or is not reached before the run
-ends, goes back with a short pause and costs no attempt.
+At most one page of payloads is in memory. Jobs that do not fit, or that the run does not reach, are
+released with a short pause and without an attempt.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from holdfast.clock import ms
+from holdfast.document import decode
 from holdfast.engine import ledger
 from holdfast.engine.claim import Order, claim_jobs
 from holdfast.engine.errand import Assignment
 from holdfast.engine.job import Actor, ActorType, Claimed
+from holdfast.engine.pass_counts import PassCounts
 from holdfast.engine.settle import Settled
+from holdfast.errors import ConfigError
 from holdfast.event import JobStarted
-from holdfast_llm.batch.group import Artifact, Draft
-from holdfast_llm.batch.intent import Intent, hold
-from holdfast_llm.batch.lane import BatchLane
-from holdfast_llm.batch.leased import BatchLost
-from holdfast_llm.batch.point import Point
-from holdfast_llm.batch.prepare import plan_page, prepare_page
+from holdfast.store import Row, Statements, Tx
+from holdfast_llm.batch.budget import limit_of, spent_over_budget
+from holdfast_llm.batch.circuit import find_open_circuits
+from holdfast_llm.batch.group import BatchKey, Draft
+from holdfast_llm.batch.lease import BatchLease, BatchLeases, BatchLost
+from holdfast_llm.batch.missing_accounts import MissingAccounts
+from holdfast_llm.batch.prepare import PagePreparer
 from holdfast_llm.batch.price import Prices
-from holdfast_llm.batch.recover import guarded, recover_once
-from holdfast_llm.batch.release import MAX_RUNTIME, STOPPED, Tally, because, give_back
-from holdfast_llm.batch.send import send
-from holdfast_llm.batch.shut import find_shut
-from holdfast_llm.batch.unusable import Unusable
+from holdfast_llm.batch.recover import BatchRecovery
+from holdfast_llm.batch.release import MAX_RUNTIME, STOPPED, BatchReleaser, because
+from holdfast_llm.batch.resources import BatchResources
+from holdfast_llm.batch.send import BatchSender
+from holdfast_llm.provider.route import Route
+
+SQL = Statements("holdfast_llm.batch", "submit.sql")
 
 PAGE = 500
+Unsendable = list[tuple[str, str, str]]
+"""Tenants, providers and models whose jobs cannot be sent now."""
 
 
-def submit_once(lane: BatchLane, assignment: Assignment) -> Tally:
-    """One bounded run: first what an earlier one left, then what waits."""
-    done = recover_once(lane, owner=assignment.run_id, goes_on=lambda: assignment.goes_on)
-    submitter = _Submitter(lane, assignment)
-    submitter.run()
-    done.add(submitter.tally)
-    return done
+class BatchSubmitter:
+    """Hands waiting jobs over to providers."""
+
+    def __init__(
+        self,
+        resources: BatchResources,
+        leases: BatchLeases,
+        preparer: PagePreparer,
+        sender: BatchSender,
+        releaser: BatchReleaser,
+        recovery: BatchRecovery,
+    ) -> None:
+        self.resources = resources
+        self.leases = leases
+        self.preparer = preparer
+        self.sender = sender
+        self.releaser = releaser
+        self.recovery = recovery
+
+    def submit_once(self, assignment: Assignment) -> PassCounts:
+        """One bounded run: first the batches that an earlier run left, then waiting jobs."""
+        done = self.recovery.recover_once(
+            owner=assignment.run_id, goes_on=lambda: assignment.goes_on
+        )
+        run = _SubmitRun(self, assignment)
+        run.perform()
+        done.add(run.counts)
+        return done
 
 
-class _Submitter:
+class _SubmitRun:
     """The jobs of one run on their way into batches."""
 
-    def __init__(self, lane: BatchLane, assignment: Assignment) -> None:
-        self.lane = lane
+    def __init__(self, submitter: BatchSubmitter, assignment: Assignment) -> None:
+        self.submitter = submitter
+        self.resources = submitter.resources
+        self.store = submitter.resources.store
         self.assignment = assignment
         self.actor = Actor(ActorType.SYSTEM, assignment.run_id)
-        self.prices = Prices(lane.settings.prices)
-        self.tally = Tally()
-        self._drafts: dict[Artifact, Draft] = {}
-        self._unusable = Unusable()
-        self._shut: list[tuple[str, str, str]] = []
-        # A run takes a job once, also where it may take those that wait.
+        self.prices = submitter.resources.prices
+        self.counts = PassCounts()
+        self._drafts: dict[BatchKey, Draft] = {}
+        self._missing = MissingAccounts()
+        self._unsendable: Unsendable = []
+        # A run takes a job once, even where it may take jobs before they are due.
         self._seen: set[str] = set()
 
-    def run(self) -> None:
+    def perform(self) -> None:
+        counts = self.assignment.counts
         try:
-            # First what can be sent, then the rest: it is released, and says why it waits.
-            passes = [self._find_shut(), []] if self._is_crowded() else [[]]
-            for self._shut in passes:
+            # Jobs that can be sent come first. The others are released with the reason.
+            passes = [self._find_unsendable(), []] if self._is_crowded() else [[]]
+            for self._unsendable in passes:
                 while self.assignment.goes_on and self.assignment.left > 0:
                     if not self._take_page():
                         break
             for draft in self._drafts.values():
                 self._send(draft)
         finally:
-            counts = self.assignment.counts
-            counts.outcomes.update(self.tally.outcomes)
-            counts.errors.update(self.tally.errors)
-            self._unusable.tell(self.lane)
-        if self._unusable.jobs.total() == counts.claimed > 0:
-            # Nothing could be done at all: the run fails with what is missing.
-            raise next(iter(self._unusable.missing.values()))
+            counts.outcomes.update(self.counts.outcomes)
+            counts.errors.update(self.counts.errors)
+            self._missing.report(self.resources.events)
+        if self._missing.jobs.total() == counts.claimed > 0:
+            # No job could be sent: the run fails with the missing account.
+            raise next(iter(self._missing.errors.values()))
 
     def _is_crowded(self) -> bool:
-        """Whether more waits than this run may take."""
-        todo = self.assignment
+        """Whether more jobs wait than this run may take."""
+        run = self.assignment
         waiting = ledger.count_pending(
-            self.lane.store, todo.queues, todo.job_types, todo.profile, of_batch=True
+            self.store, run.queues, run.job_types, run.profile, of_batch=True
         )
-        return waiting >= todo.left
+        return waiting >= run.left
 
-    def _find_shut(self) -> list[tuple[str, str, str]]:
-        return find_shut(self.lane, self.assignment.queues, self.prices)
+    def _find_unsendable(self) -> Unsendable:
+        return find_unsendable(self.resources, self.assignment.queues, self.prices)
 
     def _take_page(self) -> bool:
         claimed = self._claim(min(PAGE, self.assignment.left))
         if not claimed:
             return False
-        self.lane.reached(Point.CLAIMED)
-        page = plan_page(self.lane, claimed, self.prices)
-        self._unusable.add(page.unusable)
+        page = self.submitter.preparer.plan_page(claimed, self.prices)
+        self._missing.add(page.missing)
         for one in page.wanted:
-            model = f"{one.artifact.provider}/{one.artifact.model}"
+            model = f"{one.key.provider}/{one.key.model}"
             self.assignment.counts.models[model] += 1
-        prepared = prepare_page(
-            self.lane,
+        prepared = self.submitter.preparer.prepare_page(
             page,
             self._drafts,
             owner=self.assignment.run_id,
             claim_ms=self._claim_ms,
             actor=self.actor,
         )
-        self.lane.reached(Point.PREPARED)
         self._drafts = prepared.drafts
-        self.tally.add(prepared.tally)
+        self.counts.add(prepared.counts)
         for draft in prepared.full:
             self._send(draft)
         return True
@@ -118,7 +149,7 @@ class _Submitter:
         buried: list[Settled] = []
         profile = self.assignment.profile
         found = claim_jobs(
-            self.lane.store,
+            self.store,
             queues=self.assignment.queues,
             worker_id=self.assignment.run_id,
             limit=wanted,
@@ -128,29 +159,76 @@ class _Submitter:
             job_types=self.assignment.job_types,
             of_batch=True,
             without=self._seen,
-            shut=self._shut,
+            shut=self._unsendable,
             buried=buried,
         )
         self.assignment.counts.claimed += len(found)
         if not profile.respect_not_before_at:
             self._seen.update(job.id for job in found)
         for job in found:
-            self.lane.events.emit(
+            self.resources.events.emit(
                 JobStarted(job.about, job.queue, job.attempt, self.assignment.run_id)
             )
         return found
 
     def _send(self, draft: Draft) -> None:
-        """Send a batch, or give it back if the run is over."""
+        """Send a batch, or release its jobs if the run is over."""
+        submitter = self.submitter
         try:
-            intent = hold(self.lane, draft.id, draft.fence)
+            batch = submitter.leases.hold_new(draft.id, draft.fence)
         except BatchLost:
             return
-        if self.assignment.goes_on:
-            self.tally.add(guarded(self.lane, intent, send, actor=self.actor))
-        else:
-            self.tally.add(guarded(self.lane, intent, self._leave, actor=self.actor))
+        step = submitter.sender.send if self.assignment.goes_on else self._give_back
+        self.counts.add(submitter.recovery.guarded(batch, step, actor=self.actor))
 
-    def _leave(self, lane: BatchLane, intent: Intent, *, actor: Actor) -> Tally:
+    def _give_back(self, batch: BatchLease, *, actor: Actor) -> PassCounts:
         reason = STOPPED if self.assignment.was_stopped else MAX_RUNTIME
-        return give_back(lane, intent, because(reason), actor=actor)
+        return self.submitter.releaser.give_back(batch, because(reason), actor=actor)
+
+
+# -- jobs that no run could send
+
+
+def find_unsendable(resources: BatchResources, queues: Sequence[str], prices: Prices) -> Unsendable:
+    """Waiting jobs whose account is unusable or whose tenant's budget is spent.
+
+    A run takes a bounded number of jobs, the oldest first. It passes these over, or they would come
+    first in every run and keep all others waiting.
+    """
+    settings = resources.settings
+
+    def look(tx: Tx) -> tuple[list[Row], set[str], set[str]]:
+        rows = tx.many(SQL.list_waiting_routes, queues=[{"queue": name} for name in queues])
+        orgs = {str(row["org_id"]) for row in rows}
+        return rows, find_open_circuits(tx), set(spent_over_budget(tx, settings, orgs))
+
+    rows, circuits, spent = resources.store.read(look)
+    return [
+        (str(row["org_id"]), row["provider"], row["model"])
+        for row in rows
+        if str(row["org_id"]) in spent
+        or not _can_send(resources, prices, circuits, str(row["org_id"]), decode(row["decision"]))
+    ]
+
+
+def _can_send(
+    resources: BatchResources,
+    prices: Prices,
+    circuits: set[str],
+    org_id: str,
+    decision: dict[str, Any],
+) -> bool:
+    try:
+        route = Route.read(decision)
+        account = resources.accounts.of(route)
+    except ValueError:
+        # The job itself is wrong and ends when it is claimed.
+        return True
+    except ConfigError:
+        return False
+    if account.key in circuits:
+        return False
+    day = resources.store.clock.now().date()
+    return limit_of(resources.settings, org_id) is None or (
+        prices.of(route.provider, route.model, route.execution_mode, day) is not None
+    )

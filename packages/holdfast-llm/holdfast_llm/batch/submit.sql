@@ -62,53 +62,6 @@ FROM {rows items: batch_id uuid, batch_item_index integer, org_id uuid, job_id u
 WHERE TRUE
 ON CONFLICT (org_id, batch_id, batch_item_index) DO NOTHING;
 
--- lease_intent :maybe — crosses tenants: the next batch on its way out that nobody works on
--- Whoever had it before may be in the middle of an upload, which nobody will hear of.
-UPDATE holdfast.provider_batch
-SET lease_owner = :owner, lease_expires_at = {later(:lease_ms)}, fence = fence + 1,
-    strays = CASE WHEN state = 'prepared' THEN 1 ELSE strays END, updated_at = {now}
-WHERE id IN (
-    SELECT id FROM holdfast.provider_batch
-    WHERE execution_mode = 'batch' AND state IN ('prepared', 'uploaded', 'creating')
-      AND next_at <= {now} AND (lease_expires_at IS NULL OR lease_expires_at <= {now})
-    ORDER BY next_at, id
-    LIMIT 1
-    {skip_locked})
-RETURNING id, account, provider, adapter_kind, model, group_key, state, items, bytes, content_hash,
-          create_attempt, creating_at, answered_at, fenced_at, rounds, input_file_id,
-          provider_batch_id, error_class, error_code, fence, created_at, {now} AS now;
-
--- hold_intent :maybe — crosses tenants: still ours? Then for a while longer, and how it stands
-UPDATE holdfast.provider_batch
-SET lease_expires_at = {later(:lease_ms)}, updated_at = {now}
-WHERE id = :id AND fence = :fence AND state IN ('prepared', 'uploaded', 'creating')
-RETURNING id, account, provider, adapter_kind, model, group_key, state, items, bytes, content_hash,
-          create_attempt, creating_at, answered_at, fenced_at, rounds, input_file_id,
-          provider_batch_id, error_class, error_code, fence, created_at, {now} AS now;
-
--- lease_quarantined :maybe — crosses tenants: one that an operator takes out of quarantine
-UPDATE holdfast.provider_batch
-SET lease_owner = :owner, lease_expires_at = {later(:lease_ms)}, fence = fence + 1,
-    updated_at = {now}
-WHERE id = :id AND state = 'quarantined'
-  AND (lease_expires_at IS NULL OR lease_expires_at <= {now})
-RETURNING id, account, provider, adapter_kind, model, group_key, state, items, bytes, content_hash,
-          create_attempt, creating_at, answered_at, fenced_at, rounds, input_file_id,
-          provider_batch_id, error_class, error_code, fence, created_at, {now} AS now;
-
--- let_quarantined_go :affected — crosses tenants: the operator's decision could not be carried out
-UPDATE holdfast.provider_batch
-SET lease_owner = NULL, lease_expires_at = NULL, updated_at = {now}
-WHERE id = :id AND fence = :fence AND state = 'quarantined';
-
--- put_intent_off :affected — crosses tenants: look at it again later; the lease is given up
-UPDATE holdfast.provider_batch
-SET next_at = {later(:delay_ms)}, rounds = rounds + :rounds, lease_owner = NULL,
-    lease_expires_at = NULL, updated_at = {now},
-    scanned_at = CASE WHEN :was_scanned = 1 THEN {now} ELSE scanned_at END,
-    answered_at = CASE WHEN :was_answered = 1 THEN {now} ELSE answered_at END
-WHERE id = :id AND fence = :fence AND state IN ('prepared', 'uploaded', 'creating');
-
 -- list_groups :many — crosses tenants: the groups that a batch holds
 SELECT group_key FROM holdfast.batch_item
 WHERE batch_id = :batch_id AND is_open = 1
@@ -220,12 +173,6 @@ SET fenced_at = {now}, scanned_at = {now}, next_at = {later(:delay_ms)}, lease_o
     lease_expires_at = NULL, updated_at = {now}
 WHERE id = :id AND fence = :fence AND state = 'creating' AND create_attempt = :attempt;
 
--- quarantine_intent :affected — crosses tenants: nobody knows whether it exists; a person decides
-UPDATE holdfast.provider_batch
-SET state = 'quarantined', error_class = :error_class, error_code = :error_code,
-    lease_owner = NULL, lease_expires_at = NULL, scanned_at = {now}, updated_at = {now}
-WHERE id = :id AND fence = :fence AND state = 'creating';
-
 -- clear_held :affected — crosses tenants: its answers are read again, and shown to the application again
 UPDATE holdfast.batch_item
 SET error_class = NULL, error_code = NULL
@@ -273,21 +220,6 @@ SELECT batch.id, batch.account, batch.provider, batch.model, batch.group_key, ba
 FROM {rows wanted: id uuid}
 JOIN holdfast.provider_batch AS batch ON batch.id = wanted.id
 WHERE batch.account = :account AND batch.execution_mode = 'batch';
-
--- lease_stray :maybe — crosses tenants: a batch that is over and may have left an input behind
-UPDATE holdfast.provider_batch
-SET lease_owner = :owner, lease_expires_at = {later(:lease_ms)}, fence = fence + 1,
-    next_at = {later(:pause_ms)}, updated_at = {now}
-WHERE id IN (
-    SELECT id FROM holdfast.provider_batch
-    WHERE strays = 1 AND state IN ('collected', 'released') AND files_deleted_at IS NOT NULL
-      AND next_at <= {now} AND (lease_expires_at IS NULL OR lease_expires_at <= {now})
-    ORDER BY next_at, id
-    LIMIT 1
-    {skip_locked})
-RETURNING id, account, provider, adapter_kind, model, group_key, state, items, bytes, content_hash,
-          create_attempt, creating_at, answered_at, fenced_at, rounds, input_file_id,
-          provider_batch_id, error_class, error_code, fence, created_at, {now} AS now;
 
 -- close_stray :affected — crosses tenants: no input of it is left anywhere
 UPDATE holdfast.provider_batch

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from holdfast.errors import ConfigError
 from holdfast.operate.doctor.finding import SQL, Finding, Severity, Visit
-from holdfast_llm.batch.verdict import safe_code
+from holdfast_llm.batch.item_outcome import safe_code
 from holdfast_llm.provider.account import Account, Accounts
 from holdfast_llm.provider.reply import WRONG_ADDRESS, ProviderRefused, ProviderUnsure
 from holdfast_llm.provider.route import Route

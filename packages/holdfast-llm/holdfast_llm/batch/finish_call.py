@@ -13,9 +13,9 @@ from holdfast.errors import ConfigError
 from holdfast.event import BatchAlert, BatchTrouble
 from holdfast.store import Row, Statement, Statements, Store, Tx
 from holdfast_llm.batch.cost import CallEntry, CallKind, ledger_rows, record_calls
-from holdfast_llm.batch.lane import BatchLane
+from holdfast_llm.batch.item_outcome import ItemOutcome, ItemState
 from holdfast_llm.batch.price import Prices
-from holdfast_llm.batch.verdict import ItemState, Verdict
+from holdfast_llm.batch.resources import BatchResources
 
 SQL = Statements("holdfast_llm.batch", "call.sql")
 COST = Statements("holdfast_llm.batch", "cost.sql")
@@ -24,12 +24,12 @@ SWEEP_LIMIT = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
+class FinishedCall:
     """What a call leaves to be written with the outcome of its job."""
 
     batch_id: str
     place: int
-    verdict: Verdict
+    verdict: ItemOutcome
     entry: CallEntry
     prices: Prices
 
@@ -64,7 +64,7 @@ def with_call_stores(job_type: str, own: tuple[Statement, ...]) -> tuple[Stateme
     return (*CALL_STORES, *own)
 
 
-def rows_of(called: Called, clock: Clock) -> dict[str, list[Any]]:
+def rows_of(called: FinishedCall, clock: Clock) -> dict[str, list[Any]]:
     """The rows that the statements of CALL_STORES take for one call."""
     row, shared = ledger_rows(called.prices, called.entry, clock.now())
     is_answered = called.verdict.state is ItemState.SUCCEEDED
@@ -77,24 +77,72 @@ def rows_of(called: Called, clock: Clock) -> dict[str, list[Any]]:
     }
 
 
-# -- calls that nobody ended
+class CallEndings:
+    """Ends direct calls whose worker is gone."""
 
+    def __init__(self, resources: BatchResources) -> None:
+        self.resources = resources
+        self.store = resources.store
+        self.settings = resources.settings
+        self.events = resources.events
 
-def end_abandoned(lane: BatchLane, *, limit: int = SWEEP_LIMIT) -> int:
-    """End calls whose worker is gone and whose job went on without them. Bounded, safe twice."""
+    # -- calls that nobody ended
 
-    def work(tx: Tx) -> Counter[str]:
-        found = end_unknown(tx, lane, tx.many(SQL.list_abandoned, limit=limit))
-        unclosed = tx.many(SQL.list_unclosed, limit=limit)
-        if unclosed:
-            tx.affected(SQL.close_groups, ended=unclosed)
-        return found
+    def end_abandoned(self, *, limit: int = SWEEP_LIMIT) -> int:
+        """End calls whose worker is gone and whose job has moved on. Bounded and idempotent."""
 
-    if not count_abandoned(lane.store):
-        return 0
-    found = lane.store.write(work)
-    tell_unknown(lane, found)
-    return found.total()
+        def work(tx: Tx) -> Counter[str]:
+            found = self.end_unknown(tx, tx.many(SQL.list_abandoned, limit=limit))
+            unclosed = tx.many(SQL.list_unclosed, limit=limit)
+            if unclosed:
+                tx.affected(SQL.close_groups, ended=unclosed)
+            return found
+
+        if not count_abandoned(self.store):
+            return 0
+        found = self.store.write(work)
+        self.report_unknown(found)
+        return found.total()
+
+    def end_unknown(self, tx: Tx, rows: Sequence[Row]) -> Counter[str]:
+        """Record that nobody knows what became of these calls; how many at which account."""
+        if not rows:
+            return Counter()
+        ends = [
+            _end(row["batch_id"], row["batch_item_index"], ItemState.UNKNOWN, None, "no_answer")
+            for row in rows
+        ]
+        ended = {
+            (str(row["batch_id"]), row["batch_item_index"])
+            for row in tx.many(SQL.end_items, ends=ends)
+        }
+        entries = [
+            CallEntry(
+                org_id=str(row["org_id"]),
+                batch_id=str(row["batch_id"]),
+                batch_item_index=row["batch_item_index"],
+                provider_batch_id="",
+                kind=CallKind.UNKNOWN,
+                account=row["account"],
+                group_key=row["group_key"],
+                job_id=str(row["job_id"]),
+                job_type=row["job_type"],
+                attempt=row["attempt"],
+                at_most_pico=row["reserve_pico"],
+            )
+            for row in rows
+            if (str(row["batch_id"]), row["batch_item_index"]) in ended
+        ]
+        record_calls(tx, self.resources.prices, entries)
+        groups = sorted({batch_id for batch_id, _ in ended})
+        if groups:
+            tx.affected(SQL.close_groups, ended=[{"batch_id": batch_id} for batch_id in groups])
+        return Counter(entry.account for entry in entries)
+
+    def report_unknown(self, calls: Counter[str], reason: str = "no_answer") -> None:
+        """Tell of calls that may have been paid for, by account."""
+        for account, count in sorted(calls.items()):
+            self.events.emit(BatchAlert(None, account, BatchTrouble.UNKNOWN_CALL, reason, count))
 
 
 def count_abandoned(store: Store) -> int:
@@ -104,41 +152,6 @@ def count_abandoned(store: Store) -> int:
         return len(tx.many(SQL.list_abandoned, limit=1)) + len(tx.many(SQL.list_unclosed, limit=1))
 
     return store.read(look)
-
-
-def end_unknown(tx: Tx, lane: BatchLane, rows: Sequence[Row]) -> Counter[str]:
-    """Record that nobody knows what became of these calls; how many at which account."""
-    if not rows:
-        return Counter()
-    ends = [
-        _end(row["batch_id"], row["batch_item_index"], ItemState.UNKNOWN, None, "no_answer")
-        for row in rows
-    ]
-    ended = {
-        (str(row["batch_id"]), row["batch_item_index"]) for row in tx.many(SQL.end_items, ends=ends)
-    }
-    entries = [
-        CallEntry(
-            org_id=str(row["org_id"]),
-            batch_id=str(row["batch_id"]),
-            batch_item_index=row["batch_item_index"],
-            provider_batch_id="",
-            kind=CallKind.UNKNOWN,
-            account=row["account"],
-            group_key=row["group_key"],
-            job_id=str(row["job_id"]),
-            job_type=row["job_type"],
-            attempt=row["attempt"],
-            at_most_pico=row["reserve_pico"],
-        )
-        for row in rows
-        if (str(row["batch_id"]), row["batch_item_index"]) in ended
-    ]
-    record_calls(tx, Prices(lane.settings.prices), entries)
-    groups = sorted({batch_id for batch_id, _ in ended})
-    if groups:
-        tx.affected(SQL.close_groups, ended=[{"batch_id": batch_id} for batch_id in groups])
-    return Counter(entry.account for entry in entries)
 
 
 def _end(
@@ -159,9 +172,3 @@ def _end(
         "provider_request_id": provider_request_id,
         "finished_at": None if finished_at is None else write_instant(finished_at),
     }
-
-
-def tell_unknown(lane: BatchLane, calls: Counter[str], reason: str = "no_answer") -> None:
-    """Tell of calls that may have been paid for, by account."""
-    for account, count in sorted(calls.items()):
-        lane.events.emit(BatchAlert(None, account, BatchTrouble.UNKNOWN_CALL, reason, count))

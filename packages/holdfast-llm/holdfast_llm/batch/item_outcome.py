@@ -1,4 +1,4 @@
-"""Verdict: what an answer means for its job. The same for a batch's line and for a call of its own.
+"""The outcome of an item: what an answer of a batch or of a direct call means for its job.
 
 An answer is read, checked against the schema and the echo that were asked for, and then shown to
 the application. Nothing is written here.
@@ -16,7 +16,6 @@ from functools import lru_cache
 from typing import Any, assert_never
 
 from holdfast.clock import ms
-from holdfast.config import RunProfile
 from holdfast.document import BadDocument, check
 from holdfast.engine.classify import failure_of_status, fault_of, safe_context
 from holdfast.engine.execute import Plan, conclude, retry_or_bury
@@ -46,8 +45,8 @@ from holdfast_llm.batch.failure import (
     ResultMissing,
     is_defect,
 )
-from holdfast_llm.batch.lane import BatchLane
 from holdfast_llm.batch.load import Loaded, item_of, request_again
+from holdfast_llm.batch.resources import BatchResources
 from holdfast_llm.batch.work import Item
 from holdfast_llm.provider.echo import PLAIN, TEXT, echo_name
 from holdfast_llm.provider.reply import Answer, Failure, FailureKind, Reply
@@ -70,7 +69,7 @@ class ItemState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ItemOutcome:
     """What becomes of a job, and what is written down of its item.
 
     *stops_account* is the failure for which nothing more may go to the account for a while.
@@ -98,47 +97,97 @@ class _Wrong(OutputInvalid):
         self.code = code
 
 
-def verdict_of(
-    lane: BatchLane,
-    job: Claimed,
-    answer: Answer,
-    *,
-    echo: str = "",
-    asked_hash: str | None = None,
-    loaded: Loaded | None = None,
-) -> Verdict:
-    """What *answer* means for *job*; *echo* is what it had to repeat, if anything.
+class OutcomeRules:
+    """Turns answers and failures of a provider into outcomes of jobs."""
 
-    *asked_hash* is that of the schema it was asked for, where that is known.
-    """
-    if isinstance(answer, Failure):
-        return failure_verdict(lane, job, answer)
-    handler = lane.registry.get(job.job_type)
-    stage = _stage(handler, job)
-    try:
-        item = item_of(job, loaded or {})
-        request = request_again(handler, item)
-        reply = _read(answer, request, echo, asked_hash)
-        value = handler.work.accept(item, reply)
-    except (Signal, Exception, SystemExit) as exc:
-        return _thrown(exc, job, stage)
-    outcome = conclude(value, job, Plan(handler, stage, item.payload, lane.registry.categories))
-    if isinstance(outcome, Dead):
-        error_class = outcome.fault.error_class
-        is_held = error_class == ResultInvalid.error_class
-        return Verdict(outcome, ItemState.FAILED, error_class, NO_CODE, is_held=is_held)
-    return Verdict(outcome, ItemState.SUCCEEDED)
+    def __init__(self, resources: BatchResources) -> None:
+        self.resources = resources
+        self.settings = resources.settings
+        self.registry = resources.registry
+        self.rng = resources.rng
 
+    def of_answer(
+        self,
+        job: Claimed,
+        answer: Answer,
+        *,
+        echo: str = "",
+        asked_hash: str | None = None,
+        loaded: Loaded | None = None,
+    ) -> ItemOutcome:
+        """What *answer* means for *job*; *echo* is what it had to repeat, if anything.
 
-def reuse(lane: BatchLane, job: Claimed, item: Item) -> Outcome | None:
-    """The outcome of a job whose work knows the answer already. None: the provider is asked."""
-    handler = lane.registry.get(job.job_type)
-    known = getattr(handler.work, "reuse", None)
-    value = None if known is None else known(item)
-    if value is None:
-        return None
-    plan = Plan(handler, _stage(handler, job), item.payload, lane.registry.categories)
-    return conclude(value, job, plan)
+        *asked_hash* is that of the schema it was asked for, where that is known.
+        """
+        if isinstance(answer, Failure):
+            return self.of_failure(job, answer)
+        handler = self.registry.get(job.job_type)
+        stage = _stage(handler, job)
+        try:
+            item = item_of(job, loaded or {})
+            request = request_again(handler, item)
+            reply = _read(answer, request, echo, asked_hash)
+            value = handler.work.accept(item, reply)
+        except (Signal, Exception, SystemExit) as exc:
+            return _thrown(exc, job, stage)
+        outcome = conclude(value, job, Plan(handler, stage, item.payload, self.registry.categories))
+        if isinstance(outcome, Dead):
+            error_class = outcome.fault.error_class
+            is_held = error_class == ResultInvalid.error_class
+            return ItemOutcome(outcome, ItemState.FAILED, error_class, NO_CODE, is_held=is_held)
+        return ItemOutcome(outcome, ItemState.SUCCEEDED)
+
+    def of_reuse(self, job: Claimed, item: Item) -> Outcome | None:
+        """The outcome of a job whose work knows the answer already. None: the provider is asked."""
+        handler = self.registry.get(job.job_type)
+        known = getattr(handler.work, "reuse", None)
+        value = None if known is None else known(item)
+        if value is None:
+            return None
+        plan = Plan(handler, _stage(handler, job), item.payload, self.registry.categories)
+        return conclude(value, job, plan)
+
+    # -- failures
+
+    def of_failure(self, job: Claimed, failure: Failure) -> ItemOutcome:
+        """What a failure in our words means for a job."""
+        code = safe_code(failure.code)
+        if failure.kind is FailureKind.CAPACITY:
+            # Longer than usual where the provider asks for it.
+            pause = max(self.resources.overflow_seconds, failure.retry_after or 0.0)
+            return ItemOutcome(Released("capacity", ms(pause)), ItemState.NOT_RUN, error_code=code)
+        if failure.kind is FailureKind.ACCOUNT:
+            return ItemOutcome(
+                Released("account", ms(self.settings.batch.circuit_seconds)),
+                ItemState.NOT_RUN,
+                error_code=code,
+                stops_account=failure,
+            )
+        kind, status = class_of(failure), failure.status
+        found = kind("", code=code) if status is None else kind("", code=code, status=status)
+        stage = _stage(self.registry.get(job.job_type), job)
+        fault = fault_of(found, stage=stage.name, attempt=job.attempt)
+        wait = None if failure.retry_after is None else timedelta(seconds=failure.retry_after)
+        outcome = retry_or_bury(fault, job, stage, self.rng, wait)
+        return ItemOutcome(outcome, _state_of(failure), fault.error_class, code)
+
+    def of_batch_failure(
+        self, job: Claimed, failure: Failure, *, items: int, is_named: bool | None = None
+    ) -> ItemOutcome:
+        """What the failure of a whole batch of so many *items* means for the job of one of them.
+
+        An item that was not alone may not be the reason, so the failure never ends its job. Where
+        the provider names items it costs no attempt; *is_named* is None where it names none.
+        """
+        found = self.of_failure(job, failure)
+        if items == 1 or found.error_class != BatchFailed.error_class:
+            return found
+        if is_named is None and not isinstance(found.outcome, Dead):
+            return found
+        outcome = Released(BATCH_FAILED, ms(self.resources.overflow_seconds))
+        if is_named is None:
+            return replace(found, outcome=outcome)
+        return replace(found, outcome=outcome, error_code=NAMED if is_named else NOT_NAMED)
 
 
 MISSING = "missing_result"
@@ -147,57 +196,6 @@ CONFLICT = "conflicting_result"
 BATCH_FAILED = "batch_failed"
 NAMED = "named_line"
 NOT_NAMED = "other_line"
-
-
-# -- failures
-
-
-def failure_verdict(lane: BatchLane, job: Claimed, failure: Failure) -> Verdict:
-    """What a failure in our words means for a job."""
-    code = safe_code(failure.code)
-    if failure.kind is FailureKind.CAPACITY:
-        # Longer than usual where the provider asks for it.
-        pause = max(_overflow_seconds(lane), failure.retry_after or 0.0)
-        return Verdict(Released("capacity", ms(pause)), ItemState.NOT_RUN, error_code=code)
-    if failure.kind is FailureKind.ACCOUNT:
-        return Verdict(
-            Released("account", ms(lane.settings.batch.circuit_seconds)),
-            ItemState.NOT_RUN,
-            error_code=code,
-            stops_account=failure,
-        )
-    kind, status = class_of(failure), failure.status
-    found = kind("", code=code) if status is None else kind("", code=code, status=status)
-    stage = _stage(lane.registry.get(job.job_type), job)
-    fault = fault_of(found, stage=stage.name, attempt=job.attempt)
-    wait = None if failure.retry_after is None else timedelta(seconds=failure.retry_after)
-    outcome = retry_or_bury(fault, job, stage, lane.rng, wait)
-    return Verdict(outcome, _state_of(failure), fault.error_class, code)
-
-
-def batch_verdict(
-    lane: BatchLane, job: Claimed, failure: Failure, *, items: int, is_named: bool | None = None
-) -> Verdict:
-    """What the failure of a whole batch of so many *items* means for the job of one of them.
-
-    Whoever was not alone in it need not be why: it is never its end, and where the provider names
-    items it costs nothing. *is_named* is None where it names none.
-    """
-    found = failure_verdict(lane, job, failure)
-    if items == 1 or found.error_class != BatchFailed.error_class:
-        return found
-    if is_named is None and not isinstance(found.outcome, Dead):
-        return found
-    outcome = Released(BATCH_FAILED, ms(_overflow_seconds(lane)))
-    if is_named is None:
-        return replace(found, outcome=outcome)
-    return replace(found, outcome=outcome, error_code=NAMED if is_named else NOT_NAMED)
-
-
-def _overflow_seconds(lane: BatchLane) -> float:
-    """The run's own pause for what it gives back."""
-    profile = RunProfile(retry_backoff_seconds=tuple(lane.registry.backoff_seconds))
-    return profile.overflow_seconds
 
 
 def class_of(failure: Failure) -> type[JobFailure]:
@@ -260,7 +258,7 @@ def _state_of(failure: Failure) -> ItemState:
             return ItemState.FAILED
 
 
-def _thrown(exc: BaseException, job: Claimed, stage: Stage) -> Verdict:
+def _thrown(exc: BaseException, job: Claimed, stage: Stage) -> ItemOutcome:
     """What an exception of the application's code, or of ours, means.
 
     Neither a retry, a snooze nor a lost lease is an answer to an answer: each would pay for it
@@ -270,9 +268,9 @@ def _thrown(exc: BaseException, job: Claimed, stage: Stage) -> Verdict:
     if may_pass(exc):
         not_taken = AnswerNotTaken(cause=fault.error_class)
         fault = fault_of(not_taken, stage=stage.name, attempt=job.attempt)
-        return Verdict(Dead(fault), ItemState.FAILED, fault.error_class, NO_CODE, may_wait=True)
+        return ItemOutcome(Dead(fault), ItemState.FAILED, fault.error_class, NO_CODE, may_wait=True)
     code = exc.code if isinstance(exc, _Wrong) else NO_CODE
-    return Verdict(
+    return ItemOutcome(
         Dead(fault),
         ItemState.FAILED,
         fault.error_class,

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from holdfast.engine.job import Claimed, Released
-from holdfast_llm.batch.asked import Asked
 from holdfast_llm.batch.load import Loaded
+from holdfast_llm.batch.rendered_request import RenderedRequest
 from holdfast_llm.provider.account import Account
 from holdfast_llm.provider.reply import Failure
 from holdfast_llm.provider.route import Route
@@ -24,13 +24,13 @@ MAX_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(slots=True)
-class Member:
+class Slot:
     """One job that is about to be called for."""
 
     job: Claimed
     route: Route
     account: Account
-    asked: Asked
+    asked: RenderedRequest
     size: int
     reserve_pico: int | None
     loaded: Loaded = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Group:
     """Members with one key, and what they share."""
 
     batch_id: str = ""
-    members: list[Member] = field(default_factory=list)
+    slots: list[Slot] = field(default_factory=list)
     size: int = 0
     is_closed: bool = False
     # What one of them heard of the account: the others need not hear it, too.
@@ -58,7 +58,7 @@ class Group:
     is_written: bool = False
 
 
-class Gatherer:
+class Batcher:
     """Forms groups out of the calls that the threads of one process are about to make."""
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class Gatherer:
 
     def join(
         self,
-        member: Member,
+        slot: Slot,
         *,
         arrive: Callable[[], None],
         max_items: int,
@@ -101,13 +101,13 @@ class Gatherer:
         over.
         """
         with self._changed:
-            group, leads = self._enter(member, max_items)
+            group, leads = self._enter(slot, max_items)
             if leads:
                 arrive()
                 self._changed.wait_for(
                     lambda: group.is_closed or self._coming <= 0, timeout=max_seconds
                 )
-                self._close(member.key, group)
+                self._close(slot.key, group)
             else:
                 arrive()
         if leads:
@@ -119,19 +119,19 @@ class Gatherer:
             raise group.error
         return group
 
-    def _enter(self, member: Member, max_items: int) -> tuple[Group, bool]:
-        """The group that *member* is in from now on, and whether it is the one who forms it."""
-        group = self._forming.get(member.key)
-        if group is not None and group.size + member.size > MAX_BYTES:
-            self._close(member.key, group)
+    def _enter(self, slot: Slot, max_items: int) -> tuple[Group, bool]:
+        """The group that *slot* is in from now on, and whether it is the one who forms it."""
+        group = self._forming.get(slot.key)
+        if group is not None and group.size + slot.size > MAX_BYTES:
+            self._close(slot.key, group)
             group = None
         leads = group is None
         if group is None:
-            group = self._forming[member.key] = Group()
-        group.members.append(member)
-        group.size += member.size
-        if len(group.members) >= max_items:
-            self._close(member.key, group)
+            group = self._forming[slot.key] = Group()
+        group.slots.append(slot)
+        group.size += slot.size
+        if len(group.slots) >= max_items:
+            self._close(slot.key, group)
         return group, leads
 
     def _close(self, key: tuple[str, str], group: Group) -> None:
@@ -151,9 +151,9 @@ class Gatherer:
                 self._changed.notify_all()
 
 
-def places(members: Sequence[Member]) -> list[Member]:
+def places(slots: Sequence[Slot]) -> list[Slot]:
     """Give those who may be called their places, in the order in which they came."""
-    called = [member for member in members if member.refused is None]
-    for place, member in enumerate(called):
-        member.place = place
+    called = [slot for slot in slots if slot.refused is None]
+    for place, slot in enumerate(called):
+        slot.place = place
     return called
