@@ -46,7 +46,7 @@ def ask(page: Page, questions: Sequence[Question]) -> dict[Key, Seen]:
     keys = [
         {"home": one.case.delivery.org_id, "delivery_id": one.case.delivery.id} for one in questions
     ]
-    rows = outbox.store.read(lambda tx: tx.many(SQL.list_addresses, named=keys))
+    rows = outbox.store.many(SQL.list_addresses, named=keys)
     addresses = {(str(row["org_id"]), str(row["id"])): row["address"] for row in rows}
     # Somebody may have been erased since, with all that they were told.
     questions = [one for one in questions if one.case.key in addresses]

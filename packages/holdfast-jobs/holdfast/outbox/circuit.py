@@ -290,7 +290,7 @@ def take_probe(outbox: Outbox, circuit: Circuit, fingerprint: str) -> bool:
     """Whether it is us who probes."""
     lease = ms(outbox.settings.outbox.lease_seconds)
     given = {**circuit.named, "fingerprint": fingerprint, "lease_ms": lease}
-    return outbox.store.write(lambda tx: tx.affected(SQL.take_probe, **given)) > 0
+    return outbox.store.execute(SQL.take_probe, **given) > 0
 
 
 def choose_probe(circuit: Circuit, fingerprint: str, waiting: Sequence[P]) -> P | None:

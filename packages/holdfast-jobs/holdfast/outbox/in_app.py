@@ -198,13 +198,13 @@ class Feed:
             "limit": limit,
             "before": read_id("before", before),
         }
-        rows = self._store().read(lambda tx: tx.many(SQL.list_in_app, **params))
+        rows = self._store().many(SQL.list_in_app, **params)
         return [Notice.of(row) for row in rows]
 
     def count_unread(self, recipient: str, *, org_id: str) -> int:
         """How many somebody has not read; no further than 1,000."""
         whose = _whose(org_id, recipient)
-        row = self._store().read(lambda tx: tx.one(SQL.count_unread, **whose, most=MOST_UNREAD))
+        row = self._store().one(SQL.count_unread, **whose, most=MOST_UNREAD)
         return int(row["unread"])
 
     def read(self, recipient: str, ids: Sequence[str], *, org_id: str) -> int:
@@ -213,12 +213,12 @@ class Feed:
         wanted = [{"id": read_id("ids", each)} for each in ids]
         if not wanted:
             return 0
-        return self._store().write(lambda tx: tx.affected(SQL.read_in_app, **whose, wanted=wanted))
+        return self._store().execute(SQL.read_in_app, **whose, wanted=wanted)
 
     def read_all(self, recipient: str, *, org_id: str, upto: str = NEWEST) -> int:
         """Mark everything up to the entry *upto* as read; says how many were not."""
         params = {**_whose(org_id, recipient), "upto": read_id("upto", upto)}
-        return self._store().write(lambda tx: tx.affected(SQL.read_all_in_app, **params))
+        return self._store().execute(SQL.read_all_in_app, **params)
 
 
 def _whose(org_id: str, recipient: str) -> dict[str, str]:

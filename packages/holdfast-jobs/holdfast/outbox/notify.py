@@ -146,7 +146,7 @@ def renew(outbox: Outbox, notification: Notification, org_id: str | None) -> Not
     job, intent = current.get(), notification.intent
     home = str(org_id) if job is None else job.org_id
     identity = {"org_id": home, "subject": intent.subject, "recipient": intent.recipient}
-    row = outbox.store.read(lambda tx: tx.maybe(SQL.find_latest, **identity))
+    row = outbox.store.maybe(SQL.find_latest, **identity)
     if row is None or row["version"] == LARGEST_VERSION:
         return notification
     version, ended_at = row["version"], row["ended_at"]

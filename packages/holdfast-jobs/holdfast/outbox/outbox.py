@@ -216,7 +216,7 @@ class Outbox:
     def key(self) -> str:
         """What tokens are made with: the configured key, or the database's own."""
         if self._key is None:
-            self._key = str(self.store.read(lambda tx: tx.one(SQL.find_outbox_key))["key"])
+            self._key = str(self.store.one(SQL.find_outbox_key)["key"])
         return self._key
 
     # -- intending
@@ -398,9 +398,7 @@ class Outbox:
 
     def of(self, job: Any) -> list[Delivery]:
         """The deliveries of a job, as they stand. *job* is anything with org_id and id."""
-        rows = self.store.read(
-            lambda tx: tx.many(SQL.list_of_job, org_id=str(job.org_id), job_id=str(job.id))
-        )
+        rows = self.store.many(SQL.list_of_job, org_id=str(job.org_id), job_id=str(job.id))
         return [Delivery.of(row) for row in rows]
 
     def find(self, ids: Sequence[str], *, org_id: str) -> list[Delivery]:
@@ -410,7 +408,7 @@ class Outbox:
         ]
         if not named:
             return []
-        rows = self.store.read(lambda tx: tx.many(SQL.list_named, named=named))
+        rows = self.store.many(SQL.list_named, named=named)
         return [Delivery.of(row) for row in rows]
 
     def deliver(self, ids: Sequence[str], *, org_id: str, worker_id: str = "") -> PassCounts:

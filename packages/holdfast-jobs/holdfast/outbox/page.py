@@ -235,9 +235,7 @@ def holding(page: Page, cases: Sequence[Case]) -> Iterator[Grip]:
         while not clock.wait(over, seconds / 4):
             now = clock.monotonic()
             with suppress(StoreError):
-                rows = outbox.store.write(
-                    lambda tx: tx.many(SQL.hold_deliveries, held=held, lease_ms=lease_ms(outbox))
-                )
+                rows = outbox.store.many(SQL.hold_deliveries, held=held, lease_ms=lease_ms(outbox))
                 # What somebody else took while the store was away is not ours again.
                 grip.keys = frozenset((str(row["org_id"]), str(row["id"])) for row in rows)
                 grip.until = now + seconds / 2

@@ -89,7 +89,7 @@ class KeptAnswers:
 
     def count_kept(self, where: AnswerFilter) -> tuple[KeptCount, ...]:
         """How many kept answers the filter names, by job type and error class."""
-        rows = self.store.read(lambda tx: tx.many(SQL.count_kept, **asdict(where)))
+        rows = self.store.many(SQL.count_kept, **asdict(where))
         return tuple(
             KeptCount(row["job_type"], row["error_class"], row["answers"], row["batches"])
             for row in rows
@@ -106,9 +106,7 @@ class KeptAnswers:
             after = found[-1]
 
     def _read_page(self, given: dict[str, str | None], after: str) -> list[str]:
-        rows = self.store.read(
-            lambda tx: tx.many(SQL.list_kept_batches, after=after, limit=PAGE_BATCHES, **given)
-        )
+        rows = self.store.many(SQL.list_kept_batches, after=after, limit=PAGE_BATCHES, **given)
         return [str(row["batch_id"]) for row in rows]
 
     def accept_batch(
@@ -183,7 +181,7 @@ class KeptAnswers:
 
     def _list_kept(self, batch: BatchLease, place: int, given: dict[str, str | None]) -> list[Row]:
         page = {"id": batch.id, "place": place, "limit": PAGE_ANSWERS, **given}
-        return self.store.read(lambda tx: tx.many(SQL.list_kept, **page))
+        return self.store.many(SQL.list_kept, **page)
 
     def _read(self, adapter: Adapter, stored: str) -> ItemAnswer | None:
         try:

@@ -69,7 +69,7 @@ def find_passage(tx: Tx, settings: BatchSettings, account_key: str) -> Passage:
 
 def passage_of(store: Store, settings: BatchSettings, account_key: str) -> Passage:
     """:func:`find_passage` for a call that is in no transaction; most find nothing to write."""
-    if store.read(lambda tx: tx.maybe(SQL.find_circuit, account=account_key)) is None:
+    if store.maybe(SQL.find_circuit, account=account_key) is None:
         return Passage.FREE
     return store.write(lambda tx: find_passage(tx, settings, account_key))
 

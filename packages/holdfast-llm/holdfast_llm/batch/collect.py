@@ -155,7 +155,7 @@ class BatchCollector:
         if batch.state not in ("submitted", "ended"):
             return True
         known = [{"job_type": name} for name in self.registry.handlers]
-        row = self.store.read(lambda tx: tx.one(SQL.has_known, batch_id=batch.id, known=known))
+        row = self.store.one(SQL.has_known, batch_id=batch.id, known=known)
         return bool(row["items"]) or not self._has_open(batch)
 
     def _pass_over(self, batch: BatchLease) -> None:
@@ -184,7 +184,7 @@ class BatchCollector:
         self.leases.hold(batch)
 
     def _has_open(self, batch: BatchLease) -> bool:
-        row = self.store.read(lambda tx: tx.one(SQL.has_open, batch_id=batch.id))
+        row = self.store.one(SQL.has_open, batch_id=batch.id)
         return bool(row["items"])
 
     def _unread(self, batch: BatchLease, exc: ProviderRefused | ProviderUnsure) -> None:
@@ -226,9 +226,7 @@ class BatchCollector:
                 self.events.emit(batch.alert(what, count=count))
 
     def _list_open(self, batch: BatchLease, after: int) -> list[Found]:
-        rows = self.store.read(
-            lambda tx: tx.values(SQL.list_open, batch_id=batch.id, after=after, limit=GROUP_ITEMS)
-        )
+        rows = self.store.values(SQL.list_open, batch_id=batch.id, after=after, limit=GROUP_ITEMS)
         return [Found.of(row) for row in rows]
 
     def _find_named(self, batch: BatchLease, seen: Seen) -> frozenset[int]:
@@ -236,7 +234,7 @@ class BatchCollector:
         lines = [{"line": line} for line in seen.named_lines if line <= batch.items]
         if not lines:
             return frozenset()
-        rows = self.store.read(lambda tx: tx.values(SQL.find_lines, batch_id=batch.id, named=lines))
+        rows = self.store.values(SQL.find_lines, batch_id=batch.id, named=lines)
         return frozenset(row[0] for row in rows)
 
     def _prove(

@@ -7,7 +7,7 @@ page, so a batch of 50,000 items takes the memory of one page.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -104,7 +104,9 @@ class ContentBuilder:
         """Build every line once, for its size and hash; of those that cannot be built say why."""
         total, dropped = _Sum(), []
         route: Route | None = None
-        for entry, loaded in self._read_entries(batch):
+        # Items leave a batch and never join it, so the groups are read once.
+        groups = self._list_groups(batch)
+        for entry, loaded in self._read_entries(batch, groups):
             if entry.job is None or entry.job.cancel_requested_at is not None:
                 dropped.append(Dropped(entry, None if entry.job is None else Canceled()))
                 continue
@@ -119,14 +121,16 @@ class ContentBuilder:
             total.size,
             total.hash.hexdigest(),
             total.items,
-            partial(self._pieces, batch, account, total),
+            partial(self._pieces, batch, groups, account, total),
         )
         return Measured(content, route, tuple(dropped))
 
-    def _pieces(self, batch: BatchLease, account: Account, expected: _Sum) -> Iterator[bytes]:
+    def _pieces(
+        self, batch: BatchLease, groups: Sequence[str], account: Account, expected: _Sum
+    ) -> Iterator[bytes]:
         """The same bytes again. Raises ContentChanged before the last byte if they differ."""
         sent, piece = _Sum(), bytearray()
-        for entry, loaded in self._read_entries(batch):
+        for entry, loaded in self._read_entries(batch, groups):
             if sent.items == expected.items:
                 # One more than was measured, and all that was announced may be out.
                 raise ProviderUnsure("content_changed")
@@ -162,11 +166,15 @@ class ContentBuilder:
         handler = self.registry.get(job.job_type)
         return judge(exc, job, handler.stage(job.stage) or handler.first, self.rng)
 
-    def _read_entries(self, batch: BatchLease) -> Iterator[tuple[Entry, Loaded]]:
+    def _list_groups(self, batch: BatchLease) -> list[str]:
+        return [row[0] for row in self.store.values(SQL.list_groups, batch_id=batch.id)]
+
+    def _read_entries(
+        self, batch: BatchLease, groups: Sequence[str]
+    ) -> Iterator[tuple[Entry, Loaded]]:
         """The open items of a batch, the items of a group together, with what their page loads."""
         keep = Keep(self.leases, batch)
-        groups = self.store.read(lambda tx: tx.values(SQL.list_groups, batch_id=batch.id))
-        for (group_key,) in groups:
+        for group_key in groups:
             after = -1
             while True:
                 keep()
@@ -186,7 +194,8 @@ class Keep:
     def __init__(self, leases: BatchLeases, batch: BatchLease) -> None:
         self.leases = leases
         self.batch = batch
-        self._next = 0.0
+        # The caller has just taken or renewed the lease.
+        self._next = self.leases.store.clock.monotonic() + self.leases.lease_ms / 3000
 
     def __call__(self) -> None:
         now = self.leases.store.clock.monotonic()

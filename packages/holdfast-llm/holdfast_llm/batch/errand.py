@@ -27,7 +27,7 @@ class SubmitErrand:
     def count_pending(self, assignment: Assignment) -> int:
         store, profile = self.batching.app.store, assignment.profile
         most = profile.max_jobs_per_run
-        due = store.read(lambda tx: tx.one(SQL.count_to_submit, most=most))["batches"]
+        due = store.one(SQL.count_to_submit, most=most)["batches"]
         queues, types = assignment.queues, assignment.job_types
         return int(due) + ledger.count_pending(store, queues, types, profile, of_batch=True)
 
@@ -46,7 +46,7 @@ class CollectErrand:
 
     def count_pending(self, assignment: Assignment) -> int:
         store, most = self.batching.app.store, assignment.profile.max_jobs_per_run
-        due = store.read(lambda tx: tx.one(SQL.count_to_collect, most=most))["batches"]
+        due = store.one(SQL.count_to_collect, most=most)["batches"]
         return int(due) + count_abandoned(store)
 
     def perform(self, assignment: Assignment) -> None:

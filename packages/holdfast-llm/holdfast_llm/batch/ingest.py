@@ -137,11 +137,11 @@ class Ingest:
 
     def weigh(self, answers: Sequence[ItemAnswer]) -> list[End]:
         """What a group of answers means; those of items that have ended already change nothing."""
+        if not answers:
+            return []
         asked = {answer.custom_id: answer for answer in answers}
         names = [{"custom_id": name} for name in asked]
-        rows = self.resources.store.read(
-            lambda tx: tx.values(SQL.find_items, batch_id=self.batch.id, answers=names)
-        )
+        rows = self.resources.store.values(SQL.find_items, batch_id=self.batch.id, answers=names)
         self.lines["unknown"] += len(asked) - len(rows)
         self.lines["again"] += len(answers) - len(asked)
         ends: list[End] = []

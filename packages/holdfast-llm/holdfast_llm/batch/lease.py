@@ -132,7 +132,7 @@ class BatchLeases:
         return self._take(SQL.lease_orphan_files, owner=owner, pause_ms=pause_ms)
 
     def _take(self, statement: Statement, **params: Any) -> BatchLease | None:
-        row = self.store.write_one(lambda tx: tx.maybe(statement, lease_ms=self.lease_ms, **params))
+        row = self.store.maybe(statement, lease_ms=self.lease_ms, **params)
         return None if row is None else BatchLease.of(row)
 
     def hold(self, batch: BatchLease) -> BatchLease:
@@ -203,7 +203,8 @@ class BatchLeases:
 
     def write(self, statement: Statement, batch: BatchLease, **params: Any) -> None:
         """Run a statement on the batch's row. Raises BatchLost if the lease is gone."""
-        self.store.write_one(lambda tx: write_in(tx, statement, batch, **params))
+        if not self.store.execute(statement, id=batch.id, fence=batch.fence, **params):
+            raise BatchLost(batch.id)
 
 
 def write_in(tx: Tx, statement: Statement, batch: BatchLease, **params: Any) -> None:

@@ -44,7 +44,7 @@ class OrphanCleaner:
         """Cancel batches of ours that are not the recorded one, and record their cost."""
         counts = PassCounts()
         since_ms = -ms(REACH)
-        doubtful = self.store.read(lambda tx: tx.many(SQL.list_doubtful, since_ms=since_ms))
+        doubtful = self.store.many(SQL.list_doubtful, since_ms=since_ms)
         for row in doubtful:
             account = self.accounts.by_key(row["account"])
             if account is None or account.capabilities.lookup is not Lookup.KEY:
@@ -63,9 +63,7 @@ class OrphanCleaner:
         if not ours:
             return PassCounts()
         wanted = [{"id": batch_id} for batch_id in ours]
-        rows = self.store.read(
-            lambda tx: tx.many(SQL.find_batches, wanted=wanted, account=account.key)
-        )
+        rows = self.store.many(SQL.find_batches, wanted=wanted, account=account.key)
         counts = PassCounts()
         for row in rows:
             for seen in ours[str(row["id"])]:

@@ -127,7 +127,7 @@ class PagePreparer:
         jobs = [{"org_id": job.org_id, "job_id": job.id} for job in claimed]
         left = {str(job.id): max(1, job.max_attempts - job.attempt_count) for job in claimed}
         most: dict[str, int] = {}
-        for row in self.store.read(lambda tx: tx.many(SQL.find_failed, jobs=jobs)):
+        for row in self.store.many(SQL.find_failed, jobs=jobs):
             job_id, items = str(row["job_id"]), int(row["items"])
             if row["error_code"] == NAMED:
                 found = 1

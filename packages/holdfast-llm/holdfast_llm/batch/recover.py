@@ -30,7 +30,7 @@ from holdfast.store import Statements, Tx
 from holdfast_llm.batch.candidates import find_candidates
 from holdfast_llm.batch.group import key_of
 from holdfast_llm.batch.lease import BatchLease, BatchLeases, BatchLost
-from holdfast_llm.batch.orphans import OrphanCleaner
+from holdfast_llm.batch.orphans import REACH, OrphanCleaner
 from holdfast_llm.batch.release import (
     OPERATOR,
     OVERFLOW,
@@ -81,11 +81,16 @@ class BatchRecovery:
     def recover_once(self, *, owner: str, goes_on: Callable[[], bool] = lambda: True) -> PassCounts:
         """Take every batch on its way out one step further, and look for what should not exist."""
         counts = PassCounts()
-        while goes_on() and (batch := self.leases.take_to_send(owner)) is not None:
+        work = self.store.one(SQL.find_recovery_work, since_ms=-ms(REACH))
+        has_sent = bool(work["outgoing"])
+        while has_sent and goes_on() and (batch := self.leases.take_to_send(owner)) is not None:
             counts.add(self.guarded(batch, self.resolve, actor=RECOVERY))
-        if goes_on():
+        # What was just resolved may have left work for any of these.
+        if goes_on() and (has_sent or work["unresolved"]):
             counts.add(self._release_unresolved())
+        if goes_on() and (has_sent or work["doubtful"]):
             counts.add(self.orphans.cancel_orphan_batches())
+        if goes_on() and (has_sent or work["orphan_files"]):
             counts.add(self.orphans.delete_orphan_files(owner=owner))
         return counts
 
@@ -209,7 +214,7 @@ class BatchRecovery:
         Each is looked for once more, and adopted if it is there after all.
         """
         counts = PassCounts()
-        for row in self.store.read(lambda tx: tx.many(SQL.list_unresolved, limit=limit)):
+        for row in self.store.many(SQL.list_unresolved, limit=limit):
             chosen, patience = self._policy(row["provider"])
             held = self.store.clock.now() - read_instant(row["creating_at"])
             if chosen != "release_after" or held < patience:

@@ -225,7 +225,6 @@ class BatchSender:
 
     def _begin(self, batch: BatchLease, account: Account, measured: Measured, tx: Tx) -> _Begun:
         """Commit that a create begins, if every item's job is still this batch's to send."""
-        self.leases.hold_in(tx, batch)
         if is_alone(account):
             tx.lock_units([f"create:{account.key}"])
             if tx.maybe(SQL.find_creating, account=account.key, id=batch.id) is not None:
@@ -329,7 +328,7 @@ class BatchSender:
             recorded = self.record_submitted(stands, seen, fence=None, actor=actor)
             if recorded is not None:
                 return recorded
-        row = self.store.read(lambda tx: tx.maybe(SQL.find_batch, id=batch.id))
+        row = self.store.maybe(SQL.find_batch, id=batch.id)
         counts = PassCounts()
         if row is None or row["provider_batch_id"] != seen.provider_batch_id:
             with suppress(ProviderRefused, ProviderUnsure):
@@ -372,9 +371,9 @@ class BatchSender:
                 return None
             if decided is not None:
                 decided(tx)
-            tx.affected(SQL.clear_held, batch_id=batch.id)
             if batch.provider_batch_id is not None:
                 # Its jobs have been waiting for it all along.
+                tx.affected(SQL.clear_held, batch_id=batch.id)
                 return 0, []
             jobs = submit_jobs(
                 tx,

@@ -120,7 +120,9 @@ class _SubmitRun:
         return find_unsendable(self.resources, self.assignment.queues, self.prices)
 
     def _take_page(self) -> bool:
-        claimed = self._claim(min(PAGE, self.assignment.left))
+        """Claim and prepare a page of jobs. False if no job is left to claim."""
+        wanted = min(PAGE, self.assignment.left)
+        claimed, is_full = self._claim(wanted)
         if not claimed:
             return False
         page = self.submitter.preparer.plan_page(claimed, self.prices)
@@ -139,13 +141,14 @@ class _SubmitRun:
         self.counts.add(prepared.counts)
         for draft in prepared.full:
             self._send(draft)
-        return True
+        return is_full
 
     @property
     def _claim_ms(self) -> int:
         return ms(self.assignment.profile.claim_timeout_seconds)
 
-    def _claim(self, wanted: int) -> list[Claimed]:
+    def _claim(self, wanted: int) -> tuple[list[Claimed], bool]:
+        """A page of jobs, and whether there may be more."""
         buried: list[Settled] = []
         profile = self.assignment.profile
         found = claim_jobs(
@@ -169,7 +172,7 @@ class _SubmitRun:
             self.resources.events.emit(
                 JobStarted(job.about, job.queue, job.attempt, self.assignment.run_id)
             )
-        return found
+        return found, len(found) + len(buried) >= wanted
 
     def _send(self, draft: Draft) -> None:
         """Send a batch, or release its jobs if the run is over."""

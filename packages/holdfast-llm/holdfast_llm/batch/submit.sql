@@ -159,7 +159,7 @@ WHERE id = :id AND state = :was AND create_attempt = :attempt
 
 -- stamp_items :affected — crosses tenants: when the items of a batch were handed over
 UPDATE holdfast.batch_item
-SET submitted_at = {now}
+SET submitted_at = {now}, error_class = NULL, error_code = NULL
 WHERE batch_id = :batch_id AND is_open = 1
   AND batch_item_index >= :first AND batch_item_index < :after;
 
@@ -235,3 +235,22 @@ JOIN holdfast.job AS job ON job.queue = queues.queue
 WHERE job.state = 'queued' AND job.limit_key = '~batch' AND job.routing_decision IS NOT NULL
   AND (job.not_before_at IS NULL OR job.not_before_at <= {now})
 GROUP BY 1, 2, 3;
+
+-- find_recovery_work :one — crosses tenants: which steps of a recovery have something to do
+SELECT
+    CASE WHEN EXISTS (
+        SELECT 1 FROM holdfast.provider_batch
+        WHERE execution_mode = 'batch' AND state IN ('prepared', 'uploaded', 'creating')
+          AND next_at <= {now}) THEN 1 ELSE 0 END AS outgoing,
+    CASE WHEN EXISTS (
+        SELECT 1 FROM holdfast.provider_batch
+        WHERE state = 'quarantined' AND error_class = 'UNRESOLVED_CREATE'
+          AND provider_batch_id IS NULL) THEN 1 ELSE 0 END AS unresolved,
+    CASE WHEN EXISTS (
+        SELECT 1 FROM holdfast.provider_batch
+        WHERE execution_mode = 'batch' AND created_at > {later(:since_ms)}
+          AND (scanned_at IS NOT NULL OR create_attempt > 1)) THEN 1 ELSE 0 END AS doubtful,
+    CASE WHEN EXISTS (
+        SELECT 1 FROM holdfast.provider_batch
+        WHERE strays = 1 AND state IN ('collected', 'released') AND files_deleted_at IS NOT NULL
+          AND next_at <= {now}) THEN 1 ELSE 0 END AS orphan_files;
