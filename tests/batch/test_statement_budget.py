@@ -17,7 +17,7 @@ from tests.engine.test_statement_budget import Statements, assert_within, statem
 
 __all__ = ["statements"]
 
-SUBMIT = 40
+SUBMIT = 36
 COLLECT = 30
 BY_TIMER = Trigger(TriggerKind.CRON)
 

@@ -9,6 +9,8 @@ import pytest
 
 from holdfast import Context, Holdfast, NetworkTimeout, RetryPolicy, Snooze, State
 from holdfast.testing import ORG, HoldfastApp
+from tests.outbox.scripted import ScriptedChannel, letter
+from tests.story import look
 
 app = Holdfast("sqlite:")
 sent: list[str] = []
@@ -175,6 +177,29 @@ def test_a_crash_after_settling_leaves_nothing_to_recover(holdfast_app: Holdfast
     assert holdfast_app.drain().claimed == 0
     assert app.get(job.id, org_id=ORG).state is State.COMPLETED
     assert sent == ["ada"]
+
+
+def test_a_crash_after_a_send_is_resolved_by_asking_the_channel() -> None:
+    mailing = Holdfast("sqlite:")
+    under_test = HoldfastApp(mailing)
+    channel = ScriptedChannel(under_test.clock)
+    mailing.outbox.use(channel)
+    try:
+        mailing.outbox.post([letter()], org_id=ORG)
+        with under_test.crash_after("send"):
+            under_test.drain()
+        assert len(channel.sends) == 1
+
+        under_test.clock.advance(minutes=10)
+        under_test.upkeep()
+        under_test.drain()
+        mailing.outbox.reconcile()
+
+        (row,) = look(mailing.store, "SELECT state FROM holdfast.delivery")
+        assert row["state"] == "sent"
+        assert len(channel.sends) == 1
+    finally:
+        under_test.close()
 
 
 def test_a_crash_that_never_came_fails_the_test(holdfast_app: HoldfastApp) -> None:
