@@ -1,7 +1,8 @@
-"""The batch lane: model work that is handed to providers in batches, and never paid for twice.
+"""Batch processing: model requests that go to providers in batches and are never paid for twice.
 
     claim → prepare → upload → create → (provider) → poll → read → settle
 
-submit.py hands over, recover.py resolves what a dead worker left, collect.py brings answers back.
-work.py is what an application writes: a request from an item, and what to do with its reply.
+service.py builds the parts: submit.py hands jobs over, recover.py resolves the batches of crashed
+workers, collect.py brings answers back, call.py makes direct calls. work.py is what an application
+implements: a request for an item, and what its reply means.
 """
