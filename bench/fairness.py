@@ -38,7 +38,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from holdfast import Holdfast, Settings
-from holdfast.engine.claim import FLOW, Ask, Order, claim_by
+from holdfast.engine.claim import FLOW, ClaimRequest, Order, claim_queue
 from holdfast.engine.job import SYSTEM, Claimed
 from holdfast.engine.rules import read_rules
 from holdfast.engine.settle import Settled
@@ -170,8 +170,8 @@ class Oldest:
         return None
 
     def take(self, wanted: int) -> list[Claimed]:
-        ask = Ask("q:default", "bench", wanted, 60_000, order=Order.CREATED_AT_ASC)
-        return claim_by(self.store, read_rules(self.store), ask)
+        ask = ClaimRequest("q:default", "bench", wanted, 60_000, order=Order.CREATED_AT_ASC)
+        return claim_queue(self.store, read_rules(self.store), ask)
 
     def take_buried(self) -> list[Settled]:
         return []
@@ -188,7 +188,7 @@ def drain(hf: Holdfast, count: int, fair: bool) -> float:
                 reached.set()
 
     hf.events.subscribers[:] = [told]
-    options: dict[str, Any] = {} if fair else {"intake": Oldest(hf.store)}
+    options: dict[str, Any] = {} if fair else {"fetcher": Oldest(hf.store)}
     running = hf.worker(queues=["q:default"], concurrency=4, **options)
     thread = threading.Thread(target=running.run)
     began = time.perf_counter()

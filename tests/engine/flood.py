@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from holdfast import Actor, Enqueued, Holdfast, JobRequest
-from holdfast.engine.intake import FairIntake
+from holdfast.engine.fetcher import FairFetcher
 from holdfast.engine.job import Claimed
 
 OPERATOR = Actor.read("user:op")
@@ -31,8 +31,8 @@ def declare(hf: Holdfast) -> Holdfast:
     return hf
 
 
-def intake(hf: Holdfast, *queues: str, worker: str = "w1") -> FairIntake:
-    return FairIntake(hf.store, queues=queues or (QUEUE,), worker_id=worker, lease_ms=60_000)
+def fetcher(hf: Holdfast, *queues: str, worker: str = "w1") -> FairFetcher:
+    return FairFetcher(hf.store, queues=queues or (QUEUE,), worker_id=worker, lease_ms=60_000)
 
 
 def fill(hf: Holdfast, org_id: str, count: int, job_type: str = "work", **options: Any) -> None:

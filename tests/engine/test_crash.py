@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from holdfast import FakeClock, Holdfast, State, Worker
-from holdfast.engine.claim import Ask, claim_by, claim_jobs
+from holdfast.engine.claim import ClaimRequest, claim_jobs, claim_queue
+from holdfast.engine.fairness import TenantBacklog
 from holdfast.engine.job import SYSTEM, Completed
-from holdfast.engine.lane import Lane
 from holdfast.engine.rules import read_rules
 from holdfast.engine.settle import settle
 from holdfast.engine.upkeep import rescue_jobs
@@ -121,10 +121,12 @@ def test_a_death_after_the_claim_committed_costs_one_attempt_and_the_job_ends_on
     job = enqueue(hf)
 
     with pytest.raises(Died):
-        claim_by(
+        claim_queue(
             FaultyStore(hf.store).die_after_commit(),
             read_rules(hf.store),
-            Ask("q:default", "w", 1, 60_000, lanes=[Lane("q:default", "", ORG, 1, 1)]),
+            ClaimRequest(
+                "q:default", "w", 1, 60_000, backlogs=[TenantBacklog("q:default", "", ORG, 1, 1)]
+            ),
         )
     recover(hf, clock)
 

@@ -15,7 +15,7 @@ from holdfast.engine.job import SYSTEM, Completed
 from holdfast.engine.settle import settle
 from holdfast.errors import Conflict
 from holdfast.event import NotificationDropped
-from tests.engine.flood import NOISY, OPERATOR, QUEUE, QUIET, declare, fill, intake
+from tests.engine.flood import NOISY, OPERATOR, QUEUE, QUIET, declare, fetcher, fill
 from tests.story import ORG, look, make_holdfast
 
 
@@ -48,7 +48,7 @@ def test_a_full_queue_refuses_with_its_limit_and_takes_again_when_it_has_drained
 
     with pytest.raises(QueueFull) as caught:
         work.enqueue("work", {}, org_id=ORG)
-    claimed = intake(work).take(1)
+    claimed = fetcher(work).take(1)
 
     assert (caught.value.queue, caught.value.limit, caught.value.per_tenant) == (QUEUE, 3, None)
     assert isinstance(caught.value, Conflict)

@@ -24,9 +24,9 @@ from tests.engine.flood import (
     by_queue,
     by_tenant,
     declare,
+    fetcher,
     fill,
     fill_with,
-    intake,
     tenant,
 )
 from tests.engine.planting import plant
@@ -52,7 +52,7 @@ def test_an_intake_that_hears_of_something_looks_before_it_claims(
     work: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(work, NOISY, 50)
-    mine = intake(work)
+    mine = fetcher(work)
     mine.take(2)
     fill(work, QUIET, 1)
     # As with a real clock, on which the next look is not due yet.
@@ -72,7 +72,7 @@ def test_many_busy_queues_are_one_claim_and_those_with_limits_one_each(
         work.queue(queue, max_running=1 if queue == "q:own3" else None)
         fill(work, tenant(1), 4, queue=queue)
     work.worker(queues=queues)
-    mine = intake(work, *queues)
+    mine = fetcher(work, *queues)
     written: list[str] = []
     for name in ("write", "write_one"):
         genuine = getattr(work.store, name)
@@ -144,7 +144,7 @@ def test_a_quiet_tenant_is_served_in_the_next_claim_whatever_another_floods(
 ) -> None:
     flood(work, clock)
 
-    claimed = intake(work).take(limit)
+    claimed = fetcher(work).take(limit)
 
     assert len(claimed) == limit
     assert by_tenant(claimed)[QUIET] == 1
@@ -154,7 +154,7 @@ def test_a_quiet_tenant_is_served_by_a_worker_that_has_been_busy_with_the_flood(
     work: Holdfast,
 ) -> None:
     fill(work, NOISY, MANY)
-    busy = intake(work)
+    busy = fetcher(work)
     for _ in range(5):
         busy.take(20)
 
@@ -169,7 +169,7 @@ def test_a_quiet_tenant_under_a_key_of_its_own_is_found_behind_a_thousand_made_u
     # The keys that a worker looks under go round too: a key nobody limits is found a little later.
     fill_with(work, NOISY, [{"limit_key": f"k{n:04d}"} for n in range(1_200)])
     work.enqueue("work", {}, org_id=QUIET, limit_key="zz")
-    running = intake(work)
+    running = fetcher(work)
 
     taken = running.take(5) + running.take(5)
 
@@ -181,7 +181,7 @@ def test_hundreds_of_keys_on_one_queue_do_not_hide_another_queue(work: Holdfast,
     fill_with(work, NOISY, [{"limit_key": f"k{n:04d}"} for n in range(keys)])
     fill(work, QUIET, 1, "tell")
 
-    claimed = intake(work, QUEUE, "q:notifications").take(5)
+    claimed = fetcher(work, QUEUE, "q:notifications").take(5)
 
     assert by_tenant(claimed)[QUIET] == 1
 
@@ -206,7 +206,7 @@ def test_a_row_that_breaks_a_rule_does_not_let_the_flood_through(work: Holdfast)
         id=broken.id,
     )  # fmt: skip
 
-    claimed = intake(work).take(4)
+    claimed = fetcher(work).take(4)
 
     assert fine.id in {job.id for job in claimed}
     assert by_tenant(claimed)[NOISY] <= 2
@@ -219,7 +219,7 @@ def test_a_row_that_breaks_a_rule_does_not_let_the_flood_through(work: Holdfast)
 def test_of_a_thousand_tenants_each_gets_one_before_any_gets_two(work: Holdfast) -> None:
     for number in range(1_000):
         fill(work, tenant(number), 2)
-    running, got = intake(work), Counter[str]()
+    running, got = fetcher(work), Counter[str]()
 
     for _ in range(20):
         got += by_tenant(running.take(50))
@@ -233,7 +233,7 @@ def test_also_a_claim_larger_than_a_look_gives_each_one_before_any_gets_two(
 ) -> None:
     for number in range(600):
         fill(work, tenant(number), 4)
-    running, got = intake(work), Counter[str]()
+    running, got = fetcher(work), Counter[str]()
 
     got += by_tenant(running.take(400))
     got += by_tenant(running.take(200))
@@ -244,7 +244,7 @@ def test_also_a_claim_larger_than_a_look_gives_each_one_before_any_gets_two(
 def test_claims_of_one_visit_all_tenants_also_beyond_one_look(work: Holdfast) -> None:
     for number in range(280):
         fill(work, tenant(number), 2)
-    running = intake(work)
+    running = fetcher(work)
 
     got = by_tenant([job for _ in range(280) for job in running.take(1)])
 
@@ -256,7 +256,7 @@ def test_claims_between_two_looks_take_turns_too(url: str) -> None:
         declare(hf)
         for number in range(10):
             fill(hf, tenant(number), 5)
-        running = intake(hf)
+        running = fetcher(hf)
         first = running.take(1)
         # By the real clock a look serves several claims; this one serves all that follow.
         running._look_at = float("inf")
@@ -273,7 +273,7 @@ def test_a_look_that_is_used_up_is_followed_by_another(url: str) -> None:
         fill(hf, NOISY, 3_000)
         for number in range(40):
             fill(hf, tenant(number), 1)
-        running = intake(hf)
+        running = fetcher(hf)
 
         counts = [len(running.take(500)) for _ in range(6)]
 
@@ -285,7 +285,7 @@ def test_a_flood_beyond_one_look_does_not_keep_the_look_where_it_is(work: Holdfa
     for number in range(300):
         fill(work, tenant(number), 1)
     fill(work, NOISY, 4_000)
-    running, got = intake(work), Counter[str]()
+    running, got = fetcher(work), Counter[str]()
 
     for _ in range(4):
         claimed = running.take(300)
@@ -307,7 +307,7 @@ def test_a_worker_that_starts_anew_for_every_claim_leaves_nobody_out(
     served = []
 
     while QUIET not in served:
-        (job,) = intake(work).take(1)
+        (job,) = fetcher(work).take(1)
         served.append(job.org_id)
         clock.advance(seconds=1)
         fill(work, job.org_id, 1)
@@ -326,7 +326,7 @@ def test_short_runs_beside_a_flood_leave_nobody_out(work: Holdfast, clock: FakeC
     served: Counter[str] = Counter()
 
     for _ in range(10):
-        running = intake(work)
+        running = fetcher(work)
         claimed = running.take(5)
         running.close()
         served += by_tenant(claimed)
@@ -358,7 +358,7 @@ def test_tenants_share_by_weight_whatever_the_size_of_a_claim(
     work.queues.set_tenant(OTHER_ORG, TenantSettings(weight=heavy), actor=OPERATOR)
     fill(work, ORG, 200)
     fill(work, OTHER_ORG, 200)
-    running, got = intake(work), Counter[str]()
+    running, got = fetcher(work), Counter[str]()
 
     while sum(got.values()) < 110:
         got += by_tenant(running.take(limit))
@@ -371,7 +371,7 @@ def test_what_a_short_lane_does_not_need_goes_to_the_others(work: Holdfast) -> N
     fill(work, ORG, 3)
     fill(work, QUIET, 1)
 
-    claimed = intake(work).take(50)
+    claimed = fetcher(work).take(50)
 
     assert by_tenant(claimed) == {NOISY: 46, ORG: 3, QUIET: 1}
 
@@ -379,7 +379,7 @@ def test_what_a_short_lane_does_not_need_goes_to_the_others(work: Holdfast) -> N
 def test_two_workers_that_claim_in_turn_are_fair_together(work: Holdfast) -> None:
     fill(work, NOISY, 100)
     fill(work, ORG, 100)
-    workers = [intake(work, worker=f"w{number}") for number in range(2)]
+    workers = [fetcher(work, worker=f"w{number}") for number in range(2)]
 
     got = by_tenant([job for _ in range(20) for each in workers for job in each.take(2)])
 
@@ -399,7 +399,7 @@ def test_workers_that_claim_at_the_same_time_take_every_job_once(
 
         def work(number: int) -> None:
             with make_holdfast(url, clock) as mine:
-                running = intake(mine, worker=f"w{number}")
+                running = fetcher(mine, worker=f"w{number}")
                 start.wait()
                 while claimed := running.take(13):
                     taken[number] += [job.id for job in claimed]
@@ -410,7 +410,7 @@ def test_workers_that_claim_at_the_same_time_take_every_job_once(
         for thread in threads:
             thread.join()
         # Whoever was passed over while another held a row is there at the next look.
-        rest = [job.id for job in intake(hf).take(400)]
+        rest = [job.id for job in fetcher(hf).take(400)]
 
     everything = [job_id for mine in taken for job_id in mine] + rest
     assert len(everything) == len(set(everything)) == 400
@@ -425,7 +425,7 @@ def test_workers_that_claim_at_the_same_time_take_every_job_once(
 def test_no_queue_starves_another(work: Holdfast, quiet: str, limit: int) -> None:
     noisy = "work" if quiet == "rush" else "rush"
     fill(work, NOISY, 10_000, noisy)
-    running = intake(work, "q:critical", QUEUE)
+    running = fetcher(work, "q:critical", QUEUE)
     for _ in range(3):
         running.take(limit)
 
@@ -440,7 +440,7 @@ def test_no_queue_starves_another(work: Holdfast, quiet: str, limit: int) -> Non
 def test_busy_queues_share_a_worker_by_weight(work: Holdfast, limit: int) -> None:
     fill(work, ORG, 300, "rush")
     fill(work, ORG, 300)
-    running, got = intake(work, QUEUE, "q:critical"), Counter[str]()
+    running, got = fetcher(work, QUEUE, "q:critical"), Counter[str]()
 
     while sum(got.values()) < 120:
         got += by_queue(running.take(limit))
@@ -454,7 +454,7 @@ def test_a_queue_that_was_empty_has_saved_nothing_up(work: Holdfast) -> None:
     work.queue("q:b")
     work.worker()
     fill(work, ORG, 400, queue="q:a")
-    running = intake(work, "q:a", "q:b")
+    running = fetcher(work, "q:a", "q:b")
     for _ in range(20):
         running.take(10)
 
@@ -472,7 +472,7 @@ def test_fifty_busy_queues_are_all_served(work: Holdfast) -> None:
     work.worker()
     for queue in queues:
         fill(work, ORG, 40, queue=queue)
-    running = intake(work, *queues)
+    running = fetcher(work, *queues)
 
     got = by_queue([job for _ in range(12) for job in running.take(100)])
 
@@ -491,7 +491,7 @@ def test_a_low_job_is_overtaken_only_by_what_came_within_what_a_step_is_worth(
     clock.advance(minutes=minutes)
     normal = work.enqueue("work", {}, org_id=ORG)
 
-    (first,) = intake(work).take(1)
+    (first,) = fetcher(work).take(1)
 
     assert first.id == (normal.id if overtakes else low.id)
 
@@ -504,7 +504,7 @@ def test_a_critical_job_jumps_the_backlog_of_two_hours_and_no_more(
     clock.advance(minutes=minutes)
     critical = work.enqueue("work", {}, org_id=ORG, priority=Priority.CRITICAL)
 
-    (first,) = intake(work).take(1)
+    (first,) = fetcher(work).take(1)
 
     assert (first.id == critical.id) is overtakes
 
@@ -516,7 +516,7 @@ def test_what_a_step_is_worth_can_be_set(url: str, clock: FakeClock) -> None:
         clock.advance(seconds=11)
         hf.enqueue("work", {}, org_id=ORG)
 
-        (first,) = intake(hf).take(1)
+        (first,) = fetcher(hf).take(1)
 
     assert first.id == low.id
 
@@ -531,7 +531,7 @@ def test_within_a_tenant_jobs_come_in_the_order_of_their_turns(
     expected = [
         row["id"] for row in look(work.store, "SELECT id FROM holdfast.job ORDER BY turn, id")
     ]
-    running = intake(work)
+    running = fetcher(work)
 
     order = [job.id for _ in range(8) for job in running.take(3)]
 
@@ -541,12 +541,12 @@ def test_within_a_tenant_jobs_come_in_the_order_of_their_turns(
 
 def test_a_retry_keeps_the_turn_it_had(work: Holdfast, clock: FakeClock) -> None:
     work.enqueue("work", {}, org_id=ORG, priority=Priority.HIGH)
-    (first,) = intake(work).take(1)
+    (first,) = fetcher(work).take(1)
     settle(work.store, [(first, Retry(FAULT, 1_000))], actor=SYSTEM)
     clock.advance(seconds=2)
     work.enqueue("work", {}, org_id=ORG)
 
-    (again,) = intake(work).take(1)
+    (again,) = fetcher(work).take(1)
 
     assert (again.id, again.turn) == (first.id, first.turn)
 

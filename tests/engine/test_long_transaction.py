@@ -15,10 +15,10 @@ import psycopg
 import pytest
 
 from holdfast import CancelAnswer, Context, FakeClock, Holdfast, SystemClock
+from holdfast.engine.claim import renew_leases
 from holdfast.engine.context import CancelToken
 from holdfast.engine.hands import Held
 from holdfast.engine.keeper import Keeper
-from holdfast.engine.lease import renew_leases
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.errors import StoreBusy
 from holdfast.store import Store, migrate, open_store

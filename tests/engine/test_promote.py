@@ -18,8 +18,8 @@ from tests.engine.flood import (
     by_queue,
     by_tenant,
     declare,
+    fetcher,
     fill,
-    intake,
     tenant,
 )
 from tests.story import ORG, events, look, make_holdfast
@@ -72,7 +72,7 @@ def test_any_worker_promotes_it_also_one_that_serves_neither_queue(
         stranger.worker(queues=["q:exports"]).run_once()
 
     assert queues_of(work) == [("q:notifications", "q:notifications")] * 3
-    assert len(intake(work, "q:notifications").take(5)) == 3
+    assert len(fetcher(work, "q:notifications").take(5)) == 3
 
 
 @pytest.mark.req("T-01", "Q-20", "Q-12")
@@ -81,7 +81,7 @@ def test_a_maintenance_job_stays_where_it_is(work: Holdfast, clock: FakeClock) -
     before = queues_of(work)
     clock.advance(minutes=5)
 
-    claimed = intake(work, *("q:default", "q:maintenance")).take(5)
+    claimed = fetcher(work, *("q:default", "q:maintenance")).take(5)
 
     assert before == queues_of(work) == [("q:maintenance", "q:maintenance")]
     assert by_queue(claimed) == {"q:maintenance": 1}
@@ -144,7 +144,7 @@ def test_a_time_up_to_a_minute_in_the_past_is_taken_as_now_and_an_older_one_refu
         return
     work.enqueue("tell", {}, org_id=ORG, scheduled_for=past)
 
-    assert len(intake(work, "q:notifications").take(5)) == 1
+    assert len(fetcher(work, "q:notifications").take(5)) == 1
 
 
 @pytest.mark.req("T-03")
@@ -261,9 +261,9 @@ def test_a_job_brought_back_from_a_dead_worker_is_due_at_once(
 ) -> None:
     work.enqueue("work", {}, org_id=ORG, not_before_at=clock.now() + timedelta(minutes=1))
     clock.advance(minutes=2)
-    dead = intake(work, worker="dead").take(1)
+    dead = fetcher(work, worker="dead").take(1)
     clock.advance(seconds=61)
 
     rescue_jobs(work.store, limit=10)
 
-    assert by_tenant(intake(work).take(1)) == by_tenant(dead)
+    assert by_tenant(fetcher(work).take(1)) == by_tenant(dead)

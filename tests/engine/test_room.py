@@ -17,10 +17,9 @@ from hypothesis import strategies as st
 from holdfast import FakeClock, Holdfast
 from holdfast.config import KeySettings, QueueSettings, Rate, TenantSettings
 from holdfast.engine import claim as claiming
-from holdfast.engine.claim import Ask, Order, claim_by, claim_jobs
-from holdfast.engine.intake import FairIntake
+from holdfast.engine.claim import ClaimRequest, Order, claim_jobs, claim_queue, find_backlogs
+from holdfast.engine.fetcher import FairFetcher
 from holdfast.engine.job import SYSTEM, Claimed, Completed
-from holdfast.engine.lane import find_lanes
 from holdfast.engine.rules import read_rules
 from holdfast.engine.settle import settle
 from holdfast.engine.upkeep import rescue_jobs
@@ -33,9 +32,9 @@ from tests.engine.flood import (
     QUIET,
     by_tenant,
     declare,
+    fetcher,
     fill,
     fill_with,
-    intake,
     tenant,
 )
 from tests.engine.planting import plant
@@ -64,7 +63,7 @@ def finish(hf: Holdfast, claimed: list[Claimed]) -> None:
 def test_a_queue_runs_no_more_at_once_than_its_cap(work: Holdfast) -> None:
     limit(work, max_running=3)
     fill(work, ORG, 20)
-    running = intake(work)
+    running = fetcher(work)
 
     first, second = running.take(10), running.take(10)
     finish(work, first[:2])
@@ -81,7 +80,7 @@ def test_a_tenant_runs_no_more_of_a_queue_than_its_cap_however_small_the_claims(
     limit(work, max_running_per_tenant=7)
     fill(work, NOISY, 30)
     fill(work, QUIET, 5)
-    running = intake(work)
+    running = fetcher(work)
 
     got = by_tenant([job for _ in range(30) for job in running.take(size)])
 
@@ -94,7 +93,7 @@ def test_a_tenants_own_cap_counts_all_its_queues(work: Holdfast) -> None:
     for job_type in ("work", "tell"):
         fill(work, NOISY, 10, job_type)
         fill(work, QUIET, 3, job_type)
-    running = intake(work, QUEUE, "q:notifications")
+    running = fetcher(work, QUEUE, "q:notifications")
 
     got = by_tenant([job for _ in range(5) for job in running.take(8)])
 
@@ -108,7 +107,7 @@ def test_a_key_counts_the_jobs_of_all_tenants_and_queues(work: Holdfast) -> None
         fill(work, org_id, 5, limit_key="llm/one")
         fill(work, org_id, 5, "tell", limit_key="llm/one")
         fill(work, org_id, 2, limit_key="llm/two")
-    running = intake(work, QUEUE, "q:notifications")
+    running = fetcher(work, QUEUE, "q:notifications")
 
     got = Counter(job.limit_key for _ in range(5) for job in running.take(10))
 
@@ -122,7 +121,7 @@ def test_what_a_capped_tenant_may_not_take_goes_to_the_others_in_the_same_claim(
     fill(work, NOISY, 50)
     fill(work, QUIET, 50)
 
-    assert by_tenant(intake(work).take(10)) == {NOISY: 1, QUIET: 9}
+    assert by_tenant(fetcher(work).take(10)) == {NOISY: 1, QUIET: 9}
 
 
 def test_a_full_key_does_not_stand_before_other_jobs(work: Holdfast) -> None:
@@ -130,7 +129,7 @@ def test_a_full_key_does_not_stand_before_other_jobs(work: Holdfast) -> None:
     fill(work, NOISY, 600, limit_key="busy")
     fill(work, QUIET, 3)
 
-    claimed = intake(work).take(10)
+    claimed = fetcher(work).take(10)
 
     assert Counter(job.limit_key for job in claimed) == {"busy": 1, "": 3}
 
@@ -139,7 +138,7 @@ def test_tenants_at_their_cap_do_not_stand_before_others_beyond_one_look(work: H
     limit(work, max_running_per_tenant=1)
     for number in range(270):
         fill(work, tenant(number), 2)
-    running = intake(work)
+    running = fetcher(work)
     running.take(270)
 
     work.enqueue("work", {}, org_id=QUIET)
@@ -154,7 +153,7 @@ def test_a_scarce_key_goes_round_among_its_tenants_beside_a_flood_without_a_key(
     fill(work, tenant(9), 400)
     fill(work, tenant(1), 100, limit_key="scarce")
     fill(work, tenant(2), 2, limit_key="scarce")
-    running, got = intake(work), Counter[str]()
+    running, got = fetcher(work), Counter[str]()
 
     for _ in range(8):
         claimed = running.take(20)
@@ -181,11 +180,11 @@ def test_a_worker_that_died_holds_its_room_until_its_leases_end_and_no_longer(
             work.queues.set_key("k", KeySettings(max_running=2), actor=OPERATOR)
     fill(work, ORG, 6, limit_key="k")
 
-    dead = intake(work, worker="dead").take(5)
+    dead = fetcher(work, worker="dead").take(5)
     clock.advance(milliseconds=60_000)
-    held = intake(work).take(5)
+    held = fetcher(work).take(5)
     clock.advance(milliseconds=1)
-    freed = intake(work).take(5)
+    freed = fetcher(work).take(5)
     rescued = rescue_jobs(work.store, limit=10)
 
     assert [len(dead), len(held), len(freed), len(rescued)] == [2, 0, 2, 2]
@@ -195,7 +194,7 @@ def test_a_worker_that_died_holds_its_room_until_its_leases_end_and_no_longer(
 def test_a_cap_lowered_below_what_runs_starts_nothing_new(work: Holdfast) -> None:
     limit(work, max_running=5)
     fill(work, ORG, 20)
-    running = intake(work)
+    running = fetcher(work)
     held = running.take(10)
 
     limit(work, max_running=2)
@@ -216,7 +215,7 @@ def test_caps_hold_also_where_a_row_breaks_a_rule(work: Holdfast) -> None:
     broken = work.enqueue("work", {}, org_id=ORG)
     plant(work, "UPDATE holdfast.job SET result = '1' WHERE id = :id", id=broken.id)
 
-    claimed = intake(work).take(20)
+    claimed = fetcher(work).take(20)
 
     assert by_tenant(claimed) == {NOISY: 1, QUIET: 1}
     assert work.get(broken.id, org_id=ORG).state == "failed"
@@ -315,7 +314,7 @@ def test_workers_that_claim_at_the_same_instant_never_exceed_a_limit(
 
         def take(number: int) -> list[Claimed]:
             with make_holdfast(url, clock) as mine:
-                running = intake(mine, worker=f"w{number}")
+                running = fetcher(mine, worker=f"w{number}")
                 start.wait()
                 return [job for _ in range(4) for job in running.take(3)]
 
@@ -352,16 +351,16 @@ def test_a_worker_that_has_not_heard_of_a_change_claims_nothing(
     fill(work, ORG, 4)
     old = read_rules(work.store)
 
-    def ask() -> Ask:
-        lanes = find_lanes(work.store, {QUEUE: [""]}, served={}, wanted=10)[QUEUE]
-        return Ask(QUEUE, "w1", 10, 60_000, lanes=lanes, order=order)
+    def ask() -> ClaimRequest:
+        lanes = find_backlogs(work.store, {QUEUE: [""]}, served={}, wanted=10)[QUEUE]
+        return ClaimRequest(QUEUE, "w1", 10, 60_000, backlogs=lanes, order=order)
 
     CHANGES[change](work)
 
-    assert claim_by(work.store, old, ask()) == []
+    assert claim_queue(work.store, old, ask()) == []
     # What a broken row makes it do instead.
-    assert claiming._claim_one_by_one(work.store, old, ask()) == []
-    fresh = claim_by(work.store, read_rules(work.store), ask())
+    assert claiming.claim_one_by_one(work.store, old, ask()) == []
+    fresh = claim_queue(work.store, read_rules(work.store), ask())
     assert len(fresh) == (0 if change == "pause" else 4)
 
 
@@ -384,7 +383,7 @@ def test_a_bucket_gives_its_burst_at_once_and_then_what_time_adds(
     else:
         work.queues.set_key("k", KeySettings(rate=rate), actor=OPERATOR)
     fill(work, ORG, 80, limit_key="k")
-    running = intake(work)
+    running = fetcher(work)
 
     counts = []
     for seconds in (0, 0, 5.999, 0.001, 30, 3600, 0):
@@ -399,7 +398,7 @@ def test_maintenance_is_bounded_and_rate_limited_from_the_start(
     work: Holdfast, clock: FakeClock
 ) -> None:
     fill(work, ORG, 500, "sweep")
-    running, got = intake(work, "q:maintenance"), 0
+    running, got = fetcher(work, "q:maintenance"), 0
 
     first = running.take(50)
     finish(work, first)
@@ -418,7 +417,7 @@ def test_a_job_needs_a_token_of_its_queue_and_of_its_key(work: Holdfast) -> None
     fill(work, ORG, 10, limit_key="k")
     fill(work, ORG, 10)
 
-    claimed = intake(work).take(20)
+    claimed = fetcher(work).take(20)
 
     assert Counter(job.limit_key for job in claimed) == {"k": 2, "": 4}
 
@@ -427,18 +426,18 @@ def test_a_job_needs_a_token_of_its_queue_and_of_its_key(work: Holdfast) -> None
 def test_another_setting_does_not_fill_the_bucket(work: Holdfast, change: dict[str, Any]) -> None:
     limit(work, rate=Rate(5, 60))
     fill(work, ORG, 20)
-    first = intake(work).take(20)
+    first = fetcher(work).take(20)
 
     limit(work, rate=Rate(5, 60), **change)
 
-    assert [len(first), len(intake(work).take(20))] == [5, 0]
+    assert [len(first), len(fetcher(work).take(20))] == [5, 0]
 
 
 @pytest.mark.req("B-05")
 def test_another_rate_holds_at_once(work: Holdfast, clock: FakeClock) -> None:
     limit(work, rate=Rate(100, 10))
     fill(work, ORG, 200)
-    running = intake(work)
+    running = fetcher(work)
     running.take(1)
 
     limit(work, rate=Rate(3, 10))
@@ -457,10 +456,10 @@ def test_a_clock_that_was_set_back_neither_fills_nor_empties_a_bucket(
         limit(hf, rate=Rate(10, 60))
         fill(hf, ORG, 40)
         clock.advance(hours=5)
-        first = intake(hf).take(4)
+        first = fetcher(hf).take(4)
         with make_holdfast(url, FakeClock(clock.now() - timedelta(hours=4))) as back:
-            second = intake(back).take(20)
-            third = intake(back).take(20)
+            second = fetcher(back).take(20)
+            third = fetcher(back).take(20)
         left = tokens(hf)
 
     assert [len(first), len(second), len(third)] == [4, 6, 0]
@@ -496,7 +495,7 @@ def test_over_any_time_no_more_starts_than_the_rate_and_one_burst(
         work.queues.set_key("k", KeySettings(rate=own), actor=OPERATOR)
     by_hand(work.store, f"UPDATE holdfast.{'queue' if of == 'queue' else 'limit_key'}"
             " SET refilled_at = NULL")  # fmt: skip
-    workers: list[FairIntake] = [intake(work, worker=f"w{number}") for number in range(2)]
+    workers: list[FairFetcher] = [fetcher(work, worker=f"w{number}") for number in range(2)]
     began, started = clock.now(), []
 
     for wait, wanted, worker in steps:
@@ -516,7 +515,7 @@ def test_a_thousand_keys_with_rules_cost_a_claim_only_those_that_wait(work: Hold
         work.queues.set_key(f"k{number}", KeySettings(rate=Rate(5, 60)), actor=OPERATOR)
     fill_with(work, ORG, [{"limit_key": "k3"}, {"limit_key": "k4"}])
 
-    intake(work).take(5)
+    fetcher(work).take(5)
 
     touched = look(
         work.store,
@@ -533,7 +532,7 @@ def test_a_bucket_that_is_looked_at_each_full_minute_gives_its_whole_rate(
 
     started = []
     for _ in range(15):
-        started.append(len(intake(work).take(10)))
+        started.append(len(fetcher(work).take(10)))
         clock.advance(minutes=1)
 
     assert started == [2] * 15

@@ -28,7 +28,7 @@ from holdfast.engine.worker import run_upkeep
 from holdfast.errors import RuleBroken
 from holdfast.event import QueueCrowded
 from holdfast.telemetry.log import JsonFormatter, log_event, logger
-from tests.engine.flood import OPERATOR, QUEUE, declare, fill, intake
+from tests.engine.flood import OPERATOR, QUEUE, declare, fetcher, fill
 from tests.story import ORG, OTHER_ORG, by_hand, look, make_holdfast, seal_all
 
 
@@ -61,7 +61,7 @@ def _detail(row: Any) -> Any:
 def test_a_paused_queue_claims_nothing_and_a_resumed_one_goes_on(work: Holdfast) -> None:
     fill(work, ORG, 6)
     fill(work, ORG, 2, "tell")
-    running = intake(work, QUEUE, "q:notifications")
+    running = fetcher(work, QUEUE, "q:notifications")
     before = running.take(2)
 
     paused = work.queues.pause(QUEUE, reason="provider is down", actor=OPERATOR)
@@ -332,7 +332,7 @@ def test_a_rule_that_nobody_declares_is_gone_after_a_reset(work: Holdfast) -> No
     work.queues.set_tenant(ORG, TenantSettings(max_running=1), actor=OPERATOR)
     work.queues.set_key("llm", KeySettings(max_running=1), actor=OPERATOR)
     fill(work, ORG, 5, limit_key="llm")
-    running = intake(work)
+    running = fetcher(work)
     held = running.take(5)
 
     work.queues.reset_tenant(ORG, actor=OPERATOR)
@@ -393,7 +393,7 @@ def test_an_operator_sees_how_deep_each_queue_is_and_how_old_its_oldest_job(
     clock.advance(minutes=5)
     fill(work, OTHER_ORG, 2)
     fill(work, OTHER_ORG, 1, not_before_at=clock.now() + timedelta(days=1))
-    intake(work, "q:exports").take(1)
+    fetcher(work, "q:exports").take(1)
 
     (row,) = work.queues.waiting()
 
@@ -422,7 +422,7 @@ def test_a_critical_queue_that_is_no_longer_small_is_told_of_once_until_it_was_s
     upkeep()
     fill(work, ORG, 50, "rush")
     upkeep()
-    intake(work, "q:critical").take(60)
+    fetcher(work, "q:critical").take(60)
     upkeep()
     fill(work, ORG, 50, "rush")
     upkeep()

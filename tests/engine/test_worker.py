@@ -72,7 +72,7 @@ def test_a_worker_is_not_idle_while_what_it_runs_may_enqueue_more(hf: Holdfast) 
     hf.job("second")(lambda job, payload: ran.append(job.id))
     hf.enqueue("first", {}, org_id=ORG)
     worker = hf.worker(concurrency=2)
-    take = worker._intake.take
+    take = worker._fetcher.take
 
     def take_while_the_first_ends(wanted: int) -> list[Claimed]:
         """Find nothing, and only then let the handler enqueue, end and be settled."""
@@ -82,7 +82,7 @@ def test_a_worker_is_not_idle_while_what_it_runs_may_enqueue_more(hf: Holdfast) 
             wait_until(lambda: worker.outcomes["completed"] == 1 and not worker._held)
         return found
 
-    worker._intake.take = take_while_the_first_ends  # type: ignore[method-assign]
+    worker._fetcher.take = take_while_the_first_ends  # type: ignore[method-assign]
     counts = worker.run(until_idle=True)
 
     assert counts.outcomes == {"completed": 2}

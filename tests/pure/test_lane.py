@@ -9,8 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.engine.lane import NOBODY, Lane, Poured, Round, Turn, pour
-from holdfast.engine.room import NO_LIMIT, Room, whole_room
+from holdfast.engine.fairness import (
+    NO_LIMIT,
+    NOBODY,
+    Allocation,
+    Capacity,
+    CursorPosition,
+    RoundRobinCursor,
+    TenantBacklog,
+    allocate,
+    unlimited,
+)
 
 PLENTY = 10_000
 
@@ -21,11 +30,11 @@ def tenant(number: int) -> str:
 
 def lane(
     number: int, depth: int = PLENTY, *, weight: int = 1, key: str = "", turn: str = ""
-) -> Lane:
-    return Lane("q:default", key, tenant(number), weight, depth, turn)
+) -> TenantBacklog:
+    return TenantBacklog("q:default", key, tenant(number), weight, depth, turn)
 
 
-def shares(poured: Poured) -> dict[str, int]:
+def shares(poured: Allocation) -> dict[str, int]:
     """What each tenant gives, over all its keys, by its number."""
     got: Counter[str] = Counter()
     for (_, org_id), jobs in poured.shares.items():
@@ -34,16 +43,16 @@ def shares(poured: Poured) -> dict[str, int]:
 
 
 def claims(
-    lanes: list[Lane], limit: int, count: int, room: Room | None = None
+    lanes: list[TenantBacklog], limit: int, count: int, room: Capacity | None = None
 ) -> Counter[tuple[str, str]]:
     """What *count* claims in a row give, one going on where the last one ended."""
-    at, got = Round(), Counter[tuple[str, str]]()
+    at, got = RoundRobinCursor(), Counter[tuple[str, str]]()
     for _ in range(count):
-        poured = pour(lanes, limit, room or whole_room(limit), at)
+        poured = allocate(lanes, limit, room or unlimited(limit), at)
         got.update(poured.shares)
         for each in lanes:
             each.depth -= poured.shares.get(each.name, 0)
-        at = poured.round
+        at = poured.cursor
     return got
 
 
@@ -51,7 +60,7 @@ def claims(
 
 
 def test_a_short_lane_gets_what_it_needs_and_the_rest_goes_to_the_others() -> None:
-    poured = pour([lane(1), lane(2, 3), lane(3)], 20, whole_room(20), Round())
+    poured = allocate([lane(1), lane(2, 3), lane(3)], 20, unlimited(20), RoundRobinCursor())
 
     assert shares(poured) == {"1": 9, "2": 3, "3": 8}
 
@@ -104,9 +113,9 @@ def test_a_claim_takes_all_it_may_and_never_more(
         for number, (depth, weight, key) in enumerate(given_lanes)
     ]
     lanes = list({each.name: each for each in lanes}.values())
-    room = Room(jobs, keys, per_tenant, {tenant(n): left for n, left in tenants.items()})
+    room = Capacity(jobs, keys, per_tenant, {tenant(n): left for n, left in tenants.items()})
 
-    poured = pour(lanes, wanted, room, Round())
+    poured = allocate(lanes, wanted, room, RoundRobinCursor())
 
     depths = {each.name: each.depth for each in lanes}
     of_key, of_tenant = Counter[str](), Counter[str]()
@@ -134,7 +143,7 @@ def test_nobody_who_wants_more_gets_less_for_its_weight_than_another(data: st.Da
     wanted = data.draw(st.integers(1, 200))
     lanes = [lane(n, depth, weight=weight) for n, (depth, weight) in enumerate(wish)]
 
-    got = pour(lanes, wanted, whole_room(wanted), Round()).shares
+    got = allocate(lanes, wanted, unlimited(wanted), RoundRobinCursor()).shares
 
     for mine in lanes:
         if got.get(mine.name, 0) == mine.depth:
@@ -153,10 +162,10 @@ def test_over_many_claims_of_any_size_flooding_tenants_stay_within_one_turn_of_t
     count: int, limits: list[int], weights: list[int]
 ) -> None:
     lanes = [lane(n, weight=weights[n]) for n in range(count)]
-    at, got = Round(), Counter[str]()
+    at, got = RoundRobinCursor(), Counter[str]()
     for limit in limits:
-        poured = pour(lanes, limit, whole_room(limit), at)
-        at = poured.round
+        poured = allocate(lanes, limit, unlimited(limit), at)
+        at = poured.cursor
         for (_, org_id), jobs in poured.shares.items():
             got[org_id] += jobs
 
@@ -167,10 +176,10 @@ def test_over_many_claims_of_any_size_flooding_tenants_stay_within_one_turn_of_t
 
 def test_a_tenant_in_the_middle_of_its_turn_goes_on_with_it() -> None:
     lanes = [lane(1, weight=1), lane(2, weight=5), lane(3, weight=1)]
-    at, order = Round(), []
+    at, order = RoundRobinCursor(), []
     for _ in range(14):
-        poured = pour(lanes, 1, whole_room(1), at)
-        at = poured.round
+        poured = allocate(lanes, 1, unlimited(1), at)
+        at = poured.cursor
         order += list(shares(poured))
 
     assert "".join(order) == "12222231222223"
@@ -191,8 +200,8 @@ def test_a_tenant_with_many_keys_has_one_share_and_not_one_for_each(limit: int) 
 def test_within_a_tenant_the_key_whose_first_job_is_older_goes_first() -> None:
     lanes = [lane(1, key="a", turn="2"), lane(1, key="b", turn="1")]
 
-    first = pour(lanes, 1, whole_room(1), Round())
-    both = pour(lanes, 7, whole_room(7), Round())
+    first = allocate(lanes, 1, unlimited(1), RoundRobinCursor())
+    both = allocate(lanes, 7, unlimited(7), RoundRobinCursor())
 
     assert first.shares == {("b", tenant(1)): 1}
     assert both.shares == {("a", tenant(1)): 3, ("b", tenant(1)): 4}
@@ -204,7 +213,7 @@ def test_a_scarce_key_serves_all_who_wait_for_it_beside_a_flood_without_a_key(li
     # have a few under it. With one round for all, 1 would come first every time.
     lanes = [lane(9), lane(1, key="k"), lane(2, 2, key="k"), lane(3, 2, key="k")]
 
-    got = claims(lanes, limit, 30, Room(limit, {"k": 1}, NO_LIMIT, {}))
+    got = claims(lanes, limit, 30, Capacity(limit, {"k": 1}, NO_LIMIT, {}))
 
     assert got["k", tenant(2)] == got["k", tenant(3)] == 2
 
@@ -212,7 +221,7 @@ def test_a_scarce_key_serves_all_who_wait_for_it_beside_a_flood_without_a_key(li
 def test_a_scarce_key_is_shared_by_weight() -> None:
     lanes = [lane(9), lane(1, key="k", weight=3), lane(2, key="k")]
 
-    got = claims(lanes, 50, 400, Room(50, {"k": 2}, NO_LIMIT, {}))
+    got = claims(lanes, 50, 400, Capacity(50, {"k": 2}, NO_LIMIT, {}))
 
     assert abs(got["k", tenant(1)] - 600) <= 3
     assert abs(got["k", tenant(2)] - 200) <= 3
@@ -232,16 +241,16 @@ def test_whoever_may_run_is_served_in_the_end(data: st.DataObject) -> None:
     cap = data.draw(st.integers(1, 5))
     turns = {name: f"{at:06d}" for at, name in enumerate(sorted(names))}
     lanes = [lane(number, key=key, turn=turns[key, number]) for key, number in sorted(names)]
-    at, missing, clock = Round(), {each.name for each in lanes}, 100
+    at, missing, clock = RoundRobinCursor(), {each.name for each in lanes}, 100
     for _ in range(400):
-        poured = pour(lanes, limit, Room(limit, keys, cap, {}), at)
-        at = poured.round
+        poured = allocate(lanes, limit, Capacity(limit, keys, cap, {}), at)
+        at = poured.cursor
         missing -= poured.shares.keys()
         for each in lanes:
             if each.name in poured.shares:
                 # What comes next in this lane was enqueued later.
                 clock += 1
-                each.turn = f"{clock:06d}"
+                each.position = f"{clock:06d}"
 
     assert missing == set()
 
@@ -251,14 +260,14 @@ def test_whoever_may_run_is_served_in_the_end(data: st.DataObject) -> None:
 
 def windows(depths: Mapping[int, int], size: int, limit: int, count: int) -> Counter[str]:
     """Claims of a worker that sees *size* tenants at once, from where its round stands on."""
-    left, at, got = dict(depths), Round(), Counter[str]()
+    left, at, got = dict(depths), RoundRobinCursor(), Counter[str]()
     for _ in range(count):
-        names = sorted((n for n in left if left[n] > 0), key=lambda n: at.turn.place(tenant(n)))
+        names = sorted((n for n in left if left[n] > 0), key=lambda n: at.position.place(tenant(n)))
         lanes = [lane(number, min(left[number], 50)) for number in names[:size]]
         if len(names) > size:
             lanes[-1].is_cut = True
-        poured = pour(lanes, limit, whole_room(limit), at)
-        at = poured.round
+        poured = allocate(lanes, limit, unlimited(limit), at)
+        at = poured.cursor
         for (_, org_id), jobs in poured.shares.items():
             left[int(org_id[-12:])] -= jobs
             got[org_id] += jobs
@@ -284,59 +293,68 @@ def test_a_tenant_that_is_seen_out_of_order_waits_until_the_round_gets_there() -
     lanes = [lane(1), lane(2), lane(90, key="mine")]
     lanes[1].is_cut = True
 
-    poured = pour(lanes, 100, whole_room(100), Round())
+    poured = allocate(lanes, 100, unlimited(100), RoundRobinCursor())
 
     assert shares(poured) == {"1": 1, "2": 1}
-    assert poured.round.turn == Turn(tenant(2))
-    assert poured.round.is_through
+    assert poured.cursor.position == CursorPosition(tenant(2))
+    assert poured.cursor.is_through
 
 
 def test_a_scarce_key_is_served_beside_and_the_round_stays_where_it_is() -> None:
     lanes = [lane(1), lane(2), lane(90, key="k")]
     lanes[1].is_cut = True
 
-    poured = pour(lanes, 100, Room(100, {"k": 1}, NO_LIMIT, {}), Round(keys={"k": Turn()}))
+    poured = allocate(
+        lanes,
+        100,
+        Capacity(100, {"k": 1}, NO_LIMIT, {}),
+        RoundRobinCursor(keys={"k": CursorPosition()}),
+    )
 
     assert shares(poured) == {"1": 1, "2": 1, "90": 1}
-    assert poured.round.turn == Turn(tenant(2))
+    assert poured.cursor.position == CursorPosition(tenant(2))
 
 
 def test_with_tenants_unseen_nobody_has_a_second_turn() -> None:
     lanes = [lane(1, weight=3), lane(2), lane(3)]
     lanes[2].is_cut = True
-    half = pour(lanes, 2, whole_room(2), Round())
+    half = allocate(lanes, 2, unlimited(2), RoundRobinCursor())
 
-    rest = pour(lanes, 100, whole_room(100), half.round)
+    rest = allocate(lanes, 100, unlimited(100), half.cursor)
 
-    assert (shares(half), half.round.is_through) == ({"1": 2}, False)
-    assert (shares(rest), rest.round.is_through) == ({"1": 1, "2": 1, "3": 1}, True)
+    assert (shares(half), half.cursor.is_through) == ({"1": 2}, False)
+    assert (shares(rest), rest.cursor.is_through) == ({"1": 1, "2": 1, "3": 1}, True)
 
 
 def test_tenants_at_their_cap_do_not_hold_the_look_either() -> None:
     lanes = [lane(1), lane(2)]
     lanes[1].is_cut = True
-    capped = Room(5, {}, 5, {tenant(1): 0, tenant(2): 0})
+    capped = Capacity(5, {}, 5, {tenant(1): 0, tenant(2): 0})
 
-    poured = pour(lanes, 5, capped, Round(Turn(tenant(1), 1)))
+    poured = allocate(lanes, 5, capped, RoundRobinCursor(CursorPosition(tenant(1), 1)))
 
     assert poured.shares == {}
-    assert poured.round.turn == Turn(tenant(2))
+    assert poured.cursor.position == CursorPosition(tenant(2))
 
 
 # -- where a round stands
 
 
 def test_a_claim_without_room_leaves_the_round_where_it_is() -> None:
-    at = Round(Turn(tenant(4), 2), {"k": Turn(tenant(1))})
+    at = RoundRobinCursor(CursorPosition(tenant(4), 2), {"k": CursorPosition(tenant(1))})
 
-    assert pour([lane(1)], 5, Room(0, {}, 5, {}), at) == Poured({}, at)
+    assert allocate([lane(1)], 5, Capacity(0, {}, 5, {}), at) == Allocation({}, at)
 
 
 def test_a_turn_that_is_not_over_begins_with_its_tenant_and_one_that_is_over_after_it() -> None:
     order = [tenant(1), tenant(2), tenant(3)]
 
-    assert sorted(order, key=Turn(tenant(2), 1).place) == [tenant(2), tenant(3), tenant(1)]
-    assert sorted(order, key=Turn(tenant(2)).place) == [tenant(3), tenant(1), tenant(2)]
-    assert Turn(tenant(2), 1).before == tenant(1)
-    assert Turn(tenant(2)).before == tenant(2)
-    assert Turn().before == NOBODY
+    assert sorted(order, key=CursorPosition(tenant(2), 1).place) == [
+        tenant(2),
+        tenant(3),
+        tenant(1),
+    ]
+    assert sorted(order, key=CursorPosition(tenant(2)).place) == [tenant(3), tenant(1), tenant(2)]
+    assert CursorPosition(tenant(2), 1).before == tenant(1)
+    assert CursorPosition(tenant(2)).before == tenant(2)
+    assert CursorPosition().before == NOBODY

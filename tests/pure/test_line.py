@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.engine.line import Line
+from holdfast.engine.fairness import TenantQueue
 
 
-def drain(line: Line[str]) -> list[str]:
+def drain(line: TenantQueue[str]) -> list[str]:
     return [line.pop() for _ in range(len(line))]
 
 
 def test_a_late_tenant_is_not_behind_what_another_piled_up() -> None:
-    line: Line[str] = Line()
+    line: TenantQueue[str] = TenantQueue()
     for number in range(500):
         line.put("noisy", f"noisy-{number}")
     line.pop()
@@ -28,7 +28,7 @@ def test_a_late_tenant_is_not_behind_what_another_piled_up() -> None:
 
 
 def test_tenants_take_turns_and_each_keeps_its_own_order() -> None:
-    line: Line[str] = Line()
+    line: TenantQueue[str] = TenantQueue()
     for item in ("a1", "a2", "a3", "b1", "c1", "c2"):
         line.put(item[0], item)
 
@@ -36,7 +36,7 @@ def test_tenants_take_turns_and_each_keeps_its_own_order() -> None:
 
 
 def test_an_empty_line_says_so() -> None:
-    line: Line[str] = Line()
+    line: TenantQueue[str] = TenantQueue()
     line.put("a", "a1")
     line.pop()
 
@@ -50,7 +50,7 @@ def test_whatever_is_put_comes_out_once_and_nobody_waits_for_two_of_another(
     steps: list[str | None],
 ) -> None:
     """A step puts one of a tenant, or pops one."""
-    line: Line[str] = Line()
+    line: TenantQueue[str] = TenantQueue()
     inside: dict[str, deque[str]] = defaultdict(deque)
     # For a tenant that waits: how many of each other one were served since it began to.
     since: dict[str, Counter[str]] = {}
@@ -79,7 +79,7 @@ def test_whatever_is_put_comes_out_once_and_nobody_waits_for_two_of_another(
 
 
 def test_many_threads_lose_nothing_and_take_nothing_twice() -> None:
-    line: Line[int] = Line()
+    line: TenantQueue[int] = TenantQueue()
     start = threading.Barrier(8)
     taken: list[list[int]] = [[] for _ in range(4)]
     done = threading.Event()

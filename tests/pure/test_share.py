@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.engine.share import PIECES, Shares
+from holdfast.engine.fairness import PIECES, QueueShares
 
 WEIGHTS = {"q:critical": 8, "q:default": 4, "q:maintenance": 1}
 
 
-def serve(shares: Shares, wanted: int, waiting: list[str], weights: dict[str, int]) -> Counter[str]:
+def serve(
+    shares: QueueShares, wanted: int, waiting: list[str], weights: dict[str, int]
+) -> Counter[str]:
     """One take of a worker from queues that all have plenty."""
     got: Counter[str] = Counter()
     for queue, share in shares.split(wanted, waiting, weights):
@@ -26,7 +28,7 @@ def serve(shares: Shares, wanted: int, waiting: list[str], weights: dict[str, in
 @pytest.mark.req("Q-23")
 @pytest.mark.parametrize("wanted", [1, 3, 10, 500])
 def test_busy_queues_share_by_weight_whatever_the_size_of_a_take(wanted: int) -> None:
-    shares, got = Shares(), Counter[str]()
+    shares, got = QueueShares(), Counter[str]()
 
     while sum(got.values()) < 13_000:
         got += serve(shares, wanted, list(WEIGHTS), WEIGHTS)
@@ -39,7 +41,7 @@ def test_busy_queues_share_by_weight_whatever_the_size_of_a_take(wanted: int) ->
 
 @pytest.mark.req("Q-23")
 def test_the_lightest_queue_is_served_in_every_round_of_single_jobs() -> None:
-    shares = Shares()
+    shares = QueueShares()
     taken = [next(iter(serve(shares, 1, list(WEIGHTS), WEIGHTS))) for _ in range(130)]
 
     waits = [at for at, queue in enumerate(taken) if queue == "q:maintenance"]
@@ -51,7 +53,7 @@ def test_the_lightest_queue_is_served_in_every_round_of_single_jobs() -> None:
 @pytest.mark.parametrize("idle", [1, 50, 5_000])
 def test_a_queue_that_was_empty_has_saved_nothing_up(idle: int) -> None:
     weights = {"a": 1, "b": 1}
-    shares = Shares()
+    shares = QueueShares()
     serve(shares, 10, ["a", "b"], weights)
     for _ in range(idle):
         serve(shares, 10, ["a"], weights)
@@ -64,7 +66,7 @@ def test_a_queue_that_was_empty_has_saved_nothing_up(idle: int) -> None:
 def test_a_queue_that_is_empty_for_a_moment_is_not_let_off_what_it_had() -> None:
     # It has one job every second time, and would be first among equals by its name.
     weights = {"a trickle": 1, "flood": 1, "another flood": 1}
-    shares, got = Shares(), Counter[str]()
+    shares, got = QueueShares(), Counter[str]()
     for turn in range(900):
         waiting = list(weights)[0 if turn % 2 else 1 :]
         got += serve(shares, 1, waiting, weights)
@@ -74,7 +76,7 @@ def test_a_queue_that_is_empty_for_a_moment_is_not_let_off_what_it_had() -> None
 
 def test_a_queue_that_gave_less_than_its_share_leaves_the_rest_to_the_others() -> None:
     weights = {"short": 1, "long": 1}
-    shares = Shares()
+    shares = QueueShares()
     asked = dict(shares.split(10, ["short", "long"], weights))
     shares.spend("short", 1, weights)
     shares.spend("long", asked["long"], weights)
@@ -87,7 +89,7 @@ def test_a_queue_that_gave_less_than_its_share_leaves_the_rest_to_the_others() -
 @pytest.mark.req("Q-23")
 def test_fifty_queues_are_all_served_and_a_take_asks_few_of_them() -> None:
     weights = {f"q:{number}": 1 for number in range(50)}
-    shares, got, asked = Shares(), Counter[str](), []
+    shares, got, asked = QueueShares(), Counter[str](), []
 
     for _ in range(50):
         took = serve(shares, 500, list(weights), weights)
@@ -107,7 +109,7 @@ def test_fifty_queues_are_all_served_and_a_take_asks_few_of_them() -> None:
 def test_a_split_gives_all_that_is_wanted_to_queues_that_wait(
     weights: dict[str, int], takes: list[tuple[int, set[str]]]
 ) -> None:
-    shares = Shares()
+    shares = QueueShares()
     for wanted, names in takes:
         waiting = sorted(names & weights.keys())
         split = shares.split(wanted, waiting, weights)
@@ -126,7 +128,7 @@ def test_no_queue_that_waits_is_passed_over_for_longer_than_the_weights_say(
 ) -> None:
     # A weighs 1 and waits all the time; the others come and go as they like.
     weights = {"a": 1, "b": 8, "c": 4, "d": 2}
-    shares, passed = Shares(), 0
+    shares, passed = QueueShares(), 0
     for names in looks:
         (queue,) = serve(shares, 1, sorted(names | {"a"}), weights)
         passed = 0 if queue == "a" else passed + 1

@@ -13,8 +13,8 @@ import pytest
 
 from holdfast import FakeClock, Holdfast, Settings
 from holdfast.engine.claim import claim_jobs
+from holdfast.engine.fairness import NOBODY
 from holdfast.engine.job import SYSTEM, Claimed, Completed
-from holdfast.engine.lane import NOBODY
 from holdfast.engine.settle import change_of, settle
 from holdfast.store import Statements, Store
 from tests.story import ORG, OTHER_ORG, by_hand
@@ -134,7 +134,7 @@ def test_a_look_around_and_a_promotion_find_their_jobs_by_index(measured: Holdfa
     looked = plan(measured.store, FLOW.look_around, queues=[{"name": "q:default"}] * 6)
     seed = {"queue": "q:default", "limit_key": "", "served": NOBODY}
     lanes = plan(
-        measured.store, FLOW.find_lanes, seeds=[seed], seed_count=1, lanes=256, reach=1_000
+        measured.store, FLOW.find_backlogs, seeds=[seed], seed_count=1, lanes=256, reach=1_000
     )
     promoted = plan(measured.store, FLOW.promote_due, queue="q:default", limit=1_000)
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
-from holdfast.engine.claim import Ask, claim_by, renew_leases
+from holdfast.engine.claim import ClaimRequest, claim_queue, find_backlogs, renew_leases
 from holdfast.engine.job import (
     SYSTEM,
     Advanced,
@@ -25,7 +25,6 @@ from holdfast.engine.job import (
     Retry,
     Snoozed,
 )
-from holdfast.engine.lane import find_lanes
 from holdfast.engine.rules import read_rules
 from holdfast.engine.settle import settle
 from holdfast.engine.upkeep import rescue_jobs
@@ -149,11 +148,11 @@ def test_claiming_takes_as_many_statements_for_500_jobs_as_for_one(
     claimed: list[Any] = []
 
     rules = read_rules(shop.store)
-    lanes = find_lanes(shop.store, {"q:default": [""]}, served={}, wanted=500)
+    lanes = find_backlogs(shop.store, {"q:default": [""]}, served={}, wanted=500)
 
     def take(limit: int) -> None:
-        ask = Ask("q:default", "w1", limit, 60_000, lanes=lanes["q:default"])
-        claimed.extend(claim_by(shop.store, rules, ask))
+        ask = ClaimRequest("q:default", "w1", limit, 60_000, backlogs=lanes["q:default"])
+        claimed.extend(claim_queue(shop.store, rules, ask))
 
     one = count.of(lambda: take(1))
     many = count.of(lambda: take(500))

@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 
 from holdfast.clock import FakeClock
-from holdfast.engine import intake, settler
+from holdfast.engine import fetcher, settler
 from holdfast.engine import worker as working
 from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.job import QUEUES, Job, State
@@ -211,7 +211,7 @@ class HoldfastApp:
 _BY_TIMER = Trigger(TriggerKind.CRON)
 _INJECTED = {**BATCH_POINTS, **OUTBOX_POINTS}
 _POINTS: dict[str, tuple[Any, str]] = {
-    "claim": (intake.FairIntake, "take"),
+    "claim": (fetcher.FairFetcher, "take"),
     "execute": (working, "execute"),
     "settle": (settler, "settle_apart"),
 }

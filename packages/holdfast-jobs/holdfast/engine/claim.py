@@ -1,29 +1,36 @@
-"""Claim: take due jobs under a lease, renew it, and ask whether it still holds."""
+"""Claim: take due jobs under a lease, renew it, and request whether it still holds."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from enum import StrEnum
-from functools import partial
 from typing import Any
 
 from holdfast.clock import read_instant
 from holdfast.document import decode
-from holdfast.engine.job import BATCH_KEY, Actor, ActorType, Claimed
-from holdfast.engine.lane import Lane, Poured, Round, find_lanes, pour, save_rounds, start_rounds
-
-# A lease begins with the claim; who renews it finds that here.
-from holdfast.engine.lease import renew_leases as renew_leases
+from holdfast.engine.fairness import (
+    Allocation,
+    Capacity,
+    CursorPosition,
+    RoundRobinCursor,
+    TenantBacklog,
+    allocate,
+    interleave_tenants,
+    mark_cuts,
+    unlimited,
+)
+from holdfast.engine.fairness import (
+    Order as Order,
+)
+from holdfast.engine.job import BATCH_KEY, Claimed, ClaimId, claim_of
 from holdfast.engine.promote import promote_jobs
-from holdfast.engine.quarantine import bury_broken_in
-from holdfast.engine.room import Room, find_room, spend_room, whole_room
-from holdfast.engine.rules import Rules, read_rules
+from holdfast.engine.quarantine import claim_one_by_one
+from holdfast.engine.rules import Rules, consume_tokens, find_capacity, read_rules
 from holdfast.engine.settle import Settled
-from holdfast.errors import RuleBroken, StoreError
+from holdfast.errors import RuleBroken, StoreBusy, StoreError
 from holdfast.store import Row, Statements, Store, Tx
 
 SQL = Statements("holdfast.engine", "job.sql")
@@ -31,25 +38,22 @@ FLOW = Statements("holdfast.engine", "flow.sql")
 
 # How many keys without a rule are looked under at once; the next look goes on after them.
 KEYS = 1_000
-
-
-class Order(StrEnum):
-    """Which of the due jobs of a queue a claim takes first."""
-
-    FAIR = "fair"
-    CREATED_AT_ASC = "created_at_asc"
+# How many backlogs are read at once; the next read continues after them.
+BACKLOGS = 256
+# Few backlogs are counted as deep as a claim could use; of many, each only a part of that.
+DEEP_BACKLOGS = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """What a claim asks of a queue: of these *lanes* in turn, or the oldest."""
+class ClaimRequest:
+    """What a claim requests of a queue: of these *backlogs* in turn, or the oldest."""
 
     queue: str
     worker_id: str
     limit: int
     lease_ms: int
-    lanes: Sequence[Lane] = ()
-    at: Round = field(default_factory=Round)
+    backlogs: Sequence[TenantBacklog] = ()
+    at: RoundRobinCursor = field(default_factory=RoundRobinCursor)
     order: Order = Order.FAIR
     respect_not_before_at: bool = True
     job_types: Sequence[str] = ()
@@ -61,6 +65,22 @@ class Ask:
     shut: Sequence[tuple[str, str, str]] = ()
     # What was buried on the way is put here: it is a dead letter that somebody has to tell of.
     buried: list[Settled] = field(default_factory=list)
+
+    @property
+    def which_oldest(self) -> dict[str, Any]:
+        """The jobs that a claim of the oldest may take, as parameters."""
+        return {
+            "types": [{"job_type": job_type} for job_type in self.job_types],
+            "any_type": 0 if self.job_types else 1,
+            "waits_too": 0 if self.respect_not_before_at else 1,
+            "of_batch": int(self.of_batch),
+            "without": [{"id": job_id} for job_id in self.without],
+            "any_route": 0 if self.shut else 1,
+            "shut": [
+                {"org_id": org_id, "provider": provider, "model": model}
+                for org_id, provider, model in self.shut
+            ],
+        }
 
 
 def claim_jobs(
@@ -96,14 +116,14 @@ def claim_jobs(
         for row in seen
         if row["is_waiting"] or row["has_due"] or not respect_not_before_at
     }
-    first = Ask("", worker_id, limit, lease_ms, buried=[] if buried is None else buried)
+    first = ClaimRequest("", worker_id, limit, lease_ms, buried=[] if buried is None else buried)
     if order is Order.FAIR and respect_not_before_at and not (job_types or shut):
         return _claim_fair(store, rules, first, [name for name in names if name in busy], of_batch)
     claimed: list[Claimed] = []
     for name in names:
         if name not in busy or len(claimed) >= limit:
             continue
-        ask = replace(
+        request = replace(
             first,
             queue=name,
             limit=limit - len(claimed),
@@ -115,7 +135,7 @@ def claim_jobs(
             shut=shut,
         )
         try:
-            claimed += claim_by(store, rules, ask)
+            claimed += claim_queue(store, rules, request)
         except StoreError:
             # The jobs of the queues before are claimed and must be run.
             if not claimed:
@@ -125,41 +145,97 @@ def claim_jobs(
 
 
 def _claim_fair(
-    store: Store, rules: Rules, first: Ask, queues: Sequence[str], of_batch: bool
+    store: Store, rules: Rules, first: ClaimRequest, queues: Sequence[str], of_batch: bool
 ) -> list[Claimed]:
     """Claim of each of *queues* in turn, as many as are left of the limit of *first*."""
     if not queues:
         return []
     lane = BATCH_KEY if of_batch else ""
-    rounds = start_rounds(store, queues, lane)
+    cursors = load_cursors(store, queues, lane)
     keys = {
         queue: [BATCH_KEY] if of_batch else keys_of(rules, find_keys(store, queue))
         for queue in queues
     }
-    lanes = find_lanes(store, keys, served=rounds, wanted=first.limit)
-    asks, left = [], first.limit
+    backlogs = find_backlogs(store, keys, served=cursors, wanted=first.limit)
+    requests, left = [], first.limit
     for queue in queues:
-        waiting = lanes.get(queue, ())
-        own = min(left, sum(lane.depth for lane in waiting))
+        waiting = backlogs.get(queue, ())
+        own = min(left, sum(backlog.depth for backlog in waiting))
         if own > 0 or len(queues) == 1:
             limit = first.limit if len(queues) == 1 else own
-            asks.append(replace(first, queue=queue, limit=limit, lanes=waiting, at=rounds[queue]))
+            requests.append(
+                replace(first, queue=queue, limit=limit, backlogs=waiting, at=cursors[queue])
+            )
             left -= own
     claimed: list[Claimed] = []
-    moved: dict[str, Round] = {}
+    moved: dict[str, RoundRobinCursor] = {}
     try:
-        for ask, taken in claim_each(store, rules, asks):
+        for request, taken in claim_each(store, rules, requests):
             claimed += taken
             if taken:
-                moved[ask.queue] = ask.at
+                moved[request.queue] = request.at
     except StoreError:
         # The jobs of the queues before are claimed and must be run.
         if not claimed:
             raise
     # What is claimed is ours, whether this can be written or not.
     with suppress(StoreError):
-        save_rounds(store, moved, lane)
+        save_cursors(store, moved, lane)
     return claimed
+
+
+def load_cursors(
+    store: Store, queues: Collection[str], lane: str = ""
+) -> dict[str, RoundRobinCursor]:
+    """Cursors that continue where those of the last worker ended."""
+    names = [{"name": queue} for queue in queues]
+    rows = store.values(FLOW.load_cursors, queues=names, lane=lane)
+    return {
+        queue: RoundRobinCursor(CursorPosition(str(org_id), left) if org_id else CursorPosition())
+        for queue, org_id, left in rows
+    }
+
+
+def save_cursors(store: Store, cursors: Mapping[str, RoundRobinCursor], lane: str = "") -> None:
+    """Store where cursors ended, for the next worker."""
+    stand = [
+        {"queue": queue, "stands_at": at.position.org_id, "turn_left": at.position.left}
+        for queue, at in sorted(cursors.items())
+    ]
+    if stand:
+        store.execute(FLOW.save_cursors, rounds=stand, lane=lane)
+
+
+def find_backlogs(
+    store: Store,
+    queues: Mapping[str, Collection[str]],
+    *,
+    served: Mapping[str, RoundRobinCursor],
+    wanted: int,
+    expected: int = 1,
+) -> dict[str, list[TenantBacklog]]:
+    """The backlogs of *queues*, each given with its keys, each key in the order of its cursor."""
+    fresh = RoundRobinCursor()
+    seeds = [
+        {"queue": queue, "limit_key": key, "served": served.get(queue, fresh).of(key).before}
+        for queue, keys in queues.items()
+        for key in keys
+    ]
+    reach = max(1, wanted if expected <= DEEP_BACKLOGS else max(4, 8 * wanted // expected))
+    # One of every key at least: whoever has many keys must not hide the others'.
+    limit = BACKLOGS + len(seeds)
+    rows = store.values(
+        FLOW.find_backlogs, seeds=seeds, seed_count=len(seeds), lanes=limit, reach=reach
+    )
+    backlogs: dict[str, list[TenantBacklog]] = defaultdict(list)
+    for row in rows:
+        backlog = TenantBacklog(*row)
+        backlog.is_deep = backlog.depth >= reach
+        backlogs[backlog.queue].append(backlog)
+    if len(rows) >= limit:
+        for queue, found in backlogs.items():
+            mark_cuts(found, own_rounds=served.get(queue, fresh).keys)
+    return backlogs
 
 
 def look_around(store: Store, queues: Iterable[str]) -> list[Row]:
@@ -182,254 +258,167 @@ def keys_of(rules: Rules, waiting: Collection[str]) -> list[str]:
     return [key for key in dict.fromkeys(("", *rules.keys, *waiting)) if key != BATCH_KEY]
 
 
-def claim_by(store: Store, rules: Rules, ask: Ask) -> list[Claimed]:
-    """Claim what *ask* says under *rules*; nothing if the rules have changed meanwhile.
+def claim_queue(store: Store, rules: Rules, request: ClaimRequest) -> list[Claimed]:
+    """Claim what *request* says under *rules*; nothing if the rules have changed meanwhile.
 
-    The lanes of the ask are told what was taken of them, and its round where it stands.
+    Updates the backlogs and the cursor of the request.
     """
-    return [job for _, claimed in claim_each(store, rules, [ask]) for job in claimed]
+    return [job for _, claimed in claim_each(store, rules, [request]) for job in claimed]
 
 
 def claim_each(
-    store: Store, rules: Rules, asks: Sequence[Ask]
-) -> Iterator[tuple[Ask, list[Claimed]]]:
-    """Claim what each of *asks* says, which are of different queues.
+    store: Store, rules: Rules, requests: Sequence[ClaimRequest]
+) -> Iterator[tuple[ClaimRequest, list[Claimed]]]:
+    """Claim what each of *requests* says, which are of different queues.
 
     Those that no limit concerns are one statement: fifty busy queues are not fifty claims.
     """
     free, others = [], []
-    for ask in asks:
-        if ask.limit <= 0 or rules.is_paused(ask.queue):
-            yield ask, []
-        elif ask.order is Order.CREATED_AT_ASC or _is_limited(rules, ask):
-            others.append(ask)
+    for request in requests:
+        if request.limit <= 0 or rules.is_paused(request.queue):
+            yield request, []
+        elif request.order is Order.CREATED_AT_ASC or _is_limited(rules, request):
+            others.append(request)
         else:
-            free.append(ask)
+            free.append(request)
     if free:
         yield from _claim_free(store, rules, free)
-    for ask in others:
-        yield ask, _claim_other(store, rules, ask)
+    for request in others:
+        yield request, _claim_other(store, rules, request)
 
 
 def _claim_free(
-    store: Store, rules: Rules, asks: Sequence[Ask]
-) -> Iterator[tuple[Ask, list[Claimed]]]:
-    poured = [pour(ask.lanes, ask.limit, whole_room(ask.limit), ask.at) for ask in asks]
+    store: Store, rules: Rules, requests: Sequence[ClaimRequest]
+) -> Iterator[tuple[ClaimRequest, list[Claimed]]]:
+    allocation = [
+        allocate(request.backlogs, request.limit, unlimited(request.limit), request.at)
+        for request in requests
+    ]
     shares = [
-        share for ask, drops in zip(asks, poured, strict=True) for share in _shares(ask, drops)
+        share
+        for request, drops in zip(requests, allocation, strict=True)
+        for share in _shares(request, drops)
     ]
     try:
-        claimed = store.write_one(lambda tx: _claim_lanes(tx, rules, asks[0], shares))
+        claimed = store.write_one(lambda tx: _claim_backlogs(tx, rules, requests[0], shares))
         claimed = with_stages(store, claimed)
     except RuleBroken:
-        claimed = [job for ask in asks for job in _claim_one_by_one(store, rules, ask)]
-    for ask, drops in zip(asks, poured, strict=True):
-        own = [job for job in claimed if job.queue == ask.queue]
-        _note(ask, drops, own)
-        yield ask, take_turns(own)
+        claimed = _claim_singly(store, rules, requests)
+    for request, drops in zip(requests, allocation, strict=True):
+        own = [job for job in claimed if job.queue == request.queue]
+        _note(request, drops, own)
+        yield request, interleave_tenants(own)
 
 
-def _claim_other(store: Store, rules: Rules, ask: Ask) -> list[Claimed]:
+def _claim_other(store: Store, rules: Rules, request: ClaimRequest) -> list[Claimed]:
     """The same for one queue that has limits, or whose oldest jobs are asked for."""
-    poured = Poured({}, ask.at)
+    allocation = Allocation({}, request.at)
     try:
-        if _is_limited(rules, ask):
-            claimed, poured = store.write(lambda tx: _claim_limited(tx, rules, ask))
+        if _is_limited(rules, request):
+            claimed, allocation = store.write(lambda tx: _claim_limited(tx, rules, request))
         else:
-            room = whole_room(ask.limit)
-            claimed = store.write_one(lambda tx: _claim_oldest(tx, rules, ask, room))
+            capacity = unlimited(request.limit)
+            claimed = store.write_one(lambda tx: _claim_oldest(tx, rules, request, capacity))
         claimed = with_stages(store, claimed)
     except RuleBroken:
-        claimed = _claim_one_by_one(store, rules, ask)
-    if ask.order is Order.CREATED_AT_ASC:
+        claimed = _claim_singly(store, rules, [request])
+    if request.order is Order.CREATED_AT_ASC:
         # The order of RETURNING is nobody's promise.
         return sorted(claimed, key=lambda job: (str(job.created_at), job.id))
-    _note(ask, poured, claimed)
-    return take_turns(claimed)
+    _note(request, allocation, claimed)
+    return interleave_tenants(claimed)
 
 
-def _is_limited(rules: Rules, ask: Ask) -> bool:
+def _is_limited(rules: Rules, request: ClaimRequest) -> bool:
     """Whether this claim has to count what runs."""
-    return rules.is_limited(ask.queue, _keys(rules, ask))
+    return rules.is_limited(request.queue, _keys(rules, request))
 
 
-def _keys(rules: Rules, ask: Ask) -> Collection[str]:
+def _keys(rules: Rules, request: ClaimRequest) -> Collection[str]:
     """The limit keys of what may be claimed."""
-    if ask.order is Order.CREATED_AT_ASC:
+    if request.order is Order.CREATED_AT_ASC:
         return rules.keys
-    return {lane.limit_key for lane in ask.lanes}
+    return {backlog.limit_key for backlog in request.backlogs}
 
 
-def _claim_limited(tx: Tx, rules: Rules, ask: Ask) -> tuple[list[Claimed], Poured]:
-    room = find_room(tx, rules, ask.queue, ask.limit, _keys(rules, ask))
-    poured = pour(ask.lanes, ask.limit, room, ask.at)
-    if room.jobs <= 0:
-        return [], poured
-    if ask.order is Order.CREATED_AT_ASC:
-        claimed = _claim_oldest(tx, rules, ask, room)
+def _claim_limited(tx: Tx, rules: Rules, request: ClaimRequest) -> tuple[list[Claimed], Allocation]:
+    capacity = find_capacity(tx, rules, request.queue, request.limit, _keys(rules, request))
+    allocation = allocate(request.backlogs, request.limit, capacity, request.at)
+    if capacity.jobs <= 0:
+        return [], allocation
+    if request.order is Order.CREATED_AT_ASC:
+        claimed = _claim_oldest(tx, rules, request, capacity)
     else:
-        claimed = _claim_lanes(tx, rules, ask, _shares(ask, poured))
+        claimed = _claim_backlogs(tx, rules, request, _shares(request, allocation))
     if claimed:
-        spend_room(tx, rules, ask.queue, claimed)
-    return claimed, poured
+        consume_tokens(tx, rules, request.queue, claimed)
+    return claimed, allocation
 
 
-def _shares(ask: Ask, poured: Poured) -> list[dict[str, Any]]:
+def _shares(request: ClaimRequest, allocation: Allocation) -> list[dict[str, Any]]:
     return [
-        {"queue": ask.queue, "limit_key": key, "org_id": org_id, "quota": jobs}
-        for (key, org_id), jobs in poured.shares.items()
+        {"queue": request.queue, "limit_key": key, "org_id": org_id, "quota": jobs}
+        for (key, org_id), jobs in allocation.shares.items()
     ]
 
 
-def _claim_lanes(
-    tx: Tx, rules: Rules, ask: Ask, shares: Sequence[Mapping[str, Any]]
+def _claim_backlogs(
+    tx: Tx, rules: Rules, request: ClaimRequest, shares: Sequence[Mapping[str, Any]]
 ) -> list[Claimed]:
-    """Take of each lane its share; *ask* says for whom, and for how long."""
+    """Claim the share of each backlog; *request* says for whom, and for how long."""
     if not shares:
         return []
     limit = sum(share["quota"] for share in shares)
-    params = {**_lease(rules, ask, limit), "shares": shares, "lane_count": len(shares)}
+    params = {**_lease(rules, request, limit), "shares": shares, "lane_count": len(shares)}
     return [Claimed(*row) for row in tx.values(SQL.claim_jobs, **params)]
 
 
-def _claim_oldest(tx: Tx, rules: Rules, ask: Ask, room: Room) -> list[Claimed]:
-    params = {"queue": ask.queue, **_lease(rules, ask, room.jobs), **_oldest(ask, room)}
+def _claim_oldest(tx: Tx, rules: Rules, request: ClaimRequest, capacity: Capacity) -> list[Claimed]:
+    params = {
+        "queue": request.queue,
+        **_lease(rules, request, capacity.jobs),
+        **_oldest(request, capacity),
+    }
     return [Claimed(*row) for row in tx.values(SQL.claim_oldest, **params)]
 
 
-def _lease(rules: Rules, ask: Ask, limit: int) -> dict[str, Any]:
+def _lease(rules: Rules, request: ClaimRequest, limit: int) -> dict[str, Any]:
     return {
-        "worker_id": ask.worker_id,
+        "worker_id": request.worker_id,
         "limit": limit,
-        "lease_ms": ask.lease_ms,
+        "lease_ms": request.lease_ms,
         "revision": rules.revision,
     }
 
 
-def _oldest(ask: Ask, room: Room) -> dict[str, Any]:
+def _oldest(request: ClaimRequest, capacity: Capacity) -> dict[str, Any]:
     return {
-        "tenant_room": room.per_tenant,
-        "keys": [{"limit_key": key, "room": left} for key, left in room.keys.items()],
-        "caps": [{"org_id": org_id, "room": left} for org_id, left in room.tenants.items()],
-        **_which_oldest(ask),
+        "tenant_room": capacity.per_tenant,
+        "keys": [{"limit_key": key, "room": left} for key, left in capacity.keys.items()],
+        "caps": [{"org_id": org_id, "room": left} for org_id, left in capacity.tenants.items()],
+        **request.which_oldest,
     }
 
 
-def _which_oldest(ask: Ask) -> dict[str, Any]:
-    return {
-        "types": [{"job_type": job_type} for job_type in ask.job_types],
-        "any_type": 0 if ask.job_types else 1,
-        "waits_too": 0 if ask.respect_not_before_at else 1,
-        "of_batch": int(ask.of_batch),
-        "without": [{"id": job_id} for job_id in ask.without],
-        "any_route": 0 if ask.shut else 1,
-        "shut": [
-            {"org_id": org_id, "provider": provider, "model": model}
-            for org_id, provider, model in ask.shut
-        ],
-    }
-
-
-def _note(ask: Ask, poured: Poured, claimed: Sequence[Claimed]) -> None:
-    """What is left of the lanes; one that gave less than it should is empty or held by others."""
-    ask.at.turn, ask.at.keys = poured.round.turn, poured.round.keys
-    ask.at.is_through = poured.round.is_through
+def _note(request: ClaimRequest, allocation: Allocation, claimed: Sequence[Claimed]) -> None:
+    """Update backlogs and cursor; a backlog that gave less than it should is empty or locked."""
+    request.at.position, request.at.keys = allocation.cursor.position, allocation.cursor.keys
+    request.at.is_through = allocation.cursor.is_through
     taken: dict[tuple[str, str], list[str]] = defaultdict(list)
     for job in claimed:
         taken[job.limit_key, job.org_id].append(job.turn)
-    for lane in ask.lanes:
-        turns = taken[lane.name]
-        short = len(turns) < poured.shares.get(lane.name, 0)
-        lane.depth = 0 if short else lane.depth - len(turns)
+    for backlog in request.backlogs:
+        turns = taken[backlog.name]
+        short = len(turns) < allocation.shares.get(backlog.name, 0)
+        backlog.depth = 0 if short else backlog.depth - len(turns)
         # The next one's turn is not known, only that it is not before these.
-        lane.turn = max([*turns, lane.turn or ""])
+        backlog.position = max([*turns, backlog.position or ""])
 
 
-def take_turns(claimed: Sequence[Claimed]) -> list[Claimed]:
-    """One of each tenant, then the next of each, every tenant's in the order of its turns."""
-    places: Counter[str] = Counter()
-    placed = []
-    for job in sorted(claimed, key=lambda job: job.turn):
-        placed.append((places[job.org_id], job.turn, job))
-        places[job.org_id] += 1
-    return [job for _, _, job in sorted(placed, key=lambda item: item[:2])]
-
-
-# How many broken rows that cannot even be buried a claim looks past.
-PASS_OVER = 500
-
-
-def _claim_one_by_one(store: Store, rules: Rules, ask: Ask) -> list[Claimed]:
-    """The same when one of the rows breaks a rule: it is buried, the others are taken."""
-    claimed: list[Claimed] = []
-    for quota, rows in _candidates(store, ask):
-        wanted = len(claimed) + quota
-        for org_id, job_id, limit_key in rows:
-            if len(claimed) >= wanted:
-                break
-            one = _One(rules, ask, org_id, job_id, limit_key)
-            try:
-                claimed += with_stages(store, store.write(one.take))
-            except RuleBroken as exc:
-                with suppress(RuleBroken):
-                    ask.buried.extend(store.write(partial(one.bury, rule=exc.rule)))
-    return claimed
-
-
-def _candidates(store: Store, ask: Ask) -> Iterator[tuple[int, list[tuple[str, str, str]]]]:
-    """What the claim would have looked at, lane by lane, with how many to take of each."""
-    if ask.order is Order.CREATED_AT_ASC:
-        params = {"queue": ask.queue, "limit": ask.limit + PASS_OVER, **_which_oldest(ask)}
-        yield ask.limit, store.values(SQL.list_due, **params)
-        return
-    shares = pour(ask.lanes, ask.limit, whole_room(ask.limit), ask.at).shares
-    for (key, org_id), quota in shares.items():
-        params = {"queue": ask.queue, "limit_key": key, "org_id": org_id}
-        params["limit"] = quota + PASS_OVER
-        yield quota, store.read(partial(_list_lane, params=params))
-
-
-def _list_lane(tx: Tx, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    return tx.values(SQL.list_lane, **params)
-
-
-@dataclass(frozen=True, slots=True)
-class _One:
-    """One job that a claim may take, on its own."""
-
-    rules: Rules
-    ask: Ask
-    org_id: str
-    job_id: str
-    limit_key: str
-
-    def take(self, tx: Tx) -> list[Claimed]:
-        rules, ask = self.rules, self.ask
-        if tx.one(FLOW.read_revision)["revision"] != rules.revision:
-            return []
-        if not rules.is_limited(ask.queue, [self.limit_key]):
-            return self._claim(tx)
-        room = find_room(tx, rules, ask.queue, 1, [self.limit_key])
-        if min(room.jobs, room.keys.get(self.limit_key, 1), room.of_tenant(self.org_id)) < 1:
-            return []
-        claimed = self._claim(tx)
-        spend_room(tx, rules, ask.queue, claimed)
-        return claimed
-
-    def bury(self, tx: Tx, rule: str) -> list[Settled]:
-        tx.affected(SQL.repair_job, org_id=self.org_id, id=self.job_id)
-        actor = Actor(ActorType.SYSTEM, self.ask.worker_id)
-        return [bury_broken_in(tx, job, rule=rule, actor=actor) for job in self._claim(tx)]
-
-    def _claim(self, tx: Tx) -> list[Claimed]:
-        rows = tx.values(
-            SQL.claim_job,
-            org_id=self.org_id,
-            id=self.job_id,
-            worker_id=self.ask.worker_id,
-            lease_ms=self.ask.lease_ms,
-        )
-        return [Claimed(*row) for row in rows]
+def _claim_singly(store: Store, rules: Rules, requests: Sequence[ClaimRequest]) -> list[Claimed]:
+    """The same where a row breaks a rule: it is dead-lettered, and the others are claimed."""
+    claimed = [job for request in requests for job in claim_one_by_one(store, rules, request)]
+    return with_stages(store, claimed)
 
 
 def with_stages(store: Store, claimed: list[Claimed]) -> list[Claimed]:
@@ -461,3 +450,50 @@ def _with_stored(job: Claimed, rows: Iterable[Row]) -> Claimed:
 def read_clock(store: Store) -> datetime:
     """The instant that decides: the store's own."""
     return read_instant(store.one(SQL.read_clock)["now"])
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """Which leases still hold, and which of their jobs somebody wants stopped."""
+
+    held: frozenset[ClaimId]
+    cancel_requested: frozenset[ClaimId]
+
+
+def renew_leases(
+    store: Store, jobs: Sequence[Claimed], *, lease_ms: int, seconds: float = 1.0
+) -> Renewed:
+    """Extend the leases that are still ours, within *seconds* and whoever has a transaction open.
+
+    A row that another transaction holds is passed over, and SQLite's writer is not waited for:
+    what is still ours is then extended beside its row.
+    """
+    held = [claim_row(job) for job in jobs]
+    rows: list[Row] = []
+    with suppress(StoreBusy):
+        rows = store.write_soon(
+            lambda tx: tx.many(SQL.renew_free_leases, held=held, lease_ms=lease_ms),
+            lock_seconds=seconds,
+            seconds=seconds,
+            single=True,
+        )
+    renewed = {claim_of(row) for row in rows}
+    left = [claim for claim in held if claim_of(claim) not in renewed]
+    if left:
+        ours = store.many(SQL.find_leases, held=left)
+        if ours:
+            claims = [{name: row[name] for name in _CLAIM} for row in ours]
+            store.extend_leases(claims, lease_ms)
+        rows = [*rows, *ours]
+    return Renewed(
+        frozenset(map(claim_of, rows)),
+        frozenset(claim_of(row) for row in rows if row["cancel_requested_at"] is not None),
+    )
+
+
+_CLAIM = ("org_id", "id", "lease_token")
+
+
+def claim_row(job: Claimed) -> Mapping[str, Any]:
+    """A claim as statements take it: the job and its fencing token."""
+    return {"org_id": job.org_id, "id": job.id, "lease_token": job.lease_token}

@@ -13,7 +13,7 @@ SELECT queues.name AS queue,
        (SELECT flow.revision FROM holdfast.flow AS flow WHERE flow.only_row = 1) AS revision
 FROM {rows queues: name text};
 
--- find_lanes :many prepared — crosses tenants: who waits where, as deep as :reach and no deeper
+-- find_backlogs :many prepared — crosses tenants: who waits where, as deep as :reach and no deeper
 -- A lane is what one tenant waits for in one queue under one key. The round goes on after the tenant
 -- that was served last and comes back to it; each step is one look into the index, so what is
 -- found costs the same beside a hundred waiting jobs and a million. :seed_count tells PostgreSQL's
@@ -70,7 +70,7 @@ SELECT found.queue, found.limit_key, found.org_id,
             ORDER BY job.queue, job.limit_key, job.org_id, job.turn LIMIT 1) END AS turn
 FROM found;
 
--- find_rounds :many — crosses tenants: where each round stands; one that never began starts with the
+-- load_cursors :many — crosses tenants: where each round stands; one that never began starts with the
 -- tenant of the oldest job, by the index job_oldest
 SELECT queues.name AS queue,
        coalesce(round.stands_at,
@@ -83,7 +83,7 @@ SELECT queues.name AS queue,
 FROM {rows queues: name text}
 LEFT JOIN holdfast.queue_round AS round ON round.queue = queues.name AND round.lane = :lane;
 
--- save_rounds :affected — crosses tenants: where the next worker goes on
+-- save_cursors :affected — crosses tenants: where the next worker goes on
 INSERT INTO holdfast.queue_round AS mine (queue, lane, stands_at, turn_left, updated_at)
 SELECT rounds.queue, CAST(:lane AS text), rounds.stands_at, rounds.turn_left, {now}
 FROM {rows rounds: queue text, stands_at uuid, turn_left integer}

@@ -15,8 +15,8 @@ from holdfast.artifact.artifacts import Artifacts
 from holdfast.engine.completion import Completion, Ended
 from holdfast.engine.context import CancelToken, Context
 from holdfast.engine.execute import Plan, execute, execute_async, judge
+from holdfast.engine.fairness import TenantQueue
 from holdfast.engine.job import Claimed, ClaimId, Outcome, Released
-from holdfast.engine.line import Line
 from holdfast.engine.tracing import Tracing
 from holdfast.engine.watchdog import Guard, unguarded
 from holdfast.store import Store
@@ -89,7 +89,7 @@ class Hands:
         self.claim_seconds = 0.01
         # Jobs are put here by the hundred; a thread that finds it empty sleeps on a token. Waking a
         # thread for every job would cost more than running a small one.
-        self._waiting: Line[Held] = Line()
+        self._waiting: TenantQueue[Held] = TenantQueue()
         self._tokens: SimpleQueue[bool] = SimpleQueue()
         # Dicts, not counters: adding to a number from two threads can lose one. By claim, because
         # a lost claim of a job may still run here beside the next one.

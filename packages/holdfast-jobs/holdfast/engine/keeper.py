@@ -5,15 +5,15 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from holdfast.clock import ms
 from holdfast.config import Settings
+from holdfast.engine.claim import SQL, claim_row, renew_leases
 from holdfast.engine.execute import timed_out
 from holdfast.engine.hands import Hands, Held
-from holdfast.engine.job import ClaimId
-from holdfast.engine.lease import find_canceled, renew_leases
+from holdfast.engine.job import Claimed, ClaimId, claim_of
 from holdfast.engine.watchdog import Guard, unguarded
 from holdfast.errors import StoreError
 from holdfast.store import Store
@@ -138,9 +138,16 @@ class Keeper:
         if not long:
             return
         try:
-            wanted = find_canceled(self.store, [held.job for held in long])
+            wanted = _find_canceled(self.store, [held.job for held in long])
         except StoreError:
             return
         for held in long:
             if held.claim_id in wanted:
                 held.token.set()
+
+
+def _find_canceled(store: Store, jobs: Sequence[Claimed]) -> frozenset[ClaimId]:
+    """Of the claims we hold, those whose job somebody wants stopped."""
+    held = [claim_row(job) for job in jobs]
+    rows = store.many(SQL.find_canceled, held=held)
+    return frozenset(map(claim_of, rows))

@@ -1,4 +1,4 @@
-"""The labour of a run: a worker whose intake counts down, or an errand in its stead."""
+"""What a run does: a worker that claims a bounded number of jobs, or an errand instead."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from holdfast.document import decode
 from holdfast.engine import ledger
 from holdfast.engine.claim import Order, claim_jobs
 from holdfast.engine.errand import Assignment, Errand
+from holdfast.engine.fetcher import FairFetcher
 from holdfast.engine.handler import Registry
-from holdfast.engine.intake import FairIntake
 from holdfast.engine.job import Claimed, Released
 from holdfast.engine.ledger import RunCounts, RunOutcome
 from holdfast.engine.settle import Settled
@@ -74,7 +74,7 @@ class Labour(Protocol):
 
 
 @dataclass(slots=True)
-class BoundedIntake:
+class BoundedFetcher:
     """Claims for one run: never more than *left* in all, and none after the deadline."""
 
     store: Store
@@ -90,12 +90,12 @@ class BoundedIntake:
     _open: set[str] = field(default_factory=set)
     _ended: int = 0
     _ran_dry: bool = False
-    _fair: FairIntake | None = None
+    _fair: FairFetcher | None = None
     _buried: list[Settled] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if self.profile.order == Order.FAIR:
-            self._fair = FairIntake(
+            self._fair = FairFetcher(
                 self.store, queues=self.queues, worker_id=self.run_id, lease_ms=self._lease_ms
             )
 
@@ -208,7 +208,7 @@ class JobLabour:
         self.profile = profile
         self._stopped = False
         self._counts = RunCounts()
-        self._intake = BoundedIntake(
+        self._fetcher = BoundedFetcher(
             app.store,
             run_id,
             run.queues,
@@ -220,13 +220,13 @@ class JobLabour:
         self._worker = app.worker(
             registry=app.registry.with_backoff(profile.retry_backoff_seconds),
             settings=replace(app.settings, lease_seconds=float(profile.claim_timeout_seconds)),
-            events=Events([self._intake.on_event, *app.events.subscribers]),
+            events=Events([self._fetcher.on_event, *app.events.subscribers]),
             queues=run.queues,
             concurrency=concurrency,
             async_concurrency=async_concurrency,
             worker_id=run_id,
             drain_seconds=float(profile.claim_timeout_seconds),
-            intake=self._intake,
+            fetcher=self._fetcher,
         )
 
     @property
@@ -237,11 +237,11 @@ class JobLabour:
     @property
     def outcome(self) -> RunOutcome:
         # A worker whose clock is too far from the store's does not even ask.
-        if self._worker.must_recycle or not self._intake.was_asked:
+        if self._worker.must_recycle or not self._fetcher.was_asked:
             return RunOutcome.STOPPED
-        if self._intake.is_late:
+        if self._fetcher.is_late:
             return RunOutcome.OUT_OF_TIME
-        return RunOutcome.FULL if self._intake.left <= 0 else RunOutcome.DONE
+        return RunOutcome.FULL if self._fetcher.left <= 0 else RunOutcome.DONE
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -252,19 +252,19 @@ class JobLabour:
         return ledger.count_pending(self.app.store, run.queues, run.job_types, self.profile)
 
     def work(self, *, deadline: float, inline: bool) -> None:
-        self._intake.deadline = deadline
+        self._fetcher.deadline = deadline
         if not inline:
             self._worker.run(until_idle=True)
             return
-        while not self._intake.is_over and not self._stopped:
+        while not self._fetcher.is_over and not self._stopped:
             done = self._worker.run_once(limit=1)
             self._worker.outcomes.update(done.outcomes)
             if not done.claimed:
                 break
-        self._intake.close()
+        self._fetcher.close()
 
     def end(self) -> None:
-        self._intake.is_late = True
+        self._fetcher.is_late = True
         self._worker.drain(Released("max_runtime", ms(self.profile.overflow_seconds)))
 
     def drain(self) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -15,6 +15,7 @@ from functools import partial
 from holdfast.clock import ms
 from holdfast.config import Settings
 from holdfast.engine.audit import seal_events
+from holdfast.engine.claim import claim_row
 from holdfast.engine.counts import Counts
 from holdfast.engine.job import (
     MAINTENANCE_QUEUE,
@@ -28,7 +29,6 @@ from holdfast.engine.job import (
     Released,
     Retry,
 )
-from holdfast.engine.lease import without_extended
 from holdfast.engine.ledger import tidy_runs
 from holdfast.engine.presence import beat_seconds
 from holdfast.engine.promote import promote_jobs
@@ -118,8 +118,23 @@ def _find_stale(
 ) -> list[tuple[Claimed, Outcome]]:
     rows = tx.values(SQL.find_stale, limit=limit, dead_worker_id=dead_worker_id)
     releases = {(job := Claimed(*row[:-1])).claim_id: (job, row[-1]) for row in rows}
-    stale = without_extended(store, [job for job, _ in releases.values()], dead_worker_id)
+    stale = _without_extended(store, [job for job, _ in releases.values()], dead_worker_id)
     return [(job, stale_outcome(job, releases[job.claim_id][1])) for job in stale]
+
+
+def _without_extended(
+    store: Store, stale: Sequence[Claimed], dead_worker_id: str | None = None
+) -> list[Claimed]:
+    """Of claims that the database takes for stale, those that were not extended beside it.
+
+    What a dead worker extended does not count.
+    """
+    if not stale:
+        return []
+    extended = store.extended_leases([claim_row(job) for job in stale])
+    return [
+        job for job in stale if job.claim_id not in extended or job.claimed_by == dead_worker_id
+    ]
 
 
 def _rescue_one_by_one(store: Store, limit: int, dead_worker_id: str | None) -> list[Settled]:

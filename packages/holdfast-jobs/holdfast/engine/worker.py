@@ -24,10 +24,10 @@ from holdfast.engine.completion import Ended
 from holdfast.engine.context import CancelToken, Context
 from holdfast.engine.counts import Counts as Counts
 from holdfast.engine.execute import Plan, execute, name_stage, plan
+from holdfast.engine.fetcher import FairFetcher, Fetcher
 from holdfast.engine.handler import Registry
 from holdfast.engine.hands import DRAINED, Hands, Held
 from holdfast.engine.housekeeping import Chore, Housekeeping, chores_of
-from holdfast.engine.intake import FairIntake, Intake
 from holdfast.engine.job import QUEUES, Actor, ActorType, Claimed, ClaimId, Outcome, Released
 from holdfast.engine.keeper import Keeper
 from holdfast.engine.presence import Presence
@@ -73,7 +73,7 @@ class Worker:
         drain_seconds: float = 30.0,
         artifacts: Artifacts | None = None,
         tracing: Tracing | None = None,
-        intake: Intake | None = None,
+        fetcher: Fetcher | None = None,
     ) -> None:
         check_retention(settings.retention, registry.categories.values())
         self.store = store
@@ -92,7 +92,7 @@ class Worker:
         self.outcomes: Counter[str] = Counter()
         self._actor = Actor(ActorType.SYSTEM, self.id)
         self._patience = timedelta(seconds=settings.unknown_type_patience_seconds)
-        self._intake = intake or FairIntake(
+        self._fetcher = fetcher or FairFetcher(
             store, queues=self.queues, worker_id=self.id, lease_ms=ms(settings.lease_seconds)
         )
         self._held: dict[ClaimId, Held] = {}
@@ -218,7 +218,7 @@ class Worker:
             self._finish(housekeeping)
             # Where this cannot be written, the next one begins where this one did.
             with suppress(StoreError):
-                self._intake.close()
+                self._fetcher.close()
             housekeeping.join()
             self._change("stopped")
         return Counts(sum(self.outcomes.values()), Counter(self.outcomes))
@@ -260,7 +260,7 @@ class Worker:
 
     def _claim_until_told(self, until_idle: bool) -> None:
         pause = 0.1
-        while not self.is_draining and not self._intake.is_over:
+        while not self.is_draining and not self._fetcher.is_over:
             self._watchdog.check()
             wanted = self._wait_for_room()
             if wanted <= 0:
@@ -270,7 +270,7 @@ class Worker:
             # what neither an earlier look nor this claim has seen.
             is_idle = until_idle and not self._held
             if is_idle:
-                self._intake.hear()
+                self._fetcher.hear()
             try:
                 claimed = self._claim(wanted)
                 self._watchdog.note_answer()
@@ -299,7 +299,7 @@ class Worker:
         wanted = self._hands.wanted(self.settings.claim_limit)
         # The timeout is for hands that are stuck.
         if self._wake.pause(0.0 if wanted else 0.5):
-            self._intake.hear()
+            self._fetcher.hear()
             wanted = self._hands.wanted(self.settings.claim_limit, latecomers=LATECOMERS)
         self._wants_room = False
         return wanted
@@ -318,8 +318,8 @@ class Worker:
     def _claim(self, wanted: int) -> list[Claimed]:
         if self._clock_drifts():
             return []
-        found = [name_stage(job, self.registry) for job in self._intake.take(wanted)]
-        for settled in self._intake.take_buried():
+        found = [name_stage(job, self.registry) for job in self._fetcher.take(wanted)]
+        for settled in self._fetcher.take_buried():
             self._tell(settled, None)
         if self.events.subscribers:
             for job in found:
@@ -377,7 +377,7 @@ class Worker:
 
     def _free(self, queue: str) -> None:
         """A job under a limit has ended: somebody may claim the next, here or elsewhere."""
-        if isinstance(self._intake, FairIntake) and self._intake.is_limited(queue):
+        if isinstance(self._fetcher, FairFetcher) and self._fetcher.is_limited(queue):
             self.store.announce([queue])
             self._poke()
 

@@ -6,13 +6,22 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from holdfast.engine.claim import KEYS, Ask, claim_each, find_keys, keys_of, look_around
+from holdfast.engine.claim import (
+    KEYS,
+    ClaimRequest,
+    claim_each,
+    find_backlogs,
+    find_keys,
+    keys_of,
+    load_cursors,
+    look_around,
+    save_cursors,
+)
+from holdfast.engine.fairness import QueueShares, RoundRobinCursor, TenantBacklog
 from holdfast.engine.job import MAINTENANCE_QUEUE, Claimed
-from holdfast.engine.lane import Lane, Round, find_lanes, save_rounds, start_rounds
 from holdfast.engine.promote import promote_jobs
 from holdfast.engine.rules import Rules, read_rules
 from holdfast.engine.settle import Settled
-from holdfast.engine.share import Shares
 from holdfast.errors import StoreError
 from holdfast.store import Store
 
@@ -26,7 +35,7 @@ DEPTH = 1_000
 FRUITLESS_LOOKS = 8
 
 
-class Intake(Protocol):
+class Fetcher(Protocol):
     """Claims jobs for a worker, as many as it can use."""
 
     @property
@@ -46,7 +55,7 @@ class Intake(Protocol):
         """Nothing more will be asked for."""
 
 
-class FairIntake:
+class FairFetcher:
     """Claims from several queues by weight, and within each from every tenant in turn."""
 
     def __init__(
@@ -59,10 +68,10 @@ class FairIntake:
         # Delayed notifications are parked there, whoever delivers them.
         self._watched = tuple(dict.fromkeys((*self.queues, MAINTENANCE_QUEUE)))
         self._rules: Rules | None = None
-        self._waiting: dict[str, list[Lane]] = {}
-        self._rounds: dict[str, Round] = {}
+        self._waiting: dict[str, list[TenantBacklog]] = {}
+        self._cursors: dict[str, RoundRobinCursor] = {}
         self._last_key: dict[str, str] = {}
-        self._shares = Shares()
+        self._shares = QueueShares()
         self._expected = 1
         self._saw_part = False
         self._went_through = False
@@ -111,23 +120,23 @@ class FairIntake:
         assert self._rules is not None
         weights = self._rules.weights
         shares = self._shares.split(wanted, self._waiting, weights)
-        asks = [self._ask(queue, share) for queue, share in shares]
-        for ask, claimed in claim_each(self.store, self._rules, asks):
-            self._shares.spend(ask.queue, len(claimed), weights)
+        requests = [self._request(queue, share) for queue, share in shares]
+        for request, claimed in claim_each(self.store, self._rules, requests):
+            self._shares.spend(request.queue, len(claimed), weights)
             found += claimed
-            self._went_through = self._went_through or ask.at.is_through
-            is_empty = not any(lane.depth for lane in ask.lanes)
-            if len(claimed) < ask.limit or ask.at.is_through or is_empty:
-                del self._waiting[ask.queue]
+            self._went_through = self._went_through or request.at.is_through
+            is_empty = not any(backlog.depth for backlog in request.backlogs)
+            if len(claimed) < request.limit or request.at.is_through or is_empty:
+                del self._waiting[request.queue]
 
-    def _ask(self, queue: str, share: int) -> Ask:
-        return Ask(
+    def _request(self, queue: str, share: int) -> ClaimRequest:
+        return ClaimRequest(
             queue,
             self.worker_id,
             share,
             self.lease_ms,
-            lanes=self._waiting[queue],
-            at=self._rounds[queue],
+            backlogs=self._waiting[queue],
+            at=self._cursors[queue],
             buried=self._buried,
         )
 
@@ -138,7 +147,10 @@ class FairIntake:
 
     def close(self) -> None:
         """Let the next one go on where this one's rounds ended."""
-        save_rounds(self.store, {queue: at for queue, at in self._rounds.items() if at != Round()})
+        save_cursors(
+            self.store,
+            {queue: at for queue, at in self._cursors.items() if at != RoundRobinCursor()},
+        )
 
     def _look(self, wanted: int) -> None:
         """Ask once for all queues: what has come due, do the rules still hold, who waits where."""
@@ -156,23 +168,23 @@ class FairIntake:
             and row["queue"] in self.queues
             and not self._rules.is_paused(row["queue"])
         }
-        self._find_lanes(keys, wanted)
+        self._find_backlogs(keys, wanted)
         ended = time.monotonic()
         self._look_at = ended + max(SHORTEST_LOOK_SECONDS, (LOOK_SHARE - 1) * (ended - began))
 
-    def _find_lanes(self, keys: Mapping[str, Sequence[str]], wanted: int) -> None:
+    def _find_backlogs(self, keys: Mapping[str, Sequence[str]], wanted: int) -> None:
         expected, self._expected = self._expected, 1
         self._waiting, self._went_through = {}, False
         if keys:
-            unknown = [queue for queue in keys if queue not in self._rounds]
+            unknown = [queue for queue in keys if queue not in self._cursors]
             if unknown:
-                self._rounds |= start_rounds(self.store, unknown)
-            self._waiting = find_lanes(
-                self.store, keys, served=self._rounds, wanted=max(wanted, DEPTH), expected=expected
+                self._cursors |= load_cursors(self.store, unknown)
+            self._waiting = find_backlogs(
+                self.store, keys, served=self._cursors, wanted=max(wanted, DEPTH), expected=expected
             )
             self._expected = sum(map(len, self._waiting.values()))
-        lanes = (lane for found in self._waiting.values() for lane in found)
-        self._saw_part = any(lane.is_deep or lane.is_cut for lane in lanes)
+        backlogs = (backlog for found in self._waiting.values() for backlog in found)
+        self._saw_part = any(backlog.is_deep or backlog.is_cut for backlog in backlogs)
 
     def _find_keys(self, rules: Rules, queue: str) -> list[str]:
         """The keys to look under; where there are too many, others than the last time."""
