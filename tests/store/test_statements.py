@@ -36,11 +36,14 @@ ROOTS = [
     Path(str(resources.files(name)))
     for name in ("holdfast", "holdfast_llm", "holdfast_rewrite", "holdfast_review")
 ]
+# Those for one database, catalog.sqlite.sql, are read with the file that they belong to.
 FILES = sorted(
-    (root, path)
-    for root in ROOTS
-    for path in root.rglob("*.sql")
-    if path.parent.name != "migrations"
+    {
+        (root, path.with_name(re.sub(r"\.(sqlite|postgres)\.sql$", ".sql", path.name)))
+        for root in ROOTS
+        for path in root.rglob("*.sql")
+        if path.parent.name != "migrations"
+    }
 )
 _HEADER = re.compile(r"^-- (\w+) :(\w+)", re.MULTILINE)
 
@@ -85,7 +88,10 @@ def test_a_statement_is_one_text_for_both_databases(statement: Any) -> None:
 
 @pytest.mark.parametrize(("root", "path"), FILES, ids=lambda path: path.stem)
 def test_a_name_is_used_once_in_a_file(root: Path, path: Path) -> None:
-    names = Counter(name for name, _ in _HEADER.findall(path.read_text()))
+    texts = [
+        found.read_text() for found in (path, path.with_suffix(".sqlite.sql")) if found.exists()
+    ]
+    names = Counter(name for name, _ in _HEADER.findall("\n".join(texts)))
 
     assert {name: times for name, times in names.items() if times > 1} == {}
     assert set(names) == set(statements(root, path).by_name)
@@ -239,3 +245,38 @@ def test_a_single_statement_reads_or_commits_by_itself(shop: Holdfast) -> None:
     assert not flow.read_revision.writes
     # A statement that locks rows needs a transaction that may write.
     assert sql.check_lease.writes
+
+
+# Words for one database inside a text for both. The number only falls: a statement without a common
+# text goes into name.sqlite.sql and name.postgres.sql.
+ONLY_BLOCKS = 22
+
+
+def blocks_for_one_database() -> Iterator[tuple[str, str]]:
+    """Every statement or table with such words: where it is, and its text."""
+    for path in sorted(path for root in ROOTS for path in root.rglob("*.sql")):
+        is_migration = path.parent.name == "migrations"
+        parts = re.split(r"\n\n" if is_migration else r"(?m)(?=^-- \w+ :\w+)", path.read_text())
+        yield from ((path.name, part) for part in parts if "{only " in part)
+
+
+def test_words_for_one_database_become_fewer() -> None:
+    found = sum(part.count("{only ") for _, part in blocks_for_one_database())
+
+    assert found <= ONLY_BLOCKS, "find a common text, or a token of the dialect"
+    assert found == ONLY_BLOCKS, f"there are fewer now: set ONLY_BLOCKS to {found}"
+
+
+def test_words_for_one_database_say_why() -> None:
+    reason = re.compile(r"^\s*-- .*(SQLite|PostgreSQL)", re.MULTILINE)
+
+    assert [
+        (name, part[:60]) for name, part in blocks_for_one_database() if not reason.search(part)
+    ] == []
+
+
+def test_a_statement_without_a_common_text_has_one_for_each_database() -> None:
+    found = Statements("holdfast.store", "grants.sql").find_schema
+
+    assert "pg_" in found.render(POSTGRES).text
+    assert "pg_" not in found.render(SQLITE).text

@@ -23,6 +23,7 @@ WHERE org_id = :org_id AND review_id = :review_id AND intended_at IS NULL
   AND erased_at IS NULL;
 
 -- hold_changelist :maybe — of two versions that are about to be told, the second sees the first
+-- Only PostgreSQL locks the row: SQLite has one writer.
 SELECT changelist_id FROM holdfast.changelist
 WHERE org_id = :org_id AND changelist_id = :changelist_id
 {only postgres}FOR UPDATE{end};

@@ -60,6 +60,7 @@ JOIN holdfast.rewrite_request AS request
   ON request.org_id = asked.org_id AND request.rewrite_request_id = asked.rewrite_request_id;
 
 -- lock_requests :many — crosses tenants: how these stand now; nobody else moves or erases them meanwhile
+-- Only PostgreSQL locks the row: SQLite has one writer.
 SELECT request.rewrite_request_id, request.step, request.job_id
 FROM {rows asked: org_id uuid, rewrite_request_id uuid}
 JOIN holdfast.rewrite_request AS request

@@ -138,6 +138,7 @@ heads AS MATERIALIZED (
 SELECT heads.org_id FROM heads WHERE heads.due_at <= {now} ORDER BY heads.due_at;
 
 -- promote_fairly :many — crosses tenants: promote_due, so many of every tenant
+-- Only PostgreSQL has LATERAL.
 WITH due AS MATERIALIZED (
     SELECT job.org_id, job.id
     FROM {rows tenants: org_id uuid}

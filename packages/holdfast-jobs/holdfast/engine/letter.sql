@@ -69,10 +69,7 @@ INSERT INTO holdfast.job_event
      correlation_id, at, detail, digest)
 SELECT job.org_id, job.project_id, job.id, job.job_type, events.name, events.attempt, :actor_type,
        :actor_id, job.request_id, job.correlation_id, {now},
-       {only sqlite}json_patch(coalesce(events.detail, json_object()), json_object({end}
-       {only postgres}coalesce(events.detail, jsonb_build_object())
-           || jsonb_strip_nulls(jsonb_build_object({end}
-           'not_before_at', {stamp(job.not_before_at)})),
+       {with_fields(events.detail): 'not_before_at', {stamp(job.not_before_at)}},
        {digest state job} || coalesce((
                SELECT ':' || {hash({digest letter letter} || coalesce((
                    SELECT {joined(replays.digest)} FROM (

@@ -93,88 +93,6 @@ kinds (category, job_type) AS (
 )
 SELECT category, job_type FROM kinds WHERE job_type IS NOT NULL;
 
--- find_prunable :many — crosses tenants: archived jobs past the retention of their kind
--- Never before the key has expired, and never a job with a unit: a unit is unique for ever. Kinds
--- come first and each finds its own by the index. Where nothing is over, statistics would rather
--- have all of history read for the few keys that have expired: coalesce keeps them out of it.
-SELECT job.org_id, job.id
-FROM {rows kinds: category text, job_type text, state text, keep_ms bigint}
-{only postgres}
-CROSS JOIN LATERAL (
-    SELECT past.org_id, past.id FROM holdfast.job_history AS past
-    WHERE past.category = kinds.category AND past.job_type = kinds.job_type
-      AND past.state = kinds.state AND past.finished_at < {later(-kinds.keep_ms)}
-      AND coalesce(past.key_expires_at, {now}) < {now} AND past.unit_key IS NULL
-    ORDER BY past.finished_at
-    LIMIT :limit
-    {skip_locked}
-) AS job
-{end}
-{only sqlite}
-CROSS JOIN holdfast.job_history AS job
-WHERE job.category = kinds.category AND job.job_type = kinds.job_type AND job.state = kinds.state
-  AND job.finished_at < {later(-kinds.keep_ms)}
-  AND job.key_expires_at < {now} AND job.unit_key IS NULL
-{end}
-LIMIT :limit;
-
--- find_prunable_failed :many — crosses tenants: failed jobs whose dead letter ended long enough ago
--- They stay as long as somebody has to do something about them, and the time counts from there.
-SELECT job.org_id, job.id
-FROM {rows kinds: category text, job_type text, keep_ms bigint}
-{only postgres}
-CROSS JOIN LATERAL (
-    SELECT past.org_id, past.id FROM holdfast.dead_letter AS letter
-    JOIN holdfast.job AS past ON past.org_id = letter.org_id AND past.id = letter.job_id
-    WHERE letter.job_type = kinds.job_type AND letter.ended_at < {later(-kinds.keep_ms)}
-      AND past.state = 'failed' AND past.category = kinds.category
-      AND coalesce(past.key_expires_at, {now}) < {now} AND past.unit_key IS NULL
-    ORDER BY letter.job_type, letter.ended_at
-    LIMIT :limit
-    FOR UPDATE OF past SKIP LOCKED
-) AS job
-{end}
-{only sqlite}
-CROSS JOIN holdfast.dead_letter AS letter
-CROSS JOIN holdfast.job AS job
-WHERE letter.job_type = kinds.job_type AND letter.ended_at < {later(-kinds.keep_ms)}
-  AND job.org_id = letter.org_id AND job.id = letter.job_id
-  AND job.state = 'failed' AND job.category = kinds.category
-  AND job.key_expires_at < {now} AND job.unit_key IS NULL
-{end}
-LIMIT :limit;
-
--- find_prunable_replays :many — crosses tenants: failed replays, once nobody works on their item
-SELECT job.org_id, job.id
-FROM {rows kinds: category text, job_type text, keep_ms bigint}
-{only postgres}
-CROSS JOIN LATERAL (
-    SELECT past.org_id, past.id FROM holdfast.job AS past
-    WHERE past.state = 'failed' AND past.replay_of IS NOT NULL
-      AND past.category = kinds.category AND past.job_type = kinds.job_type
-      AND past.finished_at < {later(-kinds.keep_ms)}
-      AND coalesce(past.key_expires_at, {now}) < {now}
-      AND NOT EXISTS (
-          SELECT 1 FROM holdfast.dead_letter AS letter
-          WHERE letter.org_id = past.org_id AND letter.job_id = past.replay_of
-            AND letter.ended_at IS NULL)
-    ORDER BY past.finished_at
-    LIMIT :limit
-    {skip_locked}
-) AS job
-{end}
-{only sqlite}
-CROSS JOIN holdfast.job AS job
-WHERE job.state = 'failed' AND job.replay_of IS NOT NULL
-  AND job.category = kinds.category AND job.job_type = kinds.job_type
-  AND job.finished_at < {later(-kinds.keep_ms)} AND job.key_expires_at < {now}
-  AND NOT EXISTS (
-      SELECT 1 FROM holdfast.dead_letter AS letter
-      WHERE letter.org_id = job.org_id AND letter.job_id = job.replay_of
-        AND letter.ended_at IS NULL)
-{end}
-LIMIT :limit;
-
 -- record_pruned :affected — crosses tenants: the recorded end of jobs that are about to be deleted
 -- Verify asks for it where the audit knows a job that is in no table. The digest is that of the last
 -- change: only what has the row can write it.
@@ -183,7 +101,7 @@ INSERT INTO holdfast.job_event
      correlation_id, at, detail, digest)
 SELECT job.org_id, job.project_id, job.id, job.job_type, 'job.pruned', job.attempt_count + 1,
        :actor_type, :actor_id, job.request_id, job.correlation_id, {now},
-       {only sqlite}json_object{end}{only postgres}jsonb_build_object{end}(
+       {json_object}(
            'state', job.state, 'finished_at', {stamp(job.finished_at)}),
        {digest state job}
 FROM {rows ended: org_id uuid, id uuid}

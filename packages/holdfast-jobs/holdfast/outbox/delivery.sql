@@ -265,6 +265,7 @@ WHERE org_id = held.home AND id = held.delivery_id AND fence = held.was
 RETURNING org_id, id;
 
 -- insert_evidence :affected — crosses tenants: what was said of deliveries that are still there
+-- Only PostgreSQL locks the row: SQLite has one writer.
 INSERT INTO holdfast.delivery_evidence
     (org_id, delivery_id, source, verdict, provider_id, code, after_attempt, at)
 SELECT said.org_id, said.delivery_id, said.source, said.verdict, said.provider_id, said.code,

@@ -15,6 +15,8 @@ Statements are written once, in PostgreSQL's words, with these tokens:
     {numbered}                 true, and our transaction has its number before a row is made
     {object(X)}                X is a JSON object (checks in migrations)
     {field(X, name)}           what the JSON object X holds under that name; nothing if it is none
+    {json_object}              the function that makes a JSON object of names and values
+    {with_fields(X): 'a', b}   the JSON object X, or an empty one, with these fields where not null
     {digest kind X}            a digest of the row X: columns that the audit vouches for (digest.py)
     {hash(X)}                  the same of the text X
     {joined(X)}                the texts X of all rows, one behind the other (an aggregate)
@@ -45,7 +47,8 @@ _FIELD = re.compile(r"\{field\(([\w.]+), (\w+)\)\}")
 _DIGEST = re.compile(r"\{digest (\w+) (\w+)\}")
 _HASH = re.compile(r"\{hash\(([^{}]*)\)\}")
 _JOINED = re.compile(r"\{joined\(([\w.]+)\)\}")
-_STAMP = re.compile(r"\{stamp\(([\w.]+)\)\}")
+_STAMP = re.compile(r"\{stamp\(([\w.]+|\{now\})\)\}")
+_WITH_FIELDS = re.compile(r"\{with_fields\(([\w.:]+)\): ([^{}]+)\}")
 _REFUSE = re.compile(
     r"\{refuse (\w+) (.*?)\s+ON (\S+)\s+WHEN (.*?)\s+SAYING '([^']*)'\}", re.DOTALL
 )
@@ -72,6 +75,7 @@ class Dialect:
         text = _OBJECT.sub(self._object, text)
         text = _FIELD.sub(self._field, text)
         text = _STAMP.sub(self._stamp, text)
+        text = _WITH_FIELDS.sub(self._with_fields, text)
         text = _JOINED.sub(self._joined, text)
         text = _DIGEST.sub(lambda match: digest_of(self.name, match[1], match[2]), text)
         text = _HASH.sub(lambda match: hash_of(self.name, match[1]), text)
@@ -165,6 +169,13 @@ class Dialect:
             return instant
         return f"""to_char({instant} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')"""
 
+    def _with_fields(self, match: re.Match[str]) -> str:
+        document, fields = match.groups()
+        if self.name == "sqlite":
+            return f"json_patch(coalesce({document}, json_object()), json_object({fields}))"
+        added = f"jsonb_strip_nulls(jsonb_build_object({fields}))"
+        return f"(coalesce(CAST({document} AS jsonb), jsonb_build_object()) || {added})"
+
     def _joined(self, match: re.Match[str]) -> str:
         function = "group_concat" if self.name == "sqlite" else "string_agg"
         return f"{function}({match.group(1)}, '')"
@@ -185,6 +196,7 @@ SQLITE = Dialect(
     # SQLite runs inside the process, so the process's clock is the database's clock.
     words={
         "now": ":now",
+        "json_object": "json_object",
         "skip_locked": "",
         "hold_row": "",
         "oldest_running": "0",
@@ -206,6 +218,7 @@ POSTGRES = Dialect(
         # statement_timestamp, not clock_timestamp: a volatile clock would turn the index condition
         # of a sweep into a filter.
         "now": "coalesce(CAST(:now AS timestamptz), statement_timestamp())",
+        "json_object": "jsonb_build_object",
         "skip_locked": "FOR UPDATE SKIP LOCKED",
         "hold_row": "FOR NO KEY UPDATE",
         "oldest_running": "CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigint)",

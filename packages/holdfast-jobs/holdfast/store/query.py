@@ -3,16 +3,21 @@
 A statement begins with ``-- name :shape — why``; the shape says what comes back:
 ``one`` row, ``maybe`` a row, ``many`` rows, or the number of rows ``affected``. A busy statement
 says ``prepared`` after its shape: PostgreSQL keeps its plan.
+
+A statement without a common text is in ``name.sqlite.sql`` and ``name.postgres.sql`` instead, with
+the same header in both.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from importlib import resources
 
 from holdfast.store.dialect import Dialect, names_in, to_psycopg
 
+DIALECTS = ("sqlite", "postgres")
 _HEADER = re.compile(r"^-- (\w+) :(one|maybe|many|affected)\b([^\n]*)\n", re.MULTILINE)
 _ROWS = re.compile(r"\{rows (\w+):")
 _WRITES = re.compile(
@@ -65,8 +70,13 @@ class Statements:
     """The statements of one file, as attributes: ``SQL.claim_jobs``."""
 
     def __init__(self, package: str, file: str) -> None:
-        source = resources.files(package).joinpath(file).read_text(encoding="utf-8")
-        self.by_name = {found.name: found for found in _parse(source)}
+        source = _read(package, file)
+        own = {
+            dialect: _read(package, file.replace(".sql", f".{dialect}.sql")) for dialect in DIALECTS
+        }
+        self.by_name = {found.name: found for found in (*_parse(source), *_of_each(own))}
+        if not self.by_name:
+            raise FileNotFoundError(f"no statements in {package}/{file}")
 
     def __getattr__(self, name: str) -> Statement:
         try:
@@ -76,8 +86,29 @@ class Statements:
         return found
 
 
+def _read(package: str, file: str) -> str:
+    place = resources.files(package).joinpath(file)
+    return place.read_text(encoding="utf-8") if place.is_file() else ""
+
+
+def _of_each(sources: Mapping[str, str]) -> Iterator[Statement]:
+    """The statements that have a text of their own for each database."""
+    parsed = {
+        dialect: {found.name: found for found in _parse(text)} for dialect, text in sources.items()
+    }
+    first, second = (parsed[dialect] for dialect in DIALECTS)
+    if first.keys() != second.keys():
+        raise ValueError(f"not in both files: {sorted(first.keys() ^ second.keys())}")
+    for name, found in first.items():
+        texts = ((dialect, parsed[dialect][name]) for dialect in DIALECTS)
+        raw = "".join(f"{{only {dialect}}}{one.raw}{{end}}" for dialect, one in texts)
+        yield replace(found, raw=raw, row_sets=found.row_sets | second[name].row_sets, _rendered={})
+
+
 def _parse(source: str) -> list[Statement]:
     headers = list(_HEADER.finditer(source))
+    if not headers:
+        return []
     found = []
     for here, after in zip(headers, [*headers[1:], None], strict=True):
         body = source[here.end() : after.start() if after else len(source)]

@@ -1,13 +1,6 @@
 -- What the database knows of itself. Nothing here names a tenant or a job, and each statement reads
 -- so far and no further: a scrape costs the same beside a million waiting jobs and beside ten.
 
--- bound_reading :one — crosses tenants: a reading that takes too long is given up, and it goes by indexes
--- Where it expects fewer rows than the bound, PostgreSQL would read the whole table and sort, once a
--- queue, and compile for longer than it runs. This holds until the end of the transaction.
-SELECT {only postgres}set_config('statement_timeout', '5s', true),
-       set_config('enable_sort', 'off', true), set_config('jit', 'off', true){end}{only sqlite}
-       1 AS bound{end};
-
 -- count_waiting :many — crosses tenants: how many wait in each queue, and since when
 -- Of the ready, those created first are looked at: a job that was deferred for a week has not waited
 -- for a week, so the oldest is not the one that waits longest.
@@ -109,22 +102,6 @@ FROM (SELECT (SELECT coalesce(max(event.id), 0) FROM holdfast.job_event AS event
 SELECT {ms_since(due.next_fire_at)} AS lag_ms
 FROM (SELECT min(schedule.next_fire_at) AS next_fire_at FROM holdfast.schedule AS schedule
       WHERE schedule.paused_at IS NULL AND schedule.next_fire_at <= {now}) AS due;
-
--- read_transactions :one — crosses tenants: the oldest transaction that keeps dead rows from being removed
--- By the database's own clock, because its own clock began them. Of a session of another role only
--- a member of pg_read_all_stats sees the age: those are counted, not measured. A session without a
--- user is the database's own, such as a vacuum, which holds nothing back.
-SELECT {only postgres}
-       CAST(EXTRACT(EPOCH FROM clock_timestamp() - least(
-           min(session.xact_start),
-           (SELECT min(waiting.prepared) FROM pg_prepared_xacts AS waiting
-            WHERE waiting.database = current_database()))) AS double precision) AS oldest_seconds,
-       count(*) - count(session.xact_start) AS hidden
-FROM pg_stat_activity AS session
-WHERE session.datname = current_database() AND session.pid <> pg_backend_pid()
-  AND session.usesysid IS NOT NULL
-  AND (session.backend_xmin IS NOT NULL OR session.backend_xid IS NOT NULL){end}{only sqlite}
-       NULL AS oldest_seconds, NULL AS hidden{end};
 
 -- count_batches :many — crosses tenants: batches that are not over, by how far they are, and since when
 SELECT live.state, count(*) AS batches, sum(live.items) AS items,

@@ -43,8 +43,7 @@ SELECT
     CASE WHEN :by_pair = 1 THEN target_locale END AS target_locale,
     CASE WHEN :by_type = 1 THEN job_type END AS job_type,
     CASE WHEN :by_day = 1 THEN
-        {only sqlite}substr(occurred_at, 1, 10){end}
-        {only postgres}to_char(occurred_at AT TIME ZONE 'UTC', 'YYYY-MM-DD'){end}
+        substr({stamp(occurred_at)}, 1, 10)
     END AS day,
     count(*) AS calls,
     sum(CASE WHEN kind = 'orphan' THEN 1 ELSE 0 END) AS orphans,
@@ -73,8 +72,7 @@ SELECT
     (SELECT coalesce(sum(coalesce(spent.cost_pico, spent.at_most_pico, 0)), 0)
         FROM holdfast.provider_call AS spent
         WHERE spent.org_id = r.org_id AND spent.occurred_at >=
-            {only sqlite}substr({now}, 1, 10) || 'T00:00:00.000Z'{end}
-            {only postgres}date_trunc('day', {now} AT TIME ZONE 'UTC') AT TIME ZONE 'UTC'{end}
+            CAST(substr({stamp({now})}, 1, 10) || 'T00:00:00.000Z' AS {instant})
     ) AS spent_pico,
     (SELECT coalesce(sum(item.reserve_pico), 0)
         FROM holdfast.batch_item AS item

@@ -8,8 +8,7 @@ SELECT
     'complaint_rewrite' AS task,
     request.surface,
     request.rewrite_strength,
-    {only sqlite}json_object('from', request.source_locale, 'to', request.target_locale){end}
-    {only postgres}jsonb_build_object('from', request.source_locale, 'to', request.target_locale){end}
+    {json_object}('from', request.source_locale, 'to', request.target_locale)
         AS language_pair,
     request.org_id AS home_id,
     request.sender_user_id,
@@ -50,6 +49,7 @@ SELECT
     request.classifier_version,
     request.context_pack_version,
     {field(request.classifier_result, detected_language)} AS detected_language,
+    -- SQLite and PostgreSQL have different words for a path into JSON.
     coalesce(
         {only sqlite}json_extract(request.classifier_result, '$.confidence.language_confidence'){end}
         {only postgres}(request.classifier_result #>> '{confidence,language_confidence}'){end},

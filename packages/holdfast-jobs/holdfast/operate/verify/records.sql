@@ -228,36 +228,6 @@ FROM (
 ) AS found
 WHERE found.digest IS DISTINCT FROM found.told;
 
--- find_missing_events :many — I48, crosses tenants: SQLite numbers events without gaps; a rollback takes its numbers back
--- PostgreSQL does not take them back, so a gap alone tells nothing there. Nothing of ours deletes an
--- event: a gap tells something once the server has counted deleted rows. Sealed events are I33's.
-{only sqlite}
-SELECT '00000000-0000-0000-0000-000000000000' AS org_id, 'audit' AS subject,
-       'events were numbered up to ' || numbered.seq || ', and there are '
-           || (SELECT count(*) FROM holdfast_job_event) AS detail
-FROM sqlite_sequence AS numbered
-WHERE numbered.name = 'holdfast_job_event'
-  AND numbered.seq <> (SELECT count(*) FROM holdfast_job_event)
-{end}{only postgres}
-SELECT CAST('00000000-0000-0000-0000-000000000000' AS uuid) AS org_id, 'audit' AS subject,
-       'rows of job_event were deleted, and of the numbers above '
-           || CAST(found.sealed_to AS text) || ' there are ' || CAST(found.missing AS text)
-           || ' missing' AS detail
-FROM (
-    SELECT cursor.sealed_to,
-           greatest(coalesce(numbered.last_value, 0),
-                    (SELECT coalesce(max(event.id), 0) FROM holdfast.job_event AS event))
-           - cursor.sealed_to
-           - (SELECT count(*) FROM holdfast.job_event AS event WHERE event.id > cursor.sealed_to)
-               AS missing
-    FROM holdfast.audit_cursor AS cursor
-    LEFT JOIN pg_catalog.pg_sequences AS numbered
-      ON numbered.schemaname = 'holdfast' AND numbered.sequencename = 'job_event_id_seq'
-) AS found
-WHERE found.missing > 0
-  AND pg_catalog.pg_stat_get_tuples_deleted(CAST('holdfast.job_event' AS regclass)) > 0
-{end};
-
 -- find_changed_artifacts :many — I49, crosses tenants: an artifact is what was stored
 SELECT artifact.org_id, 'artifact:' || CAST(artifact.id AS text) AS subject,
        'it is not what event ' || CAST(event.id AS text) || ' says was stored' AS detail

@@ -194,6 +194,7 @@ CREATE TABLE holdfast.outbox_key (
     key text NOT NULL,
     CONSTRAINT outbox_key_single CHECK (id = 1)
 );
+-- SQLite and PostgreSQL have different sources of random bytes.
 INSERT INTO holdfast.outbox_key (id, key)
 VALUES (1, {only sqlite}lower(hex(randomblob(32))){end}
     {only postgres}replace(

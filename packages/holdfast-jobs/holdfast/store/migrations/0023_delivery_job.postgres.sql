@@ -1,3 +1,5 @@
+GRANT INSERT (deliver_job_id) ON holdfast.delivery TO holdfast_tenant;
+
 -- Every delivery has its first audit event, whoever wrote the row, with a digest of what is told to
 -- whom. Its id stands where an event about a job has the job's.
 -- SECURITY DEFINER: a tenant may intend a delivery, and may not write the audit by any other way.

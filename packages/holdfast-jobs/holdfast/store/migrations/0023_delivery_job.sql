@@ -1,7 +1,6 @@
 -- The job that was enqueued to send a delivery, where there is one. A job that intends and sends by
 -- itself is in job_id. Jobs are pruned earlier: no foreign key.
 ALTER TABLE holdfast.delivery ADD COLUMN deliver_job_id {uuid};
-{only postgres}GRANT INSERT (deliver_job_id) ON holdfast.delivery TO holdfast_tenant;{end}
 
 CREATE INDEX delivery_of_deliver_job ON holdfast.delivery (org_id, deliver_job_id)
     WHERE deliver_job_id IS NOT NULL;

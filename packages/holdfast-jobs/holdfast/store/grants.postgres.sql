@@ -1,9 +1,7 @@
--- The rights of Holdfast's roles on the application's own tables. SQLite knows no roles: there these
--- find nothing.
+-- Only PostgreSQL has roles and privileges.
 
 -- find_denied :many — crosses tenants: tables behind a name that a role was refused, with the rights it lacks
 -- A sequence leads to the tables whose columns it fills in.
-{only postgres}
 SELECT namespace.nspname AS schema_name, found.relname AS table_name,
        CASE WHEN found.relname = :name THEN (
            SELECT string_agg(wanted.word, '+' ORDER BY wanted.place)
@@ -32,21 +30,13 @@ WHERE found.relkind IN ('r', 'p', 'v', 'm', 'f')
         AND sequence.relname = :name
         AND CASE WHEN sequence.relkind = 'S'
                  THEN NOT has_sequence_privilege(CAST(:role AS name), sequence.oid, 'USAGE') END))
-ORDER BY pg_table_is_visible(found.oid) DESC, namespace.nspname, found.relname
-{end}{only sqlite}
-SELECT '' AS schema_name, '' AS table_name, '' AS missing WHERE FALSE
-{end};
+ORDER BY pg_table_is_visible(found.oid) DESC, namespace.nspname, found.relname;
 
 -- find_schema :maybe — crosses tenants: a schema that a role was refused
-{only postgres}
 SELECT nspname AS schema_name FROM pg_catalog.pg_namespace
-WHERE nspname = :name AND NOT has_schema_privilege(CAST(:role AS name), oid, 'USAGE')
-{end}{only sqlite}
-SELECT '' AS schema_name WHERE FALSE
-{end};
+WHERE nspname = :name AND NOT has_schema_privilege(CAST(:role AS name), oid, 'USAGE');
 
 -- find_table :maybe — crosses tenants: a table by the name that somebody typed
-{only postgres}
 SELECT found.oid, namespace.nspname AS schema_name, found.relname AS table_name,
        pg_get_userbyid(found.relowner) AS owner, current_user AS asked_by,
        found.relkind IN ('r', 'p', 'v', 'm', 'f') AS is_table,
@@ -60,14 +50,10 @@ FROM pg_catalog.pg_class AS found
 JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = found.relnamespace
 WHERE found.relname = :name
   AND CASE WHEN CAST(:schema AS text) IS NULL THEN pg_table_is_visible(found.oid)
-           ELSE namespace.nspname = :schema END
-{end}{only sqlite}
-SELECT 0 AS oid WHERE FALSE
-{end};
+           ELSE namespace.nspname = :schema END;
 
 -- list_grants :many — crosses tenants: the statements that give a role what it lacks on a table
 -- Given by name: what PUBLIC may do does not count, because it can be taken away for other reasons.
-{only postgres}
 WITH target AS (
     SELECT found.oid, found.relname, found.relnamespace, namespace.nspname, namespace.nspacl,
            namespace.nspowner, found.relacl, found.relowner, grantee.oid AS role_id,
@@ -116,7 +102,4 @@ WHERE EXISTS (SELECT FROM wanted WHERE wanted.word IN ('INSERT', 'UPDATE'))
           WHERE filled.adrelid = target.oid
             AND uses.refclassid = CAST('pg_catalog.pg_class' AS regclass)
             AND uses.refobjid = sequence.oid))
-ORDER BY place, statement
-{end}{only sqlite}
-SELECT 0 AS place, '' AS statement WHERE FALSE
-{end};
+ORDER BY place, statement;

@@ -1,8 +1,7 @@
--- A login for handlers alone. It exists on PostgreSQL only: SQLite has no logins.
+-- Only PostgreSQL has logins.
 
 -- bind_transaction :affected prepared — crosses tenants: the tenant of a handler's transaction; the engine decides it
 -- Bindings of ended transactions go with the next one, at most a hundred at a time.
-{only postgres}
 WITH ended AS (
     DELETE FROM holdfast.handler_transaction AS bound
     USING (SELECT org_id, xid FROM holdfast.handler_transaction
@@ -15,13 +14,9 @@ INSERT INTO holdfast.handler_transaction AS bound (org_id, xid, secret_hash)
 VALUES (CAST(:org_id AS uuid), CAST(:xid AS bigint),
         sha256(convert_to(CAST(:secret AS text), 'UTF8')))
 ON CONFLICT (org_id, xid) DO UPDATE
-SET secret_hash = excluded.secret_hash, server_started_at = excluded.server_started_at
-{end}{only sqlite}
-SELECT :xid, :org_id, :secret WHERE FALSE
-{end};
+SET secret_hash = excluded.secret_hash, server_started_at = excluded.server_started_at;
 
 -- read_login :one — crosses tenants: what a login of handlers may do
-{only postgres}
 SELECT session_user AS name,
        EXISTS (
            SELECT FROM pg_catalog.pg_roles AS role
@@ -45,7 +40,4 @@ SELECT session_user AS name,
             JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = relation.relnamespace
             WHERE namespace.nspname = 'holdfast'
               AND pg_has_role(session_user, relation.relowner, 'MEMBER')
-            ORDER BY relation.relname LIMIT 3) AS owned) AS owns
-{end}{only sqlite}
-SELECT '' AS name, FALSE AS is_handler, NULL AS climbs_to, NULL AS owns
-{end};
+            ORDER BY relation.relname LIMIT 3) AS owned) AS owns;

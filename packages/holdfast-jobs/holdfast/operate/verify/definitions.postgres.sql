@@ -1,17 +1,6 @@
--- What the database says of our tables, triggers, functions, policies and grants, for I47: one row a
--- fact, as a subject and a definition. PostgreSQL writes definitions anew from what it has parsed; 15
--- and 18 write the same but for names of tables in views. What a deployment decides is left out: who
--- logs in as which role, storage parameters, and rights to read.
+-- Each database describes its schema in a catalog of its own.
 
 -- list_definitions :many — crosses tenants: every fact about our schema
-{only sqlite}
-SELECT type || ':' || CASE WHEN substr(name, 1, 9) = 'holdfast_' THEN substr(name, 10) ELSE name END
-           AS subject,
-       tbl_name || ': ' || sql AS definition
-FROM sqlite_master
-WHERE sql IS NOT NULL AND substr(tbl_name, 1, 9) = 'holdfast_'
-ORDER BY 1
-{end}{only postgres}
 WITH own AS (
     SELECT relation.oid, relation.relname AS name, relation.relkind AS kind,
            CASE relation.relkind WHEN 'v' THEN 'view' WHEN 'm' THEN 'view' WHEN 'S' THEN 'sequence'
@@ -193,5 +182,4 @@ WHERE split_part(word.given, '=', 1) = 'session_replication_role'
   AND split_part(word.given, '=', 2) <> 'origin'
   AND (setting.setdatabase = 0 OR setting.setdatabase = (
       SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database()))
-ORDER BY 1
-{end};
+ORDER BY 1;
