@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast.engine.state_hook import Reached, run_state_statements
 from holdfast.errors import RuleBroken
 from holdfast.store import Store, Tx
 from holdfast.store.query import Statement
-from holdfast_rewrite.words import Strength
+from holdfast_rewrite.words import JOB_TYPE, Strength
 from tests.apps.planted import (
     HOME,
     OTHER_HOME,
@@ -200,7 +201,7 @@ def test_a_completed_request_without_an_output_does_not_commit(stage: Stage) -> 
     take(stage, planted)
 
     def complete() -> None:
-        by_hand(stage.store, COMPLETE, job_id=planted.job_id)
+        stage.store.write(lambda tx: complete_in(tx, planted))
 
     refused("rewrite_request_completed_has_output", complete, stage.store)
     assert stage.row(planted)["status"] == "processing"
@@ -213,6 +214,8 @@ def take(stage: Stage, planted: Planted) -> None:
         " claimed_at = {now}, lease_expires_at = {later(60000)} WHERE id = :id",
         id=planted.job_id,
     )
+    reached = Reached(HOME, planted.job_id, JOB_TYPE, "processing")
+    stage.store.write(lambda tx: run_state_statements(tx, [reached]))
 
 
 OUTPUT = (
@@ -242,15 +245,20 @@ def write_output(stage: Stage, planted: Planted, **values: Any) -> None:
 
 def complete_with(stage: Stage, planted: Planted, **values: Any) -> None:
     """The completion of a job and the output of its request, in one transaction."""
-    complete, write = (
-        Statement("by_hand", "many", "", text, frozenset()) for text in (COMPLETE, OUTPUT)
-    )
+    write = Statement("by_hand", "many", "", OUTPUT, frozenset())
 
     def both(tx: Tx) -> None:
-        tx.many(complete, job_id=planted.job_id)
+        complete_in(tx, planted)
         tx.many(write, **output_of(planted, **values))
 
     stage.store.write(both)
+
+
+def complete_in(tx: Tx, planted: Planted) -> None:
+    """Complete a job by hand, and what follows it."""
+    complete = Statement("by_hand", "many", "", COMPLETE, frozenset())
+    tx.many(complete, job_id=planted.job_id)
+    run_state_statements(tx, [Reached(HOME, planted.job_id, JOB_TYPE, "completed")])
 
 
 @pytest.mark.req("E-04")

@@ -17,6 +17,7 @@ from holdfast import (
 from holdfast.operate.dead_letters import DeadLetters
 from holdfast.operate.letter import CHECKLISTS, Letter, LetterKind
 from holdfast.store import Row
+from holdfast_rewrite.rewrites import NEVER_REPLAYED
 from tests.story import ORG, look
 
 STAGES = ("fetch", "think", "tell")
@@ -92,7 +93,9 @@ def die_at_once(
     producer = PRODUCER if job_type == REWRITE else None
     if job_type not in hf.registry:
         category = more.pop("category", "general")
-        hf.job(job_type, max_attempts=1, category=category, producer=producer)(fail)
+        refusal = NEVER_REPLAYED if job_type == REWRITE else None
+        options: dict[str, Any] = {"producer": producer, "replay_refusal": refusal}
+        hf.job(job_type, max_attempts=1, category=category, **options)(fail)
     given = {"org_id": ORG, "producer": producer, **more}
     requests = [
         JobRequest({"n": number}, unit_key=None if producer is None else hf.ids.new(), **given)

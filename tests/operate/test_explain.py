@@ -548,7 +548,8 @@ def test_every_step_of_a_dead_letter_has_a_next_one(work: Holdfast, state: str, 
 
 def test_a_complaint_rewrite_is_never_told_to_be_replayed(hf: Holdfast) -> None:
     producer = Producer("rewrites.submit(…)")
-    hf.job("complaint_rewrite", producer=producer)(lambda job, payload: None)
+    options = {"producer": producer, "replay_refusal": "it would be written twice"}
+    hf.job("complaint_rewrite", **options)(lambda job, payload: None)
     job = hf.enqueue("complaint_rewrite", {}, org_id=ORG, unit_key="u", producer=producer)
     (claimed,) = claim(hf)
     finish(hf, claimed, Dead(FAULT))

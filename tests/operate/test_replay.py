@@ -336,7 +336,7 @@ def test_a_complaint_rewrite_is_never_replayed(hf: Holdfast) -> None:
         letters.replay(job.id, reason="please")
     with pytest.raises(NeverReplayed):
         letters.replay(job.id, reason="please", full_restart=True)
-    with pytest.raises(RuleBroken, match="dead_letter_rewrite_never_replayed"):
+    with pytest.raises(RuleBroken, match="dead_letter_never_replayed"):
         by_hand(
             hf.store,
             "UPDATE holdfast.dead_letter SET state = 'replaying', version = version + 1,"

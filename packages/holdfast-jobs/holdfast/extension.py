@@ -19,7 +19,7 @@ from holdfast.engine.housekeeping import Chore
 from holdfast.engine.schedule import ScheduleOptions
 from holdfast.errors import ConfigError, Failure
 from holdfast.event import Subscriber
-from holdfast.store import Component
+from holdfast.store import Component, StateStatement, Store
 
 if TYPE_CHECKING:
     from holdfast.holdfast import Holdfast
@@ -63,6 +63,10 @@ class Extension:
 
     console: ClassVar[str | None] = None
     """The pages of the console, as ``module:attribute``."""
+
+    def state_statements(self) -> Sequence[StateStatement]:
+        """Statements that run in the transaction in which a job reaches a state."""
+        return ()
 
     def load(self) -> Extension:
         """The object to enable. An entry point that imports little returns the full one here."""
@@ -134,6 +138,21 @@ class Extensions:
             if listed is None or name in listed
         }
         return list({**found, **self._enabled}.values())
+
+    def follow_states(self, store: Store) -> None:
+        """Give *store* the statements of the extensions whose tables it has.
+
+        Also of those that are only installed: any process may rescue or cancel their jobs.
+        """
+        declared = {found: found.state_statements() for found in self.available()}
+        if any(declared.values()):
+            versions = store.component_versions()
+            store.state_statements = tuple(
+                statement
+                for extension, statements in declared.items()
+                if extension.component is None or extension.component.name in versions
+                for statement in statements
+            )
 
     def enable(self, extension: Extension) -> None:
         """Enable an extension: settings, tables, runs, schedules, then its ``install``."""

@@ -130,6 +130,7 @@ class Holdfast:
                         components=self.extensions.components,
                     )
                     self._store.audit_tables = self.settings.audit_tables
+                    self.extensions.follow_states(self._store)
                     self._store_pid = os.getpid()
         return self._store
 
@@ -141,6 +142,7 @@ class Holdfast:
     def use_store(self, store: Store) -> None:
         """Work on a store that the caller opened."""
         store.enable(self.extensions.components)
+        self.extensions.follow_states(store)
         self._store, self._store_pid = store, os.getpid()
 
     # -- extensions
@@ -161,6 +163,7 @@ class Holdfast:
         """Enable components on the store if it is open; otherwise it is opened with them."""
         if self._store is not None and self._store_pid == os.getpid():
             self._store.enable(components)
+            self.extensions.follow_states(self._store)
 
     def __getattr__(self, name: str) -> Any:
         """An extension by its name; an installed one is enabled by its first use."""
@@ -207,7 +210,8 @@ class Holdfast:
 
         It is called with the job and its payload. The payload is a dict, or what the second
         parameter is annotated with: a dataclass or a pydantic model. *options* are ``queue``,
-        ``priority``, ``version``, ``policy``, ``slo``, ``producer`` and ``cancel_role``.
+        ``priority``, ``version``, ``policy``, ``slo``, ``producer``, ``cancel_role``, ``stores``
+        and ``replay_refusal``.
         """
         check_options(job_type, options)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from holdfast.extension import Extension
-from holdfast.store import Component
+from holdfast.store import Component, Statements, StateStatement
+from holdfast_review.words import JOB_TYPE
 
 
 class ReviewExtension(Extension):
@@ -17,3 +20,11 @@ class ReviewExtension(Extension):
         from holdfast_review.reviews import Reviews
 
         return Reviews()
+
+    def state_statements(self) -> Sequence[StateStatement]:
+        sql = Statements("holdfast_review", "follow.sql")
+        jobs = frozenset({JOB_TYPE})
+        return (
+            StateStatement(jobs, sql.follow_jobs),
+            StateStatement(jobs, sql.delete_seals, frozenset({"canceled"})),
+        )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from holdfast.extension import Extension
-from holdfast.store import Component
+from holdfast.store import Component, Statements, StateStatement
+from holdfast_rewrite.words import JOB_TYPE
 
 
 class RewriteExtension(Extension):
@@ -17,3 +20,7 @@ class RewriteExtension(Extension):
         from holdfast_rewrite.rewrites import Rewrites
 
         return Rewrites()
+
+    def state_statements(self) -> Sequence[StateStatement]:
+        sql = Statements("holdfast_rewrite", "follow.sql")
+        return (StateStatement(frozenset({JOB_TYPE}), sql.follow_jobs),)

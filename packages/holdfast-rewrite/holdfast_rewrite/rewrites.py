@@ -33,6 +33,12 @@ RUN = "rewrite_orchestrator"
 MAX_ATTEMPTS = 2
 
 
+NEVER_REPLAYED = (
+    "a rewrite belongs to one request, and a second job for it would rewrite the message twice;"
+    " fix it forward by a new request with a new rewrite_request_id, or discard it"
+)
+
+
 @checked(
     InvalidRewrite,
     checks={
@@ -115,6 +121,7 @@ class Rewrites(RewriteExtension):
             stage=STAGE,
             producer=producer,
             cancel_role=Role.ADMIN,
+            replay_refusal=NEVER_REPLAYED,
         )(RewriteWork(self.detector, hf.clock))
         hf.registry.errands[RUN] = RewriteErrand(self)
         hf.settings = hf.settings.with_runs(REWRITE_RUNS)

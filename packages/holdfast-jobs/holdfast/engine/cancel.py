@@ -14,6 +14,7 @@ from holdfast.engine import audit
 from holdfast.engine.handler import Registry
 from holdfast.engine.job import Actor, State
 from holdfast.engine.letter import end_canceled_replay
+from holdfast.engine.state_hook import Reached, run_state_statements
 from holdfast.errors import Forbidden, InvalidJob, JobNotFound
 from holdfast.store import Statements, Store, Tx
 
@@ -62,6 +63,9 @@ def cancel_job(
             answer = CancelAnswer.CANCELED
         else:
             answer = CancelAnswer.REQUESTED
+        if answer is CancelAnswer.CANCELED:
+            reached = Reached(org_id, job_id, job["job_type"], State.CANCELED)
+            run_state_statements(tx, [reached])
         attempt = job["attempt_count"] + 1
         detail = {"reason": reason[:200], "answer": answer, "was": job["state"]}
         entries = [audit.Entry(org_id, job_id, "job.cancel_requested", attempt, detail)]

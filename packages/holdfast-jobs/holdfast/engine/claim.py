@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -25,11 +25,12 @@ from holdfast.engine.fairness import (
 from holdfast.engine.fairness import (
     Order as Order,
 )
-from holdfast.engine.job import BATCH_KEY, Claimed, ClaimId, claim_of
+from holdfast.engine.job import BATCH_KEY, Claimed, ClaimId, State, claim_of
 from holdfast.engine.promote import promote_jobs
 from holdfast.engine.quarantine import claim_one_by_one
 from holdfast.engine.rules import Rules, consume_tokens, find_capacity, read_rules
 from holdfast.engine.settle import Settled
+from holdfast.engine.state_hook import follow_claims
 from holdfast.errors import RuleBroken, StoreBusy, StoreError
 from holdfast.store import Row, Statements, Store, Tx
 
@@ -300,7 +301,7 @@ def _claim_free(
         for share in _shares(request, drops)
     ]
     try:
-        claimed = store.write_one(lambda tx: _claim_backlogs(tx, rules, requests[0], shares))
+        claimed = _write_claim(store, lambda tx: _claim_backlogs(tx, rules, requests[0], shares))
         claimed = with_stages(store, claimed)
     except RuleBroken:
         claimed = _claim_singly(store, rules, requests)
@@ -318,7 +319,7 @@ def _claim_other(store: Store, rules: Rules, request: ClaimRequest) -> list[Clai
             claimed, allocation = store.write(lambda tx: _claim_limited(tx, rules, request))
         else:
             capacity = unlimited(request.limit)
-            claimed = store.write_one(lambda tx: _claim_oldest(tx, rules, request, capacity))
+            claimed = _write_claim(store, lambda tx: _claim_oldest(tx, rules, request, capacity))
         claimed = with_stages(store, claimed)
     except RuleBroken:
         claimed = _claim_singly(store, rules, [request])
@@ -370,7 +371,7 @@ def _claim_backlogs(
         return []
     limit = sum(share["quota"] for share in shares)
     params = {**_lease(rules, request, limit), "shares": shares, "lane_count": len(shares)}
-    return [Claimed(*row) for row in tx.values(SQL.claim_jobs, **params)]
+    return follow_claims(tx, [Claimed(*row) for row in tx.values(SQL.claim_jobs, **params)])
 
 
 def _claim_oldest(tx: Tx, rules: Rules, request: ClaimRequest, capacity: Capacity) -> list[Claimed]:
@@ -379,7 +380,12 @@ def _claim_oldest(tx: Tx, rules: Rules, request: ClaimRequest, capacity: Capacit
         **_lease(rules, request, capacity.jobs),
         **_oldest(request, capacity),
     }
-    return [Claimed(*row) for row in tx.values(SQL.claim_oldest, **params)]
+    return follow_claims(tx, [Claimed(*row) for row in tx.values(SQL.claim_oldest, **params)])
+
+
+def _write_claim(store: Store, work: Callable[[Tx], list[Claimed]]) -> list[Claimed]:
+    """A claim is a single statement, unless an extension follows it with another one."""
+    return store.write(work) if store.follows(State.PROCESSING) else store.write_one(work)
 
 
 def _lease(rules: Rules, request: ClaimRequest, limit: int) -> dict[str, Any]:

@@ -42,9 +42,10 @@ def job_type_rules(registry: Registry) -> list[dict[str, Any]]:
             "job_type": handler.job_type,
             "producer": None if handler.producer is None else handler.producer.call,
             "cancel_role": handler.cancel_role,
+            "replay_refusal": handler.replay_refusal,
         }
         for handler in registry
-        if handler.producer is not None or handler.cancel_role is not None
+        if (handler.producer, handler.cancel_role, handler.replay_refusal) != (None, None, None)
     ]
 
 
@@ -141,7 +142,7 @@ def _differs(own: QueueSettings, row: Row | None) -> bool:
 def _adds(rule: Mapping[str, Any], known: Row | None) -> bool:
     return any(
         rule[name] is not None and (known is None or known[name] != rule[name])
-        for name in ("producer", "cancel_role")
+        for name in ("producer", "cancel_role", "replay_refusal")
     )
 
 

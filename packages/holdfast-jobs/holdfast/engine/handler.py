@@ -12,7 +12,7 @@ from typing import Any, TypedDict, Unpack
 
 from holdfast.actor import Role
 from holdfast.config import BUILT_IN_PROFILES, QueueSettings
-from holdfast.engine.category import CATEGORIES, QUEUE, Category, Duty
+from holdfast.engine.category import CATEGORIES, QUEUE, REFUSAL, Category, Duty
 from holdfast.engine.job import CRITICAL_QUEUE, DEAD_LETTER_QUEUE, ONLY_STAGE, Priority
 from holdfast.engine.payload_reader import named, payload_reader
 from holdfast.engine.retry import CRITIC, STAGE_ATTEMPTS, RetryPolicy
@@ -102,6 +102,8 @@ class Handler:
     # The only one that may enqueue, and the least role that may cancel; None: no restriction.
     producer: Producer | None = None
     cancel_role: Role | None = None
+    # Why its jobs are never replayed; None: they may be.
+    replay_refusal: str | None = None
     router: Router | None = None
     # What is stored with outcomes: run for a whole group in the transaction that settles it.
     stores: tuple[Statement, ...] = ()
@@ -251,6 +253,7 @@ class HandlerOptions(TypedDict, total=False):
     producer: Producer | None
     cancel_role: Role | str | None
     stores: Statement | Sequence[Statement]
+    replay_refusal: str | None
 
 
 def check_options(job_type: str, options: Mapping[str, Any]) -> None:
@@ -291,6 +294,7 @@ def make_handler(
         options.get("slo"),
         options.get("producer"),
         None if cancel_role is None else Role(cancel_role),
+        replay_refusal=options.get("replay_refusal"),
         stores=read_stores(job_type, options.get("stores", ())),
     )
 
@@ -336,6 +340,11 @@ def check_declaration(
         raise ConfigError(f"Job type {job_type!r}: accepts= must be a list of versions.")
     _check_promises(job_type, category, queue, options.get("policy"), options.get("slo"))
     _check_rules(job_type, options.get("producer"), options.get("cancel_role"))
+    refusal = options.get("replay_refusal")
+    if refusal is not None and not (isinstance(refusal, str) and REFUSAL.fullmatch(refusal)):
+        raise ConfigError(
+            f"Job type {job_type!r}: replay_refusal= says why in 1 to 300 printable characters."
+        )
 
 
 def _check_rules(job_type: str, producer: object, cancel_role: object) -> None:

@@ -456,6 +456,14 @@ WHERE job.state = 'processing' AND (job.org_id, job.id, job.lease_token) IN (
     WHERE item.batch_id = :batch_id AND item.is_open = 1
       AND item.batch_item_index >= :first AND item.batch_item_index < :after);
 
+-- list_submitted :many — crosses tenants: the jobs of the same stretch, for extensions that follow them
+SELECT job.org_id, job.id, job.job_type
+FROM holdfast.batch_item AS item
+JOIN holdfast.job AS job
+  ON job.org_id = item.org_id AND job.id = item.job_id AND job.lease_token = item.lease_token
+WHERE item.batch_id = :batch_id AND item.is_open = 1 AND job.state = 'batch_submitted'
+  AND item.batch_item_index >= :first AND item.batch_item_index < :after;
+
 -- insert_submitted :affected — crosses tenants: the audit of the same
 -- Behind the digest of the job stands that of its item.
 INSERT INTO holdfast.job_event

@@ -1,10 +1,10 @@
 -- Statements for the rules of job types that bind every process, and for their execution units.
 
 -- list_job_types :many — crosses tenants: the rule of every job type that has one
-SELECT job_type, producer, cancel_role FROM holdfast.job_type_rule ORDER BY job_type;
+SELECT job_type, producer, cancel_role, replay_refusal FROM holdfast.job_type_rule ORDER BY job_type;
 
 -- find_job_type :maybe — crosses tenants: the rule of one job type
-SELECT job_type, producer, cancel_role FROM holdfast.job_type_rule WHERE job_type = :job_type;
+SELECT job_type, producer, cancel_role, replay_refusal FROM holdfast.job_type_rule WHERE job_type = :job_type;
 
 -- find_cancel_rule :maybe — the type of one job, and the least role that may cancel jobs of it
 SELECT job.job_type, rule.cancel_role
@@ -14,16 +14,19 @@ WHERE job.org_id = :org_id AND job.id = :id;
 
 -- save_job_types :many — crosses tenants: rules that are new or differ
 -- A process that declares less than another one takes nothing away.
-INSERT INTO holdfast.job_type_rule AS mine (job_type, producer, cancel_role, updated_at)
-SELECT rules.job_type, rules.producer, rules.cancel_role, {now}
-FROM {rows rules: job_type text, producer text, cancel_role text}
+INSERT INTO holdfast.job_type_rule AS mine
+    (job_type, producer, cancel_role, replay_refusal, updated_at)
+SELECT rules.job_type, rules.producer, rules.cancel_role, rules.replay_refusal, {now}
+FROM {rows rules: job_type text, producer text, cancel_role text, replay_refusal text}
 WHERE TRUE
 ON CONFLICT (job_type) DO UPDATE
 SET producer = coalesce(excluded.producer, mine.producer),
     cancel_role = coalesce(excluded.cancel_role, mine.cancel_role),
+    replay_refusal = coalesce(excluded.replay_refusal, mine.replay_refusal),
     updated_at = excluded.updated_at
 WHERE coalesce(excluded.producer, mine.producer) IS DISTINCT FROM mine.producer
    OR coalesce(excluded.cancel_role, mine.cancel_role) IS DISTINCT FROM mine.cancel_role
+   OR coalesce(excluded.replay_refusal, mine.replay_refusal) IS DISTINCT FROM mine.replay_refusal
 RETURNING job_type;
 
 -- insert_units :affected — the units of jobs that their producer is about to insert

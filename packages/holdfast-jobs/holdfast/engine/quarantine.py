@@ -17,6 +17,7 @@ from holdfast.engine.fairness import Order, allocate, unlimited
 from holdfast.engine.job import Actor, ActorType, Claimed, Dead
 from holdfast.engine.rules import Rules, consume_tokens, find_capacity
 from holdfast.engine.settle import Settled, settle_in
+from holdfast.engine.state_hook import follow_claims
 from holdfast.errors import RowInvalid, RuleBroken
 from holdfast.store import Statements, Store, Tx
 
@@ -127,4 +128,4 @@ class _One:
             worker_id=self.request.worker_id,
             lease_ms=self.request.lease_ms,
         )
-        return [Claimed(*row) for row in rows]
+        return follow_claims(tx, [Claimed(*row) for row in rows])

@@ -35,6 +35,7 @@ from holdfast.engine.job import (
     unit_of,
 )
 from holdfast.engine.letter import write_letters
+from holdfast.engine.state_hook import Reached, run_state_statements
 from holdfast.errors import ConfigError
 from holdfast.event import DeadLetterEscalated
 from holdfast.store import Statement, Statements, Store, Tx
@@ -145,15 +146,25 @@ def _settle_claims(
     tx.lock_units(
         [unit_of(job.org_id, job.job_type, job.unit_key) for job, _ in group if job.unit_key]
     )
-    rows = tx.many(SQL.settle_jobs, changes=[change_of(job, outcome) for job, outcome in group])
+    changes = [change_of(job, outcome) for job, outcome in group]
+    rows = tx.many(SQL.settle_jobs, changes=changes)
     held = {claim_of(row): row["cancel_requested_at"] for row in rows}
     missed = [item for item in group if item[0].claim_id not in held]
     unproven = [(job, perhaps[job.claim_id]) for job, _ in missed if job.claim_id in perhaps]
     known = _recorded_before(tx, [*missed, *unproven], actor)
     kept = [(job, outcome) for job, outcome in group if job.claim_id in held]
 
+    run_state_statements(
+        tx,
+        (
+            Reached(job.org_id, job.id, job.job_type, change["state"])
+            for (job, _), change in zip(group, changes, strict=True)
+            if job.claim_id in held and change["state"] != job.state
+        ),
+    )
     _store_rows(tx, kept, stores)
     stopped = _stop_requested(tx, [item for item in kept if held[item[0].claim_id] is not None])
+    run_state_statements(tx, _canceled(stopped))
     letters = write_letters(tx, [*kept, *((job, Canceled()) for job in stopped)])
     stopped_keys = {job.claim_id for job in stopped}
     settled = [
@@ -210,11 +221,22 @@ def submit_jobs(
         where = {"batch_id": batch_id, "first": first, "after": first + STRETCH}
         jobs += tx.affected(SQL.submit_jobs, provider_batch_id=provider_batch_id, **where)
         tx.affected(SQL.insert_submitted, detail=detail, **who, **where)
+        if tx.state_statements:
+            found = tx.values(SQL.list_submitted, **where)
+            submitted = State.BATCH_SUBMITTED
+            run_state_statements(
+                tx, (Reached(org_id, job_id, kind, submitted) for org_id, job_id, kind in found)
+            )
     stopped = [Claimed(*row) for row in tx.values(SQL.stop_submitted, batch_id=batch_id)]
+    run_state_statements(tx, _canceled(stopped))
     letters = write_letters(tx, [(job, Canceled()) for job in stopped])
     entries = [audit.Entry(job.org_id, job.id, "job.canceled", job.attempt) for job in stopped]
     audit.record(tx, actor, [*entries, *letters.entries])
     return SubmittedJobs(jobs, [Settled(job, Canceled(), held=True) for job in stopped])
+
+
+def _canceled(jobs: Sequence[Claimed]) -> list[Reached]:
+    return [Reached(job.org_id, job.id, job.job_type, State.CANCELED) for job in jobs]
 
 
 def _store_rows(tx: Tx, group: Sequence[tuple[Claimed, Outcome]], stores: StoresOf | None) -> None:

@@ -2,23 +2,27 @@
 -- touches; those that may serve all tenants at once say so, and take :org_id to serve only one.
 
 -- find_letter :maybe — one item, with what a replay has to know of the job that failed last
-SELECT letter.*, failed.max_attempts, failed.pipeline_version, category.replay_refusal
+SELECT letter.*, failed.max_attempts, failed.pipeline_version,
+       coalesce(rule.replay_refusal, category.replay_refusal) AS replay_refusal
 FROM holdfast.dead_letter AS letter
 JOIN holdfast.job AS job ON job.org_id = letter.org_id AND job.id = letter.job_id
 JOIN holdfast.job AS failed
   ON failed.org_id = letter.org_id
  AND failed.id = coalesce(letter.failed_replay_id, letter.job_id)
 LEFT JOIN holdfast.category AS category ON category.name = job.category
+LEFT JOIN holdfast.job_type_rule AS rule ON rule.job_type = letter.job_type
 WHERE letter.org_id = :org_id AND letter.job_id = :job_id;
 
 -- list_letters :many — crosses tenants unless told not to: newest first, page by page
-SELECT letter.*, failed.max_attempts, failed.pipeline_version, category.replay_refusal
+SELECT letter.*, failed.max_attempts, failed.pipeline_version,
+       coalesce(rule.replay_refusal, category.replay_refusal) AS replay_refusal
 FROM holdfast.dead_letter AS letter
 JOIN holdfast.job AS job ON job.org_id = letter.org_id AND job.id = letter.job_id
 JOIN holdfast.job AS failed
   ON failed.org_id = letter.org_id
  AND failed.id = coalesce(letter.failed_replay_id, letter.job_id)
 LEFT JOIN holdfast.category AS category ON category.name = job.category
+LEFT JOIN holdfast.job_type_rule AS rule ON rule.job_type = letter.job_type
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR letter.org_id = :org_id)
   AND (CAST(:state AS text) IS NOT NULL OR :with_ended = 1 OR letter.ended_at IS NULL)
   AND (CAST(:state AS text) IS NULL OR letter.state = :state)
@@ -109,13 +113,15 @@ WHERE TRUE;
 
 -- group_letters :many — crosses tenants unless told not to: what a bulk would meet, by sort
 SELECT letter.state, letter.job_type, letter.stage, failed.pipeline_version,
-       category.replay_refusal, count(*) AS letters
+       coalesce(rule.replay_refusal, category.replay_refusal) AS replay_refusal,
+       count(*) AS letters
 FROM holdfast.dead_letter AS letter
 JOIN holdfast.job AS job ON job.org_id = letter.org_id AND job.id = letter.job_id
 JOIN holdfast.job AS failed
   ON failed.org_id = letter.org_id
  AND failed.id = coalesce(letter.failed_replay_id, letter.job_id)
 LEFT JOIN holdfast.category AS category ON category.name = job.category
+LEFT JOIN holdfast.job_type_rule AS rule ON rule.job_type = letter.job_type
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR letter.org_id = :org_id)
   AND letter.ended_at IS NULL
   AND (CAST(:state AS text) IS NULL OR letter.state = :state)
@@ -127,7 +133,7 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR letter.org_id = :org_id)
   AND (CAST(:older_ms AS bigint) IS NULL
        OR letter.created_at < {later(-CAST(:older_ms AS bigint))})
 GROUP BY letter.state, letter.job_type, letter.stage, failed.pipeline_version,
-         category.replay_refusal
+         coalesce(rule.replay_refusal, category.replay_refusal)
 ORDER BY letter.state, letter.job_type, letter.stage;
 
 -- list_downstream :many — how the deliveries stand that these jobs cannot do without

@@ -205,7 +205,8 @@ done AS (
     HAVING sum(CASE WHEN told.state = 'sent' THEN 0 ELSE 1 END) = 0
        AND max(told.notified_at) >= dead.last_failure_at
 )
-SELECT letter.*, failed.max_attempts, failed.pipeline_version, category.replay_refusal
+SELECT letter.*, failed.max_attempts, failed.pipeline_version,
+       coalesce(rule.replay_refusal, category.replay_refusal) AS replay_refusal
 FROM done
 JOIN holdfast.dead_letter AS letter ON letter.org_id = done.org_id AND letter.job_id = done.job_id
 JOIN holdfast.job AS job ON job.org_id = letter.org_id AND job.id = letter.job_id
@@ -213,5 +214,6 @@ JOIN holdfast.job AS failed
   ON failed.org_id = letter.org_id
  AND failed.id = coalesce(letter.failed_replay_id, letter.job_id)
 LEFT JOIN holdfast.category AS category ON category.name = job.category
+LEFT JOIN holdfast.job_type_rule AS rule ON rule.job_type = letter.job_type
 ORDER BY letter.created_at, letter.job_id
 LIMIT :limit;

@@ -14,12 +14,6 @@ from holdfast.operate.authorization import Action
 from holdfast.operate.letter import CHECKLISTS, Letter, LetterState, Standing
 from holdfast.operate.refusal import LetterEnded, NeverReplayed, StepRefused
 
-REWRITE = "complaint_rewrite"
-REWRITE_REFUSAL = (
-    "a rewrite belongs to one request, and a second job for it would rewrite the message twice;"
-    " fix it forward by a new request with a new rewrite_request_id, or discard it"
-)
-
 _WAY = (
     LetterState.OPEN,
     LetterState.TRIAGED,
@@ -104,7 +98,7 @@ def why_not(action: Action, letter: Letter) -> Conflict | None:
 
 def never_replayed(item: Standing) -> str | None:
     """Why jobs of this kind are never replayed; None: they may be."""
-    return REWRITE_REFUSAL if item.job_type == REWRITE else item.replay_refusal
+    return item.replay_refusal
 
 
 def why_not_in_bulk(

@@ -8,6 +8,7 @@ from holdfast.clock import Clock, SystemClock
 from holdfast.errors import ConfigError
 from holdfast.store.component import CORE, Component
 from holdfast.store.query import Statement, Statements
+from holdfast.store.state_statement import StateStatement
 from holdfast.store.store import Access, Row, Session, Store, Tx, WakeUp
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Component",
     "Row",
     "Session",
+    "StateStatement",
     "Statement",
     "Statements",
     "Store",

@@ -134,15 +134,18 @@ class PostgresStore(Store):
 
         def alone(connection: Connection, deadline: float) -> T:
             limits = libpq.Alone(lock_seconds, deadline)
-            return work(PostgresTx(connection, self.clock, self._prepared, limits))
+            return work(self._tx(connection, limits))
 
         return self._with_connection(alone, lock_seconds, seconds)
+
+    def _tx(self, connection: Connection, limits: libpq.Alone | None = None) -> PostgresTx:
+        return self._following(PostgresTx(connection, self.clock, self._prepared, limits))
 
     def _committing(self, work: Callable[[Tx], T]) -> Callable[[Connection, float], T]:
         def in_transaction(connection: Connection, _: float) -> T:
             libpq.command(connection, _BEGIN % self.idle_seconds)
             try:
-                result = work(PostgresTx(connection, self.clock, self._prepared))
+                result = work(self._tx(connection))
                 libpq.command(connection, b"COMMIT")
             except BaseException:
                 if not connection.closed:
@@ -157,7 +160,7 @@ class PostgresStore(Store):
         def on_snapshot(connection: Connection, _: float) -> T:
             libpq.command(connection, _BEGIN_READ % self.idle_seconds)
             try:
-                return work(PostgresTx(connection, self.clock, self._prepared))
+                return work(self._tx(connection))
             finally:
                 if not connection.closed:
                     with suppress(psycopg.Error):
@@ -256,7 +259,7 @@ class PostgresStore(Store):
         return PostgresTransaction(
             pooled,
             access,
-            lambda: PostgresTx(pooled, self.clock),
+            lambda: self._following(PostgresTx(pooled, self.clock)),
             translate,
             idle_seconds=self.idle_seconds,
         )

@@ -213,7 +213,7 @@ class SqliteStore(Store):
         return self._writer
 
     def _run_group(self, group: Sequence[_Request]) -> None:
-        tx = SqliteTx(self._writer, self.clock)
+        tx = self._following(SqliteTx(self._writer, self.clock))
         if len(group) == 1:
             group[0].result = group[0].work(tx)
         else:
@@ -274,7 +274,7 @@ class SqliteStore(Store):
         connection = self._reader()
         connection.execute("BEGIN")
         try:
-            return work(SqliteTx(connection, self.clock))
+            return work(self._following(SqliteTx(connection, self.clock)))
         finally:
             connection.execute("ROLLBACK")
             self._idle_readers.append(connection)
@@ -286,7 +286,7 @@ class SqliteStore(Store):
         self._block.check_caller()
         self._take_turn(Patience(self._block, PATIENCE_SECONDS, math.inf))
         try:
-            return work(SqliteTx(self._writer, self.clock))
+            return work(self._following(SqliteTx(self._writer, self.clock)))
         finally:
             self._turn.release()
 
@@ -328,7 +328,7 @@ class SqliteStore(Store):
                 connection,
                 access,
                 self.audit_tables,
-                lambda: SqliteTx(connection, self.clock),
+                lambda: self._following(SqliteTx(connection, self.clock)),
                 translate,
             )
 

@@ -21,6 +21,7 @@ from holdfast.store.availability import ALWAYS, Availability
 from holdfast.store.component import Component
 from holdfast.store.dialect import Dialect
 from holdfast.store.query import Statement
+from holdfast.store.state_statement import StateStatement
 
 if TYPE_CHECKING:
     from holdfast.store.login import Login
@@ -28,10 +29,14 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 T = TypeVar("T")
+X = TypeVar("X", bound="Tx")
 
 
 class Tx(ABC):
     """One open transaction."""
+
+    # Statements of extensions that follow the state of jobs.
+    state_statements: tuple[StateStatement, ...] = ()
 
     def __init__(self, dialect: Dialect, clock: Clock) -> None:
         self.dialect = dialect
@@ -174,6 +179,16 @@ class Store(ABC):
     availability: Availability = ALWAYS
     # What is migrated and checked beside the core: the components of the enabled extensions.
     components: tuple[Component, ...] = ()
+    # What extensions declare for jobs that reach a state; every transaction of this store has it.
+    state_statements: tuple[StateStatement, ...] = ()
+
+    def follows(self, state: str) -> bool:
+        """Whether a statement of an extension runs when jobs reach *state*."""
+        return any(state in declared.states for declared in self.state_statements)
+
+    def _following(self, tx: X) -> X:
+        tx.state_statements = self.state_statements
+        return tx
 
     @property
     def pool_size(self) -> int:

@@ -1,24 +1,3 @@
--- The review follows its job, and the replays of that, in the job's own transaction.
-CREATE FUNCTION holdfast.review_follows_job() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    UPDATE holdfast.review AS review SET
-        status = NEW.state,
-        succeeded_at = CASE WHEN NEW.state = 'completed' THEN NEW.finished_at END,
-        updated_at = NEW.updated_at
-    WHERE review.org_id = NEW.org_id AND review.job_id = coalesce(NEW.replay_of, NEW.id);
-    -- A canceled review is never resumed, so nothing may read its sealed patch.
-    IF NEW.state = 'canceled' THEN
-        DELETE FROM holdfast.review_seal AS seal USING holdfast.review AS review
-        WHERE seal.org_id = NEW.org_id AND review.org_id = NEW.org_id
-          AND review.review_id = seal.review_id
-          AND review.job_id = coalesce(NEW.replay_of, NEW.id);
-    END IF;
-    RETURN NULL;
-END $$;
-CREATE TRIGGER review_follows_job AFTER UPDATE OF state ON holdfast.job
-FOR EACH ROW WHEN (NEW.job_type = 'review.process' AND NEW.state <> OLD.state)
-EXECUTE FUNCTION holdfast.review_follows_job();
-
 CREATE FUNCTION holdfast.changelist_follows_review() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE holdfast.changelist AS changelist SET succeeded_version = NEW.review_version
@@ -114,5 +93,5 @@ END $$;
 
 -- A tenant's own code sees how its reviews stand, and no address.
 GRANT SELECT ON holdfast.changelist, holdfast.review, holdfast.finding TO holdfast_tenant;
-REVOKE ALL ON FUNCTION holdfast.review_follows_job, holdfast.changelist_follows_review,
+REVOKE ALL ON FUNCTION holdfast.changelist_follows_review,
     holdfast.review_succeeded_when_told, holdfast.review_above_succeeded, holdfast.review_not_told_yet FROM PUBLIC;

@@ -1,19 +1,3 @@
--- The review follows its job, and the replays of that, in the job's own transaction.
-CREATE TRIGGER review_follows_job AFTER UPDATE OF state ON holdfast_job
-WHEN NEW.job_type = 'review.process' AND NEW.state <> OLD.state
-BEGIN
-    UPDATE holdfast_review SET
-        status = NEW.state,
-        succeeded_at = CASE WHEN NEW.state = 'completed' THEN NEW.finished_at END,
-        updated_at = NEW.updated_at
-    WHERE org_id = NEW.org_id AND job_id = coalesce(NEW.replay_of, NEW.id);
-    -- A canceled review is never resumed, so nothing may read its sealed patch.
-    DELETE FROM holdfast_review_seal
-    WHERE NEW.state = 'canceled' AND org_id = NEW.org_id AND review_id IN (
-        SELECT review_id FROM holdfast_review
-        WHERE org_id = NEW.org_id AND job_id = coalesce(NEW.replay_of, NEW.id));
-END;
-
 CREATE TRIGGER changelist_follows_review AFTER UPDATE OF status ON holdfast_review
 WHEN NEW.status = 'completed' AND OLD.status <> 'completed'
 BEGIN

@@ -4,27 +4,6 @@ ALTER TABLE holdfast.rewrite_request ADD CONSTRAINT rewrite_request_completed_ha
     REFERENCES holdfast.rewrite_output (org_id, rewrite_request_id, recipient_user_id)
     DEFERRABLE INITIALLY DEFERRED;
 
--- The request follows its job in the job's own transaction, whoever changes the job.
-CREATE FUNCTION holdfast.rewrite_request_follows_job() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    UPDATE holdfast.rewrite_request AS request SET
-        status = NEW.state,
-        step = CASE WHEN NEW.state IN ('completed', 'failed', 'canceled')
-                    THEN NEW.state ELSE request.step END,
-        rewrite_completed_at = CASE WHEN NEW.state = 'completed' THEN NEW.finished_at END,
-        output_recipient_user_id =
-            CASE WHEN NEW.state = 'completed' THEN request.recipient_user_id END,
-        failed_at = CASE WHEN NEW.state = 'failed' THEN NEW.finished_at END,
-        failure_code = CASE WHEN NEW.state = 'failed' THEN NEW.error_class END,
-        canceled_at = CASE WHEN NEW.state = 'canceled' THEN NEW.finished_at END,
-        updated_at = NEW.updated_at
-    WHERE request.org_id = NEW.org_id AND request.job_id = NEW.id;
-    RETURN NULL;
-END $$;
-CREATE TRIGGER rewrite_request_follows_job AFTER UPDATE OF state ON holdfast.job
-FOR EACH ROW WHEN (NEW.job_type = 'complaint_rewrite' AND NEW.state <> OLD.state)
-EXECUTE FUNCTION holdfast.rewrite_request_follows_job();
-
 -- Written behind the completion of its job, in the same transaction.
 CREATE FUNCTION holdfast.rewrite_output_of_completed() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -97,5 +76,5 @@ GRANT SELECT ON holdfast.home, holdfast.home_member TO holdfast_tenant;
 -- An ordinary view would run with its owner's rights and show every tenant to everybody.
 ALTER VIEW holdfast.rewrite_status SET (security_invoker = true);
 GRANT SELECT ON holdfast.rewrite_status TO holdfast_engine;
-REVOKE ALL ON FUNCTION holdfast.rewrite_request_follows_job, holdfast.rewrite_output_of_completed,
-    holdfast.keep_preference_snapshot FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.rewrite_output_of_completed, holdfast.keep_preference_snapshot
+    FROM PUBLIC;

@@ -1,19 +1,3 @@
--- The request follows its job in the job's own transaction, whoever changes the job.
-CREATE TRIGGER rewrite_request_follows_job AFTER UPDATE OF state ON holdfast_job
-WHEN NEW.job_type = 'complaint_rewrite' AND NEW.state <> OLD.state
-BEGIN
-    UPDATE holdfast_rewrite_request SET
-        status = NEW.state,
-        step = CASE WHEN NEW.state IN ('completed', 'failed', 'canceled') THEN NEW.state ELSE step END,
-        rewrite_completed_at = CASE WHEN NEW.state = 'completed' THEN NEW.finished_at END,
-        output_recipient_user_id = CASE WHEN NEW.state = 'completed' THEN recipient_user_id END,
-        failed_at = CASE WHEN NEW.state = 'failed' THEN NEW.finished_at END,
-        failure_code = CASE WHEN NEW.state = 'failed' THEN NEW.error_class END,
-        canceled_at = CASE WHEN NEW.state = 'canceled' THEN NEW.finished_at END,
-        updated_at = NEW.updated_at
-    WHERE org_id = NEW.org_id AND job_id = NEW.id;
-END;
-
 -- Written behind the completion of its job, in the same transaction.
 CREATE TRIGGER rewrite_output_of_completed BEFORE INSERT ON holdfast_rewrite_output
 WHEN NOT EXISTS (

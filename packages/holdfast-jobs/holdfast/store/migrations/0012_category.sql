@@ -54,16 +54,18 @@ WHEN TRUE SAYING 'the audit is append-only'};
 WHEN TRUE SAYING 'the audit is append-only'};
 
 -- What is declared of a job type and binds every process, also one whose code does not declare it:
--- the call that enqueues its jobs where nothing else may, and the role that may cancel them.
+-- the call that enqueues its jobs where nothing else may, the role that may cancel them, and why
+-- they are never replayed.
 CREATE TABLE holdfast.job_type_rule (
     job_type text NOT NULL PRIMARY KEY,
     producer text,
     cancel_role text,
+    replay_refusal text,
     updated_at {instant} NOT NULL,
     CONSTRAINT job_type_rule_producer_bounded CHECK (length(producer) BETWEEN 1 AND 200),
     CONSTRAINT job_type_rule_role_known CHECK (cancel_role IN ('member', 'operator', 'admin')),
     CONSTRAINT job_type_rule_says_something CHECK (
-        producer IS NOT NULL OR cancel_role IS NOT NULL)
+        producer IS NOT NULL OR cancel_role IS NOT NULL OR replay_refusal IS NOT NULL)
 );
 
 -- The execution units of job types that have a producer. Only the producer writes them, in the

@@ -138,3 +138,21 @@ END $$;
 CREATE TRIGGER execution_unit_stays BEFORE DELETE ON holdfast.execution_unit
     FOR EACH ROW EXECUTE FUNCTION holdfast.keep_execution_unit();
 REVOKE ALL ON FUNCTION holdfast.refuse_other_producers, holdfast.keep_execution_unit FROM PUBLIC;
+
+-- Jobs of some types are never replayed: the table job_type_rule says why.
+CREATE FUNCTION holdfast.refuse_never_replayed() RETURNS trigger LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF EXISTS (
+        SELECT FROM holdfast.job_type_rule AS rule
+        WHERE rule.job_type = NEW.job_type AND rule.replay_refusal IS NOT NULL)
+    THEN
+        RAISE EXCEPTION 'jobs of type % are never replayed', NEW.job_type
+            USING ERRCODE = 'check_violation', CONSTRAINT = TG_NAME;
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER dead_letter_never_replayed BEFORE UPDATE OF state ON holdfast.dead_letter
+    FOR EACH ROW WHEN (NEW.state = 'replaying' AND OLD.state <> 'replaying')
+    EXECUTE FUNCTION holdfast.refuse_never_replayed();
+REVOKE ALL ON FUNCTION holdfast.refuse_never_replayed() FROM PUBLIC;

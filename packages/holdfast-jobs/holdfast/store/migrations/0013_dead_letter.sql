@@ -96,11 +96,6 @@ WHEN NEW.replay_count <> OLD.replay_count
     + CASE WHEN OLD.state = 'validated' AND NEW.state = 'replaying' THEN 1 ELSE 0 END
 SAYING 'each replay is counted, and nothing else is'};
 
--- A second job for the same request would rewrite the same message twice.
-{refuse dead_letter_rewrite_never_replayed BEFORE UPDATE OF state ON holdfast.dead_letter
-WHEN NEW.state = 'replaying' AND NEW.job_type = 'complaint_rewrite'
-SAYING 'a complaint rewrite is never replayed; discard it, or fix it forward'};
-
 {refuse dead_letter_leaves_only_when_ended BEFORE DELETE ON holdfast.dead_letter
 WHEN OLD.ended_at IS NULL
 SAYING 'a dead letter stays until somebody has ended it'};

@@ -51,3 +51,12 @@ WHEN EXISTS (SELECT 1 FROM holdfast_job_event AS event WHERE event.job_id = OLD.
 BEGIN
     SELECT RAISE(ABORT, 'execution_unit_stays: the unit of a job that was enqueued never leaves');
 END;
+
+-- Jobs of some types are never replayed: the table job_type_rule says why.
+CREATE TRIGGER dead_letter_never_replayed BEFORE UPDATE OF state ON holdfast_dead_letter
+WHEN NEW.state = 'replaying' AND OLD.state <> 'replaying' AND EXISTS (
+    SELECT 1 FROM holdfast_job_type_rule AS rule
+    WHERE rule.job_type = NEW.job_type AND rule.replay_refusal IS NOT NULL)
+BEGIN
+    SELECT RAISE(ABORT, 'dead_letter_never_replayed: jobs of this type are never replayed; the table job_type_rule says why');
+END;

@@ -1,0 +1,44 @@
+"""The hook of extensions: a job of a declared type has reached a state in this transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from holdfast.engine.job import Claimed, State
+from holdfast.store import Tx
+
+
+class Reached(NamedTuple):
+    """One job, and the state that it has reached."""
+
+    org_id: str
+    job_id: str
+    job_type: str
+    state: str
+
+
+def run_state_statements(tx: Tx, reached: Iterable[Reached]) -> None:
+    """Run the declared statements of these jobs: one for each that is concerned, for all of them.
+
+    Without a declared type among the jobs nothing is sent to the database.
+    """
+    if not tx.state_statements:
+        return
+    jobs = list(reached)
+    for declared in tx.state_statements:
+        rows = [
+            job._asdict()
+            for job in jobs
+            if job.job_type in declared.job_types and job.state in declared.states
+        ]
+        if rows:
+            tx.affected(declared.statement, jobs=rows)
+
+
+def follow_claims(tx: Tx, claimed: list[Claimed]) -> list[Claimed]:
+    """Run the statements declared for jobs that are processed; return the jobs."""
+    run_state_statements(
+        tx, (Reached(job.org_id, job.id, job.job_type, State.PROCESSING) for job in claimed)
+    )
+    return claimed
