@@ -32,12 +32,12 @@ import psycopg
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from holdfast import Holdfast, Rewrites, Settings, Submission
-from holdfast.config import RewriteSettings, RouteSettings
 from holdfast.store import open_store
 from holdfast_rewrite.classify import Message
 from holdfast_rewrite.classify_local import LocalClassifier
 from holdfast_rewrite.detect import local_detector
 from holdfast_rewrite.directory import SqlDirectory
+from holdfast_rewrite.settings import RewriteSettings, RouteSettings
 from holdfast_rewrite.words import Surface
 from tests.postgres_server import PostgresServer
 

@@ -13,14 +13,11 @@ from holdfast import (
     FakeClock,
     Holdfast,
     ProviderSettings,
-    Rewrites,
-    RewriteSettings,
-    RouteSettings,
     Settings,
-    Submission,
     dispatch_once,
     sync_schedules,
 )
+from holdfast_rewrite import Rewrites, RewriteSettings, RouteSettings, Submission
 from holdfast_simulator import Ask, Simulator
 
 # What is heard, in which language it is told on, and how.

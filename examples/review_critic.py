@@ -17,12 +17,9 @@ from holdfast import (
     FakeClock,
     Holdfast,
     ProviderSettings,
-    Recipient,
-    Reviews,
-    ReviewSettings,
     Settings,
-    Source,
 )
+from holdfast_review import Recipient, Reviews, ReviewSettings, Source
 from holdfast_simulator import Ask, Simulator
 
 SHOP = "0198c0de-0000-7000-8000-00000000000a"

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast import FakeClock, Holdfast
-from holdfast.config import RewriteSettings, RouteSettings
 from holdfast.engine.audit import subject_id
 from holdfast.store import Row, Store
 from holdfast_rewrite.classify import Message
@@ -15,6 +14,7 @@ from holdfast_rewrite.decide import Captured, Intake
 from holdfast_rewrite.gate import Submission
 from holdfast_rewrite.model import ClassifierResult, Confidences
 from holdfast_rewrite.rewrites import Rewrites
+from holdfast_rewrite.settings import RewriteSettings, RouteSettings
 from holdfast_rewrite.words import (
     HomeRole,
     Intent,

@@ -11,7 +11,7 @@ import pytest
 from holdfast.clock import read_instant
 from holdfast.config import RunProfile
 from holdfast.engine.errand import Assignment
-from holdfast.event import Event, RewriteMoved
+from holdfast.event import Event
 from holdfast.store import Store, open_store
 from holdfast_rewrite.conclude import (
     OrchestratorErrand,
@@ -19,6 +19,7 @@ from holdfast_rewrite.conclude import (
     count_to_conclude,
     reveal_once,
 )
+from holdfast_rewrite.event import RewriteMoved
 from tests.apps.planted import HOME, REWRITE, Stage
 from tests.story import look
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from holdfast import FakeClock, Holdfast
-from holdfast.config import RewriteSettings
 from holdfast.engine.worker import run_upkeep
 from holdfast.store.postgres_tx import PostgresTx
 from holdfast.store.sqlite import SqliteTx
 from holdfast_rewrite import erase
 from holdfast_rewrite.conclude import conclude_once, reveal_once
 from holdfast_rewrite.rewrites import Rewrites
+from holdfast_rewrite.settings import RewriteSettings
 from holdfast_rewrite.text_retention import forget_once
 from tests.apps.household import (
     HOME,

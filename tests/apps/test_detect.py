@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, Rewrites, Settings
-from holdfast.config import RewriteSettings
 from holdfast.errors import ConfigError
 from holdfast_rewrite import detect
 from holdfast_rewrite.detect import (
@@ -23,6 +22,7 @@ from holdfast_rewrite.detect import (
     local_detector,
 )
 from holdfast_rewrite.language import normalize
+from holdfast_rewrite.settings import RewriteSettings
 from holdfast_rewrite.words import Level
 from tests.apps.household import ROUTE
 

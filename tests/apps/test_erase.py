@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from holdfast import Forbidden
-from holdfast.config import RewriteSettings
 from holdfast.errors import RuleBroken
 from holdfast.operate.authorization import OperatorContext
 from holdfast_rewrite.conclude import conclude_once
 from holdfast_rewrite.erase import erase_data
 from holdfast_rewrite.export import export_data
 from holdfast_rewrite.failure import InvalidRewrite
+from holdfast_rewrite.settings import RewriteSettings
 from holdfast_rewrite.show import list_received
 from holdfast_rewrite.text_retention import count_overdue, forget_once
 from holdfast_rewrite.work import RewriteWork

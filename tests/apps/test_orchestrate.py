@@ -10,26 +10,23 @@ from typing import Any
 import pytest
 
 from holdfast import FakeClock, Holdfast
-from holdfast.config import (
-    ClassifierRouteSettings,
-    QueueSettings,
-    RewriteSettings,
-    Settings,
-)
+from holdfast.config import QueueSettings, Settings
 from holdfast.engine.job import SYSTEM
 from holdfast.errors import ConfigError, Forbidden, StoreDown
-from holdfast.event import Event, RewriteMoved
+from holdfast.event import Event
 from holdfast_rewrite import orchestrate
 from holdfast_rewrite.classify_llm import ModelClassifier
 from holdfast_rewrite.classify_local import LocalClassifier
 from holdfast_rewrite.context_pack import build_pack
 from holdfast_rewrite.decide import Captured, decide
 from holdfast_rewrite.directory import Household, SqlDirectory
+from holdfast_rewrite.event import RewriteMoved
 from holdfast_rewrite.failure import InvalidRewrite
 from holdfast_rewrite.gate import Answer
 from holdfast_rewrite.model import SAFE_DEFAULTS, ClassifierResult, RewriteRequest
 from holdfast_rewrite.rewrites import Rewrites
 from holdfast_rewrite.route import Routes
+from holdfast_rewrite.settings import ClassifierRouteSettings, RewriteSettings
 from holdfast_rewrite.words import (
     FailureCode,
     HomeRole,

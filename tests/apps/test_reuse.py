@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from holdfast import ConfigError, FakeClock, Holdfast, Rewrites
-from holdfast.config import RewriteSettings, RouteSettings, Settings
+from holdfast.config import Settings
 from holdfast.engine.ledger import Trigger, TriggerKind
 from holdfast.engine.run import perform_run
 from holdfast_llm.provider.echo import ECHO
 from holdfast_llm.provider.reply import Answer, Reply, Usage
 from holdfast_rewrite import work as working
 from holdfast_rewrite.route import Routes
+from holdfast_rewrite.settings import RewriteSettings, RouteSettings
 from holdfast_rewrite.text_retention import forget_once
 from holdfast_rewrite.words import HomeRole
 from tests.apps.household import (

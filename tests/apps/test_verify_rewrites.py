@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from holdfast.operate.doctor import examine
-from holdfast.operate.verify.rewrites import PATIENCE
 from holdfast_rewrite.conclude import conclude_once
 from holdfast_rewrite.erase import erase_data
+from holdfast_rewrite.verify import PATIENCE
 from tests.apps.planted import ORIGINAL, REWRITE, STRANGER, Planted, Stage, plant_queued
 from tests.engine.planting import plant
 from tests.operate.sound import assert_sound, report_of, violations

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.config import RewriteSettings, Settings
+from holdfast.config import Settings
 from holdfast_rewrite.decide import decide
 from holdfast_rewrite.prompt import prompt_for
 from holdfast_rewrite.route import Routes
+from holdfast_rewrite.settings import RewriteSettings
 from holdfast_rewrite.words import Intent, Level, SafetyFlag, Strength, Topic
 from tests.apps.household import RECIPIENT, ROUTE, intake, result_of
 
@@ -57,7 +58,7 @@ def test_only_the_orchestrator_classifies_resolves_and_enqueues() -> None:
     # The command line classifies a text that nobody sent; it stores nothing.
     assert modules_with(rf"{at}\.classify import [^\n]*classify_safely") == {
         "apps/rewrite/orchestrate.py",
-        "cli/rewrite.py",
+        "apps/rewrite/cli.py",
     }
     assert modules_with(rf"{at}\.language import [^\n]*\bresolve\b") == {"apps/rewrite/decide.py"}
     assert modules_with(rf"{at}\.advance import") == {"apps/rewrite/orchestrate.py"}

@@ -16,7 +16,7 @@ from typing import Any
 from prometheus_client import generate_latest
 
 from holdfast import FakeClock, Holdfast, Rewrites, Settings, Submission
-from holdfast.config import PriceSettings, ProviderSettings, RewriteSettings, RouteSettings
+from holdfast.config import PriceSettings, ProviderSettings
 from holdfast.engine.ledger import Trigger, TriggerKind
 from holdfast.engine.run import perform_run
 from holdfast.operate.verify.run import SQL as VERIFY
@@ -26,6 +26,7 @@ from holdfast.telemetry.metrics import Metrics
 from holdfast_rewrite.classify import Message
 from holdfast_rewrite.directory import SqlDirectory
 from holdfast_rewrite.gate import Answer
+from holdfast_rewrite.settings import RewriteSettings, RouteSettings
 from holdfast_rewrite.words import Surface
 from holdfast_simulator.ask import Ask
 from holdfast_simulator.simulator import Simulator

@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import FakeClock, Holdfast
-from holdfast.config import ArtifactSettings, ChannelSettings, ProviderSettings, ReviewSettings
+from holdfast.config import ArtifactSettings, ChannelSettings, ProviderSettings
 from holdfast_review.model import Recipient, Review, Source
 from holdfast_review.reviews import Reviews
+from holdfast_review.settings import ReviewSettings
 from holdfast_review.submit import Submitted
 from holdfast_simulator import Ask, Simulator
 from holdfast_simulator.ask import ItemError, Said

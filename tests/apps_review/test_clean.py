@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.review import print_shown
+from holdfast_review.cli import print_shown
 from holdfast_review.coverage import Coverage, Outcome
 from holdfast_review.merge import merge, read_findings
 from holdfast_review.model import Source

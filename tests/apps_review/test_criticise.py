@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from holdfast import FakeClock, Holdfast, State
-from holdfast.config import ArtifactSettings, ProviderSettings, ReviewSettings
+from holdfast.config import ArtifactSettings, ProviderSettings
 from holdfast.engine.context import Context
 from holdfast.engine.retry import CRITIC
 from holdfast.errors import ConfigInvalid
@@ -36,6 +36,7 @@ from holdfast_review.fetch import Fetcher
 from holdfast_review.model import Criticism, Review, Source
 from holdfast_review.patch import Change, FileChange, Hunk, write_patch
 from holdfast_review.prompt import prompt_for
+from holdfast_review.settings import ReviewSettings
 from holdfast_review.split import Part
 from holdfast_review.words import Word
 from holdfast_simulator.simulator import Simulator

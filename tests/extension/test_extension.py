@@ -20,7 +20,7 @@ from holdfast.store.migrate import latest
 from holdfast.telemetry.log import log_event
 from holdfast.telemetry.metrics import Metrics
 from tests.extension.visits.extension import Visits, VisitSettings
-from tests.story import ORG, by_hand
+from tests.story import ORG, by_hand, look
 
 POINT = EntryPoint("visits", "tests.extension.visits.extension:Visits", found_extensions.GROUP)
 
@@ -133,6 +133,10 @@ def test_an_extension_is_enabled_once(sqlite_url: str) -> None:
 
     with pytest.raises(ConfigError, match="'visits' is enabled twice"):
         hf.add_extension(Visits())
+    with pytest.raises(ConfigError, match="takes the class of an extension"):
+        hf.extension("visits")
+    with pytest.raises(ConfigError, match="takes Extension objects, not str"):
+        hf.add_extension("visits")
     hf.close()
 
 
@@ -226,3 +230,23 @@ def test_the_cli_leaves_out_what_the_settings_leave_out(
 
     assert runner.invoke(cli, ["visits"]).exit_code == 2
     assert "visits" not in runner.invoke(cli, ["migrate"]).output
+
+
+def test_the_core_alone_is_verified_without_the_tables_of_extensions(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(found_extensions, "entry_points", lambda group: [])
+    found_extensions.installed.cache_clear()
+    try:
+        with Holdfast(sqlite_url) as hf:
+            hf.job("plain")(lambda job, payload: None)
+            hf.enqueue("plain", {}, org_id=ORG)
+            hf.worker().run(until_idle=True)
+            report = hf.operate(actor="user:root", role="admin").verify()
+            tables = look(hf.store, "SELECT name FROM sqlite_schema WHERE type = 'table'")
+    finally:
+        found_extensions.installed.cache_clear()
+
+    assert report.violated == ()
+    assert not {"I11", "I19", "I39"} & {finding.id for finding in report.findings}
+    assert not [row for row in tables if "review" in row["name"] or "rewrite" in row["name"]]

@@ -60,7 +60,7 @@ def test_migrate_says_what_it_applied_and_the_second_time_that_nothing_is_missin
     second = run("migrate", db=url)
 
     assert first.code == second.code == 0
-    assert set(first.json) == {"database", "applied"}
+    assert set(first.json) == {"database", "applied", "versions"}
     assert first.json["database"].startswith("SQLite ")
     assert "0002_job" in first.json["applied"]
     assert second.out.endswith("the schema is up to date.\n")

@@ -24,7 +24,7 @@ from holdfast import (
     Source,
     TenantSettings,
 )
-from holdfast.config import ArtifactSettings, RewriteSettings
+from holdfast.config import ArtifactSettings
 from holdfast.engine import agenda
 from holdfast.operate.artifacts import ArtifactFilter
 from holdfast.operate.audit import AuditFilter
@@ -38,6 +38,7 @@ from holdfast.operate.runs import RunFilter
 from holdfast.operate.schedules import ScheduleFilter
 from holdfast.operate.tenants import RuleFilter
 from holdfast_llm.batch.accept_kept import AnswerFilter
+from holdfast_rewrite.settings import RewriteSettings
 from tests.apps.household import HOME, RECIPIENT, ROUTE, SENDER, Heard, furnish, submission
 from tests.batch.scripted import ScriptedAccounts, ScriptedProvider
 from tests.operate.letters import die_at_once

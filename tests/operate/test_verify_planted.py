@@ -20,8 +20,9 @@ import psycopg
 import pytest
 
 from holdfast import FakeClock, Holdfast
-from holdfast.config import ArtifactSettings, RewriteSettings
+from holdfast.config import ArtifactSettings
 from holdfast.store.dialect import SQLITE
+from holdfast_rewrite.settings import RewriteSettings
 from tests.apps.household import ROUTE
 from tests.conftest import TEMPLATE
 from tests.engine.planting import plant

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from holdfast import ConfigError, Settings
-from holdfast.config import ReviewSettings, load
+from holdfast.config import load
 from holdfast.config.show import show
+from holdfast_review.settings import ReviewSettings
 
 SECTION = """
 [review]

@@ -8,10 +8,15 @@ from typing import Any
 import pytest
 
 from holdfast import ConfigError, Settings
-from holdfast.config import ClassifierRouteSettings, RewriteSettings, RouteSettings, load
-from holdfast.config.rewrite import SURFACES
+from holdfast.config import load
 from holdfast.config.show import show
 from holdfast_llm.provider.route import ExecutionMode
+from holdfast_rewrite.settings import (
+    SURFACES,
+    ClassifierRouteSettings,
+    RewriteSettings,
+    RouteSettings,
+)
 from holdfast_rewrite.words import Surface
 
 ROUTE = """

@@ -10,9 +10,9 @@ import pytest
 from prometheus_client import generate_latest
 
 from holdfast import FakeClock, Holdfast
-from holdfast.event import RewriteMoved
 from holdfast.telemetry import log
 from holdfast.telemetry.metrics import Metrics
+from holdfast_rewrite.event import RewriteMoved
 from holdfast_rewrite.rewrites import Rewrites
 from tests.apps.household import MESSAGE, SENDER, Heard, furnish, rewriting, submission
 from tests.telemetry.exposition import problems_of, value

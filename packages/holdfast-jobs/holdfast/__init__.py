@@ -1,7 +1,8 @@
 """Background work that must not be lost, doubled or leaked, in your own database.
 
 Every public name is imported from here. Importing the package loads none of its modules: the first
-use of a name imports the module that defines it.
+use of a name imports the module that defines it. The names that an installed extension exports at
+its own top level can be imported from here too.
 """
 
 TYPE_CHECKING = False  # Type checkers know the name; importing typing costs more than all of this.
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
         BudgetSettings,
         Cadence,
         ChannelSettings,
-        ClassifierRouteSettings,
         KeySettings,
         OutboxSettings,
         PriceSettings,
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
         Rate,
         RetentionRule,
         RetentionSettings,
-        ReviewSettings,
-        RewriteSettings,
-        RouteSettings,
         RunProfile,
         RunSettings,
         ScheduleSettings,
@@ -106,10 +103,6 @@ if TYPE_CHECKING:
     from holdfast_llm.provider.reply import Reply, Usage
     from holdfast_llm.provider.request import Request
     from holdfast_llm.provider.route import ExecutionMode, Route
-    from holdfast_review.model import Recipient, Source
-    from holdfast_review.reviews import Reviews
-    from holdfast_rewrite.gate import Submission
-    from holdfast_rewrite.rewrites import Rewrites
 
 __version__ = "0.1.0"
 
@@ -133,7 +126,6 @@ __all__ = [
     "CancelAnswer",
     "ChannelSettings",
     "ChecksumMismatch",
-    "ClassifierRouteSettings",
     "ConfigError",
     "ConfigInvalid",
     "Content",
@@ -180,19 +172,13 @@ __all__ = [
     "QueueSettings",
     "Rate",
     "RateLimited",
-    "Recipient",
     "Reply",
     "Request",
     "RetentionRule",
     "RetentionSettings",
     "RetryPolicy",
-    "ReviewSettings",
-    "Reviews",
-    "RewriteSettings",
-    "Rewrites",
     "Role",
     "Route",
-    "RouteSettings",
     "RuleViolated",
     "RunProfile",
     "RunReport",
@@ -201,10 +187,8 @@ __all__ = [
     "SchemaInvalid",
     "Settings",
     "Snooze",
-    "Source",
     "State",
     "StoreDown",
-    "Submission",
     "SystemClock",
     "Tenant",
     "TenantSettings",
@@ -227,18 +211,14 @@ __all__ = [
 # The module of every public name: tests compare it with __all__ and with the imports above.
 _MODULES = {
     "holdfast.actor": "Role",
-    "holdfast_review.model": "Recipient Source",
-    "holdfast_review.reviews": "Reviews",
-    "holdfast_rewrite.gate": "Submission",
-    "holdfast_rewrite.rewrites": "Rewrites",
     "holdfast.artifact.artifact": "Access Artifact ArtifactState",
     "holdfast_llm.batch.work": "BatchWork Item",
     "holdfast.clock": "FakeClock SystemClock",
     "holdfast.config": """
         AlertSettings ArtifactSettings BatchSettings BudgetSettings Cadence ChannelSettings
-        ClassifierRouteSettings KeySettings OutboxSettings PriceSettings ProviderSettings
-        QueueSettings Rate RetentionRule RetentionSettings ReviewSettings RewriteSettings
-        RouteSettings RunProfile RunSettings ScheduleSettings Settings TenantSettings
+        KeySettings OutboxSettings PriceSettings ProviderSettings
+        QueueSettings Rate RetentionRule RetentionSettings
+        RunProfile RunSettings ScheduleSettings Settings TenantSettings
     """,
     "holdfast.engine.agenda": "sync_schedules",
     "holdfast.engine.cancel": "CancelAnswer",
@@ -284,12 +264,25 @@ if not TYPE_CHECKING:
 
     def __getattr__(name):
         """Import the module of a public name on its first use (PEP 562)."""
-        if name not in _MODULE_OF:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module
 
-        value = globals()[name] = getattr(import_module(_MODULE_OF[name]), name)
+        if name in _MODULE_OF:
+            module = import_module(_MODULE_OF[name])
+        elif name.startswith("_") or (module := _find_extension(name)) is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(module, name)
         return value
+
+    def _find_extension(name):
+        """The package of an installed extension that exports *name*."""
+        from importlib import import_module
+        from importlib.metadata import entry_points
+
+        for found in entry_points(group="holdfast.extensions"):
+            package = import_module(found.module.partition(".")[0])
+            if name in getattr(package, "__all__", ()):
+                return package
+        return None
 
 
 def __dir__() -> list[str]:

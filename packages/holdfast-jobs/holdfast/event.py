@@ -259,23 +259,6 @@ class ModelUsed:
     cost_pico: int
 
 
-@dataclass(frozen=True, slots=True)
-class RewriteMoved:
-    """A rewrite request came a step further, or ended.
-
-    *step* is how far it is, *code* why it failed. What is not decided yet is None. It never holds a
-    word of a message.
-    """
-
-    rewrite_request_id: str
-    org_id: str
-    step: str
-    surface: str | None
-    strength: str | None = None
-    lane: str | None = None
-    code: str | None = None
-
-
 class DeliveryChange(StrEnum):
     """What became of a delivery."""
 
@@ -401,7 +384,6 @@ Event = (
     | BatchChanged
     | BatchAlert
     | ModelUsed
-    | RewriteMoved
     | DeliveryChanged
     | DeliveryAlert
     | ScheduleFired

@@ -79,8 +79,15 @@ class Extension:
         """Problems of its sections that only show beside the other settings."""
         return ()
 
+    def provider_accounts(self, settings: Settings) -> set[tuple[str, str]]:
+        """The providers, with their adapters, that its settings name; the doctor asks them."""
+        return set()
+
     def verify_checks(self) -> Sequence[Check]:
-        """Invariants that ``holdfast verify`` checks where the component is in the database."""
+        """Invariants that ``holdfast verify`` checks where the component is in the database.
+
+        A check with the id of another one adds to that.
+        """
         return ()
 
     def doctor_checks(self) -> Mapping[str, DoctorCheck]:

@@ -153,6 +153,8 @@ class Holdfast:
 
     def extension(self, kind: type[E]) -> E:
         """The enabled extension of this class; one that is not enabled yet is made and enabled."""
+        if not (isinstance(kind, type) and issubclass(kind, Extension)):
+            raise ConfigError("hf.extension takes the class of an extension.")
         found = self.extensions.find(kind)
         if found is None:
             found = kind()

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from holdfast.config import Settings
 from holdfast.extension import Extension
 from holdfast.store import Component, Statements, StateStatement
+from holdfast_review.settings import REVIEW_RUNS, ReviewSettings, unfit_critic
 from holdfast_review.words import JOB_TYPE
+
+if TYPE_CHECKING:
+    from holdfast.operate.verify.check import Check
 
 
 class ReviewExtension(Extension):
@@ -14,7 +20,9 @@ class ReviewExtension(Extension):
 
     name = "review"
     component = Component("review", "holdfast_review", needs={"core": 25})
-    commands = {"review": "holdfast.cli.review:review"}
+    settings = {"review": ReviewSettings}
+    runs = REVIEW_RUNS
+    commands = {"review": "holdfast_review.cli:review"}
 
     def load(self) -> Extension:
         from holdfast_review.reviews import Reviews
@@ -28,3 +36,15 @@ class ReviewExtension(Extension):
             StateStatement(jobs, sql.follow_jobs),
             StateStatement(jobs, sql.delete_seals, frozenset({"canceled"})),
         )
+
+    def check_settings(self, settings: Settings) -> Sequence[str]:
+        return unfit_critic(settings.review, settings.providers)
+
+    def provider_accounts(self, settings: Settings) -> set[tuple[str, str]]:
+        named = (settings.review.provider, settings.review.adapter_kind)
+        return set() if None in named else {named}
+
+    def verify_checks(self) -> Sequence[Check]:
+        from holdfast_review.verify import CHECKS
+
+        return CHECKS

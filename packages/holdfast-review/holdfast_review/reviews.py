@@ -8,7 +8,6 @@ from typing import Any
 
 from holdfast.actor import SYSTEM, Actor
 from holdfast.arguments import anything, checked, each, instance, text, uuid
-from holdfast.config import REVIEW_RUNS
 from holdfast.engine.context import Context
 from holdfast.engine.job import DEFAULT_QUEUE
 from holdfast.holdfast import Holdfast
@@ -94,7 +93,6 @@ class Reviews(ReviewExtension):
         pipeline.stage(LLM)(self._criticise)
         pipeline.stage(NOTIFY)(self._notify)
         hf.registry.errands[RUN] = RetentionErrand(hf)
-        hf.settings = hf.settings.with_runs(REVIEW_RUNS)
 
     @classmethod
     def of(cls, hf: Holdfast) -> Reviews:

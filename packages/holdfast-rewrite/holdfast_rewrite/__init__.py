@@ -1,3 +1,29 @@
 """The complaint rewrite: a sharp message becomes a kind one, in its recipient's language."""
 
+from typing import TYPE_CHECKING
+
+from holdfast.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from holdfast_rewrite.gate import Submission
+    from holdfast_rewrite.rewrites import Rewrites
+    from holdfast_rewrite.settings import ClassifierRouteSettings, RewriteSettings, RouteSettings
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "ClassifierRouteSettings",
+    "RewriteSettings",
+    "Rewrites",
+    "RouteSettings",
+    "Submission",
+]
+
+_MODULES = {
+    "holdfast_rewrite.gate": "Submission",
+    "holdfast_rewrite.rewrites": "Rewrites",
+    "holdfast_rewrite.settings": "ClassifierRouteSettings RewriteSettings RouteSettings",
+}
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy_names(__name__, _MODULES)

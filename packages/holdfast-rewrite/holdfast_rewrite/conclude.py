@@ -16,9 +16,10 @@ from holdfast.clock import read_instant, write_instant
 from holdfast.config import Settings
 from holdfast.engine.audit import Deed, record_actions
 from holdfast.engine.errand import Assignment
-from holdfast.event import Events, RewriteMoved
+from holdfast.event import Events
 from holdfast.store import Row, Statements, Store, Tx
 from holdfast_rewrite.erase import deed_of, ids_of
+from holdfast_rewrite.event import RewriteMoved
 from holdfast_rewrite.text_retention import count_overdue, forget_once
 from holdfast_rewrite.words import Step
 

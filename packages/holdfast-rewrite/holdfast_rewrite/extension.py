@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from holdfast.config import Settings
+from holdfast.event import Subscriber
 from holdfast.extension import Extension
 from holdfast.store import Component, Statements, StateStatement
+from holdfast_rewrite.settings import REWRITE_RUNS, RewriteSettings, unknown_providers
 from holdfast_rewrite.words import JOB_TYPE
+
+if TYPE_CHECKING:
+    from holdfast.operate.doctor.finding import Look as DoctorCheck
+    from holdfast.operate.verify.check import Check
 
 
 class RewriteExtension(Extension):
@@ -14,7 +22,9 @@ class RewriteExtension(Extension):
 
     name = "rewrite"
     component = Component("rewrite", "holdfast_rewrite", needs={"core": 25})
-    commands = {"rewrite": "holdfast.cli.rewrite:rewrite"}
+    settings = {"rewrite": RewriteSettings}
+    runs = REWRITE_RUNS
+    commands = {"rewrite": "holdfast_rewrite.cli:rewrite"}
 
     def load(self) -> Extension:
         from holdfast_rewrite.rewrites import Rewrites
@@ -24,3 +34,29 @@ class RewriteExtension(Extension):
     def state_statements(self) -> Sequence[StateStatement]:
         sql = Statements("holdfast_rewrite", "follow.sql")
         return (StateStatement(frozenset({JOB_TYPE}), sql.follow_jobs),)
+
+    def check_settings(self, settings: Settings) -> Sequence[str]:
+        return unknown_providers(settings.rewrite, settings.providers)
+
+    def provider_accounts(self, settings: Settings) -> set[tuple[str, str]]:
+        section: RewriteSettings = settings.rewrite
+        found = {(route.provider, route.adapter_kind) for route in section.routes}
+        classifier = section.classifier_route
+        if classifier.provider is not None and classifier.adapter_kind is not None:
+            found.add((classifier.provider, classifier.adapter_kind))
+        return found
+
+    def verify_checks(self) -> Sequence[Check]:
+        from holdfast_rewrite.verify import CHECKS
+
+        return CHECKS
+
+    def doctor_checks(self) -> Mapping[str, DoctorCheck]:
+        from holdfast_rewrite.doctor import check_rewrites
+
+        return {"rewrites": check_rewrites}
+
+    def metrics(self, registry: Any, labels: Any) -> Subscriber:
+        from holdfast_rewrite.metrics import RewriteCounts
+
+        return RewriteCounts(registry, labels).count

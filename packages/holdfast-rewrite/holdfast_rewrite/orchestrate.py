@@ -18,13 +18,14 @@ from holdfast.engine.enqueue import events_of
 from holdfast.engine.execute import current
 from holdfast.engine.handler import Producer
 from holdfast.errors import Forbidden, HoldfastError, RuleBroken, StoreBusy, StoreDown
-from holdfast.event import Event, RewriteMoved
+from holdfast.event import Event
 from holdfast.holdfast import Holdfast
 from holdfast_rewrite.advance import Moved, advance
 from holdfast_rewrite.classify import Classifier, Message, classify_safely, waits
 from holdfast_rewrite.conclude import ORCHESTRATOR
 from holdfast_rewrite.decide import Captured, Decision, Intake, decide
 from holdfast_rewrite.directory import Directory, Household, Pair
+from holdfast_rewrite.event import RewriteMoved
 from holdfast_rewrite.gate import (
     Answer,
     Given,

@@ -7,7 +7,6 @@ from typing import Any
 
 from holdfast.actor import Actor, Role
 from holdfast.arguments import anything, checked, each, having, instance
-from holdfast.config import REWRITE_RUNS
 from holdfast.engine.handler import Producer
 from holdfast.engine.job import DEFAULT_QUEUE
 from holdfast.engine.retry import RetryPolicy
@@ -26,10 +25,9 @@ from holdfast_rewrite.gate import Answer, Submission
 from holdfast_rewrite.language import DEFAULT, normalize
 from holdfast_rewrite.orchestrate import Orchestrator
 from holdfast_rewrite.route import Routes
-from holdfast_rewrite.words import JOB_TYPE, STAGE
+from holdfast_rewrite.words import JOB_TYPE, ORCHESTRATOR_RUN, STAGE
 from holdfast_rewrite.work import SQL, RewriteWork
 
-RUN = "rewrite_orchestrator"
 MAX_ATTEMPTS = 2
 
 
@@ -123,8 +121,7 @@ class Rewrites(RewriteExtension):
             cancel_role=Role.ADMIN,
             replay_refusal=NEVER_REPLAYED,
         )(RewriteWork(self.detector, hf.clock))
-        hf.registry.errands[RUN] = RewriteErrand(self)
-        hf.settings = hf.settings.with_runs(REWRITE_RUNS)
+        hf.registry.errands[ORCHESTRATOR_RUN] = RewriteErrand(self)
 
     # -- for servers that take messages in
 

@@ -6,10 +6,10 @@ Only requests that have ended lose their original. The pass is bounded, and safe
 from __future__ import annotations
 
 from holdfast.actor import Actor, ActorType
-from holdfast.config import RewriteSettings
 from holdfast.engine.audit import record_actions
 from holdfast.store import Store, Tx
 from holdfast_rewrite.erase import SQL, deed_of, ids_of
+from holdfast_rewrite.settings import RewriteSettings
 
 RETENTION = Actor(ActorType.SYSTEM, "rewrite_retention")
 _DAY_MS = 86_400_000

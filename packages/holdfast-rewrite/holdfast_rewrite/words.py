@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+ORCHESTRATOR_RUN = "rewrite_orchestrator"
 JOB_TYPE = "complaint_rewrite"
 STAGE = "rewrite"
 

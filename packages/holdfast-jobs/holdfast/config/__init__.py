@@ -4,10 +4,9 @@ kind.py      what a setting may hold, and the words that say so
 section.py   queues, tenants, keys, retention, artifacts, alerts
 run.py       profiles, runs, schedules
 batch.py     the batch lane, providers, prices, budgets
-rewrite.py   the complaint rewrite and its routing table
 channel.py   who carries messages
 outbox.py    how deliveries are named, tried and left alone
-review.py    the review critic: what it may read, and its model
+extensions.py  the sections of extensions
 settings.py  Settings: all of it
 load.py      reading, and where each value comes from
 """
@@ -24,19 +23,11 @@ from holdfast.config.channel import ChannelSettings
 from holdfast.config.kind import Cadence, Rate
 from holdfast.config.load import From, Loaded, Origin, load
 from holdfast.config.outbox import OutboxSettings
-from holdfast.config.review import ReviewSettings
-from holdfast.config.rewrite import (
-    ClassifierRouteSettings,
-    RewriteSettings,
-    RouteSettings,
-)
 from holdfast.config.run import (
     BATCH_RUNS,
     BUILT_IN_PROFILES,
     BUILT_IN_RUNS,
     OUTBOX_RUNS,
-    REVIEW_RUNS,
-    REWRITE_RUNS,
     RunProfile,
     RunSettings,
     ScheduleSettings,
@@ -64,15 +55,12 @@ __all__ = [
     "EVERY_OTHER",
     "LOG_LEVELS",
     "OUTBOX_RUNS",
-    "REVIEW_RUNS",
-    "REWRITE_RUNS",
     "AlertSettings",
     "ArtifactSettings",
     "BatchSettings",
     "BudgetSettings",
     "Cadence",
     "ChannelSettings",
-    "ClassifierRouteSettings",
     "From",
     "KeySettings",
     "Loaded",
@@ -84,9 +72,6 @@ __all__ = [
     "Rate",
     "RetentionRule",
     "RetentionSettings",
-    "ReviewSettings",
-    "RewriteSettings",
-    "RouteSettings",
     "RunProfile",
     "RunSettings",
     "ScheduleSettings",

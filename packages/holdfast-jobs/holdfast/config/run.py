@@ -146,13 +146,6 @@ BATCH_RUNS: Mapping[str, RunSettings] = {
         schedule=Cadence(every=timedelta(minutes=30)),
     ),
 }
-REWRITE_RUNS: Mapping[str, RunSettings] = {
-    "rewrite_orchestrator": RunSettings(
-        queues=tuple(BUILT_IN_QUEUES),
-        max_jobs_per_run=10_000,
-        schedule=Cadence(every=timedelta(minutes=1)),
-    ),
-}
 OUTBOX_RUNS: Mapping[str, RunSettings] = {
     "outbox_reconciler": RunSettings(
         queues=tuple(BUILT_IN_QUEUES),
@@ -160,18 +153,9 @@ OUTBOX_RUNS: Mapping[str, RunSettings] = {
         schedule=Cadence(every=timedelta(minutes=5)),
     ),
 }
-REVIEW_RUNS: Mapping[str, RunSettings] = {
-    "review_retention": RunSettings(
-        queues=tuple(BUILT_IN_QUEUES),
-        max_jobs_per_run=10_000,
-        schedule=Cadence(every=timedelta(hours=1)),
-    ),
-}
 BUILT_IN_RUNS: Mapping[str, RunSettings] = {
     **BATCH_RUNS,
-    **REWRITE_RUNS,
     **OUTBOX_RUNS,
-    **REVIEW_RUNS,
 }
 
 

@@ -41,8 +41,6 @@ from holdfast.config.kind import (
 )
 from holdfast.config.kind import NAME as EXTENSION_NAME
 from holdfast.config.outbox import OutboxSettings
-from holdfast.config.review import ReviewSettings, unfit_critic
-from holdfast.config.rewrite import RewriteSettings, unknown_providers
 from holdfast.config.run import (
     BUILT_IN_PROFILES,
     BUILT_IN_RUNS,
@@ -123,10 +121,8 @@ class Settings:
     )
     prices: tuple[PriceSettings, ...] = rows("[[prices]]", PriceSettings)
     budgets: Mapping[str, BudgetSettings] = _table(BudgetSettings, BUDGETED)
-    rewrite: RewriteSettings = _section(RewriteSettings)
     channels: Mapping[str, ChannelSettings] = _table(ChannelSettings, PLAIN_NAME)
     outbox: OutboxSettings = _section(OutboxSettings)
-    review: ReviewSettings = _section(ReviewSettings)
     # The extensions to enable, by name; None leaves it to the code, and offers all to the CLI.
     extensions: tuple[str, ...] | None = setting(
         None,
@@ -145,6 +141,9 @@ class Settings:
     def __post_init__(self) -> None:
         object.__setattr__(self, "profiles", {**BUILT_IN_PROFILES, **self.profiles})
         object.__setattr__(self, "providers", {**BUILT_IN_PROVIDERS, **self.providers})
+        # A section with its defaults is as good as none: settings that mean the same are equal.
+        changed = {name: one for name, one in self.sections.items() if one != type(one)()}
+        object.__setattr__(self, "sections", changed)
         refuse(
             "Settings cannot be used", [*problems_of(self), *self._strangers(), *self._dangling()]
         )
@@ -192,8 +191,6 @@ class Settings:
         """What is well said and still cannot hold together."""
         return [
             *doubled_prices(self.prices),
-            *unknown_providers(self.rewrite, self.providers),
-            *unfit_critic(self.review, self.providers),
             *self._runs_at_odds(),
             *(
                 problem

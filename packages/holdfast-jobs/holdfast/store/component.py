@@ -18,7 +18,8 @@ class Component:
     """A folder of migrations, and the versions of other components that it builds on.
 
     *package* is the importable package that contains *folder*. *needs* maps a component's name to
-    the lowest version that must be in the database first.
+    the lowest version that must be in the database first. The package has a ``tables.toml`` that
+    says what each table belongs to.
     """
 
     name: str

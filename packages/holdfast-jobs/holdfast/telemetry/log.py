@@ -42,7 +42,6 @@ from holdfast.event import (
     ModelUsed,
     NotificationDropped,
     QueueCrowded,
-    RewriteMoved,
     ScheduleFired,
     ScheduleSkipped,
     WorkerChanged,
@@ -286,9 +285,6 @@ def log_event(event: Event) -> None:
             _write_fields(logging.WARNING, "batch.alert", event)
         case ModelUsed():
             _write_fields(logging.DEBUG, "model.used", event)
-        case RewriteMoved(step=step):
-            level = logging.WARNING if step == "failed" else logging.INFO
-            _write_fields(level, f"rewrite.{step}", event)
         case DeliveryChanged(change=change):
             level = logging.WARNING if change in _UNCERTAIN else logging.INFO
             _write_fields(level, f"delivery.{change}", event)

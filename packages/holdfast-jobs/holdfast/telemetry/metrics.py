@@ -39,7 +39,6 @@ from holdfast.event import (
     ModelUsed,
     NotificationDropped,
     QueueCrowded,
-    RewriteMoved,
     ScheduleFired,
     ScheduleSkipped,
     WorkerChanged,
@@ -56,7 +55,6 @@ try:
     from prometheus_client.exposition import ThreadingWSGIServer, make_wsgi_app
 
     from holdfast.telemetry.delivery_counts import DeliveryCounts
-    from holdfast.telemetry.rewrite_counts import RewriteCounts
 except ModuleNotFoundError as exc:
     raise ConfigError("Metrics need the extra: pip install 'holdfast-jobs[metrics]'.") from exc
 
@@ -137,7 +135,6 @@ class Metrics:
         self._declare_jobs()
         self._declare_others()
         self._declare_lane()
-        self._rewrites = RewriteCounts(self.registry, self.labels)
         self._deliveries = DeliveryCounts(self.registry, self.labels)
         if database:
             self.registry.register(DatabaseGauges(hf, self.labels))
@@ -181,8 +178,6 @@ class Metrics:
                 self._troubles.labels(what).inc(event.count)
             case ModelUsed():
                 self._count_used(event)
-            case RewriteMoved():
-                self._rewrites.count(event)
             case DeliveryChanged():
                 self._deliveries.count(event)
             case DeliveryAlert():

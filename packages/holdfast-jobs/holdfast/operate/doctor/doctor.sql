@@ -163,16 +163,6 @@ SELECT runs.name, (SELECT max(run.started_at) FROM holdfast.worker_run AS run
            AS started_at
 FROM {rows runs: name text};
 
--- count_left :many — crosses tenants: rewrites that nobody goes on with, and since when
-SELECT count(*) AS requests, min(waiting.since) AS since
-FROM (SELECT request.updated_at AS since
-      FROM holdfast.rewrite_request AS request
-      WHERE request.updated_at < {later(-CAST(:age_ms AS bigint))}
-        AND (request.step IN ('received', 'queued', 'classified', 'context_built', 'routed')
-             OR (request.step IN ('completed', 'failed', 'canceled')
-                 AND request.concluded_at IS NULL))
-      LIMIT :limit) AS waiting;
-
 -- list_circuits :many — crosses tenants: accounts at providers that said no to everything
 SELECT account.account, account.provider, account.error_code, account.times, account.opened_at,
        account.open_until

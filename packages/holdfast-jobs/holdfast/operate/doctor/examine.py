@@ -31,7 +31,6 @@ _WORKPLACE: Mapping[str, Look] = {
     "grants": roles.look_at_grants,
     "schedules": workplace.look_at_schedules,
     "lane": lane.look_at_lane,
-    "rewrites": lane.look_at_rewrites,
     "quarantine": lane.look_at_batches,
     "accounts": lane.look_at_credentials,
     "circuits": lane.look_at_accounts,

@@ -68,8 +68,6 @@ class Limits:
     # A collector comes every half hour; one turn that was left out is no finding yet.
     batch: timedelta = timedelta(hours=1)
     lane: timedelta = timedelta(hours=1)
-    # The orchestrator's run comes every minute, and takes up what is five minutes old.
-    rewrite: timedelta = timedelta(minutes=30)
     # The reconciler comes every five minutes.
     delivery: timedelta = timedelta(minutes=30)
     batch_files: timedelta = timedelta(days=1)

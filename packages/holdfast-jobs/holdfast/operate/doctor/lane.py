@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.clock import ms, read_instant
 from holdfast.document import decode
 from holdfast.errors import ConfigError
-from holdfast.operate.batched import COLLECTOR, ORCHESTRATOR, SUBMITTER
+from holdfast.operate.batched import COLLECTOR, SUBMITTER
 from holdfast.operate.doctor.finding import SQL, Finding, Severity, Visit, length
 from holdfast.store import Row
 from holdfast_llm.batch.accounts import ConfiguredAccounts
@@ -64,27 +64,6 @@ def last_of(name: str, ran: Mapping[str, Any]) -> str:
     began = ran.get(name)
     return f"{name} " + (
         "never ran" if began is None else f"last ran at {read_instant(began):%F %T} UTC"
-    )
-
-
-def look_at_rewrites(visit: Visit) -> Iterator[Finding]:
-    """Requests of the complaint rewrite that the orchestrator's run should have gone on with."""
-    limits = visit.limits
-    (row,) = visit.many(SQL.count_left, age_ms=ms(limits.rewrite), limit=limits.count)
-    if not row["requests"]:
-        yield Finding("rewrites", OK, "No rewrite waits for its orchestrator for long.")
-        return
-    ran = {
-        run["name"]: run["started_at"]
-        for run in visit.many(SQL.find_last_runs, runs=[{"name": ORCHESTRATOR}])
-    }
-    yield Finding(
-        "rewrites",
-        PROBLEM,
-        f"{row['requests']} rewrites wait for their orchestrator since"
-        f" {read_instant(row['since']):%F %T} UTC; {last_of(ORCHESTRATOR, ran)}.",
-        RUN.format(name=ORCHESTRATOR),
-        {"requests": row["requests"]},
     )
 
 

@@ -40,15 +40,7 @@ def probe_providers(visit: Visit, accounts: Accounts) -> Iterator[Finding]:
 def _used(visit: Visit) -> set[tuple[str, str]]:
     """The providers, with their adapters, that jobs, batches and the settings name."""
     found = {(row["provider"], row["adapter_kind"]) for row in visit.many(SQL.list_provider_kinds)}
-    rewrite = visit.settings.rewrite
-    found |= {(route.provider, route.adapter_kind) for route in rewrite.routes}
-    classifier = rewrite.classifier_route
-    if classifier.provider is not None and classifier.adapter_kind is not None:
-        found.add((classifier.provider, classifier.adapter_kind))
-    review = visit.settings.review
-    if review.provider is not None and review.adapter_kind is not None:
-        found.add((review.provider, review.adapter_kind))
-    return found
+    return found.union(*(one.provider_accounts(visit.settings) for one in visit.extensions))
 
 
 def _probe(visit: Visit, account: Account) -> Finding:

@@ -12,7 +12,6 @@ from holdfast.operate.verify import (
     outside,
     privacy,
     records,
-    rewrites,
     tenancy,
     timing,
     totals,
@@ -22,7 +21,6 @@ from holdfast.operate.verify.check import Check
 
 CHECKS: tuple[Check, ...] = (
     *lifecycle.CHECKS,
-    rewrites.OUTPUTS,
     *idempotency.CHECKS,
     *outside.CHECKS,
     *batches.CHECKS,
@@ -34,7 +32,6 @@ CHECKS: tuple[Check, ...] = (
     *timing.CHECKS,
     *totals.CHECKS,
     catalog.DRIFT,
-    *rewrites.CHECKS,
     *records.CHECKS,
     definitions.DEFINITIONS,
     records.GAPS,

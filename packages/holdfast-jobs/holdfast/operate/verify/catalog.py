@@ -72,9 +72,8 @@ def _find_open(look: Look) -> Iterator[Violation]:
         Key(row["table_name"], row["name"], (row["leads"],))
         for row in look.tx.many(SQL.list_unique)
     ]
-    for key in read_tables(component.package for component in (CORE, *look.components)).wrong_keys(
-        unique
-    ):
+    declared = read_tables(component.package for component in (CORE, *look.components))
+    for key in declared.wrong_keys(unique):
         yield _wrong(f"index:{key.name}", "it is unique for all tenants together")
     for row in look.tx.many(SQL.list_views):
         if not row["is_invoker"]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -81,3 +81,14 @@ def selects(*statements: Statement) -> Find:
             yield from look.find(statement)
 
     return find
+
+
+def join(one: Check, other: Check) -> Check:
+    """A check that an extension adds to: what either finds."""
+
+    def find(look: Look) -> Iterator[Violation]:
+        for part in (one, other):
+            if part.find is not None:
+                yield from part.find(look)
+
+    return replace(one, find=find, needs=(*one.needs, *other.needs))

@@ -11,34 +11,6 @@ FROM (
     HAVING count(*) > 1
 ) AS found;
 
--- find_overtaken :many — I14, crosses tenants: a version that was put into the outbox after a higher one
-SELECT delivery.org_id, 'delivery:' || CAST(delivery.id AS text) AS subject,
-       'it tells of version ' || CAST(delivery.version AS text)
-           || ', and was made after the one that tells of a higher one' AS detail
-FROM holdfast.review AS review
-JOIN holdfast.delivery AS delivery
-  ON delivery.org_id = review.org_id AND delivery.subject = 'changelist:' || review.changelist_id
- AND delivery.version = review.review_version
-WHERE (CAST(:org_id AS {uuid}) IS NULL OR review.org_id = :org_id)
-  AND EXISTS (SELECT 1 FROM holdfast.delivery AS higher
-              WHERE higher.org_id = delivery.org_id
-                AND higher.subject = delivery.subject
-                AND higher.recipient = delivery.recipient
-                AND higher.version > delivery.version
-                AND higher.created_at < delivery.created_at);
-
--- find_outdated :many — I14, crosses tenants: a review that began below a version that had succeeded
-SELECT review.org_id, 'review:' || CAST(review.review_id AS text) AS subject,
-       'it is of version ' || CAST(review.review_version AS text)
-           || ', and began after a higher one had succeeded' AS detail
-FROM holdfast.review AS review
-WHERE (CAST(:org_id AS {uuid}) IS NULL OR review.org_id = :org_id)
-  AND EXISTS (SELECT 1 FROM holdfast.review AS higher
-              WHERE higher.org_id = review.org_id
-                AND higher.changelist_id = review.changelist_id
-                AND higher.review_version > review.review_version
-                AND higher.succeeded_at < review.created_at);
-
 -- find_half_marked :many — I15, crosses tenants: the marks and the state are of one write
 SELECT found.org_id, found.subject, found.detail
 FROM (
@@ -157,38 +129,6 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR told.org_id = :org_id)
                     AND attempt.reason IN ('policy_resend', 'operator_resend', 'receiver_dedupes'))
 GROUP BY told.org_id, told.delivery_id
 HAVING count(DISTINCT told.provider_id) > 1;
-
--- find_unserved :many — I19, crosses tenants: a review that succeeded, and somebody was not told
--- What the channel turned out not to have, after the review had succeeded, goes out again by itself.
-SELECT review.org_id, 'review:' || CAST(review.review_id AS text) AS subject,
-       CASE WHEN review.intended_at IS NULL THEN 'it succeeded, and nobody was to be told'
-            ELSE 'it succeeded, and the delivery to a required recipient is ' || delivery.state
-       END AS detail
-FROM holdfast.review AS review
-JOIN holdfast.review_recipient AS recipient
-  ON recipient.org_id = review.org_id AND recipient.review_id = review.review_id
- AND recipient.is_required = 1
-LEFT JOIN holdfast.delivery AS delivery
-  ON delivery.org_id = review.org_id AND delivery.subject = 'changelist:' || review.changelist_id
- AND delivery.recipient = recipient.recipient AND delivery.version = review.review_version
-WHERE review.status = 'completed'
-  AND (CAST(:org_id AS {uuid}) IS NULL OR review.org_id = :org_id)
-  AND (review.intended_at IS NULL
-       OR (delivery.state <> 'sent'
-           AND (delivery.reconciled_at IS NULL OR delivery.reconciled_at < review.succeeded_at)));
-
--- find_uninvited :many — I19, crosses tenants: somebody who is told of a review and was not to be
-SELECT review.org_id, 'delivery:' || CAST(delivery.id AS text) AS subject,
-       'it tells of a review somebody who is not among its recipients' AS detail
-FROM holdfast.review AS review
-JOIN holdfast.delivery AS delivery
-  ON delivery.org_id = review.org_id AND delivery.subject = 'changelist:' || review.changelist_id
- AND delivery.version = review.review_version
-WHERE (CAST(:org_id AS {uuid}) IS NULL OR review.org_id = :org_id)
-  AND NOT EXISTS (SELECT 1 FROM holdfast.review_recipient AS recipient
-                  WHERE recipient.org_id = review.org_id
-                    AND recipient.review_id = review.review_id
-                    AND recipient.recipient = delivery.recipient);
 
 -- find_unproven :many — I20, crosses tenants: it fails after a refusal that proves it, or a look
 SELECT delivery.org_id, 'delivery:' || CAST(delivery.id AS text) AS subject,

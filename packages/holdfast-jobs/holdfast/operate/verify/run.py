@@ -19,7 +19,7 @@ from holdfast.extension import components_of
 from holdfast.ids import read_uuid
 from holdfast.operate.authorization import Action, OperatorContext
 from holdfast.operate.verify import CHECKS
-from holdfast.operate.verify.check import Check, Look, Violation
+from holdfast.operate.verify.check import Check, Look, Violation, join
 from holdfast.store import CORE, Statements, Tx
 
 SQL = Statements("holdfast.operate.verify", "run.sql")
@@ -109,11 +109,12 @@ def pick_checks(only: Collection[str], known: Sequence[Check] = CHECKS) -> tuple
 def _checks_of(context: OperatorContext) -> tuple[Check, ...]:
     """The checks of the core and of the extensions, in the order of their ids."""
     versions = context.store.component_versions()
-    found = [*CHECKS]
+    found = {check.id: check for check in CHECKS}
     for extension in context.available_extensions:
         if extension.component is None or extension.component.name in versions:
-            found += extension.verify_checks()
-    return tuple(sorted(found, key=_by_id))
+            for check in extension.verify_checks():
+                found[check.id] = join(found[check.id], check) if check.id in found else check
+    return tuple(sorted(found.values(), key=_by_id))
 
 
 def _by_id(check: Check) -> tuple[str, int, str]:

@@ -65,8 +65,6 @@ FROM (
     UNION ALL
     SELECT org_id, deliver_job_id, 'delivery:' || CAST(id AS text)
     FROM holdfast.delivery WHERE deliver_job_id IS NOT NULL
-    UNION ALL
-    SELECT org_id, job_id, 'review:' || CAST(review_id AS text) FROM holdfast.review
 ) AS part
 CROSS JOIN holdfast.job_event AS made
 WHERE made.job_id = part.job_id AND made.name = 'job.enqueued' AND made.org_id <> part.org_id

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter
 
-from holdfast.event import RewriteMoved
+from holdfast.event import Event
 from holdfast.telemetry.label import OTHER, Labels
+from holdfast_rewrite.event import RewriteMoved
 from holdfast_rewrite.words import FailureCode, Lane, Step, Strength, Surface
 
 # What is not decided yet, or never will be.
@@ -34,8 +35,10 @@ class RewriteCounts:
             registry=registry,
         )
 
-    def count(self, event: RewriteMoved) -> None:
+    def count(self, event: Event) -> None:
         """Count one step; a word that is none of ours becomes ``other``."""
+        if not isinstance(event, RewriteMoved):
+            return
         surface = _one_of(SURFACES, event.surface)
         self._steps.labels(
             _one_of(STEPS, event.step),

@@ -172,3 +172,15 @@ LEFT JOIN holdfast.rewrite_output AS output
   ON output.org_id = request.org_id AND output.rewrite_request_id = request.rewrite_request_id
 WHERE event.job_type = 'rewrite'
   AND (CAST(:org_id AS {uuid}) IS NULL OR request.org_id = :org_id);
+
+-- find_changed_outputs :many — I49, crosses tenants: the output of a rewrite is the one that was stored
+SELECT output.org_id, 'rewrite:' || CAST(output.rewrite_request_id AS text) AS subject,
+       CASE WHEN event.id IS NULL THEN 'no event says that its output was stored'
+            ELSE 'its output is not what event ' || CAST(event.id AS text) || ' recorded'
+            END AS detail
+FROM holdfast.rewrite_output AS output
+LEFT JOIN holdfast.job_event AS event
+  ON event.job_id = output.rewrite_request_id AND event.org_id = output.org_id
+ AND event.name = 'rewrite.output_stored'
+WHERE output.erased_at IS NULL AND (CAST(:org_id AS {uuid}) IS NULL OR output.org_id = :org_id)
+  AND coalesce(event.digest, '') <> {digest output output};

@@ -1,4 +1,4 @@
-"""I11 and I39 to I41: rewrites, compared with their jobs, and where their texts lie."""
+"""I11, I39 to I41 and a part of I49: rewrites, their jobs, and where their texts lie."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.operate.verify.check import Check, Look, Violation, selects
 from holdfast.operate.verify.privacy import forms_of
 from holdfast.store import Statements
 
-SQL = Statements("holdfast.operate.verify", "rewrites.sql")
+SQL = Statements("holdfast_rewrite", "verify.sql")
 
 # The orchestrator's run comes every minute; after so long it is certain that it does not come.
 PATIENCE = timedelta(hours=1)
@@ -56,12 +56,12 @@ def _find_texts(look: Look) -> Iterator[Violation]:
                 yield Violation(str(row["org_id"]), row["subject"], detail)
 
 
-OUTPUTS = Check(
-    "I11",
-    "A recipient of a rewrite request has one output, in the language asked for.",
-    selects(SQL.find_without_output, SQL.find_wrong_outputs),
-)
 CHECKS = (
+    Check(
+        "I11",
+        "A recipient of a rewrite request has one output, in the language asked for.",
+        selects(SQL.find_without_output, SQL.find_wrong_outputs),
+    ),
     Check(
         "I39",
         "A rewrite request has the state of its job, and both name the same people.",
@@ -76,5 +76,10 @@ CHECKS = (
         "I41",
         "The texts of a rewrite lie in their own columns and nowhere else.",
         _find_texts,
+    ),
+    Check(
+        "I49",
+        "The output of a rewrite is the one that was stored.",
+        selects(SQL.find_changed_outputs),
     ),
 )

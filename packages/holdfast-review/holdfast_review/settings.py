@@ -6,7 +6,9 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 
+from holdfast.config import BUILT_IN_QUEUES, Cadence, RunSettings
 from holdfast.config.batch import ProviderSettings
 from holdfast.config.kind import (
     PLAIN_NAME,
@@ -69,3 +71,12 @@ def unfit_critic(review: ReviewSettings, known: Mapping[str, ProviderSettings]) 
     if review.mode == "batch" and known[name].supports_batches is False:
         return [f"review.provider = {name!r} takes no batches; use mode = 'direct'"]
     return []
+
+
+REVIEW_RUNS: Mapping[str, RunSettings] = {
+    "review_retention": RunSettings(
+        queues=tuple(BUILT_IN_QUEUES),
+        max_jobs_per_run=10_000,
+        schedule=Cadence(every=timedelta(hours=1)),
+    ),
+}

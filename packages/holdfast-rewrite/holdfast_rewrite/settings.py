@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 
+from holdfast.config import BUILT_IN_QUEUES, Cadence, RunSettings
 from holdfast.config.batch import MODES
 from holdfast.config.kind import (
     FLAG,
@@ -151,3 +153,12 @@ def unknown_providers(rewrite: RewriteSettings, known: Collection[str]) -> list[
         for where, provider in named
         if provider not in known
     ]
+
+
+REWRITE_RUNS: Mapping[str, RunSettings] = {
+    "rewrite_orchestrator": RunSettings(
+        queues=tuple(BUILT_IN_QUEUES),
+        max_jobs_per_run=10_000,
+        schedule=Cadence(every=timedelta(minutes=1)),
+    ),
+}

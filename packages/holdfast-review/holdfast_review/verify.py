@@ -1,0 +1,26 @@
+"""I19 and parts of I14 and I29: reviews, compared with their jobs and deliveries."""
+
+from __future__ import annotations
+
+from holdfast.operate.verify.check import Check, selects
+from holdfast.store import Statements
+
+SQL = Statements("holdfast_review", "verify.sql")
+
+CHECKS = (
+    Check(
+        "I14",
+        "A recipient sees each version of a changelist once, in rising order.",
+        selects(SQL.find_overtaken, SQL.find_outdated),
+    ),
+    Check(
+        "I19",
+        "A job succeeded when all its required recipients are served.",
+        selects(SQL.find_unserved, SQL.find_uninvited, SQL.find_behind),
+    ),
+    Check(
+        "I29",
+        "A job and all that belongs to it are of one tenant.",
+        selects(SQL.find_foreign_reviews),
+    ),
+)

@@ -1,0 +1,40 @@
+"""The doctor's check of the complaint rewrite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from holdfast.clock import ms, read_instant
+from holdfast.operate.doctor.finding import SQL as DOCTOR
+from holdfast.operate.doctor.finding import Finding, Severity, Visit
+from holdfast.operate.doctor.lane import RUN, last_of
+from holdfast.store import Statements
+from holdfast_rewrite.words import ORCHESTRATOR_RUN as ORCHESTRATOR
+
+SQL = Statements("holdfast_rewrite", "doctor.sql")
+OK, PROBLEM = Severity.OK, Severity.PROBLEM
+
+# The orchestrator's run comes every minute.
+PATIENCE = timedelta(minutes=30)
+
+
+def check_rewrites(visit: Visit) -> Iterator[Finding]:
+    """Requests of the complaint rewrite that the orchestrator's run should have gone on with."""
+    limits = visit.limits
+    (row,) = visit.many(SQL.count_left, age_ms=ms(PATIENCE), limit=limits.count)
+    if not row["requests"]:
+        yield Finding("rewrites", OK, "No rewrite waits for its orchestrator for long.")
+        return
+    ran = {
+        run["name"]: run["started_at"]
+        for run in visit.many(DOCTOR.find_last_runs, runs=[{"name": ORCHESTRATOR}])
+    }
+    yield Finding(
+        "rewrites",
+        PROBLEM,
+        f"{row['requests']} rewrites wait for their orchestrator since"
+        f" {read_instant(row['since']):%F %T} UTC; {last_of(ORCHESTRATOR, ran)}.",
+        RUN.format(name=ORCHESTRATOR),
+        {"requests": row["requests"]},
+    )
