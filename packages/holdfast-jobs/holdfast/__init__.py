@@ -9,6 +9,7 @@ TYPE_CHECKING = False  # Type checkers know the name; importing typing costs mor
 
 if TYPE_CHECKING:
     from holdfast.actor import Role
+    from holdfast.app import Holdfast
     from holdfast.artifact.artifact import Access, Artifact, ArtifactState
     from holdfast.clock import FakeClock, SystemClock
     from holdfast.config import (
@@ -90,7 +91,6 @@ if TYPE_CHECKING:
         UpstreamError,
         WriteConflict,
     )
-    from holdfast.holdfast import Holdfast
     from holdfast.outbox.delivery import Content
     from holdfast.outbox.intend import Intent
     from holdfast.telemetry.alert import Alert, alert
@@ -239,7 +239,7 @@ _MODULES = {
         Permanent PolicyRejected QueueFull RateLimited RuleViolated SchemaInvalid Snooze StoreDown
         Transient UnknownKind UnknownQueue UpstreamDown UpstreamError WriteConflict
     """,
-    "holdfast.holdfast": "Holdfast",
+    "holdfast.app": "Holdfast",
     "holdfast.outbox.delivery": "Content",
     "holdfast.outbox.intend": "Intent",
     "holdfast_llm.provider.reply": "Reply Usage",

@@ -22,7 +22,7 @@ from holdfast.event import Subscriber
 from holdfast.store import Component, StateStatement, Store
 
 if TYPE_CHECKING:
-    from holdfast.holdfast import Holdfast
+    from holdfast.app import Holdfast
     from holdfast.operate.doctor.finding import Look as DoctorCheck
     from holdfast.operate.verify.check import Check
 

@@ -14,7 +14,7 @@ from holdfast.engine.request import JobRequest, Options
 from holdfast.engine.run import Runs
 
 if TYPE_CHECKING:
-    from holdfast.holdfast import Holdfast
+    from holdfast.app import Holdfast
 
 
 @checked(checks={"job_id": uuid}, without=("enqueue", "enqueue_many", "notify"))

@@ -23,6 +23,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.app import Holdfast
 from holdfast.clock import FakeClock
 from holdfast.engine import fetcher, settler
 from holdfast.engine import worker as working
@@ -31,7 +32,6 @@ from holdfast.engine.job import QUEUES, Job, State
 from holdfast.engine.ledger import RunReport, Trigger, TriggerKind
 from holdfast.engine.run import perform_run
 from holdfast.engine.worker import Counts, Worker, run_upkeep
-from holdfast.holdfast import Holdfast
 from holdfast.ids import IdSource
 from holdfast.store import Statements, open_store
 from holdfast.testing_faults import BATCH_POINTS, OUTBOX_POINTS, inject

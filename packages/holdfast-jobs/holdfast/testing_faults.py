@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from holdfast.app import Holdfast
 from holdfast.channel.channel import Channel
-from holdfast.holdfast import Holdfast
 from holdfast.store import Statement, Store, Tx
 from holdfast_llm.batch.service import BatchService
 from holdfast_llm.provider.account import Account, Accounts

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Protocol, runtime_checkable
 
 from holdfast.actor import Actor
+from holdfast.app import Holdfast
 from holdfast.artifact.artifact import ArtifactState
 from holdfast.errors import ArtifactNotFound, ConfigInvalid
-from holdfast.holdfast import Holdfast
 from holdfast_review.failure import InvalidReview
 from holdfast_review.model import Given, Recipient, Source, subject_of
 from holdfast_review.posted import Posted, too_large

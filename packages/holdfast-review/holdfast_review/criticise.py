@@ -12,11 +12,11 @@ from datetime import timedelta
 from hashlib import sha256
 from typing import Any, NoReturn
 
+from holdfast.app import Holdfast
 from holdfast.artifact.artifact import Access
 from holdfast.document import decode, encode, stable_hash
 from holdfast.engine.context import Context
 from holdfast.errors import ConfigError, ConfigInvalid, Snooze, Transient
-from holdfast.holdfast import Holdfast
 from holdfast_llm.batch.budget import spent_over_budget
 from holdfast_llm.batch.circuit import (
     PROBE_PAUSE,

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.actor import Actor
+from holdfast.app import Holdfast
 from holdfast.engine.audit import Deed, record_action, record_actions
 from holdfast.engine.cancel import CancelAnswer
 from holdfast.engine.job import State
 from holdfast.errors import ArtifactNotFound, JobNotFound
-from holdfast.holdfast import Holdfast
 from holdfast.ids import read_uuid
 from holdfast.outbox.erase import erase_about
 from holdfast.store import Row, Statements, Tx

@@ -12,9 +12,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, assert_never
 
+from holdfast.app import Holdfast
 from holdfast.engine.context import Context
 from holdfast.errors import ArtifactNotFound, ChecksumMismatch
-from holdfast.holdfast import Holdfast
 from holdfast_review.git import Range, Repositories
 from holdfast_review.model import Origin, Review, Source
 from holdfast_review.origin import origin_of_commits, origin_of_patch

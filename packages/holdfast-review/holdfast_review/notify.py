@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+from holdfast.app import Holdfast
 from holdfast.engine.context import Context
 from holdfast.errors import Snooze
-from holdfast.holdfast import Holdfast
 from holdfast.outbox.delivery import Content, State
 from holdfast.outbox.intend import Intended, Intent
 from holdfast.store import Row, Statements, Tx

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from holdfast.app import Holdfast
 from holdfast.artifact.artifact import Access
 from holdfast.document import decode, encode, stable_hash
 from holdfast.engine.context import Context
@@ -19,7 +20,6 @@ from holdfast.engine.job import DEFAULT_QUEUE, Kept, State
 from holdfast.engine.request import JobRequest
 from holdfast.engine.retry import CRITIC
 from holdfast.errors import ArtifactNotFound, Snooze
-from holdfast.holdfast import Holdfast
 from holdfast.store import Row, Statements, Tx
 from holdfast_llm.batch.work import Item
 from holdfast_llm.provider.reply import Reply

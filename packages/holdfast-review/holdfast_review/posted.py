@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from holdfast.actor import Actor
+from holdfast.app import Holdfast
 from holdfast.artifact.artifact import Access
 from holdfast.errors import ArtifactNotFound
-from holdfast.holdfast import Holdfast
 from holdfast_review.failure import InvalidReview
 from holdfast_review.model import Source
 from holdfast_review.patch import Limits, parse_patch, write_patch

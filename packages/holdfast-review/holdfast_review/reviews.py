@@ -7,10 +7,10 @@ from functools import cached_property
 from typing import Any
 
 from holdfast.actor import SYSTEM, Actor
+from holdfast.app import Holdfast
 from holdfast.arguments import anything, checked, each, instance, text, uuid
 from holdfast.engine.context import Context
 from holdfast.engine.job import DEFAULT_QUEUE
-from holdfast.holdfast import Holdfast
 from holdfast_review import show
 from holdfast_review.criticise import make_critic
 from holdfast_review.erase import Erased, erase_changelist, erase_recipient

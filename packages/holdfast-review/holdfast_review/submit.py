@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.actor import SYSTEM, Actor
+from holdfast.app import Holdfast
 from holdfast.clock import ms
 from holdfast.document import canonical
 from holdfast.engine.audit import Deed, record_actions
@@ -21,7 +22,6 @@ from holdfast.engine.execute import current
 from holdfast.engine.job import State
 from holdfast.engine.request import Batch, JobRequest, full_key, prepare
 from holdfast.errors import Forbidden, RuleBroken
-from holdfast.holdfast import Holdfast
 from holdfast.ids import read_uuid
 from holdfast.store import Row, Statements, Tx
 from holdfast.store.borrow import run

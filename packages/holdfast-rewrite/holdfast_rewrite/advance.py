@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.actor import Actor
+from holdfast.app import Holdfast
 from holdfast.clock import ms
 from holdfast.document import canonical
 from holdfast.engine.audit import Deed, record_actions
 from holdfast.engine.enqueue import Enqueued, insert_steps
 from holdfast.engine.handler import Producer
 from holdfast.engine.request import Batch, JobRequest, prepare
-from holdfast.holdfast import Holdfast
 from holdfast.store import Row, Statements, Tx
 from holdfast.store.borrow import run
 from holdfast_rewrite.decide import Decision

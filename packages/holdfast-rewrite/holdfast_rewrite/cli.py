@@ -12,9 +12,9 @@ from uuid import UUID
 
 import click
 
+from holdfast.app import Holdfast
 from holdfast.cli.given import app_of, operator_of, operator_options, print_json, settings_of
 from holdfast.config import Settings
-from holdfast.holdfast import Holdfast
 from holdfast.ids import read_uuid
 from holdfast_rewrite.words import (
     CLASSIFIER_VERSION,

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from holdfast.app import Holdfast
 from holdfast.arguments import anything, checked, each, instance
 from holdfast.engine import request_field as given
-from holdfast.holdfast import Holdfast
 from holdfast.store import Row, Statements, Tx
 from holdfast.store.query import Statement
 from holdfast_rewrite.context_pack import check_answers, load_tables

@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from holdfast.actor import Actor
+from holdfast.app import Holdfast
 from holdfast.engine.enqueue import events_of
 from holdfast.engine.execute import current
 from holdfast.engine.handler import Producer
 from holdfast.errors import Forbidden, HoldfastError, RuleBroken, StoreBusy, StoreDown
 from holdfast.event import Event
-from holdfast.holdfast import Holdfast
 from holdfast_rewrite.advance import Moved, advance
 from holdfast_rewrite.classify import Classifier, Message, classify_safely, waits
 from holdfast_rewrite.conclude import ORCHESTRATOR

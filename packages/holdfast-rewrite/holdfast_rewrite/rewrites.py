@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from holdfast.actor import Actor, Role
+from holdfast.app import Holdfast
 from holdfast.arguments import anything, checked, each, having, instance
 from holdfast.engine.handler import Producer
 from holdfast.engine.job import DEFAULT_QUEUE
 from holdfast.engine.retry import RetryPolicy
-from holdfast.holdfast import Holdfast
 from holdfast.operate.authorization import OperatorContext
 from holdfast_rewrite import erase, export, show
 from holdfast_rewrite.classify import Classifier

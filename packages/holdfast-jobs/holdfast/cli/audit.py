@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from holdfast.app import Holdfast
 from holdfast.cli.given import (
     app_of,
     json_option,
@@ -21,7 +22,6 @@ from holdfast.cli.given import (
     print_table,
     settings_of,
 )
-from holdfast.holdfast import Holdfast
 from holdfast.operate.audit import NEWEST, Anchor, AuditEvent, AuditFilter, AuditTrail, Tampering
 from holdfast.operate.audit_export import check_export
 

@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 import click
 
 from holdfast.actor import Role, read_actor
+from holdfast.app import Holdfast
 from holdfast.clock import write_instant
 from holdfast.config import LOG_LEVELS, Settings
 from holdfast.errors import ConfigError, InvalidArgument
-from holdfast.holdfast import Holdfast
 from holdfast.ids import read_uuid
 from holdfast.operate.operator import Operator
 from holdfast.operate.page import LONGEST_PAGE, Page

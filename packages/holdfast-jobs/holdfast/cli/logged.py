@@ -8,8 +8,8 @@ from typing import Any, TypeVar, cast
 
 import click
 
+from holdfast.app import Holdfast
 from holdfast.cli import exit_code
-from holdfast.holdfast import Holdfast
 from holdfast.telemetry import log
 from holdfast.telemetry.alert import alert_as_set
 

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import click
 
+from holdfast.app import Holdfast
 from holdfast.cli.given import (
     app_of,
     async_concurrency_option,
@@ -16,7 +17,6 @@ from holdfast.cli.given import (
 )
 from holdfast.cli.logged import logged, watch
 from holdfast.cli.signals import drain_on_signals
-from holdfast.holdfast import Holdfast
 from holdfast.operate.processes import (
     RECYCLE,
     dispatching,

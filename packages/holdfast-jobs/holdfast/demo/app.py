@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from holdfast.app import Holdfast
 from holdfast.config import Settings
 from holdfast.engine.context import Context
 from holdfast.engine.retry import RetryPolicy
 from holdfast.errors import UpstreamDown
-from holdfast.holdfast import Holdfast
 
 # A short lease, so that nobody has to watch a dead worker's jobs wait for a minute.
 hf = Holdfast(

@@ -19,6 +19,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from holdfast.app import Holdfast
 from holdfast.clock import Clock, write_instant
 from holdfast.config import AlertSettings
 from holdfast.document import stable_hash
@@ -38,7 +39,6 @@ from holdfast.event import (
     WorkerChanged,
     WorkerRunFinished,
 )
-from holdfast.holdfast import Holdfast
 from holdfast.telemetry import log
 from holdfast.telemetry.outlet import Outlet
 from holdfast.telemetry.trouble import BATCH_TROUBLES, DELIVERY_TROUBLES, Severity

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
+from holdfast.app import Holdfast
 from holdfast.channel.alert_webhook import ALERT_WEBHOOK
 from holdfast.channel.channel import Accepted
 from holdfast.channel.message import Message
 from holdfast.clock import write_instant
 from holdfast.errors import ConfigError, UpstreamError
-from holdfast.holdfast import Holdfast
 from holdfast.ids import IdSource
 from holdfast.outbox.delivery import Content, State
 from holdfast.outbox.intend import LARGEST_VERSION, Intent

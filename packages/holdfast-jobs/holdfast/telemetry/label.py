@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from holdfast.app import Holdfast
 from holdfast.errors import Failure
-from holdfast.holdfast import Holdfast
 from holdfast.outbox.in_app import CHANNEL as IN_APP
 
 OTHER = "other"

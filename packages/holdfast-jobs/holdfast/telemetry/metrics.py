@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never, get_args
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
+from holdfast.app import Holdfast
 from holdfast.engine.job import Outcome
 from holdfast.engine.ledger import RunOutcome
 from holdfast.engine.tick import TickOutcome
@@ -44,7 +45,6 @@ from holdfast.event import (
     WorkerChanged,
     WorkerRunFinished,
 )
-from holdfast.holdfast import Holdfast
 from holdfast.telemetry.gauges import GAUGES, Looks, Reading, read_gauges
 from holdfast.telemetry.label import OTHER, Labels
 from holdfast_llm.batch.price import PICO

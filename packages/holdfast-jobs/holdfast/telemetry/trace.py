@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from holdfast.app import Holdfast
 from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.execute import current
 from holdfast.engine.job import Claimed, Dead, Job, Outcome, Retry
@@ -24,7 +25,6 @@ from holdfast.engine.request import Batch, JobRequest
 from holdfast.engine.settle import verb_of
 from holdfast.errors import ConfigError, HandlerTimeout
 from holdfast.event import Event, JobSettled
-from holdfast.holdfast import Holdfast
 
 try:
     from opentelemetry.context import Context
