@@ -16,8 +16,7 @@ import psycopg
 import pytest
 from hypothesis import settings
 
-from holdfast import FakeClock, Holdfast
-from holdfast.config import ArtifactSettings
+from holdfast import ArtifactSettings, FakeClock, Holdfast
 from holdfast.config.extensions import installed
 from holdfast.extension import components_of
 from holdfast.store import Store, open_store

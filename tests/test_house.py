@@ -63,7 +63,7 @@ def test_no_function_is_too_long_to_read() -> None:
 # a name takes as long as the machine's resolver lets it.
 DOORS = {
     "holdfast_review/git.py": "seconds",
-    "holdfast/artifact/s3.py": "read_timeout",
+    "holdfast/artifacts/s3_store.py": "read_timeout",
     "holdfast/channel/smtp.py": "settimeout",
     "holdfast/outbound/client.py": "timeout",
     "holdfast/outbound/guard.py": "getaddrinfo",
@@ -97,7 +97,7 @@ NETWORK = frozenset(
     | {"urllib3", "websockets", "xmlrpc.client"}
 )
 ALLOWED_NETWORK = {
-    ("holdfast/artifact/s3.py", "botocore"): "artifacts in S3; see docs/dependencies.md",
+    ("holdfast/artifacts/s3_store.py", "botocore"): "artifacts in S3; see docs/dependencies.md",
     ("holdfast/channel/smtp.py", "smtplib"): "mail is not HTTP; the guard chooses the address",
     ("holdfast/channel/smtp.py", "socket"): "connects to the address that the guard chose",
     ("holdfast/channel/address.py", "socket"): "reads the text of an address, opens nothing",

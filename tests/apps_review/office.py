@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import FakeClock, Holdfast
-from holdfast.config import ArtifactSettings, ChannelSettings, ProviderSettings
+from holdfast.artifacts.settings import ArtifactSettings
+from holdfast.config import ChannelSettings, ProviderSettings
 from holdfast_review.model import Recipient, Review, Source
 from holdfast_review.reviews import Reviews
 from holdfast_review.settings import ReviewSettings

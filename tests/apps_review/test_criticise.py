@@ -11,7 +11,8 @@ from typing import Any, cast
 import pytest
 
 from holdfast import FakeClock, Holdfast, State
-from holdfast.config import ArtifactSettings, ProviderSettings
+from holdfast.artifacts.settings import ArtifactSettings
+from holdfast.config import ProviderSettings
 from holdfast.engine.context import Context
 from holdfast.engine.retry import CRITIC
 from holdfast.errors import ConfigInvalid

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import State, UpstreamDown
-from holdfast.artifact.artifacts import Artifacts
+from holdfast.artifacts.artifacts import Artifacts
 from holdfast.errors import RuleBroken
 from holdfast_review import fetch as fetching
 from holdfast_review.failure import InvalidReview

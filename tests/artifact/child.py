@@ -10,10 +10,9 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from holdfast import Holdfast, Settings
-from holdfast.artifact import write
-from holdfast.artifact.s3 import S3Vault
-from holdfast.config import ArtifactSettings
+from holdfast import ArtifactSettings, Holdfast, Settings
+from holdfast.artifacts import write
+from holdfast.artifacts.s3_store import S3BlobStore
 from tests.artifact.dying import SIZE
 from tests.story import ORG
 
@@ -46,15 +45,15 @@ def content(point: str) -> Iterator[bytes]:
 
 
 def arm(point: str, hf: Holdfast) -> None:
-    on_s3 = isinstance(hf.artifacts.vault, S3Vault)
+    on_s3 = isinstance(hf.artifacts.blobs, S3BlobStore)
     if point == "after the bytes":
         if on_s3:
-            hf.artifacts.vault._client.complete_multipart_upload = die
+            hf.artifacts.blobs._client.complete_multipart_upload = die
         else:
             os.rename = die
     elif point == "after the rename":
         if on_s3:
-            die_after(hf.artifacts.vault._client, "complete_multipart_upload")
+            die_after(hf.artifacts.blobs._client, "complete_multipart_upload")
         else:
             die_after(os, "rename")
     elif point == "before the commit":

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Artifact, FakeClock, Holdfast
-from holdfast.artifact import s3 as s3_module
-from holdfast.artifact.files import FileVault
-from holdfast.artifact.s3 import S3Vault
-from holdfast.config import ArtifactSettings
+from holdfast import Artifact, ArtifactSettings, FakeClock, Holdfast
+from holdfast.artifacts import s3_store as s3_module
+from holdfast.artifacts.file_store import FileBlobStore
+from holdfast.artifacts.s3_store import S3BlobStore
 from tests.artifact.s3_server import ACCESS_KEY, BUCKET, SECRET_KEY, S3Server
 from tests.story import make_holdfast
 
@@ -65,6 +64,8 @@ def shop(pair: tuple[str, ArtifactSettings], clock: FakeClock) -> Iterator[Holdf
     """An application on each pair."""
     url, kept = pair
     made = make_holdfast(url, clock, artifacts=kept)
+    # Some tests replace the store before the first artifact.
+    made.extensions.get("artifacts")
     yield made
     made.close()
 
@@ -73,16 +74,16 @@ class Bytes:
     """The bytes themselves, past all our code."""
 
     def __init__(self, hf: Holdfast) -> None:
-        self.vault = hf.artifacts.vault
+        self.blobs = hf.artifacts.blobs
 
     def all(self) -> list[str]:
         """Every key under which anything lies, whole or not."""
-        if isinstance(self.vault, FileVault):
-            root = self.vault.root
+        if isinstance(self.blobs, FileBlobStore):
+            root = self.blobs.root
             files = (path for path in root.rglob("*") if not path.is_dir())
             return sorted(str(path.relative_to(root)) for path in files if path.name != "link.key")
-        assert isinstance(self.vault, S3Vault)
-        client, prefix = self.vault._client, f"{self.vault.prefix}/"
+        assert isinstance(self.blobs, S3BlobStore)
+        client, prefix = self.blobs._client, f"{self.blobs.prefix}/"
         found = client.list_objects_v2(Bucket=BUCKET, Prefix=prefix).get("Contents", [])
         try:
             begun = client.list_multipart_uploads(Bucket=BUCKET, Prefix=prefix).get("Uploads", [])
@@ -92,15 +93,15 @@ class Bytes:
         return sorted([*keys, *(item["Key"].removeprefix(prefix) + ".part" for item in begun)])
 
     def overwrite(self, artifact: Artifact, data: bytes) -> None:
-        if isinstance(self.vault, FileVault):
-            (self.vault.root / artifact.place).write_bytes(data)
+        if isinstance(self.blobs, FileBlobStore):
+            (self.blobs.root / artifact.place).write_bytes(data)
         else:
-            assert isinstance(self.vault, S3Vault)
-            key = self.vault._key(artifact.place)
-            self.vault._client.put_object(Bucket=BUCKET, Key=key, Body=data)
+            assert isinstance(self.blobs, S3BlobStore)
+            key = self.blobs._key(artifact.place)
+            self.blobs._client.put_object(Bucket=BUCKET, Key=key, Body=data)
 
     def lose(self, artifact: Artifact) -> None:
-        self.vault.discard(artifact.place)
+        self.blobs.discard(artifact.place)
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.artifact.s3 import PART_BYTES
+from holdfast.artifacts.s3_store import PART_BYTES
 
 # More than one part, so that an upload in parts is under way when the second half comes.
 SIZE = PART_BYTES + 1

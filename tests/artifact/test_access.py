@@ -8,8 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import Access, Artifact, ArtifactNotFound, Holdfast
-from holdfast.config import ArtifactSettings
+from holdfast import Access, Artifact, ArtifactNotFound, ArtifactSettings, Holdfast
 from tests.story import ORG, OTHER_ORG, look, make_holdfast
 
 NOBODY = "0198c0de-0000-7000-8000-0000000000ff"

@@ -19,6 +19,7 @@ import pytest
 from holdfast import (
     Artifact,
     ArtifactNotFound,
+    ArtifactSettings,
     ArtifactState,
     ArtifactStoreDown,
     ArtifactTooLarge,
@@ -28,10 +29,9 @@ from holdfast import (
     InvalidArtifact,
     JobNotFound,
 )
-from holdfast.artifact import end
-from holdfast.artifact.s3 import PART_BYTES
-from holdfast.artifact.vault import CHUNK_BYTES
-from holdfast.config import ArtifactSettings
+from holdfast.artifacts import cleanup
+from holdfast.artifacts.blob_store import CHUNK_BYTES
+from holdfast.artifacts.s3_store import PART_BYTES
 from tests.artifact.conftest import Bytes
 from tests.story import ORG, look, make_holdfast
 
@@ -236,15 +236,15 @@ def test_lost_bytes_are_a_mismatch_and_not_a_missing_artifact(shop: Holdfast, ly
 def test_an_artifact_that_ends_while_it_is_being_opened_is_not_found(
     shop: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    artifact, vault = put(shop), shop.artifacts.vault
-    real = vault.read
+    artifact, blobs = put(shop), shop.artifacts.blobs
+    real = blobs.read
 
     def too_late(place: str) -> Any:
         monkeypatch.undo()
         shop.artifacts.remove(artifact.id, org_id=ORG, actor="user:1", reason="just now")
         return real(place)
 
-    monkeypatch.setattr(vault, "read", too_late)
+    monkeypatch.setattr(blobs, "read", too_late)
 
     with pytest.raises(ArtifactNotFound):
         shop.artifacts.open(artifact.id, org_id=ORG)
@@ -321,7 +321,7 @@ def test_a_removed_artifact_is_gone_at_once(shop: Holdfast, lying: Bytes) -> Non
 
 
 class Away:
-    """A vault that cannot be reached for a while."""
+    """A blobs that cannot be reached for a while."""
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
@@ -338,16 +338,16 @@ def test_bytes_that_cannot_be_reached_are_erased_when_they_can(
 ) -> None:
     first, second = put(shop, keep=timedelta(hours=1)), put(shop, keep=timedelta(hours=1))
     clock.advance(hours=2)
-    vault = Away(shop.artifacts.vault)
+    blobs = Away(shop.artifacts.blobs)
 
-    end.expire_artifacts(shop.store, lambda: vault, limit=10)
+    cleanup.expire_artifacts(shop.store, lambda: blobs, limit=10)
     marked = {shop.artifacts.get(each.id, org_id=ORG).state for each in (first, second)}
     left = len(lying.all())
-    vault.is_away = False
+    blobs.is_away = False
     # The one that failed waits; it must not keep the other from its turn.
-    soon = end.erase_artifacts(shop.store, lambda: vault, limit=10)
-    clock.advance(end.PAUSE)
-    later = end.erase_artifacts(shop.store, lambda: vault, limit=10)
+    soon = cleanup.erase_artifacts(shop.store, lambda: blobs, limit=10)
+    clock.advance(cleanup.PAUSE)
+    later = cleanup.erase_artifacts(shop.store, lambda: blobs, limit=10)
 
     assert marked == {ArtifactState.REMOVED}
     assert (left, soon, later) == (2, 1, 1)
@@ -359,9 +359,9 @@ def test_the_row_stays_until_its_bytes_are_gone_and_ninety_days_longer(
 ) -> None:
     put(shop, keep=timedelta(hours=1))
     clock.advance(hours=2)
-    end.expire_artifacts(shop.store, lambda: Away(None), limit=10)
+    cleanup.expire_artifacts(shop.store, lambda: Away(None), limit=10)
     clock.advance(days=91)
-    with_bytes = end.prune_artifacts(shop.store, limit=10)
+    with_bytes = cleanup.prune_artifacts(shop.store, limit=10)
     shop.artifacts.upkeep()
 
     assert with_bytes == 0
@@ -374,7 +374,7 @@ MEASURE = """
 import os, resource, sys
 from datetime import timedelta
 from holdfast import Holdfast, Settings
-from holdfast.config import ArtifactSettings
+from holdfast import ArtifactSettings
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024

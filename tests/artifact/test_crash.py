@@ -14,6 +14,7 @@ import pytest
 from holdfast import (
     Artifact,
     ArtifactNotFound,
+    ArtifactSettings,
     ArtifactState,
     ArtifactStoreDown,
     FakeClock,
@@ -21,9 +22,8 @@ from holdfast import (
     StoreDown,
     WriteConflict,
 )
-from holdfast.artifact import end, write
-from holdfast.artifact.artifact import Artifact as Row
-from holdfast.config import ArtifactSettings
+from holdfast.artifacts import cleanup, write
+from holdfast.artifacts.artifact import Artifact as Row
 from holdfast.store import Store, Tx, open_store
 from tests.artifact.child import DEATH
 from tests.artifact.conftest import Bytes
@@ -70,7 +70,7 @@ def test_a_writer_that_died_leaves_nothing_that_anybody_could_open_and_the_sweep
         clock.advance(max(timedelta(0), row.created_at - clock.now()))
         too_early = hf.artifacts.upkeep()["swept"]
         untouched = lying.all() == left
-        clock.advance(end.GRACE)
+        clock.advance(cleanup.GRACE)
         swept = [hf.artifacts.upkeep()["swept"] for _ in range(2)]
 
         assert row.state is ArtifactState.WRITING
@@ -149,7 +149,7 @@ def test_a_writer_without_a_database_leaves_its_bytes_to_the_sweep(
     with through(shop, away), pytest.raises(StoreDown):
         put(shop, breaking())
     left = lying.all()
-    clock.advance(end.GRACE)
+    clock.advance(cleanup.GRACE)
     shop.artifacts.upkeep()
 
     assert len(left) == 1
@@ -165,7 +165,7 @@ def test_a_writer_slower_than_the_grace_learns_that_it_was_given_up(
 ) -> None:
     def slow() -> Iterator[bytes]:
         yield bytes(size)
-        clock.advance(end.GRACE)
+        clock.advance(cleanup.GRACE)
         assert shop.artifacts.upkeep()["swept"] == 1
         yield b"y"
 
@@ -183,8 +183,8 @@ def test_a_writer_that_froze_was_given_up_and_died_is_taken_away_at_the_second_l
 ) -> None:
     def frozen() -> Iterator[bytes]:
         yield b"x"
-        clock.advance(end.GRACE)
-        monkeypatch.setattr(shop.artifacts.vault, "discard", lambda place: None)
+        clock.advance(cleanup.GRACE)
+        monkeypatch.setattr(shop.artifacts.blobs, "discard", lambda place: None)
         assert shop.artifacts.upkeep()["swept"] == 1
         monkeypatch.undo()
         # A dead process cleans up nothing.
@@ -193,7 +193,7 @@ def test_a_writer_that_froze_was_given_up_and_died_is_taken_away_at_the_second_l
     with pytest.raises(WriteConflict):
         put(shop, frozen())
     left = len(lying.all())
-    clock.advance(end.GRACE)
+    clock.advance(cleanup.GRACE)
     shop.artifacts.upkeep()
 
     assert left == 1
@@ -219,14 +219,14 @@ def test_two_passes_at_once_end_each_artifact_once(
             dying = FaultyStore(hf.store).die_before_commit(after_writes=1)
             with through(hf, dying), pytest.raises(Died):
                 put(hf)
-    clock.advance(end.GRACE)
+    clock.advance(cleanup.GRACE)
     barrier = threading.Barrier(2)
     ended: list[int] = []
 
     def pass_by(store: Store) -> None:
         barrier.wait(10)
-        run = end.expire_artifacts if what == "expired" else end.sweep_artifacts
-        ended.append(run(store, lambda: hf.artifacts.vault, limit=100))
+        run = cleanup.expire_artifacts if what == "expired" else cleanup.sweep_artifacts
+        ended.append(run(store, lambda: hf.artifacts.blobs, limit=100))
 
     threads = [threading.Thread(target=pass_by, args=(store,)) for store in (hf.store, second)]
     for thread in threads:

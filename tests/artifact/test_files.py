@@ -12,11 +12,18 @@ from typing import Any
 
 import pytest
 
-from holdfast import Artifact, ArtifactStoreDown, ChecksumMismatch, ConfigError, FakeClock, Holdfast
-from holdfast.artifact.artifact import place_of
-from holdfast.artifact.files import FileVault
-from holdfast.artifact.vault import folder_of
-from holdfast.config import ArtifactSettings
+from holdfast import (
+    Artifact,
+    ArtifactSettings,
+    ArtifactStoreDown,
+    ChecksumMismatch,
+    ConfigError,
+    FakeClock,
+    Holdfast,
+)
+from holdfast.artifacts.artifact import place_of
+from holdfast.artifacts.blob_store import folder_of
+from holdfast.artifacts.file_store import FileBlobStore
 from tests.story import ORG, make_holdfast
 
 ID = "0198c0de-0000-7000-8000-00000000abcd"
@@ -24,8 +31,8 @@ PLACE = place_of(ID)
 
 
 @pytest.fixture
-def vault(tmp_path: Path) -> FileVault:
-    return FileVault(tmp_path / "kept")
+def blobs(tmp_path: Path) -> FileBlobStore:
+    return FileBlobStore(tmp_path / "kept")
 
 
 @pytest.fixture
@@ -33,32 +40,32 @@ def hf(sqlite_url: str, clock: FakeClock, folder: ArtifactSettings) -> Holdfast:
     return make_holdfast(sqlite_url, clock, artifacts=folder)
 
 
-def test_folders_and_files_are_for_their_owner_alone(vault: FileVault) -> None:
+def test_folders_and_files_are_for_their_owner_alone(blobs: FileBlobStore) -> None:
     before = os.umask(0)
     try:
-        vault.write(PLACE, [b"x"])
-        vault.link_key()
+        blobs.write(PLACE, [b"x"])
+        blobs.link_key()
     finally:
         os.umask(before)
 
     modes = {
-        path: stat.S_IMODE(path.stat().st_mode) for path in [vault.root, *vault.root.rglob("*")]
+        path: stat.S_IMODE(path.stat().st_mode) for path in [blobs.root, *blobs.root.rglob("*")]
     }
     assert {mode for path, mode in modes.items() if path.is_dir()} == {0o700}
     assert {mode for path, mode in modes.items() if path.is_file()} == {0o600}
     assert len(modes) == 5
 
 
-def test_nothing_lies_in_a_folder_that_is_not_there(vault: FileVault) -> None:
-    assert vault.read(PLACE) is None
-    vault.discard(PLACE)
-    assert not vault.root.exists()
+def test_nothing_lies_in_a_folder_that_is_not_there(blobs: FileBlobStore) -> None:
+    assert blobs.read(PLACE) is None
+    blobs.discard(PLACE)
+    assert not blobs.root.exists()
 
 
 @pytest.mark.parametrize("level", [0, 1, 2])
 @pytest.mark.parametrize("kind", ["link", "broken link", "pipe", "folder"])
 def test_what_somebody_planted_in_the_place_of_a_file_is_not_read(
-    vault: FileVault, tmp_path: Path, level: int, kind: str
+    blobs: FileBlobStore, tmp_path: Path, level: int, kind: str
 ) -> None:
     outside = tmp_path / "outside"
     inner = outside.joinpath(*PLACE.split("/")[level + 1 :])
@@ -67,7 +74,7 @@ def test_what_somebody_planted_in_the_place_of_a_file_is_not_read(
     target = outside if level < 2 else outside / "secret"
     if level == 2:
         target.write_bytes(b"a secret of somebody else")
-    planted = vault.root.joinpath(*PLACE.split("/")[: level + 1])
+    planted = blobs.root.joinpath(*PLACE.split("/")[: level + 1])
     planted.parent.mkdir(parents=True)
     if kind == "link":
         planted.symlink_to(target)
@@ -78,31 +85,31 @@ def test_what_somebody_planted_in_the_place_of_a_file_is_not_read(
     else:
         planted.mkdir()
         if level < 2:
-            assert vault.read(PLACE) is None
+            assert blobs.read(PLACE) is None
             return
 
     with pytest.raises(ChecksumMismatch) as refused:
-        vault.read(PLACE)
+        blobs.read(PLACE)
 
     assert refused.value.context == {"reason": "not_a_file"}
 
 
 @pytest.mark.parametrize("level", [0, 1])
 def test_a_planted_link_is_not_written_through_nor_erased_through(
-    vault: FileVault, tmp_path: Path, level: int
+    blobs: FileBlobStore, tmp_path: Path, level: int
 ) -> None:
     outside = tmp_path / "outside"
     victim = outside.joinpath(*PLACE.split("/")[level + 1 :])
     victim.parent.mkdir(parents=True)
     victim.write_bytes(b"precious")
-    planted = vault.root.joinpath(*PLACE.split("/")[: level + 1])
+    planted = blobs.root.joinpath(*PLACE.split("/")[: level + 1])
     planted.parent.mkdir(parents=True)
     planted.symlink_to(outside)
 
     with pytest.raises(ArtifactStoreDown):
-        vault.write(PLACE, [b"x"])
+        blobs.write(PLACE, [b"x"])
     with pytest.raises(ArtifactStoreDown):
-        vault.discard(PLACE)
+        blobs.discard(PLACE)
 
     assert victim.read_bytes() == b"precious"
     assert [path for path in outside.rglob("*") if path.is_file()] == [victim]
@@ -110,30 +117,30 @@ def test_a_planted_link_is_not_written_through_nor_erased_through(
 
 @pytest.mark.parametrize("name", [ID, f"{ID}.part"])
 def test_a_link_in_the_place_of_the_file_itself_never_reaches_its_target(
-    vault: FileVault, tmp_path: Path, name: str
+    blobs: FileBlobStore, tmp_path: Path, name: str
 ) -> None:
     victim = tmp_path / "victim"
     victim.write_bytes(b"precious")
-    planted = (vault.root / PLACE).parent / name
+    planted = (blobs.root / PLACE).parent / name
     planted.parent.mkdir(parents=True)
     planted.symlink_to(victim)
 
     if name == ID:
-        vault.write(PLACE, [b"mine"])
-        assert (vault.root / PLACE).read_bytes() == b"mine"
+        blobs.write(PLACE, [b"mine"])
+        assert (blobs.root / PLACE).read_bytes() == b"mine"
     else:
         with pytest.raises(ArtifactStoreDown):
-            vault.write(PLACE, [b"mine"])
-    vault.discard(PLACE)
+            blobs.write(PLACE, [b"mine"])
+    blobs.discard(PLACE)
 
     assert victim.read_bytes() == b"precious"
     assert list(planted.parent.iterdir()) == []
 
 
 def test_the_file_is_on_the_disk_before_its_name_is_and_the_name_before_the_word(
-    vault: FileVault, monkeypatch: pytest.MonkeyPatch
+    blobs: FileBlobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    vault.write(place_of(ORG), [b"the folders are there"])
+    blobs.write(place_of(ORG), [b"the folders are there"])
     done: list[str] = []
 
     def watch(name: str, label: Callable[..., str]) -> None:
@@ -152,7 +159,7 @@ def test_the_file_is_on_the_disk_before_its_name_is_and_the_name_before_the_word
     watch("fsync", is_folder)
     watch("rename", lambda *_: "rename")
 
-    vault.write(PLACE, [b"x"])
+    blobs.write(PLACE, [b"x"])
 
     # Two folders were made first, each flushed into the one above it.
     assert done[-4:] == ["write", "flush file", "rename", "flush folder"]
@@ -174,7 +181,7 @@ def test_a_disk_that_is_full_is_a_store_that_is_down_and_nothing_is_left(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(f"holdfast.artifact.files.os.{call}", full)
+        patched.setattr(f"holdfast.artifacts.file_store.os.{call}", full)
         with pytest.raises(ArtifactStoreDown) as refused:
             hf.artifacts.put(b"x", org_id=ORG, name="x")
 
@@ -185,14 +192,14 @@ def test_a_disk_that_is_full_is_a_store_that_is_down_and_nothing_is_left(
 
 
 def test_a_write_that_takes_only_a_part_goes_on_with_the_rest(
-    vault: FileVault, monkeypatch: pytest.MonkeyPatch
+    blobs: FileBlobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = os.write
     monkeypatch.setattr(os, "write", lambda fd, data: real(fd, bytes(data)[:3]))
 
-    vault.write(PLACE, [b"ten bytes!", b"and some more"])
+    blobs.write(PLACE, [b"ten bytes!", b"and some more"])
 
-    assert (vault.root / PLACE).read_bytes() == b"ten bytes!and some more"
+    assert (blobs.root / PLACE).read_bytes() == b"ten bytes!and some more"
 
 
 def test_what_cannot_be_written_at_all_is_said_before_anything_is_stored(
@@ -236,13 +243,13 @@ def test_two_who_write_at_once_do_not_meet(hf: Holdfast) -> None:
 # -- the key for links
 
 
-def test_the_key_is_made_once_however_many_ask(vault: FileVault) -> None:
+def test_the_key_is_made_once_however_many_ask(blobs: FileBlobStore) -> None:
     barrier = threading.Barrier(8)
     keys: list[str] = []
 
     def ask() -> None:
         barrier.wait(10)
-        keys.append(FileVault(vault.root).link_key())
+        keys.append(FileBlobStore(blobs.root).link_key())
 
     threads = [threading.Thread(target=ask) for _ in range(8)]
     for thread in threads:
@@ -253,15 +260,15 @@ def test_the_key_is_made_once_however_many_ask(vault: FileVault) -> None:
     assert len(keys) == 8
     assert len(set(keys)) == 1
     assert len(keys[0]) == 64
-    assert [path.name for path in vault.root.iterdir()] == ["link.key"]
+    assert [path.name for path in blobs.root.iterdir()] == ["link.key"]
 
 
 @pytest.mark.parametrize("fault", ["readable", "short", "link"])
 def test_a_key_that_others_could_know_is_not_used(
-    vault: FileVault, tmp_path: Path, fault: str
+    blobs: FileBlobStore, tmp_path: Path, fault: str
 ) -> None:
-    vault.link_key()
-    key = vault.root / "link.key"
+    blobs.link_key()
+    key = blobs.root / "link.key"
     if fault == "readable":
         key.chmod(0o640)
     elif fault == "short":
@@ -271,7 +278,7 @@ def test_a_key_that_others_could_know_is_not_used(
         key.symlink_to(tmp_path / "elsewhere")
 
     with pytest.raises(ConfigError if fault != "link" else ArtifactStoreDown):
-        vault.link_key()
+        blobs.link_key()
 
 
 # -- where

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -23,11 +24,10 @@ from holdfast import (
     State,
     Worker,
 )
-from holdfast.artifact.artifact import Kind, with_refs
-from holdfast.artifact.artifacts import missing_refs
+from holdfast.artifacts.artifact import Kind
 from holdfast.document import decode
-from holdfast.engine import worker as working
 from holdfast.engine.context import CancelToken, Context
+from holdfast.engine.reference import with_refs
 from holdfast.engine.upkeep import rescue_jobs
 from tests.artifact.conftest import Bytes
 from tests.story import ORG, OTHER_ORG, claim, events, look, timeline
@@ -151,11 +151,11 @@ def test_a_worker_that_lost_its_lease_stores_nothing_and_the_other_one_does(
     if moment == "before":
         taken.append(lose())
     with pytest.raises(LeaseLost):
-        Context(slow, shop.store, CancelToken(), files=shop.artifacts).artifacts.put(
+        Context(slow, shop.store, CancelToken(), find_extension=shop.extensions.get).artifacts.put(
             content(), name="out.csv"
         )
     nothing = (lying.all(), shop.artifacts.list(ORG, job_id=job.id))
-    quick = Context(taken[0], shop.store, CancelToken(), files=shop.artifacts)
+    quick = Context(taken[0], shop.store, CancelToken(), find_extension=shop.extensions.get)
     stored = quick.artifacts.put(b"from the quick one", name="out.csv")
 
     assert nothing == ([], [])
@@ -303,12 +303,14 @@ def test_missing_references_are_those_that_are_not_stored_for_this_job(
     clock.advance(minutes=2)
     refs = [mine.ref, of_another_job.ref, of_no_job.ref, short.ref, gone.ref, f"artifact:{NOBODY}"]
 
-    missing = missing_refs(hf.store, ORG, job.id, refs)
+    missing = hf.artifacts.find_missing(hf.store, ORG, refs, job_id=job.id)
 
     assert missing == refs[1:]
-    assert missing_refs(hf.store, ORG, None, refs) == [short.ref, gone.ref, f"artifact:{NOBODY}"]
-    assert missing_refs(hf.store, OTHER_ORG, job.id, [mine.ref]) == [mine.ref]
-    assert missing_refs(hf.store, ORG, job.id, []) == []
+    of_tenant = hf.artifacts.find_missing(hf.store, ORG, refs)
+    assert of_tenant == [short.ref, gone.ref, f"artifact:{NOBODY}"]
+    foreign = hf.artifacts.find_missing(hf.store, OTHER_ORG, [mine.ref], job_id=job.id)
+    assert foreign == [mine.ref]
+    assert hf.artifacts.find_missing(hf.store, ORG, [], job_id=job.id) == []
 
 
 # -- the worker's own pass
@@ -319,18 +321,15 @@ def test_a_worker_ends_artifacts_by_itself(
 ) -> None:
     artifact = put(hf, keep=timedelta(hours=1))
     clock.advance(hours=2)
-    monkeypatch.setattr(working, "ARTIFACT_SECONDS", 0.01)
     done = threading.Event()
-    real = hf.artifacts.upkeep
+    (chore,) = hf.registry.chores
 
-    def watched() -> Any:
-        counts = real()
+    def watched() -> None:
+        chore.work()
         done.set()
-        return counts
 
-    monkeypatch.setattr(hf.artifacts, "upkeep", watched)
+    monkeypatch.setattr(hf.registry, "chores", [replace(chore, seconds=0.01, work=watched)])
     worker = hf.worker(queues=["q:default"])
-    worker.settings = worker.settings.__class__(db=hf.settings.db, rescue_seconds=0.05)
     thread = threading.Thread(target=worker.run)
     thread.start()
     passed = done.wait(20)

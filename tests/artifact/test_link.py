@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from holdfast import (
     Access,
     Artifact,
+    ArtifactSettings,
     ConfigError,
     FakeClock,
     Holdfast,
     InvalidArtifact,
     LinkRefused,
 )
-from holdfast.artifact.link import Link, read_link, sign_link
-from holdfast.config import ArtifactSettings
+from holdfast.artifacts.link import Link, read_link, sign_link
 from tests.artifact.conftest import Bytes
 from tests.story import ORG, OTHER_ORG, look, make_holdfast
 

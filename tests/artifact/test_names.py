@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Artifact, FakeClock, Holdfast, InvalidArtifact
-from holdfast.artifact.artifact import place_of, problem_of_media_type, problem_of_name, refs_in
-from holdfast.artifact.vault import parts_of
-from holdfast.config import ArtifactSettings
+from holdfast import Artifact, ArtifactSettings, FakeClock, Holdfast, InvalidArtifact
+from holdfast.artifacts.artifact import place_of, problem_of_media_type, problem_of_name
+from holdfast.artifacts.blob_store import parts_of
+from holdfast.engine.reference import refs_in
 from holdfast.errors import RowInvalid
 from tests.story import ORG, look, make_holdfast
 

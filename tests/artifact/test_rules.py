@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast import Artifact, ArtifactState, Holdfast
-from holdfast.artifact.artifact import place_of
+from holdfast.artifacts.artifact import place_of
 from holdfast.errors import RuleBroken
 from tests.story import ORG, by_hand, look
 

@@ -14,11 +14,18 @@ import pytest
 from botocore.awsrequest import AWSResponse
 from urllib3 import HTTPResponse
 
-from holdfast import Artifact, ArtifactStoreDown, AuthDenied, ConfigError, FakeClock, Holdfast
-from holdfast.artifact.artifact import place_of
-from holdfast.artifact.s3 import PART_BYTES, S3Vault
-from holdfast.artifact.vault import open_vault
-from holdfast.config import ArtifactSettings
+from holdfast import (
+    Artifact,
+    ArtifactSettings,
+    ArtifactStoreDown,
+    AuthDenied,
+    ConfigError,
+    FakeClock,
+    Holdfast,
+)
+from holdfast.artifacts.artifact import place_of
+from holdfast.artifacts.blob_store import open_blob_store
+from holdfast.artifacts.s3_store import PART_BYTES, S3BlobStore
 from tests.artifact.s3_server import BUCKET, SECRET_KEY
 from tests.story import ORG, make_holdfast
 
@@ -32,9 +39,9 @@ def hf(sqlite_url: str, clock: FakeClock, s3: ArtifactSettings) -> Iterator[Hold
 
 
 @pytest.fixture
-def vault(s3: ArtifactSettings) -> S3Vault:
-    found = open_vault(s3, "sqlite:")
-    assert isinstance(found, S3Vault)
+def blobs(s3: ArtifactSettings) -> S3BlobStore:
+    found = open_blob_store(s3, "sqlite:")
+    assert isinstance(found, S3BlobStore)
     return found
 
 
@@ -44,7 +51,7 @@ def put(hf: Holdfast, content: Any = b"a,b\n") -> Artifact:
 
 def test_the_key_of_an_object_is_the_prefix_and_the_id(hf: Holdfast, s3: ArtifactSettings) -> None:
     artifact = put(hf)
-    client = hf.artifacts.vault._client  # type: ignore[attr-defined]
+    client = hf.artifacts.blobs._client  # type: ignore[attr-defined]
 
     listed = client.list_objects_v2(Bucket=BUCKET, Prefix=str(s3.store).rpartition("/")[2])
 
@@ -53,21 +60,21 @@ def test_the_key_of_an_object_is_the_prefix_and_the_id(hf: Holdfast, s3: Artifac
 
 @pytest.mark.parametrize(("store", "key"), [("s3://b-1", PLACE), ("s3://b-1/a/b/", f"a/b/{PLACE}")])
 def test_a_prefix_may_be_empty_or_deep(s3: ArtifactSettings, store: str, key: str) -> None:
-    found = open_vault(ArtifactSettings(store=store, endpoint=s3.endpoint), "sqlite:")
+    found = open_blob_store(ArtifactSettings(store=store, endpoint=s3.endpoint), "sqlite:")
 
-    assert isinstance(found, S3Vault)
+    assert isinstance(found, S3BlobStore)
     assert found._key(PLACE) == key
 
 
-def calls_of(vault: S3Vault, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def calls_of(blobs: S3BlobStore, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     done: list[str] = []
-    real = vault._client._make_api_call
+    real = blobs._client._make_api_call
 
     def watched(name: str, params: dict[str, Any]) -> Any:
         done.append(name)
         return real(name, params)
 
-    monkeypatch.setattr(vault._client, "_make_api_call", watched)
+    monkeypatch.setattr(blobs._client, "_make_api_call", watched)
     return done
 
 
@@ -83,12 +90,12 @@ def calls_of(vault: S3Vault, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ],
 )
 def test_little_is_one_request_and_much_is_an_upload_in_parts(
-    vault: S3Vault, monkeypatch: pytest.MonkeyPatch, size: int, calls: list[str]
+    blobs: S3BlobStore, monkeypatch: pytest.MonkeyPatch, size: int, calls: list[str]
 ) -> None:
-    done = calls_of(vault, monkeypatch)
+    done = calls_of(blobs, monkeypatch)
 
-    vault.write(PLACE, (bytes(100_000) for _ in range(size // 100_000)))
-    vault.write(PLACE, [bytes(size)])
+    blobs.write(PLACE, (bytes(100_000) for _ in range(size // 100_000)))
+    blobs.write(PLACE, [bytes(size)])
 
     assert done[-len(calls) :] == calls
 
@@ -97,17 +104,17 @@ def test_every_body_is_signed_with_its_checksum_also_where_tls_would_seem_enough
     s3: ArtifactSettings,
 ) -> None:
     settings = ArtifactSettings(store=s3.store, endpoint="https://127.0.0.1:1")
-    vault = open_vault(settings, "sqlite:")
-    assert isinstance(vault, S3Vault)
+    blobs = open_blob_store(settings, "sqlite:")
+    assert isinstance(blobs, S3BlobStore)
     sent: list[Any] = []
 
     def answer(request: Any, **_: Any) -> AWSResponse:
         sent.append(request.headers["X-Amz-Content-SHA256"])
         return AWSResponse(request.url, 200, {}, HTTPResponse(io.BytesIO(), preload_content=False))
 
-    vault._client.meta.events.register("before-send.s3", answer)
+    blobs._client.meta.events.register("before-send.s3", answer)
 
-    vault.write(PLACE, [b"x"])
+    blobs.write(PLACE, [b"x"])
 
     assert [item.decode() if isinstance(item, bytes) else item for item in sent] == [
         hashlib.sha256(b"x").hexdigest()
@@ -118,10 +125,10 @@ def test_wrong_credentials_are_denied_and_say_nothing_of_them(
     s3: ArtifactSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong" + SECRET_KEY)
-    vault = open_vault(s3, "sqlite:")
+    blobs = open_blob_store(s3, "sqlite:")
 
     with pytest.raises(AuthDenied) as refused:
-        vault.write(PLACE, [b"x"])
+        blobs.write(PLACE, [b"x"])
 
     assert refused.value.context == {"code": "SignatureDoesNotMatch"}
     assert SECRET_KEY not in str(refused.value)
@@ -130,7 +137,9 @@ def test_wrong_credentials_are_denied_and_say_nothing_of_them(
 def test_missing_credentials_and_a_missing_bucket_are_a_matter_of_settings(
     s3: ArtifactSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    elsewhere = open_vault(ArtifactSettings(store="s3://nowhere", endpoint=s3.endpoint), "sqlite:")
+    elsewhere = open_blob_store(
+        ArtifactSettings(store="s3://nowhere", endpoint=s3.endpoint), "sqlite:"
+    )
     with pytest.raises(ConfigError, match="bucket"):
         elsewhere.write(PLACE, [b"x"])
 
@@ -138,7 +147,7 @@ def test_missing_credentials_and_a_missing_bucket_are_a_matter_of_settings(
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     with pytest.raises(ConfigError, match="AWS_ACCESS_KEY_ID"):
-        open_vault(s3, "sqlite:").write(PLACE, [b"x"])
+        open_blob_store(s3, "sqlite:").write(PLACE, [b"x"])
 
 
 @pytest.fixture
@@ -153,12 +162,12 @@ def test_a_store_that_is_away_may_be_tried_again(
     s3: ArtifactSettings, deaf: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("botocore.endpoint.time.sleep", lambda seconds: None)
-    vault = open_vault(ArtifactSettings(store=s3.store, endpoint=deaf), "sqlite:")
+    blobs = open_blob_store(ArtifactSettings(store=s3.store, endpoint=deaf), "sqlite:")
 
     for call in (
-        lambda: vault.write(PLACE, [b"x"]),
-        lambda: vault.read(PLACE),
-        lambda: vault.discard(PLACE),
+        lambda: blobs.write(PLACE, [b"x"]),
+        lambda: blobs.read(PLACE),
+        lambda: blobs.discard(PLACE),
     ):
         with pytest.raises(ArtifactStoreDown) as refused:
             call()
@@ -209,10 +218,10 @@ def test_a_connection_that_breaks_is_no_damage_to_the_bytes(
 def test_without_the_extra_the_error_says_what_to_install(
     s3: ArtifactSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "holdfast.artifact.s3", None)
+    monkeypatch.setitem(sys.modules, "holdfast.artifacts.s3_store", None)
 
     with pytest.raises(ConfigError, match=r"pip install 'holdfast-jobs\[s3\]'"):
-        open_vault(s3, "sqlite:")
+        open_blob_store(s3, "sqlite:")
 
 
 @pytest.mark.parametrize(

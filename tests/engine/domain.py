@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from holdfast import Enqueued, FakeClock, Holdfast
-from holdfast.config import ArtifactSettings
+from holdfast import ArtifactSettings, Enqueued, FakeClock, Holdfast
 from holdfast.engine.job import State
 from holdfast.store import Store
 from tests.story import ORG, by_hand, look, make_holdfast

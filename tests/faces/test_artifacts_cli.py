@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from holdfast import Access, Artifact, Holdfast, Settings
+from holdfast import Access, Artifact, ArtifactSettings, Holdfast, Settings
 from holdfast.cli import cli
-from holdfast.config import ArtifactSettings
 from tests.faces.conftest import Run
 from tests.story import ORG, OTHER_ORG, look
 

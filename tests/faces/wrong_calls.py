@@ -24,9 +24,9 @@ from holdfast import (
     Source,
     TenantSettings,
 )
-from holdfast.config import ArtifactSettings
+from holdfast.artifacts.operator import ArtifactFilter
+from holdfast.artifacts.settings import ArtifactSettings
 from holdfast.engine import agenda
-from holdfast.operate.artifacts import ArtifactFilter
 from holdfast.operate.audit import AuditFilter
 from holdfast.operate.batches import BatchFilter
 from holdfast.operate.costs import CostFilter

@@ -13,8 +13,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast import FakeClock
-from holdfast.config import ArtifactSettings
+from holdfast import ArtifactSettings, FakeClock
 from tests.conftest import TEMPLATE
 from tests.operate.busy import Busy, make_busy
 from tests.operate.sound import assert_sound

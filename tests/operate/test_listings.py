@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import Access, Forbidden, Holdfast, InvalidArgument
-from holdfast.operate.artifacts import ArtifactFilter
+from holdfast.artifacts.operator import ArtifactFilter
 from holdfast.operate.costs import CostFilter
 from holdfast.operate.delivery_filter import DeliveryFilter
 from holdfast.operate.jobs import JobFilter

@@ -20,7 +20,7 @@ import psycopg
 import pytest
 
 from holdfast import FakeClock, Holdfast
-from holdfast.config import ArtifactSettings
+from holdfast.artifacts.settings import ArtifactSettings
 from holdfast.store.dialect import SQLITE
 from holdfast_rewrite.settings import RewriteSettings
 from tests.apps.household import ROUTE

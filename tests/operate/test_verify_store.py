@@ -16,9 +16,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import FakeClock, Holdfast, State
+from holdfast import ArtifactSettings, FakeClock, Holdfast, State
 from holdfast.clock import write_instant
-from holdfast.config import ArtifactSettings
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.operate.dead_letters import DeadLetters
 from holdfast.operate.letter import CHECKLISTS, LetterKind

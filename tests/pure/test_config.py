@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import ConfigError, Settings
+from holdfast import ArtifactSettings, ConfigError, Settings
 from holdfast.config import (
     BUILT_IN_PROFILES,
-    ArtifactSettings,
     Cadence,
     From,
     KeySettings,

@@ -15,9 +15,17 @@ from click.testing import CliRunner
 from psycopg import errors as pg
 from psycopg.pq import TransactionStatus
 
-from holdfast import ConfigError, Context, Enqueued, FakeClock, Holdfast, Settings, State
+from holdfast import (
+    ArtifactSettings,
+    ConfigError,
+    Context,
+    Enqueued,
+    FakeClock,
+    Holdfast,
+    Settings,
+    State,
+)
 from holdfast.cli import cli
-from holdfast.config import ArtifactSettings
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.store import open_store
 from tests.outbox.scripted import letter, outbox_with

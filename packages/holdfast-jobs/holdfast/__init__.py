@@ -10,11 +10,11 @@ TYPE_CHECKING = False  # Type checkers know the name; importing typing costs mor
 if TYPE_CHECKING:
     from holdfast.actor import Role
     from holdfast.app import Holdfast
-    from holdfast.artifact.artifact import Access, Artifact, ArtifactState
+    from holdfast.artifacts.artifact import Access, Artifact, ArtifactState
+    from holdfast.artifacts.settings import ArtifactSettings
     from holdfast.clock import FakeClock, SystemClock
     from holdfast.config import (
         AlertSettings,
-        ArtifactSettings,
         BatchSettings,
         BudgetSettings,
         Cadence,
@@ -211,11 +211,12 @@ __all__ = [
 # The module of every public name: tests compare it with __all__ and with the imports above.
 _MODULES = {
     "holdfast.actor": "Role",
-    "holdfast.artifact.artifact": "Access Artifact ArtifactState",
+    "holdfast.artifacts.artifact": "Access Artifact ArtifactState",
+    "holdfast.artifacts.settings": "ArtifactSettings",
     "holdfast_llm.batch.work": "BatchWork Item",
     "holdfast.clock": "FakeClock SystemClock",
     "holdfast.config": """
-        AlertSettings ArtifactSettings BatchSettings BudgetSettings Cadence ChannelSettings
+        AlertSettings BatchSettings BudgetSettings Cadence ChannelSettings
         KeySettings OutboxSettings PriceSettings ProviderSettings
         QueueSettings Rate RetentionRule RetentionSettings
         RunProfile RunSettings ScheduleSettings Settings TenantSettings

@@ -9,12 +9,10 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from functools import cached_property
 from typing import Any, TypeVar, Unpack
 
 from holdfast.actor import Role, read_actor, read_role
 from holdfast.arguments import checked, each, instance, name, string, uuid
-from holdfast.artifact.artifacts import Artifacts
 from holdfast.clock import Clock, SystemClock, ms
 from holdfast.config import Settings
 from holdfast.engine import enqueue as enqueueing
@@ -133,11 +131,6 @@ class Holdfast:
                     self.extensions.follow_states(self._store)
                     self._store_pid = os.getpid()
         return self._store
-
-    @cached_property
-    def artifacts(self) -> Artifacts:
-        """The files that jobs read and make."""
-        return Artifacts(lambda: self.store, self.ids, self.settings)
 
     def use_store(self, store: Store) -> None:
         """Work on a store that the caller opened."""
@@ -493,6 +486,7 @@ class Holdfast:
 
     def worker(self, **options: Any) -> Worker:
         """A worker for this application's jobs; *options* are those of :class:`Worker`."""
+        self.extensions.enable_defaults()
         sync_categories(self.store, self.registry.categories.values())
         sync_rules(self.store, self.settings, self.registry.queues)
         self.sync()
@@ -502,7 +496,7 @@ class Holdfast:
             "settings": self.settings,
             "events": self.events,
             "rng": self.rng,
-            "artifacts": self.artifacts,
+            "find_extension": self.extensions.get,
             "tracing": self.tracing,
             "queues": self.known_queues,
         }

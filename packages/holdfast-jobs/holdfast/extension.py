@@ -8,12 +8,15 @@ found by the entry point group ``holdfast.extensions``. ``docs/extensions.md`` s
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from threading import RLock
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from holdfast.config import Settings
 from holdfast.config.extensions import installed, register
 from holdfast.config.kind import NAME, Section
 from holdfast.config.run import RunSettings
+from holdfast.engine.context import Context
 from holdfast.engine.errand import Errand
 from holdfast.engine.housekeeping import Chore
 from holdfast.engine.schedule import ScheduleOptions
@@ -64,6 +67,12 @@ class Extension:
     console: ClassVar[str | None] = None
     """The pages of the console, as ``module:attribute``."""
 
+    nouns: ClassVar[Mapping[str, str]] = {}
+    """Nouns of the operator API: the name, and the class as ``module:attribute``."""
+
+    is_default: ClassVar[bool] = False
+    """Whether workers enable it without being asked, unless the settings leave it out."""
+
     def state_statements(self) -> Sequence[StateStatement]:
         """Statements that run in the transaction in which a job reaches a state."""
         return ()
@@ -74,6 +83,14 @@ class Extension:
 
     def install(self, app: Holdfast) -> None:
         """Declare jobs, queues and subscribers on *app*. Called once, when it is enabled."""
+
+    def for_job(self, job: Context) -> Any:
+        """What a handler gets from ``job.extension(name)``: by default the extension itself."""
+        return self
+
+    def test_settings(self, settings: Settings, folder: Path) -> Settings:
+        """The settings for ``holdfast.testing``; *folder* is removed after the test."""
+        return settings
 
     def check_settings(self, settings: Settings) -> Sequence[str]:
         """Problems of its sections that only show beside the other settings."""
@@ -121,6 +138,8 @@ class Extensions:
     def __init__(self, app: Holdfast) -> None:
         self._app = app
         self._enabled: dict[str, Extension] = {}
+        # The first use of an installed extension enables it, in whichever thread that is.
+        self._enabling = RLock()
 
     def __iter__(self) -> Iterator[Extension]:
         return iter(self._enabled.values())
@@ -138,13 +157,14 @@ class Extensions:
         The commands, checks and migrations of these are offered. Their jobs are declared when they
         are enabled.
         """
-        listed = self._app.settings.extensions
         found = {
-            name: extension
-            for name, extension in installed().items()
-            if listed is None or name in listed
+            name: extension for name, extension in installed().items() if self._is_offered(name)
         }
         return list({**found, **self._enabled}.values())
+
+    def _is_offered(self, name: str) -> bool:
+        listed = self._app.settings.extensions
+        return listed is None or name in listed
 
     def follow_states(self, store: Store) -> None:
         """Give *store* the statements of the extensions whose tables it has.
@@ -191,6 +211,12 @@ class Extensions:
             if name not in self._enabled:
                 self.enable(find_installed(name).load())
 
+    def enable_defaults(self) -> None:
+        """Enable the installed extensions that workers enable without being asked."""
+        for name, extension in installed().items():
+            if extension.is_default:
+                self.find_named(name)
+
     def find(self, kind: type[E]) -> E | None:
         """The enabled extension of a class."""
         found = self._enabled.get(kind.name)
@@ -198,11 +224,21 @@ class Extensions:
 
     def find_named(self, name: str) -> Extension | None:
         """The extension *name*; an installed one is enabled by its first use."""
-        if name not in self._enabled and name in installed():
-            listed = self._app.settings.extensions
-            if listed is None or name in listed:
-                self.enable(installed()[name].load())
+        if name not in self._enabled and name in installed() and self._is_offered(name):
+            with self._enabling:
+                if name not in self._enabled:
+                    self.enable(installed()[name].load())
         return self._enabled.get(name)
+
+    def get(self, name: str) -> Extension:
+        """The extension *name*, as :meth:`find_named`. Raises ConfigError if it is not enabled."""
+        found = self.find_named(name)
+        if found is None:
+            find_installed(name)
+            raise ConfigError(
+                f"The extension {name!r} is not enabled. Add it to the setting extensions."
+            )
+        return found
 
 
 def find_installed(name: str) -> Extension:

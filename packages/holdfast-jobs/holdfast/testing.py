@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,10 +55,10 @@ class HoldfastApp:
         self.clock = FakeClock()
         self._before = (hf.settings, hf.clock, hf.rng, hf.ids, hf.events, hf._store, hf._inline)
         # Whatever the settings say, a test stores no file where the application does.
-        self._folder = tempfile.TemporaryDirectory(prefix="holdfast-artifacts-")
-        artifacts = replace(hf.settings.artifacts, store=f"file://{self._folder.name}")
-        self._artifacts = hf.__dict__.pop("artifacts", None)
-        hf.settings = replace(hf.settings, db="sqlite:", artifacts=artifacts)
+        self._folder = tempfile.TemporaryDirectory(prefix="holdfast-test-")
+        hf.settings = replace(hf.settings, db="sqlite:")
+        for extension in hf.extensions.available():
+            hf.settings = extension.test_settings(hf.settings, Path(self._folder.name))
         hf.clock = self.clock
         hf.rng = random.Random(7)
         hf.ids = IdSource(self.clock, hf.rng)
@@ -68,9 +69,6 @@ class HoldfastApp:
         self.hf.close()
         hf = self.hf
         hf.settings, hf.clock, hf.rng, hf.ids, hf.events, hf._store, hf._inline = self._before
-        hf.__dict__.pop("artifacts", None)
-        if self._artifacts is not None:
-            hf.__dict__["artifacts"] = self._artifacts
         self._folder.cleanup()
 
     def manual(self) -> None:
@@ -107,8 +105,10 @@ class HoldfastApp:
         return True
 
     def upkeep(self) -> Counts:
-        """One pass of rescue, sealing and pruning, and over artifacts that have ended."""
-        self.hf.artifacts.upkeep()
+        """One pass of rescue, sealing and pruning, and of the maintenance of extensions."""
+        self.hf.extensions.enable_defaults()
+        for chore in self.hf.registry.chores:
+            chore.work()
         return run_upkeep(self.hf.store, self.hf.settings, self.hf.events)
 
     def all_enqueued(

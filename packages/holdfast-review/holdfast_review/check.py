@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 
 from holdfast.actor import Actor
 from holdfast.app import Holdfast
-from holdfast.artifact.artifact import ArtifactState
+from holdfast.artifacts.artifact import ArtifactState
 from holdfast.errors import ArtifactNotFound, ConfigInvalid
 from holdfast_review.failure import InvalidReview
 from holdfast_review.model import Given, Recipient, Source, subject_of

@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import Any, NoReturn
 
 from holdfast.app import Holdfast
-from holdfast.artifact.artifact import Access
+from holdfast.artifacts.artifact import Access
 from holdfast.document import decode, encode, stable_hash
 from holdfast.engine.context import Context
 from holdfast.errors import ConfigError, ConfigInvalid, Snooze, Transient

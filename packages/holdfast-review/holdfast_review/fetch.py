@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, assert_never
 
 from holdfast.app import Holdfast
+from holdfast.artifacts.read import ArtifactReader
 from holdfast.engine.context import Context
 from holdfast.errors import ArtifactNotFound, ChecksumMismatch
 from holdfast_review.git import Range, Repositories
@@ -135,7 +136,7 @@ def make_fetch(hf: Holdfast) -> Fetcher:
 def read_artifact(job: Context, artifact_id: str, max_bytes: int, checksum: str = "") -> bytes:
     """All bytes of an artifact, compared with its checksum. Raises ChangeTooLarge."""
     try:
-        reader = job.artifacts.open(artifact_id)
+        reader: ArtifactReader = job.artifacts.open(artifact_id)
     except ArtifactNotFound:
         raise ChangeMissing(what="artifact") from None
     with reader:

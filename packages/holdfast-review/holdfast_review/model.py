@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-from holdfast.artifact.artifact import read_id
+from holdfast.artifacts.artifact import read_id
 from holdfast.document import stable_hash
 from holdfast.engine.context import Context
 from holdfast.engine.job import State

@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 from holdfast.app import Holdfast
-from holdfast.artifact.artifact import Access
+from holdfast.artifacts.artifact import Access, Artifact
 from holdfast.document import decode, encode, stable_hash
 from holdfast.engine.context import Context
 from holdfast.engine.job import DEFAULT_QUEUE, Kept, State
@@ -248,7 +248,7 @@ def _is_over(row: Row, key: str, job_id: str) -> bool:
 
 
 def _store(job: Context, part: Part) -> str:
-    stored = job.artifacts.put(
+    stored: Artifact = job.artifacts.put(
         write_patch(Change(part.files)),
         name=f"part-{part.number}.diff",
         media_type="text/x-diff",

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from holdfast.actor import Actor
 from holdfast.app import Holdfast
-from holdfast.artifact.artifact import Access
+from holdfast.artifacts.artifact import Access
 from holdfast.errors import ArtifactNotFound
 from holdfast_review.failure import InvalidReview
 from holdfast_review.model import Source

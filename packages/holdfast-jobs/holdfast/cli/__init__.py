@@ -29,7 +29,6 @@ from holdfast.secret import hide_passwords
 # Commands are imported when they are called: the web, the database driver and the rest cost
 # nothing to `holdfast jobs list`.
 COMMANDS = {
-    "artifacts": "holdfast.cli.artifacts:artifacts",
     "audit": "holdfast.cli.audit:audit",
     "batches": "holdfast.cli.batches:batches",
     "config": "holdfast.cli.config:config",

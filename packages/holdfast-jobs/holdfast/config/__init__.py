@@ -1,7 +1,7 @@
 """Settings: one typed file, holdfast.toml, and the environment; read once, validated once, frozen.
 
 kind.py      what a setting may hold, and the words that say so
-section.py   queues, tenants, keys, retention, artifacts, alerts
+section.py   queues, tenants, keys, retention, alerts
 run.py       profiles, runs, schedules
 batch.py     the batch lane, providers, prices, budgets
 channel.py   who carries messages
@@ -35,7 +35,6 @@ from holdfast.config.run import (
 from holdfast.config.section import (
     BUILT_IN_QUEUES,
     AlertSettings,
-    ArtifactSettings,
     KeySettings,
     QueueSettings,
     RetentionRule,
@@ -56,7 +55,6 @@ __all__ = [
     "LOG_LEVELS",
     "OUTBOX_RUNS",
     "AlertSettings",
-    "ArtifactSettings",
     "BatchSettings",
     "BudgetSettings",
     "Cadence",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from holdfast.config.kind import Section
@@ -42,12 +42,24 @@ def installed() -> Mapping[str, Any]:
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         try:
             found[point.name] = point.load()()
+        except ModuleNotFoundError as exc:
+            # An extension of the core distribution may be left out of an installation.
+            if not (point.module.startswith("holdfast.") and exc.name in _above(point.module)):
+                raise ConfigError(_unloadable(point, exc)) from exc
         except Exception as exc:
-            raise ConfigError(
-                f"The extension {point.name!r} ({point.value}) cannot be loaded:"
-                f" {type(exc).__name__}: {exc}"
-            ) from exc
+            raise ConfigError(_unloadable(point, exc)) from exc
     return found
+
+
+def _above(module: str) -> list[str]:
+    """A module and the packages that contain it."""
+    names = module.split(".")
+    return [".".join(names[:end]) for end in range(1, len(names) + 1)]
+
+
+def _unloadable(point: EntryPoint, exc: Exception) -> str:
+    said = f"{type(exc).__name__}: {exc}"
+    return f"The extension {point.name!r} ({point.value}) cannot be loaded: {said}"
 
 
 def register(extension: DeclaresSettings) -> None:

@@ -130,28 +130,6 @@ class RetentionSettings(Section):
     rules: tuple[RetentionRule, ...] = rows("[[retention.rules]]", RetentionRule)
 
 
-_ENDPOINT = re.compile(r"https?://[^\s/@]+/?")
-_STORE = re.compile(r"file:///\S+|s3://[a-z0-9][a-z0-9.-]{1,62}(/\S*)?")
-
-
-@dataclass(frozen=True, slots=True)
-class ArtifactSettings(Section):
-    """Where files that jobs make are kept, and for how long."""
-
-    store: str | None = setting(
-        None, text('"file:///absolute/folder" or "s3://bucket/prefix"', _STORE, is_address=True)
-    )
-    endpoint: str | None = setting(
-        None, text('an address such as "https://s3.example.com"', _ENDPOINT, is_address=True)
-    )
-    link_key: str = setting(
-        "",
-        text("empty or text of 16 or more characters", re.compile(r"|.{16,1000}"), is_secret=True),
-    )
-    keep_days: float = setting(30.0, number(1))
-    max_bytes: int = setting(1024**3, whole(1, 5 * 1024**4))
-
-
 _ADDRESS = re.compile(r"[^\x00-\x1f\x7f]{1,2000}")
 _WEBHOOK = re.compile(r"https?://[^\s/@?#]+(/[^\s#]*)?")
 SEVERITIES = ("warning", "error", "critical")

@@ -51,7 +51,6 @@ from holdfast.config.run import (
 from holdfast.config.section import (
     BUILT_IN_QUEUES,
     AlertSettings,
-    ArtifactSettings,
     KeySettings,
     QueueSettings,
     RetentionSettings,
@@ -110,7 +109,6 @@ class Settings:
     tenants: Mapping[str, TenantSettings] = _table(TenantSettings, UUID)
     keys: Mapping[str, KeySettings] = _table(KeySettings, KEY_NAME)
     retention: RetentionSettings = _section(RetentionSettings)
-    artifacts: ArtifactSettings = _section(ArtifactSettings)
     alerts: AlertSettings = _section(AlertSettings)
     profiles: Mapping[str, RunProfile] = _table(RunProfile, PLAIN_NAME, BUILT_IN_PROFILES)
     runs: Mapping[str, RunSettings] = _table(RunSettings, PLAIN_NAME, BUILT_IN_RUNS)

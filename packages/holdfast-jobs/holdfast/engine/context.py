@@ -8,7 +8,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from holdfast.artifact.artifacts import Artifacts, JobArtifacts
 from holdfast.engine import audit, completion, duty
 from holdfast.engine.category import CATEGORIES, Category
 from holdfast.engine.completion import Completion
@@ -42,6 +41,18 @@ class CancelToken:
         return self._event.is_set()
 
 
+FindExtension = Callable[[str], Any]
+"""The enabled extension of a name; raises ConfigError if there is none."""
+
+
+def no_extension(name: str) -> Any:
+    """Find no extension: for workers that are made without an application."""
+    raise ConfigError(
+        f"This worker has no extension {name!r}. Make the worker with hf.worker(), and enable"
+        f" {name} for the application."
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class OpenBlock:
     """The handler's transaction that is open, and the thread and task that opened it."""
@@ -61,7 +72,7 @@ class Context:
     # The categories that the worker's application knows.
     categories: Mapping[str, Category] = field(default_factory=lambda: CATEGORIES)
     deciding: bool = False
-    files: Artifacts | None = None
+    find_extension: FindExtension = no_extension
     block: OpenBlock | None = field(default=None, init=False)
     completion: Completion = field(default_factory=Completion, init=False)
 
@@ -170,7 +181,7 @@ class Context:
         """
         return self._ask_lease(tx, SQL.check_lease)
 
-    def _guard(self, tx: Tx) -> None:
+    def guard(self, tx: Tx) -> None:
         """Raise LeaseLost if the job is no longer ours; takes no lock."""
         self._ask_lease(tx, SQL.find_lease)
 
@@ -237,7 +248,7 @@ class Context:
         name = None if unit is None else unit_of(self.job.org_id, self.job.job_type, unit)
 
         def guard(tx: Tx) -> None:
-            self._guard(tx)
+            self.guard(tx)
             if entry is not None:
                 audit.record(tx, Actor(ActorType.SYSTEM, self.job.claimed_by), [entry])
 
@@ -282,22 +293,17 @@ class Context:
             self.completion.value, self.completion.wanted = before
             raise
 
+    def extension(self, name: str) -> Any:
+        """What the extension *name* offers to handlers.
+
+        Raises ConfigError, which says how to enable it, if it is not enabled.
+        """
+        return self.find_extension(name).for_job(self)
+
     @property
-    def artifacts(self) -> JobArtifacts:
-        """The files of this job: what it reads, and what it makes."""
-        if self.files is None:
-            raise ConfigError("This worker has no place for artifacts. Make it with hf.worker().")
-        return self.files.of_job(
-            org_id=self.job.org_id,
-            job_id=self.job.id,
-            stage=self.job.stage,
-            actor=self.actor,
-            session=self.session,
-            # SQLite has one writer, and an open block has it.
-            first=JobSession(self, asks=False, joins=self.store.is_embedded),
-            guard=self._guard,
-            step=self.raise_if_canceled,
-        )
+    def artifacts(self) -> Any:
+        """The files of this job: those that it reads, and those that it stores."""
+        return self.extension("artifacts")
 
     @property
     def command(self) -> str | None:

@@ -8,16 +8,15 @@ export must refer to an artifact that the job stored. Reading only; settle write
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from holdfast.artifact.artifact import REF, refs_in
-from holdfast.artifact.artifacts import missing_refs
 from holdfast.document import BadDocument, canonical, decode
 from holdfast.engine import audit
 from holdfast.engine.category import Duty
 from holdfast.engine.job import Claimed
+from holdfast.engine.reference import REF, refs_in
 from holdfast.errors import Gone, ResultInvalid, RuleViolated, SchemaInvalid
 from holdfast.store import Access, Row, Session, Statements, Tx
 
@@ -90,6 +89,21 @@ def _planning_access(context: Context) -> tuple[Access, audit.Entry | None]:
     return Access.WRITE, entry
 
 
+class Files(Protocol):
+    """What duties need of the extension ``artifacts``."""
+
+    def find_missing(
+        self, session: Session, org_id: str, refs: Sequence[str], *, job_id: str | None = None
+    ) -> Sequence[str]:
+        """Those of *refs* that the tenant, or with *job_id* the job, has no stored file for."""
+        ...
+
+
+def _files(context: Context) -> Files:
+    found: Files = context.find_extension("artifacts")
+    return found
+
+
 def has_inputs(context: Context) -> bool:
     """Whether there is anything to look for before the handler runs."""
     return REF in context.job.payload and duty_of(context) is Duty.EXPORT
@@ -100,12 +114,13 @@ def check_inputs(context: Context) -> None:
     if not has_inputs(context):
         return
     job = context.job
-    wanted = {ref.removeprefix(REF): ref for ref in refs_in(decode(job.payload))}
-    rows = [{"id": artifact_id} for artifact_id in wanted]
-    found = context.store.many(SQL.list_stored, org_id=job.org_id, refs=rows)
-    missing = wanted.keys() - {str(row["id"]) for row in found}
+    wanted = refs_in(decode(job.payload))
+    if not wanted:
+        return
+    missing = _files(context).find_missing(context.store, job.org_id, wanted)
     if missing:
-        raise Gone("An input is not there.", artifact_id=min(missing), missing=len(missing))
+        first = min(missing).removeprefix(REF)
+        raise Gone("An input is not there.", artifact_id=first, missing=len(missing))
 
 
 def delivers(context: Context) -> bool:
@@ -125,9 +140,10 @@ def check_result(context: Context, value: object, session: Session | None = None
         raise ResultInvalid("The result refers to no artifact.", reason="no_artifact")
     # What a replay took over was stored by the job that it repeats.
     taken = set(refs_in(list(job.outputs.values()))) if job.replay_of is not None else set()
+    files, own = _files(context), [ref for ref in made if ref not in taken]
     missing = [
-        *missing_refs(session, job.org_id, job.id, [ref for ref in made if ref not in taken]),
-        *missing_refs(session, job.org_id, None, [ref for ref in made if ref in taken]),
+        *files.find_missing(session, job.org_id, own, job_id=job.id),
+        *files.find_missing(session, job.org_id, [ref for ref in made if ref in taken]),
     ]
     if missing:
         raise ResultInvalid(

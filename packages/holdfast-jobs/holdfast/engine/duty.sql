@@ -1,12 +1,5 @@
 -- Statements for what a category asks of its handlers and allows them.
 
--- list_stored :many — of these artifacts those that are there, whole, with their checksum
-SELECT artifact.id
-FROM {rows refs: id uuid}
-JOIN holdfast.artifact AS artifact ON artifact.id = refs.id
-WHERE artifact.org_id = :org_id AND artifact.state = 'stored' AND artifact.sha256 IS NOT NULL
-  AND artifact.expires_at > {now};
-
 -- append_events :affected — once per job and content, so that an attempt that runs again adds nothing
 INSERT INTO holdfast.job_event
     (org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,

@@ -11,9 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from queue import SimpleQueue
 
-from holdfast.artifact.artifacts import Artifacts
 from holdfast.engine.completion import Completion, Ended
-from holdfast.engine.context import CancelToken, Context
+from holdfast.engine.context import CancelToken, Context, FindExtension, no_extension
 from holdfast.engine.execute import Plan, execute, execute_async, judge
 from holdfast.engine.fairness import TenantQueue
 from holdfast.engine.job import Claimed, ClaimId, Outcome, Released
@@ -67,13 +66,13 @@ class Hands:
         rng: random.Random,
         finished: Callable[[Held, Ended], None],
         has_room: Callable[[], None],
-        files: Artifacts | None = None,
+        find_extension: FindExtension = no_extension,
         tracing: Tracing | None = None,
         guard: Guard = unguarded,
         guard_hand: Guard = unguarded,
     ) -> None:
         self.store = store
-        self.files = files
+        self.find_extension = find_extension
         self.tracing = tracing
         self._guard, self._guard_hand = guard, guard_hand
         self.concurrency = concurrency
@@ -187,7 +186,7 @@ class Hands:
             del held, context, ended
 
     def _context(self, held: Held) -> Context:
-        context = Context(held.job, self.store, held.token, files=self.files)
+        context = Context(held.job, self.store, held.token, find_extension=self.find_extension)
         held.completion = context.completion
         return context
 

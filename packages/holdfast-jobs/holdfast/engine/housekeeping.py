@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from holdfast.artifact.artifacts import Artifacts
 from holdfast.config import Settings
 from holdfast.engine import upkeep
 from holdfast.engine.watchdog import Guard
@@ -27,26 +26,13 @@ class Chore:
     work: Callable[[], object]
 
 
-def chores_of(
-    store: Store,
-    settings: Settings,
-    events: Events,
-    artifacts: Artifacts | None,
-    artifact_seconds: float,
-) -> list[Chore]:
-    """The chores of a worker.
-
-    Artifacts have a thread of their own: a store of files that is away keeps a pass waiting, and
-    must not keep stale claims from being rescued.
-    """
+def chores_of(store: Store, settings: Settings, events: Events) -> list[Chore]:
+    """The chores of every worker. Extensions add theirs, each in a thread of its own."""
     every = settings.rescue_seconds
-    chores = [
+    return [
         Chore("upkeep", every, lambda: upkeep.tidy(store, settings, events)),
         Chore("seal", every / upkeep.SEAL_BITES, lambda: upkeep.seal(store, settings, events)),
     ]
-    if artifacts is not None:
-        chores.append(Chore("artifacts", max(every, artifact_seconds), artifacts.upkeep))
-    return chores
 
 
 class Housekeeping:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.artifact.artifact import with_refs
 from holdfast.document import BadDocument, check, encode
+from holdfast.engine.reference import with_refs
 from holdfast.errors import ResultInvalid
 
 RESULT_LIMIT_BYTES = 256 * 1024

@@ -16,12 +16,11 @@ from contextlib import suppress
 from datetime import timedelta
 from queue import SimpleQueue
 
-from holdfast.artifact.artifacts import Artifacts
 from holdfast.clock import ms, read_instant
 from holdfast.config import Settings
 from holdfast.engine.claim import read_clock
 from holdfast.engine.completion import Ended
-from holdfast.engine.context import CancelToken, Context
+from holdfast.engine.context import CancelToken, Context, FindExtension, no_extension
 from holdfast.engine.counts import Counts as Counts
 from holdfast.engine.execute import Plan, execute, name_stage, plan
 from holdfast.engine.fetcher import FairFetcher, Fetcher
@@ -47,7 +46,6 @@ CLOCK_LOOK_SECONDS = 60.0
 # How many claims fit in beyond the others when something was announced: whoever is new has the next
 # turn in here, too, and would else wait until the hands ask for more.
 LATECOMERS = 4
-ARTIFACT_SECONDS = 60.0
 # Those that use the store: claim, settle, renew, heartbeat.
 OWN_THREADS = 4
 STALL_SECONDS = 30.0
@@ -71,7 +69,7 @@ class Worker:
         worker_id: str | None = None,
         rng: random.Random | None = None,
         drain_seconds: float = 30.0,
-        artifacts: Artifacts | None = None,
+        find_extension: FindExtension = no_extension,
         tracing: Tracing | None = None,
         fetcher: Fetcher | None = None,
     ) -> None:
@@ -85,7 +83,7 @@ class Worker:
         self.id = worker_id or IdSource(store.clock).new()
         self.rng = rng or random.Random()
         self.drain_seconds = drain_seconds
-        self.artifacts = artifacts
+        self.find_extension = find_extension
         self.tracing = tracing
         self.must_recycle = self.is_draining = self.was_stopped = False
         self._orders: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -128,7 +126,7 @@ class Worker:
             rng=self.rng,
             finished=self._settler.put,
             has_room=self._has_room,
-            files=self.artifacts,
+            find_extension=self.find_extension,
             tracing=self.tracing,
             guard=self._watchdog.guard_loop,
             guard_hand=self._watchdog.guard_hand,
@@ -178,7 +176,7 @@ class Worker:
         planned = self._plan(job)
         if not isinstance(planned, Plan):
             return planned
-        context = Context(job, self.store, CancelToken(), files=self.artifacts)
+        context = Context(job, self.store, CancelToken(), find_extension=self.find_extension)
         return execute(context, planned, self.rng, self.tracing)
 
     # -- the loop
@@ -191,8 +189,7 @@ class Worker:
         """
         stages = (stage for handler in self.registry for stage in handler.stages)
         with_loop = any(stage.is_async for stage in stages)
-        chores = chores_of(self.store, self.settings, self.events, self.artifacts, ARTIFACT_SECONDS)
-        chores += self.registry.chores
+        chores = [*chores_of(self.store, self.settings, self.events), *self.registry.chores]
         room = self.store.sized_for(
             handlers=self._hands.connections(with_loop=with_loop),
             threads=OWN_THREADS + len(chores),

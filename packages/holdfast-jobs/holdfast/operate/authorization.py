@@ -11,7 +11,6 @@ from enum import StrEnum
 from typing import Any, NoReturn, Protocol, Unpack
 
 from holdfast.actor import Actor, Role
-from holdfast.artifact.artifacts import Artifacts
 from holdfast.config import Settings
 from holdfast.engine.agenda import Scheduling
 from holdfast.engine.audit import PLATFORM_ORG, record_action
@@ -110,9 +109,6 @@ class OperatedApp(Scheduling, Protocol):
     """The application that an operator works on."""
 
     extensions: Extensions
-
-    @property
-    def artifacts(self) -> Artifacts: ...
 
     @property
     def queues(self) -> Queues: ...

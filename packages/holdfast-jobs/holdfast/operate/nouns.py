@@ -1,16 +1,19 @@
 """The nouns of the operator API, found by name.
 
 A noun is a class that is constructed with an :class:`OperatorContext` and whose public methods are
-its verbs. A distribution adds its own with :func:`register`; it is imported at first use.
+its verbs. Extensions add theirs with ``Extension.nouns``. A noun is imported at first use.
 """
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterable
 from typing import Any
 
+from holdfast.config.extensions import installed
+from holdfast.extension import Extension
+
 _PLACES: dict[str, str] = {
-    "artifacts": "holdfast.operate.artifacts:OperatorArtifacts",
     "audit": "holdfast.operate.audit:AuditTrail",
     "batches": "holdfast.operate.batches:Batches",
     "costs": "holdfast.operate.costs:Costs",
@@ -25,25 +28,22 @@ _PLACES: dict[str, str] = {
 }
 
 
-def register(name: str, place: str) -> None:
-    """Make the class at *place* (``module:Class``) reachable as ``operator.<name>``.
-
-    Registering the same place again changes nothing. Raises ValueError if the name is taken.
-    """
-    if _PLACES.setdefault(name, place) != place:
-        raise ValueError(f"The operator API has a noun {name!r} already: {_PLACES[name]}.")
+def names(extensions: Iterable[Extension] | None = None) -> list[str]:
+    """The nouns of the core and of *extensions* in order; without any, of the installed ones."""
+    return sorted(_places(extensions))
 
 
-def names() -> list[str]:
-    """Every noun, in order of names."""
-    return sorted(_PLACES)
-
-
-def find(name: str) -> type[Any] | None:
+def find(name: str, extensions: Iterable[Extension] | None = None) -> type[Any] | None:
     """The class of a noun, imported now; None if there is no such noun."""
-    place = _PLACES.get(name)
+    place = _places(extensions).get(name)
     if place is None:
         return None
     module, _, attribute = place.partition(":")
     found: type[Any] = getattr(importlib.import_module(module), attribute)
     return found
+
+
+def _places(extensions: Iterable[Extension] | None) -> dict[str, str]:
+    known = installed().values() if extensions is None else extensions
+    added = {name: place for one in known for name, place in one.nouns.items()}
+    return {**added, **_PLACES}

@@ -19,7 +19,6 @@ from holdfast.operate.verify.run import SHOWN, Report, verify
 from holdfast.store.grants import TENANT
 
 if TYPE_CHECKING:
-    from holdfast.operate.artifacts import OperatorArtifacts
     from holdfast.operate.audit import AuditTrail
     from holdfast.operate.batches import Batches
     from holdfast.operate.costs import Costs
@@ -55,7 +54,6 @@ class Operator:
     """
 
     if TYPE_CHECKING:
-        artifacts: OperatorArtifacts
         audit: AuditTrail
         batches: Batches
         costs: Costs
@@ -72,7 +70,7 @@ class Operator:
         self.context = context
 
     def __getattr__(self, name: str) -> Any:
-        noun = nouns.find(name)
+        noun = None if name == "context" else nouns.find(name, self.context.available_extensions)
         if noun is None:
             raise AttributeError(f"The operator API has no noun {name!r}.")
         found = noun(self.context)
@@ -80,7 +78,7 @@ class Operator:
         return found
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *nouns.names()})
+        return sorted({*super().__dir__(), *nouns.names(self.context.available_extensions)})
 
     @property
     def has_roles(self) -> bool:

@@ -28,7 +28,6 @@ def _find_changed(look: Look) -> Iterator[Violation]:
 
 
 def _find_changed_settings(look: Look) -> Iterator[Violation]:
-    yield from look.find(SQL.find_changed_artifacts)
     yield from look.find(SQL.find_changed_items)
     yield from look.find(SQL.find_unknown_items)
     yield from look.find(SQL.find_renamed_batches)

@@ -228,20 +228,6 @@ FROM (
 ) AS found
 WHERE found.digest IS DISTINCT FROM found.told;
 
--- find_changed_artifacts :many — I49, crosses tenants: an artifact is what was stored
-SELECT artifact.org_id, 'artifact:' || CAST(artifact.id AS text) AS subject,
-       'it is not what event ' || CAST(event.id AS text) || ' says was stored' AS detail
-FROM holdfast.artifact AS artifact
-CROSS JOIN holdfast.job_event AS event
-WHERE artifact.sha256 IS NOT NULL AND (CAST(:org_id AS {uuid}) IS NULL OR artifact.org_id = :org_id)
-  AND event.job_id = coalesce(artifact.job_id, artifact.id) AND event.org_id = artifact.org_id
-  AND event.name = 'artifact.stored'
-  AND {field(event.detail, artifact_id)} = CAST(artifact.id AS text)
-  AND (artifact.sha256 IS DISTINCT FROM {field(event.detail, sha256)}
-       OR CAST(artifact.bytes AS text) <> CAST({field(event.detail, bytes)} AS text)
-       OR artifact.kind <> {field(event.detail, kind)}
-       OR artifact.stage <> {field(event.detail, stage)});
-
 -- list_pausable :many — I49, crosses tenants: queues and schedules by the subjects of their events
 SELECT 'queue:' || name AS subject FROM holdfast.queue
 UNION ALL

@@ -107,7 +107,10 @@ def pick_checks(only: Collection[str], known: Sequence[Check] = CHECKS) -> tuple
 
 
 def _checks_of(context: OperatorContext) -> tuple[Check, ...]:
-    """The checks of the core and of the extensions, in the order of their ids."""
+    """The checks of the core and of the extensions, in the order of their ids.
+
+    A check of an extension with the id of a core check adds its violations to that one.
+    """
     versions = context.store.component_versions()
     found = {check.id: check for check in CHECKS}
     for extension in context.available_extensions:

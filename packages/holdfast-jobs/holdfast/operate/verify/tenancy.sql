@@ -45,9 +45,6 @@ FROM (
     UNION ALL
     SELECT org_id, job_id, 'note:' || CAST(id AS text) FROM holdfast.dead_letter_note
     UNION ALL
-    SELECT org_id, job_id, 'artifact:' || CAST(id AS text)
-    FROM holdfast.artifact WHERE job_id IS NOT NULL
-    UNION ALL
     SELECT org_id, job_id, 'tick:' || schedule FROM holdfast.schedule_tick WHERE job_id IS NOT NULL
     UNION ALL
     SELECT org_id, job_id, 'audit_note:' || CAST(event_id AS text) FROM holdfast.audit_note

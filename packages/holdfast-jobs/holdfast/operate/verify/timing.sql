@@ -89,10 +89,6 @@ FROM (
     UNION ALL
     SELECT org_id, 'note:' || CAST(id AS text), created_at, NULL FROM holdfast.dead_letter_note
     UNION ALL
-    SELECT org_id, 'artifact:' || CAST(id AS text), created_at, stored_at FROM holdfast.artifact
-    UNION ALL
-    SELECT org_id, 'artifact:' || CAST(id AS text), removed_at, NULL FROM holdfast.artifact
-    UNION ALL
     SELECT org_id, 'audit_note:' || CAST(event_id AS text), created_at, NULL
     FROM holdfast.audit_note
     UNION ALL

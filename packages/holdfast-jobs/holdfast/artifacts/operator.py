@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import cast
 
 from holdfast.actor import Role
 from holdfast.arguments import anything, checked, instance, uuid, word
-from holdfast.artifact.artifact import Artifact, ArtifactState, place_of
-from holdfast.artifact.artifact import read_id as read_artifact_id
-from holdfast.artifact.artifacts import HOUR, SQL
-from holdfast.artifact.read import ArtifactReader
+from holdfast.artifacts.artifact import Artifact, ArtifactState, place_of
+from holdfast.artifacts.artifact import read_id as read_artifact_id
+from holdfast.artifacts.artifacts import HOUR, SQL, Artifacts
+from holdfast.artifacts.read import ArtifactReader
 from holdfast.engine.audit import record_action
 from holdfast.errors import ArtifactNotFound
 from holdfast.operate.admit import admit
@@ -67,7 +68,7 @@ class OperatorArtifacts:
             rows = self.context.store.read(lambda tx: tx.many(SQL.list_all_artifacts, **params))
             found = [Artifact.of(row) for row in rows]
         else:
-            found = self.context.app.artifacts.list(
+            found = self._artifacts.list(
                 org_id,
                 job_id=wanted.job_id,
                 actor=self.context.actor,
@@ -81,14 +82,14 @@ class OperatorArtifacts:
     def get(self, artifact_id: str) -> Artifact:
         """One artifact in any state. Another tenant's is not found."""
         org_id = self._locate(Action.LOOK, artifact_id)
-        return self.context.app.artifacts.get(
+        return self._artifacts.get(
             artifact_id, org_id=org_id, actor=self.context.actor, is_operator=self._sees_all
         )
 
     def open(self, artifact_id: str) -> ArtifactReader:
         """The bytes, compared with their checksum while they are read. Close it after use."""
         org_id = self._locate(Action.LOOK, artifact_id)
-        return self.context.app.artifacts.open(
+        return self._artifacts.open(
             artifact_id, org_id=org_id, actor=self.context.actor, is_operator=self._sees_all
         )
 
@@ -99,7 +100,7 @@ class OperatorArtifacts:
         action = Action.LINK_ARTIFACT
         org_id = self._locate(action, artifact_id)
         reason = self._admit(action, artifact_id, org_id, reason)
-        return self.context.app.artifacts.link(
+        return self._artifacts.link(
             artifact_id,
             org_id=org_id,
             actor=self.context.actor,
@@ -114,7 +115,7 @@ class OperatorArtifacts:
         action = Action.REMOVE_ARTIFACT
         org_id = self._locate(action, artifact_id)
         reason = self._admit(action, artifact_id, org_id, reason)
-        self.context.app.artifacts.remove(
+        self._artifacts.remove(
             artifact_id, org_id=org_id, actor=self.context.actor, reason=reason, is_operator=True
         )
 
@@ -122,7 +123,7 @@ class OperatorArtifacts:
         """One bounded pass over artifacts that expired or were never finished, of all tenants."""
         action, subject = Action.SWEEP_ARTIFACTS, "artifacts:all"
         reason = admit(self.context, action, reason, org_id=None, subject=subject)
-        done = dict(self.context.app.artifacts.upkeep(limit=SWEEP_LIMIT))
+        done = dict(self._artifacts.upkeep(limit=SWEEP_LIMIT))
         detail = {"reason": reason, "role": self.context.role, **done}
         self.context.store.write(
             lambda tx: record_action(
@@ -130,6 +131,10 @@ class OperatorArtifacts:
             )
         )
         return done
+
+    @property
+    def _artifacts(self) -> Artifacts:
+        return cast(Artifacts, self.context.app.extensions.get("artifacts"))
 
     @property
     def _sees_all(self) -> bool:

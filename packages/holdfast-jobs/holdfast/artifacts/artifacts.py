@@ -1,21 +1,20 @@
-"""Artifacts: the face of the package, for applications and for jobs."""
+"""Artifacts: the enabled extension, for applications and for jobs."""
 
 from __future__ import annotations
 
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.actor import SYSTEM, Actor, read_actor
 from holdfast.arguments import anything, checked, text, uuid, word
-from holdfast.artifact import end
-from holdfast.artifact.artifact import (
+from holdfast.artifacts import cleanup
+from holdfast.artifacts.artifact import (
     ANY_MEDIA_TYPE,
-    REF,
     Access,
     Artifact,
     ArtifactState,
@@ -23,23 +22,31 @@ from holdfast.artifact.artifact import (
     disposition,
     read_id,
 )
-from holdfast.artifact.audit import record_artifacts
-from holdfast.artifact.link import AUDIENCE_BYTES, LONGEST_LINK, Link, read_link, sign_link
-from holdfast.artifact.read import ArtifactReader
-from holdfast.artifact.vault import Vault, open_vault
-from holdfast.artifact.write import Content, Draft, Guard, opened, write_artifact
+from holdfast.artifacts.audit import record_artifacts
+from holdfast.artifacts.blob_store import BlobStore, open_blob_store
+from holdfast.artifacts.extension import ArtifactsExtension
+from holdfast.artifacts.link import AUDIENCE_BYTES, LONGEST_LINK, Link, read_link, sign_link
+from holdfast.artifacts.read import ArtifactReader
+from holdfast.artifacts.settings import ArtifactSettings
+from holdfast.artifacts.write import Content, Draft, Guard, opened, write_artifact
 from holdfast.clock import read_instant
-from holdfast.config import Settings
+from holdfast.engine.context import Context, JobSession
+from holdfast.engine.housekeeping import Chore
+from holdfast.engine.reference import REF
 from holdfast.errors import ArtifactNotFound, ChecksumMismatch, InvalidArtifact, LinkRefused
-from holdfast.ids import IdSource, read_uuid
+from holdfast.ids import read_uuid
 from holdfast.store import Row, Session, Statements, Store, Tx
 
-SQL = Statements("holdfast.artifact", "artifact.sql")
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+
+SQL = Statements("holdfast.artifacts", "artifact.sql")
 
 NEWEST = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 HOUR = timedelta(hours=1)
 # Bytes are taken away one by one, and each may be a call to a store far away.
 UPKEEP_LIMIT = 50
+UPKEEP_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,27 +78,55 @@ _CHECKS = {
 }
 
 
-@checked(InvalidArtifact, checks=_CHECKS, without=("of_job",))
-class Artifacts:
+@checked(
+    InvalidArtifact,
+    checks=_CHECKS,
+    # The hooks of the extension, and what the engine calls.
+    without=(
+        "install",
+        "load",
+        "maintenance",
+        "for_job",
+        "find_missing",
+        "verify_checks",
+        "test_settings",
+    ),
+)
+class Artifacts(ArtifactsExtension):
     """The files of one application's jobs. Nothing is opened until it is needed."""
 
-    def __init__(self, store: Callable[[], Store], ids: IdSource, settings: Settings) -> None:
-        self._store = store
-        self._ids = ids
-        self._settings = settings.artifacts
-        self._db = settings.db
-        self._vault: Vault | None = None
-        self._vault_pid = 0
+    _app: Holdfast
+
+    def __init__(self) -> None:
+        self._blobs: BlobStore | None = None
+        self._blobs_of: tuple[int, ArtifactSettings, str] | None = None
         self._opening = threading.Lock()
 
+    def install(self, app: Holdfast) -> None:
+        self._app = app
+
+    def maintenance(self, app: Holdfast) -> Sequence[Chore]:
+        """Expire, erase and prune, in a thread of its own: a blob store may be slow or down."""
+        every = max(app.settings.rescue_seconds, UPKEEP_SECONDS)
+        return [Chore("artifacts", every, self.upkeep)]
+
     @property
-    def vault(self) -> Vault:
-        """Where the bytes lie; a child process opens it anew."""
+    def _settings(self) -> ArtifactSettings:
+        found: ArtifactSettings = self._app.settings.artifacts
+        return found
+
+    def _store(self) -> Store:
+        return self._app.store
+
+    @property
+    def blobs(self) -> BlobStore:
+        """The store of the bytes. A child process opens its own."""
+        wanted = (os.getpid(), self._settings, self._app.settings.db)
         with self._opening:
-            if self._vault is None or self._vault_pid != os.getpid():
-                self._vault = open_vault(self._settings, self._db)
-                self._vault_pid = os.getpid()
-            return self._vault
+            if self._blobs is None or self._blobs_of != wanted:
+                self._blobs = open_blob_store(self._settings, self._app.settings.db)
+                self._blobs_of = wanted
+            return self._blobs
 
     def put(
         self,
@@ -131,7 +166,7 @@ class Artifacts:
             raise InvalidArtifact({"org_id, job_id or access": str(exc)}) from exc
         days = self._settings.keep_days
         return Draft(
-            id=self._ids.new(),
+            id=self._app.ids.new(),
             org_id=org_id,
             job_id=job_id,
             stage=stage,
@@ -150,7 +185,7 @@ class Artifacts:
     ) -> Artifact:
         return write_artifact(
             session or self._store(),
-            self.vault,
+            self.blobs,
             draft,
             content,
             max_bytes=self._settings.max_bytes,
@@ -238,7 +273,7 @@ class Artifacts:
 
         if not self._store().write(work):
             raise ArtifactNotFound(artifact_id)
-        end.erase_artifacts(self._store(), lambda: self.vault, limit=UPKEEP_LIMIT)
+        cleanup.erase_artifacts(self._store(), lambda: self.blobs, limit=UPKEEP_LIMIT)
 
     # -- links
 
@@ -292,7 +327,7 @@ class Artifacts:
         who = read_actor(actor)
         _check_length(expires_in)
         found, row = self._usable(artifact_id, org_id, Reader(who, is_operator))
-        address = self.vault.presign(
+        address = self.blobs.presign(
             found.place,
             media_type=found.media_type,
             disposition=disposition(found.name),
@@ -302,7 +337,7 @@ class Artifacts:
         return address
 
     def _key(self) -> str:
-        return self._settings.link_key or self.vault.link_key()
+        return self._settings.link_key or self.blobs.link_key()
 
     def _tell_linked(self, who: Actor, row: Row, expires_at: datetime, reason: str = "") -> None:
         about = {"expires_at": expires_at.isoformat(timespec="milliseconds")}
@@ -339,7 +374,7 @@ class Artifacts:
         self, artifact_id: str, org_id: str, reader: Reader, session: Session | None = None
     ) -> ArtifactReader:
         found, _ = self._usable(artifact_id, org_id, reader, session)
-        source = self.vault.read(found.place)
+        source = self.blobs.read(found.place)
         if source is None:
             # Perhaps it ended between the two looks.
             self._usable(artifact_id, org_id, reader, session)
@@ -356,25 +391,36 @@ class Artifacts:
         """One bounded pass over all that has come to its end. Safe to run twice, anywhere."""
         store = self._store()
         return Counter(
-            swept=end.sweep_artifacts(store, lambda: self.vault, limit=limit),
-            expired=end.expire_artifacts(store, lambda: self.vault, limit=limit),
-            pruned=end.prune_artifacts(store, limit=limit),
+            swept=cleanup.sweep_artifacts(store, lambda: self.blobs, limit=limit),
+            expired=cleanup.expire_artifacts(store, lambda: self.blobs, limit=limit),
+            pruned=cleanup.prune_artifacts(store, limit=limit),
         )
 
-    def of_job(
-        self,
-        *,
-        org_id: str,
-        job_id: str,
-        stage: str,
-        actor: Actor,
-        session: Session,
-        first: Session,
-        guard: Guard,
-        step: Callable[[], None],
-    ) -> JobArtifacts:
-        """The same, for a running job: see :func:`write_artifact`. *step* asks whether to go on."""
-        return JobArtifacts(self, org_id, job_id, stage, actor, session, first, guard, step)
+    def for_job(self, job: Context) -> JobArtifacts:
+        """The artifacts of a running job: see :func:`write_artifact`."""
+        return JobArtifacts(
+            self,
+            org_id=job.org_id,
+            job_id=job.id,
+            stage=job.stage,
+            actor=job.actor,
+            session=job.session,
+            # SQLite has one writer, which an open block occupies.
+            first=JobSession(job, asks=False, joins=job.store.is_embedded),
+            guard=job.guard,
+            step=job.raise_if_canceled,
+        )
+
+    def find_missing(
+        self, session: Session, org_id: str, refs: Sequence[str], *, job_id: str | None = None
+    ) -> Sequence[str]:
+        """Those of *refs* that no stored artifact of the tenant, or of the job, answers."""
+        if not refs:
+            return []
+        rows = [{"id": ref.removeprefix(REF), "job_id": job_id} for ref in refs]
+        found = session.read(lambda tx: tx.many(SQL.find_missing, wanted=rows, org_id=org_id))
+        missing = {REF + str(row["id"]) for row in found}
+        return [ref for ref in refs if ref in missing]
 
 
 @checked(InvalidArtifact, checks=_CHECKS)
@@ -431,19 +477,6 @@ class JobArtifacts:
         return self.artifacts._open(
             artifact_id, self.org_id, Reader(self.actor, job_id=self.job_id), self.session
         )
-
-
-def missing_refs(
-    session: Session, org_id: str, job_id: str | None, refs: Iterable[str]
-) -> list[str]:
-    """Of these references, those that no stored artifact of the tenant, or of the job, answers."""
-    wanted = list(refs)
-    if not wanted:
-        return []
-    rows = [{"id": ref.removeprefix(REF), "job_id": job_id} for ref in wanted]
-    found = session.read(lambda tx: tx.many(SQL.find_missing, wanted=rows, org_id=org_id))
-    missing = {REF + str(row["id"]) for row in found}
-    return [ref for ref in wanted if ref in missing]
 
 
 def _reader(actor: Actor | str | None, is_operator: bool) -> Reader:

@@ -17,7 +17,7 @@ from botocore.exceptions import (
 )
 from botocore.session import Session
 
-from holdfast.artifact.vault import Source, parts_of
+from holdfast.artifacts.blob_store import Source, parts_of
 from holdfast.errors import ArtifactStoreDown, AuthDenied, ConfigError
 
 # A part is held in memory while it is sent. 10,000 parts are the most there may be: 78 GiB.
@@ -35,7 +35,7 @@ _DENIED = frozenset(
 )
 
 
-class S3Vault:
+class S3BlobStore:
     """Bytes as objects of one bucket."""
 
     def __init__(self, bucket: str, prefix: str, *, endpoint: str | None = None) -> None:

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
-from holdfast.artifact.vault import Source, parts_of
+from holdfast.artifacts.blob_store import Source, parts_of
 from holdfast.errors import ArtifactStoreDown, ChecksumMismatch, ConfigError
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -27,7 +27,7 @@ _NOT_OURS = (errno.ELOOP, errno.ENOTDIR, errno.ENXIO)
 _KEY_FILE = "link.key"
 
 
-class FileVault:
+class FileBlobStore:
     """Bytes as files: two levels of folders with mode 0700, files with mode 0600."""
 
     def __init__(self, root: Path) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 
 import click
 
-from holdfast import Artifact, ArtifactState
+from holdfast.artifacts.artifact import Artifact, ArtifactState
+from holdfast.artifacts.operator import ArtifactFilter
 from holdfast.cli.given import (
     actor_option,
     app_of,
@@ -24,7 +25,6 @@ from holdfast.cli.given import (
     print_table,
     read_actor_option,
 )
-from holdfast.operate.artifacts import ArtifactFilter
 from holdfast.operate.page import NEWEST
 
 COLUMNS = ("id", "name", "kind", "state", "bytes", "job_id", "owner", "created_at", "expires_at")

@@ -6,8 +6,8 @@ import hashlib
 import io
 from typing import Any
 
-from holdfast.artifact.artifact import Artifact
-from holdfast.artifact.vault import CHUNK_BYTES, Source
+from holdfast.artifacts.artifact import Artifact
+from holdfast.artifacts.blob_store import CHUNK_BYTES, Source
 from holdfast.errors import ChecksumMismatch
 
 

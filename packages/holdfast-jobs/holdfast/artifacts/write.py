@@ -1,6 +1,6 @@
 """Writing: the row first, then the bytes, then the word that they are there.
 
-A crash in between leaves a row that says 'writing' and perhaps some bytes; end.py takes both away.
+A crash in between leaves a row in state 'writing' and perhaps some bytes; cleanup.py removes both.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import Any, BinaryIO
 
 from holdfast.actor import Actor
-from holdfast.artifact.artifact import (
+from holdfast.artifacts.artifact import (
     Access,
     Artifact,
     ArtifactState,
@@ -24,8 +24,8 @@ from holdfast.artifact.artifact import (
     problem_of_media_type,
     problem_of_name,
 )
-from holdfast.artifact.audit import record_artifacts
-from holdfast.artifact.vault import CHUNK_BYTES, Vault
+from holdfast.artifacts.audit import record_artifacts
+from holdfast.artifacts.blob_store import CHUNK_BYTES, BlobStore
 from holdfast.clock import ms
 from holdfast.errors import (
     ArtifactTooLarge,
@@ -36,13 +36,13 @@ from holdfast.errors import (
 )
 from holdfast.store import Row, Session, Statements, Tx
 
-SQL = Statements("holdfast.artifact", "artifact.sql")
+SQL = Statements("holdfast.artifacts", "artifact.sql")
 
 Content = bytes | bytearray | memoryview | os.PathLike[str] | BinaryIO | Iterable[bytes]
 
 LONGEST_KEEP = timedelta(days=366 * 100)
 
-_log = logging.getLogger("holdfast.artifact")
+_log = logging.getLogger("holdfast.artifacts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ Guard = Callable[[Tx], None]
 
 def write_artifact(
     session: Session,
-    vault: Vault,
+    blobs: BlobStore,
     draft: Draft,
     content: Content,
     *,
@@ -114,10 +114,10 @@ def write_artifact(
         first.write(lambda tx: _begin(tx, draft, guard))
         measured = Measured(steady(chunks), max_bytes)
         try:
-            vault.write(place_of(draft.id), measured)
+            blobs.write(place_of(draft.id), measured)
             return session.write(lambda tx: _store(tx, draft, measured))
         except BaseException:
-            _give_up(first, vault, draft)
+            _give_up(first, blobs, draft)
             raise
 
 
@@ -154,7 +154,7 @@ def _store(tx: Tx, draft: Draft, measured: Measured) -> Artifact:
     return artifact
 
 
-def _give_up(session: Session, vault: Vault, draft: Draft) -> None:
+def _give_up(session: Session, blobs: BlobStore, draft: Draft) -> None:
     """Take back what was begun; what cannot be taken back now is swept later."""
     where = {"org_id": draft.org_id, "id": draft.id}
     try:
@@ -163,7 +163,7 @@ def _give_up(session: Session, vault: Vault, draft: Draft) -> None:
         # If it says 'stored' after all, only the answer was lost: the bytes stay.
         if row is None or row["state"] == ArtifactState.STORED:
             return
-        vault.discard(place_of(draft.id))
+        blobs.discard(place_of(draft.id))
         if marked:
             session.write_one(
                 lambda tx: tx.affected(SQL.mark_erased, erased=[where], gone=1, pause_ms=0)

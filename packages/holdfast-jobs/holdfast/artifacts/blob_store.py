@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
-from holdfast.config import ArtifactSettings
+from holdfast.artifacts.settings import ArtifactSettings
 from holdfast.errors import ConfigError, RowInvalid
 
 CHUNK_BYTES = 256 * 1024
@@ -25,7 +25,7 @@ class Source(Protocol):
     def close(self) -> None: ...
 
 
-class Vault(Protocol):
+class BlobStore(Protocol):
     """A store of bytes. What cannot be done for now is ArtifactStoreDown."""
 
     def write(self, place: str, chunks: Iterable[bytes]) -> None:
@@ -41,7 +41,7 @@ class Vault(Protocol):
         ...
 
     def link_key(self) -> str:
-        """A key of this vault's own for download links, if it can keep one."""
+        """A key of this store's own for download links, if it can keep one."""
         ...
 
     def presign(self, place: str, *, media_type: str, disposition: str, lasts: timedelta) -> str:
@@ -58,21 +58,21 @@ def parts_of(place: str) -> tuple[str, str, str]:
     return first, second, name
 
 
-def open_vault(settings: ArtifactSettings, db: str) -> Vault:
-    """The vault that the settings name; without any, a folder beside the database."""
+def open_blob_store(settings: ArtifactSettings, db: str) -> BlobStore:
+    """The blob store that the settings name; without any, a folder beside the database."""
     if settings.store is not None and settings.store.startswith("s3:"):
         try:
-            from holdfast.artifact.s3 import S3Vault
+            from holdfast.artifacts.s3_store import S3BlobStore
         except ModuleNotFoundError as exc:
             raise ConfigError(
                 "Artifacts in S3 need the extra: pip install 'holdfast-jobs[s3]'."
             ) from exc
         bucket, _, prefix = settings.store.removeprefix("s3://").partition("/")
-        return S3Vault(bucket, prefix.strip("/"), endpoint=settings.endpoint)
+        return S3BlobStore(bucket, prefix.strip("/"), endpoint=settings.endpoint)
 
-    from holdfast.artifact.files import FileVault
+    from holdfast.artifacts.file_store import FileBlobStore
 
-    return FileVault(folder_of(settings.store, db))
+    return FileBlobStore(folder_of(settings.store, db))
 
 
 def folder_of(store: str | None, db: str) -> Path:

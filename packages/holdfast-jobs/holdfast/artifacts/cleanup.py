@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from holdfast.actor import Actor, ActorType
-from holdfast.artifact.audit import record_artifacts
-from holdfast.artifact.vault import Vault
+from holdfast.artifacts.audit import record_artifacts
+from holdfast.artifacts.blob_store import BlobStore
 from holdfast.clock import ms
 from holdfast.errors import ArtifactStoreDown
 from holdfast.store import Row, Statements, Store, Tx
 from holdfast.store.query import Statement
 
-SQL = Statements("holdfast.artifact", "artifact.sql")
+SQL = Statements("holdfast.artifacts", "artifact.sql")
 
 UPKEEP = Actor(ActorType.SYSTEM, "upkeep")
 
@@ -27,31 +27,31 @@ GRACE = timedelta(days=1)
 KEEP_ROWS = timedelta(days=90)
 PAUSE = timedelta(minutes=5)
 
-Vaults = Callable[[], Vault]
+OpenBlobs = Callable[[], BlobStore]
 
 
-def expire_artifacts(store: Store, vault: Vaults, *, limit: int) -> int:
+def expire_artifacts(store: Store, blobs: OpenBlobs, *, limit: int) -> int:
     """Remove what was kept long enough, at most *limit*; say how many."""
     rows = _mark(store, SQL.expire_artifacts, "expired", limit=limit)
-    erase_artifacts(store, vault, limit=limit)
+    erase_artifacts(store, blobs, limit=limit)
     return len(rows)
 
 
-def sweep_artifacts(store: Store, vault: Vaults, *, limit: int, grace: timedelta = GRACE) -> int:
+def sweep_artifacts(store: Store, blobs: OpenBlobs, *, limit: int, grace: timedelta = GRACE) -> int:
     """Give up writings that began more than *grace* ago, at most *limit*; say how many.
 
     Their bytes are taken away at once, and once more a grace later: a writer that was frozen may
     have gone on in between and died before it learned that its row is gone.
     """
     rows = _mark(store, SQL.sweep_artifacts, "abandoned", limit=limit, grace_ms=ms(grace))
-    _discard(vault, rows)
+    _discard(blobs, rows)
     return len(rows)
 
 
-def erase_artifacts(store: Store, vault: Vaults, *, limit: int) -> int:
+def erase_artifacts(store: Store, blobs: OpenBlobs, *, limit: int) -> int:
     """Take away the bytes of removed artifacts, at most *limit* of them; say how many."""
     rows = store.read(lambda tx: tx.many(SQL.list_to_erase, limit=limit))
-    gone, stuck = _discard(vault, rows)
+    gone, stuck = _discard(blobs, rows)
     _say(store, gone, gone=1)
     # Out of the way of the others, which are tried at the next pass.
     _say(store, stuck, gone=0)
@@ -75,12 +75,12 @@ def _mark(store: Store, statement: Statement, reason: str, **params: int) -> lis
     return store.write(work)
 
 
-def _discard(vault: Vaults, rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+def _discard(blobs: OpenBlobs, rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
     """Those whose bytes are gone, and the one that could not be reached and ended the pass."""
     gone: list[Row] = []
     for row in rows:
         try:
-            vault().discard(row["place"])
+            blobs().discard(row["place"])
         except ArtifactStoreDown:
             return gone, [row]
         gone.append(row)

@@ -9,7 +9,7 @@ from holdfast.actor import Actor
 from holdfast.document import encode
 from holdfast.store import Row, Statements, Tx
 
-SQL = Statements("holdfast.artifact", "artifact.sql")
+SQL = Statements("holdfast.artifacts", "artifact.sql")
 
 
 def record_artifacts(

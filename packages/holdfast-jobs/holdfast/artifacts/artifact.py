@@ -14,11 +14,10 @@ from urllib.parse import quote
 
 from holdfast.actor import Actor, ActorType
 from holdfast.clock import read_instant
-from holdfast.document import MAX_DEPTH
+from holdfast.engine.reference import REF, Referenced
 from holdfast.errors import ArtifactNotFound
 from holdfast.ids import read_uuid
 
-REF = "artifact:"
 NAME_BYTES = 255
 ANY_MEDIA_TYPE = "application/octet-stream"
 
@@ -49,7 +48,7 @@ class ArtifactState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Artifact:
+class Artifact(Referenced):
     """One file of one tenant, as its row says."""
 
     id: str
@@ -90,7 +89,7 @@ class Artifact:
 
     @property
     def ref(self) -> str:
-        """What a payload or a result says to mean this artifact."""
+        """The text that stands for this artifact in a payload or a result."""
         return REF + self.id
 
     def headers(self) -> dict[str, str]:
@@ -151,44 +150,3 @@ def problem_of_media_type(media_type: object) -> str | None:
     if isinstance(media_type, str) and _MEDIA_TYPE.fullmatch(media_type):
         return None
     return "must be a media type such as 'text/csv' or 'text/csv; charset=utf-8'"
-
-
-def refs_in(value: object) -> list[str]:
-    """Every artifact that a handler's result refers to, in order, each once."""
-    found: dict[str, None] = {}
-    todo = [value]
-    while todo:
-        node = todo.pop()
-        if isinstance(node, Artifact):
-            found[node.ref] = None
-        elif isinstance(node, str):
-            if _is_ref(node):
-                found[node.lower()] = None
-        elif isinstance(node, Mapping):
-            todo.extend(reversed(list(node.values())))
-        elif isinstance(node, (list, tuple)):
-            todo.extend(reversed(node))
-    return list(found)
-
-
-def _is_ref(text: str) -> bool:
-    if not text.startswith(REF):
-        return False
-    try:
-        read_uuid(text.removeprefix(REF))
-    except ValueError:
-        return False
-    return True
-
-
-def with_refs(value: Any, levels: int = MAX_DEPTH) -> Any:
-    """The same result with every artifact in it as its reference, which can be stored."""
-    match value:
-        case Artifact():
-            return value.ref
-        case dict() if levels:
-            return {name: with_refs(item, levels - 1) for name, item in value.items()}
-        case list() | tuple() if levels:
-            return [with_refs(item, levels - 1) for item in value]
-        case _:
-            return value

@@ -1,0 +1,23 @@
+"""The part of artifacts in the invariants I29, I36 and I49."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast.clock import write_instant
+from holdfast.operate.verify.check import Check, Look, Violation, selects
+from holdfast.operate.verify.timing import TOLERANCE
+from holdfast.store import Statements
+
+SQL = Statements("holdfast.artifacts", "verify.sql")
+
+
+def _find_ahead(look: Look) -> Iterator[Violation]:
+    yield from look.find(SQL.find_ahead, ahead=write_instant(look.now + TOLERANCE))
+
+
+CHECKS = (
+    Check("I29", "An artifact is of its job's tenant.", selects(SQL.find_foreign)),
+    Check("I36", "No instant of an artifact lies ahead of the clock.", _find_ahead),
+    Check("I49", "Artifacts are what their events recorded.", selects(SQL.find_changed)),
+)

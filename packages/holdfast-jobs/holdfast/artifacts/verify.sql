@@ -1,0 +1,32 @@
+-- The invariants of artifacts. Each statement selects violations: org_id, subject and detail.
+
+-- find_foreign :many — I29, crosses tenants: an artifact of another tenant than its job
+SELECT artifact.org_id, 'artifact:' || CAST(artifact.id AS text) AS subject,
+       'it names a job that is another tenant''s' AS detail
+FROM holdfast.artifact AS artifact
+CROSS JOIN holdfast.job_event AS made
+WHERE made.job_id = artifact.job_id AND made.name = 'job.enqueued'
+  AND made.org_id <> artifact.org_id
+  AND (CAST(:org_id AS {uuid}) IS NULL OR artifact.org_id = :org_id);
+
+-- find_ahead :many — I36, crosses tenants: an instant of an artifact that has not come yet
+SELECT org_id, 'artifact:' || CAST(id AS text) AS subject,
+       'an instant of it is ahead of the clock' AS detail
+FROM holdfast.artifact
+WHERE (created_at > CAST(:ahead AS {instant}) OR stored_at > CAST(:ahead AS {instant})
+       OR removed_at > CAST(:ahead AS {instant}))
+  AND (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id);
+
+-- find_changed :many — I49, crosses tenants: an artifact is what was stored
+SELECT artifact.org_id, 'artifact:' || CAST(artifact.id AS text) AS subject,
+       'it is not what event ' || CAST(event.id AS text) || ' says was stored' AS detail
+FROM holdfast.artifact AS artifact
+CROSS JOIN holdfast.job_event AS event
+WHERE artifact.sha256 IS NOT NULL AND (CAST(:org_id AS {uuid}) IS NULL OR artifact.org_id = :org_id)
+  AND event.job_id = coalesce(artifact.job_id, artifact.id) AND event.org_id = artifact.org_id
+  AND event.name = 'artifact.stored'
+  AND {field(event.detail, artifact_id)} = CAST(artifact.id AS text)
+  AND (artifact.sha256 IS DISTINCT FROM {field(event.detail, sha256)}
+       OR CAST(artifact.bytes AS text) <> CAST({field(event.detail, bytes)} AS text)
+       OR artifact.kind <> {field(event.detail, kind)}
+       OR artifact.stage <> {field(event.detail, stage)});
