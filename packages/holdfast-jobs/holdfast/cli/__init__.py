@@ -48,7 +48,6 @@ COMMANDS = {
     "run": "holdfast.cli.run:run",
     "runs": "holdfast.cli.run:runs",
     "schedules": "holdfast.cli.schedules:schedules",
-    "simulator": "holdfast_simulator.command:simulator",
     "verify": "holdfast.cli.verify:verify",
     "worker": "holdfast.cli.worker:worker",
 }
