@@ -1,4 +1,4 @@
-"""What the engine knows of the batch lane: a lane, a state, and claims that it leaves alone."""
+"""What the engine knows of batch processing: a key, a state, and claims that it leaves alone."""
 
 from __future__ import annotations
 
@@ -61,46 +61,48 @@ def submitter_takes(hf: Holdfast, order: Order, limit: int = 10) -> list[Claimed
 
 @pytest.mark.parametrize("order", list(Order))
 def test_what_waits_for_a_batch_is_the_submitters_and_nobody_elses(
-    lane: Holdfast, order: Order
+    service: Holdfast, order: Order
 ) -> None:
-    waits = [lane.enqueue("letter.write", {}, org_id=org).id for org in (ORG, OTHER_ORG)]
-    plain = lane.enqueue("report.export", {}, org_id=ORG).id
-    calls = lane.enqueue("letter.write", {}, org_id=ORG, routing_decision={"mode": "call"}).id
+    waits = [service.enqueue("letter.write", {}, org_id=org).id for org in (ORG, OTHER_ORG)]
+    plain = service.enqueue("report.export", {}, org_id=ORG).id
+    calls = service.enqueue("letter.write", {}, org_id=ORG, routing_decision={"mode": "call"}).id
 
     ordinary = claim_jobs(
-        lane.store, queue="q:default", worker_id="w1", limit=10, lease_ms=60_000, order=order
+        service.store, queue="q:default", worker_id="w1", limit=10, lease_ms=60_000, order=order
     )
-    taken = submitter_takes(lane, order)
+    taken = submitter_takes(service, order)
 
     assert {job.id for job in ordinary} == {plain, calls}
     assert {job.id for job in taken} == set(waits)
     assert {job.limit_key for job in taken} == {BATCH_KEY}
 
 
-def test_a_worker_beside_a_waiting_batch_finds_its_own_work_and_then_rests(lane: Holdfast) -> None:
-    lane.enqueue_many("letter.write", [{}] * 20, org_id=ORG)
-    lane.enqueue("report.export", {}, org_id=ORG)
+def test_a_worker_beside_a_waiting_batch_finds_its_own_work_and_then_rests(
+    service: Holdfast,
+) -> None:
+    service.enqueue_many("letter.write", [{}] * 20, org_id=ORG)
+    service.enqueue("report.export", {}, org_id=ORG)
 
-    counts = lane.worker().run(until_idle=True)
+    counts = service.worker().run(until_idle=True)
 
     assert counts.claimed == 1
-    profile = lane.settings.default_profile
-    assert count_pending(lane.store, ["q:default"], [], profile) == 0
-    assert count_pending(lane.store, ["q:default"], [], profile, of_batch=True) == 20
+    profile = service.settings.default_profile
+    assert count_pending(service.store, ["q:default"], [], profile) == 0
+    assert count_pending(service.store, ["q:default"], [], profile, of_batch=True) == 20
 
 
-def test_the_route_is_frozen_at_enqueue_and_may_lower_the_budget(lane: Holdfast) -> None:
-    made = lane.enqueue(
+def test_the_route_is_frozen_at_enqueue_and_may_lower_the_budget(service: Holdfast) -> None:
+    made = service.enqueue(
         "letter.write", {}, org_id=ORG, routing_decision={"model": "big", "most": 1}
     )
 
-    job = lane.get(made.id, org_id=ORG)
+    job = service.get(made.id, org_id=ORG)
 
     assert job.record["routing_decision"] == {**ROUTE, "model": "big", "most": 1}
     assert job.max_attempts == 1
     with pytest.raises(RuleBroken):
         by_hand(
-            lane.store,
+            service.store,
             "UPDATE holdfast.job SET routing_decision = '{}' WHERE org_id = :org_id RETURNING id",
             org_id=ORG,
         )
@@ -117,12 +119,12 @@ def test_the_route_is_frozen_at_enqueue_and_may_lower_the_budget(lane: Holdfast)
     ],
 )
 def test_a_route_that_cannot_be_and_the_reserved_key_are_refused_at_the_edge(
-    lane: Holdfast, job_type: str, options: dict[str, Any], field: str
+    service: Holdfast, job_type: str, options: dict[str, Any], field: str
 ) -> None:
     with pytest.raises(InvalidJob, match=field):
-        lane.enqueue(job_type, {}, org_id=ORG, **options)
+        service.enqueue(job_type, {}, org_id=ORG, **options)
 
-    assert look(lane.store, "SELECT id FROM holdfast.job") == []
+    assert look(service.store, "SELECT id FROM holdfast.job") == []
 
 
 def hand_over(hf: Holdfast, count: int = 1) -> list[Claimed]:
@@ -136,37 +138,37 @@ def hand_over(hf: Holdfast, count: int = 1) -> list[Claimed]:
 
 @pytest.mark.req("J-04", "P-04")
 def test_a_submitted_job_names_its_batch_and_ends_from_there_under_the_same_claim(
-    lane: Holdfast, clock: FakeClock
+    service: Holdfast, clock: FakeClock
 ) -> None:
-    made = lane.enqueue("letter.write", {}, org_id=ORG)
-    assert lane.get(made.id, org_id=ORG).record["provider_batch_id"] is None
-    (job,) = hand_over(lane, 0)
-    stored = lane.get(job.id, org_id=ORG)
+    made = service.enqueue("letter.write", {}, org_id=ORG)
+    assert service.get(made.id, org_id=ORG).record["provider_batch_id"] is None
+    (job,) = hand_over(service, 0)
+    stored = service.get(job.id, org_id=ORG)
     assert (stored.state, stored.record["provider_batch_id"]) == ("batch_submitted", "batch_7")
     assert stored.record["lease_expires_at"] is None
     clock.advance(days=1)
-    assert rescue_jobs(lane.store, limit=10) == []
+    assert rescue_jobs(service.store, limit=10) == []
 
     stale = replace(job, lease_token=job.lease_token - 1)
-    assert not settle(lane.store, [(stale, Completed('"old"'))], actor=SYSTEM)[0].held
-    assert settle(lane.store, [(job, Completed('"kind words"'))], actor=SYSTEM)[0].held
+    assert not settle(service.store, [(stale, Completed('"old"'))], actor=SYSTEM)[0].held
+    assert settle(service.store, [(job, Completed('"kind words"'))], actor=SYSTEM)[0].held
 
-    assert lane.get(job.id, org_id=ORG).result == "kind words"
-    assert "job.submitted" in timeline(lane, job)
+    assert service.get(job.id, org_id=ORG).result == "kind words"
+    assert "job.submitted" in timeline(service, job)
 
 
 def test_a_job_that_was_to_be_stopped_is_canceled_the_moment_it_is_handed_over(
-    lane: Holdfast,
+    service: Holdfast,
 ) -> None:
-    lane.enqueue("letter.write", {}, org_id=ORG)
-    (job,) = submitter_takes(lane, Order.FAIR)
-    lane.cancel(job.id, org_id=ORG)
+    service.enqueue("letter.write", {}, org_id=ORG)
+    (job,) = submitter_takes(service, Order.FAIR)
+    service.cancel(job.id, org_id=ORG)
 
-    (settled,) = settle(lane.store, [(job, Submitted("batch_7"))], actor=SYSTEM)
+    (settled,) = settle(service.store, [(job, Submitted("batch_7"))], actor=SYSTEM)
 
     assert settled.was_stopped
-    assert lane.get(job.id, org_id=ORG).state == State.CANCELED
-    assert timeline(lane, job)[-2:] == ["job.submitted", "job.canceled"]
+    assert service.get(job.id, org_id=ORG).state == State.CANCELED
+    assert timeline(service, job)[-2:] == ["job.submitted", "job.canceled"]
 
 
 def item_of(hf: Holdfast, job: Claimed, mode: str) -> None:
@@ -198,18 +200,18 @@ def item_of(hf: Holdfast, job: Claimed, mode: str) -> None:
 
 
 def test_the_reaper_leaves_alone_what_may_be_in_a_providers_batch(
-    lane: Holdfast, clock: FakeClock
+    service: Holdfast, clock: FakeClock
 ) -> None:
-    lane.enqueue_many("letter.write", [{}, {}, {}], org_id=ORG)
-    at_provider, called, neither = submitter_takes(lane, Order.CREATED_AT_ASC)
-    item_of(lane, at_provider, "batch")
-    item_of(lane, called, "async")
+    service.enqueue_many("letter.write", [{}, {}, {}], org_id=ORG)
+    at_provider, called, neither = submitter_takes(service, Order.CREATED_AT_ASC)
+    item_of(service, at_provider, "batch")
+    item_of(service, called, "async")
     clock.advance(minutes=5)
 
-    rescued = rescue_jobs(lane.store, limit=10)
+    rescued = rescue_jobs(service.store, limit=10)
 
     assert {settled.job.id for settled in rescued} == {called.id, neither.id}
-    assert lane.get(at_provider.id, org_id=ORG).state == State.PROCESSING
+    assert service.get(at_provider.id, org_id=ORG).state == State.PROCESSING
 
 
 STORE_WORDS = store_words()

@@ -1,12 +1,15 @@
 """Clocks of the simulator: one that only moves when it is advanced, one that follows real time.
 
 The simulator needs no more of a clock than :class:`Clock`, so it also takes the clock of the
-application under test, for example ``holdfast.FakeClock``.
+application under test, for example ``holdfast.FakeClock``. Both clocks here can be that of a
+``Holdfast`` too, so that one clock moves both.
 """
 
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
@@ -22,9 +25,13 @@ class Clock(Protocol):
 class VirtualClock:
     """A clock that moves only by :meth:`advance`."""
 
+    is_fake = True
+
     def __init__(self, start: datetime | None = None) -> None:
         self._now = start or datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
+        self._began = self._now
         self._lock = threading.Lock()
+        self.on_advance: list[Callable[[], None]] = []
 
     def now(self) -> datetime:
         with self._lock:
@@ -35,10 +42,22 @@ class VirtualClock:
         step = forward(delta, lengths)
         with self._lock:
             self._now += step
+        for hook in self.on_advance:
+            hook()
+
+    def monotonic(self) -> float:
+        return (self.now() - self._began).total_seconds()
+
+    def wait(self, event: threading.Event, timeout: float) -> bool:
+        """Advance by *timeout* instead of waiting; say whether *event* is set."""
+        self.advance(seconds=timeout)
+        return event.is_set()
 
 
 class MovingClock:
     """Goes by itself, unless it is frozen, and by :meth:`advance`; never back."""
+
+    is_fake = False
 
     def __init__(self) -> None:
         self._ahead = timedelta()
@@ -48,6 +67,12 @@ class MovingClock:
     def now(self) -> datetime:
         with self._lock:
             return (self._frozen_at or datetime.now(UTC)) + self._ahead
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def wait(self, event: threading.Event, timeout: float) -> bool:
+        return event.wait(timeout)
 
     @property
     def is_frozen(self) -> bool:
