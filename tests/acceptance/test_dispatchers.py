@@ -110,9 +110,10 @@ class World:
         """One pass of one dispatcher, which may die at any write of it and start anew."""
         hf = self.apps[number]
         inner = hf.store
-        if mortal and self.rng.random() < 0.04:
+        if mortal and self.rng.random() < 0.08:
             faulty = FaultyStore(inner)
-            writes = self.rng.randint(0, 4)
+            # A pass that fires something writes once or twice.
+            writes = self.rng.randint(0, 1)
             if self.rng.random() < 0.5:
                 faulty.die_before_commit(after_writes=writes)
             else:
@@ -231,9 +232,9 @@ class Together(Dispatcher):
         super().__init__(app)
         self.ready = ready
 
-    def _enqueue_due(self) -> Dispatched:
+    def _enqueue_due(self, targets: Any) -> Dispatched:
         self.ready.wait()
-        return super()._enqueue_due()
+        return super()._enqueue_due(targets)
 
 
 @pytest.mark.timeout(180)
