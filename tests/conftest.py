@@ -28,8 +28,8 @@ TEMPLATE = "holdfast_template"
 COMPONENTS = components_of(installed().values())
 
 # A run that fails fails again: who looks for what nobody thought of yet says so.
-settings.register_profile("repeat", derandomize=True)
-settings.register_profile("explore", derandomize=False)
+settings.register_profile("repeat", derandomize=True, deadline=None)
+settings.register_profile("explore", derandomize=False, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
 
 
