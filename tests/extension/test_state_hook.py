@@ -105,10 +105,11 @@ def test_a_group_is_followed_by_one_statement(
 def test_what_the_statement_refuses_is_not_recorded(following: Holdfast) -> None:
     bad = replace(FOLLOW, raw=FOLLOW.raw.replace("jobs.state FROM", "'bad' FROM"), _rendered={})
     done = StateStatement(frozenset({"mail.send"}), bad, frozenset({"completed"}))
+    worker = following.worker()
     following.store.state_statements = (done,)
     job = following.enqueue("mail.send", {}, org_id=ORG)
 
-    following.worker().run(until_idle=True)
+    worker.run(until_idle=True)
 
     found = following.get(job.id, org_id=ORG)
     assert (str(found.state), found.error_class) == ("failed", "ROW_INVALID")

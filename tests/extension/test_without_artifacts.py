@@ -100,3 +100,9 @@ def test_a_worker_enables_artifacts_and_their_maintenance_by_itself(sqlite_url: 
 
         assert [chore.name for chore in hf.registry.chores] == ["artifacts"]
         assert hf.artifacts.list(ORG)[0].name == "x.txt"
+
+
+def test_an_extension_that_requires_artifacts_enables_them(sqlite_url: str) -> None:
+    with make_holdfast(sqlite_url, FakeClock(), extensions=("review",)) as hf:
+        assert "artifacts" in hf.extensions
+        assert {"artifacts", "review"} <= hf.store.component_versions().keys()

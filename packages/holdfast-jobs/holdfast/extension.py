@@ -70,6 +70,9 @@ class Extension:
     nouns: ClassVar[Mapping[str, str]] = {}
     """Nouns of the operator API: the name, and the class as ``module:attribute``."""
 
+    requires: ClassVar[Sequence[str]] = ()
+    """Installed extensions that are enabled before it."""
+
     is_default: ClassVar[bool] = False
     """Whether workers enable it without being asked, unless the settings leave it out."""
 
@@ -188,6 +191,7 @@ class Extensions:
             return
         if extension.name in self._enabled:
             raise ConfigError(f"The extension {extension.name!r} is enabled twice.")
+        self.enable_named(extension.requires)
         app = self._app
         register(extension)
         app.settings = app.settings.with_runs(extension.runs)

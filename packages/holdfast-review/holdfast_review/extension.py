@@ -19,7 +19,8 @@ class ReviewExtension(Extension):
     """Declares the review critic; :class:`Reviews` is the object that is enabled."""
 
     name = "review"
-    component = Component("review", "holdfast_review", needs={"core": 25})
+    component = Component("review", "holdfast_review", needs={"core": 25, "artifacts": 1})
+    requires = ("artifacts",)
     settings = {"review": ReviewSettings}
     runs = REVIEW_RUNS
     commands = {"review": "holdfast_review.cli:review"}
