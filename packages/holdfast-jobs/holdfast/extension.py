@@ -216,10 +216,17 @@ class Extensions:
                 self.enable(find_installed(name).load())
 
     def enable_defaults(self) -> None:
-        """Enable the installed extensions that workers enable without being asked."""
-        for name, extension in installed().items():
-            if extension.is_default:
-                self.find_named(name)
+        """Enable the installed extensions that workers enable without being asked.
+
+        A PostgreSQL database without the tables of such an extension is used without it.
+        """
+        found = [name for name, extension in installed().items() if extension.is_default]
+        if not all(name in self._enabled for name in found):
+            store = self._app.store
+            migrated = store.component_versions()
+            for name in found:
+                if store.is_embedded or name in migrated:
+                    self.find_named(name)
 
     def find(self, kind: type[E]) -> E | None:
         """The enabled extension of a class."""
