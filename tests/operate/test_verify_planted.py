@@ -62,7 +62,7 @@ def open_full(url: str, clock: FakeClock, folder: Path) -> Holdfast:
 
 
 @pytest.fixture(scope="module")
-def sqlite_full(tmp_path_factory: pytest.TempPathFactory) -> Mould:
+def sqlite_full(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> Mould:
     folder = tmp_path_factory.mktemp(NAME)
     numbers = itertools.count()
 
@@ -73,6 +73,8 @@ def sqlite_full(tmp_path_factory: pytest.TempPathFactory) -> Mould:
         yield f"sqlite:///{made}"
         made.unlink()
 
+    # With the tables of every installed extension.
+    shutil.copy(sqlite_template, folder / "full.db")
     return make_mould(f"sqlite:///{folder}/full.db", folder, copy)
 
 

@@ -461,6 +461,7 @@ def test_a_tenant_that_no_policy_binds(postgres_url: str) -> None:
 )
 def test_a_hole_in_the_schema_of_a_file(sqlite_url: str, text: str, told: str) -> None:
     with make_holdfast(sqlite_url) as hf:
+        hf.extensions.enable_defaults()
         hf.store.migrate()
         with hand(hf) as connection:
             connection.execute(text)
