@@ -16,7 +16,7 @@ from pathlib import Path
 
 from holdfast import Failure, Holdfast, Metrics, Settings, State
 from holdfast.config import BUILT_IN_RUNS
-from holdfast.config.extensions import known_sections
+from holdfast.config.extensions import installed, known_sections
 from holdfast.store import Store, open_store
 from holdfast.telemetry.gauges import GAUGES
 from tests.story import look
@@ -218,7 +218,7 @@ dead_letter_replay_actor_known dead_letter_replay_at_failed_stage dead_letter_re
 dead_letter_replay_ended_iff_outcome dead_letter_replay_is_another_job
 dead_letter_replay_never_leaves dead_letter_replay_numbered dead_letter_replay_once_per_job
 dead_letter_replay_one_at_a_time dead_letter_replay_outcome_known dead_letter_replay_says_why
-dead_letter_replay_write_once dead_letter_replays_counted dead_letter_rewrite_never_replayed
+dead_letter_replay_write_once dead_letter_replays_counted dead_letter_never_replayed
 dead_letter_state_known dead_letter_steps_in_order dead_letter_times_in_order dead_letter_version
 dead_letter_write_once delivery_actor_known delivery_attempt_ended_iff_outcome
 delivery_attempt_ends_once delivery_attempt_outcome_known delivery_attempt_phase_known
@@ -496,8 +496,13 @@ def test_the_metrics_and_their_labels_are_those_that_were_frozen() -> None:
     check("metrics", metrics(), words(METRICS), "METRICS")
 
 
+def runs_of_extensions() -> Iterator[str]:
+    for extension in installed().values():
+        yield from extension.runs
+
+
 def test_the_runs_are_those_that_were_frozen() -> None:
-    check("runs", set(BUILT_IN_RUNS), words(RUNS), "RUNS")
+    check("runs", {*BUILT_IN_RUNS, *runs_of_extensions()}, words(RUNS), "RUNS")
 
 
 def test_the_settings_keys_are_those_that_were_frozen() -> None:

@@ -62,7 +62,9 @@ def test_the_public_names_are_sorted_and_complete() -> None:
     typed = {
         alias.asname or alias.name: node.module
         for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module != "importlib"
+        if isinstance(node, ast.ImportFrom)
+        and node.level == 0
+        and not (node.module or "").startswith("importlib")
         for alias in node.names
     }
     extras = {name for names in holdfast._MODULES_OF_EXTRAS.values() for name in names.split()}

@@ -36,7 +36,7 @@ CORE = {
 @pytest.mark.parametrize(
     ("core", "llm", "package"),
     [
-        ("holdfast", "packages/holdfast-jobs/holdfast/batch", "holdfast_llm.batch"),
+        ("holdfast", "holdfast/batch", "holdfast.batch"),
         ("packages/holdfast-jobs/holdfast", "packages/holdfast-llm/holdfast_llm", "holdfast_llm"),
     ],
 )

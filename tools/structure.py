@@ -28,19 +28,19 @@ PLACES: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "core": (("packages/holdfast-jobs/holdfast",), ("holdfast",)),
     "llm": (
         ("packages/holdfast-llm/holdfast_llm",),
-        ("packages/holdfast-jobs/holdfast/batch", "packages/holdfast-jobs/holdfast/provider"),
+        ("holdfast/batch", "holdfast/provider"),
     ),
     "rewrite": (
         ("packages/holdfast-rewrite/holdfast_rewrite",),
-        ("packages/holdfast-jobs/holdfast/apps/rewrite",),
+        ("holdfast/apps/rewrite",),
     ),
     "review": (
         ("packages/holdfast-review/holdfast_review",),
-        ("packages/holdfast-jobs/holdfast/apps/review",),
+        ("holdfast/apps/review",),
     ),
     "simulator": (
         ("packages/holdfast-simulator/holdfast_simulator",),
-        ("packages/holdfast-jobs/holdfast/simulator",),
+        ("holdfast/simulator",),
     ),
     "artifacts": (
         ("packages/holdfast-jobs/holdfast/artifacts",),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import FakeClock, Forbidden, Holdfast
+from holdfast.config.extensions import installed
 from holdfast.engine.audit import PLATFORM_ORG
 from holdfast.errors import NotFound
 from holdfast.operate.authorization import OperatorContext
@@ -63,7 +64,13 @@ def finding(report: Report, check: str) -> Any:
 
 
 def test_the_invariants_are_numbered_in_order_and_each_is_a_sentence() -> None:
-    assert [check.id for check in CHECKS] == [f"I{n}" for n in range(1, len(CHECKS) + 1)]
+    extensions = [check for one in installed().values() for check in one.verify_checks()]
+    ids = {check.id for check in (*CHECKS, *extensions)}
+
+    assert ids == {f"I{n}" for n in range(1, len(ids) + 1)}
+    assert [check.id for check in CHECKS] == sorted(
+        (check.id for check in CHECKS), key=lambda name: int(name[1:])
+    )
     assert all(check.name.endswith(".") for check in CHECKS)
     assert len({check.name for check in CHECKS}) == len(CHECKS)
 

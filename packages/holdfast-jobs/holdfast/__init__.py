@@ -91,8 +91,10 @@ if TYPE_CHECKING:
         UpstreamError,
         WriteConflict,
     )
+    from holdfast.extension import Extension
     from holdfast.outbox.delivery import Content
     from holdfast.outbox.intend import Intent
+    from holdfast.store import Component, Statements, StateStatement
     from holdfast.telemetry.alert import Alert, alert
     from holdfast.telemetry.log import JobFields, configure_logging, log_event
     from holdfast.telemetry.metrics import Metrics as Metrics
@@ -126,6 +128,7 @@ __all__ = [
     "CancelAnswer",
     "ChannelSettings",
     "ChecksumMismatch",
+    "Component",
     "ConfigError",
     "ConfigInvalid",
     "Content",
@@ -136,6 +139,7 @@ __all__ = [
     "EnqueueRefused",
     "Enqueued",
     "ExecutionMode",
+    "Extension",
     "Failure",
     "FakeClock",
     "Forbidden",
@@ -188,6 +192,8 @@ __all__ = [
     "Settings",
     "Snooze",
     "State",
+    "StateStatement",
+    "Statements",
     "StoreDown",
     "SystemClock",
     "Tenant",
@@ -241,11 +247,13 @@ _MODULES = {
         Transient UnknownKind UnknownQueue UpstreamDown UpstreamError WriteConflict
     """,
     "holdfast.app": "Holdfast",
+    "holdfast.extension": "Extension",
     "holdfast.outbox.delivery": "Content",
     "holdfast.outbox.intend": "Intent",
     "holdfast_llm.provider.reply": "Reply Usage",
     "holdfast_llm.provider.request": "Request",
     "holdfast_llm.provider.route": "ExecutionMode Route",
+    "holdfast.store": "Component StateStatement Statements",
     "holdfast.telemetry.alert": "Alert alert",
     "holdfast.telemetry.log": "JobFields configure_logging log_event",
     "holdfast.tenant": "Tenant",

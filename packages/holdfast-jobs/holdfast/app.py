@@ -89,9 +89,7 @@ class Holdfast:
     ) -> None:
         if settings is None:
             settings = Settings.load(db=db)
-        elif db is not None:
-            settings = replace(settings, db=db)
-        self.settings = settings
+        self.settings = settings if db is None else replace(settings, db=db)
         self.clock = clock or SystemClock()
         self.rng = rng
         self.ids = IdSource(self.clock, rng)
@@ -148,10 +146,8 @@ class Holdfast:
         """The enabled extension of this class; one that is not enabled yet is made and enabled."""
         if not (isinstance(kind, type) and issubclass(kind, Extension)):
             raise ConfigError("hf.extension takes the class of an extension.")
-        found = self.extensions.find(kind)
-        if found is None:
-            found = kind()
-            self.add_extension(found)
+        if (found := self.extensions.find(kind)) is None:
+            self.add_extension(found := kind())
         return found
 
     def open_components(self, components: Sequence[Component]) -> None:
@@ -490,9 +486,9 @@ class Holdfast:
         sync_categories(self.store, self.registry.categories.values())
         sync_rules(self.store, self.settings, self.registry.queues)
         self.sync()
-        backoff = self.settings.default_profile.retry_backoff_seconds
+        profile = self.settings.default_profile
         given: dict[str, Any] = {
-            "registry": self.registry.with_backoff(backoff),
+            "registry": self.registry.with_backoff(profile.retry_backoff_seconds),
             "settings": self.settings,
             "events": self.events,
             "rng": self.rng,

@@ -1,4 +1,4 @@
-"""Claim: take due jobs under a lease, renew it, and request whether it still holds."""
+"""Claim: take due jobs under a lease, renew it, and check that it still holds."""
 
 from __future__ import annotations
 
@@ -20,12 +20,10 @@ from holdfast.engine.fairness import (
     allocate,
     interleave_tenants,
     mark_cuts,
-    unlimited,
 )
-from holdfast.engine.fairness import (
-    Order as Order,
-)
-from holdfast.engine.job import BATCH_KEY, Claimed, ClaimId, State, claim_of
+from holdfast.engine.fairness import Order as Order
+from holdfast.engine.fairness import unlimited as unlimited
+from holdfast.engine.job import BATCH_KEY, Claimed, ClaimId, State, claim_of, claim_row
 from holdfast.engine.promote import promote_jobs
 from holdfast.engine.quarantine import claim_one_by_one
 from holdfast.engine.rules import Rules, consume_tokens, find_capacity, read_rules
@@ -498,8 +496,3 @@ def renew_leases(
 
 
 _CLAIM = ("org_id", "id", "lease_token")
-
-
-def claim_row(job: Claimed) -> Mapping[str, Any]:
-    """A claim as statements take it: the job and its fencing token."""
-    return {"org_id": job.org_id, "id": job.id, "lease_token": job.lease_token}

@@ -210,6 +210,11 @@ def claim_of(row: Mapping[str, Any]) -> ClaimId:
     return row["org_id"], row["id"], row["lease_token"]
 
 
+def claim_row(job: Claimed) -> dict[str, Any]:
+    """A claim as statements take it: the job and its fencing token."""
+    return {"org_id": job.org_id, "id": job.id, "lease_token": job.lease_token}
+
+
 def unit_of(org_id: str, job_type: str, unit_key: str) -> str:
     """The name under which an execution unit is locked; spelled the same in claim_jobs."""
     return org_id + job_type + unit_key

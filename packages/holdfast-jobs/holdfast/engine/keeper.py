@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from holdfast.clock import ms
 from holdfast.config import Settings
-from holdfast.engine.claim import SQL, claim_row, renew_leases
+from holdfast.engine.claim import SQL, renew_leases
 from holdfast.engine.execute import timed_out
 from holdfast.engine.hands import Hands, Held
-from holdfast.engine.job import Claimed, ClaimId, claim_of
+from holdfast.engine.job import Claimed, ClaimId, claim_of, claim_row
 from holdfast.engine.watchdog import Guard, unguarded
 from holdfast.errors import StoreError
 from holdfast.store import Store

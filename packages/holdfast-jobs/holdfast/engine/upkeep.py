@@ -15,7 +15,6 @@ from functools import partial
 from holdfast.clock import ms
 from holdfast.config import Settings
 from holdfast.engine.audit import seal_events
-from holdfast.engine.claim import claim_row
 from holdfast.engine.counts import Counts
 from holdfast.engine.job import (
     MAINTENANCE_QUEUE,
@@ -28,6 +27,7 @@ from holdfast.engine.job import (
     Outcome,
     Released,
     Retry,
+    claim_row,
 )
 from holdfast.engine.ledger import tidy_runs
 from holdfast.engine.presence import beat_seconds

@@ -64,8 +64,10 @@ def read_tables(packages: Iterable[str] = (CORE,)) -> Tables:
     cell: dict[str, str] = {}
     unique_in_cell: dict[str, str] = {}
     for package in packages:
-        text = resources.files(package).joinpath(FILE).read_text(encoding="utf-8")
-        declared = tomllib.loads(text)
+        place = resources.files(package).joinpath(FILE)
+        if not place.is_file():
+            continue  # Its tables are undeclared, which the build refuses.
+        declared = tomllib.loads(place.read_text(encoding="utf-8"))
         for name in (*declared.get("tenant", {}), *declared.get("cell", {})):
             if name in tenant or name in cell:
                 raise ConfigError(f"{package} declares the table {name} a second time in {FILE}.")
