@@ -42,12 +42,7 @@ PLACES: Mapping[str, tuple[tuple[str, ...], ...]] = {
         ("packages/holdfast-simulator/holdfast_simulator",),
         ("holdfast/simulator",),
     ),
-    "artifacts": (
-        ("packages/holdfast-jobs/holdfast/artifacts",),
-        ("packages/holdfast-jobs/holdfast/artifact",),
-        ("packages/holdfast-jobs/holdfast/artifacts",),
-        ("packages/holdfast-jobs/holdfast/artifact",),
-    ),
+    "artifacts": (("packages/holdfast-jobs/holdfast/artifacts",), ("holdfast/artifact",)),
 }
 REMOVED = ("llm", "rewrite", "review", "simulator", "artifacts")
 

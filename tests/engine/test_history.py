@@ -28,6 +28,7 @@ from tests.engine.planting import plant
 from tests.story import ORG, OTHER_ORG, by_hand, claim, events, look, make_holdfast, timeline
 
 SQL = Statements("holdfast.engine", "job.sql")
+JOBS = Statements("holdfast.operate", "jobs.sql")
 
 AT_ONCE = timedelta(0)
 HOUR = timedelta(hours=1)
@@ -254,7 +255,7 @@ def test_a_page_goes_on_from_live_jobs_into_history(work: Holdfast, clock: FakeC
     pages, before = [], "ffffffff-ffff-ffff-ffff-ffffffffffff"
     for _ in range(3):
         page = {"org_id": ORG, "before": before, "state": None, "job_type": None, "limit": 2}
-        rows = look(work.store, SQL.list_jobs.raw, **page)
+        rows = look(work.store, JOBS.list_jobs.raw, queue=None, **page)
         pages.append([row["id"] for row in rows])
         before = rows[-1]["id"]
 

@@ -200,7 +200,9 @@ def test_a_tenant_may_call_the_functions_that_are_made_for_it_and_no_other(shop:
         " AND has_function_privilege('holdfast_tenant', made.oid, 'EXECUTE') ORDER BY 1",
     )
 
-    assert [row["name"] for row in rows] == ["current_tenant", "enqueue", "enqueue_jobs", "is_full"]
+    assert [row["name"] for row in rows] == [
+        *("current_tenant", "enqueue", "enqueue_jobs", "is_full", "wake")
+    ]
 
 
 # -- through the function of the Python call

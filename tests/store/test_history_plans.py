@@ -18,6 +18,7 @@ from holdfast.store import Statements, Store
 from tests.story import ORG, by_hand, look
 
 SQL = Statements("holdfast.engine", "job.sql")
+JOBS = Statements("holdfast.operate", "jobs.sql")
 RETENTION = Statements("holdfast.engine", "retention.sql")
 
 KINDS = ("order.pack", "order.ship")
@@ -83,7 +84,7 @@ def ids(store: Store, table: str, many: int) -> list[Any]:
 
 
 def test_a_statement_that_reads_all_of_history_is_noticed(measured: Store) -> None:
-    assert reads_all(plan(measured, SQL.count_jobs))
+    assert reads_all(plan(measured, JOBS.count_all_jobs))
 
 
 def test_archiving_finds_its_jobs_by_their_end(measured: Store) -> None:
@@ -165,11 +166,12 @@ def test_one_job_one_key_and_one_page_are_found_in_either_table(measured: Store)
     key = plan(measured, SQL.find_key, org_id=ORG, idempotency_key="k")
     page = plan(
         measured,
-        SQL.list_jobs,
+        JOBS.list_jobs,
         org_id=ORG,
         before="ffffffff-ffff-ffff-ffff-ffffffffffff",
         state=None,
         job_type=None,
+        queue=None,
         limit=50,
     )
 

@@ -20,6 +20,7 @@ from holdfast.store import Statements, Store
 from tests.story import ORG, OTHER_ORG, by_hand
 
 SQL = Statements("holdfast.engine", "job.sql")
+JOBS = Statements("holdfast.operate", "jobs.sql")
 MAINTENANCE_SQL = Statements("holdfast.engine", "maintenance.sql")
 RUN_SQL = Statements("holdfast.engine", "run.sql")
 FLOW = Statements("holdfast.engine", "flow.sql")
@@ -77,7 +78,7 @@ def reads_all_jobs(text: str) -> bool:
 
 
 def test_a_statement_that_reads_every_job_is_noticed(measured: Holdfast) -> None:
-    assert reads_all_jobs(plan(measured.store, SQL.count_jobs))
+    assert reads_all_jobs(plan(measured.store, JOBS.count_all_jobs))
 
 
 @pytest.mark.parametrize("limit", [1, 25, 500])
@@ -194,11 +195,12 @@ def test_one_job_and_one_page_are_found_by_key(measured: Holdfast) -> None:
     one = plan(measured.store, SQL.find_job, org_id=job.org_id, id=job.id)
     page = plan(
         measured.store,
-        SQL.list_jobs,
+        JOBS.list_jobs,
         org_id=ORG,
         before="ffffffff-ffff-ffff-ffff-ffffffffffff",
         state=None,
         job_type=None,
+        queue=None,
         limit=50,
     )
 
