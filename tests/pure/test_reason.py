@@ -153,6 +153,8 @@ places = st.none() | rows(
     deadline_at=some,
     submitted_at=some,
     updated_at=instants,
+    lease_owner=st.sampled_from([None, "run-1"]),
+    lease_expires_at=some,
 )
 circuits = st.none() | rows(
     provider=st.just("openai"),

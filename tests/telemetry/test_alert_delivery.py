@@ -265,7 +265,7 @@ def test_an_address_needs_its_channel() -> None:
 
 def test_a_failed_delivery_is_a_line_without_the_address(opened: list[Holdfast]) -> None:
     stream = io.StringIO()
-    log.configure("warning", stream)
+    log.configure_logging("warning", stream)
     try:
         with receiving(says(403)) as receiver:
             outlet = Outlet(delivery_to(opened, receiver.url))
