@@ -8,3 +8,7 @@ CREATE POLICY tenant_sees_itself ON holdfast.artifact TO holdfast_tenant
 
 GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast.artifact TO holdfast_engine;
 GRANT SELECT ON holdfast.artifact TO holdfast_tenant;
+
+GRANT SELECT ON holdfast.artifact TO holdfast_auditor;
+CREATE POLICY auditor_sees_itself ON holdfast.artifact FOR SELECT TO holdfast_auditor
+    USING (org_id = (SELECT holdfast.current_tenant()));
