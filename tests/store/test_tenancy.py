@@ -242,7 +242,7 @@ def test_a_tenant_cannot_find_out_whether_another_uses_a_key(
         "DELETE FROM holdfast.job_history",
         "INSERT INTO holdfast.job_history SELECT * FROM holdfast.job_history",
         "DELETE FROM holdfast.job_stage_history",
-        "INSERT INTO holdfast.migration VALUES (99, 'x')",
+        "INSERT INTO holdfast.migration VALUES ('core', 99, 'x')",
         "TRUNCATE holdfast.job CASCADE",
         "TRUNCATE holdfast.job_event",
         "ALTER TABLE holdfast.job DISABLE ROW LEVEL SECURITY",
