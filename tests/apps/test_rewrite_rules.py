@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-import holdfast
 from holdfast.engine.state_hook import Reached, run_state_statements
 from holdfast.errors import RuleBroken
 from holdfast.store import Store, Tx
@@ -371,16 +370,19 @@ def test_a_sender_has_one_full_reframe_a_week_whatever_the_home(stage: Stage) ->
     assert stage.row(again)["step"] == "enqueued"
 
 
+PACKAGES = Path(__file__).resolve().parents[2] / "packages"
+
+
 @pytest.mark.req("O-13")
 def test_no_statement_but_the_orchestrators_says_when_a_sender_may_read(store: Store) -> None:
     writes = re.compile(r"\bsender_reveal_at\s*=(?!\s*OLD)")
     found = {
-        str(path.relative_to(Path(holdfast.__file__).parent))
-        for path in Path(holdfast.__file__).parent.rglob("*.sql")
+        "/".join(path.relative_to(PACKAGES).parts[1:])
+        for path in PACKAGES.glob("*/holdfast*/**/*.sql")
         if writes.search(path.read_text(encoding="utf-8"))
     }
 
-    assert found == {"apps/rewrite/conclude.sql"}
+    assert found == {"holdfast_rewrite/conclude.sql"}
 
 
 def test_the_record_of_a_rewrite_job_holds_no_text(stage: Stage) -> None:

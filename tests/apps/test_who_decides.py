@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
+import holdfast_rewrite
 from holdfast.config import Settings
 from holdfast_rewrite.decide import decide
 from holdfast_rewrite.prompt import prompt_for
@@ -17,15 +17,15 @@ from holdfast_rewrite.settings import RewriteSettings
 from holdfast_rewrite.words import Intent, Level, SafetyFlag, Strength, Topic
 from tests.apps.household import RECIPIENT, ROUTE, intake, result_of
 
-PACKAGE = Path(holdfast.__file__).parent
-REWRITE = PACKAGE / "apps" / "rewrite"
+PACKAGES = Path(__file__).resolve().parents[2] / "packages"
+REWRITE = Path(holdfast_rewrite.__file__).parent
 
 
 def modules_with(pattern: str, suffix: str = "py") -> set[str]:
     """The files of the package, without the migrations, that hold a pattern."""
     return {
-        str(path.relative_to(PACKAGE))
-        for path in PACKAGE.rglob(f"*.{suffix}")
+        "/".join(path.relative_to(PACKAGES).parts[1:])
+        for path in PACKAGES.glob(f"*/holdfast*/**/*.{suffix}")
         if "migrations" not in path.parts and re.search(pattern, path.read_text("utf-8"))
     }
 
@@ -33,7 +33,9 @@ def modules_with(pattern: str, suffix: str = "py") -> set[str]:
 def imported_by(*names: str) -> set[str]:
     """The modules of the rewrite that these import."""
     texts = ((REWRITE / f"{name}.py").read_text("utf-8") for name in names)
-    return {found for text in texts for found in re.findall(r"apps\.rewrite\.(\w+) import", text)}
+    return {
+        found for text in texts for found in re.findall(r"holdfast_rewrite\.(\w+) import", text)
+    }
 
 
 @pytest.mark.req("O-01")
@@ -43,11 +45,11 @@ def imported_by(*names: str) -> set[str]:
 )
 def test_only_the_orchestrator_stores_messages_and_snapshots(table: str) -> None:
     assert modules_with(rf"INSERT INTO holdfast\.{table}\b", "sql") == {
-        "apps/rewrite/orchestrate.sql"
+        "holdfast_rewrite/orchestrate.sql"
     }
     assert modules_with(r'"orchestrate\.sql"') == {
-        "apps/rewrite/advance.py",
-        "apps/rewrite/intake.py",
+        "holdfast_rewrite/advance.py",
+        "holdfast_rewrite/intake.py",
     }
 
 
@@ -57,14 +59,16 @@ def test_only_the_orchestrator_classifies_resolves_and_enqueues() -> None:
 
     # The command line classifies a text that nobody sent; it stores nothing.
     assert modules_with(rf"{at}\.classify import [^\n]*classify_safely") == {
-        "apps/rewrite/orchestrate.py",
-        "apps/rewrite/cli.py",
+        "holdfast_rewrite/orchestrate.py",
+        "holdfast_rewrite/cli.py",
     }
-    assert modules_with(rf"{at}\.language import [^\n]*\bresolve\b") == {"apps/rewrite/decide.py"}
-    assert modules_with(rf"{at}\.advance import") == {"apps/rewrite/orchestrate.py"}
+    assert modules_with(rf"{at}\.language import [^\n]*\bresolve\b") == {
+        "holdfast_rewrite/decide.py"
+    }
+    assert modules_with(rf"{at}\.advance import") == {"holdfast_rewrite/orchestrate.py"}
     assert modules_with(r"insert_steps|insert_jobs|hf\.enqueue") & {
-        str(path.relative_to(PACKAGE)) for path in REWRITE.rglob("*.py")
-    } == {"apps/rewrite/advance.py"}
+        f"holdfast_rewrite/{path.relative_to(REWRITE)}" for path in REWRITE.rglob("*.py")
+    } == {"holdfast_rewrite/advance.py"}
 
 
 # What decides on locales, lane, recipient, policy and route.

@@ -276,12 +276,18 @@ def test_a_worker_tells_what_waits_to_be_recorded(
     work.enqueue("some.work", {}, org_id=ORG)
 
     with running(worker):
+        # The worker's own heartbeat may have counted before and be written after this one.
+        def tells(outcomes: int) -> bool:
+            worker._presence.tell()
+            (row,) = work.store.read(list_workers)
+            return row.unsettled == outcomes
+
         wait_until(lambda: worker._settler.backlog().outcomes == 1)
-        worker._presence.tell()
+        wait_until(lambda: tells(1))
         (waiting,) = work.store.read(list_workers)
         release.set()
         wait_until(lambda: worker._settler.backlog().outcomes == 0)
-        worker._presence.tell()
+        wait_until(lambda: tells(0))
         (recorded,) = work.store.read(list_workers)
 
     assert (waiting.unsettled, waiting.settled_at) == (1, None)

@@ -339,9 +339,9 @@ def test_no_question_by_job_correlation_or_person_reads_every_event(
         (sql.list_of_jobs, {}, "job_event_of_job"),
         (sql.list_of_jobs, {"by_correlation": "c7"}, "job_event_of_correlation"),
         (sql.list_of_person, {"actor_type": "user", "actor_id": "3"}, "job_event_of_person"),
-        (sql.list_between, {"above": 5_000, "before": 5_100}, "rowid|job_event_pkey"),
+        (sql.list_between, {"above": 5_000, "before": 5_100}, "rowid|job_event_in_order"),
         (sql.list_reach, {"org_id": ORG}, "audit_seal_of_event"),
-        (sql.find_first_at, {}, "rowid|job_event_pkey"),
+        (sql.find_first_at, {}, "rowid|job_event_in_order"),
         (chain.SQL.list_covered, {"org_id": ORG}, "audit_seal_of_event"),
     ):
         text = plan(crowd, statement, **{**asked, **given})
