@@ -17,6 +17,7 @@ from holdfast.operate.doctor import Finding, Limits, Severity, examine
 from holdfast.operate.explain import Reason, explain_job
 from holdfast_llm.batch.cost import record_calls
 from holdfast_llm.batch.price import Prices
+from holdfast_llm.batch.service import BatchService
 from holdfast_llm.provider.route import Route
 from tests.batch.ledger import PRICES, call
 from tests.batch.planted import Shout, Stage, set_stage
@@ -129,7 +130,9 @@ def test_files_that_stay_at_a_provider_are_told(hf: Holdfast, clock: FakeClock) 
 
 
 def test_a_model_without_a_price_is_told(hf: Holdfast, clock: FakeClock, stage: Stage) -> None:
-    stage.service = replace(stage.service, settings=replace(stage.service.settings, prices=()))
+    resources = stage.service.resources
+    unpriced = replace(resources.settings, prices=())
+    stage.service = BatchService(replace(resources, settings=unpriced))
     stage.plant("one", "two")
     stage.provider.complete()
     stage.collect(minutes=5)
