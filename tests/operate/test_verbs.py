@@ -73,7 +73,7 @@ def world(hf: Holdfast, clock: FakeClock) -> World:
 def operator(world: World, role: Role, org_id: str | None) -> Operator:
     made = world.hf.operate(actor="user:olga", role=role, org_id=org_id)
     # The batch service whose provider is scripted.
-    made.__dict__["batches"] = made.batches(world.stage.lane)
+    made.__dict__["batches"] = made.batches(world.stage.service)
     return made
 
 
