@@ -35,7 +35,7 @@ from holdfast.store import Row, Statements, Store, Tx
 SQL = Statements("holdfast.engine", "job.sql")
 FLOW = Statements("holdfast.engine", "flow.sql")
 
-# How many keys without a rule are looked under at once; the next look goes on after them.
+# How many keys without a rule are read at once; the next read continues after them.
 KEYS = 1_000
 # How many backlogs are read at once; the next read continues after them.
 BACKLOGS = 256
@@ -62,8 +62,8 @@ class ClaimRequest:
     without: Collection[str] = ()
     # Tenant, provider and model of jobs to pass over: they could not be sent.
     shut: Sequence[tuple[str, str, str]] = ()
-    # What was buried on the way is put here: it is a dead letter that somebody has to tell of.
-    buried: list[Settled] = field(default_factory=list)
+    # Jobs that were dead-lettered instead of claimed; the caller emits their events.
+    dead_lettered: list[Settled] = field(default_factory=list)
 
     @property
     def which_oldest(self) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def claim_jobs(
     of_batch: bool = False,
     without: Collection[str] = (),
     shut: Sequence[tuple[str, str, str]] = (),
-    buried: list[Settled] | None = None,
+    dead_lettered: list[Settled] | None = None,
 ) -> list[Claimed]:
     """Claim up to *limit* due jobs of *queues*, or of one *queue*.
 
@@ -115,7 +115,8 @@ def claim_jobs(
         for row in seen
         if row["is_waiting"] or row["has_due"] or not respect_not_before_at
     }
-    first = ClaimRequest("", worker_id, limit, lease_ms, buried=[] if buried is None else buried)
+    dead = [] if dead_lettered is None else dead_lettered
+    first = ClaimRequest("", worker_id, limit, lease_ms, dead_lettered=dead)
     if order is Order.FAIR and respect_not_before_at and not (job_types or shut):
         return _claim_fair(store, rules, first, [name for name in names if name in busy], of_batch)
     claimed: list[Claimed] = []

@@ -48,7 +48,7 @@ class Fetcher(Protocol):
     def take(self, wanted: int) -> list[Claimed]:
         """Claim up to *wanted* jobs."""
 
-    def take_buried(self) -> list[Settled]:
+    def take_dead_lettered(self) -> list[Settled]:
         """What broke a rule and was buried instead of claimed, since this was last asked."""
 
     def close(self) -> None:
@@ -76,7 +76,7 @@ class FairFetcher:
         self._saw_part = False
         self._went_through = False
         self._look_at = 0.0
-        self._buried: list[Settled] = []
+        self._dead_lettered: list[Settled] = []
 
     @property
     def is_over(self) -> bool:
@@ -137,12 +137,12 @@ class FairFetcher:
             self.lease_ms,
             backlogs=self._waiting[queue],
             at=self._cursors[queue],
-            buried=self._buried,
+            dead_lettered=self._dead_lettered,
         )
 
-    def take_buried(self) -> list[Settled]:
-        found = list(self._buried)
-        self._buried.clear()
+    def take_dead_lettered(self) -> list[Settled]:
+        found = list(self._dead_lettered)
+        self._dead_lettered.clear()
         return found
 
     def close(self) -> None:

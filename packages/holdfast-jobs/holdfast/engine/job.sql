@@ -113,7 +113,7 @@ ORDER BY CASE
     ELSE 1 END
 LIMIT 1;
 
--- claim_jobs :many — crosses tenants: takes of each lane what was poured for it, of any number of queues
+-- claim_jobs :many — crosses tenants: takes its allocated share of each tenant backlog, of any number of queues
 -- Only PostgreSQL has LATERAL; SQLite walks the index of each lane with a recursive query.
 -- MATERIALIZED keeps PostgreSQL from running a LIMIT again under a nested loop and claiming more
 -- than asked; :lane_count and :limit tell its planner what it would guess, and then sort the table.

@@ -91,7 +91,7 @@ class BoundedFetcher:
     _ended: int = 0
     _ran_dry: bool = False
     _fair: FairFetcher | None = None
-    _buried: list[Settled] = field(default_factory=list)
+    _dead_lettered: list[Settled] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if self.profile.order == Order.FAIR:
@@ -136,10 +136,10 @@ class BoundedFetcher:
         self.counts.models.update(filter(None, map(_model_of, found)))
         return found
 
-    def take_buried(self) -> list[Settled]:
+    def take_dead_lettered(self) -> list[Settled]:
         if self._fair is not None:
-            return self._fair.take_buried()
-        found, self._buried = self._buried, []
+            return self._fair.take_dead_lettered()
+        found, self._dead_lettered = self._dead_lettered, []
         return found
 
     def close(self) -> None:
@@ -157,7 +157,7 @@ class BoundedFetcher:
             respect_not_before_at=self.profile.respect_not_before_at,
             job_types=self.job_types,
             without=self._seen,
-            buried=self._buried,
+            dead_lettered=self._dead_lettered,
         )
 
     def on_event(self, event: Event) -> None:

@@ -64,7 +64,7 @@ def claim_one_by_one(store: Store, rules: Rules, request: ClaimRequest) -> list[
                 claimed += store.write(one.take)
             except RuleBroken as exc:
                 with suppress(RuleBroken):
-                    request.buried.extend(store.write(partial(one.bury, rule=exc.rule)))
+                    request.dead_lettered.extend(store.write(partial(one.bury, rule=exc.rule)))
     return claimed
 
 

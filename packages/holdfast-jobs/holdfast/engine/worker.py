@@ -316,7 +316,7 @@ class Worker:
         if self._clock_drifts():
             return []
         found = [name_stage(job, self.registry) for job in self._fetcher.take(wanted)]
-        for settled in self._fetcher.take_buried():
+        for settled in self._fetcher.take_dead_lettered():
             self._tell(settled, None)
         if self.events.subscribers:
             for job in found:

@@ -149,7 +149,7 @@ class _SubmitRun:
 
     def _claim(self, wanted: int) -> tuple[list[Claimed], bool]:
         """A page of jobs, and whether there may be more."""
-        buried: list[Settled] = []
+        dead_lettered: list[Settled] = []
         profile = self.assignment.profile
         found = claim_jobs(
             self.store,
@@ -163,7 +163,7 @@ class _SubmitRun:
             of_batch=True,
             without=self._seen,
             shut=self._unsendable,
-            buried=buried,
+            dead_lettered=dead_lettered,
         )
         self.assignment.counts.claimed += len(found)
         if not profile.respect_not_before_at:
@@ -172,7 +172,7 @@ class _SubmitRun:
             self.resources.events.emit(
                 JobStarted(job.about, job.queue, job.attempt, self.assignment.run_id)
             )
-        return found, len(found) + len(buried) >= wanted
+        return found, len(found) + len(dead_lettered) >= wanted
 
     def _send(self, draft: Draft) -> None:
         """Send a batch, or release its jobs if the run is over."""
