@@ -34,12 +34,14 @@ import psycopg
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from holdfast import Holdfast, Item, Reply, Request, Settings
-from holdfast.config import PriceSettings, ProviderSettings, RunSettings
+from holdfast import Holdfast, Settings
+from holdfast.config import RunSettings
 from holdfast.engine.ledger import Trigger, TriggerKind
 from holdfast.engine.run import perform_run
 from holdfast.store import open_store
 from holdfast.store.query import Statement
+from holdfast_llm import Item, Reply, Request
+from holdfast_llm.settings import PriceSettings, ProviderSettings
 from holdfast_simulator import Ask, MovingClock, Pace, Simulator
 from tests.postgres_server import PostgresServer
 

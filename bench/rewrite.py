@@ -31,8 +31,9 @@ import psycopg
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from holdfast import Holdfast, Rewrites, Settings, Submission
+from holdfast import Holdfast, Settings
 from holdfast.store import open_store
+from holdfast_rewrite import Rewrites, Submission
 from holdfast_rewrite.classify import Message
 from holdfast_rewrite.classify_local import LocalClassifier
 from holdfast_rewrite.detect import local_detector

@@ -7,18 +7,8 @@ passes at once and nothing is paid. In production `holdfast worker --dispatch` d
 import os
 import tempfile
 
-from holdfast import (
-    FakeClock,
-    Holdfast,
-    Item,
-    ProviderSettings,
-    Reply,
-    Request,
-    Route,
-    Settings,
-    dispatch_once,
-    sync_schedules,
-)
+from holdfast import FakeClock, Holdfast, Settings, dispatch_once, sync_schedules
+from holdfast_llm import Item, ProviderSettings, Reply, Request, Route
 from holdfast_simulator import Simulator
 
 BAKERY = "0198c0de-0000-7000-8000-00000000000a"

@@ -9,14 +9,8 @@ import os
 import tempfile
 from uuid import uuid4
 
-from holdfast import (
-    FakeClock,
-    Holdfast,
-    ProviderSettings,
-    Settings,
-    dispatch_once,
-    sync_schedules,
-)
+from holdfast import FakeClock, Holdfast, Settings, dispatch_once, sync_schedules
+from holdfast_llm import ProviderSettings
 from holdfast_rewrite import Rewrites, RewriteSettings, RouteSettings, Submission
 from holdfast_simulator import Ask, Simulator
 

@@ -11,14 +11,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from holdfast import (
-    ArtifactSettings,
-    ChannelSettings,
-    FakeClock,
-    Holdfast,
-    ProviderSettings,
-    Settings,
-)
+from holdfast import ArtifactSettings, ChannelSettings, FakeClock, Holdfast, Settings
+from holdfast_llm import ProviderSettings
 from holdfast_review import Recipient, Reviews, ReviewSettings, Source
 from holdfast_simulator import Ask, Simulator
 

@@ -15,14 +15,9 @@ from enum import StrEnum
 from pathlib import Path
 
 from holdfast import Holdfast
-from holdfast.testing_faults import (
-    BATCH_POINTS,
-    OUTBOX_POINTS,
-    FailPoint,
-    inject,
-    inject_service,
-)
+from holdfast.testing_faults import OUTBOX_POINTS, FailPoint, inject
 from holdfast_llm.batch.service import BatchService
+from holdfast_llm.testing import BATCH_POINTS, inject_service
 
 __all__ = ["BatchPoint", "FailPoint", "OutboxPoint", "inject", "install", "install_kill", "watched"]
 

@@ -430,7 +430,9 @@ def rules(store: Store) -> set[str]:
 def metrics() -> set[str]:
     """Every metric with its labels, as ``name{label,label}``."""
     made = Metrics(Holdfast(settings=Settings(db="sqlite:")))
-    found = {gauge.name: sorted(gauge.labels) for gauge in GAUGES}
+    sets = [one for extension in installed().values() for one in extension.gauges()]
+    gauges = [*GAUGES, *(gauge for one in sets for gauge in one.gauges)]
+    found = {gauge.name: sorted(gauge.labels) for gauge in gauges}
     for collector in made.registry._collector_to_names:
         for family in collector.describe():
             name = f"{family.name}_total" if family.type == "counter" else family.name
@@ -439,16 +441,19 @@ def metrics() -> set[str]:
 
 
 def settings_keys(kind: type = Settings, prefix: str = "") -> Iterator[str]:
-    for field in dataclasses.fields(kind):
-        if "sections" in field.metadata:
-            for name, section in known_sections().items():
-                yield from settings_keys(section, f"{prefix}{name}.")
-            continue
+    items = {field.name: field for field in dataclasses.fields(kind)}
+    if items.pop("sections", None) is not None:
+        items |= {
+            name: known_sections()[name]
+            for extension in installed().values()
+            for name in extension.settings
+        }
+    for name, field in items.items():
         below = [kind for shape, kind in field.metadata.items() if shape in SHAPES]
         if below and dataclasses.is_dataclass(below[0]):
-            yield from settings_keys(below[0], f"{prefix}{field.name}.")
+            yield from settings_keys(below[0], f"{prefix}{name}.")
         else:
-            yield f"{prefix}{field.name}"
+            yield f"{prefix}{name}"
 
 
 SHAPES = ("section", "table", "rows")

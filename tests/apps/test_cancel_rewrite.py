@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import CancelAnswer, FakeClock, Forbidden, Holdfast, Rewrites, State
+from holdfast import CancelAnswer, FakeClock, Forbidden, Holdfast, State
 from holdfast.document import decode
+from holdfast_rewrite import Rewrites
 from holdfast_rewrite.gate import Answer
 from tests.apps.household import HOME, request_row, submission
 from tests.operate.letters import refusals

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from holdfast import FakeClock, Holdfast, Settings
-from holdfast.config import ProviderSettings
 from holdfast_llm.batch.accounts import ConfiguredAccounts
 from holdfast_llm.provider.adapters import ADAPTERS
 from holdfast_llm.provider.reply import Answer, Failure, FailureKind
 from holdfast_llm.provider.route import ExecutionMode, Route
 from holdfast_llm.provider.schema import is_strict
+from holdfast_llm.settings import ProviderSettings
 from holdfast_rewrite.classify import ClassifierFailed, Message, classify_safely
 from holdfast_rewrite.classify_llm import SCHEMA, ModelClassifier, request_for
 from holdfast_rewrite.model import SAFE_DEFAULTS, ClassifierResult, Confidences

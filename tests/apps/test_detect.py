@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Holdfast, Rewrites, Settings
+from holdfast import Holdfast, Settings
 from holdfast.errors import ConfigError
-from holdfast_rewrite import detect
+from holdfast_rewrite import Rewrites, detect
 from holdfast_rewrite.detect import (
     _WRITTEN_AS,
     KNOWN,

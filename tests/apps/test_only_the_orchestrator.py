@@ -11,7 +11,8 @@ import psycopg
 import pytest
 from psycopg import errors as pg
 
-from holdfast import EnqueueRefused, FakeClock, Holdfast, HoldfastError, JobRequest, Rewrites
+from holdfast import EnqueueRefused, FakeClock, Holdfast, HoldfastError, JobRequest
+from holdfast_rewrite import Rewrites
 from holdfast_rewrite.words import JOB_TYPE
 from tests.apps.household import HOME, count, furnish, request_row, rewriting, submission
 from tests.operate.sound import assert_sound

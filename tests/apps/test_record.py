@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, Rewrites
+from holdfast import Holdfast
 from holdfast.engine.claim import claim_jobs
 from holdfast_llm.provider.reply import Failure, FailureKind
+from holdfast_rewrite import Rewrites
 from holdfast_rewrite.show import find_record
 from tests.apps.household import HOME, RECIPIENT, submission
 from tests.apps.planted import Planted, Stage

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from holdfast import ConfigError, FakeClock, Holdfast, Rewrites
+from holdfast import ConfigError, FakeClock, Holdfast
 from holdfast.config import Settings
 from holdfast.engine.ledger import Trigger, TriggerKind
 from holdfast.engine.run import perform_run
 from holdfast_llm.provider.echo import ECHO
 from holdfast_llm.provider.reply import Answer, Reply, Usage
+from holdfast_rewrite import Rewrites
 from holdfast_rewrite import work as working
 from holdfast_rewrite.route import Routes
 from holdfast_rewrite.settings import RewriteSettings, RouteSettings

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import FakeClock, Holdfast, Rewrites
+from holdfast import FakeClock, Holdfast
 from holdfast.errors import RuleBroken
+from holdfast_rewrite import Rewrites
 from holdfast_rewrite.gate import Answer
 from holdfast_rewrite.text_retention import forget_once
 from tests.apps.household import HOME, RECIPIENT, STRANGER, count, submission

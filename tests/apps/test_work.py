@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import FakeClock, Holdfast, Item
+from holdfast import FakeClock, Holdfast
 from holdfast.engine.claim import claim_jobs
 from holdfast.engine.job import Kept
+from holdfast_llm import Item
 from holdfast_llm.provider.reply import Failure, FailureKind, Reply
 from holdfast_rewrite.detect import Detected
 from holdfast_rewrite.payload import JobPayload, RowPayload

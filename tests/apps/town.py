@@ -15,14 +15,15 @@ from typing import Any
 
 from prometheus_client import generate_latest
 
-from holdfast import FakeClock, Holdfast, Rewrites, Settings, Submission
-from holdfast.config import PriceSettings, ProviderSettings
+from holdfast import FakeClock, Holdfast, Settings
 from holdfast.engine.ledger import Trigger, TriggerKind
 from holdfast.engine.run import perform_run
 from holdfast.operate.verify.run import SQL as VERIFY
 from holdfast.store import Row
 from holdfast.telemetry import log
 from holdfast.telemetry.metrics import Metrics
+from holdfast_llm.settings import PriceSettings, ProviderSettings
+from holdfast_rewrite import Rewrites, Submission
 from holdfast_rewrite.classify import Message
 from holdfast_rewrite.directory import SqlDirectory
 from holdfast_rewrite.gate import Answer

@@ -21,7 +21,8 @@ from typing import Any
 
 from holdfast import FakeClock, Holdfast
 from holdfast.artifacts.settings import ArtifactSettings
-from holdfast.config import ChannelSettings, ProviderSettings
+from holdfast.config import ChannelSettings
+from holdfast_llm.settings import ProviderSettings
 from holdfast_review.model import Recipient, Review, Source
 from holdfast_review.reviews import Reviews
 from holdfast_review.settings import ReviewSettings

@@ -12,7 +12,6 @@ import pytest
 
 from holdfast import FakeClock, Holdfast, State
 from holdfast.artifacts.settings import ArtifactSettings
-from holdfast.config import ProviderSettings
 from holdfast.engine.context import Context
 from holdfast.engine.retry import CRITIC
 from holdfast.errors import ConfigInvalid
@@ -31,6 +30,7 @@ from holdfast_llm.provider.reply import (
 from holdfast_llm.provider.request import Request
 from holdfast_llm.provider.route import Route
 from holdfast_llm.provider.schema import is_strict
+from holdfast_llm.settings import ProviderSettings
 from holdfast_review import criticise
 from holdfast_review.criticise import Critic, make_critic
 from holdfast_review.fetch import Fetcher

@@ -20,14 +20,16 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from holdfast import Enqueued, FakeClock, Holdfast, Item, Reply, Request, Settings
-from holdfast.config import BatchSettings, PriceSettings, ProviderSettings, RunSettings
+from holdfast import Enqueued, FakeClock, Holdfast, Settings
+from holdfast.config import RunSettings
 from holdfast.engine.ledger import Trigger, TriggerKind
 from holdfast.engine.run import perform_run
 from holdfast.errors import SchemaInvalid
 from holdfast.event import BatchAlert, BatchChanged, Event
 from holdfast.operate.verify.run import SQL as VERIFY
 from holdfast.telemetry import log
+from holdfast_llm import Item, Reply, Request
+from holdfast_llm.settings import BatchSettings, PriceSettings, ProviderSettings
 from holdfast_simulator.simulator import Simulator
 from tests.operate.sound import report_of, violations
 from tests.story import ORG, OTHER_ORG, look, seal_all

@@ -6,12 +6,12 @@ from datetime import date
 from decimal import Decimal
 from typing import Any
 
-from holdfast.config import PriceSettings
 from holdfast.store import Store, Tx
 from holdfast.store.query import Statement
 from holdfast_llm.batch.cost import CallEntry, CallKind
 from holdfast_llm.provider.reply import Usage
 from holdfast_llm.provider.route import ExecutionMode, Route
+from holdfast_llm.settings import PriceSettings
 from tests.story import ORG, by_hand
 
 BATCH = "0198c0de-0000-7000-8000-0000000000b1"

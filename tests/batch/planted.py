@@ -12,7 +12,6 @@ from decimal import Decimal
 from typing import Any
 
 from holdfast import Enqueued, FakeClock, Holdfast
-from holdfast.config import PriceSettings
 from holdfast.engine.claim import claim_jobs
 from holdfast.engine.job import SYSTEM, Claimed, Submitted
 from holdfast.engine.pass_counts import PassCounts
@@ -25,6 +24,7 @@ from holdfast_llm.batch.work import Item
 from holdfast_llm.provider.reply import Reply
 from holdfast_llm.provider.request import Request
 from holdfast_llm.provider.route import Route
+from holdfast_llm.settings import PriceSettings
 from tests.batch.scripted import ScriptedAccounts, ScriptedProvider, StoredBatch
 from tests.story import ORG, by_hand, look
 

@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 import pytest
 
 from holdfast import ConfigError, Settings
-from holdfast.config import BUILT_IN_PROVIDERS, ProviderSettings
 from holdfast.outbound.credential import Credential
 from holdfast_llm.batch.accounts import ConfiguredAccounts
 from holdfast_llm.provider.adapter import Lookup
@@ -22,6 +21,7 @@ from holdfast_llm.provider.adapters import ADAPTERS
 from holdfast_llm.provider.credential import read_credential
 from holdfast_llm.provider.reply import ProviderRefused
 from holdfast_llm.provider.route import Route
+from holdfast_llm.settings import BUILT_IN_PROVIDERS, ProviderSettings
 
 KEY = "hunter2-hunter2-hunter2"
 ENV = {"OPENAI_API_KEY": KEY, "OWN_KEY": KEY}

@@ -7,23 +7,13 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
-    ConfigError,
-    ExecutionMode,
-    FakeClock,
-    Holdfast,
-    InvalidJob,
-    Item,
-    Reply,
-    Request,
-    Route,
-    SchemaInvalid,
-    State,
-)
-from holdfast.config import ProviderSettings, Settings
+from holdfast import ConfigError, FakeClock, Holdfast, InvalidJob, SchemaInvalid, State
+from holdfast.config import Settings
 from holdfast.engine.claim import claim_jobs
 from holdfast.engine.context import CancelToken, Context
 from holdfast.engine.job import BATCH_KEY
+from holdfast_llm import ExecutionMode, Item, Reply, Request, Route
+from holdfast_llm.settings import ProviderSettings
 from tests.story import ORG, claim, look, make_holdfast
 
 ROUTE = Route("openai", "openai_responses", "gpt-5.2", prompt_version="v3", target_locale="de")

@@ -9,12 +9,12 @@ from decimal import Decimal
 import pytest
 
 from holdfast import FakeClock, Holdfast, Settings
-from holdfast.config import BudgetSettings
 from holdfast.store import Store, Tx, open_store
 from holdfast_llm.batch.budget import Hold, Want, hold_over_budget, limit_of, spent_over_budget
 from holdfast_llm.batch.cost import CallKind, record_calls
 from holdfast_llm.batch.price import PICO, Prices
 from holdfast_llm.provider.reply import Usage
+from holdfast_llm.settings import BudgetSettings
 from tests.batch.ledger import PRICES, call, end_item, put_open_item, store_item
 from tests.story import ORG, OTHER_ORG
 

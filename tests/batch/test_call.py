@@ -10,26 +10,15 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
-    Enqueued,
-    ExecutionMode,
-    FakeClock,
-    Holdfast,
-    Item,
-    Permanent,
-    Reply,
-    Request,
-    RetryPolicy,
-    Route,
-    State,
-)
-from holdfast.config import BudgetSettings, PriceSettings
+from holdfast import Enqueued, FakeClock, Holdfast, Permanent, RetryPolicy, State
 from holdfast.engine.worker import run_upkeep
 from holdfast.event import BatchAlert, Event
 from holdfast.store import Row
 from holdfast.testing import Crash
+from holdfast_llm import ExecutionMode, Item, Reply, Request, Route
 from holdfast_llm.provider.adapter import Capabilities
 from holdfast_llm.provider.reply import Answer, Failure, FailureKind, ProviderUnsure, Usage
+from holdfast_llm.settings import BudgetSettings, PriceSettings
 from tests.batch.scripted import Lose, Refuse, ScriptedAccounts, ScriptedProvider
 from tests.failpoints import BatchPoint as Point
 from tests.failpoints import install

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import ExecutionMode, FakeClock, Holdfast, Item, Reply, Request, Route
-from holdfast.config import ProviderSettings
+from holdfast import FakeClock, Holdfast
+from holdfast_llm import ExecutionMode, Item, Reply, Request, Route
+from holdfast_llm.settings import ProviderSettings
 from holdfast_simulator import Simulator
 from tests.operate.sound import assert_sound
 from tests.story import ORG, look, make_holdfast

@@ -8,7 +8,6 @@ from datetime import timedelta
 import pytest
 
 from holdfast import FakeClock, Holdfast
-from holdfast.config import BatchSettings
 from holdfast.operate.refusal import InvalidAction
 from holdfast.store import Store, open_store
 from holdfast_llm.batch.circuit import (
@@ -20,6 +19,7 @@ from holdfast_llm.batch.circuit import (
     passage_of,
 )
 from holdfast_llm.provider.reply import Failure, FailureKind
+from holdfast_llm.settings import BatchSettings
 
 QUOTA = Failure(FailureKind.ACCOUNT, "insufficient_quota", 429)
 SETTINGS = BatchSettings(circuit_seconds=300, max_circuit_seconds=3600)

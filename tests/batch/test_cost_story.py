@@ -12,10 +12,10 @@ import pytest
 
 from holdfast import FakeClock
 from holdfast.clock import read_instant
-from holdfast.config import BudgetSettings
 from holdfast_llm.batch.circuit import find_open_circuits
 from holdfast_llm.batch.cost import By, sum_costs
 from holdfast_llm.batch.price import PICO
+from holdfast_llm.settings import BudgetSettings
 from holdfast_simulator.simulator import Simulator
 from tests.batch.house import COLLECTOR, SUBMITTER, House, run
 from tests.story import ORG, OTHER_ORG, look

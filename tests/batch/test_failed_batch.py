@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast import FakeClock, Holdfast
-from holdfast.config import BatchSettings
 from holdfast_llm.provider.adapter import Phase
 from holdfast_llm.provider.reply import Failure, FailureKind
+from holdfast_llm.settings import BatchSettings
 from holdfast_simulator.simulator import Simulator
 from tests.batch.house import House
 from tests.batch.outgoing import Outgoing, set_out

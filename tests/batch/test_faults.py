@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import FakeClock, Request
+from holdfast import FakeClock
+from holdfast_llm import Request
 from holdfast_simulator.ask import Ask, Finish, ItemError, Said, respond
 from holdfast_simulator.faults import Rule
 from holdfast_simulator.scripts import SCRIPTS

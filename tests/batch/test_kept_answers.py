@@ -12,16 +12,16 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast import FakeClock, Holdfast
-from holdfast.cli import batches as cli
-from holdfast.config import BatchSettings
-from holdfast.engine.retention import prune_batches
 from holdfast.errors import ConfigInvalid, Forbidden, SchemaInvalid
-from holdfast.operate.batches import Batches
 from holdfast.operate.refusal import InvalidAction
 from holdfast_llm.batch.accept_kept import PAGE_ANSWERS, AnswerFilter
+from holdfast_llm.batch.maintenance import prune_batches
 from holdfast_llm.batch.raw_answer import AnswerUnreadable, pack, unpack
 from holdfast_llm.batch.service import BatchService
+from holdfast_llm.cli import batches as cli
+from holdfast_llm.operate.batches import Batches
 from holdfast_llm.provider.request import Request
+from holdfast_llm.settings import BatchSettings
 from holdfast_simulator.simulator import Simulator
 from tests.batch.house import ADAPTERS, House, Shorten
 from tests.batch.planted import ROUTE, Planted, Shout, Stage, set_stage

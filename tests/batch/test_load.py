@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import FakeClock, Holdfast, Item, Reply, Request, Route
+from holdfast import FakeClock, Holdfast
 from holdfast.engine.ledger import Trigger, TriggerKind
 from holdfast.engine.run import perform_run
 from holdfast.store import Tx
+from holdfast_llm import Item, Reply, Request, Route
 from tests.batch.scripted import ScriptedAccounts, ScriptedProvider
 from tests.story import ORG, look
 

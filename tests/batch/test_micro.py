@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast import ExecutionMode, FakeClock, Holdfast, Item, Reply, Request, Route
-from holdfast.config import BatchSettings
+from holdfast import FakeClock, Holdfast
+from holdfast_llm import ExecutionMode, Item, Reply, Request, Route
 from holdfast_llm.batch.micro_batch import MAX_BYTES, Batcher, Group, Slot
 from holdfast_llm.batch.rendered_request import RenderedRequest
 from holdfast_llm.provider.reply import FailureKind
 from holdfast_llm.provider.route import GROUP
+from holdfast_llm.settings import BatchSettings
 from tests.batch.scripted import Refuse, ScriptedAccounts, ScriptedProvider
 from tests.failpoints import BatchPoint as Point
 from tests.failpoints import install

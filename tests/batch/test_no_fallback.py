@@ -9,7 +9,8 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import FakeClock, RetryPolicy, Route
+from holdfast import FakeClock, RetryPolicy
+from holdfast_llm import Route
 from holdfast_simulator.ask import Ask, ItemError, Said
 from holdfast_simulator.simulator import Simulator
 from tests.batch.house import COLLECTOR, SUBMITTER, House, Shorten, run

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from holdfast import FakeClock, Holdfast
-from holdfast.config import BatchSettings, ProviderSettings
 from holdfast.engine.job import SYSTEM
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.errors import Conflict, RuleBroken, StoreDown
@@ -23,6 +22,7 @@ from holdfast_llm.batch.lease import BatchLost
 from holdfast_llm.provider.adapter import Capabilities, Lookup, Phase
 from holdfast_llm.provider.reply import FailureKind
 from holdfast_llm.provider.request import Request
+from holdfast_llm.settings import BatchSettings, ProviderSettings
 from tests.batch.outgoing import ROUTE, Died, Outgoing, another, set_out
 from tests.batch.scripted import Act, Lose, Refuse, ScriptedProvider
 from tests.failpoints import BatchPoint as Point

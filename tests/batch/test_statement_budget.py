@@ -17,7 +17,7 @@ from tests.engine.test_statement_budget import Statements, assert_within, statem
 
 __all__ = ["statements"]
 
-SUBMIT = 36
+SUBMIT = 37
 COLLECT = 30
 BY_TIMER = Trigger(TriggerKind.CRON)
 

@@ -15,7 +15,6 @@ import pytest
 
 from holdfast import FakeClock, Holdfast
 from holdfast.clock import read_instant
-from holdfast.config import BatchSettings, BudgetSettings, PriceSettings
 from holdfast.errors import ConfigError, PolicyRejected, Snooze, Transient
 from holdfast.event import BatchAlert, BatchTrouble, JobStarted
 from holdfast.store import Store, Tx
@@ -26,6 +25,7 @@ from holdfast_llm.provider.adapter import Capabilities, Limits, Phase
 from holdfast_llm.provider.reply import INPUT_NOT_FOUND, Failure, FailureKind
 from holdfast_llm.provider.request import Request
 from holdfast_llm.provider.route import ExecutionMode
+from holdfast_llm.settings import BatchSettings, BudgetSettings, PriceSettings
 from tests.batch.outgoing import JOB_TYPE, ROUTE, Outgoing, another, set_out
 from tests.batch.scripted import Lose, Refuse
 from tests.failpoints import BatchPoint as Point

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import FakeClock, Request
+from holdfast import FakeClock
+from holdfast_llm import Request
 from holdfast_simulator.simulator import Simulator
 from tests.batch.house import ADAPTERS, SCHEMA, House, Shorten
 from tests.batch.test_faults import judge

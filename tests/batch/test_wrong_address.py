@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from holdfast import FakeClock, Holdfast
-from holdfast.config import ProviderSettings
 from holdfast.event import BatchAlert
 from holdfast.operate.doctor import Severity, examine
 from holdfast_llm.batch.accounts import ConfiguredAccounts
+from holdfast_llm.settings import ProviderSettings
 from tests.batch.outgoing import ROUTE, Outgoing, set_out
 from tests.operate.sound import assert_sound
 from tests.provider.plain_server import plain_server, say

@@ -19,6 +19,7 @@ from holdfast.engine.upkeep import rescue_jobs
 from holdfast.errors import ConfigError, RuleBroken
 from holdfast.store import Statements, Tx
 from holdfast.store.query import Statement
+from holdfast_llm.batch.maintenance import SQL as BATCH
 from tests.story import ORG, OTHER_ORG, by_hand, claim, look, timeline
 from tests.words import kept, make_words, store_words, words_of
 
@@ -208,7 +209,7 @@ def test_the_reaper_leaves_alone_what_may_be_in_a_providers_batch(
     item_of(service, called, "async")
     clock.advance(minutes=5)
 
-    rescued = rescue_jobs(service.store, limit=10)
+    rescued = rescue_jobs(service.store, limit=10, find=BATCH.find_stale)
 
     assert {settled.job.id for settled in rescued} == {called.id, neither.id}
     assert service.get(at_provider.id, org_id=ORG).state == State.PROCESSING

@@ -12,10 +12,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import FakeClock, Holdfast, QueueFull, QueueSettings, Rewrites
+from holdfast import FakeClock, Holdfast, QueueFull, QueueSettings
 from holdfast.engine.agenda import sync_schedules
 from holdfast.engine.declared import sync_declared
 from holdfast.engine.dispatch import dispatch_once
+from holdfast_rewrite import Rewrites
 from tests.apps.household import Heard, furnish, rewriting, submission
 from tests.engine.flood import OPERATOR
 from tests.faces.conftest import APP, Run

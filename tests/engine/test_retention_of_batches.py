@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import FakeClock, Holdfast
 from holdfast.config import RetentionSettings
-from holdfast.engine.retention import prune_batches
+from holdfast_llm.batch.maintenance import prune_batches
 from tests.operate.at_provider import plant_batch, plant_items
 from tests.operate.sound import report_of, violations
 from tests.story import ORG, by_hand, look

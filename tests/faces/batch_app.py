@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast import FakeClock, Holdfast, Item, Reply, Request, Route, Settings
+from holdfast import FakeClock, Holdfast, Settings
+from holdfast_llm import Item, Reply, Request, Route
 from tests.batch.scripted import ScriptedAccounts, ScriptedProvider
 
 clock = FakeClock()

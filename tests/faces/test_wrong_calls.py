@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import FakeClock, Holdfast, HoldfastError, InvalidArgument, Rewrites, Tenant
+from holdfast import FakeClock, Holdfast, HoldfastError, InvalidArgument, Tenant
 from holdfast.artifacts.artifacts import Artifacts
 from holdfast.engine.pipeline import Pipeline
 from holdfast.engine.rules import Queues
@@ -21,6 +21,7 @@ from holdfast.operate.verify.run import SQL as VERIFY
 from holdfast.outbox.in_app import Feed
 from holdfast.outbox.outbox import Outbox
 from holdfast_review.reviews import Reviews
+from holdfast_rewrite import Rewrites
 from holdfast_rewrite.directory import SqlDirectory
 from holdfast_rewrite.rewrites import RewriteDesk
 from tests.faces.conftest import APP, Run

@@ -18,18 +18,12 @@ from holdfast import (
     Priority,
     QueueSettings,
     RetryPolicy,
-    Reviews,
-    Rewrites,
-    Route,
-    Source,
     TenantSettings,
 )
 from holdfast.artifacts.operator import ArtifactFilter
 from holdfast.artifacts.settings import ArtifactSettings
 from holdfast.engine import agenda
 from holdfast.operate.audit import AuditFilter
-from holdfast.operate.batches import BatchFilter
-from holdfast.operate.costs import CostFilter
 from holdfast.operate.delivery_filter import DeliveryFilter
 from holdfast.operate.jobs import JobFilter
 from holdfast.operate.letter_input import LetterFilter
@@ -37,7 +31,12 @@ from holdfast.operate.queues import QueueFilter
 from holdfast.operate.runs import RunFilter
 from holdfast.operate.schedules import ScheduleFilter
 from holdfast.operate.tenants import RuleFilter
+from holdfast_llm import Route
 from holdfast_llm.batch.accept_kept import AnswerFilter
+from holdfast_llm.operate.batches import BatchFilter
+from holdfast_llm.operate.costs import CostFilter
+from holdfast_review import Reviews, Source
+from holdfast_rewrite import Rewrites
 from holdfast_rewrite.settings import RewriteSettings
 from tests.apps.household import HOME, RECIPIENT, ROUTE, SENDER, Heard, furnish, submission
 from tests.batch.scripted import ScriptedAccounts, ScriptedProvider

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from holdfast import FakeClock, Holdfast
-from holdfast.config import BudgetSettings
 from holdfast.engine.ledger import Trigger, TriggerKind
 from holdfast.engine.run import perform_run
 from holdfast.operate.doctor import Finding, Limits, Severity, examine
@@ -19,6 +18,7 @@ from holdfast_llm.batch.cost import record_calls
 from holdfast_llm.batch.price import Prices
 from holdfast_llm.batch.service import BatchService
 from holdfast_llm.provider.route import Route
+from holdfast_llm.settings import BudgetSettings
 from tests.batch.ledger import PRICES, call
 from tests.batch.planted import Shout, Stage, set_stage
 from tests.batch.scripted import ScriptedAccounts

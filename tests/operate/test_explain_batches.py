@@ -10,13 +10,13 @@ import pytest
 
 from holdfast import Enqueued, FakeClock, Holdfast
 from holdfast.clock import write_instant
-from holdfast.config import BudgetSettings
 from holdfast.engine.agenda import sync_schedules
 from holdfast.engine.claim import claim_jobs
 from holdfast.engine.job import SYSTEM, Claimed, Released
 from holdfast.engine.presence import Presence
 from holdfast.engine.settle import settle
 from holdfast.operate.explain import Explanation, Reason, explain_job
+from holdfast_llm.settings import BudgetSettings
 from tests.batch.planted import Stage, set_stage
 from tests.engine.planting import plant
 from tests.operate.at_provider import plant_circuit

@@ -9,11 +9,11 @@ import pytest
 
 from holdfast import Access, Forbidden, Holdfast, InvalidArgument
 from holdfast.artifacts.operator import ArtifactFilter
-from holdfast.operate.costs import CostFilter
 from holdfast.operate.delivery_filter import DeliveryFilter
 from holdfast.operate.jobs import JobFilter
 from holdfast.operate.operator import Operator
 from holdfast.operate.page import Page
+from holdfast_llm.operate.costs import CostFilter
 from tests.story import ORG, OTHER_ORG
 
 

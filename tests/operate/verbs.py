@@ -12,11 +12,11 @@ from unittest.mock import patch
 from holdfast import Context, FakeClock, Gone, Holdfast
 from holdfast.config import RunSettings
 from holdfast.engine.agenda import sync_schedules
-from holdfast.operate.batches import AnswerFilter
 from holdfast.operate.delivery_filter import DeliveryFilter
 from holdfast.operate.letter import CHECKLISTS, LetterKind
 from holdfast.operate.letter_input import LetterFilter
 from holdfast.operate.operator import Operator
+from holdfast_llm.operate.batches import AnswerFilter
 from tests.batch.planted import Planted, Shout, Stage, set_stage
 from tests.operate.at_provider import plant_circuit
 from tests.operate.letters import prepare

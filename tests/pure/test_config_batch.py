@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from holdfast import ConfigError, Settings
-from holdfast.config import (
+from holdfast.config import load
+from holdfast.config.show import show
+from holdfast_llm.settings import (
     BUILT_IN_PROVIDERS,
     BatchSettings,
     BudgetSettings,
     PriceSettings,
     ProviderSettings,
-    load,
 )
-from holdfast.config.show import show
 
 ORG = "0198c0de-0000-7000-8000-00000000000a"
 PRICE = """

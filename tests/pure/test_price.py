@@ -11,13 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import ConfigError, Settings
-from holdfast.config import PriceSettings
-from holdfast.config.batch import doubled_prices
 from holdfast_llm.batch.list_price import list_prices
 from holdfast_llm.batch.price import PICO, Price, Prices, to_pico, to_usd
 from holdfast_llm.provider.reply import Usage
 from holdfast_llm.provider.request import Request
 from holdfast_llm.provider.route import Route
+from holdfast_llm.settings import PriceSettings, doubled_prices
 
 DAY = date(2026, 6, 1)
 

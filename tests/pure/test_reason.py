@@ -13,9 +13,10 @@ from holdfast.clock import write_instant
 from holdfast.config import Settings
 from holdfast.engine.job import BATCH_KEY, State
 from holdfast.engine.presence import Colleague
-from holdfast.operate.explanation import Reason, Situation
+from holdfast.operate.explanation import Reason
 from holdfast.operate.letter import Letter, LetterKind, LetterState
 from holdfast.operate.reason import reason_of
+from holdfast_llm.operate.explain import Batched, reasons_of
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
 SETTINGS = Settings()
@@ -183,7 +184,7 @@ WAITING |= {Reason.CANCEL_REQUESTED}
 
 @given(
     st.builds(
-        Situation,
+        Batched,
         job=jobs,
         settings=st.just(SETTINGS),
         turns=turns,
@@ -191,18 +192,17 @@ WAITING |= {Reason.CANCEL_REQUESTED}
         running=running,
         ahead=st.integers(0, 1_000),
         workers=workers,
-        runs=st.dictionaries(
-            st.sampled_from(["nightly", "hourly", "rewrite_batch_submitter"]), some, max_size=2
-        ),
+        runs=st.dictionaries(st.sampled_from(["nightly", "hourly", "weekly"]), some, max_size=2),
         place=places,
         circuit=circuits,
         held_until=some,
+        submits_at=some,
         letter=letters,
         replay_job_id=st.sampled_from([None, "j9"]),
     )
 )
-def test_there_is_one_reason_whatever_is_known(situation: Situation) -> None:
-    found = reason_of(situation)
+def test_there_is_one_reason_whatever_is_known(situation: Batched) -> None:
+    found = reason_of(situation, reasons_of(situation))
 
     assert found.reason in OF_STATE.get(found.state, WAITING)
     assert found.line

@@ -211,7 +211,7 @@ def test_settling_a_group_of_all_outcomes_takes_a_fixed_number_of_statements(
 
     assert len(settled) == 567
     assert all(item.held for item in settled)
-    assert few == many == 5
+    assert few == many == 6
 
 
 def test_rescuing_takes_as_many_statements_for_500_jobs_as_for_one(

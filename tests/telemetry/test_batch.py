@@ -13,9 +13,10 @@ from holdfast import FakeClock, Holdfast
 from holdfast.event import BatchAlert, BatchChange, BatchChanged, BatchTrouble, ModelUsed
 from holdfast.telemetry import log
 from holdfast.telemetry.alert import Alert, Alerts, alert_of
-from holdfast.telemetry.gauges import BATCH_STATES, Reading, read_gauges
+from holdfast.telemetry.gauges import Reading, read_all
 from holdfast.telemetry.label import Labels
 from holdfast.telemetry.metrics import Metrics
+from holdfast_llm.telemetry import BATCH_STATES
 from tests.operate.at_provider import plant_batch, plant_circuit
 from tests.story import by_hand
 from tests.telemetry.exposition import problems_of, value
@@ -110,7 +111,7 @@ def test_one_trouble_of_one_account_is_told_once(hf: Holdfast) -> None:
 
 
 def reading_of(hf: Holdfast) -> Reading:
-    return read_gauges(hf.store, Labels(hf), hf.known_queues)
+    return read_all(hf, Labels(hf))
 
 
 def test_batches_that_are_not_over_are_counted_by_how_far_they_are(

@@ -18,11 +18,10 @@ from holdfast.engine.job import QUEUES
 from holdfast.event import BatchChange, BatchTrouble, DeliveryChange, DeliveryTrouble
 from holdfast.outbox.delivery import Reason
 from holdfast.telemetry.gauges import (
-    BATCH_STATES,
     DELIVERY_STATES,
     DEPTH_STATES,
-    GAUGES,
     WORKER_STATES,
+    known_gauges,
 )
 from holdfast.telemetry.metrics import (
     OUTCOMES,
@@ -31,6 +30,7 @@ from holdfast.telemetry.metrics import (
     WORKER_CHANGES,
     Metrics,
 )
+from holdfast_llm.telemetry import BATCH_STATES
 from tests.telemetry.promql import BadQuery, Query, parse
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -45,9 +45,10 @@ TARGET_LABELS = frozenset({"instance", "job"})
 
 def metrics() -> dict[str, tuple[str, frozenset[str]]]:
     """Every metric there is: its kind and its labels, by the name that is exposed."""
-    made = Metrics(Holdfast(settings=Settings(db="sqlite:")))
+    hf = Holdfast(settings=Settings(db="sqlite:"))
+    made = Metrics(hf)
     found = {"holdfast_db_up": ("gauge", frozenset[str]())}
-    found |= {gauge.name: ("gauge", frozenset(gauge.labels)) for gauge in GAUGES}
+    found |= {gauge.name: ("gauge", frozenset(gauge.labels)) for gauge in known_gauges(hf)}
     for collector in made.registry._collector_to_names:
         for family in collector.describe():  # type: ignore[attr-defined]
             name = f"{family.name}_total" if family.type == "counter" else family.name

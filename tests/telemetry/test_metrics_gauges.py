@@ -24,13 +24,13 @@ from holdfast.store import Row, Store, Tx
 from holdfast.telemetry import gauges
 from holdfast.telemetry.gauges import (
     EVERY_SECONDS,
-    GAUGES,
     LONGEST_REST_SECONDS,
     SQL,
     STALE_SECONDS,
     Looks,
     Reading,
-    read_gauges,
+    known_gauges,
+    read_all,
 )
 from holdfast.telemetry.label import Labels
 from holdfast.telemetry.metrics import Metrics
@@ -39,7 +39,7 @@ from tests.telemetry.exposition import problems_of, value
 
 
 def reading_of(hf: Holdfast) -> Reading:
-    return read_gauges(hf.store, Labels(hf), hf.known_queues)
+    return read_all(hf, Labels(hf))
 
 
 @pytest.fixture
@@ -259,7 +259,7 @@ def test_every_gauge_is_shown_and_none_beyond(shop: Holdfast) -> None:
     assert problems_of(text) == []
     assert value(text, "holdfast_db_up") == 1
     assert value(text, "holdfast_queue_depth", queue="q:default", state="ready") == 0
-    known = {gauge.name: set(gauge.labels) for gauge in GAUGES}
+    known = {gauge.name: set(gauge.labels) for gauge in known_gauges(shop)}
     assert set(found) <= set(known)
     if shop.store.dialect.name == "postgres":
         assert set(found) == set(known)

@@ -15,14 +15,10 @@ if TYPE_CHECKING:
     from holdfast.clock import FakeClock, SystemClock
     from holdfast.config import (
         AlertSettings,
-        BatchSettings,
-        BudgetSettings,
         Cadence,
         ChannelSettings,
         KeySettings,
         OutboxSettings,
-        PriceSettings,
-        ProviderSettings,
         QueueSettings,
         Rate,
         RetentionRule,
@@ -101,10 +97,6 @@ if TYPE_CHECKING:
     from holdfast.telemetry.trace import span_of as span_of
     from holdfast.telemetry.trace import trace as trace
     from holdfast.tenant import Tenant
-    from holdfast_llm.batch.work import BatchWork, Item
-    from holdfast_llm.provider.reply import Reply, Usage
-    from holdfast_llm.provider.request import Request
-    from holdfast_llm.provider.route import ExecutionMode, Route
 
 __version__ = "0.1.0"
 
@@ -121,9 +113,6 @@ __all__ = [
     "ArtifactStoreDown",
     "ArtifactTooLarge",
     "AuthDenied",
-    "BatchSettings",
-    "BatchWork",
-    "BudgetSettings",
     "Cadence",
     "CancelAnswer",
     "ChannelSettings",
@@ -138,7 +127,6 @@ __all__ = [
     "Dispatcher",
     "EnqueueRefused",
     "Enqueued",
-    "ExecutionMode",
     "Extension",
     "Failure",
     "FakeClock",
@@ -151,7 +139,6 @@ __all__ = [
     "InvalidArtifact",
     "InvalidJob",
     "InvalidSchedule",
-    "Item",
     "Job",
     "JobCanceled",
     "JobFields",
@@ -168,21 +155,16 @@ __all__ = [
     "Permanent",
     "Pipeline",
     "PolicyRejected",
-    "PriceSettings",
     "Priority",
     "Producer",
-    "ProviderSettings",
     "QueueFull",
     "QueueSettings",
     "Rate",
     "RateLimited",
-    "Reply",
-    "Request",
     "RetentionRule",
     "RetentionSettings",
     "RetryPolicy",
     "Role",
-    "Route",
     "RuleViolated",
     "RunProfile",
     "RunReport",
@@ -203,7 +185,6 @@ __all__ = [
     "UnknownQueue",
     "UpstreamDown",
     "UpstreamError",
-    "Usage",
     "Worker",
     "WriteConflict",
     "alert",
@@ -219,13 +200,11 @@ _MODULES = {
     "holdfast.actor": "Role",
     "holdfast.artifacts.artifact": "Access Artifact ArtifactState",
     "holdfast.artifacts.settings": "ArtifactSettings",
-    "holdfast_llm.batch.work": "BatchWork Item",
     "holdfast.clock": "FakeClock SystemClock",
     "holdfast.config": """
-        AlertSettings BatchSettings BudgetSettings Cadence ChannelSettings
-        KeySettings OutboxSettings PriceSettings ProviderSettings
-        QueueSettings Rate RetentionRule RetentionSettings
-        RunProfile RunSettings ScheduleSettings Settings TenantSettings
+        AlertSettings Cadence ChannelSettings KeySettings OutboxSettings QueueSettings Rate
+        RetentionRule RetentionSettings RunProfile RunSettings ScheduleSettings Settings
+        TenantSettings
     """,
     "holdfast.engine.agenda": "sync_schedules",
     "holdfast.engine.cancel": "CancelAnswer",
@@ -250,9 +229,6 @@ _MODULES = {
     "holdfast.extension": "Extension",
     "holdfast.outbox.delivery": "Content",
     "holdfast.outbox.intend": "Intent",
-    "holdfast_llm.provider.reply": "Reply Usage",
-    "holdfast_llm.provider.request": "Request",
-    "holdfast_llm.provider.route": "ExecutionMode Route",
     "holdfast.store": "Component StateStatement Statements",
     "holdfast.telemetry.alert": "Alert alert",
     "holdfast.telemetry.log": "JobFields configure_logging log_event",

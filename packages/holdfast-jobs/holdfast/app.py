@@ -48,7 +48,6 @@ from holdfast.outbox.outbox import Outbox
 from holdfast.store import Component, Statements, Store, open_store
 from holdfast.store.borrow import Steps, arun_borrowed, is_awaiting, run_borrowed
 from holdfast.tenant import Tenant
-from holdfast_llm.batch.declare import Batching
 
 SQL = Statements("holdfast.engine", "job.sql")
 
@@ -95,7 +94,6 @@ class Holdfast:
         self.ids = IdSource(self.clock, rng)
         self.registry = Registry()
         self.schedules = Declared()
-        self.batch = Batching(self)
         self.events = Events()
         self.outbox = Outbox(self)
         self.outbox.brings_back = BringBack(lambda: OperatorContext(self, SYSTEM, Role.ADMIN))

@@ -13,8 +13,8 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from holdfast.config import Settings
-from holdfast.config.extensions import installed, register
-from holdfast.config.kind import NAME, Section
+from holdfast.config.extensions import SettingsItem, installed, register
+from holdfast.config.kind import NAME
 from holdfast.config.run import RunSettings
 from holdfast.engine.context import Context
 from holdfast.engine.errand import Errand
@@ -22,12 +22,15 @@ from holdfast.engine.housekeeping import Chore
 from holdfast.engine.schedule import ScheduleOptions
 from holdfast.errors import ConfigError, Failure
 from holdfast.event import Subscriber
-from holdfast.store import Component, StateStatement, Store
+from holdfast.store import Component, StateStatement, Store, Tx
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
     from holdfast.operate.doctor.finding import Look as DoctorCheck
+    from holdfast.operate.explanation import ExtensionReasons, Situation
     from holdfast.operate.verify.check import Check
+    from holdfast.telemetry.gauges import GaugeSet
+    from holdfast.testing_faults import Kit
 
 E = TypeVar("E", bound="Extension")
 
@@ -43,8 +46,8 @@ class Extension:
     name: ClassVar[str]
     """Lower-case letters, digits, ``_`` and ``-``. It is also an attribute of ``Holdfast``."""
 
-    settings: ClassVar[Mapping[str, type[Section]]] = {}
-    """Sections of the settings file, by name."""
+    settings: ClassVar[Mapping[str, SettingsItem]] = {}
+    """Sections of the settings file, by name; ``table(…)`` and ``rows(…)`` declare several."""
 
     runs: ClassVar[Mapping[str, RunSettings]] = {}
     """Bounded runs, with the defaults of their profile and schedule."""
@@ -114,8 +117,24 @@ class Extension:
         """Checks of ``holdfast doctor`` by name."""
         return {}
 
+    def doctor_probes(self) -> Mapping[str, DoctorCheck]:
+        """Checks that ask services outside; only ``holdfast doctor --providers`` makes them."""
+        return {}
+
+    def explain(self, tx: Tx, situation: Situation) -> ExtensionReasons | None:
+        """Why a job of the extension is where it is, for ``holdfast explain``."""
+        return None
+
     def metrics(self, registry: Any, labels: Any) -> Subscriber | None:
         """Register metrics with *registry*; return the subscriber that counts events."""
+        return None
+
+    def gauges(self) -> Sequence[GaugeSet]:
+        """Gauges that are read from the database with those of the core."""
+        return ()
+
+    def testing(self, app: Holdfast) -> Kit | None:
+        """What ``holdfast_app`` of the pytest plugin offers of the extension."""
         return None
 
     def log_event(self) -> Subscriber | None:

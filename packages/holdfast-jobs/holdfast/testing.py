@@ -35,7 +35,7 @@ from holdfast.engine.run import perform_run
 from holdfast.engine.worker import Counts, Worker, run_upkeep
 from holdfast.ids import IdSource
 from holdfast.store import Statements, open_store
-from holdfast.testing_faults import BATCH_POINTS, OUTBOX_POINTS, inject
+from holdfast.testing_faults import OUTBOX_POINTS, inject, kits_of
 
 SQL = Statements("holdfast.engine", "testing.sql")
 
@@ -155,23 +155,27 @@ class HoldfastApp:
         self.drain()
         return self.hf.get(enqueued.id, org_id=enqueued.org_id)
 
-    def submit(self) -> RunReport:
-        """Hand what waits for a provider's batch over: one run of the submitter."""
-        return perform_run(self.hf, "rewrite_batch_submitter", trigger=_BY_TIMER)
+    def __getattr__(self, name: str) -> Any:
+        """What an extension adds, such as ``submit`` and ``collect`` of batch processing."""
+        for kit in () if name.startswith("_") else kits_of(self.hf):
+            if hasattr(kit, name):
+                return getattr(kit, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
-    def collect(self) -> RunReport:
-        """Bring answers back from providers' batches: one run of the collector."""
-        return perform_run(self.hf, "rewrite_batch_collector", trigger=_BY_TIMER)
+    def perform(self, run: str) -> RunReport:
+        """Perform one bounded run as a timer would."""
+        return perform_run(self.hf, run, trigger=_BY_TIMER)
 
     @contextmanager
     def crash_after(self, point: str) -> Iterator[None]:
         """The process crashes right after *point*: ``claim``, ``execute``, ``settle`` or ``send``.
 
-        ``send`` is the send of a channel. Batch processing has more points, such as ``created``;
-        see docs/testing.md. The block ends normally. :meth:`upkeep` rescues the jobs of the crashed
-        worker once its lease has expired (``clock.advance(seconds=61)``), the next run its batches.
+        ``send`` is the send of a channel. An extension may have more points: batch processing has
+        ``created`` and others, see docs/testing.md. The block ends normally. :meth:`upkeep` rescues
+        the jobs of the crashed worker once its lease has expired (``clock.advance(seconds=61)``),
+        the next run its batches.
         """
-        if point in _INJECTED:
+        if point not in _POINTS:
             with self._crash_at(point):
                 yield
             return
@@ -199,8 +203,11 @@ class HoldfastApp:
         def crash(reached: str) -> None:
             raise Crash(reached)
 
+        known = dict(OUTBOX_POINTS)
+        for kit in kits_of(self.hf):
+            known |= kit.points
         try:
-            with inject(self.hf, {point: _INJECTED[point]}, crash):
+            with inject(self.hf, {point: known[point]}, crash):
                 yield
         except Crash:
             pass
@@ -209,7 +216,6 @@ class HoldfastApp:
 
 
 _BY_TIMER = Trigger(TriggerKind.CRON)
-_INJECTED = {**BATCH_POINTS, **OUTBOX_POINTS}
 _POINTS: dict[str, tuple[Any, str]] = {
     "claim": (fetcher.FairFetcher, "take"),
     "execute": (working, "execute"),

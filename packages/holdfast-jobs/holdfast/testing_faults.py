@@ -1,10 +1,10 @@
 """Failure injection for tests: a process that crashes between two steps.
 
-Nothing here is part of a running application. A test wraps the store, the provider accounts and the
-channels of an application, and gets a call before or after a transaction or an outside call:
+Nothing here is part of a running application. A test wraps the store, the channels and
+what extensions call outside, and gets a call before or after a transaction or an outside call:
 
-    with inject(hf, {"created": FailPoint.after_call("create")}, crash):
-        hf.run("rewrite_batch_submitter")
+    with inject(hf, {"sent": FailPoint.after_call("send")}, crash):
+        worker.run_once()
 """
 
 from __future__ import annotations
@@ -12,16 +12,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 from holdfast.app import Holdfast
 from holdfast.channel.channel import Channel
 from holdfast.store import Statement, Store, Tx
-from holdfast_llm.batch.service import BatchService
-from holdfast_llm.provider.account import Account, Accounts
-from holdfast_llm.provider.route import Route
 
 
 class Seam(StrEnum):
@@ -64,36 +61,6 @@ class FailPoint:
 _before, _commit = FailPoint.before_transaction, FailPoint.after_commit
 _call = FailPoint.after_call
 
-BATCH_POINTS: Mapping[str, FailPoint] = {
-    # Submit.
-    "claimed": _before("find_open_units"),
-    "prepared": _commit("insert_items"),
-    "uploaded": _call("upload"),
-    "upload_recorded": _commit("record_upload"),
-    "creating_recorded": _commit("begin_create"),
-    "created": _call("create"),
-    "create_recorded": _commit("submit_batch"),
-    # Release.
-    "back_recorded": _commit("mark_back"),
-    "back_group_recorded": _commit("release_items"),
-    # Recover.
-    "scanned": _call("scan"),
-    "fenced": _call("delete_file"),
-    "fence_recorded": _commit("record_fence"),
-    "stepped_back": _commit("step_back"),
-    # Collect.
-    "polled": _call("get"),
-    "end_recorded": _commit("end_batch"),
-    "reading": _call("read"),
-    "group_recorded": _commit("record_items"),
-    "read": _before("close_batch"),
-    "collect_recorded": _commit("close_batch"),
-    "files_deleted": _before("forget_files"),
-    "delete_recorded": _commit("forget_files"),
-    # Direct calls.
-    "call_recorded": _commit("add_items"),
-    "called": _call("call"),
-}
 OUTBOX_POINTS: Mapping[str, FailPoint] = {
     "outbox.after_intent": _commit("insert_deliveries"),
     "outbox.after_attempt": _commit("insert_attempts"),
@@ -106,10 +73,20 @@ OUTBOX_POINTS: Mapping[str, FailPoint] = {
 }
 # An SMTP channel sends with send_committing; to a test it is the same step.
 _SAME_CALL = {"send_committing": "send"}
-_CALLS = {point.name for point in (*BATCH_POINTS.values(), *OUTBOX_POINTS.values())}
 
 Hit = Callable[[str], None]
 """Called with the name of the point that was reached. What it raises ends the application."""
+
+
+class Kit(Protocol):
+    """What an extension adds to ``holdfast_app``: its methods, and points at which to crash."""
+
+    @property
+    def points(self) -> Mapping[str, FailPoint]:
+        """The names that ``crash_after`` takes."""
+
+    def watched(self, watch: Watch) -> AbstractContextManager[None]:
+        """Wrap what leaves the process, so that its calls reach the points of *watch*."""
 
 
 @contextmanager
@@ -117,31 +94,28 @@ def inject(hf: Holdfast, points: Mapping[str, FailPoint], hit: Hit) -> Iterator[
     """Call *hit* at every one of *points* that *hf* reaches in this block."""
     watch = watch_of(points, hit)
     with ExitStack() as stack:
-        stack.enter_context(_watched_store(hf.store, watch))
-        stack.enter_context(_watched_accounts(hf, watch))
+        stack.enter_context(watched_store(hf.store, watch))
         stack.enter_context(_watched_channels(hf, watch))
+        for kit in kits_of(hf):
+            stack.enter_context(kit.watched(watch))
         yield
 
 
-@contextmanager
-def inject_service(
-    service: BatchService, points: Mapping[str, FailPoint], hit: Hit
-) -> Iterator[BatchService]:
-    """The same for one batch service; use the service that this yields."""
-    watch, resources = watch_of(points, hit), service.resources
-    with _watched_store(resources.store, watch):
-        accounts = _WatchedAccounts(resources.accounts, watch)
-        yield BatchService(replace(resources, accounts=accounts))
+def kits_of(hf: Holdfast) -> list[Kit]:
+    """What the extensions of an application offer to its tests."""
+    found = (extension.testing(hf) for extension in hf.extensions.available())
+    return [kit for kit in found if kit is not None]
 
 
-def watch_of(points: Mapping[str, FailPoint], hit: Hit) -> _Watch:
+def watch_of(points: Mapping[str, FailPoint], hit: Hit) -> Watch:
+    """Call *hit* at these points."""
     names: dict[FailPoint, list[str]] = {}
     for name, point in points.items():
         names.setdefault(point, []).append(name)
-    return _Watch(names, hit)
+    return Watch(names, hit)
 
 
-class _Watch(threading.local):
+class Watch(threading.local):
     """The points of a test. What a hit itself does, in its own thread, reaches none of them."""
 
     def __init__(self, names: Mapping[FailPoint, Sequence[str]], hit: Hit) -> None:
@@ -151,6 +125,10 @@ class _Watch(threading.local):
 
     def knows(self, point: FailPoint) -> bool:
         return point in self.names and not self.is_busy
+
+    def has_call(self, name: str) -> bool:
+        """Whether a call of this name is a point."""
+        return any(point.seam is Seam.CALL and point.name == name for point in self.names)
 
     def reach(self, point: FailPoint) -> None:
         if not self.knows(point):
@@ -171,7 +149,7 @@ class _Interrupted(Exception):
 
 
 @contextmanager
-def _watched_store(store: Store, watch: _Watch) -> Iterator[None]:
+def watched_store(store: Store, watch: Watch) -> Iterator[None]:
     names = ("write", "write_one", "write_soon")
     before = {name: store.__dict__.get(name) for name in names}
     for name in names:
@@ -185,7 +163,7 @@ def _watched_store(store: Store, watch: _Watch) -> Iterator[None]:
                 setattr(store, name, write)
 
 
-def _watched_write(write: Callable[..., Any], watch: _Watch) -> Callable[..., Any]:
+def _watched_write(write: Callable[..., Any], watch: Watch) -> Callable[..., Any]:
     def watched(work: Callable[[Tx], Any], **options: Any) -> Any:
         if isinstance(work, _Work):
             return write(work, **options)
@@ -209,7 +187,7 @@ def _watched_write(write: Callable[..., Any], watch: _Watch) -> Callable[..., An
 class _Work:
     """A unit of work that notes its statements."""
 
-    def __init__(self, work: Callable[[Tx], Any], watch: _Watch, passed: set[str]) -> None:
+    def __init__(self, work: Callable[[Tx], Any], watch: Watch, passed: set[str]) -> None:
         self.work = work
         self.watch = watch
         self.passed = passed
@@ -233,20 +211,20 @@ class _Work:
             tx._ready = ready  # type: ignore[method-assign]
 
 
-# -- providers and channels
+# -- what leaves the process
 
 
-class _Watched:
+class Watched:
     """An object whose calls are watched."""
 
-    def __init__(self, inner: Any, watch: _Watch) -> None:
+    def __init__(self, inner: Any, watch: Watch) -> None:
         self._inner = inner
         self._watch = watch
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
         call = _SAME_CALL.get(name, name)
-        if call not in _CALLS or not callable(found):
+        if not self._watch.has_call(call) or not callable(found):
             return found
 
         def watched(*args: Any, **options: Any) -> Any:
@@ -266,47 +244,10 @@ class _Watched:
         self._watch.reach(FailPoint.after_call(call))
 
 
-class _WatchedAccounts:
-    """Accounts whose adapters are watched."""
-
-    def __init__(self, inner: Accounts, watch: _Watch) -> None:
-        self._inner = inner
-        self._watch = watch
-
-    def of(self, route: Route) -> Account:
-        return self._watched(self._inner.of(route))
-
-    def by_key(self, key: str) -> Account | None:
-        found = self._inner.by_key(key)
-        return None if found is None else self._watched(found)
-
-    def in_place_of(self, key: str) -> Account | None:
-        found = self._inner.in_place_of(key)
-        return None if found is None else self._watched(found)
-
-    def _watched(self, account: Account) -> Account:
-        adapter: Any = _Watched(account.adapter, self._watch)
-        return replace(account, adapter=adapter)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-
-@contextmanager
-def _watched_accounts(hf: Holdfast, watch: _Watch) -> Iterator[None]:
-    batch = hf.batch
-    before = (batch._accounts, batch._made_for)
-    batch.accounts = _WatchedAccounts(batch.accounts, watch)
-    try:
-        yield
-    finally:
-        batch._accounts, batch._made_for = before
-
-
-class _WatchedChannels:
+class WatchedChannels:
     """Channels whose sends and lookups are watched."""
 
-    def __init__(self, inner: Any, watch: _Watch) -> None:
+    def __init__(self, inner: Any, watch: Watch) -> None:
         self._inner = inner
         self._watch = watch
 
@@ -314,7 +255,7 @@ class _WatchedChannels:
         found = self._inner.get(name)
         if found is None:
             return None
-        channel: Any = _Watched(found, self._watch)
+        channel: Any = Watched(found, self._watch)
         watched: Channel = channel
         return watched
 
@@ -323,10 +264,10 @@ class _WatchedChannels:
 
 
 @contextmanager
-def _watched_channels(hf: Holdfast, watch: _Watch) -> Iterator[None]:
+def _watched_channels(hf: Holdfast, watch: Watch) -> Iterator[None]:
     outbox = hf.outbox
     before = (outbox._channels, outbox._made_for)
-    outbox.channels = _WatchedChannels(outbox.channels, watch)
+    outbox.channels = WatchedChannels(outbox.channels, watch)
     try:
         yield
     finally:

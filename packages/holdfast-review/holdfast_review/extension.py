@@ -19,8 +19,10 @@ class ReviewExtension(Extension):
     """Declares the review critic; :class:`Reviews` is the object that is enabled."""
 
     name = "review"
-    component = Component("review", "holdfast_review", needs={"core": 25, "artifacts": 1})
-    requires = ("artifacts",)
+    component = Component(
+        "review", "holdfast_review", needs={"core": 19, "artifacts": 1, "batch": 4}
+    )
+    requires = ("artifacts", "batch")
     settings = {"review": ReviewSettings}
     runs = REVIEW_RUNS
     commands = {"review": "holdfast_review.cli:review"}

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from holdfast.config import BUILT_IN_QUEUES, Cadence, RunSettings
-from holdfast.config.batch import ProviderSettings
 from holdfast.config.kind import (
     PLAIN_NAME,
     Section,
@@ -21,6 +20,7 @@ from holdfast.config.kind import (
     texts,
     whole,
 )
+from holdfast_llm.settings import ProviderSettings
 
 MODES = ("direct", "batch")
 _MODEL = text("a model's name", re.compile(r"[^\s*]{1,200}"))

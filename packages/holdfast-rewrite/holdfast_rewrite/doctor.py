@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from holdfast.clock import ms, read_instant
+from holdfast.operate.doctor.finding import RUN, Finding, Severity, Visit, last_of
 from holdfast.operate.doctor.finding import SQL as DOCTOR
-from holdfast.operate.doctor.finding import Finding, Severity, Visit
-from holdfast.operate.doctor.lane import RUN, last_of
 from holdfast.store import Statements
 from holdfast_rewrite.words import ORCHESTRATOR_RUN as ORCHESTRATOR
 

@@ -21,7 +21,8 @@ class RewriteExtension(Extension):
     """Declares the complaint rewrite; :class:`Rewrites` is the object that is enabled."""
 
     name = "rewrite"
-    component = Component("rewrite", "holdfast_rewrite", needs={"core": 25})
+    component = Component("rewrite", "holdfast_rewrite", needs={"core": 19, "batch": 4})
+    requires = ("batch",)
     settings = {"rewrite": RewriteSettings}
     runs = REWRITE_RUNS
     commands = {"rewrite": "holdfast_rewrite.cli:rewrite"}

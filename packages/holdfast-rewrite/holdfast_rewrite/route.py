@@ -10,10 +10,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.config import BUILT_IN_PROVIDERS, Settings
+from holdfast.config import Settings
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast_llm.batch.accounts import adapter_of, capabilities_of
 from holdfast_llm.provider.route import ExecutionMode, Route
+from holdfast_llm.settings import BUILT_IN_PROVIDERS
 from holdfast_rewrite.language import BadLocale, normalize
 from holdfast_rewrite.prompt import prompt_versions
 from holdfast_rewrite.settings import RouteSettings

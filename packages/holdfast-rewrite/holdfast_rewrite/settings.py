@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from holdfast.config import BUILT_IN_QUEUES, Cadence, RunSettings
-from holdfast.config.batch import MODES
 from holdfast.config.kind import (
     FLAG,
     PLAIN_NAME,
@@ -23,6 +22,7 @@ from holdfast.config.kind import (
     whole,
 )
 
+MODES = ("batch", "async")
 CLASSIFIERS = ("local", "llm")
 SURFACES = ("weekly_harmony", "direct_message", "other")
 # Names that messages also come with, and the one that is kept.

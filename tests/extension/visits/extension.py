@@ -72,7 +72,7 @@ class Visits(Extension):
             queues=("q:maintenance",), schedule=Cadence(every=timedelta(hours=1))
         )
     }
-    component = Component("visits", "tests.extension.visits", needs={"core": 20})
+    component = Component("visits", "tests.extension.visits", needs={"core": 15})
     error_classes = (NotWelcome,)
     commands = {"visits": "tests.extension.visits.command:visits"}
 

@@ -30,9 +30,7 @@ from holdfast.secret import hide_passwords
 # nothing to `holdfast jobs list`.
 COMMANDS = {
     "audit": "holdfast.cli.audit:audit",
-    "batches": "holdfast.cli.batches:batches",
     "config": "holdfast.cli.config:config",
-    "costs": "holdfast.cli.costs:costs",
     "dead-letters": "holdfast.cli.dead_letters:dead_letters",
     "deliveries": "holdfast.cli.deliveries:deliveries",
     "demo": "holdfast.cli.demo:demo",

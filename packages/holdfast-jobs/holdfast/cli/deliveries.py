@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import click
 
 from holdfast.cli.audit import Instant
-from holdfast.cli.batches import perform_options
 from holdfast.cli.given import (
     app_of,
     json_option,
@@ -20,7 +19,7 @@ from holdfast.cli.given import (
     print_json,
     print_table,
 )
-from holdfast.cli.run import run
+from holdfast.cli.run import perform_options, run
 from holdfast.operate.deliveries import Deliveries, Delivery
 from holdfast.operate.delivery_bulk import LIMIT, LONGEST, DeliveryBulkResult
 from holdfast.operate.delivery_filter import DeliveryFilter, State

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -26,6 +26,8 @@ from holdfast.cli.signals import drain_on_signals
 from holdfast.operate.operator import Operator
 from holdfast.operate.page import NEWEST
 from holdfast.operate.runs import BoundedRun, RunFilter, RunOutcome, RunReport
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 COLUMNS = (
     "run_id", "name", "trigger", "started_at", "outcome", "claimed_count", "succeeded_count",
@@ -57,6 +59,15 @@ def run(ctx: click.Context, /, **given: Any) -> None:
     """
     name = given.pop("name")
     perform(ctx, lambda operator, **how: operator.runs.prepare(name, **how), **given)
+
+
+def perform_options(command: F) -> F:
+    """Who sets a pass off, and why: as for any run."""
+    for option in reversed(run.params[1:]):
+        if not hasattr(command, "__click_params__"):
+            command.__click_params__ = []  # type: ignore[attr-defined]
+        command.__click_params__.append(option)  # type: ignore[attr-defined]
+    return command
 
 
 def perform(

@@ -3,7 +3,6 @@
 kind.py      what a setting may hold, and the words that say so
 section.py   queues, tenants, keys, retention, alerts
 run.py       profiles, runs, schedules
-batch.py     the batch lane, providers, prices, budgets
 channel.py   who carries messages
 outbox.py    how deliveries are named, tried and left alone
 extensions.py  the sections of extensions
@@ -11,20 +10,11 @@ settings.py  Settings: all of it
 load.py      reading, and where each value comes from
 """
 
-from holdfast.config.batch import (
-    BUILT_IN_PROVIDERS,
-    EVERY_OTHER,
-    BatchSettings,
-    BudgetSettings,
-    PriceSettings,
-    ProviderSettings,
-)
 from holdfast.config.channel import ChannelSettings
 from holdfast.config.kind import Cadence, Rate
 from holdfast.config.load import From, Loaded, Origin, load
 from holdfast.config.outbox import OutboxSettings
 from holdfast.config.run import (
-    BATCH_RUNS,
     BUILT_IN_PROFILES,
     BUILT_IN_RUNS,
     OUTBOX_RUNS,
@@ -45,18 +35,13 @@ from holdfast.config.section import (
 from holdfast.config.settings import DEFAULT_DB, LOG_LEVELS, Settings
 
 __all__ = [
-    "BATCH_RUNS",
     "BUILT_IN_PROFILES",
-    "BUILT_IN_PROVIDERS",
     "BUILT_IN_QUEUES",
     "BUILT_IN_RUNS",
     "DEFAULT_DB",
-    "EVERY_OTHER",
     "LOG_LEVELS",
     "OUTBOX_RUNS",
     "AlertSettings",
-    "BatchSettings",
-    "BudgetSettings",
     "Cadence",
     "ChannelSettings",
     "From",
@@ -64,8 +49,6 @@ __all__ = [
     "Loaded",
     "Origin",
     "OutboxSettings",
-    "PriceSettings",
-    "ProviderSettings",
     "QueueSettings",
     "Rate",
     "RetentionRule",

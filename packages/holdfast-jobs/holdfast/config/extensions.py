@@ -7,11 +7,12 @@ file, a run, a command.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import Field
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from holdfast.config.kind import Section
+from holdfast.config.kind import Section, section
 from holdfast.config.run import BUILT_IN_RUNS, RunSettings
 from holdfast.errors import ConfigError
 
@@ -20,13 +21,17 @@ if TYPE_CHECKING:
 
 GROUP = "holdfast.extensions"
 
+SettingsItem = type[Section] | Field[Any]
+"""A section, or what ``table(…)`` or ``rows(…)`` of :mod:`holdfast.config.kind` returned."""
+
 
 class DeclaresSettings(Protocol):
     """What the settings read of an extension."""
 
     name: ClassVar[str]
-    settings: ClassVar[Mapping[str, type[Section]]]
+    settings: ClassVar[Mapping[str, SettingsItem]]
     runs: ClassVar[Mapping[str, RunSettings]]
+    nouns: ClassVar[Mapping[str, str]]
 
     def check_settings(self, settings: Settings) -> Sequence[str]:
         """Problems of its sections that only show beside the other settings."""
@@ -72,11 +77,23 @@ def declared() -> Mapping[str, DeclaresSettings]:
     return {**installed(), **_registered}
 
 
-def known_sections() -> dict[str, type[Section]]:
-    """The sections of all extensions, by their names in the settings file."""
+def known_sections() -> Mapping[str, Field[Any]]:
+    """The settings of all extensions as fields, by their names in the settings file."""
+    return _fields_of(tuple(declared().values()))
+
+
+@lru_cache(maxsize=1)
+def _fields_of(extensions: tuple[DeclaresSettings, ...]) -> Mapping[str, Field[Any]]:
     return {
-        name: kind for extension in declared().values() for name, kind in extension.settings.items()
+        name: item if isinstance(item, Field) else section(item)
+        for extension in extensions
+        for name, item in extension.settings.items()
     }
+
+
+def default_of(item: Field[Any]) -> Any:
+    """What a setting of an extension is if nothing sets it."""
+    return item.default_factory() if callable(item.default_factory) else item.default
 
 
 def known_runs() -> dict[str, RunSettings]:

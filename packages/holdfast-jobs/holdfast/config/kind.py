@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from datetime import timedelta
 from typing import Any
 
@@ -53,6 +53,24 @@ def rows(written: str, section: type) -> Any:
     return field(default=(), metadata={"kind": kind, "rows": section})
 
 
+def section(kind: type) -> Any:
+    """A section: ``[name]`` in a file."""
+    return field(default_factory=kind, metadata={"section": kind})
+
+
+def table(
+    kind: type, names: Kind, built_in: Mapping[str, Any] | None = None, *, merges: bool = False
+) -> Any:
+    """Sections by name: ``[name.INNER]`` in a file.
+
+    What a section leaves out comes from that of its name in *built_in*. With *merges*, the sections
+    of *built_in* are always there.
+    """
+    given = built_in or {}
+    metadata = {"table": kind, "names": names, "built_in": given, "merges": merges}
+    return field(default_factory=(lambda: dict(given)) if merges else dict, metadata=metadata)
+
+
 class Section:
     """Settings that belong together; checked when they are made."""
 
@@ -65,21 +83,21 @@ class Section:
 
 def problems_of(section: Any) -> list[str]:
     """What is wrong with the values of a section, one sentence each."""
-    found = []
-    for item in fields(section):
-        kind = item.metadata.get("kind")
-        value = getattr(section, item.name)
-        if kind is None or (value is None and item.default is None):
-            continue
-        if not fits(kind, value):
-            # A default that cannot stand there says that the key is needed.
-            is_left_out = value == item.default
-            found.append(
-                f"{item.name} is needed: {kind.must}"
-                if is_left_out
-                else complaint(item.name, value, kind)
-            )
-    return found
+    return [
+        problem
+        for item in fields(section)
+        for problem in problems_of_value(item.name, item, getattr(section, item.name))
+    ]
+
+
+def problems_of_value(name: str, item: Field[Any], value: Any) -> list[str]:
+    """What is wrong with the value of one field, if it has a kind."""
+    kind = item.metadata.get("kind")
+    if kind is None or (value is None and item.default is None) or fits(kind, value):
+        return []
+    # A default that cannot stand there says that the key is needed.
+    is_left_out = value == item.default
+    return [f"{name} is needed: {kind.must}" if is_left_out else complaint(name, value, kind)]
 
 
 def fits(kind: Kind, value: Any) -> bool:

@@ -118,8 +118,9 @@ def variable_names() -> list[str]:
 def _variables() -> Iterator[tuple[str, Place, Kind]]:
     """Every variable: those of the plain settings and of the sections that exist once."""
     yield from _plain_variables(Settings)
-    for name, section in known_sections().items():
-        yield from _plain_variables(section, (name,))
+    for name, item in known_sections().items():
+        if section := item.metadata.get("section"):
+            yield from _plain_variables(section, (name,))
 
 
 def _plain_variables(section: type, above: Place = ()) -> Iterator[tuple[str, Place, Kind]]:
@@ -154,9 +155,7 @@ def _branches(tree: Mapping[str, Any], above: Place = ()) -> Iterator[Place]:
 
 def _depth(place: Place) -> int:
     """How many names deep a place is still a section and not a value."""
-    item = Settings.__dataclass_fields__.get(place[0])
-    if item is None and (section := known_sections().get(place[0])) is not None:
-        return _section_depth(section, place)
+    item = Settings.__dataclass_fields__.get(place[0]) or known_sections().get(place[0])
     if item is None or "kind" in item.metadata or "sections" in item.metadata:
         return 0
     if "table" in item.metadata:
@@ -191,18 +190,18 @@ class _Reading:
         known = {item.name: item for item in fields(Settings) if "sections" not in item.metadata}
         for name in {place[0]: None for place in (*self.found, *sorted(self.branches))}:
             item = known.get(name)
-            if item is None and (section := known_sections().get(name)) is not None:
-                values.setdefault("sections", {})[name] = self._section((name,), section, {})
-            elif item is None:
+            into = values if item is not None else values.setdefault("sections", {})
+            item = item or known_sections().get(name)
+            if item is None:
                 self._unknown((name,), [*known, *known_sections()])
             elif "rows" in item.metadata:
-                values[name] = self._rows((name,), item.metadata["rows"])
+                into[name] = self._rows((name,), item.metadata["rows"])
             elif "kind" in item.metadata:
-                self._read((name,), item.metadata["kind"], values)
+                self._read((name,), item.metadata["kind"], into)
             elif "section" in item.metadata:
-                values[name] = self._section((name,), item.metadata["section"], {})
+                into[name] = self._section((name,), item.metadata["section"], {})
             else:
-                values[name] = self._table(name, item.metadata)
+                into[name] = self._table(name, item.metadata)
         self._refuse()
         made: Settings = self._make((), Settings, values)
         return made

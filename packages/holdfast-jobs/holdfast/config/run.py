@@ -133,19 +133,6 @@ class RunSettings(Section):
         return replace(profile, **own)
 
 
-# The two functions of the batch lane have a cadence and a bound of their own, whatever the profile
-# says. Answers are paid for already: a collector that took fewer than the submitter hands over
-# would never catch up. Queues that nobody chose are all there are.
-BATCH_RUNS: Mapping[str, RunSettings] = {
-    "rewrite_batch_submitter": RunSettings(
-        queues=tuple(BUILT_IN_QUEUES), schedule=Cadence(every=timedelta(minutes=15))
-    ),
-    "rewrite_batch_collector": RunSettings(
-        queues=tuple(BUILT_IN_QUEUES),
-        max_jobs_per_run=100_000,
-        schedule=Cadence(every=timedelta(minutes=30)),
-    ),
-}
 OUTBOX_RUNS: Mapping[str, RunSettings] = {
     "outbox_reconciler": RunSettings(
         queues=tuple(BUILT_IN_QUEUES),
@@ -154,7 +141,6 @@ OUTBOX_RUNS: Mapping[str, RunSettings] = {
     ),
 }
 BUILT_IN_RUNS: Mapping[str, RunSettings] = {
-    **BATCH_RUNS,
     **OUTBOX_RUNS,
 }
 

@@ -4,37 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import Field, dataclass, field, fields, replace
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from holdfast.config.batch import (
-    BUDGETED,
-    BUILT_IN_PROVIDERS,
-    BatchSettings,
-    BudgetSettings,
-    PriceSettings,
-    ProviderSettings,
-    doubled_prices,
-)
 from holdfast.config.channel import IN_APP, ChannelSettings
-from holdfast.config.extensions import built_in_run, declared, known_sections
+from holdfast.config.extensions import built_in_run, declared, default_of, known_sections
 from holdfast.config.kind import (
     KEY_NAME,
     PLAIN_NAME,
     QUEUE_NAME,
     UUID,
-    Kind,
-    Section,
     complaint,
     fits,
     number,
     one_of,
     problems_of,
+    problems_of_value,
     refuse,
-    rows,
+    section,
     setting,
+    table,
     text,
     texts,
     whole,
@@ -64,15 +55,6 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 _ADDRESS = re.compile(r"(sqlite|postgresql|postgres):.*")
 _POSTGRES_ADDRESS = re.compile(r"(postgresql|postgres):.*")
 _TABLE = re.compile(r"[a-z_][a-z0-9_]{0,62}(\.[a-z_][a-z0-9_]{0,62})?")
-
-
-def _section(kind: type) -> Any:
-    return field(default_factory=kind, metadata={"section": kind})
-
-
-def _table(kind: type, names: Kind, built_in: Mapping[str, Any] | None = None) -> Any:
-    metadata = {"table": kind, "names": names, "built_in": built_in or {}}
-    return field(default_factory=dict, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,43 +87,37 @@ class Settings:
     log_level: str = setting("info", one_of(LOG_LEVELS))
     # The fallback when nobody names a profile.
     profile: str = setting("example", PLAIN_NAME)
-    queues: Mapping[str, QueueSettings] = _table(QueueSettings, QUEUE_NAME, BUILT_IN_QUEUES)
-    tenants: Mapping[str, TenantSettings] = _table(TenantSettings, UUID)
-    keys: Mapping[str, KeySettings] = _table(KeySettings, KEY_NAME)
-    retention: RetentionSettings = _section(RetentionSettings)
-    alerts: AlertSettings = _section(AlertSettings)
-    profiles: Mapping[str, RunProfile] = _table(RunProfile, PLAIN_NAME, BUILT_IN_PROFILES)
-    runs: Mapping[str, RunSettings] = _table(RunSettings, PLAIN_NAME, BUILT_IN_RUNS)
-    schedules: Mapping[str, ScheduleSettings] = _table(ScheduleSettings, PLAIN_NAME)
-    batch: BatchSettings = _section(BatchSettings)
-    providers: Mapping[str, ProviderSettings] = _table(
-        ProviderSettings, PLAIN_NAME, BUILT_IN_PROVIDERS
-    )
-    prices: tuple[PriceSettings, ...] = rows("[[prices]]", PriceSettings)
-    budgets: Mapping[str, BudgetSettings] = _table(BudgetSettings, BUDGETED)
-    channels: Mapping[str, ChannelSettings] = _table(ChannelSettings, PLAIN_NAME)
-    outbox: OutboxSettings = _section(OutboxSettings)
+    queues: Mapping[str, QueueSettings] = table(QueueSettings, QUEUE_NAME, BUILT_IN_QUEUES)
+    tenants: Mapping[str, TenantSettings] = table(TenantSettings, UUID)
+    keys: Mapping[str, KeySettings] = table(KeySettings, KEY_NAME)
+    retention: RetentionSettings = section(RetentionSettings)
+    alerts: AlertSettings = section(AlertSettings)
+    profiles: Mapping[str, RunProfile] = table(RunProfile, PLAIN_NAME, BUILT_IN_PROFILES)
+    runs: Mapping[str, RunSettings] = table(RunSettings, PLAIN_NAME, BUILT_IN_RUNS)
+    schedules: Mapping[str, ScheduleSettings] = table(ScheduleSettings, PLAIN_NAME)
+    channels: Mapping[str, ChannelSettings] = table(ChannelSettings, PLAIN_NAME)
+    outbox: OutboxSettings = section(OutboxSettings)
     # The extensions to enable, by name; None leaves it to the code, and offers all to the CLI.
     extensions: tuple[str, ...] | None = setting(
         None,
         texts("a list of names of extensions", lambda v: EXTENSION_NAME.fullmatch(v) is not None),
     )
-    # The sections of extensions, by name. They are read as attributes, like those above.
-    sections: Mapping[str, Section] = field(default_factory=dict, metadata={"sections": True})
+    # The settings of extensions, by name. They are read as attributes, like those above.
+    sections: Mapping[str, Any] = field(default_factory=dict, metadata={"sections": True})
 
     def __getattr__(self, name: str) -> Any:
-        """The section of an extension: as it was set, or with its defaults."""
-        kind = None if name.startswith("_") or name == "sections" else known_sections().get(name)
-        if kind is None:
+        """The settings of an extension: as they were set, or with their defaults."""
+        item = None if name.startswith("_") or name == "sections" else known_sections().get(name)
+        if item is None:
             raise AttributeError(f"There is no setting {name!r}.")
-        return self.sections[name] if name in self.sections else kind()
+        if name in self.sections:
+            return self.sections[name]
+        return default_of(item)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "profiles", {**BUILT_IN_PROFILES, **self.profiles})
-        object.__setattr__(self, "providers", {**BUILT_IN_PROVIDERS, **self.providers})
-        # A section with its defaults is as good as none: settings that mean the same are equal.
-        changed = {name: one for name, one in self.sections.items() if one != type(one)()}
-        object.__setattr__(self, "sections", changed)
+        # What means the same is equal.
+        object.__setattr__(self, "sections", _with_built_in(self.sections))
         refuse(
             "Settings cannot be used", [*problems_of(self), *self._strangers(), *self._dangling()]
         )
@@ -150,24 +126,14 @@ class Settings:
     def _strangers(self) -> list[str]:
         """Sections of a wrong type, and names that cannot be names."""
         found: list[str] = []
-        for name, section in self.sections.items():
-            wanted = known_sections().get(name)
-            if wanted is None:
+        for name, value in self.sections.items():
+            item = known_sections().get(name)
+            if item is None:
                 found.append(f"{name} is no section of an extension that is enabled or installed")
-            elif not isinstance(section, wanted):
-                found.append(f"{name} must be a {wanted.__name__}")
+            else:
+                found += [*problems_of_value(name, item, value), *_strangers_in(name, item, value)]
         for item in self.__dataclass_fields__.values():
-            value = getattr(self, item.name)
-            if (kind := item.metadata.get("section")) and not isinstance(value, kind):
-                found.append(f"{item.name} must be a {kind.__name__}")
-            if kind := item.metadata.get("table"):
-                for name, section in value.items():
-                    if not fits(item.metadata["names"], name):
-                        found.append(
-                            complaint(f"a name in {item.name}", name, item.metadata["names"])
-                        )
-                    if not isinstance(section, kind):
-                        found.append(f"{item.name}.{name} must be a {kind.__name__}")
+            found += _strangers_in(item.name, item, getattr(self, item.name))
         return found
 
     def _dangling(self) -> list[str]:
@@ -188,7 +154,6 @@ class Settings:
     def _contradictions(self) -> list[str]:
         """What is well said and still cannot hold together."""
         return [
-            *doubled_prices(self.prices),
             *self._runs_at_odds(),
             *(
                 problem
@@ -250,6 +215,34 @@ class Settings:
         from holdfast.config.load import load
 
         return load(db=db, env=env, file=file).settings
+
+
+def _with_built_in(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of extensions that are no defaults; tables have what is always in them."""
+    made: dict[str, Any] = {}
+    for name, value in given.items():
+        item = known_sections().get(name)
+        if item is None:
+            made[name] = value
+            continue
+        if item.metadata.get("merges") and isinstance(value, Mapping):
+            value = {**item.metadata["built_in"], **value}
+        if value != default_of(item):
+            made[name] = value
+    return made
+
+
+def _strangers_in(name: str, item: Field[Any], value: Any) -> list[str]:
+    found: list[str] = []
+    if (kind := item.metadata.get("section")) and not isinstance(value, kind):
+        found.append(f"{name} must be a {kind.__name__}")
+    if kind := item.metadata.get("table"):
+        for inner, row in value.items():
+            if not fits(item.metadata["names"], inner):
+                found.append(complaint(f"a name in {name}", inner, item.metadata["names"]))
+            if not isinstance(row, kind):
+                found.append(f"{name}.{inner} must be a {kind.__name__}")
+    return found
 
 
 def _with_sections(init: Callable[..., None]) -> Callable[..., None]:

@@ -37,21 +37,19 @@ def show(loaded: Loaded) -> list[Shown]:
 
 
 def _values(settings: Settings) -> Iterator[tuple[Place, Any]]:
-    for item in fields(settings):
-        value = getattr(settings, item.name)
+    known = {item.name: item for item in fields(settings) if "sections" not in item.metadata}
+    for name, item in {**known, **known_sections()}.items():
+        value = getattr(settings, name)
         if "kind" in item.metadata:
-            yield (item.name,), _plain(value, item.metadata["kind"])
+            yield (name,), _plain(value, item.metadata["kind"])
         elif "section" in item.metadata:
-            yield from _section((item.name,), value)
-        elif "sections" in item.metadata:
-            for name in known_sections():
-                yield from _section((name,), getattr(settings, name))
-        elif item.name == "runs":
-            for name in sorted(value):
-                yield from _run(settings, name)
+            yield from _section((name,), value)
+        elif name == "runs":
+            for inner in sorted(value):
+                yield from _run(settings, inner)
         else:
-            for name in sorted(value):
-                yield from _section((item.name, name), value[name])
+            for inner in sorted(value):
+                yield from _section((name, inner), value[inner])
 
 
 def _section(place: Place, section: Any) -> Iterator[tuple[Place, Any]]:

@@ -202,6 +202,7 @@ class Dispatcher:
             app.events,
             queues,
             goes_on=lambda: not self._stopping.is_set(),
+            others=[chore.work for chore in app.registry.chores if chore.is_before_runs],
         )
         idle = [name for name in targets.runs if pending_of(app, name) == 0]
         total = self._skip_idle(idle)

@@ -24,6 +24,8 @@ class Chore:
     name: str
     seconds: float
     work: Callable[[], object]
+    # Whether a process that only performs runs does it before them, too.
+    is_before_runs: bool = False
 
 
 def chores_of(store: Store, settings: Settings, events: Events) -> list[Chore]:

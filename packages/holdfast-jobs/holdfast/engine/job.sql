@@ -352,8 +352,8 @@ WHERE job.cancel_requested_at IS NOT NULL;
 
 -- find_stale :many — crosses tenants: claims whose lease ran out, or whose worker is known to be dead
 -- Only PostgreSQL can hold the dead letter of a replay; SQLite has one writer.
--- What may be in a provider's batch is not stale: only the recovery of that batch may give it back,
--- or the same request would be paid for twice. A worker that sent a heartbeat after the lease ended
+-- A claim of the batch lane may be in a provider's batch: batch processing knows, and brings it back
+-- itself. A worker that sent a heartbeat after the lease ended
 -- is alive and does not hold the claim; one that may be about to send its next heartbeat is waited
 -- for: two intervals of presence.beat_seconds.
 -- Nothing here waits for a lock: neither for a row, nor for an execution unit, nor for the dead letter
@@ -383,10 +383,7 @@ WHERE state = 'processing'
       SELECT 1 FROM holdfast.lease_extension AS extension
       WHERE extension.org_id = job.org_id AND extension.job_id = job.id
         AND extension.lease_token = job.lease_token AND extension.lease_expires_at >= {now}))
-  AND NOT EXISTS (
-      SELECT 1 FROM holdfast.batch_item AS item
-      WHERE item.org_id = job.org_id AND item.job_id = job.id AND item.is_open = 1
-        AND item.execution_mode = 'batch')
+  AND limit_key <> '~batch'
   AND (unit_key IS NULL OR {unit_free(CAST(org_id AS text) || job_type || unit_key)})
   {only postgres}
   AND (replay_of IS NULL
@@ -404,10 +401,7 @@ LIMIT :limit
 SELECT count(*) AS jobs
 FROM (SELECT 1 AS one FROM holdfast.job AS job
       WHERE state = 'processing' AND lease_expires_at < {now}
-        AND NOT EXISTS (
-            SELECT 1 FROM holdfast.batch_item AS item
-            WHERE item.org_id = job.org_id AND item.job_id = job.id AND item.is_open = 1
-              AND item.execution_mode = 'batch')
+        AND limit_key <> '~batch'
       LIMIT 1) AS stale;
 
 -- settle_jobs :many — crosses tenants: the one door. A lease that is no longer ours changes nothing
@@ -445,57 +439,6 @@ WHERE job.org_id = changes.org_id AND job.id = changes.id
   AND job.lease_token = changes.lease_token AND job.state = changes.was
   AND job.stage IN (changes.at_stage, '')
 RETURNING job.org_id, job.id, job.lease_token, job.cancel_requested_at;
-
--- submit_jobs :affected — crosses tenants: the jobs of a batch that its provider has, a stretch of it
-UPDATE holdfast.job AS job
-SET state = 'batch_submitted',
-    provider_batch_id = coalesce(job.provider_batch_id, :provider_batch_id),
-    lease_expires_at = NULL, claimed_at = NULL, claimed_by = NULL, updated_at = {now}
-WHERE job.state = 'processing' AND (job.org_id, job.id, job.lease_token) IN (
-    SELECT item.org_id, item.job_id, item.lease_token FROM holdfast.batch_item AS item
-    WHERE item.batch_id = :batch_id AND item.is_open = 1
-      AND item.batch_item_index >= :first AND item.batch_item_index < :after);
-
--- list_submitted :many — crosses tenants: the jobs of the same stretch, for extensions that follow them
-SELECT job.org_id, job.id, job.job_type
-FROM holdfast.batch_item AS item
-JOIN holdfast.job AS job
-  ON job.org_id = item.org_id AND job.id = item.job_id AND job.lease_token = item.lease_token
-WHERE item.batch_id = :batch_id AND item.is_open = 1 AND job.state = 'batch_submitted'
-  AND item.batch_item_index >= :first AND item.batch_item_index < :after;
-
--- insert_submitted :affected — crosses tenants: the audit of the same
--- Behind the digest of the job stands that of its item.
-INSERT INTO holdfast.job_event
-    (org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
-     correlation_id, at, detail, digest)
-SELECT job.org_id, job.project_id, job.id, job.job_type, 'job.submitted', item.attempt, :actor_type,
-       :actor_id, job.request_id, job.correlation_id, {now},
-       {with_fields(:detail): 'not_before_at', {stamp(job.not_before_at)},
-           'lease_token', item.lease_token},
-       {digest state job} || ':' || {digest item item}
-FROM holdfast.batch_item AS item
-JOIN holdfast.job AS job
-  ON job.org_id = item.org_id AND job.id = item.job_id AND job.lease_token = item.lease_token
-WHERE item.batch_id = :batch_id AND item.is_open = 1 AND job.state = 'batch_submitted'
-  AND item.batch_item_index >= :first AND item.batch_item_index < :after;
-
--- stop_submitted :many — crosses tenants: of the same, those that somebody wants stopped
-UPDATE holdfast.job AS job
-SET state = 'canceled', finished_at = {now}, updated_at = {now},
-    key_expires_at = {later(coalesce((SELECT category.key_ttl_ms FROM holdfast.category AS category
-                                      WHERE category.name = job.category), 2592000000))}
-FROM holdfast.batch_item AS item
-WHERE item.batch_id = :batch_id AND item.is_open = 1
-  AND job.org_id = item.org_id AND job.id = item.job_id
-  AND job.lease_token = item.lease_token AND job.state = 'batch_submitted'
-  AND job.cancel_requested_at IS NOT NULL
-RETURNING job.id, job.org_id, job.project_id, job.job_type, job.category, job.actor_type,
-          job.actor_id, job.request_id, job.correlation_id, job.idempotency_key, job.payload,
-          job.priority, job.unit_key, job.scheduled_for, job.traceparent, job.routing_decision,
-          job.replay_of, job.created_at, job.queue, job.stage, job.pipeline_version,
-          job.attempt_count, job.max_attempts, job.lease_token, job.claimed_at, job.claimed_by,
-          job.cancel_requested_at, job.first_failed_at, job.turn, job.limit_key;
 
 -- find_recorded :many — crosses tenants: outcomes that this very claim has recorded already
 SELECT changes.place, job.state, job.lease_token, job.cancel_requested_at

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from holdfast.clock import Clock, ms
-from holdfast.config import BUILT_IN_RUNS, RunProfile, RunSettings, Settings
+from holdfast.config import RunProfile, RunSettings, Settings
+from holdfast.config.extensions import built_in_run
 from holdfast.document import decode
 from holdfast.engine import ledger
 from holdfast.engine.claim import Order, claim_jobs
@@ -284,7 +285,8 @@ class ErrandLabour:
     ) -> None:
         self.errand: Errand = app.registry.errands[name]
         # Queues that nobody chose are all there are, those that were declared later included.
-        chosen = name not in BUILT_IN_RUNS or run.queues != BUILT_IN_RUNS[name].queues
+        built_in = built_in_run(name)
+        chosen = built_in is None or run.queues != built_in.queues
         self.run = run if chosen else replace(run, queues=tuple(app.known_queues))
         self.assignment = Assignment(run_id, self.run.queues, run.job_types, profile, app.clock)
 

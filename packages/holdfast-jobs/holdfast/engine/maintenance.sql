@@ -47,10 +47,7 @@ failed (category, job_type) AS (
 SELECT
     (SELECT 1 FROM holdfast.job AS job
      WHERE job.state = 'processing' AND job.lease_expires_at < {now}
-       AND NOT EXISTS (
-           SELECT 1 FROM holdfast.batch_item AS item
-           WHERE item.org_id = job.org_id AND item.job_id = job.id AND item.is_open = 1
-             AND item.execution_mode = 'batch')
+       AND job.limit_key <> '~batch'
      LIMIT 1) AS rescue,
     (SELECT 1 FROM {rows queues: name text}
      WHERE (SELECT 1 FROM holdfast.job AS job
@@ -84,13 +81,6 @@ SELECT
                   AND past.finished_at < {later(-CAST(:prune_ms AS bigint))}
                 ORDER BY past.category, past.job_type, past.finished_at LIMIT 1) = 1
          LIMIT 1)) AS prune,
-    coalesce(
-        (SELECT 1 FROM holdfast.batch_answer AS answer
-         WHERE answer.expires_at <= {now} ORDER BY answer.expires_at LIMIT 1),
-        (SELECT 1 FROM holdfast.provider_batch AS batch
-         WHERE batch.state IN ('collected', 'released')
-           AND batch.updated_at < {later(-CAST(:keep_ms AS bigint))}
-         ORDER BY batch.updated_at LIMIT 1)) AS prune_batches,
     coalesce(
         (SELECT 1 FROM holdfast.delivery AS told
          WHERE told.ended_at < {later(-CAST(:keep_ms AS bigint))}

@@ -3,8 +3,7 @@
 An archived job has left the table that workers work on. It is found, counted and shown as before,
 and its key still answers. Failed jobs are not archived: operators work on them where they are, and
 they are kept until their dead letter has ended.
-What was handed to a provider is kept as long as jobs are in general, counted from its end, and so
-is what people were told; what it cost is kept for ever.
+What people were told is kept as long as jobs are in general.
 All passes are bounded, may run anywhere, any number at once, and twice.
 
 No key needs a sweep to expire: its record ends by itself at ``expires_at``, and its job row is
@@ -38,7 +37,7 @@ BITES = 50
 ARCHIVED = (State.COMPLETED, State.CANCELED)
 
 
-STEPS = frozenset({"archive", "prune", "prune_batches", "prune_deliveries"})
+STEPS = frozenset({"archive", "prune", "prune_deliveries"})
 
 
 def archive_and_prune(
@@ -52,11 +51,10 @@ def archive_and_prune(
     turns: dict[str, tuple[str, Callable[[], int]]] = {
         "archive": ("archived", lambda: archive_jobs(store, after=after, limit=BITE)),
         "prune": ("pruned", lambda: prune_jobs(store, retention, limit=BITE)),
-        "prune_batches": ("items", lambda: prune_batches(store, retention, limit=BITE)),
         "prune_deliveries": ("deliveries", lambda: prune_deliveries(store, retention, limit=BITE)),
     }
     return {
-        counted: _in_bites(take) if step in steps else 0 for step, (counted, take) in turns.items()
+        counted: in_bites(take) if step in steps else 0 for step, (counted, take) in turns.items()
     }
 
 
@@ -65,7 +63,8 @@ def shortest_keep(retention: RetentionSettings) -> timedelta:
     return timedelta(days=min([retention.keep_days, *(rule.keep_days for rule in retention.rules)]))
 
 
-def _in_bites(take: Callable[[], int]) -> int:
+def in_bites(take: Callable[[], int]) -> int:
+    """Call *take* until it finds less than a bite, and say how many rows it took."""
     total = 0
     for _ in range(BITES):
         taken = take()
@@ -117,23 +116,6 @@ def _prune(tx: Tx, delete: Statement, over: list[Row]) -> int:
         return 0
     tx.affected(SQL.record_pruned, ended=over, actor_type=SYSTEM.type.value, actor_id=SYSTEM.id)
     return tx.affected(delete, ended=over)
-
-
-def prune_batches(store: Store, retention: RetentionSettings, *, limit: int) -> int:
-    """Delete items of batches whose retention is over, at most *limit*; then the empty batches.
-
-    A batch of many items goes a piece at a time. One whose files are still at the provider stays.
-    Kept answers go when their own time is over.
-    """
-    keep_ms = ms(timedelta(days=retention.keep_days))
-
-    def work(tx: Tx) -> int:
-        expired = tx.affected(SQL.prune_answers, limit=limit)
-        pruned = tx.affected(SQL.prune_items, keep_ms=keep_ms, limit=limit)
-        tx.affected(SQL.prune_batches, keep_ms=keep_ms)
-        return max(expired, pruned)
-
-    return store.write(work)
 
 
 def prune_deliveries(store: Store, retention: RetentionSettings, *, limit: int) -> int:

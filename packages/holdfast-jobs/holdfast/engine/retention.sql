@@ -113,32 +113,6 @@ DELETE FROM holdfast.job_history
 WHERE (org_id, id) IN (
     SELECT ended.org_id, ended.id FROM {rows ended: org_id uuid, id uuid});
 
--- prune_items :affected — crosses tenants: items of batches that are over, a piece at a time
-DELETE FROM holdfast.batch_item
-WHERE (batch_id, batch_item_index) IN (
-    SELECT item.batch_id, item.batch_item_index
-    FROM holdfast.provider_batch AS batch
-    JOIN holdfast.batch_item AS item ON item.batch_id = batch.id
-    WHERE batch.state IN ('collected', 'released')
-      AND (batch.files_deleted_at IS NOT NULL OR batch.execution_mode = 'async')
-      AND batch.updated_at < {later(-CAST(:keep_ms AS bigint))} AND item.is_open = 0
-    LIMIT :limit);
-
--- prune_answers :affected — crosses tenants: raw lines of paid answers that were kept for long enough
-DELETE FROM holdfast.batch_answer
-WHERE (batch_id, batch_item_index) IN (
-    SELECT batch_id, batch_item_index FROM holdfast.batch_answer
-    WHERE expires_at <= {now}
-    ORDER BY expires_at
-    LIMIT :limit);
-
--- prune_batches :affected — crosses tenants: batches that are over and have no item left
-DELETE FROM holdfast.provider_batch AS batch
-WHERE batch.state IN ('collected', 'released')
-  AND (batch.files_deleted_at IS NOT NULL OR batch.execution_mode = 'async')
-  AND batch.updated_at < {later(-CAST(:keep_ms AS bigint))}
-  AND NOT EXISTS (SELECT 1 FROM holdfast.batch_item AS item WHERE item.batch_id = batch.id);
-
 -- prune_deliveries :many — crosses tenants: deliveries that are over, unless their job may be replayed
 DELETE FROM holdfast.delivery
 WHERE (org_id, id) IN (

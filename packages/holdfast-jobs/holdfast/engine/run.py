@@ -98,6 +98,7 @@ class BoundedRun:
                 app.events,
                 self.settings.queues,
                 goes_on=lambda: not self.was_stopped,
+                others=[chore.work for chore in app.registry.chores if chore.is_before_runs],
             )
         pending = self._labour.count_pending()
         if not app.store.write(lambda tx: self._open(tx, pending)):

@@ -13,7 +13,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, assert_never
 
-from holdfast.document import decode, encode
+from holdfast.document import decode
 from holdfast.engine import audit
 from holdfast.engine.job import (
     DEAD_LETTER_QUEUE,
@@ -191,48 +191,6 @@ def _settle_claims(
     entries += [audit.Entry(job.org_id, job.id, "job.canceled", job.attempt) for job in stopped]
     audit.record(tx, actor, [*entries, *letters.entries])
     return settled
-
-
-@dataclass(frozen=True, slots=True)
-class SubmittedJobs:
-    """How many jobs a provider has, and those of them that were stopped in the same moment."""
-
-    jobs: int
-    stopped: Sequence[Settled] = ()
-
-
-# SQLite keeps the pages that a statement changes until it ends, so that it can be undone: 20,000
-# jobs at once took 80 MiB, 2,000 take 8.
-STRETCH = 2_000
-
-
-def submit_jobs(
-    tx: Tx, *, batch_id: str, items: int, provider_batch_id: str, actor: Actor
-) -> SubmittedJobs:
-    """Settle every job that a batch of so many items holds as submitted, in large stretches.
-
-    Their execution units are not locked here: the claims are held by their tokens, and 50,000 locks
-    are more than a PostgreSQL server keeps.
-    """
-    who = {"actor_type": actor.type, "actor_id": actor.id}
-    detail = encode({"provider_batch_id": provider_batch_id})
-    jobs = 0
-    for first in range(0, items, STRETCH):
-        where = {"batch_id": batch_id, "first": first, "after": first + STRETCH}
-        jobs += tx.affected(SQL.submit_jobs, provider_batch_id=provider_batch_id, **where)
-        tx.affected(SQL.insert_submitted, detail=detail, **who, **where)
-        if tx.state_statements:
-            found = tx.values(SQL.list_submitted, **where)
-            submitted = State.BATCH_SUBMITTED
-            run_state_statements(
-                tx, (Reached(org_id, job_id, kind, submitted) for org_id, job_id, kind in found)
-            )
-    stopped = [Claimed(*row) for row in tx.values(SQL.stop_submitted, batch_id=batch_id)]
-    run_state_statements(tx, _canceled(stopped))
-    letters = write_letters(tx, [(job, Canceled()) for job in stopped])
-    entries = [audit.Entry(job.org_id, job.id, "job.canceled", job.attempt) for job in stopped]
-    audit.record(tx, actor, [*entries, *letters.entries])
-    return SubmittedJobs(jobs, [Settled(job, Canceled(), held=True) for job in stopped])
 
 
 def _canceled(jobs: Sequence[Claimed]) -> list[Reached]:

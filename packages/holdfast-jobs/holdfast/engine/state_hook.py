@@ -30,7 +30,8 @@ def run_state_statements(tx: Tx, reached: Iterable[Reached]) -> None:
         rows = [
             job._asdict()
             for job in jobs
-            if job.job_type in declared.job_types and job.state in declared.states
+            if job.state in declared.states
+            and (declared.job_types is None or job.job_type in declared.job_types)
         ]
         if rows:
             tx.affected(declared.statement, jobs=rows)

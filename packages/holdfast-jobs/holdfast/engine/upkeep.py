@@ -40,7 +40,7 @@ from holdfast.engine.settler import events_of
 from holdfast.engine.tick import PATIENCE, TickOutcome, close_stray_ticks, prune_ticks
 from holdfast.errors import RuleBroken, WorkerCrashed
 from holdfast.event import Events
-from holdfast.store import Statements, Store, Tx
+from holdfast.store import Statement, Statements, Store, Tx
 
 SQL = Statements("holdfast.engine", "job.sql")
 MAINTENANCE_SQL = Statements("holdfast.engine", "maintenance.sql")
@@ -90,33 +90,38 @@ NO_GRACE = Grace()
 
 
 def rescue_jobs(
-    store: Store, *, limit: int, dead_worker_id: str | None = None, grace: Grace = NO_GRACE
+    store: Store,
+    *,
+    limit: int,
+    dead_worker_id: str | None = None,
+    grace: Grace = NO_GRACE,
+    find: Statement = SQL.find_stale,
 ) -> list[Settled]:
     """Bring back jobs whose lease ran out, at most *limit*, charging the attempt.
 
     Nothing is done until the *grace* is over. A claim whose worker is alive and does not hold it
     any more costs no attempt. With *dead_worker_id*, only the jobs of a worker that is known to be
-    dead, at once.
+    dead, at once. *find* selects the claims, with the columns of ``find_stale``.
     """
 
     def work(tx: Tx) -> list[Settled]:
         # Asked in here: the transaction may have waited for the end of an outage.
         if grace.left(store) > 0:
             return []
-        stale = _find_stale(store, tx, limit, dead_worker_id)
+        stale = _find_stale(store, tx, find, limit, dead_worker_id)
         return settle_in(tx, stale, actor=UPKEEP) if stale else []
 
     # It passes over what is locked. What it may still have to wait for waits for the next pass.
     try:
         return store.write_soon(work)
     except RuleBroken:
-        return _rescue_one_by_one(store, limit, dead_worker_id)
+        return _rescue_one_by_one(store, find, limit, dead_worker_id)
 
 
 def _find_stale(
-    store: Store, tx: Tx, limit: int, dead_worker_id: str | None
+    store: Store, tx: Tx, statement: Statement, limit: int, dead_worker_id: str | None
 ) -> list[tuple[Claimed, Outcome]]:
-    rows = tx.values(SQL.find_stale, limit=limit, dead_worker_id=dead_worker_id)
+    rows = tx.values(statement, limit=limit, dead_worker_id=dead_worker_id)
     releases = {(job := Claimed(*row[:-1])).claim_id: (job, row[-1]) for row in rows}
     stale = _without_extended(store, [job for job, _ in releases.values()], dead_worker_id)
     return [(job, stale_outcome(job, releases[job.claim_id][1])) for job in stale]
@@ -137,11 +142,13 @@ def _without_extended(
     ]
 
 
-def _rescue_one_by_one(store: Store, limit: int, dead_worker_id: str | None) -> list[Settled]:
+def _rescue_one_by_one(
+    store: Store, statement: Statement, limit: int, dead_worker_id: str | None
+) -> list[Settled]:
     """The same when one of the rows breaks a rule: it is buried, the others come back."""
 
     def find(tx: Tx) -> list[tuple[Claimed, Outcome]]:
-        return _find_stale(store, tx, limit, dead_worker_id)
+        return _find_stale(store, tx, statement, limit, dead_worker_id)
 
     def rescue(tx: Tx, job: Claimed) -> list[Settled]:
         # Asked again under the lock: its worker may have come back in between.
@@ -183,14 +190,15 @@ def await_workers(store: Store, settings: Settings, *, goes_on: Callable[[], boo
 
     For a process that just began and soon ends: it would otherwise never see the grace end.
     """
-    grace = _grace(store, settings)
+    grace = grace_of(store, settings)
     while goes_on() and (left := grace.left(store)) > 0:
         if not store.one(SQL.count_stale)["jobs"]:
             return
         time.sleep(min(left, 0.25))
 
 
-def _grace(store: Store, settings: Settings) -> Grace:
+def grace_of(store: Store, settings: Settings) -> Grace:
+    """The grace of a rescue by workers with these settings."""
     # A fake clock moves without the time that workers would need.
     return NO_GRACE if store.clock.is_fake else Grace.of(settings.lease_seconds)
 
@@ -223,7 +231,7 @@ def tidy(
     steps = find_steps(store, settings) if steps is None else steps
     outcomes: Counter[str] = Counter()
     if "rescue" in steps:
-        for settled in rescue_jobs(store, limit=RESCUE_LIMIT, grace=_grace(store, settings)):
+        for settled in rescue_jobs(store, limit=RESCUE_LIMIT, grace=grace_of(store, settings)):
             outcomes["rescued"] += 1
             for event in events_of(settled):
                 events.emit(event)
@@ -285,10 +293,12 @@ def maintain(
     queues: Iterable[str],
     *,
     goes_on: Callable[[], bool],
+    others: Iterable[Callable[[], object]] = (),
 ) -> None:
     """What a process that only performs runs does before them, once.
 
-    Where no worker is running, stale claims are rescued and due jobs promoted here.
+    Where no worker is running, stale claims are rescued and due jobs promoted here. *others* are
+    the maintenance steps of extensions.
     """
     # A delayed notification waits on q:maintenance, whichever queue delivers it.
     watched = tuple(dict.fromkeys((*queues, MAINTENANCE_QUEUE)))
@@ -296,5 +306,7 @@ def maintain(
     if "rescue" in steps:
         await_workers(store, settings, goes_on=goes_on)
     run_upkeep(store, settings, events, steps)
+    for step in others:
+        step()
     if "promote" in steps:
         promote_jobs(store, watched)

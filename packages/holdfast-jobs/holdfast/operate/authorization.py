@@ -147,6 +147,16 @@ class OperatorContext:
         return self.app.extensions.available()
 
     @property
+    def migrated_extensions(self) -> list[Extension]:
+        """Of those, the ones whose tables are in the database, and the ones without tables."""
+        versions = self.store.component_versions()
+        return [
+            extension
+            for extension in self.available_extensions
+            if extension.component is None or extension.component.name in versions
+        ]
+
+    @property
     def store(self) -> Store:
         return self.app.store
 

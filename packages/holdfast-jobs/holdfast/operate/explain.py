@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from holdfast.clock import read_instant
 from holdfast.config import Settings
+from holdfast.config.extensions import built_in_run
 from holdfast.document import decode
-from holdfast.engine.job import BATCH_KEY, State
+from holdfast.engine.job import State
 from holdfast.engine.presence import list_workers
 from holdfast.errors import JobNotFound
+from holdfast.extension import Extension
 from holdfast.operate.authorization import Action, OperatorContext
-from holdfast.operate.batched import COLLECTOR, ORCHESTRATOR, SUBMITTER
-from holdfast.operate.explanation import Explanation, Reason, Situation
+from holdfast.operate.explanation import (
+    NO_REASONS,
+    Explanation,
+    ExtensionReasons,
+    Reason,
+    Situation,
+)
 from holdfast.operate.letter import Letter
 from holdfast.operate.locate import locate_job
 from holdfast.operate.reason import reason_of
 from holdfast.operate.replay import SQL as LETTERS
-from holdfast.operate.undelivered import RECONCILER
 from holdfast.operate.waiting import AHEAD
 from holdfast.store import Row, Statements, Tx
-from holdfast_llm.batch.budget import spent_over_budget
 
 SQL = Statements("holdfast.operate", "explain.sql")
 
@@ -35,8 +40,22 @@ __all__ = ["Explanation", "Reason", "explain_job"]
 def explain_job(context: OperatorContext, job_id: str) -> Explanation:
     """Why a job is where it is. Another tenant's job is not found."""
     org_id, job_id = locate_job(context, Action.LOOK, job_id)
-    situation = context.store.read(lambda tx: look_at(tx, context.settings, org_id, job_id))
-    return reason_of(situation)
+    extensions = context.migrated_extensions
+
+    def work(tx: Tx) -> tuple[Situation, ExtensionReasons]:
+        situation = look_at(tx, context.settings, org_id, job_id)
+        return situation, _ask(tx, situation, extensions)
+
+    return reason_of(*context.store.read(work))
+
+
+def _ask(tx: Tx, situation: Situation, extensions: Sequence[Extension]) -> ExtensionReasons:
+    """What the first extension says that knows something of the job."""
+    for extension in extensions:
+        reasons = extension.explain(tx, situation)
+        if reasons is not None and reasons != NO_REASONS:
+            return reasons
+    return NO_REASONS
 
 
 def look_at(tx: Tx, settings: Settings, org_id: str, job_id: str) -> Situation:
@@ -52,8 +71,6 @@ def look_at(tx: Tx, settings: Settings, org_id: str, job_id: str) -> Situation:
     match Situation(job, settings).state:
         case State.QUEUED:
             known |= _look_around(tx, Situation(job, settings))
-        case State.PROCESSING | State.BATCH_SUBMITTED:
-            known["place"] = tx.maybe(SQL.find_place, org_id=org_id, id=job_id)
         case State.FAILED:
             # The failure of a replay is written to the item of the job that it repeats.
             of = {"org_id": org_id, "job_id": job["replay_of"] or job_id}
@@ -86,24 +103,12 @@ def _look_around(tx: Tx, waiting: Situation) -> dict[str, Any]:
         "running": tx.one(SQL.count_running, **lane),
         "ahead": ahead,
         "runs": _runs_of(tx, waiting),
-        **(_look_at_lane(tx, waiting) if job["limit_key"] == BATCH_KEY else {}),
-    }
-
-
-def _look_at_lane(tx: Tx, waiting: Situation) -> dict[str, Any]:
-    """What may keep a job of the batch lane from being submitted."""
-    org_id = waiting.job["org_id"]
-    decision = decode(waiting.job["routing_decision"] or "{}")
-    held = spent_over_budget(tx, waiting.settings, [org_id])
-    return {
-        "circuit": tx.maybe(SQL.find_circuit, provider=decision.get("provider")),
-        "held_until": held.get(org_id),
     }
 
 
 def _runs_of(tx: Tx, waiting: Situation) -> Mapping[str, datetime | None]:
     """The runs that would take the job, and when each of them is due."""
-    names = [SUBMITTER] if waiting.job["limit_key"] == BATCH_KEY else _runs_for(waiting)
+    names = _runs_for(waiting)
     if not names:
         return {}
     rows = tx.many(SQL.find_next_runs, runs=[{"name": name} for name in names])
@@ -115,7 +120,8 @@ def _runs_for(waiting: Situation) -> list[str]:
     return [
         name
         for name, run in waiting.settings.runs.items()
-        if name not in (SUBMITTER, COLLECTOR, ORCHESTRATOR, RECONCILER)
+        # A run of ours or of an extension has its own work and takes no other job.
+        if built_in_run(name) is None
         and waiting.queue in run.queues
         and (not run.job_types or waiting.job["job_type"] in run.job_types)
     ]

@@ -57,23 +57,6 @@ JOIN holdfast.schedule AS schedule ON schedule.run_name = runs.name
 WHERE schedule.paused_at IS NULL
 GROUP BY schedule.run_name;
 
--- find_place :maybe — its place in a batch at a provider, while that may be run
-SELECT item.batch_item_index, batch.id AS batch_id, batch.state, batch.provider, batch.model,
-       batch.items, batch.provider_batch_id, batch.provider_status, batch.error_code,
-       batch.next_at, batch.deadline_at, batch.submitted_at, batch.updated_at, batch.lease_owner,
-       batch.lease_expires_at
-FROM holdfast.batch_item AS item
-JOIN holdfast.provider_batch AS batch ON batch.id = item.batch_id
-WHERE item.org_id = :org_id AND item.job_id = :id AND item.is_open = 1
-  AND item.execution_mode = 'batch';
-
--- find_circuit :maybe — crosses tenants: whether the provider's account refuses everything
-SELECT provider, error_code, times, opened_at, open_until
-FROM holdfast.provider_account
-WHERE provider = :provider AND closed_at IS NULL AND open_until > {now}
-ORDER BY open_until DESC
-LIMIT 1;
-
 -- find_replay :maybe — the replay of a dead letter that is under way
 SELECT replay_job_id FROM holdfast.dead_letter_replay
 WHERE org_id = :org_id AND job_id = :job_id AND ended_at IS NULL;

@@ -79,12 +79,6 @@ class Situation:
     workers: Sequence[Colleague] = ()
     # The runs that serve the queue, and when each of them is due.
     runs: Mapping[str, datetime | None] = field(default_factory=dict)
-    # Its place in a batch at a provider, while that may be run.
-    place: Row | None = None
-    # The account that its batch would go to, if that refuses everything.
-    circuit: Row | None = None
-    # Until when its tenant's budget is spent.
-    held_until: datetime | None = None
     # Its deliveries that are not sent, counted by channel and state.
     deliveries: Sequence[Row] = ()
     letter: Letter | None = None
@@ -120,6 +114,21 @@ class Situation:
         self, reason: Reason, line: str, then: str, until: datetime | None = None, **facts: Any
     ) -> Explanation:
         return Explanation(self.job["id"], self.state, reason, line, then, until, facts)
+
+
+@dataclass(frozen=True, slots=True)
+class ExtensionReasons:
+    """What an extension says of a job, for two places in the order of reasons.
+
+    *before* is said before the job's time, its queue and its workers are looked at; *instead* is
+    said instead of looking for a worker, and of a job that is claimed or submitted.
+    """
+
+    before: Explanation | None = None
+    instead: Explanation | None = None
+
+
+NO_REASONS = ExtensionReasons()
 
 
 def said(instant: datetime | None) -> str:

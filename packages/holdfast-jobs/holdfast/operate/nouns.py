@@ -15,8 +15,6 @@ from holdfast.extension import Extension
 
 _PLACES: dict[str, str] = {
     "audit": "holdfast.operate.audit:AuditTrail",
-    "batches": "holdfast.operate.batches:Batches",
-    "costs": "holdfast.operate.costs:Costs",
     "dead_letters": "holdfast.operate.dead_letters:DeadLetters",
     "deliveries": "holdfast.operate.deliveries:Deliveries",
     "jobs": "holdfast.operate.jobs:Jobs",

@@ -20,8 +20,6 @@ from holdfast.store.grants import TENANT
 
 if TYPE_CHECKING:
     from holdfast.operate.audit import AuditTrail
-    from holdfast.operate.batches import Batches
-    from holdfast.operate.costs import Costs
     from holdfast.operate.dead_letters import DeadLetters
     from holdfast.operate.deliveries import Deliveries
     from holdfast.operate.jobs import Jobs
@@ -55,8 +53,6 @@ class Operator:
 
     if TYPE_CHECKING:
         audit: AuditTrail
-        batches: Batches
-        costs: Costs
         dead_letters: DeadLetters
         deliveries: Deliveries
         jobs: Jobs
@@ -118,4 +114,4 @@ class Operator:
 
         With *providers*, each provider account is probed with one free request.
         """
-        return examine(self.context, accounts=self.batches.accounts if providers else None)
+        return examine(self.context, probes=providers)

@@ -8,8 +8,14 @@ from typing import Any, assert_never
 
 from holdfast.document import decode
 from holdfast.engine.job import State
-from holdfast.operate.batched import why_held, why_submitted
-from holdfast.operate.explanation import Explanation, Reason, Situation, said
+from holdfast.operate.explanation import (
+    NO_REASONS,
+    Explanation,
+    ExtensionReasons,
+    Reason,
+    Situation,
+    said,
+)
 from holdfast.operate.letter import Letter
 from holdfast.operate.letter_plan import never_replayed, next_step_of
 from holdfast.operate.undelivered import still_open, undecided
@@ -18,15 +24,15 @@ from holdfast.operate.waiting import why_waiting
 NOTHING = "Nothing: it has ended."
 
 
-def reason_of(situation: Situation) -> Explanation:
-    """The one reason, by precedence."""
+def reason_of(situation: Situation, told: ExtensionReasons = NO_REASONS) -> Explanation:
+    """The one reason, by precedence; *told* is what an extension says of the job."""
     match situation.state:
         case State.QUEUED:
-            return why_waiting(situation)
+            return why_waiting(situation, told)
         case State.PROCESSING:
-            return _running(situation)
+            return told.instead or _running(situation)
         case State.BATCH_SUBMITTED:
-            return why_submitted(situation)
+            return told.instead or _submitted(situation)
         case State.COMPLETED:
             line = f"Completed at {said(situation.at('finished_at'))}{_kept(situation)}"
             line += f"{still_open(situation)}."
@@ -55,8 +61,6 @@ def _running(s: Situation) -> Explanation:
         "attempt": job["attempt_count"] + 1,
         "max_attempts": job["max_attempts"],
     }
-    if s.place is not None:
-        return why_held(s, s.place)
     if lease_until is None or lease_until < s.now:
         return _stale(s, facts)
     if job["cancel_requested_at"] is not None:
@@ -82,6 +86,16 @@ def _running(s: Situation) -> Explanation:
         then = f"Its worker renews it, or it is rescued after {said(lease_until)}."
     return s.explain(
         Reason.RUNNING, line + ".", then, lease_until if is_late else None, is_late=is_late, **facts
+    )
+
+
+def _submitted(s: Situation) -> Explanation:
+    return s.explain(
+        Reason.HELD,
+        f"It is in batch {s.job['provider_batch_id']} at a provider, and batch processing is not"
+        " installed here.",
+        "Install it: pip install holdfast-llm",
+        provider_batch_id=s.job["provider_batch_id"],
     )
 
 

@@ -11,10 +11,15 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from holdfast.clock import read_instant
-from holdfast.engine.job import BATCH_KEY
 from holdfast.engine.presence import serving
-from holdfast.operate.batched import why_kept_back, why_unsubmitted, why_without_account
-from holdfast.operate.explanation import Explanation, Reason, Situation, said
+from holdfast.operate.explanation import (
+    NO_REASONS,
+    Explanation,
+    ExtensionReasons,
+    Reason,
+    Situation,
+    said,
+)
 from holdfast.operate.undelivered import why_undelivered
 from holdfast.store import Row
 
@@ -22,8 +27,8 @@ from holdfast.store import Row
 AHEAD = 1_000
 
 
-def why_waiting(s: Situation) -> Explanation:
-    """The one reason of a queued job."""
+def why_waiting(s: Situation, told: ExtensionReasons = NO_REASONS) -> Explanation:
+    """The one reason of a queued job; *told* is what an extension says of it."""
     job, due_at = s.job, s.at("not_before_at")
     if job["cancel_requested_at"] is not None:
         return s.explain(
@@ -33,11 +38,8 @@ def why_waiting(s: Situation) -> Explanation:
             cancel_requested_at=s.at("cancel_requested_at"),
         )
     why, detail = s.last("job.enqueued", "job.retried", "job.snoozed", "job.released")
-    is_batched = job["limit_key"] == BATCH_KEY
-    if is_batched and (kept := _paused(s) or why_kept_back(s)) is not None:
-        return kept
-    if (waits := why_without_account(s, due_at)) is not None:
-        return waits
+    if told.before is not None:
+        return told.before
     if due_at is not None and due_at > s.now:
         if detail.get("reason") == "unknown_job_type":
             return _unknown_type(s, due_at)
@@ -45,9 +47,11 @@ def why_waiting(s: Situation) -> Explanation:
         if undelivered is not None:
             return undelivered
         return _not_due(s, due_at, "" if why is None else why["name"], detail)
-    if is_batched:
-        return why_unsubmitted(s)
-    return _paused(s) or _without_worker(s) or _capped(s) or _rated(s) or _in_line(s, waited=due_at)
+    if told.instead is not None:
+        return told.instead
+    return (
+        why_paused(s) or _without_worker(s) or _capped(s) or _rated(s) or _in_line(s, waited=due_at)
+    )
 
 
 def _not_due(s: Situation, due_at: datetime, why: str, detail: Mapping[str, Any]) -> Explanation:
@@ -82,7 +86,8 @@ def _not_due(s: Situation, due_at: datetime, why: str, detail: Mapping[str, Any]
     )
 
 
-def _paused(s: Situation) -> Explanation | None:
+def why_paused(s: Situation) -> Explanation | None:
+    """Whether an operator has paused its queue."""
     paused_at = s.limits["paused_at"]
     if paused_at is None:
         return None

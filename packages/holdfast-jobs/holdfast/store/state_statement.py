@@ -19,7 +19,8 @@ class StateStatement:
     ``state``, and no other parameter. The job's row has the rest: join ``holdfast.job``.
     """
 
-    job_types: frozenset[str]
+    # None: of every type.
+    job_types: frozenset[str] | None
     statement: Statement
     states: frozenset[str] = field(default=STATES)
 

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from holdfast.app import Holdfast
 from holdfast.clock import Clock
 from holdfast.engine.presence import DRAINING, GONE_AFTER, WORKING, Colleague, list_workers
 from holdfast.errors import HoldfastError
@@ -79,26 +80,6 @@ UNSEALED_AGE = Gauge(
 SCHEDULE_LAG = Gauge(
     "holdfast_schedule_lag_seconds", "How long the tick that is due longest has waited."
 )
-BATCHES = Gauge(
-    "holdfast_batches", "Provider batches that are not over, by how far they are.", ("state",)
-)
-BATCH_ITEMS = Gauge(
-    "holdfast_batch_items_open", "Items of the provider batches that are not over.", ("state",)
-)
-BATCH_AGE = Gauge(
-    "holdfast_batch_oldest_age_seconds",
-    "How old the oldest provider batch is of those that are so far and no further.",
-    ("state",),
-)
-BATCH_OVERDUE = Gauge(
-    "holdfast_batch_overdue_seconds", "How long a batch has waited that somebody should look at."
-)
-BATCH_FILES = Gauge(
-    "holdfast_batch_files_undeleted", "Batches that are over and still have files at the provider."
-)
-CIRCUITS = Gauge(
-    "holdfast_circuits_open", "Accounts at providers that refuse everything.", ("provider",)
-)
 DELIVERIES = Gauge(
     "holdfast_deliveries_open",
     f"Deliveries that wait, were tried without an answer, or are held for a person; up to {BOUND}.",
@@ -129,19 +110,12 @@ GAUGES = (
     UNSEALED,
     UNSEALED_AGE,
     SCHEDULE_LAG,
-    BATCHES,
-    BATCH_ITEMS,
-    BATCH_AGE,
-    BATCH_OVERDUE,
-    BATCH_FILES,
-    CIRCUITS,
     DELIVERIES,
     DELIVERY_AGE,
     XMIN_AGE,
     HIDDEN,
 )
 DEPTH_STATES = ("ready", "batched", "delayed", "running")
-BATCH_STATES = ("prepared", "uploaded", "creating", "submitted", "ended", "quarantined")
 DELIVERY_STATES = ("waiting", "tried", "held")
 WORKER_STATES = (WORKING, DRAINING)
 
@@ -150,7 +124,17 @@ Reading = Mapping[str, Values]
 """By the name of a gauge: its values by their labels. A gauge without a value is not there."""
 
 
-def read_gauges(store: Store, labels: Labels, queues: Sequence[str]) -> Reading:
+@dataclass(frozen=True, slots=True)
+class GaugeSet:
+    """Gauges of an extension, and how they are read on the snapshot of a reading."""
+
+    gauges: tuple[Gauge, ...]
+    read: Callable[[Tx, Labels], Reading]
+
+
+def read_gauges(
+    store: Store, labels: Labels, queues: Sequence[str], more: Sequence[GaugeSet] = ()
+) -> Reading:
     """Every gauge at one moment: a fixed number of statements on one snapshot."""
 
     def work(tx: Tx) -> Reading:
@@ -162,17 +146,12 @@ def read_gauges(store: Store, labels: Labels, queues: Sequence[str]) -> Reading:
         workers = [worker for worker in list_workers(tx) if not worker.is_gone]
         audit = tx.one(SQL.read_audit)
         schedules = tx.one(SQL.read_schedules)
-        batches = tx.many(SQL.count_batches, bound=BOUND)
-        lane = tx.one(SQL.read_lane, bound=BOUND)
-        circuits = tx.many(SQL.count_circuits)
         deliveries = tx.many(SQL.count_deliveries, bound=BOUND)
         transactions = tx.one(SQL.read_transactions)
         singles = {
             UNSEALED: audit["unsealed"],
-            UNSEALED_AGE: _seconds(audit["unsealed_ms"]),
-            SCHEDULE_LAG: _seconds(schedules["lag_ms"]),
-            BATCH_OVERDUE: _seconds(lane["overdue_ms"]),
-            BATCH_FILES: float(lane["undeleted"]),
+            UNSEALED_AGE: seconds_of(audit["unsealed_ms"]),
+            SCHEDULE_LAG: seconds_of(schedules["lag_ms"]),
             HIDDEN: transactions["hidden"],
         }
         # Where transactions are looked at and none is found, the oldest is 0 seconds old.
@@ -182,13 +161,30 @@ def read_gauges(store: Store, labels: Labels, queues: Sequence[str]) -> Reading:
             **_of_queues(labels, queues, waiting, running, workers),
             **_of_letters(labels, letters),
             LIVE.name: _of_workers(workers),
-            **_of_batches(batches),
-            CIRCUITS.name: _of_circuits(labels, circuits),
             **_of_deliveries(deliveries),
             **{gauge.name: {(): value} for gauge, value in singles.items() if value is not None},
+            **{name: values for one in more for name, values in one.read(tx, labels).items()},
         }
 
     return store.read(work)
+
+
+def known_gauges(hf: Holdfast) -> list[Gauge]:
+    """The gauges of the core and of the extensions."""
+    sets = (one for extension in hf.extensions.available() for one in extension.gauges())
+    return [*GAUGES, *(gauge for one in sets for gauge in one.gauges)]
+
+
+def read_all(hf: Holdfast, labels: Labels) -> Reading:
+    """The gauges of the core, and of the extensions whose tables are in the database."""
+    versions = hf.store.component_versions()
+    more = [
+        one
+        for extension in hf.extensions.available()
+        if extension.component is None or extension.component.name in versions
+        for one in extension.gauges()
+    ]
+    return read_gauges(hf.store, labels, hf.known_queues, more)
 
 
 def _of_queues(
@@ -212,19 +208,19 @@ def _of_queues(
     served: Values = {}
     for row in waiting:
         queue = label(row["queue"])
-        _add(depth, (queue, "ready"), row["ready"] + row["due"])
-        _add(depth, (queue, "batched"), row["batched"])
-        _add(depth, (queue, "delayed"), row["delayed"])
-        _add(depth, (queue, "running"), 0)
-        age = max(_seconds(row["ready_ms"]), _seconds(row["due_ms"]))
+        add_to(depth, (queue, "ready"), row["ready"] + row["due"])
+        add_to(depth, (queue, "batched"), row["batched"])
+        add_to(depth, (queue, "delayed"), row["delayed"])
+        add_to(depth, (queue, "running"), 0)
+        age = max(seconds_of(row["ready_ms"]), seconds_of(row["due_ms"]))
         oldest[queue,] = max(age, oldest.get((queue,), 0.0))
-        _add(served, (queue,), 0)
+        add_to(served, (queue,), 0)
         paused[queue,] = max(float(bool(row["is_paused"])), paused.get((queue,), 0.0))
     for row in running:
-        _add(depth, (label(row["queue"]), "running"), row["jobs"])
+        add_to(depth, (label(row["queue"]), "running"), row["jobs"])
     for worker in workers:
         for queue in {label(name) for name in worker.queues if worker.can_claim}:
-            _add(served, (queue,), 1)
+            add_to(served, (queue,), 1)
     return {
         DEPTH.name: depth,
         OLDEST_AGE.name: oldest,
@@ -239,21 +235,9 @@ def _of_letters(labels: Labels, letters: Sequence[Row]) -> dict[str, Values]:
     escalated: Values = dict(opened)
     for row in letters:
         job_type = labels.job_type(row["job_type"])
-        _add(opened, (job_type,), row["open"])
-        _add(escalated, (job_type,), row["escalated"])
+        add_to(opened, (job_type,), row["open"])
+        add_to(escalated, (job_type,), row["escalated"])
     return {LETTERS.name: opened, ESCALATED.name: escalated}
-
-
-def _of_batches(batches: Sequence[Row]) -> dict[str, Values]:
-    values: dict[str, Values] = {
-        gauge.name: {(state,): 0.0 for state in BATCH_STATES}
-        for gauge in (BATCHES, BATCH_ITEMS, BATCH_AGE)
-    }
-    for row in batches:
-        values[BATCHES.name][row["state"],] = float(row["batches"])
-        values[BATCH_ITEMS.name][row["state"],] = float(row["items"])
-        values[BATCH_AGE.name][row["state"],] = _seconds(row["age_ms"])
-    return values
 
 
 def _of_deliveries(deliveries: Sequence[Row]) -> dict[str, Values]:
@@ -263,29 +247,22 @@ def _of_deliveries(deliveries: Sequence[Row]) -> dict[str, Values]:
     }
     for row in deliveries:
         values[DELIVERIES.name][row["state"],] = float(row["deliveries"])
-        values[DELIVERY_AGE.name][row["state"],] = _seconds(row["age_ms"])
-    return values
-
-
-def _of_circuits(labels: Labels, circuits: Sequence[Row]) -> Values:
-    values: Values = {(provider,): 0.0 for provider in (*labels.providers, OTHER)}
-    for row in circuits:
-        _add(values, (labels.provider(row["provider"]),), row["accounts"])
+        values[DELIVERY_AGE.name][row["state"],] = seconds_of(row["age_ms"])
     return values
 
 
 def _of_workers(workers: Sequence[Colleague]) -> Values:
     live: Values = {(state,): 0.0 for state in WORKER_STATES}
     for worker in workers:
-        _add(live, (worker.state if worker.state in WORKER_STATES else OTHER,), 1)
+        add_to(live, (worker.state if worker.state in WORKER_STATES else OTHER,), 1)
     return live
 
 
-def _add(values: Values, labels: tuple[str, ...], more: float) -> None:
+def add_to(values: Values, labels: tuple[str, ...], more: float) -> None:
     values[labels] = values.get(labels, 0.0) + more
 
 
-def _seconds(length_ms: float | None) -> float:
+def seconds_of(length_ms: float | None) -> float:
     """Nothing waits: nothing is old. A clock that was set back makes nothing younger than now."""
     return max(0.0, round(length_ms or 0.0) / 1000.0)
 

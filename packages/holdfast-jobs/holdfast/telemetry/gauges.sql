@@ -103,32 +103,6 @@ SELECT {ms_since(due.next_fire_at)} AS lag_ms
 FROM (SELECT min(schedule.next_fire_at) AS next_fire_at FROM holdfast.schedule AS schedule
       WHERE schedule.paused_at IS NULL AND schedule.next_fire_at <= {now}) AS due;
 
--- count_batches :many — crosses tenants: batches that are not over, by how far they are, and since when
-SELECT live.state, count(*) AS batches, sum(live.items) AS items,
-       max({ms_since(live.created_at)}) AS age_ms
-FROM (SELECT batch.state, batch.items, batch.created_at FROM holdfast.provider_batch AS batch
-      WHERE batch.state NOT IN ('collected', 'released')
-      ORDER BY batch.state, batch.created_at
-      LIMIT :bound) AS live
-GROUP BY live.state;
-
--- read_lane :one — crosses tenants: what waits of the lane: overdue looks, and files to delete
-SELECT {ms_since(min(CASE WHEN due.state NOT IN ('collected', 'released')
-                          THEN due.next_at END))} AS overdue_ms,
-       coalesce(sum(CASE WHEN due.state IN ('collected', 'released') THEN 1 ELSE 0 END), 0)
-           AS undeleted
-FROM (SELECT batch.state, batch.next_at FROM holdfast.provider_batch AS batch
-      WHERE batch.state IN ('prepared', 'uploaded', 'creating', 'submitted', 'ended')
-         OR (batch.state IN ('collected', 'released') AND batch.files_deleted_at IS NULL)
-      ORDER BY batch.next_at
-      LIMIT :bound) AS due;
-
--- count_circuits :many — crosses tenants: accounts at providers that nothing is sent to, or hardly
-SELECT provider, count(*) AS accounts
-FROM holdfast.provider_account
-WHERE closed_at IS NULL
-GROUP BY provider;
-
 -- count_deliveries :many — crosses tenants: deliveries that are not over, and since when they wait
 -- What is not due yet has not waited.
 SELECT live.state, count(*) AS deliveries, max({ms_since(live.since)}) AS age_ms

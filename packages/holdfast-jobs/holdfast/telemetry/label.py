@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 
 from holdfast.app import Holdfast
+from holdfast.config import Settings
 from holdfast.errors import Failure
 from holdfast.outbox.in_app import CHANNEL as IN_APP
 
@@ -57,11 +58,8 @@ class Labels:
         }
 
     @property
-    def providers(self) -> list[str]:
-        return list(self._hf.settings.providers)
-
-    def provider(self, given: str) -> str:
-        return given if given in self._hf.settings.providers else OTHER
+    def settings(self) -> Settings:
+        return self._hf.settings
 
     def channel(self, given: str) -> str:
         return given if given == IN_APP or given in self._hf.settings.channels else OTHER

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never, get_args
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
@@ -25,9 +25,7 @@ from holdfast.event import (
     AuditSealed,
     AuditTampered,
     BatchAlert,
-    BatchChange,
     BatchChanged,
-    BatchTrouble,
     DeadLetterEscalated,
     DeliveryAlert,
     DeliveryChanged,
@@ -45,9 +43,8 @@ from holdfast.event import (
     WorkerChanged,
     WorkerRunFinished,
 )
-from holdfast.telemetry.gauges import GAUGES, Looks, Reading, read_gauges
+from holdfast.telemetry.gauges import Gauge, Looks, Reading, known_gauges, read_all
 from holdfast.telemetry.label import OTHER, Labels
-from holdfast_llm.batch.price import PICO
 
 try:
     from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -134,7 +131,6 @@ class Metrics:
         self._series: dict[tuple[str, str], Series] = {}
         self._declare_jobs()
         self._declare_others()
-        self._declare_lane()
         self._deliveries = DeliveryCounts(self.registry, self.labels)
         if database:
             self.registry.register(DatabaseGauges(hf, self.labels))
@@ -171,13 +167,6 @@ class Metrics:
                 self._dropped.labels(self.labels.job_type(job_type)).inc()
             case QueueCrowded(queue):
                 self._crowded.labels(self.labels.queue(queue)).inc()
-            case BatchChanged(change=change):
-                self._batches.labels(change).inc()
-                self._batch_items.labels(change).inc(event.items)
-            case BatchAlert(what=what):
-                self._troubles.labels(what).inc(event.count)
-            case ModelUsed():
-                self._count_used(event)
             case DeliveryChanged():
                 self._deliveries.count(event)
             case DeliveryAlert():
@@ -192,17 +181,10 @@ class Metrics:
             case WorkerRunFinished():
                 ended = event.outcome if event.outcome in RUN_OUTCOMES else OTHER
                 self._runs.labels(self.labels.run(event.name), ended).inc()
-            case ExtensionEvent():
+            case ExtensionEvent() | BatchChanged() | BatchAlert() | ModelUsed():
                 pass  # The extension counts it: see __init__.
             case _:
                 assert_never(event)
-
-    def _count_used(self, event: ModelUsed) -> None:
-        of = self.labels.provider(event.provider), event.mode
-        self._calls.labels(*of, event.kind).inc(event.calls)
-        self._tokens.labels(*of, "input").inc(event.input_tokens)
-        self._tokens.labels(*of, "output").inc(event.output_tokens)
-        self._cost.labels(*of).inc(event.cost_pico / PICO)
 
     def _count_settled(self, event: JobSettled) -> None:
         series = self._series_of(event.about.job_type, event.queue)
@@ -325,56 +307,27 @@ class Metrics:
         for change in WORKER_CHANGES:
             self._changes.labels(change)
 
-    def _declare_lane(self) -> None:
-        def counter(name: str, says: str, *labels: str) -> Counter:
-            return Counter(name, says, labels, registry=self.registry)
-
-        self._batches = counter(
-            "holdfast_batch_changes_total", "Steps that provider batches took.", "change"
-        )
-        self._batch_items = counter(
-            "holdfast_batch_items_total", "Items of the batches that took a step.", "change"
-        )
-        self._troubles = counter(
-            "holdfast_batch_alerts_total", "What the batch lane told somebody to look at.", "what"
-        )
-        of_model = ("provider", "mode")
-        self._calls = counter(
-            "holdfast_model_calls_total", "Model requests, by what they cost.", *of_model, "kind"
-        )
-        self._tokens = counter(
-            "holdfast_model_tokens_total", "Tokens that models read and wrote.", *of_model, "kind"
-        )
-        self._cost = counter(
-            "holdfast_model_cost_dollars_total",
-            "What model requests cost, as far as they have a price.",
-            *of_model,
-        )
-        for step in BatchChange:
-            self._batches.labels(step)
-            self._batch_items.labels(step)
-        for trouble in BatchTrouble:
-            self._troubles.labels(trouble)
-
 
 class DatabaseGauges:
     """The gauges of a database, as prometheus_client collects them."""
 
     def __init__(self, hf: Holdfast, labels: Labels) -> None:
-        self._looks = Looks(lambda: read_gauges(hf.store, labels, hf.known_queues), hf.clock)
+        self._hf = hf
+        self._looks = Looks(lambda: read_all(hf, labels), hf.clock)
 
     def describe(self) -> list[Metric]:
-        return list(_families({gauge.name: {} for gauge in GAUGES}, is_up=False))
+        gauges = known_gauges(self._hf)
+        return list(_families(gauges, {gauge.name: {} for gauge in gauges}, is_up=False))
 
     def collect(self) -> Iterator[Metric]:
         reading = self._looks.latest()
-        return _families(reading or {}, is_up=reading is not None)
+        return _families(known_gauges(self._hf), reading or {}, is_up=reading is not None)
 
 
-def _families(reading: Reading, *, is_up: bool) -> Iterator[Metric]:
+def _families(gauges: Sequence[Gauge], reading: Reading, *, is_up: bool) -> Iterator[Metric]:
     up = "1 if the database answered in the last seconds; without it there are no gauges."
     yield GaugeMetricFamily("holdfast_db_up", up, value=float(is_up))
-    for gauge in GAUGES:
+    for gauge in gauges:
         if gauge.name not in reading:
             continue
         family = GaugeMetricFamily(gauge.name, gauge.says, labels=gauge.labels)
@@ -385,11 +338,11 @@ def _families(reading: Reading, *, is_up: bool) -> Iterator[Metric]:
 
 def database_text(hf: Holdfast) -> str:
     """The gauges of the database, read once, in Prometheus's text format."""
-    reading = read_gauges(hf.store, Labels(hf), hf.known_queues)
+    reading = read_all(hf, Labels(hf))
 
     class Once:
         def collect(self) -> Iterator[Metric]:
-            return _families(reading, is_up=True)
+            return _families(known_gauges(hf), reading, is_up=True)
 
     return generate_latest(Once()).decode()
 

@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from holdfast.clock import Clock
-from holdfast.config import ProviderSettings, Settings
+from holdfast.config import Settings
 from holdfast.errors import ConfigError
 from holdfast.outbound.client import Timeouts
 from holdfast_llm.provider.account import Account
@@ -18,6 +18,7 @@ from holdfast_llm.provider.adapters import ADAPTERS
 from holdfast_llm.provider.credential import read_credential
 from holdfast_llm.provider.route import Route
 from holdfast_llm.provider.wire import HttpAdapter, open_wire
+from holdfast_llm.settings import ProviderSettings
 
 # What stands for the credential of a server that asks for none.
 OPEN = "open"

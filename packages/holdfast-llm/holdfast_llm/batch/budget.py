@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from holdfast.clock import read_instant
-from holdfast.config import EVERY_OTHER, Settings
+from holdfast.config import Settings
 from holdfast.event import BatchAlert, BatchTrouble
 from holdfast.store import Statements, Tx
 from holdfast_llm.batch.price import to_pico
+from holdfast_llm.settings import EVERY_OTHER
 
 SQL = Statements("holdfast_llm.batch", "cost.sql")
 

@@ -13,12 +13,12 @@ from datetime import datetime, timedelta
 from enum import Enum
 
 from holdfast.clock import ms, read_instant
-from holdfast.config import BatchSettings
 from holdfast.event import BatchAlert, BatchTrouble
 from holdfast.store import Statements, Store, Tx
 from holdfast_llm.batch.item_outcome import safe_code
 from holdfast_llm.batch.resources import BatchResources
 from holdfast_llm.provider.reply import Failure
+from holdfast_llm.settings import BatchSettings
 
 SQL = Statements("holdfast_llm.batch", "cost.sql")
 

@@ -7,31 +7,40 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, Protocol, TypeVar, Unpack
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 
-from holdfast.config import BATCH_RUNS, ProviderSettings, Settings
+from holdfast.config import Settings
 from holdfast.engine.category import Category, Duty
 from holdfast.engine.context import Context
+from holdfast.engine.errand import Errand
 from holdfast.engine.handler import (
-    Handler,
     HandlerOptions,
     Routed,
     check_options,
     make_handler,
     plain_stage,
 )
+from holdfast.engine.housekeeping import Chore
 from holdfast.engine.job import ONLY_STAGE, Outcome
 from holdfast.engine.labour import Application
 from holdfast.engine.retry import RetryPolicy
 from holdfast.errors import ConfigError
+from holdfast.extension import Extension
 from holdfast_llm.batch.errand import CollectErrand, SubmitErrand
 from holdfast_llm.batch.finish_call import with_call_stores
+from holdfast_llm.batch.maintenance import maintain_batches
 from holdfast_llm.batch.micro_batch import Batcher
 from holdfast_llm.batch.resources import BatchResources
 from holdfast_llm.batch.service import BatchService
 from holdfast_llm.batch.work import BatchWork
+from holdfast_llm.extension import BatchExtension
 from holdfast_llm.provider.account import Accounts
 from holdfast_llm.provider.route import ExecutionMode, Route
+from holdfast_llm.settings import COLLECTOR, SUBMITTER, ProviderSettings
+
+if TYPE_CHECKING:
+    from holdfast.operate.doctor.finding import Look as DoctorCheck
 
 W = TypeVar("W")
 
@@ -42,7 +51,7 @@ class BatchApplication(Application, Protocol):
     rng: random.Random | None
 
 
-class Batching:
+class Batching(BatchExtension):
     """The batch lane of one application.
 
     Called, it declares a job type whose jobs are model requests::
@@ -53,11 +62,38 @@ class Batching:
             def accept(self, item, reply): ...
     """
 
-    def __init__(self, app: BatchApplication) -> None:
-        self.app = app
+    app: BatchApplication
+
+    def __init__(self) -> None:
         self._accounts: Accounts | None = None
         self._made_for: Settings | None = None
         self._batcher = Batcher()
+
+    def load(self) -> Extension:
+        """This object."""
+        return self
+
+    def install(self, app: Any) -> None:
+        """Work for *app*."""
+        self.app = app
+
+    def tasks(self, app: Any) -> Mapping[str, Errand]:
+        """The runs that send and collect."""
+        return {SUBMITTER: SubmitErrand(self), COLLECTOR: CollectErrand(self)}
+
+    def maintenance(self, app: Any) -> Sequence[Chore]:
+        """Bring back claims that no batch has, and delete what is over."""
+
+        def work() -> None:
+            maintain_batches(app.store, app.settings, app.events)
+
+        return [Chore("batch", app.settings.rescue_seconds, work, is_before_runs=True)]
+
+    def doctor_probes(self) -> Mapping[str, DoctorCheck]:
+        """Ask the accounts of this application."""
+        from holdfast_llm.operate.probe import probe_providers
+
+        return {"providers": partial(probe_providers, accounts=self.accounts)}
 
     def __call__(
         self,
@@ -97,7 +133,7 @@ class Batching:
             made = make_handler(job_type, [only], category=kind, **options)
             router = Router(self, own)
             stores = with_call_stores(job_type, made.stores)
-            self._add(replace(made, router=router, stores=stores, work=work))
+            self.app.registry.add(replace(made, router=router, stores=stores, work=work))
             return given
 
         return declare
@@ -112,13 +148,6 @@ class Batching:
         except ValueError as exc:
             raise ConfigError(f"Job type {job_type!r}: route {exc}.") from exc
         return found
-
-    def _add(self, handler: Handler) -> None:
-        app = self.app
-        app.registry.add(handler)
-        app.registry.errands.setdefault("rewrite_batch_submitter", SubmitErrand(self))
-        app.registry.errands.setdefault("rewrite_batch_collector", CollectErrand(self))
-        app.settings = app.settings.with_runs(BATCH_RUNS)
 
     @property
     def accounts(self) -> Accounts:

@@ -75,6 +75,19 @@ class ResultConflict(Permanent):
     pages_operator = True
 
 
+ERROR_CLASSES = (
+    BatchExpired,
+    BatchCanceled,
+    BatchFailed,
+    PromptRefused,
+    OutputTruncated,
+    OutputInvalid,
+    AnswerNotTaken,
+    ResultMissing,
+    ResultConflict,
+)
+
+
 def is_defect(exc: BaseException) -> bool:
     """Whether what was raised says nothing about the answer: a bug, or a wrong configuration.
 

@@ -11,8 +11,8 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
-from holdfast.config import PriceSettings
 from holdfast_llm.provider.route import ExecutionMode
+from holdfast_llm.settings import PriceSettings
 
 STALE_AFTER = timedelta(days=90)
 """After so long a list price has to be read again at its source."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 
-from holdfast.config import PriceSettings
 from holdfast_llm.batch.list_price import list_prices
 from holdfast_llm.provider.reply import Usage
 from holdfast_llm.provider.request import Request
 from holdfast_llm.provider.route import ExecutionMode, Route
+from holdfast_llm.settings import PriceSettings
 
 PICO = 10**12
 """So many of our units are a dollar."""

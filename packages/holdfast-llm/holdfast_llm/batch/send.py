@@ -21,7 +21,7 @@ from typing import Any
 from holdfast.clock import ms, write_instant
 from holdfast.engine.job import Actor
 from holdfast.engine.pass_counts import PassCounts
-from holdfast.engine.settle import STRETCH, Settled, submit_jobs
+from holdfast.engine.settle import Settled
 from holdfast.event import BatchChange, BatchTrouble
 from holdfast.store import Statements, Tx
 from holdfast_llm.batch import circuit
@@ -37,6 +37,7 @@ from holdfast_llm.batch.release import (
     release_in,
 )
 from holdfast_llm.batch.resources import BatchResources
+from holdfast_llm.batch.submitted import STRETCH, submit_jobs
 from holdfast_llm.provider.account import Account
 from holdfast_llm.provider.adapter import Lookup, Seen
 from holdfast_llm.provider.reply import (

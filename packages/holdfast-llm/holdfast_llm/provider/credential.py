@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.config import ProviderSettings
 from holdfast.outbound.credential import Credential, read_secret
+from holdfast_llm.settings import ProviderSettings
 
 
 def read_credential(

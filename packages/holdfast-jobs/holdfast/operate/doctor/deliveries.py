@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from holdfast.channel.channels import ConfiguredChannels
 from holdfast.clock import ms, read_instant
 from holdfast.errors import ConfigError
-from holdfast.operate.doctor.finding import SQL, Finding, Severity, Visit, length
-from holdfast.operate.doctor.lane import RUN, last_of
+from holdfast.operate.doctor.finding import RUN, SQL, Finding, Severity, Visit, last_of, length
 from holdfast.operate.undelivered import RECONCILER
 from holdfast.outbox.in_app import CHANNEL as IN_APP
 from holdfast.store import Row

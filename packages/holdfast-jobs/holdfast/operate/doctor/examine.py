@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 
 from holdfast.errors import StoreBusy, StoreDown, StoreError
 from holdfast.operate.authorization import Action, OperatorContext
-from holdfast.operate.doctor import database, deliveries, files, lane, roles, workplace
+from holdfast.operate.doctor import database, deliveries, files, roles, workplace
 from holdfast.operate.doctor.finding import Finding, Limits, Look, Severity, Visit
-from holdfast.operate.doctor.providers import probe_providers
-from holdfast_llm.provider.account import Accounts
 
 _DATABASE: Mapping[str, Look] = {
     "schema": database.look_at_schema,
@@ -30,21 +27,17 @@ _WORKPLACE: Mapping[str, Look] = {
     "isolation": roles.look_at_isolation,
     "grants": roles.look_at_grants,
     "schedules": workplace.look_at_schedules,
-    "lane": lane.look_at_lane,
-    "quarantine": lane.look_at_batches,
-    "accounts": lane.look_at_credentials,
-    "circuits": lane.look_at_accounts,
     "deliveries": deliveries.look_at_deliveries,
     "channels": deliveries.look_at_channels,
 }
 
 
 def examine(
-    context: OperatorContext, limits: Limits | None = None, accounts: Accounts | None = None
+    context: OperatorContext, limits: Limits | None = None, *, probes: bool = False
 ) -> list[Finding]:
     """What was found, in the order in which it was looked at. For administrators only.
 
-    With *accounts*, providers are asked too, a free question each.
+    With *probes*, services outside are asked too, a free question each.
     """
     context.check(Action.DOCTOR, org_id=None, subject="store:all")
     extensions = tuple(context.available_extensions)
@@ -54,12 +47,11 @@ def examine(
         # What is not the schema that this code knows cannot be asked about its contents.
         return found
     found += _look(_WORKPLACE, visit)
-    versions = context.store.component_versions()
-    for extension in extensions:
-        if extension.component is None or extension.component.name in versions:
-            found += _look(extension.doctor_checks(), visit)
-    if accounts is not None:
-        found += _look({"providers": partial(probe_providers, accounts=accounts)}, visit)
+    migrated = context.migrated_extensions
+    for extension in migrated:
+        found += _look(extension.doctor_checks(), visit)
+    for extension in migrated if probes else ():
+        found += _look(extension.doctor_probes(), visit)
     return found
 
 

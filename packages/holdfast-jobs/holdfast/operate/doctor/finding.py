@@ -8,11 +8,15 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
+from holdfast.clock import read_instant
 from holdfast.config import Settings
 from holdfast.extension import Extension
 from holdfast.store import Row, Statement, Statements, Store
 
 SQL = Statements("holdfast.operate.doctor", "doctor.sql")
+
+
+RUN = "Let a dispatcher run it, holdfast worker --dispatch, or do it by hand: holdfast run {name}"
 
 
 class Severity(StrEnum):
@@ -92,6 +96,14 @@ class Visit:
 
 
 Look = Callable[[Visit], Iterator[Finding]]
+
+
+def last_of(name: str, ran: Mapping[str, Any]) -> str:
+    """When a run last began, as a person reads it."""
+    began = ran.get(name)
+    return f"{name} " + (
+        "never ran" if began is None else f"last ran at {read_instant(began):%F %T} UTC"
+    )
 
 
 def length(seconds: float) -> str:

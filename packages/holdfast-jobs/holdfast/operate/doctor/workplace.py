@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from holdfast.clock import ms, read_instant
+from holdfast.config.extensions import built_in_run
 from holdfast.engine.presence import Colleague, list_workers, serving
-from holdfast.operate.batched import COLLECTOR, ORCHESTRATOR, SUBMITTER
 from holdfast.operate.doctor.finding import SQL, Finding, Severity, Visit, length
 
 OK, NOTICE, WARNING, PROBLEM = Severity
@@ -130,11 +130,11 @@ def _leases(visit: Visit, alive: Sequence[Colleague]) -> Iterator[Finding]:
 def look_at_queues(visit: Visit) -> Iterator[Finding]:
     """Queues that have work and nobody to do it, and those that somebody paused and forgot."""
     workers = visit.store.read(list_workers)
-    # The runs of the batch lane name every queue, and take nothing that a worker would.
+    # A run of ours or of an extension names every queue, and takes nothing that a worker would.
     by_run = {
         queue
         for name, run in visit.settings.runs.items()
-        if name not in (SUBMITTER, COLLECTOR, ORCHESTRATOR)
+        if built_in_run(name) is None
         for queue in run.queues
     }
     rows = visit.many(SQL.list_waiting)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from holdfast.operate.verify import (
-    batches,
     catalog,
     definitions,
     idempotency,
@@ -23,7 +22,6 @@ CHECKS: tuple[Check, ...] = (
     *lifecycle.CHECKS,
     *idempotency.CHECKS,
     *outside.CHECKS,
-    *batches.CHECKS,
     *letters.CHECKS,
     *tenancy.CHECKS,
     catalog.OPEN,

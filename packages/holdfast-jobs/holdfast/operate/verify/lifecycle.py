@@ -8,7 +8,7 @@ from datetime import timedelta
 from holdfast.clock import write_instant
 from holdfast.engine.upkeep import Grace
 from holdfast.operate.verify.check import Check, Look, Violation, selects
-from holdfast.store import Statements
+from holdfast.store import Statement, Statements
 
 SQL = Statements("holdfast.operate.verify", "lifecycle.sql")
 
@@ -18,10 +18,15 @@ PATIENCE = 2
 
 
 def _find_stale(look: Look) -> Iterator[Violation]:
+    return find_stale_in(look, SQL.find_stale)
+
+
+def find_stale_in(look: Look, statement: Statement) -> Iterator[Violation]:
+    """What a statement finds whose lease ran out before ``:stale_since``."""
     settings = look.settings
     seconds = PATIENCE * settings.rescue_seconds + Grace.of(settings.lease_seconds).seconds
     patience = timedelta(seconds=seconds)
-    return look.find(SQL.find_stale, stale_since=write_instant(look.now - patience))
+    return look.find(statement, stale_since=write_instant(look.now - patience))
 
 
 CHECKS = (

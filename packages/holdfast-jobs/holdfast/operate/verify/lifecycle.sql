@@ -139,15 +139,13 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
        OR job.lease_token < CASE WHEN job.state = 'processing' THEN 1 ELSE 0 END);
 
 -- find_stale :many — I5, crosses tenants: nobody has come for a claim whose lease ran out
--- What may be in a provider's batch waits for the recovery of that batch, and no rescue comes for it.
+-- Claims of the batch lane are for batch processing to bring back, and to check.
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
        'its lease ran out and no rescue has come; ' || coalesce(job.claimed_by, 'nobody')
            || ' had it' AS detail
 FROM holdfast.job AS job
 WHERE job.state = 'processing' AND job.lease_expires_at < CAST(:stale_since AS {instant})
-  AND NOT EXISTS (SELECT 1 FROM holdfast.batch_item AS item
-                  WHERE item.org_id = job.org_id AND item.job_id = job.id AND item.is_open = 1
-                    AND item.execution_mode = 'batch')
+  AND job.limit_key <> '~batch'
   AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id);
 
 -- find_miscounted :many — I6, crosses tenants: attempts that are not those the audit charged

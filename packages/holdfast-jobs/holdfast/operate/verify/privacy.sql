@@ -42,33 +42,6 @@ SELECT org_id, 'job:' || CAST(id AS text), last_error || ' ' || coalesce(error_c
 FROM holdfast.job_history
 WHERE last_error IS NOT NULL AND (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id);
 
--- list_answers :many — I31, crosses tenants: what is noted of providers' answers, in codes
-SELECT org_id,
-       'item:' || CAST(batch_id AS text) || ':' || CAST(batch_item_index AS text) AS subject,
-       coalesce(error_class, '') || ' ' || coalesce(error_code, '') || ' '
-           || coalesce(provider_request_id, '') AS words,
-       NULL AS document
-FROM holdfast.batch_item
-WHERE CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id
-UNION ALL
-SELECT org_id, 'call:' || CAST(batch_id AS text) || ':' || CAST(batch_item_index AS text),
-       account || ' ' || coalesce(model_billed, '') || ' ' || coalesce(provider_request_id, ''),
-       NULL
-FROM holdfast.provider_call
-WHERE CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id
-UNION ALL
-SELECT CAST('00000000-0000-0000-0000-000000000000' AS {uuid}), 'account:' || account,
-       error_code, NULL
-FROM holdfast.provider_account
-WHERE CAST(:org_id AS {uuid}) IS NULL
-UNION ALL
-SELECT CAST('00000000-0000-0000-0000-000000000000' AS {uuid}), 'batch:' || CAST(id AS text),
-       coalesce(error_class, '') || ' ' || coalesce(error_code, '') || ' '
-           || coalesce(provider_status, ''),
-       CAST(counts AS text)
-FROM holdfast.provider_batch
-WHERE CAST(:org_id AS {uuid}) IS NULL;
-
 -- list_remarks :many — I31, crosses tenants: what is noted of schedules, queues and runs
 SELECT org_id, 'tick:' || schedule AS subject, detail AS words, NULL AS document
 FROM holdfast.schedule_tick

@@ -28,10 +28,6 @@ def _find_changed(look: Look) -> Iterator[Violation]:
 
 
 def _find_changed_settings(look: Look) -> Iterator[Violation]:
-    yield from look.find(SQL.find_changed_items)
-    yield from look.find(SQL.find_unknown_items)
-    yield from look.find(SQL.find_renamed_batches)
-    yield from look.find(SQL.find_denied_items)
     yield from look.find(SQL.find_changed_deliveries)
     yield from look.find(SQL.find_vanished_deliveries)
     yield from look.find(SQL.find_unrecorded_deliveries)

@@ -285,42 +285,6 @@ WHERE event.job_id = delivery.id AND event.org_id = delivery.org_id
        OR event.request_id <> delivery.request_id
        OR event.correlation_id <> delivery.correlation_id);
 
--- find_changed_items :many — I49, crosses tenants: an item of a batch is what was handed over
--- The event names the claim, which has one item. What was prepared and not handed over has no event.
-SELECT item.org_id,
-       'item:' || CAST(item.batch_id AS text) || '/' || CAST(item.batch_item_index AS text)
-           AS subject,
-       'it is not what event ' || CAST(event.id AS text) || ' says was handed over' AS detail
-FROM holdfast.job_event AS event
-CROSS JOIN holdfast.batch_item AS item
-WHERE event.name = 'job.submitted'
-  AND substr(coalesce(event.digest, ''), 34, 32) <> ''
-  AND item.org_id = event.org_id AND item.job_id = event.job_id
-  AND CAST(item.lease_token AS text) = CAST({field(event.detail, lease_token)} AS text)
-  AND (CAST(:org_id AS {uuid}) IS NULL OR event.org_id = :org_id)
-  AND substr(event.digest, 34, 32) <> {digest item item};
-
--- find_renamed_batches :many — I49, crosses tenants: a batch has the name under which it was handed over
-SELECT DISTINCT event.org_id, 'batch:' || CAST(batch.id AS text) AS subject,
-       'its provider knew it by another name than it has' AS detail
-FROM holdfast.job_event AS event
-CROSS JOIN holdfast.batch_item AS item
-JOIN holdfast.provider_batch AS batch ON batch.id = item.batch_id
-WHERE event.name = 'job.submitted' AND item.org_id = event.org_id AND item.job_id = event.job_id
-  AND CAST(item.lease_token AS text) = CAST({field(event.detail, lease_token)} AS text)
-  AND (CAST(:org_id AS {uuid}) IS NULL OR event.org_id = :org_id)
-  AND batch.provider_batch_id IS DISTINCT FROM {field(event.detail, provider_batch_id)};
-
--- find_denied_items :many — I49, crosses tenants: an item without an answer whose job completed by it
-SELECT item.org_id,
-       'item:' || CAST(item.batch_id AS text) || '/' || CAST(item.batch_item_index AS text)
-           AS subject,
-       'it is ' || item.state || ', and its job completed with its answer' AS detail
-FROM holdfast.batch_item AS item
-JOIN holdfast.job_record AS job
-  ON job.org_id = item.org_id AND job.id = item.job_id AND job.lease_token = item.lease_token
-WHERE job.state = 'completed' AND item.state IN ('failed', 'not_run', 'missing')
-  AND (CAST(:org_id AS {uuid}) IS NULL OR item.org_id = :org_id);
 
 -- list_deliveries :many — I49, crosses tenants unless one is named: deliveries, page by page
 SELECT org_id, id FROM holdfast.delivery
@@ -352,17 +316,6 @@ WHERE found.state <> CASE found.told
     ELSE 'pending' END
   -- The channel was asked and has it, whoever marked it.
   AND NOT (found.state = 'sent' AND found.proof = 'seen');
-
--- find_unknown_items :many — I49, crosses tenants: an item of a job that the audit does not know
-SELECT item.org_id,
-       'item:' || CAST(item.batch_id AS text) || '/' || CAST(item.batch_item_index AS text)
-           AS subject,
-       'no event says that its job was enqueued' AS detail
-FROM holdfast.batch_item AS item
-WHERE (CAST(:org_id AS {uuid}) IS NULL OR item.org_id = :org_id)
-  AND NOT EXISTS (SELECT 1 FROM holdfast.job_event AS event
-                  WHERE event.job_id = item.job_id AND event.org_id = item.org_id
-                    AND event.name = 'job.enqueued');
 
 -- find_vanished_deliveries :many — I49, crosses tenants: a delivery that was intended, is not stored, and was not removed
 SELECT event.org_id, 'delivery:' || CAST(event.job_id AS text) AS subject,

@@ -111,12 +111,10 @@ def _checks_of(context: OperatorContext) -> tuple[Check, ...]:
 
     A check of an extension with the id of a core check adds its violations to that one.
     """
-    versions = context.store.component_versions()
     found = {check.id: check for check in CHECKS}
-    for extension in context.available_extensions:
-        if extension.component is None or extension.component.name in versions:
-            for check in extension.verify_checks():
-                found[check.id] = join(found[check.id], check) if check.id in found else check
+    for extension in context.migrated_extensions:
+        for check in extension.verify_checks():
+            found[check.id] = join(found[check.id], check) if check.id in found else check
     return tuple(sorted(found.values(), key=_by_id))
 
 

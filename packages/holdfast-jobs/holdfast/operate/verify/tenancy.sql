@@ -49,14 +49,6 @@ FROM (
     UNION ALL
     SELECT org_id, job_id, 'audit_note:' || CAST(event_id AS text) FROM holdfast.audit_note
     UNION ALL
-    SELECT org_id, job_id,
-           'item:' || CAST(batch_id AS text) || ':' || CAST(batch_item_index AS text)
-    FROM holdfast.batch_item
-    UNION ALL
-    SELECT org_id, job_id,
-           'call:' || CAST(batch_id AS text) || ':' || CAST(batch_item_index AS text)
-    FROM holdfast.provider_call WHERE job_id IS NOT NULL
-    UNION ALL
     SELECT org_id, job_id, 'delivery:' || CAST(id AS text)
     FROM holdfast.delivery WHERE job_id IS NOT NULL
     UNION ALL
@@ -100,11 +92,4 @@ SELECT note.org_id, 'note:' || CAST(note.id AS text), 'its tenant has no such de
 FROM holdfast.dead_letter_note AS note
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR note.org_id = :org_id)
   AND NOT EXISTS (SELECT 1 FROM holdfast.dead_letter AS letter
-                  WHERE letter.org_id = note.org_id AND letter.job_id = note.job_id)
-UNION ALL
-SELECT item.org_id,
-       'item:' || CAST(item.batch_id AS text) || ':' || CAST(item.batch_item_index AS text),
-       'there is no such batch'
-FROM holdfast.batch_item AS item
-WHERE (CAST(:org_id AS {uuid}) IS NULL OR item.org_id = :org_id)
-  AND NOT EXISTS (SELECT 1 FROM holdfast.provider_batch AS batch WHERE batch.id = item.batch_id);
+                  WHERE letter.org_id = note.org_id AND letter.job_id = note.job_id);

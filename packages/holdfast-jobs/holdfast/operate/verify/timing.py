@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from holdfast.clock import ms, write_instant
 from holdfast.operate.verify.check import Check, Look, Violation
-from holdfast.store import Statements
+from holdfast.store import Statement, Statements
 
 SQL = Statements("holdfast.operate.verify", "timing.sql")
 
@@ -25,10 +25,14 @@ def _find_ticks(look: Look) -> Iterator[Violation]:
     yield from look.find(SQL.find_runless, kept_since=write_instant(look.now - keep))
 
 
+def find_ahead_in(look: Look, statement: Statement) -> Iterator[Violation]:
+    """What a statement finds that is later than ``:ahead``, the latest that a clock may say."""
+    return look.find(statement, ahead=write_instant(look.now + TOLERANCE))
+
+
 def _find_instants(look: Look) -> Iterator[Violation]:
-    ahead = write_instant(look.now + TOLERANCE)
-    for statement in (SQL.find_ahead, SQL.find_ahead_beside):
-        yield from look.find(statement, ahead=ahead)
+    yield from find_ahead_in(look, SQL.find_ahead)
+    yield from find_ahead_in(look, SQL.find_ahead_beside)
     yield from look.find(SQL.find_backwards, tolerance_ms=ms(TOLERANCE))
 
 

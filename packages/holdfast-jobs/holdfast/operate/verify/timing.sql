@@ -98,14 +98,6 @@ FROM (
     UNION ALL
     SELECT org_id, 'schedule:' || name, updated_at, last_fire_at FROM holdfast.schedule
     UNION ALL
-    SELECT org_id, 'item:' || CAST(batch_id AS text) || ':' || CAST(batch_item_index AS text),
-           submitted_at, recorded_at
-    FROM holdfast.batch_item
-    UNION ALL
-    SELECT org_id, 'call:' || CAST(batch_id AS text) || ':' || CAST(batch_item_index AS text),
-           recorded_at, NULL
-    FROM holdfast.provider_call
-    UNION ALL
     SELECT org_id, 'delivery:' || CAST(id AS text), updated_at, notified_at FROM holdfast.delivery
     UNION ALL
     SELECT org_id, 'delivery:' || CAST(delivery_id AS text), began_at, ended_at
@@ -113,10 +105,6 @@ FROM (
     UNION ALL
     SELECT org_id, 'delivery:' || CAST(delivery_id AS text), at, NULL
     FROM holdfast.delivery_evidence
-    UNION ALL
-    SELECT CAST('00000000-0000-0000-0000-000000000000' AS {uuid}), 'batch:' || CAST(id AS text),
-           updated_at, creating_at
-    FROM holdfast.provider_batch
     UNION ALL
     SELECT CAST('00000000-0000-0000-0000-000000000000' AS {uuid}),
            'run:' || CAST(run_id AS text), started_at, finished_at

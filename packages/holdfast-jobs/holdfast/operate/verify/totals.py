@@ -11,6 +11,6 @@ CHECKS = (
     Check(
         "I37",
         "A number that is kept is the number that is counted.",
-        selects(SQL.find_miscounted_replays, SQL.find_miscounted_runs, SQL.find_unbooked),
+        selects(SQL.find_miscounted_replays, SQL.find_miscounted_runs),
     ),
 )

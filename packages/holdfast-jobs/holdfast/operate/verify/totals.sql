@@ -51,14 +51,3 @@ WHERE run.outcome IN ('done', 'full', 'out_of_time', 'stopped', 'skipped')
        OR run.submitted_count > coalesce(told.submitted, 0)
        OR (run.claimed_count > coalesce(told.started, 0)
            AND run.name <> 'rewrite_batch_collector'));
-
--- find_unbooked :many — I37, crosses tenants: an answer that is not in the ledger of what was paid
-SELECT item.org_id,
-       'item:' || CAST(item.batch_id AS text) || ':' || CAST(item.batch_item_index AS text)
-           AS subject,
-       'it was answered, and the ledger knows nothing of it' AS detail
-FROM holdfast.batch_item AS item
-WHERE item.state = 'succeeded' AND (CAST(:org_id AS {uuid}) IS NULL OR item.org_id = :org_id)
-  AND NOT EXISTS (SELECT 1 FROM holdfast.provider_call AS call
-                  WHERE call.org_id = item.org_id AND call.batch_id = item.batch_id
-                    AND call.batch_item_index = item.batch_item_index);

@@ -64,3 +64,6 @@ CREATE INDEX schedule_tick_held ON holdfast.schedule_tick (schedule) WHERE outco
 {refuse schedule_tick_ended BEFORE UPDATE ON holdfast.schedule_tick
 WHEN OLD.outcome NOT IN ('taken', 'held')
 SAYING 'what became of a tick is recorded once'};
+
+-- Ticks whose run has not begun; upkeep looks for those that were left behind.
+CREATE INDEX schedule_tick_taken ON holdfast.schedule_tick (recorded_at) WHERE outcome = 'taken';

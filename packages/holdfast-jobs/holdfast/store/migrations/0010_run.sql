@@ -23,6 +23,8 @@ CREATE TABLE holdfast.worker_run (
     released_count integer,
     canceled_count integer,
     left_count integer,
+    -- Of those that are left, the ones that it handed to a provider's batch.
+    submitted_count integer,
     rate_limit_errors integer,
     capacity_errors integer,
     error_counts {json},

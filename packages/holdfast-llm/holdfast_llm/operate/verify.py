@@ -9,12 +9,15 @@ from functools import lru_cache
 from holdfast.clock import write_instant
 from holdfast.document import decode
 from holdfast.operate.verify.check import Check, Look, Violation, selects
+from holdfast.operate.verify.lifecycle import find_stale_in
+from holdfast.operate.verify.privacy import find_secrets_in
+from holdfast.operate.verify.timing import find_ahead_in
 from holdfast.store import Statements
 from holdfast_llm.batch.cost import read_group_key
 from holdfast_llm.batch.group import custom_id
 from holdfast_llm.provider.route import ExecutionMode, Route
 
-SQL = Statements("holdfast.operate.verify", "batches.sql")
+SQL = Statements("holdfast_llm.operate", "verify.sql")
 
 
 def _find_misnumbered(look: Look) -> Iterator[Violation]:
@@ -59,7 +62,39 @@ def _group_of(decision: str | None) -> str | None:
         return None
 
 
+def _find_stale(look: Look) -> Iterator[Violation]:
+    return find_stale_in(look, SQL.find_stale)
+
+
+def _find_secrets(look: Look) -> Iterator[Violation]:
+    return find_secrets_in(look, [SQL.list_answers])
+
+
+def _find_ahead(look: Look) -> Iterator[Violation]:
+    return find_ahead_in(look, SQL.find_ahead)
+
+
+# Each adds the rows of batch processing to the check of the core that has its id.
+_PARTS = (
+    Check("I5", "A claim that is in no batch is rescued.", _find_stale),
+    Check("I29", "Items and calls are of their job's tenant.", selects(SQL.find_foreign_parts)),
+    Check("I31", "No secret lies in what is noted of answers.", _find_secrets),
+    Check("I36", "No instant of a batch lies ahead of the clock.", _find_ahead),
+    Check("I37", "Every answer is in the ledger.", selects(SQL.find_unbooked)),
+    Check(
+        "I49",
+        "Items are what their events recorded.",
+        selects(
+            SQL.find_changed_items,
+            SQL.find_unknown_items,
+            SQL.find_renamed_batches,
+            SQL.find_denied_items,
+        ),
+    ),
+)
+
 CHECKS = (
+    *_PARTS,
     Check(
         "I22",
         "A submitted job has its batch and its place in it.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -13,6 +13,7 @@ from holdfast.config.kind import (
     FLAG,
     PLAIN_NAME,
     UUID,
+    Cadence,
     Kind,
     Section,
     fits,
@@ -23,6 +24,8 @@ from holdfast.config.kind import (
     text,
     whole,
 )
+from holdfast.config.run import RunSettings
+from holdfast.config.section import BUILT_IN_QUEUES
 
 # "quarantine" is another word for "hold".
 AMBIGUOUS = ("hold", "quarantine", "wait", "release_after")
@@ -236,3 +239,19 @@ BUDGETED = Kind(
     f'a tenant\'s UUID in lower case, or "{EVERY_OTHER}"',
     lambda v: v == EVERY_OTHER or fits(UUID, v),
 )
+
+# The two functions of the batch lane have a cadence and a bound of their own, whatever the profile
+# says. Answers are paid for already: a collector that took fewer than the submitter hands over
+# would never catch up. Queues that nobody chose are all there are.
+SUBMITTER = "rewrite_batch_submitter"
+COLLECTOR = "rewrite_batch_collector"
+BATCH_RUNS: Mapping[str, RunSettings] = {
+    SUBMITTER: RunSettings(
+        queues=tuple(BUILT_IN_QUEUES), schedule=Cadence(every=timedelta(minutes=15))
+    ),
+    COLLECTOR: RunSettings(
+        queues=tuple(BUILT_IN_QUEUES),
+        max_jobs_per_run=100_000,
+        schedule=Cadence(every=timedelta(minutes=30)),
+    ),
+}

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from holdfast.clock import ms, read_instant
 from holdfast.document import decode
 from holdfast.errors import ConfigError
-from holdfast.operate.batched import COLLECTOR, SUBMITTER
-from holdfast.operate.doctor.finding import SQL, Finding, Severity, Visit, length
-from holdfast.store import Row
+from holdfast.operate.doctor.finding import RUN, Finding, Look, Severity, Visit, last_of, length
+from holdfast.store import Row, Statements
 from holdfast_llm.batch.accounts import ConfiguredAccounts
 from holdfast_llm.batch.list_price import STALE_AFTER, list_prices
 from holdfast_llm.batch.release import NO_ACCOUNT
 from holdfast_llm.provider.reply import WRONG_ADDRESS
 from holdfast_llm.provider.route import Route
+from holdfast_llm.settings import COLLECTOR, SUBMITTER
+
+SQL = Statements("holdfast_llm.operate", "doctor.sql")
 
 OK, NOTICE, WARNING, PROBLEM = Severity
-
-RUN = "Let a dispatcher run it, holdfast worker --dispatch, or do it by hand: holdfast run {name}"
 
 
 def look_at_lane(visit: Visit) -> Iterator[Finding]:
@@ -57,14 +56,6 @@ def look_at_lane(visit: Visit) -> Iterator[Finding]:
         )
     if is_calm:
         yield Finding("lane", OK, "Nothing waits for a submitter or a collector for long.")
-
-
-def last_of(name: str, ran: Mapping[str, Any]) -> str:
-    """When a run last began, as a person reads it."""
-    began = ran.get(name)
-    return f"{name} " + (
-        "never ran" if began is None else f"last ran at {read_instant(began):%F %T} UTC"
-    )
 
 
 def look_at_batches(visit: Visit) -> Iterator[Finding]:
@@ -196,3 +187,11 @@ def _look_at_list_prices(visit: Visit) -> Iterator[Finding]:
             f"Compare them with {listed.source}, and correct them: [[prices]] in holdfast.toml.",
             {"provider": name, "checked": listed.checked.isoformat(), "source": listed.source},
         )
+
+
+CHECKS: Mapping[str, Look] = {
+    "lane": look_at_lane,
+    "quarantine": look_at_batches,
+    "accounts": look_at_credentials,
+    "circuits": look_at_accounts,
+}

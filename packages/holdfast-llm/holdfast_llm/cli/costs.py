@@ -11,7 +11,7 @@ import click
 
 from holdfast.cli.given import app_of, id_of, json_option, operator_of, print_json, print_table
 from holdfast.errors import InvalidArgument
-from holdfast.operate.costs import DEFAULT_DAYS, By, CostFilter, CostGroup, CostReport
+from holdfast_llm.operate.costs import DEFAULT_DAYS, By, CostFilter, CostGroup, CostReport
 
 _DAY = click.DateTime(["%Y-%m-%d"])
 

@@ -1,33 +1,95 @@
-"""Why a job of the batch lane waits: for a submitter, for a provider, or for a person. Pure."""
+"""Why a job of the batch lane waits: for a submitter, for a provider, or for a person."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
 from holdfast.clock import read_instant
 from holdfast.document import decode
-from holdfast.operate.explanation import Explanation, Reason, Situation, said
-from holdfast.store import Row
+from holdfast.engine.job import BATCH_KEY, State
+from holdfast.operate.explanation import (
+    NO_REASONS,
+    Explanation,
+    ExtensionReasons,
+    Reason,
+    Situation,
+    said,
+)
+from holdfast.operate.waiting import why_paused
+from holdfast.store import Row, Statements, Tx
 from holdfast_llm.batch import budget
 from holdfast_llm.batch.budget import limit_of
 from holdfast_llm.batch.price import Prices, to_usd
 from holdfast_llm.batch.release import NO_ACCOUNT
 from holdfast_llm.provider.route import ExecutionMode
+from holdfast_llm.settings import COLLECTOR, SUBMITTER
 
-SUBMITTER = "rewrite_batch_submitter"
-COLLECTOR = "rewrite_batch_collector"
-# Of the complaint rewrite; it names every queue too, and takes no job.
-ORCHESTRATOR = "rewrite_orchestrator"
+SQL = Statements("holdfast_llm.operate", "explain.sql")
 
 
-def why_kept_back(s: Situation) -> Explanation | None:
+@dataclass(frozen=True, slots=True)
+class Batched(Situation):
+    """What is known of a job that is sent to a provider."""
+
+    # Its place in a batch at a provider, while that may be run.
+    place: Row | None = None
+    # The account that its batch would go to, if that refuses everything.
+    circuit: Row | None = None
+    # Until when its tenant's budget is spent.
+    held_until: datetime | None = None
+    # When the submitter is due.
+    submits_at: datetime | None = None
+
+
+def explain_batched(tx: Tx, situation: Situation) -> ExtensionReasons:
+    """The reasons of a job that waits for a batch, is in one, or has no account."""
+    known = {item.name: getattr(situation, item.name) for item in fields(Situation)}
+    if situation.state is State.QUEUED and situation.job["limit_key"] == BATCH_KEY:
+        known |= _look_at_lane(tx, situation)
+    elif situation.state in (State.PROCESSING, State.BATCH_SUBMITTED):
+        own = {"org_id": situation.job["org_id"], "id": situation.job["id"]}
+        known["place"] = tx.maybe(SQL.find_place, **own)
+    return reasons_of(Batched(**known))
+
+
+def reasons_of(s: Batched) -> ExtensionReasons:
+    """The same from what is known. Pure."""
+    match s.state:
+        case State.QUEUED:
+            is_batched = s.job["limit_key"] == BATCH_KEY
+            kept = (why_paused(s) or why_kept_back(s)) if is_batched else None
+            before = kept or why_without_account(s, s.at("not_before_at"))
+            return ExtensionReasons(before, why_unsubmitted(s) if is_batched else None)
+        case State.PROCESSING if s.place is not None:
+            return ExtensionReasons(instead=why_held(s, s.place))
+        case State.BATCH_SUBMITTED:
+            return ExtensionReasons(instead=why_submitted(s))
+        case _:
+            return NO_REASONS
+
+
+def _look_at_lane(tx: Tx, waiting: Situation) -> dict[str, Any]:
+    """What may keep a job of the batch lane from being submitted."""
+    org_id = waiting.job["org_id"]
+    decision = decode(waiting.job["routing_decision"] or "{}")
+    held = budget.spent_over_budget(tx, waiting.settings, [org_id])
+    due_at = tx.one(SQL.find_next_run, name=SUBMITTER)["next_fire_at"]
+    return {
+        "circuit": tx.maybe(SQL.find_circuit, provider=decision.get("provider")),
+        "held_until": held.get(org_id),
+        "submits_at": None if due_at is None else read_instant(due_at),
+    }
+
+
+def why_kept_back(s: Batched) -> Explanation | None:
     """What keeps every job of its account or its tenant out of the lane, if anything does."""
     return _shut(s) or _never_in_budget(s) or _over_budget(s)
 
 
-def _shut(s: Situation) -> Explanation | None:
+def _shut(s: Batched) -> Explanation | None:
     circuit = s.circuit
     if circuit is None:
         return None
@@ -45,7 +107,7 @@ def _shut(s: Situation) -> Explanation | None:
     )
 
 
-def why_without_account(s: Situation, due_at: datetime | None) -> Explanation | None:
+def why_without_account(s: Batched, due_at: datetime | None) -> Explanation | None:
     """Whether it was last given back because its account could not be used there."""
     why, detail = s.last("job.enqueued", "job.retried", "job.snoozed", "job.released")
     if why is None or detail.get("reason") != NO_ACCOUNT:
@@ -62,7 +124,7 @@ def why_without_account(s: Situation, due_at: datetime | None) -> Explanation | 
     )
 
 
-def _never_in_budget(s: Situation) -> Explanation | None:
+def _never_in_budget(s: Batched) -> Explanation | None:
     """Whether it was last released because no day's budget is enough for it."""
     limit = limit_of(s.settings, str(s.job["org_id"]))
     why, detail = s.last("job.enqueued", "job.retried", "job.snoozed", "job.released")
@@ -93,13 +155,13 @@ def _never_in_budget(s: Situation) -> Explanation | None:
     return None
 
 
-def _has_price(s: Situation, route: Mapping[str, Any]) -> bool:
+def _has_price(s: Batched, route: Mapping[str, Any]) -> bool:
     mode = route.get("execution_mode") or ExecutionMode.BATCH
     of = str(route.get("provider")), str(route.get("model")), str(mode)
     return Prices(s.settings.prices).of(*of, s.now.date()) is not None
 
 
-def _over_budget(s: Situation) -> Explanation | None:
+def _over_budget(s: Batched) -> Explanation | None:
     if s.held_until is None:
         return None
     return s.explain(
@@ -110,9 +172,9 @@ def _over_budget(s: Situation) -> Explanation | None:
     )
 
 
-def why_unsubmitted(s: Situation) -> Explanation:
+def why_unsubmitted(s: Batched) -> Explanation:
     """The one reason of a queued job that is due, and that nothing keeps out of the lane."""
-    due_at = s.runs.get(SUBMITTER)
+    due_at = s.submits_at
     if due_at is None:
         return s.explain(
             Reason.AWAITS_RUN,
@@ -131,7 +193,7 @@ def why_unsubmitted(s: Situation) -> Explanation:
     )
 
 
-def why_submitted(s: Situation) -> Explanation:
+def why_submitted(s: Batched) -> Explanation:
     """The one reason of a job that is in a provider's batch."""
     place = s.place
     if place is None:
@@ -179,7 +241,7 @@ def why_submitted(s: Situation) -> Explanation:
     )
 
 
-def why_held(s: Situation, place: Row) -> Explanation:
+def why_held(s: Batched, place: Row) -> Explanation:
     """The one reason of a job whose batch is on its way to the provider."""
     if place["state"] == "quarantined":
         return _quarantined(s, place)
@@ -201,7 +263,7 @@ def why_held(s: Situation, place: Row) -> Explanation:
     )
 
 
-def _quarantined(s: Situation, place: Row) -> Explanation:
+def _quarantined(s: Batched, place: Row) -> Explanation:
     return s.explain(
         Reason.QUARANTINED,
         f"Its batch {place['batch_id']} at {place['provider']} is quarantined since"

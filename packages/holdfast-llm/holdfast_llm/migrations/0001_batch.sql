@@ -161,7 +161,7 @@ WHEN OLD.state <> NEW.state AND OLD.state <> 'open'
 SAYING 'what became of an item is recorded once'};
 
 -- The raw line of a paid answer whose result could not be committed, compressed and, where there is a
--- key, encrypted. It goes with the commit of the result, and whenever its job stops waiting for it.
+-- key, encrypted. It goes when its item is recorded, and when its job is canceled.
 CREATE TABLE holdfast.batch_answer (
     batch_id {uuid} NOT NULL,
     batch_item_index integer NOT NULL,

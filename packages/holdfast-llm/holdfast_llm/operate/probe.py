@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast.errors import ConfigError
-from holdfast.operate.doctor.finding import SQL, Finding, Severity, Visit
+from holdfast.operate.doctor.finding import Finding, Severity, Visit
+from holdfast_llm.batch.accounts import ConfiguredAccounts
 from holdfast_llm.batch.item_outcome import safe_code
+from holdfast_llm.operate.doctor import SQL
 from holdfast_llm.provider.account import Account, Accounts
 from holdfast_llm.provider.reply import WRONG_ADDRESS, ProviderRefused, ProviderUnsure
 from holdfast_llm.provider.route import Route
@@ -18,6 +20,11 @@ _USUAL = {
     "mistral": "mistral_chat",
     "openai": "openai_responses",
 }
+
+
+def probe_configured(visit: Visit) -> Iterator[Finding]:
+    """The same with the accounts that the settings name."""
+    return probe_providers(visit, ConfiguredAccounts(visit.settings, clock=visit.store.clock))
 
 
 def probe_providers(visit: Visit, accounts: Accounts) -> Iterator[Finding]:

@@ -18,7 +18,6 @@ from holdfast.engine import audit
 from holdfast.errors import Conflict
 from holdfast.ids import read_uuid
 from holdfast.operate.authorization import Action, OperatorContext
-from holdfast.operate.batched import COLLECTOR, SUBMITTER
 from holdfast.operate.letter_input import read_texts
 from holdfast.operate.page import NEWEST, Page, check_limit, page_of, read_filter
 from holdfast.operate.refusal import BatchNotFound, BatchRefused, InvalidAction
@@ -32,8 +31,9 @@ from holdfast_llm.batch.outstanding import count_outstanding, count_remaining, p
 from holdfast_llm.batch.service import BatchService
 from holdfast_llm.provider.account import Accounts
 from holdfast_llm.provider.reply import ProviderRefused, ProviderUnsure
+from holdfast_llm.settings import COLLECTOR, SUBMITTER
 
-SQL = Statements("holdfast.operate", "batches.sql")
+SQL = Statements("holdfast_llm.operate", "batches.sql")
 
 LONGEST_REASON = 200
 

@@ -20,9 +20,9 @@ from holdfast.cli.given import (
     print_table,
 )
 from holdfast.cli.logged import logged
-from holdfast.cli.run import perform, run
-from holdfast.operate.batches import AnswerFilter, Batches, BatchFilter, BatchRow
+from holdfast.cli.run import perform, perform_options
 from holdfast.operate.page import NEWEST
+from holdfast_llm.operate.batches import AnswerFilter, Batches, BatchFilter, BatchRow
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -97,15 +97,6 @@ def show(
     for state, items in view.counts.items():
         click.echo(f"items.{state}".ljust(40) + str(items))
     print_table([asdict(item) for item in view.items], ITEM_COLUMNS)
-
-
-def perform_options(command: F) -> F:
-    """Who sets a pass off, and why: as for any run."""
-    for option in reversed(run.params[1:]):
-        if not hasattr(command, "__click_params__"):
-            command.__click_params__ = []  # type: ignore[attr-defined]
-        command.__click_params__.append(option)  # type: ignore[attr-defined]
-    return command
 
 
 @batches.command()

@@ -21,17 +21,14 @@ CREATE POLICY tenant_sees_itself ON holdfast.batch_answer TO holdfast_tenant
     USING (org_id = (SELECT holdfast.current_tenant()))
     WITH CHECK (org_id = (SELECT holdfast.current_tenant()));
 
--- SECURITY DEFINER: a tenant may cancel its job, and may not read what was kept for it.
 CREATE FUNCTION holdfast.forget_batch_answer() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     DELETE FROM holdfast.batch_answer AS answer
-    WHERE answer.org_id = OLD.org_id AND answer.job_id = OLD.id;
+    WHERE answer.org_id = OLD.org_id AND answer.batch_id = OLD.batch_id
+      AND answer.batch_item_index = OLD.batch_item_index;
     RETURN NULL;
 END $$;
 REVOKE ALL ON FUNCTION holdfast.forget_batch_answer FROM PUBLIC;
-CREATE TRIGGER job_forgets_batch_answer AFTER UPDATE OF state ON holdfast.job FOR EACH ROW
-    WHEN (OLD.state = 'batch_submitted' AND NEW.state <> 'batch_submitted')
-    EXECUTE FUNCTION holdfast.forget_batch_answer();
-CREATE TRIGGER job_gone_forgets_batch_answer AFTER DELETE ON holdfast.job FOR EACH ROW
-    WHEN (OLD.state = 'batch_submitted') EXECUTE FUNCTION holdfast.forget_batch_answer();
+CREATE TRIGGER batch_item_forgets_answer AFTER UPDATE OF is_open ON holdfast.batch_item FOR EACH ROW
+    WHEN (OLD.is_open = 1 AND NEW.is_open = 0) EXECUTE FUNCTION holdfast.forget_batch_answer();

@@ -1,0 +1,50 @@
+"""Maintenance of batch processing: claims that no batch has, and rows whose time is over.
+
+What was handed to a provider is kept as long as jobs are in general, counted from its end. What it
+cost is kept for ever. Every pass is bounded, and safe to run twice, anywhere.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from holdfast.clock import ms
+from holdfast.config import RetentionSettings, Settings
+from holdfast.engine.retention import BITE, in_bites
+from holdfast.engine.settler import events_of
+from holdfast.engine.upkeep import RESCUE_LIMIT, grace_of, rescue_jobs
+from holdfast.event import Events
+from holdfast.store import Statements, Store, Tx
+
+SQL = Statements("holdfast_llm.batch", "maintenance.sql")
+
+
+def maintain_batches(store: Store, settings: Settings, events: Events) -> None:
+    """One pass; with nothing to do it is one statement."""
+    retention = settings.retention
+    keep_ms = ms(timedelta(days=retention.keep_days))
+    steps = store.one(SQL.find_maintenance, keep_ms=keep_ms)
+    if steps["rescue"]:
+        grace = grace_of(store, settings)
+        for settled in rescue_jobs(store, limit=RESCUE_LIMIT, grace=grace, find=SQL.find_stale):
+            for event in events_of(settled):
+                events.emit(event)
+    if steps["prune"]:
+        in_bites(lambda: prune_batches(store, retention, limit=BITE))
+
+
+def prune_batches(store: Store, retention: RetentionSettings, *, limit: int) -> int:
+    """Delete items of batches whose retention is over, at most *limit*; then the empty batches.
+
+    A batch of many items goes a piece at a time. One whose files are still at the provider stays.
+    Kept answers go when their own time is over.
+    """
+    keep_ms = ms(timedelta(days=retention.keep_days))
+
+    def work(tx: Tx) -> int:
+        expired = tx.affected(SQL.prune_answers, limit=limit)
+        pruned = tx.affected(SQL.prune_items, keep_ms=keep_ms, limit=limit)
+        tx.affected(SQL.prune_batches, keep_ms=keep_ms)
+        return max(expired, pruned)
+
+    return store.write(work)

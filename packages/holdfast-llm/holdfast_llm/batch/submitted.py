@@ -1,0 +1,60 @@
+"""Settle the jobs of a batch that its provider has as submitted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from holdfast.document import encode
+from holdfast.engine import audit
+from holdfast.engine.job import Actor, Canceled, Claimed, State
+from holdfast.engine.letter import write_letters
+from holdfast.engine.settle import Settled
+from holdfast.engine.state_hook import Reached, run_state_statements
+from holdfast.store import Statements, Tx
+
+SQL = Statements("holdfast_llm.batch", "submitted.sql")
+
+
+@dataclass(frozen=True, slots=True)
+class SubmittedJobs:
+    """How many jobs a provider has, and those of them that were stopped in the same moment."""
+
+    jobs: int
+    stopped: Sequence[Settled] = ()
+
+
+# SQLite keeps the pages that a statement changes until it ends, so that it can be undone: 20,000
+# jobs at once took 80 MiB, 2,000 take 8.
+STRETCH = 2_000
+
+
+def submit_jobs(
+    tx: Tx, *, batch_id: str, items: int, provider_batch_id: str, actor: Actor
+) -> SubmittedJobs:
+    """Settle every job that a batch of so many items holds as submitted, in large stretches.
+
+    Their execution units are not locked here: the claims are held by their tokens, and 50,000 locks
+    are more than a PostgreSQL server keeps.
+    """
+    who = {"actor_type": actor.type, "actor_id": actor.id}
+    detail = encode({"provider_batch_id": provider_batch_id})
+    jobs = 0
+    for first in range(0, items, STRETCH):
+        where = {"batch_id": batch_id, "first": first, "after": first + STRETCH}
+        jobs += tx.affected(SQL.submit_jobs, provider_batch_id=provider_batch_id, **where)
+        tx.affected(SQL.insert_submitted, detail=detail, **who, **where)
+        if tx.state_statements:
+            found = tx.values(SQL.list_submitted, **where)
+            submitted = State.BATCH_SUBMITTED
+            run_state_statements(
+                tx, (Reached(org_id, job_id, kind, submitted) for org_id, job_id, kind in found)
+            )
+    stopped = [Claimed(*row) for row in tx.values(SQL.stop_submitted, batch_id=batch_id)]
+    run_state_statements(
+        tx, [Reached(job.org_id, job.id, job.job_type, State.CANCELED) for job in stopped]
+    )
+    letters = write_letters(tx, [(job, Canceled()) for job in stopped])
+    entries = [audit.Entry(job.org_id, job.id, "job.canceled", job.attempt) for job in stopped]
+    audit.record(tx, actor, [*entries, *letters.entries])
+    return SubmittedJobs(jobs, [Settled(job, Canceled(), held=True) for job in stopped])

@@ -1,0 +1,269 @@
+-- The invariants of the batch lane, I22 to I26, in the shape of lifecycle.sql. A batch holds many
+-- tenants' items, so what is wrong with a batch itself is nobody's in particular.
+
+-- find_unplaced :many — I22, crosses tenants: a submitted job that no batch under way has a place for
+SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
+       'it is submitted, and no batch under way has it' AS detail
+FROM holdfast.job AS job
+WHERE job.state = 'batch_submitted' AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
+  AND NOT EXISTS (SELECT 1 FROM holdfast.batch_item AS item
+                  JOIN holdfast.provider_batch AS batch ON batch.id = item.batch_id
+                  WHERE item.org_id = job.org_id AND item.job_id = job.id AND item.is_open = 1
+                    AND item.execution_mode = 'batch' AND item.lease_token = job.lease_token
+                    AND batch.state IN ('submitted', 'ended', 'quarantined'));
+
+-- find_strayed :many — I22, crosses tenants: an item that the provider may run, and its job is elsewhere
+-- A job that was canceled meanwhile keeps its place until the answer is dropped. Whatever is open in
+-- a batch that is over is I25's.
+SELECT item.org_id,
+       'item:' || CAST(item.batch_id AS text) || ':' || CAST(item.batch_item_index AS text)
+           AS subject,
+       'its batch is ' || batch.state || ', its job ' || coalesce(job.state, 'gone')
+           || CASE WHEN job.lease_token <> item.lease_token THEN ' under another claim' ELSE '' END
+           AS detail
+FROM holdfast.batch_item AS item
+JOIN holdfast.provider_batch AS batch ON batch.id = item.batch_id
+LEFT JOIN holdfast.job_record AS job ON job.org_id = item.org_id AND job.id = item.job_id
+WHERE item.is_open = 1 AND item.execution_mode = 'batch'
+  AND (CAST(:org_id AS {uuid}) IS NULL OR item.org_id = :org_id)
+  AND NOT CASE
+      WHEN job.id IS NULL THEN FALSE
+      WHEN job.lease_token <> item.lease_token THEN FALSE
+      WHEN job.state = 'canceled' THEN TRUE
+      WHEN batch.state IN ('prepared', 'uploaded', 'creating') THEN job.state = 'processing'
+      WHEN batch.state IN ('submitted', 'ended') THEN job.state = 'batch_submitted'
+      WHEN batch.state = 'quarantined' THEN job.state IN ('processing', 'batch_submitted')
+      ELSE TRUE END;
+
+-- find_renamed :many — I22, crosses tenants: a job keeps the batch that it was submitted to first
+SELECT found.org_id, 'job:' || CAST(found.id AS text) AS subject,
+       CASE WHEN found.told IS NULL THEN 'it names a batch that it was never submitted to'
+            ELSE 'it names another batch than the first that it was submitted to' END AS detail
+FROM (
+    SELECT job.org_id, job.id, job.provider_batch_id, (
+        SELECT {field(event.detail, provider_batch_id)} FROM holdfast.job_event AS event
+        WHERE event.job_id = job.id AND event.org_id = job.org_id AND event.name = 'job.submitted'
+        ORDER BY event.id
+        LIMIT 1) AS told
+    FROM holdfast.job_record AS job
+    WHERE CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id
+) AS found
+WHERE found.told IS DISTINCT FROM found.provider_batch_id;
+
+-- find_gaps :many — I23, crosses tenants: places that are not 0 to one less than there are items
+-- What is past its retention goes a piece at a time.
+SELECT CAST('00000000-0000-0000-0000-000000000000' AS {uuid}) AS org_id,
+       'batch:' || CAST(batch.id AS text) AS subject,
+       'it says ' || CAST(batch.items AS text) || ' items, and has '
+           || CAST(coalesce(places.held, 0) AS text) || ', from '
+           || coalesce(CAST(places.lowest AS text), 'none') || ' to '
+           || coalesce(CAST(places.highest AS text), 'none') AS detail
+FROM holdfast.provider_batch AS batch
+LEFT JOIN (SELECT item.batch_id, count(*) AS held, min(item.batch_item_index) AS lowest,
+                  max(item.batch_item_index) AS highest
+           FROM holdfast.batch_item AS item
+           GROUP BY item.batch_id) AS places ON places.batch_id = batch.id
+WHERE (coalesce(places.held, 0) <> batch.items OR places.lowest <> 0
+       OR places.highest <> batch.items - 1)
+  AND (batch.state NOT IN ('collected', 'released')
+       OR batch.updated_at > CAST(:kept_since AS {instant}));
+
+-- list_names :many — I23, crosses tenants: what each item is called at the provider
+SELECT CAST(item.batch_id AS text) AS batch_id, item.batch_item_index, item.org_id, item.custom_id
+FROM holdfast.batch_item AS item
+WHERE item.execution_mode = 'batch';
+
+-- list_routes :many — I24, crosses tenants: the group of an item, of its batch, and what its job says
+SELECT item.org_id,
+       'item:' || CAST(item.batch_id AS text) || ':' || CAST(item.batch_item_index AS text)
+           AS subject,
+       item.group_key, batch.group_key AS batch_group, batch.execution_mode,
+       CASE WHEN job.id IS NULL THEN 0 ELSE 1 END AS has_job,
+       CAST(job.routing_decision AS text) AS routing_decision
+FROM holdfast.batch_item AS item
+JOIN holdfast.provider_batch AS batch ON batch.id = item.batch_id
+LEFT JOIN holdfast.job_record AS job ON job.org_id = item.org_id AND job.id = item.job_id
+WHERE CAST(:org_id AS {uuid}) IS NULL OR item.org_id = :org_id;
+
+-- find_unresolved :many — I25, crosses tenants: an item without an outcome in a batch that is over
+SELECT item.org_id,
+       'item:' || CAST(item.batch_id AS text) || ':' || CAST(item.batch_item_index AS text)
+           AS subject,
+       'its batch is ' || batch.state || ', and nobody knows what became of it' AS detail
+FROM holdfast.batch_item AS item
+JOIN holdfast.provider_batch AS batch ON batch.id = item.batch_id
+WHERE item.is_open = 1 AND batch.state IN ('collected', 'released')
+  AND (CAST(:org_id AS {uuid}) IS NULL OR item.org_id = :org_id);
+
+-- find_forgotten :many — I25, crosses tenants: an outcome that its job did not hear of
+SELECT item.org_id,
+       'item:' || CAST(item.batch_id AS text) || ':' || CAST(item.batch_item_index AS text)
+           AS subject,
+       'it is ' || item.state || ', and its job is still ' || job.state AS detail
+FROM holdfast.batch_item AS item
+JOIN holdfast.job AS job ON job.org_id = item.org_id AND job.id = item.job_id
+WHERE item.is_open = 0 AND item.execution_mode = 'batch' AND job.lease_token = item.lease_token
+  AND (job.state = 'batch_submitted' OR (item.state = 'succeeded' AND job.finished_at IS NULL))
+  AND (CAST(:org_id AS {uuid}) IS NULL OR item.org_id = :org_id);
+
+-- find_doubled :many — I26, crosses tenants: an execution unit that two open items have
+SELECT found.org_id, 'unit:' || found.job_type AS subject,
+       CAST(found.times AS text) || ' items of one execution unit may be run' AS detail
+FROM (
+    SELECT org_id, job_type, unit, count(*) AS times
+    FROM holdfast.batch_item
+    WHERE is_open = 1 AND (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
+    GROUP BY org_id, job_type, unit
+    HAVING count(*) > 1
+) AS found;
+
+-- find_shared_names :many — I26, crosses tenants: a provider's batch that two of ours claim to be
+SELECT CAST('00000000-0000-0000-0000-000000000000' AS {uuid}) AS org_id,
+       'batch:' || found.first_id AS subject,
+       CAST(found.times AS text) || ' batches have the same id at the provider' AS detail
+FROM (
+    SELECT min(CAST(id AS text)) AS first_id, count(*) AS times
+    FROM holdfast.provider_batch
+    WHERE provider_batch_id IS NOT NULL
+    GROUP BY account, provider_batch_id
+    HAVING count(*) > 1
+) AS found;
+
+-- find_unbooked :many — I37, crosses tenants: an answer that is not in the ledger of what was paid
+SELECT item.org_id,
+       'item:' || CAST(item.batch_id AS text) || ':' || CAST(item.batch_item_index AS text)
+           AS subject,
+       'it was answered, and the ledger knows nothing of it' AS detail
+FROM holdfast.batch_item AS item
+WHERE item.state = 'succeeded' AND (CAST(:org_id AS {uuid}) IS NULL OR item.org_id = :org_id)
+  AND NOT EXISTS (SELECT 1 FROM holdfast.provider_call AS call
+                  WHERE call.org_id = item.org_id AND call.batch_id = item.batch_id
+                    AND call.batch_item_index = item.batch_item_index);
+
+-- find_changed_items :many — I49, crosses tenants: an item of a batch is what was handed over
+-- The event names the claim, which has one item. What was prepared and not handed over has no event.
+SELECT item.org_id,
+       'item:' || CAST(item.batch_id AS text) || '/' || CAST(item.batch_item_index AS text)
+           AS subject,
+       'it is not what event ' || CAST(event.id AS text) || ' says was handed over' AS detail
+FROM holdfast.job_event AS event
+CROSS JOIN holdfast.batch_item AS item
+WHERE event.name = 'job.submitted'
+  AND substr(coalesce(event.digest, ''), 34, 32) <> ''
+  AND item.org_id = event.org_id AND item.job_id = event.job_id
+  AND CAST(item.lease_token AS text) = CAST({field(event.detail, lease_token)} AS text)
+  AND (CAST(:org_id AS {uuid}) IS NULL OR event.org_id = :org_id)
+  AND substr(event.digest, 34, 32) <> {digest item item};
+
+-- find_renamed_batches :many — I49, crosses tenants: a batch has the name under which it was handed over
+SELECT DISTINCT event.org_id, 'batch:' || CAST(batch.id AS text) AS subject,
+       'its provider knew it by another name than it has' AS detail
+FROM holdfast.job_event AS event
+CROSS JOIN holdfast.batch_item AS item
+JOIN holdfast.provider_batch AS batch ON batch.id = item.batch_id
+WHERE event.name = 'job.submitted' AND item.org_id = event.org_id AND item.job_id = event.job_id
+  AND CAST(item.lease_token AS text) = CAST({field(event.detail, lease_token)} AS text)
+  AND (CAST(:org_id AS {uuid}) IS NULL OR event.org_id = :org_id)
+  AND batch.provider_batch_id IS DISTINCT FROM {field(event.detail, provider_batch_id)};
+
+-- find_denied_items :many — I49, crosses tenants: an item without an answer whose job completed by it
+SELECT item.org_id,
+       'item:' || CAST(item.batch_id AS text) || '/' || CAST(item.batch_item_index AS text)
+           AS subject,
+       'it is ' || item.state || ', and its job completed with its answer' AS detail
+FROM holdfast.batch_item AS item
+JOIN holdfast.job_record AS job
+  ON job.org_id = item.org_id AND job.id = item.job_id AND job.lease_token = item.lease_token
+WHERE job.state = 'completed' AND item.state IN ('failed', 'not_run', 'missing')
+  AND (CAST(:org_id AS {uuid}) IS NULL OR item.org_id = :org_id);
+
+-- find_unknown_items :many — I49, crosses tenants: an item of a job that the audit does not know
+SELECT item.org_id,
+       'item:' || CAST(item.batch_id AS text) || '/' || CAST(item.batch_item_index AS text)
+           AS subject,
+       'no event says that its job was enqueued' AS detail
+FROM holdfast.batch_item AS item
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR item.org_id = :org_id)
+  AND NOT EXISTS (SELECT 1 FROM holdfast.job_event AS event
+                  WHERE event.job_id = item.job_id AND event.org_id = item.org_id
+                    AND event.name = 'job.enqueued');
+
+-- list_answers :many — I31, crosses tenants: what is noted of providers' answers, in codes
+SELECT org_id,
+       'item:' || CAST(batch_id AS text) || ':' || CAST(batch_item_index AS text) AS subject,
+       coalesce(error_class, '') || ' ' || coalesce(error_code, '') || ' '
+           || coalesce(provider_request_id, '') AS words,
+       NULL AS document
+FROM holdfast.batch_item
+WHERE CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id
+UNION ALL
+SELECT org_id, 'call:' || CAST(batch_id AS text) || ':' || CAST(batch_item_index AS text),
+       account || ' ' || coalesce(model_billed, '') || ' ' || coalesce(provider_request_id, ''),
+       NULL
+FROM holdfast.provider_call
+WHERE CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id
+UNION ALL
+SELECT CAST('00000000-0000-0000-0000-000000000000' AS {uuid}), 'account:' || account,
+       error_code, NULL
+FROM holdfast.provider_account
+WHERE CAST(:org_id AS {uuid}) IS NULL
+UNION ALL
+SELECT CAST('00000000-0000-0000-0000-000000000000' AS {uuid}), 'batch:' || CAST(id AS text),
+       coalesce(error_class, '') || ' ' || coalesce(error_code, '') || ' '
+           || coalesce(provider_status, ''),
+       CAST(counts AS text)
+FROM holdfast.provider_batch
+WHERE CAST(:org_id AS {uuid}) IS NULL;
+
+-- find_stale :many — I5, crosses tenants: nobody has come for a claim that is in no batch
+SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
+       'its lease ran out and no rescue has come; ' || coalesce(job.claimed_by, 'nobody')
+           || ' had it' AS detail
+FROM holdfast.job AS job
+WHERE job.state = 'processing' AND job.lease_expires_at < CAST(:stale_since AS {instant})
+  AND job.limit_key = '~batch'
+  AND NOT EXISTS (SELECT 1 FROM holdfast.batch_item AS item
+                  WHERE item.org_id = job.org_id AND item.job_id = job.id AND item.is_open = 1
+                    AND item.execution_mode = 'batch')
+  AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id);
+
+-- find_foreign_parts :many — I29, crosses tenants: what names a job of another tenant, or no batch
+SELECT part.org_id, part.subject, 'it names a job that is another tenant''s' AS detail
+FROM (
+    SELECT org_id, job_id,
+           'item:' || CAST(batch_id AS text) || ':' || CAST(batch_item_index AS text) AS subject
+    FROM holdfast.batch_item
+    UNION ALL
+    SELECT org_id, job_id,
+           'call:' || CAST(batch_id AS text) || ':' || CAST(batch_item_index AS text)
+    FROM holdfast.provider_call WHERE job_id IS NOT NULL
+) AS part
+CROSS JOIN holdfast.job_event AS made
+WHERE made.job_id = part.job_id AND made.name = 'job.enqueued' AND made.org_id <> part.org_id
+  AND (CAST(:org_id AS {uuid}) IS NULL OR part.org_id = :org_id)
+UNION ALL
+SELECT item.org_id,
+       'item:' || CAST(item.batch_id AS text) || ':' || CAST(item.batch_item_index AS text),
+       'there is no such batch'
+FROM holdfast.batch_item AS item
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR item.org_id = :org_id)
+  AND NOT EXISTS (SELECT 1 FROM holdfast.provider_batch AS batch WHERE batch.id = item.batch_id);
+
+-- find_ahead :many — I36, crosses tenants: an instant that lies ahead of the clock
+SELECT found.org_id, found.subject, 'an instant of it is ahead of the clock' AS detail
+FROM (
+    SELECT org_id,
+           'item:' || CAST(batch_id AS text) || ':' || CAST(batch_item_index AS text) AS subject,
+           submitted_at AS one, recorded_at AS other
+    FROM holdfast.batch_item
+    UNION ALL
+    SELECT org_id, 'call:' || CAST(batch_id AS text) || ':' || CAST(batch_item_index AS text),
+           recorded_at, NULL
+    FROM holdfast.provider_call
+    UNION ALL
+    SELECT CAST('00000000-0000-0000-0000-000000000000' AS {uuid}), 'batch:' || CAST(id AS text),
+           updated_at, creating_at
+    FROM holdfast.provider_batch
+) AS found
+WHERE (found.one > CAST(:ahead AS {instant}) OR found.other > CAST(:ahead AS {instant}))
+  AND (CAST(:org_id AS {uuid}) IS NULL OR found.org_id = :org_id);
