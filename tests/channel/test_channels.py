@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from holdfast import ConfigError, FakeClock, Settings
-from holdfast.channel import channels as module
 from holdfast.channel.channel import Capabilities, Lookup, OnUnknown
 from holdfast.channel.channels import ConfiguredChannels
 from holdfast.config import ChannelSettings
@@ -88,10 +87,12 @@ def test_a_text_that_slack_would_cut_is_known_before_anything_is_sent() -> None:
     assert mail.problem("one", "ada@example.com", "Hello", fits + "x") is None
 
 
-def test_whoever_declares_no_channel_leaves_them_to_the_workers() -> None:
+def test_without_any_section_there_is_no_channel() -> None:
     channels = ConfiguredChannels(Settings(), clock=FakeClock(), env={})
 
-    assert channels.problem("one", "ada@example.com", "Hello") is None
+    assert channels.problem("one", "ada@example.com", "Hello") == (
+        "channel must be one of none; there is no other here"
+    )
 
 
 def test_a_credential_file_goes_before_the_variable(tmp_path: Path) -> None:
@@ -103,7 +104,7 @@ def test_a_credential_file_goes_before_the_variable(tmp_path: Path) -> None:
 
 
 def test_a_channel_over_http_says_which_extra_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    monkeypatch.setattr("holdfast.channel.built_in.find_spec", lambda name: None)
 
     with pytest.raises(ConfigError, match=r"pip install 'holdfast-jobs\[channels\]'"):
         configured(kind="webhook").of("one")

@@ -227,14 +227,16 @@ def test_what_a_job_began_to_deliver_goes_on_when_the_job_is_dead(
     @hf.job("order.ship", max_attempts=1)
     def ship(job: Context, payload: dict[str, Any]) -> None:
         made = hf.outbox.intend([letter("ann"), replace(letter("bob"), channel="late")])
+        del hf.outbox._added["late"]
         hf.outbox.deliver([one.id for one in made], org_id=job.org_id)
         raise Permanent("ann cannot be reached")
 
     channel.script("refused")
+    late = ScriptedChannel(clock, name="late")
+    hf.outbox.use(late)
     job = hf.enqueue("order.ship", {}, org_id=ORG)
     hf.worker().run_once()
-    late = ScriptedChannel(clock, name="late")
-    hf.outbox.use(channel, late)
+    hf.outbox.use(late)
     clock.advance(minutes=10)
     hf.outbox.reconcile()
 

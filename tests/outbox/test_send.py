@@ -442,10 +442,12 @@ def test_a_channel_that_is_not_configured_here_keeps_it_waiting(
 ) -> None:
     channel = outbox_with(hf)
     heard = alerts(hf)
+    channel.name = "pigeons"
+    hf.outbox.use(channel)
     one = intend_one(hf, replace(letter(), channel="pigeons"))
+    del hf.outbox._added["pigeons"]
     assert deliver(hf, one).state is Stands.PENDING
     assert heard == [DeliveryTrouble.CHANNEL_UNUSABLE]
-    channel.name = "pigeons"
     hf.outbox.use(channel)
     clock.advance(minutes=5)
     assert deliver(hf, one).state is Stands.SENT
@@ -456,7 +458,8 @@ def test_a_channel_without_its_credential_here_is_told_from_one_that_nobody_decl
 ) -> None:
     team = ChannelSettings(kind="slack", credential_env="TEAM_TOKEN")
     monkeypatch.delenv("TEAM_TOKEN", raising=False)
-    # Whoever intends them declares no channel, whoever sends them one.
+    # The process that intends them declares both channels, the one that sends them one.
+    hf.settings = replace(hf.settings, channels={"team": team, "pigeons": team})
     intended = [
         intend_one(hf, replace(letter(), channel=name, address="C0123456789", version=number))
         for number, name in enumerate(("team", "pigeons"), 1)

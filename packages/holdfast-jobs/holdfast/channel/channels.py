@@ -7,32 +7,24 @@ import os
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from importlib.util import find_spec
+from dataclasses import fields
 from pathlib import Path
-from typing import cast
 
-from holdfast.channel.address import problem, text_problem
 from holdfast.channel.alert_webhook import (
     ALERT_WEBHOOK,
     AlertWebhook,
     channel_secrets,
     channel_settings,
 )
+from holdfast.channel.built_in import need_http
 from holdfast.channel.channel import Channel, OnUnknown
-from holdfast.channel.mailbox import Mailbox
-from holdfast.channel.postmark import Postmark
-from holdfast.channel.resend import Resend
-from holdfast.channel.signing_keys import make_signing_keys, read_secrets_file
-from holdfast.channel.slack import LONGEST_TEXT, Slack, written
-from holdfast.channel.smtp import Smtp
-from holdfast.channel.webhook import Webhook
+from holdfast.channel.kind import ChannelKind
+from holdfast.channel.signing_keys import read_secrets_file
 from holdfast.clock import Clock
-from holdfast.config import ChannelSettings, Settings
+from holdfast.config import ChannelSettings, CommonChannelSettings, Settings
+from holdfast.config.registered import channel_kinds
 from holdfast.errors import ConfigError
 from holdfast.outbound.credential import Credential, read_secret
-
-# Mail servers and folders need nothing beside Python.
-OVER_HTTP = frozenset({"postmark", "resend", "slack", "webhook"})
 
 
 class ConfiguredChannels:
@@ -47,7 +39,7 @@ class ConfiguredChannels:
     ) -> None:
         self._declared = settings.channels
         self._alerts = settings.alerts
-        self._settings = dict(settings.channels)
+        self._settings: dict[str, CommonChannelSettings] = dict(settings.channels)
         if settings.alerts.webhook is not None:
             self._settings[ALERT_WEBHOOK] = channel_settings(settings.alerts)
         self._env = os.environ if env is None else env
@@ -95,22 +87,16 @@ class ConfiguredChannels:
         return name in self._settings
 
     def problem(self, name: str, address: str, subject: str, text: str = "") -> str | None:
-        """Why the channel *name* cannot carry this; None if it can, or nobody here can say.
+        """Why the channel *name* cannot carry this; None if it can.
 
-        It is asked before anything is written, so that nothing waits that can never go out. A
-        process that declares no channel at all leaves them to its workers.
+        It is asked before anything is written, so that nothing waits that can never go out.
         """
         settings = self._settings.get(name)
         if name == ALERT_WEBHOOK and settings is not None:
             return None
         if settings is not None:
-            found = problem(settings, address, subject)
-            if found is None and settings.kind == "slack":
-                found = text_problem(written(subject, text), LONGEST_TEXT)
-            return found
-        if not self._declared:
-            return None
-        return f"channel must be one of {', '.join(self.names)}; there is no other here"
+            return _kind_of(settings).problem(settings, address, subject, text)
+        return f"channel must be one of {', '.join(self.names) or 'none'}; there is no other here"
 
     def on_unknown(self, name: str) -> OnUnknown:
         """What becomes of a message of this channel if nobody can say whether it went out."""
@@ -122,7 +108,7 @@ class ConfiguredChannels:
         settings = self._settings.get(name)
         return 1 if settings is None else settings.max_parallel
 
-    def _named(self, name: str) -> ChannelSettings:
+    def _named(self, name: str) -> CommonChannelSettings:
         if name not in self._settings:
             known = ", ".join(self.names) or "none"
             raise ConfigError(
@@ -132,41 +118,24 @@ class ConfiguredChannels:
         return self._settings[name]
 
     def _make(
-        self, name: str, settings: ChannelSettings, secrets: Mapping[str, Credential | None]
+        self, name: str, settings: CommonChannelSettings, secrets: Mapping[str, Credential | None]
     ) -> Channel:
-        if settings.kind in OVER_HTTP and find_spec("httpcore2") is None:
-            raise ConfigError(
-                f"The channel {name} needs the extra channels. Install it: "
-                "pip install 'holdfast-jobs[channels]'."
-            )
-        clock = self._clock
         if name == ALERT_WEBHOOK:
-            return AlertWebhook(self._alerts, clock)
-        credential = secrets["credential"]
-        match settings.kind:
-            case "smtp":
-                return Smtp(name, settings, credential, clock)
-            case "mailbox":
-                return Mailbox(name, settings, clock)
-            case "webhook":
-                keys = make_signing_keys(name, secrets)
-                return Webhook(name, settings, credential, keys, clock)
-        # The settings see to it that these have one.
-        needed = cast(Credential, credential)
-        match settings.kind:
-            case "postmark":
-                return Postmark(name, settings, needed, clock)
-            case "resend":
-                return Resend(name, settings, needed, clock)
-            case _:
-                return Slack(name, settings, needed, clock)
+            need_http(name)
+            return AlertWebhook(self._alerts, self._clock)
+        return _kind_of(settings).open(name, settings, secrets, self._clock)
 
     def _secrets(self, name: str) -> dict[str, Credential | None]:
         if name == ALERT_WEBHOOK:
             return channel_secrets(self._alerts)
-        words = ("credential", "secret", "previous_secret")
-        found = {word: self._secret(name, word) for word in words}
-        found["secrets"] = read_secrets_file(name, self._settings[name].secrets_file)
+        settings = self._settings[name]
+        names = {item.name for item in fields(settings)}
+        words = [one.removesuffix("_env") for one in names if one.endswith("_env")]
+        found = {
+            word: self._secret(name, word) for word in sorted(words) if f"{word}_file" in names
+        }
+        if isinstance(settings, ChannelSettings):
+            found["secrets"] = read_secrets_file(name, settings.secrets_file)
         return found
 
     def _secret(self, name: str, word: str) -> Credential | None:
@@ -180,12 +149,18 @@ class ConfiguredChannels:
         )
 
 
-def _fingerprint(settings: ChannelSettings, secrets: Mapping[str, Credential | None]) -> str:
+def _kind_of(settings: CommonChannelSettings) -> ChannelKind:
+    found: ChannelKind = channel_kinds()[settings.kind]
+    return found
+
+
+def _fingerprint(settings: CommonChannelSettings, secrets: Mapping[str, Credential | None]) -> str:
     """A hash of the settings and the credentials of a channel; of none of them by itself."""
     authority = 0
     with suppress(OSError):
         # Another certificate in the same file is another channel, too.
-        authority = Path(settings.ca_file).stat().st_mtime_ns if settings.ca_file else 0
+        file = getattr(settings, "ca_file", None)
+        authority = Path(file).stat().st_mtime_ns if file else 0
     parts = [
         repr(settings),
         str(authority),

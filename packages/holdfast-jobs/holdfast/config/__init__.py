@@ -10,7 +10,7 @@ settings.py  Settings: all of it
 load.py      reading, and where each value comes from
 """
 
-from holdfast.config.channel import ChannelSettings
+from holdfast.config.channel import ChannelSettings, CommonChannelSettings
 from holdfast.config.kind import Cadence, Rate
 from holdfast.config.load import From, Loaded, Origin, load
 from holdfast.config.outbox import OutboxSettings
@@ -44,6 +44,7 @@ __all__ = [
     "AlertSettings",
     "Cadence",
     "ChannelSettings",
+    "CommonChannelSettings",
     "From",
     "KeySettings",
     "Loaded",

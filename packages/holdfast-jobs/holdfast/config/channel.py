@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 
 from holdfast.config.kind import (
     FLAG,
+    Kind,
     Section,
     number,
     one_of,
@@ -16,9 +17,11 @@ from holdfast.config.kind import (
     text,
     whole,
 )
+from holdfast.config.registered import channel_kinds
 
 # The channel that needs no section, and has none.
 IN_APP = "in_app"
+# The kinds whose keys ChannelSettings has; other distributions register kinds with their own.
 CHANNEL_KINDS = ("smtp", "postmark", "resend", "slack", "webhook", "mailbox")
 ON_UNKNOWN = ("hold", "resend", "drop")
 SECURITY = ("starttls", "tls", "none")
@@ -37,16 +40,29 @@ _NAME = r"[^<>\"\\,;:@\x00-\x1f\x7f-\x9f\u2028\u2029]{1,100}"
 _SENDER = re.compile(rf"(?!.*=\?)({_MAILBOX}|{_NAME} <{_MAILBOX}>)")
 
 
+def _is_registered(kind: object) -> bool:
+    return isinstance(kind, str) and kind in channel_kinds()
+
+
 @dataclass(frozen=True, slots=True)
-class ChannelSettings(Section):
+class CommonChannelSettings(Section):
+    """The keys that a channel of every kind has. The settings of a kind subclass it."""
+
+    kind: str = setting("", Kind("a registered kind of channel", _is_registered))
+    # What becomes of a message of which nobody can say whether it went out.
+    on_unknown: str = setting("hold", one_of(ON_UNKNOWN))
+    # The most messages that one pass hands over at once.
+    max_parallel: int = setting(4, whole(1, 32))
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelSettings(CommonChannelSettings):
     """One way to reach people or programs: its kind, its address, and where its secrets are kept.
 
     What is left open is as the channel's kind knows it. Secrets never stand here.
     """
 
     kind: str = setting("", one_of(CHANNEL_KINDS))
-    # What becomes of a message of which nobody can say whether it went out.
-    on_unknown: str = setting("hold", one_of(ON_UNKNOWN))
     base_url: str | None = setting(
         None, text('an address such as "https://api.example.com"', _BASE_URL, is_address=True)
     )
@@ -87,8 +103,6 @@ class ChannelSettings(Section):
     allow_private: bool = setting(False, FLAG)
     connect_seconds: float = setting(10.0, number(0.1, 600))
     read_seconds: float = setting(60.0, number(0.1, 600))
-    # The most messages that one pass hands over at once.
-    max_parallel: int = setting(4, whole(1, 32))
 
     def __post_init__(self) -> None:
         Section.__post_init__(self)
@@ -170,3 +184,11 @@ _NEEDED: Mapping[str, frozenset[str]] = {
     "mailbox": frozenset({"folder", "sender"}),
 }
 _WITH_CREDENTIAL = frozenset({"postmark", "resend", "slack"})
+
+
+def channel_settings_class(kind: object) -> type[CommonChannelSettings] | str:
+    """The settings class of a kind of channel, or what is wrong with the kind."""
+    if not isinstance(kind, str) or kind not in channel_kinds():
+        return f"must be one of {', '.join(channel_kinds())}"
+    found: type[CommonChannelSettings] = channel_kinds()[kind].settings
+    return found

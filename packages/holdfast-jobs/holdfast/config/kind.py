@@ -59,15 +59,29 @@ def section(kind: type) -> Any:
 
 
 def table(
-    kind: type, names: Kind, built_in: Mapping[str, Any] | None = None, *, merges: bool = False
+    kind: type,
+    names: Kind,
+    built_in: Mapping[str, Any] | None = None,
+    *,
+    merges: bool = False,
+    accepts: type | None = None,
+    class_of_kind: Callable[[object], type | str] | None = None,
 ) -> Any:
     """Sections by name: ``[name.INNER]`` in a file.
 
     What a section leaves out comes from that of its name in *built_in*. With *merges*, the sections
-    of *built_in* are always there.
+    of *built_in* are always there. With *class_of_kind*, the key ``kind`` of a section decides
+    about its class, which must be one that the table *accepts*.
     """
     given = built_in or {}
-    metadata = {"table": kind, "names": names, "built_in": given, "merges": merges}
+    metadata = {
+        "table": kind,
+        "names": names,
+        "built_in": given,
+        "merges": merges,
+        "accepts": accepts or kind,
+        "class_of_kind": class_of_kind,
+    }
     return field(default_factory=(lambda: dict(given)) if merges else dict, metadata=metadata)
 
 

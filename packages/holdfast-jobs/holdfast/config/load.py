@@ -9,7 +9,7 @@ import difflib
 import os
 import re
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
@@ -225,8 +225,23 @@ class _Reading:
                 start = (
                     {f.name: getattr(built_in, f.name) for f in fields(kind)} if built_in else {}
                 )
-                made[inner] = self._section((name, inner), kind, start)
+                if (section := self._class_of((name, inner), metadata)) is not None:
+                    made[inner] = self._section((name, inner), section, start)
         return made
+
+    def _class_of(self, place: Place, metadata: Mapping[str, Any]) -> type | None:
+        """The class of a section of a table; None if its key ``kind`` names none."""
+        decide: Callable[[object], type | str] | None = metadata["class_of_kind"]
+        at = (*place, "kind")
+        if decide is None or at not in self.found:
+            found: type = metadata["table"]
+            return found
+        given, _ = self.found[at]
+        decided = decide(given)
+        if isinstance(decided, str):
+            self._complain(at, f"= {given!r} {decided}")
+            return None
+        return decided
 
     def _section(self, place: Place, kind: type, start: dict[str, Any]) -> Any:
         if place in self.found:

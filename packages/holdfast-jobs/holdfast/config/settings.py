@@ -9,7 +9,12 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from holdfast.config.channel import IN_APP, ChannelSettings
+from holdfast.config.channel import (
+    IN_APP,
+    ChannelSettings,
+    CommonChannelSettings,
+    channel_settings_class,
+)
 from holdfast.config.extensions import built_in_run, declared, default_of, known_sections
 from holdfast.config.kind import (
     KEY_NAME,
@@ -95,7 +100,12 @@ class Settings:
     profiles: Mapping[str, RunProfile] = table(RunProfile, PLAIN_NAME, BUILT_IN_PROFILES)
     runs: Mapping[str, RunSettings] = table(RunSettings, PLAIN_NAME, BUILT_IN_RUNS)
     schedules: Mapping[str, ScheduleSettings] = table(ScheduleSettings, PLAIN_NAME)
-    channels: Mapping[str, ChannelSettings] = table(ChannelSettings, PLAIN_NAME)
+    channels: Mapping[str, CommonChannelSettings] = table(
+        ChannelSettings,
+        PLAIN_NAME,
+        accepts=CommonChannelSettings,
+        class_of_kind=channel_settings_class,
+    )
     outbox: OutboxSettings = section(OutboxSettings)
     # The extensions to enable, by name; None leaves it to the code, and offers all to the CLI.
     extensions: tuple[str, ...] | None = setting(
@@ -236,7 +246,7 @@ def _strangers_in(name: str, item: Field[Any], value: Any) -> list[str]:
     found: list[str] = []
     if (kind := item.metadata.get("section")) and not isinstance(value, kind):
         found.append(f"{name} must be a {kind.__name__}")
-    if kind := item.metadata.get("table"):
+    if kind := item.metadata.get("accepts"):
         for inner, row in value.items():
             if not fits(item.metadata["names"], inner):
                 found.append(complaint(f"a name in {name}", inner, item.metadata["names"]))

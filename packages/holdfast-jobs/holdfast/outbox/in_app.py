@@ -8,19 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 from holdfast.arguments import anything, checked, each, identifier, uuid
 from holdfast.channel.channel import (
     Accepted,
     Asked,
     Capabilities,
-    Channel,
     Found,
     Lookup,
     LookupDown,
     NotFound,
-    OnUnknown,
     Rejected,
     Seen,
     Sent,
@@ -94,47 +92,6 @@ class InAppChannel:
 
 def _find(tx: Tx, token: str) -> Row | None:
     return tx.maybe(SQL.find_in_app, token=token, channel=CHANNEL)
-
-
-class Elsewhere(Protocol):
-    """The channels whose far end is not here."""
-
-    def get(self, name: str) -> Channel | None: ...
-
-    def knows(self, name: str) -> bool: ...
-
-    def on_unknown(self, name: str) -> OnUnknown: ...
-
-    def max_parallel(self, name: str) -> int: ...
-
-    def problem(self, name: str, address: str, subject: str, text: str = "") -> str | None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class WithInApp:
-    """The channels of a deployment, and the one that every deployment has."""
-
-    in_app: InAppChannel
-    elsewhere: Elsewhere
-
-    def get(self, name: str) -> Channel | None:
-        return self.in_app if name == CHANNEL else self.elsewhere.get(name)
-
-    def knows(self, name: str) -> bool:
-        return name == CHANNEL or self.elsewhere.knows(name)
-
-    def on_unknown(self, name: str) -> OnUnknown:
-        return OnUnknown.HOLD if name == CHANNEL else self.elsewhere.on_unknown(name)
-
-    def max_parallel(self, name: str) -> int:
-        return AT_ONCE if name == CHANNEL else self.elsewhere.max_parallel(name)
-
-    def fingerprint(self, name: str) -> str:
-        find = getattr(self.elsewhere, "fingerprint", None)
-        return "" if name == CHANNEL or find is None else str(find(name))
-
-    def problem(self, name: str, address: str, subject: str, text: str = "") -> str | None:
-        return None if name == CHANNEL else self.elsewhere.problem(name, address, subject, text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol, Unpack
 
 from holdfast.actor import read_actor
 from holdfast.arguments import anything, checked, each, identifier, name, text
-from holdfast.channel.address import text_problem
 from holdfast.channel.channel import Channel, OnUnknown
 from holdfast.config import OUTBOX_RUNS, Settings
 from holdfast.engine.context import Context
@@ -25,11 +23,12 @@ from holdfast.engine.tracing import Tracing
 from holdfast.errors import ConfigError
 from holdfast.event import DeliveryAlert, DeliveryChange, DeliveryChanged, DeliveryTrouble
 from holdfast.outbox import intend as intending
+from holdfast.outbox.channel_set import AddedChannel, ChannelSet
 from holdfast.outbox.decide import Policy
 from holdfast.outbox.delivery import Delivery, State
 from holdfast.outbox.erase import Erased, erase_recipient
 from holdfast.outbox.failure import DeliveryFailed, InvalidDelivery
-from holdfast.outbox.in_app import Feed, InAppChannel, WithInApp, job_like, read_id
+from holdfast.outbox.in_app import Feed, InAppChannel, job_like, read_id
 from holdfast.outbox.intend import Intended, Intent, RequestContext, find_origin, with_context
 from holdfast.outbox.notify import NotificationOptions, anotify, compose, notify
 from holdfast.outbox.post import JOB_TYPE, apost, post
@@ -99,34 +98,6 @@ class BringsBack(Protocol):
         """Bring at most *limit* back; how many it were."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """A set of channels that the caller made, all with one policy."""
-
-    by_name: Mapping[str, Channel]
-    policy: OnUnknown
-
-    def get(self, name: str) -> Channel | None:
-        return self.by_name.get(name)
-
-    def knows(self, name: str) -> bool:
-        return name in self.by_name
-
-    def on_unknown(self, name: str) -> OnUnknown:
-        return self.policy
-
-    def max_parallel(self, name: str) -> int:
-        return 4
-
-    def fingerprint(self, name: str) -> str:
-        return str(getattr(self.by_name.get(name), "fingerprint", ""))
-
-    def problem(self, name: str, address: str, subject: str, text: str = "") -> str | None:
-        one = self.by_name.get(name)
-        longest = None if one is None else one.capabilities.longest_text
-        return text_problem(f"{subject}\n{text}", longest)
-
-
 @checked(
     InvalidDelivery,
     checks={
@@ -155,6 +126,7 @@ class Outbox:
         self.brings_back: BringsBack | None = None
         self.templates = Templates()
         self._channels: Channels | None = None
+        self._added: dict[str, AddedChannel] = {}
         self._made_for: Settings | None = None
         self._key: str | None = app.settings.outbox.key or None
         kind = app.registry.category("notification")
@@ -190,7 +162,7 @@ class Outbox:
 
             configured = ConfiguredChannels(self.app.settings, clock=self.app.clock)
             in_app = InAppChannel(lambda: self.store, self.app.ids)
-            self._channels = WithInApp(in_app, configured)
+            self._channels = ChannelSet(in_app, configured, self._added)
             self._made_for = self.app.settings
         return self._channels
 
@@ -199,9 +171,12 @@ class Outbox:
         self._channels, self._made_for = channels, None
 
     def use(self, *channels: Channel, on_unknown: OnUnknown = OnUnknown.HOLD) -> None:
-        """Work with channels that the caller made."""
+        """Add channels that the caller made. They replace channels of the same name only."""
         self.declare()
-        self.channels = _Known({one.name: one for one in channels}, on_unknown)
+        if self._made_for is None:
+            # Assigned channels are replaced by the set of the settings.
+            self._channels = None
+        self._added |= {one.name: AddedChannel(one, on_unknown) for one in channels}
 
     def policy(self, channel: str) -> Policy:
         """What its owner wants of a channel where it leaves a choice."""

@@ -236,7 +236,7 @@ def _check_kind(route: Route) -> None:
 def _check_way(route: Route, provider: ProviderSettings) -> None:
     """Whether an account can be made for a route: the submitter would find out an hour later."""
     from holdfast_llm.batch.accounts import adapter_of, is_same
-    from holdfast_llm.provider.adapters import ALL
+    from holdfast_llm.provider.adapters import ADAPTERS
 
     _check_kind(route)
     name = route.provider
@@ -249,7 +249,11 @@ def _check_way(route: Route, provider: ProviderSettings) -> None:
     except ConfigError as exc:
         raise ValueError(f"cannot speak to {name!r}: {str(exc).rstrip('.')}") from exc
     # Only a provider's own address says who is there; any other may be a server of any kind.
-    there = [adapter.kind for adapter in ALL if is_same(adapter.base_url, provider.base_url)]
+    there = [
+        adapter.kind
+        for adapter in ADAPTERS.values()
+        if is_same(adapter.base_url, provider.base_url)
+    ]
     if there and route.adapter_kind not in there:
         says = " or ".join(sorted(there))
         raise ValueError(f"speaks {route.adapter_kind} to {name!r}, whose address takes {says}")

@@ -1,25 +1,34 @@
-"""Every adapter, by the kind that a route names."""
+"""Every adapter, by the kind that a route names. Distributions register them as entry points."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
+from collections.abc import Iterator, Mapping
 
-from holdfast_llm.provider.anthropic import Anthropic
-from holdfast_llm.provider.azure import Azure
-from holdfast_llm.provider.gemini import Gemini
-from holdfast_llm.provider.mistral import Mistral
-from holdfast_llm.provider.openai import CHAT, RESPONSES, OpenAI
+from holdfast.config.registered import provider_kinds
+from holdfast.errors import ConfigError
 from holdfast_llm.provider.wire import HttpAdapter
 
-ALL: tuple[HttpAdapter, ...] = (
-    OpenAI("openai_responses", RESPONSES),
-    OpenAI("openai_chat", CHAT),
-    Azure("azure_responses", RESPONSES),
-    Azure("azure_chat", CHAT),
-    Gemini(),
-    Anthropic(),
-    Mistral(),
-)
 
-ADAPTERS: Mapping[str, HttpAdapter] = MappingProxyType({adapter.kind: adapter for adapter in ALL})
+class Adapters(Mapping[str, HttpAdapter]):
+    """The adapters of the group ``holdfast.providers``, each imported when it is first used."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(provider_kinds())
+
+    def __len__(self) -> int:
+        return len(provider_kinds())
+
+    def __contains__(self, kind: object) -> bool:
+        return kind in provider_kinds()
+
+    def __getitem__(self, kind: str) -> HttpAdapter:
+        found: HttpAdapter = provider_kinds()[kind]
+        if found.kind != kind:
+            raise ConfigError(
+                f"The provider {kind!r} is registered under another name than its kind,"
+                f" {found.kind!r}."
+            )
+        return found
+
+
+ADAPTERS: Mapping[str, HttpAdapter] = Adapters()

@@ -13,7 +13,7 @@ from typing import Any
 from holdfast_llm.provider import openai
 from holdfast_llm.provider.adapter import Limits
 from holdfast_llm.provider.classify import failure_of, part, whole
-from holdfast_llm.provider.openai import CHAT, OpenAI
+from holdfast_llm.provider.openai import CHAT, RESPONSES, OpenAI
 from holdfast_llm.provider.reply import Failure
 from holdfast_llm.provider.route import Route
 from holdfast_llm.provider.wire import segment
@@ -57,3 +57,13 @@ class Azure(OpenAI):
             # The gateway in front of it, which lets nothing through that it refuses.
             found = failure_of(None, status)
         return found
+
+
+def chat_adapter() -> Azure:
+    """The provider ``azure_chat``."""
+    return Azure("azure_chat", CHAT)
+
+
+def responses_adapter() -> Azure:
+    """The provider ``azure_responses``."""
+    return Azure("azure_responses", RESPONSES)

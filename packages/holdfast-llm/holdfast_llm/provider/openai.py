@@ -351,3 +351,13 @@ def _listed(answer: WireAnswer) -> list[dict[str, Any]]:
 
 def _filename(name: Name) -> str:
     return f"{name.file}.jsonl"
+
+
+def chat_adapter() -> OpenAI:
+    """The provider ``openai_chat``."""
+    return OpenAI("openai_chat", CHAT)
+
+
+def responses_adapter() -> OpenAI:
+    """The provider ``openai_responses``."""
+    return OpenAI("openai_responses", RESPONSES)

@@ -1,0 +1,72 @@
+"""Kinds of channels and providers, which installed distributions register as entry points.
+
+The names are known without importing anything. A kind is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from holdfast.errors import ConfigError
+
+CHANNELS = "holdfast.channels"
+PROVIDERS = "holdfast.providers"
+
+
+class Registered(Mapping[str, Any]):
+    """The entry points of one group by name. A value is what its entry point refers to."""
+
+    def __init__(self, group: str, word: str, points: Iterable[EntryPoint]) -> None:
+        self._word = word
+        self._points: dict[str, EntryPoint] = {}
+        self._loaded: dict[str, Any] = {}
+        for point in points:
+            other = self._points.setdefault(point.name, point)
+            if other is not point:
+                raise ConfigError(
+                    f"Two distributions register the {word} {point.name!r} in {group}:"
+                    f" {_distribution(other)} ({other.value}) and {_distribution(point)}"
+                    f" ({point.value}). Remove one of them."
+                )
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._points))
+
+    def __len__(self) -> int:
+        return len(self._points)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._points
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._loaded:
+            self._loaded[name] = self._load(self._points[name])
+        return self._loaded[name]
+
+    def _load(self, point: EntryPoint) -> Any:
+        try:
+            return point.load()()
+        except Exception as exc:
+            raise ConfigError(
+                f"The {self._word} {point.name!r} ({point.value}, from {_distribution(point)})"
+                f" cannot be loaded: {type(exc).__name__}: {exc}"
+            ) from exc
+
+
+def _distribution(point: EntryPoint) -> str:
+    return "an unknown distribution" if point.dist is None else point.dist.name
+
+
+@cache
+def channel_kinds() -> Registered:
+    """The kinds that ``[channels.NAME]`` may have."""
+    return Registered(CHANNELS, "channel kind", entry_points(group=CHANNELS))
+
+
+@cache
+def provider_kinds() -> Registered:
+    """The adapters that a route may name."""
+    return Registered(PROVIDERS, "provider", entry_points(group=PROVIDERS))

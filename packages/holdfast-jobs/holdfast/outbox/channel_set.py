@@ -1,0 +1,78 @@
+"""ChannelSet: every channel that an application can send through."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.channel.address import text_problem
+from holdfast.channel.channel import Channel, OnUnknown
+from holdfast.outbox.in_app import AT_ONCE, CHANNEL, InAppChannel
+
+if TYPE_CHECKING:
+    from holdfast.channel.channels import ConfiguredChannels
+
+
+@dataclass(frozen=True, slots=True)
+class AddedChannel:
+    """A channel that the application made, and what to do if a send has no answer."""
+
+    channel: Channel
+    on_unknown: OnUnknown
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelSet:
+    """The in-app channel, the channels of the settings, and those that the application added.
+
+    An added channel replaces a channel of the same name and no other.
+    """
+
+    in_app: InAppChannel
+    configured: ConfiguredChannels
+    added: Mapping[str, AddedChannel]
+
+    @property
+    def names(self) -> list[str]:
+        """All channels by name."""
+        return sorted({CHANNEL, *self.configured.names, *self.added})
+
+    def get(self, name: str) -> Channel | None:
+        """The channel *name*; None if there is none, or it cannot be opened here."""
+        if name in self.added:
+            return self.added[name].channel
+        return self.in_app if name == CHANNEL else self.configured.get(name)
+
+    def knows(self, name: str) -> bool:
+        """Whether there is a channel *name*, even if it cannot be opened here."""
+        return name == CHANNEL or name in self.added or self.configured.knows(name)
+
+    def on_unknown(self, name: str) -> OnUnknown:
+        """What happens to a message of this channel if a send has no answer."""
+        if name in self.added:
+            return self.added[name].on_unknown
+        return OnUnknown.HOLD if name == CHANNEL else self.configured.on_unknown(name)
+
+    def max_parallel(self, name: str) -> int:
+        """The most messages that one pass hands to this channel at once."""
+        if name == CHANNEL or name in self.added:
+            return AT_ONCE
+        return self.configured.max_parallel(name)
+
+    def fingerprint(self, name: str) -> str:
+        """A value that changes with the address or the credential of the channel."""
+        if name in self.added:
+            return str(getattr(self.added[name].channel, "fingerprint", ""))
+        return "" if name == CHANNEL else self.configured.fingerprint(name)
+
+    def problem(self, name: str, address: str, subject: str, text: str = "") -> str | None:
+        """Why the channel *name* cannot carry this message; None if it can."""
+        if not self.knows(name):
+            return f"channel must be one of {', '.join(self.names)}; there is no other here"
+        if name in self.added:
+            longest = self.added[name].channel.capabilities.longest_text
+            return text_problem(f"{subject}\n{text}", longest)
+        if name == CHANNEL:
+            return None
+        return self.configured.problem(name, address, subject, text)
