@@ -11,7 +11,7 @@ from importlib.resources import files
 import pytest
 
 from holdfast import ConfigError
-from holdfast_llm.provider.adapters import ALL
+from holdfast_llm.provider.adapters import ADAPTERS
 from holdfast_llm.provider.route import Route
 from holdfast_llm.provider.schema import is_strict, openapi
 from holdfast_llm.provider.wire import HttpAdapter
@@ -251,7 +251,7 @@ def test_the_same_request_gives_the_same_prompt() -> None:
     assert prompt_for(request(), "v1") == prompt_for(replace(request()), "v1")
 
 
-@pytest.mark.parametrize("adapter", ALL, ids=lambda adapter: adapter.kind)
+@pytest.mark.parametrize("adapter", list(ADAPTERS.values()), ids=lambda adapter: adapter.kind)
 def test_every_adapter_can_say_it(adapter: HttpAdapter) -> None:
     made = prompt_for(request(ATTACKS[0]), "v1")
     body = json.dumps(adapter.body(Route("openai", adapter.kind, "some-model"), made))

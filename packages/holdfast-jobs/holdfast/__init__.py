@@ -12,11 +12,29 @@ if TYPE_CHECKING:
     from holdfast.app import Holdfast
     from holdfast.artifacts.artifact import Access, Artifact, ArtifactState
     from holdfast.artifacts.settings import ArtifactSettings
+    from holdfast.channel.channel import (
+        Accepted,
+        Asked,
+        Capabilities,
+        Channel,
+        ChannelRefused,
+        Found,
+        Lookup,
+        LookupDown,
+        NotFound,
+        Rejected,
+        Several,
+        Throttled,
+        Unsure,
+    )
+    from holdfast.channel.kind import ChannelKind
+    from holdfast.channel.message import Message
     from holdfast.clock import FakeClock, SystemClock
     from holdfast.config import (
         AlertSettings,
         Cadence,
         ChannelSettings,
+        CommonChannelSettings,
         KeySettings,
         OutboxSettings,
         QueueSettings,
@@ -29,6 +47,7 @@ if TYPE_CHECKING:
         Settings,
         TenantSettings,
     )
+    from holdfast.config.kind import Section, SettingType, setting
     from holdfast.engine.agenda import sync_schedules
     from holdfast.engine.cancel import CancelAnswer
     from holdfast.engine.context import Context
@@ -88,6 +107,8 @@ if TYPE_CHECKING:
         WriteConflict,
     )
     from holdfast.extension import Extension
+    from holdfast.operate.verify.check import Check, selects
+    from holdfast.outbound.credential import Credential
     from holdfast.outbox.delivery import Content
     from holdfast.outbox.intend import Intent
     from holdfast.store import Component, Statements, StateStatement
@@ -101,6 +122,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Accepted",
     "Access",
     "Actor",
     "ActorType",
@@ -112,16 +134,24 @@ __all__ = [
     "ArtifactState",
     "ArtifactStoreDown",
     "ArtifactTooLarge",
+    "Asked",
     "AuthDenied",
     "Cadence",
     "CancelAnswer",
+    "Capabilities",
+    "Channel",
+    "ChannelKind",
+    "ChannelRefused",
     "ChannelSettings",
+    "Check",
     "ChecksumMismatch",
+    "CommonChannelSettings",
     "Component",
     "ConfigError",
     "ConfigInvalid",
     "Content",
     "Context",
+    "Credential",
     "Defect",
     "Dispatched",
     "Dispatcher",
@@ -131,6 +161,7 @@ __all__ = [
     "Failure",
     "FakeClock",
     "Forbidden",
+    "Found",
     "Gone",
     "Holdfast",
     "HoldfastError",
@@ -150,7 +181,11 @@ __all__ = [
     "KeyStatus",
     "LeaseLost",
     "LinkRefused",
+    "Lookup",
+    "LookupDown",
+    "Message",
     "NetworkTimeout",
+    "NotFound",
     "OutboxSettings",
     "Permanent",
     "Pipeline",
@@ -161,6 +196,7 @@ __all__ = [
     "QueueSettings",
     "Rate",
     "RateLimited",
+    "Rejected",
     "RetentionRule",
     "RetentionSettings",
     "RetryPolicy",
@@ -171,7 +207,10 @@ __all__ = [
     "RunSettings",
     "ScheduleSettings",
     "SchemaInvalid",
+    "Section",
+    "SettingType",
     "Settings",
+    "Several",
     "Snooze",
     "State",
     "StateStatement",
@@ -180,9 +219,11 @@ __all__ = [
     "SystemClock",
     "Tenant",
     "TenantSettings",
+    "Throttled",
     "Transient",
     "UnknownKind",
     "UnknownQueue",
+    "Unsure",
     "UpstreamDown",
     "UpstreamError",
     "Worker",
@@ -192,6 +233,8 @@ __all__ = [
     "dispatch_once",
     "key_for",
     "log_event",
+    "selects",
+    "setting",
     "sync_schedules",
 ]
 
@@ -202,9 +245,9 @@ _MODULES = {
     "holdfast.artifacts.settings": "ArtifactSettings",
     "holdfast.clock": "FakeClock SystemClock",
     "holdfast.config": """
-        AlertSettings Cadence ChannelSettings KeySettings OutboxSettings QueueSettings Rate
-        RetentionRule RetentionSettings RunProfile RunSettings ScheduleSettings Settings
-        TenantSettings
+        AlertSettings Cadence ChannelSettings CommonChannelSettings KeySettings OutboxSettings
+        QueueSettings Rate RetentionRule RetentionSettings RunProfile RunSettings ScheduleSettings
+        Settings TenantSettings
     """,
     "holdfast.engine.agenda": "sync_schedules",
     "holdfast.engine.cancel": "CancelAnswer",
@@ -225,8 +268,17 @@ _MODULES = {
         Permanent PolicyRejected QueueFull RateLimited RuleViolated SchemaInvalid Snooze StoreDown
         Transient UnknownKind UnknownQueue UpstreamDown UpstreamError WriteConflict
     """,
+    "holdfast.channel.channel": """
+        Accepted Asked Capabilities Channel ChannelRefused Found Lookup LookupDown NotFound Rejected
+        Several Throttled Unsure
+    """,
+    "holdfast.channel.kind": "ChannelKind",
+    "holdfast.channel.message": "Message",
+    "holdfast.config.kind": "Section SettingType setting",
     "holdfast.app": "Holdfast",
     "holdfast.extension": "Extension",
+    "holdfast.operate.verify.check": "Check selects",
+    "holdfast.outbound.credential": "Credential",
     "holdfast.outbox.delivery": "Content",
     "holdfast.outbox.intend": "Intent",
     "holdfast.store": "Component StateStatement Statements",

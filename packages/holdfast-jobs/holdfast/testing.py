@@ -35,6 +35,8 @@ from holdfast.engine.run import perform_run
 from holdfast.engine.worker import Counts, Worker, run_upkeep
 from holdfast.ids import IdSource
 from holdfast.store import Statements, open_store
+from holdfast.testing_channels import ChannelConformance as ChannelConformance
+from holdfast.testing_channels import Fault as Fault
 from holdfast.testing_faults import OUTBOX_POINTS, inject, kits_of
 
 SQL = Statements("holdfast.engine", "testing.sql")

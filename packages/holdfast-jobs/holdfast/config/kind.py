@@ -39,6 +39,10 @@ class Kind:
     is_address: bool = False
 
 
+# The public name.
+SettingType = Kind
+
+
 def setting(default: Any, kind: Kind) -> Any:
     """A dataclass field that is checked; None is allowed if it is the default."""
     return field(default=default, metadata={"kind": kind})

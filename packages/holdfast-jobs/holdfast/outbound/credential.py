@@ -20,6 +20,7 @@ class Credential:
         self._value = value
 
     def reveal(self) -> str:
+        """The secret itself."""
         return self._value
 
     @property

@@ -361,3 +361,13 @@ def chat_adapter() -> OpenAI:
 def responses_adapter() -> OpenAI:
     """The provider ``openai_responses``."""
     return OpenAI("openai_responses", RESPONSES)
+
+
+def openai_compatible(
+    kind: str, base_url: str, *, max_items: int = 50_000, max_bytes: int = 200_000_000
+) -> OpenAI:
+    """An adapter for another server that speaks OpenAI's chat, file and batch API.
+
+    *kind* is the name that routes use, and the name of the entry point.
+    """
+    return OpenAI(kind, CHAT, base_url, Limits(max_items=max_items, max_bytes=max_bytes))

@@ -1,0 +1,1 @@
+"""Pages on-call engineers: an example of a package that extends Holdfast."""
