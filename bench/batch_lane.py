@@ -46,7 +46,7 @@ from holdfast_simulator import Ask, MovingClock, Pace, Simulator
 from tests.postgres_server import PostgresServer
 
 ORGS = [f"0198c0de-0000-7000-8000-0000000000{number:02x}" for number in range(10, 20)]
-SUBMITTER, COLLECTOR = "rewrite_batch_submitter", "rewrite_batch_collector"
+SUBMITTER, COLLECTOR = "batch_submitter", "batch_collector"
 SCHEMA = {
     "type": "object",
     "properties": {"text": {"type": "string"}},

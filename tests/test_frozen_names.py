@@ -143,8 +143,8 @@ jobs_started_total{job_type,queue} jobs_succeeded_total{job_type,queue}
 
 # The bounded runs that are declared without settings.
 RUNS = """
-outbox_reconciler review_retention rewrite_batch_collector rewrite_batch_submitter
-rewrite_orchestrator
+batch_collector batch_submitter outbox_reconciler review_retention rewrite_batch_collector
+rewrite_batch_submitter rewrite_orchestrator
 """
 
 SETTINGS_KEYS = """

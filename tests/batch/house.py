@@ -34,7 +34,7 @@ from holdfast_simulator.simulator import Simulator
 from tests.operate.sound import report_of, violations
 from tests.story import ORG, OTHER_ORG, look, seal_all
 
-SUBMITTER, COLLECTOR = "rewrite_batch_submitter", "rewrite_batch_collector"
+SUBMITTER, COLLECTOR = "batch_submitter", "batch_collector"
 JOB_TYPE = "text.shorten"
 MODEL = "model-1"
 KEY = "HOLDFAST_TEST_KEY"

@@ -64,10 +64,10 @@ def states(hf: Holdfast) -> Counter[str]:
 
 
 def work(hf: Holdfast, provider: ScriptedProvider) -> None:
-    perform_run(hf, "rewrite_batch_submitter", trigger=CRON)
+    perform_run(hf, "batch_submitter", trigger=CRON)
     provider.complete()
     provider.clock.advance(minutes=30)
-    perform_run(hf, "rewrite_batch_collector", trigger=CRON)
+    perform_run(hf, "batch_collector", trigger=CRON)
 
 
 @pytest.mark.req("J-25")

@@ -23,7 +23,7 @@ from tests.failpoints import install
 from tests.operate.sound import assert_sound
 from tests.story import ORG, OTHER_ORG, look, timeline
 
-SUBMITTER, COLLECTOR = "rewrite_batch_submitter", "rewrite_batch_collector"
+SUBMITTER, COLLECTOR = "batch_submitter", "batch_collector"
 CRON = Trigger(TriggerKind.CRON)
 ROUTE = Route("openai", "openai_chat", "model-1")
 

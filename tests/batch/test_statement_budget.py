@@ -28,11 +28,11 @@ def out(hf: Holdfast, clock: FakeClock) -> Outgoing:
 
 
 def submit(out: Outgoing) -> None:
-    perform_run(out.hf, "rewrite_batch_submitter", trigger=BY_TIMER)
+    perform_run(out.hf, "batch_submitter", trigger=BY_TIMER)
 
 
 def collect(out: Outgoing) -> None:
-    perform_run(out.hf, "rewrite_batch_collector", trigger=BY_TIMER)
+    perform_run(out.hf, "batch_collector", trigger=BY_TIMER)
 
 
 def test_both_runs_stay_within_their_budgets(out: Outgoing, statements: Statements) -> None:

@@ -229,8 +229,8 @@ def test_settings_declare_schedules_and_win_over_the_code(url: str, clock: FakeC
 
 def test_a_run_with_a_cadence_is_scheduled_under_its_own_name(url: str, clock: FakeClock) -> None:
     runs = {
-        "rewrite_batch_submitter": RunSettings(queues=("q:default",)),
-        "rewrite_batch_collector": RunSettings(queues=("q:default",)),
+        "batch_submitter": RunSettings(queues=("q:default",)),
+        "batch_collector": RunSettings(queues=("q:default",)),
         "hand_made": RunSettings(queues=("q:default",), profile="prod"),
         "never": RunSettings(queues=("q:default",)),
     }
@@ -240,8 +240,8 @@ def test_a_run_with_a_cadence_is_scheduled_under_its_own_name(url: str, clock: F
 
         found = {entry.schedule.name: entry.schedule for entry in agenda.list_schedules(hf.store)}
         assert {name: (plan.run_name, plan.timetable.every_ms) for name, plan in found.items()} == {
-            "rewrite_batch_submitter": ("rewrite_batch_submitter", 15 * 60_000),
-            "rewrite_batch_collector": ("rewrite_batch_collector", 30 * 60_000),
+            "batch_submitter": ("batch_submitter", 15 * 60_000),
+            "batch_collector": ("batch_collector", 30 * 60_000),
             "by-hand": ("hand_made", None),
         }
         assert {plan.org_id for plan in found.values()} == {PLATFORM_ORG}

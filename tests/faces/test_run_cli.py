@@ -178,8 +178,8 @@ def test_the_crontab_keeps_the_cadence_of_the_batch_lane() -> None:
 
     assert {line[8]: " ".join(line[:5]) for line in lines if len(line) > 8} == {
         "general": "0 * * * *",
-        "rewrite_batch_submitter": "*/15 * * * *",
-        "rewrite_batch_collector": "*/30 * * * *",
+        "batch_submitter": "*/15 * * * *",
+        "batch_collector": "*/30 * * * *",
     }
 
 

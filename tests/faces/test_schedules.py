@@ -98,10 +98,8 @@ def test_a_pass_writes_what_is_declared_and_fires_what_is_due(run: Run, url: str
 def test_a_run_with_nothing_pending_leaves_one_calm_line_in_the_log(
     run: Run, url: str, app: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "holdfast.toml").write_text(
-        '[runs.rewrite_batch_submitter]\nqueues = ["q:default"]\n'
-    )
-    name = "rewrite_batch_submitter"
+    (tmp_path / "holdfast.toml").write_text('[runs.batch_submitter]\nqueues = ["q:default"]\n')
+    name = "batch_submitter"
     assert run("schedules", "dispatch", db=url, app=app).code == 0
     rewind(url, name, minutes=15)
     # As in a process of its own: a second subscriber would tell everything twice.
@@ -113,7 +111,7 @@ def test_a_run_with_nothing_pending_leaves_one_calm_line_in_the_log(
     assert ran.json == {**dict.fromkeys(COUNTED, 0), "skipped": 1}
     lines = [json.loads(line) for line in ran.err.splitlines()]
     (line,) = (line for line in lines if line["event"] == "schedule.skipped")
-    assert line["detail"] == "rewrite_batch_submitter skipped: no pending items"
+    assert line["detail"] == "batch_submitter skipped: no pending items"
     assert line["level"] == "info"
     assert {line["level"] for line in lines} == {"info"}
     (tick,) = run("schedules", "show", name, "--json", db=url).json["ticks"]

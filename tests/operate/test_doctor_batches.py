@@ -53,8 +53,8 @@ def test_jobs_of_the_lane_wait_for_no_worker(hf: Holdfast, clock: FakeClock, sta
 
     (told,) = found(hf, "lane")
     assert told.severity is PROBLEM
-    assert "wait for the batch lane for 60 min; rewrite_batch_submitter never ran" in told.seen
-    assert "holdfast run rewrite_batch_submitter" in told.remedy
+    assert "wait for the batch lane for 60 min; batch_submitter never ran" in told.seen
+    assert "holdfast run batch_submitter" in told.remedy
     assert found(hf, "queues") == []
 
 
@@ -79,7 +79,7 @@ def test_batches_that_nobody_collects_are_a_problem(
     hf: Holdfast, clock: FakeClock, stage: Stage
 ) -> None:
     stage.plant("one", "two")
-    perform_run(hf, "rewrite_batch_collector", trigger=Trigger(TriggerKind.CRON))
+    perform_run(hf, "batch_collector", trigger=Trigger(TriggerKind.CRON))
     clock.advance(minutes=50)
     assert found(hf, "lane") == []
 
@@ -88,7 +88,7 @@ def test_batches_that_nobody_collects_are_a_problem(
     (told,) = found(hf, "lane")
     assert told.severity is PROBLEM
     assert "1 batches that are submitted, with 2 items" in told.seen
-    assert "rewrite_batch_collector last ran at 2026-01-05 09:00:00 UTC" in told.seen
+    assert "batch_collector last ran at 2026-01-05 09:00:00 UTC" in told.seen
 
 
 def test_a_create_without_an_answer_is_the_submitters(hf: Holdfast, clock: FakeClock) -> None:
@@ -97,7 +97,7 @@ def test_a_create_without_an_answer_is_the_submitters(hf: Holdfast, clock: FakeC
 
     (told,) = found(hf, "lane")
     assert "with 7 items" in told.seen
-    assert "rewrite_batch_submitter never ran" in told.seen
+    assert "batch_submitter never ran" in told.seen
 
 
 def test_a_quarantined_batch_is_a_problem_until_somebody_decides(hf: Holdfast) -> None:

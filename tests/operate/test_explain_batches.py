@@ -46,8 +46,8 @@ def test_a_job_waits_for_the_submitter_also_where_workers_live(hf: Holdfast, sta
     found = explain(hf, job)
 
     assert (found.reason, found.until) == (Reason.AWAITS_RUN, None)
-    assert found.line.endswith("rewrite_batch_submitter is not scheduled.")
-    assert "holdfast run rewrite_batch_submitter" in found.next
+    assert found.line.endswith("batch_submitter is not scheduled.")
+    assert "holdfast run batch_submitter" in found.next
 
 
 def test_it_is_told_when_the_submitter_comes(hf: Holdfast, stage: Stage, clock: FakeClock) -> None:
@@ -202,7 +202,7 @@ def test_a_job_whose_submitter_went_is_held_and_not_rescued(
     assert found.reason is before.reason is Reason.HELD
     assert doubt in found.line
     assert f"is {state}" in found.line
-    assert "goes on with it" in found.next
+    assert "continues from" in found.next
     assert found.until == clock.now() - timedelta(minutes=2)
 
 

@@ -440,26 +440,26 @@ def test_the_batch_functions_keep_their_own_cadence_unless_told_otherwise() -> N
     settings = Settings(
         profile="prod",
         runs={
-            "rewrite_batch_submitter": RunSettings(queues=queues),
-            "rewrite_batch_collector": RunSettings(queues=queues),
+            "batch_submitter": RunSettings(queues=queues),
+            "batch_collector": RunSettings(queues=queues),
             "general": RunSettings(queues=queues),
         },
     )
     told = dataclasses.replace(
         settings,
         runs={
-            "rewrite_batch_submitter": RunSettings(
+            "batch_submitter": RunSettings(
                 queues=queues, schedule=settings.profiles["prod"].schedule
             )
         },
     )
 
     assert {name: str(settings.run_of(name).schedule) for name in settings.runs} == {
-        "rewrite_batch_submitter": "every 15m",
-        "rewrite_batch_collector": "every 30m",
+        "batch_submitter": "every 15m",
+        "batch_collector": "every 30m",
         "general": "every 1h",
     }
-    assert str(told.run_of("rewrite_batch_submitter").schedule) == "every 1h"
+    assert str(told.run_of("batch_submitter").schedule) == "every 1h"
 
 
 def test_a_run_overrides_its_profile_and_a_profile_the_built_in_one(file: Path) -> None:

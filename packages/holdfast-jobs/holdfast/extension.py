@@ -52,6 +52,12 @@ class Extension:
     runs: ClassVar[Mapping[str, RunSettings]] = {}
     """Bounded runs, with the defaults of their profile and schedule."""
 
+    replaces_runs: ClassVar[Mapping[str, str]] = {}
+    """Runs of a required extension that a run of this one performs, as ``{theirs: own}``.
+
+    A replaced run is left out unless the settings declare it.
+    """
+
     component: ClassVar[Component | None] = None
     """Its migrations, and the versions of other components that they need."""
 
@@ -213,7 +219,7 @@ class Extensions:
         self.enable_named(extension.requires)
         app = self._app
         register(extension)
-        app.settings = app.settings.with_runs(extension.runs)
+        app.settings = app.settings.with_runs(extension.runs, replaced=extension.replaces_runs)
         self._enabled[extension.name] = extension
         try:
             app.open_components(components_of([extension]))

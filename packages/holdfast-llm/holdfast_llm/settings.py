@@ -9,6 +9,7 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+from holdfast.config.extensions import run_in_use
 from holdfast.config.kind import (
     FLAG,
     PLAIN_NAME,
@@ -26,6 +27,7 @@ from holdfast.config.kind import (
 )
 from holdfast.config.run import RunSettings
 from holdfast.config.section import BUILT_IN_QUEUES
+from holdfast.config.settings import Settings
 
 # "quarantine" is another word for "hold".
 AMBIGUOUS = ("hold", "quarantine", "wait", "release_after")
@@ -240,18 +242,35 @@ BUDGETED = Kind(
     lambda v: v == EVERY_OTHER or fits(UUID, v),
 )
 
-# The two functions of the batch lane have a cadence and a bound of their own, whatever the profile
-# says. Answers are paid for already: a collector that took fewer than the submitter hands over
-# would never catch up. Queues that nobody chose are all there are.
-SUBMITTER = "rewrite_batch_submitter"
-COLLECTOR = "rewrite_batch_collector"
-BATCH_RUNS: Mapping[str, RunSettings] = {
-    SUBMITTER: RunSettings(
-        queues=tuple(BUILT_IN_QUEUES), schedule=Cadence(every=timedelta(minutes=15))
-    ),
-    COLLECTOR: RunSettings(
-        queues=tuple(BUILT_IN_QUEUES),
-        max_jobs_per_run=100_000,
-        schedule=Cadence(every=timedelta(minutes=30)),
-    ),
-}
+# Both runs have their own schedule and limits, independent of the profile. Answers are already paid
+# for, so the collector's limit is above the submitter's: otherwise it would never catch up. Without
+# queues in the settings, the runs serve all of them.
+SUBMITTER = "batch_submitter"
+COLLECTOR = "batch_collector"
+
+
+def batch_runs(submitter: str, collector: str) -> dict[str, RunSettings]:
+    """The defaults of a run that submits batches and of one that collects them."""
+    return {
+        submitter: RunSettings(
+            queues=tuple(BUILT_IN_QUEUES), schedule=Cadence(every=timedelta(minutes=15))
+        ),
+        collector: RunSettings(
+            queues=tuple(BUILT_IN_QUEUES),
+            max_jobs_per_run=100_000,
+            schedule=Cadence(every=timedelta(minutes=30)),
+        ),
+    }
+
+
+BATCH_RUNS: Mapping[str, RunSettings] = batch_runs(SUBMITTER, COLLECTOR)
+
+
+def submitter_of(settings: Settings) -> str:
+    """The name of the run that submits batches in a deployment with these settings."""
+    return run_in_use(SUBMITTER, settings.runs)
+
+
+def collector_of(settings: Settings) -> str:
+    """The name of the run that collects batches in a deployment with these settings."""
+    return run_in_use(COLLECTOR, settings.runs)

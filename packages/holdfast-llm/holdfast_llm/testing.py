@@ -13,7 +13,7 @@ from holdfast.testing_faults import FailPoint, Hit, Watch, Watched, watch_of, wa
 from holdfast_llm.batch.service import BatchService
 from holdfast_llm.provider.account import Account, Accounts
 from holdfast_llm.provider.route import Route
-from holdfast_llm.settings import COLLECTOR, SUBMITTER
+from holdfast_llm.settings import collector_of, submitter_of
 
 _before, _commit = FailPoint.before_transaction, FailPoint.after_commit
 _call = FailPoint.after_call
@@ -62,11 +62,11 @@ class BatchKit:
 
     def submit(self) -> RunReport:
         """Hand what waits for a provider's batch over: one run of the submitter."""
-        return perform_run(self.hf, SUBMITTER, trigger=_BY_TIMER)
+        return perform_run(self.hf, submitter_of(self.hf.settings), trigger=_BY_TIMER)
 
     def collect(self) -> RunReport:
         """Bring answers back from providers' batches: one run of the collector."""
-        return perform_run(self.hf, COLLECTOR, trigger=_BY_TIMER)
+        return perform_run(self.hf, collector_of(self.hf.settings), trigger=_BY_TIMER)
 
     @contextmanager
     def watched(self, watch: Watch) -> Iterator[None]:

@@ -9,7 +9,14 @@ from holdfast.config import Settings
 from holdfast.event import Subscriber
 from holdfast.extension import Extension
 from holdfast.store import Component, Statements, StateStatement
-from holdfast_rewrite.settings import REWRITE_RUNS, RewriteSettings, unknown_providers
+from holdfast_llm.settings import COLLECTOR, SUBMITTER
+from holdfast_rewrite.settings import (
+    BATCH_COLLECTOR,
+    BATCH_SUBMITTER,
+    REWRITE_RUNS,
+    RewriteSettings,
+    unknown_providers,
+)
 from holdfast_rewrite.words import JOB_TYPE
 
 if TYPE_CHECKING:
@@ -25,6 +32,7 @@ class RewriteExtension(Extension):
     requires = ("batch",)
     settings = {"rewrite": RewriteSettings}
     runs = REWRITE_RUNS
+    replaces_runs = {SUBMITTER: BATCH_SUBMITTER, COLLECTOR: BATCH_COLLECTOR}
     commands = {"rewrite": "holdfast_rewrite.cli:rewrite"}
 
     def load(self) -> Extension:

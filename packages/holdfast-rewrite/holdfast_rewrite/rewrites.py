@@ -12,6 +12,7 @@ from holdfast.engine.handler import Producer
 from holdfast.engine.job import DEFAULT_QUEUE
 from holdfast.engine.retry import RetryPolicy
 from holdfast.operate.authorization import OperatorContext
+from holdfast_llm.settings import COLLECTOR, SUBMITTER
 from holdfast_rewrite import erase, export, show
 from holdfast_rewrite.classify import Classifier
 from holdfast_rewrite.classify_llm import ModelClassifier
@@ -25,6 +26,7 @@ from holdfast_rewrite.gate import Answer, Submission
 from holdfast_rewrite.language import DEFAULT, normalize
 from holdfast_rewrite.orchestrate import Orchestrator
 from holdfast_rewrite.route import Routes
+from holdfast_rewrite.settings import BATCH_COLLECTOR, BATCH_SUBMITTER
 from holdfast_rewrite.words import JOB_TYPE, ORCHESTRATOR_RUN, STAGE
 from holdfast_rewrite.work import SQL, RewriteWork
 
@@ -121,7 +123,10 @@ class Rewrites(RewriteExtension):
             cancel_role=Role.ADMIN,
             replay_refusal=NEVER_REPLAYED,
         )(RewriteWork(self.detector, hf.clock))
-        hf.registry.errands[ORCHESTRATOR_RUN] = RewriteErrand(self)
+        errands = hf.registry.errands
+        errands[ORCHESTRATOR_RUN] = RewriteErrand(self)
+        errands[BATCH_SUBMITTER] = errands[SUBMITTER]
+        errands[BATCH_COLLECTOR] = errands[COLLECTOR]
 
     # -- for servers that take messages in
 

@@ -21,6 +21,7 @@ from holdfast.config.kind import (
     texts,
     whole,
 )
+from holdfast_llm.settings import batch_runs
 
 MODES = ("batch", "async")
 CLASSIFIERS = ("local", "llm")
@@ -155,10 +156,15 @@ def unknown_providers(rewrite: RewriteSettings, known: Collection[str]) -> list[
     ]
 
 
+# The specification names the two scheduled functions of batch processing; they replace the generic
+# runs of holdfast_llm.
+BATCH_SUBMITTER = "rewrite_batch_submitter"
+BATCH_COLLECTOR = "rewrite_batch_collector"
 REWRITE_RUNS: Mapping[str, RunSettings] = {
     "rewrite_orchestrator": RunSettings(
         queues=tuple(BUILT_IN_QUEUES),
         max_jobs_per_run=10_000,
         schedule=Cadence(every=timedelta(minutes=1)),
     ),
+    **batch_runs(BATCH_SUBMITTER, BATCH_COLLECTOR),
 }

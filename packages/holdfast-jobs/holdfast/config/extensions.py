@@ -6,7 +6,7 @@ file, a run, a command.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import Field
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
@@ -31,6 +31,7 @@ class DeclaresSettings(Protocol):
     name: ClassVar[str]
     settings: ClassVar[Mapping[str, SettingsItem]]
     runs: ClassVar[Mapping[str, RunSettings]]
+    replaces_runs: ClassVar[Mapping[str, str]]
     nouns: ClassVar[Mapping[str, str]]
 
     def check_settings(self, settings: Settings) -> Sequence[str]:
@@ -104,3 +105,12 @@ def known_runs() -> dict[str, RunSettings]:
 def built_in_run(name: str) -> RunSettings | None:
     """The defaults of a run of the core or of an extension."""
     return BUILT_IN_RUNS.get(name) or known_runs().get(name)
+
+
+def run_in_use(name: str, runs: Collection[str]) -> str:
+    """The run of *runs* that does the work of the run *name*: itself, or one that replaces it."""
+    for extension in declared().values():
+        own = extension.replaces_runs.get(name)
+        if own in runs:
+            return str(own)
+    return name

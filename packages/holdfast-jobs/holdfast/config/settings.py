@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from functools import wraps
 from pathlib import Path
@@ -206,11 +206,20 @@ class Settings:
         built_in = built_in_run(name)
         return run.over(profile if built_in is None else built_in.over(profile))
 
-    def with_runs(self, built_in: Mapping[str, RunSettings]) -> Settings:
-        """The same with these runs of ours, where nobody declared them."""
+    def with_runs(
+        self, built_in: Mapping[str, RunSettings], *, replaced: Collection[str] = ()
+    ) -> Settings:
+        """Add the runs of an extension, except those that the settings declare themselves.
+
+        Runs in *replaced* are removed if they were added by an extension.
+        """
         if built_in.keys() <= self.runs.keys():
             return self
-        return replace(self, runs={**built_in, **self.runs})
+        runs = {**built_in, **self.runs}
+        for name in replaced:
+            if name in runs and runs[name] is built_in_run(name):
+                del runs[name]
+        return replace(self, runs=runs)
 
     @classmethod
     def load(

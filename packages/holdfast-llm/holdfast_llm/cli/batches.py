@@ -104,7 +104,7 @@ def show(
 @click.pass_context
 @logged
 def submit(ctx: click.Context, /, **given: Any) -> None:
-    """Hand over everything that waits: the run rewrite_batch_submitter, now.
+    """Submit every waiting job: the run batch_submitter, now.
 
     With --cron it takes no more than max_jobs_per_run of its profile. The report says how many jobs
     remain: due, or waiting for their time.
@@ -122,7 +122,7 @@ def submit(ctx: click.Context, /, **given: Any) -> None:
 @click.pass_context
 @logged
 def collect(ctx: click.Context, /, **given: Any) -> None:
-    """Bring back what is answered: the run rewrite_batch_collector, now.
+    """Collect answers: the run batch_collector, now.
 
     It asks the provider about every batch, also about those whose next poll is later. With --cron
     it asks about those that are due.

@@ -31,7 +31,7 @@ from holdfast_llm.batch.outstanding import count_outstanding, count_remaining, p
 from holdfast_llm.batch.service import BatchService
 from holdfast_llm.provider.account import Accounts
 from holdfast_llm.provider.reply import ProviderRefused, ProviderUnsure
-from holdfast_llm.settings import COLLECTOR, SUBMITTER
+from holdfast_llm.settings import collector_of, submitter_of
 
 SQL = Statements("holdfast_llm.operate", "batches.sql")
 
@@ -248,14 +248,14 @@ class Batches:
         """The run that submits waiting jobs, to perform in this process."""
         if options.get("max_jobs") is None and not options.get("by_timer"):
             options["max_jobs"] = EVERYTHING
-        return OperatorRuns(self.context).prepare(SUBMITTER, **options)
+        return OperatorRuns(self.context).prepare(submitter_of(self.context.settings), **options)
 
     def collector(self, **options: Unpack[PassOptions]) -> BoundedRun:
         """The run that collects answers, to perform in this process.
 
         It polls every batch at a provider now; by timer only those whose poll is due.
         """
-        run = OperatorRuns(self.context).prepare(COLLECTOR, **options)
+        run = OperatorRuns(self.context).prepare(collector_of(self.context.settings), **options)
         if not options.get("by_timer"):
             poll_now(self.context.store)
         return run

@@ -15,7 +15,7 @@ from holdfast_llm.batch.list_price import STALE_AFTER, list_prices
 from holdfast_llm.batch.release import NO_ACCOUNT
 from holdfast_llm.provider.reply import WRONG_ADDRESS
 from holdfast_llm.provider.route import Route
-from holdfast_llm.settings import COLLECTOR, SUBMITTER
+from holdfast_llm.settings import collector_of, submitter_of
 
 SQL = Statements("holdfast_llm.operate", "doctor.sql")
 
@@ -25,7 +25,8 @@ OK, NOTICE, WARNING, PROBLEM = Severity
 def look_at_lane(visit: Visit) -> Iterator[Finding]:
     """Whether the two runs of the lane come, and whether anything waits for them."""
     limits = visit.limits
-    names = [{"name": name} for name in (SUBMITTER, COLLECTOR)]
+    submitter, collector = submitter_of(visit.settings), collector_of(visit.settings)
+    names = [{"name": name} for name in (submitter, collector)]
     ran = {row["name"]: row["started_at"] for row in visit.many(SQL.find_last_runs, runs=names)}
     (waiting,) = visit.many(SQL.find_unsubmitted, limit=limits.count)
     stuck = visit.many(SQL.list_stuck, late_ms=ms(limits.batch), limit=limits.count)
@@ -37,15 +38,15 @@ def look_at_lane(visit: Visit) -> Iterator[Finding]:
         yield Finding(
             "lane",
             PROBLEM,
-            f"Jobs wait for the batch lane for {length(waits)}; {last_of(SUBMITTER, ran)}.",
-            RUN.format(name=SUBMITTER),
+            f"Jobs wait for the batch lane for {length(waits)}; {last_of(submitter, ran)}.",
+            RUN.format(name=submitter),
             {"waits_ms": waiting["waits_ms"]},
         )
     for row in stuck:
         is_calm = False
         late = length(row["late_ms"] / 1000)
         # Before it is submitted a batch is the submitter's, then the collector's.
-        name = COLLECTOR if row["state"] in ("submitted", "ended") else SUBMITTER
+        name = collector if row["state"] in ("submitted", "ended") else submitter
         yield Finding(
             "lane",
             PROBLEM,
@@ -53,6 +54,17 @@ def look_at_lane(visit: Visit) -> Iterator[Finding]:
             f" be looked at {late} ago and nobody did; {last_of(name, ran)}.",
             RUN.format(name=name),
             {"state": row["state"], "batches": row["batches"], "late_ms": row["late_ms"]},
+        )
+    (stale,) = visit.many(SQL.count_stale, grace_ms=ms(limits.lease), limit=limits.count)
+    if stale["jobs"]:
+        late = length(stale["late_ms"] / 1000)
+        yield Finding(
+            "rescue",
+            PROBLEM,
+            f"{stale['jobs']} jobs were claimed for a batch and are in none; the first lease"
+            f" expired {late} ago.",
+            "Start a worker that has batch processing enabled: holdfast worker",
+            {"jobs": stale["jobs"]},
         )
     if is_calm:
         yield Finding("lane", OK, "Nothing waits for a submitter or a collector for long.")
@@ -81,7 +93,8 @@ def look_at_batches(visit: Visit) -> Iterator[Finding]:
             WARNING,
             f"The files of {row['batches']} batches are at their providers since"
             f" {read_instant(row['since']):%F %T} UTC, though the batches are over.",
-            f"{RUN.format(name=COLLECTOR)}. If it runs, see whether the credential may delete.",
+            f"{RUN.format(name=collector_of(visit.settings))}. If it runs, check whether the"
+            " credential may delete files.",
             {"batches": row["batches"]},
         )
 

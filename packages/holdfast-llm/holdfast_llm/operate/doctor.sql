@@ -102,3 +102,14 @@ WHERE job.state = 'queued' AND job.limit_key = '~batch' AND job.routing_decision
 SELECT DISTINCT call.provider
 FROM holdfast.provider_call AS call
 WHERE call.occurred_at > {later(-CAST(7776000000 AS bigint))};
+
+-- count_stale :one — crosses tenants: expired claims that are in no batch, counted no further than :limit
+SELECT count(*) AS jobs, max({ms_since(stale.lease_expires_at)}) AS late_ms
+FROM (SELECT job.lease_expires_at FROM holdfast.job AS job
+      WHERE state = 'processing' AND lease_expires_at < {later(-CAST(:grace_ms AS bigint))}
+        AND limit_key = '~batch'
+        AND NOT EXISTS (SELECT 1 FROM holdfast.batch_item AS item
+                        WHERE item.org_id = job.org_id AND item.job_id = job.id
+                          AND item.is_open = 1 AND item.execution_mode = 'batch')
+      ORDER BY lease_expires_at
+      LIMIT :limit) AS stale;

@@ -25,7 +25,7 @@ from holdfast_llm.batch.budget import limit_of
 from holdfast_llm.batch.price import Prices, to_usd
 from holdfast_llm.batch.release import NO_ACCOUNT
 from holdfast_llm.provider.route import ExecutionMode
-from holdfast_llm.settings import COLLECTOR, SUBMITTER
+from holdfast_llm.settings import collector_of, submitter_of
 
 SQL = Statements("holdfast_llm.operate", "explain.sql")
 
@@ -42,6 +42,16 @@ class Batched(Situation):
     held_until: datetime | None = None
     # When the submitter is due.
     submits_at: datetime | None = None
+
+    @property
+    def submitter(self) -> str:
+        """The run that submits it."""
+        return submitter_of(self.settings)
+
+    @property
+    def collector(self) -> str:
+        """The run that collects its answer."""
+        return collector_of(self.settings)
 
 
 def explain_batched(tx: Tx, situation: Situation) -> ExtensionReasons:
@@ -76,7 +86,7 @@ def _look_at_lane(tx: Tx, waiting: Situation) -> dict[str, Any]:
     org_id = waiting.job["org_id"]
     decision = decode(waiting.job["routing_decision"] or "{}")
     held = budget.spent_over_budget(tx, waiting.settings, [org_id])
-    due_at = tx.one(SQL.find_next_run, name=SUBMITTER)["next_fire_at"]
+    due_at = tx.one(SQL.find_next_run, name=submitter_of(waiting.settings))["next_fire_at"]
     return {
         "circuit": tx.maybe(SQL.find_circuit, provider=decision.get("provider")),
         "held_until": held.get(org_id),
@@ -178,18 +188,18 @@ def why_unsubmitted(s: Batched) -> Explanation:
     if due_at is None:
         return s.explain(
             Reason.AWAITS_RUN,
-            f"It waits for the batch lane, and {SUBMITTER} is not scheduled.",
-            f"Perform it: holdfast run {SUBMITTER} --reason …",
+            f"It waits for the batch lane, and {s.submitter} is not scheduled.",
+            f"Perform it: holdfast run {s.submitter} --reason …",
             queue=s.queue,
-            runs=[SUBMITTER],
+            runs=[s.submitter],
         )
     return s.explain(
         Reason.AWAITS_RUN,
-        f"{SUBMITTER} hands it to a provider; the next one is due at {said(due_at)}.",
+        f"{s.submitter} hands it to a provider; the next one is due at {said(due_at)}.",
         "Nothing, if a dispatcher lives: holdfast worker --dispatch",
         due_at,
         queue=s.queue,
-        runs=[SUBMITTER],
+        runs=[s.submitter],
     )
 
 
@@ -223,7 +233,7 @@ def why_submitted(s: Batched) -> Explanation:
             Reason.AWAITS_BATCH,
             f"Its batch {place['batch_id']} at {place['provider']} has ended; its answer is being"
             " read.",
-            f"{COLLECTOR} reads on from {said(asked)}.",
+            f"{s.collector} reads on from {said(asked)}.",
             asked,
             **facts,
         )
@@ -232,10 +242,10 @@ def why_submitted(s: Batched) -> Explanation:
         Reason.AWAITS_BATCH,
         f"In batch {place['batch_id']} at {place['provider']}{word} since"
         f" {said(_at(place, 'submitted_at'))}, with {place['items']} items.",
-        f"{COLLECTOR} asks again from {said(asked)} on; at {said(deadline)} the batch is canceled"
+        f"{s.collector} asks again from {said(asked)} on; at {said(deadline)} the batch is canceled"
         " and what there is collected."
         if deadline is not None
-        else f"{COLLECTOR} asks again from {said(asked)} on.",
+        else f"{s.collector} asks again from {said(asked)} on.",
         asked,
         **facts,
     )
@@ -251,12 +261,12 @@ def why_held(s: Batched, place: Row) -> Explanation:
     line = f"Its batch {place['batch_id']} at {place['provider']} is {place['state']}: {doubt}."
     leased_until, asked = _at(place, "lease_expires_at"), _at(place, "next_at")
     if leased_until is not None and leased_until > s.now:
-        then = f"Nothing: {SUBMITTER} {place['lease_owner']} is sending it now."
+        then = f"Nothing: {s.submitter} {place['lease_owner']} is sending it now."
         return s.explain(Reason.HELD, line, then, leased_until, **_facts(place))
     return s.explain(
         Reason.HELD,
         line,
-        f"{SUBMITTER} goes on with it from {said(asked)} on, and asks the provider before it sends"
+        f"{s.submitter} continues from {said(asked)} on, and asks the provider before it sends"
         " anything again.",
         asked,
         **_facts(place),

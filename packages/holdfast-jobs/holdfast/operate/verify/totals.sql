@@ -50,4 +50,4 @@ WHERE run.outcome IN ('done', 'full', 'out_of_time', 'stopped', 'skipped')
        OR run.released_count > coalesce(told.released, 0)
        OR run.submitted_count > coalesce(told.submitted, 0)
        OR (run.claimed_count > coalesce(told.started, 0)
-           AND run.name <> 'rewrite_batch_collector'));
+           AND run.name NOT IN ('batch_collector', 'rewrite_batch_collector')));
