@@ -34,6 +34,7 @@ from holdfast.telemetry.gauges import (
 )
 from holdfast.telemetry.label import Labels
 from holdfast.telemetry.metrics import Metrics
+from holdfast_llm.telemetry import SQL as BATCH_SQL
 from tests.story import ORG, OTHER_ORG, by_hand, claim, look, seal_all
 from tests.telemetry.exposition import problems_of, value
 
@@ -301,8 +302,8 @@ def test_no_reading_goes_through_a_whole_table(
         explained(shop.store, SQL.count_letters, bound=100_000),
         explained(shop.store, SQL.read_audit),
         explained(shop.store, SQL.read_schedules),
-        explained(shop.store, SQL.count_batches, bound=100_000),
-        explained(shop.store, SQL.read_lane, bound=100_000),
+        explained(shop.store, BATCH_SQL.count_batches, bound=100_000),
+        explained(shop.store, BATCH_SQL.read_lane, bound=100_000),
     ]
 
     whole = re.compile(
