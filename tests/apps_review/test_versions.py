@@ -174,7 +174,7 @@ def test_of_two_versions_that_are_told_at_once_the_lower_is_not_told_last(
         if review.review_version == 1:
             bench.submit(2, "k2")
             higher.start()
-            assert begun.wait(20)
+            assert begun.wait(120)
         intend(hf, job, review)
 
     def read_slowly(tx: Tx, review: Review) -> Any:
@@ -188,7 +188,8 @@ def test_of_two_versions_that_are_told_at_once_the_lower_is_not_told_last(
     monkeypatch.setattr(show, "read_findings", read_slowly)
     old = bench.submit(1, "k1")
     bench.work_out()
-    higher.join(30)
+    higher.join(120)
+    assert not higher.is_alive()
 
     assert bench.hf.get(old.review.job_id, org_id=ORG).error_class == "REVIEW_OVERTAKEN"
     (message,) = bench.channel.sends

@@ -169,9 +169,46 @@ def test_list_narrows_by_tenant_state_and_type_and_turns_the_page(run: Run, url:
     assert ids("--org", OTHER_ORG) == ids("--state", "failed") == ids("--type", "stumble") == []
 
 
-def test_an_empty_list_is_a_header_and_an_empty_json_array(run: Run, url: str) -> None:
+def test_an_empty_list_says_what_would_fill_it_and_is_an_empty_json_array(
+    run: Run, url: str
+) -> None:
     assert run("jobs", "list", "--json", db=url).json == []
-    assert run("jobs", "list", db=url).out.split()[:3] == ["id", "job_type", "state"]
+    assert run("jobs", "list", db=url).out.startswith("No jobs yet. Enqueue one: holdfast enqueue")
+    assert run("jobs", "list", "--state", "failed", db=url).out == "No jobs match.\n"
+
+
+def test_the_ids_of_a_list_can_be_given_to_other_commands(run: Run, url: str) -> None:
+    ids = [enqueue(run, url) for _ in range(3)]
+
+    lines = run("jobs", "list", db=url).out.splitlines()
+
+    short = [line.split()[0] for line in lines[1:4]]
+    assert [run("jobs", "show", each, "--json", db=url).json["id"] for each in short] == ids[::-1]
+    assert max(map(len, short)) < 36
+    assert lines[-1] == "3 jobs: 3 queued"
+    assert run("explain", short[0], db=url).code == 0
+
+
+def test_a_prefix_of_several_ids_lists_them_and_an_unknown_one_is_not_found(
+    run: Run, url: str
+) -> None:
+    ids = [enqueue(run, url) for _ in range(2)]
+
+    several = run("jobs", "show", ids[0][:4], db=url)
+    unknown = run("jobs", "show", "0fff0fff", db=url)
+
+    assert several.code == 2
+    assert all(job_id in several.err for job_id in ids)
+    assert (unknown.code, "begins with 0fff0fff" in unknown.err) == (3, True)
+
+
+def test_a_job_that_completes_at_its_first_attempt_has_one_attempt(run: Run, url: str) -> None:
+    enqueue(run, url, "greet", '{"name": "Ada"}')
+    assert run("jobs", "list", "--json", db=url).json[0]["attempts"].startswith("0/")
+
+    run("worker", "--until-idle", db=url, app=APP)
+
+    assert run("jobs", "list", "--json", db=url).json[0]["attempts"].startswith("1/")
 
 
 def test_show_as_json_has_the_documented_fields_and_the_timeline(run: Run, url: str) -> None:
@@ -198,7 +235,7 @@ def test_show_never_prints_a_payload_or_a_result(run: Run, url: str) -> None:
     letter = run("jobs", "show", broken, "--json", db=url).json["dead_letter"]
 
     assert "completed" in shown[0]
-    assert "dead letter: DEFECT at stage run" in shown[1]
+    assert "Dead letter: DEFECT at stage run" in shown[1]
     assert (letter["error_class"], letter["sanitized_context"]["attempts"]) == ("DEFECT", 1)
     assert "tests.faces.app:" in letter["last_stack"]
     assert not [text for text in shown if "canary" in text]
@@ -254,11 +291,11 @@ def test_count_groups_by_state_and_queue(run: Run, url: str) -> None:
         (["enqueue", "nothing", "{}", "--org", ORG], 3, "No job type 'nothing' is registered."),
         (["enqueue", "greet", "{}"], 2, "Missing option '--org'"),
         (["enqueue", "greet", "{}", "--org", ORG, "--priority", "x"], 2, "Invalid value"),
-        (["jobs", "show", "41"], 2, "must be a UUID"),
+        (["jobs", "show", "41"], 2, "must be an id, or at least 4 characters"),
         (["jobs", "show", NOBODY], 3, f"Job {NOBODY} not found."),
         (["jobs", "cancel", NOBODY, "--reason", "x"], 3, f"Job {NOBODY} not found."),
         (["jobs", "list", "--limit", "0"], 2, "Invalid value"),
-        (["jobs", "list", "--org", "acme"], 2, "must be a UUID"),
+        (["jobs", "list", "--org", "acme"], 2, "must be an id, or at least 4 characters"),
         (["jobs", "list", "--state", "running"], 2, "Invalid value"),
         (["worker", "--concurrency", "0"], 2, "Invalid value"),
         (["dance"], 2, "No such command 'dance'"),

@@ -120,10 +120,10 @@ def test_show_has_every_try_and_every_word_and_no_address(hf: Holdfast, url: str
 
 
 def test_a_delivery_that_nobody_has_is_not_found(hf: Holdfast, url: str, run: Run) -> None:
-    for unknown in (hf.ids.new(), "nonsense"):
+    for unknown, code in ((hf.ids.new(), 3), ("0fff0fff", 3), ("nonsense", 2)):
         ran = run("deliveries", "show", unknown, db=url)
 
-        assert ran.code == 3
+        assert ran.code == code
         assert "delivery" in ran.err.lower()
 
 

@@ -22,6 +22,7 @@ import pytest
 
 from holdfast import Context, Holdfast, State
 from holdfast.telemetry import log
+from holdfast.telemetry.log_line import TextFormatter
 from tests.story import ORG, PROJECT
 from tests.telemetry import loud_app
 from tests.telemetry.loud_app import CANARY, SECRET
@@ -370,3 +371,19 @@ def test_the_level_of_the_log_is_a_setting_and_an_option(sqlite_url: str, tmp_pa
 
     assert said() == []
     assert "worker.started" in said("--log-level", "info")
+
+
+def test_a_terminal_gets_readable_lines_with_the_same_fields() -> None:
+    record = log.logger.makeRecord(
+        "holdfast", logging.INFO, "x.py", 1, "job.completed", (), None,
+        extra={"fields": {"job_id": "01a1ed2e-2c62-75ec-9b4d-2a120219023f", "job_type": "mail.send",
+                          "org_id": "018f0000-0000-7000-8000-000000000001", "queue": "q:default",
+                          "note": "\x1b[2J", "seconds": 0.00163}},
+    )  # fmt: skip
+
+    line = TextFormatter().format(record)
+
+    said = "info    job.completed mail.send 01a1ed2e-2c62 tenant=018f0000-0000 queue=q:default"
+    assert said in line
+    assert line.endswith("in 1.6 ms")
+    assert "\x1b" not in line

@@ -10,14 +10,18 @@ from typing import Any, TypeVar
 
 import click
 
+from holdfast.cli.format import counted
 from holdfast.cli.given import (
     app_of,
     json_option,
     one_line,
     operator_of,
     operator_options,
+    print_fields,
     print_json,
     print_table,
+    short_id_argument,
+    shorten,
 )
 from holdfast.operate.bulk import LIMIT, LONGEST, BulkAnswer
 from holdfast.operate.dead_letters import DeadLetters, LetterView
@@ -27,7 +31,10 @@ from holdfast.operate.letter_plan import next_step_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-COLUMNS = ("job_id", "version", "state", "kind", "job_type", "stage", "error_class", "attempts")
+COLUMNS = (
+    "job_id", "version", "state", "kind", "job_type", "stage", "error_class", "attempts",
+    "created_at",
+)  # fmt: skip
 REPLAY_COLUMNS = (
     "number",
     "replay_job_id",
@@ -74,7 +81,7 @@ def step(*options: Callable[[Any], Any]) -> Callable[[F], F]:
         made: Any = click.pass_context(command)
         for option in (json_option, operator_options, version_option, *reversed(options)):
             made = option(made)
-        decorated: F = click.argument("job_id")(made)
+        decorated: F = short_id_argument("job_id", "dead_letters")(made)
         return decorated
 
     return decorate
@@ -106,18 +113,24 @@ def list_letters(
 ) -> None:
     """List dead letters, newest first."""
     wanted, who = _read(given)
-    with letters_of(ctx, who) as letters:
-        page = letters.list(wanted, with_ended=with_ended, limit=limit, before=before)
-    if as_json:
-        print_json({"dead_letters": [asdict(letter) for letter in page.letters], "next": page.next})
-        return
-    print_table([asdict(letter) for letter in page.letters], COLUMNS)
+    with app_of(ctx, required=False) as hf:
+        operator = operator_of(hf, who["actor"], who["role"], who["org_id"])
+        page = operator.dead_letters.list(wanted, with_ended=with_ended, limit=limit, before=before)
+        rows = [asdict(letter) for letter in page.letters]
+        if as_json:
+            print_json({"dead_letters": rows, "next": page.next})
+            return
+        ids = shorten(operator, "dead_letters", [row["job_id"] for row in rows])
+    print_table(rows, COLUMNS, ids=ids, empty="No dead letters: no job needs an operator.")
+    if rows:
+        click.echo(f"\n{counted(len(rows), 'dead letter')}")
+        click.echo(f"Next: holdfast dead-letters show {ids[rows[0]['job_id']]}")
     if page.next is not None:
-        click.echo(f"more: --before {page.next}")
+        click.echo(f"More: holdfast dead-letters list --before {page.next}")
 
 
 @dead_letters.command()
-@click.argument("job_id")
+@short_id_argument("job_id", "dead_letters")
 @operator_options
 @json_option
 @click.pass_context
@@ -263,7 +276,7 @@ def fix_forward(
 
 
 @dead_letters.command()
-@click.argument("job_id")
+@short_id_argument("job_id", "dead_letters")
 @click.argument("body")
 @operator_options
 @json_option
@@ -337,9 +350,8 @@ def _print_step(letter: Letter, as_json: bool) -> None:
 
 def _print_view(view: LetterView) -> None:
     long = ("last_stack", "sanitized_context", "checklist")
-    for name, value in asdict(view.letter).items():
-        if value not in (None, "") and name not in long:
-            click.echo(f"{name:18} {one_line(value)}")
+    fields = asdict(view.letter)
+    print_fields({name: value for name, value in fields.items() if name not in long})
     for name, value in view.letter.sanitized_context.items():
         click.echo(f"  {one_line(name):26} {one_line(value)}")
     for line in view.letter.last_stack.splitlines():

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from holdfast.cli.audit import Instant
+from holdfast.cli.format import counted
 from holdfast.cli.given import (
     app_of,
     json_option,
@@ -18,6 +19,8 @@ from holdfast.cli.given import (
     print_fields,
     print_json,
     print_table,
+    short_id_argument,
+    shorten,
 )
 from holdfast.cli.run import perform_options, run
 from holdfast.operate.deliveries import Deliveries, Delivery
@@ -27,6 +30,8 @@ from holdfast.operate.page import NEWEST
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+NONE = "No deliveries. The application posts them with hf.outbox.post()."
+NONE_OPEN = "No deliveries are open. List all: holdfast deliveries list --all"
 COLUMNS = (
     "id", "state", "reason", "channel", "subject", "recipient", "version", "attempts",
     "notification_id", "notified_at", "not_before_at", "created_at",
@@ -101,16 +106,23 @@ def list_deliveries(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
     who = {name: given.pop(name) for name in ("actor", "role", "org_id")}
     given["reason"] = given.pop("why")
     page = {name: given.pop(name) for name in ("with_ended", "limit", "before")}
-    with deliveries_of(ctx, who) as found:
-        rows = [asdict(row) for row in found.list(DeliveryFilter(**given), **page)]
-    if as_json:
-        print_json(rows)
-    else:
-        print_table(rows, COLUMNS)
+    with app_of(ctx, required=False) as hf:
+        operator = operator_of(hf, **who)
+        found = operator.deliveries.list(DeliveryFilter(**given), **page)
+        rows = [asdict(row) for row in found]
+        if as_json:
+            print_json(rows)
+            return
+        ids = shorten(operator, "deliveries", [row["id"] for row in rows])
+    print_table(rows, COLUMNS, ids=ids, empty=NONE_OPEN if not page["with_ended"] else NONE)
+    if rows:
+        click.echo(f"\n{counted(len(rows), 'delivery', 'deliveries')}")
+    if found.next is not None:
+        click.echo(f"More: holdfast deliveries list --before {found.next}")
 
 
 @deliveries.command()
-@click.argument("delivery_id")
+@short_id_argument("delivery_id", "deliveries")
 @operator_options
 @json_option
 @click.pass_context
@@ -140,7 +152,12 @@ def decide_options(command: F) -> F:
     """What every decision takes."""
     made: Any = click.pass_context(command)
     reason = click.option("--reason", required=True, help="Why; kept in the audit.")
-    for option in (json_option, operator_options, reason, click.argument("delivery_id")):
+    for option in (
+        json_option,
+        operator_options,
+        reason,
+        short_id_argument("delivery_id", "deliveries"),
+    ):
         made = option(made)
     decorated: F = made
     return decorated

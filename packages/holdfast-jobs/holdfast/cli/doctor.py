@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 
 import click
 
+from holdfast.cli.format import counted, tallied
 from holdfast.cli.given import (
     app_of,
     json_option,
@@ -13,19 +15,22 @@ from holdfast.cli.given import (
     operator_of,
     operator_options,
     print_json,
+    verbose_option,
 )
 from holdfast.operate.database import use_unchecked_store
-from holdfast.operate.doctor import Severity
+from holdfast.operate.doctor import Finding, Severity
 
 
 @click.command()
 @click.option("--providers", is_flag=True, help="Ask each provider's account a free question too.")
+@verbose_option
 @operator_options
 @json_option
 @click.pass_context
 def doctor(
     ctx: click.Context,
     providers: bool,
+    verbose: bool,
     actor: str,
     role: str,
     org_id: str | None,
@@ -42,8 +47,18 @@ def doctor(
     if as_json:
         print_json([asdict(finding) for finding in found])
     else:
-        for finding in found:
-            click.echo(one_line(f"{finding.severity:8} {finding.check:20} {finding.seen}"))
-            if finding.severity is not Severity.OK:
-                click.echo(one_line(f"{'':8} {'':20} → {finding.remedy}"))
+        _print(found, verbose)
     ctx.exit(1 if any(finding.severity is Severity.PROBLEM for finding in found) else 0)
+
+
+def _print(found: Sequence[Finding], verbose: bool) -> None:
+    """The findings that need attention, or one line if none does."""
+    for finding in found:
+        if finding.severity is Severity.OK and not verbose:
+            continue
+        click.echo(one_line(f"{finding.severity:8} {finding.check:14} {finding.seen}"))
+        if finding.severity is not Severity.OK:
+            click.echo(one_line(f"{'':8} {'':14} → {finding.remedy}"))
+    checks = counted(len({finding.check for finding in found}), "check")
+    raised = [finding.severity for finding in found if finding.severity is not Severity.OK]
+    click.echo(f"{checks}: {tallied(raised)}" if raised else f"ok: {checks}, nothing to do")

@@ -13,11 +13,12 @@ from holdfast.cli.given import (
     operator_of,
     operator_options,
     print_json,
+    short_id_argument,
 )
 
 
 @click.command()
-@click.argument("job_id")
+@short_id_argument("job_id", "jobs")
 @operator_options
 @json_option
 @click.pass_context

@@ -6,7 +6,7 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
@@ -15,15 +15,19 @@ import click
 
 from holdfast.actor import Role, read_actor
 from holdfast.app import Holdfast
+from holdfast.cli.format import age, moment
 from holdfast.clock import write_instant
 from holdfast.config import LOG_LEVELS, Settings
 from holdfast.errors import ConfigError, InvalidArgument
 from holdfast.ids import read_uuid
 from holdfast.operate.operator import Operator
 from holdfast.operate.page import LONGEST_PAGE, Page
+from holdfast.operate.short_ids import resolve_id, short_ids
 from holdfast.redact import visible
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+
+verbose_option = click.option("-v", "--verbose", is_flag=True, help="Print every check.")
 
 
 def read_actor_option(_ctx: click.Context, param: click.Parameter, value: str) -> str:
@@ -140,6 +144,39 @@ def id_of(text: str, where: str) -> str:
         raise click.BadParameter(str(exc), param_hint=where) from exc
 
 
+class ShortId(click.ParamType[str]):
+    """An id, or the beginning of one: the database is asked which id is meant."""
+
+    name = "id"
+
+    def __init__(self, noun: str) -> None:
+        self.noun = noun
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            return read_uuid(value)
+        except ValueError:
+            pass
+        if ctx is None:
+            self.fail("must be a whole id", param, ctx)
+        with app_of(ctx, required=False) as hf:
+            try:
+                operator = operator_of(hf)
+                return resolve_id(operator.context, getattr(operator, self.noun).id_space, value)
+            except InvalidArgument as exc:
+                self.fail(exc.fields["id"], param, ctx)
+
+
+def short_id_argument(name: str, noun: str) -> Callable[[F], F]:
+    """An argument that takes an id of a noun of the operator API, or the beginning of one."""
+    return click.argument(name, type=ShortId(noun))
+
+
+def shorten(operator: Operator, noun: str, ids: Iterable[str]) -> dict[str, str]:
+    """The beginning of each id that names it among all ids of *noun*."""
+    return short_ids(operator.context, getattr(operator, noun).id_space, ids)
+
+
 def every_page(verb: Callable[..., Page[T]]) -> Iterator[T]:
     """Every row of a listing in order of names, page by page."""
     page = verb(limit=LONGEST_PAGE)
@@ -159,9 +196,22 @@ def _escape(letter: str) -> str:
     return "\n" if letter == "\n" else json.dumps(letter)[1:-1]
 
 
-def print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
-    """Aligned columns, as wide as their contents."""
-    cells = [[_cell(row.get(column)) for column in columns] for row in rows]
+def print_table(
+    rows: Sequence[Mapping[str, Any]],
+    columns: Sequence[str],
+    *,
+    ids: Mapping[str, str] | None = None,
+    empty: str = "",
+) -> None:
+    """Aligned columns, as wide as their contents, under the names that JSON has.
+
+    Instants are printed as ages, and ids as *ids* shortens them. Without rows it prints *empty*.
+    """
+    if not rows and empty:
+        click.echo(empty)
+        return
+    short = ids or {}
+    cells = [[_cell(row.get(column), short) for column in columns] for row in rows]
     widths = [
         max(len(column), *(len(line[at]) for line in cells), 0) if cells else len(column)
         for at, column in enumerate(columns)
@@ -171,19 +221,25 @@ def print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> No
         click.echo(text.rstrip())
 
 
-def print_fields(fields: Mapping[str, Any]) -> None:
-    """A line for each field that has a value."""
-    for name, value in fields.items():
-        if value is not None:
-            click.echo(name.ljust(40) + one_line(value))
+def print_fields(fields: Mapping[str, Any], *, title: str = "") -> None:
+    """A title, and a line for each field that has a value; nothing if none has one."""
+    shown = {name: value for name, value in fields.items() if value not in (None, "", (), [], {})}
+    if not shown:
+        return
+    if title:
+        click.echo(f"\n{title}")
+    width = max(len(name) for name in shown) + 2
+    for name, value in shown.items():
+        text = moment(value) if isinstance(value, datetime) else one_line(value)
+        click.echo("  " + name.ljust(width) + text)
 
 
-def _cell(value: Any) -> str:
-    if value is None:
+def _cell(value: Any, ids: Mapping[str, str]) -> str:
+    if value is None or value == "":
         return "-"
     if isinstance(value, datetime):
-        return value.strftime("%Y-%m-%d %H:%M:%S")
-    return one_line(value)
+        return age(value)
+    return ids.get(value) or one_line(value) if isinstance(value, str) else one_line(value)
 
 
 def one_line(value: Any) -> str:

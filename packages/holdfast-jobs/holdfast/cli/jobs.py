@@ -2,28 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 import click
 
 from holdfast import State
+from holdfast.cli.format import counted, tallied
 from holdfast.cli.given import (
+    ShortId,
     app_of,
     id_of,
     json_option,
     one_line,
     operator_of,
     operator_options,
+    print_fields,
     print_json,
     print_table,
+    short_id_argument,
+    shorten,
 )
 from holdfast.document import encode
 from holdfast.operate.audit import AuditEvent
-from holdfast.operate.jobs import JobFilter
+from holdfast.operate.jobs import JobFilter, JobView
 from holdfast.operate.page import NEWEST
 
-COLUMNS = ("id", "job_type", "state", "queue", "stage", "attempts", "created_at", "error_class")
+NO_JOBS = "No jobs yet. Enqueue one: holdfast enqueue JOB_TYPE --payload JSON"
+COLUMNS = (
+    "id", "job_type", "state", "queue", "stage", "attempts", "created_at", "org_id", "error_class",
+)  # fmt: skip
+# The fields of a job by subject; fields that are not listed come last.
+GROUPS = {
+    "": (
+        "state", "queue", "stage", "attempts", "org_id", "project_id", "priority", "created_at",
+        "not_before_at", "finished_at",
+    ),
+    "Error": ("error_class", "last_error", "first_failed_at", "last_error_at"),
+    "Origin": (
+        "actor", "request_id", "correlation_id", "idempotency_key", "unit_key", "replay_of",
+        "scheduled_for", "category", "origin_queue", "payload_hash",
+    ),
+    "Lease": ("claimed_by", "claimed_at", "lease_expires_at", "lease_token"),
+}  # fmt: skip
+# Printed as part of another field.
+_MERGED = ("id", "job_type", "actor_type", "actor_id", "attempt_count", "max_attempts")
 
 
 @click.group()
@@ -32,7 +56,7 @@ def jobs() -> None:
 
 
 @jobs.command("list")
-@click.option("--org", "org_id", help="Only this tenant's.")
+@click.option("--org", "org_id", type=ShortId("tenants"), help="Only this tenant's.")
 @click.option("--state", type=click.Choice([state.value for state in State]))
 @click.option("--type", "job_type", help="Only this job type.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
@@ -50,24 +74,42 @@ def list_jobs(
 ) -> None:
     """List jobs, newest first."""
     before = id_of(before, "--before")
-    org_id = None if org_id is None else id_of(org_id, "--org")
     wanted = JobFilter(org_id=org_id, state=state, job_type=job_type)
     with app_of(ctx, required=False) as hf:
-        found = operator_of(hf).jobs.list(wanted, limit=limit, before=before)
-    rows = [{**asdict(job), "attempts": f"{job.attempt_count}/{job.max_attempts}"} for job in found]
-    if as_json:
-        print_json(rows)
-    else:
-        print_table(rows, COLUMNS)
+        operator = operator_of(hf)
+        found = operator.jobs.list(wanted, limit=limit, before=before)
+        rows = [{**asdict(job), "attempts": attempts_of(asdict(job))} for job in found]
+        if as_json:
+            print_json(rows)
+            return
+        ids = shorten(operator, "jobs", [job.id for job in found])
+        ids |= shorten(operator, "tenants", {job.org_id for job in found})
+    empty = "No jobs match." if wanted != JobFilter() else NO_JOBS
+    print_table(rows, COLUMNS, ids=ids, empty=empty)
+    if found:
+        click.echo(f"\n{counted(len(found), 'job')}: {tallied(job.state for job in found)}")
+    failed = next((job for job in found if job.state is State.FAILED), None)
+    if failed is not None:
+        click.echo(f"Why one failed: holdfast explain {ids[failed.id]}")
+    if found.next is not None:
+        click.echo(f"More: holdfast jobs list --before {found.next}")
+
+
+def attempts_of(job: Mapping[str, Any]) -> str:
+    """The attempts that were made or are under way, of those that are allowed.
+
+    The stored count has failed attempts only.
+    """
+    running = job["state"] in (State.PROCESSING, State.BATCH_SUBMITTED, State.COMPLETED)
+    return f"{job['attempt_count'] + running}/{job['max_attempts']}"
 
 
 @jobs.command()
-@click.argument("job_id")
+@short_id_argument("job_id", "jobs")
 @json_option
 @click.pass_context
 def show(ctx: click.Context, job_id: str, as_json: bool) -> None:
     """Show one job with its timeline."""
-    job_id = id_of(job_id, "JOB_ID")
     with app_of(ctx, required=False) as hf:
         job = operator_of(hf).jobs.get(job_id)
     if as_json:
@@ -75,25 +117,43 @@ def show(ctx: click.Context, job_id: str, as_json: bool) -> None:
         notes = [asdict(note) for note in job.notes]
         print_json({**job.record, "events": events, "dead_letter": job.dead_letter, "notes": notes})
         return
-    for name, value in job.record.items():
-        if value not in (None, ""):
-            click.echo(f"{name:18} {one_line(value)}")
-    click.echo()
-    print_table(
-        [_event(event) for event in job.events], ("at", "name", "attempt", "actor_id", "detail")
-    )
+    _print_view(job)
+
+
+def _print_view(job: JobView) -> None:
+    record = job.record
+    click.echo(one_line(f"{record['job_type']}  {job.id}"))
+    values = {
+        **{name: value for name, value in record.items() if name not in _MERGED},
+        "attempts": attempts_of(record).replace("/", " of "),
+        "actor": f"{record['actor_type']}:{record['actor_id']}",
+    }
+    listed = [name for names in GROUPS.values() for name in names]
+    groups = {**GROUPS, "Other": tuple(name for name in values if name not in listed)}
+    for title, names in groups.items():
+        print_fields({name: values.get(name) for name in names}, title=title)
+    click.echo("\nTimeline")
+    for event in job.events:
+        after = (event.at - job.events[0].at).total_seconds()
+        who = f"{event.actor.type}:{event.actor.id}"
+        detail = f"  {encode(event.detail)}" if event.detail else ""
+        line = f"{after:+10.3f}s  {event.name:18} attempt {event.attempt}  {who}{detail}"
+        click.echo(f"  {one_line(line)}")
     for note in job.notes:
-        said = f"{note.name} on {note.event_name} {note.event_id}: {encode(note.note)}"
-        click.echo(f"note {one_line(said)}")
+        line = f"{note.name} on {note.event_name} {note.event_id}: {encode(note.note)}"
+        click.echo(f"  note {one_line(line)}")
     letter = job.dead_letter
     if letter is not None:
-        click.echo(f"\ndead letter: {letter['error_class']} at stage {one_line(letter['stage'])}")
+        click.echo(f"\nDead letter: {letter['error_class']} at stage {one_line(letter['stage'])}")
         for line in letter["last_stack"].splitlines():
             click.echo(f"  {one_line(line)}")
+        click.echo(f"\nNext: holdfast dead-letters show {job.id}")
+    elif record["state"] not in (State.COMPLETED, State.CANCELED):
+        click.echo(f"\nNext: holdfast explain {job.id}")
 
 
 @jobs.command()
-@click.argument("job_id")
+@short_id_argument("job_id", "jobs")
 @click.option("--reason", required=True, help="Why; kept in the audit.")
 @operator_options
 @json_option
@@ -108,7 +168,6 @@ def cancel(
     as_json: bool,
 ) -> None:
     """Stop a job: at once if it waits, at its next step if it runs."""
-    job_id = id_of(job_id, "JOB_ID")
     with app_of(ctx, required=False) as hf:
         answer = operator_of(hf, actor, role, org_id).jobs.cancel(job_id, reason=reason)
     if as_json:
@@ -128,7 +187,9 @@ def count(ctx: click.Context, as_json: bool) -> None:
     if as_json:
         print_json(rows)
     else:
-        print_table(rows, ("state", "queue", "jobs"))
+        print_table(rows, ("state", "queue", "jobs"), empty=NO_JOBS)
+        if rows:
+            click.echo(f"\n{counted(sum(row['jobs'] for row in rows), 'job')}")
 
 
 def _event(event: AuditEvent) -> dict[str, Any]:

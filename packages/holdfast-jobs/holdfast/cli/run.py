@@ -16,10 +16,12 @@ from holdfast.cli.given import (
     id_of,
     json_option,
     log_level_option,
-    one_line,
     operator_of,
+    print_fields,
     print_json,
     print_table,
+    short_id_argument,
+    shorten,
 )
 from holdfast.cli.logged import logged, watch
 from holdfast.cli.signals import drain_on_signals
@@ -123,22 +125,28 @@ def list_runs(ctx: click.Context, name: str | None, limit: int, before: str, as_
     """List runs, newest first."""
     with app_of(ctx, required=False) as hf:
         before = id_of(before, "--before")
-        found = operator_of(hf).runs.list(RunFilter(name), limit=limit, before=before)
-    rows = [_told(report) for report in found]
-    if as_json:
-        print_json(rows)
-    else:
-        print_table([{**row, "outcome": row["outcome"] or "unfinished"} for row in rows], COLUMNS)
+        operator = operator_of(hf)
+        found = operator.runs.list(RunFilter(name), limit=limit, before=before)
+        rows = [_told(report) for report in found]
+        if as_json:
+            print_json(rows)
+            return
+        ids = shorten(operator, "runs", [row["run_id"] for row in rows])
+    shown = [{**row, "outcome": row["outcome"] or "unfinished"} for row in rows]
+    empty = "No runs yet. Perform one: holdfast run NAME --reason TEXT"
+    print_table(shown, COLUMNS, ids=ids, empty=empty)
+    if found.next is not None:
+        click.echo(f"More: holdfast runs list --before {found.next}")
 
 
 @runs.command()
-@click.argument("run_id")
+@short_id_argument("run_id", "runs")
 @json_option
 @click.pass_context
 def show(ctx: click.Context, run_id: str, as_json: bool) -> None:
     """Show one run with every setting that took effect."""
     with app_of(ctx, required=False) as hf:
-        report = operator_of(hf).runs.get(id_of(run_id, "RUN_ID"))
+        report = operator_of(hf).runs.get(run_id)
     if as_json:
         print_json(_told(report))
     else:
@@ -153,11 +161,8 @@ def _told(report: RunReport) -> dict[str, Any]:
 
 
 def _print(told: Mapping[str, Any]) -> None:
+    plain = {name: value for name, value in told.items() if not isinstance(value, dict)}
+    print_fields({**plain, "outcome": plain["outcome"] or "unfinished"})
     for name, value in told.items():
-        if name == "outcome" and value is None:
-            value = "unfinished"
         if isinstance(value, dict):
-            for inner, detail in value.items():
-                click.echo(f"{name}.{inner}".ljust(40) + one_line(detail))
-        elif value is not None:
-            click.echo(name.ljust(40) + one_line(value))
+            print_fields(value, title=name.replace("_", " ").capitalize())

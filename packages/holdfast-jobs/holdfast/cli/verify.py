@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from holdfast.cli.format import counted
 from holdfast.cli.given import (
     app_of,
     json_option,
@@ -12,6 +13,7 @@ from holdfast.cli.given import (
     operator_options,
     print_json,
     print_table,
+    verbose_option,
 )
 from holdfast.clock import write_instant
 from holdfast.operate.verify.run import SHOWN, Finding, Report, Status, as_document
@@ -32,6 +34,7 @@ from holdfast.operate.verify.run import SHOWN, Finding, Report, Status, as_docum
     multiple=True,
     help="A text that must be found nowhere (I31); again for another.",
 )
+@verbose_option
 @operator_options
 @json_option
 @click.pass_context
@@ -40,6 +43,7 @@ def verify(
     only: str,
     shown: int,
     canaries: tuple[str, ...],
+    verbose: bool,
     actor: str,
     role: str,
     org_id: str | None,
@@ -56,26 +60,32 @@ def verify(
     if as_json:
         print_json(as_document(report))
     else:
-        _print(report)
+        _print(report, verbose)
     ctx.exit(len(report.violated))
 
 
-def _print(report: Report) -> None:
-    print_table([_row(finding) for finding in report.findings], ("id", "status", "count", "check"))
+def _print(report: Report, verbose: bool) -> None:
+    if verbose:
+        rows = [_row(finding) for finding in report.findings]
+        print_table(rows, ("id", "status", "count", "check"))
+        click.echo()
     for finding in report.violated:
-        click.echo(f"\n{finding.id}: {finding.name}")
+        click.echo(f"{finding.id}: {finding.name}")
         if finding.why:
             click.echo(f"  {one_line(finding.why)}")
         for item in finding.violations:
-            told = f"{item.subject} of {item.org_id}: {item.detail}"
-            click.echo(f"  {one_line(told)}")
+            line = f"{item.subject} of {item.org_id}: {item.detail}"
+            click.echo(f"  {one_line(line)}")
         if finding.count > len(finding.violations):
             click.echo(f"  and {finding.count - len(finding.violations)} more")
     made = [found for found in report.findings if found.status is not Status.NOT_APPLICABLE]
-    click.echo(
-        f"\n{len(made)} checks of {write_instant(report.at)}, {len(report.violated)} violated,"
-        f" {len(report.findings) - len(made)} not applicable"
-    )
+    if report.violated:
+        click.echo(
+            f"\n{len(report.violated)} of {counted(len(made), 'check')} violated"
+            f" at {write_instant(report.at)}"
+        )
+    else:
+        click.echo(f"ok: {counted(len(made), 'check')}, no violations")
 
 
 def _row(finding: Finding) -> dict[str, object]:

@@ -35,6 +35,7 @@ from holdfast.operate.locate import locate_job
 from holdfast.operate.page import Page, check_limit
 from holdfast.operate.refusal import InvalidAction, LetterNotFound, StaleVersion, StepRefused
 from holdfast.operate.replay import SQL, Replays, make_replays, step_of
+from holdfast.operate.short_ids import JOBS
 from holdfast.store import Tx
 
 T = TypeVar("T")
@@ -88,6 +89,8 @@ class ReplayMade:
 )
 class DeadLetters:
     """The dead letters that *context* may see, and what it may do about them."""
+
+    id_space = JOBS
 
     def __init__(self, context: OperatorContext) -> None:
         self.context = context

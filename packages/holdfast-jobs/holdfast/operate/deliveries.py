@@ -31,6 +31,7 @@ from holdfast.operate.delivery_filter import DeliveryFilter
 from holdfast.operate.letter_input import read_texts
 from holdfast.operate.page import NEWEST, Page, check_limit, page_of
 from holdfast.operate.refusal import DeliveryRefused, InvalidAction
+from holdfast.operate.short_ids import DELIVERIES
 from holdfast.outbox.delivery import Delivery as Delivery
 from holdfast.outbox.failure import DeliveryNotFound
 from holdfast.store import Row, Statements, Tx
@@ -99,6 +100,8 @@ class BulkOptions(TypedDict, total=False):
 )
 class Deliveries:
     """The deliveries that *context* may see, and what it may decide about them."""
+
+    id_space = DELIVERIES
 
     def __init__(self, context: OperatorContext) -> None:
         self.context = context

@@ -25,6 +25,7 @@ from holdfast.operate.explanation import Explanation
 from holdfast.operate.locate import locate_job
 from holdfast.operate.page import NEWEST, Page, check_limit, page_of, read_filter, read_id
 from holdfast.operate.refusal import InvalidAction
+from holdfast.operate.short_ids import JOBS
 from holdfast.store import Row, Statements, Tx
 
 SQL = Statements("holdfast.operate", "jobs.sql")
@@ -125,6 +126,8 @@ class JobCount:
 )
 class Jobs:
     """The jobs that the actor of *context* may see."""
+
+    id_space = JOBS
 
     def __init__(self, context: OperatorContext) -> None:
         self.context = context

@@ -69,6 +69,10 @@ class Operator:
         noun = None if name == "context" else nouns.find(name, self.context.available_extensions)
         if noun is None:
             raise AttributeError(f"The operator API has no noun {name!r}.")
+        for extension in self.context.available_extensions:
+            if name in extension.nouns:
+                # Its tables may be missing: an embedded database gets them, others are refused.
+                self.context.app.extensions.find_named(extension.name)
         found = noun(self.context)
         setattr(self, name, found)
         return found

@@ -18,6 +18,7 @@ from holdfast.operate.admit import admit
 from holdfast.operate.authorization import Action, OperatorContext
 from holdfast.operate.page import NEWEST, Page, check_limit, page_of, read_filter, read_id
 from holdfast.operate.refusal import InvalidAction
+from holdfast.operate.short_ids import RUNS
 
 __all__ = ["BoundedRun", "OperatorRuns", "RunFilter", "RunOutcome", "RunReport"]
 
@@ -50,6 +51,8 @@ class RunFilter:
 )
 class OperatorRuns:
     """The bounded runs of an application."""
+
+    id_space = RUNS
 
     def __init__(self, context: OperatorContext) -> None:
         self.context = context

@@ -16,6 +16,7 @@ from holdfast.operate.admit import admit
 from holdfast.operate.authorization import Action, OperatorContext
 from holdfast.operate.page import Page, check_limit, one_of, page_of, read_filter
 from holdfast.operate.refusal import InvalidAction
+from holdfast.operate.short_ids import TENANTS
 
 
 class TenantOptions(TypedDict, total=False):
@@ -60,6 +61,8 @@ class TenantRule:
 )
 class Tenants:
     """The tenants of an application."""
+
+    id_space = TENANTS
 
     def __init__(self, context: OperatorContext) -> None:
         self.context = context

@@ -8,19 +8,18 @@ What other loggers say is their own words: bounded, on one line, with secrets st
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TextIO, assert_never
 
 from holdfast.clock import write_instant
-from holdfast.engine.classify import safe_name, safe_stack
+from holdfast.engine.classify import safe_name
 from holdfast.engine.execute import current
 from holdfast.errors import HoldfastError
 from holdfast.event import (
@@ -49,13 +48,9 @@ from holdfast.event import (
 )
 from holdfast.redact import redact
 from holdfast.secret import hide_passwords
-
-logger = logging.getLogger("holdfast")
-
-SIX = ("request_id", "correlation_id", "job_id", "job_type", "org_id", "project_id")
-# A pipe takes so much in one piece: lines of several processes do not run into each other.
-LINE_BYTES = 4_000
-MESSAGE_CHARACTERS = 2_000
+from holdfast.telemetry.log_line import LINE_BYTES as LINE_BYTES
+from holdfast.telemetry.log_line import SIX, JsonFormatter, TextFormatter
+from holdfast.telemetry.log_line import logger as logger
 
 
 class JobFields(logging.Filter):
@@ -82,54 +77,6 @@ def _trace_id(traceparent: str | None) -> str | None:
     return None if traceparent is None else traceparent[3:35]
 
 
-class JsonFormatter(logging.Formatter):
-    """A log record as one line of JSON; control characters are escaped, so no line is forged."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, Any] = {
-            "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-        }
-        job: Mapping[str, Any] = getattr(record, "holdfast_job", None) or {}
-        job = {name: value for name, value in job.items() if name in SIX or value is not None}
-        told: Mapping[str, Any] | None = getattr(record, "fields", None)
-        if told is not None and f"{record.name}.".startswith(f"{logger.name}."):
-            # A line that names a job is about that one, whichever runs.
-            line |= {"event": _message(record), **({} if told.keys() & set(SIX) else job), **told}
-        else:
-            words = redact(_message(record), MESSAGE_CHARACTERS)
-            line |= {"event": "log", "logger": record.name, "message": words, **job}
-        if record.exc_info and record.exc_info[1] is not None:
-            line["exception"] = safe_name(type(record.exc_info[1]).__qualname__)
-            line["stack"] = safe_stack(record.exc_info[1])
-        return _fit(line)
-
-
-def _message(record: logging.LogRecord) -> str:
-    try:
-        text = record.getMessage()
-    except Exception as exc:
-        # The words and their arguments do not go together.
-        return f"({type(exc).__name__} in the message of {record.module}:{record.lineno})"
-    if record.name == "asyncio":
-        # What follows the first line quotes tasks with what they raised.
-        return text.partition("\n")[0]
-    return text
-
-
-def _fit(line: dict[str, Any]) -> str:
-    """The line as text, its longest words cut until it is short enough."""
-    text = json.dumps(line, ensure_ascii=True, default=str)
-    while len(text) > LINE_BYTES:
-        longest = max(line, key=lambda name: len(str(line[name])))
-        words = str(line[longest])
-        if len(words) < 10:
-            break
-        line[longest] = words[: len(words) // 2] + "…"
-        text = json.dumps(line, ensure_ascii=True, default=str)
-    return text
-
-
 class _Lines(logging.StreamHandler[TextIO]):
     """Writes the lines. One that cannot be written is lost, not told by a traceback instead."""
 
@@ -137,10 +84,12 @@ class _Lines(logging.StreamHandler[TextIO]):
         pass
 
 
-def configure_logging(level: str = "info", stream: TextIO | None = None) -> logging.Handler:
-    """Send Holdfast's log to *stream* (standard error) as JSON lines."""
+def configure_logging(
+    level: str = "info", stream: TextIO | None = None, *, as_text: bool = False
+) -> logging.Handler:
+    """Send Holdfast's log to *stream* (standard error) as JSON lines, or *as_text* for people."""
     handler = _Lines(stream or sys.stderr)
-    handler.setFormatter(JsonFormatter())
+    handler.setFormatter(TextFormatter() if as_text else JsonFormatter())
     handler.addFilter(JobFields())
     logger.handlers[:] = [handler]
     logger.setLevel(level.upper())
@@ -170,13 +119,18 @@ class _Before:
 _taken: list[_Before] = []
 
 
-def take_over(level: str = "info", stream: TextIO | None = None) -> None:
-    """Make all that this process says lines of JSON: loggers, warnings, and what kills a thread.
+def take_over(
+    level: str = "info", stream: TextIO | None = None, *, as_text: bool | None = None
+) -> None:
+    """Make all output of this process log lines: loggers, warnings, and what kills a thread.
 
+    Lines are text if *stream* is a terminal and JSON otherwise, unless *as_text* says which.
     Other loggers than ours are heard from INFO on: what libraries say below quotes what they send.
     Calling it again changes the level, and leaves alone what the application set meanwhile.
     """
-    handler, root = configure_logging(level, stream), logging.getLogger()
+    if as_text is None:
+        as_text = (stream or sys.stderr).isatty()
+    handler, root = configure_logging(level, stream, as_text=as_text), logging.getLogger()
     others = max(logger.level, logging.INFO)
     before = _taken.pop() if _taken else None
     if before is None:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from holdfast.cli.format import counted
 from holdfast.cli.given import (
     app_of,
     id_of,
@@ -18,6 +19,8 @@ from holdfast.cli.given import (
     print_fields,
     print_json,
     print_table,
+    short_id_argument,
+    shorten,
 )
 from holdfast.cli.logged import logged
 from holdfast.cli.run import perform, perform_options
@@ -39,6 +42,10 @@ STATES = (
     "prepared", "uploaded", "creating", "submitted", "ended", "collected", "released",
     "quarantined",
 )  # fmt: skip
+
+
+NONE = "No batches. Jobs declared with hf.batch are sent by: holdfast batches submit"
+NONE_OPEN = "No batches are open. List all: holdfast batches list --all"
 
 
 @click.group()
@@ -69,16 +76,23 @@ def list_batches(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
     who = {name: given.pop(name) for name in ("actor", "role", "org_id")}
     wanted = BatchFilter(given.pop("state"), given.pop("mode"))
     given["before"] = id_of(given["before"], "--before")
-    with batches_of(ctx, who) as found:
-        rows = [asdict(row) for row in found.list(wanted, **given)]
-    if as_json:
-        print_json(rows)
-    else:
-        print_table(rows, COLUMNS)
+    with app_of(ctx, required=False) as hf:
+        operator = operator_of(hf, **who)
+        found = operator.batches.list(wanted, **given)
+        rows = [asdict(row) for row in found]
+        if as_json:
+            print_json(rows)
+            return
+        ids = shorten(operator, "batches", [row["id"] for row in rows])
+    print_table(rows, COLUMNS, ids=ids, empty=NONE if given["with_ended"] else NONE_OPEN)
+    if rows:
+        click.echo(f"\n{counted(len(rows), 'batch', 'batches')}")
+    if found.next is not None:
+        click.echo(f"More: holdfast batches list --before {found.next}")
 
 
 @batches.command()
-@click.argument("batch_id")
+@short_id_argument("batch_id", "batches")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
 @click.option("--after", default=-1, type=int, help="Only items behind this place: the next page.")
 @operator_options
@@ -94,8 +108,8 @@ def show(
         print_json(asdict(view))
         return
     print_fields(asdict(view.batch))
-    for state, items in view.counts.items():
-        click.echo(f"items.{state}".ljust(40) + str(items))
+    print_fields(view.counts, title="Items")
+    click.echo()
     print_table([asdict(item) for item in view.items], ITEM_COLUMNS)
 
 
@@ -140,7 +154,8 @@ def move_options(command: F) -> F:
     """What every move takes."""
     made: Any = click.pass_context(command)
     reason = click.option("--reason", required=True, help="Why; kept in the audit.")
-    for option in (json_option, operator_options, reason, click.argument("batch_id")):
+    batch_id = short_id_argument("batch_id", "batches")
+    for option in (json_option, operator_options, reason, batch_id):
         made = option(made)
     decorated: F = made
     return decorated

@@ -22,6 +22,7 @@ from holdfast.operate.letter_input import read_texts
 from holdfast.operate.page import NEWEST, Page, check_limit, page_of, read_filter
 from holdfast.operate.refusal import BatchNotFound, BatchRefused, InvalidAction
 from holdfast.operate.runs import BoundedRun, OperatorRuns
+from holdfast.operate.short_ids import IdSpace
 from holdfast.store import Row, Statements, Tx
 from holdfast_llm.batch.accept_kept import Accepted, AnswerFilter, KeptCount
 from holdfast_llm.batch.circuit import allow_probe
@@ -170,6 +171,8 @@ def _read(row: Row, names: list[str]) -> dict[str, Any]:
 )
 class Batches:
     """The provider batches that *context* may see, and what it may do about them."""
+
+    id_space = IdSpace("batch", SQL.find_ids, SQL.find_ids_beside)
 
     def __init__(self, context: OperatorContext, service: BatchService | None = None) -> None:
         self.context = context

@@ -41,3 +41,17 @@ LIMIT :limit;
 UPDATE holdfast.provider_batch
 SET cancel_requested_at = coalesce(cancel_requested_at, {now}), next_at = {now}, updated_at = {now}
 WHERE id = :id AND execution_mode = 'batch' AND state = 'submitted';
+
+-- find_ids :many — crosses tenants: ids of batches in a range
+SELECT id FROM holdfast.provider_batch
+WHERE id >= :low AND id <= :high
+ORDER BY id
+LIMIT :limit;
+
+-- find_ids_beside :many — crosses tenants: the next smaller and the next larger id of each
+SELECT ids.id,
+       (SELECT batch.id FROM holdfast.provider_batch AS batch WHERE batch.id < ids.id
+        ORDER BY batch.id DESC LIMIT 1) AS below,
+       (SELECT batch.id FROM holdfast.provider_batch AS batch WHERE batch.id > ids.id
+        ORDER BY batch.id LIMIT 1) AS above
+FROM {rows ids: id uuid};

@@ -1,0 +1,39 @@
+"""Values as people read them: ages instead of instants, durations with one unit, counted nouns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
+
+
+def duration(seconds: float) -> str:
+    """A length of time with its largest unit: ``31s``, ``5m``, ``2h``, ``12d``."""
+    whole = int(abs(seconds))
+    for length, unit in _UNITS:
+        if whole >= length:
+            return f"{whole // length}{unit}"
+    return "0s"
+
+
+def age(at: datetime, now: datetime | None = None) -> str:
+    """How long ago *at* was, or in how long it is: ``5m ago``, ``in 2h``."""
+    seconds = ((now or datetime.now(UTC)) - at).total_seconds()
+    return f"{duration(seconds)} ago" if seconds >= 0 else f"in {duration(seconds)}"
+
+
+def moment(at: datetime, now: datetime | None = None) -> str:
+    """An instant to the second, with its age: ``2026-01-05 09:00:00 UTC (5m ago)``."""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC ({age(at, now)})"
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """``1 job``, ``5 jobs``."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def tallied(words: Iterable[str]) -> str:
+    """How often each word occurs: ``3 completed, 1 failed``."""
+    return ", ".join(f"{count} {word}" for word, count in sorted(Counter(words).items()))

@@ -1,0 +1,110 @@
+"""Short ids: the beginning of an id, as long as no other id begins like it.
+
+People read and type the beginning of a UUID. Commands print the shortest prefix that names one row
+and accept any prefix that does. Other callers of the operator API use whole ids.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+
+from holdfast.errors import NotFound
+from holdfast.operate.authorization import Action, OperatorContext
+from holdfast.operate.refusal import InvalidAction
+from holdfast.store import Statement, Statements
+
+SQL = Statements("holdfast.operate", "short_ids.sql")
+
+# Fewer characters would be a guess. UUIDv7 ids begin with their time: 13 characters are one
+# millisecond.
+SHORTEST = 4
+SHOWN = 13
+# Candidates that an error lists.
+CANDIDATES = 5
+
+_WHOLE = "00000000-0000-0000-0000-000000000000"
+_PREFIX = re.compile(r"[0-9a-f-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class IdSpace:
+    """The ids of one kind of row. *beside* is left out where no index is in order of ids."""
+
+    what: str
+    find: Statement
+    beside: Statement | None = None
+
+
+JOBS = IdSpace("job", SQL.find_jobs, SQL.find_jobs_beside)
+DELIVERIES = IdSpace("delivery", SQL.find_deliveries)
+RUNS = IdSpace("run", SQL.find_runs, SQL.find_runs_beside)
+TENANTS = IdSpace("tenant", SQL.find_tenants, SQL.find_tenants_beside)
+
+
+class UnknownPrefix(NotFound):
+    """No id begins like this."""
+
+
+def resolve_id(context: OperatorContext, space: IdSpace, text: str) -> str:
+    """The one id that begins with *text*. Raises UnknownPrefix or InvalidAction."""
+    prefix = text.lower()
+    if not _is_prefix(prefix):
+        raise InvalidAction(
+            {"id": f"must be an id, or at least {SHORTEST} characters from its beginning"}
+        )
+    if len(prefix) == len(_WHOLE):
+        return prefix
+    # Candidates may be of any tenant.
+    context.check(Action.LOOK, org_id=None, subject=f"{space.what}:{prefix}")
+    rows = context.store.many(
+        space.find,
+        low=prefix + _WHOLE[len(prefix) :],
+        high=prefix + _WHOLE[len(prefix) :].replace("0", "f"),
+        limit=CANDIDATES + 1,
+    )
+    found = [str(row["id"]) for row in rows]
+    if not found:
+        raise UnknownPrefix(f"No {space.what} has an id that begins with {prefix}.")
+    if len(found) > 1:
+        listed = ", ".join(found[:CANDIDATES])
+        more = " and more" if len(found) > CANDIDATES else ""
+        raise InvalidAction({"id": f"{prefix} is the beginning of several ids: {listed}{more}"})
+    return found[0]
+
+
+def _is_prefix(text: str) -> bool:
+    return (
+        SHORTEST <= len(text) <= len(_WHOLE)
+        and _PREFIX.fullmatch(text) is not None
+        and all((letter == "-") == (_WHOLE[at] == "-") for at, letter in enumerate(text))
+    )
+
+
+def short_ids(context: OperatorContext, space: IdSpace, ids: Iterable[str]) -> dict[str, str]:
+    """The shortest prefix that names each of *ids*, with at least the characters of its time."""
+    listed = sorted(set(ids))
+    if not listed:
+        return {}
+    longest = dict.fromkeys(listed, SHOWN)
+    pairs = list(pairwise(listed))
+    if space.beside is not None:
+        for row in context.store.many(space.beside, ids=[{"id": found} for found in listed]):
+            pairs += [
+                (str(row["id"]), str(row[side]))
+                for side in ("below", "above")
+                if row[side] is not None
+            ]
+    for one, other in pairs:
+        needed = _shared(one, other) + 1
+        for found in (one, other):
+            if found in longest:
+                longest[found] = max(longest[found], needed)
+    return {found: found[:length] for found, length in longest.items()}
+
+
+def _shared(one: str, other: str) -> int:
+    """How many characters both begin with."""
+    return next((at for at, letter in enumerate(one) if letter != other[at]), len(one))

@@ -1,0 +1,56 @@
+-- find_jobs :many — crosses tenants: ids of jobs in a range; the audit knows also those that are gone
+SELECT DISTINCT job_id AS id FROM holdfast.job_event
+WHERE job_id >= :low AND job_id <= :high
+ORDER BY job_id
+LIMIT :limit;
+
+-- find_jobs_beside :many — crosses tenants: the next smaller and the next larger id of each
+SELECT ids.id,
+       (SELECT event.job_id FROM holdfast.job_event AS event WHERE event.job_id < ids.id
+        ORDER BY event.job_id DESC LIMIT 1) AS below,
+       (SELECT event.job_id FROM holdfast.job_event AS event WHERE event.job_id > ids.id
+        ORDER BY event.job_id LIMIT 1) AS above
+FROM {rows ids: id uuid};
+
+-- find_deliveries :many — crosses tenants: ids of deliveries in a range
+SELECT id FROM holdfast.delivery
+WHERE id >= :low AND id <= :high
+ORDER BY id
+LIMIT :limit;
+
+-- find_runs :many — crosses tenants: ids of bounded runs in a range
+SELECT run_id AS id FROM holdfast.worker_run
+WHERE run_id >= :low AND run_id <= :high
+ORDER BY run_id
+LIMIT :limit;
+
+-- find_runs_beside :many — crosses tenants: the next smaller and the next larger id of each
+SELECT ids.id,
+       (SELECT run.run_id FROM holdfast.worker_run AS run WHERE run.run_id < ids.id
+        ORDER BY run.run_id DESC LIMIT 1) AS below,
+       (SELECT run.run_id FROM holdfast.worker_run AS run WHERE run.run_id > ids.id
+        ORDER BY run.run_id LIMIT 1) AS above
+FROM {rows ids: id uuid};
+
+-- find_tenants :many — crosses tenants: the first two tenants with jobs in a range
+-- DISTINCT would read every job of a tenant.
+WITH first AS (
+    SELECT org_id FROM holdfast.job WHERE org_id >= :low AND org_id <= :high
+    ORDER BY org_id LIMIT 1
+), following AS (
+    SELECT job.org_id FROM holdfast.job AS job
+    WHERE job.org_id > (SELECT org_id FROM first) AND job.org_id <= :high
+    ORDER BY job.org_id LIMIT 1
+)
+SELECT org_id AS id FROM first
+UNION ALL
+SELECT org_id FROM following
+LIMIT :limit;
+
+-- find_tenants_beside :many — crosses tenants: the next smaller and the next larger id of each
+SELECT ids.id,
+       (SELECT job.org_id FROM holdfast.job AS job WHERE job.org_id < ids.id
+        ORDER BY job.org_id DESC LIMIT 1) AS below,
+       (SELECT job.org_id FROM holdfast.job AS job WHERE job.org_id > ids.id
+        ORDER BY job.org_id LIMIT 1) AS above
+FROM {rows ids: id uuid};
