@@ -1,0 +1,296 @@
+"""Identifiers that the glossary replaced stay out of the code.
+
+Only identifiers count: modules, classes, functions, parameters, attributes, module variables,
+import aliases, SQL files and SQL statements. Prose and local variables may use any word.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ("packages", "tools", "examples", "bench")
+
+# One line per group: the kind of identifier, the places, the names. A place is the beginning of a
+# path below its distribution; ``*`` is everywhere. ``any`` stands for every kind.
+RETIRED = """
+any *: labour Labour JobLabour ErrandLabour labour_of errand Errand Assignment errands
+any *: pour Poured _deal whole_room spend_room FairIntake Hands hands Keeper keeper
+any *: Presence presence Colleague settler Settler settle_apart look_around _employ agenda CatchUp
+any *: write_letters Duty duty duty_of workplace Visit Desk desk BatchLane Unusable
+any *: call_end Called Gatherer sweep_zombies sweep_strays Grip Tally Collected Dispatched Tidied
+any *: Elsewhere WithInApp LookupDown HttpWire Vault FileVault S3Vault was_stopped goes_on go_on
+any *: Kept take_turns spend_queue spend_keys bury_broken bury_broken_in retry_or_bury
+any *: Door Mount Looks take_over mangle may_pass reach unanswered _Try _Begun
+module *: borrow confine authorize catch_up letter lane room point desk watch leased asked verdict
+module *: micro thing world odd trouble outlet words gate delta fold reversal conclude advance hour
+module *: phrase
+module holdfast/: intake ledger kind counts upkeep given ask
+module holdfast_llm/: intent errand
+module holdfast_rewrite/: intent
+class *: Ask Letter Asked Word Point Look Turn Round Room Intake Several Frames
+class holdfast/: Lane Seen Watch Case Counts Entry Plan Batch Intent Page
+class holdfast/config/: Kind
+class holdfast_llm/: Seen Phase Name Wire Artifact Intent Verdict Entry Lane Member Page
+class holdfast_simulator/: Plan
+class holdfast_rewrite/: Intent
+function *: told said tell because fewer steady wanted of
+function *: look_at_schema look_at_settings look_at_connections look_at_clock look_at_transactions
+function *: look_at_bloat look_at_deliveries look_at_channels look_at_file look_at_isolation
+function *: look_at_grants look_at_workers look_at_queues look_at_rescue look_at_audit
+function *: look_at_letters look_at_schedules look_at_lane look_at_batches look_at_credentials
+function *: look_at_accounts holding
+function holdfast/engine/: _look judge conclude plan reached
+function holdfast/store/: _look
+function holdfast/config/: fits complaint
+function holdfast/telemetry/: give_back
+function holdfast_llm/provider/: part parts whole word ask
+function holdfast_rewrite/: conclude fold
+parameter *: bad lane
+parameter holdfast/engine/: plan turn drops
+attribute holdfast/engine/: plan turn kept frames lane
+attribute holdfast/engine/settle holdfast/engine/claim: held
+alias *: given bad
+"""
+
+# Retired identifiers that the code still has, each with the reason. The table only shrinks: an
+# entry that is no longer needed fails the test.
+ALLOWED: dict[str, str] = {
+    "_Begun": "not yet",
+    "_employ": "not yet",
+    "_look": "not yet",
+    "advance": "not yet",
+    "agenda": "not yet",
+    "ask": "not yet",
+    "Ask": "not yet",
+    "Asked": "not yet",
+    "Assignment": "not yet",
+    "authorize": "not yet",
+    "bad": "not yet",
+    "Batch": "not yet",
+    "because": "not yet",
+    "borrow": "not yet",
+    "bury_broken": "not yet",
+    "bury_broken_in": "not yet",
+    "Case": "not yet",
+    "catch_up": "not yet",
+    "CatchUp": "not yet",
+    "Colleague": "not yet",
+    "complaint": "not yet",
+    "conclude": "not yet",
+    "confine": "not yet",
+    "counts": "not yet",
+    "Counts": "not yet",
+    "delta": "not yet",
+    "desk": "not yet",
+    "Dispatched": "not yet",
+    "Door": "not yet",
+    "duty": "not yet",
+    "Duty": "not yet",
+    "duty_of": "not yet",
+    "Entry": "not yet",
+    "Errand": "not yet",
+    "errand": "not yet",
+    "ErrandLabour": "not yet",
+    "errands": "not yet",
+    "fewer": "not yet",
+    "fits": "not yet",
+    "fold": "not yet",
+    "frames": "not yet",
+    "gate": "not yet",
+    "give_back": "not yet",
+    "given": "not yet",
+    "goes_on": "not yet",
+    "Grip": "not yet",
+    "Hands": "not yet",
+    "hands": "not yet",
+    "held": "not yet",
+    "holding": "not yet",
+    "hour": "not yet",
+    "HttpWire": "not yet",
+    "Intake": "not yet",
+    "Intent": "not yet",
+    "intent": "not yet",
+    "JobLabour": "not yet",
+    "judge": "not yet",
+    "keeper": "not yet",
+    "Keeper": "not yet",
+    "Kept": "not yet",
+    "kept": "not yet",
+    "Kind": "not yet",
+    "kind": "not yet",
+    "labour": "not yet",
+    "Labour": "not yet",
+    "labour_of": "not yet",
+    "lane": "not yet",
+    "ledger": "not yet",
+    "Letter": "not yet",
+    "letter": "not yet",
+    "Look": "not yet",
+    "look_around": "not yet",
+    "look_at_accounts": "not yet",
+    "look_at_audit": "not yet",
+    "look_at_batches": "not yet",
+    "look_at_bloat": "not yet",
+    "look_at_channels": "not yet",
+    "look_at_clock": "not yet",
+    "look_at_connections": "not yet",
+    "look_at_credentials": "not yet",
+    "look_at_deliveries": "not yet",
+    "look_at_file": "not yet",
+    "look_at_grants": "not yet",
+    "look_at_isolation": "not yet",
+    "look_at_lane": "not yet",
+    "look_at_letters": "not yet",
+    "look_at_queues": "not yet",
+    "look_at_rescue": "not yet",
+    "look_at_schedules": "not yet",
+    "look_at_schema": "not yet",
+    "look_at_settings": "not yet",
+    "look_at_transactions": "not yet",
+    "look_at_workers": "not yet",
+    "Looks": "not yet",
+    "LookupDown": "not yet",
+    "mangle": "not yet",
+    "may_pass": "not yet",
+    "Mount": "not yet",
+    "Name": "not yet",
+    "odd": "not yet",
+    "of": "not yet",
+    "outlet": "not yet",
+    "Page": "not yet",
+    "part": "not yet",
+    "parts": "not yet",
+    "Phase": "not yet",
+    "phrase": "not yet",
+    "Plan": "not yet",
+    "plan": "not yet",
+    "Presence": "not yet",
+    "presence": "not yet",
+    "reach": "not yet",
+    "retry_or_bury": "not yet",
+    "reversal": "not yet",
+    "said": "not yet",
+    "Seen": "not yet",
+    "settle_apart": "not yet",
+    "Settler": "not yet",
+    "settler": "not yet",
+    "Several": "not yet",
+    "spend_keys": "not yet",
+    "spend_queue": "not yet",
+    "steady": "not yet",
+    "take_over": "not yet",
+    "tell": "not yet",
+    "thing": "not yet",
+    "Tidied": "not yet",
+    "told": "not yet",
+    "trouble": "not yet",
+    "Turn": "not yet",
+    "turn": "not yet",
+    "upkeep": "not yet",
+    "verdict": "not yet",
+    "Visit": "not yet",
+    "wanted": "not yet",
+    "was_stopped": "not yet",
+    "Watch": "not yet",
+    "whole": "not yet",
+    "Wire": "not yet",
+    "Word": "not yet",
+    "word": "not yet",
+    "words": "not yet",
+    "workplace": "not yet",
+    "world": "not yet",
+    "write_letters": "not yet",
+}
+
+STATEMENT = re.compile(r"^-- (\w+) :(?:one|maybe|many|affected)\b", re.M)
+
+
+class Found(NamedTuple):
+    kind: str
+    name: str
+    place: str
+
+
+def identifiers(path: Path) -> Iterator[tuple[str, str]]:
+    """The identifiers that a Python module defines, each with its kind."""
+    tree = ast.parse(path.read_text())
+    yield "module", path.parent.name if path.stem == "__init__" else path.stem
+    for owner in ast.walk(tree):
+        if isinstance(owner, (ast.Module, ast.ClassDef)):
+            yield from (("attribute", name) for name in _assigned(owner))
+    for node in ast.walk(tree):
+        match node:
+            case ast.ClassDef(name=name):
+                yield "class", name
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield "function", name
+            case ast.arg(arg=name):
+                yield "parameter", name
+            case ast.Attribute(attr=name, ctx=ast.Store()):
+                yield "attribute", name
+            case ast.alias(asname=str(name)):
+                yield "alias", name
+
+
+def _assigned(owner: ast.Module | ast.ClassDef) -> Iterator[str]:
+    """The variables of a module and the fields of a class."""
+    for node in owner.body:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        if isinstance(node, ast.AnnAssign):
+            targets = [node.target]
+        yield from (target.id for target in targets if isinstance(target, ast.Name))
+
+
+def below_its_distribution(path: Path) -> str:
+    parts = path.relative_to(ROOT).parts
+    return "/".join(parts[2:] if parts[0] == "packages" else parts)
+
+
+def all_identifiers() -> Iterator[Found]:
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            place = below_its_distribution(path)
+            yield from (Found(kind, name, place) for kind, name in identifiers(path))
+        for path in sorted((ROOT / folder).rglob("*.sql")):
+            place = below_its_distribution(path)
+            yield Found("module", path.name.split(".")[0], place)
+            for name in STATEMENT.findall(path.read_text()):
+                yield Found("statement", name, place)
+
+
+def retired() -> dict[str, list[tuple[str, str]]]:
+    """The kinds and places in which each name is retired."""
+    rules: dict[str, list[tuple[str, str]]] = {}
+    for line in RETIRED.strip().splitlines():
+        head, names = line.split(":")
+        kind, *places = head.split()
+        for name in names.split():
+            rules.setdefault(name, []).extend((kind, place) for place in places)
+    return rules
+
+
+def is_retired(found: Found, rules: dict[str, list[tuple[str, str]]]) -> bool:
+    return any(
+        kind in ("any", found.kind) and (place == "*" or found.place.startswith(place))
+        for kind, place in rules.get(found.name, ())
+    )
+
+
+def retired_identifiers() -> list[Found]:
+    rules = retired()
+    return [found for found in all_identifiers() if is_retired(found, rules)]
+
+
+def test_no_retired_identifier_is_used() -> None:
+    found = [one for one in retired_identifiers() if one.name not in ALLOWED]
+
+    assert [f"{one.place}: {one.kind} {one.name}" for one in found] == []
+
+
+def test_every_allowed_identifier_is_still_used() -> None:
+    assert sorted(ALLOWED.keys() - {one.name for one in retired_identifiers()}) == []
