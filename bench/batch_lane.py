@@ -36,8 +36,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from holdfast import Holdfast, Settings
 from holdfast.config import RunSettings
-from holdfast.engine.ledger import Trigger, TriggerKind
-from holdfast.engine.run import perform_run
+from holdfast.engine.bounded_run import perform_run
+from holdfast.engine.run_log import Trigger, TriggerKind
 from holdfast.store import open_store
 from holdfast.store.query import Statement
 from holdfast_llm import Item, Reply, Request

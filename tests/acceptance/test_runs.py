@@ -12,8 +12,8 @@ import pytest
 
 from holdfast import FakeClock, Holdfast, State, SystemClock
 from holdfast.config import RunSettings
-from holdfast.engine.ledger import Trigger, TriggerKind
-from holdfast.engine.run import BoundedRun
+from holdfast.engine.bounded_run import BoundedRun
+from holdfast.engine.run_log import Trigger, TriggerKind
 from holdfast.engine.worker import run_upkeep
 from tests.acceptance import processes
 from tests.acceptance.app import make

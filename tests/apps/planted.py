@@ -10,9 +10,9 @@ from holdfast import FakeClock, Holdfast, Producer
 from holdfast.clock import write_instant
 from holdfast.document import encode
 from holdfast.engine.audit import subject_id
-from holdfast.engine.ledger import Trigger, TriggerKind
+from holdfast.engine.bounded_run import perform_run
 from holdfast.engine.retry import RetryPolicy
-from holdfast.engine.run import perform_run
+from holdfast.engine.run_log import Trigger, TriggerKind
 from holdfast.store import Row, Store
 from holdfast_llm.provider.echo import ECHO
 from holdfast_llm.provider.reply import Answer, Failure, Reply, Usage

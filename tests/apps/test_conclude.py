@@ -10,11 +10,11 @@ import pytest
 
 from holdfast.clock import read_instant
 from holdfast.config import RunProfile
-from holdfast.engine.errand import Assignment
+from holdfast.engine.periodic_task import RunBudget
 from holdfast.event import Event
 from holdfast.store import Store, open_store
 from holdfast_rewrite.conclude import (
-    OrchestratorErrand,
+    OrchestratorTask,
     conclude_once,
     count_to_conclude,
     reveal_once,
@@ -188,14 +188,14 @@ def test_a_run_of_the_orchestrator_does_all_there_is_and_tells_of_it(stage: Stag
         resumed.append(limit)
         return 0
 
-    errand = OrchestratorErrand(stage.hf, resume=resume, count_unfinished=lambda _: 0)
-    first = assignment(stage)
-    pending = errand.count_pending(first)
-    errand.perform(first)
+    task = OrchestratorTask(stage.hf, resume=resume, count_unfinished=lambda _: 0)
+    first = budget(stage)
+    pending = task.count_pending(first)
+    task.perform(first)
     stage.clock.advance(days=1)
-    second = assignment(stage)
-    later = errand.count_pending(second)
-    errand.perform(second)
+    second = budget(stage)
+    later = task.count_pending(second)
+    task.perform(second)
 
     assert (pending, later) == (1, 1)
     assert (first.counts.claimed, second.counts.claimed) == (1, 1)
@@ -209,15 +209,15 @@ def test_a_run_takes_no_more_than_it_may(stage: Stage) -> None:
     for number in range(5):
         stage.plant(f"Please take out the bins, number {number}.")
     stage.answer()
-    errand = OrchestratorErrand(stage.hf, resume=lambda _: 0, count_unfinished=lambda _: 0)
-    bounded = assignment(stage, most=3)
+    task = OrchestratorTask(stage.hf, resume=lambda _: 0, count_unfinished=lambda _: 0)
+    bounded = budget(stage, most=3)
 
-    errand.perform(bounded)
+    task.perform(bounded)
 
     assert bounded.counts.claimed == 3
     assert count_to_conclude(stage.store, most=10) == 2
 
 
-def assignment(stage: Stage, *, most: int = 100) -> Assignment:
+def budget(stage: Stage, *, most: int = 100) -> RunBudget:
     profile = RunProfile(max_jobs_per_run=most)
-    return Assignment("run", ("q:default",), (), profile, stage.hf.clock)
+    return RunBudget("run", ("q:default",), (), profile, stage.hf.clock)

@@ -13,11 +13,11 @@ from psycopg import errors as pg
 from holdfast import FakeClock, Holdfast
 from holdfast.config import RunProfile
 from holdfast.document import encode
-from holdfast.engine.errand import Assignment
+from holdfast.engine.periodic_task import RunBudget
 from holdfast.errors import Forbidden, RuleViolated, StoreError
 from holdfast_llm.batch.rendered_request import RenderedRequest
 from holdfast_llm.provider.reply import ItemAnswer, Reply
-from holdfast_rewrite.conclude import OrchestratorErrand, conclude_once
+from holdfast_rewrite.conclude import OrchestratorTask, conclude_once
 from holdfast_rewrite.decide import Decision, Written
 from holdfast_rewrite.directory import Household, Member
 from holdfast_rewrite.failure import InvalidRewrite, RewriteNotFound
@@ -129,11 +129,9 @@ def test_a_model_that_takes_all_the_time_of_a_run_does_not_keep_ends_from_being_
         stage.clock.advance(hours=1)
         return limit
 
-    errand = OrchestratorErrand(stage.hf, resume=slow, count_unfinished=lambda _: 1_000_000)
+    task = OrchestratorTask(stage.hf, resume=slow, count_unfinished=lambda _: 1_000_000)
     clock = stage.hf.clock
-    errand.perform(
-        Assignment("run", ("q:default",), (), RunProfile(max_jobs_per_run=10_000), clock)
-    )
+    task.perform(RunBudget("run", ("q:default",), (), RunProfile(max_jobs_per_run=10_000), clock))
 
     assert stage.told(planted) == ["rewrite_completed"]
 

@@ -10,8 +10,8 @@ import pytest
 
 from holdfast import ConfigError, FakeClock, Holdfast
 from holdfast.config import Settings
-from holdfast.engine.ledger import Trigger, TriggerKind
-from holdfast.engine.run import perform_run
+from holdfast.engine.bounded_run import perform_run
+from holdfast.engine.run_log import Trigger, TriggerKind
 from holdfast_llm.provider.echo import ECHO
 from holdfast_llm.provider.reply import Answer, Reply, Usage
 from holdfast_rewrite import Rewrites

@@ -16,8 +16,8 @@ from typing import Any
 from prometheus_client import generate_latest
 
 from holdfast import FakeClock, Holdfast, Settings
-from holdfast.engine.ledger import Trigger, TriggerKind
-from holdfast.engine.run import perform_run
+from holdfast.engine.bounded_run import perform_run
+from holdfast.engine.run_log import Trigger, TriggerKind
 from holdfast.operate.verify.run import SQL as VERIFY
 from holdfast.store import Row
 from holdfast.telemetry import log

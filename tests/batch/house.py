@@ -22,8 +22,8 @@ from typing import Any
 
 from holdfast import Enqueued, FakeClock, Holdfast, Settings
 from holdfast.config import RunSettings
-from holdfast.engine.ledger import Trigger, TriggerKind
-from holdfast.engine.run import perform_run
+from holdfast.engine.bounded_run import perform_run
+from holdfast.engine.run_log import Trigger, TriggerKind
 from holdfast.errors import SchemaInvalid
 from holdfast.event import BatchAlert, BatchChanged, Event
 from holdfast.operate.verify.run import SQL as VERIFY

@@ -11,8 +11,8 @@ from typing import Any
 
 from holdfast import Enqueued, FakeClock, Holdfast, Job
 from holdfast.config import RunProfile
-from holdfast.engine.errand import Assignment
 from holdfast.engine.pass_counts import PassCounts
+from holdfast.engine.periodic_task import RunBudget
 from holdfast.engine.retry import RetryPolicy
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.event import BatchAlert, BatchChanged, Event
@@ -99,9 +99,9 @@ class Outgoing:
             return nullcontext(self.service())
         return watched(self.service(), reached if isinstance(dies_at, Point) else dies_at)
 
-    def assignment(self, owner: str = "run-1", **profile: Any) -> Assignment:
+    def budget(self, owner: str = "run-1", **profile: Any) -> RunBudget:
         given = RunProfile(**{"max_jobs_per_run": 10_000, **profile})
-        made = Assignment(owner, self.hf.known_queues, (), given, self.clock)
+        made = RunBudget(owner, self.hf.known_queues, (), given, self.clock)
         made.deadline = self.clock.monotonic() + given.max_runtime_seconds
         return made
 
@@ -113,7 +113,7 @@ class Outgoing:
         **profile: Any,
     ) -> PassCounts:
         with self._dying(dies_at) as service:
-            return service.submit_once(self.assignment(owner, **profile))
+            return service.submit_once(self.budget(owner, **profile))
 
     def die(self, at: Point, *, owner: str = "dead") -> bool:
         """Submit until that point is reached; False if it never is."""

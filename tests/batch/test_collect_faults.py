@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import FakeClock, Holdfast
 from holdfast.engine.job import SYSTEM
-from holdfast.engine.ledger import RunCounts
+from holdfast.engine.run_log import RunCounts
 from holdfast.event import JobSettled
 from holdfast.store import Store, open_store
 from holdfast_llm.batch import collect
@@ -130,11 +130,11 @@ def test_a_pass_that_runs_out_of_time_stops_between_groups_and_goes_on_later(
     stage.provider.complete()
     asked: list[int] = []
 
-    def goes_on() -> bool:
+    def may_continue() -> bool:
         asked.append(1)
         return len(asked) < 2
 
-    stage.collect(goes_on=goes_on)
+    stage.collect(may_continue=may_continue)
     assert stage.states(planted).count("completed") == 2
 
     stage.collect()

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from holdfast import FakeClock, Holdfast
-from holdfast.engine.ledger import Trigger, TriggerKind
-from holdfast.engine.run import perform_run
+from holdfast.engine.bounded_run import perform_run
+from holdfast.engine.run_log import Trigger, TriggerKind
 from holdfast.store import Tx
 from holdfast_llm import Item, Reply, Request, Route
 from tests.batch.scripted import ScriptedAccounts, ScriptedProvider

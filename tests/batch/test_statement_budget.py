@@ -10,8 +10,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast import FakeClock, Holdfast
-from holdfast.engine.ledger import Trigger, TriggerKind
-from holdfast.engine.run import perform_run
+from holdfast.engine.bounded_run import perform_run
+from holdfast.engine.run_log import Trigger, TriggerKind
 from tests.batch.outgoing import Outgoing, set_out
 from tests.engine.test_statement_budget import Statements, assert_within, statements
 

@@ -13,7 +13,7 @@ from holdfast import Context, FakeClock, Holdfast, InvalidJob, State
 from holdfast.engine.claim import Order, claim_jobs
 from holdfast.engine.handler import Handler, Routed
 from holdfast.engine.job import BATCH_KEY, SYSTEM, Claimed, Completed, Kept, Submitted
-from holdfast.engine.ledger import count_pending
+from holdfast.engine.run_log import count_pending
 from holdfast.engine.settle import settle
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.errors import ConfigError, RuleBroken
@@ -167,7 +167,7 @@ def test_a_job_that_was_to_be_stopped_is_canceled_the_moment_it_is_handed_over(
 
     (settled,) = settle(service.store, [(job, Submitted("batch_7"))], actor=SYSTEM)
 
-    assert settled.was_stopped
+    assert settled.canceled_instead
     assert service.get(job.id, org_id=ORG).state == State.CANCELED
     assert timeline(service, job)[-2:] == ["job.submitted", "job.canceled"]
 

@@ -146,7 +146,7 @@ def test_the_next_stage_starts_once_when_the_answer_to_the_advance_is_lost(
 
     (settled,) = settle(store, [(job, Advanced("1", "second", 3))], actor=WORKER)
 
-    going = settled.goes_on
+    going = settled.next_claim
     assert going is not None
     assert (going.stage, going.attempt, going.lease_token) == ("second", 1, 1)
     settle(work.store, [(going, Completed("2"))], actor=WORKER)
@@ -156,7 +156,7 @@ def test_the_next_stage_starts_once_when_the_answer_to_the_advance_is_lost(
 def test_an_advance_is_not_repeated_at_a_later_stage(work: Holdfast) -> None:
     (job,) = claim_many(work, 1)
     (first,) = settle(work.store, [(job, Advanced("1", "second", 3))], actor=WORKER)
-    assert first.goes_on is not None
+    assert first.next_claim is not None
 
     late = settle(work.store, [(job, Retry(FAULT, None)), (job, Dead(FAULT))], actor=WORKER)
 
@@ -179,7 +179,7 @@ def test_the_next_stage_does_not_start_after_the_claim_was_lost(
     (settled,) = settle(store, [(job, Advanced("1", "second", 3))], actor=WORKER)
 
     assert settled.held
-    assert settled.goes_on is None
+    assert settled.next_claim is None
     assert timeline(work, job).count("job.advanced") == 1
     assert "job.lease_lost" not in timeline(work, job)
     assert_sound(work)
@@ -195,7 +195,7 @@ def test_a_cancel_that_came_with_the_outcome_is_told_when_the_answer_is_lost(
     (settled,) = settle(store, [(job, Snoozed(1_000))], actor=WORKER)
 
     assert settled.held
-    assert settled.was_stopped
+    assert settled.canceled_instead
     assert timeline(work, job)[-2:] == ["job.snoozed", "job.canceled"]
     assert_sound(work)
 
@@ -257,7 +257,7 @@ def test_jobs_of_two_tenants_with_the_same_id_are_settled_apart(
     )
 
     assert [one.held for one in settled] == [False, True]
-    assert [one.was_stopped for one in settled] == [False, stops]
+    assert [one.canceled_instead for one in settled] == [False, stops]
     assert work.get(job_id, org_id=ORG).state is State.QUEUED
     assert timeline(work, claimed[ORG])[-1] == "job.lease_lost"
     assert timeline(work, claimed[OTHER_ORG])[-1] == ("job.canceled" if stops else "job.snoozed")

@@ -375,11 +375,11 @@ def test_a_process_that_just_began_waits_for_workers_before_it_rescues(url: str)
     with Holdfast(settings=settings) as hf:
         hf.job("slow.work")(lambda job, payload: None)
         enqueued = hf.enqueue("slow.work", {}, org_id=ORG)
-        await_workers(hf.store, settings, goes_on=lambda: True)
+        await_workers(hf.store, settings, may_continue=lambda: True)
         nothing_to_wait_for = grace.left(hf.store)
         claim(hf, lease_ms=1)
 
-        await_workers(hf.store, settings, goes_on=lambda: True)
+        await_workers(hf.store, settings, may_continue=lambda: True)
         run_upkeep(hf.store, settings, hf.events)
 
         assert nothing_to_wait_for > 0

@@ -29,10 +29,10 @@ from holdfast.actor import SYSTEM, ActorType
 from holdfast.clock import read_instant
 from holdfast.config import RunProfile, RunSettings
 from holdfast.engine.audit import PLATFORM_ORG
+from holdfast.engine.bounded_run import BoundedRun, pending_of, perform_run
 from holdfast.engine.claim import claim_jobs
-from holdfast.engine.labour import JobLabour
-from holdfast.engine.ledger import RunOutcome, RunReport, Trigger, TriggerKind, tidy_runs
-from holdfast.engine.run import BoundedRun, pending_of, perform_run
+from holdfast.engine.run_log import RunOutcome, RunReport, Trigger, TriggerKind, clean_run_log
+from holdfast.engine.runs import JobRun
 from holdfast.engine.worker import Worker, run_upkeep
 from holdfast.errors import (
     ConfigError,
@@ -74,8 +74,8 @@ def perform(hf: Holdfast, *, inline: bool = True, **options: Any) -> RunReport:
 
 
 def worker_of(run: BoundedRun) -> Worker:
-    assert isinstance(run._labour, JobLabour)
-    return run._labour._worker
+    assert isinstance(run._body, JobRun)
+    return run._body._worker
 
 
 def states(hf: Holdfast) -> Counter[str]:
@@ -163,7 +163,7 @@ def test_two_runs_at_once_take_different_jobs(work: Holdfast, url: str) -> None:
 def test_the_database_refuses_a_run_beyond_its_bound(work: Holdfast) -> None:
     enqueue(work, 1)
     run = BoundedRun(work, "nightly", trigger=SCHEDULE)
-    run._labour.counts.claimed = 26
+    run._body.counts.claimed = 26
 
     with pytest.raises(RuleBroken, match="worker_run_within_bound"):
         run.perform()
@@ -661,7 +661,7 @@ def test_runs_leave_the_ledger_after_their_retention(work: Holdfast, clock: Fake
 
     assert run_upkeep(work.store, work.settings, work.events).outcomes["runs_pruned"] == 1
     assert len(work.runs.list()) == 1
-    assert tidy_runs(work.store, keep=timedelta(days=90)).pruned == 0
+    assert clean_run_log(work.store, retention=timedelta(days=90))[1] == 0
 
 
 # -- a run that dies
@@ -677,7 +677,7 @@ def test_a_run_that_dies_is_shown_as_unfinished_and_closed_as_lost_when_its_time
     jobs = enqueue(work, 3, "deadly.work")
     run = BoundedRun(work, "nightly", trigger=SCHEDULE)
     run._close = lambda *_: None  # type: ignore[method-assign]
-    run._tell = lambda: None  # type: ignore[method-assign, assignment, return-value]
+    run._report = lambda: None  # type: ignore[method-assign, assignment, return-value]
     with pytest.raises(KilledHere):
         run.perform()
     told: list[Event] = []

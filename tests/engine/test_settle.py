@@ -330,7 +330,7 @@ def test_the_next_stage_goes_on_under_the_same_claim(work: Holdfast) -> None:
 
     (settled,) = settle(work.store, [(claimed, Advanced('{"n":1}', "second", 3))], actor=SYSTEM)
 
-    going = settled.goes_on
+    going = settled.next_claim
     assert going is not None
     assert (going.stage, going.attempt, going.max_attempts) == ("second", 1, 3)
     assert going.outputs == {"run": {"n": 1}}

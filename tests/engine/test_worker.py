@@ -490,7 +490,7 @@ def test_a_drain_asked_for_in_the_middle_of_a_wait_does_not_wait_for_itself(hf: 
 
     assert asked
     assert not thread.is_alive()
-    assert not worker.was_stopped
+    assert not worker.stop_requested
 
 
 @pytest.mark.req("C-09", "I-14")

@@ -12,9 +12,9 @@ import pytest
 
 from holdfast import FakeClock, Holdfast, HoldfastError, InvalidArgument, Tenant
 from holdfast.artifacts.artifacts import Artifacts
+from holdfast.engine.bounded_run import Runs
 from holdfast.engine.pipeline import Pipeline
 from holdfast.engine.rules import Queues
-from holdfast.engine.run import Runs
 from holdfast.operate import nouns
 from holdfast.operate.operator import Operator
 from holdfast.operate.verify.run import SQL as VERIFY

@@ -25,10 +25,10 @@ from holdfast import (
 )
 from holdfast.config import RunSettings
 from holdfast.engine.agenda import sync_schedules
+from holdfast.engine.bounded_run import BoundedRun
 from holdfast.engine.dispatch import dispatch_once
 from holdfast.engine.job import SYSTEM, Canceled, Claimed, Completed, Outcome, Released
-from holdfast.engine.ledger import Trigger, TriggerKind
-from holdfast.engine.run import BoundedRun
+from holdfast.engine.run_log import Trigger, TriggerKind
 from holdfast.engine.settle import settle
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.engine.worker import run_upkeep

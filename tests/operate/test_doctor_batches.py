@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast import FakeClock, Holdfast
-from holdfast.engine.ledger import Trigger, TriggerKind
-from holdfast.engine.run import perform_run
+from holdfast.engine.bounded_run import perform_run
+from holdfast.engine.run_log import Trigger, TriggerKind
 from holdfast.operate.doctor import Finding, Limits, Severity, examine
 from holdfast.operate.explain import Reason, explain_job
 from holdfast_llm.batch.cost import record_calls

@@ -13,9 +13,9 @@ import pytest
 
 from holdfast import Context, FakeClock, Holdfast, Settings, Snooze, State
 from holdfast.config import RunSettings
-from holdfast.engine.ledger import Trigger, TriggerKind
+from holdfast.engine.bounded_run import perform_run
 from holdfast.engine.promote import promote_jobs
-from holdfast.engine.run import perform_run
+from holdfast.engine.run_log import Trigger, TriggerKind
 from holdfast.operate.verify.run import as_document
 from tests.engine.planting import plant
 from tests.operate.busy import upkeep

@@ -15,7 +15,7 @@ from holdfast.operate.verify.run import verify
 from holdfast.outbox.circuit import Trip, pause_after
 from holdfast.outbox.delivery import State as Stands
 from holdfast.outbox.intend import Intended
-from holdfast.outbox.reconcile import ReconcileErrand
+from holdfast.outbox.reconcile import ReconcileTask
 from tests.outbox.long_time import live_through
 from tests.outbox.scripted import (
     ASKABLE,
@@ -269,15 +269,15 @@ def test_a_changed_credential_is_pending_work_for_the_reconciler(
 ) -> None:
     channel = refusing(hf)
     deliver(hf, intend_one(hf))
-    errand = ReconcileErrand(hf.outbox)
-    assignment = type("Asked", (), {"profile": hf.settings.run_of("outbox_reconciler")})()
+    task = ReconcileTask(hf.outbox)
+    budget = type("Asked", (), {"profile": hf.settings.run_of("outbox_reconciler")})()
 
     clock.advance(minutes=5)
-    before = errand.count_pending(assignment)  # type: ignore[arg-type]
+    before = task.count_pending(budget)  # type: ignore[arg-type]
     mend(channel)
 
     assert before == 0
-    assert errand.count_pending(assignment) == 1  # type: ignore[arg-type]
+    assert task.count_pending(budget) == 1  # type: ignore[arg-type]
 
 
 def test_a_circuit_is_written_down_in_the_audit_and_leaves_the_data_whole(

@@ -240,8 +240,8 @@ class WayOfAJob(RuleBasedStateMachine):
         if isinstance(outcome, Advanced) and job.stage == outcome.next_stage:
             outcome = Completed("1")
         (settled,) = settle(self.hf.store, [(job, outcome)], actor=SYSTEM)
-        if settled.goes_on is not None:
-            self.claims.append(settled.goes_on)
+        if settled.next_claim is not None:
+            self.claims.append(settled.next_claim)
 
     @rule(seconds=st.sampled_from([1, 30, 61]))
     def wait(self, seconds: int) -> None:

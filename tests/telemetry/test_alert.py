@@ -16,8 +16,8 @@ import pytest
 from holdfast import Actor, ConfigError, Context, FakeClock, Holdfast, State
 from holdfast.config import AlertSettings, Rate, RunSettings, Settings
 from holdfast.config.section import SEVERITIES
-from holdfast.engine.ledger import Trigger, TriggerKind
-from holdfast.engine.run import perform_run
+from holdfast.engine.bounded_run import perform_run
+from holdfast.engine.run_log import Trigger, TriggerKind
 from holdfast.engine.worker import run_upkeep
 from holdfast.errors import AuthDenied
 from holdfast.event import (

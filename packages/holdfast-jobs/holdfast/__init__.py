@@ -64,10 +64,10 @@ if TYPE_CHECKING:
         Priority,
         State,
     )
-    from holdfast.engine.ledger import RunReport
     from holdfast.engine.pipeline import Pipeline
     from holdfast.engine.request import JobRequest, key_for
     from holdfast.engine.retry import RetryPolicy
+    from holdfast.engine.run_log import RunReport
     from holdfast.engine.worker import Worker
     from holdfast.errors import (
         ArtifactNotFound,
@@ -256,7 +256,7 @@ _MODULES = {
     "holdfast.engine.enqueue": "Enqueued",
     "holdfast.engine.handler": "EnqueueRefused Producer",
     "holdfast.engine.job": "Actor ActorType Job Kept KeyRecord KeyStatus Priority State",
-    "holdfast.engine.ledger": "RunReport",
+    "holdfast.engine.run_log": "RunReport",
     "holdfast.engine.pipeline": "Pipeline",
     "holdfast.engine.request": "JobRequest key_for",
     "holdfast.engine.retry": "RetryPolicy",

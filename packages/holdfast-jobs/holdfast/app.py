@@ -16,6 +16,7 @@ from holdfast.arguments import checked, each, instance, name, string, uuid
 from holdfast.clock import Clock, SystemClock, ms
 from holdfast.config import Settings
 from holdfast.engine import enqueue as enqueueing
+from holdfast.engine.bounded_run import Runs
 from holdfast.engine.cancel import CancelAnswer, cancel_job
 from holdfast.engine.category import CategoryOptions, make_category, sync_categories
 from holdfast.engine.declared import Declarations, worker_options
@@ -33,7 +34,6 @@ from holdfast.engine.pipeline import Pipeline
 from holdfast.engine.request import Batch, Frames, JobRequest, Options, full_key
 from holdfast.engine.retry import RetryPolicy
 from holdfast.engine.rules import QueueOptions, Queues, make_queue, sync_rules
-from holdfast.engine.run import Runs
 from holdfast.engine.schedule import Declared, ScheduleOptions, make_schedule
 from holdfast.engine.tracing import Tracing, atraced, traced
 from holdfast.engine.worker import Worker

@@ -181,7 +181,7 @@ class UnknownRun(NotFound):
 
 
 class RunNotFound(NotFound):
-    """The ledger has no such run."""
+    """The run log has no such run."""
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id

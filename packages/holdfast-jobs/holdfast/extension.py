@@ -17,8 +17,8 @@ from holdfast.config.extensions import SettingsItem, installed, register
 from holdfast.config.kind import NAME
 from holdfast.config.run import RunSettings
 from holdfast.engine.context import Context
-from holdfast.engine.errand import Errand
 from holdfast.engine.housekeeping import Chore
+from holdfast.engine.periodic_task import PeriodicTask
 from holdfast.engine.schedule import ScheduleOptions
 from holdfast.errors import ConfigError, Failure
 from holdfast.event import Subscriber
@@ -147,7 +147,7 @@ class Extension:
         """A subscriber that writes log lines; events of the extension itself are logged already."""
         return None
 
-    def tasks(self, app: Holdfast) -> Mapping[str, Errand]:
+    def tasks(self, app: Holdfast) -> Mapping[str, PeriodicTask]:
         """What the bounded runs of *runs* execute."""
         return {}
 
@@ -229,7 +229,7 @@ class Extensions:
             raise
         for name, options in extension.schedules().items():
             app.schedule(name, **options)
-        app.registry.errands.update(extension.tasks(app))
+        app.registry.tasks.update(extension.tasks(app))
         app.registry.chores += extension.maintenance(app)
         if (subscriber := extension.log_event()) is not None:
             app.events.subscribe(subscriber)

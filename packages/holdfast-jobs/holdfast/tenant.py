@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
 
 from holdfast.arguments import checked, uuid
+from holdfast.engine.bounded_run import Runs
 from holdfast.engine.cancel import CancelAnswer
 from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.job import Job
 from holdfast.engine.request import JobRequest, Options
-from holdfast.engine.run import Runs
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast

@@ -28,10 +28,10 @@ from holdfast.app import Holdfast
 from holdfast.clock import FakeClock
 from holdfast.engine import fetcher, settler
 from holdfast.engine import worker as working
+from holdfast.engine.bounded_run import perform_run
 from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.job import QUEUES, Job, State
-from holdfast.engine.ledger import RunReport, Trigger, TriggerKind
-from holdfast.engine.run import perform_run
+from holdfast.engine.run_log import RunReport, Trigger, TriggerKind
 from holdfast.engine.worker import Counts, Worker, run_upkeep
 from holdfast.ids import IdSource
 from holdfast.store import Statements, open_store

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from holdfast.engine.ledger import RunReport, Trigger, TriggerKind
-from holdfast.engine.run import perform_run
+from holdfast.engine.bounded_run import perform_run
+from holdfast.engine.run_log import RunReport, Trigger, TriggerKind
 from holdfast.testing_faults import FailPoint, Hit, Watch, Watched, watch_of, watched_store
 from holdfast_llm.batch.service import BatchService
 from holdfast_llm.provider.account import Account, Accounts

@@ -12,8 +12,8 @@ from datetime import timedelta
 from holdfast.actor import Actor, ActorType
 from holdfast.clock import ms
 from holdfast.engine.audit import Deed, record_actions
-from holdfast.engine.errand import Assignment
-from holdfast.engine.labour import Application
+from holdfast.engine.periodic_task import RunBudget
+from holdfast.engine.runs import Application
 from holdfast.store import Store, Tx
 from holdfast_review.erase import SQL, forget_reviews
 
@@ -47,7 +47,7 @@ def forget_once(store: Store, *, keep: timedelta, limit: int) -> int:
     return store.write(work)
 
 
-class RetentionErrand:
+class RetentionTask:
     """The run ``review_retention``."""
 
     eligible_statuses: Sequence[str] = ("completed", "failed", "canceled")
@@ -59,14 +59,14 @@ class RetentionErrand:
     def keep(self) -> timedelta:
         return timedelta(days=self.app.settings.review.keep_findings_days)
 
-    def count_pending(self, assignment: Assignment) -> int:
-        asked = {"keep_ms": ms(self.keep), "most": assignment.profile.max_jobs_per_run}
+    def count_pending(self, budget: RunBudget) -> int:
+        asked = {"keep_ms": ms(self.keep), "most": budget.profile.max_jobs_per_run}
         return int(self.app.store.read(lambda tx: tx.one(SQL.count_overdue, **asked))["reviews"])
 
-    def perform(self, assignment: Assignment) -> None:
-        while assignment.goes_on and assignment.left > 0:
-            taken = forget_once(self.app.store, keep=self.keep, limit=min(BITE, assignment.left))
-            assignment.counts.claimed += taken
-            assignment.counts.outcomes["completed"] += taken
+    def perform(self, budget: RunBudget) -> None:
+        while budget.may_continue and budget.left > 0:
+            taken = forget_once(self.app.store, keep=self.keep, limit=min(BITE, budget.left))
+            budget.counts.claimed += taken
+            budget.counts.outcomes["completed"] += taken
             if taken == 0:
                 return

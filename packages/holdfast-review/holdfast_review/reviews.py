@@ -29,7 +29,7 @@ from holdfast_review.notify import notify
 from holdfast_review.origin import FetchesOrigin
 from holdfast_review.part import make_batch_critic
 from holdfast_review.posted import read_posted, store_posted
-from holdfast_review.retention import RUN, RetentionErrand
+from holdfast_review.retention import RUN, RetentionTask
 from holdfast_review.seal import keep_fetched
 from holdfast_review.submit import (
     Sender,
@@ -92,7 +92,7 @@ class Reviews(ReviewExtension):
         pipeline.stage(FETCH)(self._fetch)
         pipeline.stage(LLM)(self._criticise)
         pipeline.stage(NOTIFY)(self._notify)
-        hf.registry.errands[RUN] = RetentionErrand(hf)
+        hf.registry.tasks[RUN] = RetentionTask(hf)
 
     @classmethod
     def of(cls, hf: Holdfast) -> Reviews:

@@ -15,7 +15,7 @@ from holdfast.actor import Actor, ActorType
 from holdfast.clock import read_instant, write_instant
 from holdfast.config import Settings
 from holdfast.engine.audit import Deed, record_actions
-from holdfast.engine.errand import Assignment
+from holdfast.engine.periodic_task import RunBudget
 from holdfast.event import Events
 from holdfast.store import Row, Statements, Store, Tx
 from holdfast_rewrite.erase import deed_of, ids_of
@@ -118,7 +118,7 @@ class Orchestrating(Protocol):
     def store(self) -> Store: ...
 
 
-class OrchestratorErrand:
+class OrchestratorTask:
     """The run ``rewrite_orchestrator``: goes on with what was left, concludes, reveals, forgets.
 
     *resume* takes up requests whose orchestrator died, at most as many as it is told, and says how
@@ -138,15 +138,15 @@ class OrchestratorErrand:
         self.resume = resume
         self.count_unfinished = count_unfinished
 
-    def count_pending(self, assignment: Assignment) -> int:
-        store, most = self.app.store, assignment.profile.max_jobs_per_run
+    def count_pending(self, budget: RunBudget) -> int:
+        store, most = self.app.store, budget.profile.max_jobs_per_run
         return (
             self.count_unfinished(most)
             + count_to_conclude(store, most=most)
             + count_overdue(store, self.app.settings.rewrite, most=most)
         )
 
-    def perform(self, assignment: Assignment) -> None:
+    def perform(self, budget: RunBudget) -> None:
         store, settings = self.app.store, self.app.settings.rewrite
         delay = timedelta(seconds=settings.reveal_delay_seconds)
         # A bite of each in turn, the one that may wait for a model last: none starves another.
@@ -157,7 +157,7 @@ class OrchestratorErrand:
             self.resume,
         ]
         while steps:
-            steps = [step for step in steps if _bite(step, assignment)]
+            steps = [step for step in steps if _bite(step, budget)]
 
     def _tell(self, moved: Sequence[RewriteMoved]) -> int:
         for event in moved:
@@ -165,11 +165,11 @@ class OrchestratorErrand:
         return len(moved)
 
 
-def _bite(step: Callable[[int], int], assignment: Assignment) -> bool:
+def _bite(step: Callable[[int], int], budget: RunBudget) -> bool:
     """Let a step take what it may; whether it is worth asking again."""
-    if not assignment.goes_on or assignment.left <= 0:
+    if not budget.may_continue or budget.left <= 0:
         return False
-    taken = step(min(BITE, assignment.left))
-    assignment.counts.claimed += taken
-    assignment.counts.outcomes["completed"] += taken
+    taken = step(min(BITE, budget.left))
+    budget.counts.claimed += taken
+    budget.counts.outcomes["completed"] += taken
     return taken > 0

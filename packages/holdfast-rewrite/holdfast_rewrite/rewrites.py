@@ -17,7 +17,7 @@ from holdfast_rewrite import erase, export, show
 from holdfast_rewrite.classify import Classifier
 from holdfast_rewrite.classify_llm import ModelClassifier
 from holdfast_rewrite.classify_local import LocalClassifier
-from holdfast_rewrite.conclude import OrchestratorErrand
+from holdfast_rewrite.conclude import OrchestratorTask
 from holdfast_rewrite.detect import Detector, local_detector
 from holdfast_rewrite.directory import Directory, SqlDirectory
 from holdfast_rewrite.extension import RewriteExtension
@@ -123,10 +123,10 @@ class Rewrites(RewriteExtension):
             cancel_role=Role.ADMIN,
             replay_refusal=NEVER_REPLAYED,
         )(RewriteWork(self.detector, hf.clock))
-        errands = hf.registry.errands
-        errands[ORCHESTRATOR_RUN] = RewriteErrand(self)
-        errands[BATCH_SUBMITTER] = errands[SUBMITTER]
-        errands[BATCH_COLLECTOR] = errands[COLLECTOR]
+        tasks = hf.registry.tasks
+        tasks[ORCHESTRATOR_RUN] = RewriteTask(self)
+        tasks[BATCH_SUBMITTER] = tasks[SUBMITTER]
+        tasks[BATCH_COLLECTOR] = tasks[COLLECTOR]
 
     # -- for servers that take messages in
 
@@ -176,7 +176,7 @@ def _local_detector() -> Detector:
     return found
 
 
-class RewriteErrand(OrchestratorErrand):
+class RewriteTask(OrchestratorTask):
     """The orchestrator's run of one application's rewrites."""
 
     def __init__(self, rewrites: Rewrites) -> None:

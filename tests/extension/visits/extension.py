@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.config.kind import Cadence, Section, setting, whole
 from holdfast.config.run import RunSettings
-from holdfast.engine.errand import Assignment, Errand
 from holdfast.engine.housekeeping import Chore
+from holdfast.engine.periodic_task import PeriodicTask, RunBudget
 from holdfast.errors import Permanent
 from holdfast.event import Event, ExtensionEvent, Subscriber
 from holdfast.extension import Extension
@@ -51,11 +51,11 @@ class ForgetVisits:
     def __init__(self, app: Holdfast) -> None:
         self.app = app
 
-    def count_pending(self, assignment: Assignment) -> int:
+    def count_pending(self, budget: RunBudget) -> int:
         return int(self.app.store.read(lambda tx: tx.one(SQL.count_visits))["visits"])
 
-    def perform(self, assignment: Assignment) -> None:
-        assignment.counts.claimed += self.app.store.write(lambda tx: tx.affected(SQL.forget_visits))
+    def perform(self, budget: RunBudget) -> None:
+        budget.counts.claimed += self.app.store.write(lambda tx: tx.affected(SQL.forget_visits))
 
 
 def check_crowd(visit: Visit) -> Iterator[Finding]:
@@ -104,7 +104,7 @@ class Visits(Extension):
 
         return count
 
-    def tasks(self, app: Holdfast) -> Mapping[str, Errand]:
+    def tasks(self, app: Holdfast) -> Mapping[str, PeriodicTask]:
         return {"forget_visits": ForgetVisits(app)}
 
     def maintenance(self, app: Holdfast) -> Sequence[Chore]:

@@ -105,7 +105,7 @@ def worker(
     hf.close()
     if running.must_recycle:
         ctx.exit(RECYCLE)
-    ctx.exit(1 if running.was_stopped else 0)
+    ctx.exit(1 if running.stop_requested else 0)
 
 
 def serve_metrics(

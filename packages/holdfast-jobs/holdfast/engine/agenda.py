@@ -18,8 +18,8 @@ from holdfast.cron import write_every
 from holdfast.engine import audit
 from holdfast.engine.declared import sync_declared
 from holdfast.engine.job import Actor, ActorType
-from holdfast.engine.labour import Application
 from holdfast.engine.request import Batch, prepare
+from holdfast.engine.runs import Application
 from holdfast.engine.schedule import (
     Declared,
     Schedule,

@@ -79,7 +79,7 @@ class Completion:
     @property
     def has_closed_claim(self) -> bool:
         """Whether there is no lease left to renew or to lose."""
-        return self.settled is not None and self.settled.goes_on is None
+        return self.settled is not None and self.settled.next_claim is None
 
     def ended(self, outcome: Outcome) -> Ended:
         """How the stage ended, if its handler's last word is *outcome*."""

@@ -19,13 +19,13 @@ from holdfast.clock import read_instant
 from holdfast.cron import BadTiming
 from holdfast.engine import enqueue
 from holdfast.engine.agenda import SQL, Scheduling, job_of
+from holdfast.engine.bounded_run import BoundedRun, pending_of
 from holdfast.engine.catch_up import TICK_LIMIT, Due
 from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.idle_runs import PerformedElsewhere, record_skipped, trigger_of
-from holdfast.engine.labour import check_run
-from holdfast.engine.ledger import RunOutcome, RunReport
 from holdfast.engine.request import Batch
-from holdfast.engine.run import BoundedRun, pending_of
+from holdfast.engine.run_log import RunOutcome, RunReport
+from holdfast.engine.runs import check_run
 from holdfast.engine.tick import (
     Tick,
     TickOutcome,
@@ -201,7 +201,7 @@ class Dispatcher:
             app.settings,
             app.events,
             queues,
-            goes_on=lambda: not self._stopping.is_set(),
+            may_continue=lambda: not self._stopping.is_set(),
             others=[chore.work for chore in app.registry.chores if chore.is_before_runs],
         )
         idle = [name for name in targets.runs if pending_of(app, name) == 0]
@@ -400,7 +400,7 @@ class Dispatcher:
         except StoreError:
             raise
         except HoldfastError as exc:
-            # The ledger has the run, and says that it failed.
+            # The run log has the run with the outcome "failed".
             detail = f"failed: {type(exc).__name__}"
         finally:
             self._performing = None

@@ -142,8 +142,8 @@ class Registry:
     handlers: dict[str, Handler] = field(default_factory=dict)
     categories: dict[str, Category] = field(default_factory=lambda: dict(CATEGORIES))
     queues: dict[str, QueueSettings] = field(default_factory=dict)
-    # Runs that do something else than perform jobs: engine/errand.py, by the name of the run.
-    errands: dict[str, Any] = field(default_factory=dict)
+    # Periodic tasks (engine/periodic_task.py) by the name of their run.
+    tasks: dict[str, Any] = field(default_factory=dict)
     # Maintenance steps of extensions: engine/housekeeping.py.
     chores: list[Any] = field(default_factory=list)
     backoff_seconds: Sequence[int] = BUILT_IN_PROFILES["example"].retry_backoff_seconds

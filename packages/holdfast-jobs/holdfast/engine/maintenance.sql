@@ -94,7 +94,7 @@ SELECT
         (SELECT 1 FROM holdfast.worker_run AS run
          WHERE run.finished_at IS NULL AND run.lost_after < {now} LIMIT 1),
         (SELECT 1 FROM holdfast.worker_run AS run
-         WHERE run.finished_at < {later(-CAST(:runs_ms AS bigint))} LIMIT 1)) AS tidy_runs,
+         WHERE run.finished_at < {later(-CAST(:runs_ms AS bigint))} LIMIT 1)) AS clean_run_log,
     (SELECT 1 FROM holdfast.schedule_tick AS tick
      WHERE tick.outcome = 'taken' AND tick.recorded_at < {later(-CAST(:patience_ms AS bigint))}
      LIMIT 1) AS close_ticks,

@@ -1,4 +1,4 @@
--- Statements of bounded runs and their ledger. A run serves every tenant of its queues.
+-- Statements of bounded runs and the run log. A run serves every tenant of its queues.
 
 -- skip_runs :many — crosses tenants: runs that had nothing to do; a tick that was performed is left out
 INSERT INTO holdfast.worker_run

@@ -53,13 +53,13 @@ class Settled:
     cancel_requested_at: str | datetime | None = None
     escalated: DeadLetterEscalated | None = None
     # It would wait again, but somebody had asked for its end.
-    was_stopped: bool = False
+    canceled_instead: bool = False
     # False when the outcome was recorded by an earlier run of this work and the claim was lost
     # since.
     is_claim_open: bool = True
 
     @property
-    def goes_on(self) -> Claimed | None:
+    def next_claim(self) -> Claimed | None:
         """The same claim at its next stage, if there is one."""
         if not self.held or not self.is_claim_open or not isinstance(self.outcome, Advanced):
             return None
@@ -261,7 +261,7 @@ def _recorded_before(
             outcome,
             held=True,
             cancel_requested_at=row["cancel_requested_at"],
-            was_stopped=isinstance(outcome, _BACK) and row["state"] == State.CANCELED,
+            canceled_instead=isinstance(outcome, _BACK) and row["state"] == State.CANCELED,
             is_claim_open=row["state"] == State.PROCESSING
             and row["lease_token"] == job.lease_token,
         )

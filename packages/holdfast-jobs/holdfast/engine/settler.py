@@ -226,7 +226,7 @@ def events_of(settled: Settled, seconds: float | None = None) -> Iterator[Event]
     yield _event(settled, settled.outcome, seconds)
     if settled.escalated is not None:
         yield settled.escalated
-    if settled.was_stopped:
+    if settled.canceled_instead:
         yield _event(settled, Canceled(), None)
 
 

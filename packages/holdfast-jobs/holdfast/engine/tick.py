@@ -176,9 +176,9 @@ def close_stray_ticks(store: Store) -> list[Tick]:
     return store.write(work)
 
 
-def prune_ticks(store: Store, *, keep: timedelta) -> int:
+def prune_ticks(store: Store, *, retention: timedelta) -> int:
     """Delete ticks past their retention, but none that waits. Bounded, safe to run anywhere."""
-    return store.execute(SQL.prune_ticks, keep_ms=ms(keep), limit=PRUNE_LIMIT)
+    return store.execute(SQL.prune_ticks, keep_ms=ms(retention), limit=PRUNE_LIMIT)
 
 
 def _ended(row: Row) -> Tick:

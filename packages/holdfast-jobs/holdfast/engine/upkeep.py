@@ -29,12 +29,12 @@ from holdfast.engine.job import (
     Retry,
     claim_row,
 )
-from holdfast.engine.ledger import tidy_runs
 from holdfast.engine.presence import beat_seconds
 from holdfast.engine.promote import promote_jobs
 from holdfast.engine.quarantine import bury_broken
 from holdfast.engine.retention import archive_and_prune, shortest_keep
 from holdfast.engine.rules import tell_crowded
+from holdfast.engine.run_log import clean_run_log
 from holdfast.engine.settle import Settled, settle_in
 from holdfast.engine.settler import events_of
 from holdfast.engine.tick import PATIENCE, TickOutcome, close_stray_ticks, prune_ticks
@@ -185,13 +185,13 @@ def stale_outcome(job: Claimed, releases: int | None = None) -> Outcome:
     return Dead(fault) if exhausted else Retry(fault, None)
 
 
-def await_workers(store: Store, settings: Settings, *, goes_on: Callable[[], bool]) -> None:
+def await_workers(store: Store, settings: Settings, *, may_continue: Callable[[], bool]) -> None:
     """Wait until a rescue may charge, if there is anything to rescue.
 
     For a process that just began and soon ends: it would otherwise never see the grace end.
     """
     grace = grace_of(store, settings)
-    while goes_on() and (left := grace.left(store)) > 0:
+    while may_continue() and (left := grace.left(store)) > 0:
         if not store.one(SQL.count_stale)["jobs"]:
             return
         time.sleep(min(left, 0.25))
@@ -236,12 +236,12 @@ def tidy(
             for event in events_of(settled):
                 events.emit(event)
     outcomes.update(archive_and_prune(store, settings.retention, steps))
-    _tidy_runs(store, settings, events, steps, outcomes)
+    _clean_runs(store, settings, events, steps, outcomes)
     outcomes["crowded"] = tell_crowded(store, events, found="crowded" in steps)
     return outcomes
 
 
-def _tidy_runs(
+def _clean_runs(
     store: Store,
     settings: Settings,
     events: Events,
@@ -249,11 +249,11 @@ def _tidy_runs(
     outcomes: Counter[str],
 ) -> None:
     """Close and prune runs and the ticks of schedules."""
-    keep = timedelta(days=settings.retention.keep_runs_days)
-    if "tidy_runs" in steps:
-        tidied = tidy_runs(store, keep=keep)
-        outcomes["runs_lost"], outcomes["runs_pruned"] = len(tidied.lost), tidied.pruned
-        for report in tidied.lost:
+    retention = timedelta(days=settings.retention.keep_runs_days)
+    if "clean_run_log" in steps:
+        lost, pruned = clean_run_log(store, retention=retention)
+        outcomes["runs_lost"], outcomes["runs_pruned"] = len(lost), pruned
+        for report in lost:
             events.emit(report.event)
     if "close_ticks" in steps:
         for tick in close_stray_ticks(store):
@@ -261,7 +261,7 @@ def _tidy_runs(
             if tick.outcome is TickOutcome.MISSED:
                 events.emit(tick.skipped)
     if "prune_ticks" in steps:
-        outcomes["ticks_pruned"] = prune_ticks(store, keep=keep)
+        outcomes["ticks_pruned"] = prune_ticks(store, retention=retention)
 
 
 def seal(store: Store, settings: Settings, events: Events) -> int:
@@ -292,7 +292,7 @@ def maintain(
     events: Events,
     queues: Iterable[str],
     *,
-    goes_on: Callable[[], bool],
+    may_continue: Callable[[], bool],
     others: Iterable[Callable[[], object]] = (),
 ) -> None:
     """What a process that only performs runs does before them, once.
@@ -304,7 +304,7 @@ def maintain(
     watched = tuple(dict.fromkeys((*queues, MAINTENANCE_QUEUE)))
     steps = find_steps(store, settings, watched)
     if "rescue" in steps:
-        await_workers(store, settings, goes_on=goes_on)
+        await_workers(store, settings, may_continue=may_continue)
     run_upkeep(store, settings, events, steps)
     for step in others:
         step()

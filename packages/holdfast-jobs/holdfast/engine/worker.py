@@ -85,7 +85,7 @@ class Worker:
         self.drain_seconds = drain_seconds
         self.find_extension = find_extension
         self.tracing = tracing
-        self.must_recycle = self.is_draining = self.was_stopped = False
+        self.must_recycle = self.is_draining = self.stop_requested = False
         self._orders: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self.outcomes: Counter[str] = Counter()
         self._actor = Actor(ActorType.SYSTEM, self.id)
@@ -169,7 +169,7 @@ class Worker:
                 (settled,) = self._settler.settle([(going, ended)])
                 self._tell(settled, seconds)
                 outcomes[_word(settled)] += 1
-                going = settled.goes_on
+                going = settled.next_claim
         return Counts(len(claimed), outcomes)
 
     def _run_inline(self, job: Claimed) -> Ended:
@@ -233,7 +233,7 @@ class Worker:
 
     def stop(self) -> None:
         """Do not even wait for what runs: its lease will run out. Safe in a signal."""
-        self.is_draining = self._hands.closing = self.was_stopped = True
+        self.is_draining = self._hands.closing = self.stop_requested = True
         self._orders.put(self._stop)
 
     def _follow_orders(self) -> None:
@@ -364,7 +364,7 @@ class Worker:
         self.outcomes[_word(settled)] += 1
         self._presence.saw(held)
         self._tell(settled, held.ran_seconds)
-        going = settled.goes_on
+        going = settled.next_claim
         if going is None:
             self._held.pop(held.claim_id, None)
             self._free(held.job.queue)

@@ -68,7 +68,7 @@ def dispatching(app: OperatedApp, worker: Worker, dispatcher: Dispatcher) -> Ite
         dispatcher.drain()
         deadline = time.monotonic() + worker.drain_seconds
         # In short steps: a second signal may arrive meanwhile.
-        while thread.is_alive() and not worker.was_stopped and time.monotonic() < deadline:
+        while thread.is_alive() and not worker.stop_requested and time.monotonic() < deadline:
             thread.join(timeout=0.1)
 
 

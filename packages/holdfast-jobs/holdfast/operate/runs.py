@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from holdfast.actor import Actor, ActorType
 from holdfast.arguments import anything, checked, flag, instance, name, whole
-from holdfast.engine import ledger
+from holdfast.engine import run_log
+from holdfast.engine.bounded_run import BoundedRun
 from holdfast.engine.execute import current
-from holdfast.engine.ledger import RunOutcome, RunReport, Trigger, TriggerKind
-from holdfast.engine.run import BoundedRun
+from holdfast.engine.run_log import RunOutcome, RunReport, Trigger, TriggerKind
 from holdfast.errors import Forbidden
 from holdfast.operate.admit import admit
 from holdfast.operate.authorization import Action, OperatorContext
@@ -63,7 +63,7 @@ class OperatorRuns:
         """Runs, newest first."""
         self.context.check(Action.LOOK, org_id=None, subject="runs")
         wanted = (wanted or RunFilter()).check()
-        found = ledger.list_runs(
+        found = run_log.list_runs(
             self.context.store, name=wanted.name, limit=check_limit(limit) + 1, before=before
         )
         return page_of(found, limit, lambda run: run.run_id)
@@ -71,7 +71,7 @@ class OperatorRuns:
     def get(self, run_id: str) -> RunReport:
         """One run. Raises RunNotFound."""
         self.context.check(Action.LOOK, org_id=None, subject=f"run:{str(run_id)[:100]}")
-        return ledger.find_run(self.context.store, read_id("run_id", run_id))
+        return run_log.find_run(self.context.store, read_id("run_id", run_id))
 
     def start(self, name: str, *, reason: str, max_jobs: int | None = None) -> RunReport:
         """Perform a run now, in this process, and return its report."""

@@ -16,9 +16,9 @@ from holdfast.engine.context import Context
 from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.handler import make_handler, plain_stage
 from holdfast.engine.job import SYSTEM, Actor, Priority
-from holdfast.engine.labour import Application
 from holdfast.engine.pass_counts import PassCounts
 from holdfast.engine.request import Batch, Options
+from holdfast.engine.runs import Application
 from holdfast.engine.tracing import Tracing
 from holdfast.errors import ConfigError
 from holdfast.event import DeliveryAlert, DeliveryChange, DeliveryChanged, DeliveryTrouble
@@ -32,7 +32,7 @@ from holdfast.outbox.in_app import Feed, InAppChannel, job_like, read_id
 from holdfast.outbox.intend import Intended, Intent, RequestContext, find_origin, with_context
 from holdfast.outbox.notify import NotificationOptions, anotify, compose, notify
 from holdfast.outbox.post import JOB_TYPE, apost, post
-from holdfast.outbox.reconcile import RUN, ReconcileErrand, reconcile_once
+from holdfast.outbox.reconcile import RUN, ReconcileTask, reconcile_once
 from holdfast.outbox.send import PAGE, deliver_once
 from holdfast.outbox.template import Template, Templates
 from holdfast.outbox.wait import wait_for
@@ -141,7 +141,7 @@ class Outbox:
 
     def declare(self) -> None:
         """Make the run of the reconciler known to the application. May be called again."""
-        self.app.registry.errands.setdefault(RUN, ReconcileErrand(self))
+        self.app.registry.tasks.setdefault(RUN, ReconcileTask(self))
         self.app.settings = self.app.settings.with_runs(OUTBOX_RUNS)
 
     # -- what the passes work with

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from holdfast.channel.channel import Channel, Found, Lookup, LookupDown, NotFound, Seen
 from holdfast.clock import ms
 from holdfast.engine.audit import record_actions
-from holdfast.engine.errand import Assignment
 from holdfast.engine.job import SYSTEM
 from holdfast.engine.pass_counts import PassCounts
+from holdfast.engine.periodic_task import RunBudget
 from holdfast.event import DeliveryChange, DeliveryTrouble
 from holdfast.outbox.ask import Question, ask
 from holdfast.outbox.circuit import KEPT, count_waiting, find_changed, read_circuits
@@ -196,7 +196,7 @@ def _tell(outbox: Outbox, case: Case, detail: str, *, is_requeued: bool = False)
     outbox.app.events.emit(one.alert(DeliveryTrouble.MARKED_UNSENT, detail))
 
 
-class ReconcileErrand:
+class ReconcileTask:
     """The run of the reconciler."""
 
     eligible_statuses: Sequence[str] = ("pending", "sent")
@@ -204,9 +204,9 @@ class ReconcileErrand:
     def __init__(self, outbox: Outbox) -> None:
         self.outbox = outbox
 
-    def count_pending(self, assignment: Assignment) -> int:
+    def count_pending(self, budget: RunBudget) -> int:
         grace = -ms(self.outbox.settings.outbox.grace_seconds)
-        most = assignment.profile.max_jobs_per_run
+        most = budget.profile.max_jobs_per_run
 
         def look(tx: Tx) -> int:
             found = tx.one(SQL.count_due, most=most, grace_ms=grace)
@@ -219,10 +219,10 @@ class ReconcileErrand:
             due += self.outbox.brings_back.count(most)
         return due
 
-    def perform(self, assignment: Assignment) -> None:
-        run = assignment.counts
-        while assignment.goes_on and assignment.left > 0:
-            counts = reconcile_once(self.outbox, limit=assignment.left, worker_id=assignment.run_id)
+    def perform(self, budget: RunBudget) -> None:
+        run = budget.counts
+        while budget.may_continue and budget.left > 0:
+            counts = reconcile_once(self.outbox, limit=budget.left, worker_id=budget.run_id)
             taken = counts["taken"] + counts["none"] + counts["unknowable"] + counts["seen"]
             run.claimed += taken + counts["requeued"]
             run.outcomes["completed"] += counts["sent"] + counts["backfilled"] + counts["seen"]

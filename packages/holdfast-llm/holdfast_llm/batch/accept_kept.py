@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 
 from holdfast.engine.job import Actor
-from holdfast.engine.ledger import RunCounts
+from holdfast.engine.run_log import RunCounts
 from holdfast.store import Row, Statements
 from holdfast_llm.batch.ingest import CrossWired, Ingest
 from holdfast_llm.batch.item_outcome import OutcomeRules

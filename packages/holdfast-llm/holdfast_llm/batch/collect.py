@@ -15,10 +15,10 @@ from datetime import timedelta
 
 from holdfast.document import encode
 from holdfast.engine.classify import safe_name
-from holdfast.engine.errand import Assignment
 from holdfast.engine.job import Actor, ActorType
-from holdfast.engine.ledger import RunCounts
 from holdfast.engine.pass_counts import PassCounts
+from holdfast.engine.periodic_task import RunBudget
+from holdfast.engine.run_log import RunCounts
 from holdfast.errors import StoreBusy, StoreDown
 from holdfast.event import BatchChange, BatchTrouble
 from holdfast.store import Statements
@@ -62,7 +62,7 @@ class Pass:
     """One pass under way: for whom it works, how long it may, and what it has done."""
 
     worker_id: str
-    goes_on: Callable[[], bool]
+    may_continue: Callable[[], bool]
     left: Callable[[], int]
     prices: Prices
     done: PassCounts
@@ -72,7 +72,7 @@ class Pass:
 
     @property
     def may_go_on(self) -> bool:
-        return self.goes_on() and self.left() > 0
+        return self.may_continue() and self.left() > 0
 
 
 class BatchCollector:
@@ -102,19 +102,19 @@ class BatchCollector:
         self,
         *,
         worker_id: str,
-        goes_on: Callable[[], bool] = lambda: True,
+        may_continue: Callable[[], bool] = lambda: True,
         left: Callable[[], int] = lambda: NO_LIMIT,
         counts: RunCounts | None = None,
         only_id: str | None = None,
     ) -> PassCounts:
         """Look at every batch that is due, and bring back what has been answered.
 
-        Between two groups of answers, *goes_on* says whether there is time for another one, and
+        Between two groups of answers, *may_continue* says whether there is time for another, and
         *left* for how many answers. *counts* is updated during the pass.
         """
         counts = counts if counts is not None else RunCounts()
         done = PassCounts(outcomes=counts.outcomes, errors=counts.errors)
-        passing = Pass(worker_id, goes_on, left, self.resources.prices, done, counts)
+        passing = Pass(worker_id, may_continue, left, self.resources.prices, done, counts)
         while passing.may_go_on:
             batch = self.leases.take_to_collect(
                 worker_id, only_id=only_id, without=passing.passed_over
@@ -141,13 +141,13 @@ class BatchCollector:
                     self.leases.put_off(batch, self.settings.batch.max_poll_seconds, is_round=True)
         return done
 
-    def collect_once(self, assignment: Assignment) -> PassCounts:
+    def collect_once(self, budget: RunBudget) -> PassCounts:
         """The same as a run: for as long and for as many jobs as it may."""
         return self.run_once(
-            worker_id=assignment.run_id,
-            goes_on=lambda: assignment.goes_on,
-            left=lambda: assignment.left,
-            counts=assignment.counts,
+            worker_id=budget.run_id,
+            may_continue=lambda: budget.may_continue,
+            left=lambda: budget.left,
+            counts=budget.counts,
         )
 
     def _is_ours(self, batch: BatchLease) -> bool:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 from holdfast.config import Settings
 from holdfast.engine.category import Category, Duty
 from holdfast.engine.context import Context
-from holdfast.engine.errand import Errand
 from holdfast.engine.handler import (
     HandlerOptions,
     Routed,
@@ -23,16 +22,17 @@ from holdfast.engine.handler import (
 )
 from holdfast.engine.housekeeping import Chore
 from holdfast.engine.job import ONLY_STAGE, Outcome
-from holdfast.engine.labour import Application
+from holdfast.engine.periodic_task import PeriodicTask
 from holdfast.engine.retry import RetryPolicy
+from holdfast.engine.runs import Application
 from holdfast.errors import ConfigError
 from holdfast.extension import Extension
-from holdfast_llm.batch.errand import CollectErrand, SubmitErrand
 from holdfast_llm.batch.finish_call import with_call_stores
 from holdfast_llm.batch.maintenance import maintain_batches
 from holdfast_llm.batch.micro_batch import Batcher
 from holdfast_llm.batch.resources import BatchResources
 from holdfast_llm.batch.service import BatchService
+from holdfast_llm.batch.tasks import CollectTask, SubmitTask
 from holdfast_llm.batch.work import BatchWork
 from holdfast_llm.extension import BatchExtension
 from holdfast_llm.provider.account import Accounts
@@ -77,9 +77,9 @@ class Batching(BatchExtension):
         """Work for *app*."""
         self.app = app
 
-    def tasks(self, app: Any) -> Mapping[str, Errand]:
+    def tasks(self, app: Any) -> Mapping[str, PeriodicTask]:
         """The runs that send and collect."""
-        return {SUBMITTER: SubmitErrand(self), COLLECTOR: CollectErrand(self)}
+        return {SUBMITTER: SubmitTask(self), COLLECTOR: CollectTask(self)}
 
     def maintenance(self, app: Any) -> Sequence[Chore]:
         """Bring back claims that no batch has, and delete what is over."""

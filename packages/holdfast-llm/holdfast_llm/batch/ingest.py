@@ -15,7 +15,7 @@ from typing import Any
 from holdfast.clock import ms, write_instant
 from holdfast.engine.classify import fault_of
 from holdfast.engine.job import Actor, Canceled, Claimed, Dead, Fault
-from holdfast.engine.ledger import RunCounts
+from holdfast.engine.run_log import RunCounts
 from holdfast.engine.settle import Settled, settle_in, verb_of
 from holdfast.engine.settler import events_of
 from holdfast.errors import RowInvalid, StoreBusy, StoreDown, StoreError
@@ -350,7 +350,7 @@ class Ingest:
             if not one.held:
                 self.lines["dropped"] += 1
                 continue
-            self.counts.outcomes["canceled" if one.was_stopped else verb_of(one.outcome)] += 1
+            self.counts.outcomes["canceled" if one.canceled_instead else verb_of(one.outcome)] += 1
             self.counts.models[f"{batch.provider}/{batch.model}"] += 1
             if error_class := error_of(one.outcome):
                 self.counts.errors[error_class] += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.store import Statements, Store
 
-SQL = Statements("holdfast_llm.batch", "errand.sql")
+SQL = Statements("holdfast_llm.batch", "tasks.sql")
 
 
 def count_remaining(store: Store) -> dict[str, int]:

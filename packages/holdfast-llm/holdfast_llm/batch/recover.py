@@ -78,19 +78,23 @@ class BatchRecovery:
         self.sender = sender
         self.orphans = orphans
 
-    def recover_once(self, *, owner: str, goes_on: Callable[[], bool] = lambda: True) -> PassCounts:
+    def recover_once(
+        self, *, owner: str, may_continue: Callable[[], bool] = lambda: True
+    ) -> PassCounts:
         """Take every batch on its way out one step further, and look for what should not exist."""
         counts = PassCounts()
         work = self.store.one(SQL.find_recovery_work, since_ms=-ms(REACH))
         has_sent = bool(work["outgoing"])
-        while has_sent and goes_on() and (batch := self.leases.take_to_send(owner)) is not None:
+        while (
+            has_sent and may_continue() and (batch := self.leases.take_to_send(owner)) is not None
+        ):
             counts.add(self.guarded(batch, self.resolve, actor=RECOVERY))
         # What was just resolved may have left work for any of these.
-        if goes_on() and (has_sent or work["unresolved"]):
+        if may_continue() and (has_sent or work["unresolved"]):
             counts.add(self._release_unresolved())
-        if goes_on() and (has_sent or work["doubtful"]):
+        if may_continue() and (has_sent or work["doubtful"]):
             counts.add(self.orphans.cancel_orphan_batches())
-        if goes_on() and (has_sent or work["orphan_files"]):
+        if may_continue() and (has_sent or work["orphan_files"]):
             counts.add(self.orphans.delete_orphan_files(owner=owner))
         return counts
 

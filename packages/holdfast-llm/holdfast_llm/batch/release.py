@@ -162,7 +162,7 @@ class BatchReleaser:
                 continue
             for event in events_of(one):
                 self.events.emit(event)
-            counts.outcomes["canceled" if one.was_stopped else verb_of(one.outcome)] += 1
+            counts.outcomes["canceled" if one.canceled_instead else verb_of(one.outcome)] += 1
             error = error_of(one.outcome)
             if error is not None:
                 counts.errors[error] += 1

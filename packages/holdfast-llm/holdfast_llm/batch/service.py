@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from functools import cached_property
 
-from holdfast.engine.errand import Assignment
 from holdfast.engine.pass_counts import PassCounts
+from holdfast.engine.periodic_task import RunBudget
 from holdfast_llm.batch.accept_kept import KeptAnswers
 from holdfast_llm.batch.call import DirectCalls
 from holdfast_llm.batch.circuit import AccountCircuits
@@ -42,13 +42,13 @@ class BatchService:
 
     # -- passes
 
-    def submit_once(self, assignment: Assignment) -> PassCounts:
+    def submit_once(self, budget: RunBudget) -> PassCounts:
         """Hand waiting jobs over to providers: one bounded run."""
-        return self.submitter.submit_once(assignment)
+        return self.submitter.submit_once(budget)
 
-    def collect_once(self, assignment: Assignment) -> PassCounts:
+    def collect_once(self, budget: RunBudget) -> PassCounts:
         """Bring answers back from providers: one bounded run."""
-        return self.collector.collect_once(assignment)
+        return self.collector.collect_once(budget)
 
     def recover_once(self, owner: str) -> PassCounts:
         """Resolve outgoing batches without a worker."""

@@ -13,11 +13,11 @@ from typing import Any
 
 from holdfast.clock import ms
 from holdfast.document import decode
-from holdfast.engine import ledger
+from holdfast.engine import run_log
 from holdfast.engine.claim import Order, claim_jobs
-from holdfast.engine.errand import Assignment
 from holdfast.engine.job import Actor, ActorType, Claimed
 from holdfast.engine.pass_counts import PassCounts
+from holdfast.engine.periodic_task import RunBudget
 from holdfast.engine.settle import Settled
 from holdfast.errors import ConfigError
 from holdfast.event import JobStarted
@@ -61,12 +61,12 @@ class BatchSubmitter:
         self.releaser = releaser
         self.recovery = recovery
 
-    def submit_once(self, assignment: Assignment) -> PassCounts:
+    def submit_once(self, budget: RunBudget) -> PassCounts:
         """One bounded run: first the batches that an earlier run left, then waiting jobs."""
         done = self.recovery.recover_once(
-            owner=assignment.run_id, goes_on=lambda: assignment.goes_on
+            owner=budget.run_id, may_continue=lambda: budget.may_continue
         )
-        run = _SubmitRun(self, assignment)
+        run = _SubmitRun(self, budget)
         run.perform()
         done.add(run.counts)
         return done
@@ -75,12 +75,12 @@ class BatchSubmitter:
 class _SubmitRun:
     """The jobs of one run on their way into batches."""
 
-    def __init__(self, submitter: BatchSubmitter, assignment: Assignment) -> None:
+    def __init__(self, submitter: BatchSubmitter, budget: RunBudget) -> None:
         self.submitter = submitter
         self.resources = submitter.resources
         self.store = submitter.resources.store
-        self.assignment = assignment
-        self.actor = Actor(ActorType.SYSTEM, assignment.run_id)
+        self.budget = budget
+        self.actor = Actor(ActorType.SYSTEM, budget.run_id)
         self.prices = submitter.resources.prices
         self.counts = PassCounts()
         self._drafts: dict[BatchKey, Draft] = {}
@@ -90,12 +90,12 @@ class _SubmitRun:
         self._seen: set[str] = set()
 
     def perform(self) -> None:
-        counts = self.assignment.counts
+        counts = self.budget.counts
         try:
             # Jobs that can be sent come first. The others are released with the reason.
             passes = [self._find_unsendable(), []] if self._is_crowded() else [[]]
             for self._unsendable in passes:
-                while self.assignment.goes_on and self.assignment.left > 0:
+                while self.budget.may_continue and self.budget.left > 0:
                     if not self._take_page():
                         break
             for draft in self._drafts.values():
@@ -110,18 +110,18 @@ class _SubmitRun:
 
     def _is_crowded(self) -> bool:
         """Whether more jobs wait than this run may take."""
-        run = self.assignment
-        waiting = ledger.count_pending(
+        run = self.budget
+        waiting = run_log.count_pending(
             self.store, run.queues, run.job_types, run.profile, of_batch=True
         )
         return waiting >= run.left
 
     def _find_unsendable(self) -> Unsendable:
-        return find_unsendable(self.resources, self.assignment.queues, self.prices)
+        return find_unsendable(self.resources, self.budget.queues, self.prices)
 
     def _take_page(self) -> bool:
         """Claim and prepare a page of jobs. False if no job is left to claim."""
-        wanted = min(PAGE, self.assignment.left)
+        wanted = min(PAGE, self.budget.left)
         claimed, is_full = self._claim(wanted)
         if not claimed:
             return False
@@ -129,11 +129,11 @@ class _SubmitRun:
         self._missing.add(page.missing)
         for one in page.wanted:
             model = f"{one.key.provider}/{one.key.model}"
-            self.assignment.counts.models[model] += 1
+            self.budget.counts.models[model] += 1
         prepared = self.submitter.preparer.prepare_page(
             page,
             self._drafts,
-            owner=self.assignment.run_id,
+            owner=self.budget.run_id,
             claim_ms=self._claim_ms,
             actor=self.actor,
         )
@@ -145,32 +145,32 @@ class _SubmitRun:
 
     @property
     def _claim_ms(self) -> int:
-        return ms(self.assignment.profile.claim_timeout_seconds)
+        return ms(self.budget.profile.claim_timeout_seconds)
 
     def _claim(self, wanted: int) -> tuple[list[Claimed], bool]:
         """A page of jobs, and whether there may be more."""
         dead_lettered: list[Settled] = []
-        profile = self.assignment.profile
+        profile = self.budget.profile
         found = claim_jobs(
             self.store,
-            queues=self.assignment.queues,
-            worker_id=self.assignment.run_id,
+            queues=self.budget.queues,
+            worker_id=self.budget.run_id,
             limit=wanted,
             lease_ms=self._claim_ms,
             order=Order(profile.order),
             respect_not_before_at=profile.respect_not_before_at,
-            job_types=self.assignment.job_types,
+            job_types=self.budget.job_types,
             of_batch=True,
             without=self._seen,
             shut=self._unsendable,
             dead_lettered=dead_lettered,
         )
-        self.assignment.counts.claimed += len(found)
+        self.budget.counts.claimed += len(found)
         if not profile.respect_not_before_at:
             self._seen.update(job.id for job in found)
         for job in found:
             self.resources.events.emit(
-                JobStarted(job.about, job.queue, job.attempt, self.assignment.run_id)
+                JobStarted(job.about, job.queue, job.attempt, self.budget.run_id)
             )
         return found, len(found) + len(dead_lettered) >= wanted
 
@@ -181,11 +181,11 @@ class _SubmitRun:
             batch = submitter.leases.hold_new(draft.id, draft.fence)
         except BatchLost:
             return
-        step = submitter.sender.send if self.assignment.goes_on else self._give_back
+        step = submitter.sender.send if self.budget.may_continue else self._give_back
         self.counts.add(submitter.recovery.guarded(batch, step, actor=self.actor))
 
     def _give_back(self, batch: BatchLease, *, actor: Actor) -> PassCounts:
-        reason = STOPPED if self.assignment.was_stopped else MAX_RUNTIME
+        reason = STOPPED if self.budget.stop_requested else MAX_RUNTIME
         return self.submitter.releaser.give_back(batch, because(reason), actor=actor)
 
 

@@ -1,4 +1,4 @@
--- What the two runs of the lane have to do before they begin.
+-- Pending work of the two runs of batch processing.
 
 -- count_to_submit :one — crosses tenants: batches that are to be handed over, or that are in doubt
 -- For two days after a create without an answer a second batch may turn up, and must be stopped.

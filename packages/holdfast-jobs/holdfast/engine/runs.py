@@ -1,4 +1,4 @@
-"""What a run does: a worker that claims a bounded number of jobs, or an errand instead."""
+"""The body of a bounded run: a worker with a job limit, or a periodic task."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from holdfast.clock import Clock, ms
 from holdfast.config import RunProfile, RunSettings, Settings
 from holdfast.config.extensions import built_in_run
 from holdfast.document import decode
-from holdfast.engine import ledger
+from holdfast.engine import run_log
 from holdfast.engine.claim import Order, claim_jobs
-from holdfast.engine.errand import Assignment, Errand
 from holdfast.engine.fetcher import FairFetcher
 from holdfast.engine.handler import Registry
 from holdfast.engine.job import Claimed, Released
-from holdfast.engine.ledger import RunCounts, RunOutcome
+from holdfast.engine.periodic_task import PeriodicTask, RunBudget
+from holdfast.engine.run_log import RunCounts, RunOutcome
 from holdfast.engine.settle import Settled
 from holdfast.engine.worker import Worker
 from holdfast.errors import UnknownQueue, WorkerCrashed
@@ -26,7 +26,7 @@ from holdfast.store import Store
 
 
 class Application(Protocol):
-    """What a run needs of the application whose jobs it performs."""
+    """The parts of the application that a run uses."""
 
     settings: Settings
     clock: Clock
@@ -43,40 +43,40 @@ class Application(Protocol):
     def worker(self, **options: Any) -> Worker: ...
 
 
-class Labour(Protocol):
-    """What a run does between its start and its end."""
+class RunBody(Protocol):
+    """The work of a bounded run."""
 
     @property
     def counts(self) -> RunCounts:
-        """What became of what it took, so far."""
+        """Counts of claimed and settled jobs so far."""
 
     @property
     def outcome(self) -> RunOutcome:
-        """How it ended, where nobody stopped it and nothing broke."""
+        """The outcome of a run that was neither stopped nor failed."""
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Every setting that took effect, as the ledger keeps them."""
+        """The effective settings, as the run log stores them."""
 
     def count_pending(self) -> int:
-        """How many jobs there are for it, counted no further than it may take."""
+        """The number of pending jobs, counted up to the run's job limit."""
 
     def work(self, *, deadline: float, inline: bool) -> None:
-        """Take and do what there is; with *inline* in this thread alone."""
+        """Process pending work until *deadline*; with *inline*, in this thread only."""
 
     def end(self) -> None:
-        """The time is over: take nothing more, give back what has not begun."""
+        """The run time is over: claim nothing more and release jobs that have not started."""
 
     def drain(self) -> None:
-        """The same because somebody asked for it. Safe in a signal."""
+        """The same on request. Safe in a signal handler."""
 
     def stop(self) -> None:
-        """Do not even wait for what runs. Safe in a signal."""
+        """Do not wait for running jobs. Safe in a signal handler."""
 
 
 @dataclass(slots=True)
 class BoundedFetcher:
-    """Claims for one run: never more than *left* in all, and none after the deadline."""
+    """Claims jobs for one run: at most *left* in total, and none after the deadline."""
 
     store: Store
     run_id: str
@@ -110,7 +110,7 @@ class BoundedFetcher:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will come and nothing of ours is still under way."""
+        """Whether no more jobs will be claimed and none of this run is still running."""
         return (self.is_late or self.left <= 0 or self._ran_dry) and not self._open
 
     def hear(self) -> None:
@@ -120,8 +120,8 @@ class BoundedFetcher:
     def take(self, wanted: int) -> list[Claimed]:
         """Claim up to *wanted* jobs, queue after queue.
 
-        A pass that finds nothing is not repeated until one of our own jobs has ended: only that can
-        make room under a cap.
+        A pass that finds nothing is repeated only after a job of this run has ended, because only
+        that can free capacity under a limit.
         """
         self.was_asked = True
         wanted = min(wanted, self.left)
@@ -162,10 +162,10 @@ class BoundedFetcher:
         )
 
     def on_event(self, event: Event) -> None:
-        """A subscriber: what became of our own claims."""
+        """Event subscriber: count the outcomes of this run's claims."""
         match event:
             case JobSettled(about) if about.job_id in self._open and event.outcome != "advanced":
-                # A stale claim is charged by whoever rescues it; this run did not do that.
+                # The rescue of a stale claim counts the attempt, not this run.
                 if event.error_class == WorkerCrashed.error_class:
                     return
                 if event.error_class is not None:
@@ -191,8 +191,8 @@ def _model_of(job: Claimed) -> str | None:
     return f"{decision['provider']}/{decision.get('model', '')}"
 
 
-class JobLabour:
-    """Jobs, performed by a worker."""
+class JobRun:
+    """A run that executes jobs with a worker."""
 
     def __init__(
         self,
@@ -237,7 +237,7 @@ class JobLabour:
 
     @property
     def outcome(self) -> RunOutcome:
-        # A worker whose clock is too far from the store's does not even ask.
+        # A worker whose clock is too far from the store's claims nothing.
         if self._worker.must_recycle or not self._fetcher.was_asked:
             return RunOutcome.STOPPED
         if self._fetcher.is_late:
@@ -246,11 +246,11 @@ class JobLabour:
 
     @property
     def settings(self) -> dict[str, Any]:
-        return ledger.settings_of(self.run, self.profile)
+        return run_log.settings_of(self.run, self.profile)
 
     def count_pending(self) -> int:
         run = self.run
-        return ledger.count_pending(self.app.store, run.queues, run.job_types, self.profile)
+        return run_log.count_pending(self.app.store, run.queues, run.job_types, self.profile)
 
     def work(self, *, deadline: float, inline: bool) -> None:
         self._fetcher.deadline = deadline
@@ -277,55 +277,55 @@ class JobLabour:
         self._worker.stop()
 
 
-class ErrandLabour:
-    """An errand, done in this thread."""
+class TaskRun:
+    """A run that executes a periodic task in this thread."""
 
     def __init__(
         self, app: Application, run_id: str, name: str, run: RunSettings, profile: RunProfile
     ) -> None:
-        self.errand: Errand = app.registry.errands[name]
-        # Queues that nobody chose are all there are, those that were declared later included.
+        self.task: PeriodicTask = app.registry.tasks[name]
+        # By default a task serves every queue, including queues that were declared later.
         built_in = built_in_run(name)
         chosen = built_in is None or run.queues != built_in.queues
         self.run = run if chosen else replace(run, queues=tuple(app.known_queues))
-        self.assignment = Assignment(run_id, self.run.queues, run.job_types, profile, app.clock)
+        self.budget = RunBudget(run_id, self.run.queues, run.job_types, profile, app.clock)
 
     @property
     def counts(self) -> RunCounts:
-        return self.assignment.counts
+        return self.budget.counts
 
     @property
     def outcome(self) -> RunOutcome:
-        if self.assignment.is_late:
+        if self.budget.is_late:
             return RunOutcome.OUT_OF_TIME
-        return RunOutcome.FULL if self.assignment.left <= 0 else RunOutcome.DONE
+        return RunOutcome.FULL if self.budget.left <= 0 else RunOutcome.DONE
 
     @property
     def settings(self) -> dict[str, Any]:
-        kept = ledger.settings_of(self.run, self.assignment.profile)
-        return {**kept, "eligible_statuses": list(self.errand.eligible_statuses)}
+        settings = run_log.settings_of(self.run, self.budget.profile)
+        return {**settings, "eligible_statuses": list(self.task.eligible_statuses)}
 
     def count_pending(self) -> int:
-        return self.errand.count_pending(self.assignment)
+        return self.task.count_pending(self.budget)
 
     def work(self, *, deadline: float, inline: bool) -> None:
-        self.assignment.deadline = deadline
-        self.errand.perform(self.assignment)
+        self.budget.deadline = deadline
+        self.task.perform(self.budget)
 
     def end(self) -> None:
-        """The assignment looks at the clock itself."""
+        """Nothing to do: the budget reads the clock."""
 
     def drain(self) -> None:
-        self.assignment.was_stopped = True
+        self.budget.stop_requested = True
 
     def stop(self) -> None:
-        self.assignment.was_stopped = True
+        self.budget.stop_requested = True
 
 
 def check_run(app: Application, run: RunSettings) -> None:
     """Raise unless *app* can perform *run*.
 
-    A queue or job type that nobody knows would make every run find nothing, for ever.
+    With an unknown queue or job type, every run would find no jobs.
     """
     known = app.known_queues
     for queue in run.queues:
@@ -335,7 +335,7 @@ def check_run(app: Application, run: RunSettings) -> None:
         app.registry.get(job_type)
 
 
-def labour_of(
+def run_body(
     app: Application,
     name: str,
     run_id: str,
@@ -343,10 +343,10 @@ def labour_of(
     *,
     concurrency: int = 10,
     async_concurrency: int = 200,
-) -> Labour:
-    """What the run *name* does within *profile*, by what the application declares."""
+) -> RunBody:
+    """The body of the run *name*: its periodic task if one is registered, otherwise jobs."""
     run = app.settings.runs[name]
-    if name in app.registry.errands:
-        return ErrandLabour(app, run_id, name, run, profile)
-    hands = {"concurrency": concurrency, "async_concurrency": async_concurrency}
-    return JobLabour(app, run_id, run, profile, **hands)
+    if name in app.registry.tasks:
+        return TaskRun(app, run_id, name, run, profile)
+    options = {"concurrency": concurrency, "async_concurrency": async_concurrency}
+    return JobRun(app, run_id, run, profile, **options)

@@ -1,9 +1,9 @@
-"""A bounded run: so many jobs, for so long, then it ends. What it leaves waits for the next one.
+"""Bounded runs: a worker run bounded by job count and run time.
 
-A run takes jobs until it has as many as it may, until nothing is due, or until its time is over;
-then it gives back what it did not reach, lets what runs finish, and closes its row in the ledger.
-What it does with them is its labour (labour.py). Its id is the worker's id of its claims, so the
-audit of a run is what that actor did.
+A run claims jobs until it reaches its job limit, nothing is due, or its time is over. Then it
+releases jobs that have not started, waits for running ones, and closes its row in the run log. The
+next run continues. runs.py has the work of a run. The run's id is the worker id of its claims, so
+the audit events of a run have it as their actor.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from holdfast.actor import Actor, Role, read_actor
 from holdfast.arguments import anything, checked, uuid
 from holdfast.clock import Clock
 from holdfast.config import RunSettings
-from holdfast.engine import audit, ledger
+from holdfast.engine import audit, run_log
 from holdfast.engine.job import current
-from holdfast.engine.labour import Application, ErrandLabour, check_run, labour_of
-from holdfast.engine.ledger import (
+from holdfast.engine.run_log import (
     NOTHING_PENDING,
     RunCounts,
     RunOutcome,
@@ -29,6 +28,7 @@ from holdfast.engine.ledger import (
     Trigger,
     TriggerKind,
 )
+from holdfast.engine.runs import Application, TaskRun, check_run, run_body
 from holdfast.engine.upkeep import maintain
 from holdfast.errors import ConfigError, Forbidden, StoreError
 from holdfast.store import Tx
@@ -59,10 +59,10 @@ class BoundedRun:
             self.profile = replace(self.profile, max_jobs_per_run=max_jobs)
         check_run(app, self.settings)
         self.run_id = app.ids.new()
-        self.was_stopped = False
+        self.stop_requested = False
         # A fake clock moves inside the handlers; then everything happens in this thread.
         self.inline = app.clock.is_fake if inline is None else inline
-        self._labour = labour_of(
+        self._body = run_body(
             app,
             name,
             self.run_id,
@@ -76,19 +76,22 @@ class BoundedRun:
         return self.app.settings.runs[self.name]
 
     def drain(self) -> None:
-        """Take nothing more, give back what has not begun, finish what has. Safe in a signal."""
-        self.was_stopped = True
-        self._labour.drain()
+        """Claim nothing more, release jobs that have not started, finish the others.
+
+        Safe in a signal handler.
+        """
+        self.stop_requested = True
+        self._body.drain()
 
     def stop(self) -> None:
-        """Do not even wait for what runs: its lease will run out. Safe in a signal."""
-        self.was_stopped = True
-        self._labour.stop()
+        """Do not wait for running jobs: their leases expire. Safe in a signal handler."""
+        self.stop_requested = True
+        self._body.stop()
 
     def perform(self, *, is_maintained: bool = False) -> RunReport:
-        """Run, and say how it went. Nothing pending is a run that is skipped, not an error.
+        """Perform the run and return its report. Without pending work the run is skipped.
 
-        *is_maintained* says that the caller has done the maintenance that comes before a run.
+        With *is_maintained* the caller has done the maintenance that precedes a run.
         """
         app = self.app
         if not is_maintained:
@@ -97,35 +100,35 @@ class BoundedRun:
                 app.settings,
                 app.events,
                 self.settings.queues,
-                goes_on=lambda: not self.was_stopped,
+                may_continue=lambda: not self.stop_requested,
                 others=[chore.work for chore in app.registry.chores if chore.is_before_runs],
             )
-        pending = self._labour.count_pending()
+        pending = self._body.count_pending()
         if not app.store.write(lambda tx: self._open(tx, pending)):
             assert self.trigger.tick is not None
-            return ledger.find_tick(app.store, self.name, self.trigger.tick)
+            return run_log.find_tick(app.store, self.name, self.trigger.tick)
         if pending == 0:
-            return self._tell()
+            return self._report()
         try:
             self._work()
         except BaseException:
-            # Where even this cannot be written, the row stays open and is closed as lost.
+            # If this cannot be written either, maintenance closes the row as lost.
             with suppress(StoreError):
                 self._close(RunOutcome.FAILED)
-                self._tell()
+                self._report()
             raise
-        self._close(RunOutcome.STOPPED if self.was_stopped else self._labour.outcome)
-        return self._tell()
+        self._close(RunOutcome.STOPPED if self.stop_requested else self._body.outcome)
+        return self._report()
 
     def _open(self, tx: Tx, pending: int) -> bool:
-        row = ledger.run_row(
+        row = run_log.run_row(
             run_id=self.run_id,
             name=self.name,
             profile=self.settings.profile or self.app.settings.profile,
-            settings=self._labour.settings,
+            settings=self._body.settings,
             trigger=self.trigger,
         )
-        opened = ledger.open_run(tx, row)
+        opened = run_log.open_run(tx, row)
         if opened and self.trigger.kind is TriggerKind.MANUAL:
             audit.record_action(
                 tx,
@@ -135,27 +138,27 @@ class BoundedRun:
                 detail={"run_id": self.run_id, "reason": self.trigger.reason},
             )
         if opened and pending == 0:
-            ledger.close_run(
+            run_log.close_run(
                 tx, self.run_id, RunOutcome.SKIPPED, RunCounts(), reason=NOTHING_PENDING
             )
         return opened
 
     def _work(self) -> None:
-        """Work, and see to it that the deadline is heard of while handlers run."""
+        """Do the work, and end it at the deadline even while handlers run."""
         clock, seconds = self.app.clock, self.profile.max_runtime_seconds
         deadline = clock.monotonic() + seconds
         if self.inline:
-            self._labour.work(deadline=deadline, inline=True)
+            self._body.work(deadline=deadline, inline=True)
             return
-        with _at(clock, seconds, self._labour.end):
-            self._labour.work(deadline=deadline, inline=False)
+        with _at(clock, seconds, self._body.end):
+            self._body.work(deadline=deadline, inline=False)
 
     def _close(self, outcome: RunOutcome) -> None:
-        counts = self._labour.counts
-        self.app.store.write(lambda tx: ledger.close_run(tx, self.run_id, outcome, counts))
+        counts = self._body.counts
+        self.app.store.write(lambda tx: run_log.close_run(tx, self.run_id, outcome, counts))
 
-    def _tell(self) -> RunReport:
-        report = ledger.find_run(self.app.store, self.run_id)
+    def _report(self) -> RunReport:
+        report = run_log.find_run(self.app.store, self.run_id)
         self.app.events.emit(report.event)
         return report
 
@@ -187,25 +190,25 @@ def _at(clock: Clock, seconds: float, act: Callable[[], None]) -> Iterator[None]
 
 
 def perform_run(app: Application, name: str, *, trigger: Trigger) -> RunReport:
-    """Perform the run *name* here and now; the same tick is performed once."""
+    """Perform the run *name* in this process; a tick is performed at most once."""
     return BoundedRun(app, name, trigger=trigger).perform()
 
 
 def pending_of(app: Application, name: str) -> int:
-    """How many jobs the run *name* would find now, counted no further than it may take."""
+    """The number of jobs that the run *name* would find now, up to its job limit."""
     profile, run = app.settings.run_of(name), app.settings.runs[name]
-    if name in app.registry.errands:
-        return ErrandLabour(app, "", name, run, profile).count_pending()
-    return ledger.count_pending(app.store, run.queues, run.job_types, profile)
+    if name in app.registry.tasks:
+        return TaskRun(app, "", name, run, profile).count_pending()
+    return run_log.count_pending(app.store, run.queues, run.job_types, profile)
 
 
 def skipped_row(app: Application, name: str, trigger: Trigger) -> dict[str, Any]:
-    """The run *name* as the ledger keeps it where it had nothing to do."""
+    """The row of the run log for a run *name* without pending work."""
     profile, run = app.settings.run_of(name), app.settings.runs[name]
-    settings = ledger.settings_of(run, profile)
-    if name in app.registry.errands:
-        settings = ErrandLabour(app, "", name, run, profile).settings
-    return ledger.run_row(
+    settings = run_log.settings_of(run, profile)
+    if name in app.registry.tasks:
+        settings = TaskRun(app, "", name, run, profile).settings
+    return run_log.run_row(
         run_id=app.ids.new(),
         name=name,
         profile=run.profile or app.settings.profile,
@@ -214,20 +217,20 @@ def skipped_row(app: Application, name: str, trigger: Trigger) -> dict[str, Any]
     )
 
 
-# Whoever is no admin is refused on record, whatever the role is called.
+# A call by anyone but an administrator is refused and audited, whatever the role is.
 @checked(checks={"run_id": uuid, "trigger.role": anything})
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """The runs of an application, for those who may look at them or set one off."""
+    """The bounded runs of an application: list them, or start one."""
 
     app: Application
-    # Set where the application is bound to one tenant: a run serves all of them.
+    # Set if the application is bound to one tenant. A run serves all tenants.
     org_id: str | None = None
 
     def trigger(
         self, name: str, *, actor: Actor | str, role: Role | str | None, reason: str
     ) -> RunReport:
-        """Perform a run now, for recovery. For administrators only; audited with the reason."""
+        """Perform a run now, for recovery. Administrators only; audited with the reason."""
         actor = read_actor(actor)
         refused = self._refusal(role)
         if refused is not None:
@@ -261,16 +264,16 @@ class Runs:
         )
 
     def list(
-        self, *, name: str | None = None, limit: int = 50, before: str = ledger.NEWEST
+        self, *, name: str | None = None, limit: int = 50, before: str = run_log.NEWEST
     ) -> Sequence[RunReport]:
         """Runs, newest first; *before* a run's id is the next page."""
         self._check_unbound()
-        return ledger.list_runs(self.app.store, name=name, limit=limit, before=before)
+        return run_log.list_runs(self.app.store, name=name, limit=limit, before=before)
 
     def get(self, run_id: str) -> RunReport:
         """One run. Raises RunNotFound."""
         self._check_unbound()
-        return ledger.find_run(self.app.store, run_id)
+        return run_log.find_run(self.app.store, run_id)
 
     def _check_unbound(self) -> None:
         if self.org_id is not None:

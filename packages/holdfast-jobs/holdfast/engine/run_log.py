@@ -1,7 +1,7 @@
-"""The ledger of runs: opened when a run starts, closed when it ends, read by people.
+"""The run log: one row per bounded run, written when it starts and updated when it ends.
 
-A run that dies leaves its row open. Its claims come back by their leases; its row is closed as lost
-by the next upkeep once no such run can still be under way.
+A run whose process dies leaves its row open. Its claims expire with their leases. Maintenance
+closes the row as lost once the longest possible run time is over.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SLACK = timedelta(minutes=1)
 
 
 class TriggerKind(StrEnum):
-    """Who set a run off: our own dispatcher, a person, or the machine's timer."""
+    """What started a run: the dispatcher, an operator, or a cron job of the machine."""
 
     SCHEDULE = "schedule"
     MANUAL = "manual"
@@ -38,7 +38,7 @@ class TriggerKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """Why a run begins. A *tick* is performed once, however many ask for it."""
+    """Why a run starts. A *tick* is performed at most once."""
 
     kind: TriggerKind
     actor: Actor = SYSTEM
@@ -47,7 +47,7 @@ class Trigger:
 
 
 class RunOutcome(StrEnum):
-    """How a run ended. The first four are no failures: what they left waits for the next run."""
+    """How a run ended. The first four are not failures; the next run continues the work."""
 
     DONE = "done"
     FULL = "full"
@@ -60,7 +60,7 @@ class RunOutcome(StrEnum):
 
 @dataclass(slots=True)
 class RunCounts:
-    """What became of the claims of a run."""
+    """Counts of the claims of a run by outcome."""
 
     claimed: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -69,7 +69,7 @@ class RunCounts:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """The counts as the ledger keeps them."""
+        """The counts as the run log stores them."""
         succeeded, failed = self.outcomes["completed"], self.outcomes["dead"]
         requeued = sum(self.outcomes[verb] for verb in ("retry", "snoozed", "released"))
         canceled = self.outcomes["canceled"]
@@ -93,7 +93,7 @@ class RunCounts:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """A run as the ledger tells it. The counts of an open or lost run are not known."""
+    """A row of the run log. The counts of an open or lost run are unknown."""
 
     run_id: str
     name: str
@@ -121,7 +121,7 @@ class RunReport:
     model_counts: Mapping[str, int]
 
     @classmethod
-    def of(cls, row: Row) -> RunReport:
+    def from_row(cls, row: Row) -> RunReport:
         """The report of a stored run."""
         finished_at, tick, outcome = row["finished_at"], row["tick"], row["outcome"]
         read: dict[str, Any] = {
@@ -140,7 +140,7 @@ class RunReport:
 
     @property
     def event(self) -> WorkerRunFinished:
-        """What is told to logs and metrics."""
+        """The event for logs and metrics."""
         names = [item.name for item in fields(WorkerRunFinished)]
         return WorkerRunFinished(**{name: getattr(self, name) for name in names})
 
@@ -148,7 +148,7 @@ class RunReport:
 def run_row(
     *, run_id: str, name: str, profile: str, settings: Mapping[str, Any], trigger: Trigger
 ) -> dict[str, Any]:
-    """A run as the ledger keeps it when it begins."""
+    """The row of a run that starts."""
     longest = timedelta(seconds=settings["max_runtime_seconds"] + settings["claim_timeout_seconds"])
     return {
         "run_id": run_id,
@@ -166,45 +166,37 @@ def run_row(
 
 
 def open_run(tx: Tx, row: Mapping[str, Any]) -> bool:
-    """Write that a run begins; False if its tick was performed already."""
+    """Insert the row of a run; False if its tick was performed already."""
     return bool(tx.many(SQL.open_run, runs=[row]))
 
 
 def skip_runs(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> list[RunReport]:
-    """Write runs that began and ended with nothing to do; without those of performed ticks."""
+    """Insert skipped runs; ticks that were performed already are left out."""
     ended = [{**row, "reason": NOTHING_PENDING, "counts": "{}"} for row in rows]
-    return [RunReport.of(row) for row in tx.many(SQL.skip_runs, runs=ended)] if ended else []
+    return [RunReport.from_row(row) for row in tx.many(SQL.skip_runs, runs=ended)] if ended else []
 
 
 def close_run(
     tx: Tx, run_id: str, outcome: RunOutcome, counts: RunCounts, reason: str | None = None
 ) -> bool:
-    """Write how a run ended; False if it was given up for lost before."""
+    """Record how a run ended; False if it was closed as lost before."""
     row = {"run_id": run_id, "outcome": outcome, "reason": reason, **counts.columns}
     return bool(tx.many(SQL.close_run, ends=[row]))
-
-
-@dataclass(frozen=True, slots=True)
-class Tidied:
-    """What one pass over the ledger did."""
-
-    lost: tuple[RunReport, ...] = ()
-    pruned: int = 0
 
 
 PRUNE_LIMIT = 1_000
 
 
-def tidy_runs(store: Store, *, keep: timedelta) -> Tidied:
-    """Close runs whose process is gone, and delete those that ended longer ago than *keep*.
+def clean_run_log(store: Store, *, retention: timedelta) -> tuple[list[RunReport], int]:
+    """Close runs whose process died and delete runs that ended before the *retention*.
 
-    Bounded, safe to run twice, anywhere.
+    Returns the lost runs and the number of deleted ones. Bounded and safe to run concurrently.
     """
-    keep_ms = ms(keep)
+    keep_ms = ms(retention)
 
-    def work(tx: Tx) -> Tidied:
-        lost = tuple(RunReport.of(row) for row in tx.many(SQL.close_lost))
-        return Tidied(lost, tx.affected(SQL.prune_runs, keep_ms=keep_ms, limit=PRUNE_LIMIT))
+    def work(tx: Tx) -> tuple[list[RunReport], int]:
+        lost = [RunReport.from_row(row) for row in tx.many(SQL.close_lost)]
+        return lost, tx.affected(SQL.prune_runs, keep_ms=keep_ms, limit=PRUNE_LIMIT)
 
     return store.write(work)
 
@@ -217,7 +209,7 @@ def list_runs(
 ) -> list[RunReport]:
     """Runs, newest first; *before* a run's id is the next page."""
     rows = store.many(SQL.list_runs, name=name, limit=limit, before=before)
-    return [RunReport.of(row) for row in rows]
+    return [RunReport.from_row(row) for row in rows]
 
 
 def find_run(store: Store, run_id: str) -> RunReport:
@@ -225,17 +217,17 @@ def find_run(store: Store, run_id: str) -> RunReport:
     row = store.maybe(SQL.find_run, run_id=run_id)
     if row is None:
         raise RunNotFound(run_id)
-    return RunReport.of(row)
+    return RunReport.from_row(row)
 
 
 def find_tick(store: Store, name: str, tick: datetime) -> RunReport:
-    """The run that a tick led to."""
+    """The run that a tick started."""
     row = store.one(SQL.find_tick, name=name, tick=write_instant(tick))
-    return RunReport.of(row)
+    return RunReport.from_row(row)
 
 
 def settings_of(run: RunSettings, profile: RunProfile) -> dict[str, Any]:
-    """Every setting that took effect in a run, as the ledger keeps them."""
+    """The effective settings of a run, as the run log stores them."""
     return {
         "queues": list(run.queues),
         "job_types": list(run.job_types),
@@ -257,7 +249,7 @@ def count_pending(
     *,
     of_batch: bool = False,
 ) -> int:
-    """How many jobs a run would find now, counted no further than it may take."""
+    """The number of jobs that a run would find now, counted up to its job limit."""
 
     row = store.one(
         SQL.count_pending,

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.engine import ledger
-from holdfast.engine.errand import Assignment
+from holdfast.engine import run_log
+from holdfast.engine.periodic_task import RunBudget
 from holdfast.store import Statements
 from holdfast_llm.batch.finish_call import count_abandoned
 
 if TYPE_CHECKING:
     from holdfast_llm.batch.declare import Batching
 
-SQL = Statements("holdfast_llm.batch", "errand.sql")
+SQL = Statements("holdfast_llm.batch", "tasks.sql")
 
 
-class SubmitErrand:
+class SubmitTask:
     """Hands waiting jobs to providers, and resolves what a dead submitter left."""
 
     eligible_statuses: Sequence[str] = ("queued",)
@@ -24,19 +24,19 @@ class SubmitErrand:
     def __init__(self, batching: Batching) -> None:
         self.batching = batching
 
-    def count_pending(self, assignment: Assignment) -> int:
-        store, profile = self.batching.app.store, assignment.profile
+    def count_pending(self, budget: RunBudget) -> int:
+        store, profile = self.batching.app.store, budget.profile
         most = profile.max_jobs_per_run
         due = store.one(SQL.count_to_submit, most=most)["batches"]
-        queues, types = assignment.queues, assignment.job_types
-        return int(due) + ledger.count_pending(store, queues, types, profile, of_batch=True)
+        queues, types = budget.queues, budget.job_types
+        return int(due) + run_log.count_pending(store, queues, types, profile, of_batch=True)
 
-    def perform(self, assignment: Assignment) -> None:
-        backoff = assignment.profile.retry_backoff_seconds
-        self.batching.service_with(backoff).submit_once(assignment)
+    def perform(self, budget: RunBudget) -> None:
+        backoff = budget.profile.retry_backoff_seconds
+        self.batching.service_with(backoff).submit_once(budget)
 
 
-class CollectErrand:
+class CollectTask:
     """Asks providers about batches, brings answers back, and ends calls that nobody ended."""
 
     eligible_statuses: Sequence[str] = ("batch_submitted",)
@@ -44,12 +44,12 @@ class CollectErrand:
     def __init__(self, batching: Batching) -> None:
         self.batching = batching
 
-    def count_pending(self, assignment: Assignment) -> int:
-        store, most = self.batching.app.store, assignment.profile.max_jobs_per_run
+    def count_pending(self, budget: RunBudget) -> int:
+        store, most = self.batching.app.store, budget.profile.max_jobs_per_run
         due = store.one(SQL.count_to_collect, most=most)["batches"]
         return int(due) + count_abandoned(store)
 
-    def perform(self, assignment: Assignment) -> None:
-        service = self.batching.service_with(assignment.profile.retry_backoff_seconds)
+    def perform(self, budget: RunBudget) -> None:
+        service = self.batching.service_with(budget.profile.retry_backoff_seconds)
         service.finish_abandoned_calls()
-        service.collect_once(assignment)
+        service.collect_once(budget)
