@@ -75,7 +75,7 @@ WAYS_OUT = re.compile(
     r"|create_connection\(|getaddrinfo\(|subprocess\.(run|Popen)\(|urlopen\("
 )
 # The simulator answers and does not call; the demo and the supervisor start workers of their own.
-OWN = ("holdfast_simulator/", "holdfast/demo/", "holdfast/engine/supervise.py")
+OWN = ("holdfast_simulator/", "holdfast/demo/", "holdfast/engine/worker/supervisor.py")
 
 
 @pytest.mark.req("E-17")
@@ -102,7 +102,7 @@ ALLOWED_NETWORK = {
     ("holdfast/channel/smtp.py", "socket"): "connects to the address that the guard chose",
     ("holdfast/channel/address.py", "socket"): "reads the text of an address, opens nothing",
     ("holdfast/engine/classify.py", "socket"): "names an exception",
-    ("holdfast/engine/presence.py", "socket"): "gethostname",
+    ("holdfast/engine/worker/heartbeat.py", "socket"): "gethostname",
     ("holdfast/telemetry/metrics.py", "socket"): "serves metrics",
 }
 
@@ -236,7 +236,7 @@ def test_every_error_is_documented(kind: type) -> None:
 def event_names() -> set[str]:
     """The audit events that the engine or a migration writes."""
     sources = [
-        *(CORE / "engine").glob("*.py"),
+        *(CORE / "engine").rglob("*.py"),
         *MIGRATIONS,
     ]
     return {

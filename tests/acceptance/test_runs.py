@@ -14,7 +14,7 @@ from holdfast import FakeClock, Holdfast, State, SystemClock
 from holdfast.config import RunSettings
 from holdfast.engine.bounded_run import BoundedRun
 from holdfast.engine.run_log import Trigger, TriggerKind
-from holdfast.engine.worker import run_upkeep
+from holdfast.engine.worker.worker import run_upkeep
 from tests.acceptance import processes
 from tests.acceptance.app import make
 from tests.acceptance.processes import SPAWN, wait_until

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import State
-from holdfast.engine.supervise import RECYCLE
+from holdfast.engine.worker.supervisor import RECYCLE
 from tests.acceptance.app import make
 from tests.acceptance.processes import ROOT, all_in, wait_until
 from tests.operate.sound import assert_sound
@@ -23,8 +23,8 @@ APP = """
     import os
     from pathlib import Path
 
-    from holdfast.engine.keeper import Keeper
-    from holdfast.engine.settler import Settler
+    from holdfast.engine.worker.lease_renewer import LeaseRenewer
+    from holdfast.engine.worker.settle_buffer import SettleBuffer
     from tests.acceptance.app import make
 
     hf = make(os.environ["HOLDFAST_DB"])
@@ -36,9 +36,9 @@ APP = """
     if not marker.exists() and "--worker-id" in os.sys.argv or not os.environ.get("SUPERVISED"):
         marker.touch()
         if os.environ["BROKEN_PART"] == "settler":
-            Settler._settle_group = broken
+            SettleBuffer._settle_group = broken
         else:
-            Keeper._abandon_overdue = broken
+            LeaseRenewer._abandon_overdue = broken
 """
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import FakeClock, Holdfast
-from holdfast.engine.worker import run_upkeep
+from holdfast.engine.worker.worker import run_upkeep
 from holdfast.store.postgres_tx import PostgresTx
 from holdfast.store.sqlite import SqliteTx
 from holdfast_rewrite import erase

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import Enqueued, FakeClock, Holdfast, Permanent, RetryPolicy, State
-from holdfast.engine.worker import run_upkeep
+from holdfast.engine.worker.worker import run_upkeep
 from holdfast.event import BatchAlert, Event
 from holdfast.store import Row
 from holdfast.testing import Crash

@@ -8,8 +8,8 @@ from datetime import timedelta
 from typing import Any
 
 from holdfast import Actor, Enqueued, Holdfast, JobRequest
-from holdfast.engine.fetcher import FairFetcher
 from holdfast.engine.job import Claimed
+from holdfast.engine.worker.fetcher import FairFetcher
 
 OPERATOR = Actor.read("user:op")
 # Lower than any other tenant here: in the order of ids the noisy one always stands first.

@@ -133,7 +133,7 @@ def hand_over(hf: Holdfast, count: int = 1) -> list[Claimed]:
     hf.enqueue_many("letter.write", [{}] * count, org_id=ORG)
     taken = submitter_takes(hf, Order.CREATED_AT_ASC)
     settled = settle(hf.store, [(job, Submitted("batch_7")) for job in taken], actor=SYSTEM)
-    assert all(item.held for item in settled)
+    assert all(item.lease_held for item in settled)
     return [replace(job, state=State.BATCH_SUBMITTED) for job in taken]
 
 
@@ -151,8 +151,8 @@ def test_a_submitted_job_names_its_batch_and_ends_from_there_under_the_same_clai
     assert rescue_jobs(service.store, limit=10) == []
 
     stale = replace(job, lease_token=job.lease_token - 1)
-    assert not settle(service.store, [(stale, Completed('"old"'))], actor=SYSTEM)[0].held
-    assert settle(service.store, [(job, Completed('"kind words"'))], actor=SYSTEM)[0].held
+    assert not settle(service.store, [(stale, Completed('"old"'))], actor=SYSTEM)[0].lease_held
+    assert settle(service.store, [(job, Completed('"kind words"'))], actor=SYSTEM)[0].lease_held
 
     assert service.get(job.id, org_id=ORG).result == "kind words"
     assert "job.submitted" in timeline(service, job)
@@ -256,7 +256,7 @@ def test_a_lost_lease_keeps_nothing(keeping: Holdfast, clock: FakeClock) -> None
     stores = keeping.registry.stores_of
     (settled,) = settle(keeping.store, [(job, outcome)], actor=SYSTEM, stores=stores)
 
-    assert not settled.held
+    assert not settled.lease_held
     assert words_of(keeping.store) == []
 
 

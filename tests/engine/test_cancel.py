@@ -114,7 +114,7 @@ def test_a_job_that_ignores_the_request_may_still_complete(work: Holdfast) -> No
 
     (settled,) = settle(work.store, [(claimed, Completed('"done"'))], actor=SYSTEM)
 
-    assert settled.held
+    assert settled.lease_held
     assert work.get(enqueued.id, org_id=ORG).state is State.COMPLETED
 
 
@@ -155,7 +155,7 @@ def test_when_cancel_and_completion_race_one_wins_and_the_other_knows(
     for thread in threads:
         thread.join()
 
-    assert answers["settle"][0].held
+    assert answers["settle"][0].lease_held
     assert answers["cancel"] in (CancelAnswer.REQUESTED, CancelAnswer.TOO_LATE)
     assert work.get(enqueued.id, org_id=ORG).state is State.COMPLETED
     assert timeline(work, enqueued).count("job.cancel_requested") == 1
@@ -215,7 +215,7 @@ def test_a_submitted_job_is_canceled_at_once_and_its_late_result_is_dropped(
 
     job = work.get(enqueued.id, org_id=ORG)
     assert answer is CancelAnswer.CANCELED
-    assert not late.held
+    assert not late.lease_held
     assert (job.state, job.result) == (State.CANCELED, None)
     asked = next(e for e in events(work, enqueued) if e["name"] == "job.cancel_requested")
     assert decode(asked["detail"])["was"] == "batch_submitted"

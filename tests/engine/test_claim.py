@@ -179,7 +179,7 @@ def test_a_job_that_was_not_claimed_cannot_be_settled(work: Holdfast) -> None:
 
     (settled,) = settle(work.store, [(forged, Completed())], actor=SYSTEM)
 
-    assert not settled.held
+    assert not settled.lease_held
     assert work.get(theirs.id, org_id=ORG).state is State.QUEUED
     assert work.get(theirs.id, org_id=ORG).result is None
 
@@ -193,7 +193,7 @@ def test_a_claim_of_one_tenant_cannot_settle_a_job_of_another(work: Holdfast) ->
 
     (settled,) = settle(work.store, [(forged, Completed())], actor=SYSTEM)
 
-    assert not settled.held
+    assert not settled.lease_held
     assert work.get(theirs.id, org_id=OTHER_ORG).state is State.PROCESSING
 
 
@@ -209,7 +209,7 @@ def test_renewing_extends_what_is_ours_and_says_what_is_lost(
     clock.advance(seconds=50)
     rescued = rescue_jobs(work.store, limit=10)
 
-    assert renewed.held == {kept.claim_id}
+    assert renewed.lease_held == {kept.claim_id}
     assert rescued == []
     assert work.get(enqueued[0].id, org_id=ORG).state is State.PROCESSING
 
@@ -226,7 +226,7 @@ def test_a_claim_that_was_taken_over_is_not_renewed(work: Holdfast, clock: FakeC
     clock.advance(seconds=30)
     renewed = renew_leases(work.store, [first], lease_ms=60_000)
 
-    assert renewed.held == frozenset()
+    assert renewed.lease_held == frozenset()
     assert work.get(enqueued.id, org_id=ORG).record["lease_expires_at"] == ends_at
 
 

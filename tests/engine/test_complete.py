@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from holdfast import Context, FakeClock, Holdfast, SystemClock
-from holdfast.engine import settler
 from holdfast.engine.job import SYSTEM, Advanced, Released
 from holdfast.engine.settle import settle_in
 from holdfast.engine.upkeep import rescue_jobs
+from holdfast.engine.worker import settle_buffer
 from holdfast.errors import JobCanceled, LeaseLost, NetworkTimeout, RuleViolated, Snooze, StoreDown
 from holdfast.testing import HoldfastApp
 from tests.acceptance.processes import wait_until
@@ -64,13 +64,13 @@ def test_a_completed_job_is_not_settled_again(
     shop: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     groups: list[int] = []
-    plain = settler.settle_apart
+    plain = settle_buffer.settle_bisecting
 
     def counting(store: Any, group: Any, **options: Any) -> Any:
         groups.append(len(group))
         return plain(store, group, **options)
 
-    monkeypatch.setattr(settler, "settle_apart", counting)
+    monkeypatch.setattr(settle_buffer, "settle_bisecting", counting)
 
     @shop.job("sheet.make")
     def make(job: Context, payload: object) -> None:

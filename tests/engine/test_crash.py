@@ -228,7 +228,7 @@ def test_a_worker_frozen_past_its_lease_comes_back_to_a_lost_claim(
 
     (late,) = settle(hf.store, [(frozen, Completed('"late"'))], actor=SYSTEM)
 
-    assert not late.held
+    assert not late.lease_held
     assert hf.get(job.id, org_id=ORG).result == "sent"
     assert timeline(hf, job)[-1] == "job.lease_lost"
 

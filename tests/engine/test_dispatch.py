@@ -18,7 +18,7 @@ from holdfast.engine.agenda import sync_schedules
 from holdfast.engine.audit import PLATFORM_ORG
 from holdfast.engine.dispatch import Dispatched, Dispatcher, dispatch_once
 from holdfast.engine.schedule import CatchUp, Schedule
-from holdfast.engine.worker import run_upkeep
+from holdfast.engine.worker.worker import run_upkeep
 from holdfast.errors import RuleBroken
 from holdfast.event import Event, JobEnqueued, ScheduleFired, ScheduleSkipped
 from holdfast.store import Row, Store, Tx

@@ -580,7 +580,7 @@ def test_a_worker_that_comes_back_after_the_move_has_lost_its_lease(
 
     settled = settle(work.store, [(frozen, Completed()), (held, Completed())], actor=SYSTEM)
 
-    assert [item.held for item in settled] == [False, True]
+    assert [item.lease_held for item in settled] == [False, True]
     assert timeline(work, job)[-1] == "job.lease_lost"
     assert timeline(work, other)[-1] == "job.succeeded"
 
@@ -596,7 +596,7 @@ def test_a_settle_whose_answer_was_lost_until_after_the_move_leaves_no_trace(
 
     (again,) = settle(work.store, [(held, Completed())], actor=SYSTEM)
 
-    assert again.held
+    assert again.lease_held
     assert timeline(work, job) == before
 
 

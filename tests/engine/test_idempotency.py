@@ -280,7 +280,7 @@ def test_completing_twice_changes_nothing(work: Holdfast) -> None:
     first = settle(work.store, [(claimed, Completed('{"n":1}'))], actor=SYSTEM)
     second = settle(work.store, [(claimed, Completed('{"n":2}'))], actor=SYSTEM)
 
-    assert (first[0].held, second[0].held) == (True, True)
+    assert (first[0].lease_held, second[0].lease_held) == (True, True)
     assert work.get(enqueued.id, org_id=ORG).result == {"n": 1}
     assert timeline(work, enqueued) == ["job.enqueued", "job.started", "job.succeeded"]
 

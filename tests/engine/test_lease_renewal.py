@@ -10,8 +10,8 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.engine.context import CancelToken
-from holdfast.engine.hands import Held
-from holdfast.engine.keeper import Keeper
+from holdfast.engine.worker.executor_pool import InFlight
+from holdfast.engine.worker.lease_renewer import LeaseRenewer
 from tests.engine.faulty import FaultyStore
 from tests.story import ORG, by_hand, claim
 
@@ -24,17 +24,17 @@ def work(hf: Holdfast) -> Holdfast:
     return hf
 
 
-def hold_one(hf: Holdfast) -> Held:
+def hold_one(hf: Holdfast) -> InFlight:
     """A claim that was made, and renewed for the last time, at second 0."""
     hf.enqueue("slow.work", {}, org_id=ORG)
     (claimed,) = claim(hf)
-    return Held(claimed, CancelToken(), claimed_at=0.0, renewed_at=0.0)
+    return InFlight(claimed, CancelToken(), claimed_at=0.0, renewed_at=0.0)
 
 
-def renewing(hf: Holdfast, held: Held, store: Any = None) -> Callable[[float], None]:
+def renewing(hf: Holdfast, held: InFlight, store: Any = None) -> Callable[[float], None]:
     """The renewal pass of a worker that holds this claim, at a second of the test's choice."""
     hands: Any = None
-    keeper = Keeper(
+    keeper = LeaseRenewer(
         store or hf.store,
         hands,
         {held.claim_id: held},

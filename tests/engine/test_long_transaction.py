@@ -17,9 +17,9 @@ import pytest
 from holdfast import CancelAnswer, Context, FakeClock, Holdfast, SystemClock
 from holdfast.engine.claim import renew_leases
 from holdfast.engine.context import CancelToken
-from holdfast.engine.hands import Held
-from holdfast.engine.keeper import Keeper
 from holdfast.engine.upkeep import rescue_jobs
+from holdfast.engine.worker.executor_pool import InFlight
+from holdfast.engine.worker.lease_renewer import LeaseRenewer
 from holdfast.errors import StoreBusy
 from holdfast.store import Store, migrate, open_store
 from tests.acceptance.processes import wait_until
@@ -198,7 +198,7 @@ def test_a_row_that_is_held_is_not_a_lost_one(hf: Holdfast, clock: FakeClock) ->
     clock.advance(seconds=20)
     rescued_afterwards = rescue_jobs(hf.store, limit=10)
 
-    assert renewed.held == {job.claim_id for job in jobs}
+    assert renewed.lease_held == {job.claim_id for job in jobs}
     assert took < 30
     assert rescued_while_extended == []
     assert len(rescued_afterwards) == 3
@@ -226,14 +226,14 @@ def test_a_lost_claim_is_not_extended_although_its_row_is_held(hf: Holdfast) -> 
     with held_row(hf, held.id):
         renewed = renew_leases(hf.store, [lost, held], lease_ms=60_000, seconds=0.2)
 
-    assert renewed.held == {held.claim_id}
+    assert renewed.lease_held == {held.claim_id}
 
 
 @pytest.mark.req("C-08")
 def test_the_keeper_stops_what_it_cannot_renew_and_what_it_has_lost(hf: Holdfast) -> None:
     hf.job("sheet.make")(lambda job, payload: None)
     hf.enqueue_many("sheet.make", [{"n": n} for n in range(2)], org_id=ORG)
-    kept, lost = (Held(job, CancelToken(), 0.0, 0.0) for job in claim(hf, limit=2))
+    kept, lost = (InFlight(job, CancelToken(), 0.0, 0.0) for job in claim(hf, limit=2))
     by_hand(
         hf.store,
         "UPDATE holdfast.job SET state = 'queued', claimed_by = NULL,"
@@ -243,9 +243,9 @@ def test_the_keeper_stops_what_it_cannot_renew_and_what_it_has_lost(hf: Holdfast
     away = FaultyStore(hf.store)
     with through(hf, away):
         worker = hf.worker()
-        keeper = Keeper(away, worker._hands, {}, settings=hf.settings, rng=worker.rng,
+        keeper = LeaseRenewer(away, worker._executor_pool, {}, settings=hf.settings, rng=worker.rng,
                         recycle=lambda stuck: None)  # fmt: skip
-        keeper.held = {held.claim_id: held for held in (kept, lost)}
+        keeper.in_flight = {held.claim_id: held for held in (kept, lost)}
         lease = hf.settings.lease_seconds
 
         away.be_away(1)

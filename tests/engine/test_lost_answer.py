@@ -76,7 +76,7 @@ def test_an_outcome_is_recorded_once_when_the_answer_to_its_commit_is_lost(
     settled = settle(store, [(job, outcome) for job in jobs], actor=WORKER)
 
     assert store.lost == 1
-    assert [one.held for one in settled] == [True] * many
+    assert [one.lease_held for one in settled] == [True] * many
     for job in jobs:
         assert timeline(work, job) == ["job.enqueued", "job.started", *events]
     if name != "submitted":
@@ -100,8 +100,8 @@ def test_an_outcome_is_recognised_after_another_worker_has_claimed_the_job(
     (settled,) = settle(store, [(job, outcome)], actor=WORKER)
     (of_other,) = settle(work.store, [(other[0], Dead(FAULT))], actor=SYSTEM)
 
-    assert settled.held
-    assert of_other.held
+    assert settled.lease_held
+    assert of_other.lease_held
     assert timeline(work, job) == [
         "job.enqueued", "job.started", *events, "job.started", "job.failed", "job.deadlettered",
     ]  # fmt: skip
@@ -118,7 +118,7 @@ def test_a_rescued_claim_is_lost_even_when_its_worker_wanted_a_retry(
 
     (settled,) = settle(work.store, [(job, Retry(FAULT, 1_000))], actor=WORKER)
 
-    assert not settled.held
+    assert not settled.lease_held
     assert timeline(work, job)[-1] == "job.lease_lost"
     assert_sound(work)
 
@@ -131,7 +131,7 @@ def test_a_second_outcome_of_a_claim_that_ended_changes_nothing(work: Holdfast) 
 
     again = settle(work.store, [(done, Completed("2")), (dead, Dead(other_fault))], actor=WORKER)
 
-    assert [one.held for one in again] == [True, True]
+    assert [one.lease_held for one in again] == [True, True]
     assert work.get(done.id, org_id=ORG).result == 1
     assert work.get(dead.id, org_id=ORG).last_error == FAULT.last_error
     assert timeline(work, done)[-1] == "job.succeeded"
@@ -160,7 +160,7 @@ def test_an_advance_is_not_repeated_at_a_later_stage(work: Holdfast) -> None:
 
     late = settle(work.store, [(job, Retry(FAULT, None)), (job, Dead(FAULT))], actor=WORKER)
 
-    assert [one.held for one in late] == [False, False]
+    assert [one.lease_held for one in late] == [False, False]
     found = work.get(job.id, org_id=ORG)
     assert (found.state, found.stage, found.attempt_count) == (State.PROCESSING, "second", 0)
 
@@ -178,7 +178,7 @@ def test_the_next_stage_does_not_start_after_the_claim_was_lost(
     store = FaultyStore(work.store).lose_answer(meanwhile=lose_the_lease)
     (settled,) = settle(store, [(job, Advanced("1", "second", 3))], actor=WORKER)
 
-    assert settled.held
+    assert settled.lease_held
     assert settled.next_claim is None
     assert timeline(work, job).count("job.advanced") == 1
     assert "job.lease_lost" not in timeline(work, job)
@@ -194,7 +194,7 @@ def test_a_cancel_that_came_with_the_outcome_is_told_when_the_answer_is_lost(
 
     (settled,) = settle(store, [(job, Snoozed(1_000))], actor=WORKER)
 
-    assert settled.held
+    assert settled.lease_held
     assert settled.canceled_instead
     assert timeline(work, job)[-2:] == ["job.snoozed", "job.canceled"]
     assert_sound(work)
@@ -215,7 +215,7 @@ def test_a_group_with_an_old_and_a_new_claim_of_a_job_records_the_new_one_alone(
 
     settled = settle(work.store, [(old, Retry(FAULT, None)), (new, Completed("1"))], actor=WORKER)
 
-    assert [one.held for one in settled] == [False, True]
+    assert [one.lease_held for one in settled] == [False, True]
     found = work.get(old.id, org_id=ORG)
     assert (found.state, found.attempt_count) == (State.COMPLETED, 1)
     assert timeline(work, old)[4:] == ["job.started", "job.lease_lost", "job.succeeded"]
@@ -228,7 +228,7 @@ def test_of_two_outcomes_of_one_claim_the_first_is_recorded(work: Holdfast) -> N
 
     settled = settle(work.store, [(job, Retry(FAULT, 1_000)), (job, Completed("1"))], actor=WORKER)
 
-    assert [one.held for one in settled] == [True, False]
+    assert [one.lease_held for one in settled] == [True, False]
     assert work.get(job.id, org_id=ORG).state is State.QUEUED
     assert_sound(work)
 
@@ -256,7 +256,7 @@ def test_jobs_of_two_tenants_with_the_same_id_are_settled_apart(
         actor=WORKER,
     )
 
-    assert [one.held for one in settled] == [False, True]
+    assert [one.lease_held for one in settled] == [False, True]
     assert [one.canceled_instead for one in settled] == [False, stops]
     assert work.get(job_id, org_id=ORG).state is State.QUEUED
     assert timeline(work, claimed[ORG])[-1] == "job.lease_lost"
@@ -346,6 +346,6 @@ def test_a_connection_cut_after_the_server_committed_leaves_one_outcome(
     settled = settle(hf.store, [(job, outcome) for job in jobs], actor=WORKER)
 
     assert wire.lost == 1
-    assert [one.held for one in settled] == [True, True]
+    assert [one.lease_held for one in settled] == [True, True]
     for job in jobs:
         assert timeline(hf, job) == ["job.enqueued", "job.started", *events]

@@ -1,4 +1,4 @@
-"""Presence: a worker says that it lives, that it drains, and goodbye; silence tells the rest."""
+"""Heartbeat: a worker says that it lives, that it drains, and goodbye; silence tells the rest."""
 
 from __future__ import annotations
 
@@ -13,20 +13,27 @@ import psycopg
 import pytest
 
 from holdfast import Context, FakeClock, Holdfast, SystemClock
-from holdfast.engine.hands import Held
-from holdfast.engine.presence import GONE_AFTER, KEEP, Colleague, Presence, list_workers, serving
+from holdfast.engine.worker.executor_pool import InFlight
+from holdfast.engine.worker.heartbeat import (
+    GONE_AFTER,
+    KEEP,
+    Heartbeat,
+    WorkerRow,
+    list_workers,
+    serving,
+)
 from holdfast.errors import RuleBroken, StoreDown
 from tests.engine.faulty import FaultyStore
 from tests.story import ORG, by_hand, claim, look, make_holdfast
 
 
-def present(hf: Holdfast) -> list[Colleague]:
+def present(hf: Holdfast) -> list[WorkerRow]:
     return hf.store.read(list_workers)
 
 
-def make(hf: Holdfast, worker: str = "w1", **given: Any) -> Presence:
-    held: dict[str, Held] = given.pop("held", {})
-    return Presence(
+def make(hf: Holdfast, worker: str = "w1", **given: Any) -> Heartbeat:
+    held: dict[str, InFlight] = given.pop("in_flight", {})
+    return Heartbeat(
         given.pop("store", hf.store),
         held,
         worker,
@@ -109,15 +116,15 @@ def test_the_longest_claim_is_remembered_while_it_runs_and_after_it(hf: Holdfast
     hf.enqueue("report.export", {}, org_id=ORG)
     (job,) = claim(hf)
     now = time.monotonic()
-    short, long = Held(job, None, now - 10, now), Held(job, None, now - 90, now)  # type: ignore[arg-type]
+    short, long = InFlight(job, None, now - 10, now), InFlight(job, None, now - 90, now)  # type: ignore[arg-type]
     held = {"short": short}
-    presence = make(hf, held=held)
+    presence = make(hf, in_flight=held)
 
-    presence.tell()
+    presence.send()
     (first,) = present(hf)
-    presence.saw(long)
+    presence.observe(long)
     held.clear()
-    presence.tell()
+    presence.send()
     (second,) = present(hf)
 
     assert 10_000 <= first.longest_ms < 20_000
@@ -146,8 +153,8 @@ class Off:
 def test_a_worker_tells_how_far_its_clock_is_off(postgres_url: str) -> None:
     with make_holdfast(postgres_url, Off(timedelta(seconds=90))) as hf:  # type: ignore[arg-type]
         presence = make(hf)
-        presence.tell()
-        presence.tell()
+        presence.send()
+        presence.send()
         (seen,) = present(hf)
 
     assert seen.clock_off_ms == pytest.approx(-90_000, abs=2_000)
@@ -174,7 +181,7 @@ def test_a_database_that_is_away_harms_neither_the_start_nor_the_end(hf: Holdfas
     presence = make(hf, store=store)
 
     with pytest.raises(StoreDown):
-        presence.tell()
+        presence.send()
     presence.start()
     presence.drain()
     presence.close()
@@ -205,7 +212,7 @@ def test_presence_is_two_small_writes_a_beat(hf: Holdfast) -> None:
     presence = make(hf, store=store)
 
     for _ in range(3):
-        presence.tell()
+        presence.send()
 
     assert store.writes == 6
     assert look(hf.store, "SELECT count(*) AS workers FROM holdfast.worker")[0]["workers"] == 1

@@ -14,10 +14,10 @@ import pytest
 
 from holdfast import FakeClock, Holdfast, Settings, State, Transient
 from holdfast.engine.job import SYSTEM, Completed, unit_of
-from holdfast.engine.presence import Presence, beat_seconds
 from holdfast.engine.settle import settle
 from holdfast.engine.upkeep import FREE_RELEASES, Grace, await_workers, rescue_jobs
-from holdfast.engine.worker import run_upkeep
+from holdfast.engine.worker.heartbeat import Heartbeat, beat_seconds
+from holdfast.engine.worker.worker import run_upkeep
 from holdfast.store import Tx
 from holdfast.store.availability import Availability
 from tests.operate.letters import die_at_once, operator, replay
@@ -43,7 +43,7 @@ def test_a_stale_claim_is_queued_again_and_charged_one_attempt(
     (rescued,) = rescue_jobs(work.store, limit=10)
 
     job = work.get(enqueued.id, org_id=ORG)
-    assert rescued.held
+    assert rescued.lease_held
     assert (job.state, job.attempt_count) == (State.QUEUED, 1)
     assert job.last_error == "stale_claim_requeued"
     assert job.error_class == "WORKER_CRASHED"
@@ -141,7 +141,7 @@ def test_when_rescue_and_completion_race_exactly_one_wins(
         rescued = rescue_jobs(work.store, limit=1)
 
     job = work.get(enqueued.id, org_id=ORG)
-    assert (len(rescued), settled.held) == ((1, False) if first == "rescue" else (0, True))
+    assert (len(rescued), settled.lease_held) == ((1, False) if first == "rescue" else (0, True))
     assert job.state is (State.QUEUED if first == "rescue" else State.COMPLETED)
 
 
@@ -210,7 +210,7 @@ def test_a_canceled_job_of_a_dead_worker_is_canceled_and_not_charged(
 
 def beat(hf: Holdfast, worker: str, lease_ms: int = 60_000) -> None:
     """A heartbeat of a worker."""
-    Presence(hf.store, {}, worker, ["q:default"], ["slow.work"], lease_ms=lease_ms).tell()
+    Heartbeat(hf.store, {}, worker, ["q:default"], ["slow.work"], lease_ms=lease_ms).tell()
 
 
 @pytest.mark.req("C-08")
@@ -227,7 +227,7 @@ def test_a_claim_that_its_live_worker_does_not_hold_is_released_at_no_cost(
 
     job = work.get(enqueued.id, org_id=ORG)
     released = events(work, enqueued)[-1]
-    assert rescued.held
+    assert rescued.lease_held
     assert (job.state, job.attempt_count, job.last_error) == (State.QUEUED, 0, None)
     assert released["name"] == "job.released"
     assert '"lease_expired"' in released["detail"]
@@ -250,7 +250,7 @@ def test_a_worker_that_may_be_about_to_send_its_heartbeat_is_waited_for(
     (rescued,) = rescue_jobs(work.store, limit=10)
 
     assert early == []
-    assert rescued.held
+    assert rescued.lease_held
     assert work.get(enqueued.id, org_id=ORG).error_class == "WORKER_CRASHED"
 
 

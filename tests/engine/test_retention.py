@@ -19,7 +19,7 @@ from holdfast.engine.retention import (
     keep_of,
     prune_jobs,
 )
-from holdfast.engine.worker import run_upkeep
+from holdfast.engine.worker.worker import run_upkeep
 from holdfast.errors import ConfigError, RuleBroken
 from holdfast.store import Tx, open_store
 from tests.story import ORG, by_hand, claim, look, make_holdfast, timeline

@@ -18,11 +18,11 @@ from holdfast import FakeClock, Holdfast
 from holdfast.config import KeySettings, QueueSettings, Rate, TenantSettings
 from holdfast.engine import claim as claiming
 from holdfast.engine.claim import ClaimRequest, Order, claim_jobs, claim_queue, find_backlogs
-from holdfast.engine.fetcher import FairFetcher
 from holdfast.engine.job import SYSTEM, Claimed, Completed
 from holdfast.engine.rules import read_rules
 from holdfast.engine.settle import settle
 from holdfast.engine.upkeep import rescue_jobs
+from holdfast.engine.worker.fetcher import FairFetcher
 from holdfast.errors import ConfigError
 from holdfast.store import Store, Tx
 from tests.engine.flood import (
@@ -224,7 +224,7 @@ def test_caps_hold_also_where_a_row_breaks_a_rule(work: Holdfast) -> None:
 # -- two workers at the same moment
 
 
-class Held:
+class InFlight:
     """A store whose next write waits, before it commits, until it is told to go on."""
 
     def __init__(self, store: Store) -> None:
@@ -271,7 +271,7 @@ def test_a_claim_that_comes_while_another_is_not_committed_counts_it(
         declare(hf)
         CAPS[cap](hf)
         fill(hf, ORG, 30, limit_key="k")
-        held = Held(hf.store)
+        held = InFlight(hf.store)
 
         def take(store: Store) -> list[Claimed]:
             return claim_jobs(

@@ -24,7 +24,7 @@ from holdfast.config.section import BUILT_IN_QUEUES
 from holdfast.engine.audit import PLATFORM_ORG, verify_seals
 from holdfast.engine.job import QUEUES
 from holdfast.engine.rules import sync_rules
-from holdfast.engine.worker import run_upkeep
+from holdfast.engine.worker.worker import run_upkeep
 from holdfast.errors import RuleBroken
 from holdfast.event import QueueCrowded
 from holdfast.telemetry.log import JsonFormatter, log_event, logger

@@ -33,7 +33,7 @@ from holdfast.engine.bounded_run import BoundedRun, pending_of, perform_run
 from holdfast.engine.claim import claim_jobs
 from holdfast.engine.run_log import RunOutcome, RunReport, Trigger, TriggerKind, clean_run_log
 from holdfast.engine.runs import JobRun
-from holdfast.engine.worker import Worker, run_upkeep
+from holdfast.engine.worker.worker import Worker, run_upkeep
 from holdfast.errors import (
     ConfigError,
     RuleBroken,

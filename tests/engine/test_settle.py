@@ -45,7 +45,7 @@ def settle_one(hf: Holdfast, outcome: Outcome) -> Any:
     enqueued = hf.enqueue("report.export", {}, org_id=ORG)
     (claimed,) = claim(hf)
     (settled,) = settle(hf.store, [(claimed, outcome)], actor=SYSTEM)
-    assert settled.held
+    assert settled.lease_held
     return enqueued
 
 
@@ -161,7 +161,7 @@ def test_a_lease_lost_inside_a_group_is_that_jobs_alone(work: Holdfast, clock: F
 
     settled = settle(work.store, [(job, Completed('"x"')) for job in claimed], actor=SYSTEM)
 
-    assert [item.held for item in settled] == [True, False, True]
+    assert [item.lease_held for item in settled] == [True, False, True]
     assert [work.get(item.id, org_id=ORG).state for item in enqueued] == [
         State.COMPLETED, State.QUEUED, State.COMPLETED,
     ]  # fmt: skip
@@ -194,11 +194,11 @@ def test_an_outcome_of_a_lost_claim_is_refused_while_another_worker_runs_the_job
 
     (settled,) = settle(work.store, [(first, late)], actor=SYSTEM)
 
-    assert not settled.held
+    assert not settled.lease_held
     assert work.get(enqueued.id, org_id=ORG).record == before
     assert timeline(work, enqueued)[-1] == "job.lease_lost"
     (settled,) = settle(work.store, [(second, Completed('"done"'))], actor=SYSTEM)
-    assert settled.held
+    assert settled.lease_held
 
 
 @pytest.mark.req("C-04")
@@ -215,7 +215,7 @@ def test_an_outcome_of_a_lost_claim_is_refused_while_the_job_waits(
 
     (settled,) = settle(work.store, [(lost, late)], actor=SYSTEM)
 
-    assert not settled.held
+    assert not settled.lease_held
     assert work.get(enqueued.id, org_id=ORG).record == before
     assert timeline(work, enqueued)[-1] == "job.lease_lost"
 
@@ -361,7 +361,7 @@ def test_a_settle_whose_answer_was_lost_is_settled_again_without_a_trace(hf: Hol
     (again,) = settle(hf.store, [(job, Completed("1"))], actor=SYSTEM)
     (other,) = settle(hf.store, [(job, Canceled())], actor=SYSTEM)
 
-    assert (first.held, again.held, other.held) == (True, True, False)
+    assert (first.lease_held, again.lease_held, other.lease_held) == (True, True, False)
     assert timeline(hf, enqueued) == [
         "job.enqueued",
         "job.started",

@@ -13,9 +13,9 @@ import pytest
 
 from holdfast import Context, FakeClock, Holdfast, State, Worker
 from holdfast.engine import upkeep
-from holdfast.engine.presence import list_workers
 from holdfast.engine.upkeep import rescue_jobs
-from holdfast.engine.watchdog import Watchdog
+from holdfast.engine.worker.heartbeat import list_workers
+from holdfast.engine.worker.watchdog import Watchdog
 from holdfast.event import Event, WorkerChanged
 from tests.acceptance.processes import wait_until
 from tests.operate.sound import assert_sound
@@ -92,10 +92,10 @@ def assert_ended(worker: Worker, thread: threading.Thread, heard: list[tuple[str
 @pytest.mark.parametrize(
     ("part", "method", "name"),
     [
-        ("_settler", "_settle_group", "holdfast-settler"),
-        ("_settler", "_wait_a_moment", "holdfast-settler"),
-        ("_keeper", "_abandon_overdue", "holdfast-keeper"),
-        ("_hands", "_observe", "holdfast-hand-"),
+        ("_settle_buffer", "_settle_group", "holdfast-settle-buffer"),
+        ("_settle_buffer", "_wait_a_moment", "holdfast-settle-buffer"),
+        ("_lease_renewer", "_abandon_overdue", "holdfast-lease-renewer"),
+        ("_executor_pool", "_observe", "holdfast-executor-"),
     ],
 )
 def test_a_worker_whose_thread_dies_of_a_defect_ends(
@@ -114,7 +114,8 @@ def test_a_worker_whose_thread_dies_of_a_defect_ends(
 
 
 @pytest.mark.parametrize(
-    "name", ["holdfast-settler", "holdfast-keeper", "holdfast-presence", "holdfast-loop"]
+    "name",
+    ["holdfast-settle-buffer", "holdfast-lease-renewer", "holdfast-heartbeat", "holdfast-loop"],
 )
 def test_a_worker_whose_thread_is_ended_from_outside_ends(url: str, name: str) -> None:
     with make_holdfast(url, lease_seconds=1.0) as hf:
@@ -140,12 +141,12 @@ def test_a_worker_whose_thread_is_ended_from_outside_ends(url: str, name: str) -
 def test_a_thread_that_ends_without_a_word_ends_the_worker(work: Holdfast) -> None:
     heard = changes_of(work)
     worker = work.worker(concurrency=1)
-    worker._keeper._end.set()
+    worker._lease_renewer._end.set()
 
     with running(worker) as thread:
         failure = assert_ended(worker, thread, heard)
 
-    assert failure == "holdfast-keeper has ended"
+    assert failure == "holdfast-lease-renewer has ended"
 
 
 @pytest.mark.req("I-18", "I-14")
@@ -153,17 +154,17 @@ def test_what_ran_is_recorded_although_the_thread_that_records_died(
     work: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = work.worker(concurrency=1)
-    settle_group = worker._settler._settle_group
+    settle_group = worker._settle_buffer._settle_group
     calls: list[int] = []
 
     def break_once(group: Any) -> None:
         calls.append(len(group))
-        worker._settler._writing = group
+        worker._settle_buffer._writing = group
         if len(calls) == 1:
             broken()
         settle_group(group)
 
-    monkeypatch.setattr(worker._settler, "_settle_group", break_once)
+    monkeypatch.setattr(worker._settle_buffer, "_settle_group", break_once)
     job = work.enqueue("some.work", {}, org_id=ORG)
 
     with running(worker) as thread:
@@ -179,7 +180,7 @@ def test_what_cannot_be_recorded_comes_back_when_its_lease_ends(
     work: Holdfast, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = work.worker(concurrency=1)
-    monkeypatch.setattr(worker._settler, "settle", broken)
+    monkeypatch.setattr(worker._settle_buffer, "settle", broken)
     job = work.enqueue("some.work", {}, org_id=ORG)
 
     with running(worker) as thread:
@@ -222,8 +223,8 @@ def test_a_pass_of_upkeep_that_fails_is_told_and_done_again(
 @pytest.mark.parametrize(
     ("part", "method", "what"),
     [
-        ("_settler", "settle", "the recording of outcomes has stood still"),
-        ("_keeper", "_renew_due", "the renewal of leases has stood still"),
+        ("_settle_buffer", "settle", "the recording of outcomes has stood still"),
+        ("_lease_renewer", "_renew_due", "the renewal of leases has stood still"),
     ],
 )
 def test_a_worker_whose_thread_stands_still_ends(
@@ -241,7 +242,7 @@ def test_a_worker_whose_thread_stands_still_ends(
         release.set()
 
     assert failure.startswith(what)
-    if part == "_settler":
+    if part == "_settle_buffer":
         assert work.get(job.id, org_id=ORG).state is State.PROCESSING
 
 
@@ -269,24 +270,24 @@ def test_a_worker_tells_what_waits_to_be_recorded(
 ) -> None:
     worker = work.worker(concurrency=1)
     release = threading.Event()
-    settle = worker._settler.settle
+    settle = worker._settle_buffer.settle
     monkeypatch.setattr(
-        worker._settler, "settle", lambda group: release.wait(MINUTE) and settle(group)
+        worker._settle_buffer, "settle", lambda group: release.wait(MINUTE) and settle(group)
     )
     work.enqueue("some.work", {}, org_id=ORG)
 
     with running(worker):
         # The worker's own heartbeat may have counted before and be written after this one.
         def tells(outcomes: int) -> bool:
-            worker._presence.tell()
+            worker._heartbeat.tell()
             (row,) = work.store.read(list_workers)
             return row.unsettled == outcomes
 
-        wait_until(lambda: worker._settler.backlog().outcomes == 1)
+        wait_until(lambda: worker._settle_buffer.backlog().outcomes == 1)
         wait_until(lambda: tells(1))
         (waiting,) = work.store.read(list_workers)
         release.set()
-        wait_until(lambda: worker._settler.backlog().outcomes == 0)
+        wait_until(lambda: worker._settle_buffer.backlog().outcomes == 0)
         wait_until(lambda: tells(0))
         (recorded,) = work.store.read(list_workers)
 

@@ -40,7 +40,7 @@ def test_a_rescued_job_cannot_be_completed_by_its_first_worker(
     (late,) = settle(hf.store, [(slow, Completed())], actor=SYSTEM)
     (good,) = settle(hf.store, [(quick, Completed())], actor=SYSTEM)
 
-    assert (late.held, good.held) == (False, True)
+    assert (late.lease_held, good.lease_held) == (False, True)
     assert timeline(hf, enqueued) == [
         "job.enqueued",
         "job.started",

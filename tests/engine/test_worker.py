@@ -14,11 +14,11 @@ import pytest
 
 from holdfast import Context, FakeClock, Holdfast, Settings, State, SystemClock, Worker
 from holdfast.engine.context import CancelToken
-from holdfast.engine.hands import Held
 from holdfast.engine.job import SYSTEM, Advanced, Claimed, Completed
 from holdfast.engine.settle import settle
-from holdfast.engine.settler import settle_apart
 from holdfast.engine.upkeep import rescue_jobs
+from holdfast.engine.worker.executor_pool import InFlight
+from holdfast.engine.worker.settle_buffer import settle_bisecting
 from holdfast.event import Event, JobSettled, JobStarted, LeaseWasLost, WorkerChanged
 from tests.acceptance.processes import all_in, wait_until
 from tests.engine.faulty import FaultyStore
@@ -79,7 +79,7 @@ def test_a_worker_is_not_idle_while_what_it_runs_may_enqueue_more(hf: Holdfast) 
         found = take(wanted)
         if not found and not may_end.is_set():
             may_end.set()
-            wait_until(lambda: worker.outcomes["completed"] == 1 and not worker._held)
+            wait_until(lambda: worker.outcomes["completed"] == 1 and not worker._in_flight)
         return found
 
     worker._fetcher.take = take_while_the_first_ends  # type: ignore[method-assign]
@@ -138,7 +138,7 @@ def test_draining_gives_back_what_has_not_begun_and_finishes_what_has(hf: Holdfa
     jobs = hf.enqueue_many("slow.work", [{} for _ in range(4)], org_id=ORG)
     worker = hf.worker(concurrency=1)
     # Quick jobs are taken ahead of need.
-    worker._hands.mean_seconds = 0.001
+    worker._executor_pool.mean_seconds = 0.001
     with running(worker) as thread:
         assert begun.wait(10)
         worker.drain()
@@ -166,7 +166,7 @@ def test_draining_gives_back_what_has_not_begun_while_a_handler_still_runs(hf: H
     first, *others = hf.enqueue_many("slow.work", [{} for _ in range(4)], org_id=ORG)
     worker = hf.worker(concurrency=1)
     # Quick jobs are taken ahead of need.
-    worker._hands.mean_seconds = 0.001
+    worker._executor_pool.mean_seconds = 0.001
     with running(worker):
         assert begun.wait(60)
         wait_until(lambda: all_in(hf, others, State.PROCESSING))
@@ -251,7 +251,7 @@ def test_a_refused_outcome_is_isolated_from_the_group_it_came_in(hf: Holdfast) -
     claimed = claim(hf, limit=5)
     outcomes = [Completed('"poison"' if at == 2 else '"good"') for at in range(5)]
 
-    settled = settle_apart(
+    settled = settle_bisecting(
         hf.store, list(zip(claimed, outcomes, strict=True)), actor=SYSTEM, changed=ignore
     )
 
@@ -446,7 +446,9 @@ def test_an_advance_to_the_same_stage_is_refused_by_the_database(hf: Holdfast) -
     rescue_jobs(hf.store, limit=1)
     (again,) = claim(hf)
 
-    settle_apart(hf.store, [(again, Advanced("1", again.stage, 5))], actor=SYSTEM, changed=ignore)
+    settle_bisecting(
+        hf.store, [(again, Advanced("1", again.stage, 5))], actor=SYSTEM, changed=ignore
+    )
 
     job = hf.get(enqueued.id, org_id=ORG)
     assert (job.state, job.error_class, job.attempt_count) == (State.FAILED, "ROW_INVALID", 2)
@@ -544,7 +546,7 @@ def test_two_claims_of_a_job_in_one_group_are_told_apart(hf: Holdfast) -> None:
     group = [(lost, Completed('"lost"')), (held, Completed('"held"'))]
     settled = settle(hf.store, group, actor=SYSTEM)
 
-    assert [item.held for item in settled] == [False, True]
+    assert [item.lease_held for item in settled] == [False, True]
     assert hf.get(enqueued.id, org_id=ORG).result == "held"
     assert timeline(hf, enqueued).count("job.succeeded") == 1
     assert timeline(hf, enqueued).count("job.lease_lost") == 1
@@ -553,12 +555,12 @@ def test_two_claims_of_a_job_in_one_group_are_told_apart(hf: Holdfast) -> None:
 def test_a_handler_that_ends_with_its_timeout_ends_once(hf: Holdfast) -> None:
     """Whoever comes first, the thread or the keeper, ends the claim; the other one does not."""
     finished: list[Any] = []
-    hands = hf.worker()._hands
+    hands = hf.worker()._executor_pool
     hands.finished = lambda held, outcome: finished.append(outcome)
     hf.job("some.work")(lambda job, payload: None)
     hf.enqueue("some.work", {}, org_id=ORG)
     (job,) = claim(hf)
-    held = Held(job, CancelToken(), 0.0, 0.0)
+    held = InFlight(job, CancelToken(), 0.0, 0.0)
     hands._running[held.claim_id] = held
 
     assert hands.abandon(held)

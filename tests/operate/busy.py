@@ -31,7 +31,7 @@ from holdfast.engine.job import SYSTEM, Canceled, Claimed, Completed, Outcome, R
 from holdfast.engine.run_log import Trigger, TriggerKind
 from holdfast.engine.settle import settle
 from holdfast.engine.upkeep import rescue_jobs
-from holdfast.engine.worker import run_upkeep
+from holdfast.engine.worker.worker import run_upkeep
 from tests.story import ORG, OTHER_ORG, PROJECT, claim, seal_all
 
 ADA = Actor.read("user:ada")
@@ -154,7 +154,7 @@ def upkeep(hf: Holdfast) -> None:
 def end(hf: Holdfast, job: Claimed, outcome: Outcome) -> bool:
     """Settle by hand; whether the lease still held."""
     (settled,) = settle(hf.store, [(job, outcome)], actor=SYSTEM)
-    return settled.held
+    return settled.lease_held
 
 
 def take(hf: Holdfast, job: Enqueued, **options: Any) -> Claimed:

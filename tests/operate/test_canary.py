@@ -32,7 +32,7 @@ from prometheus_client import generate_latest
 from holdfast import Context, FakeClock, Holdfast, InvalidJob, State, Transient
 from holdfast.cli import main
 from holdfast.engine.job import Claimed
-from holdfast.engine.worker import run_upkeep
+from holdfast.engine.worker.worker import run_upkeep
 from holdfast.errors import SecretInPayload
 from holdfast.event import Event, JobSettled
 from holdfast.operate.letter import CHECKLISTS, LetterKind

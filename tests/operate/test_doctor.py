@@ -21,9 +21,9 @@ from holdfast.config import RunSettings, ScheduleSettings
 from holdfast.engine.agenda import sync_schedules
 from holdfast.engine.dispatch import dispatch_once
 from holdfast.engine.job import SYSTEM, Completed, Dead, Fault
-from holdfast.engine.presence import GONE_AFTER, Presence
 from holdfast.engine.settle import settle
-from holdfast.engine.settler import Backlog
+from holdfast.engine.worker.heartbeat import GONE_AFTER, Heartbeat
+from holdfast.engine.worker.settle_buffer import Backlog
 from holdfast.operate.doctor import Finding, Limits, Severity, examine
 from holdfast.operate.doctor import files as doctor_files
 from holdfast.operate.doctor.database import _version
@@ -63,9 +63,9 @@ def one(hf: Holdfast, check: str, **limits: Any) -> Finding:
     return finding
 
 
-def live(hf: Holdfast, worker: str = "w1", queues: tuple[str, ...] = (QUEUE,)) -> Presence:
-    presence = Presence(hf.store, {}, worker, queues, ["report.export"], lease_ms=60_000)
-    presence.tell()
+def live(hf: Holdfast, worker: str = "w1", queues: tuple[str, ...] = (QUEUE,)) -> Heartbeat:
+    presence = Heartbeat(hf.store, {}, worker, queues, ["report.export"], lease_ms=60_000)
+    presence.send()
     return presence
 
 
@@ -234,7 +234,7 @@ def test_a_worker_that_lives_and_records_nothing_is_a_problem(
     silent.backlog = lambda: Backlog(outcomes=6, oldest_ms=180_000, settled_ago_ms=200_000)
     busy.backlog = lambda: Backlog(outcomes=400, oldest_ms=2_000, settled_ago_ms=1)
     for presence in (silent, busy):
-        presence.tell()
+        presence.send()
 
     finding = one(work, "workers")
 

@@ -42,10 +42,10 @@ from holdfast.engine.job import (
     Retry,
     Snoozed,
 )
-from holdfast.engine.presence import GONE_AFTER, Presence
 from holdfast.engine.retention import archive_jobs
 from holdfast.engine.settle import settle
 from holdfast.engine.upkeep import rescue_jobs
+from holdfast.engine.worker.heartbeat import GONE_AFTER, Heartbeat
 from holdfast.errors import Forbidden, JobNotFound
 from holdfast.operate import authorization
 from holdfast.operate.explain import Explanation, Reason, explain_job
@@ -81,16 +81,16 @@ def live(
     *,
     queues: Collection[str] = (QUEUE,),
     job_types: Collection[str] = ("report.export",),
-) -> Presence:
+) -> Heartbeat:
     """A worker that says that it lives."""
-    presence = Presence(hf.store, {}, worker, queues, job_types, lease_ms=60_000)
-    presence.tell()
+    presence = Heartbeat(hf.store, {}, worker, queues, job_types, lease_ms=60_000)
+    presence.send()
     return presence
 
 
 def finish(hf: Holdfast, job: Claimed, outcome: Outcome) -> None:
     (settled,) = settle(hf.store, [(job, outcome)], actor=SYSTEM)
-    assert settled.held
+    assert settled.lease_held
 
 
 # -- not due

@@ -13,8 +13,8 @@ from holdfast.clock import write_instant
 from holdfast.engine.agenda import sync_schedules
 from holdfast.engine.claim import claim_jobs
 from holdfast.engine.job import SYSTEM, Claimed, Released
-from holdfast.engine.presence import Presence
 from holdfast.engine.settle import settle
+from holdfast.engine.worker.heartbeat import Heartbeat
 from holdfast.operate.explain import Explanation, Reason, explain_job
 from holdfast_llm.settings import BudgetSettings
 from tests.batch.planted import Stage, set_stage
@@ -41,7 +41,7 @@ def enqueue(hf: Holdfast) -> Enqueued:
 
 def test_a_job_waits_for_the_submitter_also_where_workers_live(hf: Holdfast, stage: Stage) -> None:
     job = enqueue(hf)
-    Presence(hf.store, {}, "w1", ["q:default"], ["text.shout"], lease_ms=60_000).tell()
+    Heartbeat(hf.store, {}, "w1", ["q:default"], ["text.shout"], lease_ms=60_000).tell()
 
     found = explain(hf, job)
 

@@ -520,7 +520,7 @@ def test_a_worker_that_dies_while_it_settles_a_replay_leaves_item_and_job_togeth
     )
     # A commit whose answer was lost is tried again, and changes nothing.
     (settled,) = settle(hf.store, [(held, outcome)], actor=SYSTEM)
-    assert settled.held
+    assert settled.lease_held
     after = operator(hf).show(job.id)
     assert (after.letter.state, after.letter.version) == (LetterState.REPLAYED, 6)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from holdfast.clock import write_instant
 from holdfast.config import Settings
 from holdfast.engine.job import BATCH_KEY, State
-from holdfast.engine.presence import Colleague
+from holdfast.engine.worker.heartbeat import WorkerRow
 from holdfast.operate.explanation import Reason
 from holdfast.operate.letter import Letter, LetterKind, LetterState
 from holdfast.operate.reason import reason_of
@@ -111,7 +111,7 @@ def limits(draw: st.DrawFn) -> dict[str, Any]:
 
 workers = st.lists(
     st.builds(
-        Colleague,
+        WorkerRow,
         worker_id=st.sampled_from(["w1", "w2"]),
         state=st.sampled_from(["working", "draining"]),
         queues=st.sampled_from([frozenset(), frozenset({"q:default"})]),

@@ -480,7 +480,7 @@ def test_what_an_operator_needs_stays_as_it_is(kind: str, data: st.DataObject) -
     "text",
     [
         "NETWORK_TIMEOUT stage=llm attempt=3 status=503 host=api.example.com:443",
-        "holdfast.engine.worker:812 in _run_waiting",
+        "holdfast.engine.worker.worker:812 in _run_waiting",
         "tests.test_x.test_y.<locals>.Broken",
         "report.export:0198c0de-0000-7000-8000-00000000000a::9f86d081884c7d659a2feaa0c55ad015",
         "worker.py, line 812, q:default, batch_67a1, msgbatch_01HkcTjaV5uDC8jWR4ZsDV8d",

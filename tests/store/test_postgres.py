@@ -202,7 +202,7 @@ def test_a_stage_whose_commit_is_lost_is_finished_once(wired: tuple[Holdfast, Wi
     (settled,) = settle(hf.store, [(job, Advanced('{"n":1}', "wrap", 5))], actor=SYSTEM)
 
     assert wire.lost == 1
-    assert settled.held
+    assert settled.lease_held
     (stage,) = look(hf.store, "SELECT stage, output FROM holdfast.job_stage")
     assert stage["stage"] == "pick"
     assert hf.get(job.id, org_id=ORG).stage == "wrap"
@@ -456,7 +456,7 @@ def test_a_worker_whose_hands_are_full_takes_in_a_latecomer_that_was_announced(
     wait_until(lambda: worker._wants_room)
 
     late = hf.enqueue("wait", {}, org_id=OTHER_ORG)
-    wait_until(lambda: late.id in [job_id for _, job_id, _ in list(worker._held)])
+    wait_until(lambda: late.id in [job_id for _, job_id, _ in list(worker._in_flight)])
     going.set()
     worker.drain()
     thread.join(30)

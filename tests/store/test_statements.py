@@ -194,7 +194,7 @@ def test_settling_takes_as_many_statements_for_500_jobs_as_for_one(
     settled: list[Any] = []
     many = count.of(lambda: settled.extend(settle(shop.store, group, actor=SYSTEM)))
 
-    assert all(item.held for item in settled)
+    assert all(item.lease_held for item in settled)
     assert one == many <= 4
 
 
@@ -210,7 +210,7 @@ def test_settling_a_group_of_all_outcomes_takes_a_fixed_number_of_statements(
     many = count.of(lambda: settled.extend(settle(shop.store, pairs[7:], actor=SYSTEM)))
 
     assert len(settled) == 567
-    assert all(item.held for item in settled)
+    assert all(item.lease_held for item in settled)
     assert few == many == 6
 
 

@@ -18,7 +18,7 @@ from holdfast.config import AlertSettings, Rate, RunSettings, Settings
 from holdfast.config.section import SEVERITIES
 from holdfast.engine.bounded_run import perform_run
 from holdfast.engine.run_log import Trigger, TriggerKind
-from holdfast.engine.worker import run_upkeep
+from holdfast.engine.worker.worker import run_upkeep
 from holdfast.errors import AuthDenied
 from holdfast.event import (
     About,

@@ -15,7 +15,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, Gauge, generate_lates
 from holdfast import Context, FakeClock, Holdfast, NetworkTimeout, Permanent, Snooze
 from holdfast.engine.retry import RetryPolicy
 from holdfast.engine.upkeep import rescue_jobs
-from holdfast.engine.worker import run_upkeep
+from holdfast.engine.worker.worker import run_upkeep
 from holdfast.errors import Failure, RateLimited, SchemaInvalid, Transient
 from holdfast.event import (
     About,

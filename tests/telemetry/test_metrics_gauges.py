@@ -17,8 +17,8 @@ from prometheus_client import generate_latest
 
 from holdfast import Actor, Context, FakeClock, Holdfast, Permanent
 from holdfast.engine.agenda import sync_schedules
-from holdfast.engine.presence import GONE_AFTER, Presence
 from holdfast.engine.promote import promote_jobs
+from holdfast.engine.worker.heartbeat import GONE_AFTER, Heartbeat
 from holdfast.errors import StoreDown
 from holdfast.store import Row, Store, Tx
 from holdfast.telemetry import gauges
@@ -53,8 +53,8 @@ def shop(hf: Holdfast) -> Holdfast:
     return hf
 
 
-def present(hf: Holdfast, worker_id: str, *queues: str) -> Presence:
-    return Presence(hf.store, {}, worker_id, queues, ["order.ship"], lease_ms=60_000)
+def present(hf: Holdfast, worker_id: str, *queues: str) -> Heartbeat:
+    return Heartbeat(hf.store, {}, worker_id, queues, ["order.ship"], lease_ms=60_000)
 
 
 # -- what they say

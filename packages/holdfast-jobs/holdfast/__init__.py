@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from holdfast.engine.request import JobRequest, key_for
     from holdfast.engine.retry import RetryPolicy
     from holdfast.engine.run_log import RunReport
-    from holdfast.engine.worker import Worker
+    from holdfast.engine.worker.worker import Worker
     from holdfast.errors import (
         ArtifactNotFound,
         ArtifactStoreDown,
@@ -260,7 +260,7 @@ _MODULES = {
     "holdfast.engine.pipeline": "Pipeline",
     "holdfast.engine.request": "JobRequest key_for",
     "holdfast.engine.retry": "RetryPolicy",
-    "holdfast.engine.worker": "Worker",
+    "holdfast.engine.worker.worker": "Worker",
     "holdfast.errors": """
         ArtifactNotFound ArtifactStoreDown ArtifactTooLarge AuthDenied ChecksumMismatch ConfigError
         ConfigInvalid Defect Failure Forbidden Gone HoldfastError InvalidArgument InvalidArtifact

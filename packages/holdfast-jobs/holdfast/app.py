@@ -36,7 +36,7 @@ from holdfast.engine.retry import RetryPolicy
 from holdfast.engine.rules import QueueOptions, Queues, make_queue, sync_rules
 from holdfast.engine.schedule import Declared, ScheduleOptions, make_schedule
 from holdfast.engine.tracing import Tracing, atraced, traced
-from holdfast.engine.worker import Worker
+from holdfast.engine.worker.worker import Worker
 from holdfast.errors import ConfigError, JobNotFound
 from holdfast.event import Events
 from holdfast.extension import E, Extension, Extensions

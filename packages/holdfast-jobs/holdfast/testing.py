@@ -26,13 +26,13 @@ import pytest
 
 from holdfast.app import Holdfast
 from holdfast.clock import FakeClock
-from holdfast.engine import fetcher, settler
-from holdfast.engine import worker as working
 from holdfast.engine.bounded_run import perform_run
 from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.job import QUEUES, Job, State
 from holdfast.engine.run_log import RunReport, Trigger, TriggerKind
-from holdfast.engine.worker import Counts, Worker, run_upkeep
+from holdfast.engine.worker import fetcher, settle_buffer
+from holdfast.engine.worker import worker as working
+from holdfast.engine.worker.worker import Counts, Worker, run_upkeep
 from holdfast.ids import IdSource
 from holdfast.store import Statements, open_store
 from holdfast.testing_channels import ChannelConformance as ChannelConformance
@@ -221,7 +221,7 @@ _BY_TIMER = Trigger(TriggerKind.CRON)
 _POINTS: dict[str, tuple[Any, str]] = {
     "claim": (fetcher.FairFetcher, "take"),
     "execute": (working, "execute"),
-    "settle": (settler, "settle_apart"),
+    "settle": (settle_buffer, "settle_bisecting"),
 }
 
 

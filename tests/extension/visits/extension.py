@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.config.kind import Cadence, Section, setting, whole
 from holdfast.config.run import RunSettings
-from holdfast.engine.housekeeping import Chore
 from holdfast.engine.periodic_task import PeriodicTask, RunBudget
+from holdfast.engine.worker.housekeeping import Chore
 from holdfast.errors import Permanent
 from holdfast.event import Event, ExtensionEvent, Subscriber
 from holdfast.extension import Extension

@@ -31,8 +31,8 @@ from holdfast.artifacts.settings import ArtifactSettings
 from holdfast.artifacts.write import Content, Draft, Guard, opened, write_artifact
 from holdfast.clock import read_instant
 from holdfast.engine.context import Context, JobSession
-from holdfast.engine.housekeeping import Chore
 from holdfast.engine.reference import REF
+from holdfast.engine.worker.housekeeping import Chore
 from holdfast.errors import ArtifactNotFound, ChecksumMismatch, InvalidArtifact, LinkRefused
 from holdfast.ids import read_uuid
 from holdfast.store import Row, Session, Statements, Store, Tx

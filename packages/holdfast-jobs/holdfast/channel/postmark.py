@@ -62,7 +62,7 @@ CAPABILITIES = Capabilities(
 
 
 class Postmark:
-    """Hands mails to Postmark."""
+    """ExecutorPool mails to Postmark."""
 
     def __init__(
         self, name: str, settings: ChannelSettings, credential: Credential, clock: Clock

@@ -72,7 +72,7 @@ CAPABILITIES = Capabilities(
 
 
 class Resend:
-    """Hands mails to Resend."""
+    """ExecutorPool mails to Resend."""
 
     def __init__(
         self, name: str, settings: ChannelSettings, credential: Credential, clock: Clock

@@ -51,7 +51,7 @@ _DOTS = re.compile(rb"(?m)^\.")
 
 
 class Smtp:
-    """Hands mails to one server, one connection a mail."""
+    """ExecutorPool mails to one server, one connection a mail."""
 
     capabilities = Capabilities(longest_token=200)
 

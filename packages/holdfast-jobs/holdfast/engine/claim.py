@@ -461,7 +461,7 @@ def read_clock(store: Store) -> datetime:
 class Renewed:
     """Which leases still hold, and which of their jobs somebody wants stopped."""
 
-    held: frozenset[ClaimId]
+    lease_held: frozenset[ClaimId]
     cancel_requested: frozenset[ClaimId]
 
 

@@ -105,8 +105,8 @@ class Completion:
             raise self.failure
 
 
-def outcome_of_result(value: Any, handler: Handler, stage: Stage) -> Completed | Advanced:
-    """What a stage's result means. Raises ResultInvalid if it cannot be stored."""
+def stage_outcome(value: Any, handler: Handler, stage: Stage) -> Completed | Advanced:
+    """The outcome of a stage's result. Raises ResultInvalid if it cannot be stored."""
     kept = None
     if isinstance(value, Kept):
         value, kept = value.result, value.rows
@@ -127,7 +127,7 @@ def set_result(context: Context, value: Any) -> None:
             transaction="not_completing",
         )
     context.open_transaction()
-    completion.wanted = outcome_of_result(value, *_stage_of(context))
+    completion.wanted = stage_outcome(value, *_stage_of(context))
     completion.value = value
 
 
@@ -138,7 +138,7 @@ def completing(context: Context) -> Iterator[None]:
     handler, stage = _stage_of(context)
     completion.value = completion.failure = completion.outcome = completion.pending = None
     completion._has_ended = False
-    completion.wanted = outcome_of_result(None, handler, stage)
+    completion.wanted = stage_outcome(None, handler, stage)
     try:
         yield
         completion.settled = completion.pending
@@ -168,7 +168,7 @@ def record(context: Context, tx: Tx) -> None:
     (settled,) = settle_in(
         tx, [(job, completion.wanted)], actor=_actor(job), stores=lambda _: handler.stores
     )
-    if not settled.held:
+    if not settled.lease_held:
         raise LeaseLost(job.id)
     completion.pending = settled
 

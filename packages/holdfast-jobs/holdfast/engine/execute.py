@@ -1,4 +1,4 @@
-"""Execute: run one stage of foreign code; whatever happens becomes an Outcome. Writes nothing."""
+"""Execute: run one stage of a handler and return an Outcome. Writes nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.document import decode
 from holdfast.engine import duty
 from holdfast.engine.category import Category
 from holdfast.engine.classify import fault_of, lacks_connection, retry_after_of
-from holdfast.engine.completion import Ended, outcome_of_result
+from holdfast.engine.completion import Ended, stage_outcome
 from holdfast.engine.handler import Handler, Registry, Stage
 from holdfast.engine.job import (
     Canceled,
@@ -51,8 +51,8 @@ LONGEST_SNOOZE = timedelta(days=366 * 5)
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What to run for a claimed job, or the outcome that makes running it pointless."""
+class Execution:
+    """The resolved handler, stage and payload of a claimed job."""
 
     handler: Handler
     stage: Stage
@@ -61,20 +61,20 @@ class Plan:
 
 
 def name_stage(job: Claimed, registry: Registry) -> Claimed:
-    """Put a job at its first stage if whoever enqueued it could not know its name: SQL cannot."""
+    """Set the first stage of a job that was enqueued by SQL, which does not know its name."""
     if job.stage or job.job_type not in registry:
         return job
     return replace(job, stage=registry.get(job.job_type).first.name)
 
 
-def plan(
+def resolve(
     job: Claimed, registry: Registry, *, waited: timedelta, patience: timedelta
-) -> Plan | Outcome:
-    """Decide before any foreign code runs whether this job can run here at all."""
+) -> Execution | Outcome:
+    """Resolve the handler, stage and payload, or the outcome of a job that cannot run here."""
     if job.cancel_requested_at is not None:
         return Canceled()
     if job.job_type not in registry:
-        # Another worker may know it, for example during a deployment.
+        # Another worker may have it registered, for example during a deployment.
         if waited < patience:
             return Released("unknown_job_type", UNKNOWN_TYPE_PAUSE_MS)
         return Dead(fault_of(UnknownJobType(), stage=job.stage, attempt=job.attempt))
@@ -94,7 +94,7 @@ def plan(
         else None
     )
     if broken is not None:
-        # Only a row that came past the database's own rules looks like this.
+        # Only a row that bypassed the constraints of the database looks like this.
         return Dead(fault_of(RowInvalid(column=broken), stage=job.stage, attempt=job.attempt))
     try:
         payload = decode(job.payload)
@@ -103,20 +103,20 @@ def plan(
     except (TypeError, ValueError):
         return Dead(fault_of(RowInvalid(column="payload"), stage=job.stage, attempt=job.attempt))
     try:
-        return Plan(handler, stage, stage.read_payload(payload), registry.categories)
+        return Execution(handler, stage, stage.read_payload(payload), registry.categories)
     except Exception as exc:
-        return judge(exc, job, stage, random.Random())
+        return outcome_of_error(exc, job, stage, random.Random())
 
 
 def execute(
-    context: Context, plan: Plan, rng: random.Random, tracing: Tracing | None = None
+    context: Context, execution: Execution, rng: random.Random, tracing: Tracing | None = None
 ) -> Ended:
-    """Run a synchronous stage here; an asynchronous one on a loop of its own."""
+    """Run a synchronous stage in this thread, or an asynchronous one on its own event loop."""
     if tracing is None:
-        return context.completion.ended(_execute(context, plan, rng))
-    with tracing.executing(context.job) as tell:
-        ended = context.completion.ended(_execute(context, plan, rng))
-        tell(_outcome_of(ended))
+        return context.completion.ended(_execute(context, execution, rng))
+    with tracing.executing(context.job) as record_outcome:
+        ended = context.completion.ended(_execute(context, execution, rng))
+        record_outcome(_outcome_of(ended))
         return ended
 
 
@@ -124,52 +124,54 @@ def _outcome_of(ended: Ended) -> Outcome:
     return ended if isinstance(ended, Outcome) else ended.outcome
 
 
-def _execute(context: Context, plan: Plan, rng: random.Random) -> Outcome:
+def _execute(context: Context, execution: Execution, rng: random.Random) -> Outcome:
     mark = current.set(context.job)
-    context.handler, context.categories = plan.handler, plan.categories
+    context.handler, context.categories = execution.handler, execution.categories
     try:
         duty.check_inputs(context)
-        value = plan.stage.function(context, plan.payload)
+        value = execution.stage.function(context, execution.payload)
         if inspect.isawaitable(value):
-            value = asyncio.run(_within(value, plan.stage.timeout))
+            value = asyncio.run(_within(value, execution.stage.timeout))
         if context.completion.settled is not None:
-            return _after_completion(value, context, plan)
+            return _after_completion(value, context, execution)
         context.completion.raise_failure()
-        outcome = conclude(value, context.job, plan)
+        outcome = outcome_of_result(value, context.job, execution)
         if isinstance(outcome, Completed):
             duty.check_result(context, value)
         return outcome
     except (Snooze, SystemExit, asyncio.CancelledError, Exception) as exc:
-        return judge(exc, context.job, plan.stage, rng)
+        return outcome_of_error(exc, context.job, execution.stage, rng)
     except JobCanceled as exc:
-        return _canceled(exc, context, plan)
+        return _canceled(exc, context, execution)
     finally:
         current.reset(mark)
 
 
 async def execute_async(
-    context: Context, plan: Plan, rng: random.Random, tracing: Tracing | None = None
+    context: Context, execution: Execution, rng: random.Random, tracing: Tracing | None = None
 ) -> Ended:
     """Run an asynchronous stage on the present loop."""
     if tracing is None:
-        return context.completion.ended(await _execute_async(context, plan, rng))
-    with tracing.executing(context.job) as tell:
-        ended = context.completion.ended(await _execute_async(context, plan, rng))
-        tell(_outcome_of(ended))
+        return context.completion.ended(await _execute_async(context, execution, rng))
+    with tracing.executing(context.job) as record_outcome:
+        ended = context.completion.ended(await _execute_async(context, execution, rng))
+        record_outcome(_outcome_of(ended))
         return ended
 
 
-async def _execute_async(context: Context, plan: Plan, rng: random.Random) -> Outcome:
+async def _execute_async(context: Context, execution: Execution, rng: random.Random) -> Outcome:
     current.set(context.job)
-    context.handler, context.categories = plan.handler, plan.categories
+    context.handler, context.categories = execution.handler, execution.categories
     try:
         if duty.has_inputs(context):
             await asyncio.to_thread(duty.check_inputs, context)
-        value = await _within(plan.stage.function(context, plan.payload), plan.stage.timeout)
+        value = await _within(
+            execution.stage.function(context, execution.payload), execution.stage.timeout
+        )
         if context.completion.settled is not None:
-            return _after_completion(value, context, plan)
+            return _after_completion(value, context, execution)
         context.completion.raise_failure()
-        outcome = conclude(value, context.job, plan)
+        outcome = outcome_of_result(value, context.job, execution)
         if isinstance(outcome, Completed) and duty.delivers(context):
             await asyncio.to_thread(duty.check_result, context, value)
         return outcome
@@ -177,27 +179,27 @@ async def _execute_async(context: Context, plan: Plan, rng: random.Random) -> Ou
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             return Released("hard_stop")
-        # Nobody stopped us: something that the handler awaited was canceled.
-        return judge(exc, context.job, plan.stage, rng)
+        # The task itself was not canceled, but something that the handler awaited.
+        return outcome_of_error(exc, context.job, execution.stage, rng)
     except (Snooze, SystemExit, Exception) as exc:
-        return judge(exc, context.job, plan.stage, rng)
+        return outcome_of_error(exc, context.job, execution.stage, rng)
     except JobCanceled as exc:
-        return _canceled(exc, context, plan)
+        return _canceled(exc, context, execution)
 
 
-def _after_completion(value: Any, context: Context, plan: Plan) -> Outcome:
-    """What a handler that has recorded its outcome returned: None agrees with any outcome."""
+def _after_completion(value: Any, context: Context, execution: Execution) -> Outcome:
+    """The outcome of a handler that has recorded one; returning None confirms it."""
     settled = context.completion.settled
     if value is None and settled is not None:
         return settled.outcome
-    return conclude(value, context.job, plan)
+    return outcome_of_result(value, context.job, execution)
 
 
-def _canceled(exc: JobCanceled, context: Context, plan: Plan) -> Outcome:
-    """Only a request from outside cancels a job; a handler cannot declare it canceled."""
+def _canceled(exc: JobCanceled, context: Context, execution: Execution) -> Outcome:
+    """Only a cancel request cancels a job; a handler cannot cancel itself."""
     if context.token.is_set or context.job.cancel_requested_at is not None:
         return Canceled()
-    return Dead(fault_of(exc, stage=plan.stage.name, attempt=context.job.attempt))
+    return Dead(fault_of(exc, stage=execution.stage.name, attempt=context.job.attempt))
 
 
 async def _within(awaitable: Any, timeout: timedelta | None) -> Any:
@@ -208,24 +210,24 @@ async def _within(awaitable: Any, timeout: timedelta | None) -> Any:
         async with limit:
             return await awaitable
     except TimeoutError:
-        # A timeout from inside the handler is a network timeout, not ours.
+        # A timeout inside the handler is a network timeout, not the limit of the stage.
         if limit.expired():
             raise HandlerTimeout(limit_ms=ms(timeout)) from None
         raise
 
 
-def conclude(value: Any, job: Claimed, plan: Plan) -> Outcome:
-    """What a stage's return value means; our own stages may say the outcome themselves."""
+def outcome_of_result(value: Any, job: Claimed, execution: Execution) -> Outcome:
+    """The outcome of a return value. Built-in stages may return the outcome itself."""
     if isinstance(value, (Completed, Retry, Dead, Released)):
         return value
     try:
-        return outcome_of_result(value, plan.handler, plan.stage)
+        return stage_outcome(value, execution.handler, execution.stage)
     except ResultInvalid:
-        return Dead(fault_of(ResultInvalid(), stage=plan.stage.name, attempt=job.attempt))
+        return Dead(fault_of(ResultInvalid(), stage=execution.stage.name, attempt=job.attempt))
 
 
-def judge(exc: BaseException, job: Claimed, stage: Stage, rng: random.Random) -> Outcome:
-    """What an exception means: try again, give up, or neither."""
+def outcome_of_error(exc: BaseException, job: Claimed, stage: Stage, rng: random.Random) -> Outcome:
+    """The outcome of an exception: retry, dead letter, snooze or release."""
     if isinstance(exc, Snooze):
         return Snoozed(ms(min(exc.delay, LONGEST_SNOOZE)))
     if isinstance(exc, LeaseLost):
@@ -233,23 +235,23 @@ def judge(exc: BaseException, job: Claimed, stage: Stage, rng: random.Random) ->
     if lacks_connection(exc):
         return Released("no_connection", NO_CONNECTION_PAUSE_MS)
     fault = fault_of(exc, stage=stage.name, attempt=job.attempt)
-    return retry_or_bury(fault, job, stage, rng, retry_after_of(exc))
+    return retry_or_dead_letter(fault, job, stage, rng, retry_after_of(exc))
 
 
-def retry_or_bury(
+def retry_or_dead_letter(
     fault: Fault,
     job: Claimed,
     stage: Stage,
     rng: random.Random,
     retry_after: timedelta | None = None,
 ) -> Outcome:
-    """Charge the attempt that failed, then ask whether the budget allows another."""
+    """Count the failed attempt; retry if attempts are left, otherwise dead-letter."""
     if not fault.retryable or job.attempt >= job.max_attempts:
         return Dead(fault)
     return Retry(fault, ms(stage.retry.delay(job.attempt, rng, retry_after)))
 
 
 def timed_out(job: Claimed, stage: Stage, rng: random.Random) -> Outcome:
-    """What becomes of a job whose synchronous handler ran out of time."""
+    """The outcome of a job whose synchronous handler exceeded its timeout."""
     limit = ms(stage.timeout) if stage.timeout else 0
-    return judge(HandlerTimeout(limit_ms=limit), job, stage, rng)
+    return outcome_of_error(HandlerTimeout(limit_ms=limit), job, stage, rng)

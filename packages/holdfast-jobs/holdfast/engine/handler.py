@@ -144,7 +144,7 @@ class Registry:
     queues: dict[str, QueueSettings] = field(default_factory=dict)
     # Periodic tasks (engine/periodic_task.py) by the name of their run.
     tasks: dict[str, Any] = field(default_factory=dict)
-    # Maintenance steps of extensions: engine/housekeeping.py.
+    # Maintenance steps of extensions (engine/worker/housekeeping.py).
     chores: list[Any] = field(default_factory=list)
     backoff_seconds: Sequence[int] = BUILT_IN_PROFILES["example"].retry_backoff_seconds
     # Raised with every declaration, so that what was written into the store can be told from new.

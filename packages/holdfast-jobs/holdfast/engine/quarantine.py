@@ -33,7 +33,7 @@ def bury_broken(store: Store, job: Claimed, *, rule: str, actor: Actor) -> Settl
     try:
         return store.write(lambda tx: bury_broken_in(tx, job, rule=rule, actor=actor))
     except RuleBroken:
-        return Settled(job, _dead(job, rule), held=False)
+        return Settled(job, _dead(job, rule), lease_held=False)
 
 
 def bury_broken_in(tx: Tx, job: Claimed, *, rule: str, actor: Actor) -> Settled:

@@ -12,13 +12,13 @@ from holdfast.config.extensions import built_in_run
 from holdfast.document import decode
 from holdfast.engine import run_log
 from holdfast.engine.claim import Order, claim_jobs
-from holdfast.engine.fetcher import FairFetcher
 from holdfast.engine.handler import Registry
 from holdfast.engine.job import Claimed, Released
 from holdfast.engine.periodic_task import PeriodicTask, RunBudget
 from holdfast.engine.run_log import RunCounts, RunOutcome
 from holdfast.engine.settle import Settled
-from holdfast.engine.worker import Worker
+from holdfast.engine.worker.fetcher import FairFetcher
+from holdfast.engine.worker.worker import Worker
 from holdfast.errors import UnknownQueue, WorkerCrashed
 from holdfast.event import Event, Events, JobSettled, LeaseWasLost
 from holdfast.ids import IdSource

@@ -45,11 +45,11 @@ SQL = Statements("holdfast.engine", "job.sql")
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """One claim and what became of it. ``held`` is False when the lease was lost before."""
+    """One claim and what became of it. ``lease_held`` is False when the lease was lost before."""
 
     job: Claimed
     outcome: Outcome
-    held: bool
+    lease_held: bool
     cancel_requested_at: str | datetime | None = None
     escalated: DeadLetterEscalated | None = None
     # It would wait again, but somebody had asked for its end.
@@ -61,7 +61,7 @@ class Settled:
     @property
     def next_claim(self) -> Claimed | None:
         """The same claim at its next stage, if there is one."""
-        if not self.held or not self.is_claim_open or not isinstance(self.outcome, Advanced):
+        if not self.lease_held or not self.is_claim_open or not isinstance(self.outcome, Advanced):
             return None
         return replace(
             self.job,
@@ -259,7 +259,7 @@ def _recorded_before(
         known[job.claim_id] = Settled(
             job,
             outcome,
-            held=True,
+            lease_held=True,
             cancel_requested_at=row["cancel_requested_at"],
             canceled_instead=isinstance(outcome, _BACK) and row["state"] == State.CANCELED,
             is_claim_open=row["state"] == State.PROCESSING
@@ -345,7 +345,7 @@ def _entries(item: Settled) -> list[audit.Entry]:
     def entry(name: str, **detail: Any) -> audit.Entry:
         return audit.Entry(job.org_id, job.id, name, job.attempt, detail or None)
 
-    if not item.held:
+    if not item.lease_held:
         return [entry("job.lease_lost", lease_token=job.lease_token, outcome=verb_of(item.outcome))]
     # An outcome that leaves the job unfinished names its claim: find_recorded looks for it.
     claim = {"lease_token": job.lease_token}

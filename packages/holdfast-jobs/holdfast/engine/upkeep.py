@@ -29,15 +29,15 @@ from holdfast.engine.job import (
     Retry,
     claim_row,
 )
-from holdfast.engine.presence import beat_seconds
 from holdfast.engine.promote import promote_jobs
 from holdfast.engine.quarantine import bury_broken
 from holdfast.engine.retention import archive_and_prune, shortest_keep
 from holdfast.engine.rules import tell_crowded
 from holdfast.engine.run_log import clean_run_log
 from holdfast.engine.settle import Settled, settle_in
-from holdfast.engine.settler import events_of
 from holdfast.engine.tick import PATIENCE, TickOutcome, close_stray_ticks, prune_ticks
+from holdfast.engine.worker.heartbeat import beat_seconds
+from holdfast.engine.worker.settle_buffer import events_of
 from holdfast.errors import RuleBroken, WorkerCrashed
 from holdfast.event import Events
 from holdfast.store import Statement, Statements, Store, Tx

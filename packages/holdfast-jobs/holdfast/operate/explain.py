@@ -11,7 +11,7 @@ from holdfast.config import Settings
 from holdfast.config.extensions import built_in_run
 from holdfast.document import decode
 from holdfast.engine.job import State
-from holdfast.engine.presence import list_workers
+from holdfast.engine.worker.heartbeat import list_workers
 from holdfast.errors import JobNotFound
 from holdfast.extension import Extension
 from holdfast.operate.authorization import Action, OperatorContext

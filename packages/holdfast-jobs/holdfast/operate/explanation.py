@@ -12,7 +12,7 @@ from holdfast.clock import read_instant
 from holdfast.config import Settings
 from holdfast.document import decode
 from holdfast.engine.job import State
-from holdfast.engine.presence import Colleague
+from holdfast.engine.worker.heartbeat import WorkerRow
 from holdfast.operate.letter import Letter
 from holdfast.store import Row
 
@@ -76,7 +76,7 @@ class Situation:
     limits: Row = field(default_factory=dict)
     running: Row = field(default_factory=dict)
     ahead: int = 0
-    workers: Sequence[Colleague] = ()
+    workers: Sequence[WorkerRow] = ()
     # The runs that serve the queue, and when each of them is due.
     runs: Mapping[str, datetime | None] = field(default_factory=dict)
     # Its deliveries that are not sent, counted by channel and state.

@@ -13,8 +13,8 @@ from dataclasses import asdict
 
 from holdfast.engine.agenda import Scheduling, sync_schedules
 from holdfast.engine.dispatch import Dispatched, Dispatcher
-from holdfast.engine.supervise import RECYCLE, Supervisor
-from holdfast.engine.worker import Worker
+from holdfast.engine.worker.supervisor import RECYCLE, Supervisor
+from holdfast.engine.worker.worker import Worker
 from holdfast.errors import UnknownQueue
 from holdfast.event import WorkerChanged
 from holdfast.operate.authorization import OperatedApp

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from holdfast.clock import read_instant
-from holdfast.engine.presence import serving
+from holdfast.engine.worker.heartbeat import serving
 from holdfast.operate.explanation import (
     NO_REASONS,
     Explanation,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from holdfast.app import Holdfast
 from holdfast.clock import Clock
-from holdfast.engine.presence import DRAINING, GONE_AFTER, WORKING, Colleague, list_workers
+from holdfast.engine.worker.heartbeat import DRAINING, GONE_AFTER, WORKING, WorkerRow, list_workers
 from holdfast.errors import HoldfastError
 from holdfast.store import Row, Statements, Store, Tx
 from holdfast.telemetry.label import OTHER, Labels
@@ -192,7 +192,7 @@ def _of_queues(
     queues: Sequence[str],
     waiting: Sequence[Row],
     running: Sequence[Row],
-    workers: Sequence[Colleague],
+    workers: Sequence[WorkerRow],
 ) -> dict[str, Values]:
     # The rules of queues are in the store, which only the engine's role writes: a queue that is
     # there is known, too, though another application declared it.
@@ -251,7 +251,7 @@ def _of_deliveries(deliveries: Sequence[Row]) -> dict[str, Values]:
     return values
 
 
-def _of_workers(workers: Sequence[Colleague]) -> Values:
+def _of_workers(workers: Sequence[WorkerRow]) -> Values:
     live: Values = {(state,): 0.0 for state in WORKER_STATES}
     for worker in workers:
         add_to(live, (worker.state if worker.state in WORKER_STATES else OTHER,), 1)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from holdfast.engine.execute import judge
+from holdfast.engine.execute import outcome_of_error
 from holdfast.engine.job import Canceled, Claimed, Outcome
 from holdfast.errors import Signal
 from holdfast.store import Statements, Tx
@@ -164,7 +164,7 @@ class ContentBuilder:
 
     def _judged(self, job: Claimed, exc: BaseException) -> Outcome:
         handler = self.registry.get(job.job_type)
-        return judge(exc, job, handler.stage(job.stage) or handler.first, self.rng)
+        return outcome_of_error(exc, job, handler.stage(job.stage) or handler.first, self.rng)
 
     def _list_groups(self, batch: BatchLease) -> list[str]:
         return [row[0] for row in self.store.values(SQL.list_groups, batch_id=batch.id)]

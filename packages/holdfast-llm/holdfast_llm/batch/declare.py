@@ -20,11 +20,11 @@ from holdfast.engine.handler import (
     make_handler,
     plain_stage,
 )
-from holdfast.engine.housekeeping import Chore
 from holdfast.engine.job import ONLY_STAGE, Outcome
 from holdfast.engine.periodic_task import PeriodicTask
 from holdfast.engine.retry import RetryPolicy
 from holdfast.engine.runs import Application
+from holdfast.engine.worker.housekeeping import Chore
 from holdfast.errors import ConfigError
 from holdfast.extension import Extension
 from holdfast_llm.batch.finish_call import with_call_stores

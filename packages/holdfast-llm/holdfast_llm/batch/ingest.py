@@ -17,7 +17,7 @@ from holdfast.engine.classify import fault_of
 from holdfast.engine.job import Actor, Canceled, Claimed, Dead, Fault
 from holdfast.engine.run_log import RunCounts
 from holdfast.engine.settle import Settled, settle_in, verb_of
-from holdfast.engine.settler import events_of
+from holdfast.engine.worker.settle_buffer import events_of
 from holdfast.errors import RowInvalid, StoreBusy, StoreDown, StoreError
 from holdfast.event import BatchTrouble
 from holdfast.store import Statements, Tx
@@ -347,7 +347,7 @@ class Ingest:
         """After commit: counts for the run, and events for whoever subscribed."""
         batch, events = self.batch, self.resources.events
         for one in settled:
-            if not one.held:
+            if not one.lease_held:
                 self.lines["dropped"] += 1
                 continue
             self.counts.outcomes["canceled" if one.canceled_instead else verb_of(one.outcome)] += 1

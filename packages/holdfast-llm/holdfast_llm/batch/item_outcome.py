@@ -18,7 +18,7 @@ from typing import Any, assert_never
 from holdfast.clock import ms
 from holdfast.document import BadDocument, check
 from holdfast.engine.classify import failure_of_status, fault_of, safe_context
-from holdfast.engine.execute import Plan, conclude, retry_or_bury
+from holdfast.engine.execute import Execution, outcome_of_result, retry_or_dead_letter
 from holdfast.engine.handler import Handler, Stage
 from holdfast.engine.job import Claimed, Dead, Outcome, Released, Retry
 from holdfast.errors import Failure as JobFailure
@@ -130,7 +130,9 @@ class OutcomeRules:
             value = handler.work.accept(item, reply)
         except (Signal, Exception, SystemExit) as exc:
             return _thrown(exc, job, stage)
-        outcome = conclude(value, job, Plan(handler, stage, item.payload, self.registry.categories))
+        outcome = outcome_of_result(
+            value, job, Execution(handler, stage, item.payload, self.registry.categories)
+        )
         if isinstance(outcome, Dead):
             error_class = outcome.fault.error_class
             is_held = error_class == ResultInvalid.error_class
@@ -144,8 +146,8 @@ class OutcomeRules:
         value = None if known is None else known(item)
         if value is None:
             return None
-        plan = Plan(handler, _stage(handler, job), item.payload, self.registry.categories)
-        return conclude(value, job, plan)
+        execution = Execution(handler, _stage(handler, job), item.payload, self.registry.categories)
+        return outcome_of_result(value, job, execution)
 
     # -- failures
 
@@ -168,7 +170,7 @@ class OutcomeRules:
         stage = _stage(self.registry.get(job.job_type), job)
         fault = fault_of(found, stage=stage.name, attempt=job.attempt)
         wait = None if failure.retry_after is None else timedelta(seconds=failure.retry_after)
-        outcome = retry_or_bury(fault, job, stage, self.rng, wait)
+        outcome = retry_or_dead_letter(fault, job, stage, self.rng, wait)
         return ItemOutcome(outcome, _state_of(failure), fault.error_class, code)
 
     def of_batch_failure(

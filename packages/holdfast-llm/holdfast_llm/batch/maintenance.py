@@ -11,8 +11,8 @@ from datetime import timedelta
 from holdfast.clock import ms
 from holdfast.config import RetentionSettings, Settings
 from holdfast.engine.retention import BITE, in_bites
-from holdfast.engine.settler import events_of
 from holdfast.engine.upkeep import RESCUE_LIMIT, grace_of, rescue_jobs
+from holdfast.engine.worker.settle_buffer import events_of
 from holdfast.event import Events
 from holdfast.store import Statements, Store, Tx
 

@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 from holdfast.clock import ms, read_instant
-from holdfast.engine.execute import Plan, judge, name_stage, plan
+from holdfast.engine.execute import Execution, name_stage, outcome_of_error, resolve
 from holdfast.engine.job import Actor, Canceled, Claimed, Outcome, Released
 from holdfast.engine.pass_counts import PassCounts
 from holdfast.engine.quarantine import bury_broken
@@ -149,8 +149,8 @@ class PagePreparer:
     ) -> Wanted | Outcome:
         waited = self.store.clock.now() - read_instant(job.created_at)
         patience = timedelta(seconds=self.settings.unknown_type_patience_seconds)
-        planned = plan(job, self.registry, waited=waited, patience=patience)
-        if not isinstance(planned, Plan):
+        planned = resolve(job, self.registry, waited=waited, patience=patience)
+        if not isinstance(planned, Execution):
             return planned
         try:
             item = _item_of(job, loaded)
@@ -166,7 +166,7 @@ class PagePreparer:
                 return Released(CIRCUIT_OPEN, ms(self.settings.batch.circuit_seconds))
             return self._want(job, item, account, prices, most_items)
         except (Signal, SystemExit, Exception) as exc:
-            return judge(exc, job, planned.stage, self.rng)
+            return outcome_of_error(exc, job, planned.stage, self.rng)
 
     def _want(
         self,

@@ -13,7 +13,7 @@ from holdfast.engine.execute import UNKNOWN_TYPE_PAUSE_MS
 from holdfast.engine.job import Actor, Claimed, Outcome, Released
 from holdfast.engine.pass_counts import PassCounts
 from holdfast.engine.settle import Settled, settle_in, verb_of
-from holdfast.engine.settler import events_of
+from holdfast.engine.worker.settle_buffer import events_of
 from holdfast.event import BatchChange
 from holdfast.store import Statements, Tx
 from holdfast_llm.batch.abandoned_items import record_abandoned_items
@@ -158,7 +158,7 @@ class BatchReleaser:
         """Tell of what was settled, and count it."""
         counts = PassCounts()
         for one in settled:
-            if not one.held:
+            if not one.lease_held:
                 continue
             for event in events_of(one):
                 self.events.emit(event)

@@ -43,7 +43,7 @@ Unsendable = list[tuple[str, str, str]]
 
 
 class BatchSubmitter:
-    """Hands waiting jobs over to providers."""
+    """ExecutorPool waiting jobs over to providers."""
 
     def __init__(
         self,

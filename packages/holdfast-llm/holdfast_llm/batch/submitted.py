@@ -57,4 +57,4 @@ def submit_jobs(
     letters = write_letters(tx, [(job, Canceled()) for job in stopped])
     entries = [audit.Entry(job.org_id, job.id, "job.canceled", job.attempt) for job in stopped]
     audit.record(tx, actor, [*entries, *letters.entries])
-    return SubmittedJobs(jobs, [Settled(job, Canceled(), held=True) for job in stopped])
+    return SubmittedJobs(jobs, [Settled(job, Canceled(), lease_held=True) for job in stopped])

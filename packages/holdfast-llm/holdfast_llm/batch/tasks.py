@@ -17,7 +17,7 @@ SQL = Statements("holdfast_llm.batch", "tasks.sql")
 
 
 class SubmitTask:
-    """Hands waiting jobs to providers, and resolves what a dead submitter left."""
+    """ExecutorPool waiting jobs to providers, and resolves what a dead submitter left."""
 
     eligible_statuses: Sequence[str] = ("queued",)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from holdfast.clock import ms, read_instant
 from holdfast.config.extensions import built_in_run
-from holdfast.engine.presence import Colleague, list_workers, serving
+from holdfast.engine.worker.heartbeat import WorkerRow, list_workers, serving
 from holdfast.operate.doctor.finding import SQL, Finding, Severity, Visit, length
 
 OK, NOTICE, WARNING, PROBLEM = Severity
@@ -49,7 +49,7 @@ def look_at_workers(visit: Visit) -> Iterator[Finding]:
     yield from _leases(visit, alive)
 
 
-def _unrecorded(visit: Visit, alive: Sequence[Colleague]) -> Iterator[Finding]:
+def _unrecorded(visit: Visit, alive: Sequence[WorkerRow]) -> Iterator[Finding]:
     """Workers that are alive and do not record what their handlers did."""
     for worker in alive:
         waits = worker.unsettled_ms / 1000
@@ -77,7 +77,7 @@ def _unrecorded(visit: Visit, alive: Sequence[Colleague]) -> Iterator[Finding]:
 BESIDE_POOL = 2
 
 
-def _connections(visit: Visit, alive: Sequence[Colleague]) -> Iterator[Finding]:
+def _connections(visit: Visit, alive: Sequence[WorkerRow]) -> Iterator[Finding]:
     """Whether the server takes all the connections that the workers may open."""
     pools = {(worker.host, worker.process_id): worker.pool_size for worker in alive}
     needed = sum(size + BESIDE_POOL for size in pools.values() if size)
@@ -93,11 +93,11 @@ def _connections(visit: Visit, alive: Sequence[Colleague]) -> Iterator[Finding]:
             )
 
 
-def _told(worker: Colleague) -> str:
+def _told(worker: WorkerRow) -> str:
     return f"{worker.worker_id} on {worker.host} (process {worker.process_id})"
 
 
-def _leases(visit: Visit, alive: Sequence[Colleague]) -> Iterator[Finding]:
+def _leases(visit: Visit, alive: Sequence[WorkerRow]) -> Iterator[Finding]:
     """Whether claims last longer than their leases, so that they hang on being renewed."""
     longer = {
         worker.longest_type: (worker.longest_ms, worker.lease_ms)

@@ -1,8 +1,8 @@
-"""The worker: claim → execute → settle, in a loop, until told to stop.
+"""The worker: claims, executes and settles jobs until it is drained.
 
-This thread claims. Its hands run the handlers (hands.py), its settler writes the outcomes
-(settler.py), its keeper looks after the leases (keeper.py), and now and then it does the upkeep
-that anybody may do (upkeep.py).
+This thread claims. The executor pool runs handlers (executor_pool.py), the settle buffer writes
+outcomes (settle_buffer.py), the lease renewer renews leases (lease_renewer.py), and housekeeping
+threads run maintenance (maintenance.py).
 """
 
 from __future__ import annotations
@@ -22,31 +22,30 @@ from holdfast.engine.claim import read_clock
 from holdfast.engine.completion import Ended
 from holdfast.engine.context import CancelToken, Context, FindExtension, no_extension
 from holdfast.engine.counts import Counts as Counts
-from holdfast.engine.execute import Plan, execute, name_stage, plan
-from holdfast.engine.fetcher import FairFetcher, Fetcher
+from holdfast.engine.execute import Execution, execute, name_stage, resolve
 from holdfast.engine.handler import Registry
-from holdfast.engine.hands import DRAINED, Hands, Held
-from holdfast.engine.housekeeping import Chore, Housekeeping, chores_of
 from holdfast.engine.job import QUEUES, Actor, ActorType, Claimed, ClaimId, Outcome, Released
-from holdfast.engine.keeper import Keeper
-from holdfast.engine.presence import Presence
 from holdfast.engine.request import DRIFT
 from holdfast.engine.retention import check_retention
 from holdfast.engine.settle import Settled, verb_of
-from holdfast.engine.settler import Settler, events_of
 from holdfast.engine.tracing import Tracing
 from holdfast.engine.upkeep import run_upkeep as run_upkeep
-from holdfast.engine.watchdog import Watchdog
+from holdfast.engine.worker.executor_pool import DRAINED, ExecutorPool, InFlight
+from holdfast.engine.worker.fetcher import FairFetcher, Fetcher
+from holdfast.engine.worker.heartbeat import Heartbeat
+from holdfast.engine.worker.housekeeping import Chore, Housekeeping, chores_of
+from holdfast.engine.worker.lease_renewer import LeaseRenewer
+from holdfast.engine.worker.settle_buffer import SettleBuffer, events_of
+from holdfast.engine.worker.watchdog import Watchdog
 from holdfast.errors import StoreBusy, StoreDown, StoreError
 from holdfast.event import Events, JobStarted, LeaseWasLost, WorkerChanged
 from holdfast.ids import IdSource
 from holdfast.store import Store, WakeUp
 
 CLOCK_LOOK_SECONDS = 60.0
-# How many claims fit in beyond the others when something was announced: whoever is new has the next
-# turn in here, too, and would else wait until the hands ask for more.
+# Extra claims after a notification, so that new jobs are claimed before a thread becomes free.
 LATECOMERS = 4
-# Those that use the store: claim, settle, renew, heartbeat.
+# The threads that use the store: claim, settle, renew, heartbeat.
 OWN_THREADS = 4
 STALL_SECONDS = 30.0
 
@@ -79,7 +78,7 @@ class Worker:
         self.settings = settings
         self.events = events or Events()
         self.queues = tuple(queues)
-        # New with every start: a restarted process must never be taken for its former self.
+        # New with every start: a restarted process must not be mistaken for the earlier one.
         self.id = worker_id or IdSource(store.clock).new()
         self.rng = rng or random.Random()
         self.drain_seconds = drain_seconds
@@ -93,71 +92,71 @@ class Worker:
         self._fetcher = fetcher or FairFetcher(
             store, queues=self.queues, worker_id=self.id, lease_ms=ms(settings.lease_seconds)
         )
-        self._held: dict[ClaimId, Held] = {}
+        self._in_flight: dict[ClaimId, InFlight] = {}
         self._draining = threading.Event()
         self._stopping = threading.Event()
         self._wake: WakeUp | None = None
-        self._wants_room = False
-        # A renewal that stands still for two leases is of no use to anybody.
+        self._wants_capacity = False
+        # Renewal that stalls for two leases is a failure.
         self._watchdog = Watchdog(
             stall_seconds=max(STALL_SECONDS, 2 * settings.lease_seconds),
             failed=self._break,
             within=store.use_reserved,
         )
-        self._employ(concurrency, async_concurrency)
+        self._build_parts(concurrency, async_concurrency)
 
-    def _employ(self, concurrency: int, async_concurrency: int) -> None:
-        """Make those who work beside this thread."""
+    def _build_parts(self, concurrency: int, async_concurrency: int) -> None:
+        """Create the parts that run in threads of their own."""
         store, settings = self.store, self.settings
-        self._settler = Settler(
+        self._settle_buffer = SettleBuffer(
             store,
             actor=self._actor,
             limit=settings.settle_limit,
-            more_soon=lambda: self._hands.has_quick_work,
+            more_soon=lambda: self._executor_pool.has_quick_work,
             settled=self._on_settled,
             changed=self._change,
             stores=self.registry.stores_of,
             guard=self._watchdog.guard,
         )
-        self._hands = Hands(
+        self._executor_pool = ExecutorPool(
             store,
             concurrency=concurrency,
             async_concurrency=async_concurrency,
             rng=self.rng,
-            finished=self._settler.put,
-            has_room=self._has_room,
+            finished=self._settle_buffer.put,
+            has_capacity=self._has_capacity,
             find_extension=self.find_extension,
             tracing=self.tracing,
             guard=self._watchdog.guard_loop,
-            guard_hand=self._watchdog.guard_hand,
+            guard_executor=self._watchdog.guard_executor,
         )
-        self._keeper = Keeper(
+        self._lease_renewer = LeaseRenewer(
             store,
-            self._hands,
-            self._held,
+            self._executor_pool,
+            self._in_flight,
             settings=settings,
             rng=self.rng,
             recycle=self._recycle,
             guard=self._watchdog.guard,
         )
-        self._presence = Presence(
+        self._heartbeat = Heartbeat(
             store,
-            self._held,
+            self._in_flight,
             self.id,
             self.queues,
             self.registry.handlers,
             lease_ms=ms(settings.lease_seconds),
-            backlog=self._settler.backlog,
+            backlog=self._settle_buffer.backlog,
             changed=self._change,
             guard=self._watchdog.guard,
         )
-        self._watchdog.watch("the renewal of leases", lambda: self._keeper.progress_at)
-        self._watchdog.watch("the recording of outcomes", self._settler.progress_at)
+        self._watchdog.watch("the renewal of leases", lambda: self._lease_renewer.progress_at)
+        self._watchdog.watch("the recording of outcomes", self._settle_buffer.progress_at)
 
-    # -- one pass, in the caller's thread: what tests, simulations and scripts use
+    # -- one pass in the caller's thread, for tests, simulations and scripts
 
     def run_once(self, limit: int = 100) -> Counts:
-        """Claim up to *limit* jobs, run one after the other, settle each. No thread, no wait."""
+        """Claim up to *limit* jobs and run and settle them one by one in this thread."""
         claimed = self._claim(limit)
         outcomes: Counter[str] = Counter()
         for job in claimed:
@@ -166,15 +165,15 @@ class Worker:
                 began = self.store.clock.monotonic()
                 ended = self._run_inline(going)
                 seconds = self.store.clock.monotonic() - began
-                (settled,) = self._settler.settle([(going, ended)])
-                self._tell(settled, seconds)
-                outcomes[_word(settled)] += 1
+                (settled,) = self._settle_buffer.settle([(going, ended)])
+                self._emit(settled, seconds)
+                outcomes[_outcome_name(settled)] += 1
                 going = settled.next_claim
         return Counts(len(claimed), outcomes)
 
     def _run_inline(self, job: Claimed) -> Ended:
-        planned = self._plan(job)
-        if not isinstance(planned, Plan):
+        planned = self._resolve(job)
+        if not isinstance(planned, Execution):
             return planned
         context = Context(job, self.store, CancelToken(), find_extension=self.find_extension)
         return execute(context, planned, self.rng, self.tracing)
@@ -184,25 +183,25 @@ class Worker:
     def run(self, *, until_idle: bool = False) -> Counts:
         """Work until :meth:`drain` is called; with *until_idle*, until nothing is due.
 
-        A worker of which a thread died ends, too: then ``must_recycle`` is set, and ``failure``
-        says what happened. Start another process.
+        If one of its threads dies, the worker ends with ``must_recycle`` set, and ``failure``
+        says what happened. Start another process then.
         """
         stages = (stage for handler in self.registry for stage in handler.stages)
         with_loop = any(stage.is_async for stage in stages)
         chores = [*chores_of(self.store, self.settings, self.events), *self.registry.chores]
-        room = self.store.sized_for(
-            handlers=self._hands.connections(with_loop=with_loop),
+        sized = self.store.sized_for(
+            handlers=self._executor_pool.connections(with_loop=with_loop),
             threads=OWN_THREADS + len(chores),
         )
-        with room, self.store.use_reserved():
+        with sized, self.store.use_reserved():
             return self._run(chores, with_loop=with_loop, until_idle=until_idle)
 
     def _run(self, chores: Sequence[Chore], *, with_loop: bool, until_idle: bool) -> Counts:
         self._wake = self.store.wake_up(self.queues)
         self._change("started", ",".join(self.queues))
-        self._hands.start(with_loop=with_loop)
-        self._settler.start()
-        self._keeper.start()
+        self._executor_pool.start(with_loop=with_loop)
+        self._settle_buffer.start()
+        self._lease_renewer.start()
         housekeeping = Housekeeping(
             self.store, chores, rng=self.rng, changed=self._change, guard=self._watchdog.guard
         )
@@ -213,7 +212,7 @@ class Worker:
             self._claim_until_told(until_idle)
         finally:
             self._finish(housekeeping)
-            # Where this cannot be written, the next one begins where this one did.
+            # If this cannot be written, the next worker starts from the same position.
             with suppress(StoreError):
                 self._fetcher.close()
             housekeeping.join()
@@ -222,56 +221,59 @@ class Worker:
 
     @property
     def failure(self) -> str | None:
-        """Which thread of this worker died or stands still, if one did."""
+        """The thread of this worker that died or stalled, if any."""
         return self._watchdog.failure
 
-    def drain(self, because: Released = DRAINED) -> None:
-        """Claim nothing more, give back what has not begun, finish what has. Safe in a signal."""
-        self._hands.unreached = because
-        self.is_draining = self._hands.closing = True
+    def drain(self, outcome: Released = DRAINED) -> None:
+        """Claim nothing more, release jobs that have not started, finish the others.
+
+        *outcome* is the outcome of the released jobs. Safe in a signal handler.
+        """
+        self._executor_pool.unreached = outcome
+        self.is_draining = self._executor_pool.closing = True
         self._orders.put(self._drain)
 
     def stop(self) -> None:
-        """Do not even wait for what runs: its lease will run out. Safe in a signal."""
-        self.is_draining = self._hands.closing = self.stop_requested = True
+        """Do not wait for running jobs: their leases expire. Safe in a signal handler."""
+        self.is_draining = self._executor_pool.closing = self.stop_requested = True
         self._orders.put(self._stop)
 
     def _follow_orders(self) -> None:
-        """Carry out drain and stop in a thread of their own.
+        """Carry out drain and stop in a separate thread.
 
-        A signal handler runs in the middle of whatever the main thread does, and that may hold the
-        lock of the very event the handler wants to set. Putting into a SimpleQueue takes no lock.
+        A signal handler interrupts the main thread, which may hold the lock of the event that
+        the handler wants to set. Putting into a SimpleQueue takes no lock.
         """
         while (order := self._orders.get()) is not None:
             order()
 
     def _drain(self) -> None:
         self._draining.set()
-        self._presence.drain()
+        self._heartbeat.drain()
         self._poke()
 
     def _stop(self) -> None:
         self._stopping.set()
-        self._settler.stopping.set()
+        self._settle_buffer.stopping.set()
         self._drain()
 
     def _claim_until_told(self, until_idle: bool) -> None:
         pause = 0.1
         while not self.is_draining and not self._fetcher.is_over:
             self._watchdog.check()
-            wanted = self._wait_for_room()
+            wanted = self._wait_for_capacity()
             if wanted <= 0:
                 continue
             began = time.monotonic()
-            # Read before the claim, which then looks anew: what ends meanwhile may have enqueued
-            # what neither an earlier look nor this claim has seen.
-            is_idle = until_idle and not self._held
+            # Read before the claim, which then polls again: a job that ends meanwhile may have
+            # enqueued jobs that an earlier poll did not see.
+            is_idle = until_idle and not self._in_flight
             if is_idle:
                 self._fetcher.hear()
             try:
                 claimed = self._claim(wanted)
                 self._watchdog.note_answer()
-                self._presence.start()
+                self._heartbeat.start()
                 pause = 0.1
             except (StoreDown, StoreBusy) as exc:
                 self._change("store_down", str(exc))
@@ -279,7 +281,7 @@ class Worker:
                 pause = min(pause * 2, 10.0)
                 continue
             if claimed:
-                self._hands.observe_claim(time.monotonic() - began)
+                self._executor_pool.observe_claim(time.monotonic() - began)
             self._take(claimed)
             if claimed:
                 continue
@@ -288,22 +290,24 @@ class Worker:
             assert self._wake is not None
             self._wake.wait(0.01 if until_idle else self.settings.poll_seconds)
 
-    def _wait_for_room(self) -> int:
-        """How many claims the hands can use, now or when one of them has said so."""
+    def _wait_for_capacity(self) -> int:
+        """How many claims the executor pool can use, now or after one of its threads is free."""
         assert self._wake is not None
-        # Said before asking, or a hand that is free a moment later would tell nobody.
-        self._wants_room = True
-        wanted = self._hands.wanted(self.settings.claim_limit)
-        # The timeout is for hands that are stuck.
+        # Set before reading, or a thread that becomes free in between would wake nobody.
+        self._wants_capacity = True
+        wanted = self._executor_pool.free_slots(self.settings.claim_limit)
+        # The timeout is for threads that are stuck.
         if self._wake.pause(0.0 if wanted else 0.5):
             self._fetcher.hear()
-            wanted = self._hands.wanted(self.settings.claim_limit, latecomers=LATECOMERS)
-        self._wants_room = False
+            wanted = self._executor_pool.free_slots(
+                self.settings.claim_limit, latecomers=LATECOMERS
+            )
+        self._wants_capacity = False
         return wanted
 
-    def _has_room(self) -> None:
-        if self._wants_room:
-            self._wants_room = False
+    def _has_capacity(self) -> None:
+        if self._wants_capacity:
+            self._wants_capacity = False
             self._poke()
 
     def _poke(self) -> None:
@@ -317,14 +321,14 @@ class Worker:
             return []
         found = [name_stage(job, self.registry) for job in self._fetcher.take(wanted)]
         for settled in self._fetcher.take_dead_lettered():
-            self._tell(settled, None)
+            self._emit(settled, None)
         if self.events.subscribers:
             for job in found:
                 self.events.emit(JobStarted(job.about, job.queue, job.attempt, self.id))
         return found
 
     def _clock_drifts(self) -> bool:
-        """Whether this machine's clock is too far from the store's to work. Asked now and then."""
+        """Whether this machine's clock is too far from the store's. Checked once a minute."""
         clock = self.store.clock
         if clock.is_fake or time.monotonic() < self._clock_checked_at + CLOCK_LOOK_SECONDS:
             return False
@@ -337,58 +341,58 @@ class Worker:
 
     def _take(self, claimed: Sequence[Claimed]) -> None:
         now = time.monotonic()
-        taken = [Held(job, CancelToken(), now, now) for job in claimed]
-        for held in taken:
-            self._held[held.claim_id] = held
+        taken = [InFlight(job, CancelToken(), now, now) for job in claimed]
+        for claim in taken:
+            self._in_flight[claim.claim_id] = claim
         self._begin(taken)
 
-    def _begin(self, taken: Sequence[Held]) -> None:
-        """Hand claims to whoever can run them."""
+    def _begin(self, taken: Sequence[InFlight]) -> None:
+        """Hand claims to the executor pool, or settle those that cannot run."""
         planned = []
-        for held in taken:
-            found = self._plan(held.job)
-            if isinstance(found, Plan):
-                held.plan = found
-                planned.append(held)
+        for claim in taken:
+            found = self._resolve(claim.job)
+            if isinstance(found, Execution):
+                claim.execution = found
+                planned.append(claim)
             else:
-                self._settler.put(held, found)
-        self._hands.take(planned)
+                self._settle_buffer.put(claim, found)
+        self._executor_pool.take(planned)
 
-    def _plan(self, job: Claimed) -> Plan | Outcome:
+    def _resolve(self, job: Claimed) -> Execution | Outcome:
         waited = timedelta(0)
         if job.job_type not in self.registry:
             waited = self.store.clock.now() - read_instant(job.created_at)
-        return plan(job, self.registry, waited=waited, patience=self._patience)
+        return resolve(job, self.registry, waited=waited, patience=self._patience)
 
-    def _on_settled(self, held: Held, settled: Settled) -> None:
-        self.outcomes[_word(settled)] += 1
-        self._presence.saw(held)
-        self._tell(settled, held.ran_seconds)
+    def _on_settled(self, claim: InFlight, settled: Settled) -> None:
+        self.outcomes[_outcome_name(settled)] += 1
+        self._heartbeat.observe(claim)
+        self._emit(settled, claim.ran_seconds)
         going = settled.next_claim
         if going is None:
-            self._held.pop(held.claim_id, None)
-            self._free(held.job.queue)
+            self._in_flight.pop(claim.claim_id, None)
+            self._free(claim.job.queue)
         else:
-            held.job, held.ran_seconds = going, None
-            self._begin([held])
+            claim.job, claim.ran_seconds = going, None
+            self._begin([claim])
 
     def _free(self, queue: str) -> None:
-        """A job under a limit has ended: somebody may claim the next, here or elsewhere."""
+        """A job under a limit has ended: wake workers so that one can claim the next."""
         if isinstance(self._fetcher, FairFetcher) and self._fetcher.is_limited(queue):
             self.store.announce([queue])
             self._poke()
 
-    def _tell(self, settled: Settled, seconds: float | None) -> None:
+    def _emit(self, settled: Settled, seconds: float | None) -> None:
         if not self.events.subscribers:
             return
-        if settled.held:
+        if settled.lease_held:
             for event in events_of(settled, seconds):
                 self.events.emit(event)
         else:
             self.events.emit(LeaseWasLost(settled.job.about, settled.job.queue, self.id))
 
     def _break(self, reason: str) -> None:
-        """A thread died or stands still: claim nothing more, and start anew."""
+        """A thread died or stalled: drain, so that the supervisor restarts the worker."""
         self.must_recycle = True
         self._change("thread_died", reason)
         if self._watchdog.is_stalled:
@@ -399,38 +403,38 @@ class Worker:
         self._poke()
 
     def _recycle(self, stuck: int) -> None:
-        """Too many threads are lost to handlers that never return: start anew."""
+        """Too many handlers ignore their timeout: drain, so that the supervisor restarts it."""
         self.must_recycle = True
         self._change("recycling", f"{stuck} handlers ignore their timeout")
         self.drain()
 
     def _finish(self, housekeeping: Housekeeping) -> None:
-        """Give back what waits, let what runs finish, settle all of it, then leave."""
-        self.is_draining = self._hands.closing = True
+        """Release waiting jobs, wait for running ones, settle all of them, then stop."""
+        self.is_draining = self._executor_pool.closing = True
         self._drain()
         self._change("draining")
         self._watchdog.close()
         patience = self.drain_seconds
         if self.failure is not None:
-            # Perhaps nobody renews the leases any more.
+            # The leases may not be renewed any more.
             patience = min(patience, self.settings.lease_seconds / 3)
         deadline = time.monotonic() + patience
-        self._hands.give_back()
-        while self._held and time.monotonic() < deadline and not self._stopping.is_set():
+        self._executor_pool.release_waiting()
+        while self._in_flight and time.monotonic() < deadline and not self._stopping.is_set():
             time.sleep(0.005)
-            self._hands.give_back()
-            if not self._settler.is_alive and not self._settler.settle_left():
+            self._executor_pool.release_waiting()
+            if not self._settle_buffer.is_alive and not self._settle_buffer.settle_left():
                 break
         # A loop that died is closed already.
         with suppress(RuntimeError):
-            self._hands.cancel_tasks(patience=2.0)
+            self._executor_pool.cancel_tasks(patience=2.0)
         housekeeping.end()
-        self._keeper.close()
-        self._settler.close()
-        self._presence.close()
-        # After the settler, who may still hand a next stage to the loop.
+        self._lease_renewer.close()
+        self._settle_buffer.close()
+        self._heartbeat.close()
+        # After the settle buffer, which may still start a next stage on the loop.
         with suppress(RuntimeError):
-            self._hands.close()
+            self._executor_pool.close()
         self._orders.put(None)
         if self._wake is not None:
             wake, self._wake = self._wake, None
@@ -440,5 +444,5 @@ class Worker:
         self.events.emit(WorkerChanged(self.id, change, detail))
 
 
-def _word(settled: Settled) -> str:
-    return verb_of(settled.outcome) if settled.held else "lease_lost"
+def _outcome_name(settled: Settled) -> str:
+    return verb_of(settled.outcome) if settled.lease_held else "lease_lost"

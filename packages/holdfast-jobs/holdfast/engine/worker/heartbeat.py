@@ -1,7 +1,7 @@
-"""Presence: a worker tells now and then that it lives and what it serves.
+"""Heartbeats: a worker regularly records that it is running and which queues it serves.
 
-A lease alone says who works on a job. A heartbeat tells two things about a lease that ran out:
-whether its worker is gone, and people why a job waits.
+The lease says which worker runs a job. The heartbeat says whether the worker of an expired lease is
+gone, and helps to explain why a job waits.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from importlib import metadata
 
 from holdfast.clock import ms, read_instant
 from holdfast.document import decode, encode
-from holdfast.engine.hands import Held
 from holdfast.engine.job import ClaimId
 from holdfast.engine.request import DRIFT
-from holdfast.engine.settler import NO_BACKLOG, Backlog
-from holdfast.engine.watchdog import Guard, unguarded
+from holdfast.engine.worker.executor_pool import InFlight
+from holdfast.engine.worker.settle_buffer import NO_BACKLOG, Backlog
+from holdfast.engine.worker.watchdog import Guard, unguarded
 from holdfast.errors import HoldfastError
 from holdfast.store import Row, Statements, Store, Tx
 
-SQL = Statements("holdfast.engine", "presence.sql")
+SQL = Statements("holdfast.engine.worker", "heartbeat.sql")
 
-# One row every so often: of a thousand workers that is about eighty small writes a second. Three to
-# a lease, so that a rescue can tell a worker that is gone from one that lives.
+# A thousand workers make about eighty small writes a second. At least three heartbeats per lease,
+# so that a rescue can tell whether a worker is gone.
 BEAT_SECONDS = 15.0
-# Three beats may fail, as behind a database that fails over, before a worker counts as gone.
+# Three heartbeats may fail, for example during a failover, before a worker counts as gone.
 GONE_AFTER = timedelta(seconds=60)
-# So long it can be asked what became of a worker that went without a word.
+# How long the row of a worker that died is kept.
 KEEP = timedelta(days=1)
-# A comparison of two clocks is as good as the round trip is short.
+# Clocks are compared only if the round trip was short.
 LONGEST_ROUND_TRIP = timedelta(seconds=2)
 WORKERS = 1_000
 # What a column of four bytes holds.
@@ -50,13 +50,13 @@ def beat_seconds(lease_seconds: float) -> float:
     return min(BEAT_SECONDS, lease_seconds / 3)
 
 
-class Presence:
-    """Tells of one worker from a thread of its own, until it is closed."""
+class Heartbeat:
+    """Sends the heartbeats of one worker from its own thread until it is closed."""
 
     def __init__(
         self,
         store: Store,
-        held: Mapping[ClaimId, Held],
+        in_flight: Mapping[ClaimId, InFlight],
         worker_id: str,
         queues: Collection[str],
         job_types: Collection[str],
@@ -67,7 +67,7 @@ class Presence:
         guard: Guard = unguarded,
     ) -> None:
         self.store = store
-        self.held = held
+        self.in_flight = in_flight
         self.worker_id = worker_id
         self.queues = queues
         self.job_types = job_types
@@ -80,36 +80,36 @@ class Presence:
         self._wake = threading.Event()
         self._rng = random.Random(worker_id)
         run = guard(self._run)
-        self._thread = threading.Thread(target=run, name="holdfast-presence", daemon=True)
+        self._thread = threading.Thread(target=run, name="holdfast-heartbeat", daemon=True)
 
     def start(self) -> None:
-        """Begin to tell, once the worker can reach its store; again, it does nothing."""
+        """Start sending, once the worker can reach its store. A second call does nothing."""
         if not self._is_started:
             self._is_started = True
             self._thread.start()
 
     def drain(self) -> None:
-        """Tell soon that this worker takes nothing more."""
+        """Record soon that this worker claims nothing more."""
         self._is_draining = True
         self._wake.set()
 
     def close(self) -> None:
-        """Say goodbye. A database that is away is not waited for: the row then tells by its age."""
+        """Remove the row, without waiting for a database that is down."""
         self._is_over = True
         self._wake.set()
         if self._is_started:
             self._thread.join(timeout=2.0)
 
-    def saw(self, held: Held) -> None:
-        """Note how long a claim has lasted."""
-        seconds = time.monotonic() - held.claimed_at
+    def observe(self, claim: InFlight) -> None:
+        """Record how long a claim has lasted."""
+        seconds = time.monotonic() - claim.claimed_at
         if seconds > self._longest[0]:
-            self._longest = seconds, held.job.job_type
+            self._longest = seconds, claim.job.job_type
 
-    def tell(self) -> None:
-        """Write that this worker lives."""
-        for held in list(self.held.values()):
-            self.saw(held)
+    def send(self) -> None:
+        """Write the row of this worker."""
+        for claim in list(self.in_flight.values()):
+            self.observe(claim)
         longest, longest_type = self._longest
         backlog = self.backlog()
         row = {
@@ -130,13 +130,13 @@ class Presence:
             "unsettled_ms": min(backlog.oldest_ms, LONGEST_MS),
         }
         began = self.store.clock.now()
-        told = self.store.one(SQL.tell_worker, **row)
-        self._compare_clocks(read_instant(told["now"]), began, self.store.clock.now())
+        stored = self.store.one(SQL.record_heartbeat, **row)
+        self._compare_clocks(read_instant(stored["now"]), began, self.store.clock.now())
         self.store.execute(SQL.prune_workers, keep_ms=ms(KEEP))
 
     def leave(self) -> None:
-        """Remove what was told of this worker."""
-        self.store.execute(SQL.leave_worker, worker_id=self.worker_id)
+        """Delete the row of this worker."""
+        self.store.execute(SQL.remove_worker, worker_id=self.worker_id)
 
     def _compare_clocks(self, store_now: datetime, began: datetime, ended: datetime) -> None:
         if not self.store.clock.is_fake and ended - began <= LONGEST_ROUND_TRIP:
@@ -144,7 +144,7 @@ class Presence:
 
     def _run(self) -> None:
         while not self._is_over:
-            self._try(self.tell)
+            self._try(self.send)
             self._wake.wait(beat_seconds(self.lease_ms / 1000) * self._rng.uniform(0.6, 1.0))
             self._wake.clear()
         self._try(self.leave)
@@ -153,7 +153,7 @@ class Presence:
         try:
             act()
         except HoldfastError:
-            # Claims and renewals tell of a database that is away; this would only say it again.
+            # Claims and renewals report that the database is down already.
             pass
         except Exception as exc:
             if self.changed is not None:
@@ -168,8 +168,8 @@ def _version() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Colleague:
-    """A worker as it last told of itself."""
+class WorkerRow:
+    """The row of a worker, as of its last heartbeat."""
 
     worker_id: str
     state: str
@@ -191,7 +191,7 @@ class Colleague:
     silent_ms: float
 
     @classmethod
-    def of(cls, row: Row) -> Colleague:
+    def from_row(cls, row: Row) -> WorkerRow:
         read = {
             "queues": frozenset(decode(row["queues"])),
             "job_types": frozenset(decode(row["job_types"])),
@@ -203,7 +203,7 @@ class Colleague:
 
     @property
     def is_gone(self) -> bool:
-        """Whether it was silent for too long to be alive."""
+        """Whether its last heartbeat is too old for a running worker."""
         return self.silent_ms > ms(GONE_AFTER)
 
     @property
@@ -216,11 +216,11 @@ class Colleague:
         return self.state == WORKING and not self.is_gone and not self.is_off
 
 
-def list_workers(tx: Tx) -> list[Colleague]:
-    """The workers there are and those that went without a word, a thousand at most."""
-    return [Colleague.of(row) for row in tx.many(SQL.list_workers, limit=WORKERS)]
+def list_workers(tx: Tx) -> list[WorkerRow]:
+    """Running workers and those that died recently, a thousand at most."""
+    return [WorkerRow.from_row(row) for row in tx.many(SQL.list_workers, limit=WORKERS)]
 
 
-def serving(workers: Iterable[Colleague], queue: str) -> list[Colleague]:
+def serving(workers: Iterable[WorkerRow], queue: str) -> list[WorkerRow]:
     """Those of *workers* that take jobs of *queue*."""
     return [worker for worker in workers if worker.can_claim and queue in worker.queues]

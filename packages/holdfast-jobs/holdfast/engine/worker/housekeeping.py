@@ -11,7 +11,7 @@ from functools import partial
 
 from holdfast.config import Settings
 from holdfast.engine import upkeep
-from holdfast.engine.watchdog import Guard
+from holdfast.engine.worker.watchdog import Guard
 from holdfast.errors import HoldfastError
 from holdfast.event import Events
 from holdfast.store import Store

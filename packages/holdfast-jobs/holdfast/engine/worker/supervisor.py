@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FrameType
 
-from holdfast.engine.settler import events_of
 from holdfast.engine.upkeep import rescue_jobs
+from holdfast.engine.worker.settle_buffer import events_of
 from holdfast.errors import StoreError
 from holdfast.event import Events, WorkerChanged
 from holdfast.ids import IdSource

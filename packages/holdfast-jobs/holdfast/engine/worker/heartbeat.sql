@@ -1,6 +1,6 @@
--- Which workers live. A worker serves every tenant, so none of this belongs to one.
+-- Heartbeats of workers. A worker serves every tenant, so its row belongs to none.
 
--- tell_worker :one — crosses tenants: that a worker lives and what it serves, and what time it is for the store
+-- record_heartbeat :one — crosses tenants: write the row of a worker; returns the time of the store
 INSERT INTO holdfast.worker
     (worker_id, state, queues, job_types, host, process_id, pool_size, version, lease_ms,
      clock_off_ms, longest_ms, longest_type, settled_at, unsettled, unsettled_ms, started_at, seen_at)
@@ -19,13 +19,13 @@ SET state = excluded.state, queues = excluded.queues, job_types = excluded.job_t
     seen_at = excluded.seen_at
 RETURNING {now} AS now;
 
--- prune_workers :affected — crosses tenants: those that went without a word, once nobody asks about them
+-- prune_workers :affected — crosses tenants: delete old rows of workers that died
 DELETE FROM holdfast.worker WHERE seen_at < {later(-CAST(:keep_ms AS bigint))};
 
--- leave_worker :affected — crosses tenants: a worker says goodbye
+-- remove_worker :affected — crosses tenants: delete the row of a worker that stops
 DELETE FROM holdfast.worker WHERE worker_id = :worker_id;
 
--- list_workers :many — crosses tenants: the workers there are, the liveliest first
+-- list_workers :many — crosses tenants: workers by their last heartbeat, newest first
 SELECT worker_id, state, queues, job_types, host, process_id, pool_size, version, lease_ms,
        clock_off_ms, longest_ms, longest_type, settled_at, unsettled, unsettled_ms, started_at, seen_at,
        {ms_since(seen_at)} AS silent_ms

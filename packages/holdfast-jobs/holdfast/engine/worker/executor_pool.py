@@ -1,4 +1,4 @@
-"""The hands of a worker: threads for synchronous handlers, one event loop for asynchronous ones."""
+"""The executor pool of a worker: threads for synchronous handlers, an event loop for async ones."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from queue import SimpleQueue
 
 from holdfast.engine.completion import Completion, Ended
 from holdfast.engine.context import CancelToken, Context, FindExtension, no_extension
-from holdfast.engine.execute import Plan, execute, execute_async, judge
+from holdfast.engine.execute import Execution, execute, execute_async, outcome_of_error
 from holdfast.engine.fairness import TenantQueue
 from holdfast.engine.job import Claimed, ClaimId, Outcome, Released
 from holdfast.engine.tracing import Tracing
-from holdfast.engine.watchdog import Guard, unguarded
+from holdfast.engine.worker.watchdog import Guard, unguarded
 from holdfast.store import Store
 
-# How much work may wait in this process, in claims' lengths: enough to hide the round trip of one.
-# More would keep jobs from an idle worker, and a quiet tenant behind what was taken before it.
+# How much work is prefetched, in durations of a claim: enough to hide the round trip of one claim.
+# A longer prefetch would keep jobs from idle workers and delay tenants with few jobs.
 PREFETCH_CLAIMS = 1.5
 SHORTEST_PREFETCH = 0.005
 LONGEST_PREFETCH = 0.25
 
 
 # Asynchronous handlers that hold a transaction while they wait are rare, and a server takes a
-# hundred connections by default. One that finds none is released, and tries again in a second.
+# hundred connections by default. A handler that gets none is released and retried in a second.
 LOOP_CONNECTIONS = 20
 
 DRAINED = Released("drain")
 
 
 @dataclass(slots=True)
-class Held:
-    """A claim in this process."""
+class InFlight:
+    """A claimed job in this process, waiting or running."""
 
     job: Claimed
     token: CancelToken
     claimed_at: float
     renewed_at: float
-    plan: Plan | None = None
+    execution: Execution | None = None
     started_at: float | None = None
-    # How long the stage that was run last has run; None if it was given back unused.
+    # How long the last stage ran; None if the job was released before it started.
     ran_seconds: float | None = None
-    # What the stage that runs now has recorded by itself.
+    # The outcome that the running stage has recorded itself.
     completion: Completion | None = None
 
     @property
@@ -54,8 +54,8 @@ class Held:
         return self.job.claim_id
 
 
-class Hands:
-    """Runs planned claims and tells *finished* what became of each."""
+class ExecutorPool:
+    """Executes resolved claims and calls *finished* with the outcome of each."""
 
     def __init__(
         self,
@@ -64,42 +64,42 @@ class Hands:
         concurrency: int,
         async_concurrency: int,
         rng: random.Random,
-        finished: Callable[[Held, Ended], None],
-        has_room: Callable[[], None],
+        finished: Callable[[InFlight, Ended], None],
+        has_capacity: Callable[[], None],
         find_extension: FindExtension = no_extension,
         tracing: Tracing | None = None,
         guard: Guard = unguarded,
-        guard_hand: Guard = unguarded,
+        guard_executor: Guard = unguarded,
     ) -> None:
         self.store = store
         self.find_extension = find_extension
         self.tracing = tracing
-        self._guard, self._guard_hand = guard, guard_hand
+        self._guard, self._guard_executor = guard, guard_executor
         self.concurrency = concurrency
         self.async_concurrency = async_concurrency
         self.rng = rng
         self.finished = finished
-        self.has_room = has_room
+        self.has_capacity = has_capacity
         # A plain flag, because a signal handler sets it: an event has a lock.
         self.closing = False
-        # What becomes of claims that wait here when the end comes.
+        # The outcome of claims that still wait here when the worker drains.
         self.unreached = DRAINED
         self.mean_seconds = 0.05
         self.claim_seconds = 0.01
-        # Jobs are put here by the hundred; a thread that finds it empty sleeps on a token. Waking a
-        # thread for every job would cost more than running a small one.
-        self._waiting: TenantQueue[Held] = TenantQueue()
+        # A thread that finds this queue empty waits for a token. Waking a thread for every job
+        # would cost more than running a small job.
+        self._waiting: TenantQueue[InFlight] = TenantQueue()
         self._tokens: SimpleQueue[bool] = SimpleQueue()
-        # Dicts, not counters: adding to a number from two threads can lose one. By claim, because
-        # a lost claim of a job may still run here beside the next one.
-        self._running: dict[ClaimId, Held] = {}
-        self._on_loop: dict[ClaimId, Held] = {}
+        # Dicts instead of counters, because increments from two threads can be lost. Keyed by
+        # claim, because a lost claim may still run beside the next claim of the same job.
+        self._running: dict[ClaimId, InFlight] = {}
+        self._on_loop: dict[ClaimId, InFlight] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._names = itertools.count(1)
 
     def connections(self, *, with_loop: bool) -> int:
-        """How many connections the handlers that run at once may need."""
+        """The number of connections that concurrent handlers may need."""
         on_loop = min(self.async_concurrency, LOOP_CONNECTIONS) if with_loop else 0
         return self.concurrency + on_loop
 
@@ -112,16 +112,16 @@ class Hands:
             self._add_thread()
 
     def _add_thread(self) -> None:
-        name = f"holdfast-hand-{next(self._names)}"
-        run = self._guard_hand(self._run_waiting)
+        name = f"holdfast-executor-{next(self._names)}"
+        run = self._guard_executor(self._run_waiting)
         threading.Thread(target=run, name=name, daemon=True).start()
 
-    def take(self, held: list[Held]) -> None:
-        """Run these as soon as a hand is free."""
+    def take(self, claims: list[InFlight]) -> None:
+        """Execute these as soon as a thread is free."""
         synchronous = 0
-        for item in held:
-            assert item.plan is not None
-            if item.plan.stage.is_async and self._loop is not None:
+        for item in claims:
+            assert item.execution is not None
+            if item.execution.stage.is_async and self._loop is not None:
                 self._on_loop[item.claim_id] = item
                 self._loop.call_soon_threadsafe(self._spawn, item)
             else:
@@ -130,15 +130,15 @@ class Hands:
         for _ in range(min(synchronous, self.concurrency)):
             self._tokens.put(True)
 
-    def wanted(self, limit: int, *, latecomers: int = 0) -> int:
-        """How many claims could be used now: the free hands, plus a little to hide a round trip.
+    def free_slots(self, limit: int, *, latecomers: int = 0) -> int:
+        """How many claims could be started now: free threads plus a short prefetch.
 
-        With *latecomers*, also so many more than that: they need not wait behind the others here.
+        *latecomers* raises the prefetch, so that new arrivals need not wait for those here.
         """
         ahead = min(self._ahead + latecomers, limit)
         waiting = len(self._waiting)
         free = self.concurrency - len(self._running)
-        # What was handed over a moment ago still waits for a free hand to notice: it is not ahead.
+        # Jobs that were just handed over still wait for a thread to wake up; they are not prefetch.
         if not latecomers and waiting - free > ahead // 2 and waiting > free:
             return 0
         if self._loop is not None:
@@ -153,106 +153,106 @@ class Hands:
 
     @property
     def has_quick_work(self) -> bool:
-        """Whether more outcomes will be there in a moment."""
+        """Whether more outcomes will arrive within a moment."""
         return self.mean_seconds < 0.001 and len(self._waiting) > 0
 
     def _run_waiting(self) -> None:
         while True:
             try:
-                held = self._waiting.pop()
+                claim = self._waiting.pop()
             except IndexError:
                 if not self._tokens.get():
                     return
                 continue
             if self.closing:
-                self.finished(held, self.unreached)
+                self.finished(claim, self.unreached)
                 continue
-            assert held.plan is not None
-            self._running[held.claim_id] = held
-            held.started_at = began = time.monotonic()
-            context = self._context(held)
+            assert claim.execution is not None
+            self._running[claim.claim_id] = claim
+            claim.started_at = began = time.monotonic()
+            context = self._context(claim)
             try:
-                ended = execute(context, held.plan, self.rng, self.tracing)
+                ended = execute(context, claim.execution, self.rng, self.tracing)
             except BaseException as exc:
-                ended = context.completion.ended(self._judge(held, exc))
-            held.ran_seconds = time.monotonic() - began
-            self._observe(held.ran_seconds)
-            if self._running.pop(held.claim_id, None) is None:
-                # The keeper gave up on this thread and put another in its place.
+                ended = context.completion.ended(self._outcome_of_error(claim, exc))
+            claim.ran_seconds = time.monotonic() - began
+            self._observe(claim.ran_seconds)
+            if self._running.pop(claim.claim_id, None) is None:
+                # The lease renewer has abandoned this thread and started another.
                 return
-            held.started_at = held.completion = None
-            self.finished(held, ended)
-            # A thread that waits for work keeps nothing of what it has worked on.
-            del held, context, ended
+            claim.started_at = claim.completion = None
+            self.finished(claim, ended)
+            # A waiting thread must not keep references to the last job.
+            del claim, context, ended
 
-    def _context(self, held: Held) -> Context:
-        context = Context(held.job, self.store, held.token, find_extension=self.find_extension)
-        held.completion = context.completion
+    def _context(self, claim: InFlight) -> Context:
+        context = Context(claim.job, self.store, claim.token, find_extension=self.find_extension)
+        claim.completion = context.completion
         return context
 
-    def _judge(self, held: Held, exc: BaseException) -> Outcome:
-        """What a handler let out that means the end of a process elsewhere, but not of ours.
+    def _outcome_of_error(self, claim: InFlight, exc: BaseException) -> Outcome:
+        """The outcome of an exception such as SystemExit, which must not end this thread.
 
-        A hand that died of it would leave its job claimed for as long as the worker lives.
+        If the thread ended, the job would stay claimed for as long as the worker runs.
         """
-        assert held.plan is not None
-        return judge(exc, held.job, held.plan.stage, self.rng)
+        assert claim.execution is not None
+        return outcome_of_error(exc, claim.job, claim.execution.stage, self.rng)
 
     def observe_claim(self, seconds: float) -> None:
-        """Note how long a claim took; what is taken ahead goes by it."""
+        """Record how long a claim took. The prefetch depends on it."""
         self.claim_seconds += 0.2 * (seconds - self.claim_seconds)
 
     def _observe(self, seconds: float) -> None:
         self.mean_seconds += 0.1 * (seconds - self.mean_seconds)
         if len(self._waiting) * 2 <= self._ahead:
-            self.has_room()
+            self.has_capacity()
 
-    def abandon(self, held: Held) -> bool:
-        """Take a job away from a thread that cannot be stopped, and put another thread in place.
+    def abandon(self, claim: InFlight) -> bool:
+        """Take a job from a thread that cannot be stopped, and start another thread.
 
-        False if the thread has just finished by itself: who removes the claim ends it.
+        False if the thread has just finished: removing the claim decides who ends it.
         """
-        if self._running.pop(held.claim_id, None) is None:
+        if self._running.pop(claim.claim_id, None) is None:
             return False
-        held.token.set()
+        claim.token.set()
         self._add_thread()
         return True
 
-    def _spawn(self, held: Held) -> None:
+    def _spawn(self, claim: InFlight) -> None:
         assert self._loop is not None
-        task = self._loop.create_task(self._run_async(held))
-        # The loop keeps only a weak reference to a task.
+        task = self._loop.create_task(self._run_async(claim))
+        # The event loop keeps only a weak reference to a task.
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _run_async(self, held: Held) -> None:
-        assert held.plan is not None
+    async def _run_async(self, claim: InFlight) -> None:
+        assert claim.execution is not None
         if self.closing:
             ended: Ended = self.unreached
         else:
-            held.started_at = began = time.monotonic()
-            context = self._context(held)
+            claim.started_at = began = time.monotonic()
+            context = self._context(claim)
             try:
-                ended = await execute_async(context, held.plan, self.rng, self.tracing)
+                ended = await execute_async(context, claim.execution, self.rng, self.tracing)
             except BaseException as exc:
-                ended = context.completion.ended(self._judge(held, exc))
-            held.ran_seconds = time.monotonic() - began
-        held.started_at = held.completion = None
-        self._on_loop.pop(held.claim_id, None)
-        self.has_room()
-        self.finished(held, ended)
+                ended = context.completion.ended(self._outcome_of_error(claim, exc))
+            claim.ran_seconds = time.monotonic() - began
+        claim.started_at = claim.completion = None
+        self._on_loop.pop(claim.claim_id, None)
+        self.has_capacity()
+        self.finished(claim, ended)
 
-    def give_back(self) -> None:
-        """Return what waits, unused."""
+    def release_waiting(self) -> None:
+        """Release the claims that have not started."""
         while self._waiting:
             try:
-                held = self._waiting.pop()
+                claim = self._waiting.pop()
             except IndexError:
                 return
-            self.finished(held, self.unreached)
+            self.finished(claim, self.unreached)
 
     def cancel_tasks(self, patience: float) -> None:
-        """Cancel what runs on the loop and wait until it has let go."""
+        """Cancel the tasks on the event loop and wait until they have ended."""
         if self._loop is None:
             return
         self._loop.call_soon_threadsafe(lambda: [task.cancel() for task in list(self._tasks)])

@@ -65,7 +65,7 @@ class Watchdog:
 
         return guarded
 
-    def guard_hand(self, run: Run) -> Run:
+    def guard_executor(self, run: Run) -> Run:
         """The same for a thread that may end by itself, but not by an exception."""
         return lambda: self._run(run)
 

@@ -1,4 +1,4 @@
-"""The keeper of a worker: renews leases, passes cancels on, takes jobs from stuck threads."""
+"""Renews the leases of a worker's jobs, forwards cancel requests, abandons stuck threads."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from holdfast.clock import ms
 from holdfast.config import Settings
 from holdfast.engine.claim import SQL, renew_leases
 from holdfast.engine.execute import timed_out
-from holdfast.engine.hands import Hands, Held
 from holdfast.engine.job import Claimed, ClaimId, claim_of, claim_row
-from holdfast.engine.watchdog import Guard, unguarded
+from holdfast.engine.worker.executor_pool import ExecutorPool, InFlight
+from holdfast.engine.worker.watchdog import Guard, unguarded
 from holdfast.errors import StoreError
 from holdfast.store import Store
 
@@ -23,14 +23,14 @@ CANCEL_LOOK_SECONDS = 1.0
 RENEW_SECONDS = 1.0
 
 
-class Keeper:
-    """Looks after the claims in *held* from a thread of its own."""
+class LeaseRenewer:
+    """Renews the leases of the claims in *in_flight* from its own thread."""
 
     def __init__(
         self,
         store: Store,
-        hands: Hands,
-        held: dict[ClaimId, Held],
+        pool: ExecutorPool,
+        in_flight: dict[ClaimId, InFlight],
         *,
         settings: Settings,
         rng: random.Random,
@@ -38,18 +38,18 @@ class Keeper:
         guard: Guard = unguarded,
     ) -> None:
         self.store = store
-        self.hands = hands
-        self.held = held
+        self.pool = pool
+        self.in_flight = in_flight
         self.settings = settings
         self.rng = rng
         self.recycle = recycle
         self._lease_ms = ms(settings.lease_seconds)
         self._stuck = 0
         self._end = threading.Event()
-        # When the loop last came around, for the watchdog.
+        # The time of the last iteration, for the watchdog.
         self.progress_at = time.monotonic()
         run = guard(self._run)
-        self._thread = threading.Thread(target=run, name="holdfast-keeper", daemon=True)
+        self._thread = threading.Thread(target=run, name="holdfast-lease-renewer", daemon=True)
 
     def start(self) -> None:
         self.progress_at = time.monotonic()
@@ -72,82 +72,82 @@ class Keeper:
                 self._look_for_cancels(now)
 
     def _abandon_overdue(self, now: float) -> None:
-        """A thread cannot be stopped; its job can be taken away from it."""
-        for held in list(self.held.values()):
-            stage = None if held.plan is None else held.plan.stage
+        """Abandon threads whose handler exceeded its timeout; a thread cannot be stopped."""
+        for claim in list(self.in_flight.values()):
+            stage = None if claim.execution is None else claim.execution.stage
             if stage is None or stage.timeout is None or stage.is_async:
                 continue
             # Read once: the thread may finish meanwhile.
-            started_at = held.started_at
+            started_at = claim.started_at
             if started_at is None or now - started_at <= stage.timeout.total_seconds():
                 continue
-            # A copy for the settler, apart from the one that the stuck thread still looks at.
-            copy = replace(held, started_at=None, ran_seconds=now - started_at, completion=None)
-            completion = held.completion
-            if not self.hands.abandon(held):
+            # A copy for the settle buffer; the stuck thread still uses the original.
+            copy = replace(claim, started_at=None, ran_seconds=now - started_at, completion=None)
+            completion = claim.completion
+            if not self.pool.abandon(claim):
                 continue
-            outcome = timed_out(held.job, stage, self.rng)
-            self.hands.finished(copy, outcome if completion is None else completion.ended(outcome))
+            outcome = timed_out(claim.job, stage, self.rng)
+            self.pool.finished(copy, outcome if completion is None else completion.ended(outcome))
             self._stuck += 1
-            if self._stuck >= self.hands.concurrency:
+            if self._stuck >= self.pool.concurrency:
                 self.recycle(self._stuck)
 
     def _renew_due(self, now: float) -> None:
         lease = self.settings.lease_seconds
-        due = [held for held in self._open_claims() if now - held.renewed_at >= lease / 3]
+        due = [claim for claim in self._open_claims() if now - claim.renewed_at >= lease / 3]
         if not due:
             return
         try:
-            # Short enough to be tried again before the lease ends.
+            # Short enough to be retried before the lease ends.
             renewed = renew_leases(
                 self.store,
-                [held.job for held in due],
+                [claim.job for claim in due],
                 lease_ms=self._lease_ms,
                 seconds=min(RENEW_SECONDS, lease / 6),
             )
         except StoreError:
             return
-        for held in due:
-            if held.claim_id in renewed.held:
-                held.renewed_at = now
-                if held.claim_id in renewed.cancel_requested:
-                    held.token.set()
+        for claim in due:
+            if claim.claim_id in renewed.lease_held:
+                claim.renewed_at = now
+                if claim.claim_id in renewed.cancel_requested:
+                    claim.token.set()
             else:
-                held.token.set(lease_lost=True)
+                claim.token.set(lease_lost=True)
 
     def _stop_unrenewed(self, now: float) -> None:
-        """Effects must stop before the lease does: somebody else may own the job after that."""
-        for held in self._open_claims():
-            if now - held.renewed_at >= self.settings.lease_seconds * 0.9:
-                held.token.set(lease_lost=True)
+        """Stop handlers shortly before an unrenewed lease ends."""
+        for claim in self._open_claims():
+            if now - claim.renewed_at >= self.settings.lease_seconds * 0.9:
+                claim.token.set(lease_lost=True)
 
-    def _open_claims(self) -> list[Held]:
-        """Those with a lease: a handler that has completed its job may still run."""
+    def _open_claims(self) -> list[InFlight]:
+        """Claims that still have a lease. A handler may run on after it has completed its job."""
         return [
-            held
-            for held in list(self.held.values())
-            if held.completion is None or not held.completion.has_closed_claim
+            claim
+            for claim in list(self.in_flight.values())
+            if claim.completion is None or not claim.completion.has_closed_claim
         ]
 
     def _look_for_cancels(self, now: float) -> None:
         long = [
-            held
-            for held in list(self.held.values())
-            if held.started_at is not None and now - held.started_at >= CANCEL_LOOK_SECONDS
+            claim
+            for claim in list(self.in_flight.values())
+            if claim.started_at is not None and now - claim.started_at >= CANCEL_LOOK_SECONDS
         ]
         if not long:
             return
         try:
-            wanted = _find_canceled(self.store, [held.job for held in long])
+            wanted = _find_canceled(self.store, [claim.job for claim in long])
         except StoreError:
             return
-        for held in long:
-            if held.claim_id in wanted:
-                held.token.set()
+        for claim in long:
+            if claim.claim_id in wanted:
+                claim.token.set()
 
 
 def _find_canceled(store: Store, jobs: Sequence[Claimed]) -> frozenset[ClaimId]:
-    """Of the claims we hold, those whose job somebody wants stopped."""
+    """The claims among *jobs* for which a cancel was requested."""
     held = [claim_row(job) for job in jobs]
     rows = store.many(SQL.find_canceled, held=held)
     return frozenset(map(claim_of, rows))

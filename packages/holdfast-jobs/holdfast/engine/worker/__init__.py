@@ -1,0 +1,1 @@
+"""The worker process: fetch, execute and settle jobs, renew leases, send heartbeats."""
