@@ -79,7 +79,7 @@ print(f"of 8 hands the bakery got {served[BAKERY]}, the lane {served[LANE]}")
 worker.run_once()
 
 clock.advance(hours=12)
-enqueued = dispatch_once(hf).enqueued
+enqueued = dispatch_once(hf)["enqueued"]
 lit = worker.run_once().outcomes["completed"]
 print(f"overnight the schedule enqueued {enqueued} job, and {lit} is completed")
 print(f"See them with: holdfast --db {db} jobs list")

@@ -33,7 +33,8 @@ module holdfast/: intake ledger kind counts upkeep given ask
 module holdfast_llm/: intent errand
 module holdfast_rewrite/: intent
 class *: Ask Letter Asked Word Point Look Turn Round Room Intake Several Frames
-class holdfast/: Lane Seen Watch Case Counts Entry Plan Batch Intent Page
+class holdfast/: Lane Seen Watch Case Counts Plan Batch Intent Page
+class holdfast/engine/schedule: Entry
 class holdfast/config/: Kind
 class holdfast_llm/: Seen Phase Name Wire Artifact Intent Verdict Entry Lane Member Page
 class holdfast_simulator/: Plan
@@ -63,7 +64,6 @@ ALLOWED: dict[str, str] = {
     "_Begun": "not yet",
     "_look": "not yet",
     "advance": "not yet",
-    "agenda": "not yet",
     "ask": "not yet",
     "Ask": "not yet",
     "Asked": "not yet",
@@ -75,16 +75,11 @@ ALLOWED: dict[str, str] = {
     "bury_broken": "not yet",
     "bury_broken_in": "not yet",
     "Case": "not yet",
-    "catch_up": "not yet",
-    "CatchUp": "not yet",
     "complaint": "not yet",
     "conclude": "not yet",
     "confine": "not yet",
-    "counts": "not yet",
-    "Counts": "not yet",
     "delta": "not yet",
     "desk": "not yet",
-    "Dispatched": "not yet",
     "Door": "not yet",
     "duty": "not yet",
     "Duty": "not yet",

@@ -19,8 +19,8 @@ import pytest
 from holdfast import FakeClock, Holdfast
 from holdfast.clock import read_instant
 from holdfast.config import RunSettings
-from holdfast.engine.agenda import sync_schedules
-from holdfast.engine.dispatch import Dispatched, Dispatcher
+from holdfast.engine.schedule.dispatcher import Dispatcher, PassCounts
+from holdfast.engine.schedule.rows import sync_schedules
 from holdfast.store import Row, Store, open_store
 from tests.engine.faulty import Died, FaultyStore
 from tests.pure.test_cron import by_looking
@@ -232,7 +232,7 @@ class Together(Dispatcher):
         super().__init__(app)
         self.ready = ready
 
-    def _enqueue_due(self, targets: Any) -> Dispatched:
+    def _enqueue_due(self, targets: Any) -> PassCounts:
         self.ready.wait()
         return super()._enqueue_due(targets)
 

@@ -9,8 +9,8 @@ import pytest
 
 from holdfast import ConfigError, FakeClock, State, UpstreamDown
 from holdfast.config import Settings
-from holdfast.engine.agenda import sync_schedules
-from holdfast.engine.dispatch import dispatch_once
+from holdfast.engine.schedule.dispatcher import dispatch_once
+from holdfast.engine.schedule.rows import sync_schedules
 from holdfast_llm.settings import ProviderSettings
 from holdfast_review.settings import ReviewSettings
 from holdfast_review.words import Word

@@ -11,10 +11,10 @@ import pytest
 
 from holdfast import FakeClock, Holdfast, RunReport
 from holdfast.config import RunSettings, Settings
-from holdfast.engine.agenda import list_schedules, sync_schedules
 from holdfast.engine.bounded_run import pending_of, perform_run
-from holdfast.engine.dispatch import dispatch_once
 from holdfast.engine.run_log import Trigger, TriggerKind
+from holdfast.engine.schedule.dispatcher import dispatch_once
+from holdfast.engine.schedule.rows import list_schedules, sync_schedules
 from holdfast.testing import HoldfastApp
 from holdfast_llm import Item, Reply, Request, Route
 from tests.batch.scripted import Lose, ScriptedAccounts, ScriptedProvider

@@ -13,9 +13,9 @@ import psycopg
 import pytest
 
 from holdfast import FakeClock, Holdfast, QueueFull, QueueSettings
-from holdfast.engine.agenda import sync_schedules
 from holdfast.engine.declared import sync_declared
-from holdfast.engine.dispatch import dispatch_once
+from holdfast.engine.schedule.dispatcher import dispatch_once
+from holdfast.engine.schedule.rows import sync_schedules
 from holdfast_rewrite import Rewrites
 from tests.apps.household import Heard, furnish, rewriting, submission
 from tests.engine.flood import OPERATOR

@@ -13,11 +13,13 @@ from holdfast import Actor, FakeClock, Holdfast, Settings
 from holdfast.clock import read_instant
 from holdfast.config import RunSettings
 from holdfast.cron import Timetable
-from holdfast.engine import agenda, catch_up, dispatch
-from holdfast.engine.agenda import sync_schedules
 from holdfast.engine.audit import PLATFORM_ORG
-from holdfast.engine.dispatch import Dispatched, Dispatcher, dispatch_once
-from holdfast.engine.schedule import CatchUp, Schedule
+from holdfast.engine.pass_counts import PassCounts
+from holdfast.engine.schedule import dispatcher as dispatching
+from holdfast.engine.schedule import misfire, rows
+from holdfast.engine.schedule.dispatcher import Dispatcher, dispatch_once
+from holdfast.engine.schedule.rows import sync_schedules
+from holdfast.engine.schedule.schedule import MisfirePolicy, Schedule
 from holdfast.engine.worker.worker import run_upkeep
 from holdfast.errors import RuleBroken
 from holdfast.event import Event, JobEnqueued, ScheduleFired, ScheduleSkipped
@@ -56,7 +58,7 @@ def hourly(hf: Holdfast, name: str = "hourly", **more: Any) -> None:
 
 
 def ticks(store: Store, name: str = "hourly") -> list[Row]:
-    return list(reversed(agenda.list_ticks(store, name, limit=10_000)))
+    return list(reversed(rows.list_ticks(store, name, limit=10_000)))
 
 
 def outcomes(store: Store, name: str = "hourly") -> list[tuple[str, int]]:
@@ -81,11 +83,11 @@ def test_a_tick_becomes_one_job_with_the_ticks_own_time_on_the_maintenance_queue
     hf: Holdfast, clock: FakeClock
 ) -> None:
     hourly(hf, payload={"days": 30}, project_id=PROJECT)
-    assert dispatch_once(hf) == Dispatched()
+    assert dispatch_once(hf) == PassCounts()
 
     clock.advance(hours=1)
-    assert dispatch_once(hf) == Dispatched(enqueued=1)
-    assert dispatch_once(hf) == Dispatched()
+    assert dispatch_once(hf) == PassCounts.counting(enqueued=1)
+    assert dispatch_once(hf) == PassCounts()
 
     (row,) = jobs(hf.store)
     job = hf.get(row["id"], org_id=ORG)
@@ -168,8 +170,8 @@ def test_the_policy_decides_about_what_was_missed(
     hourly(hf, catch_up=policy)
     clock.advance(4 * HOUR + late)
 
-    assert dispatch_once(hf) == Dispatched(enqueued=fired, missed=missed)
-    assert dispatch_once(hf) == Dispatched()
+    assert dispatch_once(hf) == PassCounts.counting(enqueued=fired, missed=missed)
+    assert dispatch_once(hf) == PassCounts()
 
     found = outcomes(hf.store)
     expected = [("missed", missed)] if missed else []
@@ -207,10 +209,10 @@ def test_a_long_absence_is_caught_up_in_bounded_passes(
     while not passes or passes[-1].more:
         passes.append(dispatch_once(hf))
 
-    total = sum(passes, Dispatched())
+    total = sum(passes, PassCounts())
     assert len(passes) == 3
     assert max(done.enqueued for done in passes) <= 1_000
-    assert (total.enqueued, total.missed) == (fired, 2_500 - fired)
+    assert (total["enqueued"], total["missed"]) == (fired, 2_500 - fired)
     assert len(jobs(hf.store)) == fired
     assert sum(row["ticks"] for row in ticks(hf.store)) == 2_500
 
@@ -234,37 +236,39 @@ def test_a_schedule_with_a_long_backlog_does_not_keep_the_others_waiting(
 def test_the_stores_clock_decides_and_nothing_fires_early(hf: Holdfast, clock: FakeClock) -> None:
     hourly(hf)
     clock.advance(HOUR - timedelta(milliseconds=1))
-    assert dispatch_once(hf) == Dispatched()
+    assert dispatch_once(hf) == PassCounts()
     clock.advance(milliseconds=1)
-    assert dispatch_once(hf) == Dispatched(enqueued=1)
+    assert dispatch_once(hf) == PassCounts.counting(enqueued=1)
 
 
-def plan(policy: CatchUp, **more: Any) -> catch_up.Due:
+def plan(policy: MisfirePolicy, **more: Any) -> misfire.Due:
     schedule = Schedule("x", Timetable(None, 3_600_000), policy, ORG, None, "db.cleanup")
     given = {"ticked_to": START, "now": START + 5 * HOUR, **more}
-    return catch_up.decide(schedule, **given)
+    return misfire.decide(schedule, **given)
 
 
-@pytest.mark.parametrize("policy", CatchUp)
-def test_of_ticks_that_follow_closely_only_those_that_are_due_fire(policy: CatchUp) -> None:
+@pytest.mark.parametrize("policy", MisfirePolicy)
+def test_of_ticks_that_follow_closely_only_those_that_are_due_fire(policy: MisfirePolicy) -> None:
     """A difference between two clocks is tolerated for what is late, never for what is early."""
     seconds = timedelta(seconds=20)
     schedule = Schedule("x", Timetable(None, 20_000), policy, ORG, None, "db.cleanup")
 
-    due = catch_up.decide(schedule, ticked_to=START, now=START + seconds)
+    due = misfire.decide(schedule, ticked_to=START, now=START + seconds)
 
     assert (due.fires, due.next_fire_at) == ((START + seconds,), START + 2 * seconds)
 
 
 def test_a_tick_that_was_held_fires_even_under_skip() -> None:
-    due = plan(CatchUp.SKIP, held_at=START + HOUR, now=START + 5 * HOUR + timedelta(minutes=2))
+    due = plan(
+        MisfirePolicy.SKIP, held_at=START + HOUR, now=START + 5 * HOUR + timedelta(minutes=2)
+    )
 
     assert due.fires == (START + HOUR,)
     assert due.missed == tuple(START + n * HOUR for n in range(2, 6))
 
 
 def test_a_cut_leaves_the_rest_due() -> None:
-    due = plan(CatchUp.ALL, limit=2)
+    due = plan(MisfirePolicy.ALL, limit=2)
 
     assert due.fires == (START + HOUR, START + 2 * HOUR)
     assert (due.ticked_to, due.next_fire_at) == (START + 2 * HOUR, START + 3 * HOUR)
@@ -278,8 +282,8 @@ def test_a_zone_whose_rules_changed_fires_nothing_that_is_no_tick_any_more(
     by_hand(hf.store, "UPDATE holdfast.schedule SET next_fire_at = '2026-01-06T01:00:00.000Z'")
 
     clock.advance(hours=16)
-    assert dispatch_once(hf) == Dispatched()
-    assert agenda.find_schedule(hf.store, "nightly").next_fire_at == datetime(
+    assert dispatch_once(hf) == PassCounts()
+    assert rows.find_schedule(hf.store, "nightly").next_fire_at == datetime(
         2026, 1, 6, 2, tzinfo=UTC
     )
     clock.advance(hours=1)
@@ -303,7 +307,7 @@ def test_two_who_look_at_the_same_instant_fire_once(url: str, clock: FakeClock) 
     first, second = application(url, clock), application(url, clock)
     hourly(first)
     clock.advance(hours=1)
-    done: list[Dispatched] = []
+    done: list[PassCounts] = []
 
     def look_and_go(hf: Holdfast) -> None:
         ready.wait()
@@ -335,7 +339,7 @@ def test_a_dispatcher_that_freezes_in_the_middle_holds_up_only_what_it_has_taken
         inside.set()
         go_on.wait(30)
 
-    found: list[Dispatched] = []
+    found: list[PassCounts] = []
     freezing = threading.Thread(target=lambda: frozen.store.write(freeze))
     looking = threading.Thread(target=lambda: found.append(dispatch_once(other)))
     freezing.start()
@@ -347,7 +351,7 @@ def test_a_dispatcher_that_freezes_in_the_middle_holds_up_only_what_it_has_taken
     freezing.join()
     looking.join()
 
-    assert in_time == [Dispatched(enqueued=1)]
+    assert in_time == [PassCounts.counting(enqueued=1)]
     assert outcomes(other.store, "free") == [("enqueued", 1)]
     assert outcomes(other.store, "taken") == [("enqueued", 1)]
     frozen.close()
@@ -362,7 +366,7 @@ def test_the_key_decides_even_if_a_schedule_is_found_due_again(
     dispatch_once(hf)
     # A careless restore of one table: the schedule stands where it stood an hour ago.
     by_hand(hf.store, "DELETE FROM holdfast.schedule")
-    agenda.add_schedule(hf, hf.schedules.by_name["hourly"], actor=ADA)
+    rows.add_schedule(hf, hf.schedules.by_name["hourly"], actor=ADA)
     by_hand(hf.store, "DROP TRIGGER " + trigger_of(hf.store, "schedule_never_ticks_back"))
     by_hand(
         hf.store,
@@ -370,10 +374,10 @@ def test_the_key_decides_even_if_a_schedule_is_found_due_again(
         " next_fire_at = '2026-01-05T10:00:00.000Z'",
     )
 
-    assert dispatch_once(hf) == Dispatched()
+    assert dispatch_once(hf) == PassCounts()
     assert outcomes(hf.store) == [("enqueued", 1)]
     assert len(jobs(hf.store)) == 1
-    assert agenda.find_schedule(hf.store, "hourly").next_fire_at == START + 2 * HOUR
+    assert rows.find_schedule(hf.store, "hourly").next_fire_at == START + 2 * HOUR
 
 
 def trigger_of(store: Store, name: str) -> str:
@@ -439,22 +443,22 @@ def test_a_job_type_that_is_not_known_here_is_held_reported_and_fired_by_who_kno
     clock.advance(hours=1, seconds=59)
 
     # Whose schedule it is may be about to come by.
-    assert dispatch_once(stranger) == Dispatched()
+    assert dispatch_once(stranger) == PassCounts()
     clock.advance(seconds=1)
-    assert dispatch_once(stranger) == Dispatched(held=1)
-    assert dispatch_once(stranger) == Dispatched()
+    assert dispatch_once(stranger) == PassCounts.counting(held=1)
+    assert dispatch_once(stranger) == PassCounts()
     (event,) = told
     assert isinstance(event, ScheduleSkipped)
     assert event.line == (
         "hourly held: job type db.cleanup is not known to the dispatcher that found it due"
     )
-    entry = agenda.find_schedule(hf.store, "hourly")
+    entry = rows.find_schedule(hf.store, "hourly")
     assert entry.last_outcome == "held"
     assert jobs(hf.store) == []
 
     # Ten minutes later it is not on time any more, but it was not given up either.
     clock.advance(minutes=10)
-    assert dispatch_once(hf) == Dispatched(enqueued=1)
+    assert dispatch_once(hf) == PassCounts.counting(enqueued=1)
     assert outcomes(hf.store) == [("enqueued", 1)]
     stranger.close()
 
@@ -467,9 +471,9 @@ def test_a_tick_that_waits_goes_with_the_rhythm_it_is_of(
     clock.advance(hours=1, minutes=1)
     dispatch_once(stranger)
 
-    agenda.set_schedule(hf, "hourly", {"catch_up": "all"}, actor=ADA)
+    rows.set_schedule(hf, "hourly", {"catch_up": "all"}, actor=ADA)
     assert outcomes(hf.store) == [("held", 1)]
-    agenda.set_schedule(hf, "hourly", {"every": "2h"}, actor=ADA)
+    rows.set_schedule(hf, "hourly", {"every": "2h"}, actor=ADA)
     assert outcomes(hf.store) == [("missed", 1)]
     stranger.close()
 
@@ -485,14 +489,14 @@ def test_a_job_that_can_no_longer_be_enqueued_is_held_and_stands_in_nobodys_way(
     by_hand(hf.store, "UPDATE holdfast.schedule SET zone = 'Mars/Olympus' WHERE name = 'lost'")
     clock.advance(hours=1)
 
-    assert dispatch_once(small) == Dispatched(enqueued=1, held=2)
+    assert dispatch_once(small) == PassCounts.counting(enqueued=1, held=2)
     (bad,) = ticks(hf.store, "bad")
     assert bad["outcome"] == "held"
     assert "the limit is 1024" in bad["detail"]
     (lost,) = ticks(hf.store, "lost")
     assert "Mars/Olympus" in lost["detail"]
 
-    assert dispatch_once(hf) == Dispatched(enqueued=1)
+    assert dispatch_once(hf) == PassCounts.counting(enqueued=1)
     assert outcomes(hf.store, "bad") == [("enqueued", 1)]
     small.close()
 
@@ -500,23 +504,23 @@ def test_a_job_that_can_no_longer_be_enqueued_is_held_and_stands_in_nobodys_way(
 def test_however_many_cannot_be_fired_here_they_do_not_hide_those_that_can(
     hf: Holdfast, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatch, "SCHEDULE_LIMIT", 2)
+    monkeypatch.setattr(dispatching, "SCHEDULE_LIMIT", 2)
     for name in ("a", "b", "c"):
         hourly(hf, name, every=None, cron="1 * * * *", zone="Europe/Berlin")
     hourly(hf, "good")
     by_hand(hf.store, "UPDATE holdfast.schedule SET zone = 'Mars/Olympus' WHERE name <> 'good'")
     clock.advance(hours=1)
 
-    total = sum((dispatch_once(hf) for _ in range(3)), Dispatched())
+    total = sum((dispatch_once(hf) for _ in range(3)), PassCounts())
 
-    assert (total.enqueued, total.held) == (1, 3)
+    assert (total["enqueued"], total["held"]) == (1, 3)
     assert not dispatch_once(hf).more
 
 
 def test_however_many_of_one_tenant_have_no_room_the_others_fire(
     hf: Holdfast, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatch, "SCHEDULE_LIMIT", 2)
+    monkeypatch.setattr(dispatching, "SCHEDULE_LIMIT", 2)
     for name in ("a", "b", "c"):
         hourly(hf, name)
     hourly(hf, "roomy", org_id=OTHER_ORG)
@@ -526,9 +530,9 @@ def test_however_many_of_one_tenant_have_no_room_the_others_fire(
     hf.enqueue("db.cleanup", {}, org_id=ORG)
     clock.advance(hours=1)
 
-    total = sum((dispatch_once(hf) for _ in range(3)), Dispatched())
+    total = sum((dispatch_once(hf) for _ in range(3)), PassCounts())
 
-    assert (total.enqueued, total.held) == (1, 3)
+    assert (total["enqueued"], total["held"]) == (1, 3)
     assert outcomes(hf.store, "roomy") == [("enqueued", 1)]
 
 
@@ -543,12 +547,12 @@ def test_a_tenant_without_room_waits_and_does_not_stand_in_the_way_of_others(
     blocker = hf.enqueue("db.cleanup", {}, org_id=ORG)
     clock.advance(hours=1)
 
-    assert dispatch_once(hf) == Dispatched(enqueued=1, held=1)
+    assert dispatch_once(hf) == PassCounts.counting(enqueued=1, held=1)
     assert outcomes(hf.store, "roomy") == [("enqueued", 1)]
     assert outcomes(hf.store, "crowded") == [("held", 1)]
 
     hf.cancel(blocker.id, org_id=ORG)
-    assert dispatch_once(hf) == Dispatched(enqueued=1)
+    assert dispatch_once(hf) == PassCounts.counting(enqueued=1)
     assert outcomes(hf.store, "crowded") == [("enqueued", 1)]
 
 
@@ -573,7 +577,7 @@ def test_a_run_without_pending_work_is_skipped_and_leaves_the_same_line_every_ti
 
     for _ in range(2):
         clock.advance(minutes=15)
-        assert dispatch_once(hf) == Dispatched(skipped=1)
+        assert dispatch_once(hf) == PassCounts.counting(skipped=1)
 
     lines = [event.line for event in told if isinstance(event, ScheduleSkipped)]
     assert lines == ["sweep skipped: no pending items"] * 2
@@ -590,8 +594,8 @@ def test_a_run_with_pending_work_is_performed_at_its_tick(hf: Holdfast, clock: F
     told = heard(hf)
     clock.advance(minutes=15)
 
-    assert dispatch_once(hf) == Dispatched(ran=1)
-    assert dispatch_once(hf) == Dispatched()
+    assert dispatch_once(hf) == PassCounts.counting(ran=1)
+    assert dispatch_once(hf) == PassCounts()
 
     assert hf.get(job.id, org_id=ORG).state == "completed"
     (run,) = ledger(hf.store)
@@ -611,7 +615,7 @@ def test_missed_runs_are_caught_up_one_after_the_other(hf: Holdfast, clock: Fake
     hf.enqueue("order.ship", {}, org_id=ORG)
     clock.advance(minutes=46)
 
-    assert dispatch_once(hf) == Dispatched(ran=1, skipped=2)
+    assert dispatch_once(hf) == PassCounts.counting(ran=1, skipped=2)
     assert outcomes(hf.store, "sweeping") == [("ran", 1), ("skipped", 1), ("skipped", 1)]
 
 
@@ -620,7 +624,7 @@ def test_the_newest_of_missed_runs_is_enough_by_default(hf: Holdfast, clock: Fak
     hf.enqueue("order.ship", {}, org_id=ORG)
     clock.advance(minutes=46)
 
-    assert dispatch_once(hf) == Dispatched(ran=1, missed=2)
+    assert dispatch_once(hf) == PassCounts.counting(ran=1, missed=2)
     assert outcomes(hf.store, "sweeping") == [("missed", 2), ("ran", 1)]
 
 
@@ -642,7 +646,7 @@ def test_a_run_that_dies_is_not_repeated_and_stays_visible_as_unfinished(
     hf.use_store(inner)
 
     assert outcomes(inner, "sweeping") == [("taken", 1)]
-    assert dispatch_once(hf) == Dispatched()
+    assert dispatch_once(hf) == PassCounts()
     assert len(ledger(inner)) == 1
     # The jobs it held come back by their leases, and the next tick finds them.
     assert hf.get(job.id, org_id=ORG).state == "completed"
@@ -670,13 +674,13 @@ def test_a_dispatcher_that_dies_before_the_run_begins_leaves_a_tick_that_says_so
 
     assert outcomes(inner, "sweeping") == [("taken", 1)]
     assert ledger(inner) == []
-    assert dispatch_once(hf) == Dispatched()
+    assert dispatch_once(hf) == PassCounts()
     # Whoever took it may still be about to begin.
     clock.advance(minutes=9)
     run_upkeep(inner, hf.settings, hf.events)
     assert outcomes(inner, "sweeping") == [("taken", 1)]
     clock.advance(minutes=6)
-    assert dispatch_once(hf) == Dispatched(ran=1)
+    assert dispatch_once(hf) == PassCounts.counting(ran=1)
     assert outcomes(inner, "sweeping") == [("missed", 1), ("ran", 1)]
     (skipped,) = [event for event in told if isinstance(event, ScheduleSkipped)]
     assert "never begun" in skipped.reason
@@ -690,8 +694,8 @@ def test_a_run_that_is_not_known_here_is_held_for_who_knows_it(
     stranger = application(url, clock, knows=False)
     clock.advance(minutes=16)
 
-    assert dispatch_once(stranger) == Dispatched(held=1)
-    assert dispatch_once(hf) == Dispatched(ran=1)
+    assert dispatch_once(stranger) == PassCounts.counting(held=1)
+    assert dispatch_once(hf) == PassCounts.counting(ran=1)
     assert outcomes(hf.store, "sweeping") == [("ran", 1)]
     stranger.close()
 
@@ -706,7 +710,7 @@ def test_a_run_that_cannot_be_performed_here_is_held_with_the_reason(
     hf.enqueue("order.ship", {}, org_id=ORG)
     clock.advance(minutes=16)
 
-    assert dispatch_once(poor) == Dispatched(held=1)
+    assert dispatch_once(poor) == PassCounts.counting(held=1)
     (event,) = told
     assert isinstance(event, ScheduleSkipped)
     assert "run sweep cannot be performed here" in event.line
@@ -714,7 +718,7 @@ def test_a_run_that_cannot_be_performed_here_is_held_with_the_reason(
     assert ledger(hf.store) == []
 
     # It waits for who can, or until the queue is declared.
-    assert dispatch_once(hf) == Dispatched(ran=1)
+    assert dispatch_once(hf) == PassCounts.counting(ran=1)
     poor.close()
 
 
@@ -739,7 +743,7 @@ def test_a_run_in_a_zone_that_is_not_known_here_does_not_hide_the_others(
     by_hand(hf.store, "UPDATE holdfast.schedule SET zone = 'Mars/Olympus' WHERE name = 'first'")
     clock.advance(minutes=5)
 
-    assert dispatch_once(hf) == Dispatched(skipped=1, held=1)
+    assert dispatch_once(hf) == PassCounts.counting(skipped=1, held=1)
     assert outcomes(hf.store, "first") == [("held", 1)]
     assert outcomes(hf.store, "second") == [("skipped", 1)]
 
@@ -820,7 +824,7 @@ def test_a_defect_in_a_run_ends_the_loop_and_is_told(
     def stumble(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(dispatch, "BoundedRun", stumble)
+    monkeypatch.setattr(dispatching, "BoundedRun", stumble)
     with pytest.raises(ZeroDivisionError):
         Dispatcher(hf).run()
     hf.close()
@@ -880,7 +884,7 @@ def test_old_ticks_are_pruned_and_those_that_wait_are_not(
     dispatch_once(stranger)
     dispatched = look(hf.store, "SELECT count(*) AS held FROM holdfast.schedule_tick")
     assert dispatched[0]["held"] == 2
-    agenda.pause_schedule(hf.store, "waiting", actor=ADA, reason="so that it stays held")
+    rows.pause_schedule(hf.store, "waiting", actor=ADA, reason="so that it stays held")
     for _ in range(120):
         dispatch_once(hf)
         clock.advance(days=1)

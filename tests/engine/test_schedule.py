@@ -11,11 +11,16 @@ import pytest
 from holdfast import Actor, FakeClock, Holdfast, InvalidSchedule
 from holdfast.config import RunSettings, ScheduleSettings
 from holdfast.cron import Timetable
-from holdfast.engine import agenda
-from holdfast.engine.agenda import sync_schedules
 from holdfast.engine.audit import PLATFORM_ORG
-from holdfast.engine.dispatch import dispatch_once
-from holdfast.engine.schedule import CatchUp, Schedule, ScheduleOptions, make_schedule
+from holdfast.engine.schedule import rows
+from holdfast.engine.schedule.dispatcher import dispatch_once
+from holdfast.engine.schedule.rows import sync_schedules
+from holdfast.engine.schedule.schedule import (
+    MisfirePolicy,
+    Schedule,
+    ScheduleOptions,
+    make_schedule,
+)
 from holdfast.errors import ConfigError, Conflict, RuleBroken, ScheduleNotFound
 from holdfast.store import Row, Store
 from tests.story import ORG, OTHER_ORG, PROJECT, by_hand, look, make_holdfast
@@ -176,11 +181,11 @@ def test_what_is_declared_becomes_a_row_and_the_second_start_changes_nothing(
     assert sync_schedules(hf) == []
 
     assert row_of(hf.store) == first
-    entry = agenda.find_schedule(hf.store, "nightly")
+    entry = rows.find_schedule(hf.store, "nightly")
     assert entry.schedule == Schedule(
         "nightly",
         Timetable("0 3 * * *", None, "Europe/Berlin"),
-        CatchUp.ALL,
+        MisfirePolicy.ALL,
         ORG,
         PROJECT,
         "db.cleanup",
@@ -202,12 +207,12 @@ def test_a_change_of_the_code_is_followed_and_another_rhythm_counts_from_then_on
     later.schedule("nightly", **nightly(payload={"days": 7}))
     assert sync_schedules(later) == ["nightly"]
     # Only the payload is another: the nights that were missed are still due.
-    assert agenda.find_schedule(hf.store, "nightly").next_fire_at < clock.now()
+    assert rows.find_schedule(hf.store, "nightly").next_fire_at < clock.now()
 
     later = again(hf)
     later.schedule("nightly", **nightly(cron="0 4 * * *"))
     assert sync_schedules(later) == ["nightly"]
-    assert agenda.find_schedule(hf.store, "nightly").next_fire_at == datetime(
+    assert rows.find_schedule(hf.store, "nightly").next_fire_at == datetime(
         2026, 1, 9, 4, tzinfo=UTC
     )
 
@@ -222,7 +227,7 @@ def test_settings_declare_schedules_and_win_over_the_code(url: str, clock: FakeC
         hf.schedule("nightly", **nightly())
         sync_schedules(hf)
 
-        found = agenda.find_schedule(hf.store, "nightly").schedule
+        found = rows.find_schedule(hf.store, "nightly").schedule
         assert found.timetable == Timetable(None, 7_200_000)
         assert found.org_id == OTHER_ORG
 
@@ -238,7 +243,7 @@ def test_a_run_with_a_cadence_is_scheduled_under_its_own_name(url: str, clock: F
         hf.schedule("by-hand", cron="5 * * * *", run="hand_made")
         sync_schedules(hf)
 
-        found = {entry.schedule.name: entry.schedule for entry in agenda.list_schedules(hf.store)}
+        found = {entry.schedule.name: entry.schedule for entry in rows.list_schedules(hf.store)}
         assert {name: (plan.run_name, plan.timetable.every_ms) for name, plan in found.items()} == {
             "batch_submitter": ("batch_submitter", 15 * 60_000),
             "batch_collector": ("batch_collector", 30 * 60_000),
@@ -254,16 +259,16 @@ def test_what_an_operator_changed_stays_until_it_is_reset(hf: Holdfast, clock: F
     hf.schedule("nightly", **nightly(zone="Europe/Berlin"))
     sync_schedules(hf)
 
-    agenda.set_schedule(hf, "nightly", {"every": "6h", "catch_up": "skip"}, actor=ADA)
+    rows.set_schedule(hf, "nightly", {"every": "6h", "catch_up": "skip"}, actor=ADA)
     assert sync_schedules(hf) == []
-    changed = agenda.find_schedule(hf.store, "nightly")
+    changed = rows.find_schedule(hf.store, "nightly")
     assert changed.schedule.timetable == Timetable(None, 6 * 3_600_000)
     assert changed.schedule.catch_up == "skip"
     assert changed.set_by == "operator"
     assert changed.next_fire_at == datetime(2026, 1, 5, 12, tzinfo=UTC)
 
-    agenda.reset_schedule(hf, "nightly", actor=ADA)
-    back = agenda.find_schedule(hf.store, "nightly")
+    rows.reset_schedule(hf, "nightly", actor=ADA)
+    back = rows.find_schedule(hf.store, "nightly")
     assert back.schedule.timetable == Timetable("0 3 * * *", None, "Europe/Berlin")
     assert back.set_by == "code"
     assert told(hf.store) == ["schedule.declared", "schedule.changed", "schedule.reset"]
@@ -282,7 +287,7 @@ def test_a_change_is_checked_as_a_whole_and_nothing_is_half_changed(hf: Holdfast
         ({"run": "nightly_run"}, "job_type"),
     ]:
         with pytest.raises(InvalidSchedule) as caught:
-            agenda.set_schedule(hf, "nightly", changes, actor=ADA)  # type: ignore[arg-type]
+            rows.set_schedule(hf, "nightly", changes, actor=ADA)  # type: ignore[arg-type]
         assert set(caught.value.fields) == {bad}
 
     assert row_of(hf.store) == before
@@ -295,22 +300,22 @@ def test_an_operator_needs_no_application_to_change_only_the_rhythm(
     sync_schedules(hf)
 
     with make_holdfast(url, clock) as bare:
-        agenda.set_schedule(bare, "nightly", {"cron": "0 4 * * *"}, actor=ADA)
+        rows.set_schedule(bare, "nightly", {"cron": "0 4 * * *"}, actor=ADA)
         with pytest.raises(InvalidSchedule, match="is not registered here"):
-            agenda.set_schedule(bare, "nightly", {"payload": {}}, actor=ADA)
+            rows.set_schedule(bare, "nightly", {"payload": {}}, actor=ADA)
 
 
 def test_a_schedule_of_an_operators_own_is_added_once_and_removed(hf: Holdfast) -> None:
     made = make_schedule("weekly", nightly(cron="0 3 * * SUN"), now=NOON)
 
-    agenda.add_schedule(hf, made, actor=ADA)
+    rows.add_schedule(hf, made, actor=ADA)
     with pytest.raises(Conflict, match="is there already"):
-        agenda.add_schedule(hf, made, actor=ADA)
+        rows.add_schedule(hf, made, actor=ADA)
     assert sync_schedules(hf) == []
-    assert [entry.schedule.name for entry in agenda.list_schedules(hf.store)] == ["weekly"]
-    agenda.remove_schedule(hf, "weekly", actor=ADA)
+    assert [entry.schedule.name for entry in rows.list_schedules(hf.store)] == ["weekly"]
+    rows.remove_schedule(hf, "weekly", actor=ADA)
 
-    assert agenda.list_schedules(hf.store) == []
+    assert rows.list_schedules(hf.store) == []
     assert told(hf.store) == ["schedule.added", "schedule.removed"]
 
 
@@ -318,26 +323,26 @@ def test_what_is_declared_is_not_removed_because_it_would_come_back(hf: Holdfast
     hf.schedule("nightly", **nightly())
     sync_schedules(hf)
     with pytest.raises(Conflict, match="or pause it"):
-        agenda.remove_schedule(hf, "nightly", actor=ADA)
+        rows.remove_schedule(hf, "nightly", actor=ADA)
 
-    agenda.remove_schedule(again(hf), "nightly", actor=ADA)
+    rows.remove_schedule(again(hf), "nightly", actor=ADA)
     with pytest.raises(ScheduleNotFound):
-        agenda.find_schedule(hf.store, "nightly")
+        rows.find_schedule(hf.store, "nightly")
 
 
 def test_only_what_is_declared_can_be_reset(hf: Holdfast) -> None:
-    agenda.add_schedule(hf, make_schedule("weekly", nightly(), now=NOON), actor=ADA)
+    rows.add_schedule(hf, make_schedule("weekly", nightly(), now=NOON), actor=ADA)
     with pytest.raises(InvalidSchedule, match="is not declared here"):
-        agenda.reset_schedule(hf, "weekly", actor=ADA)
+        rows.reset_schedule(hf, "weekly", actor=ADA)
 
 
 @pytest.mark.parametrize("act", ["set", "pause", "resume", "remove"])
 def test_a_schedule_that_is_not_there_is_not_found(hf: Holdfast, act: str) -> None:
     acts: dict[str, Callable[[], object]] = {
-        "set": lambda: agenda.set_schedule(hf, "nobody", {"catch_up": "all"}, actor=ADA),
-        "pause": lambda: agenda.pause_schedule(hf.store, "nobody", actor=ADA, reason="why not"),
-        "resume": lambda: agenda.resume_schedule(hf.store, "nobody", actor=ADA),
-        "remove": lambda: agenda.remove_schedule(hf, "nobody", actor=ADA),
+        "set": lambda: rows.set_schedule(hf, "nobody", {"catch_up": "all"}, actor=ADA),
+        "pause": lambda: rows.pause_schedule(hf.store, "nobody", actor=ADA, reason="why not"),
+        "resume": lambda: rows.resume_schedule(hf.store, "nobody", actor=ADA),
+        "remove": lambda: rows.remove_schedule(hf, "nobody", actor=ADA),
     }
 
     with pytest.raises(ScheduleNotFound, match="'nobody' not found"):
@@ -350,18 +355,18 @@ def test_a_paused_schedule_fires_nothing_says_why_and_catches_up_when_resumed(
     hf.schedule("nightly", **nightly(catch_up="one"))
     sync_schedules(hf)
     with pytest.raises(InvalidSchedule, match="reason"):
-        agenda.pause_schedule(hf.store, "nightly", actor=ADA, reason="  ")
-    assert agenda.pause_schedule(hf.store, "nightly", actor=ADA, reason="the disk is full")
-    assert not agenda.pause_schedule(hf.store, "nightly", actor=ADA, reason="again")
+        rows.pause_schedule(hf.store, "nightly", actor=ADA, reason="  ")
+    assert rows.pause_schedule(hf.store, "nightly", actor=ADA, reason="the disk is full")
+    assert not rows.pause_schedule(hf.store, "nightly", actor=ADA, reason="again")
 
     clock.advance(days=3)
     sync_schedules(hf)
     assert dispatch_once(hf).enqueued == 0
-    paused = agenda.find_schedule(hf.store, "nightly")
+    paused = rows.find_schedule(hf.store, "nightly")
     assert (paused.paused_by, paused.pause_reason) == ("user:ada", "the disk is full")
 
-    assert agenda.resume_schedule(hf.store, "nightly", actor=ADA)
-    assert not agenda.resume_schedule(hf.store, "nightly", actor=ADA)
+    assert rows.resume_schedule(hf.store, "nightly", actor=ADA)
+    assert not rows.resume_schedule(hf.store, "nightly", actor=ADA)
     done = dispatch_once(hf)
     assert (done.enqueued, done.missed) == (1, 2)
     assert told(hf.store)[1:] == ["schedule.paused", "schedule.resumed"]
@@ -373,17 +378,17 @@ def test_a_paused_schedule_fires_nothing_while_another_one_is_due(
     hf.schedule("nightly", **nightly())
     hf.schedule("other", **nightly())
     sync_schedules(hf)
-    agenda.pause_schedule(hf.store, "nightly", actor=ADA, reason="the disk is full")
+    rows.pause_schedule(hf.store, "nightly", actor=ADA, reason="the disk is full")
 
     clock.advance(days=1)
 
     assert dispatch_once(hf).enqueued == 1
-    assert agenda.list_ticks(hf.store, "nightly", limit=10) == []
+    assert rows.list_ticks(hf.store, "nightly", limit=10) == []
 
 
 def test_the_audit_of_a_schedule_names_the_actor_and_holds_no_payload(hf: Holdfast) -> None:
     made = make_schedule("weekly", nightly(payload={"note": "private"}), now=NOON)
-    agenda.add_schedule(hf, made, actor=ADA)
+    rows.add_schedule(hf, made, actor=ADA)
 
     (event,) = look(hf.store, "SELECT * FROM holdfast.job_event WHERE name = 'schedule.added'")
     assert (event["actor_type"], event["actor_id"]) == ("user", "ada")

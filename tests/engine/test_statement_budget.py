@@ -15,10 +15,10 @@ import pytest
 
 from holdfast import FakeClock, Holdfast, Settings
 from holdfast.config import RunSettings
-from holdfast.engine.agenda import sync_schedules
 from holdfast.engine.claim import Order, claim_jobs
-from holdfast.engine.dispatch import Dispatcher
 from holdfast.engine.job import Claimed
+from holdfast.engine.schedule.dispatcher import Dispatcher
+from holdfast.engine.schedule.rows import sync_schedules
 from holdfast.store import Statement, Tx
 from tests.story import ORG, make_holdfast, seal_all
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, Settings
-from holdfast.engine import agenda
-from holdfast.engine.dispatch import Dispatcher
+from holdfast.engine.schedule import rows
+from holdfast.engine.schedule.dispatcher import Dispatcher
 from tests.faces.conftest import Run
 from tests.story import ORG, by_hand, look
 
@@ -56,7 +56,7 @@ def rewind(url: str, name: str, **ago: float) -> None:
             trigger += " ON holdfast.schedule"
         by_hand(hf.store, f"DROP TRIGGER {trigger}")
         then = datetime.now(UTC) - timedelta(**ago)
-        entry = agenda.find_schedule(hf.store, name)
+        entry = rows.find_schedule(hf.store, name)
         by_hand(
             hf.store,
             "UPDATE holdfast.schedule SET ticked_to = :then, next_fire_at = :due"

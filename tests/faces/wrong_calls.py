@@ -22,7 +22,7 @@ from holdfast import (
 )
 from holdfast.artifacts.operator import ArtifactFilter
 from holdfast.artifacts.settings import ArtifactSettings
-from holdfast.engine import agenda
+from holdfast.engine.schedule import rows
 from holdfast.operate.audit import AuditFilter
 from holdfast.operate.delivery_filter import DeliveryFilter
 from holdfast.operate.jobs import JobFilter
@@ -262,7 +262,7 @@ class World:
         schedule = {"name": "nightly", **who}
 
         def pause(name: Any, actor: Any, reason: Any) -> None:
-            agenda.pause_schedule(hf.store, name, actor=actor, reason=reason)
+            rows.pause_schedule(hf.store, name, actor=actor, reason=reason)
 
         def on_store(function: Callable[..., Any]) -> Callable[..., Any]:
             return lambda name, actor: function(hf.store, name, actor=actor)
@@ -288,10 +288,10 @@ class World:
             Call("Runs.list", runs.list, {"name": "x", "limit": 5, "before": self.nobody},
                  {"name": NOT_TEXT[1:], "before": NOT_AN_ID}),
             Call("Runs.get", runs.get, {"run_id": self.nobody}, {"run_id": NOT_AN_ID}),
-            Call("agenda.pause_schedule", pause, {**schedule, "reason": "r"}),
-            Call("agenda.resume_schedule", on_store(agenda.resume_schedule), schedule),
-            Call("agenda.remove_schedule", on_app(agenda.remove_schedule), schedule),
-            Call("agenda.reset_schedule", on_app(agenda.reset_schedule), schedule),
+            Call("rows.pause_schedule", pause, {**schedule, "reason": "r"}),
+            Call("rows.resume_schedule", on_store(rows.resume_schedule), schedule),
+            Call("rows.remove_schedule", on_app(rows.remove_schedule), schedule),
+            Call("rows.reset_schedule", on_app(rows.reset_schedule), schedule),
         ]  # fmt: skip
 
     def _operating(self) -> list[Call]:

@@ -24,11 +24,11 @@ from holdfast import (
     UpstreamDown,
 )
 from holdfast.config import RunSettings
-from holdfast.engine.agenda import sync_schedules
 from holdfast.engine.bounded_run import BoundedRun
-from holdfast.engine.dispatch import dispatch_once
 from holdfast.engine.job import SYSTEM, Canceled, Claimed, Completed, Outcome, Released
 from holdfast.engine.run_log import Trigger, TriggerKind
+from holdfast.engine.schedule.dispatcher import dispatch_once
+from holdfast.engine.schedule.rows import sync_schedules
 from holdfast.engine.settle import settle
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.engine.worker.worker import run_upkeep

@@ -18,9 +18,9 @@ import pytest
 from holdfast import FakeClock, Forbidden, Holdfast, SystemClock
 from holdfast.actor import Actor, ActorType
 from holdfast.config import RunSettings, ScheduleSettings
-from holdfast.engine.agenda import sync_schedules
-from holdfast.engine.dispatch import dispatch_once
 from holdfast.engine.job import SYSTEM, Completed, Dead, Fault
+from holdfast.engine.schedule.dispatcher import dispatch_once
+from holdfast.engine.schedule.rows import sync_schedules
 from holdfast.engine.settle import settle
 from holdfast.engine.worker.heartbeat import GONE_AFTER, Heartbeat
 from holdfast.engine.worker.settle_buffer import Backlog

@@ -29,7 +29,6 @@ from holdfast.config import (
     ScheduleSettings,
     TenantSettings,
 )
-from holdfast.engine.agenda import sync_schedules
 from holdfast.engine.job import (
     SYSTEM,
     Canceled,
@@ -43,6 +42,7 @@ from holdfast.engine.job import (
     Snoozed,
 )
 from holdfast.engine.retention import archive_jobs
+from holdfast.engine.schedule.rows import sync_schedules
 from holdfast.engine.settle import settle
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.engine.worker.heartbeat import GONE_AFTER, Heartbeat

@@ -10,9 +10,9 @@ import pytest
 
 from holdfast import Enqueued, FakeClock, Holdfast
 from holdfast.clock import write_instant
-from holdfast.engine.agenda import sync_schedules
 from holdfast.engine.claim import claim_jobs
 from holdfast.engine.job import SYSTEM, Claimed, Released
+from holdfast.engine.schedule.rows import sync_schedules
 from holdfast.engine.settle import settle
 from holdfast.engine.worker.heartbeat import Heartbeat
 from holdfast.operate.explain import Explanation, Reason, explain_job

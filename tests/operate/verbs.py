@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 from holdfast import Context, FakeClock, Gone, Holdfast
 from holdfast.config import RunSettings
-from holdfast.engine.agenda import sync_schedules
+from holdfast.engine.schedule.rows import sync_schedules
 from holdfast.operate.delivery_filter import DeliveryFilter
 from holdfast.operate.letter import CHECKLISTS, LetterKind
 from holdfast.operate.letter_input import LetterFilter

@@ -16,8 +16,8 @@ import pytest
 from prometheus_client import generate_latest
 
 from holdfast import Actor, Context, FakeClock, Holdfast, Permanent
-from holdfast.engine.agenda import sync_schedules
 from holdfast.engine.promote import promote_jobs
+from holdfast.engine.schedule.rows import sync_schedules
 from holdfast.engine.worker.heartbeat import GONE_AFTER, Heartbeat
 from holdfast.errors import StoreDown
 from holdfast.store import Row, Store, Tx

@@ -35,9 +35,9 @@ from opentelemetry.trace import (
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from holdfast import Context, FakeClock, Holdfast, InvalidJob, JobRequest, NetworkTimeout, State
-from holdfast.engine.agenda import sync_schedules
-from holdfast.engine.dispatch import dispatch_once
 from holdfast.engine.job import Claimed
+from holdfast.engine.schedule.dispatcher import dispatch_once
+from holdfast.engine.schedule.rows import sync_schedules
 from holdfast.telemetry.trace import read_traceparent, span_of, trace
 from tests.acceptance.processes import wait_until
 from tests.operate.letters import Review, operator, replay

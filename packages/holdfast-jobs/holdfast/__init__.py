@@ -48,10 +48,8 @@ if TYPE_CHECKING:
         TenantSettings,
     )
     from holdfast.config.kind import Section, SettingType, setting
-    from holdfast.engine.agenda import sync_schedules
     from holdfast.engine.cancel import CancelAnswer
     from holdfast.engine.context import Context
-    from holdfast.engine.dispatch import Dispatched, Dispatcher, dispatch_once
     from holdfast.engine.enqueue import Enqueued
     from holdfast.engine.handler import EnqueueRefused, Producer
     from holdfast.engine.job import (
@@ -64,10 +62,13 @@ if TYPE_CHECKING:
         Priority,
         State,
     )
+    from holdfast.engine.pass_counts import PassCounts
     from holdfast.engine.pipeline import Pipeline
     from holdfast.engine.request import JobRequest, key_for
     from holdfast.engine.retry import RetryPolicy
     from holdfast.engine.run_log import RunReport
+    from holdfast.engine.schedule.dispatcher import Dispatcher, dispatch_once
+    from holdfast.engine.schedule.rows import sync_schedules
     from holdfast.engine.worker.worker import Worker
     from holdfast.errors import (
         ArtifactNotFound,
@@ -153,7 +154,6 @@ __all__ = [
     "Context",
     "Credential",
     "Defect",
-    "Dispatched",
     "Dispatcher",
     "EnqueueRefused",
     "Enqueued",
@@ -187,6 +187,7 @@ __all__ = [
     "NetworkTimeout",
     "NotFound",
     "OutboxSettings",
+    "PassCounts",
     "Permanent",
     "Pipeline",
     "PolicyRejected",
@@ -249,14 +250,15 @@ _MODULES = {
         QueueSettings Rate RetentionRule RetentionSettings RunProfile RunSettings ScheduleSettings
         Settings TenantSettings
     """,
-    "holdfast.engine.agenda": "sync_schedules",
+    "holdfast.engine.schedule.rows": "sync_schedules",
     "holdfast.engine.cancel": "CancelAnswer",
     "holdfast.engine.context": "Context",
-    "holdfast.engine.dispatch": "Dispatched Dispatcher dispatch_once",
+    "holdfast.engine.schedule.dispatcher": "Dispatcher dispatch_once",
     "holdfast.engine.enqueue": "Enqueued",
     "holdfast.engine.handler": "EnqueueRefused Producer",
     "holdfast.engine.job": "Actor ActorType Job Kept KeyRecord KeyStatus Priority State",
     "holdfast.engine.run_log": "RunReport",
+    "holdfast.engine.pass_counts": "PassCounts",
     "holdfast.engine.pipeline": "Pipeline",
     "holdfast.engine.request": "JobRequest key_for",
     "holdfast.engine.retry": "RetryPolicy",

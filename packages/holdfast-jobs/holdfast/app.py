@@ -34,7 +34,7 @@ from holdfast.engine.pipeline import Pipeline
 from holdfast.engine.request import Batch, Frames, JobRequest, Options, full_key
 from holdfast.engine.retry import RetryPolicy
 from holdfast.engine.rules import QueueOptions, Queues, make_queue, sync_rules
-from holdfast.engine.schedule import Declared, ScheduleOptions, make_schedule
+from holdfast.engine.schedule.schedule import Declared, ScheduleOptions, make_schedule
 from holdfast.engine.tracing import Tracing, atraced, traced
 from holdfast.engine.worker.worker import Worker
 from holdfast.errors import ConfigError, JobNotFound

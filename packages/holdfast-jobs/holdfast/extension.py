@@ -18,7 +18,7 @@ from holdfast.config.kind import NAME
 from holdfast.config.run import RunSettings
 from holdfast.engine.context import Context
 from holdfast.engine.periodic_task import PeriodicTask
-from holdfast.engine.schedule import ScheduleOptions
+from holdfast.engine.schedule.schedule import ScheduleOptions
 from holdfast.engine.worker.housekeeping import Chore
 from holdfast.errors import ConfigError, Failure
 from holdfast.event import Subscriber

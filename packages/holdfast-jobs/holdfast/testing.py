@@ -29,10 +29,11 @@ from holdfast.clock import FakeClock
 from holdfast.engine.bounded_run import perform_run
 from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.job import QUEUES, Job, State
+from holdfast.engine.pass_counts import PassCounts
 from holdfast.engine.run_log import RunReport, Trigger, TriggerKind
 from holdfast.engine.worker import fetcher, settle_buffer
 from holdfast.engine.worker import worker as working
-from holdfast.engine.worker.worker import Counts, Worker, run_upkeep
+from holdfast.engine.worker.worker import Worker, run_upkeep
 from holdfast.ids import IdSource
 from holdfast.store import Statements, open_store
 from holdfast.testing_channels import ChannelConformance as ChannelConformance
@@ -81,18 +82,18 @@ class HoldfastApp:
         """Jobs run at once, inside the call that enqueues them."""
         self.hf._inline = self.drain
 
-    def drain(self, *, queues: Sequence[str] = QUEUES, with_delays: bool = False) -> Counts:
+    def drain(self, *, queues: Sequence[str] = QUEUES, with_delays: bool = False) -> PassCounts:
         """Run everything due; *with_delays* moves the clock over retries and snoozes too."""
-        total = Counts()
+        total = PassCounts()
         while True:
             done = self.run(queues=queues)
-            total = Counts(total.claimed + done.claimed, total.outcomes + done.outcomes)
+            total += done
             if done.claimed:
                 continue
             if not with_delays or not self._move_to_next():
                 return total
 
-    def run(self, limit: int = 100, *, queues: Sequence[str] = QUEUES) -> Counts:
+    def run(self, limit: int = 100, *, queues: Sequence[str] = QUEUES) -> PassCounts:
         """One pass of a worker: claim up to *limit* due jobs, run and settle them."""
         return self._worker(queues).run_once(limit)
 
@@ -106,7 +107,7 @@ class HoldfastApp:
         self.clock.advance(timedelta(milliseconds=max(1, row["ms"])))
         return True
 
-    def upkeep(self) -> Counts:
+    def upkeep(self) -> PassCounts:
         """One pass of rescue, sealing and pruning, and of the maintenance of extensions."""
         self.hf.extensions.enable_defaults()
         for chore in self.hf.registry.chores:

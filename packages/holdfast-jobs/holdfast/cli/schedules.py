@@ -28,7 +28,7 @@ from holdfast.cli.signals import drain_on_signals
 from holdfast.document import BadDocument, parse
 from holdfast.errors import InvalidSchedule
 from holdfast.operate.processes import dispatch_all, make_dispatcher
-from holdfast.operate.schedules import CatchUp
+from holdfast.operate.schedules import MisfirePolicy
 
 COLUMNS = (
     "name", "target", "rhythm", "zone", "catch_up", "next_fire_at", "last_outcome", "set_by",
@@ -47,7 +47,9 @@ def rhythm_options(function: F) -> F:
             click.option("--every", help="An interval, such as 90s, 15m, 2h or 1d."),
             click.option("--zone", help="The IANA time zone of the cron.  [default: UTC]"),
             click.option("--starts-at", help="Nothing before this instant, in ISO 8601."),
-            click.option("--catch-up", type=click.Choice([policy.value for policy in CatchUp])),
+            click.option(
+                "--catch-up", type=click.Choice([policy.value for policy in MisfirePolicy])
+            ),
             click.option("--job-type", help="The job: maintenance or a notification."),
             click.option("--payload", help="Its payload, a JSON object; - reads standard input."),
             click.option("--org", "org_id", help="Its tenant, a UUID."),

@@ -15,7 +15,6 @@ from functools import partial
 from holdfast.clock import ms
 from holdfast.config import Settings
 from holdfast.engine.audit import seal_events
-from holdfast.engine.counts import Counts
 from holdfast.engine.job import (
     MAINTENANCE_QUEUE,
     Actor,
@@ -29,13 +28,14 @@ from holdfast.engine.job import (
     Retry,
     claim_row,
 )
+from holdfast.engine.pass_counts import PassCounts
 from holdfast.engine.promote import promote_jobs
 from holdfast.engine.quarantine import bury_broken
 from holdfast.engine.retention import archive_and_prune, shortest_keep
 from holdfast.engine.rules import tell_crowded
 from holdfast.engine.run_log import clean_run_log
+from holdfast.engine.schedule.tick import PATIENCE, TickOutcome, close_stray_ticks, prune_ticks
 from holdfast.engine.settle import Settled, settle_in
-from holdfast.engine.tick import PATIENCE, TickOutcome, close_stray_ticks, prune_ticks
 from holdfast.engine.worker.heartbeat import beat_seconds
 from holdfast.engine.worker.settle_buffer import events_of
 from holdfast.errors import RuleBroken, WorkerCrashed
@@ -274,7 +274,7 @@ def seal(store: Store, settings: Settings, events: Events) -> int:
 
 def run_upkeep(
     store: Store, settings: Settings, events: Events, steps: Collection[str] | None = None
-) -> Counts:
+) -> PassCounts:
     """One bounded pass of everything that keeps a store healthy."""
     steps = find_steps(store, settings) if steps is None else steps
     outcomes = tidy(store, settings, events, steps)
@@ -283,7 +283,7 @@ def run_upkeep(
         outcomes["sealed"] += sealed
         if sealed < SEAL_LIMIT:
             break
-    return Counts(0, outcomes)
+    return PassCounts(outcomes=outcomes)
 
 
 def maintain(

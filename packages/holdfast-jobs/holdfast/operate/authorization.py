@@ -12,12 +12,12 @@ from typing import Any, NoReturn, Protocol, Unpack
 
 from holdfast.actor import Actor, Role
 from holdfast.config import Settings
-from holdfast.engine.agenda import Scheduling
 from holdfast.engine.audit import PLATFORM_ORG, record_action
 from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.handler import Registry
 from holdfast.engine.request import Batch, Options
 from holdfast.engine.rules import Queues
+from holdfast.engine.schedule.rows import Scheduling
 from holdfast.errors import Forbidden, HoldfastError
 from holdfast.event import Events
 from holdfast.extension import Extension, Extensions

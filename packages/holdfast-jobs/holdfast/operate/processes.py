@@ -9,10 +9,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 
-from holdfast.engine.agenda import Scheduling, sync_schedules
-from holdfast.engine.dispatch import Dispatched, Dispatcher
+from holdfast.engine.pass_counts import PassCounts
+from holdfast.engine.schedule.dispatcher import Dispatcher
+from holdfast.engine.schedule.rows import Scheduling, sync_schedules
 from holdfast.engine.worker.supervisor import RECYCLE, Supervisor
 from holdfast.engine.worker.worker import Worker
 from holdfast.errors import UnknownQueue
@@ -38,11 +38,11 @@ def make_dispatcher(app: Scheduling, *, concurrency: int, async_concurrency: int
 
 def dispatch_all(dispatcher: Dispatcher) -> Mapping[str, int]:
     """Fire everything that is due, pass by pass, until nothing is or it drains; what was done."""
-    total = Dispatched(more=True)
+    total = PassCounts(more=True)
     while total.more and not dispatcher.is_draining:
-        done = dispatcher.run_once()
-        total = Dispatched(**{**asdict(total + done), "more": done.more})
-    return {name: count for name, count in asdict(total).items() if name != "more"}
+        total.more = False
+        total += dispatcher.run_once()
+    return {verb: total[verb] for verb in ("enqueued", "ran", "skipped", "missed", "held")}
 
 
 @contextmanager

@@ -15,11 +15,17 @@ from holdfast.arguments import anything, checked, flag, identifier, instance, te
 from holdfast.clock import Clock, read_instant
 from holdfast.config import Settings
 from holdfast.cron import read_zone, write_every
-from holdfast.engine import agenda
-from holdfast.engine.agenda import Entry
 from holdfast.engine.audit import record_action
 from holdfast.engine.enqueue import Enqueued, insert_steps
-from holdfast.engine.schedule import CatchUp, Declared, Schedule, ScheduleOptions, make_schedule
+from holdfast.engine.schedule import rows
+from holdfast.engine.schedule.rows import ScheduleRow
+from holdfast.engine.schedule.schedule import (
+    Declared,
+    MisfirePolicy,
+    Schedule,
+    ScheduleOptions,
+    make_schedule,
+)
 from holdfast.errors import Conflict, InvalidJob, InvalidSchedule
 from holdfast.operate.admit import admit
 from holdfast.operate.authorization import Action, OperatorContext
@@ -29,7 +35,7 @@ from holdfast.operate.runs import OperatorRuns
 from holdfast.store import Tx
 from holdfast.store.borrow import run as run_steps
 
-__all__ = ["CatchUp", "ScheduleFilter", "ScheduleView", "Schedules", "check_declared"]
+__all__ = ["MisfirePolicy", "ScheduleFilter", "ScheduleView", "Schedules", "check_declared"]
 
 
 def check_declared(settings: Settings, clock: Clock) -> None:
@@ -75,7 +81,7 @@ class ScheduleView:
     pause_reason: str | None
 
     @classmethod
-    def of(cls, entry: Entry) -> ScheduleView:
+    def of(cls, entry: ScheduleRow) -> ScheduleView:
         schedule, timetable = entry.schedule, entry.schedule.timetable
         return cls(
             name=schedule.name,
@@ -156,7 +162,7 @@ class Schedules:
         wanted = (wanted or ScheduleFilter()).check()
         found = [
             ScheduleView.of(entry)
-            for entry in agenda.list_schedules(self.context.store)
+            for entry in rows.list_schedules(self.context.store)
             if entry.schedule.name > after
             and wanted.is_paused in (None, entry.paused_at is not None)
             and wanted.set_by in (None, entry.set_by)
@@ -171,7 +177,7 @@ class Schedules:
     def ticks(self, name: str, *, limit: int = 20) -> tuple[TickView, ...]:
         """The newest ticks of a schedule and their outcomes, newest first."""
         self._find(name)
-        rows = agenda.list_ticks(self.context.store, name, limit=check_limit(limit))
+        ticks = rows.list_ticks(self.context.store, name, limit=check_limit(limit))
         return tuple(
             TickView(
                 **{
@@ -180,7 +186,7 @@ class Schedules:
                     "recorded_at": read_instant(row["recorded_at"]),
                 }
             )
-            for row in rows
+            for row in ticks
         )
 
     def next(self, name: str, *, count: int = 5) -> tuple[NextTick, ...]:
@@ -194,7 +200,7 @@ class Schedules:
         """Add a schedule. Raises Conflict if the name is taken."""
         reason = self._admit(Action.CHANGE_SCHEDULE, name, reason)
         made = make_schedule(name, options, now=self.context.app.clock.now())
-        agenda.add_schedule(self.context.app, made, actor=self.context.actor, reason=reason)
+        rows.add_schedule(self.context.app, made, actor=self.context.actor, reason=reason)
         return self.get(name)
 
     def set(self, name: str, *, reason: str, **changes: Unpack[ScheduleOptions]) -> ScheduleView:
@@ -202,35 +208,33 @@ class Schedules:
         reason = self._admit(Action.CHANGE_SCHEDULE, name, reason)
         if not changes:
             raise InvalidAction({"changes": "must name at least one option of the schedule"})
-        agenda.set_schedule(
-            self.context.app, name, changes, actor=self.context.actor, reason=reason
-        )
+        rows.set_schedule(self.context.app, name, changes, actor=self.context.actor, reason=reason)
         return self.get(name)
 
     def reset(self, name: str, *, reason: str) -> ScheduleView:
         """Let a schedule follow the code and the settings again."""
         reason = self._admit(Action.CHANGE_SCHEDULE, name, reason)
-        agenda.reset_schedule(self.context.app, name, actor=self.context.actor, reason=reason)
+        rows.reset_schedule(self.context.app, name, actor=self.context.actor, reason=reason)
         return self.get(name)
 
     def remove(self, name: str, *, reason: str) -> ScheduleView:
         """Remove a schedule, and return it as it was. Raises Conflict if code declares it."""
         reason = self._admit(Action.CHANGE_SCHEDULE, name, reason)
         found = self.get(name)
-        agenda.remove_schedule(self.context.app, name, actor=self.context.actor, reason=reason)
+        rows.remove_schedule(self.context.app, name, actor=self.context.actor, reason=reason)
         return found
 
     def pause(self, name: str, *, reason: str) -> bool:
         """Fire nothing until it is resumed. False if it is paused already."""
         reason = self._admit(Action.PAUSE_SCHEDULE, name, reason)
         store, actor = self.context.store, self.context.actor
-        return agenda.pause_schedule(store, name, actor=actor, reason=reason)
+        return rows.pause_schedule(store, name, actor=actor, reason=reason)
 
     def resume(self, name: str, *, reason: str) -> bool:
         """Fire again; the catch-up policy decides about missed ticks. False if it is not paused."""
         reason = self._admit(Action.PAUSE_SCHEDULE, name, reason)
         store, actor = self.context.store, self.context.actor
-        return agenda.resume_schedule(store, name, actor=actor, reason=reason)
+        return rows.resume_schedule(store, name, actor=actor, reason=reason)
 
     def trigger(self, name: str, *, reason: str) -> Fired:
         """Fire a schedule once, now, whether or not it is paused. Its next tick stays.
@@ -248,7 +252,7 @@ class Schedules:
         """Enqueue the job of a schedule in one transaction with its audit event."""
         app, actor = self.context.app, self.context.actor
         try:
-            batch = agenda.job_of(app, schedule, app.clock.now())
+            batch = rows.job_of(app, schedule, app.clock.now())
         except InvalidJob as exc:
             raise InvalidSchedule(schedule.name, exc.fields) from exc
 
@@ -265,9 +269,9 @@ class Schedules:
         app.announce([batch], [job], is_committed=True)
         return job
 
-    def _find(self, name: str) -> Entry:
+    def _find(self, name: str) -> ScheduleRow:
         self.context.check(Action.LOOK, org_id=None, subject=f"schedule:{name}")
-        return agenda.find_schedule(self.context.store, name)
+        return rows.find_schedule(self.context.store, name)
 
     def _admit(self, action: Action, name: str, reason: str) -> str:
         return admit(self.context, action, reason, org_id=None, subject=f"schedule:{name}")

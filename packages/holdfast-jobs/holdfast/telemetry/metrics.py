@@ -19,7 +19,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from holdfast.app import Holdfast
 from holdfast.engine.job import Outcome
 from holdfast.engine.run_log import RunOutcome
-from holdfast.engine.tick import TickOutcome
+from holdfast.engine.schedule.tick import TickOutcome
 from holdfast.errors import ConfigError
 from holdfast.event import (
     AuditSealed,

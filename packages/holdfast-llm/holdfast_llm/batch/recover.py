@@ -167,7 +167,7 @@ class BatchRecovery:
         if waits > 0:
             # A look in between may find it, and end the wait.
             self.leases.put_off(batch, min(waits, LOOK_AGAIN_SECONDS), was_scanned=True)
-            return PassCounts.of("waiting")
+            return PassCounts.counting("waiting")
         if account.capabilities.lookup is Lookup.NONE:
             return self._ambiguous(batch, "no_listing")
         if not can_fence and self._policy(batch.provider)[0] == "wait":
@@ -196,13 +196,13 @@ class BatchRecovery:
             delay_ms=ms(self.settings.batch.fence_seconds),
         )
         self.events.emit(batch.changed(BatchChange.FENCED))
-        return PassCounts.of("fenced")
+        return PassCounts.counting("fenced")
 
     def _ambiguous(self, batch: BatchLease, code: str) -> PassCounts:
         """It cannot be found out whether the batch exists: do what the account is set to."""
         if self._policy(batch.provider)[0] == "wait":
             self.leases.put_off(batch, self.settings.batch.max_poll_seconds, was_scanned=True)
-            return PassCounts.of("waiting")
+            return PassCounts.counting("waiting")
         return self._quarantine(batch, code)
 
     def _policy(self, provider: str) -> tuple[str, timedelta]:
@@ -247,7 +247,7 @@ class BatchRecovery:
 
     def _quarantine(self, batch: BatchLease, code: str) -> PassCounts:
         self.leases.quarantine(batch, code, error_class="UNRESOLVED_CREATE")
-        return PassCounts.of("quarantined")
+        return PassCounts.counting("quarantined")
 
     def _stuck(self, batch: BatchLease) -> PassCounts:
         """The provider did not answer. Hold the batch for an operator if that lasts too long."""
@@ -258,7 +258,7 @@ class BatchRecovery:
         if batch.state == "creating" and waited > self.settings.batch.give_up_seconds:
             return self._quarantine(batch, "not_answered")
         self.leases.put_off(batch, LOOK_AGAIN_SECONDS)
-        return PassCounts.of("put_off")
+        return PassCounts.counting("put_off")
 
     def _without_its_type(self, batch: BatchLease, actor: Actor) -> PassCounts:
         """Nobody here knows the job type: another process may, for example during a deployment."""
@@ -267,7 +267,7 @@ class BatchRecovery:
         if waited > self.settings.unknown_type_patience_seconds and batch.state != "creating":
             return self.releaser.give_back(batch, because(UNKNOWN_TYPE), actor=actor)
         self.leases.put_off(batch, LOOK_AGAIN_SECONDS)
-        return PassCounts.of("put_off")
+        return PassCounts.counting("put_off")
 
     # -- finding and adopting
 

@@ -21,10 +21,10 @@ from holdfast.config import Settings
 from holdfast.engine.claim import read_clock
 from holdfast.engine.completion import Ended
 from holdfast.engine.context import CancelToken, Context, FindExtension, no_extension
-from holdfast.engine.counts import Counts as Counts
 from holdfast.engine.execute import Execution, execute, name_stage, resolve
 from holdfast.engine.handler import Registry
 from holdfast.engine.job import QUEUES, Actor, ActorType, Claimed, ClaimId, Outcome, Released
+from holdfast.engine.pass_counts import PassCounts
 from holdfast.engine.request import DRIFT
 from holdfast.engine.retention import check_retention
 from holdfast.engine.settle import Settled, verb_of
@@ -155,7 +155,7 @@ class Worker:
 
     # -- one pass in the caller's thread, for tests, simulations and scripts
 
-    def run_once(self, limit: int = 100) -> Counts:
+    def run_once(self, limit: int = 100) -> PassCounts:
         """Claim up to *limit* jobs and run and settle them one by one in this thread."""
         claimed = self._claim(limit)
         outcomes: Counter[str] = Counter()
@@ -169,7 +169,7 @@ class Worker:
                 self._emit(settled, seconds)
                 outcomes[_outcome_name(settled)] += 1
                 going = settled.next_claim
-        return Counts(len(claimed), outcomes)
+        return PassCounts(Counter(claimed=len(claimed)), outcomes)
 
     def _run_inline(self, job: Claimed) -> Ended:
         planned = self._resolve(job)
@@ -180,7 +180,7 @@ class Worker:
 
     # -- the loop
 
-    def run(self, *, until_idle: bool = False) -> Counts:
+    def run(self, *, until_idle: bool = False) -> PassCounts:
         """Work until :meth:`drain` is called; with *until_idle*, until nothing is due.
 
         If one of its threads dies, the worker ends with ``must_recycle`` set, and ``failure``
@@ -196,7 +196,7 @@ class Worker:
         with sized, self.store.use_reserved():
             return self._run(chores, with_loop=with_loop, until_idle=until_idle)
 
-    def _run(self, chores: Sequence[Chore], *, with_loop: bool, until_idle: bool) -> Counts:
+    def _run(self, chores: Sequence[Chore], *, with_loop: bool, until_idle: bool) -> PassCounts:
         self._wake = self.store.wake_up(self.queues)
         self._change("started", ",".join(self.queues))
         self._executor_pool.start(with_loop=with_loop)
@@ -217,7 +217,8 @@ class Worker:
                 self._fetcher.close()
             housekeeping.join()
             self._change("stopped")
-        return Counts(sum(self.outcomes.values()), Counter(self.outcomes))
+        settled = sum(self.outcomes.values())
+        return PassCounts(Counter(claimed=settled), Counter(self.outcomes))
 
     @property
     def failure(self) -> str | None:

@@ -9,11 +9,11 @@ from typing import Any
 from holdfast.clock import read_instant
 from holdfast.cron import BadTiming
 from holdfast.engine.bounded_run import skipped_row
-from holdfast.engine.catch_up import Due
 from holdfast.engine.job import Actor, ActorType
 from holdfast.engine.run_log import NOTHING_PENDING, Trigger, TriggerKind, skip_runs
 from holdfast.engine.runs import Application
-from holdfast.engine.tick import (
+from holdfast.engine.schedule.misfire import Due
+from holdfast.engine.schedule.tick import (
     Tick,
     TickOutcome,
     decide_row,

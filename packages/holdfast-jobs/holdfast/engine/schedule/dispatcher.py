@@ -1,10 +1,10 @@
-"""The dispatcher: what is due by the clock becomes a job or a run, once a tick, whoever looks.
+"""The dispatcher: enqueues jobs and performs runs when their schedules are due, once per tick.
 
-There is no leader. A pass takes the due schedules that nobody else holds, decides by their catch-up
-policy what becomes of each tick (catch_up.py), and writes it down (tick.py); the key of the tick
-table decides if two come to the same tick after all. The job of a tick is written in the same
-transaction, so a crash leaves both or neither. A run begins after its tick is taken and committed:
-one that dies is not repeated behind anybody's back.
+There is no leader. A pass locks the due schedules that no other dispatcher holds, applies their
+misfire policy (misfire.py) and records each tick (tick.py). The primary key of the tick table
+prevents a second dispatcher from firing the same tick. The job of a tick is written in the same
+transaction, so a crash leaves both or neither. A run starts after its tick is committed; a run that
+dies is not repeated.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from functools import partial
 from holdfast.clock import read_instant
 from holdfast.cron import BadTiming
 from holdfast.engine import enqueue
-from holdfast.engine.agenda import SQL, Scheduling, job_of
 from holdfast.engine.bounded_run import BoundedRun, pending_of
-from holdfast.engine.catch_up import TICK_LIMIT, Due
 from holdfast.engine.enqueue import Enqueued
-from holdfast.engine.idle_runs import PerformedElsewhere, record_skipped, trigger_of
+from holdfast.engine.pass_counts import PassCounts
 from holdfast.engine.request import Batch
 from holdfast.engine.run_log import RunOutcome, RunReport
 from holdfast.engine.runs import check_run
-from holdfast.engine.tick import (
+from holdfast.engine.schedule.idle_runs import PerformedElsewhere, record_skipped, trigger_of
+from holdfast.engine.schedule.misfire import TICK_LIMIT, Due
+from holdfast.engine.schedule.rows import SQL, Scheduling, job_of
+from holdfast.engine.schedule.tick import (
     Tick,
     TickOutcome,
     decide_row,
@@ -50,31 +51,9 @@ SCHEDULE_LIMIT = 100
 CHUNK = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Dispatched:
-    """What one pass did. *more* says that another pass would find something at once."""
-
-    enqueued: int = 0
-    ran: int = 0
-    skipped: int = 0
-    missed: int = 0
-    held: int = 0
-    more: bool = False
-
-    def __add__(self, other: Dispatched) -> Dispatched:
-        return Dispatched(
-            self.enqueued + other.enqueued,
-            self.ran + other.ran,
-            self.skipped + other.skipped,
-            self.missed + other.missed,
-            self.held + other.held,
-            self.more or other.more,
-        )
-
-
 @dataclass(slots=True)
 class _Written:
-    """What one transaction wrote, to be told after its commit."""
+    """What one transaction wrote, with the events to emit after its commit."""
 
     ticks: list[Tick] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
@@ -82,27 +61,24 @@ class _Written:
     more: bool = False
 
     def skip(self, ticks: Iterable[Tick]) -> None:
-        """Note those of the ticks that became nothing."""
+        """Record the ticks that fired nothing."""
         for tick in ticks:
             if tick.outcome in (TickOutcome.MISSED, TickOutcome.HELD):
                 self.ticks.append(tick)
                 self.events.append(tick.skipped)
 
     @property
-    def counts(self) -> Dispatched:
-        number = dict.fromkeys(TickOutcome, 0)
+    def counts(self) -> PassCounts:
+        counted = (TickOutcome.ENQUEUED, TickOutcome.MISSED, TickOutcome.HELD)
+        counts = PassCounts(more=self.more)
         for tick in self.ticks:
-            number[tick.outcome] += tick.ticks
-        return Dispatched(
-            enqueued=number[TickOutcome.ENQUEUED],
-            missed=number[TickOutcome.MISSED],
-            held=number[TickOutcome.HELD],
-            more=self.more,
-        )
+            if tick.outcome in counted:
+                counts.done[tick.outcome.value] += tick.ticks
+        return counts
 
 
 class Dispatcher:
-    """Dispatches one application's schedules; its runs have so many hands."""
+    """Dispatches the schedules of one application."""
 
     def __init__(
         self, app: Scheduling, *, concurrency: int = 10, async_concurrency: int = 200
@@ -114,18 +90,18 @@ class Dispatcher:
         self._performing: BoundedRun | None = None
 
     def run(self) -> None:
-        """Make a pass every two seconds until told to stop.
+        """Make a pass every two seconds until drained.
 
-        Runs have a thread of their own: one that takes an hour keeps no other schedule waiting.
+        Runs have their own thread, so a long run delays no other schedule.
         """
         if self.app.clock.is_fake:
-            self._keep(self.run_once)
+            self._repeat(self.run_once)
             return
         defects: list[BaseException] = []
 
         def perform() -> None:
             try:
-                self._keep(lambda: self._run_all(self._find_targets()))
+                self._repeat(lambda: self._run_all(self._find_targets()))
             except BaseException as exc:
                 defects.append(exc)
                 self._stopping.set()
@@ -133,19 +109,19 @@ class Dispatcher:
         thread = threading.Thread(target=perform, name="holdfast-runs", daemon=True)
         thread.start()
         try:
-            self._keep(lambda: self._enqueue_due(self._find_targets()))
+            self._repeat(lambda: self._enqueue_due(self._find_targets()))
         finally:
             self._stopping.set()
             thread.join()
         if defects:
             raise defects[0]
 
-    def _keep(self, look: Callable[[], Dispatched]) -> None:
-        """Look again and again, less often while the store is away."""
+    def _repeat(self, run_pass: Callable[[], PassCounts]) -> None:
+        """Make passes until stopped, less often while the store is down."""
         pause = EVERY_SECONDS
         while not self._stopping.is_set():
             try:
-                while look().more and not self._stopping.is_set():
+                while run_pass().more and not self._stopping.is_set():
                     pass
                 pause = EVERY_SECONDS
             except StoreError as exc:
@@ -159,26 +135,26 @@ class Dispatcher:
         return self._stopping.is_set()
 
     def drain(self) -> None:
-        """Take nothing more; a run that is under way finishes what has begun. Safe in a signal."""
+        """Start nothing more; a run in progress is drained. Safe in a signal handler."""
         self._stopping.set()
         performing = self._performing
         if performing is not None:
             performing.drain()
 
     def stop(self) -> None:
-        """Do not even wait for what a run has begun: its leases will run out. Safe in a signal."""
+        """Do not wait for the jobs of a run: their leases expire. Safe in a signal handler."""
         self._stopping.set()
         performing = self._performing
         if performing is not None:
             performing.stop()
 
-    def run_once(self) -> Dispatched:
-        """One bounded pass. Safe to run twice, anywhere, any number at once."""
+    def run_once(self) -> PassCounts:
+        """One bounded pass. Any number of dispatchers may run at the same time."""
         targets = self._find_targets()
         return self._enqueue_due(targets) + self._run_all(targets)
 
     def _find_targets(self) -> _Targets:
-        """What is due, in one statement. Most passes find nothing and end with this."""
+        """Find what is due, in one statement. Most passes find nothing and end here."""
         rows = self.app.store.many(SQL.list_due_targets)
         if not rows:
             return _Targets()
@@ -187,13 +163,13 @@ class Dispatcher:
         others = [row for row in rows if row["run_name"] not in runs]
         return _Targets(bool(others), tuple(sorted(runs)))
 
-    def _run_all(self, targets: _Targets) -> Dispatched:
-        """Perform the runs that are due, one after the other.
+    def _run_all(self, targets: _Targets) -> PassCounts:
+        """Perform the due runs one after the other.
 
         Maintenance runs once before them. Runs without pending work are skipped together.
         """
         if not targets.runs or self._stopping.is_set():
-            return Dispatched()
+            return PassCounts()
         app = self.app
         queues = [queue for name in targets.runs for queue in app.settings.runs[name].queues]
         maintain(
@@ -207,7 +183,7 @@ class Dispatcher:
         idle = [name for name in targets.runs if pending_of(app, name) == 0]
         total = self._skip_idle(idle)
         busy = [name for name in targets.runs if name not in idle or total is None]
-        total = total or Dispatched()
+        total = total or PassCounts()
         for _ in range(SCHEDULE_LIMIT if busy else 0):
             if self._stopping.is_set():
                 return total
@@ -217,12 +193,12 @@ class Dispatcher:
             total += ran
         return replace(total, more=bool(busy) or total.more)
 
-    def _skip_idle(self, names: Sequence[str]) -> Dispatched | None:
-        """Record the due ticks of runs that have nothing to do, all runs in one transaction.
+    def _skip_idle(self, names: Sequence[str]) -> PassCounts | None:
+        """Record the due ticks of runs without pending work, in one transaction.
 
-        None, and nothing is written, where one of these ticks was performed by another process.
+        Returns None and writes nothing if another process performed one of these ticks.
         """
-        total = Dispatched(more=bool(names))
+        total = PassCounts(more=bool(names))
         for _ in range(SCHEDULE_LIMIT):
             if not total.more:
                 break
@@ -234,11 +210,12 @@ class Dispatcher:
                 return None
             written = _Written(events=skipped.events)
             written.skip(skipped.ticks)
-            total = replace(total, more=False) + self._tell(written)
-            total = replace(total, skipped=total.skipped + skipped.runs, more=skipped.more)
+            total.more = False
+            total += self._emit(written) + PassCounts.counting(skipped=skipped.runs)
+            total.more = skipped.more
         return total
 
-    def _tell(self, written: _Written) -> Dispatched:
+    def _emit(self, written: _Written) -> PassCounts:
         if written.queues:
             self.app.store.announce(written.queues)
         for event in written.events:
@@ -262,7 +239,7 @@ class Dispatcher:
         )
 
     def _split_runs(self) -> tuple[list[str], dict[str, str]]:
-        """The declared runs that can be performed here, and of the others why not."""
+        """The declared runs that can be performed here, and the reason for each other one."""
         performable, refused = [], {}
         for name, run in self.app.settings.runs.items():
             try:
@@ -274,30 +251,30 @@ class Dispatcher:
 
     # -- jobs: ticks and jobs in one transaction, in a fixed number of statements
 
-    def _enqueue_due(self, targets: _Targets) -> Dispatched:
+    def _enqueue_due(self, targets: _Targets) -> PassCounts:
         if not targets.jobs:
-            return Dispatched()
+            return PassCounts()
         store = self.app.store
         try:
-            return self._tell(store.write(self._write_jobs))
+            return self._emit(store.write(self._write_jobs))
         except QueueFull:
             pass
-        # One tenant that has no room must not stand in the way of the others.
+        # A full queue of one tenant must not block the schedules of others.
         types = [{"job_type": job_type} for job_type in self.app.registry.handlers]
         rows = store.many(SQL.list_due, types=types, limit=SCHEDULE_LIMIT)
-        total = Dispatched()
+        total = PassCounts()
         for row in rows:
             try:
                 written = store.write(partial(self._write_jobs, name=row["name"]))
             except QueueFull as exc:
                 written = store.write(partial(self._hold, name=row["name"], reason=str(exc)))
-            total += self._tell(written)
+            total += self._emit(written)
         return replace(
-            total, more=total.more or (bool(total.enqueued) and len(rows) == SCHEDULE_LIMIT)
+            total, more=total.more or (bool(total["enqueued"]) and len(rows) == SCHEDULE_LIMIT)
         )
 
     def _write_jobs(self, tx: Tx, name: str | None = None) -> _Written:
-        """Fire what is due: of every schedule, or one tick of the one that is named."""
+        """Fire due ticks of every schedule, or one tick of the schedule *name*."""
         types, written = self.app.registry.handlers, _Written()
         written.skip(hold_unknown(tx, list(types), *self._split_runs()))
         rows = self._find_due(tx, types=types, name=name)
@@ -347,18 +324,18 @@ class Dispatcher:
         written.queues = sorted({queue for chunk in chunks for queue in chunk.queues})
 
     def _hold(self, tx: Tx, name: str, reason: str) -> _Written:
-        """Let the first due tick of a schedule wait: it cannot be fired yet."""
+        """Hold the first due tick of a schedule that cannot be fired yet."""
         written = _Written()
         rows = self._find_due(tx, types=self.app.registry.handlers, name=name)
         written.skip(take_ticks(tx, [], [held_tick(row, reason) for row in rows]))
         return written
 
-    # -- runs: one tick at a time, taken and committed before the run begins
+    # -- runs: one tick at a time, committed before the run starts
 
-    def _run_due(self, names: Sequence[str]) -> Dispatched | None:
-        """Take one tick of one of these runs and perform it; None when none is due."""
+    def _run_due(self, names: Sequence[str]) -> PassCounts | None:
+        """Perform one due tick of one of these runs; None if none is due."""
         taken = self.app.store.write(partial(self._take_run, names=names))
-        counts = self._tell(taken.written)
+        counts = self._emit(taken.written)
         if taken.due is None:
             return None
         for tick in taken.ticks:
@@ -380,8 +357,8 @@ class Dispatcher:
             break
         return taken
 
-    def _perform(self, tick: Tick, run_name: str) -> Dispatched:
-        """Perform the run of a tick that is ours, and write down what became of it."""
+    def _perform(self, tick: Tick, run_name: str) -> PassCounts:
+        """Perform the run of a tick and record its outcome."""
         report: RunReport | None = None
         performing = BoundedRun(
             self.app,
@@ -392,7 +369,7 @@ class Dispatcher:
         )
         self._performing = performing
         if self._stopping.is_set():
-            # Told to stop between the tick and now: whoever told us saw no run to drain.
+            # Stopped after the tick was taken: drain() saw no run then.
             performing.drain()
         try:
             report = performing.perform(is_maintained=True)
@@ -416,12 +393,12 @@ class Dispatcher:
         if is_skip:
             event = replace(ended.skipped, run_name=run_name)
         self.app.events.emit(event)
-        return Dispatched(skipped=1) if is_skip else Dispatched(ran=1)
+        return PassCounts.counting("skipped" if is_skip else "ran")
 
 
 @dataclass(frozen=True, slots=True)
 class _Targets:
-    """What is due: whether there are jobs, or what is unknown here; and the runs to perform."""
+    """What is due: whether there are jobs or unknown targets, and the runs to perform."""
 
     jobs: bool = False
     runs: tuple[str, ...] = ()
@@ -429,15 +406,15 @@ class _Targets:
 
 @dataclass(slots=True)
 class _TakenRun:
-    """The run schedule that a transaction moved on, and the tick of it that is ours to perform."""
+    """The run schedule that a transaction advanced, and its ticks to perform."""
 
     written: _Written = field(default_factory=_Written)
     due: Due | None = None
     ticks: Sequence[Tick] = ()
 
 
-def dispatch_once(app: Scheduling) -> Dispatched:
-    """One bounded pass over what is due. Safe to run twice, anywhere, any number at once."""
+def dispatch_once(app: Scheduling) -> PassCounts:
+    """One bounded pass over due schedules. Any number may run at the same time."""
     return Dispatcher(app).run_once()
 
 

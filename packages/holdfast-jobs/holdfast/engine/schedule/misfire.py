@@ -1,4 +1,4 @@
-"""Which ticks of a schedule fire, and which are given up. Pure."""
+"""The misfire policy: which due ticks of a schedule fire and which are missed. Pure."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from datetime import datetime
 from typing import assert_never
 
 from holdfast.engine.request import DRIFT
-from holdfast.engine.schedule import CatchUp, Schedule
+from holdfast.engine.schedule.schedule import MisfirePolicy, Schedule
 
-# A tick that is younger than this is on time: that much two clocks may differ.
+# A tick that is younger than this is on time; two clocks may differ that much.
 GRACE = DRIFT
 TICK_LIMIT = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What is done about one schedule: what fires, what is given up, and where it then stands."""
+    """The decision about one schedule: ticks that fire, missed ticks, and its next position."""
 
     schedule: Schedule
     fires: tuple[datetime, ...]
@@ -33,10 +33,10 @@ def decide(
     held_at: datetime | None = None,
     limit: int = TICK_LIMIT,
 ) -> Due:
-    """What becomes of the ticks after *ticked_to* that are due. Raises BadTiming.
+    """Decide about the due ticks after *ticked_to*. Raises BadTiming.
 
-    At most a thousand ticks are looked at and *limit* fire; the rest are still due afterwards. A
-    tick that was held for want of somebody who can fire it is on time however long that took.
+    At most a thousand ticks are considered and *limit* fire; the rest are still due afterwards. A
+    tick that was held because no dispatcher could fire it counts as on time.
     """
     ticks: list[datetime] = []
     following = now
@@ -45,12 +45,12 @@ def decide(
             break
         ticks.append(following)
     match schedule.catch_up:
-        case CatchUp.ALL:
+        case MisfirePolicy.ALL:
             fires = ticks
-        case CatchUp.ONE:
-            # While others follow, none of these is the newest.
+        case MisfirePolicy.ONE:
+            # If more ticks are due, the newest is not among these.
             fires = [] if following <= now else ticks[-1:]
-        case CatchUp.SKIP:
+        case MisfirePolicy.SKIP:
             fires = [tick for tick in ticks if now - tick <= GRACE or tick == held_at]
         case _:
             assert_never(schedule.catch_up)

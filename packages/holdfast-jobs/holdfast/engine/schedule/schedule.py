@@ -1,7 +1,6 @@
-"""A schedule: a job of a tenant or a run, by a cron or an interval. Declared, and checked.
+"""A schedule: a job of a tenant or a bounded run, by cron or by interval.
 
-A job that happens by the clock is maintenance or a notification; nothing else may be scheduled. A
-run is no job: it takes what waits, up to its bounds.
+Only maintenance and notification jobs may be scheduled.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ from holdfast.ids import read_uuid
 from holdfast.store import Row
 
 
-class CatchUp(StrEnum):
-    """What becomes of ticks that nobody fired in time."""
+class MisfirePolicy(StrEnum):
+    """What happens to ticks that were not fired in time."""
 
     SKIP = "skip"
     ONE = "one"
@@ -42,7 +41,7 @@ class ScheduleOptions(TypedDict, total=False):
     every: str | timedelta | None
     zone: str
     starts_at: datetime | None
-    catch_up: CatchUp | str
+    catch_up: MisfirePolicy | str
     job_type: str | None
     payload: Mapping[str, Any] | None
     org_id: str | None
@@ -52,11 +51,11 @@ class ScheduleOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """What happens when. A run belongs to the platform's own tenant."""
+    """A timetable and its target. A run belongs to the platform tenant."""
 
     name: str
     timetable: Timetable
-    catch_up: CatchUp = CatchUp.ONE
+    catch_up: MisfirePolicy = MisfirePolicy.ONE
     org_id: str = PLATFORM_ORG
     project_id: str | None = None
     job_type: str | None = None
@@ -65,12 +64,12 @@ class Schedule:
 
     @property
     def target(self) -> str:
-        """What it sets off, in words."""
+        """The job type or run that it starts, as text."""
         return f"job {self.job_type}" if self.job_type is not None else f"run {self.run_name}"
 
     @classmethod
-    def of(cls, row: Row) -> Schedule:
-        """A stored schedule. Its zone was known where it was written, and may not be here."""
+    def from_row(cls, row: Row) -> Schedule:
+        """A stored schedule. Its time zone may be unknown on this machine."""
         starts_at = row["starts_at"]
         return cls(
             row["name"],
@@ -80,7 +79,7 @@ class Schedule:
                 row["zone"],
                 None if starts_at is None else read_instant(starts_at),
             ),
-            CatchUp(row["catch_up"]),
+            MisfirePolicy(row["catch_up"]),
             str(row["org_id"]),
             None if row["project_id"] is None else str(row["project_id"]),
             row["job_type"],
@@ -107,7 +106,7 @@ class Schedule:
         }
 
     def request(self, fire_at: datetime) -> JobRequest:
-        """The job of one tick. Whoever asks for it again asks for the same job."""
+        """The request for the job of one tick. Its key makes the job unique."""
         tick = f"schedule:{self.name}:{write_instant(fire_at)}"
         return JobRequest(
             payload=self.payload,
@@ -131,7 +130,7 @@ def make_schedule(name: str, options: ScheduleOptions, *, now: datetime) -> Sche
     made = Schedule(
         str(name),
         _timetable(options, now, bad),
-        _catch_up(options.get("catch_up", CatchUp.ONE), bad),
+        _misfire_policy(options.get("catch_up", MisfirePolicy.ONE), bad),
         **_target(options, bad),
     )
     if bad:
@@ -180,11 +179,11 @@ def _read(
         return None
 
 
-def _catch_up(value: object, bad: dict[str, str]) -> CatchUp:
-    if isinstance(value, str) and value in tuple(CatchUp):
-        return CatchUp(value)
+def _misfire_policy(value: object, bad: dict[str, str]) -> MisfirePolicy:
+    if isinstance(value, str) and value in tuple(MisfirePolicy):
+        return MisfirePolicy(value)
     bad["catch_up"] = "must be skip, one or all"
-    return CatchUp.ONE
+    return MisfirePolicy.ONE
 
 
 def _target(options: ScheduleOptions, bad: dict[str, str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Ticks as rows: taken once, whoever comes, and ended with what became of them."""
+"""Ticks as rows: each is taken by one dispatcher and ends with its outcome."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from enum import StrEnum
 from typing import Any
 
 from holdfast.clock import ms, read_instant, write_instant
-from holdfast.engine.catch_up import GRACE, TICK_LIMIT, Due, decide
-from holdfast.engine.schedule import Schedule
+from holdfast.engine.schedule.misfire import GRACE, TICK_LIMIT, Due, decide
+from holdfast.engine.schedule.schedule import Schedule
 from holdfast.event import ScheduleSkipped
 from holdfast.store import Row, Statements, Store, Tx
 
-SQL = Statements("holdfast.engine", "schedule.sql")
+SQL = Statements("holdfast.engine.schedule", "schedule.sql")
 
 
 class TickOutcome(StrEnum):
-    """What became of a tick. One that is taken or held is not at its end."""
+    """The outcome of a tick. ``taken`` and ``held`` are not final."""
 
     TAKEN = "taken"
     ENQUEUED = "enqueued"
@@ -68,7 +68,7 @@ class Tick:
 def decide_row(row: Row, *, limit: int = TICK_LIMIT) -> Due:
     """:func:`decide` for a schedule that is due. Raises BadTiming."""
     return decide(
-        Schedule.of(row),
+        Schedule.from_row(row),
         ticked_to=read_instant(row["ticked_to"]),
         now=read_instant(row["now"]),
         held_at=read_instant(row["next_fire_at"]) if row["was_held"] else None,

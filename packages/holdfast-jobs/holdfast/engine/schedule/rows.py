@@ -1,8 +1,8 @@
-"""The agenda: schedules as rows, which code declares and operators change.
+"""Schedules as rows: declared by code, changed by operators.
 
-What code declares follows the code; what an operator changed stays until it is reset. A pause is an
-operator's alone. A change of the rhythm counts from the moment of the change; anything else leaves
-the schedule where it is, so that ticks missed meanwhile are caught up.
+A row that code declares is updated with the code. A row that an operator changed stays until it is
+reset. Only operators pause schedules. A change of the timetable applies from the moment of the
+change; any other change keeps the schedule's position, so missed ticks are still caught up.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.engine.declared import sync_declared
 from holdfast.engine.job import Actor, ActorType
 from holdfast.engine.request import Batch, prepare
 from holdfast.engine.runs import Application
-from holdfast.engine.schedule import (
+from holdfast.engine.schedule.schedule import (
     Declared,
     Schedule,
     ScheduleOptions,
@@ -31,7 +31,7 @@ from holdfast.engine.tracing import Tracing
 from holdfast.errors import Conflict, InvalidJob, InvalidSchedule, ScheduleNotFound
 from holdfast.store import Row, Statements, Store, Tx
 
-SQL = Statements("holdfast.engine", "schedule.sql")
+SQL = Statements("holdfast.engine.schedule", "schedule.sql")
 
 DISPATCHER = Actor(ActorType.SYSTEM, "dispatcher")
 
@@ -98,7 +98,7 @@ def sync_schedules(app: Scheduling) -> list[str]:
         changed = [
             declared[name]
             for name, row in sorted(stored.items())
-            if row["set_by"] == "code" and Schedule.of(row) != declared[name]
+            if row["set_by"] == "code" and Schedule.from_row(row) != declared[name]
         ]
         added = _add(tx, [_plan(schedule, "code", now) for schedule in fresh])
         _set(tx, [_plan(new, "code", now, stored[new.name]) for new in changed])
@@ -117,7 +117,7 @@ def _plan(
     ticked_to = now
     if stored is not None:
         ticked_to = read_instant(stored["ticked_to"])
-        if Schedule.of(stored).timetable != schedule.timetable:
+        if Schedule.from_row(stored).timetable != schedule.timetable:
             ticked_to = max(ticked_to, now)
     return {
         **schedule.row(),
@@ -140,13 +140,13 @@ def _set(tx: Tx, plans: Sequence[Mapping[str, Any]]) -> None:
 
 def _audit(tx: Tx, actor: Actor, name: str, schedule: Schedule, **detail: Any) -> None:
     """Write to the audit what a schedule is to do from now on, but no payload."""
-    told = {key: value for key, value in schedule.row().items() if key != "payload"}
+    detail_row = {key: value for key, value in schedule.row().items() if key != "payload"}
     audit.record_action(
-        tx, actor, subject=f"schedule:{schedule.name}", name=name, detail={**told, **detail}
+        tx, actor, subject=f"schedule:{schedule.name}", name=name, detail={**detail_row, **detail}
     )
 
 
-# -- what an operator does
+# -- operator actions
 
 
 def add_schedule(app: Scheduling, schedule: Schedule, *, actor: Actor, reason: str = "") -> None:
@@ -170,7 +170,7 @@ def set_schedule(
     def work(tx: Tx) -> Schedule:
         row = _lock(tx, name)
         now = read_instant(row["now"])
-        changed = make_schedule(name, _merged(Schedule.of(row), changes), now=now)
+        changed = make_schedule(name, _merged(Schedule.from_row(row), changes), now=now)
         if set(changes) & _TARGET:
             check_schedule(app, changed)
         _set(tx, [_plan(changed, "operator", now, row)])
@@ -213,7 +213,7 @@ def pause_schedule(store: Store, name: str, *, actor: Actor, reason: str) -> boo
         raise InvalidSchedule(name, {"reason": "say why; the audit keeps it"})
 
     def work(tx: Tx) -> bool:
-        schedule = Schedule.of(_lock(tx, name))
+        schedule = Schedule.from_row(_lock(tx, name))
         by = f"{actor.type}:{actor.id}"
         paused = tx.affected(SQL.pause_schedule, name=name, paused_by=by, reason=reason.strip())
         if paused:
@@ -228,7 +228,7 @@ def resume_schedule(store: Store, name: str, *, actor: Actor, reason: str = "") 
     """Let it fire again; its catch-up policy decides about the ticks of the pause."""
 
     def work(tx: Tx) -> bool:
-        schedule = Schedule.of(_lock(tx, name))
+        schedule = Schedule.from_row(_lock(tx, name))
         resumed = tx.affected(SQL.resume_schedule, name=name)
         if resumed:
             _audit(tx, actor, "schedule.resumed", schedule, **_why(reason))
@@ -247,7 +247,7 @@ def remove_schedule(app: Scheduling, name: str, *, actor: Actor, reason: str = "
         )
 
     def work(tx: Tx) -> None:
-        schedule = Schedule.of(_lock(tx, name))
+        schedule = Schedule.from_row(_lock(tx, name))
         tx.affected(SQL.remove_schedule, name=name)
         tx.affected(SQL.drop_held)
         _audit(tx, actor, "schedule.removed", schedule, **_why(reason))
@@ -285,12 +285,12 @@ def _lock(tx: Tx, name: str) -> Row:
     return rows[0]
 
 
-# -- looking
+# -- queries
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A schedule as it stands, for people. *last_outcome* is what became of its newest tick."""
+class ScheduleRow:
+    """A stored schedule with its state. *last_outcome* is the outcome of its newest tick."""
 
     schedule: Schedule
     set_by: str
@@ -303,12 +303,12 @@ class Entry:
     last_detail: str | None
 
     @classmethod
-    def of(cls, row: Row) -> Entry:
+    def from_row(cls, row: Row) -> ScheduleRow:
         def at(name: str) -> datetime | None:
             return None if row[name] is None else read_instant(row[name])
 
         return cls(
-            Schedule.of(row),
+            Schedule.from_row(row),
             row["set_by"],
             read_instant(row["next_fire_at"]),
             at("last_fire_at"),
@@ -321,14 +321,14 @@ class Entry:
 
 
 @checked_function()
-def list_schedules(store: Store, *, name: str | None = None) -> list[Entry]:
+def list_schedules(store: Store, *, name: str | None = None) -> list[ScheduleRow]:
     """Every schedule, by name; or one."""
     rows = store.many(SQL.list_schedules, name=name)
-    return [Entry.of(row) for row in rows]
+    return [ScheduleRow.from_row(row) for row in rows]
 
 
 @checked_function()
-def find_schedule(store: Store, name: str) -> Entry:
+def find_schedule(store: Store, name: str) -> ScheduleRow:
     """One schedule. Raises ScheduleNotFound."""
     for entry in list_schedules(store, name=name):
         return entry
