@@ -19,7 +19,8 @@ import pytest
 from holdfast import FakeClock, Holdfast
 from holdfast.clock import read_instant
 from holdfast.config import RunSettings
-from holdfast.engine.schedule.dispatcher import Dispatcher, PassCounts
+from holdfast.engine.pass_counts import PassCounts
+from holdfast.engine.schedule.dispatcher import Dispatcher
 from holdfast.engine.schedule.rows import sync_schedules
 from holdfast.store import Row, Store, open_store
 from tests.engine.faulty import Died, FaultyStore
@@ -265,7 +266,7 @@ def test_ten_threads_that_find_the_same_ticks_due_at_the_same_instant_fire_each_
             for _ in range(instants):
                 begin.wait()
                 dispatcher = Together(apps[number], ready)
-                fired[number] += dispatcher.run_once().enqueued
+                fired[number] += dispatcher.run_once()["enqueued"]
                 done.wait()
         except BaseException as exc:
             problems.append(exc)

@@ -94,16 +94,16 @@ def test_a_worker_tells_what_it_serves_while_it_runs_and_leaves_nothing_behind(
 def test_a_worker_that_went_without_a_word_counts_as_gone_and_is_forgotten_in_the_end(
     hf: Holdfast, clock: FakeClock
 ) -> None:
-    make(hf, "dead").tell()
+    make(hf, "dead").send()
 
     clock.advance(GONE_AFTER)
     (still,) = present(hf)
     clock.advance(seconds=1)
     (gone,) = present(hf)
-    make(hf, "alive").tell()
+    make(hf, "alive").send()
     both = [(worker.worker_id, worker.is_gone) for worker in present(hf)]
     clock.advance(KEEP)
-    make(hf, "alive").tell()
+    make(hf, "alive").send()
 
     assert not still.is_gone
     assert gone.is_gone
@@ -166,12 +166,12 @@ def test_a_worker_that_was_pruned_while_it_froze_tells_of_itself_again(
     hf: Holdfast, clock: FakeClock
 ) -> None:
     frozen = make(hf, "frozen")
-    frozen.tell()
+    frozen.send()
     clock.advance(KEEP + timedelta(seconds=1))
-    make(hf, "other").tell()
+    make(hf, "other").send()
     assert [worker.worker_id for worker in present(hf)] == ["other"]
 
-    frozen.tell()
+    frozen.send()
 
     assert {worker.worker_id for worker in present(hf)} == {"frozen", "other"}
 
@@ -191,7 +191,7 @@ def test_a_database_that_is_away_harms_neither_the_start_nor_the_end(hf: Holdfas
 
 
 def test_a_state_that_nobody_knows_is_refused_by_the_database(hf: Holdfast) -> None:
-    make(hf).tell()
+    make(hf).send()
 
     with pytest.raises(RuleBroken) as caught:
         by_hand(hf.store, "UPDATE holdfast.worker SET state = 'asleep'")

@@ -210,7 +210,7 @@ def test_a_canceled_job_of_a_dead_worker_is_canceled_and_not_charged(
 
 def beat(hf: Holdfast, worker: str, lease_ms: int = 60_000) -> None:
     """A heartbeat of a worker."""
-    Heartbeat(hf.store, {}, worker, ["q:default"], ["slow.work"], lease_ms=lease_ms).tell()
+    Heartbeat(hf.store, {}, worker, ["q:default"], ["slow.work"], lease_ms=lease_ms).send()
 
 
 @pytest.mark.req("C-08")

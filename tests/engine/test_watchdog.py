@@ -279,7 +279,7 @@ def test_a_worker_tells_what_waits_to_be_recorded(
     with running(worker):
         # The worker's own heartbeat may have counted before and be written after this one.
         def tells(outcomes: int) -> bool:
-            worker._heartbeat.tell()
+            worker._heartbeat.send()
             (row,) = work.store.read(list_workers)
             return row.unsettled == outcomes
 

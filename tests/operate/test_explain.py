@@ -204,7 +204,7 @@ def test_workers_that_are_gone_draining_or_on_a_wrong_clock_do_not_count(
     clock.advance(GONE_AFTER + timedelta(seconds=1))
     drained = live(work, "draining")
     drained.drain()
-    drained.tell()
+    drained.send()
     live(work, "off")
     by_hand(work.store, "UPDATE holdfast.worker SET clock_off_ms = 61000 WHERE worker_id = 'off'")
     job = enqueue(work)

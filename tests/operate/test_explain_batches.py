@@ -41,7 +41,7 @@ def enqueue(hf: Holdfast) -> Enqueued:
 
 def test_a_job_waits_for_the_submitter_also_where_workers_live(hf: Holdfast, stage: Stage) -> None:
     job = enqueue(hf)
-    Heartbeat(hf.store, {}, "w1", ["q:default"], ["text.shout"], lease_ms=60_000).tell()
+    Heartbeat(hf.store, {}, "w1", ["q:default"], ["text.shout"], lease_ms=60_000).send()
 
     found = explain(hf, job)
 

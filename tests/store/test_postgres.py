@@ -453,7 +453,7 @@ def test_a_worker_whose_hands_are_full_takes_in_a_latecomer_that_was_announced(
     thread = threading.Thread(target=worker.run, daemon=True)
     thread.start()
     wait_until(lambda: len(begun) == 2)
-    wait_until(lambda: worker._wants_room)
+    wait_until(lambda: worker._wants_capacity)
 
     late = hf.enqueue("wait", {}, org_id=OTHER_ORG)
     wait_until(lambda: late.id in [job_id for _, job_id, _ in list(worker._in_flight)])

@@ -157,7 +157,7 @@ def test_a_tenant_sees_its_own_schedules_and_their_ticks_and_changes_none(
             hf.schedule(name, every="1h", job_type="db.cleanup", org_id=org_id)
         sync_schedules(hf)
         clock.advance(hours=1)
-        assert dispatch_once(hf).enqueued == 2
+        assert dispatch_once(hf)["enqueued"] == 2
 
     for table in ("schedule", "schedule_tick"):
         for org_id in (ORG, OTHER_ORG):

@@ -172,10 +172,10 @@ def test_without_the_application_every_job_type_is_other(shop: Holdfast) -> None
 def test_workers_are_live_until_they_leave_or_are_silent(shop: Holdfast, clock: FakeClock) -> None:
     first = present(shop, "w1", "q:default", "q:exports")
     second = present(shop, "w2", "q:default")
-    first.tell()
-    second.tell()
+    first.send()
+    second.send()
     second.drain()
-    second.tell()
+    second.send()
 
     found = reading_of(shop)
     assert found["holdfast_workers_live"] == {("working",): 1, ("draining",): 1}
@@ -184,7 +184,7 @@ def test_workers_are_live_until_they_leave_or_are_silent(shop: Holdfast, clock: 
     assert found["holdfast_queue_workers"]["q:planning",] == 0
 
     clock.advance(GONE_AFTER + timedelta(seconds=1))
-    second.tell()
+    second.send()
     assert reading_of(shop)["holdfast_workers_live"] == {("working",): 0, ("draining",): 1}
     second.leave()
     assert reading_of(shop)["holdfast_workers_live"] == {("working",): 0, ("draining",): 0}
