@@ -276,7 +276,7 @@ def test_a_refused_account_is_not_asked_for_every_message(hf: Holdfast, clock: F
     answers: list[Answer] = [Failure(FailureKind.ACCOUNT, "invalid_api_key", 401)]
 
     class Refusing(ScriptedProvider):
-        def call(self, wire: Any, route: Any, body: Any) -> Answer:
+        def call(self, client: Any, route: Any, body: Any) -> Answer:
             asked.append(body)
             return answers[0]
 

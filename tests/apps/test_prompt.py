@@ -12,9 +12,9 @@ import pytest
 
 from holdfast import ConfigError
 from holdfast_llm.provider.adapters import ADAPTERS
+from holdfast_llm.provider.http_client import HttpAdapter
 from holdfast_llm.provider.route import Route
 from holdfast_llm.provider.schema import is_strict, openapi
-from holdfast_llm.provider.wire import HttpAdapter
 from holdfast_rewrite.context_pack import build_pack
 from holdfast_rewrite.model import ClassifierResult, Confidences, RewriteRequest
 from holdfast_rewrite.policy import policy_of

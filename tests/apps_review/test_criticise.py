@@ -16,7 +16,7 @@ from holdfast.engine.context import Context
 from holdfast.engine.retry import CRITIC
 from holdfast.errors import ConfigInvalid
 from holdfast_llm.provider.account import Account
-from holdfast_llm.provider.adapter import Adapter, Capabilities, Limits, Wire
+from holdfast_llm.provider.adapter import Adapter, Capabilities, Limits, ProviderClient
 from holdfast_llm.provider.echo import ECHO
 from holdfast_llm.provider.reply import (
     Answer,
@@ -60,8 +60,8 @@ class Model:
     def of(self, route: Route) -> Account:
         limits = Limits(max_items=1, max_bytes=10**6)
         adapter = cast(Adapter, self)
-        wire = cast(Wire, None)
-        return Account("acc", "openai", "http://x", adapter, limits, Capabilities(), wire)
+        client = cast(ProviderClient, None)
+        return Account("acc", "openai", "http://x", adapter, limits, Capabilities(), client)
 
     def by_key(self, key: str) -> Account | None:
         return None
@@ -73,7 +73,7 @@ class Model:
         self.asked.append(request)
         return {"inputs": list(request.inputs)}
 
-    def call(self, wire: Wire, route: Route, body: Mapping[str, Any]) -> Answer:
+    def call(self, client: ProviderClient, route: Route, body: Mapping[str, Any]) -> Answer:
         request = self.asked[-1]
         said = self.script.pop(0) if self.script else {"findings": [finding(request)]}
         if isinstance(said, Exception):

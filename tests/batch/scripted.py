@@ -22,14 +22,14 @@ from holdfast.clock import FakeClock
 from holdfast.errors import ConfigError
 from holdfast_llm.provider.account import Account
 from holdfast_llm.provider.adapter import (
+    BatchPhase,
+    BatchTag,
     Capabilities,
     Content,
     Limits,
     Lookup,
-    Name,
-    Phase,
-    Seen,
-    Wire,
+    ProviderBatch,
+    ProviderClient,
 )
 from holdfast_llm.provider.echo import ECHO
 from holdfast_llm.provider.reply import (
@@ -92,11 +92,11 @@ class StoredFile:
 class StoredBatch:
     id: str
     model: str
-    name: Name | None
+    name: BatchTag | None
     file_id: str | None
     data: bytes
     created_at: datetime
-    phase: Phase = Phase.RUNNING
+    phase: BatchPhase = BatchPhase.RUNNING
     status: str = "in_progress"
     failure: Failure | None = None
     named_lines: tuple[int, ...] = ()
@@ -144,21 +144,21 @@ class ScriptedProvider:
     def live(self) -> list[StoredBatch]:
         """The batches that ran, run or will run."""
         self._catch_up()
-        return [one for one in self.batches.values() if one.phase is not Phase.FAILED]
+        return [one for one in self.batches.values() if one.phase is not BatchPhase.FAILED]
 
     @property
     def standing_files(self) -> list[StoredFile]:
         return [file for file in self.files.values() if file.deleted_at is None]
 
-    def complete(self, *batch_ids: str, phase: Phase = Phase.COMPLETED) -> None:
+    def complete(self, *batch_ids: str, phase: BatchPhase = BatchPhase.COMPLETED) -> None:
         """Run these batches, or all that run, to an end; what was executed is paid for."""
         self._catch_up()
         for batch in list(self.batches.values()):
-            if batch.phase is not Phase.RUNNING or (batch_ids and batch.id not in batch_ids):
+            if batch.phase is not BatchPhase.RUNNING or (batch_ids and batch.id not in batch_ids):
                 continue
             self._execute(batch, phase)
 
-    def _execute(self, batch: StoredBatch, phase: Phase) -> None:
+    def _execute(self, batch: StoredBatch, phase: BatchPhase) -> None:
         lines, failed = [], 0
         for line in batch.lines:
             found = self._answer(line)
@@ -203,7 +203,7 @@ class ScriptedProvider:
             raise ValueError("not a result") from exc
         return ItemAnswer(custom_id, answer, hashlib.sha256(line.strip()).hexdigest())
 
-    def call(self, wire: Wire, route: Route, body: Mapping[str, Any]) -> Answer:
+    def call(self, client: ProviderClient, route: Route, body: Mapping[str, Any]) -> Answer:
         found: list[Answer | None] = []
 
         def act() -> None:
@@ -221,7 +221,7 @@ class ScriptedProvider:
 
     # -- the adapter: a batch
 
-    def upload(self, wire: Wire, name: Name, content: Content) -> str | None:
+    def upload(self, client: ProviderClient, tag: BatchTag, content: Content) -> str | None:
         if not self.capabilities.has_input_file:
             return None
         data = b"".join(content.chunks())
@@ -229,40 +229,45 @@ class ScriptedProvider:
         assert hashlib.sha256(data).hexdigest() == content.sha256
         assert data.count(b"\n") == content.items
         made: list[StoredFile] = []
-        self._do("upload", lambda: made.append(self._store_file(name.file, data)))
+        self._do("upload", lambda: made.append(self._store_file(tag.file, data)))
         return made[0].id
 
     def create(
-        self, wire: Wire, route: Route, name: Name, file_id: str | None, content: Content
-    ) -> Seen:
+        self,
+        client: ProviderClient,
+        route: Route,
+        tag: BatchTag,
+        file_id: str | None,
+        content: Content,
+    ) -> ProviderBatch:
         data = b"" if self.capabilities.has_input_file else b"".join(content.chunks())
         made: list[StoredBatch] = []
-        self._do("create", lambda: made.append(self._make_batch(route, name, file_id, data)))
-        return self._seen(made[0])
+        self._do("create", lambda: made.append(self._make_batch(route, tag, file_id, data)))
+        return self._provider_batch(made[0])
 
     def _make_batch(
-        self, route: Route, name: Name, file_id: str | None, data: bytes
+        self, route: Route, tag: BatchTag, file_id: str | None, data: bytes
     ) -> StoredBatch:
         batch = StoredBatch(
-            f"batch_{next(self._numbers)}", route.model, name, file_id, data, self.clock.now()
+            f"batch_{next(self._numbers)}", route.model, tag, file_id, data, self.clock.now()
         )
         if file_id is not None:
             file = self.files.get(file_id)
             if file is None or file.deleted_at is not None:
-                batch.phase, batch.status = Phase.FAILED, "failed"
+                batch.phase, batch.status = BatchPhase.FAILED, "failed"
                 batch.failure = Failure(FailureKind.INVALID, "input_file_not_found")
             else:
                 batch.data = file.data
         self.batches[batch.id] = batch
         return batch
 
-    def get(self, wire: Wire, provider_batch_id: str) -> Seen:
+    def get(self, client: ProviderClient, provider_batch_id: str) -> ProviderBatch:
         self._do("get", lambda: None)
         if provider_batch_id not in self.batches:
             raise ProviderRefused(Failure(FailureKind.INVALID, "not_found", 404))
-        return self._seen(self.batches[provider_batch_id])
+        return self._provider_batch(self.batches[provider_batch_id])
 
-    def scan(self, wire: Wire, since: datetime) -> Iterator[Seen]:
+    def scan(self, client: ProviderClient, since: datetime) -> Iterator[ProviderBatch]:
         self._do("scan", lambda: None)
         shown = [
             batch
@@ -270,19 +275,19 @@ class ScriptedProvider:
             if since <= batch.created_at <= self.clock.now() - self.list_lag
         ]
         for batch in sorted(shown, key=lambda one: one.created_at, reverse=True):
-            yield self._seen(batch)
+            yield self._provider_batch(batch)
 
-    def cancel(self, wire: Wire, provider_batch_id: str) -> None:
+    def cancel(self, client: ProviderClient, provider_batch_id: str) -> None:
         def act() -> None:
             batch = self.batches[provider_batch_id]
             batch.cancels += 1
-            if batch.phase is Phase.RUNNING:
-                batch.phase, batch.status = Phase.CANCELED, "canceled"
+            if batch.phase is BatchPhase.RUNNING:
+                batch.phase, batch.status = BatchPhase.CANCELED, "canceled"
 
         self._do("cancel", act)
 
     @contextmanager
-    def read(self, wire: Wire, file: str) -> Iterator[Iterator[bytes]]:
+    def read(self, client: ProviderClient, file: str) -> Iterator[Iterator[bytes]]:
         self._do("read", lambda: None)
         stored = self.files.get(file)
         if stored is None or stored.deleted_at is not None:
@@ -290,12 +295,12 @@ class ScriptedProvider:
         data = stored.data
         yield (data[at : at + 65_536] for at in range(0, len(data), 65_536))
 
-    def find_file(self, wire: Wire, name: Name) -> str | None:
+    def find_file(self, client: ProviderClient, tag: BatchTag) -> str | None:
         self._do("find_file", lambda: None)
-        found = [file.id for file in self.standing_files if file.name == name.file]
+        found = [file.id for file in self.standing_files if file.name == tag.file]
         return found[0] if found else None
 
-    def delete_file(self, wire: Wire, file_id: str) -> None:
+    def delete_file(self, client: ProviderClient, file_id: str) -> None:
         def act() -> None:
             file = self.files.get(file_id)
             if file is not None and file.deleted_at is None:
@@ -303,7 +308,7 @@ class ScriptedProvider:
 
         self._do("delete_file", act)
 
-    def delete_batch(self, wire: Wire, provider_batch_id: str) -> None:
+    def delete_batch(self, client: ProviderClient, provider_batch_id: str) -> None:
         if self.capabilities.can_delete_batch:
             self._do("delete_batch", lambda: self.batches.pop(provider_batch_id, None))
 
@@ -341,9 +346,9 @@ class ScriptedProvider:
         for step in due:
             step()
 
-    def _seen(self, batch: StoredBatch) -> Seen:
+    def _provider_batch(self, batch: StoredBatch) -> ProviderBatch:
         name = batch.name if self.capabilities.lookup is Lookup.KEY else None
-        return Seen(
+        return ProviderBatch(
             batch.id,
             batch.phase,
             batch.status,
@@ -366,10 +371,10 @@ def _drop(made: object) -> None:
     """What a late call made is nobody's answer."""
 
 
-class NoWire:
+class NoClient:
     """The scripted provider needs no network."""
 
-    def ask(self, *args: Any, **options: Any) -> Any:
+    def request(self, *args: Any, **options: Any) -> Any:
         raise AssertionError("a scripted provider is not asked over HTTP")
 
     def stream(self, *args: Any, **options: Any) -> Any:
@@ -412,7 +417,7 @@ class ScriptedAccounts:
             adapter,
             adapter.limits,
             adapter.capabilities,
-            NoWire(),
+            NoClient(),
         )
 
 

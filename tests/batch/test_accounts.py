@@ -140,7 +140,7 @@ def test_what_is_built_in_is_where_the_adapters_know_their_providers(name: str) 
     assert BUILT_IN_PROVIDERS[name].base_url in known
 
 
-# -- the wire
+# -- the client
 
 
 class Listener(BaseHTTPRequestHandler):
@@ -175,7 +175,7 @@ def test_the_credential_goes_to_the_declared_address(listener: str) -> None:
     own: dict[str, Any] = {"base_url": listener, "credential_env": "OWN_KEY", "allow_private": True}
     account = accounts(**own).of(Route("own", "openai_chat", "m1"))
 
-    account.wire.ask("GET", "batches")
+    account.client.request("GET", "batches")
 
     assert [heard["authorization"] for heard in Listener.heard] == [f"Bearer {KEY}"]
 
@@ -183,7 +183,7 @@ def test_the_credential_goes_to_the_declared_address(listener: str) -> None:
 def test_a_server_without_a_credential_is_sent_none(listener: str) -> None:
     account = accounts(base_url=listener, allow_private=True).of(Route("own", "openai_chat", "m1"))
 
-    account.wire.ask("GET", "batches")
+    account.client.request("GET", "batches")
 
     assert account.key.endswith("|open")
     assert "authorization" not in Listener.heard[0]
@@ -195,7 +195,7 @@ def test_a_private_address_is_not_reached_unless_it_is_allowed(listener: str) ->
     account = accounts(**own).of(Route("own", "openai_chat", "m1"))
 
     with pytest.raises(ProviderRefused, match="address_refused"):
-        account.wire.ask("GET", "batches")
+        account.client.request("GET", "batches")
     assert Listener.heard == []
 
 

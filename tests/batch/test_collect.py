@@ -16,7 +16,7 @@ from holdfast.event import JobSettled
 from holdfast.store import Statement, Tx
 from holdfast_llm.batch import read
 from holdfast_llm.batch.circuit import find_open_circuits
-from holdfast_llm.provider.adapter import Capabilities, Phase
+from holdfast_llm.provider.adapter import BatchPhase, Capabilities
 from holdfast_llm.provider.reply import Failure, FailureKind, Reply, Usage
 from holdfast_llm.provider.request import Request
 from tests.batch.outgoing import set_out
@@ -511,8 +511,8 @@ def test_a_result_file_that_is_named_late_is_read_before_an_item_is_called_missi
     planted.at_provider.result_files += (stage.provider._store_file("late", second).id,)
     get = ScriptedProvider.get
 
-    def name_late(provider: ScriptedProvider, wire: Any, provider_batch_id: str) -> Any:
-        seen = get(provider, wire, provider_batch_id)
+    def name_late(provider: ScriptedProvider, client: Any, provider_batch_id: str) -> Any:
+        seen = get(provider, client, provider_batch_id)
         files = seen.result_files if provider.calls["get"] > 1 else seen.result_files[:1]
         return replace(seen, succeeded=None, failed=None, result_files=files)
 
@@ -527,13 +527,13 @@ def test_a_result_file_that_is_named_late_is_read_before_an_item_is_called_missi
 
 
 GARBLED = b'{"custom_id": "hf1_abc", "resp\n'
-ENDS = [Phase.COMPLETED, Phase.EXPIRED, Phase.CANCELED]
+ENDS = [BatchPhase.COMPLETED, BatchPhase.EXPIRED, BatchPhase.CANCELED]
 
 
 @pytest.mark.parametrize("phase", ENDS)
 @pytest.mark.parametrize("damage", [b"", GARBLED], ids=["omitted", "garbled"])
 def test_an_answer_that_is_counted_but_not_shown_is_held_and_never_paid_for_again(
-    stage: Stage, phase: Phase, damage: bytes
+    stage: Stage, phase: BatchPhase, damage: bytes
 ) -> None:
     planted = stage.plant("one", "two")
     stage.provider.complete(phase=phase)
@@ -555,7 +555,7 @@ def test_an_answer_that_is_counted_but_not_shown_is_held_and_never_paid_for_agai
 
 @pytest.mark.parametrize("phase", ENDS)
 def test_a_line_that_was_garbled_once_is_read_again_and_its_answer_kept(
-    stage: Stage, phase: Phase
+    stage: Stage, phase: BatchPhase
 ) -> None:
     planted = stage.plant("one", "two")
     stage.provider.complete(phase=phase)
@@ -570,17 +570,17 @@ def test_a_line_that_was_garbled_once_is_read_again_and_its_answer_kept(
     assert stage.states(planted) == ["completed", "completed"]
 
 
-@pytest.mark.parametrize("phase", [Phase.EXPIRED, Phase.CANCELED])
+@pytest.mark.parametrize("phase", [BatchPhase.EXPIRED, BatchPhase.CANCELED])
 def test_a_provider_that_does_not_count_proves_nothing_about_an_item_it_does_not_mention(
-    stage: Stage, phase: Phase, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, phase: BatchPhase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer_with(stage, {"two": None})
     planted = stage.plant("one", "two")
     stage.provider.complete(phase=phase)
     get = ScriptedProvider.get
 
-    def without_counts(provider: ScriptedProvider, wire: Any, provider_batch_id: str) -> Any:
-        seen = get(provider, wire, provider_batch_id)
+    def without_counts(provider: ScriptedProvider, client: Any, provider_batch_id: str) -> Any:
+        seen = get(provider, client, provider_batch_id)
         return replace(seen, total=None, succeeded=None, failed=None)
 
     monkeypatch.setattr(ScriptedProvider, "get", without_counts)
@@ -593,7 +593,7 @@ def test_a_provider_that_does_not_count_proves_nothing_about_an_item_it_does_not
 
 def test_a_held_batch_that_is_adopted_is_read_again(stage: Stage) -> None:
     planted = stage.plant("one", "two")
-    stage.provider.complete(phase=Phase.EXPIRED)
+    stage.provider.complete(phase=BatchPhase.EXPIRED)
     whole = stage.results(planted)
     stage.results(planted, whole.splitlines(keepends=True)[0])
     for _ in range(10):
@@ -616,9 +616,9 @@ def test_nothing_is_missing_while_the_provider_says_that_it_still_runs(
     stage.provider.complete()
     get = ScriptedProvider.get
 
-    def relapse(provider: ScriptedProvider, wire: Any, provider_batch_id: str) -> Any:
-        seen = get(provider, wire, provider_batch_id)
-        return replace(seen, phase=Phase.RUNNING) if provider.calls["get"] == 2 else seen
+    def relapse(provider: ScriptedProvider, client: Any, provider_batch_id: str) -> Any:
+        seen = get(provider, client, provider_batch_id)
+        return replace(seen, phase=BatchPhase.RUNNING) if provider.calls["get"] == 2 else seen
 
     monkeypatch.setattr(ScriptedProvider, "get", relapse)
 
@@ -633,13 +633,13 @@ def test_nothing_is_missing_while_the_provider_says_that_it_still_runs(
 @pytest.mark.parametrize(
     ("phase", "error_class"),
     [
-        (Phase.EXPIRED, "BATCH_EXPIRED"),
-        (Phase.CANCELED, "BATCH_CANCELED"),
-        (Phase.FAILED, "BATCH_FAILED"),
+        (BatchPhase.EXPIRED, "BATCH_EXPIRED"),
+        (BatchPhase.CANCELED, "BATCH_CANCELED"),
+        (BatchPhase.FAILED, "BATCH_FAILED"),
     ],
 )
 def test_a_batch_that_ended_early_keeps_what_was_paid_for_and_the_rest_is_tried_again(
-    stage: Stage, phase: Phase, error_class: str
+    stage: Stage, phase: BatchPhase, error_class: str
 ) -> None:
     answer_with(stage, {"two": None, "three": None})
     planted = stage.plant("one", "two", "three")
@@ -662,7 +662,7 @@ def test_a_batch_that_ended_early_keeps_what_was_paid_for_and_the_rest_is_tried_
 def test_a_batch_that_failed_for_want_of_room_costs_nobody_an_attempt(stage: Stage) -> None:
     planted = stage.plant("one", "two")
     batch = planted.at_provider
-    batch.phase, batch.status = Phase.FAILED, "failed"
+    batch.phase, batch.status = BatchPhase.FAILED, "failed"
     batch.failure = Failure(FailureKind.CAPACITY, "token_limit_exceeded")
 
     stage.collect()
@@ -678,7 +678,7 @@ def test_a_finished_batch_without_any_file_is_looked_at_again_and_then_held(
 ) -> None:
     planted = stage.plant("one")
     batch = planted.at_provider
-    batch.phase, batch.status, batch.counts = Phase.COMPLETED, "completed", (0, 1)
+    batch.phase, batch.status, batch.counts = BatchPhase.COMPLETED, "completed", (0, 1)
 
     stage.collect()
     assert stage.states(planted) == ["batch_submitted"]

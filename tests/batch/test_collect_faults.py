@@ -19,7 +19,7 @@ from holdfast_llm.batch.ingest import Ingest
 from holdfast_llm.batch.lease import BatchLease
 from holdfast_llm.batch.price import Prices
 from holdfast_llm.batch.service import BatchService
-from holdfast_llm.provider.adapter import Phase
+from holdfast_llm.provider.adapter import BatchPhase
 from holdfast_llm.provider.reply import Failure, FailureKind
 from tests.batch.planted import Stage, set_stage
 from tests.batch.scripted import Act, Lose, Refuse, ScriptedAccounts, ScriptedProvider
@@ -329,10 +329,10 @@ def test_one_bad_batch_does_not_hold_up_another(
     stage.provider.complete()
     get = ScriptedProvider.get
 
-    def broken(provider: ScriptedProvider, wire: Any, provider_batch_id: str) -> Any:
+    def broken(provider: ScriptedProvider, client: Any, provider_batch_id: str) -> Any:
         if provider_batch_id == bad.at_provider.id:
             raise ZeroDivisionError("somebody's text")
-        return get(provider, wire, provider_batch_id)
+        return get(provider, client, provider_batch_id)
 
     monkeypatch.setattr(ScriptedProvider, "get", broken)
 
@@ -411,8 +411,8 @@ def test_a_word_that_nobody_knows_is_no_end_and_is_told_once(
     planted = stage.plant("one")
     get = ScriptedProvider.get
 
-    def strange(provider: ScriptedProvider, wire: Any, provider_batch_id: str) -> Any:
-        seen = get(provider, wire, provider_batch_id)
+    def strange(provider: ScriptedProvider, client: Any, provider_batch_id: str) -> Any:
+        seen = get(provider, client, provider_batch_id)
         return replace(seen, status="pondering", is_known_status=False)
 
     monkeypatch.setattr(ScriptedProvider, "get", strange)
@@ -570,7 +570,7 @@ def test_a_file_that_cannot_be_deleted_is_tried_again_until_it_is_gone(stage: St
 def test_a_failed_batch_opens_the_circuit_where_the_account_is_why(stage: Stage) -> None:
     planted = stage.plant("one", "two")
     batch = planted.at_provider
-    batch.phase, batch.status = Phase.FAILED, "failed"
+    batch.phase, batch.status = BatchPhase.FAILED, "failed"
     batch.failure = Failure(FailureKind.ACCOUNT, "credit_balance_exhausted")
 
     stage.collect()

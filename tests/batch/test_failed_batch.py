@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast import FakeClock, Holdfast
-from holdfast_llm.provider.adapter import Phase
+from holdfast_llm.provider.adapter import BatchPhase
 from holdfast_llm.provider.reply import Failure, FailureKind
 from holdfast_llm.settings import BatchSettings
 from holdfast_simulator.simulator import Simulator
@@ -39,7 +39,7 @@ def out(hf: Holdfast, clock: FakeClock) -> Outgoing:
 
 def fail(batch: StoredBatch, *lines: int) -> None:
     """The provider gives the batch up as a whole, and names these lines."""
-    batch.phase, batch.status = Phase.FAILED, "failed"
+    batch.phase, batch.status = BatchPhase.FAILED, "failed"
     batch.failure = Failure(FailureKind.NOT_RUN, "invalid_json_line")
     batch.named_lines = lines
 

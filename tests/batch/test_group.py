@@ -20,12 +20,12 @@ from holdfast_llm.batch.group import (
     batch_key_of,
     batch_of,
     custom_id,
-    fewer,
     fits_nowhere,
     key_of,
     name_of,
     place,
     secret_of,
+    smaller_batch_size,
 )
 from holdfast_llm.provider.adapter import Limits
 from holdfast_llm.provider.route import Route
@@ -144,7 +144,7 @@ def test_whoever_may_be_why_a_batch_failed_has_few_companions_and_no_others() ->
 @given(st.integers(2, 50_000), st.integers(1, 20))
 def test_whoever_is_why_stands_alone_by_its_last_attempt(items: int, attempts: int) -> None:
     for left in range(attempts, 0, -1):
-        smaller = fewer(items, left)
+        smaller = smaller_batch_size(items, left)
         assert 1 <= smaller < items or items == smaller == 1
         items = smaller
 

@@ -57,9 +57,9 @@ class Provider(ScriptedProvider):
 
     bodies: list[dict[str, Any]]
 
-    def call(self, wire: Any, route: Any, body: Any) -> Any:
+    def call(self, client: Any, route: Any, body: Any) -> Any:
         self.bodies.append(body)
-        return super().call(wire, route, body)
+        return super().call(client, route, body)
 
 
 def app(url: str, clock: FakeClock, together: int, **batch: Any) -> tuple[Holdfast, Provider]:

@@ -39,7 +39,7 @@ class Pieces(ScriptedProvider):
     breaks_at: int | None = None
 
     @contextmanager
-    def read(self, wire: Any, file: str) -> Iterator[Iterator[bytes]]:
+    def read(self, client: Any, file: str) -> Iterator[Iterator[bytes]]:
         def pieces() -> Iterator[bytes]:
             for at in range(0, len(self.data), self.size):
                 if self.breaks_at is not None and at >= self.breaks_at:
@@ -89,7 +89,7 @@ def test_a_first_look_sees_both_files() -> None:
     shown = {"out": line_of(name(1), "a"), "err": line_of(name(1), "b")}
 
     @contextmanager
-    def read(wire: Any, file: str) -> Iterator[Iterator[bytes]]:
+    def read(client: Any, file: str) -> Iterator[Iterator[bytes]]:
         yield iter([shown[file]])
 
     provider.read = read  # type: ignore[method-assign]

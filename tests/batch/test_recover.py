@@ -19,7 +19,7 @@ from holdfast.errors import Conflict, RuleBroken, StoreDown
 from holdfast.store import Tx
 from holdfast_llm.batch.group import name_of
 from holdfast_llm.batch.lease import BatchLost
-from holdfast_llm.provider.adapter import Capabilities, Lookup, Phase
+from holdfast_llm.provider.adapter import BatchPhase, Capabilities, Lookup
 from holdfast_llm.provider.reply import FailureKind
 from holdfast_llm.provider.request import Request
 from holdfast_llm.settings import BatchSettings, ProviderSettings
@@ -259,7 +259,7 @@ def test_a_listing_without_our_key_is_read_by_the_input_file(
     out.enqueue("one")
     out.provider.script("create", Lose(accepted=True))
     out.submit()
-    seen = type(out.provider)._seen
+    seen = type(out.provider)._provider_batch
     monkeypatch.setattr(
         type(out.provider),
         "_seen",
@@ -306,7 +306,7 @@ def test_a_batch_that_failed_by_itself_is_the_collectors(out: Outgoing) -> None:
     out.provider.script("create", Lose(accepted=True))
     out.submit()
     (made,) = out.provider.batches.values()
-    made.phase, made.status = Phase.FAILED, "failed"
+    made.phase, made.status = BatchPhase.FAILED, "failed"
     out.later(minutes=2)
     out.submit()
 
@@ -442,7 +442,7 @@ def test_a_create_that_leaves_after_the_fence_has_nothing_to_run(out: Outgoing) 
 
     assert out.provider.calls["create"] == 2
     assert Counter(made.phase for made in out.provider.batches.values()) == Counter(
-        {Phase.RUNNING: 1, Phase.FAILED: 1}
+        {BatchPhase.RUNNING: 1, BatchPhase.FAILED: 1}
     )
     assert "zombie_batch" in out.alerts()
     assert_paid_once(out, "one", "two")
@@ -777,7 +777,7 @@ def test_a_second_batch_with_our_name_is_canceled_and_its_cost_is_written_down(
     zombie = next(made for made in out.provider.batches.values() if made.id != kept)
     out.submit(owner="again")
 
-    assert zombie.phase is Phase.CANCELED
+    assert zombie.phase is BatchPhase.CANCELED
     assert zombie.cancels == 1
     assert out.provider.batches[kept].cancels == 0
     assert set(out.alerts()) == {"zombie_batch"}
@@ -796,7 +796,7 @@ def test_of_two_batches_with_our_name_the_one_that_is_paid_for_is_kept(out: Outg
     out.submit()
 
     assert out.batch["provider_batch_id"] == second.id
-    assert first.phase is Phase.CANCELED
+    assert first.phase is BatchPhase.CANCELED
     assert out.alerts() == ["zombie_batch"]
 
 
@@ -1073,8 +1073,8 @@ def test_without_a_key_a_batch_that_does_not_say_how_many_items_it_has_proves_no
     out.provider.script("create", Lose(accepted=True))
     scan = ScriptedProvider.scan
 
-    def vague(provider: ScriptedProvider, wire: Any, since: datetime) -> Any:
-        for seen in scan(provider, wire, since):
+    def vague(provider: ScriptedProvider, client: Any, since: datetime) -> Any:
+        for seen in scan(provider, client, since):
             yield replace(seen, total=None, created_at=None)
 
     monkeypatch.setattr(ScriptedProvider, "scan", vague)

@@ -21,7 +21,7 @@ from holdfast.store import Store, Tx
 from holdfast_llm.batch.circuit import open_circuit
 from holdfast_llm.batch.group import key_of
 from holdfast_llm.batch.work import Item
-from holdfast_llm.provider.adapter import Capabilities, Limits, Phase
+from holdfast_llm.provider.adapter import BatchPhase, Capabilities, Limits
 from holdfast_llm.provider.reply import INPUT_NOT_FOUND, Failure, FailureKind
 from holdfast_llm.provider.request import Request
 from holdfast_llm.provider.route import ExecutionMode
@@ -891,4 +891,4 @@ def test_the_phase_of_a_batch_that_is_adopted_is_kept(out: Outgoing) -> None:
     out.submit()
 
     assert out.batch["provider_status"] == "in_progress"
-    assert out.provider.live[0].phase is Phase.RUNNING
+    assert out.provider.live[0].phase is BatchPhase.RUNNING

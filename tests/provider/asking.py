@@ -1,4 +1,4 @@
-"""A wire that answers from a list, and what tests ask over it."""
+"""A provider client that answers from a list, and the requests that tests make with it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast_llm.provider.adapter import Content, Name, WireAnswer
+from holdfast_llm.provider.adapter import BatchTag, Content, ProviderResponse
 from holdfast_llm.provider.reply import Failure, FailureKind, ProviderRefused, ProviderUnsure
 from holdfast_llm.provider.request import Request
 from holdfast_llm.provider.route import Route
 
 KEY = "k7q2m9x4r5t6w3z7a2b3c4d5e6"
-NAME = Name(KEY, 2, "prod")
+NAME = BatchTag(KEY, 2, "prod")
 CUSTOM_ID = "hf1_k7q2m9x4r5t6w3z7_0_5f2a91c0"
 SCHEMA = {
     "type": "object",
@@ -60,13 +60,13 @@ class Asked:
 
 
 @dataclass
-class FakeWire:
-    """Gives its answers in order: JSON, an exception to raise, or a whole WireAnswer."""
+class FakeClient:
+    """Gives its answers in order: JSON, an exception to raise, or a ProviderResponse."""
 
     answers: list[Any]
     asked: list[Asked] = field(default_factory=list)
 
-    def ask(
+    def request(
         self,
         method: str,
         path: str,
@@ -75,7 +75,7 @@ class FakeWire:
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         content: Iterator[bytes] | bytes | None = None,
-    ) -> WireAnswer:
+    ) -> ProviderResponse:
         sent = content if isinstance(content, bytes) or content is None else b"".join(content)
         # What is sent must be JSON, and is looked at as it was then.
         document = json_module.loads(json_module.dumps(json))
@@ -85,7 +85,7 @@ class FakeWire:
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
-        return answer if isinstance(answer, WireAnswer) else WireAnswer(answer, {})
+        return answer if isinstance(answer, ProviderResponse) else ProviderResponse(answer, {})
 
     @contextmanager
     def stream(

@@ -9,18 +9,18 @@ from datetime import timedelta
 import pytest
 
 from holdfast.outbound.client import Timeouts
-from holdfast_llm.provider.adapter import Content, Lookup, Name, Phase
+from holdfast_llm.provider.adapter import BatchPhase, BatchTag, Content, Lookup
 from holdfast_llm.provider.adapters import ADAPTERS
 from holdfast_llm.provider.azure import Azure
+from holdfast_llm.provider.http_client import HttpAdapter, HttpProviderClient, open_client
 from holdfast_llm.provider.lines import Overlong, split
 from holdfast_llm.provider.openai import CHAT, RESPONSES
 from holdfast_llm.provider.reply import ItemAnswer, ProviderRefused, ProviderUnsure, Reply
 from holdfast_llm.provider.request import Request
-from holdfast_llm.provider.wire import HttpAdapter, HttpWire, open_wire
 from holdfast_simulator.simulator import Simulator
 from tests.provider.asking import KEY, SCHEMA, content_of, route
 
-NAME = Name(KEY, 1, "prod")
+NAME = BatchTag(KEY, 1, "prod")
 OLDER = "2024-10-21"
 ALL: dict[str, HttpAdapter] = {
     **ADAPTERS,
@@ -43,10 +43,10 @@ def adapter(request: pytest.FixtureRequest) -> HttpAdapter:
 
 
 @pytest.fixture
-def wire(sim: Simulator, adapter: HttpAdapter) -> HttpWire:
+def client(sim: Simulator, adapter: HttpAdapter) -> HttpProviderClient:
     provider = adapter.kind.partition("_")[0]
     url = sim.url(provider) + ("/openai" if provider == "azure" else "")
-    return open_wire(
+    return open_client(
         adapter, url, "sk-simulated", allow_private=True, timeouts=QUICK, clock=sim.clock
     )
 
@@ -66,10 +66,12 @@ def request_of(text: str) -> Request:
     return Request(inputs=(text,), instructions="be kind", schema=SCHEMA)
 
 
-def read_all(adapter: HttpAdapter, wire: HttpWire, files: tuple[str, ...]) -> list[ItemAnswer]:
+def read_all(
+    adapter: HttpAdapter, client: HttpProviderClient, files: tuple[str, ...]
+) -> list[ItemAnswer]:
     found = []
     for file in files:
-        with adapter.read(wire, file) as pieces:
+        with adapter.read(client, file) as pieces:
             for line in split(pieces):
                 assert not isinstance(line, Overlong)
                 found.append(adapter.parse(line))
@@ -77,17 +79,17 @@ def read_all(adapter: HttpAdapter, wire: HttpWire, files: tuple[str, ...]) -> li
 
 
 def test_a_batch_goes_there_and_comes_back(
-    sim: Simulator, adapter: HttpAdapter, wire: HttpWire
+    sim: Simulator, adapter: HttpAdapter, client: HttpProviderClient
 ) -> None:
     texts = [f"canary-{number}\u2028\x85 ünï" for number in range(5)]
     content = input_of(adapter, texts)
     since = sim.clock.now() - timedelta(minutes=10)
 
-    file_id = adapter.upload(wire, NAME, content)
+    file_id = adapter.upload(client, NAME, content)
     assert (file_id is not None) == adapter.capabilities.has_input_file
-    assert adapter.find_file(wire, NAME) == file_id
-    made = adapter.create(wire, route(adapter.kind), NAME, file_id, content)
-    (listed,) = adapter.scan(wire, since)
+    assert adapter.find_file(client, NAME) == file_id
+    made = adapter.create(client, route(adapter.kind), NAME, file_id, content)
+    (listed,) = adapter.scan(client, since)
     assert listed.provider_batch_id == made.provider_batch_id
     if adapter.capabilities.lookup is Lookup.KEY:
         assert (listed.key, listed.attempt, listed.environment) == (KEY, 1, "prod")
@@ -95,9 +97,9 @@ def test_a_batch_goes_there_and_comes_back(
     assert listed.created_at is not None
 
     sim.clock.advance(hours=2)
-    ended = adapter.get(wire, made.provider_batch_id)
-    assert (ended.phase, ended.is_known_status, ended.total) == (Phase.COMPLETED, True, 5)
-    answers = read_all(adapter, wire, ended.result_files)
+    ended = adapter.get(client, made.provider_batch_id)
+    assert (ended.phase, ended.is_known_status, ended.total) == (BatchPhase.COMPLETED, True, 5)
+    answers = read_all(adapter, client, ended.result_files)
 
     assert sorted(found.custom_id for found in answers) == [f"item-{n}" for n in range(5)]
     for found in answers:
@@ -108,85 +110,87 @@ def test_a_batch_goes_there_and_comes_back(
         assert found.answer.usage.output > 0
     assert sim.ledger.double_paid() == {}
 
-    adapter.cancel(wire, made.provider_batch_id)
+    adapter.cancel(client, made.provider_batch_id)
     for file in (file_id, *ended.result_files):
         if file is not None:
-            adapter.delete_file(wire, file)
-            adapter.delete_file(wire, file)
-    adapter.delete_batch(wire, made.provider_batch_id)
-    adapter.delete_batch(wire, made.provider_batch_id)
-    assert adapter.find_file(wire, NAME) is None
+            adapter.delete_file(client, file)
+            adapter.delete_file(client, file)
+    adapter.delete_batch(client, made.provider_batch_id)
+    adapter.delete_batch(client, made.provider_batch_id)
+    assert adapter.find_file(client, NAME) is None
 
 
-def test_a_direct_call_is_answered(adapter: HttpAdapter, wire: HttpWire) -> None:
+def test_a_direct_call_is_answered(adapter: HttpAdapter, client: HttpProviderClient) -> None:
     to = route(adapter.kind)
 
-    answer = adapter.call(wire, to, adapter.body(to, request_of("canary-7")))
+    answer = adapter.call(client, to, adapter.body(to, request_of("canary-7")))
     assert isinstance(answer, Reply)
     assert "canary-7" in json.loads(answer.text)["rewritten_text"]
     assert answer.usage is not None
 
 
 def test_a_batch_that_was_canceled_says_so(
-    sim: Simulator, adapter: HttpAdapter, wire: HttpWire
+    sim: Simulator, adapter: HttpAdapter, client: HttpProviderClient
 ) -> None:
     content = input_of(adapter, ["a", "b"])
-    file_id = adapter.upload(wire, NAME, content)
-    made = adapter.create(wire, route(adapter.kind), NAME, file_id, content)
+    file_id = adapter.upload(client, NAME, content)
+    made = adapter.create(client, route(adapter.kind), NAME, file_id, content)
 
-    adapter.cancel(wire, made.provider_batch_id)
+    adapter.cancel(client, made.provider_batch_id)
     sim.clock.advance(hours=1)
-    ended = adapter.get(wire, made.provider_batch_id)
+    ended = adapter.get(client, made.provider_batch_id)
     assert ended.phase.is_over
     assert ended.is_known_status
-    answers = read_all(adapter, wire, ended.result_files)
+    answers = read_all(adapter, client, ended.result_files)
     assert all(not isinstance(found.answer, Reply) for found in answers)
 
 
 @pytest.mark.parametrize("adapter", FENCED, indirect=True)
 def test_a_create_that_names_a_deleted_input_makes_nothing_that_runs(
-    sim: Simulator, adapter: HttpAdapter, wire: HttpWire
+    sim: Simulator, adapter: HttpAdapter, client: HttpProviderClient
 ) -> None:
     content = input_of(adapter, ["a"])
-    file_id = adapter.upload(wire, NAME, content)
+    file_id = adapter.upload(client, NAME, content)
     assert file_id is not None
-    adapter.delete_file(wire, file_id)
+    adapter.delete_file(client, file_id)
 
     try:
-        made = adapter.create(wire, route(adapter.kind), NAME, file_id, content)
+        made = adapter.create(client, route(adapter.kind), NAME, file_id, content)
     except ProviderRefused:
         pass
     else:
         sim.clock.advance(hours=1)
-        assert adapter.get(wire, made.provider_batch_id).phase is Phase.FAILED
+        assert adapter.get(client, made.provider_batch_id).phase is BatchPhase.FAILED
     assert sim.ledger.double_paid() == {}
 
 
 def test_a_create_whose_answer_is_lost_is_made_once_and_found_again(
-    sim: Simulator, adapter: HttpAdapter, wire: HttpWire
+    sim: Simulator, adapter: HttpAdapter, client: HttpProviderClient
 ) -> None:
     content = input_of(adapter, ["a"])
     since = sim.clock.now() - timedelta(minutes=10)
-    file_id = adapter.upload(wire, NAME, content)
+    file_id = adapter.upload(client, NAME, content)
     sim.faults.add("accept_then_reset")
 
     with pytest.raises(ProviderUnsure):
-        adapter.create(wire, route(adapter.kind), NAME, file_id, content)
-    (found,) = adapter.scan(wire, since)
+        adapter.create(client, route(adapter.kind), NAME, file_id, content)
+    (found,) = adapter.scan(client, since)
     assert found.key == (KEY if adapter.capabilities.lookup is Lookup.KEY else None)
     assert found.input_file_id == file_id or not adapter.capabilities.has_input_file
 
 
-def test_a_scan_walks_all_pages(sim: Simulator, adapter: HttpAdapter, wire: HttpWire) -> None:
+def test_a_scan_walks_all_pages(
+    sim: Simulator, adapter: HttpAdapter, client: HttpProviderClient
+) -> None:
     content = input_of(adapter, ["a"])
     since = sim.clock.now()
     for number in range(3):
-        named = Name(KEY, number, "prod")
-        file_id = adapter.upload(wire, named, content)
+        named = BatchTag(KEY, number, "prod")
+        file_id = adapter.upload(client, named, content)
         for _ in range(75):
-            adapter.create(wire, route(adapter.kind), named, file_id, content)
+            adapter.create(client, route(adapter.kind), named, file_id, content)
 
-    found = list(adapter.scan(wire, since))
+    found = list(adapter.scan(client, since))
     assert len({seen.provider_batch_id for seen in found}) == len(found) == 225
     sim.clock.advance(seconds=1)
-    assert list(adapter.scan(wire, sim.clock.now())) == []
+    assert list(adapter.scan(client, sim.clock.now())) == []

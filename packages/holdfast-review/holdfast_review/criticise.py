@@ -164,7 +164,7 @@ class _Call:
             raise ChangeTooLarge(limit_bytes=account.limits.max_line_bytes, part=part.number)
         is_unknown = False
         try:
-            answer = account.adapter.call(account.wire, route, body)
+            answer = account.adapter.call(account.client, route, body)
         except ProviderRefused as exc:
             answer = exc.failure
         except ProviderUnsure as exc:

@@ -108,7 +108,7 @@ class ModelClassifier:
         if passage is Passage.SHUT:
             raise ClassifierFailed(f"classifier_{FailureKind.ACCOUNT}")
         try:
-            answer = account.adapter.call(account.wire, self._route, body)
+            answer = account.adapter.call(account.client, self._route, body)
         except ProviderRefused as refused:
             answer = refused.failure
         except ProviderUnsure as unsure:

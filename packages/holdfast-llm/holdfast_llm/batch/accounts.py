@@ -16,8 +16,8 @@ from holdfast_llm.provider.account import Account
 from holdfast_llm.provider.adapter import Capabilities, Limits, Lookup
 from holdfast_llm.provider.adapters import ADAPTERS
 from holdfast_llm.provider.credential import read_credential
+from holdfast_llm.provider.http_client import HttpAdapter, open_client
 from holdfast_llm.provider.route import Route
-from holdfast_llm.provider.wire import HttpAdapter, open_wire
 from holdfast_llm.settings import ProviderSettings
 
 # What stands for the credential of a server that asks for none.
@@ -89,7 +89,7 @@ class ConfiguredAccounts:
         adapter = adapter_of(name, provider, kind)
         credential = read_credential(name, provider, self._env)
         who = provider.account or (OPEN if credential is None else credential.digest)
-        wire = open_wire(
+        client = open_client(
             adapter,
             provider.base_url,
             "" if credential is None else credential.reveal(),
@@ -104,7 +104,7 @@ class ConfiguredAccounts:
             adapter,
             limits_of(provider, adapter.limits),
             capabilities_of(provider, adapter.capabilities),
-            wire,
+            client,
         )
 
 

@@ -204,7 +204,7 @@ class DirectCalls:
             return self._called(group, slot, group.stopped_by, state=ItemState.RELEASED)
         account = slot.account
         try:
-            answer: Answer = account.adapter.call(account.wire, slot.route, slot.asked.body)
+            answer: Answer = account.adapter.call(account.client, slot.route, slot.asked.body)
         except ProviderRefused as exc:
             answer = exc.failure
         except ProviderUnsure as exc:

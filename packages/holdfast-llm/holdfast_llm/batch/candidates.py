@@ -13,7 +13,7 @@ from holdfast_llm.batch.group import key_of
 from holdfast_llm.batch.lease import BatchLease
 from holdfast_llm.batch.read import parse_line, reading
 from holdfast_llm.provider.account import Account
-from holdfast_llm.provider.adapter import Seen
+from holdfast_llm.provider.adapter import ProviderBatch
 
 SQL = Statements("holdfast_llm.batch", "submit.sql")
 
@@ -25,9 +25,9 @@ MOST_LINES = 20
 
 def find_candidates(
     store: Store, batch: BatchLease, account: Account, since: datetime
-) -> tuple[Seen, ...]:
+) -> tuple[ProviderBatch, ...]:
     """The listed batches that may be this one and are no other batch of ours."""
-    listed = account.adapter.scan(account.wire, since)
+    listed = account.adapter.scan(account.client, since)
     seen = [one for one in listed if _is_in_time(one, batch)]
 
     def work(tx: Tx) -> tuple[int, set[str]]:
@@ -46,7 +46,7 @@ def find_candidates(
     )
 
 
-def _is_in_time(seen: Seen, batch: BatchLease) -> bool:
+def _is_in_time(seen: ProviderBatch, batch: BatchLease) -> bool:
     """Whether a batch was made while this one's create was under way."""
     if batch.creating_at is None:
         return False
@@ -56,7 +56,7 @@ def _is_in_time(seen: Seen, batch: BatchLease) -> bool:
     return batch.creating_at - COUNT_SKEW <= seen.created_at <= batch.now + COUNT_SKEW
 
 
-def _may_be_ours(seen: Seen, batch: BatchLease, account: Account) -> bool:
+def _may_be_ours(seen: ProviderBatch, batch: BatchLease, account: Account) -> bool:
     """Whether the lines of an ended batch name our items; one that runs may be ours."""
     if not seen.phase.is_over or not seen.result_files:
         return True

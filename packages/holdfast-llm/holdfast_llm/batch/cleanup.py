@@ -33,12 +33,12 @@ class FileCleaner:
             files = []
         for file in dict.fromkeys(file for file in files if file):
             try:
-                account.adapter.delete_file(account.wire, file)
+                account.adapter.delete_file(account.client, file)
             except (ProviderRefused, ProviderUnsure):
                 left += 1
         if batch.provider_batch_id and account.capabilities.can_delete_batch and not left:
             try:
-                account.adapter.delete_batch(account.wire, batch.provider_batch_id)
+                account.adapter.delete_batch(account.client, batch.provider_batch_id)
             except (ProviderRefused, ProviderUnsure):
                 left += 1
         if left:

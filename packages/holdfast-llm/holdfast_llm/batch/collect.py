@@ -35,7 +35,7 @@ from holdfast_llm.batch.release import UNKNOWN_TYPE
 from holdfast_llm.batch.resources import BatchResources
 from holdfast_llm.batch.writer import Writer
 from holdfast_llm.provider.account import Account
-from holdfast_llm.provider.adapter import Seen
+from holdfast_llm.provider.adapter import ProviderBatch
 from holdfast_llm.provider.reply import (
     Failure,
     FailureKind,
@@ -229,7 +229,7 @@ class BatchCollector:
         rows = self.store.values(SQL.list_open, batch_id=batch.id, after=after, limit=GROUP_ITEMS)
         return [Found.of(row) for row in rows]
 
-    def _find_named(self, batch: BatchLease, seen: Seen) -> frozenset[int]:
+    def _find_named(self, batch: BatchLease, seen: ProviderBatch) -> frozenset[int]:
         """The places of the items that the provider calls the reason why the whole batch failed."""
         lines = [{"line": line} for line in seen.named_lines if line <= batch.items]
         if not lines:
@@ -239,11 +239,11 @@ class BatchCollector:
 
     def _prove(
         self, batch: BatchLease, account: Account, ingest: Ingest
-    ) -> tuple[Seen, Silence] | None:
+    ) -> tuple[ProviderBatch, Silence] | None:
         """Ask once more, after reading: is it over, were these all its files, all its answers?"""
         assert batch.provider_batch_id is not None
         try:
-            seen = account.adapter.get(account.wire, batch.provider_batch_id)
+            seen = account.adapter.get(account.client, batch.provider_batch_id)
         except (ProviderRefused, ProviderUnsure) as exc:
             self._unread(batch, exc)
             return None
@@ -261,7 +261,7 @@ class BatchCollector:
             return None
         return seen, silence
 
-    def _hold_unproven(self, batch: BatchLease, seen: Seen, ingest: Ingest) -> None:
+    def _hold_unproven(self, batch: BatchLease, seen: ProviderBatch, ingest: Ingest) -> None:
         """Read the results again: the file may not be whole yet. At last an operator decides.
 
         The provider counts answers that its results do not show. Sending the items again would pay

@@ -11,7 +11,7 @@ from enum import IntEnum, StrEnum
 from typing import assert_never
 
 from holdfast_llm.batch.item_outcome import BATCH_FAILED, MISSING
-from holdfast_llm.provider.adapter import Phase, Seen
+from holdfast_llm.provider.adapter import BatchPhase, ProviderBatch
 from holdfast_llm.provider.reply import Answer, Failure, FailureKind, Reply
 
 
@@ -57,13 +57,13 @@ class Silence(StrEnum):
     UNPROVEN = "unproven"
 
 
-def silence_of(seen: Seen, mentions: Mentions, *, unreadable: int) -> Silence:
+def silence_of(seen: ProviderBatch, mentions: Mentions, *, unreadable: int) -> Silence:
     """Why the items without a line have none; *unreadable* is the number of garbled lines."""
-    without = Silence.MISSING if seen.phase is Phase.COMPLETED else Silence.NOT_RUN
+    without = Silence.MISSING if seen.phase is BatchPhase.COMPLETED else Silence.NOT_RUN
     if seen.succeeded is None or seen.failed is None:
         # Without counts only a batch that failed as a whole and shows no line proves anything.
         is_empty = not unreadable and mentions.count(Mention.NONE) == len(mentions)
-        return without if seen.phase is Phase.FAILED and is_empty else Silence.UNPROVEN
+        return without if seen.phase is BatchPhase.FAILED and is_empty else Silence.UNPROVEN
     if seen.succeeded != mentions.count(Mention.REPLY):
         return Silence.UNPROVEN
     failures, not_run = mentions.count(Mention.FAILURE), mentions.count(Mention.NOT_RUN)
@@ -71,22 +71,22 @@ def silence_of(seen: Seen, mentions: Mentions, *, unreadable: int) -> Silence:
         return Silence.NOT_RUN
     # Some providers count an item that did not run as failed, others do not count it. A batch that
     # failed as a whole may count every item as failed and show no line.
-    agrees = seen.failed in (failures, failures + not_run) or seen.phase is Phase.FAILED
+    agrees = seen.failed in (failures, failures + not_run) or seen.phase is BatchPhase.FAILED
     return without if agrees else Silence.UNPROVEN
 
 
-def failure_of(seen: Seen, silence: Silence) -> Failure:
+def failure_of(seen: ProviderBatch, silence: Silence) -> Failure:
     """What it means for an item that its batch ended like that and says nothing of it."""
     match seen.phase:
-        case Phase.COMPLETED if silence is Silence.NOT_RUN:
+        case BatchPhase.COMPLETED if silence is Silence.NOT_RUN:
             return Failure(FailureKind.NOT_RUN, "batch_expired")
-        case Phase.COMPLETED | Phase.RUNNING:
+        case BatchPhase.COMPLETED | BatchPhase.RUNNING:
             return Failure(FailureKind.INTEGRITY, MISSING)
-        case Phase.EXPIRED:
+        case BatchPhase.EXPIRED:
             return Failure(FailureKind.NOT_RUN, "batch_expired")
-        case Phase.CANCELED:
+        case BatchPhase.CANCELED:
             return Failure(FailureKind.NOT_RUN, "batch_canceled")
-        case Phase.FAILED:
+        case BatchPhase.FAILED:
             found = seen.failure
             if found is not None and found.kind in (FailureKind.CAPACITY, FailureKind.ACCOUNT):
                 return replace(found, usage=None)

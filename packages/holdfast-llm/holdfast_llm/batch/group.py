@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from holdfast.engine.job import Claimed
 from holdfast_llm.provider.account import Account
-from holdfast_llm.provider.adapter import Limits, Name
+from holdfast_llm.provider.adapter import BatchTag, Limits
 from holdfast_llm.provider.route import Route
 
 # As long as any custom_id is, so that the size of a line is known before its place.
@@ -39,9 +39,9 @@ def batch_of(key: str) -> str | None:
     return str(found) if key_of(str(found)) == key else None
 
 
-def name_of(batch_id: str, attempt: int, environment: str) -> Name:
+def name_of(batch_id: str, attempt: int, environment: str) -> BatchTag:
     """How a batch is called at the provider on its create number *attempt*."""
-    return Name(key_of(batch_id), attempt, environment)
+    return BatchTag(key_of(batch_id), attempt, environment)
 
 
 def secret_of(key: str, account_key: str) -> bytes:
@@ -111,11 +111,11 @@ def batch_key_of(
     )
 
 
-def fewer(items: int, attempts: int) -> int:
-    """How many may be in the next batch of whoever was in one of so many that failed as a whole.
+def smaller_batch_size(items: int, attempts: int) -> int:
+    """Return how many items the next batch may have after a batch of *items* failed as a whole.
 
-    So few that whoever is why stands alone by the last of its *attempts*, and half at most: 50,000
-    and 5 attempts are 50,000, 3,343, 223, 14 and 1.
+    At most half, and few enough that the bad item is alone by the last of *attempts*: 50,000 items
+    and 5 attempts give 50,000, 3,343, 223, 14 and 1.
     """
     return max(1, min(items // 2, int(items ** (1 - 1 / attempts))))
 

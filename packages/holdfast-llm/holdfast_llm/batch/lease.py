@@ -17,7 +17,7 @@ from holdfast.event import BatchAlert, BatchChange, BatchChanged, BatchTrouble
 from holdfast.store import Row, Statement, Statements, Tx
 from holdfast_llm.batch.group import name_of
 from holdfast_llm.batch.resources import BatchResources
-from holdfast_llm.provider.adapter import Name, Seen
+from holdfast_llm.provider.adapter import BatchTag, ProviderBatch
 
 SQL = Statements("holdfast_llm.batch", "lease.sql")
 
@@ -90,7 +90,7 @@ class BatchLease:
         """Whether its jobs are being released. Such a batch is never sent."""
         return self.error_code is not None
 
-    def name(self, environment: str, attempt: int) -> Name:
+    def name(self, environment: str, attempt: int) -> BatchTag:
         """The name of the batch at the provider for create number *attempt*."""
         return name_of(self.id, attempt, environment)
 
@@ -160,7 +160,7 @@ class BatchLeases:
         *,
         is_poll: bool = False,
         is_round: bool = False,
-        seen: Seen | None = None,
+        seen: ProviderBatch | None = None,
         error_code: str | None = None,
         was_scanned: bool = False,
         was_answered: bool = False,
@@ -213,7 +213,7 @@ def write_in(tx: Tx, statement: Statement, batch: BatchLease, **params: Any) -> 
         raise BatchLost(batch.id)
 
 
-def counts_of(seen: Seen) -> Mapping[str, int]:
+def counts_of(seen: ProviderBatch) -> Mapping[str, int]:
     """The provider's counts as they are stored."""
     told = {"total": seen.total, "succeeded": seen.succeeded, "failed": seen.failed}
     return {name: count for name, count in told.items() if count is not None}

@@ -18,7 +18,7 @@ from holdfast_llm.batch.group import batch_of
 from holdfast_llm.batch.lease import BatchLease, BatchLeases, BatchLost
 from holdfast_llm.batch.resources import BatchResources
 from holdfast_llm.provider.account import Account
-from holdfast_llm.provider.adapter import Lookup, Phase, Seen
+from holdfast_llm.provider.adapter import BatchPhase, Lookup, ProviderBatch
 from holdfast_llm.provider.reply import ProviderRefused, ProviderUnsure
 
 SQL = Statements("holdfast_llm.batch", "submit.sql")
@@ -54,11 +54,11 @@ class OrphanCleaner:
         return counts
 
     def _cancel_in_account(self, account: Account, since: datetime) -> PassCounts:
-        ours: dict[str, list[Seen]] = {}
-        for seen in account.adapter.scan(account.wire, since):
+        ours: dict[str, list[ProviderBatch]] = {}
+        for seen in account.adapter.scan(account.client, since):
             batch_id = batch_of(seen.key) if seen.key else None
             # A failed batch ran nothing.
-            if batch_id is not None and seen.phase is not Phase.FAILED:
+            if batch_id is not None and seen.phase is not BatchPhase.FAILED:
                 ours.setdefault(batch_id, []).append(seen)
         if not ours:
             return PassCounts()
@@ -71,10 +71,10 @@ class OrphanCleaner:
                     counts.done["zombies"] += self._end_orphan(account, row, seen)
         return counts
 
-    def _end_orphan(self, account: Account, row: Row, seen: Seen) -> int:
+    def _end_orphan(self, account: Account, row: Row, seen: ProviderBatch) -> int:
         """Cancel the orphan or record its cost. Returns 1 the first time."""
-        if seen.phase is Phase.RUNNING:
-            account.adapter.cancel(account.wire, seen.provider_batch_id)
+        if seen.phase is BatchPhase.RUNNING:
+            account.adapter.cancel(account.client, seen.provider_batch_id)
         else:
             entry = CallEntry(
                 NOBODY,
@@ -92,7 +92,7 @@ class OrphanCleaner:
                 self.events.emit(used)
             is_news = recorded.calls > 0
             # The pass that canceled it has emitted the alert.
-            if not is_news or seen.phase is Phase.CANCELED:
+            if not is_news or seen.phase is BatchPhase.CANCELED:
                 return 0
         self.events.emit(
             BatchAlert(str(row["id"]), account.key, BatchTrouble.ZOMBIE_BATCH, seen.status[:60])
@@ -120,16 +120,16 @@ class OrphanCleaner:
         tries = batch.create_attempt + 1 if can.has_input_file and can.can_delete_file else 0
         for attempt in range(1, tries + 1):
             file_id = account.adapter.find_file(
-                account.wire, batch.name(self.settings.batch.environment, attempt)
+                account.client, batch.name(self.settings.batch.environment, attempt)
             )
             if file_id is not None:
-                account.adapter.delete_file(account.wire, file_id)
+                account.adapter.delete_file(account.client, file_id)
                 found["strays"] += 1
         self.leases.write(SQL.close_stray, batch)
         return found
 
 
-def _is_orphan(row: Row, seen: Seen) -> bool:
+def _is_orphan(row: Row, seen: ProviderBatch) -> bool:
     """Whether a listed batch is not the recorded one. Recovery adopts unrecorded ones."""
     if row["state"] in ("prepared", "uploaded", "creating"):
         return False

@@ -19,7 +19,7 @@ from holdfast_llm.batch.lease import BatchLease, BatchLeases, counts_of
 from holdfast_llm.batch.release import NO_ACCOUNT
 from holdfast_llm.batch.resources import BatchResources
 from holdfast_llm.provider.account import Account
-from holdfast_llm.provider.adapter import Phase, Seen
+from holdfast_llm.provider.adapter import BatchPhase, ProviderBatch
 from holdfast_llm.provider.reply import FailureKind, ProviderRefused, ProviderUnsure
 
 SQL = Statements("holdfast_llm.batch", "collect.sql")
@@ -47,7 +47,7 @@ class BatchPoller:
         """Ask about a submitted batch. Comes back as ended if the provider is done with it."""
         assert batch.provider_batch_id is not None
         try:
-            seen = account.adapter.get(account.wire, batch.provider_batch_id)
+            seen = account.adapter.get(account.client, batch.provider_batch_id)
         except (ProviderRefused, ProviderUnsure) as exc:
             self._not_told(batch, exc)
             return None
@@ -61,9 +61,9 @@ class BatchPoller:
             self.leases.put_off(batch, self.pause_of(batch, seen), is_poll=True, seen=seen)
         return None
 
-    def end_batch(self, batch: BatchLease, seen: Seen) -> BatchLease:
+    def end_batch(self, batch: BatchLease, seen: ProviderBatch) -> BatchLease:
         """Write down that the provider is done, and what there is to read."""
-        failure = seen.failure if seen.phase is Phase.FAILED else None
+        failure = seen.failure if seen.phase is BatchPhase.FAILED else None
         self.leases.write(
             SQL.end_batch,
             batch,
@@ -83,7 +83,7 @@ class BatchPoller:
             ended_at=batch.ended_at or batch.now,
         )
 
-    def pause_of(self, batch: BatchLease, seen: Seen | None = None) -> float:
+    def pause_of(self, batch: BatchLease, seen: ProviderBatch | None = None) -> float:
         """How long to wait until the next question: longer each time, and not past the deadline."""
         settings = self.settings.batch
         # Capping the exponent keeps a long wait from overflowing a float.
@@ -104,7 +104,7 @@ class BatchPoller:
     def _is_unwanted(self, batch: BatchLease) -> bool:
         return batch.cancel_requested_at is not None or batch.now >= self.deadline_of(batch)
 
-    def _cancel(self, batch: BatchLease, account: Account, seen: Seen) -> None:
+    def _cancel(self, batch: BatchLease, account: Account, seen: ProviderBatch) -> None:
         """Cancel the batch at the provider. Its finished items are collected afterwards."""
         if batch.cancel_requested_at is None:
             self.leases.write(SQL.request_cancel, batch)
@@ -114,7 +114,7 @@ class BatchPoller:
             return
         # It may have ended just then, or only the answer was lost: the next poll tells.
         with suppress(ProviderRefused, ProviderUnsure):
-            account.adapter.cancel(account.wire, seen.provider_batch_id)
+            account.adapter.cancel(account.client, seen.provider_batch_id)
         self.leases.put_off(batch, self.settings.batch.poll_seconds, is_poll=True, seen=seen)
 
     def _not_told(self, batch: BatchLease, exc: ProviderRefused | ProviderUnsure) -> None:

@@ -31,10 +31,10 @@ from holdfast_llm.batch.group import (
     Wanted,
     batch_key_of,
     custom_id,
-    fewer,
     fits_nowhere,
     place,
     secret_of,
+    smaller_batch_size,
     unit_of_item,
 )
 from holdfast_llm.batch.item_outcome import NAMED, NOT_NAMED, OutcomeRules, schema_hash
@@ -134,7 +134,7 @@ class PagePreparer:
             elif row["error_code"] == NOT_NAMED:
                 found = max(1, items // 2)
             else:
-                found = fewer(items, left[job_id])
+                found = smaller_batch_size(items, left[job_id])
             most[job_id] = min(found, most.get(job_id, found))
         return most
 

@@ -37,7 +37,7 @@ def reading(account: Account, files: tuple[str, ...]) -> Iterator[Iterator[bytes
 
 def _lines(account: Account, files: tuple[str, ...]) -> Generator[bytes | Overlong, None, None]:
     for file in files:
-        with account.adapter.read(account.wire, file) as pieces:
+        with account.adapter.read(account.client, file) as pieces:
             yield from split(pieces)
 
 

@@ -36,12 +36,12 @@ from holdfast_llm.batch.release import (
     OVERFLOW,
     UNKNOWN_TYPE,
     BatchReleaser,
-    because,
+    internal_failure,
 )
 from holdfast_llm.batch.resources import BatchResources
 from holdfast_llm.batch.send import BatchSender, is_alone
 from holdfast_llm.provider.account import Account
-from holdfast_llm.provider.adapter import Lookup, Phase, Seen
+from holdfast_llm.provider.adapter import BatchPhase, Lookup, ProviderBatch
 from holdfast_llm.provider.reply import ProviderRefused, ProviderUnsure
 
 SQL = Statements("holdfast_llm.batch", "submit.sql")
@@ -54,7 +54,12 @@ LOOK_AGAIN_SECONDS = 60.0
 # Not the run that does it: the jobs are another one's claims, and stand in that one's counts.
 RECOVERY = Actor(ActorType.SYSTEM, "recovery")
 # Which of several batches with our key is kept: one that is paid for already, then one that runs.
-_RANK = {Phase.COMPLETED: 0, Phase.RUNNING: 1, Phase.EXPIRED: 2, Phase.CANCELED: 2}
+_RANK = {
+    BatchPhase.COMPLETED: 0,
+    BatchPhase.RUNNING: 1,
+    BatchPhase.EXPIRED: 2,
+    BatchPhase.CANCELED: 2,
+}
 
 
 class BatchRecovery:
@@ -181,14 +186,14 @@ class BatchRecovery:
         if batch.create_attempt >= self.settings.batch.max_rounds:
             alert = batch.alert(BatchTrouble.CREATE_UNANSWERED, str(batch.create_attempt))
             self.events.emit(alert)
-            return self.releaser.give_back(batch, because(OVERFLOW), actor=actor)
+            return self.releaser.give_back(batch, internal_failure(OVERFLOW), actor=actor)
         self.leases.write(SQL.step_back, batch, lease_ms=self.leases.lease_ms)
         return self.sender.send(self.leases.hold(batch), actor=actor)
 
     def _fence(self, batch: BatchLease, account: Account) -> PassCounts:
         """Take from a create that may still be under way what it would run."""
         assert batch.input_file_id is not None
-        account.adapter.delete_file(account.wire, batch.input_file_id)
+        account.adapter.delete_file(account.client, batch.input_file_id)
         self.leases.write(
             SQL.record_fence,
             batch,
@@ -241,9 +246,9 @@ class BatchRecovery:
                     return self._adopt(batch, found, RECOVERY)
             with suppress(ProviderRefused, ProviderUnsure):
                 if batch.input_file_id is not None:
-                    account.adapter.delete_file(account.wire, batch.input_file_id)
+                    account.adapter.delete_file(account.client, batch.input_file_id)
         self.events.emit(batch.alert(BatchTrouble.UNKNOWN_CALL, "released", batch.items))
-        return self.releaser.give_back(batch, because(OVERFLOW), actor=RECOVERY)
+        return self.releaser.give_back(batch, internal_failure(OVERFLOW), actor=RECOVERY)
 
     def _quarantine(self, batch: BatchLease, code: str) -> PassCounts:
         self.leases.quarantine(batch, code, error_class="UNRESOLVED_CREATE")
@@ -265,7 +270,7 @@ class BatchRecovery:
         batch = self.leases.hold(batch)
         waited = (batch.now - batch.created_at).total_seconds()
         if waited > self.settings.unknown_type_patience_seconds and batch.state != "creating":
-            return self.releaser.give_back(batch, because(UNKNOWN_TYPE), actor=actor)
+            return self.releaser.give_back(batch, internal_failure(UNKNOWN_TYPE), actor=actor)
         self.leases.put_off(batch, LOOK_AGAIN_SECONDS)
         return PassCounts.counting("put_off")
 
@@ -282,16 +287,16 @@ class BatchRecovery:
         # Its input is as good a name as its key, and a listing may leave the key out.
         ours = [
             one
-            for one in account.adapter.scan(account.wire, since)
+            for one in account.adapter.scan(account.client, since)
             if one.key == key
             or (one.input_file_id is not None and one.input_file_id == batch.input_file_id)
         ]
         ours = list({one.provider_batch_id: one for one in ours}.values())
         alive = sorted(
-            (one for one in ours if one.phase is not Phase.FAILED),
+            (one for one in ours if one.phase is not BatchPhase.FAILED),
             key=lambda one: (_RANK[one.phase], one.created_at or batch.created_at),
         )
-        failed = tuple(one for one in ours if one.phase is Phase.FAILED)
+        failed = tuple(one for one in ours if one.phase is BatchPhase.FAILED)
         return _Found(account, tuple(alive), failed)
 
     def _adopt(self, batch: BatchLease, found: _Found, actor: Actor) -> PassCounts:
@@ -303,10 +308,10 @@ class BatchRecovery:
         if counts is None:
             raise BatchLost(batch.id)
         for zombie in others:
-            if zombie.phase is Phase.RUNNING:
+            if zombie.phase is BatchPhase.RUNNING:
                 # What cannot be canceled just now is found again by the sweep.
                 with suppress(ProviderRefused, ProviderUnsure):
-                    found.account.adapter.cancel(found.account.wire, zombie.provider_batch_id)
+                    found.account.adapter.cancel(found.account.client, zombie.provider_batch_id)
             self.events.emit(batch.alert(BatchTrouble.ZOMBIE_BATCH, zombie.status[:60]))
             counts.done["zombies"] += 1
         return counts
@@ -327,7 +332,7 @@ class BatchRecovery:
             account = self.resources.resolve_account(batch.account, batch_id, provider_batch_id)
             if account is None:
                 raise Conflict(f"Batch {batch_id} was not adopted: no account here has it.")
-            seen = account.adapter.get(account.wire, provider_batch_id)
+            seen = account.adapter.get(account.client, provider_batch_id)
             if self._is_anothers(batch, account, seen.provider_batch_id):
                 raise Conflict(
                     f"Batch {batch_id} was not adopted: another batch of ours has that name."
@@ -357,8 +362,10 @@ class BatchRecovery:
             if account is not None and batch.input_file_id is not None:
                 # A person may be wrong: what is still under way shall have nothing to run.
                 with suppress(ProviderRefused, ProviderUnsure):
-                    account.adapter.delete_file(account.wire, batch.input_file_id)
-            return self.releaser.give_back(batch, because(OPERATOR), actor=actor, decided=decided)
+                    account.adapter.delete_file(account.client, batch.input_file_id)
+            return self.releaser.give_back(
+                batch, internal_failure(OPERATOR), actor=actor, decided=decided
+            )
 
     @contextmanager
     def _leased_quarantined(self, batch_id: str, actor: Actor) -> Iterator[BatchLease]:
@@ -399,11 +406,11 @@ class _Found:
     """What a listing shows of a batch: those that may be paid for, best first, and the failed."""
 
     account: Account
-    alive: tuple[Seen, ...] = ()
-    failed: tuple[Seen, ...] = ()
+    alive: tuple[ProviderBatch, ...] = ()
+    failed: tuple[ProviderBatch, ...] = ()
 
 
-def _is_of_try(seen: Seen, batch: BatchLease) -> bool:
+def _is_of_try(seen: ProviderBatch, batch: BatchLease) -> bool:
     if seen.attempt is not None:
         return seen.attempt == batch.create_attempt
     return seen.input_file_id == batch.input_file_id

@@ -37,8 +37,8 @@ CIRCUIT_OPEN = "circuit_open"
 OURS = frozenset({OVERFLOW, MAX_RUNTIME, STOPPED, UNKNOWN_TYPE, OPERATOR, NO_ACCOUNT})
 
 
-def because(reason: str) -> Failure:
-    """A reason of our own: nobody failed, and nobody is charged."""
+def internal_failure(reason: str) -> Failure:
+    """A failure with a reason of Holdfast: it does not count as an attempt."""
     return Failure(FailureKind.CAPACITY, reason)
 
 

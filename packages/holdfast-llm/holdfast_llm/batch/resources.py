@@ -58,7 +58,7 @@ class BatchResources:
         if other is None:
             return None
         try:
-            seen = other.adapter.get(other.wire, provider_batch_id)
+            seen = other.adapter.get(other.client, provider_batch_id)
         except (ProviderRefused, ProviderUnsure):
             return None
         return other if seen.key in (None, key_of(batch_id)) else None

@@ -33,13 +33,13 @@ from holdfast_llm.batch.release import (
     NO_ACCOUNT,
     OVERFLOW,
     BatchReleaser,
-    because,
+    internal_failure,
     release_in,
 )
 from holdfast_llm.batch.resources import BatchResources
 from holdfast_llm.batch.submitted import STRETCH, submit_jobs
 from holdfast_llm.provider.account import Account
-from holdfast_llm.provider.adapter import Lookup, Seen
+from holdfast_llm.provider.adapter import Lookup, ProviderBatch
 from holdfast_llm.provider.reply import (
     FOREIGN_REPLY,
     INPUT_NOT_FOUND,
@@ -113,7 +113,7 @@ class BatchSender:
             # Its credential is not here; whoever has it sends the batch.
             self.events.emit(batch.alert(BatchTrouble.ACCOUNT_UNUSABLE, NO_ACCOUNT, batch.items))
             if (batch.now - batch.created_at).total_seconds() > self.settings.batch.give_up_seconds:
-                self._give_back(batch, because(NO_ACCOUNT), actor, counts)
+                self._give_back(batch, internal_failure(NO_ACCOUNT), actor, counts)
             else:
                 self.leases.put_off(batch, self.settings.batch.max_poll_seconds)
                 counts.done["put_off"] += 1
@@ -142,7 +142,7 @@ class BatchSender:
                 batch = self.leases.hold(batch)
             self._drop(batch, measured, actor, counts)
             if measured.route is None:
-                self._give_back(batch, because(OVERFLOW), actor, counts)
+                self._give_back(batch, internal_failure(OVERFLOW), actor, counts)
                 return
             if account.capabilities.has_input_file and batch.state == "prepared":
                 batch = self._upload(batch, account, measured)
@@ -159,7 +159,7 @@ class BatchSender:
                         batch = self.leases.hold(batch)
                         changed = Failure(FailureKind.TRANSIENT, "content_changed")
                 case _Begun.BUSY:
-                    self._give_back(batch, because(OVERFLOW), actor, counts)
+                    self._give_back(batch, internal_failure(OVERFLOW), actor, counts)
                     return
                 case _Begun.CHANGED:
                     _drop_file(batch, account)
@@ -192,11 +192,11 @@ class BatchSender:
         name = batch.name(self.settings.batch.environment, batch.create_attempt + 1)
         if batch.fence > 1 and account.capabilities.can_delete_file:
             # Whoever had the batch before us may have sent it, and may have been cut off.
-            left = account.adapter.find_file(account.wire, name)
+            left = account.adapter.find_file(account.client, name)
             if left is not None:
-                account.adapter.delete_file(account.wire, left)
+                account.adapter.delete_file(account.client, left)
         content = measured.content
-        file_id = account.adapter.upload(account.wire, name, content)
+        file_id = account.adapter.upload(account.client, name, content)
         self.leases.write(
             SQL.record_upload,
             batch,
@@ -267,13 +267,13 @@ class BatchSender:
             return
         counts.add(self.record_created(batch, seen, account, actor=actor))
 
-    def _post(self, batch: BatchLease, account: Account, create: Create) -> Seen:
+    def _post(self, batch: BatchLease, account: Account, create: Create) -> ProviderBatch:
         """Send the only create of this attempt, unless the lease or the time for it is gone."""
         self.leases.hold(batch)
         if self.store.clock.monotonic() - create.began > SEND_WITHIN_SECONDS:
             raise ProviderUnsure("late")
         return account.adapter.create(
-            account.wire,
+            account.client,
             create.route,
             batch.name(self.settings.batch.environment, create.attempt),
             batch.input_file_id,
@@ -317,7 +317,7 @@ class BatchSender:
     # -- it exists
 
     def record_created(
-        self, batch: BatchLease, seen: Seen, account: Account, *, actor: Actor
+        self, batch: BatchLease, seen: ProviderBatch, account: Account, *, actor: Actor
     ) -> PassCounts:
         """Write down what our own create made. True also for one whose lease is over.
 
@@ -333,7 +333,7 @@ class BatchSender:
         counts = PassCounts()
         if row is None or row["provider_batch_id"] != seen.provider_batch_id:
             with suppress(ProviderRefused, ProviderUnsure):
-                account.adapter.cancel(account.wire, seen.provider_batch_id)
+                account.adapter.cancel(account.client, seen.provider_batch_id)
             self.events.emit(batch.alert(BatchTrouble.ZOMBIE_BATCH, "late_create"))
             counts.done["zombies"] += 1
         return counts
@@ -341,7 +341,7 @@ class BatchSender:
     def record_submitted(
         self,
         batch: BatchLease,
-        seen: Seen,
+        seen: ProviderBatch,
         *,
         fence: int | None,
         actor: Actor,
@@ -409,7 +409,7 @@ def _drop_file(batch: BatchLease, account: Account) -> None:
     """Delete an input that nobody needs; what stays expires by itself."""
     if batch.input_file_id is not None:
         with suppress(ProviderRefused, ProviderUnsure):
-            account.adapter.delete_file(account.wire, batch.input_file_id)
+            account.adapter.delete_file(account.client, batch.input_file_id)
 
 
 def _pause(rounds: int, retry_after: float | None) -> float:
@@ -422,5 +422,5 @@ def is_alone(account: Account) -> bool:
     return account.capabilities.lookup is Lookup.COUNT
 
 
-def _deadline(seen: Seen) -> str | None:
+def _deadline(seen: ProviderBatch) -> str | None:
     return None if seen.expires_at is None else write_instant(seen.expires_at + GRACE)

@@ -30,7 +30,7 @@ from holdfast_llm.batch.missing_accounts import MissingAccounts
 from holdfast_llm.batch.prepare import PagePreparer
 from holdfast_llm.batch.price import Prices
 from holdfast_llm.batch.recover import BatchRecovery
-from holdfast_llm.batch.release import MAX_RUNTIME, STOPPED, BatchReleaser, because
+from holdfast_llm.batch.release import MAX_RUNTIME, STOPPED, BatchReleaser, internal_failure
 from holdfast_llm.batch.resources import BatchResources
 from holdfast_llm.batch.send import BatchSender
 from holdfast_llm.provider.route import Route
@@ -87,7 +87,7 @@ class _SubmitRun:
         self._missing = MissingAccounts()
         self._unsendable: Unsendable = []
         # A run takes a job once, even where it may take jobs before they are due.
-        self._seen: set[str] = set()
+        self._claimed_ids: set[str] = set()
 
     def perform(self) -> None:
         counts = self.budget.counts
@@ -161,13 +161,13 @@ class _SubmitRun:
             respect_not_before_at=profile.respect_not_before_at,
             job_types=self.budget.job_types,
             of_batch=True,
-            without=self._seen,
+            without=self._claimed_ids,
             shut=self._unsendable,
             dead_lettered=dead_lettered,
         )
         self.budget.counts.claimed += len(found)
         if not profile.respect_not_before_at:
-            self._seen.update(job.id for job in found)
+            self._claimed_ids.update(job.id for job in found)
         for job in found:
             self.resources.events.emit(
                 JobStarted(job.about, job.queue, job.attempt, self.budget.run_id)
@@ -186,7 +186,7 @@ class _SubmitRun:
 
     def _give_back(self, batch: BatchLease, *, actor: Actor) -> PassCounts:
         reason = STOPPED if self.budget.stop_requested else MAX_RUNTIME
-        return self.submitter.releaser.give_back(batch, because(reason), actor=actor)
+        return self.submitter.releaser.give_back(batch, internal_failure(reason), actor=actor)
 
 
 # -- jobs that no run could send

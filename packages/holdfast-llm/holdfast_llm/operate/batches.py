@@ -393,7 +393,7 @@ class Batches:
             says = "no account that is configured here has the batch; whoever has it may adopt it"
             raise BatchRefused(batch.id, batch.state, says)
         try:
-            seen = account.adapter.get(account.wire, name)
+            seen = account.adapter.get(account.client, name)
         except (ProviderRefused, ProviderUnsure) as exc:
             code = exc.failure.code if isinstance(exc, ProviderRefused) else exc.reason
             says = f"the provider does not show such a batch ({safe_code(code)})"

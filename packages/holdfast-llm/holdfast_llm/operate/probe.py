@@ -54,9 +54,9 @@ def _probe(visit: Visit, account: Account) -> Finding:
     """List what is there: that is free at every provider."""
     try:
         if account.capabilities.supports_batches:
-            next(iter(account.adapter.scan(account.wire, visit.store.clock.now())), None)
+            next(iter(account.adapter.scan(account.client, visit.store.clock.now())), None)
         else:
-            account.wire.ask("GET", "models")
+            account.client.request("GET", "models")
     except ProviderRefused as exc:
         code = safe_code(exc.failure.code)
         remedy = "Correct its key, quota or credit."

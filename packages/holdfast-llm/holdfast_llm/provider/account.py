@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from holdfast_llm.provider.adapter import Adapter, Capabilities, Limits, Wire
+from holdfast_llm.provider.adapter import Adapter, Capabilities, Limits, ProviderClient
 from holdfast_llm.provider.route import Route
 
 
@@ -22,7 +22,7 @@ class Account:
     adapter: Adapter
     limits: Limits
     capabilities: Capabilities
-    wire: Wire
+    client: ProviderClient
 
 
 class Accounts(Protocol):

@@ -1,4 +1,4 @@
-"""What every provider can do for us, each in its own words."""
+"""The interface of a provider adapter, and the types it uses."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class Capabilities:
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
-    """How a batch is called at the provider: opaque, and the same from every worker."""
+class BatchTag:
+    """The opaque name of a batch at the provider, identical on every worker."""
 
     key: str
     attempt: int
@@ -70,8 +70,8 @@ class Name:
         return {"hf_key": self.key, "hf_try": str(self.attempt), "hf_env": self.environment}
 
 
-class Phase(StrEnum):
-    """How far a provider's batch is. An unknown word is RUNNING and worth an alert, no end."""
+class BatchPhase(StrEnum):
+    """Progress of a provider batch. An unknown status counts as RUNNING and raises an alert."""
 
     RUNNING = "running"
     COMPLETED = "completed"
@@ -81,15 +81,15 @@ class Phase(StrEnum):
 
     @property
     def is_over(self) -> bool:
-        return self is not Phase.RUNNING
+        return self is not BatchPhase.RUNNING
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A batch as the provider shows it."""
+class ProviderBatch:
+    """A batch as the provider reports it."""
 
     provider_batch_id: str
-    phase: Phase
+    phase: BatchPhase
     status: str
     is_known_status: bool = True
     # Our key, try and environment, where the provider gives them back.
@@ -123,15 +123,15 @@ class Content:
     chunks: Callable[[], Iterator[bytes]]
 
 
-class Wire(Protocol):
-    """An HTTP connection to one account: guarded, bounded in time, never retried by itself.
+class ProviderClient(Protocol):
+    """An HTTP client for one account: guarded, with timeouts, without automatic retries.
 
     Paths are relative to the account's base_url; with a leading slash, to its origin. Every call
-    raises ProviderRefused for a refusal in the provider's own error envelope and where no
-    connection came about, and ProviderUnsure for anything else that is not a success.
+    raises ProviderRefused if the provider refuses in its own error envelope or if no connection
+    was made, and ProviderUnsure for any other failure.
     """
 
-    def ask(
+    def request(
         self,
         method: str,
         path: str,
@@ -140,7 +140,7 @@ class Wire(Protocol):
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         content: Iterator[bytes] | bytes | None = None,
-    ) -> WireAnswer: ...
+    ) -> ProviderResponse: ...
 
     def stream(
         self, method: str, path: str, *, query: Mapping[str, str] | None = None
@@ -149,8 +149,8 @@ class Wire(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class WireAnswer:
-    """A successful answer: its JSON, its headers in lower case, and when to ask again."""
+class ProviderResponse:
+    """A successful response: JSON, lower-case headers, and the retry delay if there is one."""
 
     json: Any
     headers: Mapping[str, str]
@@ -158,7 +158,7 @@ class WireAnswer:
 
 
 class Adapter(Protocol):
-    """One provider's API. Everything about one item is pure; only the calls take a wire."""
+    """One provider's API. Everything about one item is pure; only the calls take a client."""
 
     @property
     def kind(self) -> str: ...
@@ -178,34 +178,39 @@ class Adapter(Protocol):
     def parse(self, line: bytes) -> ItemAnswer:
         """What a line of results says; ValueError if it is not one."""
 
-    def call(self, wire: Wire, route: Route, body: Mapping[str, Any]) -> Answer:
+    def call(self, client: ProviderClient, route: Route, body: Mapping[str, Any]) -> Answer:
         """One direct call; a failure in the provider's envelope is returned, not raised."""
 
     # -- a batch
 
-    def upload(self, wire: Wire, name: Name, content: Content) -> str | None:
+    def upload(self, client: ProviderClient, tag: BatchTag, content: Content) -> str | None:
         """Send the input and return its file's id; None where the body goes with the create."""
 
     def create(
-        self, wire: Wire, route: Route, name: Name, file_id: str | None, content: Content
-    ) -> Seen:
+        self,
+        client: ProviderClient,
+        route: Route,
+        tag: BatchTag,
+        file_id: str | None,
+        content: Content,
+    ) -> ProviderBatch:
         """Create the batch, once. ProviderRefused: nothing was made. ProviderUnsure: perhaps."""
 
-    def get(self, wire: Wire, provider_batch_id: str) -> Seen: ...
+    def get(self, client: ProviderClient, provider_batch_id: str) -> ProviderBatch: ...
 
-    def scan(self, wire: Wire, since: datetime) -> Iterator[Seen]:
+    def scan(self, client: ProviderClient, since: datetime) -> Iterator[ProviderBatch]:
         """Batches of the account made after *since*, newest first; all pages."""
 
-    def cancel(self, wire: Wire, provider_batch_id: str) -> None: ...
+    def cancel(self, client: ProviderClient, provider_batch_id: str) -> None: ...
 
-    def read(self, wire: Wire, file: str) -> AbstractContextManager[Iterator[bytes]]:
-        """The bytes of one of ``Seen.result_files``."""
+    def read(self, client: ProviderClient, file: str) -> AbstractContextManager[Iterator[bytes]]:
+        """The bytes of one of ``ProviderBatch.result_files``."""
 
-    def find_file(self, wire: Wire, name: Name) -> str | None:
-        """The id of an input that was uploaded under *name* before, if it can be found."""
+    def find_file(self, client: ProviderClient, tag: BatchTag) -> str | None:
+        """The id of an input that was uploaded under *tag* before, if it can be found."""
 
-    def delete_file(self, wire: Wire, file_id: str) -> None:
+    def delete_file(self, client: ProviderClient, file_id: str) -> None:
         """Delete a file; one that is not there counts as deleted."""
 
-    def delete_batch(self, wire: Wire, provider_batch_id: str) -> None:
+    def delete_batch(self, client: ProviderClient, provider_batch_id: str) -> None:
         """Delete a batch and its results where the provider can; otherwise nothing."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from holdfast.config.registered import provider_kinds
 from holdfast.errors import ConfigError
-from holdfast_llm.provider.wire import HttpAdapter
+from holdfast_llm.provider.http_client import HttpAdapter
 
 
 class Adapters(Mapping[str, HttpAdapter]):

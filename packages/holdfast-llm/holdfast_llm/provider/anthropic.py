@@ -14,26 +14,34 @@ from typing import Any
 
 from holdfast_llm.provider import usage
 from holdfast_llm.provider.adapter import (
+    BatchPhase,
+    BatchTag,
     Capabilities,
     Content,
     Limits,
     Lookup,
-    Name,
-    Phase,
-    Seen,
-    Wire,
+    ProviderBatch,
+    ProviderClient,
 )
 from holdfast_llm.provider.classify import (
     Judged,
     answer_with,
     failure_of,
+    get_code,
+    get_int,
+    get_list,
+    get_object,
     kind_of,
     known_id,
     known_model,
-    part,
-    parts,
-    whole,
-    word,
+)
+from holdfast_llm.provider.http_client import (
+    answer_of,
+    delete,
+    needed,
+    request_cancel,
+    request_id,
+    segment,
 )
 from holdfast_llm.provider.instant import iso_instant
 from holdfast_llm.provider.lines import file_answer, read_line, write_line
@@ -48,22 +56,14 @@ from holdfast_llm.provider.reply import (
 )
 from holdfast_llm.provider.request import Request
 from holdfast_llm.provider.route import Route
-from holdfast_llm.provider.wire import (
-    answer_of,
-    ask_to_cancel,
-    delete,
-    needed,
-    request_id,
-    segment,
-)
 
 CALL = "v1/messages"
 BATCHES = "v1/messages/batches"
 
 _PHASES = {
-    "in_progress": Phase.RUNNING,
-    "canceling": Phase.RUNNING,
-    "ended": Phase.COMPLETED,
+    "in_progress": BatchPhase.RUNNING,
+    "canceling": BatchPhase.RUNNING,
+    "ended": BatchPhase.COMPLETED,
 }
 _COUNTS = ("processing", "succeeded", "errored", "canceled", "expired")
 # An unpaid bill looks like a bad request, item by item, but for its message.
@@ -104,16 +104,16 @@ class Anthropic:
 
     def parse(self, line: bytes) -> ItemAnswer:
         found = read_line(line)
-        return file_answer(found.get("custom_id"), _answer(part(found, "result")))
+        return file_answer(found.get("custom_id"), _answer(get_object(found, "result")))
 
-    def call(self, wire: Wire, route: Route, body: Mapping[str, Any]) -> Answer:
-        def ask() -> Answer:
-            answer = wire.ask("POST", CALL, json=dict(body))
+    def call(self, client: ProviderClient, route: Route, body: Mapping[str, Any]) -> Answer:
+        def send() -> Answer:
+            answer = client.request("POST", CALL, json=dict(body))
             if not isinstance(answer.json, dict):
                 raise ProviderUnsure("not_understood")
             return read_message(answer.json, request_id(answer.headers))
 
-        return answer_of(ask)
+        return answer_of(send)
 
     def headers(self, credential: str) -> dict[str, str]:
         found = {"anthropic-version": self.api_version}
@@ -121,56 +121,61 @@ class Anthropic:
 
     # -- a batch
 
-    def upload(self, wire: Wire, name: Name, content: Content) -> str | None:
+    def upload(self, client: ProviderClient, tag: BatchTag, content: Content) -> str | None:
         return None
 
     def create(
-        self, wire: Wire, route: Route, name: Name, file_id: str | None, content: Content
-    ) -> Seen:
+        self,
+        client: ProviderClient,
+        route: Route,
+        tag: BatchTag,
+        file_id: str | None,
+        content: Content,
+    ) -> ProviderBatch:
         # Every newline but the last becomes a comma, and the last one goes.
         size = len(_HEAD) + content.size - 1 + len(_TAIL)
         headers = {"content-type": "application/json", "content-length": str(size)}
-        answer = wire.ask("POST", BATCHES, headers=headers, content=_array(content))
-        return seen_of(answer.json)
+        answer = client.request("POST", BATCHES, headers=headers, content=_array(content))
+        return provider_batch_of(answer.json)
 
-    def get(self, wire: Wire, provider_batch_id: str) -> Seen:
-        answer = wire.ask("GET", f"{BATCHES}/{segment(provider_batch_id)}")
-        return replace(seen_of(answer.json), poll_after=answer.retry_after)
+    def get(self, client: ProviderClient, provider_batch_id: str) -> ProviderBatch:
+        answer = client.request("GET", f"{BATCHES}/{segment(provider_batch_id)}")
+        return replace(provider_batch_of(answer.json), poll_after=answer.retry_after)
 
-    def scan(self, wire: Wire, since: datetime) -> Iterator[Seen]:
-        return read_listing(self._pages(wire), since)
+    def scan(self, client: ProviderClient, since: datetime) -> Iterator[ProviderBatch]:
+        return read_listing(self._pages(client), since)
 
-    def _pages(self, wire: Wire) -> Iterator[list[Seen]]:
+    def _pages(self, client: ProviderClient) -> Iterator[list[ProviderBatch]]:
         query = {"limit": str(PAGE)}
         while True:
-            found = part(wire.ask("GET", BATCHES, query=query).json).get("data")
+            found = get_object(client.request("GET", BATCHES, query=query).json).get("data")
             if not isinstance(found, list):
                 raise ProviderUnsure("not_understood")
-            page = [seen_of(item) for item in parts(found) if known_id(item.get("id"))]
+            page = [provider_batch_of(item) for item in get_list(found) if known_id(item.get("id"))]
             yield page
             if not page:
                 return
             query["after_id"] = page[-1].provider_batch_id
 
-    def cancel(self, wire: Wire, provider_batch_id: str) -> None:
-        ask_to_cancel(wire, f"{BATCHES}/{segment(provider_batch_id)}/cancel")
+    def cancel(self, client: ProviderClient, provider_batch_id: str) -> None:
+        request_cancel(client, f"{BATCHES}/{segment(provider_batch_id)}/cancel")
 
-    def read(self, wire: Wire, file: str) -> AbstractContextManager[Iterator[bytes]]:
-        return wire.stream("GET", f"{BATCHES}/{segment(file)}/results")
+    def read(self, client: ProviderClient, file: str) -> AbstractContextManager[Iterator[bytes]]:
+        return client.stream("GET", f"{BATCHES}/{segment(file)}/results")
 
-    def find_file(self, wire: Wire, name: Name) -> str | None:
+    def find_file(self, client: ProviderClient, tag: BatchTag) -> str | None:
         return None
 
-    def delete_file(self, wire: Wire, file_id: str) -> None:
+    def delete_file(self, client: ProviderClient, file_id: str) -> None:
         """Nothing: there are no files. The results go with the batch."""
 
-    def delete_batch(self, wire: Wire, provider_batch_id: str) -> None:
-        delete(wire, f"{BATCHES}/{segment(provider_batch_id)}")
+    def delete_batch(self, client: ProviderClient, provider_batch_id: str) -> None:
+        delete(client, f"{BATCHES}/{segment(provider_batch_id)}")
 
     # -- what it says
 
     def refusal(self, status: int, document: Any) -> Failure | None:
-        if part(document).get("type") != "error" or not part(document, "error"):
+        if get_object(document).get("type") != "error" or not get_object(document, "error"):
             return None
         return _failure(document, status)
 
@@ -193,9 +198,9 @@ def _array(content: Content) -> Iterator[bytes]:
 def _answer(result: Mapping[str, Any]) -> Answer:
     match str(result.get("type")).lower():
         case "succeeded":
-            return read_message(part(result, "message"), None)
+            return read_message(get_object(result, "message"), None)
         case "errored":
-            return _failure(part(result, "error"), None)
+            return _failure(get_object(result, "error"), None)
         case "expired":
             return Failure(FailureKind.NOT_RUN, "expired")
         case "canceled":
@@ -206,9 +211,9 @@ def _answer(result: Mapping[str, Any]) -> Answer:
 
 def _failure(document: Mapping[str, Any], status: int | None) -> Failure:
     """What an error says, of a call or of an item. Its finest word is in its details."""
-    said = part(document, "error")
-    fine = word(part(said, "details").get("error_code"))
-    rough = word(said.get("type")) or "unknown_error"
+    said = get_object(document, "error")
+    fine = get_code(get_object(said, "details").get("error_code"))
+    rough = get_code(said.get("type")) or "unknown_error"
     message = said.get("message")
     if isinstance(message, str) and _CREDIT in message.lower():
         fine = "credit_balance_too_low"
@@ -245,31 +250,31 @@ def _judge(body: Mapping[str, Any]) -> Judged:
             return FailureKind.OUTPUT_INVALID, "not_finished", ""
     text = "".join(
         piece["text"]
-        for piece in parts(body.get("content"))
+        for piece in get_list(body.get("content"))
         if piece.get("type") == "text" and isinstance(piece.get("text"), str)
     )
     return (None, "", text) if text else (FailureKind.OUTPUT_INVALID, "empty_output", "")
 
 
-def seen_of(document: Any) -> Seen:
+def provider_batch_of(document: Any) -> ProviderBatch:
     """A batch as it is shown; ProviderUnsure if it is none."""
-    found = part(document)
+    found = get_object(document)
     status = found.get("processing_status")
     phase = _PHASES.get(status.lower()) if isinstance(status, str) else None
     batch_id = needed(known_id(found.get("id")))
-    counts = {name: whole(part(found, "request_counts").get(name)) or 0 for name in _COUNTS}
+    counts = {name: get_int(get_object(found, "request_counts").get(name)) or 0 for name in _COUNTS}
     # Its address is not followed, only asked for being there: what is read is our own account.
-    has_results = bool(found.get("results_url")) and phase is Phase.COMPLETED
-    return Seen(
+    has_results = bool(found.get("results_url")) and phase is BatchPhase.COMPLETED
+    return ProviderBatch(
         provider_batch_id=batch_id,
-        phase=phase or Phase.RUNNING,
-        status=word(status) or "unknown",
+        phase=phase or BatchPhase.RUNNING,
+        status=get_code(status) or "unknown",
         is_known_status=phase is not None,
         created_at=iso_instant(found.get("created_at")),
         expires_at=iso_instant(found.get("expires_at")),
         result_files=(batch_id,) if has_results else (),
         total=sum(counts.values()) or None,
-        succeeded=counts["succeeded"] if phase is Phase.COMPLETED else None,
-        failed=counts["errored"] if phase is Phase.COMPLETED else None,
-        not_run=counts["canceled"] + counts["expired"] if phase is Phase.COMPLETED else None,
+        succeeded=counts["succeeded"] if phase is BatchPhase.COMPLETED else None,
+        failed=counts["errored"] if phase is BatchPhase.COMPLETED else None,
+        not_run=counts["canceled"] + counts["expired"] if phase is BatchPhase.COMPLETED else None,
     )

@@ -12,11 +12,11 @@ from typing import Any
 
 from holdfast_llm.provider import openai
 from holdfast_llm.provider.adapter import Limits
-from holdfast_llm.provider.classify import failure_of, part, whole
+from holdfast_llm.provider.classify import failure_of, get_int, get_object
+from holdfast_llm.provider.http_client import segment
 from holdfast_llm.provider.openai import CHAT, RESPONSES, OpenAI
 from holdfast_llm.provider.reply import Failure
 from holdfast_llm.provider.route import Route
-from holdfast_llm.provider.wire import segment
 
 LIMITS = Limits(max_items=100_000, max_bytes=200_000_000)
 
@@ -53,7 +53,7 @@ class Azure(OpenAI):
 
     def refusal(self, status: int, document: Any) -> Failure | None:
         found = openai.refusal(status, document)
-        if found is None and whole(part(document).get("statusCode")) == status:
+        if found is None and get_int(get_object(document).get("statusCode")) == status:
             # The gateway in front of it, which lets nothing through that it refuses.
             found = failure_of(None, status)
         return found

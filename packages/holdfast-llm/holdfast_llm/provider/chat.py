@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast_llm.provider import usage
-from holdfast_llm.provider.classify import Judged, answer_with, known_model, parts
+from holdfast_llm.provider.classify import Judged, answer_with, get_list, known_model
 from holdfast_llm.provider.instant import unix_instant
 from holdfast_llm.provider.parameters import checked
 from holdfast_llm.provider.reply import Answer, FailureKind
@@ -54,7 +54,7 @@ def read(body: Mapping[str, Any], provider_request_id: str | None) -> Answer:
 
 
 def _judge(body: Mapping[str, Any]) -> Judged:
-    choices = parts(body.get("choices"))
+    choices = get_list(body.get("choices"))
     if len(choices) != 1 or not isinstance(message := choices[0].get("message"), dict):
         return FailureKind.OUTPUT_INVALID, "not_understood", ""
     if message.get("refusal"):
@@ -79,6 +79,6 @@ def _text(content: object) -> str:
         return content
     return "".join(
         piece["text"]
-        for piece in parts(content)
+        for piece in get_list(content)
         if piece.get("type") == "text" and isinstance(piece.get("text"), str)
     )

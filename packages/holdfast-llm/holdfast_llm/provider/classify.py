@@ -120,7 +120,7 @@ def failure_of(code: object, status: int, *, otherwise: object = None) -> Failur
 
     *otherwise* is a second word of the provider's, which counts where it says the account stops.
     """
-    said = [found for found in (word(code), word(otherwise)) if found]
+    said = [found for found in (get_code(code), get_code(otherwise)) if found]
     found = next((one for one in said if one in _ACCOUNT), said[0] if said else f"status_{status}")
     return Failure(kind_of(found, status), found, status)
 
@@ -149,7 +149,7 @@ def of_batch(code: object) -> Failure:
 
     One bad line fails all of them, so it says nothing of any item but that it did not run.
     """
-    found = word(code) or "batch_failed"
+    found = get_code(code) or "batch_failed"
     kind = kind_of(found)
     if kind not in (FailureKind.CAPACITY, FailureKind.ACCOUNT):
         kind = FailureKind.NOT_RUN
@@ -163,8 +163,8 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:=+-]{0,499}")
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}")
 
 
-def word(value: object) -> str | None:
-    """A code as it may be kept: one plain word."""
+def get_code(value: object) -> str | None:
+    """Return *value* in lower case if it is a plain code, else None."""
     if not isinstance(value, str):
         return None
     small = value.lower()
@@ -181,20 +181,20 @@ def known_model(value: object) -> str:
     return value if isinstance(value, str) and _MODEL.fullmatch(value) else ""
 
 
-def part(document: object, *names: str) -> dict[str, Any]:
-    """An object within objects; an empty one where the way to it ends."""
+def get_object(document: object, *names: str) -> dict[str, Any]:
+    """Return the nested object at *names*, or an empty one."""
     for name in names:
         document = document.get(name) if isinstance(document, dict) else None
     return document if isinstance(document, dict) else {}
 
 
-def parts(value: object) -> list[dict[str, Any]]:
-    """The objects of a list; none where it is no list."""
+def get_list(value: object) -> list[dict[str, Any]]:
+    """Return the objects of a list; an empty list for any other value."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def whole(value: object) -> int | None:
-    """A count: a number that is one, or text of digits as int64 comes in JSON."""
+def get_int(value: object) -> int | None:
+    """Return a count: an int, or digits in a string, as JSON encodes int64."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16:
         value = int(value)
     return value if type(value) is int and 0 <= value <= 10**12 else None

@@ -16,19 +16,37 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from holdfast_llm.provider import usage
-from holdfast_llm.provider.adapter import Capabilities, Content, Limits, Name, Phase, Seen, Wire
+from holdfast_llm.provider.adapter import (
+    BatchPhase,
+    BatchTag,
+    Capabilities,
+    Content,
+    Limits,
+    ProviderBatch,
+    ProviderClient,
+)
 from holdfast_llm.provider.classify import (
     Judged,
     answer_with,
+    get_code,
+    get_int,
+    get_list,
+    get_object,
     known_id,
     known_model,
     of_batch,
-    part,
-    parts,
-    whole,
-    word,
 )
 from holdfast_llm.provider.gemini_error import of_status, refusal
+from holdfast_llm.provider.http_client import (
+    answer_of,
+    delete,
+    is_gone,
+    needed,
+    request_cancel,
+    request_id,
+    segment,
+    without_input,
+)
 from holdfast_llm.provider.instant import iso_instant
 from holdfast_llm.provider.lines import file_answer, read_line, write_line
 from holdfast_llm.provider.listing import PAGE, read_listing
@@ -44,32 +62,22 @@ from holdfast_llm.provider.reply import (
 from holdfast_llm.provider.request import Request
 from holdfast_llm.provider.route import Route
 from holdfast_llm.provider.schema import openapi
-from holdfast_llm.provider.wire import (
-    answer_of,
-    ask_to_cancel,
-    delete,
-    is_gone,
-    needed,
-    request_id,
-    segment,
-    without_input,
-)
 
 _PHASES = {
     # What is zero is left out.
-    "": Phase.RUNNING,
-    "UNSPECIFIED": Phase.RUNNING,
-    "PENDING": Phase.RUNNING,
-    "QUEUED": Phase.RUNNING,
-    "RUNNING": Phase.RUNNING,
-    "CANCELLING": Phase.RUNNING,
-    "PAUSED": Phase.RUNNING,
-    "UPDATING": Phase.RUNNING,
-    "SUCCEEDED": Phase.COMPLETED,
-    "PARTIALLY_SUCCEEDED": Phase.COMPLETED,
-    "FAILED": Phase.FAILED,
-    "CANCELLED": Phase.CANCELED,
-    "EXPIRED": Phase.EXPIRED,
+    "": BatchPhase.RUNNING,
+    "UNSPECIFIED": BatchPhase.RUNNING,
+    "PENDING": BatchPhase.RUNNING,
+    "QUEUED": BatchPhase.RUNNING,
+    "RUNNING": BatchPhase.RUNNING,
+    "CANCELLING": BatchPhase.RUNNING,
+    "PAUSED": BatchPhase.RUNNING,
+    "UPDATING": BatchPhase.RUNNING,
+    "SUCCEEDED": BatchPhase.COMPLETED,
+    "PARTIALLY_SUCCEEDED": BatchPhase.COMPLETED,
+    "FAILED": BatchPhase.FAILED,
+    "CANCELLED": BatchPhase.CANCELED,
+    "EXPIRED": BatchPhase.EXPIRED,
 }
 # The fields of a request beside generationConfig that an application may set.
 _TOP_LEVEL = frozenset({"cachedContent", "labels", "safetySettings", "toolConfig", "tools"})
@@ -149,22 +157,22 @@ class Gemini:
 
     def parse(self, line: bytes) -> ItemAnswer:
         found = read_line(line)
-        if error := part(found, "error"):
+        if error := get_object(found, "error"):
             answer: Answer = of_status(error)
-        elif response := part(found, "response"):
+        elif response := get_object(found, "response"):
             answer = read_response(response, None)
         else:
             answer = Failure(FailureKind.OUTPUT_INVALID, "not_understood")
         return file_answer(found.get("key"), answer)
 
-    def call(self, wire: Wire, route: Route, body: Mapping[str, Any]) -> Answer:
-        def ask() -> Answer:
-            answer = wire.ask("POST", self._model(route, "generateContent"), json=dict(body))
+    def call(self, client: ProviderClient, route: Route, body: Mapping[str, Any]) -> Answer:
+        def send() -> Answer:
+            answer = client.request("POST", self._model(route, "generateContent"), json=dict(body))
             if not isinstance(answer.json, dict):
                 raise ProviderUnsure("not_understood")
             return read_response(answer.json, request_id(answer.headers))
 
-        return answer_of(ask)
+        return answer_of(send)
 
     def headers(self, credential: str) -> dict[str, str]:
         return {"x-goog-api-key": credential} if credential else {}
@@ -175,10 +183,10 @@ class Gemini:
 
     # -- a batch
 
-    def upload(self, wire: Wire, name: Name, content: Content) -> str | None:
+    def upload(self, client: ProviderClient, tag: BatchTag, content: Content) -> str | None:
         about = {
-            "name": f"files/{name.file}",
-            "display_name": name.file,
+            "name": f"files/{tag.file}",
+            "display_name": tag.file,
             "mime_type": "application/jsonl",
             "size_bytes": content.size,
         }
@@ -190,16 +198,16 @@ class Gemini:
         }
         path = f"upload/{self.api_version}/files"
         try:
-            begun = wire.ask("POST", path, json={"file": about}, headers=headers)
+            begun = client.request("POST", path, json={"file": about}, headers=headers)
         except ProviderUnsure as unsure:
             if unsure.failure is None or unsure.failure.code != "already_exists":
                 raise
-            return self._uploaded_before(wire, name, content)
+            return self._uploaded_before(client, tag, content)
         # Its path and query count; the account's own origin is where the credential goes.
         place = urlsplit(begun.headers.get("x-goog-upload-url", ""))
         if not place.path.startswith("/"):
             raise ProviderUnsure("not_understood")
-        sent = wire.ask(
+        sent = client.request(
             "POST",
             f"{place.path}?{place.query}" if place.query else place.path,
             headers={
@@ -209,45 +217,52 @@ class Gemini:
             },
             content=content.chunks(),
         )
-        file = part(sent.json, "file")
-        if whole(file.get("sizeBytes")) not in (None, content.size):
+        file = get_object(sent.json, "file")
+        if get_int(file.get("sizeBytes")) not in (None, content.size):
             raise ProviderUnsure("size_differs")
         return needed(_name(file.get("name")))
 
-    def _uploaded_before(self, wire: Wire, name: Name, content: Content) -> str:
+    def _uploaded_before(self, client: ProviderClient, tag: BatchTag, content: Content) -> str:
         """The file of that name: it is ours, and whole if it has our size."""
-        file = part(wire.ask("GET", f"{self.api_version}/files/{name.file}").json)
+        file = get_object(client.request("GET", f"{self.api_version}/files/{tag.file}").json)
         found = needed(_name(file.get("name")))
-        if whole(file.get("sizeBytes")) != content.size:
-            self.delete_file(wire, found)
+        if get_int(file.get("sizeBytes")) != content.size:
+            self.delete_file(client, found)
             raise ProviderUnsure("size_differs")
         return found
 
     def create(
-        self, wire: Wire, route: Route, name: Name, file_id: str | None, content: Content
-    ) -> Seen:
-        display = f"{name.file}-{name.environment}"
+        self,
+        client: ProviderClient,
+        route: Route,
+        tag: BatchTag,
+        file_id: str | None,
+        content: Content,
+    ) -> ProviderBatch:
+        display = f"{tag.file}-{tag.environment}"
         made = {"batch": {"displayName": display, "inputConfig": {"fileName": file_id}}}
         try:
             path = self._model(route, "batchGenerateContent")
-            return seen_of(wire.ask("POST", path, json=made).json)
+            return provider_batch_of(client.request("POST", path, json=made).json)
         except ProviderRefused as refused:
             raise without_input(refused) from refused
 
-    def get(self, wire: Wire, provider_batch_id: str) -> Seen:
-        answer = wire.ask("GET", self._thing(provider_batch_id))
-        return replace(seen_of(answer.json), poll_after=answer.retry_after)
+    def get(self, client: ProviderClient, provider_batch_id: str) -> ProviderBatch:
+        answer = client.request("GET", self._thing(provider_batch_id))
+        return replace(provider_batch_of(answer.json), poll_after=answer.retry_after)
 
-    def scan(self, wire: Wire, since: datetime) -> Iterator[Seen]:
-        return read_listing(self._pages(wire), since, partial(self.get, wire), may_repeat=True)
+    def scan(self, client: ProviderClient, since: datetime) -> Iterator[ProviderBatch]:
+        return read_listing(self._pages(client), since, partial(self.get, client), may_repeat=True)
 
-    def _pages(self, wire: Wire) -> Iterator[list[Seen]]:
+    def _pages(self, client: ProviderClient) -> Iterator[list[ProviderBatch]]:
         query = {"pageSize": str(PAGE)}
         while True:
-            page = part(wire.ask("GET", f"{self.api_version}/batches", query=query).json)
+            page = get_object(
+                client.request("GET", f"{self.api_version}/batches", query=query).json
+            )
             yield [
-                seen_of(item)
-                for item in parts(page.get("operations", page.get("batches")))
+                provider_batch_of(item)
+                for item in get_list(page.get("operations", page.get("batches")))
                 if _name(item.get("name"))
             ]
             token = page.get("nextPageToken")
@@ -255,26 +270,26 @@ class Gemini:
                 return
             query["pageToken"] = str(token)
 
-    def cancel(self, wire: Wire, provider_batch_id: str) -> None:
-        ask_to_cancel(wire, f"{self._thing(provider_batch_id)}:cancel")
+    def cancel(self, client: ProviderClient, provider_batch_id: str) -> None:
+        request_cancel(client, f"{self._thing(provider_batch_id)}:cancel")
 
-    def read(self, wire: Wire, file: str) -> AbstractContextManager[Iterator[bytes]]:
-        return wire.stream("GET", f"{self._thing(file)}:download", query={"alt": "media"})
+    def read(self, client: ProviderClient, file: str) -> AbstractContextManager[Iterator[bytes]]:
+        return client.stream("GET", f"{self._thing(file)}:download", query={"alt": "media"})
 
-    def find_file(self, wire: Wire, name: Name) -> str | None:
+    def find_file(self, client: ProviderClient, tag: BatchTag) -> str | None:
         try:
-            found = wire.ask("GET", f"{self.api_version}/files/{name.file}")
+            found = client.request("GET", f"{self.api_version}/files/{tag.file}")
         except ProviderRefused as refused:
             if is_gone(refused):
                 return None
             raise
-        return _name(part(found.json).get("name"))
+        return _name(get_object(found.json).get("name"))
 
-    def delete_file(self, wire: Wire, file_id: str) -> None:
-        delete(wire, self._thing(file_id))
+    def delete_file(self, client: ProviderClient, file_id: str) -> None:
+        delete(client, self._thing(file_id))
 
-    def delete_batch(self, wire: Wire, provider_batch_id: str) -> None:
-        delete(wire, self._thing(provider_batch_id))
+    def delete_batch(self, client: ProviderClient, provider_batch_id: str) -> None:
+        delete(client, self._thing(provider_batch_id))
 
     def _thing(self, name: str) -> str:
         return f"{self.api_version}/{needed(_name(name))}"
@@ -297,62 +312,62 @@ def read_response(body: Mapping[str, Any], provider_request_id: str | None) -> A
 
 
 def _judge(body: Mapping[str, Any]) -> Judged:
-    if blocked := part(body, "promptFeedback").get("blockReason"):
-        return FailureKind.POLICY, word(blocked) or "blocked", ""
-    candidates = parts(body.get("candidates"))
+    if blocked := get_object(body, "promptFeedback").get("blockReason"):
+        return FailureKind.POLICY, get_code(blocked) or "blocked", ""
+    candidates = get_list(body.get("candidates"))
     if len(candidates) != 1:
         code = "not_understood" if candidates else "empty_output"
         return FailureKind.OUTPUT_INVALID, code, ""
     reason = candidates[0].get("finishReason")
     if reason in _TRUNCATED:
-        return FailureKind.TRUNCATED, word(reason) or "truncated", ""
+        return FailureKind.TRUNCATED, get_code(reason) or "truncated", ""
     if reason is None or reason in _NOT_AN_ANSWER:
-        return FailureKind.OUTPUT_INVALID, word(reason) or "not_finished", ""
+        return FailureKind.OUTPUT_INVALID, get_code(reason) or "not_finished", ""
     if reason != "STOP":
         # SAFETY, RECITATION, LANGUAGE, BLOCKLIST, PROHIBITED_CONTENT, SPII, and what may come.
-        return FailureKind.POLICY, word(reason) or "blocked", ""
+        return FailureKind.POLICY, get_code(reason) or "blocked", ""
     text = "".join(
         piece["text"]
-        for piece in parts(part(candidates[0], "content").get("parts"))
+        for piece in get_list(get_object(candidates[0], "content").get("parts"))
         if isinstance(piece.get("text"), str) and not piece.get("thought")
     )
     return (None, "", text) if text else (FailureKind.OUTPUT_INVALID, "empty_output", "")
 
 
-def seen_of(document: Any) -> Seen:
+def provider_batch_of(document: Any) -> ProviderBatch:
     """A batch as it is shown, as an operation or bare; ProviderUnsure if it is none."""
-    operation = part(document)
-    found = part(operation, "metadata") or operation
+    operation = get_object(document)
+    found = get_object(operation, "metadata") or operation
     state = found.get("state")
     short = re.sub(r"^(BATCH|JOB)_STATE_", "", state.upper()) if isinstance(state, str) else ""
     phase = _PHASES.get(short)
-    error = part(operation, "error")
+    error = get_object(operation, "error")
     if not short and operation.get("done") is True:
-        phase = Phase.FAILED if error else Phase.COMPLETED
+        phase = BatchPhase.FAILED if error else BatchPhase.COMPLETED
     is_over = phase is not None and phase.is_over
     outputs = (
-        _name(part(operation, "response").get("responsesFile")),
-        _name(part(found, "output").get("responsesFile")),
+        _name(get_object(operation, "response").get("responsesFile")),
+        _name(get_object(found, "output").get("responsesFile")),
     )
-    stats = part(found, "batchStats")
+    stats = get_object(found, "batchStats")
     display = _DISPLAY.fullmatch(str(found.get("displayName") or ""))
-    total = whole(stats.get("requestCount"))
-    return Seen(
+    total = get_int(stats.get("requestCount"))
+    return ProviderBatch(
         provider_batch_id=needed(_name(operation.get("name")) or _name(found.get("name"))),
-        phase=phase or Phase.RUNNING,
-        status=word(short) or "unknown",
+        phase=phase or BatchPhase.RUNNING,
+        status=get_code(short) or "unknown",
         is_known_status=phase is not None,
         key=display[1] if display else None,
         attempt=int(display[2]) if display else None,
         environment=display[3] if display else None,
         created_at=iso_instant(found.get("createTime")),
-        input_file_id=_name(part(found, "inputConfig").get("fileName")),
+        input_file_id=_name(get_object(found, "inputConfig").get("fileName")),
         result_files=tuple(filter(None, outputs))[:1] if is_over else (),
         total=total if total or is_over else None,
         # Protobuf's JSON leaves out a count of zero.
-        succeeded=whole(stats.get("successfulRequestCount", 0 if stats else None)),
-        failed=whole(stats.get("failedRequestCount", 0 if stats else None)),
-        failure=_batch_failure(error) if phase is Phase.FAILED else None,
+        succeeded=get_int(stats.get("successfulRequestCount", 0 if stats else None)),
+        failed=get_int(stats.get("failedRequestCount", 0 if stats else None)),
+        failure=_batch_failure(error) if phase is BatchPhase.FAILED else None,
     )
 
 

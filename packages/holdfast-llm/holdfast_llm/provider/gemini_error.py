@@ -7,7 +7,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from holdfast_llm.provider.classify import failure_of, kind_of, part, parts, whole, word
+from holdfast_llm.provider.classify import (
+    failure_of,
+    get_code,
+    get_int,
+    get_list,
+    get_object,
+    kind_of,
+)
 from holdfast_llm.provider.reply import Failure, FailureKind
 
 _NAMES = (
@@ -36,7 +43,7 @@ _MAY_NOT_EXIST = "may not exist"
 
 def of_status(error: Mapping[str, Any]) -> Failure:
     """The failure of an item or of a batch, whose code is a number of google.rpc.Code."""
-    code = whole(error.get("code"))
+    code = get_int(error.get("code"))
     if code is not None and code >= 100:
         return _of(error, code)
     name = _NAMES[code] if code is not None and 0 < code < len(_NAMES) else "unknown"
@@ -48,18 +55,18 @@ def refusal(status: int, document: Any) -> Failure | None:
     """What an error in Google's envelope says; None if it is in none."""
     if isinstance(document, list) and len(document) == 1:
         document = document[0]
-    error = part(document, "error")
-    if whole(error.get("code")) is None or not isinstance(error.get("status", ""), str):
+    error = get_object(document, "error")
+    if get_int(error.get("code")) is None or not isinstance(error.get("status", ""), str):
         return None
     return _of(error, status)
 
 
 def _of(error: Mapping[str, Any], status: int) -> Failure:
-    name = word(error.get("status"))
+    name = get_code(error.get("status"))
     message = error.get("message")
     if status == 403 and isinstance(message, str) and _MAY_NOT_EXIST in message:
         return Failure(FailureKind.INVALID, "not_found", status)
-    reasons = [word(detail.get("reason")) for detail in parts(error.get("details"))]
+    reasons = [get_code(detail.get("reason")) for detail in get_list(error.get("details"))]
     if "api_key_invalid" in reasons:
         name = "api_key_invalid"
     found = replace(
@@ -73,8 +80,8 @@ def _of(error: Mapping[str, Any], status: int) -> Failure:
 
 def _quota(error: Mapping[str, Any]) -> str | None:
     """``quota_per_day`` where waiting a minute does not help."""
-    for detail in parts(error.get("details")):
-        for violation in parts(detail.get("violations")):
+    for detail in get_list(error.get("details")):
+        for violation in get_list(detail.get("violations")):
             named = str(violation.get("quotaId", ""))
             if "PerDay" in named or str(violation.get("quotaValue")) == "0":
                 return "quota_per_day"
@@ -82,7 +89,7 @@ def _quota(error: Mapping[str, Any]) -> str | None:
 
 
 def _delay(error: Mapping[str, Any]) -> float | None:
-    for detail in parts(error.get("details")):
+    for detail in get_list(error.get("details")):
         found = _SECONDS.fullmatch(str(detail.get("retryDelay", "")))
         if found:
             return float(found[1])

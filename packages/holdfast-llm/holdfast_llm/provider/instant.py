@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from holdfast_llm.provider.classify import whole
+from holdfast_llm.provider.classify import get_int
 
 
 def unix_instant(value: object) -> datetime | None:
     """Seconds since 1970."""
-    seconds = whole(int(value) if isinstance(value, float) and 0 < value < 10**10 else value)
+    seconds = get_int(int(value) if isinstance(value, float) and 0 < value < 10**10 else value)
     if seconds is None or not 0 < seconds < 10**10:
         return None
     return datetime.fromtimestamp(seconds, UTC)

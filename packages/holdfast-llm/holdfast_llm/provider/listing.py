@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
-from holdfast_llm.provider.adapter import Seen
+from holdfast_llm.provider.adapter import ProviderBatch
 from holdfast_llm.provider.reply import ProviderRefused, ProviderUnsure
 
 PAGE = 100
@@ -14,12 +14,12 @@ MAX_PAGES = 1_000
 
 
 def read_listing(
-    pages: Iterator[Sequence[Seen]],
+    pages: Iterator[Sequence[ProviderBatch]],
     since: datetime,
-    get: Callable[[str], Seen] | None = None,
+    get: Callable[[str], ProviderBatch] | None = None,
     *,
     may_repeat: bool = False,
-) -> Iterator[Seen]:
+) -> Iterator[ProviderBatch]:
     """Every batch of *pages* made after *since*, once.
 
     What a listing leaves out of a batch is asked for by *get*. A page of nothing but known batches
@@ -40,11 +40,11 @@ def read_listing(
             return
 
 
-def _is_before(seen: Seen, since: datetime) -> bool:
+def _is_before(seen: ProviderBatch, since: datetime) -> bool:
     return seen.created_at is not None and seen.created_at < since
 
 
-def _whole(seen: Seen, get: Callable[[str], Seen]) -> Seen:
+def _whole(seen: ProviderBatch, get: Callable[[str], ProviderBatch]) -> ProviderBatch:
     try:
         return get(seen.provider_batch_id)
     except ProviderRefused:

@@ -11,8 +11,33 @@ from itertools import count
 from typing import Any
 
 from holdfast_llm.provider import chat, openai
-from holdfast_llm.provider.adapter import Capabilities, Content, Limits, Name, Phase, Seen, Wire
-from holdfast_llm.provider.classify import failure_of, known_id, of_batch, part, parts, whole, word
+from holdfast_llm.provider.adapter import (
+    BatchPhase,
+    BatchTag,
+    Capabilities,
+    Content,
+    Limits,
+    ProviderBatch,
+    ProviderClient,
+)
+from holdfast_llm.provider.classify import (
+    failure_of,
+    get_code,
+    get_int,
+    get_list,
+    get_object,
+    known_id,
+    of_batch,
+)
+from holdfast_llm.provider.http_client import (
+    answer_of,
+    delete,
+    needed,
+    request_cancel,
+    request_id,
+    segment,
+    without_input,
+)
 from holdfast_llm.provider.instant import unix_instant
 from holdfast_llm.provider.lines import write_line
 from holdfast_llm.provider.listing import MAX_PAGES, PAGE, read_listing
@@ -21,15 +46,6 @@ from holdfast_llm.provider.openai import our_names
 from holdfast_llm.provider.reply import Answer, Failure, ItemAnswer, ProviderRefused, ProviderUnsure
 from holdfast_llm.provider.request import Request
 from holdfast_llm.provider.route import Route
-from holdfast_llm.provider.wire import (
-    answer_of,
-    ask_to_cancel,
-    delete,
-    needed,
-    request_id,
-    segment,
-    without_input,
-)
 
 CALL = "v1/chat/completions"
 FILES = "v1/files"
@@ -37,13 +53,13 @@ JOBS = "v1/batch/jobs"
 WINDOW_HOURS = 24
 
 _PHASES = {
-    "QUEUED": Phase.RUNNING,
-    "RUNNING": Phase.RUNNING,
-    "CANCELLATION_REQUESTED": Phase.RUNNING,
-    "SUCCESS": Phase.COMPLETED,
-    "FAILED": Phase.FAILED,
-    "TIMEOUT_EXCEEDED": Phase.EXPIRED,
-    "CANCELLED": Phase.CANCELED,
+    "QUEUED": BatchPhase.RUNNING,
+    "RUNNING": BatchPhase.RUNNING,
+    "CANCELLATION_REQUESTED": BatchPhase.RUNNING,
+    "SUCCESS": BatchPhase.COMPLETED,
+    "FAILED": BatchPhase.FAILED,
+    "TIMEOUT_EXCEEDED": BatchPhase.EXPIRED,
+    "CANCELLED": BatchPhase.CANCELED,
 }
 LIMITS = Limits(max_items=1_000_000, max_bytes=512_000_000)
 CAPABILITIES = Capabilities(can_delete_batch=True)
@@ -71,75 +87,84 @@ class Mistral:
     def parse(self, line: bytes) -> ItemAnswer:
         return openai.parse(line, chat.read)
 
-    def call(self, wire: Wire, route: Route, body: Mapping[str, Any]) -> Answer:
-        def ask() -> Answer:
-            answer = wire.ask("POST", CALL, json=dict(body))
+    def call(self, client: ProviderClient, route: Route, body: Mapping[str, Any]) -> Answer:
+        def send() -> Answer:
+            answer = client.request("POST", CALL, json=dict(body))
             if not isinstance(answer.json, dict):
                 raise ProviderUnsure("not_understood")
             return chat.read(answer.json, request_id(answer.headers))
 
-        return answer_of(ask)
+        return answer_of(send)
 
     def headers(self, credential: str) -> dict[str, str]:
         return {"authorization": f"Bearer {credential}"} if credential else {}
 
     # -- a batch
 
-    def upload(self, wire: Wire, name: Name, content: Content) -> str | None:
-        sent = form({"purpose": "batch"}, _filename(name), content)
-        answer = wire.ask("POST", FILES, headers=sent.headers, content=sent.chunks)
-        file = part(answer.json)
+    def upload(self, client: ProviderClient, tag: BatchTag, content: Content) -> str | None:
+        sent = form({"purpose": "batch"}, _filename(tag), content)
+        answer = client.request("POST", FILES, headers=sent.headers, content=sent.chunks)
+        file = get_object(answer.json)
         if file.get("bytes", file.get("size_bytes")) not in (None, content.size):
             raise ProviderUnsure("size_differs")
         return needed(known_id(file.get("id")))
 
     def create(
-        self, wire: Wire, route: Route, name: Name, file_id: str | None, content: Content
-    ) -> Seen:
+        self,
+        client: ProviderClient,
+        route: Route,
+        tag: BatchTag,
+        file_id: str | None,
+        content: Content,
+    ) -> ProviderBatch:
         made = {
             "input_files": [file_id],
             "endpoint": f"/{CALL}",
             "model": route.model,
-            "metadata": name.metadata,
+            "metadata": tag.metadata,
             "timeout_hours": WINDOW_HOURS,
         }
         try:
-            return seen_of(wire.ask("POST", JOBS, json=made).json)
+            return provider_batch_of(client.request("POST", JOBS, json=made).json)
         except ProviderRefused as refused:
             raise without_input(refused) from refused
 
-    def get(self, wire: Wire, provider_batch_id: str) -> Seen:
-        answer = wire.ask("GET", f"{JOBS}/{segment(provider_batch_id)}")
-        return replace(seen_of(answer.json), poll_after=answer.retry_after)
+    def get(self, client: ProviderClient, provider_batch_id: str) -> ProviderBatch:
+        answer = client.request("GET", f"{JOBS}/{segment(provider_batch_id)}")
+        return replace(provider_batch_of(answer.json), poll_after=answer.retry_after)
 
-    def scan(self, wire: Wire, since: datetime) -> Iterator[Seen]:
+    def scan(self, client: ProviderClient, since: datetime) -> Iterator[ProviderBatch]:
         """As the protocol says. The filters of the listing are not relied on."""
-        return read_listing(self._pages(wire), since, partial(self.get, wire), may_repeat=True)
+        return read_listing(self._pages(client), since, partial(self.get, client), may_repeat=True)
 
-    def _pages(self, wire: Wire) -> Iterator[list[Seen]]:
+    def _pages(self, client: ProviderClient) -> Iterator[list[ProviderBatch]]:
         for page in count():
             query = {"page": str(page), "page_size": str(PAGE), "order_by": "-created"}
-            found = part(wire.ask("GET", JOBS, query=query).json)
+            found = get_object(client.request("GET", JOBS, query=query).json)
             if not isinstance(found.get("data") or [], list):
                 raise ProviderUnsure("not_understood")
-            shown = [seen_of(item) for item in parts(found.get("data")) if known_id(item.get("id"))]
+            shown = [
+                provider_batch_of(item)
+                for item in get_list(found.get("data"))
+                if known_id(item.get("id"))
+            ]
             if not shown:
                 return
             yield shown
 
-    def cancel(self, wire: Wire, provider_batch_id: str) -> None:
-        ask_to_cancel(wire, f"{JOBS}/{segment(provider_batch_id)}/cancel")
+    def cancel(self, client: ProviderClient, provider_batch_id: str) -> None:
+        request_cancel(client, f"{JOBS}/{segment(provider_batch_id)}/cancel")
 
-    def read(self, wire: Wire, file: str) -> AbstractContextManager[Iterator[bytes]]:
-        return wire.stream("GET", f"{FILES}/{segment(file)}/content")
+    def read(self, client: ProviderClient, file: str) -> AbstractContextManager[Iterator[bytes]]:
+        return client.stream("GET", f"{FILES}/{segment(file)}/content")
 
-    def find_file(self, wire: Wire, name: Name) -> str | None:
+    def find_file(self, client: ProviderClient, tag: BatchTag) -> str | None:
         met: set[str] = set()
         for page in range(MAX_PAGES):
             query = {"page": str(page), "page_size": str(PAGE), "purpose": "batch"}
-            found = parts(part(wire.ask("GET", FILES, query=query).json).get("data"))
+            found = get_list(get_object(client.request("GET", FILES, query=query).json).get("data"))
             for item in found:
-                if item.get("filename") == _filename(name):
+                if item.get("filename") == _filename(tag):
                     return known_id(item.get("id"))
             fresh = {str(item.get("id")) for item in found} - met
             if not fresh:
@@ -147,51 +172,51 @@ class Mistral:
             met |= fresh
         return None
 
-    def delete_file(self, wire: Wire, file_id: str) -> None:
-        delete(wire, f"{FILES}/{segment(file_id)}")
+    def delete_file(self, client: ProviderClient, file_id: str) -> None:
+        delete(client, f"{FILES}/{segment(file_id)}")
 
-    def delete_batch(self, wire: Wire, provider_batch_id: str) -> None:
-        delete(wire, f"{JOBS}/{segment(provider_batch_id)}")
+    def delete_batch(self, client: ProviderClient, provider_batch_id: str) -> None:
+        delete(client, f"{JOBS}/{segment(provider_batch_id)}")
 
     # -- what it says
 
     def refusal(self, status: int, document: Any) -> Failure | None:
         """Its own envelope, or that of the gateway in front of it, which is a bare message."""
         found = openai.refusal(status, document)
-        if found is None and "message" in part(document):
-            said = part(document)
+        if found is None and "message" in get_object(document):
+            said = get_object(document)
             found = failure_of(said.get("code"), status, otherwise=said.get("type"))
-        if found is None and status == 401 and "detail" in part(document):
+        if found is None and status == 401 and "detail" in get_object(document):
             # A key that is not valid has an envelope of its own.
             found = failure_of("unauthorized", status)
         return found
 
 
-def seen_of(document: Any) -> Seen:
+def provider_batch_of(document: Any) -> ProviderBatch:
     """A batch job as it is shown; ProviderUnsure if it is none."""
-    found = part(document)
+    found = get_object(document)
     status = found.get("status")
     phase = _PHASES.get(status.upper()) if isinstance(status, str) else None
     is_over = phase is not None and phase.is_over
-    total = whole(found.get("total_requests"))
+    total = get_int(found.get("total_requests"))
     files = (known_id(found.get(name)) for name in ("output_file", "error_file"))
     inputs = found.get("input_files")
-    return Seen(
+    return ProviderBatch(
         provider_batch_id=needed(known_id(found.get("id"))),
-        phase=phase or Phase.RUNNING,
-        status=word(status) or "unknown",
+        phase=phase or BatchPhase.RUNNING,
+        status=get_code(status) or "unknown",
         is_known_status=phase is not None,
-        **our_names(part(found, "metadata")),
+        **our_names(get_object(found, "metadata")),
         created_at=unix_instant(found.get("created_at")),
         input_file_id=known_id(inputs[0]) if isinstance(inputs, list) and inputs else None,
         result_files=tuple(file for file in files if file) if is_over else (),
         total=total if total or is_over else None,
-        succeeded=whole(found.get("succeeded_requests")),
-        failed=whole(found.get("failed_requests")),
+        succeeded=get_int(found.get("succeeded_requests")),
+        failed=get_int(found.get("failed_requests")),
         # Its errors are sentences, which are not kept.
-        failure=of_batch(None) if phase is Phase.FAILED else None,
+        failure=of_batch(None) if phase is BatchPhase.FAILED else None,
     )
 
 
-def _filename(name: Name) -> str:
-    return f"{name.file}.jsonl"
+def _filename(tag: BatchTag) -> str:
+    return f"{tag.file}.jsonl"

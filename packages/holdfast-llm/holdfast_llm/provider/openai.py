@@ -11,26 +11,35 @@ from typing import Any
 
 from holdfast_llm.provider import chat, responses
 from holdfast_llm.provider.adapter import (
+    BatchPhase,
+    BatchTag,
     Capabilities,
     Content,
     Limits,
-    Name,
-    Phase,
-    Seen,
-    Wire,
-    WireAnswer,
+    ProviderBatch,
+    ProviderClient,
+    ProviderResponse,
 )
 from holdfast_llm.provider.classify import (
     failure_of,
+    get_int,
+    get_list,
+    get_object,
     kind_of,
     known_id,
     of_batch,
     of_item,
-    part,
-    parts,
-    whole,
 )
-from holdfast_llm.provider.classify import word as plain_word
+from holdfast_llm.provider.classify import get_code as plain_word
+from holdfast_llm.provider.http_client import (
+    answer_of,
+    delete,
+    needed,
+    request_cancel,
+    request_id,
+    segment,
+    without_input,
+)
 from holdfast_llm.provider.instant import unix_instant
 from holdfast_llm.provider.lines import file_answer, read_line, write_line
 from holdfast_llm.provider.listing import MAX_PAGES, PAGE, read_listing
@@ -46,30 +55,21 @@ from holdfast_llm.provider.reply import (
 from holdfast_llm.provider.request import Request
 from holdfast_llm.provider.route import Route
 from holdfast_llm.provider.usage import of_responses
-from holdfast_llm.provider.wire import (
-    answer_of,
-    ask_to_cancel,
-    delete,
-    needed,
-    request_id,
-    segment,
-    without_input,
-)
 
 DAY_SECONDS = 86_400
 # More lines than this are not looked at; those that are left are named by the next batch.
 MOST_NAMED = 1_000
 
 _PHASES = {
-    "validating": Phase.RUNNING,
-    "in_progress": Phase.RUNNING,
-    "finalizing": Phase.RUNNING,
-    "cancelling": Phase.RUNNING,
-    "completed": Phase.COMPLETED,
-    "failed": Phase.FAILED,
-    "expired": Phase.EXPIRED,
-    "cancelled": Phase.CANCELED,
-    "canceled": Phase.CANCELED,
+    "validating": BatchPhase.RUNNING,
+    "in_progress": BatchPhase.RUNNING,
+    "finalizing": BatchPhase.RUNNING,
+    "cancelling": BatchPhase.RUNNING,
+    "completed": BatchPhase.COMPLETED,
+    "failed": BatchPhase.FAILED,
+    "expired": BatchPhase.EXPIRED,
+    "cancelled": BatchPhase.CANCELED,
+    "canceled": BatchPhase.CANCELED,
 }
 
 
@@ -117,14 +117,16 @@ class OpenAI:
     def parse(self, line: bytes) -> ItemAnswer:
         return parse(line, self.surface.read)
 
-    def call(self, wire: Wire, route: Route, body: Mapping[str, Any]) -> Answer:
-        def ask() -> Answer:
-            answer = wire.ask("POST", self.call_path(route), json=dict(body), query=self.query)
+    def call(self, client: ProviderClient, route: Route, body: Mapping[str, Any]) -> Answer:
+        def send() -> Answer:
+            answer = client.request(
+                "POST", self.call_path(route), json=dict(body), query=self.query
+            )
             if not isinstance(answer.json, dict):
                 raise ProviderUnsure("not_understood")
             return self.surface.read(answer.json, request_id(answer.headers))
 
-        return answer_of(ask)
+        return answer_of(send)
 
     # -- where things are; Azure has other places
 
@@ -147,79 +149,88 @@ class OpenAI:
 
     # -- a batch
 
-    def upload(self, wire: Wire, name: Name, content: Content) -> str | None:
+    def upload(self, client: ProviderClient, tag: BatchTag, content: Content) -> str | None:
         fields = {
             "purpose": "batch",
             "expires_after[anchor]": "created_at",
             "expires_after[seconds]": str(self.kept_days * DAY_SECONDS),
         }
-        sent = form(fields, _filename(name), content)
-        answer = wire.ask(
+        sent = form(fields, _filename(tag), content)
+        answer = client.request(
             "POST",
             self.path("files"),
             query=self.query,
             headers=sent.headers,
             content=sent.chunks,
         )
-        file = part(answer.json)
+        file = get_object(answer.json)
         if file.get("bytes") not in (None, content.size):
             raise ProviderUnsure("size_differs")
         return needed(known_id(file.get("id")))
 
     def create(
-        self, wire: Wire, route: Route, name: Name, file_id: str | None, content: Content
-    ) -> Seen:
+        self,
+        client: ProviderClient,
+        route: Route,
+        tag: BatchTag,
+        file_id: str | None,
+        content: Content,
+    ) -> ProviderBatch:
         made = {
             "input_file_id": file_id,
             "endpoint": self.line_url,
             "completion_window": "24h",
-            "metadata": name.metadata,
+            "metadata": tag.metadata,
             "output_expires_after": {
                 "anchor": "created_at",
                 "seconds": self.kept_days * DAY_SECONDS,
             },
         }
         try:
-            return self._seen(wire.ask("POST", self.path("batches"), json=made, query=self.query))
+            return self._provider_batch(
+                client.request("POST", self.path("batches"), json=made, query=self.query)
+            )
         except ProviderRefused as refused:
             raise without_input(refused) from refused
 
-    def get(self, wire: Wire, provider_batch_id: str) -> Seen:
+    def get(self, client: ProviderClient, provider_batch_id: str) -> ProviderBatch:
         path = self.path("batches", segment(provider_batch_id))
-        return self._seen(wire.ask("GET", path, query=self.query))
+        return self._provider_batch(client.request("GET", path, query=self.query))
 
-    def scan(self, wire: Wire, since: datetime) -> Iterator[Seen]:
+    def scan(self, client: ProviderClient, since: datetime) -> Iterator[ProviderBatch]:
         """As the protocol says. ``has_more`` is not relied on."""
-        return read_listing(self._pages(wire), since, partial(self.get, wire))
+        return read_listing(self._pages(client), since, partial(self.get, client))
 
-    def _pages(self, wire: Wire) -> Iterator[list[Seen]]:
+    def _pages(self, client: ProviderClient) -> Iterator[list[ProviderBatch]]:
         query = {**self.query, "limit": str(PAGE)}
         while True:
-            answer = wire.ask("GET", self.path("batches"), query=query)
-            page = [seen_of(item) for item in _listed(answer) if known_id(item.get("id"))]
+            answer = client.request("GET", self.path("batches"), query=query)
+            page = [provider_batch_of(item) for item in _listed(answer) if known_id(item.get("id"))]
             yield page
             if not page:
                 return
             query["after"] = page[-1].provider_batch_id
 
-    def cancel(self, wire: Wire, provider_batch_id: str) -> None:
-        ask_to_cancel(wire, self.path("batches", segment(provider_batch_id), "cancel"), self.query)
+    def cancel(self, client: ProviderClient, provider_batch_id: str) -> None:
+        request_cancel(
+            client, self.path("batches", segment(provider_batch_id), "cancel"), self.query
+        )
 
-    def read(self, wire: Wire, file: str) -> AbstractContextManager[Iterator[bytes]]:
+    def read(self, client: ProviderClient, file: str) -> AbstractContextManager[Iterator[bytes]]:
         path = self.path("files", segment(file), "content")
-        return wire.stream("GET", path, query=self.query)
+        return client.stream("GET", path, query=self.query)
 
-    def find_file(self, wire: Wire, name: Name) -> str | None:
+    def find_file(self, client: ProviderClient, tag: BatchTag) -> str | None:
         query = {**self.query, "purpose": "batch", "order": "desc", "limit": str(PAGE)}
         met: set[str] = set()
         for _ in range(MAX_PAGES):
             files = [
                 (found, item.get("filename"))
-                for item in _listed(wire.ask("GET", self.path("files"), query=query))
+                for item in _listed(client.request("GET", self.path("files"), query=query))
                 if (found := known_id(item.get("id")))
             ]
             for file_id, filename in files:
-                if filename == _filename(name):
+                if filename == _filename(tag):
                     return file_id
             fresh = {file_id for file_id, _ in files} - met
             if not fresh:
@@ -228,10 +239,10 @@ class OpenAI:
             query["after"] = files[-1][0]
         return None
 
-    def delete_file(self, wire: Wire, file_id: str) -> None:
-        delete(wire, self.path("files", segment(file_id)), self.query)
+    def delete_file(self, client: ProviderClient, file_id: str) -> None:
+        delete(client, self.path("files", segment(file_id)), self.query)
 
-    def delete_batch(self, wire: Wire, provider_batch_id: str) -> None:
+    def delete_batch(self, client: ProviderClient, provider_batch_id: str) -> None:
         """Nothing: batches cannot be deleted here, which is why nothing of anybody is in them."""
 
     # -- what it says
@@ -239,8 +250,8 @@ class OpenAI:
     def refusal(self, status: int, document: Any) -> Failure | None:
         return refusal(status, document)
 
-    def _seen(self, answer: WireAnswer) -> Seen:
-        return replace(seen_of(answer.json), poll_after=answer.retry_after)
+    def _provider_batch(self, answer: ProviderResponse) -> ProviderBatch:
+        return replace(provider_batch_of(answer.json), poll_after=answer.retry_after)
 
 
 # -- the words that servers of this kind share
@@ -259,12 +270,12 @@ def parse(line: bytes, read: Callable[[Mapping[str, Any], str | None], Answer]) 
 def _answer(
     found: Mapping[str, Any], read: Callable[[Mapping[str, Any], str | None], Answer]
 ) -> Answer:
-    response, error = part(found, "response"), found.get("error")
-    status = whole(response.get("status_code"))
+    response, error = get_object(found, "response"), found.get("error")
+    status = get_int(response.get("status_code"))
     named = known_id(response.get("request_id")) or known_id(found.get("id"))
     if error:
         # Some servers write a sentence there, which is not kept.
-        said = part(error)
+        said = get_object(error)
         code = plain_word(said.get("code")) or plain_word(said.get("type")) or "unknown_error"
         if status is None or status < 400:
             return Failure(kind_of(code), code, provider_request_id=named)
@@ -272,41 +283,41 @@ def _answer(
         return replace(failure, provider_request_id=named)
     if status is None or not response:
         return Failure(FailureKind.OUTPUT_INVALID, "not_understood", provider_request_id=named)
-    body = part(response, "body")
+    body = get_object(response, "body")
     if 200 <= status < 300:
         return read(body, named)
-    said = part(body, "error") or body
+    said = get_object(body, "error") or body
     failure = of_item(failure_of(said.get("code"), status, otherwise=said.get("type")))
     return replace(failure, provider_request_id=named)
 
 
 def refusal(status: int, document: Any) -> Failure | None:
     """What an error says that is in the envelope of these servers; None if it is in none."""
-    said = part(document, "error")
-    if not said and part(document).get("object") == "error":
-        said = part(document)
+    said = get_object(document, "error")
+    if not said and get_object(document).get("object") == "error":
+        said = get_object(document)
     if said and {"message", "code", "type"} & set(said):
         return failure_of(said.get("code"), status, otherwise=said.get("type"))
-    if status in (401, 403, 404, 405, 422) and "detail" in part(document):
+    if status in (401, 403, 404, 405, 422) and "detail" in get_object(document):
         # Servers built on FastAPI: key, path or form was wrong, and no code of theirs ran.
         return failure_of(None, status)
     return None
 
 
-def seen_of(document: Any) -> Seen:
+def provider_batch_of(document: Any) -> ProviderBatch:
     """A batch as it is shown; ProviderUnsure if it is none."""
-    found = part(document)
+    found = get_object(document)
     status = found.get("status")
     phase = _PHASES.get(status.lower()) if isinstance(status, str) else None
     is_over = phase is not None and phase.is_over
-    counts, metadata = part(found, "request_counts"), part(found, "metadata")
-    total = whole(counts.get("total"))
+    counts, metadata = get_object(found, "request_counts"), get_object(found, "metadata")
+    total = get_int(counts.get("total"))
     files = (known_id(found.get(name)) for name in ("output_file_id", "error_file_id"))
-    errors = parts(part(found, "errors").get("data"))
+    errors = get_list(get_object(found, "errors").get("data"))
     usage = of_responses(found)
-    return Seen(
+    return ProviderBatch(
         provider_batch_id=needed(known_id(found.get("id"))),
-        phase=phase or Phase.RUNNING,
+        phase=phase or BatchPhase.RUNNING,
         status=plain_word(status) or "unknown",
         is_known_status=phase is not None,
         **our_names(metadata),
@@ -317,18 +328,18 @@ def seen_of(document: Any) -> Seen:
         result_files=tuple(file for file in files if file) if is_over else (),
         # It is 0 until the input has been looked at.
         total=total if total or is_over else None,
-        succeeded=whole(counts.get("completed")),
-        failed=whole(counts.get("failed")),
+        succeeded=get_int(counts.get("completed")),
+        failed=get_int(counts.get("failed")),
         failure=of_batch(errors[0].get("code") if errors else None)
-        if phase is Phase.FAILED
+        if phase is BatchPhase.FAILED
         else None,
-        named_lines=_named_lines(errors) if phase is Phase.FAILED else (),
+        named_lines=_named_lines(errors) if phase is BatchPhase.FAILED else (),
         usage=usage if usage and (usage.input or usage.output) else None,
     )
 
 
 def _named_lines(errors: list[dict[str, Any]]) -> tuple[int, ...]:
-    found = (whole(error.get("line")) for error in errors[:MOST_NAMED])
+    found = (get_int(error.get("line")) for error in errors[:MOST_NAMED])
     return tuple(sorted({line for line in found if line}))
 
 
@@ -337,20 +348,20 @@ def our_names(metadata: Mapping[str, Any]) -> dict[str, Any]:
     key, environment = metadata.get("hf_key"), metadata.get("hf_env")
     return {
         "key": key if isinstance(key, str) and key else None,
-        "attempt": whole(metadata.get("hf_try")),
+        "attempt": get_int(metadata.get("hf_try")),
         "environment": environment if isinstance(environment, str) else None,
     }
 
 
-def _listed(answer: WireAnswer) -> list[dict[str, Any]]:
-    found = part(answer.json).get("data")
+def _listed(answer: ProviderResponse) -> list[dict[str, Any]]:
+    found = get_object(answer.json).get("data")
     if not isinstance(found, list):
         raise ProviderUnsure("not_understood")
-    return parts(found)
+    return get_list(found)
 
 
-def _filename(name: Name) -> str:
-    return f"{name.file}.jsonl"
+def _filename(tag: BatchTag) -> str:
+    return f"{tag.file}.jsonl"
 
 
 def chat_adapter() -> OpenAI:

@@ -9,11 +9,11 @@ from holdfast_llm.provider import usage
 from holdfast_llm.provider.classify import (
     Judged,
     answer_with,
+    get_code,
+    get_list,
+    get_object,
     kind_of,
     known_model,
-    part,
-    parts,
-    word,
 )
 from holdfast_llm.provider.instant import unix_instant
 from holdfast_llm.provider.parameters import checked
@@ -63,20 +63,20 @@ def _judge(body: Mapping[str, Any]) -> Judged:
         case "completed":
             pass
         case "failed":
-            code = word(part(body, "error").get("code")) or "response_failed"
+            code = get_code(get_object(body, "error").get("code")) or "response_failed"
             return kind_of(code), code, ""
         case "incomplete":
-            reason = word(part(body, "incomplete_details").get("reason")) or "incomplete"
+            reason = get_code(get_object(body, "incomplete_details").get("reason")) or "incomplete"
             filtered = reason == "content_filter"
             return FailureKind.POLICY if filtered else FailureKind.TRUNCATED, reason, ""
         case "cancelled":
             return FailureKind.NOT_RUN, "cancelled", ""
         case _:
             return FailureKind.OUTPUT_INVALID, "not_understood", ""
-    messages = [item for item in parts(body.get("output")) if item.get("type") == "message"]
+    messages = [item for item in get_list(body.get("output")) if item.get("type") == "message"]
     # With several messages, the others are the model's remarks on its way to the answer.
     final = [item for item in messages if item.get("phase") == "final_answer"] or messages
-    pieces = [piece for item in final for piece in parts(item.get("content"))]
+    pieces = [piece for item in final for piece in get_list(item.get("content"))]
     if any(piece.get("type") == "refusal" for piece in pieces):
         return FailureKind.POLICY, "refusal", ""
     if any(item.get("status", "completed") != "completed" for item in final):

@@ -8,69 +8,69 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast_llm.provider.classify import part, whole
+from holdfast_llm.provider.classify import get_int, get_object
 from holdfast_llm.provider.reply import Usage
 
 
 def of_responses(body: object) -> Usage | None:
     """OpenAI Responses: cached tokens are part of the input, reasoning is part of the output."""
-    found = part(body, "usage")
+    found = get_object(body, "usage")
     return _openai(
         found,
         found.get("input_tokens"),
         found.get("output_tokens"),
-        part(found, "input_tokens_details"),
-        part(found, "output_tokens_details"),
+        get_object(found, "input_tokens_details"),
+        get_object(found, "output_tokens_details"),
     )
 
 
 def of_chat(body: object) -> Usage | None:
     """OpenAI Chat and all that speak like it, Mistral too."""
-    found = part(body, "usage")
+    found = get_object(body, "usage")
     return _openai(
         found,
         found.get("prompt_tokens"),
         found.get("completion_tokens"),
-        part(found, "prompt_tokens_details"),
-        part(found, "completion_tokens_details"),
+        get_object(found, "prompt_tokens_details"),
+        get_object(found, "completion_tokens_details"),
     )
 
 
 def _openai(
     found: dict[str, Any], given: object, made: object, inside: dict[str, Any], made_of: object
 ) -> Usage | None:
-    total, output = whole(given), whole(made)
+    total, output = get_int(given), get_int(made)
     if not found or total is None or output is None:
         return None
-    read = whole(inside.get("cached_tokens")) or 0
-    written = whole(inside.get("cache_write_tokens")) or 0
+    read = get_int(inside.get("cached_tokens")) or 0
+    written = get_int(inside.get("cache_write_tokens")) or 0
     return Usage(
         input=max(0, total - read - written),
         cache_read=read,
         cache_write_short=written,
         output=output,
-        reasoning=whole(part(made_of).get("reasoning_tokens")) or 0,
+        reasoning=get_int(get_object(made_of).get("reasoning_tokens")) or 0,
     )
 
 
 def of_messages(body: object) -> Usage | None:
     """Anthropic: the cached tokens are counted beside the input, by how long they are kept."""
-    found = part(body, "usage")
-    given, output = whole(found.get("input_tokens")), whole(found.get("output_tokens"))
+    found = get_object(body, "usage")
+    given, output = get_int(found.get("input_tokens")), get_int(found.get("output_tokens"))
     if given is None or output is None:
         return None
-    written = part(found, "cache_creation")
-    short = whole(written.get("ephemeral_5m_input_tokens"))
-    long = whole(written.get("ephemeral_1h_input_tokens"))
+    written = get_object(found, "cache_creation")
+    short = get_int(written.get("ephemeral_5m_input_tokens"))
+    long = get_int(written.get("ephemeral_1h_input_tokens"))
     if short is None and long is None:
-        short = whole(found.get("cache_creation_input_tokens"))
+        short = get_int(found.get("cache_creation_input_tokens"))
     return Usage(
         input=given,
-        cache_read=whole(found.get("cache_read_input_tokens")) or 0,
+        cache_read=get_int(found.get("cache_read_input_tokens")) or 0,
         cache_write_short=short or 0,
         cache_write_long=long or 0,
         output=output,
-        reasoning=whole(part(found, "output_tokens_details").get("thinking_tokens")) or 0,
+        reasoning=get_int(get_object(found, "output_tokens_details").get("thinking_tokens")) or 0,
     )
 
 
@@ -79,16 +79,16 @@ def of_generate(body: object) -> Usage | None:
 
     Protocol buffers leave out what is zero.
     """
-    found = part(body, "usageMetadata")
-    given = whole(found.get("promptTokenCount"))
+    found = get_object(body, "usageMetadata")
+    given = get_int(found.get("promptTokenCount"))
     if given is None:
         return None
-    read = whole(found.get("cachedContentTokenCount")) or 0
-    thoughts = whole(found.get("thoughtsTokenCount")) or 0
-    tools = whole(found.get("toolUsePromptTokenCount")) or 0
+    read = get_int(found.get("cachedContentTokenCount")) or 0
+    thoughts = get_int(found.get("thoughtsTokenCount")) or 0
+    tools = get_int(found.get("toolUsePromptTokenCount")) or 0
     return Usage(
         input=max(0, given + tools - read),
         cache_read=read,
-        output=(whole(found.get("candidatesTokenCount")) or 0) + thoughts,
+        output=(get_int(found.get("candidatesTokenCount")) or 0) + thoughts,
         reasoning=thoughts,
     )

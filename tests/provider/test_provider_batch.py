@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast_llm.provider import anthropic, gemini, mistral, openai
-from holdfast_llm.provider.adapter import Phase
+from holdfast_llm.provider.adapter import BatchPhase
 from holdfast_llm.provider.reply import FailureKind, ProviderUnsure, Usage
 from tests.provider.asking import KEY
 
@@ -69,21 +69,27 @@ MISTRAL: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("seen_of", "document"),
-    [(openai.seen_of, OPENAI), (gemini.seen_of, GEMINI), (mistral.seen_of, MISTRAL)],
+    ("provider_batch_of", "document"),
+    [
+        (openai.provider_batch_of, OPENAI),
+        (gemini.provider_batch_of, GEMINI),
+        (mistral.provider_batch_of, MISTRAL),
+    ],
 )
-def test_a_batch_is_known_by_the_names_that_we_gave_it(seen_of: Any, document: Any) -> None:
-    seen = seen_of(document)
+def test_a_batch_is_known_by_the_names_that_we_gave_it(
+    provider_batch_of: Any, document: Any
+) -> None:
+    seen = provider_batch_of(document)
 
     assert (seen.key, seen.attempt, seen.environment) == (KEY, 2, "prod")
     assert seen.input_file_id in ("file-1", "files/hf-1", MISTRAL["input_files"][0])
     assert seen.created_at.replace(microsecond=0) == AT
-    assert seen.phase is Phase.RUNNING
+    assert seen.phase is BatchPhase.RUNNING
     assert seen.is_known_status
 
 
 def test_a_batch_at_anthropic_is_known_by_its_time_and_its_number_of_items() -> None:
-    seen = anthropic.seen_of(ANTHROPIC)
+    seen = anthropic.provider_batch_of(ANTHROPIC)
 
     assert (seen.key, seen.created_at, seen.total) == (None, AT, 3)
 
@@ -91,96 +97,102 @@ def test_a_batch_at_anthropic_is_known_by_its_time_and_its_number_of_items() -> 
 @pytest.mark.parametrize(
     ("status", "phase"),
     [
-        ("validating", Phase.RUNNING),
-        ("in_progress", Phase.RUNNING),
-        ("finalizing", Phase.RUNNING),
-        ("cancelling", Phase.RUNNING),
-        ("completed", Phase.COMPLETED),
-        ("failed", Phase.FAILED),
-        ("expired", Phase.EXPIRED),
-        ("cancelled", Phase.CANCELED),
+        ("validating", BatchPhase.RUNNING),
+        ("in_progress", BatchPhase.RUNNING),
+        ("finalizing", BatchPhase.RUNNING),
+        ("cancelling", BatchPhase.RUNNING),
+        ("completed", BatchPhase.COMPLETED),
+        ("failed", BatchPhase.FAILED),
+        ("expired", BatchPhase.EXPIRED),
+        ("cancelled", BatchPhase.CANCELED),
     ],
 )
-def test_openais_words_for_how_far_a_batch_is(status: str, phase: Phase) -> None:
-    assert openai.seen_of({**OPENAI, "status": status}).phase is phase
-    assert openai.seen_of({**OPENAI, "status": status.upper()}).phase is phase
+def test_openais_words_for_how_far_a_batch_is(status: str, phase: BatchPhase) -> None:
+    assert openai.provider_batch_of({**OPENAI, "status": status}).phase is phase
+    assert openai.provider_batch_of({**OPENAI, "status": status.upper()}).phase is phase
 
 
 @pytest.mark.parametrize(
     ("state", "phase"),
     [
-        ("BATCH_STATE_UNSPECIFIED", Phase.RUNNING),
-        ("BATCH_STATE_RUNNING", Phase.RUNNING),
-        ("BATCH_STATE_SUCCEEDED", Phase.COMPLETED),
-        ("JOB_STATE_SUCCEEDED", Phase.COMPLETED),
-        ("JOB_STATE_PARTIALLY_SUCCEEDED", Phase.COMPLETED),
-        ("BATCH_STATE_FAILED", Phase.FAILED),
-        ("BATCH_STATE_CANCELLED", Phase.CANCELED),
-        ("BATCH_STATE_EXPIRED", Phase.EXPIRED),
+        ("BATCH_STATE_UNSPECIFIED", BatchPhase.RUNNING),
+        ("BATCH_STATE_RUNNING", BatchPhase.RUNNING),
+        ("BATCH_STATE_SUCCEEDED", BatchPhase.COMPLETED),
+        ("JOB_STATE_SUCCEEDED", BatchPhase.COMPLETED),
+        ("JOB_STATE_PARTIALLY_SUCCEEDED", BatchPhase.COMPLETED),
+        ("BATCH_STATE_FAILED", BatchPhase.FAILED),
+        ("BATCH_STATE_CANCELLED", BatchPhase.CANCELED),
+        ("BATCH_STATE_EXPIRED", BatchPhase.EXPIRED),
     ],
 )
-def test_geminis_words_for_how_far_a_batch_is(state: str, phase: Phase) -> None:
-    seen = gemini.seen_of({**GEMINI, "metadata": {**GEMINI["metadata"], "state": state}})
+def test_geminis_words_for_how_far_a_batch_is(state: str, phase: BatchPhase) -> None:
+    seen = gemini.provider_batch_of({**GEMINI, "metadata": {**GEMINI["metadata"], "state": state}})
 
     assert seen.phase is phase
     assert seen.is_known_status
     lower = {**GEMINI, "metadata": {**GEMINI["metadata"], "state": state.lower()}}
-    assert gemini.seen_of(lower).phase is phase
+    assert gemini.provider_batch_of(lower).phase is phase
 
 
 @pytest.mark.parametrize(
     ("status", "phase"),
     [
-        ("RUNNING", Phase.RUNNING),
-        ("CANCELLATION_REQUESTED", Phase.RUNNING),
-        ("SUCCESS", Phase.COMPLETED),
-        ("FAILED", Phase.FAILED),
-        ("TIMEOUT_EXCEEDED", Phase.EXPIRED),
-        ("CANCELLED", Phase.CANCELED),
+        ("RUNNING", BatchPhase.RUNNING),
+        ("CANCELLATION_REQUESTED", BatchPhase.RUNNING),
+        ("SUCCESS", BatchPhase.COMPLETED),
+        ("FAILED", BatchPhase.FAILED),
+        ("TIMEOUT_EXCEEDED", BatchPhase.EXPIRED),
+        ("CANCELLED", BatchPhase.CANCELED),
     ],
 )
-def test_mistrals_words_for_how_far_a_batch_is(status: str, phase: Phase) -> None:
-    assert mistral.seen_of({**MISTRAL, "status": status}).phase is phase
-    assert mistral.seen_of({**MISTRAL, "status": status.title()}).phase is phase
+def test_mistrals_words_for_how_far_a_batch_is(status: str, phase: BatchPhase) -> None:
+    assert mistral.provider_batch_of({**MISTRAL, "status": status}).phase is phase
+    assert mistral.provider_batch_of({**MISTRAL, "status": status.title()}).phase is phase
 
 
 def test_anthropics_words_count_in_any_case() -> None:
-    assert anthropic.seen_of({**ANTHROPIC, "processing_status": "Ended"}).phase is Phase.COMPLETED
+    assert (
+        anthropic.provider_batch_of({**ANTHROPIC, "processing_status": "Ended"}).phase
+        is BatchPhase.COMPLETED
+    )
 
 
 @pytest.mark.parametrize(
-    ("seen_of", "document"),
+    ("provider_batch_of", "document"),
     [
-        (openai.seen_of, {**OPENAI, "status": "hibernating"}),
-        (openai.seen_of, {**OPENAI, "status": None}),
-        (gemini.seen_of, {**GEMINI, "metadata": {"state": "BATCH_STATE_DREAMING"}}),
-        (anthropic.seen_of, {**ANTHROPIC, "processing_status": "archiving"}),
-        (mistral.seen_of, {**MISTRAL, "status": "PAUSED"}),
+        (openai.provider_batch_of, {**OPENAI, "status": "hibernating"}),
+        (openai.provider_batch_of, {**OPENAI, "status": None}),
+        (gemini.provider_batch_of, {**GEMINI, "metadata": {"state": "BATCH_STATE_DREAMING"}}),
+        (anthropic.provider_batch_of, {**ANTHROPIC, "processing_status": "archiving"}),
+        (mistral.provider_batch_of, {**MISTRAL, "status": "PAUSED"}),
     ],
 )
-def test_an_unknown_word_is_no_end(seen_of: Any, document: Any) -> None:
-    seen = seen_of(document)
+def test_an_unknown_word_is_no_end(provider_batch_of: Any, document: Any) -> None:
+    seen = provider_batch_of(document)
 
-    assert seen.phase is Phase.RUNNING
+    assert seen.phase is BatchPhase.RUNNING
     assert not seen.is_known_status
 
 
-@pytest.mark.parametrize("seen_of", [openai.seen_of, gemini.seen_of, anthropic.seen_of,
-                                     mistral.seen_of])  # fmt: skip
+@pytest.mark.parametrize(
+    "provider_batch_of", [one.provider_batch_of for one in (openai, gemini, anthropic, mistral)]
+)
 @pytest.mark.parametrize(
     "document", [None, {}, [], "x", {"id": ""}, {"id": "../files"}, {"name": "batches/../x"}]
 )
-def test_what_has_no_id_is_no_batch(seen_of: Any, document: Any) -> None:
+def test_what_has_no_id_is_no_batch(provider_batch_of: Any, document: Any) -> None:
     with pytest.raises(ProviderUnsure):
-        seen_of(document)
+        provider_batch_of(document)
 
 
 def test_an_empty_id_is_no_file_and_files_count_only_at_the_end() -> None:
-    running = openai.seen_of({**OPENAI, "status": "in_progress", "output_file_id": "file-o"})
-    clean = openai.seen_of(
+    running = openai.provider_batch_of(
+        {**OPENAI, "status": "in_progress", "output_file_id": "file-o"}
+    )
+    clean = openai.provider_batch_of(
         {**OPENAI, "status": "completed", "output_file_id": "file-o", "error_file_id": ""}
     )
-    failed = openai.seen_of(
+    failed = openai.provider_batch_of(
         {**OPENAI, "status": "completed", "output_file_id": None, "error_file_id": "file-e"}
     )
 
@@ -195,7 +207,7 @@ def test_an_empty_id_is_no_file_and_files_count_only_at_the_end() -> None:
 def test_a_batch_that_ended_badly_still_has_the_files_it_was_paid_for(status: str) -> None:
     document = {**OPENAI, "status": status, "output_file_id": "file-o", "error_file_id": "file-e"}
 
-    assert openai.seen_of(document).result_files == ("file-o", "file-e")
+    assert openai.provider_batch_of(document).result_files == ("file-o", "file-e")
 
 
 def test_a_failed_batch_tells_which_lines_are_why() -> None:
@@ -208,15 +220,15 @@ def test_a_failed_batch_tells_which_lines_are_why() -> None:
     ]
     document = {**OPENAI, "status": "failed", "errors": {"data": errors}}
 
-    assert openai.seen_of(document).named_lines == (2, 7)
-    assert openai.seen_of({**document, "status": "in_progress"}).named_lines == ()
+    assert openai.provider_batch_of(document).named_lines == (2, 7)
+    assert openai.provider_batch_of({**document, "status": "in_progress"}).named_lines == ()
 
 
 def test_the_number_of_items_is_unknown_until_the_input_was_looked_at() -> None:
     counts = {"total": 3, "completed": None, "failed": 1}
 
-    assert openai.seen_of(OPENAI).total is None
-    seen = openai.seen_of({**OPENAI, "status": "in_progress", "request_counts": counts})
+    assert openai.provider_batch_of(OPENAI).total is None
+    seen = openai.provider_batch_of({**OPENAI, "status": "in_progress", "request_counts": counts})
     assert (seen.total, seen.succeeded, seen.failed) == (3, None, 1)
 
 
@@ -232,7 +244,7 @@ def test_the_number_of_items_is_unknown_until_the_input_was_looked_at() -> None:
 )
 def test_a_batch_that_failed_as_a_whole_blames_no_item(code: str | None, kind: FailureKind) -> None:
     errors = {"object": "list", "data": [{"code": code, "line": 3, "message": "canary"}]}
-    seen = openai.seen_of({**OPENAI, "status": "failed", "errors": errors})
+    seen = openai.provider_batch_of({**OPENAI, "status": "failed", "errors": errors})
 
     assert seen.failure is not None
     assert seen.failure.kind is kind
@@ -247,8 +259,8 @@ def test_the_usage_of_a_whole_batch_is_read_where_it_is_told() -> None:
         "output_tokens_details": {"reasoning_tokens": 2},
     }
 
-    assert openai.seen_of({**OPENAI, "usage": usage}).usage == Usage(6, 4, 0, 0, 5, 2)
-    assert openai.seen_of(OPENAI).usage is None
+    assert openai.provider_batch_of({**OPENAI, "usage": usage}).usage == Usage(6, 4, 0, 0, 5, 2)
+    assert openai.provider_batch_of(OPENAI).usage is None
 
 
 def test_a_batch_at_gemini_says_why_it_failed_and_where_its_answers_are() -> None:
@@ -266,11 +278,11 @@ def test_a_batch_at_gemini_says_why_it_failed_and_where_its_answers_are() -> Non
         },
         "response": {"responsesFile": "files/out"},
     }
-    seen = gemini.seen_of(done)
+    seen = gemini.provider_batch_of(done)
     assert (seen.total, seen.succeeded, seen.failed) == (2, 1, 1)
     assert seen.result_files == ("files/out",)
 
-    failed = gemini.seen_of(
+    failed = gemini.provider_batch_of(
         {
             **GEMINI,
             "metadata": {**GEMINI["metadata"], "state": "BATCH_STATE_FAILED"},
@@ -286,14 +298,14 @@ def test_a_batch_at_anthropic_has_results_when_it_says_so_and_its_address_is_not
     ended = {**ANTHROPIC, "processing_status": "ended", "request_counts": counts}
     there = {**ended, "results_url": "https://evil.example.com/results"}
 
-    assert anthropic.seen_of(ended).result_files == ()
-    seen = anthropic.seen_of(there)
+    assert anthropic.provider_batch_of(ended).result_files == ()
+    seen = anthropic.provider_batch_of(there)
     assert seen.result_files == ("msgbatch_01",)
-    assert (seen.phase, seen.total, seen.succeeded, seen.failed) == (Phase.COMPLETED, 4, 1, 1)
+    assert (seen.phase, seen.total, seen.succeeded, seen.failed) == (BatchPhase.COMPLETED, 4, 1, 1)
 
 
 def test_a_batch_at_mistral_has_both_files() -> None:
-    seen = mistral.seen_of(
+    seen = mistral.provider_batch_of(
         {**MISTRAL, "status": "TIMEOUT_EXCEEDED", "output_file": "a1", "error_file": "b2"}
     )
 

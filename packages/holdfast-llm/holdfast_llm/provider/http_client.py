@@ -1,4 +1,4 @@
-"""HTTP to one account: its credential goes to its own origin and to no other."""
+"""The HTTP client of a provider account. It sends the credential to the account's origin only."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from urllib.parse import quote, urlencode, urlsplit
 from holdfast.clock import Clock
 from holdfast.outbound.client import MAX_ANSWER, Client, NotSent, Received, Timeouts, Unsure
 from holdfast.outbound.guard import Guard, Origin
-from holdfast_llm.provider.adapter import Adapter, Wire, WireAnswer
-from holdfast_llm.provider.classify import DEFINITE, as_refusal, known_id, part
+from holdfast_llm.provider.adapter import Adapter, ProviderClient, ProviderResponse
+from holdfast_llm.provider.classify import DEFINITE, as_refusal, get_object, known_id
 from holdfast_llm.provider.reply import (
     FOREIGN_REPLY,
     INPUT_NOT_FOUND,
@@ -32,7 +32,7 @@ REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id")
 
 
 class HttpAdapter(Adapter, Protocol):
-    """An adapter as its wire needs it: where its provider is, and how it greets and complains."""
+    """What the HTTP client needs of an adapter: base URL, headers and error envelope."""
 
     @property
     def base_url(self) -> str:
@@ -45,7 +45,7 @@ class HttpAdapter(Adapter, Protocol):
         """What an error in the provider's own envelope says; None if it is no such envelope."""
 
 
-def open_wire(
+def open_client(
     adapter: HttpAdapter,
     base_url: str,
     credential: str,
@@ -53,19 +53,19 @@ def open_wire(
     allow_private: bool = False,
     timeouts: Timeouts | None = None,
     clock: Clock | None = None,
-) -> HttpWire:
-    """A wire to the account that *credential* belongs to, at *base_url* and nowhere else.
+) -> HttpProviderClient:
+    """Return a client for the account that *credential* belongs to, bound to *base_url*.
 
-    Raises ConfigError if no call may go there.
+    Raises ConfigError if calls to *base_url* are not allowed.
     """
     guard = Guard(Origin.of(base_url, allow_private=allow_private), allow_private)
     headers = adapter.headers(credential)
     path = urlsplit(base_url).path.rstrip("/")
-    return HttpWire(Client(guard, timeouts, clock=clock), path, headers, adapter.refusal)
+    return HttpProviderClient(Client(guard, timeouts, clock=clock), path, headers, adapter.refusal)
 
 
-class HttpWire:
-    """Calls to one account; :class:`~holdfast_llm.provider.adapter.Wire` says what they raise."""
+class HttpProviderClient:
+    """A :class:`~holdfast_llm.provider.adapter.ProviderClient` over HTTP."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class HttpWire:
         self._headers = dict(headers)
         self._refusal = refusal
 
-    def ask(
+    def request(
         self,
         method: str,
         path: str,
@@ -88,7 +88,7 @@ class HttpWire:
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         content: Iterator[bytes] | bytes | None = None,
-    ) -> WireAnswer:
+    ) -> ProviderResponse:
         given = {**self._headers, **(headers or {})}
         if json is not None:
             content = _encode(json)
@@ -105,7 +105,7 @@ class HttpWire:
             if method == "POST":
                 self._check_address(answer, path, json)
             self._complain(answer)
-        return WireAnswer(_decode(answer), answer.headers, answer.retry_after)
+        return ProviderResponse(_decode(answer), answer.headers, answer.retry_after)
 
     @contextmanager
     def stream(
@@ -134,7 +134,7 @@ class HttpWire:
             raise ProviderUnsure("left_early")
 
     def close(self) -> None:
-        """Close every connection. A wire that nobody holds any more closes itself."""
+        """Close every connection. An unreferenced client closes itself."""
         self._client.close()
 
     def _target(self, path: str, query: Mapping[str, str] | None) -> str:
@@ -204,10 +204,10 @@ def _parse(answer: Received) -> Any:
 
 def _named(path: str, document: Any) -> tuple[list[bytes], bool]:
     """The model that a request names, as an error about it repeats it; whether it names a file."""
-    body = part(document)
+    body = get_object(document)
     last = path.rpartition("/")[2]
     models = [last.partition(":")[0] if ":" in last else None, body.get("model")]
-    inputs = {**body, **part(body, "batch", "inputConfig")}
+    inputs = {**body, **get_object(body, "batch", "inputConfig")}
     return (
         [model.encode() for model in models if isinstance(model, str) and model],
         any(inputs.get(name) for name in _FILES),
@@ -237,7 +237,7 @@ def _decode(answer: Received) -> Any:
         raise ProviderUnsure("not_json", is_foreign=True) from exc
 
 
-# -- what adapters do with a wire
+# -- functions for adapters
 
 
 def request_id(headers: Mapping[str, str]) -> str | None:
@@ -257,10 +257,10 @@ def needed(value: str | None) -> str:
     return value
 
 
-def answer_of(ask: Callable[[], Answer]) -> Answer:
-    """The answer to a direct call; a refusal in the provider's own envelope is one."""
+def answer_of(send: Callable[[], Answer]) -> Answer:
+    """Return the answer to a direct call; a refusal in the provider's envelope is an answer."""
     try:
-        return ask()
+        return send()
     except ProviderRefused as refused:
         failure = refused.failure
         if failure.status == 429 and failure.kind is FailureKind.CAPACITY:
@@ -285,22 +285,24 @@ def without_input(refused: ProviderRefused) -> ProviderRefused:
     return ProviderRefused(failure)
 
 
-def delete(wire: Wire, path: str, query: Mapping[str, str] | None = None) -> None:
+def delete(client: ProviderClient, path: str, query: Mapping[str, str] | None = None) -> None:
     """Delete what *path* names; what is not there counts as deleted."""
     try:
-        wire.ask("DELETE", path, query=query)
+        client.request("DELETE", path, query=query)
     except ProviderRefused as refused:
         if not is_gone(refused):
             raise
 
 
-def ask_to_cancel(wire: Wire, path: str, query: Mapping[str, str] | None = None) -> None:
-    """Ask for the end of a batch. One that has ended cannot be canceled, and the next look says so.
+def request_cancel(
+    client: ProviderClient, path: str, query: Mapping[str, str] | None = None
+) -> None:
+    """Request the cancellation of a batch. A batch that has ended is left as it is.
 
-    Raises ProviderUnsure where nothing that counts was answered.
+    Raises ProviderUnsure if the provider gave no usable answer.
     """
     try:
-        wire.ask("POST", path, query=query)
+        client.request("POST", path, query=query)
     except ProviderRefused as refused:
         if refused.failure.status not in (400, 404, 410, 422):
             raise

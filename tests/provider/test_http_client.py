@@ -9,8 +9,9 @@ import pytest
 
 from holdfast.errors import ConfigError
 from holdfast.outbound.client import Timeouts
-from holdfast_llm.provider.adapter import Content, Name
+from holdfast_llm.provider.adapter import BatchTag, Content
 from holdfast_llm.provider.adapters import ADAPTERS
+from holdfast_llm.provider.http_client import HttpProviderClient, open_client
 from holdfast_llm.provider.reply import (
     WRONG_ADDRESS,
     FailureKind,
@@ -18,7 +19,6 @@ from holdfast_llm.provider.reply import (
     ProviderUnsure,
 )
 from holdfast_llm.provider.route import Route
-from holdfast_llm.provider.wire import HttpWire, open_wire
 from tests.provider.plain_server import PlainServer, plain_server, reset, say
 
 QUICK = Timeouts(connect=2, read=0.2, write=2, pool=2)
@@ -45,9 +45,11 @@ ENVELOPES = {
 KINDS = sorted(ENVELOPES)
 
 
-def wire_to(server: PlainServer, kind: str = "openai_responses", path: str = "/v1") -> HttpWire:
+def client_to(
+    server: PlainServer, kind: str = "openai_responses", path: str = "/v1"
+) -> HttpProviderClient:
     url = server.url + path
-    return open_wire(ADAPTERS[kind], url, "sk-key", allow_private=True, timeouts=QUICK)
+    return open_client(ADAPTERS[kind], url, "sk-key", allow_private=True, timeouts=QUICK)
 
 
 def said(status: int, document: Any, *headers: str) -> bytes:
@@ -59,7 +61,7 @@ def said(status: int, document: Any, *headers: str) -> bytes:
 def test_a_no_in_the_providers_own_envelope_is_a_refusal(kind: str, status: int) -> None:
     answer = said(status, ENVELOPES[kind], "retry-after: 9", "x-request-id: req_7")
     with plain_server(answer) as server, pytest.raises(ProviderRefused) as no:
-        wire_to(server, kind).ask("POST", "batches", json={})
+        client_to(server, kind).request("POST", "batches", json={})
 
     failure = no.value.failure
     assert (failure.status, failure.retry_after, failure.provider_request_id) == (
@@ -75,7 +77,7 @@ def test_a_no_in_the_providers_own_envelope_is_a_refusal(kind: str, status: int)
 def test_who_may_have_acted_has_not_refused(kind: str, status: int) -> None:
     answer = said(status, ENVELOPES[kind])
     with plain_server(answer) as server, pytest.raises(ProviderUnsure) as unsure:
-        wire_to(server, kind).ask("POST", "batches", json={})
+        client_to(server, kind).request("POST", "batches", json={})
 
     assert unsure.value.reason == f"status_{status}"
     assert unsure.value.failure is not None
@@ -99,7 +101,7 @@ FOREIGN: list[bytes] = [
 @pytest.mark.parametrize("status", [400, 429, 500])
 def test_a_no_from_somebody_else_is_not_believed(kind: str, body: bytes, status: int) -> None:
     with plain_server(say(status, body)) as server, pytest.raises(ProviderUnsure) as unsure:
-        wire_to(server, kind).ask("POST", "batches", json={})
+        client_to(server, kind).request("POST", "batches", json={})
 
     assert unsure.value.is_foreign
     assert unsure.value.is_wrong_address == (status < 500)
@@ -112,7 +114,7 @@ def test_a_server_that_is_not_the_providers_is_the_accounts_trouble(
     kind: str, body: bytes, status: int
 ) -> None:
     with plain_server(say(status, body)) as server, pytest.raises(ProviderRefused) as refused:
-        wire_to(server, kind).ask("POST", "batches", json={})
+        client_to(server, kind).request("POST", "batches", json={})
 
     failure = refused.value.failure
     assert failure.kind is FailureKind.ACCOUNT
@@ -124,11 +126,11 @@ def test_a_model_that_is_not_found_is_not_a_wrong_address(kind: str) -> None:
     found = ENVELOPES[kind] if kind != "mistral_chat" else {**MISTRAL, "message": "canary"}
     document = json.loads(json.dumps(found).replace("canary", "no model m-17"))
     with plain_server(said(404, document)) as server, pytest.raises(ProviderRefused) as refused:
-        wire_to(server, kind).ask("POST", "chat", json={"model": "m-17"})
+        client_to(server, kind).request("POST", "chat", json={"model": "m-17"})
 
     assert refused.value.failure.code not in WRONG_ADDRESS
     with plain_server(said(404, document)) as server, pytest.raises(ProviderRefused) as refused:
-        wire_to(server, kind).ask("POST", "chat", json={"model": "m-18"})
+        client_to(server, kind).request("POST", "chat", json={"model": "m-18"})
     assert refused.value.failure.code in WRONG_ADDRESS
 
 
@@ -146,7 +148,7 @@ def test_a_model_that_is_not_found_is_not_a_wrong_address(kind: str) -> None:
 )
 def test_the_other_envelopes_of_a_provider_are_known(kind: str, status: int, document: Any) -> None:
     with plain_server(said(status, document)) as server, pytest.raises(ProviderRefused):
-        wire_to(server, kind).ask("POST", "batches", json={})
+        client_to(server, kind).request("POST", "batches", json={})
 
 
 @pytest.mark.parametrize("kind", ["openai_chat", "gemini_generate", "mistral_chat"])
@@ -155,7 +157,9 @@ def test_a_create_whose_input_is_not_there_yet_may_be_tried_again(kind: str) -> 
     route = Route("p", kind, "m")
     content = Content(1, "", 1, lambda: iter([b"\n"]))
     with plain_server(said(404, document)) as server, pytest.raises(ProviderRefused) as refused:
-        ADAPTERS[kind].create(wire_to(server, kind), route, Name("k", 1, "test"), "file-1", content)
+        ADAPTERS[kind].create(
+            client_to(server, kind), route, BatchTag("k", 1, "test"), "file-1", content
+        )
 
     assert (refused.value.failure.kind, refused.value.failure.code) == (
         FailureKind.TRANSIENT, "input_not_found",
@@ -205,7 +209,7 @@ def test_a_refusal_says_whether_it_is_the_request_the_room_or_the_account(
     kind: str, status: int, document: Any, found: str, code: str | None
 ) -> None:
     with plain_server(said(status, document)) as server, pytest.raises(ProviderRefused) as no:
-        wire_to(server, kind).ask("POST", "batches", json={})
+        client_to(server, kind).request("POST", "batches", json={})
 
     assert no.value.failure.kind == found
     assert code is None or no.value.failure.code == code
@@ -223,7 +227,7 @@ def test_a_refusal_says_whether_it_is_the_request_the_room_or_the_account(
 )
 def test_a_success_that_cannot_be_read_is_not_one(answer: Any, reason: str) -> None:
     with plain_server(answer) as server, pytest.raises(ProviderUnsure) as unsure:
-        wire_to(server).ask("POST", "batches", json={})
+        client_to(server).request("POST", "batches", json={})
 
     assert unsure.value.reason == reason
     assert len(server.requests) == 1
@@ -234,15 +238,15 @@ def test_who_cannot_be_reached_has_done_nothing() -> None:
         pass
 
     with pytest.raises(ProviderRefused) as no:
-        wire_to(server).ask("POST", "batches", json={})
+        client_to(server).request("POST", "batches", json={})
     assert (no.value.failure.kind, no.value.failure.code) == (FailureKind.TRANSIENT, "unreachable")
 
 
 def test_an_address_of_our_own_network_stops_the_account() -> None:
-    wire = open_wire(ADAPTERS["openai_chat"], "https://localhost/v1", "sk-key")
+    client = open_client(ADAPTERS["openai_chat"], "https://localhost/v1", "sk-key")
 
     with pytest.raises(ProviderRefused) as no:
-        wire.ask("GET", "batches")
+        client.request("GET", "batches")
     assert (no.value.failure.kind, no.value.failure.code) == (
         FailureKind.ACCOUNT,
         "address_refused",
@@ -261,7 +265,7 @@ def test_an_address_of_our_own_network_stops_the_account() -> None:
 )
 def test_the_credential_goes_along_as_each_provider_wants_it(kind: str, header: bytes) -> None:
     with plain_server(said(200, {})) as server:
-        wire_to(server, kind).ask("GET", "x")
+        client_to(server, kind).request("GET", "x")
 
     assert header in server.requests[0]
     assert b"sk-key" not in server.requests[0].split(b"\r\n")[0]
@@ -269,17 +273,17 @@ def test_the_credential_goes_along_as_each_provider_wants_it(kind: str, header: 
 
 def test_a_server_without_a_credential_is_asked_without_one() -> None:
     with plain_server(said(200, {})) as server:
-        wire = open_wire(ADAPTERS["openai_chat"], server.url, "", allow_private=True)
-        wire.ask("GET", "models")
+        client = open_client(ADAPTERS["openai_chat"], server.url, "", allow_private=True)
+        client.request("GET", "models")
 
     assert b"authorization" not in server.requests[0].lower()
 
 
 def test_paths_stand_under_the_base_url_or_at_its_origin() -> None:
     with plain_server(said(200, {})) as server:
-        wire = wire_to(server, path="/openai/v1/")
-        wire.ask("GET", "files", query={"after": "a&b"})
-        wire.ask("GET", "/upload/x?y=1", query={"z": "2"})
+        client = client_to(server, path="/openai/v1/")
+        client.request("GET", "files", query={"after": "a&b"})
+        client.request("GET", "/upload/x?y=1", query={"z": "2"})
 
     targets = [request.split(b" ")[1] for request in server.requests]
     assert targets == [b"/openai/v1/files?after=a%26b", b"/upload/x?y=1&z=2"]
@@ -287,7 +291,7 @@ def test_paths_stand_under_the_base_url_or_at_its_origin() -> None:
 
 def test_a_base_url_that_no_call_may_go_to_is_refused_before_any_call() -> None:
     with pytest.raises(ConfigError):
-        open_wire(ADAPTERS["openai_chat"], "http://api.openai.com/v1", "sk-key")
+        open_client(ADAPTERS["openai_chat"], "http://api.openai.com/v1", "sk-key")
 
 
 # -- streams
@@ -295,7 +299,7 @@ def test_a_base_url_that_no_call_may_go_to_is_refused_before_any_call() -> None:
 
 def test_a_body_is_read_in_pieces_to_its_end() -> None:
     body = b"0123456789\n" * 20_000
-    with plain_server(say(200, body)) as server, wire_to(server).stream("GET", "f") as pieces:
+    with plain_server(say(200, body)) as server, client_to(server).stream("GET", "f") as pieces:
         assert b"".join(pieces) == body
 
 
@@ -310,31 +314,31 @@ def test_a_body_is_read_in_pieces_to_its_end() -> None:
 )
 def test_a_body_that_is_cut_short_is_noticed_in_every_framing(answer: bytes) -> None:
     with plain_server(answer) as server, pytest.raises(ProviderUnsure):
-        read(wire_to(server), pieces=9)
+        read(client_to(server), pieces=9)
 
 
 def test_who_leaves_before_the_end_has_not_read_it() -> None:
     with plain_server(say(200, b"x" * 500_000)) as server:
-        wire = wire_to(server)
+        client = client_to(server)
         with pytest.raises(ProviderUnsure, match="left_early"):
-            read(wire, pieces=1)
+            read(client, pieces=1)
 
 
 def test_an_error_of_the_reader_stays_the_readers() -> None:
     with plain_server(say(200, b"x" * 500_000)) as server, pytest.raises(KeyError):
-        read(wire_to(server), pieces=1, error=KeyError("row"))
+        read(client_to(server), pieces=1, error=KeyError("row"))
 
 
 def test_a_file_that_is_not_there_is_a_refusal_also_of_a_stream() -> None:
     with plain_server(said(404, OPENAI)) as server, pytest.raises(ProviderRefused) as no:
-        read(wire_to(server), pieces=1)
+        read(client_to(server), pieces=1)
 
     assert no.value.failure.status == 404
 
 
-def read(wire: HttpWire, *, pieces: int, error: Exception | None = None) -> None:
+def read(client: HttpProviderClient, *, pieces: int, error: Exception | None = None) -> None:
     """Read so many pieces of a stream, and leave it by an error or without one."""
-    with wire.stream("GET", "f") as found:
+    with client.stream("GET", "f") as found:
         for _ in zip(range(pieces), found, strict=False):
             pass
         if error is not None:
