@@ -20,8 +20,16 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench.rewrite import databases, memory
-from holdfast import Content, Holdfast, Intent, Settings
-from holdfast.channel.channel import Accepted, Asked, Capabilities, Lookup, NotFound, Seen, Sent
+from holdfast import Content, Holdfast, OutgoingMessage, Settings
+from holdfast.channel.channel import (
+    Accepted,
+    Capabilities,
+    Lookup,
+    LookupKey,
+    LookupResult,
+    NotFound,
+    Sent,
+)
 from holdfast.channel.message import Message
 from holdfast.store import open_store
 
@@ -38,7 +46,7 @@ class Ready:
     def send(self, message: Message) -> Sent:
         return Accepted(message.token)
 
-    def lookup(self, asked: Asked) -> Seen:
+    def lookup(self, asked: LookupKey) -> LookupResult:
         return NotFound()
 
 
@@ -53,7 +61,7 @@ def intend(hf: Holdfast, first: int, count: int) -> list[str]:
     ids: list[str] = []
     for at in range(first, first + count, TOGETHER):
         wanted = [
-            Intent(f"review:{number}", "ann", 1, "ready", "ann@example.com", content)
+            OutgoingMessage(f"review:{number}", "ann", 1, "ready", "ann@example.com", content)
             for number in range(at, min(at + TOGETHER, first + count))
         ]
         ids += [one.id for one in hf.outbox.intend(wanted, org_id=ORG)]

@@ -9,7 +9,7 @@ import sqlite3
 import tempfile
 from contextlib import closing
 
-from holdfast import ChannelSettings, Content, FakeClock, Holdfast, Intent, Settings
+from holdfast import ChannelSettings, Content, FakeClock, Holdfast, OutgoingMessage, Settings
 from holdfast_simulator import Simulator
 
 SHOP = "0198c0de-0000-7000-8000-00000000000a"
@@ -40,9 +40,9 @@ with simulator:
     hf = Holdfast(settings=Settings(db=f"sqlite:///{path}", channels=channels), clock=clock)
     _ = hf.store  # Opening it makes the tables, outside of anybody's transaction.
 
-    def shipped(order: int, channel: str, address: str) -> Intent:
+    def shipped(order: int, channel: str, address: str) -> OutgoingMessage:
         text = Content("Shipped", f"Your order {order} is on its way.")
-        return Intent(f"order:{order}", f"customer:{order}", 1, channel, address, text)
+        return OutgoingMessage(f"order:{order}", f"customer:{order}", 1, channel, address, text)
 
     # The order and what is said about it are one transaction: both are there, or neither.
     with closing(sqlite3.connect(path)) as shop, shop:

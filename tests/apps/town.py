@@ -235,7 +235,7 @@ def open_town(url: str, clock: FakeClock) -> Iterator[Town]:
             rewrites.orchestrator.classifier.classify(Message("", text, "", Surface.OTHER))
         metrics = Metrics(hf, database=False)
         yield Town(hf, rewrites, clock, sim, model, said, metrics)
-        log.give_back()
+        log.uninstall()
         hf.close()
 
 

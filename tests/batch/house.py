@@ -175,7 +175,7 @@ class House:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        log.give_back()
+        log.uninstall()
         for hf in self.workers:
             hf.close()
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from holdfast import FakeClock, Settings
-from holdfast.channel.channel import Asked, Channel
+from holdfast.channel.channel import Channel, LookupKey
 from holdfast.channel.channels import ConfiguredChannels
 from holdfast.channel.message import Message
 from holdfast.config import ChannelSettings
@@ -17,7 +17,7 @@ from tests.provider.plain_server import Handler, PlainServer, plain_server
 AT = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 ADA = "ada@example.com"
 MAIL = Message("hf_1", ADA, "Review of 4711", "Two findings.\n", "<p>Two</p>", at=AT)
-ASKED = Asked("hf_1", ADA, "hash", AT, "their-1")
+ASKED = LookupKey("hf_1", ADA, "hash", AT, "their-1")
 ENV = {"KEY": "hunter2-hunter2"}
 
 

@@ -11,12 +11,12 @@ import pytest
 
 from holdfast.channel.channel import (
     Accepted,
+    Ambiguous,
     ChannelRefused,
     Found,
-    LookupDown,
+    LookupFailed,
     NotFound,
     Rejected,
-    Several,
     Throttled,
     Unsure,
 )
@@ -100,9 +100,9 @@ def test_a_credential_that_may_not_ask_is_told_from_a_server_that_is_away(
 ) -> None:
     asked = replace(ASKED, address=message(kind).address)
     with answering(kind, say(status, b"{}")) as (channel, _):
-        assert channel.lookup(asked) == LookupDown(f"status_{status}", is_refused=True)
+        assert channel.lookup(asked) == LookupFailed(f"status_{status}", is_refused=True)
     with answering(kind, say(503, b"{}")) as (channel, _):
-        assert channel.lookup(asked) == LookupDown("status_503")
+        assert channel.lookup(asked) == LookupFailed("status_503")
 
 
 @pytest.mark.parametrize("kind", ["postmark", "resend", "slack"])
@@ -136,7 +136,7 @@ def test_a_question_that_is_not_answered_is_no_answer(kind: str) -> None:
     asked = replace(ASKED, address=message(kind).address)
     for answer in (reset, say(500, b""), say(200, b"OK"), say(404, b"not here"), say(429, b"")):
         with answering(kind, answer) as (channel, _):
-            assert isinstance(channel.lookup(asked), LookupDown)
+            assert isinstance(channel.lookup(asked), LookupFailed)
 
 
 @pytest.mark.parametrize("kind", ["postmark", "resend", "slack", "webhook"])
@@ -202,11 +202,11 @@ def found_there(**more: Any) -> dict[str, Any]:
         ([], NotFound()),
         ([found_there()], Found("their-1", AT)),
         ([found_there(Recipients=["ADA@Example.com"])], Found("their-1", AT)),
-        ([found_there(), found_there(MessageID="their-2")], Several(2)),
-        ([found_there(Recipients=["eve@example.com"])], Several(1)),
-        ([found_there(Metadata={"holdfast": "hf_2"})], LookupDown("not_understood")),
-        ([found_there(Metadata=None)], LookupDown("not_understood")),
-        ([found_there(MessageID=7)], LookupDown("not_understood")),
+        ([found_there(), found_there(MessageID="their-2")], Ambiguous(2)),
+        ([found_there(Recipients=["eve@example.com"])], Ambiguous(1)),
+        ([found_there(Metadata={"holdfast": "hf_2"})], LookupFailed("not_understood")),
+        ([found_there(Metadata=None)], LookupFailed("not_understood")),
+        ([found_there(MessageID=7)], LookupFailed("not_understood")),
     ],
 )
 def test_postmark_is_asked_by_our_token(messages: list[Any], seen: object) -> None:
@@ -256,15 +256,15 @@ def test_a_key_that_resend_knows_is_no_proof_that_nothing_was_taken(
     ("status", "document", "seen"),
     [
         (404, {"statusCode": 404, "name": "not_found"}, NotFound()),
-        (404, {"detail": "no such page"}, LookupDown("status_404")),
+        (404, {"detail": "no such page"}, LookupFailed("status_404")),
         (200, {"id": "their-1", "to": [ADA], "last_event": "delivered"}, Found("their-1")),
         (
             200,
             {"id": "their-1", "to": [ADA], "last_event": "bounced"},
             Found("their-1", is_delivered=False),
         ),
-        (200, {"id": "their-1", "to": ["eve@example.com"]}, Several(1)),
-        (200, {"id": "their-2", "to": [ADA]}, LookupDown("status_200")),
+        (200, {"id": "their-1", "to": ["eve@example.com"]}, Ambiguous(1)),
+        (200, {"id": "their-2", "to": [ADA]}, LookupFailed("status_200")),
     ],
 )
 def test_resend_is_asked_by_its_own_id(status: int, document: Any, seen: object) -> None:
@@ -275,7 +275,7 @@ def test_resend_is_asked_by_its_own_id(status: int, document: Any, seen: object)
 
 def test_resend_cannot_be_asked_without_its_id() -> None:
     with answering("resend", say(200, b"{}")) as (channel, server):
-        assert channel.lookup(replace(ASKED, provider_id=None)) == LookupDown("no_id")
+        assert channel.lookup(replace(ASKED, provider_id=None)) == LookupFailed("no_id")
     assert server.requests == []
 
 
@@ -343,13 +343,13 @@ def page(*tokens: str, cursor: str = "", has_more: bool = False) -> bytes:
     [
         ([page("hf_2")], NotFound()),
         ([page("hf_2", cursor="more"), page("hf_1")], Found("1772366400.000000", AT)),
-        ([page("hf_1", cursor="more"), page("hf_1")], Several(2)),
-        ([page("hf_2", cursor="more")], LookupDown("too_long")),
-        ([page("hf_2", has_more=True)], LookupDown("not_understood")),
+        ([page("hf_1", cursor="more"), page("hf_1")], Ambiguous(2)),
+        ([page("hf_2", cursor="more")], LookupFailed("too_long")),
+        ([page("hf_2", has_more=True)], LookupFailed("not_understood")),
         ([page("hf_1", has_more=True)], Found("1772366400.000000", AT)),
         (
             [page("hf_2", cursor="more"), told(200, {"ok": False, "error": "missing_scope"})],
-            LookupDown("missing_scope", is_refused=True),
+            LookupFailed("missing_scope", is_refused=True),
         ),
     ],
 )

@@ -15,7 +15,7 @@ from holdfast.channel.channels import ConfiguredChannels
 from holdfast.config import ChannelSettings
 from holdfast.outbox.delivery import Content, State
 from holdfast.outbox.failure import InvalidDelivery
-from holdfast.outbox.intend import Intended, Intent
+from holdfast.outbox.intend import Intended, OutgoingMessage
 from tests.channel.mail_server import CUT, HANG_UP, MailServer, mail_server
 from tests.channel.names import leading
 from tests.outbox.scripted import attempts_of, deliver, intend_one, outbox_with, state_of
@@ -24,7 +24,7 @@ from tests.story import ORG, look
 
 SENDER = "Holdfast <post@example.org>"
 INJECTED = "Hello\r\nBcc: eve@example.com"
-LETTER = Intent(
+LETTER = OutgoingMessage(
     "review:cl-1", "ann", 1, "mail", "ann@example.com", Content("A review", "Two findings.\n")
 )
 
@@ -48,7 +48,9 @@ def mailing(hf: Holdfast, says: dict[str, str] | None = None) -> Iterator[MailSe
 
 
 @contextmanager
-def posting(hf: Holdfast, *answers: Any, **options: Any) -> Iterator[tuple[PlainServer, Intent]]:
+def posting(
+    hf: Holdfast, *answers: Any, **options: Any
+) -> Iterator[tuple[PlainServer, OutgoingMessage]]:
     """Post webhooks to a server that answers this."""
     with plain_server(*answers) as server:
         wire(hf, hooks={"kind": "webhook", "allow_private": True, **options})

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import ConfigError, Content, FakeClock, Holdfast, Intent, Settings
+from holdfast import ConfigError, Content, FakeClock, Holdfast, OutgoingMessage, Settings
 from holdfast.channel.channel import Channel
 from holdfast.channel.channels import ConfiguredChannels
 from holdfast.channel.kind import ChannelKind
@@ -133,7 +133,9 @@ def test_an_added_channel_removes_no_other_and_an_unknown_one_is_refused(
     content = Content("Hello", "Hello.")
 
     for name in ("first", "second", "in_app"):
-        hf.outbox.intend([Intent("greeting", "ada", 1, name, "ada", content)], org_id=ORG)
+        hf.outbox.intend([OutgoingMessage("greeting", "ada", 1, name, "ada", content)], org_id=ORG)
 
     with pytest.raises(InvalidDelivery, match="must be one of first, in_app, second; there is no"):
-        hf.outbox.intend([Intent("greeting", "ada", 1, "third", "ada", content)], org_id=ORG)
+        hf.outbox.intend(
+            [OutgoingMessage("greeting", "ada", 1, "third", "ada", content)], org_id=ORG
+        )

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from holdfast import FakeClock
-from holdfast.channel.channel import Accepted, Asked, Found, LookupDown, NotFound, Rejected
+from holdfast.channel.channel import Accepted, Found, LookupFailed, LookupKey, NotFound, Rejected
 from holdfast.channel.mailbox import Mailbox
 from holdfast.channel.message import Message
 from holdfast.config import ChannelSettings
 
 AT = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 MAIL = Message("hf_1", "ada@example.com", "Grüße", "Zwei Funde.\n", "<p>Zwei</p>", at=AT)
-ASKED = Asked("hf_1", "ada@example.com", "hash", AT)
+ASKED = LookupKey("hf_1", "ada@example.com", "hash", AT)
 
 
 def mailbox(folder: Path) -> Mailbox:
@@ -78,4 +78,4 @@ def test_a_folder_that_cannot_be_used_takes_nothing(tmp_path: Path) -> None:
     box = mailbox(tmp_path / "file" / "box")
 
     assert box.send(MAIL) == Rejected("folder", is_permanent=False)
-    assert box.lookup(ASKED) == LookupDown("folder")
+    assert box.lookup(ASKED) == LookupFailed("folder")

@@ -12,13 +12,13 @@ import pytest
 from holdfast import FakeClock, Settings
 from holdfast.channel.channel import (
     Accepted,
-    Asked,
+    Ambiguous,
     Channel,
     Found,
-    LookupDown,
+    LookupFailed,
+    LookupKey,
     NotFound,
     Rejected,
-    Several,
     Throttled,
     Unsure,
 )
@@ -95,9 +95,9 @@ class Wired:
         text = "Two findings.\n.\nEnd.\n"
         return Message("hf_1", address, "Review", text, "<p>Two</p>", at=self.clock.now())
 
-    def asked(self, kind: str, provider_id: str | None = None) -> Asked:
+    def asked(self, kind: str, provider_id: str | None = None) -> LookupKey:
         address = self.message(kind).address
-        return Asked("hf_1", address, "hash", self.clock.now(), provider_id)
+        return LookupKey("hf_1", address, "hash", self.clock.now(), provider_id)
 
 
 @pytest.fixture
@@ -177,16 +177,16 @@ def test_what_is_found_twice_or_not_answered_is_said_so(wired: Wired, kind: str)
     wired.of(kind).send(wired.message(kind))
 
     wired.sim.faults.add("two_matches")
-    assert wired.of(kind).lookup(wired.asked(kind)) == Several(2)
+    assert wired.of(kind).lookup(wired.asked(kind)) == Ambiguous(2)
     wired.sim.faults.add("lookup_down")
-    assert isinstance(wired.of(kind).lookup(wired.asked(kind)), LookupDown)
+    assert isinstance(wired.of(kind).lookup(wired.asked(kind)), LookupFailed)
 
 
 def test_a_mail_found_at_another_recipient_is_a_question(wired: Wired) -> None:
     wired.of("postmark").send(wired.message("postmark"))
     wired.sim.faults.add("another_recipient")
 
-    assert wired.of("postmark").lookup(wired.asked("postmark")) == Several(1)
+    assert wired.of("postmark").lookup(wired.asked("postmark")) == Ambiguous(1)
 
 
 @pytest.mark.parametrize("kind", ["postmark", "resend", "webhook"])

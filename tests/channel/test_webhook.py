@@ -15,13 +15,13 @@ import pytest
 from holdfast import ConfigError, FakeClock, Settings
 from holdfast.channel.channel import (
     Accepted,
+    Ambiguous,
     ChannelRefused,
     Found,
     Lookup,
-    LookupDown,
+    LookupFailed,
     NotFound,
     Rejected,
-    Several,
     Unsure,
 )
 from holdfast.channel.channels import ConfiguredChannels
@@ -180,13 +180,13 @@ def test_each_receiver_has_connections_of_its_own() -> None:
     [
         (200, {"id": "rcv_1", "at": "2026-03-01T12:00:00+00:00"}, Found("rcv_1", AT)),
         (200, {"id": "rcv_1", "status": "failed"}, Found("rcv_1", is_delivered=False)),
-        (200, {"id": "a", "matches": [{"id": "a"}, {"id": "b"}]}, Several(2)),
+        (200, {"id": "a", "matches": [{"id": "a"}, {"id": "b"}]}, Ambiguous(2)),
         (200, {"id": "rcv_1", "to": ASKED.address}, Found("rcv_1")),
-        (200, {"id": "rcv_1", "to": "eve@example.com"}, Several(1)),
-        (200, {}, LookupDown("status_200")),
+        (200, {"id": "rcv_1", "to": "eve@example.com"}, Ambiguous(1)),
+        (200, {}, LookupFailed("status_200")),
         (404, {"error": "nothing has this id"}, NotFound()),
-        (404, {"detail": "Not Found"}, LookupDown("status_404")),
-        (500, {"id": "rcv_1"}, LookupDown("status_500")),
+        (404, {"detail": "Not Found"}, LookupFailed("status_404")),
+        (500, {"id": "rcv_1"}, LookupFailed("status_500")),
     ],
 )
 def test_a_gateway_is_asked_where_it_says(status: int, body: Any, seen: object) -> None:
@@ -200,7 +200,7 @@ def test_a_gateway_is_asked_where_it_says(status: int, body: Any, seen: object) 
 def test_without_a_status_address_the_receiver_is_believed_to_know_a_repetition() -> None:
     assert hooks(FakeClock()).capabilities.receiver_dedupes
     assert not hooks(FakeClock(), receiver_dedupes=False).capabilities.receiver_dedupes
-    assert hooks(FakeClock()).lookup(ASKED) == LookupDown("not_supported")
+    assert hooks(FakeClock()).lookup(ASKED) == LookupFailed("not_supported")
 
 
 def test_a_secret_that_cannot_be_read_is_told_and_not_repeated() -> None:

@@ -58,4 +58,4 @@ def run(
     yield run
     for number, handler in zip((signal.SIGTERM, signal.SIGINT), before, strict=True):
         signal.signal(number, handler)
-    log.give_back()
+    log.uninstall()

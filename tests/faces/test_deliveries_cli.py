@@ -10,10 +10,17 @@ from typing import Any
 import pytest
 
 from holdfast import FakeClock, Holdfast
-from holdfast.channel.channel import Accepted, Asked, Capabilities, LookupDown, Seen, Sent
+from holdfast.channel.channel import (
+    Accepted,
+    Capabilities,
+    LookupFailed,
+    LookupKey,
+    LookupResult,
+    Sent,
+)
 from holdfast.channel.message import Message
 from holdfast.outbox.delivery import Content, Reason, State
-from holdfast.outbox.intend import Intent
+from holdfast.outbox.intend import OutgoingMessage
 from holdfast.store import Store
 from tests.faces.conftest import Run
 from tests.outbox.planted import change, plant_delivery, plant_evidence
@@ -177,8 +184,8 @@ class Counting:
         self.taken.append(message.token)
         return Accepted(f"m-{len(self.taken)}")
 
-    def lookup(self, asked: Asked) -> Seen:
-        return LookupDown("never")
+    def lookup(self, key: LookupKey) -> LookupResult:
+        return LookupFailed("never")
 
 
 def test_what_was_confirmed_is_not_sent_by_anybody(
@@ -373,8 +380,10 @@ def test_reconcile_is_the_run_of_the_reconciler(hf: Holdfast, url: str, run: Run
     assert ran.json["name"] == "outbox_reconciler"
 
 
-def _intent() -> Intent:
-    return Intent("order:7", "ada", 1, "mail", "ada@example.com", Content("Shipped", "On its way"))
+def _intent() -> OutgoingMessage:
+    return OutgoingMessage(
+        "order:7", "ada", 1, "mail", "ada@example.com", Content("Shipped", "On its way")
+    )
 
 
 def _leave_unsure(hf: Holdfast, delivery_id: str) -> None:

@@ -43,7 +43,7 @@ def written() -> Iterator[io.StringIO]:
     stream = io.StringIO()
     log.configure_logging("debug", stream)
     yield stream
-    log.give_back()
+    log.uninstall()
 
 
 def lines(stream: io.StringIO) -> list[dict[str, Any]]:
@@ -115,7 +115,7 @@ def test_a_line_below_the_level_is_not_written() -> None:
     log.log_event(JobEnqueued(ABOUT, "q:default"))
 
     assert stream.getvalue() == ""
-    log.give_back()
+    log.uninstall()
 
 
 def test_the_log_goes_to_standard_error_unless_told_otherwise() -> None:
@@ -123,7 +123,7 @@ def test_the_log_goes_to_standard_error_unless_told_otherwise() -> None:
     (handler,) = log.logger.handlers
     assert isinstance(handler, logging.StreamHandler)
     assert handler.stream is sys.stderr
-    log.give_back()
+    log.uninstall()
 
 
 @pytest.mark.req("M-01", "M-02", "M-03")

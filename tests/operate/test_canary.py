@@ -137,9 +137,9 @@ def careless_provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def written() -> Iterator[io.StringIO]:
     """All that a process which is all ours writes as its log."""
     stream = io.StringIO()
-    log.take_over("debug", stream)
+    log.install("debug", stream)
     yield stream
-    log.give_back()
+    log.uninstall()
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from holdfast.engine.audit import PLATFORM_ORG
 from holdfast.errors import NotFound
 from holdfast.operate.authorization import OperatorContext
 from holdfast.operate.verify import CHECKS
-from holdfast.operate.verify.check import Check, Look, Violation
+from holdfast.operate.verify.check import Check, VerifyContext, Violation
 from holdfast.operate.verify.run import SQL, Report, Status, verify, verify_with
 from holdfast.store import Store
 from holdfast.store.query import Statement
@@ -132,22 +132,22 @@ def test_every_check_sees_the_same_moment_while_work_goes_on(
 ) -> None:
     seen: list[tuple[int, int]] = []
 
-    def count(look: Look) -> tuple[int, int]:
+    def count(context: VerifyContext) -> tuple[int, int]:
         text = (
             "SELECT (SELECT count(*) FROM holdfast.job) AS jobs,"
             " (SELECT count(*) FROM holdfast.job_event) AS events"
         )
-        row = look.tx.one(statement(text))
+        row = context.tx.one(statement(text))
         return row["jobs"], row["events"]
 
-    def disturb(look: Look) -> Iterator[Violation]:
-        before = count(look)
+    def disturb(context: VerifyContext) -> Iterator[Violation]:
+        before = count(context)
         hf.enqueue_many("plain", [{}, {}], org_id=ORG)
         hf.enqueue("hopeless", {}, org_id=ORG)
         hf.worker().run_once()
         clock.advance(minutes=10)
         seen.append(before)
-        seen.append(count(look))
+        seen.append(count(context))
         yield from ()
 
     disturbing = [
@@ -180,8 +180,8 @@ def test_verify_changes_nothing(hf: Holdfast) -> None:
 def test_a_check_that_writes_is_stopped_by_the_database(hf: Holdfast) -> None:
     before = everything(hf.store)
 
-    def vandalize(look: Look) -> Iterator[Violation]:
-        look.tx.affected(statement("UPDATE holdfast.flow SET revision = revision + 1"))
+    def vandalize(context: VerifyContext) -> Iterator[Violation]:
+        context.tx.affected(statement("UPDATE holdfast.flow SET revision = revision + 1"))
         yield from ()
 
     report = verify_with([Check("X1", "Vandals are kept out.", vandalize)], context_of(hf))
@@ -206,9 +206,9 @@ def test_verify_needs_no_more_than_a_connection_that_reads(postgres_mould: Mould
 
 
 def test_a_check_that_cannot_be_made_is_a_finding_and_the_others_are_made(hf: Holdfast) -> None:
-    def stumble(look: Look) -> Iterator[Violation]:
+    def stumble(context: VerifyContext) -> Iterator[Violation]:
         yield Violation(ORG, "job:1", "half way")
-        look.tx.many(statement("SELECT nothing FROM holdfast.nowhere"))
+        context.tx.many(statement("SELECT nothing FROM holdfast.nowhere"))
 
     broken = Check("X1", "It cannot be made.", stumble)
     report = verify_with([CHECKS[0], broken, CHECKS[3]], context_of(hf))
@@ -270,7 +270,7 @@ def test_an_operator_verifies_a_tenant_and_only_an_admin_all(hf: Holdfast) -> No
 
 
 def test_what_another_tenant_did_wrong_is_not_told(hf: Holdfast) -> None:
-    def gossip(look: Look) -> Iterator[Violation]:
+    def gossip(context: VerifyContext) -> Iterator[Violation]:
         yield Violation(OTHER_ORG, "job:1", "theirs")
         yield Violation(ORG, "job:2", "ours")
 

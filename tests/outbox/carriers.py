@@ -14,18 +14,18 @@ from typing import Any
 
 from holdfast import Holdfast
 from holdfast.channel.channel import (
-    Asked,
     Channel,
-    LookupDown,
+    LookupFailed,
+    LookupKey,
+    LookupResult,
     OnUnknown,
     Rejected,
-    Seen,
     Sent,
 )
 from holdfast.channel.message import Message
 from holdfast.config import ChannelSettings
 from holdfast.outbox.delivery import Content
-from holdfast.outbox.intend import Intent
+from holdfast.outbox.intend import OutgoingMessage
 from holdfast.outbox.outbox import Channels
 
 KEY = "HOLDFAST_TEST_CHANNEL_KEY"
@@ -118,9 +118,9 @@ def address_of(channel: str, place: Place, number: int) -> str:
             return f"somebody{number}@example.com"
 
 
-def intents(channel: str, place: Place, count: int) -> list[Intent]:
+def intents(channel: str, place: Place, count: int) -> list[OutgoingMessage]:
     return [
-        Intent(
+        OutgoingMessage(
             subject="change-1",
             recipient=f"somebody{number}",
             version=1,
@@ -177,8 +177,8 @@ class Breakable:
             raise OSError(message.text)
         return sent
 
-    def lookup(self, asked: Asked) -> Seen:
-        return LookupDown("folder") if self._plays("lookup_down") else self._inner.lookup(asked)
+    def lookup(self, key: LookupKey) -> LookupResult:
+        return LookupFailed("folder") if self._plays("lookup_down") else self._inner.lookup(key)
 
     def _plays(self, name: str) -> bool:
         return name in self._faults and self._faults[name].fires()

@@ -155,7 +155,7 @@ class PostOffice:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        log.give_back()
+        log.uninstall()
         for hf in self.workers:
             hf.close()
 

@@ -15,25 +15,25 @@ from datetime import datetime, timedelta
 from holdfast import Holdfast
 from holdfast.channel.channel import (
     Accepted,
-    Asked,
+    Ambiguous,
     Capabilities,
     ChannelRefused,
     Found,
     Lookup,
-    LookupDown,
+    LookupFailed,
+    LookupKey,
+    LookupResult,
     NotFound,
     OnUnknown,
     Rejected,
-    Seen,
     Sent,
-    Several,
     Throttled,
     Unsure,
 )
 from holdfast.channel.message import Message
 from holdfast.clock import Clock
 from holdfast.outbox.delivery import Content, Delivery
-from holdfast.outbox.intend import Intended, Intent
+from holdfast.outbox.intend import Intended, OutgoingMessage
 from holdfast.store import Row
 from tests.story import ORG, look
 
@@ -67,7 +67,7 @@ class ScriptedChannel:
     otherwise: str = "accepted"
     taken: list[tuple[datetime, Message]] = field(default_factory=list)
     sends: list[Message] = field(default_factory=list)
-    lookups: list[Asked] = field(default_factory=list)
+    lookups: list[LookupKey] = field(default_factory=list)
     is_lookup_down: bool = False
     # Called inside a send, before it is answered.
     during_send: Callable[[Message], object] | None = None
@@ -95,15 +95,15 @@ class ScriptedChannel:
             raise RuntimeError("words of a message")
         return sent or Accepted(self._name_of(message.token))
 
-    def lookup(self, asked: Asked) -> Seen:
-        self.lookups.append(asked)
+    def lookup(self, key: LookupKey) -> LookupResult:
+        self.lookups.append(key)
         if self.is_lookup_down:
-            return LookupDown("timeout")
-        found = [message for _, message in self.taken if message.token == asked.token]
+            return LookupFailed("timeout")
+        found = [message for _, message in self.taken if message.token == key.token]
         if self.capabilities.lookup is Lookup.FUZZY:
-            found = [message for _, message in self.taken if message.address == asked.address]
+            found = [message for _, message in self.taken if message.address == key.address]
         if len(found) > 1:
-            return Several(len(found))
+            return Ambiguous(len(found))
         return Found(self._name_of(found[0].token)) if found else NotFound()
 
     def _is_repeat(self, message: Message) -> bool:
@@ -125,10 +125,10 @@ def letter(
     subject: str = "review:cl-1",
     text: str = "Hello.",
     not_before_at: datetime | None = None,
-) -> Intent:
+) -> OutgoingMessage:
     content = Content(subject="A review", text=text, data={"findings": 2, "share": 1e22})
     about = (subject, recipient, version, "post", f"{recipient}@example.com", content)
-    return Intent(*about, not_before_at=not_before_at)
+    return OutgoingMessage(*about, not_before_at=not_before_at)
 
 
 def outbox_with(
@@ -143,7 +143,7 @@ def outbox_with(
     return channel
 
 
-def intend_one(hf: Holdfast, intent: Intent | None = None) -> Intended:
+def intend_one(hf: Holdfast, intent: OutgoingMessage | None = None) -> Intended:
     return hf.outbox.intend([intent or letter()], org_id=ORG)[0]
 
 

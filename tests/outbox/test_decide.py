@@ -9,13 +9,13 @@ import pytest
 
 from holdfast.channel.channel import Capabilities, Lookup, OnUnknown
 from holdfast.outbox.decide import (
-    Ask,
     Backfill,
     Decision,
     Done,
     Drop,
     Fail,
     Hold,
+    LookupFirst,
     Policy,
     Send,
     Wait,
@@ -151,7 +151,7 @@ def test_what_is_refused_for_good_fails() -> None:
 
 @pytest.mark.req("N-18")
 @pytest.mark.parametrize(
-    ("capabilities", "wanted"), [(BY_TOKEN, Ask()), (PLAIN, Hold("refused_after_unclear"))]
+    ("capabilities", "wanted"), [(BY_TOKEN, LookupFirst()), (PLAIN, Hold("refused_after_unclear"))]
 )
 def test_a_refusal_after_an_unclear_try_fails_nothing_before_the_channel_was_asked(
     capabilities: Capabilities, wanted: Decision
@@ -187,7 +187,7 @@ def test_within_the_window_the_same_token_is_sent_again(outcome: str | None) -> 
 def test_at_the_end_of_the_window_nobody_trusts_it(now: float) -> None:
     assert ruling(tried("unsure"), WINDOW, now=now) == Hold("unknown")
     asked = replace(WINDOW, lookup=Lookup.BY_OUR_TOKEN)
-    assert ruling(tried("unsure"), asked, now=now) == Ask()
+    assert ruling(tried("unsure"), asked, now=now) == LookupFirst()
 
 
 def test_the_window_runs_from_the_first_try_and_not_from_the_last() -> None:
@@ -207,7 +207,7 @@ def test_a_channel_that_can_be_asked_is_asked_once_its_index_has_settled(
     outcome: str | None,
 ) -> None:
     assert ruling(tried(outcome), BY_TOKEN, now=29) == Wait(at(30), "settle")
-    assert ruling(tried(outcome), BY_TOKEN, now=30) == Ask()
+    assert ruling(tried(outcome), BY_TOKEN, now=30) == LookupFirst()
 
 
 def test_what_the_channel_has_is_marked_and_what_it_has_not_is_sent_again() -> None:
@@ -219,12 +219,12 @@ def test_what_the_channel_has_is_marked_and_what_it_has_not_is_sent_again() -> N
 
 
 def test_an_answer_about_one_try_says_nothing_of_the_next() -> None:
-    assert ruling(tried("unsure", "unsure"), BY_TOKEN, said("not_found", 1)) == Ask()
+    assert ruling(tried("unsure", "unsure"), BY_TOKEN, said("not_found", 1)) == LookupFirst()
 
 
 def test_a_channel_that_is_silent_for_too_long_leaves_it_to_a_person() -> None:
     silent = said("unreachable", 1)
-    assert ruling(tried("unsure"), BY_TOKEN, silent) == Ask()
+    assert ruling(tried("unsure"), BY_TOKEN, silent) == LookupFirst()
     assert ruling(tried("unsure"), BY_TOKEN, silent, now=86_501) == Hold("lookup_expired")
     patient = replace(BY_TOKEN, retention_seconds=None)
     assert ruling(tried("unsure"), patient, silent, now=86_501) == Hold("lookup_unreachable")
@@ -235,15 +235,15 @@ def test_a_channel_that_has_forgotten_is_not_asked() -> None:
 
 
 def test_by_its_own_id_a_channel_is_asked_where_we_know_it() -> None:
-    assert ruling(tried("unsure", provider_id="m-1"), BY_ID) == Ask("m-1")
+    assert ruling(tried("unsure", provider_id="m-1"), BY_ID) == LookupFirst("m-1")
     assert ruling(tried("unsure"), BY_ID) == Hold("unknown")
 
 
 @pytest.mark.req("N-13")
 def test_an_id_without_a_time_means_that_it_may_have_gone_out() -> None:
     half = replace(FRESH, notification_id="m-1")
-    assert ruling([], BY_ID, delivery=half) == Ask("m-1")
-    assert ruling([], BY_TOKEN, delivery=half) == Ask("m-1")
+    assert ruling([], BY_ID, delivery=half) == LookupFirst("m-1")
+    assert ruling([], BY_TOKEN, delivery=half) == LookupFirst("m-1")
     assert ruling([], PLAIN, delivery=half) == Hold("unknown")
     assert ruling([], BY_ID, said("not_found", 0), delivery=half) == Send(
         Reason.LOOKED_UP_NOT_FOUND
@@ -266,7 +266,7 @@ def test_the_unknowable_is_the_channel_owners_choice(policy: OnUnknown, wanted: 
 
 
 def test_by_recipient_and_time_one_match_is_a_message_and_several_are_a_question() -> None:
-    assert ruling(tried("unsure"), FUZZY) == Ask()
+    assert ruling(tried("unsure"), FUZZY) == LookupFirst()
     one = said("taken", 1, provider_id="m-1")
     assert ruling(tried("unsure"), FUZZY, one) == Backfill("m-1")
     assert ruling(tried("unsure"), FUZZY, said("several", 1)) == Hold("several_found")

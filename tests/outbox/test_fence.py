@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
-from holdfast.outbox.page import SQL
+from holdfast.outbox.delivery_lease import SQL
 from holdfast.store import Row
 from tests.engine.planting import plant
 from tests.outbox.scripted import intend_one, outbox_with

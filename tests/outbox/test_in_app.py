@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from holdfast import FakeClock, Holdfast, StoreDown
-from holdfast.channel.channel import Accepted, Asked, Found, LookupDown, NotFound, Rejected, Unsure
+from holdfast.channel.channel import (
+    Accepted,
+    Found,
+    LookupFailed,
+    LookupKey,
+    NotFound,
+    Rejected,
+    Unsure,
+)
 from holdfast.channel.message import Message
 from holdfast.errors import RuleBroken
 from holdfast.outbox.delivery import Identity
@@ -56,8 +64,8 @@ def intend(
     return Message(token, recipient, subject, f"About {subject}", None, {"about": subject})
 
 
-def asked(message: Message, clock: FakeClock) -> Asked:
-    return Asked(message.token, message.address, "hash", clock.now())
+def asked(message: Message, clock: FakeClock) -> LookupKey:
+    return LookupKey(message.token, message.address, "hash", clock.now())
 
 
 def rows(store: Store) -> int:
@@ -167,7 +175,7 @@ def test_a_database_that_is_away_leaves_it_open_whether_it_was_taken(
     channel = InAppChannel(away, hf.ids)
 
     assert channel.send(message) == Unsure("StoreDown")
-    assert channel.lookup(asked(message, clock)) == LookupDown("StoreDown")
+    assert channel.lookup(asked(message, clock)) == LookupFailed("StoreDown")
 
 
 # -- the feed

@@ -221,7 +221,7 @@ def test_what_is_no_list_of_intents_is_refused(hf: Holdfast) -> None:
     for wrong in several:
         with pytest.raises(InvalidDelivery) as refused:
             hf.outbox.intend(wrong, org_id=ORG)
-        assert refused.value.fields == {"deliveries": "must be a list of Intent"}
+        assert refused.value.fields == {"deliveries": "must be a list of OutgoingMessage"}
         assert count(hf.store) == 0
 
 

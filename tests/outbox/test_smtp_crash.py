@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from holdfast import FakeClock, Holdfast
-from holdfast.channel.channel import Asked, Capabilities, Seen, Sent
+from holdfast.channel.channel import Capabilities, LookupKey, LookupResult, Sent
 from holdfast.channel.message import Message
 from holdfast.channel.smtp import Smtp
 from holdfast.config import ChannelSettings
@@ -221,8 +221,8 @@ class SlowDot:
 
         return self.smtp.send_committing(message, committing)
 
-    def lookup(self, asked: Asked) -> Seen:
-        return self.smtp.lookup(asked)
+    def lookup(self, key: LookupKey) -> LookupResult:
+        return self.smtp.lookup(key)
 
 
 def test_a_worker_that_lost_its_lease_does_not_send_the_dot(

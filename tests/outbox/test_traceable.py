@@ -52,7 +52,7 @@ def test_what_is_given_to_post_is_on_the_delivery_its_audit_and_its_log(
         clock.advance(minutes=5)
         hf.worker().run_once()
     finally:
-        log.give_back()
+        log.uninstall()
 
     (job,) = look(hf.store, "SELECT id FROM holdfast.job")
     stands = state_of(hf, one)

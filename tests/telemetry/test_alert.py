@@ -49,7 +49,7 @@ from holdfast.operate.audit import AuditTrail
 from holdfast.telemetry import alert as alerting
 from holdfast.telemetry import log
 from holdfast.telemetry.alert import Alert, Alerts, Kind, Severity, alert, alert_as_set, alert_of
-from holdfast.telemetry.outlet import Outlet
+from holdfast.telemetry.alert_sink import AlertSink
 from tests.engine.planting import plant
 from tests.story import ORG, OTHER_ORG, PROJECT, make_holdfast, seal_all
 
@@ -384,7 +384,7 @@ def test_alerts_are_lines_of_the_log(hf: Holdfast) -> None:
 
     hf.events.emit(dead(pages=True))
     alerts.close()
-    log.give_back()
+    log.uninstall()
 
     (line,) = (json.loads(line) for line in stream.getvalue().splitlines())
     assert (line["event"], line["level"]) == ("alert", "critical")
@@ -407,7 +407,7 @@ def lines() -> Iterator[io.StringIO]:
     stream = io.StringIO()
     log.configure_logging("info", stream)
     yield stream
-    log.give_back()
+    log.uninstall()
 
 
 def test_nobody_waits_for_a_target_and_what_does_not_fit_is_dropped_and_counted(
@@ -420,7 +420,7 @@ def test_nobody_waits_for_a_target_and_what_does_not_fit_is_dropped_and_counted(
         release.wait(30)
         told(found)
 
-    outlet = Outlet(slow, waiting=3, drain=10)
+    outlet = AlertSink(slow, waiting=3, drain=10)
     outlet(one())
     assert begun.wait(10)
     began = time.monotonic()
@@ -440,7 +440,7 @@ def test_nobody_waits_for_a_target_and_what_does_not_fit_is_dropped_and_counted(
 
 def test_the_end_waits_for_what_is_to_be_told_but_not_for_ever(lines: io.StringIO) -> None:
     release = threading.Event()
-    outlet = Outlet(lambda found: release.wait(30), waiting=3, drain=0.2)  # type: ignore[arg-type]
+    outlet = AlertSink(lambda found: release.wait(30), waiting=3, drain=0.2)  # type: ignore[arg-type]
     for _ in range(4):
         outlet(one())
 

@@ -29,7 +29,7 @@ from holdfast.store.query import Statement
 from holdfast.telemetry import log
 from holdfast.telemetry.alert import Alert, alert_as_set, alert_of
 from holdfast.telemetry.alert_delivery import ALERT_ORG, AlertDelivery, configured_deliveries
-from holdfast.telemetry.outlet import Outlet
+from holdfast.telemetry.alert_sink import AlertSink
 from tests.story import ORG, make_holdfast
 from tests.telemetry.receiver import receiving, says
 from tests.telemetry.test_alert import ABOUT, AT, CANARY, SIX, dead
@@ -268,11 +268,11 @@ def test_a_failed_delivery_is_a_line_without_the_address(opened: list[Holdfast])
     log.configure_logging("warning", stream)
     try:
         with receiving(says(403)) as receiver:
-            outlet = Outlet(delivery_to(opened, receiver.url))
+            outlet = AlertSink(delivery_to(opened, receiver.url))
             outlet(one())
             outlet.close()
     finally:
-        log.give_back()
+        log.uninstall()
 
     line = next(
         line
@@ -304,7 +304,7 @@ def test_a_worker_goes_on_while_its_webhook_hangs(
         took = time.monotonic() - began
         receiver.wait()
         for target in alerts.targets:
-            if isinstance(target, Outlet):
+            if isinstance(target, AlertSink):
                 target.drain = 30
         alerts.close()
         hf.close()

@@ -29,7 +29,7 @@ def said() -> Iterator[io.StringIO]:
     stream = io.StringIO()
     log.configure_logging("info", stream)
     yield stream
-    log.give_back()
+    log.uninstall()
 
 
 def test_every_step_of_a_delivery_is_a_line_of_the_log(said: io.StringIO) -> None:

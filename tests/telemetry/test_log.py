@@ -36,9 +36,9 @@ TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 def taken() -> Iterator[io.StringIO]:
     """This process, all its words going to a stream."""
     stream = io.StringIO()
-    log.take_over("info", stream)
+    log.install("info", stream)
     yield stream
-    log.give_back()
+    log.uninstall()
 
 
 def lines(text: io.StringIO | str) -> list[dict[str, Any]]:
@@ -154,7 +154,7 @@ def test_words_that_do_not_go_with_their_arguments_are_still_a_line(
 
 
 def test_libraries_are_heard_from_info_on_even_when_we_debug(taken: io.StringIO) -> None:
-    log.take_over("debug", taken)
+    log.install("debug", taken)
 
     logging.getLogger("botocore").debug("authorization: %s", CANARY)
     logging.getLogger("botocore").info("found credentials")
@@ -222,10 +222,10 @@ def test_everything_is_as_it_was_when_it_is_given_back() -> None:
     handlers = list(logging.getLogger().handlers)
     level = logging.getLogger().level
 
-    log.take_over("info", io.StringIO())
-    log.take_over("warning", io.StringIO())
+    log.install("info", io.StringIO())
+    log.install("warning", io.StringIO())
     taken = list(logging.getLogger().handlers)
-    log.give_back()
+    log.uninstall()
 
     assert len(taken) == len(handlers) + 1
     assert logging.getLogger().handlers == handlers

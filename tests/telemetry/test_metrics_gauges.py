@@ -27,7 +27,7 @@ from holdfast.telemetry.gauges import (
     LONGEST_REST_SECONDS,
     SQL,
     STALE_SECONDS,
-    Looks,
+    CachedGauges,
     Reading,
     known_gauges,
     read_all,
@@ -399,7 +399,7 @@ def test_a_reading_that_took_long_is_not_repeated_soon(clock: FakeClock) -> None
         clock.advance(seconds=1)
         return {}
 
-    looks = Looks(read, clock)
+    looks = CachedGauges(read, clock)
     for _ in range(200):
         looks.latest()
         clock.advance(seconds=0.5)
@@ -420,7 +420,7 @@ def test_a_database_that_hangs_keeps_no_scrape_waiting_and_is_asked_once(
         go_on.wait(30)
         return {"holdfast_queue_depth": {("q:default", "ready"): 1.0}}
 
-    looks = Looks(read, clock, patience=0.01)
+    looks = CachedGauges(read, clock, patience=0.01)
     try:
         for _ in range(10):
             assert looks.latest() is None
@@ -444,7 +444,7 @@ def test_what_was_read_before_is_shown_while_the_next_reading_is_slow_but_not_fo
         go_on.wait(30)
         return {}
 
-    looks = Looks(read, clock, patience=10)
+    looks = CachedGauges(read, clock, patience=10)
     assert looks.latest() == {}
     looks.patience = 0.01
     try:

@@ -30,7 +30,7 @@ def said() -> Iterator[io.StringIO]:
     stream = io.StringIO()
     log.configure_logging("debug", stream)
     yield stream
-    log.give_back()
+    log.uninstall()
 
 
 @pytest.mark.req("X-02")

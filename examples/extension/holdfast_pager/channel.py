@@ -9,14 +9,14 @@ from typing import Any
 
 from holdfast import (
     Accepted,
-    Asked,
     Capabilities,
     Channel,
     ChannelKind,
     CommonChannelSettings,
     Found,
     Lookup,
-    LookupDown,
+    LookupFailed,
+    LookupKey,
     Message,
     NotFound,
     Rejected,
@@ -66,13 +66,13 @@ class PagerChannel:
             return Unsure("spool")
         return Accepted(message.token)
 
-    def lookup(self, asked: Asked) -> Found | NotFound | LookupDown:
+    def lookup(self, key: LookupKey) -> Found | NotFound | LookupFailed:
         """Look for the file of a page."""
         try:
-            is_there = self._file(asked.token).exists()
+            is_there = self._file(key.token).exists()
         except OSError:
-            return LookupDown("spool")
-        return Found(asked.token) if is_there else NotFound()
+            return LookupFailed("spool")
+        return Found(key.token) if is_there else NotFound()
 
     def _file(self, token: str) -> Path:
         return self._spool / f"{token}.page"

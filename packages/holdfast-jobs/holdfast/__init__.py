@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from holdfast.artifacts.settings import ArtifactSettings
     from holdfast.channel.channel import (
         Accepted,
-        Asked,
+        Ambiguous,
         Capabilities,
         Channel,
         ChannelRefused,
         Found,
         Lookup,
-        LookupDown,
+        LookupFailed,
+        LookupKey,
         NotFound,
         Rejected,
-        Several,
         Throttled,
         Unsure,
     )
@@ -111,7 +111,7 @@ if TYPE_CHECKING:
     from holdfast.operate.verify.check import Check, selects
     from holdfast.outbound.credential import Credential
     from holdfast.outbox.delivery import Content
-    from holdfast.outbox.intend import Intent
+    from holdfast.outbox.intend import OutgoingMessage
     from holdfast.store import Component, Statements, StateStatement
     from holdfast.telemetry.alert import Alert, alert
     from holdfast.telemetry.log import JobFields, configure_logging, log_event
@@ -129,13 +129,13 @@ __all__ = [
     "ActorType",
     "Alert",
     "AlertSettings",
+    "Ambiguous",
     "Artifact",
     "ArtifactNotFound",
     "ArtifactSettings",
     "ArtifactState",
     "ArtifactStoreDown",
     "ArtifactTooLarge",
-    "Asked",
     "AuthDenied",
     "Cadence",
     "CancelAnswer",
@@ -165,7 +165,6 @@ __all__ = [
     "Gone",
     "Holdfast",
     "HoldfastError",
-    "Intent",
     "InvalidArgument",
     "InvalidArtifact",
     "InvalidJob",
@@ -182,11 +181,13 @@ __all__ = [
     "LeaseLost",
     "LinkRefused",
     "Lookup",
-    "LookupDown",
+    "LookupFailed",
+    "LookupKey",
     "Message",
     "NetworkTimeout",
     "NotFound",
     "OutboxSettings",
+    "OutgoingMessage",
     "PassCounts",
     "Permanent",
     "Pipeline",
@@ -211,7 +212,6 @@ __all__ = [
     "Section",
     "SettingType",
     "Settings",
-    "Several",
     "Snooze",
     "State",
     "StateStatement",
@@ -271,8 +271,8 @@ _MODULES = {
         Transient UnknownKind UnknownQueue UpstreamDown UpstreamError WriteConflict
     """,
     "holdfast.channel.channel": """
-        Accepted Asked Capabilities Channel ChannelRefused Found Lookup LookupDown NotFound Rejected
-        Several Throttled Unsure
+        Accepted Ambiguous Capabilities Channel ChannelRefused Found Lookup LookupFailed LookupKey
+        NotFound Rejected Throttled Unsure
     """,
     "holdfast.channel.kind": "ChannelKind",
     "holdfast.channel.message": "Message",
@@ -282,7 +282,7 @@ _MODULES = {
     "holdfast.operate.verify.check": "Check selects",
     "holdfast.outbound.credential": "Credential",
     "holdfast.outbox.delivery": "Content",
-    "holdfast.outbox.intend": "Intent",
+    "holdfast.outbox.intend": "OutgoingMessage",
     "holdfast.store": "Component StateStatement Statements",
     "holdfast.telemetry.alert": "Alert alert",
     "holdfast.telemetry.log": "JobFields configure_logging log_event",

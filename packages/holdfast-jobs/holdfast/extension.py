@@ -26,7 +26,7 @@ from holdfast.store import Component, StateStatement, Store, Tx
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
-    from holdfast.operate.doctor.finding import Look as DoctorCheck
+    from holdfast.operate.doctor.finding import DoctorCheck
     from holdfast.operate.explanation import ExtensionReasons, Situation
     from holdfast.operate.verify.check import Check
     from holdfast.telemetry.gauges import GaugeSet

@@ -24,17 +24,17 @@ import pytest
 
 from holdfast.channel.channel import (
     Accepted,
-    Asked,
+    Ambiguous,
     Capabilities,
     Channel,
     ChannelRefused,
     Found,
     Lookup,
-    LookupDown,
+    LookupFailed,
+    LookupKey,
     NotFound,
     Rejected,
     Sent,
-    Several,
     Throttled,
     Unsure,
 )
@@ -160,13 +160,13 @@ class ChannelConformance:
         channel.send(self._message())
         self._play(Fault.TWO_MATCHES)
 
-        assert isinstance(channel.lookup(_asked(self.address)), Several)
+        assert isinstance(channel.lookup(_asked(self.address)), Ambiguous)
 
     def test_a_lookup_without_an_answer_is_not_a_no(self) -> None:
         channel = self._askable()
         self._play(Fault.LOOKUP_DOWN)
 
-        assert isinstance(channel.lookup(_asked(self.address)), LookupDown)
+        assert isinstance(channel.lookup(_asked(self.address)), LookupFailed)
 
     # -- what is refused before it is stored
 
@@ -232,5 +232,5 @@ class ChannelConformance:
         return found
 
 
-def _asked(address: str) -> Asked:
-    return Asked(TOKEN, address, "", datetime(2026, 1, 1, tzinfo=UTC))
+def _asked(address: str) -> LookupKey:
+    return LookupKey(TOKEN, address, "", datetime(2026, 1, 1, tzinfo=UTC))

@@ -16,7 +16,7 @@ from holdfast.app import Holdfast
 from holdfast.engine.context import Context
 from holdfast.errors import Snooze
 from holdfast.outbox.delivery import Content, State
-from holdfast.outbox.intend import Intended, Intent
+from holdfast.outbox.intend import Intended, OutgoingMessage
 from holdfast.store import Row, Statements, Tx
 from holdfast_review import show
 from holdfast_review.failure import (
@@ -91,8 +91,8 @@ def _intend(hf: Holdfast, job: Context, review: Review) -> None:
     hf.outbox.tell(hf.store.write(fix))
 
 
-def _intent(review: Review, row: Row, content: Content) -> Intent:
-    return Intent(
+def _intent(review: Review, row: Row, content: Content) -> OutgoingMessage:
+    return OutgoingMessage(
         subject=review.subject,
         recipient=row["recipient"],
         version=review.review_version,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from holdfast.clock import ms, read_instant
-from holdfast.operate.doctor.finding import RUN, Finding, Severity, Visit, last_of
+from holdfast.operate.doctor.finding import RUN, CheckContext, Finding, Severity, last_of
 from holdfast.operate.doctor.finding import SQL as DOCTOR
 from holdfast.store import Statements
 from holdfast_rewrite.words import ORCHESTRATOR_RUN as ORCHESTRATOR
@@ -18,16 +18,16 @@ OK, PROBLEM = Severity.OK, Severity.PROBLEM
 PATIENCE = timedelta(minutes=30)
 
 
-def check_rewrites(visit: Visit) -> Iterator[Finding]:
+def check_rewrites(context: CheckContext) -> Iterator[Finding]:
     """Requests of the complaint rewrite that the orchestrator's run should have gone on with."""
-    limits = visit.limits
-    (row,) = visit.many(SQL.count_left, age_ms=ms(PATIENCE), limit=limits.count)
+    limits = context.limits
+    (row,) = context.many(SQL.count_left, age_ms=ms(PATIENCE), limit=limits.count)
     if not row["requests"]:
         yield Finding("rewrites", OK, "No rewrite waits for its orchestrator for long.")
         return
     ran = {
         run["name"]: run["started_at"]
-        for run in visit.many(DOCTOR.find_last_runs, runs=[{"name": ORCHESTRATOR}])
+        for run in context.many(DOCTOR.find_last_runs, runs=[{"name": ORCHESTRATOR}])
     }
     yield Finding(
         "rewrites",

@@ -20,7 +20,7 @@ from holdfast_rewrite.settings import (
 from holdfast_rewrite.words import JOB_TYPE
 
 if TYPE_CHECKING:
-    from holdfast.operate.doctor.finding import Look as DoctorCheck
+    from holdfast.operate.doctor.finding import DoctorCheck as DoctorCheck
     from holdfast.operate.verify.check import Check
 
 

@@ -9,7 +9,7 @@ from itertools import chain
 
 from holdfast.clock import write_instant
 from holdfast.document import canonical, decode
-from holdfast.operate.verify.check import Check, Look, Violation, selects
+from holdfast.operate.verify.check import Check, VerifyContext, Violation, selects
 from holdfast.operate.verify.privacy import forms_of
 from holdfast.store import Statements
 
@@ -21,17 +21,17 @@ PATIENCE = timedelta(hours=1)
 SHORTEST_TEXT = 12
 
 
-def _find_left(look: Look) -> Iterator[Violation]:
-    patience = max(PATIENCE, timedelta(seconds=2 * look.settings.rewrite.abandoned_seconds))
-    yield from look.find(SQL.find_left, left_since=write_instant(look.now - patience))
-    yield from look.find(SQL.find_untimely)
+def _find_left(context: VerifyContext) -> Iterator[Violation]:
+    patience = max(PATIENCE, timedelta(seconds=2 * context.settings.rewrite.abandoned_seconds))
+    yield from context.find(SQL.find_left, left_since=write_instant(context.now - patience))
+    yield from context.find(SQL.find_untimely)
 
 
-def _find_parted(look: Look) -> Iterator[Violation]:
-    yield from look.find(SQL.find_parted)
-    yield from look.find(SQL.find_mismatched)
-    yield from look.find(SQL.find_wrong_snapshots)
-    for row in look.tx.stream(SQL.list_documents, org_id=look.org_id):
+def _find_parted(context: VerifyContext) -> Iterator[Violation]:
+    yield from context.find(SQL.find_parted)
+    yield from context.find(SQL.find_mismatched)
+    yield from context.find(SQL.find_wrong_snapshots)
+    for row in context.tx.stream(SQL.list_documents, org_id=context.org_id):
         document = decode(row["document"])
         digest = sha256(canonical(document).encode()).hexdigest()
         if digest != row["request_hash"]:
@@ -43,10 +43,10 @@ def _find_parted(look: Look) -> Iterator[Violation]:
             yield Violation(str(row["org_id"]), row["subject"], detail)
 
 
-def _find_texts(look: Look) -> Iterator[Violation]:
-    yield from look.find(SQL.find_unerased)
+def _find_texts(context: VerifyContext) -> Iterator[Violation]:
+    yield from context.find(SQL.find_unerased)
     told = (SQL.list_told, SQL.list_told_of_requests)
-    for row in chain.from_iterable(look.tx.stream(each, org_id=look.org_id) for each in told):
+    for row in chain.from_iterable(context.tx.stream(each, org_id=context.org_id) for each in told):
         for kind in ("original_text", "rewritten_text"):
             text = row[kind]
             if text is None or len(text) < SHORTEST_TEXT:

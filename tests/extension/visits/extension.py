@@ -14,8 +14,8 @@ from holdfast.engine.worker.housekeeping import Chore
 from holdfast.errors import Permanent
 from holdfast.event import Event, ExtensionEvent, Subscriber
 from holdfast.extension import Extension
-from holdfast.operate.doctor.finding import Finding, Severity, Visit
-from holdfast.operate.doctor.finding import Look as DoctorCheck
+from holdfast.operate.doctor.finding import CheckContext, Finding, Severity
+from holdfast.operate.doctor.finding import DoctorCheck as DoctorCheck
 from holdfast.operate.verify.check import Check, selects
 from holdfast.store import Component, Statements
 
@@ -58,9 +58,9 @@ class ForgetVisits:
         budget.counts.claimed += self.app.store.write(lambda tx: tx.affected(SQL.forget_visits))
 
 
-def check_crowd(visit: Visit) -> Iterator[Finding]:
-    (row,) = visit.many(SQL.count_visits)
-    if row["visits"] > visit.settings.visits.most:
+def check_crowd(context: CheckContext) -> Iterator[Finding]:
+    (row,) = context.many(SQL.count_visits)
+    if row["visits"] > context.settings.visits.most:
         yield Finding("visits", Severity.WARNING, "There are too many visitors.", "Wait.")
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast.clock import write_instant
-from holdfast.operate.verify.check import Check, Look, Violation, selects
+from holdfast.operate.verify.check import Check, VerifyContext, Violation, selects
 from holdfast.operate.verify.timing import TOLERANCE
 from holdfast.store import Statements
 
 SQL = Statements("holdfast.artifacts", "verify.sql")
 
 
-def _find_ahead(look: Look) -> Iterator[Violation]:
-    yield from look.find(SQL.find_ahead, ahead=write_instant(look.now + TOLERANCE))
+def _find_ahead(context: VerifyContext) -> Iterator[Violation]:
+    yield from context.find(SQL.find_ahead, ahead=write_instant(context.now + TOLERANCE))
 
 
 CHECKS = (

@@ -112,7 +112,7 @@ def write_artifact(
     first = first or session
     with opened(content) as chunks:
         first.write(lambda tx: _begin(tx, draft, guard))
-        measured = Measured(steady(chunks), max_bytes)
+        measured = Measured(rechunk(chunks), max_bytes)
         try:
             blobs.write(place_of(draft.id), measured)
             return session.write(lambda tx: _store(tx, draft, measured))
@@ -212,8 +212,8 @@ def opened(content: Content) -> Iterator[Iterable[Any]]:
         )
 
 
-def steady(chunks: Iterable[Any]) -> Iterator[bytes]:
-    """The same bytes in chunks of a fair size: neither a call per line nor the whole in one."""
+def rechunk(chunks: Iterable[Any]) -> Iterator[bytes]:
+    """Yield the same bytes in chunks of CHUNK_BYTES or less."""
     pending = bytearray()
     for chunk in chunks:
         if not isinstance(chunk, (bytes, bytearray, memoryview)):

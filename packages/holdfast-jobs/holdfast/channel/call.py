@@ -12,7 +12,7 @@ from urllib.parse import urlencode, urlsplit
 from holdfast.channel.channel import (
     Capabilities,
     ChannelRefused,
-    LookupDown,
+    LookupFailed,
     Rejected,
     Sent,
     Throttled,
@@ -135,9 +135,9 @@ def refuses_us(answer: Received) -> bool:
     return answer.status in UNAUTHORIZED | WRONG_ENDPOINT
 
 
-def not_answered(answer: Received, word: str | None = None) -> LookupDown:
+def not_answered(answer: Received, word: str | None = None) -> LookupFailed:
     """A question whose answer is none; *word* is the provider's own."""
-    return LookupDown(word or f"status_{answer.status}", answer.status in UNAUTHORIZED)
+    return LookupFailed(word or f"status_{answer.status}", answer.status in UNAUTHORIZED)
 
 
 def known_id(value: object) -> str | None:
@@ -147,9 +147,9 @@ def known_id(value: object) -> str | None:
     return None
 
 
-def lookup_down(exc: NotSent | client.Unsure) -> LookupDown:
+def lookup_down(exc: NotSent | client.Unsure) -> LookupFailed:
     """A question that was not answered, whether or not it left."""
-    return LookupDown(_UNUSABLE.get(exc.reason, exc.reason))
+    return LookupFailed(_UNUSABLE.get(exc.reason, exc.reason))
 
 
 def instant(value: object) -> datetime | None:

@@ -120,29 +120,29 @@ class NotFound:
 
 
 @dataclass(frozen=True, slots=True)
-class Several:
-    """More than one message fits; somebody has to look."""
+class Ambiguous:
+    """More than one message matches; an operator has to decide."""
 
     count: int
 
 
 @dataclass(frozen=True, slots=True)
-class LookupDown:
-    """The question was not answered. *reason* is a word of ours.
+class LookupFailed:
+    """The lookup failed. *reason* is a code of Holdfast.
 
-    *is_refused* says that the credential may not ask: asking again soon would change nothing.
+    *is_refused*: the credential is not allowed to look up messages, so an early retry is useless.
     """
 
     reason: str
     is_refused: bool = False
 
 
-Seen = Found | NotFound | Several | LookupDown
+LookupResult = Found | NotFound | Ambiguous | LookupFailed
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What a channel is asked about a message that it may have taken."""
+class LookupKey:
+    """What identifies a message that the channel may have accepted."""
 
     token: str
     address: str
@@ -160,8 +160,8 @@ class Channel(Protocol):
     def send(self, message: Message) -> Sent:
         """Hand a message over, once."""
 
-    def lookup(self, asked: Asked) -> Seen:
-        """Look for a message that may have been taken; only where the capabilities say how."""
+    def lookup(self, key: LookupKey) -> LookupResult:
+        """Look up a message that may have been accepted, if the capabilities support lookups."""
 
 
 @runtime_checkable

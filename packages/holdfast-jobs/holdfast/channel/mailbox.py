@@ -15,14 +15,14 @@ from pathlib import Path
 
 from holdfast.channel.channel import (
     Accepted,
-    Asked,
     Capabilities,
     Found,
     Lookup,
-    LookupDown,
+    LookupFailed,
+    LookupKey,
+    LookupResult,
     NotFound,
     Rejected,
-    Seen,
     Sent,
     Unsure,
 )
@@ -68,18 +68,18 @@ class Mailbox:
             draft.unlink(missing_ok=True)
         return Accepted(message_id(message.token, self._sender))
 
-    def lookup(self, asked: Asked) -> Seen:
+    def lookup(self, key: LookupKey) -> LookupResult:
         """Look whether the mail's file is there."""
-        if not _TOKEN.fullmatch(asked.token):
+        if not _TOKEN.fullmatch(key.token):
             return NotFound()
         try:
-            written = self._file(asked.token).stat().st_mtime
+            written = self._file(key.token).stat().st_mtime
         except FileNotFoundError:
             return NotFound()
         except OSError:
-            return LookupDown("folder")
+            return LookupFailed("folder")
         at = datetime.fromtimestamp(written, UTC)
-        return Found(message_id(asked.token, self._sender), at)
+        return Found(message_id(key.token, self._sender), at)
 
     def _draft(self, body: bytes) -> Path:
         handle, path = tempfile.mkstemp(dir=self._folder, prefix=".", suffix=".part")

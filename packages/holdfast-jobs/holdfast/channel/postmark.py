@@ -23,17 +23,17 @@ from holdfast.channel.call import (
 )
 from holdfast.channel.channel import (
     Accepted,
-    Asked,
+    Ambiguous,
     Capabilities,
     ChannelRefused,
     Found,
     Lookup,
-    LookupDown,
+    LookupFailed,
+    LookupKey,
+    LookupResult,
     NotFound,
     Rejected,
-    Seen,
     Sent,
-    Several,
     Unsure,
 )
 from holdfast.channel.message import Message
@@ -88,9 +88,9 @@ class Postmark:
             given["HtmlBody"] = message.html
         return self._caller.send("/email", encode(given), read=partial(_sent, token=message.token))
 
-    def lookup(self, asked: Asked) -> Seen:
+    def lookup(self, key: LookupKey) -> LookupResult:
         """Look for a mail by its token."""
-        query = {"count": "10", "offset": "0", f"metadata_{FIELD}": asked.token}
+        query = {"count": "10", "offset": "0", f"metadata_{FIELD}": key.token}
         try:
             answer = self._caller.get("/messages/outbound", query)
         except (NotSent, client.Unsure) as exc:
@@ -99,17 +99,17 @@ class Postmark:
         messages = found.get("Messages") if found else None
         if answer.status != 200 or not isinstance(messages, list):
             return not_answered(answer)
-        ours = [one for one in messages if _token(one) == asked.token]
+        ours = [one for one in messages if _token(one) == key.token]
         if len(ours) != len(messages):
             # The question was not understood: what is missing may be on another page.
-            return LookupDown("not_understood")
+            return LookupFailed("not_understood")
         if not ours:
             return NotFound()
-        if len(ours) > 1 or not _is_to(ours[0], asked.address):
-            return Several(len(ours))
+        if len(ours) > 1 or not _is_to(ours[0], key.address):
+            return Ambiguous(len(ours))
         name = known_id(ours[0].get("MessageID"))
         if name is None:
-            return LookupDown("not_understood")
+            return LookupFailed("not_understood")
         return Found(name, instant(ours[0].get("ReceivedAt")), not self._has_bounced(name))
 
     def _has_bounced(self, name: str) -> bool:

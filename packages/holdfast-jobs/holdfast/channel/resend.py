@@ -23,17 +23,17 @@ from holdfast.channel.call import (
 )
 from holdfast.channel.channel import (
     Accepted,
-    Asked,
+    Ambiguous,
     Capabilities,
     ChannelRefused,
     Found,
     Lookup,
-    LookupDown,
+    LookupFailed,
+    LookupKey,
+    LookupResult,
     NotFound,
     Rejected,
-    Seen,
     Sent,
-    Several,
     Unsure,
 )
 from holdfast.channel.message import Message
@@ -99,24 +99,24 @@ class Resend:
         read = partial(_sent, token=message.token)
         return self._caller.send("/emails", encode(given), headers, read=read)
 
-    def lookup(self, asked: Asked) -> Seen:
+    def lookup(self, key: LookupKey) -> LookupResult:
         """Ask for a mail by the id that Resend gave it."""
-        if asked.provider_id is None:
-            return LookupDown("no_id")
+        if key.provider_id is None:
+            return LookupFailed("no_id")
         try:
-            answer = self._caller.get(f"/emails/{quote(asked.provider_id, safe='')}")
+            answer = self._caller.get(f"/emails/{quote(key.provider_id, safe='')}")
         except (NotSent, client.Unsure) as exc:
             return lookup_down(exc)
         found = decode(answer) or {}
         if answer.status == 404 and found.get("name") == "not_found":
             return NotFound()
-        if answer.status != 200 or found.get("id") != asked.provider_id:
+        if answer.status != 200 or found.get("id") != key.provider_id:
             return not_answered(answer)
-        wanted = (ascii_email(asked.address) or "").lower()
+        wanted = (ascii_email(key.address) or "").lower()
         if [str(one).lower() for one in found.get("to") or ()] != [wanted]:
-            return Several(1)
+            return Ambiguous(1)
         is_delivered = found.get("last_event") not in GIVEN_UP
-        return Found(asked.provider_id, instant(found.get("created_at")), is_delivered)
+        return Found(key.provider_id, instant(found.get("created_at")), is_delivered)
 
 
 def _sent(answer: Received, token: str) -> Sent:

@@ -22,17 +22,17 @@ from holdfast.channel.call import (
 )
 from holdfast.channel.channel import (
     Accepted,
-    Asked,
+    Ambiguous,
     Capabilities,
     ChannelRefused,
     Found,
     Lookup,
-    LookupDown,
+    LookupFailed,
+    LookupKey,
+    LookupResult,
     NotFound,
     Rejected,
-    Seen,
     Sent,
-    Several,
     Throttled,
     Unsure,
 )
@@ -137,11 +137,11 @@ class Slack:
         read = partial(_sent, token=message.token)
         return self._caller.send("/chat.postMessage", encode(given), headers, read=read)
 
-    def lookup(self, asked: Asked) -> Seen:
+    def lookup(self, key: LookupKey) -> LookupResult:
         """Read the conversation from just before the first try on, and look for the token."""
         query = {
-            "channel": asked.address,
-            "oldest": f"{(asked.since - SKEW).timestamp():.6f}",
+            "channel": key.address,
+            "oldest": f"{(key.since - SKEW).timestamp():.6f}",
             "limit": str(PAGE),
             "include_all_metadata": "true",
         }
@@ -157,14 +157,14 @@ class Slack:
                 word = known_id(document.get("error"))
                 unanswered = not_answered(answer, word)
                 return replace(unanswered, is_refused=unanswered.is_refused or word in ACCOUNT)
-            found += [str(one.get("ts")) for one in messages if _token(one) == asked.token]
+            found += [str(one.get("ts")) for one in messages if _token(one) == key.token]
             cursor = _cursor(document)
             if cursor is None:
                 is_whole = document.get("has_more") is not True
-                return _seen(found) if found or is_whole else LookupDown("not_understood")
+                return _seen(found) if found or is_whole else LookupFailed("not_understood")
             query["cursor"] = cursor
         # What was not read may hold it.
-        return _seen(found) if found else LookupDown("too_long")
+        return _seen(found) if found else LookupFailed("too_long")
 
 
 def written(subject: str, text: str) -> str:
@@ -210,13 +210,13 @@ def _cursor(document: dict[str, Any]) -> str | None:
     return found if isinstance(found, str) and found else None
 
 
-def _seen(found: list[str]) -> Seen:
+def _seen(found: list[str]) -> LookupResult:
     if not found:
         return NotFound()
     if len(found) > 1:
-        return Several(len(found))
+        return Ambiguous(len(found))
     try:
         at = datetime.fromtimestamp(float(found[0]), UTC)
     except (ValueError, OverflowError, OSError):
-        return LookupDown("not_understood")
+        return LookupFailed("not_understood")
     return Found(found[0], at)

@@ -17,12 +17,12 @@ from contextlib import contextmanager, suppress
 from holdfast.channel.address import ascii_email
 from holdfast.channel.channel import (
     Accepted,
-    Asked,
     Capabilities,
     ChannelRefused,
-    LookupDown,
+    LookupFailed,
+    LookupKey,
+    LookupResult,
     Rejected,
-    Seen,
     Sent,
     Throttled,
     Unsure,
@@ -103,9 +103,9 @@ class Smtp:
                 return ChannelRefused("not_supported")
             return Rejected("unreachable", is_permanent=False)
 
-    def lookup(self, asked: Asked) -> Seen:
+    def lookup(self, key: LookupKey) -> LookupResult:
         """A mail server cannot be asked."""
-        return LookupDown("not_supported")
+        return LookupFailed("not_supported")
 
     @contextmanager
     def _session(self) -> Iterator[_Session]:

@@ -27,17 +27,17 @@ from holdfast.channel.call import (
 )
 from holdfast.channel.channel import (
     Accepted,
-    Asked,
+    Ambiguous,
     Capabilities,
     ChannelRefused,
     Found,
     Lookup,
-    LookupDown,
+    LookupFailed,
+    LookupKey,
+    LookupResult,
     NotFound,
     Rejected,
-    Seen,
     Sent,
-    Several,
     Unsure,
 )
 from holdfast.channel.message import Message
@@ -105,17 +105,17 @@ class Webhook:
         gateway = self._settings.base_url
         return gateway or message.address, _document(message, with_address=gateway is not None)
 
-    def lookup(self, asked: Asked) -> Seen:
+    def lookup(self, key: LookupKey) -> LookupResult:
         """Ask the gateway what it knows of a token."""
         url = self._settings.status_url
         if url is None:
-            return LookupDown("not_supported")
-        target = _target(url).replace("{token}", quote(asked.token, safe=""))
+            return LookupFailed("not_supported")
+        target = _target(url).replace("{token}", quote(key.token, safe=""))
         try:
             answer = self._caller(url).get(target)
         except (NotSent, client.Unsure) as exc:
             return lookup_down(exc)
-        return _seen(answer, asked.address)
+        return _seen(answer, key.address)
 
     def _signed(self, message: Message, url: str, body: bytes) -> dict[str, str]:
         # Of every try, because receivers refuse what is older than a few minutes.
@@ -183,7 +183,7 @@ def _sent(answer: Received, token: str, *, is_recipients: bool) -> Sent:
     return Unsure(f"status_{status}")
 
 
-def _seen(answer: Received, address: str) -> Seen:
+def _seen(answer: Received, address: str) -> LookupResult:
     """What a status address says: its own words, or nothing that counts."""
     found = decode(answer) or {}
     if answer.status == 404 and "error" in found:
@@ -193,8 +193,8 @@ def _seen(answer: Received, address: str) -> Seen:
         return not_answered(answer)
     matches = found.get("matches")
     if isinstance(matches, list) and len(matches) > 1:
-        return Several(len(matches))
+        return Ambiguous(len(matches))
     # A gateway that says to whom it went, and names somebody else, has another message.
     if found.get("to", address) != address:
-        return Several(1)
+        return Ambiguous(1)
     return Found(name, instant(found.get("at")), found.get("status") != "failed")

@@ -21,7 +21,7 @@ def logged(command: F) -> F:
 
     @wraps(command)
     def run(*args: Any, **options: Any) -> Any:
-        log.take_over(options.get("log_level") or "info")
+        log.install(options.get("log_level") or "info")
         try:
             return command(*args, **options)
         except (click.exceptions.Exit, click.Abort, click.ClickException):
@@ -38,6 +38,6 @@ def watch(hf: Holdfast, log_level: str | None) -> None:
 
     The application may have configured logging when it was imported; our lines stay ours.
     """
-    log.take_over(log_level or hf.settings.log_level)
+    log.install(log_level or hf.settings.log_level)
     hf.events.subscribe(log.log_event)
     alert_as_set(hf)

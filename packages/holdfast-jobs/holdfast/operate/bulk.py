@@ -41,8 +41,8 @@ SUBJECT = "dead_letters"
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """What a bulk is asked to do. An empty filter needs *everything* and the right number."""
+class BulkRequest:
+    """The arguments of a bulk action. An empty filter needs *everything* and *confirm*."""
 
     wanted: LetterFilter
     reason: str
@@ -76,7 +76,7 @@ class BulkAnswer:
     stopped: str | None = None
 
 
-def perform(context: OperatorContext, action: Action, ask: Ask) -> BulkAnswer:
+def perform(context: OperatorContext, action: Action, ask: BulkRequest) -> BulkAnswer:
     """Do *action* to every item that *ask* means and that stands where the step begins."""
     try:
         ask = _read(ask)
@@ -99,7 +99,7 @@ def perform(context: OperatorContext, action: Action, ask: Ask) -> BulkAnswer:
     return bulk.run(groups)
 
 
-def _read(ask: Ask) -> Ask:
+def _read(ask: BulkRequest) -> BulkRequest:
     """The same, checked; raises InvalidAction."""
     wanted = ask.wanted.check()
     (reason,) = read_texts(reason=(ask.reason, LONGEST_REASON))
@@ -110,7 +110,7 @@ def _read(ask: Ask) -> Ask:
     return replace(ask, wanted=wanted, reason=reason)
 
 
-def _check_size(ask: Ask, matched: int) -> None:
+def _check_size(ask: BulkRequest, matched: int) -> None:
     """Raise for a filter that matches nothing, and for one that matches everything unasked."""
     if matched == 0:
         raise NothingMatches(str(ask.wanted) or "everything")
@@ -130,7 +130,7 @@ class _Bulk:
 
     context: OperatorContext
     action: Action
-    ask: Ask
+    ask: BulkRequest
     org_id: str | None
 
     def find_groups(self) -> dict[Standing, int]:

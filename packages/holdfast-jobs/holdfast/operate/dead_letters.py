@@ -318,7 +318,7 @@ class DeadLetters:
         limit: int = bulk.LIMIT,
     ) -> bulk.BulkAnswer:
         """Replay every validated item that fits; the others are named with the reason why not."""
-        ask = bulk.Ask(wanted, reason, full_restart, is_dry_run, everything, confirm, limit)
+        ask = bulk.BulkRequest(wanted, reason, full_restart, is_dry_run, everything, confirm, limit)
         return bulk.perform(self.context, Action.REPLAY, ask)
 
     def discard_all(
@@ -332,7 +332,7 @@ class DeadLetters:
         limit: int = bulk.LIMIT,
     ) -> bulk.BulkAnswer:
         """Discard every item that fits and is not being replayed."""
-        ask = bulk.Ask(wanted, reason, False, is_dry_run, everything, confirm, limit)
+        ask = bulk.BulkRequest(wanted, reason, False, is_dry_run, everything, confirm, limit)
         return bulk.perform(self.context, Action.DISCARD, ask)
 
     # -- how a step is taken

@@ -58,8 +58,8 @@ class Try:
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
-    """Something that was said of a delivery, and by whom."""
+class EvidenceRow:
+    """One piece of evidence about a delivery, with its source."""
 
     source: str
     verdict: str
@@ -75,7 +75,7 @@ class DeliveryView:
 
     delivery: Delivery
     attempts: tuple[Try, ...]
-    evidence: tuple[Word, ...]
+    evidence: tuple[EvidenceRow, ...]
 
 
 class BulkOptions(TypedDict, total=False):
@@ -135,7 +135,10 @@ class Deliveries:
             return DeliveryView(
                 _find(tx, key),
                 tuple(Try(**_read(Try, row)) for row in tx.many(SQL.list_attempts, **key)),
-                tuple(Word(**_read(Word, row)) for row in tx.many(SQL.list_evidence, **key)),
+                tuple(
+                    EvidenceRow(**_read(EvidenceRow, row))
+                    for row in tx.many(SQL.list_evidence, **key)
+                ),
             )
 
         return self.context.store.read(look)

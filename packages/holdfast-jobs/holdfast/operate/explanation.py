@@ -131,6 +131,6 @@ class ExtensionReasons:
 NO_REASONS = ExtensionReasons()
 
 
-def said(instant: datetime | None) -> str:
-    """An instant as a person reads it."""
+def utc(instant: datetime | None) -> str:
+    """Return *instant* as text in UTC."""
     return "an unknown time" if instant is None else instant.strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -14,7 +14,7 @@ from holdfast.operate.explanation import (
     ExtensionReasons,
     Reason,
     Situation,
-    said,
+    utc,
 )
 from holdfast.operate.letter import Letter
 from holdfast.operate.letter_plan import never_replayed, next_step_of
@@ -34,7 +34,7 @@ def reason_of(situation: Situation, told: ExtensionReasons = NO_REASONS) -> Expl
         case State.BATCH_SUBMITTED:
             return told.instead or _submitted(situation)
         case State.COMPLETED:
-            line = f"Completed at {said(situation.at('finished_at'))}{_kept(situation)}"
+            line = f"Completed at {utc(situation.at('finished_at'))}{_kept(situation)}"
             line += f"{still_open(situation)}."
             then = undecided(situation) or NOTHING
             return situation.explain(Reason.COMPLETED, line, then, **_ended(situation))
@@ -66,7 +66,7 @@ def _running(s: Situation) -> Explanation:
     if job["cancel_requested_at"] is not None:
         return s.explain(
             Reason.CANCEL_REQUESTED,
-            f"A cancel was requested at {said(s.at('cancel_requested_at'))}; it still runs.",
+            f"A cancel was requested at {utc(s.at('cancel_requested_at'))}; it still runs.",
             "Its handler comes to its next step and stops there.",
             cancel_requested_at=s.at("cancel_requested_at"),
             **facts,
@@ -77,13 +77,13 @@ def _running(s: Situation) -> Explanation:
     # Renewed at a third of its length, a lease never has less than half of it left.
     is_late = lease_until - s.now < lease / 2
     line = (
-        f"Runs since {said(s.at('claimed_at'))} on worker {job['claimed_by']}, stage"
+        f"Runs since {utc(s.at('claimed_at'))} on worker {job['claimed_by']}, stage"
         f" {job['stage']!r}, attempt {facts['attempt']} of {job['max_attempts']}"
     )
     then = "Its handler ends."
     if is_late:
         line += "; its lease was not renewed in time"
-        then = f"Its worker renews it, or it is rescued after {said(lease_until)}."
+        then = f"Its worker renews it, or it is rescued after {utc(lease_until)}."
     return s.explain(
         Reason.RUNNING, line + ".", then, lease_until if is_late else None, is_late=is_late, **facts
     )
@@ -113,7 +113,7 @@ def _stale(s: Situation, facts: Mapping[str, Any]) -> Explanation:
         then = f"Start a worker of any queue: its rescue {becomes}."
     return s.explain(
         Reason.LEASE_RAN_OUT,
-        f"Its lease ran out at {said(facts['lease_until'])}:"
+        f"Its lease ran out at {utc(facts['lease_until'])}:"
         f" worker {job['claimed_by']} is dead, frozen or cut off.",
         then,
         workers=len(alive),
@@ -140,7 +140,7 @@ def _canceled(s: Situation) -> Explanation:
     )  # fmt: skip
     who = "somebody" if asked is None else f"{asked['actor_type']}:{asked['actor_id']}"
     why = "" if asked is None else decode(asked["detail"] or "{}").get("reason", "")
-    line = f"Canceled at {said(s.at('finished_at'))} by {who}{_kept(s)}"
+    line = f"Canceled at {utc(s.at('finished_at'))} by {who}{_kept(s)}"
     return s.explain(
         Reason.CANCELED,
         f"{line}: {why}" if why else f"{line}.",
@@ -153,7 +153,7 @@ def _canceled(s: Situation) -> Explanation:
 
 def _failed(s: Situation) -> Explanation:
     job, letter = s.job, s.letter
-    failed = f"Failed at {said(s.at('finished_at'))} with {job['error_class']}"
+    failed = f"Failed at {utc(s.at('finished_at'))} with {job['error_class']}"
     facts = {"error_class": job["error_class"], "stage": job["stage"], **_ended(s)}
     if letter is None:
         # Only a row that came past the database's own rules looks like this.

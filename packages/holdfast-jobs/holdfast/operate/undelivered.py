@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from holdfast.operate.explanation import Explanation, Reason, Situation, said
+from holdfast.operate.explanation import Explanation, Reason, Situation, utc
 from holdfast.outbox.post import JOB_TYPE as DELIVER
 from holdfast.store import Row
 
@@ -28,7 +28,7 @@ def why_undelivered(s: Situation, due_at: datetime) -> Explanation | None:
     named = " and ".join(channels)
     unsure = sum(row["unsure"] for row in pending)
     line = f"{tried} of its deliveries were tried and are not sent; it waits for {named}"
-    then = f"Nothing: it is tried again from {said(due_at)} on."
+    then = f"Nothing: it is tried again from {utc(due_at)} on."
     if unsure:
         line += f", and of {unsure} nobody knows whether {named} took them"
         then = f"{RECONCILER} asks the channel, every five minutes; nothing is sent before that."
@@ -68,7 +68,7 @@ def _untried(s: Situation, due_at: datetime, pending: Sequence[Row]) -> Explanat
     return s.explain(
         Reason.AWAITS_CHANNEL,
         f"{waiting} of its deliveries were not tried; it waits for {' and '.join(channels)}.",
-        f"Nothing: it looks again at {said(due_at)}. If a channel cannot be used, holdfast doctor"
+        f"Nothing: it looks again at {utc(due_at)}. If a channel cannot be used, holdfast doctor"
         " says why.",
         due_at,
         channels=channels,

@@ -18,7 +18,7 @@ from holdfast.operate.explanation import (
     ExtensionReasons,
     Reason,
     Situation,
-    said,
+    utc,
 )
 from holdfast.operate.undelivered import why_undelivered
 from holdfast.store import Row
@@ -33,7 +33,7 @@ def why_waiting(s: Situation, told: ExtensionReasons = NO_REASONS) -> Explanatio
     if job["cancel_requested_at"] is not None:
         return s.explain(
             Reason.CANCEL_REQUESTED,
-            f"A cancel was requested at {said(s.at('cancel_requested_at'))} and it waits again.",
+            f"A cancel was requested at {utc(s.at('cancel_requested_at'))} and it waits again.",
             "It ends as soon as a worker takes it; a second cancel ends it at once.",
             cancel_requested_at=s.at("cancel_requested_at"),
         )
@@ -75,7 +75,7 @@ def _not_due(s: Situation, due_at: datetime, why: str, detail: Mapping[str, Any]
         then = f"Nothing: it moves to {job['origin_queue']} when its time has come."
     return s.explain(
         Reason.NOT_DUE,
-        f"Not due until {said(due_at)}: {told}.",
+        f"Not due until {utc(due_at)}: {told}.",
         then,
         due_at,
         because=because,
@@ -94,7 +94,7 @@ def why_paused(s: Situation) -> Explanation | None:
     who, why = s.limits["paused_by"], s.limits["pause_reason"]
     return s.explain(
         Reason.QUEUE_PAUSED,
-        f"Queue {s.queue} is paused since {said(read_instant(paused_at))} by {who}: {why}",
+        f"Queue {s.queue} is paused since {utc(read_instant(paused_at))} by {who}: {why}",
         f"Somebody resumes it: holdfast queues resume {s.queue} --reason …",
         queue=s.queue,
         paused_at=read_instant(paused_at),
@@ -145,7 +145,7 @@ def _awaits_run(s: Situation) -> Explanation:
     name = min(due, key=lambda name: (due[name], name))
     return s.explain(
         Reason.AWAITS_RUN,
-        f"Run {name} takes it; the next one is due at {said(due[name])}.",
+        f"Run {name} takes it; the next one is due at {utc(due[name])}.",
         "Nothing, if a dispatcher lives: holdfast worker --dispatch",
         due[name],
         queue=s.queue,
@@ -160,7 +160,7 @@ def _unknown_type(s: Situation, due_at: datetime | None) -> Explanation:
     return s.explain(
         Reason.UNKNOWN_TYPE,
         f"No worker that serves {s.queue} knows the job type {s.job['job_type']}.",
-        f"Start a worker whose application declares it; from {said(dead_at)} on whoever takes it"
+        f"Start a worker whose application declares it; from {utc(dead_at)} on whoever takes it"
         " makes it a dead letter.",
         due_at,
         queue=s.queue,
@@ -205,7 +205,7 @@ def _rated(s: Situation) -> Explanation | None:
         free_at = s.now + timedelta(seconds=(1 - tokens) * seconds / count)
         return s.explain(
             Reason.RATE_LIMIT,
-            f"The rate of {whose}, {count} in {seconds} s, is used up until {said(free_at)}.",
+            f"The rate of {whose}, {count} in {seconds} s, is used up until {utc(free_at)}.",
             "Nothing: it goes on as fast as the rate allows.",
             free_at,
             whose=whose,

@@ -29,22 +29,22 @@ from holdfast.engine.retry import RETRY_AFTER_CEILING, RetryPolicy
 from holdfast.errors import StoreError
 from holdfast.event import DeliveryTrouble
 from holdfast.outbox.circuit import OPEN, REFUSED, UNAVAILABLE, Circuit, Trip, fingerprint_of
-from holdfast.outbox.decide import Ask, Done, Send, Wait
+from holdfast.outbox.decide import Done, LookupFirst, Send, Wait
 from holdfast.outbox.delivery import Attempt, Delivery, Phase, Reason
-from holdfast.outbox.intend import read_content
-from holdfast.outbox.mark import Ending, mark
-from holdfast.outbox.page import (
-    Case,
-    Grip,
+from holdfast.outbox.delivery_lease import (
+    DeliveryLease,
+    DeliveryState,
     Key,
-    Page,
+    LeaseGuard,
     each,
-    holding,
+    get_code,
     lease_ms,
     name_at,
     read_again,
-    word,
+    renewing,
 )
+from holdfast.outbox.intend import read_content
+from holdfast.outbox.mark import Ending, mark
 from holdfast.store import Row, Statements, Tx
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ NOT_CALLED = frozenset(
 class PlannedAttempt:
     """A delivery that is handed over now, and why."""
 
-    case: Case
+    case: DeliveryState
     channel: Channel
     reason: Reason
 
@@ -93,42 +93,48 @@ class RecordedAttempt:
     """A try that is on record."""
 
     wanted: PlannedAttempt
-    case: Case
+    case: DeliveryState
     attempt: Attempt
     message: Message | None
 
 
-def wait_for_circuit(case: Case, circuit: Circuit, attempt: Attempt | None = None) -> Ending:
+def wait_for_circuit(
+    case: DeliveryState, circuit: Circuit, attempt: Attempt | None = None
+) -> Ending:
     """Leave a delivery alone until its channel may be probed."""
     return Ending(case, Wait(circuit.open_until, OPEN), attempt)
 
 
-def send_attempts(page: Page, sends: Sequence[PlannedAttempt], worker_id: str) -> PassCounts:
+def send_attempts(
+    lease: DeliveryLease, sends: Sequence[PlannedAttempt], worker_id: str
+) -> PassCounts:
     """Write the tries, make them, and mark what became of them."""
     if not sends:
         return PassCounts()
-    outbox = page.outbox
-    with holding(page, [one.case for one in sends]) as grip:
-        begun = _begin(page, sends, worker_id)
+    outbox = lease.outbox
+    with renewing(lease, [one.case for one in sends]) as grip:
+        begun = _begin(lease, sends, worker_id)
         ended = each(
             outbox,
             begun,
             lambda one: one.case.delivery.channel,
-            lambda one: _hand_over(page, one, grip),
+            lambda one: _hand_over(lease, one, grip),
         )
-    ends = [_end(page, one, *answer) for one, answer in zip(begun, ended, strict=True)]
+    ends = [_end(lease, one, *answer) for one, answer in zip(begun, ended, strict=True)]
     counts = PassCounts()
     counts.done["tried"] += len(begun)
     counts.done["lost"] += len(sends) - len(begun)
-    counts.add(mark(page, ends))
+    counts.add(mark(lease, ends))
     return counts
 
 
-def _begin(page: Page, sends: Sequence[PlannedAttempt], worker_id: str) -> list[RecordedAttempt]:
-    outbox = page.outbox
+def _begin(
+    lease: DeliveryLease, sends: Sequence[PlannedAttempt], worker_id: str
+) -> list[RecordedAttempt]:
+    outbox = lease.outbox
 
     def work(tx: Tx) -> tuple[list[Row], dict[Key, PlannedAttempt]]:
-        still = _decide_again(tx, page, sends)
+        still = _decide_again(tx, lease, sends)
         tries = [
             {**one.case.named, "nth": one.case.delivery.attempts + 1} for one in still.values()
         ]
@@ -167,7 +173,9 @@ def _begin(page: Page, sends: Sequence[PlannedAttempt], worker_id: str) -> list[
     return begun
 
 
-def _decide_again(tx: Tx, page: Page, sends: Sequence[PlannedAttempt]) -> dict[Key, PlannedAttempt]:
+def _decide_again(
+    tx: Tx, lease: DeliveryLease, sends: Sequence[PlannedAttempt]
+) -> dict[Key, PlannedAttempt]:
     """Those that are still to be sent. While others were asked about, somebody may have answered.
 
     What is not keeps its lease, and is decided by whoever comes for it after that.
@@ -176,7 +184,7 @@ def _decide_again(tx: Tx, page: Page, sends: Sequence[PlannedAttempt]) -> dict[K
     still = {}
     for one in sends:
         case = known[one.case.key]
-        decision = page.decide(case, one.channel)
+        decision = lease.decide(case, one.channel)
         if isinstance(decision, Send):
             still[case.key] = PlannedAttempt(case, one.channel, decision.reason)
     return still
@@ -195,7 +203,7 @@ def _attempt_row(row: Row, by_key: dict[Key, PlannedAttempt]) -> dict[str, str |
     }
 
 
-def _message(row: Row, case: Case, channel: Channel) -> Message | None:
+def _message(row: Row, case: DeliveryState, channel: Channel) -> Message | None:
     """What is handed over; None if what was frozen is not there, or is not what was frozen."""
     try:
         content = read_content(row["content"])
@@ -218,16 +226,16 @@ def _message(row: Row, case: Case, channel: Channel) -> Message | None:
     )
 
 
-def _hand_over(page: Page, one: RecordedAttempt, grip: Grip) -> Answer:
+def _hand_over(lease: DeliveryLease, one: RecordedAttempt, grip: LeaseGuard) -> Answer:
     """One call. What it raises is no answer, and neither is what nobody can read."""
-    outbox, wanted = page.outbox, one.wanted
+    outbox, wanted = lease.outbox, one.wanted
     if one.message is None:
         return _ended(one, Rejected("content_gone", is_permanent=True))
     # It may have waited for its turn: somebody else may have it by now, or its reason be over.
     is_ours = grip.holds(one.case, outbox.app.clock.monotonic())
-    if not is_ours or page.decide(wanted.case, wanted.channel) != Send(wanted.reason):
+    if not is_ours or lease.decide(wanted.case, wanted.channel) != Send(wanted.reason):
         return _ended(one, Rejected("not_begun", is_permanent=False))
-    if page.circuits.has_tripped(one.case.delivery) is not None:
+    if lease.circuits.has_tripped(one.case.delivery) is not None:
         return _ended(one, ChannelRefused(OPEN))
     point = _CommitPoint(outbox, one)
     try:
@@ -238,7 +246,7 @@ def _hand_over(page: Page, one: RecordedAttempt, grip: Grip) -> Answer:
         _log.warning("channel %s broke: %s", wanted.channel.name, type(exc).__name__)
         sent = Unsure("error") if point.may_be_passed else Rejected("error", is_permanent=False)
         answer = _ended(one, sent)
-    _hear(page, one, sent, answer[1])
+    _hear(lease, one, sent, answer[1])
     return answer
 
 
@@ -285,17 +293,17 @@ class _CommitPoint:
 
 
 def _end(
-    page: Page, one: RecordedAttempt, attempt: Attempt, retry_after: timedelta | None
+    lease: DeliveryLease, one: RecordedAttempt, attempt: Attempt, retry_after: timedelta | None
 ) -> Ending:
     """What follows from an answer: the same decision that anybody would make who finds it."""
     case = replace(one.case, attempts=(*one.case.attempts, attempt))
-    decision = page.decide(case, one.wanted.channel)
-    circuit = page.circuits.has_tripped(case.delivery)
+    decision = lease.decide(case, one.wanted.channel)
+    circuit = lease.circuits.has_tripped(case.delivery)
     if circuit is not None and isinstance(decision, Send | Wait):
         return wait_for_circuit(case, circuit, attempt)
     delay = timedelta(0)
-    if isinstance(decision, Send | Ask | Wait | Done):
-        delay = RETRY.delay(attempt.number, page.outbox.rng, retry_after)
+    if isinstance(decision, Send | LookupFirst | Wait | Done):
+        delay = RETRY.delay(attempt.number, lease.outbox.rng, retry_after)
     return Ending(case, decision, attempt, delay)
 
 
@@ -308,32 +316,34 @@ def _ended(one: RecordedAttempt, sent: Sent) -> Answer:
             return replace(attempt, outcome="accepted", provider_id=name), None
         case Rejected():
             outcome = "refused" if sent.is_permanent else "rejected"
-            return replace(attempt, outcome=outcome, code=word(sent.code)), None
+            return replace(attempt, outcome=outcome, code=get_code(sent.code)), None
         case ChannelRefused():
-            return replace(attempt, outcome="channel_refused", code=word(sent.code)), None
+            return replace(attempt, outcome="channel_refused", code=get_code(sent.code)), None
         case Throttled():
             longest = RETRY_AFTER_CEILING.total_seconds()
             wait = None if sent.retry_after is None else min(sent.retry_after, longest)
             after = None if wait is None else timedelta(seconds=wait)
-            return replace(attempt, outcome="throttled", code=word(sent.code)), after
+            return replace(attempt, outcome="throttled", code=get_code(sent.code)), after
         case Unsure():
-            told = replace(attempt, outcome="unsure", code=word(sent.reason))
+            told = replace(attempt, outcome="unsure", code=get_code(sent.reason))
             return replace(told, provider_id=name_at(sent.provider_id)), None
         case _:
             assert_never(sent)
 
 
-def _hear(page: Page, one: RecordedAttempt, sent: Sent, retry_after: timedelta | None) -> None:
+def _hear(
+    lease: DeliveryLease, one: RecordedAttempt, sent: Sent, retry_after: timedelta | None
+) -> None:
     """What an answer says about the circuit of its channel."""
-    delivery, circuits = one.case.delivery, page.circuits
+    delivery, circuits = one.case.delivery, lease.circuits
     is_endpoint = one.wanted.channel.capabilities.is_per_endpoint
     trip: Trip | None = None
     match sent:
         case ChannelRefused():
             is_endpoint = sent.is_endpoint
-            trip = Trip(REFUSED, word(sent.code))
+            trip = Trip(REFUSED, get_code(sent.code))
         case Throttled():
-            trip = Trip(UNAVAILABLE, word(sent.code), retry_after or timedelta(0))
+            trip = Trip(UNAVAILABLE, get_code(sent.code), retry_after or timedelta(0))
         case Rejected(code="unreachable"):
             trip = Trip(UNAVAILABLE, sent.code)
         case Accepted() | Rejected() if getattr(sent, "code", "") not in NOT_CALLED:
@@ -342,5 +352,5 @@ def _hear(page: Page, one: RecordedAttempt, sent: Sent, retry_after: timedelta |
                 circuits.close(found.key)
     if trip is not None:
         key = (delivery.channel, delivery.endpoint if is_endpoint else "")
-        fingerprint = fingerprint_of(page.outbox, delivery.channel)
-        circuits.trip(key, trip, fingerprint, page.now, page.outbox.settings.outbox)
+        fingerprint = fingerprint_of(lease.outbox, delivery.channel)
+        circuits.trip(key, trip, fingerprint, lease.now, lease.outbox.settings.outbox)

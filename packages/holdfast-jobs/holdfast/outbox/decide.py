@@ -38,8 +38,8 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """Ask the channel whether it has it, before anything else."""
+class LookupFirst:
+    """Look the message up at the channel before anything else."""
 
     provider_id: str | None = None
 
@@ -85,7 +85,7 @@ class Done:
     """There is nothing to do."""
 
 
-Decision = Send | Ask | Wait | Hold | Drop | Fail | Backfill | Done
+Decision = Send | LookupFirst | Wait | Hold | Drop | Fail | Backfill | Done
 
 
 @dataclass(slots=True)
@@ -289,7 +289,7 @@ def _ask(
             return Hold("lookup_unreachable")
         if delivery.not_before_at is not None and delivery.not_before_at > now:
             return Wait(delivery.not_before_at, "lookup_unreachable")
-    return Ask(provider_id)
+    return LookupFirst(provider_id)
 
 
 def _leave(known: _Known, policy: Policy) -> Decision:

@@ -13,14 +13,14 @@ from typing import Any
 from holdfast.arguments import anything, checked, each, identifier, uuid
 from holdfast.channel.channel import (
     Accepted,
-    Asked,
     Capabilities,
     Found,
     Lookup,
-    LookupDown,
+    LookupFailed,
+    LookupKey,
+    LookupResult,
     NotFound,
     Rejected,
-    Seen,
     Sent,
     Unsure,
 )
@@ -79,12 +79,12 @@ class InAppChannel:
             return Rejected("no_such_delivery", is_permanent=True)
         return Accepted(str(found["id"]))
 
-    def lookup(self, asked: Asked) -> Seen:
+    def lookup(self, key: LookupKey) -> LookupResult:
         """Look into the feeds for a message that may have been written."""
         try:
-            found = self._store().read(lambda tx: _find(tx, asked.token))
+            found = self._store().read(lambda tx: _find(tx, key.token))
         except StoreError as exc:
-            return LookupDown(type(exc).__name__)
+            return LookupFailed(type(exc).__name__)
         if found is None:
             return NotFound()
         return Found(str(found["id"]), read_instant(found["created_at"]))

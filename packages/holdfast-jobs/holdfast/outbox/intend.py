@@ -30,7 +30,7 @@ LARGEST_VERSION = 2_147_483_647
 
 
 @dataclass(frozen=True, slots=True)
-class Intent:
+class OutgoingMessage:
     """One message to one recipient about one subject in one version."""
 
     subject: str
@@ -45,7 +45,7 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class Intended:
-    """The delivery that stands for an intent. ``created`` is False when it was there before.
+    """The delivery that was stored for a message. ``created`` is False when it was there before.
 
     ``differs`` says that the one that was there says something else or goes elsewhere; it stands.
     """
@@ -123,7 +123,12 @@ def with_context(origin: Origin, context: RequestContext) -> Origin:
 
 
 def prepare(
-    intents: Sequence[Intent], ids: Sequence[str], origin: Origin, key: str, *, now: datetime
+    intents: Sequence[OutgoingMessage],
+    ids: Sequence[str],
+    origin: Origin,
+    key: str,
+    *,
+    now: datetime,
 ) -> list[dict[str, Any]]:
     """The rows of *intents*. Raises InvalidDelivery, and nothing is written, if one is wrong."""
     bad: dict[str, str] = {}
@@ -137,7 +142,9 @@ def prepare(
     return rows
 
 
-def _row(intent: Intent, made: str, content: str, origin: Origin, key: str) -> dict[str, Any]:
+def _row(
+    intent: OutgoingMessage, made: str, content: str, origin: Origin, key: str
+) -> dict[str, Any]:
     identity = Identity(origin.org_id, intent.subject, intent.recipient, intent.version)
     due = intent.not_before_at
     return {
@@ -165,7 +172,7 @@ def _row(intent: Intent, made: str, content: str, origin: Origin, key: str) -> d
     }
 
 
-def _check(where: str, intent: Intent, now: datetime, bad: dict[str, str]) -> str:
+def _check(where: str, intent: OutgoingMessage, now: datetime, bad: dict[str, str]) -> str:
     """Note everything that is wrong; return the content's text."""
     for name, longest in (
         ("subject", LONGEST_NAME),

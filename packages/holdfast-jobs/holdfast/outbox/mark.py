@@ -18,9 +18,19 @@ from holdfast.engine.job import SYSTEM
 from holdfast.engine.pass_counts import PassCounts
 from holdfast.event import DeliveryChange, DeliveryTrouble
 from holdfast.outbox.circuit import OPEN, Circuit, tell_opened
-from holdfast.outbox.decide import Ask, Backfill, Decision, Done, Drop, Fail, Hold, Send, Wait
+from holdfast.outbox.decide import (
+    Backfill,
+    Decision,
+    Done,
+    Drop,
+    Fail,
+    Hold,
+    LookupFirst,
+    Send,
+    Wait,
+)
 from holdfast.outbox.delivery import Attempt, State
-from holdfast.outbox.page import Case, Key, Page
+from holdfast.outbox.delivery_lease import DeliveryLease, DeliveryState, Key
 from holdfast.outbox.wait import awaiting, wake_jobs
 from holdfast.store import Statements, Tx
 
@@ -38,7 +48,7 @@ class Ending:
     is left alone where the decision sets no time of its own.
     """
 
-    case: Case
+    case: DeliveryState
     decision: Decision
     attempt: Attempt | None = None
     delay: timedelta = timedelta(0)
@@ -55,7 +65,7 @@ class Ending:
                 return DeliveryChange.DROPPED
             case Fail():
                 return DeliveryChange.FAILED
-            case Send() | Ask() | Wait() | Done():
+            case Send() | LookupFirst() | Wait() | Done():
                 return DeliveryChange.DEFERRED
             case _:
                 assert_never(self.decision)
@@ -71,12 +81,12 @@ _STATES = {
 }
 
 
-def mark(page: Page, endings: Sequence[Ending]) -> PassCounts:
+def mark(lease: DeliveryLease, endings: Sequence[Ending]) -> PassCounts:
     """Write the ends of a page; those that another worker has by then are counted as lost."""
-    outbox, news = page.outbox, page.circuits.take_news()
+    outbox, news = lease.outbox, lease.circuits.take_news()
     if not endings and not news:
         return PassCounts()
-    marks = [_mark_row(page, ending) for ending in endings]
+    marks = [_mark_row(lease, ending) for ending in endings]
     ended = [_attempt_row(ending) for ending in endings if ending.attempt is not None]
 
     def work(tx: Tx) -> tuple[set[Key], list[Circuit], list[str]]:
@@ -97,7 +107,7 @@ def mark(page: Page, endings: Sequence[Ending]) -> PassCounts:
     kept, opened, queues = outbox.store.write(work)
     outbox.store.announce(queues)
     tell_opened(outbox, opened)
-    counts = PassCounts(now=page.now)
+    counts = PassCounts(now=lease.now)
     for ending in endings:
         if ending.case.key in kept:
             counts.done[ending.change] += 1
@@ -107,13 +117,13 @@ def mark(page: Page, endings: Sequence[Ending]) -> PassCounts:
     return counts
 
 
-def _mark_row(page: Page, ending: Ending) -> dict[str, Any]:
+def _mark_row(lease: DeliveryLease, ending: Ending) -> dict[str, Any]:
     state, decision = _STATES[ending.change], ending.decision
     delay: timedelta | None = None
     if state is State.PENDING:
         delay = ending.delay
         if isinstance(decision, Wait):
-            delay = max(delay, decision.until - page.now)
+            delay = max(delay, decision.until - lease.now)
     return {
         **ending.case.named,
         "word": str(state),

@@ -24,7 +24,7 @@ from holdfast.outbox.failure import InvalidDelivery
 from holdfast.outbox.intend import (
     LARGEST_VERSION,
     Intended,
-    Intent,
+    OutgoingMessage,
     RequestContext,
     request_context,
 )
@@ -64,7 +64,7 @@ class NotificationOptions(TypedDict, total=False):
 class Notification:
     """One notification, checked and rendered."""
 
-    intent: Intent = field(repr=False)
+    intent: OutgoingMessage = field(repr=False)
     # Stands for the recipient, the template, the data and the bucket; the tenant is its scope.
     key: str
     scheduled_for: datetime | None
@@ -102,7 +102,7 @@ def compose(
         raise InvalidDelivery(bad)
     content = render(template, data)
     said = stable_hash(dict(data))
-    intent = Intent(
+    intent = OutgoingMessage(
         subject=f"notification:{template.name}:{said}:{bucket}",
         recipient=recipient,
         version=1,

@@ -29,7 +29,13 @@ from holdfast.outbox.delivery import Delivery, State
 from holdfast.outbox.erase import Erased, erase_recipient
 from holdfast.outbox.failure import DeliveryFailed, InvalidDelivery
 from holdfast.outbox.in_app import Feed, InAppChannel, job_like, read_id
-from holdfast.outbox.intend import Intended, Intent, RequestContext, find_origin, with_context
+from holdfast.outbox.intend import (
+    Intended,
+    OutgoingMessage,
+    RequestContext,
+    find_origin,
+    with_context,
+)
 from holdfast.outbox.notify import NotificationOptions, anotify, compose, notify
 from holdfast.outbox.post import JOB_TYPE, apost, post
 from holdfast.outbox.reconcile import RUN, ReconcileTask, reconcile_once
@@ -198,7 +204,7 @@ class Outbox:
 
     def intend(
         self,
-        intents: Sequence[Intent],
+        intents: Sequence[OutgoingMessage],
         *,
         org_id: str | None = None,
         conn: Any = None,
@@ -223,7 +229,7 @@ class Outbox:
 
     async def aintend(
         self,
-        intents: Sequence[Intent],
+        intents: Sequence[OutgoingMessage],
         *,
         org_id: str | None = None,
         conn: Any,
@@ -236,7 +242,7 @@ class Outbox:
 
     def post(
         self,
-        intents: Sequence[Intent],
+        intents: Sequence[OutgoingMessage],
         *,
         org_id: str | None = None,
         conn: Any = None,
@@ -255,7 +261,7 @@ class Outbox:
 
     async def apost(
         self,
-        intents: Sequence[Intent],
+        intents: Sequence[OutgoingMessage],
         *,
         org_id: str | None = None,
         conn: Any = None,
@@ -270,7 +276,7 @@ class Outbox:
             return await apost(self, rows, org_id=org_id, conn=conn, options=options)
 
     def enlist(
-        self, tx: Tx, intents: Sequence[Intent], *, org_id: str | None = None
+        self, tx: Tx, intents: Sequence[OutgoingMessage], *, org_id: str | None = None
     ) -> list[Intended]:
         """:meth:`intend` in a transaction of the store's own.
 
@@ -282,11 +288,16 @@ class Outbox:
         return run(tx, intending.insert_steps(self._prepare(intents, org_id)))
 
     def _prepare(
-        self, intents: Sequence[Intent], org_id: str | None, context: RequestContext | None = None
+        self,
+        intents: Sequence[OutgoingMessage],
+        org_id: str | None,
+        context: RequestContext | None = None,
     ) -> list[dict[str, Any]]:
         # Ids are given out once: a transaction that has to be run again writes the same rows.
-        if not isinstance(intents, Sequence) or any(not isinstance(one, Intent) for one in intents):
-            raise InvalidDelivery({"deliveries": "must be a list of Intent"})
+        if not isinstance(intents, Sequence) or any(
+            not isinstance(one, OutgoingMessage) for one in intents
+        ):
+            raise InvalidDelivery({"deliveries": "must be a list of OutgoingMessage"})
         ids = self.app.ids.take(len(intents))
         now = self.app.clock.now()
         origin = with_context(find_origin(org_id, self.app.ids), context or {})
@@ -300,7 +311,7 @@ class Outbox:
             raise InvalidDelivery(bad)
         return rows
 
-    def _problem(self, one: Intent) -> str | None:
+    def _problem(self, one: OutgoingMessage) -> str | None:
         content = one.content
         return self.channels.problem(one.channel, one.address, content.subject, content.text)
 

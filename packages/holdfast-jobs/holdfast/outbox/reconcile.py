@@ -12,18 +12,24 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from holdfast.channel.channel import Channel, Found, Lookup, LookupDown, NotFound, Seen
+from holdfast.channel.channel import Channel, Found, Lookup, LookupFailed, LookupResult, NotFound
 from holdfast.clock import ms
 from holdfast.engine.audit import record_actions
 from holdfast.engine.job import SYSTEM
 from holdfast.engine.pass_counts import PassCounts
 from holdfast.engine.periodic_task import RunBudget
 from holdfast.event import DeliveryChange, DeliveryTrouble
-from holdfast.outbox.ask import Question, ask
 from holdfast.outbox.circuit import KEPT, count_waiting, find_changed, read_circuits
 from holdfast.outbox.circuit import SQL as CIRCUITS
 from holdfast.outbox.delivery import Delivery
-from holdfast.outbox.page import Case, Key, Page, lease_ms, take_page
+from holdfast.outbox.delivery_lease import (
+    DeliveryLease,
+    DeliveryState,
+    Key,
+    lease_deliveries,
+    lease_ms,
+)
+from holdfast.outbox.lookup import LookupQuestion, look_up
 from holdfast.outbox.send import PAGE, deliver_page, find_circuits
 from holdfast.outbox.wait import awaiting, wake_jobs
 from holdfast.store import Row, Statements, Tx
@@ -45,10 +51,10 @@ def reconcile_once(outbox: Outbox, *, limit: int = PAGE, worker_id: str = "") ->
     limit = min(limit, PAGE)
     counts = _hear(outbox)
     circuits = find_circuits(outbox)
-    marked = take_page(outbox, lambda tx: _take_marked(outbox, tx, limit, worker_id))
+    marked = lease_deliveries(outbox, lambda tx: _take_marked(outbox, tx, limit, worker_id))
     if marked is not None:
         counts.add(_prove(marked))
-    page = take_page(outbox, lambda tx: _take_due(outbox, tx, limit, worker_id), circuits)
+    page = lease_deliveries(outbox, lambda tx: _take_due(outbox, tx, limit, worker_id), circuits)
     if page is not None:
         counts.add(deliver_page(page, worker_id=worker_id))
     if outbox.brings_back is not None:
@@ -59,11 +65,11 @@ def reconcile_once(outbox: Outbox, *, limit: int = PAGE, worker_id: str = "") ->
 def _hear(outbox: Outbox) -> PassCounts:
     """Believe what was said too late for whoever decided: it proves marks, and sets them."""
 
-    def work(tx: Tx) -> tuple[list[Case], list[str]]:
+    def work(tx: Tx) -> tuple[list[DeliveryState], list[str]]:
         tx.affected(SQL.prove_marked, limit=MOST_PROVEN)
         tx.affected(CIRCUITS.prune_circuits, age_ms=-ms(KEPT))
         rows = tx.many(SQL.believe_late)
-        cases = [Case(Delivery.of(row), (), ()) for row in rows]
+        cases = [DeliveryState(Delivery.of(row), (), ()) for row in rows]
         detail = {"reason": "late_answer"}
         record_actions(
             tx, [one.delivery.deed(SYSTEM, DeliveryChange.BACKFILLED, detail) for one in cases]
@@ -94,25 +100,25 @@ def _take_marked(outbox: Outbox, tx: Tx, limit: int, worker_id: str) -> list[Row
 class _Kept:
     """A marked delivery that stays marked: as proven, unknowable, or to be asked about later."""
 
-    case: Case
+    case: DeliveryState
     proof: str
     delay: timedelta | None = None
 
 
-def _prove(page: Page) -> PassCounts:
+def _prove(lease: DeliveryLease) -> PassCounts:
     """Ask for everything that can be asked for; say aloud what cannot."""
-    questions: list[Question] = []
+    questions: list[LookupQuestion] = []
     kept: list[_Kept] = []
-    for case in page.cases:
-        channel = page.channel(case)
-        left = _why_not(case, channel, page.now)
+    for case in lease.cases:
+        channel = lease.channel(case)
+        left = _why_not(case, channel, lease.now)
         if left is not None:
             kept.append(left)
         else:
             assert channel is not None
-            questions.append(Question(case, channel, case.delivery.notification_id))
-    answers = ask(page, questions)
-    cleared: list[Case] = []
+            questions.append(LookupQuestion(case, channel, case.delivery.notification_id))
+    answers = look_up(lease, questions)
+    cleared: list[DeliveryState] = []
     for one in questions:
         if one.case.key in answers:
             answer = answers[one.case.key]
@@ -122,10 +128,10 @@ def _prove(page: Page) -> PassCounts:
                 cleared.append(one.case)
             else:
                 kept.append(_keep(one.case, answer))
-    return _write(page, cleared, kept, asked=len(questions))
+    return _write(lease, cleared, kept, asked=len(questions))
 
 
-def _why_not(case: Case, channel: Channel | None, now: datetime) -> _Kept | None:
+def _why_not(case: DeliveryState, channel: Channel | None, now: datetime) -> _Kept | None:
     """Why a marked delivery is not asked about at this moment; None if it is."""
     if channel is None:
         return _Kept(case, "none", ASK_AGAIN)
@@ -141,18 +147,20 @@ def _why_not(case: Case, channel: Channel | None, now: datetime) -> _Kept | None
     return None
 
 
-def _keep(case: Case, answer: Seen) -> _Kept:
+def _keep(case: DeliveryState, answer: LookupResult) -> _Kept:
     match answer:
         case Found():
             return _Kept(case, "seen")
-        case LookupDown():
+        case LookupFailed():
             return _Kept(case, "none", ASK_AGAIN)
         case _:
             return _Kept(case, "unknowable")
 
 
-def _write(page: Page, cleared: Sequence[Case], kept: Sequence[_Kept], *, asked: int) -> PassCounts:
-    outbox = page.outbox
+def _write(
+    lease: DeliveryLease, cleared: Sequence[DeliveryState], kept: Sequence[_Kept], *, asked: int
+) -> PassCounts:
+    outbox = lease.outbox
     words = [_kept_row(one) for one in kept]
 
     def work(tx: Tx) -> set[Key]:
@@ -171,7 +179,7 @@ def _write(page: Page, cleared: Sequence[Case], kept: Sequence[_Kept], *, asked:
         return done
 
     done = outbox.store.write(work)
-    counts = PassCounts(now=page.now)
+    counts = PassCounts(now=lease.now)
     counts.done["asked"] += asked
     counts.done[DeliveryChange.REQUEUED] += len(done)
     for case in cleared:
@@ -189,7 +197,7 @@ def _kept_row(one: _Kept) -> dict[str, Any]:
     return {**one.case.named, "word": one.proof, "delay_ms": delay}
 
 
-def _tell(outbox: Outbox, case: Case, detail: str, *, is_requeued: bool = False) -> None:
+def _tell(outbox: Outbox, case: DeliveryState, detail: str, *, is_requeued: bool = False) -> None:
     one = case.delivery
     if is_requeued:
         outbox.app.events.emit(one.changed(DeliveryChange.REQUEUED, detail))

@@ -11,10 +11,9 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from holdfast.channel.channel import Capabilities, Channel, LookupDown
+from holdfast.channel.channel import Capabilities, Channel, LookupFailed
 from holdfast.engine.pass_counts import PassCounts
 from holdfast.event import DeliveryAlert, DeliveryTrouble
-from holdfast.outbox.ask import Question, ask
 from holdfast.outbox.attempt import RETRY, PlannedAttempt, send_attempts, wait_for_circuit
 from holdfast.outbox.circuit import (
     Circuit,
@@ -26,9 +25,16 @@ from holdfast.outbox.circuit import (
     read_circuits,
     take_probe,
 )
-from holdfast.outbox.decide import Ask, Decision, Drop, Policy, Send, Wait, decide
+from holdfast.outbox.decide import Decision, Drop, LookupFirst, Policy, Send, Wait, decide
+from holdfast.outbox.delivery_lease import (
+    DeliveryLease,
+    DeliveryState,
+    lease_deliveries,
+    lease_ms,
+    read_again,
+)
+from holdfast.outbox.lookup import LookupQuestion, look_up
 from holdfast.outbox.mark import Ending, mark
-from holdfast.outbox.page import Case, Page, lease_ms, read_again, take_page
 from holdfast.store import Row, Statements, Tx
 
 if TYPE_CHECKING:
@@ -59,7 +65,7 @@ def deliver_once(
         def take(tx: Tx, named: list[dict[str, str]] = named) -> list[Row]:
             return tx.many(SQL.take_named, named=named, owner=worker_id, lease_ms=lease_ms(outbox))
 
-        page = take_page(outbox, take, circuits)
+        page = lease_deliveries(outbox, take, circuits)
         if page is not None:
             counts.add(deliver_page(page, worker_id=worker_id))
     return counts
@@ -72,36 +78,40 @@ def find_circuits(outbox: Outbox) -> Circuits:
     return circuits
 
 
-def deliver_page(page: Page, *, worker_id: str) -> PassCounts:
+def deliver_page(lease: DeliveryLease, *, worker_id: str) -> PassCounts:
     """Decide on every delivery of a page, and do it."""
-    counts = PassCounts(now=page.taken_at)
-    counts.done["taken"] += len(page.cases)
+    counts = PassCounts(now=lease.taken_at)
+    counts.done["taken"] += len(lease.cases)
     ends: list[Ending] = []
     sends: list[PlannedAttempt] = []
-    questions: list[Question] = []
-    for case in page.cases:
-        channel = page.channel(case)
+    questions: list[LookupQuestion] = []
+    for case in lease.cases:
+        channel = lease.channel(case)
         if channel is None:
-            ends.append(_leave(page, case))
+            ends.append(_leave(lease, case))
             continue
-        decision = page.decide(case, channel)
-        circuit = page.circuits.blocking(case.delivery)
-        if isinstance(decision, Ask) and circuit is not None and circuit.open_until > page.now:
+        decision = lease.decide(case, channel)
+        circuit = lease.circuits.blocking(case.delivery)
+        if (
+            isinstance(decision, LookupFirst)
+            and circuit is not None
+            and circuit.open_until > lease.now
+        ):
             # Whoever refuses our messages refuses our questions.
             ends.append(wait_for_circuit(case, circuit))
-        elif isinstance(decision, Ask):
-            questions.append(Question(case, channel, decision.provider_id))
+        elif isinstance(decision, LookupFirst):
+            questions.append(LookupQuestion(case, channel, decision.provider_id))
         else:
             _sort(case, channel, decision, sends, ends)
     counts.done["asked"] += len(questions)
-    _resolve(page, questions, sends, ends, counts)
-    counts.add(mark(page, ends))
-    counts.add(_send_through(page, sends, worker_id))
+    _resolve(lease, questions, sends, ends, counts)
+    counts.add(mark(lease, ends))
+    counts.add(_send_through(lease, sends, worker_id))
     return counts
 
 
 def _sort(
-    case: Case,
+    case: DeliveryState,
     channel: Channel,
     decision: Decision,
     sends: list[PlannedAttempt],
@@ -114,45 +124,45 @@ def _sort(
             ends.append(Ending(case, decision))
 
 
-def _leave(page: Page, case: Case) -> Ending:
+def _leave(lease: DeliveryLease, case: DeliveryState) -> Ending:
     if not case.attempts:
         # What was never tried can be given up without its channel.
-        about = (case.delivery, (), case.evidence, Capabilities(), Policy(), page.now)
+        about = (case.delivery, (), case.evidence, Capabilities(), Policy(), lease.now)
         decision = decide(*about, canceled_at=case.canceled_at)
         if isinstance(decision, Drop):
             return Ending(case, decision)
     name = case.delivery.channel
-    detail = "cannot_be_opened" if page.outbox.channels.knows(name) else "not_configured"
-    page.outbox.app.events.emit(
+    detail = "cannot_be_opened" if lease.outbox.channels.knows(name) else "not_configured"
+    lease.outbox.app.events.emit(
         DeliveryAlert(name, DeliveryTrouble.CHANNEL_UNUSABLE, detail=detail)
     )
-    return Ending(case, Wait(page.now + UNKNOWN_CHANNEL, "channel_not_configured"))
+    return Ending(case, Wait(lease.now + UNKNOWN_CHANNEL, "channel_not_configured"))
 
 
 def _resolve(
-    page: Page,
-    questions: Sequence[Question],
+    lease: DeliveryLease,
+    questions: Sequence[LookupQuestion],
     sends: list[PlannedAttempt],
     ends: list[Ending],
     counts: PassCounts,
 ) -> None:
     """Ask the channels, and decide again with what they said."""
-    answers = ask(page, questions)
+    answers = look_up(lease, questions)
     asked = [one for one in questions if one.case.key in answers]
     counts.done["lost"] += len(questions) - len(asked)
     if not asked:
         return
     cases = [one.case for one in asked]
-    known = page.outbox.store.read(lambda tx: read_again(tx, cases))
+    known = lease.outbox.store.read(lambda tx: read_again(tx, cases))
     for one in asked:
         case = known[one.case.key]
-        decision = page.decide(case, one.channel)
-        if isinstance(decision, Ask):
+        decision = lease.decide(case, one.channel)
+        if isinstance(decision, LookupFirst):
             # It could not be asked. How often that happened says how long to leave it alone.
             times = sum(said.verdict == "unreachable" for said in case.evidence)
-            delay = RETRY.delay(max(times, 1), page.outbox.rng)
+            delay = RETRY.delay(max(times, 1), lease.outbox.rng)
             answer = answers[case.key]
-            if isinstance(answer, LookupDown) and answer.is_refused:
+            if isinstance(answer, LookupFailed) and answer.is_refused:
                 delay = max(delay, REFUSED_LOOKUP)
             ends.append(Ending(case, decision, delay=max(delay, timedelta(seconds=1))))
         else:
@@ -162,12 +172,14 @@ def _resolve(
 # -- circuits
 
 
-def _send_through(page: Page, sends: Sequence[PlannedAttempt], worker_id: str) -> PassCounts:
+def _send_through(
+    lease: DeliveryLease, sends: Sequence[PlannedAttempt], worker_id: str
+) -> PassCounts:
     """Send what no circuit keeps back; behind an open one, a probe first and then the rest."""
     free: list[PlannedAttempt] = []
     kept: dict[CircuitKey, list[PlannedAttempt]] = {}
     for one in sends:
-        circuit = page.circuits.blocking(one.delivery)
+        circuit = lease.circuits.blocking(one.delivery)
         if circuit is None:
             free.append(one)
         else:
@@ -175,41 +187,43 @@ def _send_through(page: Page, sends: Sequence[PlannedAttempt], worker_id: str) -
     counts = PassCounts()
     waiting: list[Ending] = []
     for key, behind in kept.items():
-        probed = _probe(page, page.circuits.open[key], behind, worker_id, counts)
+        probed = _probe(lease, lease.circuits.open[key], behind, worker_id, counts)
         rest = [one for one in behind if one is not probed]
-        found = page.circuits.open.get(key)
+        found = lease.circuits.open.get(key)
         if found is None:
             free += rest
         else:
             waiting += [wait_for_circuit(one.case, found) for one in rest]
-    counts.add(mark(page, waiting))
-    counts.add(send_attempts(page, free, worker_id))
+    counts.add(mark(lease, waiting))
+    counts.add(send_attempts(lease, free, worker_id))
     return counts
 
 
 def _probe(
-    page: Page,
+    lease: DeliveryLease,
     circuit: Circuit,
     behind: Sequence[PlannedAttempt],
     worker_id: str,
     counts: PassCounts,
 ) -> PlannedAttempt | None:
     """Send one of the messages behind a circuit, if it is time and nobody else does."""
-    outbox = page.outbox
+    outbox = lease.outbox
     fingerprint = fingerprint_of(outbox, circuit.channel)
     one = choose_probe(circuit, fingerprint, behind)
     if one is None:
         # Each was refused often enough. A new message, a new credential or a person goes on.
         longest = timedelta(seconds=outbox.settings.outbox.max_circuit_seconds)
-        page.circuits.open[circuit.key] = replace(circuit, open_until=page.now + longest)
+        lease.circuits.open[circuit.key] = replace(circuit, open_until=lease.now + longest)
         return None
-    if not circuit.may_probe(fingerprint, page.now) or not take_probe(outbox, circuit, fingerprint):
-        until = max(circuit.open_until, page.now + PROBE_PAUSE)
-        page.circuits.open[circuit.key] = replace(circuit, open_until=until)
+    if not circuit.may_probe(fingerprint, lease.now) or not take_probe(
+        outbox, circuit, fingerprint
+    ):
+        until = max(circuit.open_until, lease.now + PROBE_PAUSE)
+        lease.circuits.open[circuit.key] = replace(circuit, open_until=until)
         return None
-    counts.add(send_attempts(page, [one], worker_id))
-    left = page.circuits.open.get(circuit.key)
-    if left is not None and left.open_until <= page.now:
+    counts.add(send_attempts(lease, [one], worker_id))
+    left = lease.circuits.open.get(circuit.key)
+    if left is not None and left.open_until <= lease.now:
         # Neither taken nor refused: the next look decides.
-        page.circuits.open[circuit.key] = replace(left, open_until=page.now + PROBE_PAUSE)
+        lease.circuits.open[circuit.key] = replace(left, open_until=lease.now + PROBE_PAUSE)
     return one

@@ -40,8 +40,8 @@ from holdfast.event import (
     WorkerRunFinished,
 )
 from holdfast.telemetry import log
-from holdfast.telemetry.outlet import Outlet
-from holdfast.telemetry.trouble import BATCH_TROUBLES, DELIVERY_TROUBLES, Severity
+from holdfast.telemetry.alert_sink import AlertSink
+from holdfast.telemetry.severity import BATCH_TROUBLES, DELIVERY_TROUBLES, Severity
 
 __all__ = [
     "Alert",
@@ -305,7 +305,7 @@ class Alerts:
             if alert.count:
                 self._tell(alert)
         for target in self.targets:
-            if isinstance(target, Outlet):
+            if isinstance(target, AlertSink):
                 target.close()
 
     def _leases_lost(self) -> Alert | None:
@@ -376,7 +376,7 @@ def log_alert(alert: Alert) -> None:
 
 def alert(hf: Holdfast, *targets: Target) -> Alerts:
     """Tell *targets* of trouble that *hf* and its workers meet, each in a thread of its own."""
-    alerts = Alerts(hf.clock, hf.settings.alerts, [Outlet(target) for target in targets])
+    alerts = Alerts(hf.clock, hf.settings.alerts, [AlertSink(target) for target in targets])
     hf.events.subscribe(alerts)
     return alerts
 
@@ -389,7 +389,7 @@ def alert_as_set(hf: Holdfast) -> Alerts:
         # Channels are loaded only if they send alerts.
         from holdfast.telemetry.alert_delivery import configured_deliveries
 
-        targets.extend(map(Outlet, configured_deliveries(hf)))
+        targets.extend(map(AlertSink, configured_deliveries(hf)))
     alerts = Alerts(hf.clock, settings, targets)
     hf.events.subscribe(alerts)
     return alerts

@@ -17,7 +17,7 @@ from holdfast.clock import write_instant
 from holdfast.errors import ConfigError, UpstreamError
 from holdfast.ids import IdSource
 from holdfast.outbox.delivery import Content, State
-from holdfast.outbox.intend import LARGEST_VERSION, Intent
+from holdfast.outbox.intend import LARGEST_VERSION, OutgoingMessage
 from holdfast.telemetry.alert import Alert, Kind
 
 # Alerts are about the whole installation: their deliveries belong to no tenant.
@@ -51,7 +51,7 @@ class AlertDelivery:
         if delivery_id is not None:
             self._send(delivery_id)
 
-    def _intent(self, alert: Alert) -> Intent:
+    def _intent(self, alert: Alert) -> OutgoingMessage:
         data = {
             "type": f"holdfast.alert.{alert.kind}",
             "timestamp": write_instant(alert.at),
@@ -67,9 +67,9 @@ class AlertDelivery:
         line = f"[{alert.severity}] {alert.summary}"
         told = "".join(f"{name}: {value}\n" for name, value in alert.document().items())
         content = Content(line, told, data=data)
-        return Intent(subject, RECIPIENT, version, self.channel, self._address, content)
+        return OutgoingMessage(subject, RECIPIENT, version, self.channel, self._address, content)
 
-    def _store(self, intent: Intent) -> str | None:
+    def _store(self, intent: OutgoingMessage) -> str | None:
         """The id of the delivery; None if another process has stored it."""
         outbox = self._hf.outbox
         (stored,) = self._hf.store.write(lambda tx: outbox.enlist(tx, [intent], org_id=ALERT_ORG))
@@ -90,7 +90,7 @@ class AlertDelivery:
                 reason=found.reason or "",
             )
 
-    def _send_directly(self, intent: Intent, alert: Alert) -> None:
+    def _send_directly(self, intent: OutgoingMessage, alert: Alert) -> None:
         channel = self._hf.outbox.channels.get(self.channel)
         content = intent.content
         sent = channel and channel.send(

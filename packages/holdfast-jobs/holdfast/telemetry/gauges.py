@@ -268,11 +268,11 @@ def seconds_of(length_ms: float | None) -> float:
 
 
 @dataclass(slots=True)
-class Looks:
-    """The latest reading, made anew when somebody asks and the last one is some seconds old.
+class CachedGauges:
+    """The latest reading, refreshed on request if it is older than some seconds.
 
-    It is read in a thread of its own, one at a time: a database that hangs keeps no scrape waiting
-    for longer than *patience* seconds and costs one connection, whoever asks how often.
+    One background thread reads at a time. If the database hangs, a scrape waits for at most
+    *patience* seconds, and only one connection is in use.
     """
 
     read: Callable[[], Reading]

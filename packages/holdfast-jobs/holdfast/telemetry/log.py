@@ -106,7 +106,7 @@ def configure_logging(
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """How the process was before :func:`take_over`."""
+    """The state of the process before :func:`install`."""
 
     handler: logging.Handler
     level: int
@@ -119,7 +119,7 @@ class _Before:
 _taken: list[_Before] = []
 
 
-def take_over(
+def install(
     level: str = "info", stream: TextIO | None = None, *, as_text: bool | None = None
 ) -> None:
     """Make all output of this process log lines: loggers, warnings, and what kills a thread.
@@ -150,8 +150,8 @@ def take_over(
     _taken.append(_Before(handler, before.level, before.show_warning, *hooks))
 
 
-def give_back() -> None:
-    """Undo :func:`take_over` and :func:`configure`."""
+def uninstall() -> None:
+    """Undo :func:`install` and :func:`configure_logging`."""
     logger.handlers.clear()
     logger.setLevel(logging.NOTSET)
     logger.propagate = True

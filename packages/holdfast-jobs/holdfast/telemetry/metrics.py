@@ -43,7 +43,7 @@ from holdfast.event import (
     WorkerChanged,
     WorkerRunFinished,
 )
-from holdfast.telemetry.gauges import Gauge, Looks, Reading, known_gauges, read_all
+from holdfast.telemetry.gauges import CachedGauges, Gauge, Reading, known_gauges, read_all
 from holdfast.telemetry.label import OTHER, Labels
 
 try:
@@ -313,7 +313,7 @@ class DatabaseGauges:
 
     def __init__(self, hf: Holdfast, labels: Labels) -> None:
         self._hf = hf
-        self._looks = Looks(lambda: read_all(hf, labels), hf.clock)
+        self._looks = CachedGauges(lambda: read_all(hf, labels), hf.clock)
 
     def describe(self) -> list[Metric]:
         gauges = known_gauges(self._hf)

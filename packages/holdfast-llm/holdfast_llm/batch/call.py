@@ -126,14 +126,14 @@ class DirectCalls:
             waits = missing.release(item.route.provider, exc, self.resources.overflow_ms)
             missing.report(self.events)
             return waits
-        asked = self.requests.render(item, account)
-        size = len(canonical(asked.body).encode())
+        rendered = self.requests.render(item, account)
+        size = len(canonical(rendered.body).encode())
         if size > account.limits.max_line_bytes:
             too_large = Failure(FailureKind.INVALID, "request_too_large")
             return self.outcomes.of_failure(job, too_large).outcome
         prices = self.resources.prices
-        reserve = prices.reserve(item.route, asked.request, self.store.clock.now().date())
-        return Slot(job, item.route, account, asked, size, reserve, loaded)
+        reserve = prices.reserve(item.route, rendered.request, self.store.clock.now().date())
+        return Slot(job, item.route, account, rendered, size, reserve, loaded)
 
     # -- before the call
 
@@ -204,7 +204,7 @@ class DirectCalls:
             return self._called(group, slot, group.stopped_by, state=ItemState.RELEASED)
         account = slot.account
         try:
-            answer: Answer = account.adapter.call(account.client, slot.route, slot.asked.body)
+            answer: Answer = account.adapter.call(account.client, slot.route, slot.rendered.body)
         except ProviderRefused as exc:
             answer = exc.failure
         except ProviderUnsure as exc:
@@ -219,23 +219,23 @@ class DirectCalls:
             self.endings.report_unknown(Counter([account.key]), exc.reason)
             return self._called(group, slot, failure, state=ItemState.UNKNOWN)
         called = self._called(group, slot, answer)
-        if called.verdict.stops_account is not None:
-            group.stopped_by = called.verdict.stops_account
+        if called.item_outcome.stops_account is not None:
+            group.stopped_by = called.item_outcome.stops_account
             self.circuits.stop_account(account.key, account.provider, group.stopped_by)
-        if called.verdict.is_cross_wired:
+        if called.item_outcome.is_cross_wired:
             self.events.emit(BatchAlert(group.batch_id, account.key, BatchTrouble.CROSS_WIRED))
         return called
 
     def _take(self, slot: Slot, answer: Answer) -> ItemOutcome:
         """Judge the only answer. A transient error of the application is retried briefly."""
-        take = partial(self.outcomes.of_answer, slot.job, answer, echo=slot.asked.echo)
-        verdict = take(loaded=slot.loaded)
+        take = partial(self.outcomes.of_answer, slot.job, answer, echo=slot.rendered.echo)
+        item_outcome = take(loaded=slot.loaded)
         for pause in TAKE_PAUSES:
-            if not verdict.may_wait:
+            if not item_outcome.may_wait:
                 break
             self.store.clock.wait(threading.Event(), pause)
-            verdict = take(loaded=slot.loaded)
-        return verdict
+            item_outcome = take(loaded=slot.loaded)
+        return item_outcome
 
     def _called(
         self,
@@ -246,9 +246,9 @@ class DirectCalls:
         state: ItemState | None = None,
     ) -> FinishedCall:
         job = slot.job
-        verdict = self._take(slot, answer)
+        item_outcome = self._take(slot, answer)
         if state is not None:
-            verdict = replace(verdict, state=state)
+            item_outcome = replace(item_outcome, state=state)
         assert slot.place is not None
         entry = CallEntry.of(
             answer,
@@ -270,7 +270,7 @@ class DirectCalls:
         prices = self.resources.prices
         self._tell_unpriced(group.batch_id, slot.route, entry, prices)
         self.events.emit(used_by(prices, entry, self.store.clock.now()))
-        return FinishedCall(group.batch_id, slot.place, verdict, entry, prices)
+        return FinishedCall(group.batch_id, slot.place, item_outcome, entry, prices)
 
     def _tell_unpriced(self, batch_id: str, route: Route, entry: CallEntry, prices: Prices) -> None:
         if entry.usage is None or entry.occurred_at is None:
@@ -300,7 +300,7 @@ def _group_row(batch_id: str, slots: Sequence[Slot]) -> dict[str, Any]:
         "group_key": first.route.group_key,
         "items": len(slots),
         "bytes": sum(slot.size for slot in slots),
-        "input_tokens": sum(slot.asked.request.input_tokens for slot in slots),
+        "input_tokens": sum(slot.rendered.request.input_tokens for slot in slots),
     }
 
 
@@ -317,15 +317,15 @@ def _item_row(batch_id: str, slot: Slot) -> dict[str, Any]:
         "lease_token": job.lease_token,
         # Nothing of ours goes with a call: its answer comes on the same connection.
         "custom_id": f"call_{slot.place}",
-        "echo": slot.asked.echo,
+        "echo": slot.rendered.echo,
         "group_key": slot.route.group_key,
-        "input_tokens": slot.asked.request.input_tokens,
+        "input_tokens": slot.rendered.request.input_tokens,
         "reserve_pico": slot.reserve_pico,
     }
 
 
 def _with_rows(called: FinishedCall, clock: Clock) -> Outcome:
     """The outcome, with the rows that record the end of the call in the same transaction."""
-    outcome = called.verdict.outcome
+    outcome = called.item_outcome.outcome
     assert isinstance(outcome, (Completed, Retry, Dead, Released))
     return replace(outcome, kept={**(outcome.kept or {}), **rows_of(called, clock)})

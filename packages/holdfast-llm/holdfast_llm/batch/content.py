@@ -159,8 +159,8 @@ class ContentBuilder:
         self, account: Account, entry: Entry, job: Claimed, loaded: Loaded
     ) -> tuple[Route, bytes]:
         item = item_of(job, loaded)
-        asked = self.requests.render_again(item, account, entry.echo)
-        return item.route, account.adapter.line(item.route, entry.custom_id, asked.body)
+        rendered = self.requests.render_again(item, account, entry.echo)
+        return item.route, account.adapter.line(item.route, entry.custom_id, rendered.body)
 
     def _judged(self, job: Claimed, exc: BaseException) -> Outcome:
         handler = self.registry.get(job.job_type)

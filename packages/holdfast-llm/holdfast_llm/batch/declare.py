@@ -40,7 +40,7 @@ from holdfast_llm.provider.route import ExecutionMode, Route
 from holdfast_llm.settings import COLLECTOR, SUBMITTER, ProviderSettings
 
 if TYPE_CHECKING:
-    from holdfast.operate.doctor.finding import Look as DoctorCheck
+    from holdfast.operate.doctor.finding import DoctorCheck
 
 W = TypeVar("W")
 

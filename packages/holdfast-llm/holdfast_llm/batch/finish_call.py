@@ -29,7 +29,7 @@ class FinishedCall:
 
     batch_id: str
     place: int
-    verdict: ItemOutcome
+    item_outcome: ItemOutcome
     entry: CallEntry
     prices: Prices
 
@@ -39,9 +39,9 @@ class FinishedCall:
         return _end(
             self.batch_id,
             self.place,
-            self.verdict.state,
-            self.verdict.error_class,
-            self.verdict.error_code,
+            self.item_outcome.state,
+            self.item_outcome.error_class,
+            self.item_outcome.error_code,
             self.entry.provider_request_id,
             self.entry.occurred_at,
         )
@@ -67,7 +67,7 @@ def with_call_stores(job_type: str, own: tuple[Statement, ...]) -> tuple[Stateme
 def rows_of(called: FinishedCall, clock: Clock) -> dict[str, list[Any]]:
     """The rows that the statements of CALL_STORES take for one call."""
     row, shared = ledger_rows(called.prices, called.entry, clock.now())
-    is_answered = called.verdict.state is ItemState.SUCCEEDED
+    is_answered = called.item_outcome.state is ItemState.SUCCEEDED
     return {
         "ends": [called.end],
         "r": [row],

@@ -32,7 +32,7 @@ from holdfast_llm.batch.item_outcome import (
     ItemState,
     OutcomeRules,
     error_of,
-    may_pass,
+    is_retryable,
     safe_code,
 )
 from holdfast_llm.batch.lease import BatchLease, BatchLeases, BatchLost
@@ -94,7 +94,7 @@ class End:
     item: Found
     answer: Answer
     digest: str | None
-    verdict: ItemOutcome
+    item_outcome: ItemOutcome
     line: bytes = field(default=b"", repr=False)
 
 
@@ -163,14 +163,14 @@ class Ingest:
                 self.held.add(item.place)
                 continue
             said = partial(self._answered, item, answer.answer, loaded)
-            verdict = self._verdict(item, answer.answer, said)
-            if verdict is None:
+            item_outcome = self._item_outcome(item, answer.answer, said)
+            if item_outcome is None:
                 self.waiting.add(item.place)
-            elif verdict.may_wait or verdict.is_held:
-                why = verdict.error_class or NO_CODE
-                kept.append(Held(item, answer.line, why, verdict.is_held))
+            elif item_outcome.may_wait or item_outcome.is_held:
+                why = item_outcome.error_class or NO_CODE
+                kept.append(Held(item, answer.line, why, item_outcome.is_held))
             else:
-                ends.append(End(item, answer.answer, answer.digest, verdict, answer.line))
+                ends.append(End(item, answer.answer, answer.digest, item_outcome, answer.line))
         if differing:
             self._mark(differing)
         if kept:
@@ -188,8 +188,8 @@ class Ingest:
         for item in items:
             is_named = item.place in named if named else None
             unsaid = partial(self._unanswered, failure, is_named)
-            if (verdict := self._verdict(item, failure, unsaid)) is not None:
-                ends.append(End(item, failure, None, verdict))
+            if (item_outcome := self._item_outcome(item, failure, unsaid)) is not None:
+                ends.append(End(item, failure, None, item_outcome))
         return self._taken(ends)
 
     def _answered(self, item: Found, answer: Answer, loaded: Loaded, job: Claimed) -> ItemOutcome:
@@ -205,7 +205,7 @@ class Ingest:
         self.counts.claimed += sum(end.item.job is not None for end in ends)
         return ends
 
-    def _verdict(
+    def _item_outcome(
         self, item: Found, answer: Answer, judge: Callable[[Claimed], ItemOutcome]
     ) -> ItemOutcome | None:
         """What the answer means; None where this process cannot say and another perhaps can."""
@@ -251,7 +251,7 @@ class Ingest:
 
     def finish(self, ends: Sequence[End]) -> None:
         """Write a group. If an answer is another item's, only those that are, and no more."""
-        crossed = [end for end in ends if end.verdict.is_cross_wired]
+        crossed = [end for end in ends if end.item_outcome.is_cross_wired]
         if crossed:
             self._write(crossed, is_crossed=True)
             self.resources.events.emit(
@@ -282,20 +282,20 @@ class Ingest:
         """An outcome cannot be written: its answer is held, unless the application refuses it."""
         said: Exception = exc
         if isinstance(exc, StoreError):
-            said = RowInvalid(refused=verb_of(end.verdict.outcome))
+            said = RowInvalid(refused=verb_of(end.item_outcome.outcome))
         fault = fault_of(said, stage=job.stage, attempt=job.attempt)
         is_refused = not isinstance(exc, StoreError) and not is_defect(exc)
         if is_refused or not end.line:
             self._write([_dead(end, fault)])
             return
-        if not may_pass(exc):
+        if not is_retryable(exc):
             # What the answer was for may have gone in the meantime, such as an erased text.
             again = self._answered(end.item, end.answer, self.loader.load([job]), job)
             if isinstance(again.outcome, Dead) and not again.is_held and not again.may_wait:
-                self._write([replace(end, verdict=again)])
+                self._write([replace(end, item_outcome=again)])
                 return
         self.counts.claimed -= 1
-        self._hold([Held(end.item, end.line, fault.error_class, is_defect=not may_pass(exc))])
+        self._hold([Held(end.item, end.line, fault.error_class, is_defect=not is_retryable(exc))])
 
     def _write(self, ends: Sequence[End], *, is_crossed: bool = False) -> None:
         settled, recorded, stopped = self.resources.store.write(
@@ -313,13 +313,14 @@ class Ingest:
         written = [end for end in ends if end.item.place in fresh]
         recorded = record_calls(tx, self.prices, [self._call(end) for end in written])
         stopped = next(
-            (end.verdict.stops_account for end in written if end.verdict.stops_account), None
+            (end.item_outcome.stops_account for end in written if end.item_outcome.stops_account),
+            None,
         )
         if stopped is not None and not open_circuit(
             tx, settings.batch, batch.account, batch.provider, stopped
         ):
             stopped = None
-        waiting = [(end.item.job, end.verdict.outcome) for end in written if end.item.job]
+        waiting = [(end.item.job, end.item_outcome.outcome) for end in written if end.item.job]
         stores = self.resources.registry.stores_of
         settled = settle_in(tx, waiting, actor=self.actor, stores=stores)
         if is_crossed:
@@ -375,8 +376,8 @@ def _dropped(answer: Answer) -> ItemOutcome:
 
 
 def _dead(end: End, fault: Fault) -> End:
-    verdict = ItemOutcome(Dead(fault), ItemState.FAILED, fault.error_class, NO_CODE)
-    return replace(end, verdict=verdict)
+    item_outcome = ItemOutcome(Dead(fault), ItemState.FAILED, fault.error_class, NO_CODE)
+    return replace(end, item_outcome=item_outcome)
 
 
 def _kept_row(batch: BatchLease, held: Held, key: str) -> dict[str, Any]:
@@ -406,10 +407,10 @@ def _row(batch: BatchLease, end: End) -> dict[str, Any]:
     return {
         "batch": batch.id,
         "place": end.item.place,
-        "state": end.verdict.state,
+        "state": end.item_outcome.state,
         "result_hash": end.digest,
-        "error_class": end.verdict.error_class,
-        "error_code": end.verdict.error_code,
+        "error_class": end.item_outcome.error_class,
+        "error_code": end.item_outcome.error_code,
         "provider_request_id": (end.answer.provider_request_id or "")[:200] or None,
         # As the provider tells it, for each item; nothing stands in for what it does not tell.
         "finished_at": None if finished is None else write_instant(finished),

@@ -267,7 +267,7 @@ def _thrown(exc: BaseException, job: Claimed, stage: Stage) -> ItemOutcome:
     again.
     """
     fault = fault_of(exc, stage=stage.name, attempt=job.attempt)
-    if may_pass(exc):
+    if is_retryable(exc):
         not_taken = AnswerNotTaken(cause=fault.error_class)
         fault = fault_of(not_taken, stage=stage.name, attempt=job.attempt)
         return ItemOutcome(Dead(fault), ItemState.FAILED, fault.error_class, NO_CODE, may_wait=True)
@@ -282,8 +282,8 @@ def _thrown(exc: BaseException, job: Claimed, stage: Stage) -> ItemOutcome:
     )
 
 
-def may_pass(exc: BaseException) -> bool:
-    """Whether what was raised with an answer in hand may be gone when it is tried again."""
+def is_retryable(exc: BaseException) -> bool:
+    """Whether an exception raised while an answer was processed is worth a retry."""
     return isinstance(exc, Exception) and fault_of(exc, stage="", attempt=0).retryable
 
 

@@ -30,7 +30,7 @@ class Slot:
     job: Claimed
     route: Route
     account: Account
-    asked: RenderedRequest
+    rendered: RenderedRequest
     size: int
     reserve_pico: int | None
     loaded: Loaded = field(default_factory=dict)

@@ -59,8 +59,8 @@ Drafts = Mapping[BatchKey, Draft]
 
 
 @dataclass(slots=True)
-class Page:
-    """A page of claims: requests that are ready to be placed, and jobs that end here."""
+class PlannedJobs:
+    """A page of claimed jobs: requests ready to be placed, and jobs that settle without one."""
 
     wanted: list[Wanted] = field(default_factory=list)
     ended: list[Ended] = field(default_factory=list)
@@ -104,9 +104,9 @@ class PagePreparer:
 
     # -- planning
 
-    def plan_page(self, claimed: Sequence[Claimed], prices: Prices) -> Page:
+    def plan_page(self, claimed: Sequence[Claimed], prices: Prices) -> PlannedJobs:
         """Ask the application for the request of every job; what has none ends here."""
-        page = Page()
+        page = PlannedJobs()
         stopped = self.store.read(find_open_circuits)
         suspects = self._find_suspects(claimed)
         loaded = self.loader.load(claimed)
@@ -176,9 +176,9 @@ class PagePreparer:
         prices: Prices,
         most_items: int | None,
     ) -> Wanted | Outcome:
-        asked = self.requests.render(item, account)
-        request = asked.request
-        size = len(account.adapter.line(item.route, LONGEST_ID, asked.body))
+        rendered = self.requests.render(item, account)
+        request = rendered.request
+        size = len(account.adapter.line(item.route, LONGEST_ID, rendered.body))
         if fits_nowhere(size, request.input_tokens, account.limits):
             too_large = Failure(FailureKind.INVALID, "request_too_large")
             return self.outcomes.of_failure(job, too_large).outcome
@@ -190,13 +190,13 @@ class PagePreparer:
                 merge=self.settings.batch.merge_groups,
                 most_items=most_items,
                 # Without an echo nothing but the batch keeps an answer from another tenant.
-                org_id=None if asked.echo else job.org_id,
+                org_id=None if rendered.echo else job.org_id,
             ),
             item.route.group_key,
             account.limits,
             size,
             request.input_tokens,
-            asked.echo,
+            rendered.echo,
             prices.reserve(item.route, request, self.store.clock.now().date()),
             schema_hash(request),
         )
@@ -205,7 +205,7 @@ class PagePreparer:
 
     def prepare_page(
         self,
-        page: Page,
+        planned: PlannedJobs,
         drafts: Drafts,
         *,
         owner: str,
@@ -219,21 +219,21 @@ class PagePreparer:
         writing = _PageWriter(
             self.resources,
             self.leases.lease_ms,
-            page,
+            planned,
             drafts,
             owner,
             claim_ms,
             actor,
-            self.ids.take(len(page.wanted)),
+            self.ids.take(len(planned.wanted)),
         )
         try:
             written = self.store.write(writing.write)
         except RuleBroken as exc:
-            if len(page.wanted) + len(page.ended) > 1:
+            if len(planned.wanted) + len(planned.ended) > 1:
                 return self._prepare_halves(
-                    page, drafts, owner=owner, claim_ms=claim_ms, actor=actor
+                    planned, drafts, owner=owner, claim_ms=claim_ms, actor=actor
                 )
-            job = page.wanted[0].job if page.wanted else page.ended[0][0]
+            job = planned.wanted[0].job if planned.wanted else planned.ended[0][0]
             buried = bury_broken(self.store, job, rule=exc.rule, actor=actor)
             return Prepared(dict(drafts), counts=self.releaser.report([buried]))
         counts = self.releaser.report(written.settled)
@@ -241,15 +241,15 @@ class PagePreparer:
             self.events.emit(alert_of(account, model, reason, jobs))
         return Prepared(written.placement.drafts, written.placement.full, counts)
 
-    def _prepare_halves(self, page: Page, drafts: Drafts, **given: Any) -> Prepared:
+    def _prepare_halves(self, planned: PlannedJobs, drafts: Drafts, **given: Any) -> Prepared:
         whole = Prepared(dict(drafts))
-        half_wanted, half_ended = len(page.wanted) // 2, len(page.ended) // 2
-        if len(page.wanted) and len(page.ended):
-            halves = [Page(page.wanted, []), Page([], page.ended)]
+        half_wanted, half_ended = len(planned.wanted) // 2, len(planned.ended) // 2
+        if len(planned.wanted) and len(planned.ended):
+            halves = [PlannedJobs(planned.wanted, []), PlannedJobs([], planned.ended)]
         else:
             halves = [
-                Page(page.wanted[:half_wanted], page.ended[:half_ended]),
-                Page(page.wanted[half_wanted:], page.ended[half_ended:]),
+                PlannedJobs(planned.wanted[:half_wanted], planned.ended[:half_ended]),
+                PlannedJobs(planned.wanted[half_wanted:], planned.ended[half_ended:]),
             ]
         for half in halves:
             found = self.prepare_page(half, whole.drafts, **given)
@@ -285,7 +285,7 @@ class _PageWriter:
 
     resources: BatchResources
     lease_ms: int
-    page: Page
+    page: PlannedJobs
     drafts: Drafts
     owner: str
     claim_ms: int

@@ -125,7 +125,7 @@ class BatchRecovery:
     def resolve(self, batch: BatchLease, *, actor: Actor) -> PassCounts:
         """One step of one batch. Raises BatchLost if somebody else has it."""
         if batch.goes_back:
-            return self.releaser.continue_giving_back(batch, actor=actor)
+            return self.releaser.continue_release(batch, actor=actor)
         if batch.state == "creating":
             return self._resolve_create(batch, actor)
         account = self.accounts.by_key(batch.account)
@@ -186,7 +186,7 @@ class BatchRecovery:
         if batch.create_attempt >= self.settings.batch.max_rounds:
             alert = batch.alert(BatchTrouble.CREATE_UNANSWERED, str(batch.create_attempt))
             self.events.emit(alert)
-            return self.releaser.give_back(batch, internal_failure(OVERFLOW), actor=actor)
+            return self.releaser.release(batch, internal_failure(OVERFLOW), actor=actor)
         self.leases.write(SQL.step_back, batch, lease_ms=self.leases.lease_ms)
         return self.sender.send(self.leases.hold(batch), actor=actor)
 
@@ -248,7 +248,7 @@ class BatchRecovery:
                 if batch.input_file_id is not None:
                     account.adapter.delete_file(account.client, batch.input_file_id)
         self.events.emit(batch.alert(BatchTrouble.UNKNOWN_CALL, "released", batch.items))
-        return self.releaser.give_back(batch, internal_failure(OVERFLOW), actor=RECOVERY)
+        return self.releaser.release(batch, internal_failure(OVERFLOW), actor=RECOVERY)
 
     def _quarantine(self, batch: BatchLease, code: str) -> PassCounts:
         self.leases.quarantine(batch, code, error_class="UNRESOLVED_CREATE")
@@ -270,7 +270,7 @@ class BatchRecovery:
         batch = self.leases.hold(batch)
         waited = (batch.now - batch.created_at).total_seconds()
         if waited > self.settings.unknown_type_patience_seconds and batch.state != "creating":
-            return self.releaser.give_back(batch, internal_failure(UNKNOWN_TYPE), actor=actor)
+            return self.releaser.release(batch, internal_failure(UNKNOWN_TYPE), actor=actor)
         self.leases.put_off(batch, LOOK_AGAIN_SECONDS)
         return PassCounts.counting("put_off")
 
@@ -363,7 +363,7 @@ class BatchRecovery:
                 # A person may be wrong: what is still under way shall have nothing to run.
                 with suppress(ProviderRefused, ProviderUnsure):
                     account.adapter.delete_file(account.client, batch.input_file_id)
-            return self.releaser.give_back(
+            return self.releaser.release(
                 batch, internal_failure(OPERATOR), actor=actor, decided=decided
             )
 

@@ -69,7 +69,7 @@ class BatchReleaser:
         self.leases = leases
         self.outcomes = outcomes
 
-    def give_back(
+    def release(
         self,
         batch: BatchLease,
         failure: Failure,
@@ -98,9 +98,9 @@ class BatchReleaser:
                 decided(tx)
 
         self.store.write(mark)
-        return self.continue_giving_back(batch, failure, actor=actor)
+        return self.continue_release(batch, failure, actor=actor)
 
-    def continue_giving_back(
+    def continue_release(
         self, batch: BatchLease, failure: Failure | None = None, *, actor: Actor
     ) -> PassCounts:
         """The same for a batch that is marked already; without *failure* the row has the reason."""
@@ -111,7 +111,7 @@ class BatchReleaser:
         counts = PassCounts()
         while True:
             settled, is_last = self.store.write(
-                lambda tx: self._give_page(tx, batch, failure, actor)
+                lambda tx: self._release_page(tx, batch, failure, actor)
             )
             counts.add(self.report(settled))
             if is_last:
@@ -121,7 +121,7 @@ class BatchReleaser:
         counts.done["released"] += 1
         return counts
 
-    def _give_page(
+    def _release_page(
         self, tx: Tx, batch: BatchLease, failure: Failure, actor: Actor
     ) -> tuple[list[Settled], bool]:
         # The mark is written again: who has lost the batch gives nothing back.

@@ -74,8 +74,8 @@ class Create:
     route: Route
 
 
-class _Begun(StrEnum):
-    """What the commit before a create said."""
+class _CreateStart(StrEnum):
+    """The result of the transaction before a create."""
 
     BEGUN = "begun"
     # Another create of the account has no answer yet, and here only one may be under way.
@@ -113,20 +113,20 @@ class BatchSender:
             # Its credential is not here; whoever has it sends the batch.
             self.events.emit(batch.alert(BatchTrouble.ACCOUNT_UNUSABLE, NO_ACCOUNT, batch.items))
             if (batch.now - batch.created_at).total_seconds() > self.settings.batch.give_up_seconds:
-                self._give_back(batch, internal_failure(NO_ACCOUNT), actor, counts)
+                self._release(batch, internal_failure(NO_ACCOUNT), actor, counts)
             else:
                 self.leases.put_off(batch, self.settings.batch.max_poll_seconds)
                 counts.done["put_off"] += 1
             return counts
         if account.key in self.store.read(circuit.find_open_circuits):
             stopped = Failure(FailureKind.ACCOUNT, CIRCUIT_OPEN)
-            self._give_back(batch, stopped, actor, counts)
+            self._release(batch, stopped, actor, counts)
             return counts
         try:
             self._send(batch, account, actor, counts)
         except ProviderRefused as exc:
             # Only an upload comes here: nothing of the batch exists.
-            self._give_back(batch, exc.failure, actor, counts)
+            self._release(batch, exc.failure, actor, counts)
         except ProviderUnsure as exc:
             self._try_again(batch, exc, actor, counts)
         return counts
@@ -142,13 +142,13 @@ class BatchSender:
                 batch = self.leases.hold(batch)
             self._drop(batch, measured, actor, counts)
             if measured.route is None:
-                self._give_back(batch, internal_failure(OVERFLOW), actor, counts)
+                self._release(batch, internal_failure(OVERFLOW), actor, counts)
                 return
             if account.capabilities.has_input_file and batch.state == "prepared":
                 batch = self._upload(batch, account, measured)
             began = self.store.clock.monotonic()
             match self.store.write(partial(self._begin, batch, account, measured)):
-                case _Begun.BEGUN:
+                case _CreateStart.BEGUN:
                     create = Create(batch.create_attempt + 1, began, measured, measured.route)
                     try:
                         self._create(batch, account, create, actor, counts)
@@ -158,15 +158,15 @@ class BatchSender:
                         self.leases.write(SQL.step_back, batch, lease_ms=self.leases.lease_ms)
                         batch = self.leases.hold(batch)
                         changed = Failure(FailureKind.TRANSIENT, "content_changed")
-                case _Begun.BUSY:
-                    self._give_back(batch, internal_failure(OVERFLOW), actor, counts)
+                case _CreateStart.BUSY:
+                    self._release(batch, internal_failure(OVERFLOW), actor, counts)
                     return
-                case _Begun.CHANGED:
+                case _CreateStart.CHANGED:
                     _drop_file(batch, account)
                     batch = self.leases.hold(batch)
         if changed is not None:
             # A request that is another one each time ends as its job's own failure.
-            self._give_back(batch, changed, actor, counts)
+            self._release(batch, changed, actor, counts)
             return
         self.leases.put_off(batch, FIRST_PAUSE_SECONDS)
         counts.done["put_off"] += 1
@@ -219,21 +219,23 @@ class BatchSender:
             failure = Failure(FailureKind.TRANSIENT, unsure.reason, retry_after=unsure.retry_after)
             if unsure.is_foreign:
                 failure = replace(failure, kind=FailureKind.ACCOUNT, code=FOREIGN_REPLY)
-            self._give_back(batch, failure, actor, counts)
+            self._release(batch, failure, actor, counts)
             return
         self.leases.put_off(batch, _pause(batch.rounds, unsure.retry_after), is_round=True)
         counts.done["put_off"] += 1
 
-    def _begin(self, batch: BatchLease, account: Account, measured: Measured, tx: Tx) -> _Begun:
+    def _begin(
+        self, batch: BatchLease, account: Account, measured: Measured, tx: Tx
+    ) -> _CreateStart:
         """Commit that a create begins, if every item's job is still this batch's to send."""
         if is_alone(account):
             tx.lock_units([f"create:{account.key}"])
             if tx.maybe(SQL.find_creating, account=account.key, id=batch.id) is not None:
-                return _Begun.BUSY
+                return _CreateStart.BUSY
         # A job that this batch has lost may be in another batch: it is not sent here.
         if tx.affected(SQL.release_unheld, batch_id=batch.id):
             write_in(tx, SQL.step_back, batch, lease_ms=self.leases.lease_ms)
-            return _Begun.CHANGED
+            return _CreateStart.CHANGED
         write_in(
             tx,
             SQL.begin_create,
@@ -243,7 +245,7 @@ class BatchSender:
             bytes=measured.content.size,
             lease_ms=self.leases.lease_ms,
         )
-        return _Begun.BEGUN
+        return _CreateStart.BEGUN
 
     def _create(
         self, batch: BatchLease, account: Account, create: Create, actor: Actor, counts: PassCounts
@@ -293,7 +295,7 @@ class BatchSender:
         if failure.code == INPUT_NOT_FOUND:
             # The file was uploaded and is not found for long: the address is wrong, and no job.
             failure = replace(failure, kind=FailureKind.ACCOUNT, code=NO_ENDPOINT)
-        self._give_back(batch, failure, actor, counts)
+        self._release(batch, failure, actor, counts)
 
     def _may_not_see_it_yet(self, batch: BatchLease, failure: Failure) -> bool:
         """Whether what was uploaded a moment ago may not be found everywhere yet.
@@ -307,12 +309,12 @@ class BatchSender:
         is_called_wrong = failure.kind is FailureKind.INVALID and failure.status == 400
         return is_called_wrong and batch.rounds == 0
 
-    def _give_back(
+    def _release(
         self, batch: BatchLease, failure: Failure, actor: Actor, counts: PassCounts
     ) -> None:
         if failure.kind is FailureKind.ACCOUNT and failure.code != CIRCUIT_OPEN:
             self.circuits.stop_account(batch.account, batch.provider, failure, batch.id)
-        counts.add(self.releaser.give_back(batch, failure, actor=actor))
+        counts.add(self.releaser.release(batch, failure, actor=actor))
 
     # -- it exists
 

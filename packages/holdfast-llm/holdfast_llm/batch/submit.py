@@ -181,12 +181,12 @@ class _SubmitRun:
             batch = submitter.leases.hold_new(draft.id, draft.fence)
         except BatchLost:
             return
-        step = submitter.sender.send if self.budget.may_continue else self._give_back
+        step = submitter.sender.send if self.budget.may_continue else self._release
         self.counts.add(submitter.recovery.guarded(batch, step, actor=self.actor))
 
-    def _give_back(self, batch: BatchLease, *, actor: Actor) -> PassCounts:
+    def _release(self, batch: BatchLease, *, actor: Actor) -> PassCounts:
         reason = STOPPED if self.budget.stop_requested else MAX_RUNTIME
-        return self.submitter.releaser.give_back(batch, internal_failure(reason), actor=actor)
+        return self.submitter.releaser.release(batch, internal_failure(reason), actor=actor)
 
 
 # -- jobs that no run could send

@@ -8,7 +8,15 @@ from collections.abc import Iterator, Mapping
 from holdfast.clock import ms, read_instant
 from holdfast.document import decode
 from holdfast.errors import ConfigError
-from holdfast.operate.doctor.finding import RUN, Finding, Look, Severity, Visit, last_of, length
+from holdfast.operate.doctor.finding import (
+    RUN,
+    CheckContext,
+    DoctorCheck,
+    Finding,
+    Severity,
+    last_of,
+    length,
+)
 from holdfast.store import Row, Statements
 from holdfast_llm.batch.accounts import ConfiguredAccounts
 from holdfast_llm.batch.list_price import STALE_AFTER, list_prices
@@ -22,14 +30,14 @@ SQL = Statements("holdfast_llm.operate", "doctor.sql")
 OK, NOTICE, WARNING, PROBLEM = Severity
 
 
-def look_at_lane(visit: Visit) -> Iterator[Finding]:
+def check_lane(context: CheckContext) -> Iterator[Finding]:
     """Whether the two runs of the lane come, and whether anything waits for them."""
-    limits = visit.limits
-    submitter, collector = submitter_of(visit.settings), collector_of(visit.settings)
+    limits = context.limits
+    submitter, collector = submitter_of(context.settings), collector_of(context.settings)
     names = [{"name": name} for name in (submitter, collector)]
-    ran = {row["name"]: row["started_at"] for row in visit.many(SQL.find_last_runs, runs=names)}
-    (waiting,) = visit.many(SQL.find_unsubmitted, limit=limits.count)
-    stuck = visit.many(SQL.list_stuck, late_ms=ms(limits.batch), limit=limits.count)
+    ran = {row["name"]: row["started_at"] for row in context.many(SQL.find_last_runs, runs=names)}
+    (waiting,) = context.many(SQL.find_unsubmitted, limit=limits.count)
+    stuck = context.many(SQL.list_stuck, late_ms=ms(limits.batch), limit=limits.count)
     # A clock that is kept as text is read back a hair too short.
     waits = round(waiting["waits_ms"] or 0.0) / 1000
     is_calm = True
@@ -55,7 +63,7 @@ def look_at_lane(visit: Visit) -> Iterator[Finding]:
             RUN.format(name=name),
             {"state": row["state"], "batches": row["batches"], "late_ms": row["late_ms"]},
         )
-    (stale,) = visit.many(SQL.count_stale, grace_ms=ms(limits.lease), limit=limits.count)
+    (stale,) = context.many(SQL.count_stale, grace_ms=ms(limits.lease), limit=limits.count)
     if stale["jobs"]:
         late = length(stale["late_ms"] / 1000)
         yield Finding(
@@ -70,10 +78,10 @@ def look_at_lane(visit: Visit) -> Iterator[Finding]:
         yield Finding("lane", OK, "Nothing waits for a submitter or a collector for long.")
 
 
-def look_at_batches(visit: Visit) -> Iterator[Finding]:
+def check_batches(context: CheckContext) -> Iterator[Finding]:
     """Batches that only a person can move, and files that are left at a provider."""
-    limits = visit.limits
-    rows = visit.many(SQL.list_quarantined, limit=limits.count)
+    limits = context.limits
+    rows = context.many(SQL.list_quarantined, limit=limits.count)
     for row in rows:
         yield Finding(
             "quarantine",
@@ -86,25 +94,25 @@ def look_at_batches(visit: Visit) -> Iterator[Finding]:
         )
     if not rows:
         yield Finding("quarantine", OK, "No batch is quarantined.")
-    (row,) = visit.many(SQL.count_undeleted, age_ms=ms(limits.batch_files), limit=limits.count)
+    (row,) = context.many(SQL.count_undeleted, age_ms=ms(limits.batch_files), limit=limits.count)
     if row["batches"]:
         yield Finding(
             "batch_files",
             WARNING,
             f"The files of {row['batches']} batches are at their providers since"
             f" {read_instant(row['since']):%F %T} UTC, though the batches are over.",
-            f"{RUN.format(name=collector_of(visit.settings))}. If it runs, check whether the"
+            f"{RUN.format(name=collector_of(context.settings))}. If it runs, check whether the"
             " credential may delete files.",
             {"batches": row["batches"]},
         )
 
 
-def look_at_credentials(visit: Visit) -> Iterator[Finding]:
+def check_credentials(context: CheckContext) -> Iterator[Finding]:
     """Accounts that something is to be sent to and that cannot be used from here."""
-    accounts = ConfiguredAccounts(visit.settings, clock=visit.store.clock)
+    accounts = ConfiguredAccounts(context.settings, clock=context.store.clock)
     waiting: Counter[str] = Counter()
     says: dict[str, str] = {}
-    for row in visit.many(SQL.list_routes, limit=visit.limits.count):
+    for row in context.many(SQL.list_routes, limit=context.limits.count):
         try:
             route = Route.read(decode(row["routing_decision"]))
         except ValueError:
@@ -123,7 +131,7 @@ def look_at_credentials(visit: Visit) -> Iterator[Finding]:
             f"{says[provider]} Or ask where the workers run: it may be there.",
             {"provider": provider, "jobs": jobs},
         )
-    unreached = visit.many(SQL.list_unreached, error_code=NO_ACCOUNT)
+    unreached = context.many(SQL.list_unreached, error_code=NO_ACCOUNT)
     for row in unreached:
         yield Finding(
             "accounts",
@@ -139,10 +147,10 @@ def look_at_credentials(visit: Visit) -> Iterator[Finding]:
         yield Finding("accounts", OK, "Every account that something waits for can be used.")
 
 
-def look_at_accounts(visit: Visit) -> Iterator[Finding]:
+def check_accounts(context: CheckContext) -> Iterator[Finding]:
     """Accounts that nothing is sent to, and models whose price nobody has named."""
-    limits = visit.limits
-    circuits = visit.many(SQL.list_circuits, limit=limits.count)
+    limits = context.limits
+    circuits = context.many(SQL.list_circuits, limit=limits.count)
     for row in circuits:
         yield Finding(
             "circuits",
@@ -158,7 +166,7 @@ def look_at_accounts(visit: Visit) -> Iterator[Finding]:
         )
     if not circuits:
         yield Finding("circuits", OK, "No account at a provider is shut.")
-    unpriced = visit.many(SQL.list_unpriced, age_ms=ms(limits.unpriced), limit=limits.count)
+    unpriced = context.many(SQL.list_unpriced, age_ms=ms(limits.unpriced), limit=limits.count)
     for row in unpriced:
         yield Finding(
             "prices",
@@ -169,7 +177,7 @@ def look_at_accounts(visit: Visit) -> Iterator[Finding]:
             "Name its price: [[prices]] in holdfast.toml.",
             {"provider": row["provider"], "model": row["model"], "calls": row["calls"]},
         )
-    stale = list(_look_at_list_prices(visit))
+    stale = list(_look_at_list_prices(context))
     yield from stale
     if not unpriced and not stale:
         yield Finding("prices", OK, "Everything that was paid for has a price.")
@@ -184,13 +192,13 @@ def _remedy_of(circuit: Row) -> str:
     return "Correct its key, quota or credit."
 
 
-def _look_at_list_prices(visit: Visit) -> Iterator[Finding]:
+def _look_at_list_prices(context: CheckContext) -> Iterator[Finding]:
     """Built-in prices that are old, of providers that are used or that a budget rests on."""
-    today = visit.store.clock.now().date()
-    used = {row["provider"] for row in visit.many(SQL.list_used_providers)}
+    today = context.store.clock.now().date()
+    used = {row["provider"] for row in context.many(SQL.list_used_providers)}
     for name, listed in list_prices().items():
         age = today - listed.checked
-        if age <= STALE_AFTER or not (visit.settings.budgets or name in used):
+        if age <= STALE_AFTER or not (context.settings.budgets or name in used):
             continue
         yield Finding(
             "prices",
@@ -202,9 +210,9 @@ def _look_at_list_prices(visit: Visit) -> Iterator[Finding]:
         )
 
 
-CHECKS: Mapping[str, Look] = {
-    "lane": look_at_lane,
-    "quarantine": look_at_batches,
-    "accounts": look_at_credentials,
-    "circuits": look_at_accounts,
+CHECKS: Mapping[str, DoctorCheck] = {
+    "lane": check_lane,
+    "quarantine": check_batches,
+    "accounts": check_credentials,
+    "circuits": check_accounts,
 }

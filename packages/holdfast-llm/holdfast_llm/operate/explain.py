@@ -16,7 +16,7 @@ from holdfast.operate.explanation import (
     ExtensionReasons,
     Reason,
     Situation,
-    said,
+    utc,
 )
 from holdfast.operate.waiting import why_paused
 from holdfast.store import Row, Statements, Tx
@@ -107,8 +107,8 @@ def _shut(s: Batched) -> Explanation | None:
     return s.explain(
         Reason.CIRCUIT_OPEN,
         f"The account at {circuit['provider']} refuses everything since"
-        f" {said(read_instant(circuit['opened_at']))} with {circuit['error_code']}; nothing is sent"
-        f" to it until {said(until)}.",
+        f" {utc(read_instant(circuit['opened_at']))} with {circuit['error_code']}; nothing is sent"
+        f" to it until {utc(until)}.",
         "Somebody mends its key, quota or credit; no attempt is lost meanwhile.",
         until,
         provider=circuit["provider"],
@@ -125,7 +125,7 @@ def why_without_account(s: Batched, due_at: datetime | None) -> Explanation | No
     provider = decode(s.job["routing_decision"] or "{}").get("provider")
     return s.explain(
         Reason.NO_ACCOUNT,
-        f"When it was last taken, at {said(read_instant(why['at']))}, its account at {provider}"
+        f"When it was last taken, at {utc(read_instant(why['at']))}, its account at {provider}"
         " could not be used there: no such provider, or no credential.",
         "Somebody brings what is missing, which holdfast doctor says where the worker runs; it is"
         " taken again by itself, and no attempt is lost.",
@@ -176,7 +176,7 @@ def _over_budget(s: Batched) -> Explanation | None:
         return None
     return s.explain(
         Reason.OVER_BUDGET,
-        f"Its tenant has spent its budget of the day; it waits until {said(s.held_until)}.",
+        f"Its tenant has spent its budget of the day; it waits until {utc(s.held_until)}.",
         "Nothing: it goes on by itself. Or the budget is raised: [budgets] in holdfast.toml.",
         s.held_until,
     )
@@ -195,7 +195,7 @@ def why_unsubmitted(s: Batched) -> Explanation:
         )
     return s.explain(
         Reason.AWAITS_RUN,
-        f"{s.submitter} hands it to a provider; the next one is due at {said(due_at)}.",
+        f"{s.submitter} hands it to a provider; the next one is due at {utc(due_at)}.",
         "Nothing, if a dispatcher lives: holdfast worker --dispatch",
         due_at,
         queue=s.queue,
@@ -224,7 +224,7 @@ def why_submitted(s: Batched) -> Explanation:
             f"Its batch {place['batch_id']} at {place['provider']} cannot be asked about: whoever"
             " collects has not the credential that it was sent with.",
             "Somebody brings that credential back, or a newer one of the same account; some time"
-            f" after {said(deadline)} the batch is quarantined.",
+            f" after {utc(deadline)} the batch is quarantined.",
             asked,
             **facts,
         )
@@ -233,7 +233,7 @@ def why_submitted(s: Batched) -> Explanation:
             Reason.AWAITS_BATCH,
             f"Its batch {place['batch_id']} at {place['provider']} has ended; its answer is being"
             " read.",
-            f"{s.collector} reads on from {said(asked)}.",
+            f"{s.collector} reads on from {utc(asked)}.",
             asked,
             **facts,
         )
@@ -241,11 +241,11 @@ def why_submitted(s: Batched) -> Explanation:
     return s.explain(
         Reason.AWAITS_BATCH,
         f"In batch {place['batch_id']} at {place['provider']}{word} since"
-        f" {said(_at(place, 'submitted_at'))}, with {place['items']} items.",
-        f"{s.collector} asks again from {said(asked)} on; at {said(deadline)} the batch is canceled"
+        f" {utc(_at(place, 'submitted_at'))}, with {place['items']} items.",
+        f"{s.collector} asks again from {utc(asked)} on; at {utc(deadline)} the batch is canceled"
         " and what there is collected."
         if deadline is not None
-        else f"{s.collector} asks again from {said(asked)} on.",
+        else f"{s.collector} asks again from {utc(asked)} on.",
         asked,
         **facts,
     )
@@ -266,7 +266,7 @@ def why_held(s: Batched, place: Row) -> Explanation:
     return s.explain(
         Reason.HELD,
         line,
-        f"{s.submitter} continues from {said(asked)} on, and asks the provider before it sends"
+        f"{s.submitter} continues from {utc(asked)} on, and asks the provider before it sends"
         " anything again.",
         asked,
         **_facts(place),
@@ -277,7 +277,7 @@ def _quarantined(s: Batched, place: Row) -> Explanation:
     return s.explain(
         Reason.QUARANTINED,
         f"Its batch {place['batch_id']} at {place['provider']} is quarantined since"
-        f" {said(_at(place, 'updated_at'))} ({place['error_code'] or 'no code'}).",
+        f" {utc(_at(place, 'updated_at'))} ({place['error_code'] or 'no code'}).",
         f"Somebody looks and decides: holdfast batches show {place['batch_id']}",
         **_facts(place),
     )

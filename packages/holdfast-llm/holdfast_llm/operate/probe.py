@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast.errors import ConfigError
-from holdfast.operate.doctor.finding import Finding, Severity, Visit
+from holdfast.operate.doctor.finding import CheckContext, Finding, Severity
 from holdfast_llm.batch.accounts import ConfiguredAccounts
 from holdfast_llm.batch.item_outcome import safe_code
 from holdfast_llm.operate.doctor import SQL
@@ -22,15 +22,15 @@ _USUAL = {
 }
 
 
-def probe_configured(visit: Visit) -> Iterator[Finding]:
+def probe_configured(context: CheckContext) -> Iterator[Finding]:
     """The same with the accounts that the settings name."""
-    return probe_providers(visit, ConfiguredAccounts(visit.settings, clock=visit.store.clock))
+    return probe_providers(context, ConfiguredAccounts(context.settings, clock=context.store.clock))
 
 
-def probe_providers(visit: Visit, accounts: Accounts) -> Iterator[Finding]:
+def probe_providers(context: CheckContext, accounts: Accounts) -> Iterator[Finding]:
     """One finding for each account that is configured or that work waits for."""
-    used = _used(visit)
-    usual = {(name, kind) for name, kind in _USUAL.items() if name in visit.settings.providers}
+    used = _used(context)
+    usual = {(name, kind) for name, kind in _USUAL.items() if name in context.settings.providers}
     for provider, kind in sorted(used | usual):
         try:
             account = accounts.of(Route(provider, kind, "probe"))
@@ -41,20 +41,22 @@ def probe_providers(visit: Visit, accounts: Accounts) -> Iterator[Finding]:
             remedy = f"Complete [providers.{provider}] or its credential."
             yield _finding(provider, Severity.PROBLEM, str(exc), remedy, "not_configured")
             continue
-        yield _probe(visit, account)
+        yield _probe(context, account)
 
 
-def _used(visit: Visit) -> set[tuple[str, str]]:
+def _used(context: CheckContext) -> set[tuple[str, str]]:
     """The providers, with their adapters, that jobs, batches and the settings name."""
-    found = {(row["provider"], row["adapter_kind"]) for row in visit.many(SQL.list_provider_kinds)}
-    return found.union(*(one.provider_accounts(visit.settings) for one in visit.extensions))
+    found = {
+        (row["provider"], row["adapter_kind"]) for row in context.many(SQL.list_provider_kinds)
+    }
+    return found.union(*(one.provider_accounts(context.settings) for one in context.extensions))
 
 
-def _probe(visit: Visit, account: Account) -> Finding:
+def _probe(context: CheckContext, account: Account) -> Finding:
     """List what is there: that is free at every provider."""
     try:
         if account.capabilities.supports_batches:
-            next(iter(account.adapter.scan(account.client, visit.store.clock.now())), None)
+            next(iter(account.adapter.scan(account.client, context.store.clock.now())), None)
         else:
             account.client.request("GET", "models")
     except ProviderRefused as exc:

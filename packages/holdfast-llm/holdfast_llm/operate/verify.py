@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from holdfast.clock import write_instant
 from holdfast.document import decode
-from holdfast.operate.verify.check import Check, Look, Violation, selects
+from holdfast.operate.verify.check import Check, VerifyContext, Violation, selects
 from holdfast.operate.verify.lifecycle import find_stale_in
 from holdfast.operate.verify.privacy import find_secrets_in
 from holdfast.operate.verify.timing import find_ahead_in
@@ -20,10 +20,10 @@ from holdfast_llm.provider.route import ExecutionMode, Route
 SQL = Statements("holdfast_llm.operate", "verify.sql")
 
 
-def _find_misnumbered(look: Look) -> Iterator[Violation]:
-    keep = timedelta(days=look.settings.retention.keep_days)
-    yield from look.find(SQL.find_gaps, kept_since=write_instant(look.now - keep))
-    for row in look.tx.stream(SQL.list_names):
+def _find_misnumbered(context: VerifyContext) -> Iterator[Violation]:
+    keep = timedelta(days=context.settings.retention.keep_days)
+    yield from context.find(SQL.find_gaps, kept_since=write_instant(context.now - keep))
+    for row in context.tx.stream(SQL.list_names):
         batch_id, place = row["batch_id"], row["batch_item_index"]
         # The end of the name is signed, with a key that may be another one since.
         wanted, _, _ = custom_id(b"", batch_id, place, "", 0).rpartition("_")
@@ -32,8 +32,8 @@ def _find_misnumbered(look: Look) -> Iterator[Violation]:
             yield Violation(str(row["org_id"]), subject, "it is named after another place")
 
 
-def _find_mixed(look: Look) -> Iterator[Violation]:
-    for row in look.tx.stream(SQL.list_routes, org_id=look.org_id):
+def _find_mixed(context: VerifyContext) -> Iterator[Violation]:
+    for row in context.tx.stream(SQL.list_routes, org_id=context.org_id):
         org_id, subject = str(row["org_id"]), row["subject"]
         if row["batch_group"] not in _groups(row["group_key"], row["execution_mode"]):
             yield Violation(org_id, subject, "its group is not that of its batch")
@@ -62,16 +62,16 @@ def _group_of(decision: str | None) -> str | None:
         return None
 
 
-def _find_stale(look: Look) -> Iterator[Violation]:
-    return find_stale_in(look, SQL.find_stale)
+def _find_stale(context: VerifyContext) -> Iterator[Violation]:
+    return find_stale_in(context, SQL.find_stale)
 
 
-def _find_secrets(look: Look) -> Iterator[Violation]:
-    return find_secrets_in(look, [SQL.list_answers])
+def _find_secrets(context: VerifyContext) -> Iterator[Violation]:
+    return find_secrets_in(context, [SQL.list_answers])
 
 
-def _find_ahead(look: Look) -> Iterator[Violation]:
-    return find_ahead_in(look, SQL.find_ahead)
+def _find_ahead(context: VerifyContext) -> Iterator[Violation]:
+    return find_ahead_in(context, SQL.find_ahead)
 
 
 # Each adds the rows of batch processing to the check of the core that has its id.

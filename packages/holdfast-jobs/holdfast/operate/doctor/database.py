@@ -9,7 +9,7 @@ from holdfast.engine.claim import read_clock
 from holdfast.engine.request import DRIFT
 from holdfast.errors import RuleBroken, StoreBusy, StoreDown, StoreError
 from holdfast.extension import components_of
-from holdfast.operate.doctor.finding import SQL, Finding, Severity, Visit, length
+from holdfast.operate.doctor.finding import SQL, CheckContext, Finding, Severity, length
 from holdfast.store import CORE, Row
 from holdfast.store.migrate import Migration, after, latest
 from holdfast.store.transaction import IDLE_SECONDS
@@ -19,19 +19,19 @@ OK, NOTICE, WARNING, PROBLEM = Severity
 PINS = 20
 
 
-def look_at_schema(visit: Visit) -> Iterator[Finding]:
+def check_schema(context: CheckContext) -> Iterator[Finding]:
     """Whether the tables are those that this code was written for."""
     check = "schema"
     try:
-        rows = visit.many(SQL.list_migrations)
+        rows = context.many(SQL.list_migrations)
     except (RuleBroken, StoreBusy, StoreDown):
         raise
     except StoreError:
         yield Finding(check, PROBLEM, "There is no Holdfast schema.", "Run 'holdfast migrate'.")
         return
-    extensions = {found.name: found for found in components_of(visit.extensions)}
+    extensions = {found.name: found for found in components_of(context.extensions)}
     enabled = [extensions[name] for name in _components(rows) if name in extensions]
-    steps = after({}, visit.store.dialect, enabled)
+    steps = after({}, context.store.dialect, enabled)
     known = {(one.component, one.version): one for one in steps}
     applied = {(row["component"], row["version"]): row["name"] for row in rows}
     missing = [str(found) for key, found in known.items() if key not in applied]
@@ -54,7 +54,7 @@ def look_at_schema(visit: Visit) -> Iterator[Finding]:
         )
     if not strange and not missing:
         newest = max(version for component, version in applied if component == CORE.name)
-        others = ", ".join(f"{one.name} {latest(visit.store.dialect, one)}" for one in enabled)
+        others = ", ".join(f"{one.name} {latest(context.store.dialect, one)}" for one in enabled)
         also = f" Extensions: {others}." if others else ""
         yield Finding(check, OK, f"Version {newest}, nothing is missing.{also}")
     for name in _components(rows):
@@ -72,11 +72,11 @@ def _components(rows: Sequence[Row]) -> list[str]:
     return sorted({row["component"] for row in rows} - {CORE.name})
 
 
-def look_at_settings(visit: Visit) -> Iterator[Finding]:
+def check_settings(context: CheckContext) -> Iterator[Finding]:
     """Whether an acknowledged commit stays, and whether somebody cleans up."""
-    found = {row["name"]: str(row["setting"]) for row in visit.many(SQL.read_settings)}
+    found = {row["name"]: str(row["setting"]) for row in context.many(SQL.read_settings)}
     yield from _durability(found)
-    yield from _timeouts(found, visit)
+    yield from _timeouts(found, context)
     for name in ("autovacuum", "track_counts"):
         if found.get(name) == "off":
             yield Finding(
@@ -85,7 +85,7 @@ def look_at_settings(visit: Visit) -> Iterator[Finding]:
                 f"{name} is off: dead rows pile up, and claims become slower and slower.",
                 f"Set {name} = on in postgresql.conf and reload.",
             )
-    unvacuumed = [row["name"] for row in visit.many(SQL.list_unvacuumed)]
+    unvacuumed = [row["name"] for row in context.many(SQL.list_unvacuumed)]
     if unvacuumed:
         yield Finding(
             "autovacuum",
@@ -160,7 +160,7 @@ def _durability(found: dict[str, str]) -> Iterator[Finding]:
         yield Finding("standby", OK, f"Commits wait for {standby} (synchronous_commit = {commit}).")
 
 
-def _timeouts(found: dict[str, str], visit: Visit) -> Iterator[Finding]:
+def _timeouts(found: dict[str, str], context: CheckContext) -> Iterator[Finding]:
     check = "timeouts"
     idle = found.get("idle_in_transaction_session_timeout")
     statement = int(found.get("statement_timeout", 0))
@@ -172,7 +172,7 @@ def _timeouts(found: dict[str, str], visit: Visit) -> Iterator[Finding]:
             " dead rows for ever. Holdfast limits its own to 60 s.",
             "ALTER DATABASE … SET idle_in_transaction_session_timeout = '5min';",
         )
-    if 0 < statement < visit.limits.statement_ms:
+    if 0 < statement < context.limits.statement_ms:
         yield Finding(
             check,
             WARNING,
@@ -215,12 +215,12 @@ def _version(version: str | None) -> Iterator[Finding]:
     )
 
 
-def look_at_connections(visit: Visit) -> Iterator[Finding]:
+def check_connections(context: CheckContext) -> Iterator[Finding]:
     """Whether there is room for more connections, and for more notifications."""
-    for row in visit.many(SQL.count_connections):
+    for row in context.many(SQL.count_connections):
         used, most = row["used"], row["most"]
         seen = f"{used} of {most} connections of {row['whose']} are in use."
-        if used < visit.limits.connections * most:
+        if used < context.limits.connections * most:
             yield Finding("connections", OK, seen)
             continue
         yield Finding(
@@ -230,29 +230,29 @@ def look_at_connections(visit: Visit) -> Iterator[Finding]:
             "Raise the limit, set pool_size lower, or put a pooler in between.",
             {"used": used, "most": most},
         )
-    for row in visit.many(SQL.read_notifications):
+    for row in context.many(SQL.read_notifications):
         used = float(row["used"])
         seen = f"The queue of notifications is {used:.0%} full."
-        if used < visit.limits.notifications:
+        if used < context.limits.notifications:
             yield Finding("notifications", OK, seen)
             continue
         yield Finding(
             "notifications",
-            PROBLEM if used >= visit.limits.notifications_problem else WARNING,
+            PROBLEM if used >= context.limits.notifications_problem else WARNING,
             f"{seen} When it is full, commits fail.",
             "End the oldest session that listens and stands inside a transaction.",
             {"used": used},
         )
 
 
-def look_at_clock(visit: Visit) -> Iterator[Finding]:
+def check_clock(context: CheckContext) -> Iterator[Finding]:
     """Whether this machine and the store agree about the time."""
-    clock = visit.store.clock
+    clock = context.store.clock
     began = clock.now()
-    now = read_clock(visit.store)
+    now = read_clock(context.store)
     off = abs((now - (began + (clock.now() - began) / 2)).total_seconds())
     seen = f"This machine's clock is {off:.1f} s from the store's."
-    if off <= visit.limits.clock.total_seconds():
+    if off <= context.limits.clock.total_seconds():
         yield Finding("clock", OK, seen)
         return
     is_refused = off > DRIFT.total_seconds()
@@ -265,13 +265,13 @@ def look_at_clock(visit: Visit) -> Iterator[Finding]:
     )
 
 
-def look_at_transactions(visit: Visit) -> Iterator[Finding]:
+def check_transactions(context: CheckContext) -> Iterator[Finding]:
     """What keeps dead rows from being removed."""
     check, quiet = "transactions", True
-    longest = length(visit.limits.transaction.total_seconds())
-    pins = visit.many(SQL.list_pins, limit=PINS)
+    longest = length(context.limits.transaction.total_seconds())
+    pins = context.many(SQL.list_pins, limit=PINS)
     for row in pins:
-        severity = _pin(row, visit)
+        severity = _pin(row, context)
         if severity is OK:
             continue
         quiet = False
@@ -293,7 +293,7 @@ def look_at_transactions(visit: Visit) -> Iterator[Finding]:
             f"{len(hidden)} sessions hold a snapshot, and this role may not see since when.",
             "GRANT pg_read_all_stats TO the role that asks, or ask as an administrator.",
         )
-    for row in visit.many(SQL.list_idle, seconds=visit.limits.idle.total_seconds(), limit=PINS):
+    for row in context.many(SQL.list_idle, seconds=context.limits.idle.total_seconds(), limit=PINS):
         quiet = False
         yield Finding(
             check,
@@ -317,8 +317,8 @@ _UNPIN = {
 }
 
 
-def _pin(row: Row, visit: Visit) -> Severity:
-    limits = visit.limits
+def _pin(row: Row, context: CheckContext) -> Severity:
+    limits = context.limits
     if row["kind"] == "slot":
         return OK if (row["transactions"] or 0) < limits.slot_transactions else WARNING
     seconds = row["seconds"]
@@ -327,10 +327,10 @@ def _pin(row: Row, visit: Visit) -> Severity:
     return PROBLEM if seconds >= limits.transaction_problem.total_seconds() else WARNING
 
 
-def look_at_bloat(visit: Visit) -> Iterator[Finding]:
+def check_bloat(context: CheckContext) -> Iterator[Finding]:
     """Whether dead rows pile up, and how far the freezing of old ones is."""
-    limits = visit.limits
-    bloated = visit.many(SQL.list_bloat, dead=limits.dead_rows, share=limits.dead_share)
+    limits = context.limits
+    bloated = context.many(SQL.list_bloat, dead=limits.dead_rows, share=limits.dead_share)
     for row in bloated:
         at = row["vacuumed_at"]
         last = "never vacuumed" if at is None else f"last vacuumed at {read_instant(at):%F %T} UTC"
@@ -341,7 +341,7 @@ def look_at_bloat(visit: Visit) -> Iterator[Finding]:
             f"End what holds an old snapshot, then VACUUM holdfast.{row['name']};",
             {"table": row["name"], "dead": row["dead"], "live": row["live"]},
         )
-    for row in visit.many(SQL.read_wraparound):
+    for row in context.many(SQL.read_wraparound):
         age = row["transactions"]
         if not bloated:
             yield Finding("bloat", OK, "No table has more dead rows than it should.")

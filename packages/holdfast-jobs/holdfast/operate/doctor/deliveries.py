@@ -7,7 +7,15 @@ from collections.abc import Iterator
 from holdfast.channel.channels import ConfiguredChannels
 from holdfast.clock import ms, read_instant
 from holdfast.errors import ConfigError
-from holdfast.operate.doctor.finding import RUN, SQL, Finding, Severity, Visit, last_of, length
+from holdfast.operate.doctor.finding import (
+    RUN,
+    SQL,
+    CheckContext,
+    Finding,
+    Severity,
+    last_of,
+    length,
+)
 from holdfast.operate.undelivered import RECONCILER
 from holdfast.outbox.in_app import CHANNEL as IN_APP
 from holdfast.store import Row
@@ -15,10 +23,10 @@ from holdfast.store import Row
 OK, NOTICE, WARNING, PROBLEM = Severity
 
 
-def look_at_deliveries(visit: Visit) -> Iterator[Finding]:
+def check_deliveries(context: CheckContext) -> Iterator[Finding]:
     """Deliveries that only a person can move, and those that nobody goes on with."""
-    limits = visit.limits
-    held = visit.many(SQL.count_held, limit=limits.count)
+    limits = context.limits
+    held = context.many(SQL.count_held, limit=limits.count)
     for row in held:
         yield Finding(
             "deliveries",
@@ -29,10 +37,10 @@ def look_at_deliveries(visit: Visit) -> Iterator[Finding]:
             " resend.",
             {"channel": row["channel"], "deliveries": row["deliveries"]},
         )
-    late = visit.many(SQL.count_undelivered, age_ms=ms(limits.delivery), limit=limits.count)
+    late = context.many(SQL.count_undelivered, age_ms=ms(limits.delivery), limit=limits.count)
     ran = {
         row["name"]: row["started_at"]
-        for row in visit.many(SQL.find_last_runs, runs=[{"name": RECONCILER}])
+        for row in context.many(SQL.find_last_runs, runs=[{"name": RECONCILER}])
     }
     for row in late:
         waits = length(round(row["waits_ms"] or 0.0) / 1000)
@@ -48,11 +56,11 @@ def look_at_deliveries(visit: Visit) -> Iterator[Finding]:
         yield Finding("deliveries", OK, "No delivery is held, and none waits for long.")
 
 
-def look_at_channels(visit: Visit) -> Iterator[Finding]:
+def check_channels(context: CheckContext) -> Iterator[Finding]:
     """Channels that something is to go out by and that cannot be used from here."""
-    rows = visit.many(SQL.list_channels, limit=visit.limits.count)
-    channels = ConfiguredChannels(visit.settings, clock=visit.store.clock)
-    circuits = visit.many(SQL.list_channel_circuits, limit=visit.limits.count)
+    rows = context.many(SQL.list_channels, limit=context.limits.count)
+    channels = ConfiguredChannels(context.settings, clock=context.store.clock)
+    circuits = context.many(SQL.list_channel_circuits, limit=context.limits.count)
     yield from map(_circuit, circuits)
     is_well = not circuits
     for row in rows:

@@ -6,29 +6,29 @@ from collections.abc import Mapping
 
 from holdfast.errors import StoreBusy, StoreDown, StoreError
 from holdfast.operate.authorization import Action, OperatorContext
-from holdfast.operate.doctor import database, deliveries, files, roles, workplace
-from holdfast.operate.doctor.finding import Finding, Limits, Look, Severity, Visit
+from holdfast.operate.doctor import database, deliveries, files, roles, workers
+from holdfast.operate.doctor.finding import CheckContext, DoctorCheck, Finding, Limits, Severity
 
-_DATABASE: Mapping[str, Look] = {
-    "schema": database.look_at_schema,
-    "settings": database.look_at_settings,
-    "connections": database.look_at_connections,
-    "clock": database.look_at_clock,
-    "transactions": database.look_at_transactions,
-    "bloat": database.look_at_bloat,
-    "file": files.look_at_file,
+_DATABASE: Mapping[str, DoctorCheck] = {
+    "schema": database.check_schema,
+    "settings": database.check_settings,
+    "connections": database.check_connections,
+    "clock": database.check_clock,
+    "transactions": database.check_transactions,
+    "bloat": database.check_bloat,
+    "file": files.check_file,
 }
-_WORKPLACE: Mapping[str, Look] = {
-    "workers": workplace.look_at_workers,
-    "queues": workplace.look_at_queues,
-    "rescue": workplace.look_at_rescue,
-    "sealing": workplace.look_at_audit,
-    "dead_letters": workplace.look_at_letters,
-    "isolation": roles.look_at_isolation,
-    "grants": roles.look_at_grants,
-    "schedules": workplace.look_at_schedules,
-    "deliveries": deliveries.look_at_deliveries,
-    "channels": deliveries.look_at_channels,
+_WORKERS: Mapping[str, DoctorCheck] = {
+    "workers": workers.check_workers,
+    "queues": workers.check_queues,
+    "rescue": workers.check_rescue,
+    "sealing": workers.check_audit,
+    "dead_letters": workers.check_letters,
+    "isolation": roles.check_isolation,
+    "grants": roles.check_grants,
+    "schedules": workers.check_schedules,
+    "deliveries": deliveries.check_deliveries,
+    "channels": deliveries.check_channels,
 }
 
 
@@ -41,25 +41,25 @@ def examine(
     """
     context.check(Action.DOCTOR, org_id=None, subject="store:all")
     extensions = tuple(context.available_extensions)
-    visit = Visit(context.store, context.settings, limits or Limits(), extensions)
-    found = _look(_DATABASE, visit)
+    visit = CheckContext(context.store, context.settings, limits or Limits(), extensions)
+    found = _run_checks(_DATABASE, visit)
     if any(one.check == "schema" and one.severity is not Severity.OK for one in found):
         # What is not the schema that this code knows cannot be asked about its contents.
         return found
-    found += _look(_WORKPLACE, visit)
+    found += _run_checks(_WORKERS, visit)
     migrated = context.migrated_extensions
     for extension in migrated:
-        found += _look(extension.doctor_checks(), visit)
+        found += _run_checks(extension.doctor_checks(), visit)
     for extension in migrated if probes else ():
-        found += _look(extension.doctor_probes(), visit)
+        found += _run_checks(extension.doctor_probes(), visit)
     return found
 
 
-def _look(looks: Mapping[str, Look], visit: Visit) -> list[Finding]:
+def _run_checks(checks: Mapping[str, DoctorCheck], context: CheckContext) -> list[Finding]:
     found: list[Finding] = []
-    for name, look in looks.items():
+    for name, look in checks.items():
         try:
-            found += look(visit)
+            found += look(context)
         except (StoreDown, StoreBusy):
             raise
         except StoreError as exc:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from holdfast.operate.doctor.finding import SQL, Finding, Severity, Visit
+from holdfast.operate.doctor.finding import SQL, CheckContext, Finding, Severity
 
 OK = Severity.OK
 
@@ -26,18 +26,18 @@ SHARED = frozenset(
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
-def look_at_file(visit: Visit) -> Iterator[Finding]:
+def check_file(context: CheckContext) -> Iterator[Finding]:
     """Whether the file lies on a disk of this machine, and whether it grows for nothing."""
-    for row in visit.many(SQL.find_file):
+    for row in context.many(SQL.find_file):
         if not row["file"]:
             continue
         path = Path(row["file"])
         yield _place(path)
-        yield _log(path.with_name(path.name + "-wal"), visit)
-        yield _writer(visit)
+        yield _log(path.with_name(path.name + "-wal"), context)
+        yield _writer(context)
         free, pages = row["free_pages"], row["pages"]
         free_bytes = free * row["page_size"]
-        if free_bytes < visit.limits.free_bytes or free * 2 < pages:
+        if free_bytes < context.limits.free_bytes or free * 2 < pages:
             yield Finding("bloat", OK, f"{free} of {pages} pages of the file are free.")
         else:
             yield Finding(
@@ -62,8 +62,8 @@ def _place(path: Path) -> Finding:
     )
 
 
-def _writer(visit: Visit) -> Finding:
-    stuck = visit.store.find_stuck_writer(WRITER_SECONDS)
+def _writer(context: CheckContext) -> Finding:
+    stuck = context.store.find_stuck_writer(WRITER_SECONDS)
     if stuck is None:
         return Finding("writer", OK, "The only writer is free, or was taken a moment ago.")
     return Finding(
@@ -75,9 +75,9 @@ def _writer(visit: Visit) -> Finding:
     )
 
 
-def _log(path: Path, visit: Visit) -> Finding:
+def _log(path: Path, context: CheckContext) -> Finding:
     size = path.stat().st_size if path.exists() else 0
-    if size <= visit.limits.wal_bytes:
+    if size <= context.limits.wal_bytes:
         return Finding("log", OK, f"The write-ahead log has {size // 2**20} MiB.")
     return Finding(
         "log",

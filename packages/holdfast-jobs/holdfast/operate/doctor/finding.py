@@ -82,8 +82,8 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
-    """One look at a store."""
+class CheckContext:
+    """What the checks of one run of doctor share: the store, its settings and the limits."""
 
     store: Store
     settings: Settings
@@ -91,11 +91,11 @@ class Visit:
     extensions: tuple[Extension, ...] = ()
 
     def many(self, statement: Statement, **params: Any) -> list[Row]:
-        """Each question has a snapshot of its own: what one may not read harms no other."""
+        """Run a query in its own snapshot, so that a failed query does not affect the others."""
         return self.store.read(lambda tx: tx.many(statement, **params))
 
 
-Look = Callable[[Visit], Iterator[Finding]]
+DoctorCheck = Callable[[CheckContext], Iterator[Finding]]
 
 
 def last_of(name: str, ran: Mapping[str, Any]) -> str:

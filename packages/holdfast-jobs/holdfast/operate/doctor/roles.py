@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast.errors import StoreError
-from holdfast.operate.doctor.finding import SQL, Finding, Severity, Visit
+from holdfast.operate.doctor.finding import SQL, CheckContext, Finding, Severity
 from holdfast.store import Row
 
 OK, NOTICE, WARNING, PROBLEM = Severity
@@ -27,12 +27,12 @@ _SQLITE = (
 )
 
 
-def look_at_isolation(visit: Visit) -> Iterator[Finding]:
+def check_isolation(context: CheckContext) -> Iterator[Finding]:
     """Whether a handler's SQL can reach rows of another tenant."""
-    if not visit.store.dialect.has_roles:
+    if not context.store.dialect.has_roles:
         yield Finding("isolation", OK, _SQLITE)
         return
-    for row in visit.many(SQL.list_unbound_logins):
+    for row in context.many(SQL.list_unbound_logins):
         yield Finding(
             "isolation",
             NOTICE,
@@ -40,12 +40,12 @@ def look_at_isolation(visit: Visit) -> Iterator[Finding]:
             " does not apply to it.",
             "Run workers under a login that is a member of holdfast_engine and no more.",
         )
-    url = visit.settings.handler_db
+    url = context.settings.handler_db
     if url is None:
         yield Finding("isolation", NOTICE, _GUARD_RAIL, _OWN_LOGIN)
         return
     try:
-        login = visit.store.read_handler_login(url)
+        login = context.store.read_handler_login(url)
     except StoreError as exc:
         yield Finding(
             "isolation",
@@ -71,11 +71,11 @@ def look_at_isolation(visit: Visit) -> Iterator[Finding]:
     )
 
 
-def look_at_grants(visit: Visit) -> Iterator[Finding]:
+def check_grants(context: CheckContext) -> Iterator[Finding]:
     """Tables of the application that handlers cannot use, or that every tenant's handlers can."""
-    if not visit.store.dialect.has_roles:
+    if not context.store.dialect.has_roles:
         return
-    refused = visit.many(SQL.list_refused_tables, limit=SHOWN)
+    refused = context.many(SQL.list_refused_tables, limit=SHOWN)
     for row in refused:
         yield Finding(
             "grants",
@@ -85,7 +85,7 @@ def look_at_grants(visit: Visit) -> Iterator[Finding]:
             f"Run 'holdfast grant {row['table_name']}', then replay them.",
             {"table": row["table_name"], "jobs": row["jobs"]},
         )
-    tables = visit.many(SQL.list_own_tables)
+    tables = context.many(SQL.list_own_tables)
     ungranted = [_name(row) for row in tables if not row["is_granted"]]
     if ungranted:
         yield Finding(

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from holdfast.engine.audit import PLATFORM_ORG
-from holdfast.operate.verify.check import Check, Look, Violation
+from holdfast.operate.verify.check import Check, VerifyContext, Violation
 from holdfast.store import CORE, Row, Statements
 from holdfast.store.migrate import Migration, after
 from holdfast.store.tables import Key, read_tables
@@ -57,36 +57,36 @@ def _wrong(subject: str, detail: str) -> Violation:
 # -- I30
 
 
-def _find_open(look: Look) -> Iterator[Violation]:
-    tables = [row for row in look.tx.many(SQL.list_tables) if row["has_tenant"]]
+def _find_open(context: VerifyContext) -> Iterator[Violation]:
+    tables = [row for row in context.tx.many(SQL.list_tables) if row["has_tenant"]]
     for row in tables:
         if not row["names_tenant"]:
             yield _wrong(f"table:{row['name']}", "a row may be without a tenant")
         if not row["is_guarded"]:
             yield _wrong(f"table:{row['name']}", "row-level security is not forced")
-    yield from _find_policies(look, tables)
-    for row in look.tx.many(SQL.list_rights):
+    yield from _find_policies(context, tables)
+    for row in context.tx.many(SQL.list_rights):
         place = f"table:{row['table_name']}" if row["table_name"] else f"role:{row['role']}"
         yield _wrong(place, f"{row['role']} has {row['word']}, which no policy confines")
     unique = [
         Key(row["table_name"], row["name"], (row["leads"],))
-        for row in look.tx.many(SQL.list_unique)
+        for row in context.tx.many(SQL.list_unique)
     ]
-    declared = read_tables(component.package for component in (CORE, *look.components))
+    declared = read_tables(component.package for component in (CORE, *context.components))
     for key in declared.wrong_keys(unique):
         yield _wrong(f"index:{key.name}", "it is unique for all tenants together")
-    for row in look.tx.many(SQL.list_views):
+    for row in context.tx.many(SQL.list_views):
         if not row["is_invoker"]:
             yield _wrong(f"view:{row['name']}", "it sees with its owner's eyes")
-    for row in look.tx.many(SQL.list_functions):
+    for row in context.tx.many(SQL.list_functions):
         if not row["is_confined"]:
             yield _wrong(f"function:{row['name']}", "its owner's rights follow any search path")
-    yield from _find_triggers(look)
+    yield from _find_triggers(context)
 
 
-def _find_policies(look: Look, tables: list[Row]) -> Iterator[Violation]:
+def _find_policies(context: VerifyContext, tables: list[Row]) -> Iterator[Violation]:
     """Each table lets the engine serve all and a tenant see itself, and nobody else anything."""
-    policies = look.tx.many(SQL.list_policies)
+    policies = context.tx.many(SQL.list_policies)
     known = {(row["table_name"], row["name"]): row for row in policies}
     for row in tables:
         for name in ("engine_serves_all", "tenant_sees_itself"):
@@ -104,9 +104,9 @@ def _is_own(text: str) -> bool:
     return text.startswith(_OWN_ROWS) and _OWN_TENANT in text and " OR " not in text
 
 
-def _find_triggers(look: Look) -> Iterator[Violation]:
-    found = {row["name"]: row["is_on"] for row in look.tx.many(SQL.list_triggers)}
-    for name in sorted(made_by(_steps(look)).trigger):
+def _find_triggers(context: VerifyContext) -> Iterator[Violation]:
+    found = {row["name"]: row["is_on"] for row in context.tx.many(SQL.list_triggers)}
+    for name in sorted(made_by(_steps(context)).trigger):
         if name not in found:
             yield _wrong(f"trigger:{name}", "it is missing")
         elif not found[name]:
@@ -116,18 +116,18 @@ def _find_triggers(look: Look) -> Iterator[Violation]:
 # -- I38
 
 
-def _steps(look: Look) -> list[Migration]:
+def _steps(context: VerifyContext) -> list[Migration]:
     """The migrations of the core and of the extensions that are in the database."""
-    return after({}, look.tx.dialect, look.components)
+    return after({}, context.tx.dialect, context.components)
 
 
-def _find_drift(look: Look) -> Iterator[Violation]:
-    steps = _steps(look)
-    known = {CORE.name, *(component.name for component in look.components)}
+def _find_drift(context: VerifyContext) -> Iterator[Violation]:
+    steps = _steps(context)
+    known = {CORE.name, *(component.name for component in context.components)}
     code = {(one.component, one.version): one.name for one in steps}
     here = {
         (row["component"], row["version"]): row["name"]
-        for row in look.tx.many(SQL.list_migrations)
+        for row in context.tx.many(SQL.list_migrations)
         if row["component"] in known
     }
     for key in sorted(code.keys() | here.keys()):
@@ -137,14 +137,14 @@ def _find_drift(look: Look) -> Iterator[Violation]:
             numbered = f"{version:04d}" if component == CORE.name else f"{component}:{version:04d}"
             yield _wrong(f"migration:{numbered}", says)
     made = made_by(steps)
-    indexes = {row["name"]: row["is_sound"] for row in look.tx.many(SQL.list_indexes)}
+    indexes = {row["name"]: row["is_sound"] for row in context.tx.many(SQL.list_indexes)}
     rules: dict[str, bool] = {}
-    for row in look.tx.many(SQL.list_constraints):
+    for row in context.tx.many(SQL.list_constraints):
         names = (
             [row["name"]] if row["name"] else [name for _, name in _RULE.findall(row["made_by"])]
         )
         rules.update(dict.fromkeys(names, bool(row["is_sound"])))
-    functions = {row["name"]: True for row in look.tx.many(SQL.list_functions)}
+    functions = {row["name"]: True for row in context.tx.many(SQL.list_functions)}
     for kind, wanted, found in (
         ("index", made.index, indexes),
         ("constraint", made.rule, rules),
@@ -154,7 +154,7 @@ def _find_drift(look: Look) -> Iterator[Violation]:
             yield _wrong(f"{kind}:{name}", "it is missing")
         for name in sorted(name for name, is_sound in found.items() if not is_sound):
             yield _wrong(f"{kind}:{name}", "it was never found to hold for every row")
-    for row in look.tx.stream(SQL.list_damage):
+    for row in context.tx.stream(SQL.list_damage):
         yield _wrong(row["subject"], row["detail"])
 
 

@@ -26,10 +26,10 @@ class Violation:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """One moment of the store, *now*, for all checks; of one tenant, or without *org_id* of all.
+class VerifyContext:
+    """One snapshot of the store for all checks: of the tenant *org_id*, or of all tenants.
 
-    *canaries* are texts that somebody planted to see whether they come out anywhere.
+    *canaries* are planted texts that must not appear anywhere.
     """
 
     tx: Tx
@@ -54,7 +54,7 @@ class Look:
             yield Violation(str(row["org_id"]), row["subject"], row["detail"])
 
 
-Find = Callable[[Look], Iterator[Violation]]
+Find = Callable[[VerifyContext], Iterator[Violation]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +76,9 @@ class Check:
 def selects(*statements: Statement) -> Find:
     """A check that is some statements, each of which selects violations."""
 
-    def find(look: Look) -> Iterator[Violation]:
+    def find(context: VerifyContext) -> Iterator[Violation]:
         for statement in statements:
-            yield from look.find(statement)
+            yield from context.find(statement)
 
     return find
 
@@ -86,9 +86,9 @@ def selects(*statements: Statement) -> Find:
 def join(one: Check, other: Check) -> Check:
     """A check that an extension adds to: what either finds."""
 
-    def find(look: Look) -> Iterator[Violation]:
+    def find(context: VerifyContext) -> Iterator[Violation]:
         for part in (one, other):
             if part.find is not None:
-                yield from part.find(look)
+                yield from part.find(context)
 
     return replace(one, find=find, needs=(*one.needs, *other.needs))

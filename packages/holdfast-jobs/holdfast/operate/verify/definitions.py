@@ -15,7 +15,7 @@ from functools import lru_cache
 from importlib import resources
 
 from holdfast.engine.audit import PLATFORM_ORG
-from holdfast.operate.verify.check import Check, Look, Violation
+from holdfast.operate.verify.check import Check, VerifyContext, Violation
 from holdfast.store import Component, Row, Statements, Tx
 from holdfast.store.component import in_order
 from holdfast.store.dialect import POSTGRES, Dialect
@@ -97,16 +97,16 @@ def _roles(components: tuple[Component, ...]) -> tuple[str, ...]:
     return tuple(sorted({name for one in steps for name in _ROLE.findall(one.text)}))
 
 
-def _find_changed(look: Look) -> Iterator[Violation]:
-    wanted = expected_definitions(look.tx.dialect, look.components)
-    found = read_definitions(look.tx, look.components)
+def _find_changed(context: VerifyContext) -> Iterator[Violation]:
+    wanted = expected_definitions(context.tx.dialect, context.components)
+    found = read_definitions(context.tx, context.components)
     for subject in sorted(wanted.keys() | found.keys()):
         if subject not in found:
             yield Violation(PLATFORM_ORG, subject, "it is missing")
         elif subject not in wanted:
             # An index that only helps to find rows changes nothing that is written. What an
             # extension made that is not installed here cannot be told from a foreign object.
-            if _HELPER.match(found[subject]) is None and not look.has_others:
+            if _HELPER.match(found[subject]) is None and not context.has_others:
                 yield Violation(PLATFORM_ORG, subject, "the migrations did not make it")
         elif wanted[subject] != found[subject]:
             yield Violation(PLATFORM_ORG, subject, "it is not as the migrations made it")

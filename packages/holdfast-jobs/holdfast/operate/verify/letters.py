@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast.engine.classify import LAST_ERROR_LIMIT, STACK_LIMIT
-from holdfast.operate.verify.check import Check, Look, Violation, selects
+from holdfast.operate.verify.check import Check, VerifyContext, Violation, selects
 from holdfast.store import Statements
 
 SQL = Statements("holdfast.operate.verify", "letters.sql")
@@ -14,11 +14,11 @@ SQL = Statements("holdfast.operate.verify", "letters.sql")
 CONTEXT_LIMIT = 16_384
 
 
-def _find_letters(look: Look) -> Iterator[Violation]:
-    yield from look.find(SQL.find_unwritten)
-    yield from look.find(SQL.find_misplaced)
+def _find_letters(context: VerifyContext) -> Iterator[Violation]:
+    yield from context.find(SQL.find_unwritten)
+    yield from context.find(SQL.find_misplaced)
     limits = {"stack": STACK_LIMIT, "error": LAST_ERROR_LIMIT, "context": CONTEXT_LIMIT}
-    yield from look.find(SQL.find_incomplete, **limits)
+    yield from context.find(SQL.find_incomplete, **limits)
 
 
 CHECKS = (

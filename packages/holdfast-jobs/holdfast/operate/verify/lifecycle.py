@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from holdfast.clock import write_instant
 from holdfast.engine.upkeep import Grace
-from holdfast.operate.verify.check import Check, Look, Violation, selects
+from holdfast.operate.verify.check import Check, VerifyContext, Violation, selects
 from holdfast.store import Statement, Statements
 
 SQL = Statements("holdfast.operate.verify", "lifecycle.sql")
@@ -17,16 +17,16 @@ SQL = Statements("holdfast.operate.verify", "lifecycle.sql")
 PATIENCE = 2
 
 
-def _find_stale(look: Look) -> Iterator[Violation]:
-    return find_stale_in(look, SQL.find_stale)
+def _find_stale(context: VerifyContext) -> Iterator[Violation]:
+    return find_stale_in(context, SQL.find_stale)
 
 
-def find_stale_in(look: Look, statement: Statement) -> Iterator[Violation]:
+def find_stale_in(context: VerifyContext, statement: Statement) -> Iterator[Violation]:
     """What a statement finds whose lease ran out before ``:stale_since``."""
-    settings = look.settings
+    settings = context.settings
     seconds = PATIENCE * settings.rescue_seconds + Grace.of(settings.lease_seconds).seconds
     patience = timedelta(seconds=seconds)
-    return look.find(statement, stale_since=write_instant(look.now - patience))
+    return context.find(statement, stale_since=write_instant(context.now - patience))
 
 
 CHECKS = (

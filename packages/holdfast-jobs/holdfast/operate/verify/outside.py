@@ -7,7 +7,7 @@ from datetime import timedelta
 from hashlib import sha256
 
 from holdfast.clock import write_instant
-from holdfast.operate.verify.check import Check, Look, Violation, selects
+from holdfast.operate.verify.check import Check, VerifyContext, Violation, selects
 from holdfast.store import Statements
 
 SQL = Statements("holdfast.operate.verify", "outside.sql")
@@ -16,14 +16,14 @@ SQL = Statements("holdfast.operate.verify", "outside.sql")
 PATIENCE = timedelta(hours=1)
 
 
-def _find_forsaken(look: Look) -> Iterator[Violation]:
-    yield from look.find(SQL.find_forsaken, left_since=write_instant(look.now - PATIENCE))
+def _find_forsaken(context: VerifyContext) -> Iterator[Violation]:
+    yield from context.find(SQL.find_forsaken, left_since=write_instant(context.now - PATIENCE))
 
 
-def _find_unintended(look: Look) -> Iterator[Violation]:
+def _find_unintended(context: VerifyContext) -> Iterator[Violation]:
     for statement in (SQL.find_unintended, SQL.find_shared_tokens, SQL.find_altered):
-        yield from look.find(statement)
-    for row in look.tx.stream(SQL.list_contents, org_id=look.org_id):
+        yield from context.find(statement)
+    for row in context.tx.stream(SQL.list_contents, org_id=context.org_id):
         if sha256(row["content"].encode()).hexdigest() != row["content_hash"]:
             detail = "its content is not the one that was hashed when it was stored"
             yield Violation(str(row["org_id"]), row["subject"], detail)

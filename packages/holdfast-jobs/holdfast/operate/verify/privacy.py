@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from holdfast.document import decode
-from holdfast.operate.verify.check import Check, Look, Violation
+from holdfast.operate.verify.check import Check, VerifyContext, Violation
 from holdfast.redact import harmless
 from holdfast.secret import find_secret, may_hold_secret
 from holdfast.store import Statement, Statements
@@ -19,16 +19,16 @@ SQL = Statements("holdfast.operate.verify", "privacy.sql")
 _MARK = re.compile(r"\[[a-z]{1,20}\]")
 
 
-def _find_secrets(look: Look) -> Iterator[Violation]:
+def _find_secrets(context: VerifyContext) -> Iterator[Violation]:
     told = (SQL.list_told, SQL.list_letters, SQL.list_errors, SQL.list_remarks, SQL.list_deliveries)
-    return find_secrets_in(look, told)
+    return find_secrets_in(context, told)
 
 
-def find_secrets_in(look: Look, statements: Sequence[Statement]) -> Iterator[Violation]:
+def find_secrets_in(context: VerifyContext, statements: Sequence[Statement]) -> Iterator[Violation]:
     """Secrets and canaries in what statements select: org_id, subject, words and document."""
-    canaries = [forms_of(text) for text in look.canaries]
+    canaries = [forms_of(text) for text in context.canaries]
     for statement in statements:
-        for row in look.tx.stream(statement, org_id=look.org_id):
+        for row in context.tx.stream(statement, org_id=context.org_id):
             for problem in _problems(row["words"], row["document"], canaries):
                 yield Violation(str(row["org_id"]), row["subject"], problem)
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from holdfast.clock import write_instant
 from holdfast.engine.audit import PLATFORM_ORG, subject_id
-from holdfast.operate.verify.check import Check, Look, Violation, selects
+from holdfast.operate.verify.check import Check, VerifyContext, Violation, selects
 from holdfast.store import Statements
 
 SQL = Statements("holdfast.operate.verify", "records.sql")
@@ -20,30 +20,30 @@ PAGE = 500
 ROUNDING = timedelta(seconds=1)
 
 
-def _find_changed(look: Look) -> Iterator[Violation]:
-    yield from look.find(SQL.find_changed_states, due=write_instant(look.now + ROUNDING))
-    longest = write_instant(look.now + LONGEST_LEASE)
-    yield from look.find(SQL.find_changed_claims, longest=longest)
-    yield from look.find(SQL.find_changed_errors)
+def _find_changed(context: VerifyContext) -> Iterator[Violation]:
+    yield from context.find(SQL.find_changed_states, due=write_instant(context.now + ROUNDING))
+    longest = write_instant(context.now + LONGEST_LEASE)
+    yield from context.find(SQL.find_changed_claims, longest=longest)
+    yield from context.find(SQL.find_changed_errors)
 
 
-def _find_changed_settings(look: Look) -> Iterator[Violation]:
-    yield from look.find(SQL.find_changed_deliveries)
-    yield from look.find(SQL.find_vanished_deliveries)
-    yield from look.find(SQL.find_unrecorded_deliveries)
-    yield from _find_moved_deliveries(look)
-    if look.org_id is not None:
+def _find_changed_settings(context: VerifyContext) -> Iterator[Violation]:
+    yield from context.find(SQL.find_changed_deliveries)
+    yield from context.find(SQL.find_vanished_deliveries)
+    yield from context.find(SQL.find_unrecorded_deliveries)
+    yield from _find_moved_deliveries(context)
+    if context.org_id is not None:
         return
-    names = [row["subject"] for row in look.tx.many(SQL.list_pausable)]
+    names = [row["subject"] for row in context.tx.many(SQL.list_pausable)]
     subjects = [{"subject": name, "id": subject_id(name)} for name in names]
-    yield from look.find(SQL.find_changed_pauses, subjects=subjects)
-    yield from look.find(SQL.find_changed_schedules, subjects=subjects)
+    yield from context.find(SQL.find_changed_pauses, subjects=subjects)
+    yield from context.find(SQL.find_changed_schedules, subjects=subjects)
 
 
-def _find_moved_deliveries(look: Look) -> Iterator[Violation]:
+def _find_moved_deliveries(context: VerifyContext) -> Iterator[Violation]:
     after = {"after_org": PLATFORM_ORG, "after_id": PLATFORM_ORG}
     while True:
-        page = look.tx.many(SQL.list_deliveries, org_id=look.org_id, limit=PAGE, **after)
+        page = context.tx.many(SQL.list_deliveries, org_id=context.org_id, limit=PAGE, **after)
         if not page:
             return
         pages = [
@@ -54,7 +54,7 @@ def _find_moved_deliveries(look: Look) -> Iterator[Violation]:
             }
             for row in page
         ]
-        yield from look.find(SQL.find_moved_deliveries, pages=pages)
+        yield from context.find(SQL.find_moved_deliveries, pages=pages)
         after = {"after_org": page[-1]["org_id"], "after_id": page[-1]["id"]}
 
 

@@ -19,7 +19,7 @@ from holdfast.extension import components_of
 from holdfast.ids import read_uuid
 from holdfast.operate.authorization import Action, OperatorContext
 from holdfast.operate.verify import CHECKS
-from holdfast.operate.verify.check import Check, Look, Violation, join
+from holdfast.operate.verify.check import Check, VerifyContext, Violation, join
 from holdfast.store import CORE, Statements, Tx
 
 SQL = Statements("holdfast.operate.verify", "run.sql")
@@ -139,7 +139,7 @@ def verify_with(
         now = read_instant(tx.one(SQL.read_moment)["now"])
         known = {found.name: found for found in components_of(context.available_extensions)}
         here = [row["component"] for row in tx.many(SQL.list_components)]
-        look = Look(
+        look = VerifyContext(
             tx,
             context.settings,
             context.registry,
@@ -156,14 +156,14 @@ def verify_with(
     return context.store.read(work)
 
 
-def _make(check: Check, look: Look, tables: Collection[str], shown: int) -> Finding:
-    why = _why_not(check, look, tables)
+def _make(check: Check, context: VerifyContext, tables: Collection[str], shown: int) -> Finding:
+    why = _why_not(check, context, tables)
     if why is not None:
         return Finding(check.id, check.name, Status.NOT_APPLICABLE, why=why)
-    tx = look.tx
+    tx = context.tx
     tx.affected(SQL.set_mark)
     try:
-        return _count(check, look, shown)
+        return _count(check, context, shown)
     except Exception as exc:
         # A row that breaks the contract may break the code that reads it. That is a finding too,
         # and the others are still of use. If the connection is gone, this raises as well, and the
@@ -176,23 +176,23 @@ def _make(check: Check, look: Look, tables: Collection[str], shown: int) -> Find
         tx.affected(SQL.drop_mark)
 
 
-def _why_not(check: Check, look: Look, tables: Collection[str]) -> str | None:
+def _why_not(check: Check, context: VerifyContext, tables: Collection[str]) -> str | None:
     if check.find is None:
         return f"there are no {' and '.join(check.needs)} here yet"
     missing = [table for table in check.needs if table not in tables]
     if missing:
         return f"there is no table {', '.join(missing)}"
-    if check.is_of_store and look.org_id is not None:
+    if check.is_of_store and context.org_id is not None:
         return "it concerns the whole store, and one tenant was asked for"
     return None
 
 
-def _count(check: Check, look: Look, shown: int) -> Finding:
+def _count(check: Check, context: VerifyContext, shown: int) -> Finding:
     assert check.find is not None
     count = 0
     kept: list[Violation] = []
-    for violation in check.find(look):
-        if look.org_id is not None and violation.org_id != look.org_id:
+    for violation in check.find(context):
+        if context.org_id is not None and violation.org_id != context.org_id:
             continue
         count += 1
         if len(kept) < shown:

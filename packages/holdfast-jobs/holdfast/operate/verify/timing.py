@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from holdfast.clock import ms, write_instant
-from holdfast.operate.verify.check import Check, Look, Violation
+from holdfast.operate.verify.check import Check, VerifyContext, Violation
 from holdfast.store import Statement, Statements
 
 SQL = Statements("holdfast.operate.verify", "timing.sql")
@@ -17,23 +17,23 @@ TOLERANCE = timedelta(seconds=60)
 TAKING = timedelta(minutes=15)
 
 
-def _find_ticks(look: Look) -> Iterator[Violation]:
-    keep = timedelta(days=look.settings.retention.keep_runs_days)
-    yield from look.find(SQL.find_repeated)
-    yield from look.find(SQL.find_idle, since=write_instant(look.now - TAKING))
+def _find_ticks(context: VerifyContext) -> Iterator[Violation]:
+    keep = timedelta(days=context.settings.retention.keep_runs_days)
+    yield from context.find(SQL.find_repeated)
+    yield from context.find(SQL.find_idle, since=write_instant(context.now - TAKING))
     # A run ends before its tick does, and is pruned before it.
-    yield from look.find(SQL.find_runless, kept_since=write_instant(look.now - keep))
+    yield from context.find(SQL.find_runless, kept_since=write_instant(context.now - keep))
 
 
-def find_ahead_in(look: Look, statement: Statement) -> Iterator[Violation]:
+def find_ahead_in(context: VerifyContext, statement: Statement) -> Iterator[Violation]:
     """What a statement finds that is later than ``:ahead``, the latest that a clock may say."""
-    return look.find(statement, ahead=write_instant(look.now + TOLERANCE))
+    return context.find(statement, ahead=write_instant(context.now + TOLERANCE))
 
 
-def _find_instants(look: Look) -> Iterator[Violation]:
-    yield from find_ahead_in(look, SQL.find_ahead)
-    yield from find_ahead_in(look, SQL.find_ahead_beside)
-    yield from look.find(SQL.find_backwards, tolerance_ms=ms(TOLERANCE))
+def _find_instants(context: VerifyContext) -> Iterator[Violation]:
+    yield from find_ahead_in(context, SQL.find_ahead)
+    yield from find_ahead_in(context, SQL.find_ahead_beside)
+    yield from context.find(SQL.find_backwards, tolerance_ms=ms(TOLERANCE))
 
 
 CHECKS = (

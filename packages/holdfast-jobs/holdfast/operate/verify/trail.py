@@ -7,21 +7,23 @@ from collections.abc import Iterator
 from holdfast.clock import ms
 from holdfast.engine.chain import check_seals
 from holdfast.operate.audit import SLACK
-from holdfast.operate.verify.check import Check, Look, Violation, selects
+from holdfast.operate.verify.check import Check, VerifyContext, Violation, selects
 from holdfast.store import Statements
 
 SQL = Statements("holdfast.operate.verify", "trail.sql")
 
 
-def _find_tampering(look: Look) -> Iterator[Violation]:
-    found = check_seals(lambda work: work(look.tx), look.org_id, key=look.settings.audit_key)
+def _find_tampering(context: VerifyContext) -> Iterator[Violation]:
+    found = check_seals(
+        lambda work: work(context.tx), context.org_id, key=context.settings.audit_key
+    )
     for place in found:
         subject = "audit" if place.seal is None else f"seal:{place.seal}"
         seq = "" if place.seq is None else f" ({place.seq})"
         yield Violation(place.org_id, subject, place.problem + seq)
-    yield from look.find(SQL.find_incomplete)
+    yield from context.find(SQL.find_incomplete)
     # Whoever looks for a span of time relies on it.
-    yield from look.find(SQL.find_out_of_order, tolerance_ms=ms(SLACK))
+    yield from context.find(SQL.find_out_of_order, tolerance_ms=ms(SLACK))
 
 
 CHECKS = (

@@ -1,4 +1,4 @@
-"""Ask: put the question to the channel, outside any transaction, and write down the answer."""
+"""Look messages up at their channels, outside any transaction, and store the results."""
 
 from __future__ import annotations
 
@@ -9,16 +9,24 @@ from datetime import datetime
 from typing import Any, assert_never
 
 from holdfast.channel.channel import (
-    Asked,
+    Ambiguous,
     Channel,
     Found,
-    LookupDown,
+    LookupFailed,
+    LookupKey,
+    LookupResult,
     NotFound,
-    Seen,
-    Several,
 )
 from holdfast.event import DeliveryAlert, DeliveryTrouble
-from holdfast.outbox.page import Case, Key, Page, each, lease_ms, name_at, word
+from holdfast.outbox.delivery_lease import (
+    DeliveryLease,
+    DeliveryState,
+    Key,
+    each,
+    get_code,
+    lease_ms,
+    name_at,
+)
 from holdfast.store import Statements, Tx
 
 SQL = Statements("holdfast.outbox", "delivery.sql")
@@ -27,22 +35,22 @@ _log = logging.getLogger("holdfast.outbox")
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """What is asked of which channel about which delivery."""
+class LookupQuestion:
+    """A lookup of one delivery at one channel."""
 
-    case: Case
+    case: DeliveryState
     channel: Channel
     provider_id: str | None = None
 
 
-def ask(page: Page, questions: Sequence[Question]) -> dict[Key, Seen]:
-    """Ask, and keep the answers as evidence where the delivery is still ours.
+def look_up(lease: DeliveryLease, questions: Sequence[LookupQuestion]) -> dict[Key, LookupResult]:
+    """Look up deliveries, and store the results as evidence while the lease is held.
 
-    Raises nothing that a channel raises: a question that breaks was not answered.
+    An exception of a channel becomes LookupFailed.
     """
     if not questions:
         return {}
-    outbox = page.outbox
+    outbox = lease.outbox
     keys = [
         {"home": one.case.delivery.org_id, "delivery_id": one.case.delivery.id} for one in questions
     ]
@@ -76,16 +84,16 @@ def ask(page: Page, questions: Sequence[Question]) -> dict[Key, Seen]:
     down = {
         one.case.delivery.channel: answer.reason
         for one in questions
-        if isinstance(answer := answers[one.case.key], LookupDown)
+        if isinstance(answer := answers[one.case.key], LookupFailed)
     }
     for name, reason in down.items():
         outbox.app.events.emit(DeliveryAlert(name, DeliveryTrouble.LOOKUP_DOWN, detail=reason))
     return {key: answer for key, answer in answers.items() if key in kept}
 
 
-def _look_up(question: Question, address: str) -> Seen:
+def _look_up(question: LookupQuestion, address: str) -> LookupResult:
     one, channel = question.case.delivery, question.channel
-    asked = Asked(
+    asked = LookupKey(
         one.token[: channel.capabilities.longest_token],
         address,
         one.content_hash,
@@ -95,29 +103,29 @@ def _look_up(question: Question, address: str) -> Seen:
     try:
         return _plain(channel.lookup(asked), one.token)
     except Exception as exc:
-        # Its words may be the message's: the kind of error is all that is told.
-        _log.warning("channel %s could not be asked: %s", channel.name, type(exc).__name__)
-        return LookupDown("error")
+        # The text may quote the message, so only the exception type is logged.
+        _log.warning("lookup at channel %s failed: %s", channel.name, type(exc).__name__)
+        return LookupFailed("error")
 
 
-def _plain(answer: Seen, token: str) -> Seen:
-    """The answer in words that can be kept. Raises if it is none."""
+def _plain(answer: LookupResult, token: str) -> LookupResult:
+    """Return the result with codes that can be stored. Raises if it is no LookupResult."""
     match answer:
         case Found():
             return replace(answer, provider_id=name_at(answer.provider_id) or token)
-        case LookupDown():
-            return LookupDown(word(answer.reason))
-        case NotFound() | Several():
+        case LookupFailed():
+            return LookupFailed(get_code(answer.reason))
+        case NotFound() | Ambiguous():
             return answer
         case _:
             assert_never(answer)
 
 
-def _since(case: Case) -> datetime:
+def _since(case: DeliveryState) -> datetime:
     return case.delivery.first_sent_at or case.delivery.created_at
 
 
-def _said(case: Case, answer: Seen) -> dict[str, Any]:
+def _said(case: DeliveryState, answer: LookupResult) -> dict[str, Any]:
     provider_id, code = None, None
     match answer:
         case Found(is_delivered=True):
@@ -126,9 +134,9 @@ def _said(case: Case, answer: Seen) -> dict[str, Any]:
             verdict, provider_id = "undelivered", answer.provider_id
         case NotFound():
             verdict = "not_found"
-        case Several():
-            verdict, code = "several", word(str(answer.count))
-        case LookupDown():
+        case Ambiguous():
+            verdict, code = "several", get_code(str(answer.count))
+        case LookupFailed():
             verdict, code = "unreachable", answer.reason
         case _:
             assert_never(answer)

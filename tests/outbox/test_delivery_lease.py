@@ -12,12 +12,12 @@ import pytest
 from holdfast import FakeClock, Holdfast
 from holdfast.channel.channel import (
     Accepted,
-    Asked,
+    Ambiguous,
     Found,
-    LookupDown,
+    LookupFailed,
+    LookupKey,
     OnUnknown,
     Rejected,
-    Several,
     Throttled,
     Unsure,
 )
@@ -57,7 +57,7 @@ def answering(channel: ScriptedChannel, method: str, answer: Any) -> Any:
     """The channel says *answer* about ann, and is itself about everybody else."""
     usual: Callable[[Any], Any] = getattr(channel, method)
 
-    def odd(about: Message | Asked) -> Any:
+    def odd(about: Message | LookupKey) -> Any:
         return answer if about.address.startswith("ann") else usual(about)
 
     return mock.patch.object(channel, method, odd)
@@ -117,8 +117,8 @@ def test_an_answer_that_nobody_can_keep_is_no_other_deliverys_trouble(hf: Holdfa
 
 LOOKS: list[tuple[Any, State]] = [
     (None, State.PENDING),
-    (LookupDown("down\0"), State.PENDING),
-    (Several("two\0"), State.HELD),  # type: ignore[arg-type]
+    (LookupFailed("down\0"), State.PENDING),
+    (Ambiguous("two\0"), State.HELD),  # type: ignore[arg-type]
     (Found("m\0"), State.SENT),
 ]
 
@@ -142,7 +142,7 @@ def test_a_look_that_nobody_can_read_is_no_other_deliverys_trouble(
     [
         ("send", Rejected("ann@example.com has no box", is_permanent=True)),
         ("send", Unsure("could not say: canary-words")),
-        ("lookup", LookupDown("nothing for ann@example.com: canary-words")),
+        ("lookup", LookupFailed("nothing for ann@example.com: canary-words")),
     ],
 )
 def test_a_channel_that_quotes_its_message_is_not_quoted(

@@ -1,4 +1,4 @@
-"""An outlet: hands alerts to one target from a thread of its own, so that nobody waits for it."""
+"""An alert sink: passes alerts to one target from a background thread."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ WAITING = 100
 DRAIN_SECONDS = 5.0
 
 
-class Outlet:
-    """A target that takes its time. What does not fit in the queue is dropped, counted and logged.
+class AlertSink:
+    """Queues alerts for a slow target. Alerts that do not fit are dropped, counted and logged.
 
-    A target with a ``hurry`` method is told when the process ends: then it should not try again.
+    If the target has a ``hurry`` method, it is called when the process ends; then the target should
+    not retry.
     """
 
     def __init__(

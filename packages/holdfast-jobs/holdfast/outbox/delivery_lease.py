@@ -1,4 +1,4 @@
-"""A page of deliveries under one lease: everything that is known of each, read in one go."""
+"""Deliveries under one lease, with the attempts and evidence of each."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _WORD = re.compile(r"[A-Za-z0-9_.:-]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """A delivery that we hold, with every try and everything that was said of it."""
+class DeliveryState:
+    """A leased delivery with all its attempts and evidence."""
 
     delivery: Delivery
     attempts: tuple[Attempt, ...]
@@ -49,31 +49,31 @@ class Case:
 
     @property
     def named(self) -> dict[str, str | int]:
-        """How statements name it: the fence says that it is still ours."""
+        """Parameters that identify it in statements, with its fencing token."""
         one = self.delivery
         return {"home": one.org_id, "delivery_id": one.id, "was": one.fence}
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """What was taken at one moment of the store's time."""
+class DeliveryLease:
+    """Deliveries that were leased together, and the store's time of the lease."""
 
     outbox: Outbox
-    cases: tuple[Case, ...]
+    cases: tuple[DeliveryState, ...]
     taken_at: datetime
     taken_monotonic: float
     circuits: Circuits = field(default_factory=Circuits)
 
     @property
     def now(self) -> datetime:
-        """The store's time, as far as can be known without asking it again."""
+        """The store's time, estimated with the monotonic clock."""
         passed = self.outbox.app.clock.monotonic() - self.taken_monotonic
         return self.taken_at + timedelta(seconds=passed)
 
-    def channel(self, case: Case) -> Channel | None:
+    def channel(self, case: DeliveryState) -> Channel | None:
         return self.outbox.channels.get(case.delivery.channel)
 
-    def decide(self, case: Case, channel: Channel) -> Decision:
+    def decide(self, case: DeliveryState, channel: Channel) -> Decision:
         one = case.delivery
         policy = self.outbox.policy(one.channel)
         told = (one, case.attempts, case.evidence)
@@ -81,10 +81,10 @@ class Page:
         return decide(*told, *given, canceled_at=case.canceled_at)
 
 
-def take_page(
+def lease_deliveries(
     outbox: Outbox, take: Callable[[Tx], list[Row]], circuits: Circuits | None = None
-) -> Page | None:
-    """Lease deliveries and read all that is known of them; None if there are none."""
+) -> DeliveryLease | None:
+    """Lease deliveries and read their history; None if there are none."""
     began = outbox.app.clock.monotonic()
 
     def work(tx: Tx) -> tuple[list[Row], _History]:
@@ -95,14 +95,14 @@ def take_page(
     if not rows:
         return None
     cases = _cases([Delivery.of(row) for row in rows], history)
-    return Page(outbox, cases, read_instant(rows[0]["now"]), began, circuits or Circuits())
+    return DeliveryLease(outbox, cases, read_instant(rows[0]["now"]), began, circuits or Circuits())
 
 
-def read_again(tx: Tx, cases: Sequence[Case]) -> dict[Key, Case]:
-    """The same cases with what was said since, and what became of their tries and their jobs."""
+def read_again(tx: Tx, cases: Sequence[DeliveryState]) -> dict[Key, DeliveryState]:
+    """Read the states again: new evidence, outcomes of attempts, canceled jobs."""
     made = {case.key: case.delivery.attempts for case in cases}
     history = _read_history(tx, made)
-    # Nobody but us tries what we hold: a later try is our own, of a commit whose answer was lost.
+    # Only the lease holder makes attempts, so a later one is ours, of a commit without an answer.
     known = [
         row
         for row in history.attempts
@@ -114,7 +114,7 @@ def read_again(tx: Tx, cases: Sequence[Case]) -> dict[Key, Case]:
 
 @dataclass(frozen=True, slots=True)
 class _History:
-    """What is on record beside the deliveries themselves."""
+    """The stored attempts, evidence and canceled jobs of deliveries."""
 
     attempts: Sequence[Row] = ()
     evidence: Sequence[Row] = ()
@@ -129,7 +129,7 @@ def _read_history(tx: Tx, keys: Iterable[Key]) -> _History:
     return _History(*(tx.many(statement, named=named) for statement in statements))
 
 
-def _cases(deliveries: Sequence[Delivery], history: _History) -> tuple[Case, ...]:
+def _cases(deliveries: Sequence[Delivery], history: _History) -> tuple[DeliveryState, ...]:
     tries: dict[Key, list[Attempt]] = defaultdict(list)
     for row in history.attempts:
         tries[_key_of(row)].append(read_attempt(row))
@@ -139,7 +139,8 @@ def _cases(deliveries: Sequence[Delivery], history: _History) -> tuple[Case, ...
     canceled = {_key_of(row): read_instant(row["at"]) for row in history.canceled}
     keys = [(one, (one.org_id, one.id)) for one in deliveries]
     return tuple(
-        Case(one, tuple(tries[key]), tuple(said[key]), canceled.get(key)) for one, key in keys
+        DeliveryState(one, tuple(tries[key]), tuple(said[key]), canceled.get(key))
+        for one, key in keys
     )
 
 
@@ -148,7 +149,7 @@ def _key_of(row: Row) -> Key:
 
 
 def read_attempt(row: Row) -> Attempt:
-    """A try as it is stored."""
+    """Read an attempt from its row."""
     return Attempt(
         row["number"],
         Reason(row["reason"]),
@@ -162,7 +163,7 @@ def read_attempt(row: Row) -> Attempt:
 
 
 def read_evidence(row: Row) -> Evidence:
-    """Something that was said, as it is stored."""
+    """Read a piece of evidence from its row."""
     return Evidence(
         row["source"],
         row["verdict"],
@@ -173,14 +174,14 @@ def read_evidence(row: Row) -> Evidence:
     )
 
 
-def word(said: object) -> str:
-    """A channel's word as it is kept and told; what could be somebody's text is not."""
+def get_code(said: object) -> str:
+    """Return a channel's code as it may be stored; text that is no code becomes "unreadable"."""
     text = said[:100] if isinstance(said, str) else ""
     return text if _WORD.fullmatch(text) else "unreadable"
 
 
 def name_at(said: object) -> str | None:
-    """The name that a channel gave; None if no database could keep it."""
+    """Return the id that a channel gave; None if it cannot be stored."""
     is_name = isinstance(said, str) and 0 < len(said) <= LONGEST_NAME and said.isprintable()
     return str(said) if is_name else None
 
@@ -188,7 +189,7 @@ def name_at(said: object) -> str | None:
 def each(
     outbox: Outbox, items: Sequence[T], channel_of: Callable[[T], str], call: Callable[[T], R]
 ) -> list[R]:
-    """Call foreign code for every item, so many at once as each channel takes; in order."""
+    """Call a channel for every item, with the parallelism of each channel; results in order."""
     # A fake clock moves inside the calls; then everything happens in this thread.
     if outbox.app.clock.is_fake or len(items) < 2:
         return [call(item) for item in items]
@@ -205,25 +206,25 @@ def each(
 
 
 @dataclass(slots=True)
-class Grip:
-    """What nobody else has for certain, and until when on the monotonic clock."""
+class LeaseGuard:
+    """The deliveries whose lease is certainly held, until *until* on the monotonic clock."""
 
     keys: frozenset[Key]
     until: float
 
-    def holds(self, case: Case, now: float) -> bool:
+    def holds(self, case: DeliveryState, now: float) -> bool:
         return now < self.until and case.key in self.keys
 
 
 @contextmanager
-def holding(page: Page, cases: Sequence[Case]) -> Iterator[Grip]:
-    """Keep the lease of *cases* alive while foreign code runs, however long it takes.
+def renewing(lease: DeliveryLease, cases: Sequence[DeliveryState]) -> Iterator[LeaseGuard]:
+    """Renew the lease of *cases* while a channel is called.
 
-    A lease that ran out under a call would let another worker send what is being sent.
+    If the lease expired during a call, another worker could send the same delivery.
     """
-    outbox, clock = page.outbox, page.outbox.app.clock
+    outbox, clock = lease.outbox, lease.outbox.app.clock
     seconds = outbox.settings.outbox.lease_seconds
-    grip = Grip(frozenset(case.key for case in cases), clock.monotonic() + seconds / 2)
+    grip = LeaseGuard(frozenset(case.key for case in cases), clock.monotonic() + seconds / 2)
     # A fake clock stands still unless a test wants the lease to run out.
     if clock.is_fake:
         yield grip
@@ -236,7 +237,7 @@ def holding(page: Page, cases: Sequence[Case]) -> Iterator[Grip]:
             now = clock.monotonic()
             with suppress(StoreError):
                 rows = outbox.store.many(SQL.hold_deliveries, held=held, lease_ms=lease_ms(outbox))
-                # What somebody else took while the store was away is not ours again.
+                # A delivery that another worker leased during an outage is not ours again.
                 grip.keys = frozenset((str(row["org_id"]), str(row["id"])) for row in rows)
                 grip.until = now + seconds / 2
 

@@ -8,16 +8,16 @@ from collections.abc import Iterator, Sequence
 from holdfast.clock import ms, read_instant
 from holdfast.config.extensions import built_in_run
 from holdfast.engine.worker.heartbeat import WorkerRow, list_workers, serving
-from holdfast.operate.doctor.finding import SQL, Finding, Severity, Visit, length
+from holdfast.operate.doctor.finding import SQL, CheckContext, Finding, Severity, length
 
 OK, NOTICE, WARNING, PROBLEM = Severity
 
 START = "Start one: holdfast --app MODULE:NAME worker"
 
 
-def look_at_workers(visit: Visit) -> Iterator[Finding]:
+def check_workers(context: CheckContext) -> Iterator[Finding]:
     """Who works, who went without a word, and whose clock is wrong."""
-    workers = visit.store.read(list_workers)
+    workers = context.store.read(list_workers)
     alive = [worker for worker in workers if not worker.is_gone]
     if alive:
         yield Finding("workers", OK, f"{len(alive)} workers live.")
@@ -33,10 +33,10 @@ def look_at_workers(visit: Visit) -> Iterator[Finding]:
             "Find out what killed them. Their jobs come back when their leases end.",
             {"gone": [worker.worker_id for worker in gone]},
         )
-    yield from _unrecorded(visit, alive)
+    yield from _unrecorded(context, alive)
     for worker in alive:
         off = abs(worker.clock_off_ms or 0) / 1000
-        if off > visit.limits.clock.total_seconds():
+        if off > context.limits.clock.total_seconds():
             yield Finding(
                 "clock",
                 PROBLEM if worker.is_off else WARNING,
@@ -45,15 +45,15 @@ def look_at_workers(visit: Visit) -> Iterator[Finding]:
                 "Let a time service set the clock of that machine.",
                 {"worker_id": worker.worker_id, "seconds": off},
             )
-    yield from _connections(visit, alive)
-    yield from _leases(visit, alive)
+    yield from _connections(context, alive)
+    yield from _leases(context, alive)
 
 
-def _unrecorded(visit: Visit, alive: Sequence[WorkerRow]) -> Iterator[Finding]:
+def _unrecorded(context: CheckContext, alive: Sequence[WorkerRow]) -> Iterator[Finding]:
     """Workers that are alive and do not record what their handlers did."""
     for worker in alive:
         waits = worker.unsettled_ms / 1000
-        if not worker.unsettled or waits < visit.limits.unrecorded.total_seconds():
+        if not worker.unsettled or waits < context.limits.unrecorded.total_seconds():
             continue
         last = "It has recorded none yet."
         if worker.settled_at is not None:
@@ -77,11 +77,11 @@ def _unrecorded(visit: Visit, alive: Sequence[WorkerRow]) -> Iterator[Finding]:
 BESIDE_POOL = 2
 
 
-def _connections(visit: Visit, alive: Sequence[WorkerRow]) -> Iterator[Finding]:
+def _connections(context: CheckContext, alive: Sequence[WorkerRow]) -> Iterator[Finding]:
     """Whether the server takes all the connections that the workers may open."""
     pools = {(worker.host, worker.process_id): worker.pool_size for worker in alive}
     needed = sum(size + BESIDE_POOL for size in pools.values() if size)
-    for row in visit.many(SQL.count_connections):
+    for row in context.many(SQL.count_connections):
         if needed > row["most"]:
             yield Finding(
                 "connections",
@@ -97,16 +97,18 @@ def _told(worker: WorkerRow) -> str:
     return f"{worker.worker_id} on {worker.host} (process {worker.process_id})"
 
 
-def _leases(visit: Visit, alive: Sequence[WorkerRow]) -> Iterator[Finding]:
+def _leases(context: CheckContext, alive: Sequence[WorkerRow]) -> Iterator[Finding]:
     """Whether claims last longer than their leases, so that they hang on being renewed."""
     longer = {
         worker.longest_type: (worker.longest_ms, worker.lease_ms)
         for worker in alive
         if worker.longest_type is not None and worker.longest_ms >= worker.lease_ms
     }
-    lease_ms = min((worker.lease_ms for worker in alive), default=ms(visit.settings.lease_seconds))
+    lease_ms = min(
+        (worker.lease_ms for worker in alive), default=ms(context.settings.lease_seconds)
+    )
     times: dict[str, list[float]] = defaultdict(list)
-    for row in visit.many(SQL.list_run_times, events=visit.limits.events):
+    for row in context.many(SQL.list_run_times, events=context.limits.events):
         times[row["job_type"]].append(row["ran_ms"])
     for job_type, ran in times.items():
         # The 99th of a hundred; of fewer the longest.
@@ -127,17 +129,17 @@ def _leases(visit: Visit, alive: Sequence[WorkerRow]) -> Iterator[Finding]:
         yield Finding("leases", OK, "No claim was seen that lasted longer than its lease.")
 
 
-def look_at_queues(visit: Visit) -> Iterator[Finding]:
+def check_queues(context: CheckContext) -> Iterator[Finding]:
     """Queues that have work and nobody to do it, and those that somebody paused and forgot."""
-    workers = visit.store.read(list_workers)
+    workers = context.store.read(list_workers)
     # A run of ours or of an extension names every queue, and takes nothing that a worker would.
     by_run = {
         queue
-        for name, run in visit.settings.runs.items()
+        for name, run in context.settings.runs.items()
         if built_in_run(name) is None
         for queue in run.queues
     }
-    rows = visit.many(SQL.list_waiting)
+    rows = context.many(SQL.list_waiting)
     lonely = [
         row for row in rows if not serving(workers, row["name"]) and row["name"] not in by_run
     ]
@@ -145,14 +147,14 @@ def look_at_queues(visit: Visit) -> Iterator[Finding]:
         waits = row["waits_ms"] / 1000
         yield Finding(
             "queues",
-            PROBLEM if waits >= visit.limits.waiting.total_seconds() else WARNING,
+            PROBLEM if waits >= context.limits.waiting.total_seconds() else WARNING,
             f"Jobs wait in {row['name']} for {length(waits)}, and no worker serves it.",
             f"{START} --queues {row['name']}",
             {"queue": row["name"], "waits_ms": row["waits_ms"]},
         )
     if not lonely:
         yield Finding("queues", OK, f"{len(rows)} queues have work, each with somebody to do it.")
-    for row in visit.many(SQL.list_paused, age_ms=ms(visit.limits.pause)):
+    for row in context.many(SQL.list_paused, age_ms=ms(context.limits.pause)):
         yield Finding(
             "paused",
             WARNING,
@@ -163,10 +165,10 @@ def look_at_queues(visit: Visit) -> Iterator[Finding]:
         )
 
 
-def look_at_rescue(visit: Visit) -> Iterator[Finding]:
+def check_rescue(context: CheckContext) -> Iterator[Finding]:
     """Leases that ran out, and that nobody rescues."""
-    limits = visit.limits
-    (row,) = visit.many(SQL.count_stale, grace_ms=ms(limits.lease), limit=limits.count)
+    limits = context.limits
+    (row,) = context.many(SQL.count_stale, grace_ms=ms(limits.lease), limit=limits.count)
     if not row["jobs"]:
         yield Finding("rescue", OK, "No lease has run out without being rescued.")
         return
@@ -186,12 +188,12 @@ def _up_to(count: int, limit: int) -> str:
     return f"At least {limit}" if count >= limit else str(count)
 
 
-def look_at_audit(visit: Visit) -> Iterator[Finding]:
+def check_audit(context: CheckContext) -> Iterator[Finding]:
     """How far sealing is behind."""
-    rows = visit.many(SQL.find_unsealed)
+    rows = context.many(SQL.find_unsealed)
     lag = max(0.0, rows[0]["lag_ms"] / 1000) if rows else 0.0
     seen = f"The oldest event without a seal is {length(lag)} old."
-    if lag < visit.limits.sealing.total_seconds():
+    if lag < context.limits.sealing.total_seconds():
         yield Finding("sealing", OK, seen if rows else "Every event is sealed.")
         return
     yield Finding(
@@ -203,10 +205,10 @@ def look_at_audit(visit: Visit) -> Iterator[Finding]:
     )
 
 
-def look_at_letters(visit: Visit) -> Iterator[Finding]:
+def check_letters(context: CheckContext) -> Iterator[Finding]:
     """Dead letters that wait for somebody."""
-    limits = visit.limits
-    (row,) = visit.many(SQL.count_letters, age_ms=ms(limits.letter), limit=limits.count)
+    limits = context.limits
+    (row,) = context.many(SQL.count_letters, age_ms=ms(limits.letter), limit=limits.count)
     age = length(limits.letter.total_seconds())
     if not row["letters"]:
         yield Finding("dead_letters", OK, f"No dead letter waits for over {age}.")
@@ -221,10 +223,10 @@ def look_at_letters(visit: Visit) -> Iterator[Finding]:
     )
 
 
-def look_at_schedules(visit: Visit) -> Iterator[Finding]:
+def check_schedules(context: CheckContext) -> Iterator[Finding]:
     """Ticks that are over and that nobody dealt with."""
-    limits = visit.limits
-    rows = visit.many(SQL.list_late, late_ms=ms(limits.schedule), limit=limits.count)
+    limits = context.limits
+    rows = context.many(SQL.list_late, late_ms=ms(limits.schedule), limit=limits.count)
     for row in rows:
         late = length(row["late_ms"] / 1000)
         why = f" It waits: {row['detail']}." if row["detail"] else ""

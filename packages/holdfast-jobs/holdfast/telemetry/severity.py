@@ -1,4 +1,4 @@
-"""How bad each trouble of the batch lane and of deliveries is, and what is said of it."""
+"""The severity and the message of each alert about batches and deliveries."""
 
 from __future__ import annotations
 
