@@ -24,13 +24,13 @@ import psycopg
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from holdfast import FakeClock, Holdfast, Settings
-from holdfast.engine.audit import seal_events
 from holdfast.engine.claim import claim_jobs
 from holdfast.engine.job import SYSTEM, Completed, Fault, Outcome, Retry
 from holdfast.engine.retention import archive_jobs
 from holdfast.engine.settle import settle
 from holdfast.operate.verify import CHECKS
 from holdfast.operate.verify.run import Status, verify_with
+from holdfast.sealed_audit.seal import seal_events
 from holdfast.store import open_store
 from tests.postgres_server import PostgresServer
 

@@ -8,9 +8,9 @@ from collections import Counter
 from typing import Any
 
 from holdfast import Enqueued, FakeClock, Holdfast, Job, Settings
-from holdfast.engine.audit import seal_events
 from holdfast.engine.claim import claim_jobs
 from holdfast.engine.job import Claimed
+from holdfast.sealed_audit.seal import seal_events
 from holdfast.store import Row, Statements, Store
 from holdfast.store.query import Statement
 

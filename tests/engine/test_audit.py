@@ -8,10 +8,12 @@ import psycopg
 import pytest
 
 from holdfast import FakeClock, Holdfast, Permanent, Transient
-from holdfast.engine.audit import Deed, Tampering, record_actions, seal_events, verify_seals
+from holdfast.engine.audit import Deed, record_actions
 from holdfast.engine.job import SYSTEM
 from holdfast.engine.retention import archive_and_prune
 from holdfast.errors import RuleBroken
+from holdfast.sealed_audit.chain import Tampering, verify_seals
+from holdfast.sealed_audit.seal import seal_events
 from tests.engine.planting import plant
 from tests.story import (
     ORG,

@@ -21,12 +21,13 @@ from holdfast import (
 )
 from holdfast.clock import read_instant
 from holdfast.config.section import BUILT_IN_QUEUES
-from holdfast.engine.audit import PLATFORM_ORG, verify_seals
+from holdfast.engine.audit import PLATFORM_ORG
 from holdfast.engine.job import QUEUES
 from holdfast.engine.rules import sync_rules
 from holdfast.engine.worker.worker import run_upkeep
 from holdfast.errors import RuleBroken
 from holdfast.event import QueueCrowded
+from holdfast.sealed_audit.chain import verify_seals
 from holdfast.telemetry.log import JsonFormatter, log_event, logger
 from tests.engine.flood import OPERATOR, QUEUE, declare, fetcher, fill
 from tests.story import ORG, OTHER_ORG, by_hand, look, make_holdfast, seal_all

@@ -76,7 +76,7 @@ import sqlite3
 found = sqlite3.connect(url.removeprefix("sqlite:///")).execute(
     "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'holdfast_%'")
 tables = {name.removeprefix("holdfast_") for (name,) in found}
-core = read_tables(("holdfast.store", "holdfast.artifacts"))
+core = read_tables(("holdfast.store", "holdfast.artifacts", "holdfast.sealed_audit"))
 print(sorted(tables - core.tenant.keys() - core.cell.keys()))
 print(sorted(core.tenant.keys() & {"batch_item", "provider_call", "review", "rewrite_request"}))
 hf.close()

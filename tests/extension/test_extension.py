@@ -206,7 +206,7 @@ def test_its_bounded_run_is_performed(url: str, clock: FakeClock) -> None:
     report = hf.runs.trigger("forget_visits", actor="user:ann", role="admin", reason="now")
 
     assert report.claimed_count == 1
-    assert [chore.name for chore in hf.registry.chores] == ["visits"]
+    assert "visits" in [chore.name for chore in hf.registry.chores]
     hf.close()
 
 

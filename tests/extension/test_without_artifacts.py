@@ -61,7 +61,7 @@ def test_without_the_folder_every_other_module_is_imported_and_a_job_runs_to_its
     assert found["modules"] > 200
     assert found["state"] == "completed"
     assert "no extension 'artifacts'" in found["said"][0]
-    assert found["components"] == ["core"]
+    assert sorted(found["components"]) == ["core", "seal"]
 
 
 def use_artifacts(hf: Holdfast) -> tuple[str, list[str]]:
@@ -98,7 +98,7 @@ def test_a_worker_enables_artifacts_and_their_maintenance_by_itself(sqlite_url: 
 
         assert use_artifacts(hf) == (State.COMPLETED, [])
 
-        assert [chore.name for chore in hf.registry.chores] == ["artifacts"]
+        assert "artifacts" in [chore.name for chore in hf.registry.chores]
         assert hf.artifacts.list(ORG)[0].name == "x.txt"
 
 

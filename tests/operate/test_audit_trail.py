@@ -18,15 +18,18 @@ import pytest
 from holdfast import FakeClock, Forbidden, Holdfast, Transient
 from holdfast.actor import Actor
 from holdfast.document import decode
-from holdfast.engine import chain
 from holdfast.engine.audit import PLATFORM_ORG
-from holdfast.engine.chain import Anchor, Tampering
 from holdfast.errors import ConfigError, JobNotFound, RowInvalid
 from holdfast.event import AuditSealed
-from holdfast.operate import audit, audit_export
-from holdfast.operate.audit import AuditEvent, AuditTrail
-from holdfast.operate.audit_export import check_export
+from holdfast.operate import audit
+from holdfast.operate.audit import AuditEvent
 from holdfast.operate.refusal import InvalidAction
+from holdfast.sealed_audit import chain
+from holdfast.sealed_audit import export as audit_export
+from holdfast.sealed_audit import operator as audit_operator
+from holdfast.sealed_audit.chain import Anchor, Tampering
+from holdfast.sealed_audit.export import check_export
+from holdfast.sealed_audit.operator import SealedAudit
 from holdfast.store import Row
 from tests.engine.planting import plant
 from tests.story import ORG, OTHER_ORG, PROJECT, look, make_holdfast, seal_all
@@ -47,8 +50,8 @@ def work(hf: Holdfast) -> Holdfast:
     return hf
 
 
-def trail(hf: Holdfast, role: str = "admin", org_id: str | None = None) -> AuditTrail:
-    return AuditTrail(hf.operate(actor="user:olga", role=role, org_id=org_id).context)
+def trail(hf: Holdfast, role: str = "admin", org_id: str | None = None) -> SealedAudit:
+    return hf.operate(actor="user:olga", role=role, org_id=org_id).audit
 
 
 def names(events: list[AuditEvent]) -> list[str]:
@@ -169,8 +172,8 @@ def test_every_way_in_gives_what_a_look_at_every_event_gives(
     work: Holdfast, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # So small that what is sealed is many stretches, on several pages.
-    monkeypatch.setattr(audit, "REACH_SEALS", 3)
-    monkeypatch.setattr(audit, "REACH_GAP", 4)
+    monkeypatch.setattr(audit_operator, "REACH_SEALS", 3)
+    monkeypatch.setattr(audit_operator, "REACH_GAP", 4)
     monkeypatch.setattr(audit, "SLACK", timedelta(minutes=2))
     rng = random.Random(11)
     orgs, actors = (ORG, OTHER_ORG, THIRD_ORG), ("user:1", "user:2", "system:cron")
@@ -340,7 +343,7 @@ def test_no_question_by_job_correlation_or_person_reads_every_event(
         (sql.list_of_jobs, {"by_correlation": "c7"}, "job_event_of_correlation"),
         (sql.list_of_person, {"actor_type": "user", "actor_id": "3"}, "job_event_of_person"),
         (sql.list_between, {"above": 5_000, "before": 5_100}, "rowid|job_event_in_order"),
-        (sql.list_reach, {"org_id": ORG}, "audit_seal_of_event"),
+        (chain.SQL.list_reach, {"org_id": ORG}, "audit_seal_of_event"),
         (sql.find_first_at, {}, "rowid|job_event_in_order"),
         (chain.SQL.list_covered, {"org_id": ORG}, "audit_seal_of_event"),
     ):
@@ -799,10 +802,10 @@ def test_a_copy_under_a_key_is_checked_with_the_key(url: str, clock: FakeClock) 
     [
         (lambda rows: rows[:-1], "its last line is missing"),
         (lambda rows: [], "its last line is missing"),
-        (lambda rows: rows[1:], "Line 1 stands where no such line"),
-        (lambda rows: [rows[0], *rows], "Line 2 stands where no such line"),
-        (lambda rows: [*rows, rows[-1]], "stands where no such line"),
-        (lambda rows: [*rows[:-2], rows[-1]], "told 42 events, and had 43"),
+        (lambda rows: rows[1:], "Line 1 has a type that is not allowed there"),
+        (lambda rows: [rows[0], *rows], "Line 2 has a type that is not allowed there"),
+        (lambda rows: [*rows, rows[-1]], "has a type that is not allowed there"),
+        (lambda rows: [*rows[:-2], rows[-1]], "has 42 events, and its last line says 43"),
         (lambda rows: [rows[0].replace('"format": 1', '"format": 2')], "has the format 2"),
         (lambda rows: [rows[0], "[]"], "Line 2 is not a line of an export"),
         (lambda rows: [rows[0], '{"type": "seal"}'], "Line 2 is not a line of an export"),

@@ -7,9 +7,10 @@ import pytest
 from holdfast import Forbidden, Holdfast, InvalidArgument
 from holdfast.actor import Role
 from holdfast.document import decode
-from holdfast.engine.audit import PLATFORM_ORG, verify_seals
+from holdfast.engine.audit import PLATFORM_ORG
 from holdfast.errors import JobNotFound
 from holdfast.operate.authorization import Action, OperatorContext
+from holdfast.sealed_audit.chain import verify_seals
 from holdfast.store import Row
 from tests.story import ORG, OTHER_ORG, look, seal_all
 

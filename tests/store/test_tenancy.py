@@ -13,13 +13,13 @@ import pytest
 from psycopg import errors as pg
 
 from holdfast import FakeClock, Holdfast
-from holdfast.engine.audit import seal_events
 from holdfast.engine.job import SYSTEM, Dead, Fault, State
 from holdfast.engine.retention import archive_jobs
 from holdfast.engine.schedule.dispatcher import dispatch_once
 from holdfast.engine.schedule.rows import sync_schedules
 from holdfast.engine.settle import settle
 from holdfast.errors import JobNotFound, RuleBroken, SchemaMismatch, StoreError
+from holdfast.sealed_audit.seal import seal_events
 from holdfast.store import open_store
 from tests.postgres_server import PostgresServer
 from tests.story import ORG, OTHER_ORG, claim, make_holdfast, seal_all

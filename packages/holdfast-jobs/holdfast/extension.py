@@ -68,7 +68,10 @@ class Extension:
     """Names of the audit events that it writes."""
 
     commands: ClassVar[Mapping[str, str]] = {}
-    """Commands of the CLI: the name, and the click command as ``module:attribute``."""
+    """Commands of the CLI: the name, and the click command as ``module:attribute``.
+
+    The name ``audit verify`` adds a command to the group ``audit`` of the core.
+    """
 
     api: ClassVar[str | None] = None
     """The router of the HTTP API, as ``module:attribute``."""
@@ -77,7 +80,10 @@ class Extension:
     """The pages of the console, as ``module:attribute``."""
 
     nouns: ClassVar[Mapping[str, str]] = {}
-    """Nouns of the operator API: the name, and the class as ``module:attribute``."""
+    """Nouns of the operator API: the name, and the class as ``module:attribute``.
+
+    A subclass of a noun of the core, under the same name, adds verbs to it.
+    """
 
     requires: ClassVar[Sequence[str]] = ()
     """Installed extensions that are enabled before it."""

@@ -108,11 +108,12 @@ class HoldfastApp:
         return True
 
     def upkeep(self) -> PassCounts:
-        """One pass of rescue, sealing and pruning, and of the maintenance of extensions."""
+        """One pass of rescue and pruning, and of the maintenance of extensions, such as sealing."""
         self.hf.extensions.enable_defaults()
+        counts = run_upkeep(self.hf.store, self.hf.settings, self.hf.events)
         for chore in self.hf.registry.chores:
-            chore.work()
-        return run_upkeep(self.hf.store, self.hf.settings, self.hf.events)
+            (chore.before_runs or chore.work)()
+        return counts
 
     def all_enqueued(
         self,

@@ -70,15 +70,33 @@ class LazyGroup(click.Group):
     """A group whose commands are imported on demand: those of the core and of the extensions."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*COMMANDS, *extension_commands()})
+        return sorted({*COMMANDS, *(name for name in extension_commands() if " " not in name)})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         place = COMMANDS.get(cmd_name) or extension_commands().get(cmd_name)
-        if place is None:
-            return None
-        module, _, name = place.partition(":")
-        found: click.Command = getattr(importlib.import_module(module), name)
-        return found
+        return None if place is None else _load_command(place)
+
+
+class ExtensibleGroup(click.Group):
+    """A group of the core that extensions add commands to, such as ``audit verify``."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        start = f"{self.name} "
+        added = (name for name in extension_commands() if name.startswith(start))
+        return sorted({*super().list_commands(ctx), *(name.removeprefix(start) for name in added)})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        found = super().get_command(ctx, cmd_name)
+        if found is not None:
+            return found
+        place = extension_commands().get(f"{self.name} {cmd_name}")
+        return None if place is None else _load_command(place)
+
+
+def _load_command(place: str) -> click.Command:
+    module, _, name = place.partition(":")
+    found: click.Command = getattr(importlib.import_module(module), name)
+    return found
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import dataclass
 
-from holdfast.demo.app import FIRMS
+from holdfast.demo.app import hf
 from holdfast.demo.waits import SQL, Fairness, measure
-from holdfast.engine.audit import seal_events, verify_seals
 from holdfast.engine.job import State
 from holdfast.store import Store
-
-# More than the demo ever writes: two passes reach its end.
-SEAL_LIMIT = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +62,7 @@ def judge(store: Store, accepted: Set[str]) -> Verdict:
         "deadlettered": sum(1 for row in mine if row["state"] == State.FAILED),
         "lost": len(accepted) - len(ended),
         "doubled": sum(1 for row in mine if row["ends"] > 1),
-        "tampered": _tampering(store),
+        "tampered": _count_tampering(),
     }
     rules = {
         "every accepted job is in the database": len(mine) == len(rows) == len(accepted),
@@ -86,8 +82,10 @@ def judge(store: Store, accepted: Set[str]) -> Verdict:
     return Verdict(**counts, fairness=fairness, problems=problems)
 
 
-def _tampering(store: Store) -> int:
-    # The first pass fixes how far it may go, the second seals that far.
-    seal_events(store, limit=SEAL_LIMIT)
-    seal_events(store, limit=SEAL_LIMIT)
-    return sum(len(verify_seals(store, firm.org_id)) for firm in FIRMS)
+def _count_tampering() -> int:
+    """Seal all audit events and verify them. Without the extension there is nothing to verify."""
+    if hf.extensions.find_named("seal") is None:
+        return 0
+    admin = hf.operate(actor="user:demo", role="admin")
+    admin.audit.seal()
+    return sum(1 for _ in admin.audit.verify())

@@ -1,27 +1,16 @@
-"""The audit: append-only, in the transaction of the change; sealed afterwards.
-
-Sealing gives every tenant's events a gapless sequence and a hash chain without touching the hot
-path: a pass takes the events whose transactions have all ended and writes one seal a tenant.
-"""
+"""The audit: append-only events, written in the transaction of the change that they describe."""
 
 from __future__ import annotations
 
 import uuid
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from holdfast.document import encode
-
-# What is checked is checked by chain.py; whoever seals finds it here.
-from holdfast.engine.chain import Tampering as Tampering
-from holdfast.engine.chain import digest_of, leaf_of
-from holdfast.engine.chain import verify_seals as verify_seals
 from holdfast.engine.job import Actor
-from holdfast.event import AuditSealed
-from holdfast.store import Row, Statements, Store, Tx
+from holdfast.store import Statements, Tx
 from holdfast.store.borrow import Step
 
 SQL = Statements("holdfast.engine", "audit.sql")
@@ -116,7 +105,7 @@ def record_action(
     detail: Mapping[str, Any] | None = None,
     org_id: str = PLATFORM_ORG,
 ) -> None:
-    """Write what somebody did to a thing that is no job, in the same audit and the same chain."""
+    """Write the audit event of an action on something that is not a job."""
     record_actions(tx, [Deed(actor, org_id, subject, name, detail)])
 
 
@@ -147,82 +136,3 @@ def actions_step(deeds: Sequence[Deed]) -> Step:
         for place, deed in enumerate(deeds)
     ]
     return SQL.insert_actions, {"actions": rows}
-
-
-@dataclass(frozen=True, slots=True)
-class Sealed:
-    """What one pass sealed."""
-
-    events: int
-    seals: tuple[AuditSealed, ...] = ()
-
-
-def seal_events(store: Store, *, limit: int = 5_000, key: str = "") -> Sealed:
-    """Seal the next events, at most *limit*. Safe to run twice, anywhere, at any time."""
-    # Read before the transaction has a number: a transaction that holds the id of an earlier event
-    # has a smaller one. The end of the snapshot would not do, it is behind running transactions.
-    found = store.maybe(SQL.find_newest)
-    if found is None or found["newest"] == found["sealed_to"] == found["next_to"]:
-        return Sealed(0)
-    newest = found["newest"]
-    return store.write(lambda tx: _seal(tx, newest, limit, key))
-
-
-def _seal(tx: Tx, newest: int, limit: int, key: str) -> Sealed:
-    cursor = tx.maybe(SQL.lock_cursor)
-    if cursor is None:
-        return Sealed(0)
-    sealed_to, sealable_to = cursor["sealed_to"], cursor["next_to"]
-    if newest <= sealed_to == sealable_to:
-        # Another process sealed them in the meantime.
-        return Sealed(0)
-    events: list[Row] = []
-    seals: list[AuditSealed] = []
-    # Only ids that were handed out before a moment whose transactions have all ended: a smaller id
-    # can no longer turn up. A horizon from the future means that the database was restored on
-    # another server, where nothing of that time is still running.
-    ended = cursor["oldest_running"] >= cursor["next_horizon"]
-    restored = cursor["next_horizon"] > cursor["this_transaction"]
-    if sealable_to > sealed_to and (ended or restored):
-        events = tx.many(SQL.list_unsealed, after=sealed_to, upto=sealable_to, limit=limit)
-        seals = _chain(tx, events, key)
-        # A full page may end before the limit of this round; the rest is next.
-        sealed_to = events[-1]["id"] if len(events) == limit else sealable_to
-    if sealed_to >= sealable_to:
-        tx.affected(SQL.move_cursor, sealed_to=sealed_to, next_to=max(newest, sealed_to))
-    else:
-        tx.affected(SQL.step_cursor, sealed_to=sealed_to)
-    return Sealed(len(events), tuple(seals))
-
-
-def _chain(tx: Tx, events: Sequence[Row], key: str) -> list[AuditSealed]:
-    by_org: dict[str, list[Row]] = defaultdict(list)
-    for event in events:
-        by_org[event["org_id"]].append(event)
-    heads = {
-        row["org_id"]: row
-        for row in tx.many(SQL.find_heads, orgs=[{"org_id": org_id} for org_id in by_org])
-    }
-    rows, told = [], []
-    for org_id, own in by_org.items():
-        head = heads.get(org_id)
-        first_seq = head["first_seq"] + head["event_count"] if head else 1
-        number = head["number"] + 1 if head else 1
-        leaves = "".join(leaf_of(event) for event in own)
-        digest = digest_of(key, head["digest"] if head else "", leaves)
-        rows.append(
-            {
-                "org_id": org_id,
-                "number": number,
-                "first_seq": first_seq,
-                "event_count": len(own),
-                "first_event_id": own[0]["id"],
-                "last_event_id": own[-1]["id"],
-                "leaves": leaves,
-                "digest": digest,
-            }
-        )
-        told.append(AuditSealed(org_id, number, first_seq + len(own) - 1, digest))
-    if rows:
-        tx.affected(SQL.insert_seals, seals=rows)
-    return told

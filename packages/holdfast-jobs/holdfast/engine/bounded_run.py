@@ -101,7 +101,7 @@ class BoundedRun:
                 app.events,
                 self.settings.queues,
                 may_continue=lambda: not self.stop_requested,
-                others=[chore.work for chore in app.registry.chores if chore.is_before_runs],
+                others=[step for chore in app.registry.chores if (step := chore.before_runs)],
             )
         pending = self._body.count_pending()
         if not app.store.write(lambda tx: self._open(tx, pending)):

@@ -108,9 +108,4 @@ SELECT
              WHERE job.queue = queue.name
              ORDER BY job.queue, job.limit_key, job.org_id, job.turn
              LIMIT (SELECT max(limited.small_depth) + 1 FROM holdfast.queue AS limited)) AS head)
-     LIMIT 1) AS crowded,
-    (SELECT 1 FROM holdfast.audit_cursor AS cursor
-     WHERE cursor.only_row = 1
-       AND (cursor.sealed_to <> cursor.next_to
-            OR cursor.sealed_to <> (SELECT coalesce(max(event.id), 0)
-                                    FROM holdfast.job_event AS event))) AS seal;
+     LIMIT 1) AS crowded;

@@ -25,6 +25,13 @@ from holdfast.ids import IdSource
 from holdfast.store import Store
 
 
+class DefaultExtensions(Protocol):
+    """The extensions of an application."""
+
+    def enable_defaults(self) -> None:
+        """Enable those that workers enable without being asked."""
+
+
 class Application(Protocol):
     """The parts of the application that a run uses."""
 
@@ -36,6 +43,9 @@ class Application(Protocol):
 
     @property
     def store(self) -> Store: ...
+
+    @property
+    def extensions(self) -> DefaultExtensions: ...
 
     @property
     def known_queues(self) -> list[str]: ...
@@ -345,6 +355,8 @@ def run_body(
     async_concurrency: int = 200,
 ) -> RunBody:
     """The body of the run *name*: its periodic task if one is registered, otherwise jobs."""
+    # Their maintenance is due before runs, too.
+    app.extensions.enable_defaults()
     run = app.settings.runs[name]
     if name in app.registry.tasks:
         return TaskRun(app, run_id, name, run, profile)

@@ -14,7 +14,6 @@ from functools import partial
 
 from holdfast.clock import ms
 from holdfast.config import Settings
-from holdfast.engine.audit import seal_events
 from holdfast.engine.job import (
     MAINTENANCE_QUEUE,
     Actor,
@@ -46,10 +45,6 @@ SQL = Statements("holdfast.engine", "job.sql")
 MAINTENANCE_SQL = Statements("holdfast.engine", "maintenance.sql")
 
 RESCUE_LIMIT = 500
-# Sealing takes a share of the process, in small bites and evenly: 2,000 events at once, 40 ms every
-# few seconds, were the p99 of a quiet tenant's wait.
-SEAL_LIMIT = 200
-SEAL_BITES = 10
 
 # Two of the longest pauses between two tries to reconnect.
 RECONNECT_SECONDS = 4.0
@@ -224,7 +219,7 @@ def find_steps(store: Store, settings: Settings, queues: Iterable[str] = ()) -> 
 def tidy(
     store: Store, settings: Settings, events: Events, steps: Collection[str] | None = None
 ) -> Counter[str]:
-    """One pass over everything but the seals; says what it did.
+    """One maintenance pass; returns counts of what it did.
 
     Only *steps* run; without them, those that have something to do.
     """
@@ -264,26 +259,12 @@ def _clean_runs(
         outcomes["ticks_pruned"] = prune_ticks(store, retention=retention)
 
 
-def seal(store: Store, settings: Settings, events: Events) -> int:
-    """Seal the next events of the audit; says how many."""
-    sealed = seal_events(store, limit=SEAL_LIMIT, key=settings.audit_key)
-    for head in sealed.seals:
-        events.emit(head)
-    return sealed.events
-
-
 def run_upkeep(
     store: Store, settings: Settings, events: Events, steps: Collection[str] | None = None
 ) -> PassCounts:
     """One bounded pass of everything that keeps a store healthy."""
     steps = find_steps(store, settings) if steps is None else steps
-    outcomes = tidy(store, settings, events, steps)
-    for _ in range(SEAL_BITES if "seal" in steps else 0):
-        sealed = seal(store, settings, events)
-        outcomes["sealed"] += sealed
-        if sealed < SEAL_LIMIT:
-            break
-    return PassCounts(outcomes=outcomes)
+    return PassCounts(outcomes=tidy(store, settings, events, steps))
 
 
 def maintain(

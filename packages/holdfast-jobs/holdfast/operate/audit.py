@@ -1,32 +1,24 @@
-"""The audit, for those who ask: what happened, is it still what was sealed, and a copy to keep.
+"""The audit: list the events of jobs, queues, schedules and other objects.
 
-A tenant's events are looked for where its seals say that it has any, and behind the newest seal. So
-nothing that a job writes has to carry an index by tenant.
+The extension ``seal`` adds its verbs by a subclass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from holdfast.actor import Actor, ActorType, Role, read_actor
-from holdfast.arguments import checked, each, identifier, instance, instant, name, text, uuid, whole
+from holdfast.arguments import checked, identifier, instance, instant, name, text, uuid, whole
 from holdfast.clock import read_instant, write_instant
 from holdfast.document import decode
-from holdfast.engine.audit import SQL as AUDIT_SQL
-from holdfast.engine.audit import record_action, seal_events, subject_id
-from holdfast.engine.chain import Anchor as Anchor
-from holdfast.engine.chain import Tampering as Tampering
-from holdfast.engine.chain import check_seals
+from holdfast.engine.audit import subject_id
 from holdfast.errors import ConfigError, Forbidden, JobNotFound, RowInvalid
-from holdfast.event import AuditTampered
 from holdfast.ids import read_uuid
-from holdfast.operate.audit_export import export_lines
 from holdfast.operate.authorization import Action, OperatorContext
-from holdfast.operate.letter_input import read_texts
 from holdfast.operate.page import LONGEST_PAGE, Page, page_of, read_filter, read_id
 from holdfast.operate.refusal import InvalidAction
 from holdfast.store import Row, Statements, Tx
@@ -34,15 +26,18 @@ from holdfast.store import Row, Statements, Tx
 SQL = Statements("holdfast.operate", "audit_trail.sql")
 
 NEWEST = 2**62
-SEAL_LIMIT = 5_000
-LONGEST_REASON = 500
 
-# Ids and instants grow together, but for statements that ran at the same time and for a clock that
-# was set back: so much farther is looked.
+# Ids and instants grow together, except for concurrent statements and for a clock that was set
+# back. A search by time includes events up to this far outside of the span.
 SLACK = timedelta(minutes=5)
-# Seals that are read at once, and how near to each other what they cover counts as one stretch.
-REACH_SEALS = 50
-REACH_GAP = 5_000
+
+Ranges = Callable[[Tx, str | None, int, int], Iterator[tuple[int, int]]]
+"""The ranges of ids, exclusive at both ends and newest first, that contain a tenant's events."""
+
+
+def whole_range(_tx: Tx, _org_id: str | None, above: int, before: int) -> Iterator[tuple[int, int]]:
+    """One range: without seals, the index by tenant or a scan finds the events."""
+    yield above, before
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,28 +100,9 @@ class AuditFilter:
         return read_filter(self, checks)
 
 
-@dataclass(frozen=True, slots=True)
-class Cover:
-    """How much of the audit is under seals. What is not yet cannot be proven."""
-
-    seals: int
-    sealed: int
-    unsealed: int
-
-
-@dataclass(frozen=True, slots=True)
-class Sealing:
-    """What was sealed. It is whole if it covers every event there was when it began."""
-
-    events: int
-    unsealed: int
-    is_whole: bool
-
-
 @checked(
     InvalidAction,
     checks={
-        "anchors": each(instance(Anchor)),
         "before": whole(most=2**63 - 1),
         "correlation_id": text,
         "request_id": text,
@@ -135,7 +111,7 @@ class Sealing:
 )
 @dataclass(frozen=True, slots=True)
 class AuditTrail:
-    """The audit as *context* may see it."""
+    """The audit events that the actor of *context* may see."""
 
     context: OperatorContext
 
@@ -175,7 +151,7 @@ class AuditTrail:
         texts = {name: getattr(wanted, name) for name in ("correlation_id", "request_id", "name")}
         asked: dict[str, Any] = {
             **{key: _text(key, value) for key, value in texts.items()},
-            **_span(wanted.since, wanted.until),
+            **read_span(wanted.since, wanted.until),
             "org_id": self._tenant(Action.READ_AUDIT, wanted.org_id),
             "actor_type": None if who is None else who.type,
             "actor_id": None if who is None else _text("actor", who.id),
@@ -184,96 +160,16 @@ class AuditTrail:
         }
         if wanted.job_id is not None:
             asked["job_id"] = self._job(wanted.job_id, asked["org_id"])
-        rows = self.context.store.read(lambda tx: _find(tx, asked))
+        ranges = self._ranges()
+        rows = self.context.store.read(lambda tx: _find(tx, asked, ranges))
         return page_of([AuditEvent.of(row) for row in rows], limit, lambda event: event.id)
 
-    def verify(
-        self, *, org_id: str | None = None, anchors: Sequence[Anchor] = ()
-    ) -> Iterator[Tampering]:
-        """Every place that is not as it was sealed, as it is found, of one tenant or of all.
-
-        *anchors* are heads of chains that were kept elsewhere.
-        """
-        tenant = self._tenant(Action.READ_AUDIT, org_id)
-        for anchor in anchors:
-            if tenant not in (None, anchor.org_id):
-                error = Forbidden(f"An anchor of another tenant than {tenant} cannot be compared.")
-                self.context.refuse(
-                    Action.READ_AUDIT, error, org_id=tenant, subject=f"audit:{anchor.org_id}"
-                )
-        key = self.context.settings.audit_key
-        return self._told(check_seals(self.context.store.read, tenant, key=key, anchors=anchors))
-
-    def _told(self, found: Iterator[Tampering]) -> Iterator[Tampering]:
-        """What is found, and the first of every tenant to whoever subscribed: it is an alert."""
-        told: set[str] = set()
-        for place in found:
-            if place.org_id not in told:
-                told.add(place.org_id)
-                event = AuditTampered(place.org_id, place.problem, place.seal, place.seq)
-                self.context.events.emit(event)
-            yield place
-
-    def cover(self, *, org_id: str | None = None) -> Cover:
-        """How many events are under seals, of one tenant or of all, and how many are not yet."""
-        tenant = self._tenant(Action.READ_AUDIT, org_id)
-        row = self.context.store.read(lambda tx: tx.one(SQL.count_cover, org_id=tenant))
-        return Cover(row["seals"], row["sealed"], row["unsealed"])
-
-    def export(
-        self,
-        *,
-        org_id: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        reason: str = "",
-    ) -> Iterator[str]:
-        """The audit as lines of JSON with its seals, oldest first; :func:`check_export` reads them.
-
-        For admins, of one tenant or of all. That it was exported is written down first.
-        """
-        tenant = self._tenant(Action.EXPORT_AUDIT, org_id)
-        context, span = self.context, _span(since, until)
-        subject = f"audit:{tenant or 'all'}"
-        why = read_texts(reason=(reason, LONGEST_REASON))[0] if reason else ""
-
-        def work(tx: Tx) -> Row:
-            detail = {**span, "role": context.role, **({"reason": why} if why else {})}
-            at = {} if tenant is None else {"org_id": tenant}
-            record_action(
-                tx, context.actor, subject=subject, name="audit.exported", detail=detail, **at
-            )
-            return tx.one(SQL.count_cover, org_id=tenant)
-
-        newest = context.store.write(work)["newest"]
-        above, before = context.store.read(lambda tx: _bounds(tx, span, newest + 1))
-        reach = context.store.read(lambda tx: tx.one(AUDIT_SQL.read_reach))
-        head = {"org_id": tenant, **span, "is_keyed": bool(context.settings.audit_key)}
-        return export_lines(
-            context.store.read, head, above=above, upto=before - 1, sealed_to=reach["newest"]
-        )
-
-    def seal(self) -> Sealing:
-        """Seal every event there is now, as far as no running transaction stands before it."""
-        context = self.context
-        self._check_all(Action.VERIFY)
-        target = context.store.read(lambda tx: tx.one(SQL.count_cover, org_id=None))["newest"]
-        events = 0
-        while True:
-            before = context.store.read(lambda tx: tx.one(AUDIT_SQL.read_cursor))
-            passed = seal_events(context.store, limit=SEAL_LIMIT, key=context.settings.audit_key)
-            for head in passed.seals:
-                context.events.emit(head)
-            events += passed.events
-            after = context.store.read(lambda tx: tx.one(AUDIT_SQL.read_cursor))
-            # A pass that changes nothing waits for somebody's transaction, or for another pass.
-            if after["sealed_to"] >= target or after == before:
-                break
-        unsealed = context.store.read(lambda tx: tx.one(SQL.count_cover, org_id=None))["unsealed"]
-        return Sealing(events, unsealed, after["sealed_to"] >= target)
+    def _ranges(self) -> Ranges:
+        """How to find the events of a tenant that are asked for by nothing else."""
+        return whole_range
 
     def _tenant(self, action: Action, org_id: str | None) -> str | None:
-        """The tenant that is asked about, None for all, if it may be."""
+        """The tenant to read, None for all. Raises Forbidden, audited."""
         tenant = self.context.org_id if org_id is None else read_id("org_id", org_id)
         if tenant is None:
             self._check_all(action)
@@ -282,7 +178,7 @@ class AuditTrail:
         return tenant
 
     def _check_all(self, action: Action) -> None:
-        """Raise Forbidden, audited, unless this may be done to the audit of every tenant."""
+        """Raise Forbidden, audited, unless *action* is allowed on the audit of every tenant."""
         subject = "audit:all"
         self.context.check(action, org_id=None, subject=subject)
         if self.context.role is not Role.ADMIN:
@@ -300,7 +196,7 @@ class AuditTrail:
             found = context.store.read(lambda tx: tx.maybe(SQL.find_subject, **asked))
         if found is None:
             error = JobNotFound(job_id[:100])
-            # Who may see everything has only mistaken the id.
+            # An actor who may read every tenant only mistyped the id: nothing to audit.
             if context.org_id is None:
                 raise error
             subject = f"job:{job_id[:100]}"
@@ -314,7 +210,8 @@ def _text(name: str, value: str | None) -> str | None:
     return value
 
 
-def _span(since: datetime | None, until: datetime | None) -> dict[str, str | None]:
+def read_span(since: datetime | None, until: datetime | None) -> dict[str, str | None]:
+    """A time span in stored form. Raises ConfigError."""
     for bound, moment in (("since", since), ("until", until)):
         if moment is not None and moment.tzinfo is None:
             raise ConfigError(f"{bound} has no time zone; write it like 2026-01-05T09:00:00Z.")
@@ -326,8 +223,8 @@ def _span(since: datetime | None, until: datetime | None) -> dict[str, str | Non
     }
 
 
-def _find(tx: Tx, asked: Mapping[str, Any]) -> list[Row]:
-    """The events by the shortest way in that the filters allow."""
+def _find(tx: Tx, asked: Mapping[str, Any], ranges: Ranges) -> list[Row]:
+    """The events, by the most selective index that the filters allow."""
     job_id, correlation_id = asked.get("job_id"), asked["correlation_id"]
     if job_id is not None:
         return tx.many(SQL.list_of_jobs, **asked, jobs=[{"id": job_id}], by_correlation=None)
@@ -337,9 +234,9 @@ def _find(tx: Tx, asked: Mapping[str, Any]) -> list[Row]:
     if asked["actor_type"] not in (None, ActorType.SYSTEM):
         return tx.many(SQL.list_of_person, **asked)
     span = {name: asked[name] for name in ("since", "until")}
-    above, before = _bounds(tx, span, asked["before"])
+    above, before = id_bounds(tx, span, asked["before"])
     found: list[Row] = []
-    for low, high in _reach(tx, asked["org_id"], above, before):
+    for low, high in ranges(tx, asked["org_id"], above, before):
         bounds = {"above": low, "before": high, "limit": asked["limit"] - len(found)}
         found += tx.many(SQL.list_between, **{**asked, **bounds})
         if len(found) >= asked["limit"]:
@@ -355,8 +252,8 @@ def _subjects(correlation_id: str) -> list[dict[str, str]]:
     return [{"id": known_id} for known_id in sorted(ids)]
 
 
-def _bounds(tx: Tx, span: Mapping[str, str | None], before: int) -> tuple[int, int]:
-    """Between which ids the events of a span of time are; the instants themselves decide."""
+def id_bounds(tx: Tx, span: Mapping[str, str | None], before: int) -> tuple[int, int]:
+    """The ids, exclusive, between which the events of a time span are. Compare the instants too."""
     above = 0
     since, until = span["since"], span["until"]
     if since is not None:
@@ -366,29 +263,3 @@ def _bounds(tx: Tx, span: Mapping[str, str | None], before: int) -> tuple[int, i
         late = write_instant(read_instant(until) + SLACK)
         before = min(before, tx.one(SQL.find_first_at, instant=late)["low"] + 1)
     return above, before
-
-
-def _reach(tx: Tx, org_id: str | None, above: int, before: int) -> Iterator[tuple[int, int]]:
-    """The stretches of ids, open at both ends, in which there are events of a tenant; newest first.
-
-    A seal says between which ids its events are. Stretches that nearly touch are joined.
-    """
-    if org_id is None:
-        yield above, before
-        return
-    sealed_to = tx.one(AUDIT_SQL.read_cursor)["sealed_to"]
-    low, high = max(above, sealed_to), before
-    while True:
-        page = tx.many(
-            SQL.list_reach, org_id=org_id, above=above, before=min(before, low + 1),
-            limit=REACH_SEALS,
-        )  # fmt: skip
-        for seal in page:
-            if seal["high"] < low - REACH_GAP:
-                if low < high:
-                    yield low, high
-                high = min(before, seal["high"] + 1)
-            low = min(low, max(above, seal["low"] - 1))
-        if len(page) < REACH_SEALS:
-            yield low, high
-            return

@@ -64,16 +64,6 @@ WHERE event.actor_type <> 'system' AND event.actor_id = :actor_id AND event.id <
 ORDER BY event.id DESC
 LIMIT :limit;
 
--- list_reach :many — where a tenant has events: under its seals, newest first
-SELECT seal.first_event_id AS low, seal.last_event_id AS high
-FROM holdfast.audit_seal AS seal
-WHERE seal.org_id = :org_id AND seal.last_event_id > :above
-  AND seal.last_event_id <= coalesce(
-      (SELECT min(next.last_event_id) FROM holdfast.audit_seal AS next
-       WHERE next.org_id = :org_id AND next.last_event_id >= :before), :before)
-ORDER BY seal.last_event_id DESC
-LIMIT :limit;
-
 -- list_between :many — crosses tenants unless one is named: between two ids, newest first
 SELECT event.id, event.org_id, event.project_id, event.job_id, event.job_type, event.name,
        event.attempt, event.actor_type, event.actor_id, event.request_id, event.correlation_id,
@@ -89,14 +79,3 @@ WHERE event.id > :above AND event.id < :before
   AND (CAST(:until AS {instant}) IS NULL OR event.at < :until)
 ORDER BY event.id DESC
 LIMIT :limit;
-
--- count_cover :one — crosses tenants unless one is named: how many events are under seals, and how many not yet
-SELECT (SELECT sealed_to FROM holdfast.audit_cursor WHERE only_row = 1) AS sealed_to,
-       (SELECT coalesce(max(id), 0) FROM holdfast.job_event) AS newest,
-       (SELECT count(*) FROM holdfast.audit_seal AS seal
-        WHERE CAST(:org_id AS {uuid}) IS NULL OR seal.org_id = :org_id) AS seals,
-       (SELECT coalesce(sum(seal.event_count), 0) FROM holdfast.audit_seal AS seal
-        WHERE CAST(:org_id AS {uuid}) IS NULL OR seal.org_id = :org_id) AS sealed,
-       (SELECT count(*) FROM holdfast.job_event AS event
-        WHERE event.id > (SELECT sealed_to FROM holdfast.audit_cursor WHERE only_row = 1)
-          AND (CAST(:org_id AS {uuid}) IS NULL OR event.org_id = :org_id)) AS unsealed;

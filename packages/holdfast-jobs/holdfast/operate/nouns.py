@@ -1,7 +1,8 @@
 """The nouns of the operator API, found by name.
 
 A noun is a class that is constructed with an :class:`OperatorContext` and whose public methods are
-its verbs. Extensions add theirs with ``Extension.nouns``. A noun is imported at first use.
+its verbs. Extensions add theirs with ``Extension.nouns``. One that has the name of a noun of the
+core is a subclass of it, and adds verbs. A noun is imported at first use.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from holdfast.config.extensions import installed
+from holdfast.errors import ConfigError
 from holdfast.extension import Extension
 
 _PLACES: dict[str, str] = {
@@ -36,6 +38,13 @@ def find(name: str, extensions: Iterable[Extension] | None = None) -> type[Any] 
     place = _places(extensions).get(name)
     if place is None:
         return None
+    found = _load(place)
+    if name in _PLACES and not issubclass(found, _load(_PLACES[name])):
+        raise ConfigError(f"{place} must be a subclass of {_PLACES[name]} to extend {name!r}.")
+    return found
+
+
+def _load(place: str) -> type[Any]:
     module, _, attribute = place.partition(":")
     found: type[Any] = getattr(importlib.import_module(module), attribute)
     return found
@@ -44,4 +53,4 @@ def find(name: str, extensions: Iterable[Extension] | None = None) -> type[Any] 
 def _places(extensions: Iterable[Extension] | None) -> dict[str, str]:
     known = installed().values() if extensions is None else extensions
     added = {name: place for one in known for name, place in one.nouns.items()}
-    return {**added, **_PLACES}
+    return {**_PLACES, **added}

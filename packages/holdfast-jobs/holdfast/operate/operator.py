@@ -19,7 +19,6 @@ from holdfast.operate.verify.run import SHOWN, Report, verify
 from holdfast.store.grants import TENANT
 
 if TYPE_CHECKING:
-    from holdfast.operate.audit import AuditTrail
     from holdfast.operate.dead_letters import DeadLetters
     from holdfast.operate.deliveries import Deliveries
     from holdfast.operate.jobs import Jobs
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast.operate.runs import OperatorRuns
     from holdfast.operate.schedules import Schedules
     from holdfast.operate.tenants import Tenants
+    from holdfast.sealed_audit.operator import SealedAudit
 
 
 @checked(
@@ -52,7 +52,8 @@ class Operator:
     """
 
     if TYPE_CHECKING:
-        audit: AuditTrail
+        # Without the extension "seal" it is an AuditTrail.
+        audit: SealedAudit
         dead_letters: DeadLetters
         deliveries: Deliveries
         jobs: Jobs

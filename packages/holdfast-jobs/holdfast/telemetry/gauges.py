@@ -71,12 +71,6 @@ LIVE = Gauge(
     f"Workers that told of themselves in the last {GONE_AFTER.seconds} seconds.",
     ("state",),
 )
-UNSEALED = Gauge(
-    "holdfast_audit_unsealed_events", "Numbers of audit events that are given out and not sealed."
-)
-UNSEALED_AGE = Gauge(
-    "holdfast_audit_unsealed_age_seconds", "How old the oldest audit event is that is not sealed."
-)
 SCHEDULE_LAG = Gauge(
     "holdfast_schedule_lag_seconds", "How long the tick that is due longest has waited."
 )
@@ -107,8 +101,6 @@ GAUGES = (
     LETTERS,
     ESCALATED,
     LIVE,
-    UNSEALED,
-    UNSEALED_AGE,
     SCHEDULE_LAG,
     DELIVERIES,
     DELIVERY_AGE,
@@ -144,13 +136,10 @@ def read_gauges(
         running = tx.many(SQL.count_running, bound=BOUND)
         letters = tx.many(SQL.count_letters, bound=BOUND)
         workers = [worker for worker in list_workers(tx) if not worker.is_gone]
-        audit = tx.one(SQL.read_audit)
         schedules = tx.one(SQL.read_schedules)
         deliveries = tx.many(SQL.count_deliveries, bound=BOUND)
         transactions = tx.one(SQL.read_transactions)
         singles = {
-            UNSEALED: audit["unsealed"],
-            UNSEALED_AGE: seconds_of(audit["unsealed_ms"]),
             SCHEDULE_LAG: seconds_of(schedules["lag_ms"]),
             HIDDEN: transactions["hidden"],
         }

@@ -89,15 +89,6 @@ FROM (SELECT letter.job_type, letter.escalated_at FROM holdfast.dead_letter AS l
       LIMIT :bound) AS letters
 GROUP BY letters.job_type;
 
--- read_audit :one — crosses tenants: how far the seals are behind the audit
-SELECT found.unsealed, {ms_since(found.at)} AS unsealed_ms
-FROM (SELECT (SELECT coalesce(max(event.id), 0) FROM holdfast.job_event AS event)
-                 - cursor.sealed_to AS unsealed,
-             (SELECT event.at FROM holdfast.job_event AS event
-              WHERE event.id > cursor.sealed_to ORDER BY event.id LIMIT 1) AS at
-      FROM holdfast.audit_cursor AS cursor
-      WHERE cursor.only_row = 1) AS found;
-
 -- read_schedules :one — crosses tenants: how long the tick that is due longest has waited
 SELECT {ms_since(due.next_fire_at)} AS lag_ms
 FROM (SELECT min(schedule.next_fire_at) AS next_fire_at FROM holdfast.schedule AS schedule

@@ -159,10 +159,8 @@ class Metrics:
                 self._series_of(about.job_type, queue).lost.inc()
             case DeadLetterEscalated():
                 self._series_of(event.about.job_type, event.queue).escalated.inc()
-            case AuditSealed():
-                self._seals.inc()
-            case AuditTampered():
-                pass  # A check is a command, which nobody scrapes: alert.py tells of it.
+            case AuditSealed() | AuditTampered():
+                pass  # The extension counts seals. A check is a command, which no one scrapes.
             case NotificationDropped(job_type):
                 self._dropped.labels(self.labels.job_type(job_type)).inc()
             case QueueCrowded(queue):
@@ -281,7 +279,6 @@ class Metrics:
         def counter(name: str, says: str, *labels: str) -> Counter:
             return Counter(name, says, labels, registry=self.registry)
 
-        self._seals = counter("holdfast_audit_seals_total", "Seals that were set on the audit.")
         self._dropped = counter(
             "holdfast_notifications_dropped_total",
             "Notifications that could not be enqueued.",

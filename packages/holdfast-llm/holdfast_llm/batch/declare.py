@@ -87,7 +87,7 @@ class Batching(BatchExtension):
         def work() -> None:
             maintain_batches(app.store, app.settings, app.events)
 
-        return [Chore("batch", app.settings.rescue_seconds, work, is_before_runs=True)]
+        return [Chore("batch", app.settings.rescue_seconds, work, before_runs=work)]
 
     def doctor_probes(self) -> Mapping[str, DoctorCheck]:
         """Ask the accounts of this application."""

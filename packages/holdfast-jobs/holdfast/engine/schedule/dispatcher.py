@@ -178,7 +178,7 @@ class Dispatcher:
             app.events,
             queues,
             may_continue=lambda: not self._stopping.is_set(),
-            others=[chore.work for chore in app.registry.chores if chore.is_before_runs],
+            others=[step for chore in app.registry.chores if (step := chore.before_runs)],
         )
         idle = [name for name in targets.runs if pending_of(app, name) == 0]
         total = self._skip_idle(idle)

@@ -24,17 +24,14 @@ class Chore:
     name: str
     seconds: float
     work: Callable[[], object]
-    # Whether a process that only performs runs does it before them, too.
-    is_before_runs: bool = False
+    # What a process that only performs runs does before them, if anything.
+    before_runs: Callable[[], object] | None = None
 
 
 def chores_of(store: Store, settings: Settings, events: Events) -> list[Chore]:
     """The chores of every worker. Extensions add theirs, each in a thread of its own."""
     every = settings.rescue_seconds
-    return [
-        Chore("upkeep", every, lambda: upkeep.tidy(store, settings, events)),
-        Chore("seal", every / upkeep.SEAL_BITES, lambda: upkeep.seal(store, settings, events)),
-    ]
+    return [Chore("upkeep", every, lambda: upkeep.tidy(store, settings, events))]
 
 
 class Housekeeping:

@@ -60,13 +60,6 @@ FROM (SELECT job.lease_expires_at FROM holdfast.job AS job
       ORDER BY lease_expires_at
       LIMIT :limit) AS stale;
 
--- find_unsealed :maybe — crosses tenants: the oldest event that no seal covers
-SELECT {ms_since(event.at)} AS lag_ms
-FROM holdfast.job_event AS event
-WHERE event.id > (SELECT sealed_to FROM holdfast.audit_cursor WHERE only_row = 1)
-ORDER BY event.id
-LIMIT 1;
-
 -- count_letters :one — crosses tenants: dead letters that wait for somebody, counted no further than :limit
 SELECT count(*) AS letters, min(old.created_at) AS oldest_at
 FROM (SELECT created_at FROM holdfast.dead_letter

@@ -22,7 +22,6 @@ _WORKERS: Mapping[str, DoctorCheck] = {
     "workers": workers.check_workers,
     "queues": workers.check_queues,
     "rescue": workers.check_rescue,
-    "sealing": workers.check_audit,
     "dead_letters": workers.check_letters,
     "isolation": roles.check_isolation,
     "grants": roles.check_grants,

@@ -1,4 +1,4 @@
-"""The workplace: workers, queues, leases, the audit, schedules. Is anything left lying?"""
+"""Checks of workers, queues, leases, dead letters and schedules: is any work left behind?"""
 
 from __future__ import annotations
 
@@ -186,23 +186,6 @@ def check_rescue(context: CheckContext) -> Iterator[Finding]:
 
 def _up_to(count: int, limit: int) -> str:
     return f"At least {limit}" if count >= limit else str(count)
-
-
-def check_audit(context: CheckContext) -> Iterator[Finding]:
-    """How far sealing is behind."""
-    rows = context.many(SQL.find_unsealed)
-    lag = max(0.0, rows[0]["lag_ms"] / 1000) if rows else 0.0
-    seen = f"The oldest event without a seal is {length(lag)} old."
-    if lag < context.limits.sealing.total_seconds():
-        yield Finding("sealing", OK, seen if rows else "Every event is sealed.")
-        return
-    yield Finding(
-        "sealing",
-        WARNING,
-        f"{seen} Until then an edit of it cannot be proven.",
-        "Workers seal: start one. If one runs, an old transaction on the server keeps it waiting.",
-        {"seconds": lag},
-    )
 
 
 def check_letters(context: CheckContext) -> Iterator[Finding]:

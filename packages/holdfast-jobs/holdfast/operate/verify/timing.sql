@@ -92,8 +92,6 @@ FROM (
     SELECT org_id, 'audit_note:' || CAST(event_id AS text), created_at, NULL
     FROM holdfast.audit_note
     UNION ALL
-    SELECT org_id, 'seal:' || CAST(number AS text), sealed_at, NULL FROM holdfast.audit_seal
-    UNION ALL
     SELECT org_id, 'tick:' || schedule, fire_at, recorded_at FROM holdfast.schedule_tick
     UNION ALL
     SELECT org_id, 'schedule:' || name, updated_at, last_fire_at FROM holdfast.schedule

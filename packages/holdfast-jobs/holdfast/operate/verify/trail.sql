@@ -1,5 +1,5 @@
--- The invariants of the audit, I33 and I34, in the shape of letters.sql. The seals are checked by
--- engine/chain.py.
+-- The invariants of the audit, I33 and I34, in the shape of letters.sql. The extension "seal" checks
+-- the seals.
 
 -- find_incomplete :many — I33, crosses tenants: an event that lacks what every event must have
 SELECT org_id, 'event:' || CAST(id AS text) AS subject,

@@ -23,34 +23,6 @@ WHEN TRUE SAYING 'the audit is append-only'};
 {refuse job_event_never_leaves BEFORE DELETE ON holdfast.job_event
 WHEN TRUE SAYING 'the audit is append-only'};
 
--- Seals make the audit tamper-evident after the fact, off the hot path: a seal covers the next
--- events of one tenant with a short hash each, and is chained to the seal before it.
-CREATE TABLE holdfast.audit_seal (
-    org_id {uuid} NOT NULL,
-    number integer NOT NULL,
-    first_seq bigint NOT NULL,
-    event_count integer NOT NULL,
-    first_event_id bigint NOT NULL,
-    last_event_id bigint NOT NULL,
-    leaves text NOT NULL,
-    digest text NOT NULL,
-    sealed_at {instant} NOT NULL,
-    PRIMARY KEY (org_id, number)
-);
-{refuse audit_seal_never_changes BEFORE UPDATE ON holdfast.audit_seal
-WHEN TRUE SAYING 'a seal never changes'};
-{refuse audit_seal_never_leaves BEFORE DELETE ON holdfast.audit_seal
-WHEN TRUE SAYING 'a seal never leaves'};
-
--- How far sealing has come, and how far it may go once the transactions of its time have ended.
-CREATE TABLE holdfast.audit_cursor (
-    only_row integer NOT NULL PRIMARY KEY CHECK (only_row = 1),
-    sealed_to bigint NOT NULL,
-    next_to bigint NOT NULL,
-    next_horizon bigint NOT NULL
-);
-INSERT INTO holdfast.audit_cursor VALUES (1, 0, 0, 0);
-
 -- The idempotency record of each key. Its status is a word for the job's own state, so the two
 -- cannot drift apart.
 CREATE VIEW holdfast.idempotency_key AS

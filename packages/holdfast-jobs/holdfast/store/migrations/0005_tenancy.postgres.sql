@@ -47,7 +47,7 @@ DO $$
 DECLARE
     tenanted text;
 BEGIN
-    FOREACH tenanted IN ARRAY ARRAY['job', 'job_stage', 'dead_letter', 'job_event', 'audit_seal',
+    FOREACH tenanted IN ARRAY ARRAY['job', 'job_stage', 'dead_letter', 'job_event',
                                     'lease_extension', 'handler_transaction'] LOOP
         EXECUTE format('ALTER TABLE holdfast.%I ENABLE ROW LEVEL SECURITY', tenanted);
         EXECUTE format('ALTER TABLE holdfast.%I FORCE ROW LEVEL SECURITY', tenanted);
@@ -67,11 +67,10 @@ ALTER VIEW holdfast.idempotency_key SET (security_invoker = true);
 
 GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast.job, holdfast.job_stage, holdfast.dead_letter,
     holdfast.lease_extension, holdfast.handler_transaction TO holdfast_engine;
-GRANT SELECT, INSERT ON holdfast.job_event, holdfast.audit_seal TO holdfast_engine;
-GRANT SELECT, UPDATE ON holdfast.audit_cursor TO holdfast_engine;
+GRANT SELECT, INSERT ON holdfast.job_event TO holdfast_engine;
 GRANT SELECT ON holdfast.migration, holdfast.idempotency_key TO holdfast_engine, holdfast_tenant;
-GRANT SELECT ON holdfast.job, holdfast.job_stage, holdfast.dead_letter, holdfast.job_event,
-    holdfast.audit_seal TO holdfast_tenant;
+GRANT SELECT ON holdfast.job, holdfast.job_stage, holdfast.dead_letter, holdfast.job_event
+    TO holdfast_tenant;
 
 -- A tenant writes none of these tables. It enqueues through functions with their owner's rights,
 -- which fill in or check whatever a caller may not choose.

@@ -7,7 +7,3 @@
 CREATE INDEX job_event_of_correlation ON holdfast.job_event (correlation_id)
     WHERE name = 'job.enqueued' AND correlation_id <> CAST(job_id AS text);
 CREATE INDEX job_event_of_person ON holdfast.job_event (actor_id, id) WHERE actor_type <> 'system';
-
--- Which seal covers an event. Between which ids a tenant has events is known by it too: an index by
--- tenant on the events themselves would be 1 microsecond more for every event of every job.
-CREATE INDEX audit_seal_of_event ON holdfast.audit_seal (org_id, last_event_id);

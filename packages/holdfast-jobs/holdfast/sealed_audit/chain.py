@@ -1,8 +1,7 @@
-"""The chain of seals: a leaf for each event, a digest for each seal over the one before it.
+"""The chain of seals: a leaf per event, and a digest per seal that includes the previous digest.
 
-The check walks all seals and then all events, each once and a page at a time, however many tenants
-there are. A page is a question of its own: what is sealed does not change, so nobody has to hold a
-snapshot of the whole audit.
+The check reads all seals and then all events once, in pages. Each page is a transaction of its own:
+sealed rows do not change, so the check needs no snapshot of the whole audit.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from holdfast.document import decode
 from holdfast.ids import read_uuid
 from holdfast.store import Row, Statement, Statements, Store, Tx
 
-SQL = Statements("holdfast.engine", "audit.sql")
+SQL = Statements("holdfast.sealed_audit", "seal.sql")
 
 LEAF = 32
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
@@ -37,15 +36,15 @@ CUT = "the seal is missing, and a copy of its digest was kept: the chain was cut
 WRITTEN_ANEW = "the digest is not the one that was kept: the chain was written anew"
 
 Read = Callable[[Callable[[Tx], list[Row]]], list[Row]]
-"""Asks a question: ``store.read``, or what asks on a transaction that is open already."""
+"""Runs a read: ``store.read``, or a function that reads in a transaction that is already open."""
 
 
-# Made once: json.dumps makes one for every call that sorts keys.
+# json.dumps creates an encoder for every call that sorts keys.
 _ENCODER = json.JSONEncoder(sort_keys=True)
 
 
 def with_digest(detail: Any, digest: str | None) -> Any:
-    """The detail of an event as seals and copies have it: with its digest, if it has one."""
+    """The detail of an event as it is sealed and exported: with its digest, if it has one."""
     if digest is None:
         return detail
     return {**detail, "digest": digest} if isinstance(detail, dict) else {"digest": digest}
@@ -73,7 +72,7 @@ def leaf_of(event: Mapping[str, Any]) -> str:
 
 
 def digest_of(key: str, before: str, leaves: str) -> str:
-    """What seals *leaves* behind the digest *before*; under a key, nobody without it can."""
+    """The digest of *leaves* after the digest *before*: an HMAC if there is a key."""
     text = f"{before}\n{leaves}".encode()
     if key:
         return hmac.new(key.encode(), text, hashlib.sha256).hexdigest()
@@ -81,13 +80,13 @@ def digest_of(key: str, before: str, leaves: str) -> str:
 
 
 def leaves_in(text: str) -> list[str]:
-    """The leaves of a seal, one for each event in order."""
+    """The leaves of a seal, one per event, in order."""
     return [text[at : at + LEAF] for at in range(0, len(text), LEAF)]
 
 
 @dataclass(frozen=True, slots=True)
 class Tampering:
-    """A place where the audit is not what was sealed; *seal* is None where there is none."""
+    """A difference between the audit and its seals; *seal* is None if the event has no seal."""
 
     org_id: str
     seal: int | None
@@ -97,7 +96,7 @@ class Tampering:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """The head that a tenant's chain had once, kept elsewhere."""
+    """An earlier head of a tenant's chain, stored outside the database."""
 
     org_id: str
     number: int
@@ -114,15 +113,18 @@ class Anchor:
 
 
 def verify_seals(store: Store, org_id: str, *, key: str = "") -> list[Tampering]:
-    """Every edited, deleted or inserted event and every broken seal of one tenant."""
+    """The edited, deleted and inserted events and the broken seals of one tenant."""
     return list(check_seals(store.read, org_id, key=key))
 
 
 def check_seals(
     read: Read, org_id: str | None = None, *, key: str = "", anchors: Sequence[Anchor] = ()
 ) -> Iterator[Tampering]:
-    """The same as they are found, of one tenant or of all; *anchors* tell a chain cut short."""
-    # Asked first: what comes after it may be sealed while the rest is looked at.
+    """Yield the differences of one tenant or of all; *anchors* detect a chain that was cut.
+
+    *read* may be a different transaction per page.
+    """
+    # Read first: later events may be sealed during the check.
     reach = _ask(read, SQL.read_reach)[0]
     if org_id is None and reach["sealed_to"] != reach["newest"]:
         problem = f"seals reach event {reach['newest']}, sealing had come to {reach['sealed_to']}"
@@ -133,7 +135,7 @@ def check_seals(
 
 
 def check_anchors(read: Read, anchors: Sequence[Anchor]) -> Iterator[Tampering]:
-    """The anchors that the chains of today do not go through."""
+    """The anchors that the present chains do not contain."""
     if not anchors:
         return
     asked = [{"org_id": anchor.org_id, "number": anchor.number} for anchor in anchors]
@@ -149,7 +151,7 @@ def check_anchors(read: Read, anchors: Sequence[Anchor]) -> Iterator[Tampering]:
 
 @dataclass(slots=True)
 class _Head:
-    """How far the chain of one tenant has been walked."""
+    """The position of the check in the chain of one tenant."""
 
     org_id: str
     digest: str = ""
@@ -157,7 +159,7 @@ class _Head:
     next_number: int = 1
 
     def follow(self, seal: Row, key: str) -> Iterator[Tampering]:
-        """Step to the next seal; say what does not fit."""
+        """Move to the next seal; yield what does not match."""
         number, leaves = seal["number"], seal["leaves"]
         if number != self.next_number:
             yield Tampering(self.org_id, self.next_number, None, "the seal is missing")
@@ -174,7 +176,7 @@ class _Head:
 
 
 def _check_chains(read: Read, org_id: str | None, key: str) -> Iterator[Tampering]:
-    """Whether every seal follows from the one before, and whether events are left under it."""
+    """Check that every seal follows from the previous one and still covers events."""
     head = _Head(org_id or FIRST_ORG)
     for seal in _seals(read, org_id):
         if seal["org_id"] != head.org_id:
@@ -205,7 +207,7 @@ def pages(
     limit: int,
     **params: Any,
 ) -> Iterator[Row]:
-    """The rows of a statement, page after page; *behind* says where the one after a row begins."""
+    """The rows of a statement in pages; *behind* returns the start of the page after a row."""
     while True:
         rows = _ask(read, statement, **after, limit=limit, **params)
         yield from rows
@@ -220,7 +222,7 @@ def _ask(read: Read, statement: Statement, **params: Any) -> list[Row]:
 
 @dataclass(slots=True)
 class _Covered:
-    """A seal and those of its leaves for which no event has been found yet."""
+    """A seal, and its leaves for which no event has been found yet."""
 
     org_id: str
     number: int
@@ -237,7 +239,7 @@ class _Covered:
         try:
             known = self.leaves.pop(leaf_of(event), None)
         except (TypeError, ValueError):
-            # An instant or a document that cannot even be read was never sealed like this.
+            # An event with an unreadable instant or document was not sealed like this.
             known = None
         if known is None:
             problem = f"event {event['id']} was edited or inserted"
@@ -249,12 +251,12 @@ class _Covered:
 
 
 def _check_events(read: Read, org_id: str | None, upto: int) -> Iterator[Tampering]:
-    """Whether every event is the one that its seal has a leaf of, and every leaf has its event.
+    """Check that every event matches a leaf of its seal and every leaf has its event.
 
-    Not beyond *upto*: what is not sealed yet may still get neighbours with smaller ids, and a seal
-    that covers them while we walk would seem to lack events that we have passed.
+    Only up to *upto*: events behind it may still get neighbours with smaller ids, and a seal that
+    is written during the check would seem to lack events that are already behind.
     """
-    # Of each tenant at most the one seal that the page before ended in.
+    # At most one seal per tenant: the one in which the previous page ended.
     begun: dict[tuple[str, int], _Covered] = {}
     after, is_last = 0, False
     while not is_last:
@@ -275,7 +277,7 @@ def _check_events(read: Read, org_id: str | None, upto: int) -> Iterator[Tamperi
 
 
 def _begin(read: Read, page: Sequence[Row], begun: dict[tuple[str, int], _Covered]) -> None:
-    """Read the seals of a page that were not begun before."""
+    """Read the seals of a page that are not in *begun* yet."""
     places = {(event["org_id"], event["seal"]) for event in page if event["seal"] is not None}
     asked = [{"org_id": org, "number": number} for org, number in sorted(places - begun.keys())]
     if asked:

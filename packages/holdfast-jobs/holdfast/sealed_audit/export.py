@@ -1,8 +1,8 @@
-"""A copy of the audit as lines of JSON, and the check of such a copy, without the database.
+"""The export of the audit as lines of JSON, and its check, which needs no database.
 
-Each line says its type. ``export`` comes first and tells what was asked for, ``end`` comes last and
-tells how much there was. A ``seal`` comes right before the first of its events and carries a leaf
-for every event that it covers; an ``event`` names its seal, or none if it was not sealed yet.
+Each line has a type. ``export`` is the first line, with the tenant and the time span. ``end`` is
+the last line, with counts. A ``seal`` comes right before the first of its events and has a leaf for
+every event that it covers. An ``event`` names its seal, or none if it was not sealed yet.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from typing import Any
 
 from holdfast.clock import read_instant, write_instant
 from holdfast.document import BadDocument, decode, encode, parse
-from holdfast.engine.chain import (
+from holdfast.errors import ConfigError
+from holdfast.sealed_audit.chain import (
     CUT,
     EVENTS,
     LEAF,
+    SQL,
     WRITTEN_ANEW,
     Anchor,
     Read,
@@ -28,11 +30,7 @@ from holdfast.engine.chain import (
     leaves_in,
     with_digest,
 )
-from holdfast.engine.chain import SQL as CHAIN_SQL
-from holdfast.errors import ConfigError
-from holdfast.store import Row, Statements
-
-SQL = Statements("holdfast.operate", "audit_export.sql")
+from holdfast.store import Row
 
 FORMAT = 1
 FIELDS = (
@@ -44,22 +42,22 @@ FIELDS = (
 def export_lines(
     read: Read, head: Mapping[str, Any], *, above: int, upto: int, sealed_to: int
 ) -> Iterator[str]:
-    """The events behind *above* up to *upto* with their seals, a page at a time.
+    """The events with ids above *above* up to *upto* and their seals, read in pages.
 
-    Only what is sealed up to *sealed_to* counts as sealed: what is sealed while we walk may cover
-    events with smaller ids that have been passed.
+    Only events up to *sealed_to* count as sealed: a seal that is written during the export may
+    cover events with smaller ids that are already written.
     """
     yield encode({"type": "export", "format": FORMAT, **head})
     counts = {"events": 0, "seals": 0, "unsealed": 0}
-    # The seals that are told and may have events on the next page.
-    told: dict[tuple[str, int], int] = {}
+    # The seals that are written and may have events on the next page, with their last ids.
+    written: dict[tuple[str, int], int] = {}
     is_last = False
     while not is_last:
         page = _events(read, head["org_id"], above, upto)
         is_last = len(page) < EVENTS
         kept = [_outline(event, sealed_to) for event in page]
         kept = [event for event in kept if _is_within(event["at"], head)]
-        seals = _seals(read, kept, told)
+        seals = _seals(read, kept, written)
         for event in kept:
             seal = seals.pop((event["org_id"], event["seal"]), None)
             if seal is not None:
@@ -70,17 +68,17 @@ def export_lines(
             yield encode({"type": "event", **event})
         if page:
             above = page[-1]["id"]
-        told = {place: last for place, last in told.items() if last > above}
+        written = {place: last for place, last in written.items() if last > above}
     yield encode({"type": "end", **counts})
 
 
 def _events(read: Read, org_id: str | None, after: int, upto: int) -> list[Row]:
     params = {"org_id": org_id, "after": after, "upto": upto, "limit": EVENTS}
-    return read(lambda tx: tx.many(CHAIN_SQL.list_covered, **params))
+    return read(lambda tx: tx.many(SQL.list_covered, **params))
 
 
 def _outline(event: Row, sealed_to: int) -> dict[str, Any]:
-    """An event as it is copied; what cannot be read was edited, and is copied as it stands."""
+    """An event as it is exported; a field that cannot be read was edited, and is kept as it is."""
     at, detail = event["at"], event["detail"]
     with suppress(ValueError):
         at = write_instant(read_instant(at))
@@ -97,25 +95,25 @@ def _is_within(at: str, head: Mapping[str, Any]) -> bool:
 
 
 def _seals(
-    read: Read, page: list[dict[str, Any]], told: dict[tuple[str, int], int]
+    read: Read, page: list[dict[str, Any]], written: dict[tuple[str, int], int]
 ) -> dict[tuple[str, int], Row]:
-    """The seals of a page that were not told before."""
+    """The seals of a page that were not written before."""
     places = {(event["org_id"], event["seal"]) for event in page if event["seal"] is not None}
-    asked = [{"org_id": org, "number": number} for org, number in sorted(places - told.keys())]
+    asked = [{"org_id": org, "number": number} for org, number in sorted(places - written.keys())]
     if not asked:
         return {}
     seals = read(lambda tx: tx.many(SQL.list_exported_seals, asked=asked))
     found = {(seal["org_id"], seal["number"]): seal for seal in seals}
-    told.update((place, seal["last_event_id"]) for place, seal in found.items())
+    written.update((place, seal["last_event_id"]) for place, seal in found.items())
     return found
 
 
 @dataclass(slots=True)
 class _Chain:
-    """The newest seal of a tenant in a copy, and the leaves for which no event came yet."""
+    """The newest seal of a tenant in an export, and its leaves without an event so far."""
 
     org_id: str
-    # A copy of a span of time may begin and end within a seal, and with any seal.
+    # An export of a time span may begin and end within a seal, and with any seal.
     is_whole: bool
     number: int = 0
     digest: str = ""
@@ -156,9 +154,10 @@ class _Chain:
 def check_export(
     lines: Iterable[str], *, key: str = "", anchors: Sequence[Anchor] = ()
 ) -> Iterator[Tampering]:
-    """Every place where a copy is not as it was sealed. Raises ConfigError if it is no such copy.
+    """Yield every difference between the events and the seals of an export.
 
-    Of a copy of a span of time nothing can be said about events that are not in it.
+    Raises ConfigError if the lines are not an export. In the export of a time span, missing events
+    cannot be detected.
     """
     rows = _read_lines(lines)
     head = next(rows)
@@ -201,22 +200,24 @@ _SHAPES: Mapping[str, Mapping[str, tuple[type, ...]]] = {
 
 
 def _read_lines(lines: Iterable[str]) -> Iterator[Mapping[str, Any]]:
-    """The lines of a copy, each of its type: one export, any number of others, one end."""
+    """The lines of an export: one of type export, any number of others, one of type end."""
     events, before = 0, ""
     for number, line in enumerate(lines, 1):
         row = _read_line(number, line)
         kind = row["type"]
         if (kind == "export") != (before == "") or before == "end":
-            raise ConfigError(f"Line {number} stands where no such line of an export can.")
+            raise ConfigError(f"Line {number} has a type that is not allowed there.")
         if kind == "export" and row["format"] != FORMAT:
             raise ConfigError(f"The export has the format {row['format']}; known is {FORMAT}.")
         if kind == "end" and row["events"] != events:
-            raise ConfigError(f"The export told {events} events, and had {row['events']}.")
+            raise ConfigError(
+                f"The export has {events} events, and its last line says {row['events']}."
+            )
         events += kind == "event"
         before = kind
         yield row
     if before != "end":
-        raise ConfigError("The export is not whole: its last line is missing.")
+        raise ConfigError("The export is incomplete: its last line is missing.")
 
 
 def _read_line(number: int, line: str) -> Mapping[str, Any]:

@@ -1,0 +1,36 @@
+"""What seals add to the invariants I33, I36 and I48."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast.operate.verify.check import Check, Look, Violation, selects
+from holdfast.operate.verify.timing import find_ahead_in
+from holdfast.sealed_audit.chain import check_seals
+from holdfast.store import Statements
+
+SQL = Statements("holdfast.sealed_audit", "verify.sql")
+
+
+def _find_tampering(look: Look) -> Iterator[Violation]:
+    found = check_seals(lambda work: work(look.tx), look.org_id, key=look.settings.audit_key)
+    for place in found:
+        subject = "audit" if place.seal is None else f"seal:{place.seal}"
+        seq = "" if place.seq is None else f" ({place.seq})"
+        yield Violation(place.org_id, subject, place.problem + seq)
+
+
+def _find_ahead(look: Look) -> Iterator[Violation]:
+    return find_ahead_in(look, SQL.find_ahead)
+
+
+CHECKS = (
+    Check("I33", "The audit is as it was sealed.", _find_tampering),
+    Check("I36", "No seal is ahead of the clock.", _find_ahead),
+    Check(
+        "I48",
+        "No event is missing above the newest seal.",
+        selects(SQL.find_missing_events),
+        is_of_store=True,
+    ),
+)

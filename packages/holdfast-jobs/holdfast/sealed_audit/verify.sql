@@ -1,0 +1,8 @@
+-- Invariants of seals, in the shape of operate/verify/letters.sql.
+
+-- find_ahead :many — I36, crosses tenants: seals with an instant ahead of the clock
+SELECT seal.org_id, 'seal:' || CAST(seal.number AS text) AS subject,
+       'an instant of it is ahead of the clock' AS detail
+FROM holdfast.audit_seal AS seal
+WHERE seal.sealed_at > CAST(:ahead AS {instant})
+  AND (CAST(:org_id AS {uuid}) IS NULL OR seal.org_id = :org_id);
