@@ -71,7 +71,7 @@ class Operator:
         if noun is None:
             raise AttributeError(f"The operator API has no noun {name!r}.")
         for extension in self.context.available_extensions:
-            if name in extension.nouns:
+            if name in extension.nouns and name not in nouns.names(()):
                 # Its tables may be missing: an embedded database gets them, others are refused.
                 self.context.app.extensions.find_named(extension.name)
         found = noun(self.context)

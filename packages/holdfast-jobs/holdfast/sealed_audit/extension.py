@@ -12,8 +12,8 @@ from holdfast.store import Component
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
-    from holdfast.engine.housekeeping import Chore
-    from holdfast.operate.doctor.finding import Look as DoctorCheck
+    from holdfast.engine.worker.housekeeping import Chore
+    from holdfast.operate.doctor.finding import DoctorCheck
     from holdfast.operate.verify.check import Check
     from holdfast.telemetry.gauges import GaugeSet
 
@@ -35,7 +35,7 @@ class SealExtension(Extension):
 
     def maintenance(self, app: Holdfast) -> Sequence[Chore]:
         """Seal in small passes, in a thread of its own."""
-        from holdfast.engine.housekeeping import Chore
+        from holdfast.engine.worker.housekeeping import Chore
         from holdfast.sealed_audit.seal import PASSES_PER_INTERVAL, seal_backlog, seal_once
 
         # Looked up at each pass: an application may change its store and its settings.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.operate.verify.check import Check, Look, Violation, selects
+from holdfast.operate.verify.check import Check, VerifyContext, Violation, selects
 from holdfast.operate.verify.timing import find_ahead_in
 from holdfast.sealed_audit.chain import check_seals
 from holdfast.store import Statements
@@ -12,16 +12,18 @@ from holdfast.store import Statements
 SQL = Statements("holdfast.sealed_audit", "verify.sql")
 
 
-def _find_tampering(look: Look) -> Iterator[Violation]:
-    found = check_seals(lambda work: work(look.tx), look.org_id, key=look.settings.audit_key)
+def _find_tampering(context: VerifyContext) -> Iterator[Violation]:
+    found = check_seals(
+        lambda work: work(context.tx), context.org_id, key=context.settings.audit_key
+    )
     for place in found:
         subject = "audit" if place.seal is None else f"seal:{place.seal}"
         seq = "" if place.seq is None else f" ({place.seq})"
         yield Violation(place.org_id, subject, place.problem + seq)
 
 
-def _find_ahead(look: Look) -> Iterator[Violation]:
-    return find_ahead_in(look, SQL.find_ahead)
+def _find_ahead(context: VerifyContext) -> Iterator[Violation]:
+    return find_ahead_in(context, SQL.find_ahead)
 
 
 CHECKS = (
