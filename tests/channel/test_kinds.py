@@ -139,3 +139,19 @@ def test_an_added_channel_removes_no_other_and_an_unknown_one_is_refused(
         hf.outbox.intend(
             [OutgoingMessage("greeting", "ada", 1, "third", "ada", content)], org_id=ORG
         )
+
+
+def test_a_process_that_declares_no_channel_leaves_the_check_to_its_workers(
+    hf: Holdfast, clock: FakeClock
+) -> None:
+    content = Content("Hello", "Hello.")
+    (intended,) = hf.outbox.intend(
+        [OutgoingMessage("greeting", "ada", 1, "mail", "ada@example.com", content)], org_id=ORG
+    )
+    mail = ScriptedChannel(clock, name="mail")
+    hf.outbox.use(mail)
+
+    hf.outbox.deliver([intended.id], org_id=ORG)
+
+    (delivery,) = hf.outbox.find([intended.id], org_id=ORG)
+    assert delivery.state == "sent"

@@ -67,8 +67,14 @@ class ChannelSet:
         return "" if name == CHANNEL else self.configured.fingerprint(name)
 
     def problem(self, name: str, address: str, subject: str, text: str = "") -> str | None:
-        """Why the channel *name* cannot carry this message; None if it can."""
+        """Why the channel *name* cannot carry this message; None if it can.
+
+        A process that declares no channel, such as a web server that only posts, cannot know the
+        channels of its workers. It accepts every name.
+        """
         if not self.knows(name):
+            if not self.configured.names and not self.added:
+                return None
             return f"channel must be one of {', '.join(self.names)}; there is no other here"
         if name in self.added:
             longest = self.added[name].channel.capabilities.longest_text
