@@ -173,7 +173,7 @@ profiles.max_runtime_seconds profiles.order profiles.respect_not_before_at
 profiles.retry_backoff_seconds profiles.schedule providers.account providers.allow_private
 providers.api_version providers.base_url providers.can_delete_batch providers.can_delete_file
 providers.connect_seconds providers.credential_env providers.credential_file
-providers.enqueued_tokens providers.lookup providers.max_bytes providers.max_items
+providers.enqueued_tokens providers.kind providers.lookup providers.max_bytes providers.max_items
 providers.max_line_bytes providers.on_ambiguous providers.read_seconds
 providers.release_after_seconds providers.supports_batches providers.wants_echo queues.max_depth
 queues.max_depth_per_tenant queues.max_running queues.max_running_per_tenant queues.rate

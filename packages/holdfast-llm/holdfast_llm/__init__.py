@@ -7,11 +7,18 @@ from holdfast.lazy import lazy_names
 if TYPE_CHECKING:
     from holdfast_llm.batch.declare import Batching
     from holdfast_llm.batch.work import BatchWork, Item
+    from holdfast_llm.provider.kind import ProviderKind
     from holdfast_llm.provider.openai import openai_compatible
     from holdfast_llm.provider.reply import Reply, Usage
     from holdfast_llm.provider.request import Request
     from holdfast_llm.provider.route import ExecutionMode, Route
-    from holdfast_llm.settings import BatchSettings, BudgetSettings, PriceSettings, ProviderSettings
+    from holdfast_llm.settings import (
+        BatchSettings,
+        BudgetSettings,
+        CommonProviderSettings,
+        PriceSettings,
+        ProviderSettings,
+    )
 
 __version__ = "0.1.0"
 
@@ -20,9 +27,11 @@ __all__ = [
     "BatchWork",
     "Batching",
     "BudgetSettings",
+    "CommonProviderSettings",
     "ExecutionMode",
     "Item",
     "PriceSettings",
+    "ProviderKind",
     "ProviderSettings",
     "Reply",
     "Request",
@@ -34,11 +43,14 @@ __all__ = [
 _MODULES = {
     "holdfast_llm.batch.declare": "Batching",
     "holdfast_llm.batch.work": "BatchWork Item",
+    "holdfast_llm.provider.kind": "ProviderKind",
     "holdfast_llm.provider.openai": "openai_compatible",
     "holdfast_llm.provider.reply": "Reply Usage",
     "holdfast_llm.provider.request": "Request",
     "holdfast_llm.provider.route": "ExecutionMode Route",
-    "holdfast_llm.settings": "BatchSettings BudgetSettings PriceSettings ProviderSettings",
+    "holdfast_llm.settings": (
+        "BatchSettings BudgetSettings CommonProviderSettings PriceSettings ProviderSettings"
+    ),
 }
 
 if not TYPE_CHECKING:

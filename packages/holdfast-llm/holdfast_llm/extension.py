@@ -17,9 +17,11 @@ from holdfast_llm.settings import (
     BUILT_IN_PROVIDERS,
     BatchSettings,
     BudgetSettings,
+    CommonProviderSettings,
     PriceSettings,
     ProviderSettings,
     doubled_prices,
+    provider_settings_class,
 )
 
 if TYPE_CHECKING:
@@ -39,7 +41,14 @@ class BatchExtension(Extension):
     component = Component("batch", "holdfast_llm", needs={"core": 19})
     settings = {
         "batch": BatchSettings,
-        "providers": table(ProviderSettings, PLAIN_NAME, BUILT_IN_PROVIDERS, merges=True),
+        "providers": table(
+            ProviderSettings,
+            PLAIN_NAME,
+            BUILT_IN_PROVIDERS,
+            merges=True,
+            accepts=CommonProviderSettings,
+            class_of_kind=provider_settings_class,
+        ),
         "prices": rows("[[prices]]", PriceSettings),
         "budgets": table(BudgetSettings, BUDGETED),
     }

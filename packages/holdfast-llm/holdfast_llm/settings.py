@@ -25,6 +25,7 @@ from holdfast.config.kind import (
     text,
     whole,
 )
+from holdfast.config.registered import provider_kinds
 from holdfast.config.run import RunSettings
 from holdfast.config.section import BUILT_IN_QUEUES
 from holdfast.config.settings import Settings
@@ -88,11 +89,15 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _BYTES = whole(1024, 4 * 1024**3)
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderSettings(Section):
-    """An account at a provider: its one address, and where its credential is kept.
+def _is_registered(kind: object) -> bool:
+    return isinstance(kind, str) and kind in provider_kinds()
 
-    What is left open about limits and capabilities is as the adapter knows its provider.
+
+@dataclass(frozen=True, slots=True)
+class CommonProviderSettings(Section):
+    """The keys that a provider of every kind has. The settings of a kind subclass it.
+
+    Limits and capabilities that are None are those of the adapter. With *kind*, so is the address.
     """
 
     base_url: str = setting(
@@ -109,9 +114,6 @@ class ProviderSettings(Section):
     )
     # Names the account when its credential is rotated; without it the credential's hash does.
     account: str | None = setting(None, PLAIN_NAME)
-    api_version: str | None = setting(
-        None, text("a version of the provider's API", re.compile(r"[A-Za-z0-9._-]{1,40}"))
-    )
     allow_private: bool = setting(False, FLAG)
     connect_seconds: float = setting(10.0, number(0.1, 600))
     read_seconds: float = setting(60.0, number(0.1, 3600))
@@ -127,12 +129,42 @@ class ProviderSettings(Section):
     # What becomes of a create that cannot be resolved; None: as [batch] says.
     on_ambiguous: str | None = setting(None, one_of(AMBIGUOUS))
     release_after_seconds: float | None = setting(None, number(60, 30 * 86_400))
+    # The only adapter of this provider. Without it, each route names an adapter.
+    kind: str | None = setting(None, Kind("a registered kind of provider", _is_registered))
 
     def __post_init__(self) -> None:
+        if not self.base_url and _is_registered(self.kind):
+            object.__setattr__(self, "base_url", provider_kinds()[str(self.kind)].base_url)
         Section.__post_init__(self)
+        refuse(f"{type(self).__name__} cannot be used", self._problems())
+
+    def _problems(self) -> list[str]:
         if self.base_url.startswith("http:") and not self.allow_private:
-            says = "base_url is not https; a server of your own may be, with allow_private = true"
-            refuse("ProviderSettings cannot be used", [says])
+            return ["base_url is not https; a server of your own may be, with allow_private = true"]
+        if self.kind is None:
+            return []
+        adapter = provider_kinds()[self.kind]
+        if not isinstance(self, adapter.settings):
+            return [f"kind {self.kind} needs {adapter.settings.__name__}"]
+        says = adapter.problem(self)
+        return [] if says is None else [says]
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderSettings(CommonProviderSettings):
+    """An account at a provider: its one address, and where its credential is kept."""
+
+    api_version: str | None = setting(
+        None, text("a version of the provider's API", re.compile(r"[A-Za-z0-9._-]{1,40}"))
+    )
+
+
+def provider_settings_class(kind: object) -> type[CommonProviderSettings] | str:
+    """The settings class of a kind of provider, or what is wrong with the kind."""
+    if not isinstance(kind, str) or kind not in provider_kinds():
+        return f"must be one of {', '.join(provider_kinds())}"
+    found: type[CommonProviderSettings] = provider_kinds()[kind].settings
+    return found
 
 
 BUILT_IN_PROVIDERS: Mapping[str, ProviderSettings] = {

@@ -20,7 +20,7 @@ from holdfast.config.kind import (
     texts,
     whole,
 )
-from holdfast_llm.settings import ProviderSettings
+from holdfast_llm.settings import CommonProviderSettings
 
 MODES = ("direct", "batch")
 _MODEL = text("a model's name", re.compile(r"[^\s*]{1,200}"))
@@ -60,7 +60,7 @@ class ReviewSettings(Section):
             )
 
 
-def unfit_critic(review: ReviewSettings, known: Mapping[str, ProviderSettings]) -> list[str]:
+def unfit_critic(review: ReviewSettings, known: Mapping[str, CommonProviderSettings]) -> list[str]:
     """What is wrong if nobody declares the critic's provider, or it cannot do what is wanted."""
     name = review.provider
     if name is None:

@@ -207,7 +207,7 @@ class _Reading:
         return made
 
     def _table(self, name: str, metadata: Mapping[str, Any]) -> dict[str, Any]:
-        kind, made = metadata["table"], {}
+        made = {}
         if (name,) in self.found:
             self._complain((name,), f"must be a table: [{name}.NAME]")
             return {}
@@ -222,10 +222,12 @@ class _Reading:
                 built_in = metadata["built_in"].get(inner)
                 if built_in is None and name == "runs":
                     built_in = built_in_run(inner)
-                start = (
-                    {f.name: getattr(built_in, f.name) for f in fields(kind)} if built_in else {}
-                )
                 if (section := self._class_of((name, inner), metadata)) is not None:
+                    start = {
+                        item.name: getattr(built_in, item.name)
+                        for item in fields(section)
+                        if hasattr(built_in, item.name)
+                    }
                     made[inner] = self._section((name, inner), section, start)
         return made
 

@@ -18,7 +18,7 @@ from holdfast_llm.provider.adapters import ADAPTERS
 from holdfast_llm.provider.credential import read_credential
 from holdfast_llm.provider.http_client import HttpAdapter, open_client
 from holdfast_llm.provider.route import Route
-from holdfast_llm.settings import ProviderSettings
+from holdfast_llm.settings import CommonProviderSettings
 
 # What stands for the credential of a server that asks for none.
 OPEN = "open"
@@ -108,31 +108,41 @@ class ConfiguredAccounts:
         )
 
 
-def adapter_of(name: str, provider: ProviderSettings, kind: str) -> HttpAdapter:
-    """The adapter of that kind, in the version that the provider is said to speak."""
+def adapter_of(name: str, provider: CommonProviderSettings, kind: str) -> HttpAdapter:
+    """The adapter of that kind as the settings of the provider want it."""
     adapter: Any = ADAPTERS.get(kind)
     if adapter is None:
         raise ConfigError(
             f"A job is routed through the adapter {kind!r}, which does not exist. There is: "
             f"{', '.join(sorted(ADAPTERS))}."
         )
-    if provider.api_version is not None:
-        if not hasattr(adapter, "api_version"):
-            raise ConfigError(
-                f"The adapter {kind} knows one version of its API only; leave "
-                f"providers.{name}.api_version out."
-            )
-        adapter = replace(adapter, api_version=provider.api_version)
-    found: HttpAdapter = adapter
+    if provider.kind not in (None, kind):
+        raise ConfigError(
+            f"A job is routed to the provider {name!r} through the adapter {kind!r}, but "
+            f"providers.{name}.kind is {provider.kind!r}."
+        )
+    if not isinstance(provider, adapter.settings):
+        raise ConfigError(
+            f'The adapter {kind} has settings of its own: set providers.{name}.kind = "{kind}".'
+        )
+    version = getattr(provider, "api_version", None)
+    if version is not None and not hasattr(adapter, "api_version"):
+        raise ConfigError(
+            f"The adapter {kind} knows one version of its API only; leave "
+            f"providers.{name}.api_version out."
+        )
+    if says := adapter.problem(provider):
+        raise ConfigError(f"The provider {name!r} cannot be used with the adapter {kind}: {says}.")
+    found: HttpAdapter = adapter.configured(provider)
     return found
 
 
-def limits_of(provider: ProviderSettings, limits: Limits) -> Limits:
+def limits_of(provider: CommonProviderSettings, limits: Limits) -> Limits:
     """The adapter's limits, or what the account is said to have instead."""
     return replace(limits, **_said(provider, Limits))
 
 
-def capabilities_of(provider: ProviderSettings, capabilities: Capabilities) -> Capabilities:
+def capabilities_of(provider: CommonProviderSettings, capabilities: Capabilities) -> Capabilities:
     """The adapter's capabilities, with what is said about this server."""
     said = _said(provider, Capabilities)
     if "lookup" in said:
@@ -140,7 +150,7 @@ def capabilities_of(provider: ProviderSettings, capabilities: Capabilities) -> C
     return replace(capabilities, **said)
 
 
-def _said(provider: ProviderSettings, kind: type) -> dict[str, Any]:
+def _said(provider: CommonProviderSettings, kind: type) -> dict[str, Any]:
     found = ((item.name, getattr(provider, item.name, None)) for item in fields(kind))
     return {name: value for name, value in found if value is not None}
 

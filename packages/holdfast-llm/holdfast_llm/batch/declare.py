@@ -37,7 +37,7 @@ from holdfast_llm.batch.work import BatchWork
 from holdfast_llm.extension import BatchExtension
 from holdfast_llm.provider.account import Accounts
 from holdfast_llm.provider.route import ExecutionMode, Route
-from holdfast_llm.settings import COLLECTOR, SUBMITTER, ProviderSettings
+from holdfast_llm.settings import COLLECTOR, SUBMITTER, CommonProviderSettings
 
 if TYPE_CHECKING:
     from holdfast.operate.doctor.finding import DoctorCheck
@@ -233,7 +233,7 @@ def _check_kind(route: Route) -> None:
         raise ValueError(f"names adapter_kind {route.adapter_kind!r}; there is: {known}")
 
 
-def _check_way(route: Route, provider: ProviderSettings) -> None:
+def _check_way(route: Route, provider: CommonProviderSettings) -> None:
     """Whether an account can be made for a route: the submitter would find out an hour later."""
     from holdfast_llm.batch.accounts import adapter_of, is_same
     from holdfast_llm.provider.adapters import ADAPTERS

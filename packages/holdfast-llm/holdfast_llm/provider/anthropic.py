@@ -44,6 +44,7 @@ from holdfast_llm.provider.http_client import (
     segment,
 )
 from holdfast_llm.provider.instant import iso_instant
+from holdfast_llm.provider.kind import VersionedProviderKind
 from holdfast_llm.provider.lines import file_answer, read_line, write_line
 from holdfast_llm.provider.listing import PAGE, read_listing
 from holdfast_llm.provider.parameters import checked
@@ -73,7 +74,7 @@ CAPABILITIES = Capabilities(lookup=Lookup.COUNT, has_input_file=False, can_delet
 
 
 @dataclass(frozen=True, slots=True)
-class Anthropic:
+class Anthropic(VersionedProviderKind):
     """Batches of messages."""
 
     kind: str = "anthropic_messages"

@@ -14,6 +14,7 @@ from holdfast_llm.provider import openai
 from holdfast_llm.provider.adapter import Limits
 from holdfast_llm.provider.classify import failure_of, get_int, get_object
 from holdfast_llm.provider.http_client import segment
+from holdfast_llm.provider.kind import VersionedProviderKind
 from holdfast_llm.provider.openai import CHAT, RESPONSES, OpenAI
 from holdfast_llm.provider.reply import Failure
 from holdfast_llm.provider.route import Route
@@ -22,7 +23,7 @@ LIMITS = Limits(max_items=100_000, max_bytes=200_000_000)
 
 
 @dataclass(frozen=True, slots=True)
-class Azure(OpenAI):
+class Azure(VersionedProviderKind, OpenAI):
     """Files and batches at Azure. Nothing ends a batch there but its end, or us."""
 
     # There is no address that is everybody's.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from holdfast.outbound.credential import Credential, read_secret
-from holdfast_llm.settings import ProviderSettings
+from holdfast_llm.settings import CommonProviderSettings
 
 
 def read_credential(
-    name: str, provider: ProviderSettings, env: Mapping[str, str]
+    name: str, provider: CommonProviderSettings, env: Mapping[str, str]
 ) -> Credential | None:
     """The credential of the provider *name*: its file's, or its variable's. None if it has none.
 

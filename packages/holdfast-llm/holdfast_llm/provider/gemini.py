@@ -48,6 +48,7 @@ from holdfast_llm.provider.http_client import (
     without_input,
 )
 from holdfast_llm.provider.instant import iso_instant
+from holdfast_llm.provider.kind import VersionedProviderKind
 from holdfast_llm.provider.lines import file_answer, read_line, write_line
 from holdfast_llm.provider.listing import PAGE, read_listing
 from holdfast_llm.provider.parameters import checked
@@ -124,7 +125,7 @@ CAPABILITIES = Capabilities(can_delete_batch=True, wants_echo=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Gemini:
+class Gemini(VersionedProviderKind):
     """Batches of generated content."""
 
     kind: str = "gemini_generate"

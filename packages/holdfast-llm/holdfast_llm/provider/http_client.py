@@ -27,6 +27,7 @@ from holdfast_llm.provider.reply import (
     ProviderRefused,
     ProviderUnsure,
 )
+from holdfast_llm.settings import CommonProviderSettings
 
 REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id")
 
@@ -37,6 +38,16 @@ class HttpAdapter(Adapter, Protocol):
     @property
     def base_url(self) -> str:
         """Where the provider is, unless an account says otherwise."""
+
+    @property
+    def settings(self) -> type[CommonProviderSettings]:
+        """The keys of its settings; :class:`~holdfast_llm.provider.kind.ProviderKind` has these."""
+
+    def problem(self, settings: Any) -> str | None:
+        """Why these settings cannot be used; None if they can."""
+
+    def configured(self, settings: Any) -> HttpAdapter:
+        """The adapter as these settings want it."""
 
     def headers(self, credential: str) -> dict[str, str]:
         """The headers that every call carries."""

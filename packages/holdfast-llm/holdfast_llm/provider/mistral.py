@@ -39,6 +39,7 @@ from holdfast_llm.provider.http_client import (
     without_input,
 )
 from holdfast_llm.provider.instant import unix_instant
+from holdfast_llm.provider.kind import ProviderKind
 from holdfast_llm.provider.lines import write_line
 from holdfast_llm.provider.listing import MAX_PAGES, PAGE, read_listing
 from holdfast_llm.provider.multipart import form
@@ -66,7 +67,7 @@ CAPABILITIES = Capabilities(can_delete_batch=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Mistral:
+class Mistral(ProviderKind):
     """Batches of chat completions. Lines are answered as OpenAI answers them."""
 
     kind: str = "mistral_chat"

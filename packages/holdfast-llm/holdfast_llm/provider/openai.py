@@ -41,6 +41,7 @@ from holdfast_llm.provider.http_client import (
     without_input,
 )
 from holdfast_llm.provider.instant import unix_instant
+from holdfast_llm.provider.kind import ProviderKind
 from holdfast_llm.provider.lines import file_answer, read_line, write_line
 from holdfast_llm.provider.listing import MAX_PAGES, PAGE, read_listing
 from holdfast_llm.provider.multipart import form
@@ -93,7 +94,7 @@ CAPABILITIES = Capabilities()
 
 
 @dataclass(frozen=True, slots=True)
-class OpenAI:
+class OpenAI(ProviderKind):
     """Files and batches, for one surface."""
 
     kind: str
