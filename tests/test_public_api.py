@@ -26,7 +26,7 @@ DISTRIBUTIONS = {
     "holdfast_rewrite",
     "holdfast_simulator",
 }
-PUBLIC = DISTRIBUTIONS | {"holdfast.testing"}
+PUBLIC = DISTRIBUTIONS | {"holdfast.testing", "holdfast_llm.testing"}
 
 
 def python_of(path: Path) -> Iterator[ast.Module]:

@@ -1,4 +1,7 @@
-"""What tests of applications get from batch processing: runs, and points at which to crash."""
+"""For tests: runs of batch processing, points at which to crash, and a kit for providers.
+
+:class:`ProviderConformance` has the tests that every provider adapter must pass.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,17 @@ from holdfast_llm.batch.service import BatchService
 from holdfast_llm.provider.account import Account, Accounts
 from holdfast_llm.provider.route import Route
 from holdfast_llm.settings import collector_of, submitter_of
+from holdfast_llm.testing_far_end import ProviderFault
+from holdfast_llm.testing_providers import ProviderConformance
+
+__all__ = [
+    "BATCH_POINTS",
+    "BatchKit",
+    "ProviderConformance",
+    "ProviderFault",
+    "WatchedAccounts",
+    "inject_service",
+]
 
 _before, _commit = FailPoint.before_transaction, FailPoint.after_commit
 _call = FailPoint.after_call
