@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import queue
 import shutil
+import tempfile
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -20,7 +22,7 @@ from holdfast import ArtifactSettings, FakeClock, Holdfast
 from holdfast.config.extensions import installed
 from holdfast.extension import components_of
 from holdfast.store import Store, open_store
-from tests.postgres_server import PostgresServer
+from tests.postgres_server import MEMORY, PostgresServer, has_room, sweep
 from tests.story import make_holdfast
 
 TEMPLATE = "holdfast_template"
@@ -31,6 +33,31 @@ COMPONENTS = components_of(installed().values())
 settings.register_profile("repeat", derandomize=True, deadline=None)
 settings.register_profile("explore", derandomize=False, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
+
+
+FILES = "holdfast-tests-"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Put the files of tests into memory, where waiting for the disk takes no time.
+
+    A killed process loses nothing there either; only a machine that stops would.
+    """
+    if config.option.basetemp is None and not is_worker(config) and has_room(MEMORY):
+        sweep(MEMORY, FILES)
+        made = tempfile.mkdtemp(prefix=f"{FILES}{os.getpid()}-", dir=MEMORY)
+        config.option.basetemp = f"{made}/files"
+        config.add_cleanup(lambda: shutil.rmtree(made, ignore_errors=True))
+
+
+def is_worker(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector the hundreds of thousands of objects that tests are."""
+    gc.collect()
+    gc.freeze()
 
 
 class Databases:

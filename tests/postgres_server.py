@@ -77,8 +77,8 @@ class PostgresServer:
         and there is one for each of thousands of tests.
         """
         data = self.folder / "data"
-        if not durable and _has_room(MEMORY):
-            _sweep(MEMORY)
+        if not durable and has_room(MEMORY):
+            sweep(MEMORY, PREFIX)
             return Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=MEMORY))
         data.mkdir(mode=0o700)
         return data
@@ -153,21 +153,21 @@ def find_binaries(folder: Path, user: str | None) -> Path:
     raise RuntimeError("No PostgreSQL found. Run 'make test', which installs one.")
 
 
-def _has_room(memory: Path) -> bool:
+def has_room(memory: Path) -> bool:
     try:
         return shutil.disk_usage(memory).free >= ROOM
     except OSError:
         return False
 
 
-def _sweep(memory: Path) -> None:
+def sweep(memory: Path, prefix: str) -> None:
     """Remove what a killed run left behind, which would keep its memory until the next start.
 
     A server whose files are gone ends by itself.
     """
-    for left in memory.glob(f"{PREFIX}*-*"):
+    for left in memory.glob(f"{prefix}*-*"):
         try:
-            os.kill(int(left.name.removeprefix(PREFIX).split("-")[0]), 0)
+            os.kill(int(left.name.removeprefix(prefix).split("-")[0]), 0)
         except ProcessLookupError:
             shutil.rmtree(left, ignore_errors=True)
         except (ValueError, PermissionError):

@@ -7,18 +7,28 @@ import json
 import uuid
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
-from mistralai.client import Mistral, errors, models
-from mistralai.extra.batch import BatchClient, BatchInput, BatchRequestError
 
 from holdfast_simulator import Ask, Finish, ItemError, Pace, Said, Simulator
+
+if TYPE_CHECKING:
+    from mistralai.client import Mistral, errors, models
+    from mistralai.extra.batch import BatchClient, BatchInput, BatchRequestError
 
 MODEL = "mistral-medium-2604"
 CHAT: Any = "/v1/chat/completions"
 USER: Any = [{"role": "user", "content": "Hello"}]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _sdk() -> None:
+    """Import the client when its tests begin: every test process collects this file."""
+    global Mistral, errors, models, BatchClient, BatchInput, BatchRequestError
+    from mistralai.client import Mistral, errors, models
+    from mistralai.extra.batch import BatchClient, BatchInput, BatchRequestError
 
 
 @pytest.fixture

@@ -5,16 +5,27 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-import openai
 import pytest
-from openai import AzureOpenAI, OpenAI
 
 from holdfast_simulator import Simulator
 from tests.simulator.plain import SCHEMA, chat_lines, read_lines
 
+if TYPE_CHECKING:
+    import openai
+    from openai import AzureOpenAI, OpenAI
+
 RESPONSES = "/v1/responses"
 CHAT = "/v1/chat/completions"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _sdk() -> None:
+    """Import the client when its tests begin: every test process collects this file."""
+    global openai, AzureOpenAI, OpenAI
+    import openai
+    from openai import AzureOpenAI, OpenAI
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
+from importlib.resources.abc import Traversable
 
 from holdfast.errors import SchemaMismatch
 from holdfast.store import digest
@@ -38,8 +39,21 @@ class Migration:
 
 
 def migrations(dialect: Dialect, component: Component = CORE) -> list[Migration]:
-    """Every migration of a component in order, rendered for this database."""
+    """Every migration of a component in order, rendered for this database.
+
+    A process reads and renders a folder once: each store it opens compares versions.
+    """
     folder = resources.files(component.package).joinpath(component.folder)
+    found = _read.get((str(folder), dialect.name))
+    if found is None:
+        found = _read[str(folder), dialect.name] = _render_all(folder, dialect, component)
+    return list(found)
+
+
+_read: dict[tuple[str, str], list[Migration]] = {}
+
+
+def _render_all(folder: Traversable, dialect: Dialect, component: Component) -> list[Migration]:
     matches = filter(None, (_NAME.match(entry.name) for entry in folder.iterdir()))
     mine = [match for match in matches if match.group(3) in (None, dialect.name)]
     parts: dict[int, list[str]] = {}
