@@ -98,7 +98,7 @@ class World:
         """A month of minutes and hours, in each of which some of the ten look."""
         end = BEGIN + timedelta(days=DAYS)
         while self.clock.now() < end:
-            step = timedelta(minutes=self.rng.randint(1, 90), seconds=self.rng.choice([0, 0, 17]))
+            step = timedelta(minutes=self.rng.randint(1, 240), seconds=self.rng.choice([0, 0, 17]))
             self.clock.advance(min(step, end - self.clock.now()))
             if self.rng.random() < 0.1:
                 self.apps[0].enqueue("order.ship", {}, org_id=ORG)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from importlib import resources
 
 from holdfast.store.dialect import Dialect, names_in, to_psycopg
@@ -70,13 +71,7 @@ class Statements:
     """The statements of one file, as attributes: ``SQL.claim_jobs``."""
 
     def __init__(self, package: str, file: str) -> None:
-        source = _read(package, file)
-        own = {
-            dialect: _read(package, file.replace(".sql", f".{dialect}.sql")) for dialect in DIALECTS
-        }
-        self.by_name = {found.name: found for found in (*_parse(source), *_of_each(own))}
-        if not self.by_name:
-            raise FileNotFoundError(f"no statements in {package}/{file}")
+        self.by_name = dict(_load(package, file))
 
     def __getattr__(self, name: str) -> Statement:
         try:
@@ -84,6 +79,17 @@ class Statements:
         except KeyError:
             raise AttributeError(f"no statement named {name}") from None
         return found
+
+
+@cache
+def _load(package: str, file: str) -> Mapping[str, Statement]:
+    """The statements of a file by name. A process reads, parses and renders each file once."""
+    source = _read(package, file)
+    own = {dialect: _read(package, file.replace(".sql", f".{dialect}.sql")) for dialect in DIALECTS}
+    by_name = {found.name: found for found in (*_parse(source), *_of_each(own))}
+    if not by_name:
+        raise FileNotFoundError(f"no statements in {package}/{file}")
+    return by_name
 
 
 def _read(package: str, file: str) -> str:
