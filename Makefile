@@ -16,7 +16,7 @@ export UV_PYTHON_DOWNLOADS := never
 PROCESSES := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); \
 	if [ $$cores -lt 3 ]; then echo 3; elif [ $$cores -gt 4 ]; then echo 4; else echo $$cores; fi)
 
-.PHONY: help setup demo test check definitions planted conformance mutants batch-faults outbox-faults eval sim bench e2e serve format lock clean
+.PHONY: help setup demo test check docs definitions planted conformance mutants batch-faults outbox-faults eval sim bench e2e serve format lock clean
 
 help:  ## Print this list
 	@awk -F ':.*## ' '/^[a-z0-9_-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ check: $(STAMP)  ## Format, lint, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	@$(BIN)/python tools/conformance.py --check
+
+docs: $(STAMP)  ## Build the documentation into site/; a broken link fails
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --clean
 
 definitions: $(STAMP)  ## Write the definitions that verify compares PostgreSQL with, after a migration
 	@$(BIN)/python tools/definitions.py
@@ -95,4 +98,4 @@ lock: $(STAMP)  ## Resolve the dependencies anew into requirements-dev.lock
 		-o requirements-dev.lock
 
 clean:  ## Remove the virtual environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist site *.egg-info

@@ -282,14 +282,6 @@ def pages() -> list[Path]:
 
 
 @pytest.mark.parametrize("page", pages(), ids=of)
-def test_links_between_the_pages_lead_somewhere(page: Path) -> None:
-    links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text())
-    here = [link for link in links if "://" not in link]
-
-    assert [link for link in here if not (page.parent / link).exists()] == []
-
-
-@pytest.mark.parametrize("page", pages(), ids=of)
 def test_no_page_promises_more_than_we_keep(page: Path) -> None:
     promised = re.findall(r".*exactly[- ]once.*", page.read_text(), re.I)
 
