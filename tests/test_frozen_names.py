@@ -162,7 +162,7 @@ channels.credential_file channels.folder channels.host channels.kind channels.ma
 channels.on_unknown channels.port channels.previous_secret_env channels.previous_secret_file
 channels.read_seconds channels.receiver_dedupes channels.retention_seconds channels.secret_env
 channels.secret_file channels.secrets_file channels.security channels.sender
-channels.settle_seconds channels.status_url channels.username claim_limit db handler_db
+channels.settle_seconds channels.status_url channels.username claim_limit db default_org handler_db
 keys.max_running keys.rate lease_seconds log_level outbox.circuit_seconds outbox.grace_seconds
 outbox.key outbox.lease_seconds outbox.max_attempts outbox.max_circuit_seconds
 outbox.patience_seconds payload_limit_bytes poll_seconds pool_size prices.cache_read

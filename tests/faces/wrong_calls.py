@@ -159,6 +159,7 @@ class World:
             "limit_key": (7, "", [], "A B"),
         }  # fmt: skip
         key = {"job_type": "work", "idempotency_key": "k", "org_id": ORG, "project_id": ORG}
+        no_org = {"org_id": NOT_AN_ID[1:]}
         return [
             Call("Holdfast.enqueue", hf.enqueue, asked, not_asked),
             Call("Holdfast.aenqueue", hf.aenqueue, {**what, **who}, not_asked),
@@ -169,10 +170,10 @@ class World:
             Call("Holdfast.prepare", hf.prepare, {**what, "job_id": self.nobody, "org_id": ORG},
                  {**not_payload, **no_id}),
             Call("Holdfast.for_org", hf.for_org, {"org_id": ORG}),
-            Call("Holdfast.get", hf.get, read, no_id),
-            Call("Holdfast.cancel", hf.cancel, stop, no_id),
+            Call("Holdfast.get", hf.get, read, {**no_id, **no_org}),
+            Call("Holdfast.cancel", hf.cancel, stop, {**no_id, **no_org}),
             Call("Holdfast.find_key", hf.find_key, key,
-                 {"project_id": NOT_AN_ID[1:], "idempotency_key": (*NOT_TEXT, "")}),
+                 {**no_org, "project_id": NOT_AN_ID[1:], "idempotency_key": (*NOT_TEXT, "")}),
             Call("Holdfast.operate", hf.operate, act, {"org_id": NOT_AN_ID[1:]}),
             Call("Holdfast.worker", hf.worker,
                  {"queues": ["q:default"], "concurrency": 1, "async_concurrency": 1,

@@ -29,15 +29,16 @@ from holdfast.engine.handler import (
     plain_stage,
 )
 from holdfast.engine.job import QUEUES, SYSTEM, Actor, Job, KeyRecord
+from holdfast.engine.lookup import find_job, find_key
 from holdfast.engine.notify import NotifyOptions, abest_effort, best_effort
 from holdfast.engine.pipeline import Pipeline
-from holdfast.engine.request import Batch, Frames, JobRequest, Options, full_key
+from holdfast.engine.request import Batch, Frames, JobRequest, Options
 from holdfast.engine.retry import RetryPolicy
 from holdfast.engine.rules import QueueOptions, Queues, make_queue, sync_rules
 from holdfast.engine.schedule.schedule import Declared, ScheduleOptions, make_schedule
 from holdfast.engine.tracing import Tracing, atraced, traced
 from holdfast.engine.worker.worker import Worker
-from holdfast.errors import ConfigError, JobNotFound
+from holdfast.errors import ConfigError
 from holdfast.event import Events
 from holdfast.extension import E, Extension, Extensions
 from holdfast.ids import IdSource, uuid_argument
@@ -45,11 +46,9 @@ from holdfast.operate.authorization import OperatorContext
 from holdfast.operate.bring_back import BringBack
 from holdfast.operate.operator import Operator
 from holdfast.outbox.outbox import Outbox
-from holdfast.store import Component, Statements, Store, open_store
+from holdfast.store import Component, Store, open_store
 from holdfast.store.borrow import Steps, arun_borrowed, is_awaiting, run_borrowed
-from holdfast.tenant import Tenant
-
-SQL = Statements("holdfast.engine", "job.sql")
+from holdfast.tenant import Tenant, tenant_of, with_default_org
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -87,7 +86,7 @@ class Holdfast:
         extensions: Iterable[Extension] = (),
     ) -> None:
         if settings is None:
-            settings = Settings.load(db=db)
+            settings = with_default_org(Settings.load(db=db))
         self.settings = settings if db is None else replace(settings, db=db)
         self.clock = clock or SystemClock()
         self.rng = rng
@@ -416,7 +415,7 @@ class Holdfast:
     ) -> list[Callable[[], Batch]]:
         """What to write, in pieces that are checked when they are asked for."""
         handler = self.registry.get(job_type)
-        items = enqueueing.requests_of(payloads, org_id, options)
+        items = enqueueing.requests_of(payloads, org_id, options, self.settings.default_org)
         return enqueueing.chunks_of(
             handler,
             items,
@@ -438,31 +437,34 @@ class Holdfast:
 
     # -- looking and stopping
 
-    def get(self, job_id: str, *, org_id: str) -> Job:
-        """The job as it stands. Another tenant's job is not found."""
-        row = self.store.read(lambda tx: tx.maybe(SQL.find_job, org_id=org_id, id=job_id))
-        if row is None:
-            raise JobNotFound(job_id)
-        return Job.of(row)
+    def get(self, job_id: str, *, org_id: str | None = None) -> Job:
+        """The current state of a job. The job of another tenant is not found."""
+        return find_job(self.store, tenant_of(self.settings, org_id), job_id)
 
     def find_key(
-        self, job_type: str, idempotency_key: str, *, org_id: str, project_id: str | None = None
+        self,
+        job_type: str,
+        idempotency_key: str,
+        *,
+        org_id: str | None = None,
+        project_id: str | None = None,
     ) -> KeyRecord | None:
-        """The record of an idempotency key: which job it stands for and how that stands.
-
-        None if the key was never seen or its time is over.
-        """
-        key = full_key(job_type, org_id, project_id, idempotency_key)
-        row = self.store.read(lambda tx: tx.maybe(SQL.find_key, org_id=org_id, idempotency_key=key))
-        return None if row is None else KeyRecord.of(row)
+        """The job of an idempotency key; None if the key is unknown or has expired."""
+        tenant = tenant_of(self.settings, org_id)
+        return find_key(self.store, job_type, tenant, project_id, idempotency_key)
 
     def cancel(
-        self, job_id: str, *, org_id: str, actor: Actor | str = SYSTEM, reason: str = ""
+        self,
+        job_id: str,
+        *,
+        org_id: str | None = None,
+        actor: Actor | str = SYSTEM,
+        reason: str = "",
     ) -> CancelAnswer:
-        """Stop a job: at once if it waits, at its next step if it runs."""
-        who, known = read_actor(actor), self.registry
+        """Cancel a job: at once if it is waiting, at its next step if it is running."""
+        tenant, who, known = tenant_of(self.settings, org_id), read_actor(actor), self.registry
         return cancel_job(
-            self.store, org_id=org_id, job_id=job_id, actor=who, reason=reason, registry=known
+            self.store, org_id=tenant, job_id=job_id, actor=who, reason=reason, registry=known
         )
 
     def operate(

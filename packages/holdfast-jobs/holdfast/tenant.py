@@ -3,18 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from holdfast.arguments import checked, uuid
+from holdfast.config import DEFAULT_ORG, Settings
 from holdfast.engine.bounded_run import Runs
 from holdfast.engine.cancel import CancelAnswer
 from holdfast.engine.enqueue import Enqueued
-from holdfast.engine.job import Job
+from holdfast.engine.job import Job, current
 from holdfast.engine.request import JobRequest, Options
+from holdfast.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
+
+
+def with_default_org(settings: Settings) -> Settings:
+    """Settings of an embedded database have a tenant for calls that name none."""
+    if settings.db.startswith("sqlite"):
+        return replace(settings, default_org=settings.default_org or DEFAULT_ORG)
+    is_built_in = settings.default_org == DEFAULT_ORG
+    return replace(settings, default_org=None) if is_built_in else settings
+
+
+def tenant_of(settings: Settings, org_id: str | None) -> str:
+    """The tenant of a call: the one it names, that of the running job, or the default."""
+    running = current.get()
+    found = org_id or (running.org_id if running else settings.default_org)
+    if found is None:
+        raise InvalidArgument({"org_id": "must name a tenant; the setting default_org gives one"})
+    return found
 
 
 @checked(checks={"job_id": uuid}, without=("enqueue", "enqueue_many", "notify"))

@@ -24,6 +24,7 @@ from holdfast.operate.operator import Operator
 from holdfast.operate.page import LONGEST_PAGE, Page
 from holdfast.operate.short_ids import resolve_id, short_ids
 from holdfast.redact import visible
+from holdfast.tenant import with_default_org
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 
@@ -100,7 +101,7 @@ def app_of(ctx: click.Context, *, required: bool) -> Holdfast:
         return Holdfast(settings=settings)
     found = _load(place)
     if ctx.obj["db"] is not None or "HOLDFAST_DB" in os.environ:
-        found.settings = replace(found.settings, db=settings.db)
+        found.settings = with_default_org(replace(found.settings, db=settings.db))
     return found
 
 

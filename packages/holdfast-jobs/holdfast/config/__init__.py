@@ -32,13 +32,14 @@ from holdfast.config.section import (
     TenantSettings,
     signing_key,
 )
-from holdfast.config.settings import DEFAULT_DB, LOG_LEVELS, Settings
+from holdfast.config.settings import DEFAULT_DB, DEFAULT_ORG, LOG_LEVELS, Settings
 
 __all__ = [
     "BUILT_IN_PROFILES",
     "BUILT_IN_QUEUES",
     "BUILT_IN_RUNS",
     "DEFAULT_DB",
+    "DEFAULT_ORG",
     "LOG_LEVELS",
     "OUTBOX_RUNS",
     "AlertSettings",

@@ -55,6 +55,7 @@ from holdfast.config.section import (
 from holdfast.errors import UnknownRun
 
 DEFAULT_DB = "sqlite:///holdfast.db"
+DEFAULT_ORG = "00000000-0000-7000-8000-000000000001"
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 _ADDRESS = re.compile(r"(sqlite|postgresql|postgres):.*")
@@ -74,6 +75,8 @@ class Settings:
         None, text("postgresql://HOST/NAME", _POSTGRES_ADDRESS, is_address=True)
     )
     app: str = setting("", text("module:attribute"))
+    # The tenant of calls without org_id; None refuses them. Holdfast("sqlite:…") has DEFAULT_ORG.
+    default_org: str | None = setting(None, UUID)
     payload_limit_bytes: int = setting(256 * 1024, whole(1024, 16 * 1024 * 1024))
     # A worker renews at a third of the lease, so two renewals may fail before a claim is stale.
     lease_seconds: float = setting(60.0, number(0.5, 86_400))

@@ -15,13 +15,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.app import SQL as JOB_SQL
 from holdfast.demo.app import BAKERY, FLOOD, PLUMBING, POST, QUIET, Firm, hf
 from holdfast.demo.scene import Hand, Scene
 from holdfast.demo.verdict import Verdict, judge
 from holdfast.demo.view import View
 from holdfast.demo.waits import SQL
 from holdfast.engine.enqueue import Enqueued
+from holdfast.engine.lookup import SQL as JOB_SQL
 from holdfast.errors import HoldfastError
 from holdfast.store import Row, Store
 

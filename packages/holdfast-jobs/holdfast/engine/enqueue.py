@@ -79,7 +79,7 @@ def held_to(request: JobRequest, org_id: str | None) -> JobRequest:
 
 
 def inherit(org_id: str | None, options: Options) -> dict[str, Any]:
-    """What a request is made with: one of a running job stays in its tenant and correlation."""
+    """The fields of a request; a running job enqueues for its own tenant and correlation."""
     running = current.get()
     if running is None:
         return {"org_id": org_id, **options}
@@ -98,19 +98,22 @@ def inherit(org_id: str | None, options: Options) -> dict[str, Any]:
 
 
 def requests_of(
-    payloads: Iterable[Mapping[str, Any] | JobRequest], org_id: str | None, options: Options
+    payloads: Iterable[Mapping[str, Any] | JobRequest],
+    org_id: str | None,
+    options: Options,
+    default_org: str | None,
 ) -> list[tuple[Mapping[str, Any], JobRequest]]:
     """Payloads with their requests: ready-made ones, and one that all the others share."""
     given = inherit(org_id, options)
+    bound_to = given["org_id"]
     if unknown := sorted(set(given) - set(JobRequest.__slots__)):
         raise InvalidJob(dict.fromkeys(unknown, "is not an option of enqueue"))
     if not isinstance(payloads, Iterable):
         raise InvalidJob({"payloads": f"must be a list, not {type(payloads).__name__}"})
-    shared = JobRequest(payload={}, **given)
+    tenant = default_org if bound_to is None else bound_to
+    shared = JobRequest(payload={}, **{**given, "org_id": tenant})
     return [
-        (item.payload, held_to(item, given["org_id"]))
-        if isinstance(item, JobRequest)
-        else (item, shared)
+        (item.payload, held_to(item, bound_to)) if isinstance(item, JobRequest) else (item, shared)
         for item in payloads
     ]
 

@@ -184,13 +184,14 @@ class Jobs:
     ) -> Enqueued:
         """Enqueue one job as the actor of the context.
 
-        *org_id* is the tenant of the job, by default that of the context. *options* are those of
-        :meth:`Holdfast.enqueue`, except ``actor`` and ``conn``.
+        *org_id* is the tenant of the job, by default that of the context or of the settings.
+        *options* are those of :meth:`Holdfast.enqueue`, except ``actor`` and ``conn``.
         """
         if {"actor", "conn"} & set(options):
             raise InvalidAction({"options": "actor and conn are those of the operator context"})
         try:
             tenant = self.context.org_id if org_id is None else read_id("org_id", org_id)
+            tenant = tenant or self.context.app.settings.default_org
         except InvalidAction as exc:
             raise InvalidJob(exc.fields) from None
         if tenant is None:

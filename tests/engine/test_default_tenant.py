@@ -1,0 +1,68 @@
+"""Calls without a tenant: SQLite has a default one, PostgreSQL refuses them unless it is set."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast import Context, Holdfast, InvalidArgument, InvalidJob
+from holdfast.config import DEFAULT_ORG, Settings
+from holdfast.testing import HoldfastApp
+from tests.story import ORG
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+    monkeypatch.chdir(str(tmp_path))
+    monkeypatch.delenv("HOLDFAST_DEFAULT_ORG", raising=False)
+
+
+def declare(hf: Holdfast) -> Holdfast:
+    @hf.job("greet")
+    def greet(job: Context, payload: dict[str, str]) -> dict[str, str]:
+        return {"tenant": job.org_id, "next": hf.enqueue("greet.again", {}).org_id}
+
+    @hf.job("greet.again")
+    def again(job: Context, payload: dict[str, str]) -> None:
+        """Enqueued by the other."""
+
+    return hf
+
+
+def test_on_sqlite_a_job_needs_no_tenant(migrated_sqlite_url: str) -> None:
+    with declare(Holdfast(migrated_sqlite_url)) as hf:
+        first = hf.enqueue("greet", {}, idempotency_key="k")
+        named = hf.enqueue("greet", {}, org_id=ORG)
+        hf.worker().run(until_idle=True)
+
+        assert hf.get(first.id).result == {"tenant": DEFAULT_ORG, "next": DEFAULT_ORG}
+        assert hf.get(named.id, org_id=ORG).result == {"tenant": ORG, "next": ORG}
+        assert hf.find_key("greet", "k").job_id == first.id  # type: ignore[union-attr]
+        assert hf.operate(actor="user:1", role="admin").jobs.enqueue("greet", {}).created
+        waiting = hf.enqueue("greet", {})
+        hf.cancel(waiting.id)
+        assert hf.get(waiting.id).state == "canceled"
+
+
+def test_on_postgresql_a_call_without_a_tenant_is_refused(postgres_url: str) -> None:
+    with declare(Holdfast(postgres_url)) as hf:
+        with pytest.raises(InvalidJob, match="org_id"):
+            hf.enqueue("greet", {})
+        for call in (hf.get, hf.cancel):
+            with pytest.raises(InvalidArgument, match="default_org"):
+                call(ORG)
+
+
+def test_the_setting_names_the_tenant_on_both_databases(url: str) -> None:
+    with declare(Holdfast(settings=Settings(db=url, default_org=ORG))) as hf:
+        job = hf.enqueue("greet", {})
+
+        assert hf.get(job.id).org_id == ORG
+
+
+def test_tests_of_an_application_refuse_what_its_database_refuses() -> None:
+    hf = declare(Holdfast("postgresql://nowhere/work"))
+    under_test = HoldfastApp(hf)
+
+    with pytest.raises(InvalidJob, match="org_id"):
+        hf.enqueue("greet", {})
+    under_test.close()
