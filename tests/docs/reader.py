@@ -1,10 +1,11 @@
 """A reader of a page: writes its files, runs its code and its commands, compares what they print.
 
 Each page is one story in a folder of its own. Python blocks share a namespace. A block with
-``title="jobs.py"`` is written to that file. In a ``console`` block, lines after ``$`` are commands
-and the others are what they print; ``…`` stands for anything, alone on a line for any lines. A
-command that ends with ``^C`` runs until it printed the lines above. A ``text`` block with
-``title="Output"`` is what the Python block above it prints.
+``title="jobs.py"`` is written to that file, one with ``title="jobs.py, at the end"`` is added to
+it. In a ``console`` block, lines after ``$`` are commands and the others are what they print; ``…``
+stands for anything, alone on a line for any lines. A command that ends with ``^C`` runs until it
+printed the lines above. JOB_ID in a command is the last id that another command printed. A ``text``
+block with ``title="Output"`` is what the Python block above it prints.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import io
 import json
 import os
 import re
+import runpy
 import shlex
 import signal
 import subprocess
@@ -24,7 +26,7 @@ import tomllib
 import traceback
 import types
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -37,6 +39,7 @@ from holdfast.config import Settings
 from tests.docs.page import ROOT, Block
 
 ANYTHING = "…"
+_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 TARGETS = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.M))
 
 
@@ -86,7 +89,7 @@ def _squeezed(line: str) -> str:
 
 
 def _pattern(line: str) -> str:
-    return "[^\n]*?".join(map(re.escape, line.split(ANYTHING)))
+    return "[^\n]*?".join(map(re.escape, re.split(f" ?{ANYTHING} ?", line)))
 
 
 class Shell:
@@ -98,7 +101,8 @@ class Shell:
 
     def environment(self) -> dict[str, str]:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        return {**os.environ, "PATH": path, "PYTHONPATH": str(self.folder)}
+        kept = {key: os.environ[key] for key in os.environ if key != "PYTHONDONTWRITEBYTECODE"}
+        return {**kept, "PATH": path, "PYTHONPATH": str(self.folder)}
 
     def run(self, command: Command) -> str:
         """Run one command and return what it prints; its exit code is kept."""
@@ -120,6 +124,8 @@ class Shell:
             case ["pip", "install", *names] | ["python", "-m", "pip", "install", *names]:
                 self.install(names)
                 return ""
+            case ["python", file, *arguments] if file.endswith(".py") and file != "manage.py":
+                return self.run_script(file, arguments)
             case ["python", "-m", "venv", _] | [".", _] | ["source", _]:
                 return ""
             case ["holdfast", *arguments] if "worker" not in arguments:
@@ -141,6 +147,20 @@ class Shell:
             except SystemExit as exc:
                 self.last_code = exc.code if isinstance(exc.code, int) else 1
             return output.getvalue().decode()
+
+    def run_script(self, file: str, arguments: list[str]) -> str:
+        forget_modules_below(self.folder)
+        printed, before = io.StringIO(), sys.argv
+        sys.argv = [file, *arguments]
+        try:
+            with contextlib.redirect_stdout(printed):
+                runpy.run_path(str(self.folder / file), run_name="__main__")
+        except Exception:
+            self.last_code = 1
+            printed.write(traceback.format_exc())
+        finally:
+            sys.argv = before
+        return printed.getvalue()
 
     def run_process(self, command: Command) -> str:
         process = subprocess.Popen(
@@ -188,6 +208,7 @@ class Reader:
         self.postgres = postgres
         self.module = types.ModuleType("page")
         self.printed = ""
+        self.last_id = "JOB_ID"
         self.written: dict[str, Block] = {}
         self.commands: list[str] = []
 
@@ -227,11 +248,13 @@ class Reader:
 
     def write(self, block: Block) -> None:
         assert block.title is not None
-        path = self.folder / block.title
+        name, _, at_the_end = block.title.partition(", ")
+        path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(block.text)
+        before = path.read_text() if at_the_end else ""
+        path.write_text(before + block.text)
         if path.suffix == ".py":
-            self.written[block.title] = block
+            self.written[name] = block
 
     def run_python(self, block: Block) -> str:
         sys.modules["page"] = self.module
@@ -250,7 +273,10 @@ class Reader:
         following = [command.line for command in commands[1:]] + [""]
         for command, after in zip(commands, following, strict=True):
             self.commands.append(command.line)
+            command = replace(command, line=command.line.replace("JOB_ID", self.last_id))
             printed = self.shell.run(command)
+            if "JOB_ID" not in self.commands[-1]:
+                self.last_id = (_ID.findall(printed) or [self.last_id])[-1]
             if self.shell.last_code and after != "echo $?":
                 raise Differs(f"{block.place}: {command.line} failed with\n{printed}")
             if command.expected is not None:

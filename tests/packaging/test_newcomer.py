@@ -1,0 +1,61 @@
+"""A newcomer's hour: the first pages, followed literally with built wheels in a new environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from tests.docs.page import ROOT, blocks_of
+from tests.docs.reader import Command, Reader, Shell
+from tests.packaging.environment import VARIABLES, Environment
+
+
+class NewcomerShell(Shell):
+    """Runs every command as a process of an environment that has only what a page installs."""
+
+    def __init__(self, folder: Path, installed: Environment) -> None:
+        super().__init__(folder)
+        self.installed = installed
+        self.exported: dict[str, str] = {}
+
+    def environment(self) -> dict[str, str]:
+        known = super().environment()
+        kept = {name: known[name] for name in VARIABLES if name in known and name != "PATH"}
+        path = f"{self.installed.folder / 'bin'}:/usr/local/bin:/usr/bin:/bin"
+        return {**kept, "PATH": path, **self.exported}
+
+    def run(self, command: Command) -> str:
+        match command.words:
+            case ["pip", "install", *names]:
+                for name in names:
+                    self.installed.install(Requirement(name))
+                return ""
+            case ["export", assignment]:
+                name, _, value = assignment.partition("=")
+                self.exported[name] = value
+                return ""
+            case ["python", "-m", "venv", _] | [".", _]:
+                return ""
+        return self.run_process(command)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("page", ["start/quickstart", "guides/fastapi", "guides/django"])
+def test_a_newcomer_can_follow_the_page(
+    page: str, wheels: Mapping[str, Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    installed = Environment.create(tmp_path / "env", wheels)
+    shell = NewcomerShell(folder, installed)
+
+    Reader(folder, shell, postgres=lambda: "").follow(list(blocks_of(ROOT / "docs" / f"{page}.md")))
+
+    assert (
+        (installed.site_packages / "holdfast")
+        .resolve()
+        .is_relative_to(wheels["holdfast-jobs"].resolve())
+    )
