@@ -479,11 +479,15 @@ def test_the_audit_events_are_those_that_were_frozen() -> None:
 
 
 def test_the_audit_events_are_those_of_the_documentation() -> None:
-    page = (ROOT / "docs" / "audit.md").read_text()
-    table = page.split("| --- |", 1)[1].split("\n\n", 1)[0]
-    documented = set(re.findall(r"^\| `([a-z_.]+)` \|", table, re.M))
+    page = (ROOT / "docs" / "reference" / "audit-events.md").read_text()
+    documented = set(re.findall(r"^\| `([a-z_.]+)` \|", page, re.M))
 
-    check("audit events in docs/audit.md", documented, words(AUDIT_EVENTS), "AUDIT_EVENTS")
+    check(
+        "audit events in docs/reference/audit-events.md",
+        documented,
+        words(AUDIT_EVENTS),
+        "AUDIT_EVENTS",
+    )
 
 
 def test_the_error_classes_are_those_that_were_frozen() -> None:

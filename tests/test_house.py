@@ -25,6 +25,8 @@ STATEMENTS = sorted(
 MIGRATIONS = sorted(PACKAGES.glob("*/holdfast*/**/migrations/*.sql"))
 DOCS = "\n".join(path.read_text() for path in sorted((ROOT / "docs").rglob("*.md")))
 
+REFERENCE = ROOT / "docs" / "reference"
+
 MODULE_LINES = 500
 FUNCTION_LINES = 60
 
@@ -187,14 +189,16 @@ PLAIN = [field.name for field in FIELDS if field not in SECTIONS]
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_every_setting_is_documented_with_its_variable(name: str) -> None:
-    assert f"| `{name}` | `HOLDFAST_{name.upper()}` |" in DOCS
+    page = (REFERENCE / "settings.md").read_text()
+
+    assert f"| `{name}` | `HOLDFAST_{name.upper()}` |" in page
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda field: field.name)
 def test_every_key_of_a_section_is_documented(section: dataclasses.Field[object]) -> None:
-    page = (ROOT / "docs" / "configuration.md").read_text()
+    page = (REFERENCE / "settings.md").read_text()
     begins = re.compile(rf"`\[\[?{section.name}\b")
-    (part,) = (part for part in page.split("\n### ") if begins.match(part))
+    part = next(part for part in page.split("\n### ") if begins.match(part))
     (kind,) = (section.metadata[name] for name in SHAPES & section.metadata.keys())
 
     assert [key.name for key in dataclasses.fields(kind) if f"`{key.name}`" not in part] == []
@@ -226,7 +230,7 @@ def all_errors(kind: type = errors.HoldfastError) -> Iterator[type]:
 
 @pytest.mark.parametrize("kind", list(all_errors()), ids=lambda kind: kind.__name__)
 def test_every_error_is_documented(kind: type) -> None:
-    page = (ROOT / "docs" / "errors.md").read_text()
+    page = (REFERENCE / "errors.md").read_text()
 
     assert f"`{kind.__name__}`" in page
     if issubclass(kind, errors.Failure):
@@ -248,14 +252,14 @@ def event_names() -> set[str]:
 
 
 def test_every_audit_event_is_documented() -> None:
-    page = (ROOT / "docs" / "audit.md").read_text()
+    page = (REFERENCE / "audit-events.md").read_text()
 
     assert {"job.enqueued", "job.deadlettered"} < event_names()
     assert [name for name in sorted(event_names()) if f"| `{name}` |" not in page] == []
 
 
 def test_every_rule_of_the_database_is_documented() -> None:
-    page = (ROOT / "docs" / "way-of-a-job.md").read_text()
+    page = (REFERENCE / "constraints.md").read_text()
     text = "\n".join(path.read_text() for path in MIGRATIONS)
     rules = re.findall(
         r"CONSTRAINT (\w+) (?:UNIQUE|CHECK)|\{refuse (\w+) |UNIQUE INDEX (\w+)", text

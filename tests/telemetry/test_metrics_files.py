@@ -36,7 +36,7 @@ from tests.telemetry.promql import BadQuery, Query, parse
 ROOT = Path(__file__).resolve().parent.parent.parent
 DASHBOARD = ROOT / "deploy" / "grafana" / "holdfast.json"
 ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yml"
-PAGE = ROOT / "docs" / "telemetry.md"
+PAGE = ROOT / "docs" / "reference" / "metrics.md"
 
 FUNCTIONS = frozenset({"sum", "max", "rate", "increase", "absent", "histogram_quantile"})
 # Prometheus adds these to whatever it scrapes.

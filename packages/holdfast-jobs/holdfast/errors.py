@@ -1,60 +1,11 @@
-"""Our errors. Two questions decide the class: whose fault is it, and may it be tried again?
+"""The errors that Holdfast raises. docs/reference/errors.md lists all of them.
 
-* HoldfastError
-  x ConfigError              the settings cannot be used; says which one and how to mend it
-  x InvalidArgument          a call is wrong; names every bad argument
-    + InvalidJob             the request to enqueue
-      - SecretInPayload      a payload carries something shaped like a secret
-      - ForeignKeyScope      an idempotency key was made for another tenant or job type
-    + InvalidSchedule        what is declared for the clock
-    + InvalidArtifact        what was asked of an artifact
-      - ArtifactTooLarge     there are more bytes than may be stored
-  x NotFound                 what was asked for is not there, or not yours
-    + JobNotFound
-    + ArtifactNotFound
-    + LinkRefused            a download link is edited, expired or not ours
-    + ScheduleNotFound
-    + UnknownKind
-    + UnknownQueue
-    + UnknownRun
-    + RunNotFound
-  x Conflict                 the thing is there, but not in a state that allows this
-    + LeaseLost              the claim was lost to another worker; its result is discarded
-    + QueueFull              a queue is as deep as it may be; nothing was enqueued
-  x Forbidden                the actor may not do this to this tenant
-  x StoreError               the database said no
-    + StoreBusy              it may say yes in a moment
-    + StoreDown              it cannot be reached
-    + RuleBroken             a constraint or trigger of the contract refused the write
-    + SchemaMismatch         the schema is older or newer than this code
-    + ForkedStore            a store was used in a child of the process that opened it
-  x Failure                  a stage did not succeed; carries error_class and a safe context
-    + Transient              may be tried again
-      - NetworkTimeout
-      - RateLimited
-      - UpstreamDown
-      - UpstreamError
-      - WriteConflict
-      - StoreUnavailable
-      - ArtifactStoreDown
-      - HandlerTimeout
-      - WorkerCrashed
-    + Permanent              must not be tried again
-      - SchemaInvalid
-      - AuthDenied
-      - Gone
-      - ChecksumMismatch
-      - PolicyRejected
-      - RuleViolated
-      - ConfigInvalid
-      - Defect
-      - PipelineChanged
-      - UnknownJobType
-      - RowInvalid
-      - ResultInvalid
-* Signal                     not an error: a BaseException that `except Exception` cannot swallow
-  x Snooze                   come back later; costs no attempt
-  x JobCanceled              the cancel request was honoured
+Errors of a call (InvalidArgument, NotFound, Conflict, Forbidden, StoreError) are raised to the
+caller. A Failure ends an attempt of a job: Transient ones are retried, Permanent ones are
+dead-lettered. A Signal is no error; it is a BaseException, so `except Exception` does not catch it.
+
+The docstring of a Failure names whose fault it is and what to do about it. Without a message of its
+own, its first line is the message.
 """
 
 from __future__ import annotations
@@ -65,16 +16,22 @@ from datetime import timedelta
 from typing import ClassVar
 
 
+def first_line(kind: type) -> str:
+    """The first line of a class's docstring, or its name."""
+    return (kind.__doc__ or kind.__name__).partition("\n")[0]
+
+
 class HoldfastError(Exception):
-    """The root of everything Holdfast raises as an error."""
+    """Base class of all errors that Holdfast raises."""
 
 
 class ConfigError(HoldfastError):
-    """The settings cannot be used."""
+    """A setting, a declaration or `conn=` cannot be used. Correct what the message names."""
 
 
 class InvalidArgument(HoldfastError):
-    """A call is wrong; *fields* maps each bad argument to what is wrong with it."""
+    """An argument of a call is invalid; *fields* maps each bad argument to its problem. Correct the
+    call. Nothing was written."""
 
     outcome: ClassVar[str] = "Nothing was done."
 
@@ -92,21 +49,25 @@ def _length(name: str, value: timedelta | float) -> timedelta:
 
 
 class InvalidJob(InvalidArgument):
-    """The request to enqueue is wrong."""
+    """The request to enqueue is invalid; *fields* maps each bad field to its problem. Correct the
+    request. Repeating it unchanged fails again."""
 
     outcome = "Job not enqueued."
 
 
 class SecretInPayload(InvalidJob):
-    """A payload carries something shaped like a secret. The value itself is never repeated."""
+    """The payload contains something that looks like a secret. The value is never repeated. Pass a
+    reference to the secret instead."""
 
 
 class ForeignKeyScope(InvalidJob):
-    """An idempotency key in full form names another tenant, project or job type."""
+    """An idempotency key in full form names another tenant, project or job type. Pass a key of the
+    job's own tenant and type."""
 
 
 class InvalidSchedule(InvalidArgument):
-    """What is declared for the clock is wrong."""
+    """A schedule is invalid; *fields* maps each bad field to its problem. Correct the
+    declaration."""
 
     def __init__(self, name: str, fields: Mapping[str, str]) -> None:
         self.outcome = f"Schedule {name[:63]!r} not accepted."  # type: ignore[misc]
@@ -114,21 +75,22 @@ class InvalidSchedule(InvalidArgument):
 
 
 class InvalidArtifact(InvalidArgument):
-    """What was asked of an artifact is wrong."""
+    """An operation on an artifact is invalid; *fields* maps each bad field to its problem. Correct
+    the call."""
 
     outcome = "Nothing was done with the artifact."
 
 
 class ArtifactTooLarge(InvalidArtifact):
-    """There are more bytes than may be stored."""
+    """The artifact is larger than `artifacts.max_bytes`. Store less, or raise the limit."""
 
 
 class NotFound(HoldfastError):
-    """What was asked for is not there, or belongs to somebody else."""
+    """The object does not exist, or belongs to another tenant. Check the id and the tenant."""
 
 
 class JobNotFound(NotFound):
-    """There is no such job, or it is another tenant's."""
+    """The job does not exist, or belongs to another tenant. Check the id and the tenant."""
 
     def __init__(self, job_id: str) -> None:
         self.job_id = job_id
@@ -136,7 +98,8 @@ class JobNotFound(NotFound):
 
 
 class ArtifactNotFound(NotFound):
-    """There is no such artifact, or it has ended, or it is not yours."""
+    """The artifact does not exist, has expired, or belongs to another tenant or owner. Check the
+    id, the tenant and the retention."""
 
     def __init__(self, artifact_id: object) -> None:
         self.artifact_id = str(artifact_id)[:100]
@@ -144,14 +107,14 @@ class ArtifactNotFound(NotFound):
 
 
 class LinkRefused(NotFound):
-    """The link is not valid here or has expired. Ask for another one."""
+    """The download link is invalid or has expired. Request a new one."""
 
     def __init__(self) -> None:
-        super().__init__(self.__doc__)
+        super().__init__(first_line(type(self)))
 
 
 class ScheduleNotFound(NotFound):
-    """There is no schedule of that name."""
+    """No schedule has this name. List the schedules: `holdfast schedules list`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -159,7 +122,7 @@ class ScheduleNotFound(NotFound):
 
 
 class UnknownKind(NotFound):
-    """No handler is registered for the job type."""
+    """The job type is not registered in this process. Import the module that declares it."""
 
     def __init__(self, job_type: str) -> None:
         self.job_type = job_type
@@ -170,7 +133,7 @@ class UnknownKind(NotFound):
 
 
 class UnknownRun(NotFound):
-    """No run of that name is in the settings."""
+    """No bounded run of this name is declared. Declare it in `holdfast.toml` as `[runs.NAME]`."""
 
     def __init__(self, name: str, known: Iterable[str] = ()) -> None:
         self.name = name
@@ -181,7 +144,7 @@ class UnknownRun(NotFound):
 
 
 class RunNotFound(NotFound):
-    """The run log has no such run."""
+    """The run log has no run with this id. List the runs: `holdfast runs list`."""
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
@@ -189,7 +152,7 @@ class RunNotFound(NotFound):
 
 
 class UnknownQueue(NotFound):
-    """No queue of that name is registered."""
+    """No queue of this name is registered. Declare it with `hf.queue(…)` or in `holdfast.toml`."""
 
     def __init__(self, queue: str, known: Iterable[str] = ()) -> None:
         self.queue = queue
@@ -201,11 +164,12 @@ class UnknownQueue(NotFound):
 
 
 class Conflict(HoldfastError):
-    """The thing is there, but its state does not allow this."""
+    """The object exists, but its state does not allow the operation."""
 
 
 class LeaseLost(Conflict):
-    """The claim was lost to another worker; its result is discarded."""
+    """The lease was lost to another worker; the result is discarded. Do not catch it in a
+    handler."""
 
     def __init__(self, job_id: str) -> None:
         self.job_id = job_id
@@ -213,7 +177,8 @@ class LeaseLost(Conflict):
 
 
 class QueueFull(Conflict):
-    """A queue is as deep as it may be. Nothing was enqueued; try again when it has drained."""
+    """The queue has reached its maximum depth. Nothing was enqueued. Retry later, add workers, or
+    raise `max_depth`."""
 
     def __init__(self, queue: str, limit: int | None, per_tenant: int | None) -> None:
         self.queue, self.limit, self.per_tenant = queue, limit, per_tenant
@@ -225,23 +190,25 @@ class QueueFull(Conflict):
 
 
 class Forbidden(HoldfastError):
-    """The actor may not do this to this tenant."""
+    """The actor may not do this for this tenant. Use an actor of the tenant, or a role that may."""
 
 
 class StoreError(HoldfastError):
-    """The database said no."""
+    """The database rejected the operation."""
 
 
 class StoreBusy(StoreError):
-    """The database is busy or a race was lost; the same call may go through in a moment."""
+    """The database is busy or the transaction lost a race; the same call may succeed shortly.
+    Retry."""
 
 
 class StoreDown(StoreError):
-    """The database cannot be reached."""
+    """The database cannot be reached. PostgreSQL was tried for 15 seconds. Retry later."""
 
 
 class RuleBroken(StoreError):
-    """A constraint or trigger refused the write; *rule* is its name."""
+    """A constraint or trigger rejected the write; *rule* is its name. Look up the rule in the
+    reference of constraints."""
 
     def __init__(self, rule: str, message: str) -> None:
         self.rule = rule
@@ -249,18 +216,22 @@ class RuleBroken(StoreError):
 
 
 class SchemaMismatch(StoreError):
-    """The schema is older or newer than this code."""
+    """The database schema is older or newer than this version of Holdfast. Run `holdfast migrate`,
+    or upgrade the package."""
 
 
 class ForkedStore(StoreError):
-    """A store was used in a child of the process that opened it; open a new one there."""
+    """A store was used in a child of the process that opened it. Open a new store in the child
+    process."""
 
 
 class Failure(HoldfastError):
-    """A stage did not succeed.
+    """An attempt failed. Raise one of the subclasses, or declare your own.
 
-    ``error_class`` is stable: classes may be renamed, the string may not. ``context`` holds ids,
-    codes and hashes only; it is stored and shown to operators. The message is never stored.
+    `error_class` is stored and must never change; the class may be renamed. `context` holds ids,
+    codes and hashes only: it is stored and shown to operators. The message is never stored.
+
+    Fault: the handler. Remedy: raise a more specific class.
     """
 
     error_class: ClassVar[str] = "FAILURE"
@@ -274,11 +245,15 @@ class Failure(HoldfastError):
 
     def __init__(self, message: str = "", **context: int | str) -> None:
         self.context = context
-        super().__init__(message or (self.__doc__ or type(self).__name__))
+        super().__init__(message or first_line(type(self)))
 
 
 class Transient(Failure):
-    """It may work the next time."""
+    """A temporary failure: the attempt may succeed if repeated.
+
+    Fault: a dependency, temporarily. Remedy: nothing, or declare a subclass with its own
+    `error_class`.
+    """
 
     error_class = "TRANSIENT"
     retryable = True
@@ -296,150 +271,223 @@ class Transient(Failure):
 
 
 class NetworkTimeout(Transient):
-    """DNS, connect, read or write took too long, or the connection was reset."""
+    """A DNS lookup, connection, read or write timed out, or the connection was reset.
+
+    Fault: the network or the remote service. Remedy: check the remote service if it persists.
+    """
 
     error_class = "NETWORK_TIMEOUT"
 
 
 class RateLimited(Transient):
-    """The other side asked us to slow down."""
+    """The remote service asked for fewer requests.
+
+    Fault: the application: it sends too many requests. Remedy: pass `retry_after`; lower the
+    concurrency.
+    """
 
     error_class = "RATE_LIMITED"
 
 
 class UpstreamDown(Transient):
-    """The other side is unavailable: 502, 503, 504."""
+    """The remote service is unavailable: HTTP 502, 503 or 504.
+
+    Fault: the remote service. Remedy: wait.
+    """
 
     error_class = "UPSTREAM_DOWN"
 
 
 class UpstreamError(Transient):
-    """The other side failed inside: another 5xx, or a provider's `internal_error`."""
+    """The remote service failed: another HTTP 5xx, or an `internal_error` of a provider.
+
+    Fault: the remote service. Remedy: wait; report it if it persists.
+    """
 
     error_class = "UPSTREAM_ERROR"
 
 
 class WriteConflict(Transient):
-    """A race was lost: version mismatch, unique-key race, serialization failure, deadlock."""
+    """A concurrent write won: version mismatch, unique key, serialization failure or deadlock.
+
+    Fault: none: two transactions raced. Remedy: nothing, unless it is frequent.
+    """
 
     error_class = "WRITE_CONFLICT"
 
 
 class StoreUnavailable(Transient):
-    """The database was away while the handler needed it."""
+    """The database was unavailable while the handler used it.
+
+    Fault: the database. Remedy: restore the database.
+    """
 
     error_class = "STORE_UNAVAILABLE"
 
 
 class ArtifactStoreDown(Transient):
-    """The place where artifacts lie cannot be reached, or has no room."""
+    """The artifact store is unreachable, full or read-only.
+
+    Fault: the file system or object store. Remedy: restore the store, or free space.
+    """
 
     error_class = "ARTIFACT_STORE_DOWN"
 
 
 class HandlerTimeout(Transient):
-    """The handler ran longer than it may."""
+    """The handler ran longer than its timeout.
+
+    Fault: the handler. Remedy: make it faster, or raise its `timeout`.
+    """
 
     error_class = "HANDLER_TIMEOUT"
 
 
 class WorkerCrashed(Transient):
-    """The worker died or froze while it held the job."""
+    """The worker was killed or frozen while it executed the job.
+
+    Fault: the worker process: killed, out of memory or frozen. Pages an operator when no attempt is
+    left. Remedy: find out why the worker died; this job may be the cause.
+    """
 
     error_class = "WORKER_CRASHED"
 
 
 class Permanent(Failure):
-    """It will not work the next time either."""
+    """A permanent failure: repeating the attempt is pointless.
+
+    Fault: the handler decides. Remedy: declare a subclass with its own `error_class`.
+    """
 
     error_class = "PERMANENT"
 
 
 class SchemaInvalid(Permanent):
-    """A required field is missing, JSON is malformed, or the schema does not match."""
+    """A required field is missing, JSON is malformed, or the schema does not match.
+
+    Fault: the sender. Remedy: correct the source and enqueue a new job.
+    """
 
     error_class = "SCHEMA_INVALID"
 
 
 class AuthDenied(Permanent):
-    """A credential is invalid or expired, or the permission is missing."""
+    """A credential is invalid or expired, or a permission is missing.
+
+    Fault: the credential. Remedy: rotate the credential, or grant the permission.
+    """
 
     error_class = "AUTH_DENIED"
 
 
 class Gone(Permanent):
-    """The resource does not exist, or no longer does."""
+    """The resource does not exist, or no longer exists.
+
+    Fault: none: the resource is gone. Remedy: usually nothing.
+    """
 
     error_class = "GONE"
 
 
 class ChecksumMismatch(Permanent):
-    """The bytes of an artifact are not those that were stored."""
+    """The bytes of an artifact differ from those that were stored.
+
+    Fault: the storage: bytes were changed or lost. Remedy: restore the bytes, or create the
+    artifact again.
+    """
 
     error_class = "CHECKSUM_MISMATCH"
     pages_operator = True
 
 
 class PolicyRejected(Permanent):
-    """A content policy or an explicit deny rule said no."""
+    """A content policy or an explicit deny rule rejected the operation.
+
+    Fault: the content. Remedy: change the content.
+    """
 
     error_class = "POLICY_REJECTED"
 
 
 class RuleViolated(Permanent):
-    """An ownership or business rule said no, or a transition is forbidden."""
+    """An ownership or business rule was violated, or a transition is not allowed.
+
+    Fault: the caller, or a handler that wrote what the rules of its category forbid. Remedy: find
+    the source of the request.
+    """
 
     error_class = "RULE_VIOLATED"
 
 
 class ConfigInvalid(Permanent):
-    """The deployment is configured wrongly, or a paid quota is exhausted."""
+    """The deployment is misconfigured, a quota is exhausted, or a database permission is missing.
+
+    Fault: the deployment. Remedy: correct the configuration or the quota; for a table: `holdfast
+    grant TABLE`.
+    """
 
     error_class = "CONFIG_INVALID"
     pages_operator = True
 
 
 class Defect(Permanent):
-    """An exception nobody named: a bug until somebody says otherwise."""
+    """The handler raised an unclassified exception. It is treated as a bug.
+
+    Fault: the handler. Remedy: read `last_stack`, fix the bug, deploy.
+    """
 
     error_class = "DEFECT"
     pages_operator = True
 
 
 class PipelineChanged(Permanent):
-    """The stages of the pipeline are not those the job was started with."""
+    """The stages of the pipeline differ from those that the job started with.
+
+    Fault: the deployment. Remedy: list the old version in `accepts`, or drain the queue before such
+    a change.
+    """
 
     error_class = "PIPELINE_CHANGED"
     pages_operator = True
 
 
 class UnknownJobType(Permanent):
-    """No worker knew the job type for as long as we wait for one."""
+    """No worker had the job type registered for `unknown_type_patience_seconds`.
+
+    Fault: the deployment. Remedy: deploy a worker that declares the job type.
+    """
 
     error_class = "UNKNOWN_JOB_TYPE"
     pages_operator = True
 
 
 class RowInvalid(Permanent):
-    """A stored row cannot be read; it is quarantined."""
+    """A stored row cannot be read. It is quarantined.
+
+    Fault: the writer: the row bypassed the constraints. Remedy: inspect the row.
+    """
 
     error_class = "ROW_INVALID"
     pages_operator = True
 
 
 class ResultInvalid(Permanent):
-    """The handler returned something that cannot be stored."""
+    """The handler returned something that cannot be stored.
+
+    Fault: the handler: the result is not JSON, is larger than 256 KiB, or lacks the artifact that
+    the category requires. Remedy: return a reference.
+    """
 
     error_class = "RESULT_INVALID"
     pages_operator = True
 
 
 class Signal(BaseException):
-    """Not an error: a handler's word to the engine, which `except Exception` cannot swallow."""
+    """Base class of signals to the engine. `except Exception` does not catch them."""
 
 
 class Snooze(Signal):
-    """Come back after *delay*. Costs no attempt."""
+    """Run the job again after *delay*. It does not count as an attempt."""
 
     def __init__(self, delay: timedelta | float) -> None:
         self.delay = _length("delay", delay)
@@ -447,4 +495,4 @@ class Snooze(Signal):
 
 
 class JobCanceled(Signal):
-    """The cancel request was honoured between two steps."""
+    """The job stops because its cancellation was requested."""

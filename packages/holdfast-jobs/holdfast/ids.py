@@ -25,7 +25,7 @@ _TEXT = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 class MalformedId(HoldfastError, ValueError):
-    """What should be a UUID is none. Whoever reads an argument says which one it was."""
+    """A value that must be a UUID is not one. Pass a UUID."""
 
 
 class IdSource:

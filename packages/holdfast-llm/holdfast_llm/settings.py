@@ -1,4 +1,4 @@
-"""The sections of holdfast.toml about the batch lane: its patience, providers, prices, budgets."""
+"""The settings of batch processing: providers, prices, budgets."""
 
 from __future__ import annotations
 
@@ -40,36 +40,56 @@ _SECONDS = number(1, 7 * 86_400)
 
 @dataclass(frozen=True, slots=True)
 class BatchSettings(Section):
-    """How the batch lane behaves, and how patient it is with a provider that does not answer."""
+    """Leases, timeouts and polling of batch processing: `[batch]`."""
 
-    # Signs the names of items; without it a key is derived from the account's credential.
     key: str = setting(
         "",
         text("empty or text of 16 or more characters", re.compile(r"|.{16,1000}"), is_secret=True),
     )
-    # Deployments that share an account tell their batches apart by it.
+    """Secret that signs item names and encrypts stored answers. If empty, a key is derived from the
+    account, and stored answers are only compressed."""
     environment: str = setting("main", PLAIN_NAME)
+    """Distinguishes the batches of deployments that share an account."""
     merge_groups: bool = setting(False, FLAG)
+    """Allow groups with the same provider, adapter, base URL and model to share a batch. A group is
+    never split."""
     lease_seconds: float = setting(300.0, number(5, 86_400))
-    # After a create without an answer: how long it may still arrive, and how long a fence settles.
+    """Lease duration of a provider batch."""
     settle_seconds: float = setting(900.0, _SECONDS)
+    """How long a batch creation without an answer may still take effect at the provider."""
     count_settle_seconds: float = setting(3600.0, _SECONDS)
+    """The same for providers without an input file that can be deleted. If the provider answered
+    with an error, `settle_seconds` applies."""
     fence_seconds: float = setting(120.0, _SECONDS)
+    """How long after deleting the input file the provider is asked once more."""
     max_rounds: int = setting(5, whole(1, 100))
+    """Maximum number of creations without a usable answer. Then the jobs are released and the alert
+    `create_unanswered` is raised. Also the number of times incomplete results are read again."""
     give_up_seconds: float = setting(6 * 3600.0, _SECONDS)
+    """After this time without an answer the batch is held for an operator."""
     on_ambiguous: str = setting("hold", one_of(AMBIGUOUS))
-    # From the create on; no provider runs a batch for longer than a day before it ends it.
+    """What happens to a batch creation that a lookup can neither confirm nor rule out: `hold`
+    (alias `quarantine`) waits for an operator, `wait` keeps looking, `release_after` releases the
+    jobs after a time and may pay twice."""
     release_after_seconds: float = setting(24 * 3600.0, number(60, 30 * 86_400))
-    # How long the raw line of a paid answer is kept whose result could not be committed.
+    """With `release_after`: time from the creation to the release of the jobs."""
     keep_answer_seconds: float = setting(30 * 86_400.0, number(3600, 365 * 86_400))
+    """How long the raw answer of a paid call is kept if application code fails on it."""
     poll_seconds: float = setting(60.0, number(1, 86_400))
+    """First polling interval of a batch. It grows by half with each poll."""
     max_poll_seconds: float = setting(900.0, number(1, 86_400))
-    # For a batch whose provider names no end of its own.
+    """Maximum polling interval of a batch."""
     deadline_seconds: float = setting(48 * 3600.0, number(60, 30 * 86_400))
+    """When to cancel a batch whose provider names no deadline."""
     circuit_seconds: float = setting(300.0, _SECONDS)
+    """How long the circuit of an account stays open after a refusal. The time grows fourfold with
+    each refusal."""
     max_circuit_seconds: float = setting(86_400.0, _SECONDS)
+    """Maximum time that the circuit of an account stays open."""
     micro_items: int = setting(16, whole(1, 1000))
+    """Maximum number of direct calls that are dispatched together."""
     micro_seconds: float = setting(2.0, number(0, 60))
+    """Maximum time that a direct call waits for others."""
 
     def __post_init__(self) -> None:
         Section.__post_init__(self)
@@ -97,40 +117,61 @@ def _is_registered(kind: object) -> bool:
 class CommonProviderSettings(Section):
     """The keys that a provider of every kind has. The settings of a kind subclass it.
 
-    Limits and capabilities that are None are those of the adapter. With *kind*, so is the address.
+    Limits and capabilities that are not set have the adapter's defaults. With *kind*, so has the
+    base URL.
     """
 
     base_url: str = setting(
         "",
         text('an address such as "https://api.example.com/v1"', _BASE_URL, is_address=True),
     )
-    # Never the credential itself, and what may be one is not repeated in an error. The file goes
-    # before the variable.
+    """Base URL of the API. The credential is sent to this address only."""
     credential_env: str | None = setting(
         None, text("the name of an environment variable", _VARIABLE, is_address=True)
     )
+    """Environment variable that holds the credential."""
     credential_file: str | None = setting(
         None, text("the absolute path of a file", re.compile(r"/\S+"), is_address=True)
     )
-    # Names the account when its credential is rotated; without it the credential's hash does.
+    """File that holds the credential. It takes precedence over the environment variable. Without
+    either, requests carry no credential."""
     account: str | None = setting(None, PLAIN_NAME)
+    """Name of the account, so that a rotated credential belongs to the same account. The default is
+    a hash of the credential."""
     allow_private: bool = setting(False, FLAG)
+    """Allow a server in a private network, and plain HTTP."""
     connect_seconds: float = setting(10.0, number(0.1, 600))
+    """Timeout for connecting."""
     read_seconds: float = setting(60.0, number(0.1, 3600))
+    """Timeout for the next bytes of a response."""
     max_items: int | None = setting(None, whole(1, 1_000_000))
+    """Maximum number of items per batch. The default is the adapter's."""
     max_bytes: int | None = setting(None, _BYTES)
+    """Maximum size of a batch in bytes. The default is the adapter's."""
     max_line_bytes: int | None = setting(None, _BYTES)
+    """Maximum size of one item in bytes. The default is the adapter's."""
     enqueued_tokens: int | None = setting(None, whole(1, 10**15))
+    """Maximum number of input tokens of one model that may wait in the batches of this account."""
     supports_batches: bool | None = setting(None, FLAG)
+    """Whether the server has a batch API. If false, only direct calls are made. The default is the
+    adapter's."""
     lookup: str | None = setting(None, one_of(LOOKUPS))
+    """How a batch is found again: by our `key` in its metadata, by time and item `count`, or
+    `none`. The default is the adapter's."""
     can_delete_file: bool | None = setting(None, FLAG)
+    """Whether input files can be deleted, so that a later creation fails. If false, an unanswered
+    creation is looked up for `batch.count_settle_seconds`. The default is the adapter's."""
     can_delete_batch: bool | None = setting(None, FLAG)
+    """Whether batches can be deleted. The default is the adapter's."""
     wants_echo: bool | None = setting(None, FLAG)
-    # What becomes of a create that cannot be resolved; None: as [batch] says.
+    """Whether every answer must repeat a token, so that mixed-up answers are detected. If false,
+    tenants do not share batches. The default is the adapter's."""
     on_ambiguous: str | None = setting(None, one_of(AMBIGUOUS))
+    """Overrides `batch.on_ambiguous` for this account."""
     release_after_seconds: float | None = setting(None, number(60, 30 * 86_400))
-    # The only adapter of this provider. Without it, each route names an adapter.
+    """Overrides `batch.release_after_seconds` for this account."""
     kind: str | None = setting(None, Kind("a registered kind of provider", _is_registered))
+    """The only adapter of this provider. If not set, each route names an adapter."""
 
     def __post_init__(self) -> None:
         if not self.base_url and _is_registered(self.kind):
@@ -152,11 +193,13 @@ class CommonProviderSettings(Section):
 
 @dataclass(frozen=True, slots=True)
 class ProviderSettings(CommonProviderSettings):
-    """An account at a provider: its one address, and where its credential is kept."""
+    """An account at a provider: its base URL and its credential: `[providers.NAME]`."""
 
     api_version: str | None = setting(
         None, text("a version of the provider's API", re.compile(r"[A-Za-z0-9._-]{1,40}"))
     )
+    """Version of the provider's API, for `gemini_generate`, `anthropic_messages` and the Azure
+    adapters. On Azure it selects the older URL scheme."""
 
 
 def provider_settings_class(kind: object) -> type[CommonProviderSettings] | str:
@@ -214,26 +257,38 @@ _DAY = Kind(
 
 @dataclass(frozen=True, slots=True)
 class PriceSettings(Section):
-    """What a model costs from a day on: dollars for a million tokens of each class.
+    """The price of a model from a day on, in dollars per million tokens: `[[prices]]`.
 
-    A model that ends with ``*`` stands for all that begin like it. A class without a price is not
-    free: a call that used it counts as unpriced.
+    It takes precedence over the built-in list price of the same model.
     """
 
     provider: str = setting("", PLAIN_NAME)
+    """Provider of `[providers.NAME]`."""
     model: str = setting(
         "", text("a model's name, or its beginning and *", re.compile(r"[^\s*]{1,200}\*?|\*"))
     )
+    """Model name, or a prefix followed by `*`. An exact name takes precedence over a prefix, a
+    longer prefix over a shorter one."""
     mode: str = setting("", one_of(MODES))
+    """`batch` for provider batches, `async` for direct calls."""
     valid_from: date = setting(date.min, _DAY)
+    """First day (UTC) of this price, such as `2026-06-01`. It is valid until the next one for the
+    same model."""
     input: Decimal | None = setting(None, USD)
+    """Dollars per million input tokens."""
     cache_read: Decimal | None = setting(None, USD)
+    """Dollars per million tokens read from the provider's cache. A call that uses tokens without a
+    price counts as unpriced."""
     cache_write_short: Decimal | None = setting(None, USD)
+    """Dollars per million tokens written to the short-lived cache."""
     cache_write_long: Decimal | None = setting(None, USD)
+    """Dollars per million tokens written to the long-lived cache."""
     output: Decimal | None = setting(None, USD)
-    # The longest input, in tokens, that this price holds for.
+    """Dollars per million output tokens."""
     input_up_to: int | None = setting(None, whole(1, 10**9))
+    """Maximum input length in tokens for this price. Longer inputs need a second price."""
     source: str = setting("", text())
+    """Where the price was published. For information only."""
 
     def __post_init__(self) -> None:
         Section.__post_init__(self)
@@ -259,9 +314,10 @@ EVERY_OTHER = "default"
 
 @dataclass(frozen=True, slots=True)
 class BudgetSettings(Section):
-    """What one tenant may spend at providers in a day, by UTC."""
+    """Daily budget of a tenant at providers: `[budgets."UUID"]`, or `[budgets.default]`."""
 
     usd_per_day: Decimal | None = setting(None, USD)
+    """Maximum spending per UTC day in dollars. 0 sends nothing."""
 
     def __post_init__(self) -> None:
         Section.__post_init__(self)

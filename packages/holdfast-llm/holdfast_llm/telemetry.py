@@ -33,24 +33,31 @@ class BatchCounts:
             return Counter(name, says, labels, registry=registry)
 
         self._batches = counter(
-            "holdfast_batch_changes_total", "Steps that provider batches took.", "change"
+            "holdfast_batch_changes_total", "State changes of provider batches.", "change"
         )
         self._batch_items = counter(
-            "holdfast_batch_items_total", "Items of the batches that took a step.", "change"
+            "holdfast_batch_items_total",
+            "Items of the provider batches that changed state.",
+            "change",
         )
         self._troubles = counter(
-            "holdfast_batch_alerts_total", "What the batch lane told somebody to look at.", "what"
+            "holdfast_batch_alerts_total",
+            "Problems of batch processing, counted by items where items are concerned.",
+            "what",
         )
         of_model = ("provider", "mode")
         self._calls = counter(
-            "holdfast_model_calls_total", "Model requests, by what they cost.", *of_model, "kind"
+            "holdfast_model_calls_total", "Model requests, by kind of cost.", *of_model, "kind"
         )
         self._tokens = counter(
-            "holdfast_model_tokens_total", "Tokens that models read and wrote.", *of_model, "kind"
+            "holdfast_model_tokens_total",
+            "Tokens read (input, cached ones included) and written (output).",
+            *of_model,
+            "kind",
         )
         self._cost = counter(
             "holdfast_model_cost_dollars_total",
-            "What model requests cost, as far as they have a price.",
+            "Cost of the model requests that have a price. The ledger is exact.",
             *of_model,
         )
         for step in BatchChange:
@@ -80,26 +87,23 @@ class BatchCounts:
         self._cost.labels(*of).inc(event.cost_pico / PICO)
 
 
-BATCHES = Gauge(
-    "holdfast_batches", "Provider batches that are not over, by how far they are.", ("state",)
-)
+BATCHES = Gauge("holdfast_batches", "Provider batches in progress, by state.", ("state",))
 BATCH_ITEMS = Gauge(
-    "holdfast_batch_items_open", "Items of the provider batches that are not over.", ("state",)
+    "holdfast_batch_items_open", "Items of the provider batches in progress.", ("state",)
 )
 BATCH_AGE = Gauge(
     "holdfast_batch_oldest_age_seconds",
-    "How old the oldest provider batch is of those that are so far and no further.",
+    "Age of the oldest provider batch in the state.",
     ("state",),
 )
 BATCH_OVERDUE = Gauge(
-    "holdfast_batch_overdue_seconds", "How long a batch has waited that somebody should look at."
+    "holdfast_batch_overdue_seconds",
+    "How long a provider batch has been waiting for a submitter or collector.",
 )
 BATCH_FILES = Gauge(
-    "holdfast_batch_files_undeleted", "Batches that are over and still have files at the provider."
+    "holdfast_batch_files_undeleted", "Ended batches that still have files at the provider."
 )
-CIRCUITS = Gauge(
-    "holdfast_circuits_open", "Accounts at providers that refuse everything.", ("provider",)
-)
+CIRCUITS = Gauge("holdfast_circuits_open", "Provider accounts with an open circuit.", ("provider",))
 
 
 def read_batch_gauges(tx: Tx, labels: Labels) -> Reading:

@@ -17,37 +17,56 @@ from holdfast.errors import Gone, Permanent, PolicyRejected, SchemaInvalid, Tran
 
 
 class GitFailed(Transient):
-    """Git ended badly or took too long; the repository may be busy."""
+    """Git failed or timed out; the repository may be busy.
+
+    Fault: the repository. Remedy: inspect the repository; raise `git_seconds` for a large one.
+    """
 
     error_class = "GIT_FAILED"
 
 
 class ChangeMissing(Gone):
-    """There is no such repository or revision. Check the source of the review."""
+    """The repository, revision or posted patch does not exist. Check the source of the review.
+
+    Fault: the request. In a shallow clone the history may be missing. Remedy: submit the review
+    with a source that exists.
+    """
 
     error_class = "CHANGE_MISSING"
 
 
 class PathRefused(PolicyRejected):
-    """The repository is not below a folder that may be read. Add it to the repositories."""
+    """The repository is not below an allowed folder. Add it to the repositories.
+
+    Fault: the request. Remedy: add the folder to `repositories` in `[review]`, if it may be read.
+    """
 
     error_class = "PATH_REFUSED"
 
 
 class ChangeTooLarge(Permanent):
-    """The change is larger than what is reviewed. Submit it in smaller changes."""
+    """The change is larger than the limits for reviews. Submit it in smaller changes.
+
+    Fault: the request. Remedy: submit smaller changes, or raise `max_bytes`.
+    """
 
     error_class = "CHANGE_TOO_LARGE"
 
 
 class PatchInvalid(SchemaInvalid):
-    """What was given is no patch: the context says at which line and why."""
+    """The posted text is not a patch; the context names the line and the reason.
+
+    Fault: the request. Remedy: post the output of `git diff`.
+    """
 
     error_class = "PATCH_INVALID"
 
 
 class RedactionFailed(PolicyRejected):
-    """The change may still hold a secret after it was redacted, so no model sees it."""
+    """The change may still contain a secret after redaction, so no model received it.
+
+    Fault: Holdfast: the redaction is incomplete. Remedy: find the cause, fix it, replay.
+    """
 
     error_class = "REDACTION_FAILED"
     pages_operator = True

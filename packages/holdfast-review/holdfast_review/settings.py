@@ -1,4 +1,4 @@
-"""The section of holdfast.toml about the review critic: what it may read, and who is asked."""
+"""The settings of the review critic."""
 
 from __future__ import annotations
 
@@ -31,24 +31,31 @@ _FOLDERS = texts(
 
 @dataclass(frozen=True, slots=True)
 class ReviewSettings(Section):
-    """The review critic: which repositories may be read, how much, and which model judges.
-
-    Without *repositories* only posted patches are reviewed.
-    """
+    """Repositories, limits and model of the review critic: `[review]`."""
 
     repositories: tuple[str, ...] = setting((), _FOLDERS)
+    """Absolute paths of folders that may contain the git repositories to review. If empty, only
+    posted patches are reviewed."""
     provider: str | None = setting(None, PLAIN_NAME)
+    """Provider of `[providers.NAME]` with the reviewing model. Set `provider`, `adapter_kind` and
+    `model`, or none of them."""
     adapter_kind: str | None = setting(None, PLAIN_NAME)
+    """Adapter for the provider's API, such as `openai_responses`."""
     model: str | None = setting(None, _MODEL)
-    # A call for each part within the stage, or a job of the batch lane for each.
+    """Model name."""
     mode: str = setting("direct", one_of(MODES))
+    """`direct` makes one call per part of a change. `batch` enqueues one batch job per part, which
+    is cheaper and slower."""
     max_bytes: int = setting(4 * 1024 * 1024, whole(1_000, 50 * 1024 * 1024))
+    """Maximum size of a change in bytes. Larger changes are rejected."""
     max_files: int = setting(2_000, whole(1, 10_000))
-    # The change, and what its parts were answered, until they are put together.
+    """Maximum number of files in a change."""
     keep_days: int = setting(30, whole(1, 3650))
-    # What was found, and who was told, once a review has ended.
+    """How long a fetched change is kept."""
     keep_findings_days: int = setting(365, whole(1, 3650))
+    """How long findings and recipients are kept after a review has ended."""
     git_seconds: float = setting(60.0, number(1, 3_600))
+    """Timeout of one git command."""
 
     def __post_init__(self) -> None:
         Section.__post_init__(self)

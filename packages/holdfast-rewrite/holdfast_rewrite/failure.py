@@ -18,14 +18,17 @@ from holdfast.errors import InvalidArgument, NotFound, Permanent
 
 
 class InvalidRewrite(InvalidArgument):
-    """What was asked is no submission, member or answer; *fields* says what is wrong with each.
+    """A submission, member or answer is invalid; *fields* maps each to its problem.
 
-    The values themselves are never repeated.
+    The values are never repeated.
+
+    Correct it. Nothing was written.
     """
 
 
 class RewriteNotFound(NotFound):
-    """There is no such rewrite, or it is not theirs who ask."""
+    """The rewrite does not exist, or the person may not see it. Check the id, the home and the
+    person."""
 
     def __init__(self, rewrite_request_id: str) -> None:
         self.rewrite_request_id = rewrite_request_id
@@ -35,25 +38,40 @@ class RewriteNotFound(NotFound):
 
 
 class RequestUnfit(Permanent):
-    """The job and its stored request are not of one kind: other people, locales or snapshots."""
+    """The job and its stored request differ in people, locales or snapshots.
+
+    Fault: the writer: a row was changed by hand. Remedy: run `holdfast verify --only I39` and find
+    the writer.
+    """
 
     error_class = "REQUEST_UNFIT"
     pages_operator = True
 
 
 class TextErased(Permanent):
-    """The text that the job was made for is erased; there is nothing left to rewrite."""
+    """The text was erased while its rewrite was in progress.
+
+    Fault: none: the text was erased on request. Remedy: discard the dead letter.
+    """
 
     error_class = "TEXT_ERASED"
 
 
 class OutputRejected(Permanent):
-    """The judge let the rewrite not pass; the codes say why, and the text is dropped."""
+    """The rewrite did not pass the judge; the codes say why, and the text is discarded.
+
+    Fault: the model. The context has codes, judge and lexicon versions. Remedy: nothing for a
+    single one; if frequent, improve the prompt or change the model.
+    """
 
     error_class = "OUTPUT_REJECTED"
 
 
 class WrongLanguage(OutputRejected):
-    """The rewrite is in another language than its recipient's."""
+    """The rewrite is not in the recipient's language.
+
+    Fault: the model. Remedy: nothing for a single one; if frequent, improve the prompt or change
+    the model.
+    """
 
     error_class = "WRONG_LANGUAGE"

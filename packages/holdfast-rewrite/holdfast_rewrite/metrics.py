@@ -24,13 +24,13 @@ class RewriteCounts:
         self._labels = labels
         self._steps = Counter(
             "holdfast_rewrites_total",
-            "Rewrite requests that came a step further.",
+            "Rewrite requests that reached a step.",
             ("step", "surface", "strength", "lane"),
             registry=registry,
         )
         self._failures = Counter(
             "holdfast_rewrite_failures_total",
-            "Rewrite requests that failed, by why.",
+            "Rewrite requests that failed, by failure code.",
             ("surface", "code"),
             registry=registry,
         )

@@ -22,7 +22,8 @@ from holdfast_rewrite.words import JOB_TYPE, Lane, Strength, Surface
 
 
 class NoRoute(HoldfastError):
-    """No route takes a request: the table has no row for it, or it is no such request."""
+    """No row of the routing table matches the request. There is no fallback. Add a row to
+    `[[rewrite.routes]]`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The section of holdfast.toml about the complaint rewrite: its limits, and where requests go."""
+"""The settings of the complaint rewrite."""
 
 from __future__ import annotations
 
@@ -42,26 +42,36 @@ _LANGUAGES = texts('a list of languages such as "en"', lambda v: _LANGUAGE.fullm
 
 @dataclass(frozen=True, slots=True)
 class RouteSettings(Section):
-    """One row of the routing table: which requests it takes, and where it sends them.
+    """One row of the routing table: which requests it takes, and which model rewrites them.
 
-    A list that is empty lets every language in. The first row that takes a request decides.
+    The first row that matches a request is used.
     """
 
     provider: str = setting("", PLAIN_NAME)
+    """Provider of `[providers.NAME]`."""
     adapter_kind: str = setting("", PLAIN_NAME)
+    """Adapter for the provider's API, such as `openai_responses`."""
     model: str = setting("", _MODEL)
+    """Model name."""
     prompt_version: str = setting("v1", _VERSION)
+    """Version of the prompt: `v1` or `v2`."""
     execution_mode: str = setting("batch", one_of(MODES))
-    # Without it the row takes light touches only.
+    """`batch` uses the provider's batch API, `async` makes a direct call."""
     high_quality: bool = setting(False, FLAG)
-    # Without it the row takes requests within one language only.
+    """Whether the model may do full reframes. If false, the route takes light touches only."""
     supports_translation: bool = setting(False, FLAG)
+    """Whether the model may translate. If false, the route takes requests within one language
+    only."""
     surfaces: tuple[str, ...] = setting(SURFACES, _SURFACES)
+    """Surfaces that the route takes."""
     source_locales: tuple[str, ...] = setting((), _LANGUAGES)
+    """Languages of messages that the route takes. If empty, all languages."""
     target_locales: tuple[str, ...] = setting((), _LANGUAGES)
+    """Languages of recipients that the route takes. If empty, all languages."""
     max_retries: int = setting(2, whole(0, 10))
-    # Whether the output of an identical request of the same two people may be used again.
+    """Number of retries of a failed model request."""
     cache_eligible: bool = setting(False, FLAG)
+    """Whether the output of an identical request between the same two people may be reused."""
 
     def __post_init__(self) -> None:
         Section.__post_init__(self)
@@ -70,11 +80,14 @@ class RouteSettings(Section):
 
 @dataclass(frozen=True, slots=True)
 class ClassifierRouteSettings(Section):
-    """Where messages are classified by a model: a small one, and none that also rewrites."""
+    """The model that classifies messages. It must not be a model that rewrites."""
 
     provider: str | None = setting(None, PLAIN_NAME)
+    """Provider of `[providers.NAME]`. Set all three keys or none."""
     adapter_kind: str | None = setting(None, PLAIN_NAME)
+    """Adapter for the provider's API, such as `openai_responses`."""
     model: str | None = setting(None, _MODEL)
+    """Model name. It must differ from the models that rewrite."""
 
     @property
     def is_whole(self) -> bool:
@@ -89,21 +102,32 @@ class ClassifierRouteSettings(Section):
 
 @dataclass(frozen=True, slots=True)
 class RewriteSettings(Section):
-    """The complaint rewrite: who classifies, what is let in, how long texts are kept."""
+    """Classifier, routes and retention of the complaint rewrite: `[rewrite]`."""
 
     classifier: str = setting("local", one_of(CLASSIFIERS))
+    """Classifier of messages: `local` uses rules without network access, `llm` the model of
+    `[rewrite.classifier_route]`."""
     classifier_timeout_seconds: float = setting(5.0, number(0.05, 120))
-    # From the rewrite's completion until its sender may read it.
+    """Timeout of the classifier. After it, safe defaults are used."""
     reveal_delay_seconds: float = setting(86_400.0, number(0, 30 * 86_400))
+    """Delay from the completion of a rewrite until its sender may read it."""
     surfaces: tuple[str, ...] = setting(SURFACES, _SURFACES)
+    """Surfaces that messages are accepted from. In the environment variable, separate names by
+    commas."""
     keep_original_days: int = setting(30, whole(1, 3650))
+    """How long original messages are kept."""
     keep_rewritten_days: int = setting(365, whole(1, 3650))
-    # How long a request may stand between two steps before another orchestrator takes it up.
+    """How long rewrites are kept. It must be longer than the reveal delay."""
     abandoned_seconds: float = setting(300.0, number(1, 86_400))
+    """How long a request may wait between two steps before another orchestrator continues it. It
+    must be longer than the classifier timeout."""
     routes: tuple[RouteSettings, ...] = rows("[[rewrite.routes]]", RouteSettings)
+    """Routing table. The first route that matches a request is used. A request without a matching
+    route fails."""
     classifier_route: ClassifierRouteSettings = field(
         default_factory=ClassifierRouteSettings, metadata={"section": ClassifierRouteSettings}
     )
+    """Model of the `llm` classifier."""
 
     def __post_init__(self) -> None:
         Section.__post_init__(self)

@@ -46,47 +46,67 @@ def _is_registered(kind: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CommonChannelSettings(Section):
-    """The keys that a channel of every kind has. The settings of a kind subclass it."""
+    """Settings that every kind of channel has. A kind with keys of its own subclasses it."""
 
     kind: str = setting("", Kind("a registered kind of channel", _is_registered))
-    # What becomes of a message of which nobody can say whether it went out.
+    """Kind of the channel: a built-in kind or one that an installed package registers."""
     on_unknown: str = setting("hold", one_of(ON_UNKNOWN))
-    # The most messages that one pass hands over at once.
+    """What happens to a message if it is unknown whether it was sent: `hold` it for an operator,
+    `resend` it (it may arrive twice) or `drop` it (it may never arrive)."""
     max_parallel: int = setting(4, whole(1, 32))
+    """Maximum number of messages that one pass sends in parallel."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelSettings(CommonChannelSettings):
-    """One way to reach people or programs: its kind, its address, and where its secrets are kept.
+    """Settings of a channel of a built-in kind: `[channels.NAME]`.
 
-    What is left open is as the channel's kind knows it. Secrets never stand here.
+    A key that is not set has the default of the channel's kind. Credentials are read from an
+    environment variable or a file, never from here.
     """
 
     kind: str = setting("", one_of(CHANNEL_KINDS))
+    """Kind of the channel."""
     base_url: str | None = setting(
         None, text('an address such as "https://api.example.com"', _BASE_URL, is_address=True)
     )
+    """Base URL of the API. The default is the provider's own. For a webhook: the gateway that
+    receives all messages; without it each message is posted to its own address."""
     host: str | None = setting(
         None, text("a host's name in ASCII", re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"))
     )
+    """Host name of the mail server."""
     port: int | None = setting(None, whole(1, 65_535))
+    """Port of the mail server. The default follows `security`: 587, 465 or 25."""
     security: str | None = setting(None, one_of(SECURITY))
+    """`starttls` (required from the server), `tls` from the first byte, or `none` for a private
+    server without a login. The default is `starttls`."""
     username: str | None = setting(None, text("a login's name", re.compile(r"[!-~]{1,200}")))
-    # Whoever signs the certificate of a server of your own.
+    """User name at the mail server, together with a credential."""
     ca_file: str | None = setting(None, _PATH)
+    """CA certificates that the server's certificate is verified against. The default is the
+    system's."""
     sender: str | None = setting(
         None, text('an address such as "Holdfast <post@example.com>"', _SENDER, is_address=True)
     )
+    """Sender address: `name@example.com` or `Name <name@example.com>`."""
     credential_env: str | None = setting(None, _VARIABLE)
+    """Environment variable that holds the password, API key or token. A webhook sends it as
+    `Authorization: Bearer`, only with `base_url`."""
     credential_file: str | None = setting(None, _PATH)
-    # Signs webhooks; it does not travel.
+    """File that holds the credential. It takes precedence over the environment variable."""
     secret_env: str | None = setting(None, _VARIABLE)
+    """Environment variable that holds the signing secret of a webhook. A value after `whsec_` is
+    decoded as base64. Without a secret, messages are not signed."""
     secret_file: str | None = setting(None, _PATH)
-    # While the secret is rotated: messages are signed with this one as well.
+    """File that holds the signing secret."""
     previous_secret_env: str | None = setting(None, _VARIABLE)
+    """Environment variable that holds the previous signing secret. During rotation messages carry a
+    signature of each."""
     previous_secret_file: str | None = setting(None, _PATH)
-    # JSON with the secrets of single endpoints and tenants.
+    """File that holds the previous signing secret."""
     secrets_file: str | None = setting(None, _PATH)
+    """JSON file with signing secrets of single endpoints and tenants."""
     status_url: str | None = setting(
         None,
         text(
@@ -95,14 +115,24 @@ class ChannelSettings(CommonChannelSettings):
             is_address=True,
         ),
     )
+    """URL that reports the status of a message, with `{token}` in it, at the same server as
+    `base_url`."""
     receiver_dedupes: bool | None = setting(None, FLAG)
+    """Whether the receiver processes a repeated `webhook-id` only once. The default is true."""
     folder: str | None = setting(None, _PATH)
+    """Folder that receives mails as files."""
     settle_seconds: float | None = setting(None, number(0, 86_400))
-    # For so long the other side keeps what it took, if that is not what its kind knows.
+    """How long after an attempt the answer "not found" is not conclusive. Defaults: postmark 300,
+    others 60."""
     retention_seconds: float | None = setting(None, number(3_600, 10 * 366 * 86_400))
+    """How long the provider remembers accepted messages; later, "not found" is not conclusive.
+    Defaults: postmark 604800, resend and slack 86400, webhook unlimited."""
     allow_private: bool = setting(False, FLAG)
+    """Allow a server in a private network, and plain HTTP."""
     connect_seconds: float = setting(10.0, number(0.1, 600))
+    """Timeout for connecting."""
     read_seconds: float = setting(60.0, number(0.1, 600))
+    """Timeout for reading a response."""
 
     def __post_init__(self) -> None:
         Section.__post_init__(self)
@@ -112,8 +142,8 @@ class ChannelSettings(CommonChannelSettings):
         )
 
     def _strangers(self) -> list[str]:
-        """Keys that this kind does not read: whoever sets them expects something of them."""
-        known = _EVERY | _OF_KIND[self.kind]
+        """Keys that are set although the channel's kind does not use them."""
+        known = keys_of_channel_kind(self.kind)
         return [
             f"{item.name} is not for a channel of kind {self.kind}"
             for item in fields(self)
@@ -184,6 +214,11 @@ _NEEDED: Mapping[str, frozenset[str]] = {
     "mailbox": frozenset({"folder", "sender"}),
 }
 _WITH_CREDENTIAL = frozenset({"postmark", "resend", "slack"})
+
+
+def keys_of_channel_kind(kind: str) -> frozenset[str]:
+    """The settings keys that a built-in kind of channel uses."""
+    return _EVERY | _OF_KIND[kind]
 
 
 def channel_settings_class(kind: object) -> type[CommonChannelSettings] | str:

@@ -149,7 +149,8 @@ def _short(value: Any) -> str:
 
 
 class UnfitSettings(ConfigError):
-    """Settings that cannot be used; *problems* has a sentence for each reason."""
+    """Settings are invalid; *problems* lists every reason. Correct the settings that the message
+    names."""
 
     def __init__(self, what: str, problems: list[str]) -> None:
         self.problems = problems
@@ -252,7 +253,7 @@ def cap(*, more: str) -> Kind:
 
 def number(low: float, high: float | None = None, *, more: str = "") -> Kind:
     """A number; a whole one is as good."""
-    span = f"of {low:,g} or more" if high is None else f"between {low:,g} and {high:,g}"
+    span = f"of {low:,.9g} or more" if high is None else f"between {low:,.9g} and {high:,.9g}"
     return Kind(
         f"a number {span}{more}",
         lambda v: (

@@ -1,4 +1,4 @@
-"""The section of holdfast.toml about the outbox: its key, and its patience."""
+"""The settings of the outbox."""
 
 from __future__ import annotations
 
@@ -9,21 +9,25 @@ from holdfast.config.kind import Section, number, refuse, setting, text, whole
 
 @dataclass(frozen=True, slots=True)
 class OutboxSettings(Section):
-    """How deliveries are named, tried and left alone."""
+    """Leases, attempts and circuits of deliveries: `[outbox]`."""
 
-    # What tokens are made with; empty means the database's own. Another key is another token.
     key: str = setting("", text(is_secret=True))
-    # Longer than any channel takes for a call: nobody sends what another may still be sending.
+    """Secret that delivery tokens are derived from. If empty, a key stored in the database is used.
+    Changing it changes the tokens of new deliveries only."""
     lease_seconds: float = setting(300.0, number(10, 86_400))
-    # No delivery is tried more often.
+    """Lease duration of a delivery. It is renewed after a quarter while the channel is called."""
     max_attempts: int = setting(10, whole(1, 100))
-    # For so long a channel that cannot be asked is asked again.
+    """Maximum number of attempts per delivery."""
     patience_seconds: float = setting(86_400.0, number(0, 30 * 86_400))
-    # A channel that refuses us is left alone for so long, each time four times as long.
+    """How long the outbox keeps looking up an unknown send at an unreachable channel before it
+    holds the delivery for an operator."""
     circuit_seconds: float = setting(900.0, number(1, 7 * 86_400))
+    """How long the circuit of a channel stays open after it rejected the credential, permission or
+    address. The time grows fourfold with each rejection."""
     max_circuit_seconds: float = setting(86_400.0, number(1, 30 * 86_400))
-    # What was left for so long is the reconciler's; before that it is its own job's.
+    """Maximum time that the circuit of a channel stays open."""
     grace_seconds: float = setting(60.0, number(0, 86_400))
+    """How long a delivery is left to its own job before the run `outbox_reconciler` handles it."""
 
     def __post_init__(self) -> None:
         Section.__post_init__(self)

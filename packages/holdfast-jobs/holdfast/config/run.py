@@ -1,4 +1,4 @@
-"""The sections of holdfast.toml that say what a run may do and when it is due."""
+"""The settings of profiles, bounded runs and schedules."""
 
 from __future__ import annotations
 
@@ -53,20 +53,30 @@ OVERFLOW_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True)
 class RunProfile(Section):
-    """What one run may do: how many jobs, for how long, in which order, with which patience."""
+    """Limits of one bounded run: `[profiles.NAME]`."""
 
     max_jobs_per_run: int = setting(25, _JOBS)
+    """Maximum number of jobs that one run claims."""
     max_runtime_seconds: int = setting(240, _RUNTIME)
+    """After this time a run claims no further jobs."""
     claim_timeout_seconds: int = setting(600, _CLAIM)
+    """Lease duration of the jobs that the run claims."""
     order: str = setting("created_at_asc", _ORDER)
+    """`created_at_asc` claims the oldest jobs first. `fair` distributes the claim over tenants as a
+    worker does."""
     eligible_statuses: tuple[str, ...] = setting(("queued",), _STATUSES)
+    """States of the jobs that the run claims. Only `queued` is accepted; batch collectors handle
+    `batch_submitted`."""
     respect_not_before_at: bool = setting(True, FLAG)
+    """Skip deferred jobs until they are due."""
     retry_backoff_seconds: tuple[int, ...] = setting((900, 7200), _BACKOFF)
+    """Retry delays of job types declared with `RetryPolicy.by_run()`."""
     schedule: Cadence | None = setting(None, CADENCE)
+    """When the run is due: an interval such as `every 15m` (s, m, h, d) or a cron expression."""
 
     @property
     def overflow_seconds(self) -> float:
-        """The pause of a job that is given back unused: shorter than its first retry would be."""
+        """Delay of a job that is released unused; shorter than the delay of its first retry."""
         first = self.retry_backoff_seconds[0]
         return OVERFLOW_SECONDS if first > OVERFLOW_SECONDS else first / 2
 
@@ -99,7 +109,7 @@ BUILT_IN_PROFILES: Mapping[str, RunProfile] = {
 
 @dataclass(frozen=True, slots=True)
 class RunSettings(Section):
-    """A named run: which jobs it takes, and where it differs from its profile."""
+    """A bounded run: which jobs it claims, its profile and its overrides: `[runs.NAME]`."""
 
     queues: tuple[str, ...] = setting(
         (),
@@ -109,22 +119,35 @@ class RunSettings(Section):
             some=True,
         ),
     )
+    """Queues that the run claims from, in this order. The built-in runs use every built-in
+    queue."""
     job_types: tuple[str, ...] = setting(
         (), texts("a list of job types", lambda v: JOB_TYPE.fullmatch(v) is not None)
     )
+    """Only jobs of these types are claimed. If empty, all types are."""
     profile: str | None = setting(None, PLAIN_NAME)
+    """Profile with the limits of the run. The default is the setting `profile`."""
     max_jobs_per_run: int | None = setting(None, _JOBS)
+    """Overrides the profile: maximum number of jobs that one run claims."""
     max_runtime_seconds: int | None = setting(None, _RUNTIME)
+    """Overrides the profile: after this time a run claims no further jobs."""
     claim_timeout_seconds: int | None = setting(None, _CLAIM)
+    """Overrides the profile: lease duration of the jobs that the run claims."""
     order: str | None = setting(None, _ORDER)
+    """Overrides the profile: `created_at_asc` or `fair`."""
     eligible_statuses: tuple[str, ...] | None = setting(None, _STATUSES)
+    """Overrides the profile: states of the jobs that the run claims."""
     respect_not_before_at: bool | None = setting(None, FLAG)
+    """Overrides the profile: skip deferred jobs until they are due."""
     retry_backoff_seconds: tuple[int, ...] | None = setting(None, _BACKOFF)
+    """Overrides the profile: retry delays of job types declared with `RetryPolicy.by_run()`."""
     schedule: Cadence | None = setting(None, CADENCE)
+    """Overrides the profile: when the run is due."""
     zone: str = setting("UTC", ZONE)
+    """Time zone of a cron expression in `schedule`."""
 
     def over(self, profile: RunProfile) -> RunProfile:
-        """*profile* with what this run sets for itself."""
+        """The profile with the overrides of this run."""
         own: dict[str, Any] = {
             item.name: value
             for item in fields(RunProfile)
@@ -147,16 +170,25 @@ BUILT_IN_RUNS: Mapping[str, RunSettings] = {
 
 @dataclass(frozen=True, slots=True)
 class ScheduleSettings(Section):
-    """Something that is due again and again: a job for a tenant, or a run."""
+    """A job or a bounded run that becomes due repeatedly: `[schedules.NAME]`."""
 
     cron: str | None = setting(None, CRON)
+    """Cron expression with five fields, or a name such as `@daily`. Either `cron` or `every` is
+    required."""
     every: timedelta | None = setting(None, LENGTH)
+    """Interval such as `2h`, from 10 seconds to 366 days."""
     zone: str = setting("UTC", ZONE)
+    """Time zone of the cron expression."""
     catch_up: str = setting("one", one_of(CATCH_UPS))
+    """Misfire policy for missed ticks: `skip` them, run `one` for all of them, or run `all`."""
     job_type: str | None = setting(None, JOB_TYPE_NAME)
+    """Job type to enqueue, together with `org_id`. Either `job_type` or `run` is required."""
     payload: Mapping[str, Any] = field(default_factory=dict, metadata={"kind": DOCUMENT})
+    """Payload of the job."""
     org_id: str | None = setting(None, UUID)
+    """Tenant of the job."""
     run: str | None = setting(None, PLAIN_NAME)
+    """Bounded run to start."""
 
     def __post_init__(self) -> None:
         Section.__post_init__(self)
@@ -175,5 +207,5 @@ class ScheduleSettings(Section):
 
     @property
     def cadence(self) -> Cadence:
-        """When the schedule fires; None if the section does not say."""
+        """When the schedule fires."""
         return Cadence(self.every, self.cron)

@@ -1,4 +1,4 @@
-"""The sections of holdfast.toml that bound the flow of jobs and say how long things are kept."""
+"""The settings of queues, tenants, limit keys, retention and alerts."""
 
 from __future__ import annotations
 
@@ -38,15 +38,23 @@ def _read_rate(given: QueueSettings | KeySettings) -> None:
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings(Section):
-    """How much of the workers a queue gets, and how much may wait in it."""
+    """Weight, concurrency, depth and rate limits of a queue: `[queues."q:NAME"]`."""
 
     weight: int = setting(1, whole(1, 100, more=_PAUSE))
+    """Share of the workers that the queue gets relative to other queues."""
     max_running: int | None = setting(None, _QUEUE_CAP)
+    """Maximum number of jobs of the queue that run at the same time."""
     max_running_per_tenant: int | None = setting(None, _QUEUE_CAP)
+    """Maximum number of jobs of one tenant in the queue that run at the same time."""
     max_depth: int | None = setting(None, _QUEUE_CAP)
+    """Maximum number of waiting jobs. Further jobs are rejected with `QueueFull`."""
     max_depth_per_tenant: int | None = setting(None, _QUEUE_CAP)
+    """Maximum number of waiting jobs of one tenant."""
     rate: Rate | None = setting(None, RATE)
+    """Maximum number of jobs that start per second, minute, hour or day."""
     small_depth: int | None = setting(None, _QUEUE_CAP)
+    """Depth up to which the queue counts as small. A deeper queue raises the `queue_crowded`
+    alert."""
 
     def __post_init__(self) -> None:
         _read_rate(self)
@@ -67,20 +75,25 @@ BUILT_IN_QUEUES: Mapping[str, QueueSettings] = {
 
 @dataclass(frozen=True, slots=True)
 class TenantSettings(Section):
-    """A tenant's share and its limit over all queues."""
+    """Weight and concurrency limit of a tenant over all queues: `[tenants."UUID"]`."""
 
     weight: int = setting(1, whole(1, 10))
+    """Share of the workers that the tenant gets relative to other tenants."""
     max_running: int | None = setting(
         None, cap(more="; to stop one tenant's jobs, cancel them: holdfast jobs cancel JOB")
     )
+    """Maximum number of jobs of the tenant that run at the same time, over all queues."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeySettings(Section):
-    """The limit of something outside that jobs share, such as a provider."""
+    """Limits of a shared resource, such as the API of a provider: `[keys."NAME"]`."""
 
     max_running: int | None = setting(None, cap(more=_PAUSE))
+    """Maximum number of jobs with this key that run at the same time. Either this or `rate` is
+    required."""
     rate: Rate | None = setting(None, RATE)
+    """Maximum number of jobs with this key that start per second, minute, hour or day."""
 
     def __post_init__(self) -> None:
         _read_rate(self)
@@ -97,15 +110,24 @@ _FOR_EVER_DAYS = 36_500
 
 @dataclass(frozen=True, slots=True)
 class RetentionRule(Section):
-    """How long the ended jobs of one category, type or state are kept."""
+    """How long the ended jobs of a category, job type or state are kept.
+
+    At least one of `category`, `job_type` and `state` is required.
+    """
 
     keep_days: float = setting(
         90.0,
         number(_SHORTEST_KEY_DAYS, _FOR_EVER_DAYS, more=": no idempotency key ends before 7 days"),
     )
+    """How long matching jobs are kept. It may not be shorter than the idempotency keys of the
+    category live."""
     category: str | None = setting(None, PLAIN_NAME)
+    """Matches jobs of this category."""
     job_type: str | None = setting(None, JOB_TYPE_NAME)
+    """Matches jobs of this type. A rule for a job type takes precedence over a rule for a category,
+    and that over a rule for a state."""
     state: str | None = setting(None, one_of(("completed", "failed", "canceled")))
+    """Matches jobs that ended in this state."""
 
     def __post_init__(self) -> None:
         Section.__post_init__(self)
@@ -115,19 +137,24 @@ class RetentionRule(Section):
 
 @dataclass(frozen=True, slots=True)
 class RetentionSettings(Section):
-    """How long ended jobs stay among the live ones, and how long in the archive."""
+    """How long ended jobs and run records are kept: `[retention]`."""
 
     archive_after_hours: float = setting(
         1.0, number(0.25, more=": an older transaction could not see that a key is taken")
     )
+    """How long a completed or canceled job stays in the job table before it is archived."""
     keep_days: float = setting(
         90.0,
         number(
             _LONGEST_KEY_DAYS, _FOR_EVER_DAYS, more=": no job row leaves before its key expires"
         ),
     )
+    """How long ended jobs are kept in total. No job is deleted before its idempotency key
+    expires."""
     keep_runs_days: float = setting(90.0, number(1))
+    """How long the records of bounded runs are kept."""
     rules: tuple[RetentionRule, ...] = rows("[[retention.rules]]", RetentionRule)
+    """Exceptions for a category, a job type or a state."""
 
 
 _ADDRESS = re.compile(r"[^\x00-\x1f\x7f]{1,2000}")
@@ -137,27 +164,35 @@ SEVERITIES = ("warning", "error", "critical")
 
 @dataclass(frozen=True, slots=True)
 class AlertSettings(Section):
-    """Who is told of trouble, of how much, and how often."""
+    """Where alerts are sent, which ones, and how often: `[alerts]`."""
 
-    # Many receivers know their senders by the address alone, so it is as good as a password.
     webhook: str | None = setting(
         None,
         text('an address such as "https://alerts.example.com/holdfast"', _WEBHOOK, is_secret=True),
     )
+    """URL that receives alerts. It is never displayed, because many receivers authenticate senders
+    by the URL alone."""
     webhook_secret: str = setting(
         "",
         text("empty or text of 16 or more characters", re.compile(r"|.{16,1000}"), is_secret=True),
     )
-    # https of a server in a network of our own. Plain http is only for such a server.
+    """Secret that signs the alerts. A value after `whsec_` is decoded as base64. If empty, alerts
+    are not signed."""
     allow_private: bool = setting(False, FLAG)
-    # A channel of [channels.NAME], and where it sends alerts to.
+    """Allow an `https:` webhook in a private network. Plain `http:` URLs are accepted for private
+    addresses only."""
     channel: str | None = setting(None, PLAIN_NAME)
+    """Channel of `[channels.NAME]` that sends alerts, with or without a webhook."""
     address: str | None = setting(
         None, text("one line of at most 2000 characters", _ADDRESS, is_address=True)
     )
+    """Where the channel sends alerts: a mail address, a Slack channel or a URL."""
     min_severity: str = setting("warning", one_of(SEVERITIES))
+    """Minimum severity of the alerts that are sent."""
     quiet_seconds: float = setting(300.0, number(1, 86_400))
+    """Minimum interval between two alerts about the same problem."""
     lease_losses: Rate = setting(Rate(10, 60), RATE)
+    """Number of lost leases per time that raises an alert."""
 
     def __post_init__(self) -> None:
         Section.__post_init__(self)

@@ -1,4 +1,4 @@
-"""Settings: every value a deployment may set, validated once, frozen."""
+"""All settings of a deployment, validated when they are constructed, then frozen."""
 
 from __future__ import annotations
 
@@ -65,56 +65,100 @@ _TABLE = re.compile(r"[a-z_][a-z0-9_]{0,62}(\.[a-z_][a-z0-9_]{0,62})?")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything a deployment may set. Lengths are seconds unless the name says otherwise."""
+    """All settings of a deployment. Durations are seconds unless the name says otherwise.
+
+    `Settings.load()` reads the environment and holdfast.toml. `Settings(…)` reads neither. Sections
+    of extensions are passed as keyword arguments and read as attributes, like the fields below.
+    """
 
     db: str = setting(
         DEFAULT_DB, text("sqlite:///FILE or postgresql://HOST/NAME", _ADDRESS, is_address=True)
     )
-    # On PostgreSQL: the same database with a login for handlers alone, which keeps tenants apart.
+    """Database URL: `sqlite:///relative.db`, `sqlite:////absolute.db`, `sqlite:` (in memory) or
+    `postgresql://USER@HOST:PORT/NAME`."""
     handler_db: str | None = setting(
         None, text("postgresql://HOST/NAME", _POSTGRES_ADDRESS, is_address=True)
     )
+    """PostgreSQL only: URL of the same database with a separate login for handlers, so that
+    row-level security also applies to handler code."""
     app: str = setting("", text("module:attribute"))
-    # The tenant of calls without org_id; None refuses them. Holdfast("sqlite:…") has DEFAULT_ORG.
+    """Where the jobs are declared, as `module:attribute`."""
     default_org: str | None = setting(None, UUID)
+    """Tenant of calls without `org_id`. If not set, such calls are refused;
+    `Holdfast("sqlite:…")` uses a built-in tenant."""
     payload_limit_bytes: int = setting(256 * 1024, whole(1024, 16 * 1024 * 1024))
-    # A worker renews at a third of the lease, so two renewals may fail before a claim is stale.
+    """Maximum size of a job payload in bytes."""
     lease_seconds: float = setting(60.0, number(0.5, 86_400))
+    """Duration of a lease. A worker renews its leases after a third of this time and sends three
+    heartbeats in it, at least one every 15 seconds."""
     poll_seconds: float = setting(1.0, number(0.01, 60))
+    """How often an idle worker polls its queues when no notification arrives."""
     rescue_seconds: float = setting(5.0, number(0.05, 3600))
+    """Maximum interval between two maintenance passes of a worker: rescue, seal, archive and
+    prune."""
     claim_limit: int = setting(500, whole(1, 10_000))
+    """Maximum number of jobs that one claim takes."""
     settle_limit: int = setting(500, whole(1, 10_000))
-    # None: a connection for each handler of the worker, and some for the worker itself.
+    """Maximum number of outcomes that one transaction writes."""
     pool_size: int | None = setting(None, whole(2, 10_000))
+    """PostgreSQL only: maximum number of connections per process. If not set, it follows the
+    concurrency of the worker."""
     ageing_seconds: float = setting(3600.0, number(1, 30 * 86_400))
+    """How far one step of priority moves a job forward or back in its queue. A job overtakes only
+    jobs that were enqueued within this time before it, so no job waits forever."""
     unknown_type_patience_seconds: float = setting(3600.0, number(0))
+    """How long a job waits for a worker that has its job type registered before it is
+    dead-lettered."""
     audit_key: str = setting("", text(is_secret=True))
+    """HMAC key of the audit seals. Keep it outside the settings file."""
     audit_tables: tuple[str, ...] = setting(
         (), texts("a list of tables of your own", lambda v: _TABLE.fullmatch(v) is not None)
     )
+    """SQLite only: your own tables that audit enrichment handlers may write. In the environment
+    variable, separate names by commas."""
     log_level: str = setting("info", one_of(LOG_LEVELS))
-    # The fallback when nobody names a profile.
+    """Minimum level of the log lines of workers, runs and dispatchers. The option `--log-level`
+    overrides it."""
     profile: str = setting("example", PLAIN_NAME)
+    """Profile of the runs that name none."""
     queues: Mapping[str, QueueSettings] = table(QueueSettings, QUEUE_NAME, BUILT_IN_QUEUES)
+    """Weight, concurrency, depth and rate limits of a queue. A limit of zero is rejected: pause the
+    queue instead."""
     tenants: Mapping[str, TenantSettings] = table(TenantSettings, UUID)
+    """Weight and concurrency limit of a tenant over all queues."""
     keys: Mapping[str, KeySettings] = table(KeySettings, KEY_NAME)
+    """Limits of a shared resource, such as the API of a provider. Jobs that carry the key share
+    them."""
     retention: RetentionSettings = section(RetentionSettings)
+    """How long ended jobs and run records are kept."""
     alerts: AlertSettings = section(AlertSettings)
+    """Where alerts are sent, which ones, and how often."""
     profiles: Mapping[str, RunProfile] = table(RunProfile, PLAIN_NAME, BUILT_IN_PROFILES)
+    """Limits of one bounded run. `example`, `dev`, `stage` and `prod` are built in: a section with
+    one of these names overrides the keys that it lists. A new profile starts with the values of
+    `example`."""
     runs: Mapping[str, RunSettings] = table(RunSettings, PLAIN_NAME, BUILT_IN_RUNS)
+    """A bounded run: which jobs it claims, its profile and its overrides. Every key that a profile
+    has can be set here too."""
     schedules: Mapping[str, ScheduleSettings] = table(ScheduleSettings, PLAIN_NAME)
+    """A job or a bounded run that becomes due repeatedly."""
     channels: Mapping[str, CommonChannelSettings] = table(
         ChannelSettings,
         PLAIN_NAME,
         accepts=CommonChannelSettings,
         class_of_kind=channel_settings_class,
     )
+    """A channel that delivers messages. A key that the channel's kind does not use is rejected. The
+    channel `in_app` always exists and has no section. Credentials are read from an environment
+    variable or a file, never from this section."""
     outbox: OutboxSettings = section(OutboxSettings)
-    # The extensions to enable, by name; None leaves it to the code, and offers all to the CLI.
+    """Leases, attempts and circuits of deliveries."""
     extensions: tuple[str, ...] | None = setting(
         None,
         texts("a list of names of extensions", lambda v: EXTENSION_NAME.fullmatch(v) is not None),
     )
+    """Names of the extensions to enable. If not set, the application's code decides, and the CLI
+    offers the commands of every installed extension."""
     # The settings of extensions, by name. They are read as attributes, like those above.
     sections: Mapping[str, Any] = field(default_factory=dict, metadata={"sections": True})
 
@@ -197,11 +241,14 @@ class Settings:
 
     @property
     def default_profile(self) -> RunProfile:
-        """The profile that applies where none is named."""
+        """The profile of the runs that name none."""
         return self.profiles[self.profile]
 
     def run_of(self, name: str) -> RunProfile:
-        """What the run *name* may do: its profile with what it sets for itself, and its cadence."""
+        """The limits of the run *name*: its profile with its own overrides.
+
+        Raises UnknownRun if no run of that name is declared.
+        """
         if name not in self.runs:
             raise UnknownRun(name, self.runs)
         run = self.runs[name]
@@ -232,7 +279,10 @@ class Settings:
         env: Mapping[str, str] | None = None,
         file: Path | None = None,
     ) -> Settings:
-        """Settings from the argument, then the environment, then holdfast.toml, then defaults."""
+        """Load the settings: arguments first, then the environment, holdfast.toml and defaults.
+
+        Raises ConfigError with every problem found.
+        """
         # Reading knows the settings, so they cannot know it while this module is made.
         from holdfast.config.load import load
 

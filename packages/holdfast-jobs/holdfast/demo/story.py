@@ -34,7 +34,7 @@ LOOK_SECONDS = 0.08
 
 
 class DemoFailed(HoldfastError):
-    """The demo could not be shown to its end."""
+    """The demo could not be completed. Read the message; run the demo again."""
 
 
 class Story:

@@ -63,7 +63,8 @@ class Producer:
 
 
 class EnqueueRefused(Forbidden):
-    """Only the producer of the job type enqueues its jobs; *call* is what to use instead."""
+    """Only the producer of the job type may enqueue its jobs; *call* names it. Use the call that
+    the error names."""
 
     def __init__(self, job_type: str, call: str | None = None) -> None:
         self.job_type, self.call = job_type, call

@@ -23,11 +23,13 @@ from holdfast.errors import Conflict, InvalidArgument, NotFound
 
 
 class InvalidAction(InvalidArgument):
-    """What an operator asked for is wrong; *fields* maps each bad field to what is wrong."""
+    """An argument of an operator action is invalid; *fields* maps each to its problem. Correct it.
+    Nothing was changed."""
 
 
 class LetterNotFound(NotFound):
-    """There is no dead letter of this job, or it is another tenant's."""
+    """The job has no dead letter, or belongs to another tenant. Check the id. For a replay, look at
+    the original job."""
 
     def __init__(self, job_id: str, replay_of: str | None = None) -> None:
         self.job_id = job_id
@@ -38,14 +40,15 @@ class LetterNotFound(NotFound):
 
 
 class NothingMatches(NotFound):
-    """Nothing that is still to be dealt with fits the filter."""
+    """No open dead letter, or no held or failed delivery, matches the filter. Widen the filter."""
 
     def __init__(self, asked: str, what: str = "dead letter") -> None:
         super().__init__(f"No {what} fits the filter ({asked}). Nothing was done.")
 
 
 class TableNotFound(NotFound):
-    """The database has no table of this name, or the login does not see it."""
+    """The database has no table of this name, or the login cannot see it. Check the name and the
+    permissions of the login."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -55,7 +58,7 @@ class TableNotFound(NotFound):
 
 
 class StaleVersion(Conflict):
-    """The item was changed since it was read. Look at it again, then decide."""
+    """The item was changed since it was read. Read it again, then decide."""
 
     def __init__(self, job_id: str, asked: int, version: int | None = None) -> None:
         self.job_id = job_id
@@ -67,19 +70,20 @@ class StaleVersion(Conflict):
 
 
 class StepRefused(Conflict):
-    """The item does not stand where this step begins."""
+    """The state of the dead letter does not allow this step. Take the missing step that the message
+    names."""
 
 
 class LetterEnded(StepRefused):
-    """The item was resolved, discarded or fixed forward, and stays so."""
+    """The dead letter was already resolved, discarded or fixed forward. Nothing."""
 
 
 class NeverReplayed(StepRefused):
-    """Jobs of this kind are never replayed."""
+    """Jobs of this type are never replayed. Discard the dead letter, or fix it forward."""
 
 
 class BatchNotFound(NotFound):
-    """There is no such provider batch."""
+    """The provider batch does not exist. List the batches: `holdfast batches list --all`."""
 
     def __init__(self, batch_id: str) -> None:
         self.batch_id = batch_id
@@ -87,7 +91,8 @@ class BatchNotFound(NotFound):
 
 
 class BatchRefused(Conflict):
-    """The batch does not stand where this can be done to it."""
+    """The state of the batch does not allow this action, or its provider does not know it. Look at
+    it: `holdfast batches show BATCH_ID`."""
 
     def __init__(self, batch_id: str, state: str, says: str) -> None:
         self.batch_id = batch_id
@@ -95,7 +100,9 @@ class BatchRefused(Conflict):
 
 
 class DeliveryRefused(Conflict):
-    """The delivery does not stand where this can be decided."""
+    """The state of the delivery does not allow this action. Look at it: `holdfast deliveries show
+    DELIVERY_ID`. Held, failed and dropped deliveries can be confirmed or resent; pending, held and
+    failed ones can be dropped."""
 
     def __init__(self, delivery_id: str, state: str, says: str) -> None:
         self.delivery_id = delivery_id

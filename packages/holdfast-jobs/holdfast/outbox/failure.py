@@ -6,17 +6,23 @@ from holdfast.errors import InvalidArgument, NotFound, Permanent
 
 
 class InvalidDelivery(InvalidArgument):
-    """What is to be told to whom is wrong; *fields* maps each bad field to what is wrong."""
+    """A message is invalid, or data that its template names is missing. Correct the fields that the
+    message names. Nothing was written."""
 
 
 class DeliveryNotFound(NotFound):
-    """There is no such delivery, or it is another tenant's."""
+    """The delivery does not exist, or belongs to another tenant. List the deliveries: `holdfast
+    deliveries list --all`."""
 
     def __init__(self, delivery_id: str) -> None:
         super().__init__(f"No delivery {delivery_id[:100]} for this tenant. Check the id.")
 
 
 class DeliveryFailed(Permanent):
-    """Somebody who must be told cannot be reached; the delivery says why."""
+    """A required recipient cannot be reached; the delivery says why.
+
+    Fault: the recipient or the channel. Remedy: correct the address or the channel, then `holdfast
+    deliveries resend`. The job continues when all deliveries are sent.
+    """
 
     error_class = "DELIVERY_FAILED"

@@ -27,7 +27,7 @@ _PASSES = 4
 
 
 class UnknownTemplate(NotFound):
-    """No template of that name is declared."""
+    """No template of this name is declared. Declare it with `hf.outbox.template(…)`."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -22,7 +22,9 @@ SPARE = 4
 
 
 class PoolTimeout(StoreBusy):
-    """Every connection that this process may open is in use. Costs a job no attempt."""
+    """Every connection that this process may open is in use. Raise `pool_size`, lower the
+    concurrency, or shorten transactions. A job that meets it is released for a second; it does not
+    count as an attempt."""
 
     def __init__(self, size: int, seconds: float) -> None:
         super().__init__(

@@ -18,19 +18,19 @@ class DeliveryCounts:
         self._labels = labels
         self._changes = Counter(
             "holdfast_deliveries_total",
-            "Steps that deliveries took.",
+            "State changes of deliveries.",
             ("channel", "change"),
             registry=registry,
         )
         self._sends = Counter(
             "holdfast_delivery_sends_total",
-            "Deliveries that their channel has taken, by why they were sent.",
+            "Deliveries accepted by their channel, by the reason of the send.",
             ("channel", "reason"),
             registry=registry,
         )
         self._alerts = Counter(
             "holdfast_delivery_alerts_total",
-            "What deliveries told somebody to look at.",
+            "Problems with deliveries and channels.",
             ("what",),
             registry=registry,
         )

@@ -46,51 +46,51 @@ class Gauge:
 
 DEPTH = Gauge(
     "holdfast_queue_depth",
-    f"Jobs by queue that are ready, for the batch lane, delayed or running; up to {BOUND}.",
+    f"Jobs by queue and state, counted up to {BOUND}.",
     ("queue", "state"),
 )
 OLDEST_AGE = Gauge(
     "holdfast_queue_oldest_ready_age_seconds",
-    f"How long the job that waits longest has been ready, of the {OLDEST} created first.",
+    f"Age of the job that has been ready longest, among the {OLDEST} oldest.",
     ("queue",),
 )
-PAUSED = Gauge("holdfast_queue_paused", "1 if an operator has paused the queue.", ("queue",))
-SERVED = Gauge("holdfast_queue_workers", "Live workers that take jobs of the queue.", ("queue",))
+PAUSED = Gauge("holdfast_queue_paused", "1 while the queue is paused.", ("queue",))
+SERVED = Gauge("holdfast_queue_workers", "Live workers that serve the queue.", ("queue",))
 LETTERS = Gauge(
     "holdfast_dead_letters_open",
-    f"Dead letters that nobody has ended; counted up to {BOUND} in all.",
+    f"Open dead letters, counted up to {BOUND} in total.",
     ("job_type",),
 )
 ESCALATED = Gauge(
     "holdfast_dead_letters_escalated",
-    "Of the open dead letters, those whose replay failed as the job before it did.",
+    "Open dead letters whose replay failed with the same error class.",
     ("job_type",),
 )
 LIVE = Gauge(
     "holdfast_workers_live",
-    f"Workers that told of themselves in the last {GONE_AFTER.seconds} seconds.",
+    f"Workers with a heartbeat in the last {GONE_AFTER.seconds} seconds.",
     ("state",),
 )
 SCHEDULE_LAG = Gauge(
-    "holdfast_schedule_lag_seconds", "How long the tick that is due longest has waited."
+    "holdfast_schedule_lag_seconds", "Age of the oldest schedule tick that is due."
 )
 DELIVERIES = Gauge(
     "holdfast_deliveries_open",
-    f"Deliveries that wait, were tried without an answer, or are held for a person; up to {BOUND}.",
+    f"Deliveries that are waiting, unconfirmed or held, counted up to {BOUND}.",
     ("state",),
 )
 DELIVERY_AGE = Gauge(
     "holdfast_delivery_oldest_age_seconds",
-    "How long the delivery of those has waited that waits longest.",
+    "Age of the oldest open delivery, from when it was due or held.",
     ("state",),
 )
 XMIN_AGE = Gauge(
     "holdfast_db_oldest_xmin_age_seconds",
-    "PostgreSQL: how old the oldest transaction is that keeps dead rows from being removed.",
+    "PostgreSQL: age of the oldest transaction that prevents vacuum from removing dead rows.",
 )
 HIDDEN = Gauge(
     "holdfast_db_hidden_transactions",
-    "PostgreSQL: transactions of other roles, whose age this role may not see.",
+    "PostgreSQL: transactions of other roles whose age is hidden; needs pg_read_all_stats.",
 )
 
 GAUGES = (

@@ -236,40 +236,46 @@ class Metrics:
 
         # In the order of Series.
         self._plain = (
-            counter("jobs_enqueued_total", "Jobs that were enqueued.", *of_job),
-            counter("jobs_started_total", "Claims that a worker took to run.", *of_job),
-            counter("jobs_succeeded_total", "Jobs that were completed.", *of_job),
-            counter("deadletter_total", "Jobs that became dead letters, by origin.", *of_job),
+            counter(
+                "jobs_enqueued_total",
+                "Jobs enqueued; duplicates and holdfast.enqueue() in SQL excluded.",
+                *of_job,
+            ),
+            counter("jobs_started_total", "Attempts started by a worker.", *of_job),
+            counter("jobs_succeeded_total", "Jobs completed.", *of_job),
+            counter(
+                "deadletter_total", "Jobs dead-lettered, by the queue they came from.", *of_job
+            ),
             counter(
                 "holdfast_lease_losses_total",
-                "Attempts whose result was discarded: the lease was lost.",
+                "Attempts whose result was discarded because the lease was lost.",
                 *of_job,
             ),
             counter(
                 "holdfast_deadletter_escalations_total",
-                "Replays that failed as the job before them did.",
+                "Replays that failed with the same error class as the original job.",
                 *of_job,
             ),
         )
         self._failed = counter(
             "jobs_failed_total",
-            "Attempts that failed, retried or not, by the class of the error.",
+            "Attempts that failed, retried or not, by error class.",
             *of_job,
             "error_class",
         )
         self._settled = counter(
-            "holdfast_jobs_settled_total", "Attempts that ended, by how.", *of_job, "outcome"
+            "holdfast_jobs_settled_total", "Attempts that ended, by outcome.", *of_job, "outcome"
         )
         self._duration = Histogram(
             "jobs_duration_seconds",
-            "How long an attempt ran.",
+            "Duration of an attempt.",
             of_job,
             buckets=DURATION_BUCKETS,
             registry=self.registry,
         )
         self._attempts = Histogram(
             "jobs_attempts_histogram",
-            "How many attempts a job took until it ended.",
+            "Number of attempts of a job that ended.",
             ("job_type",),
             buckets=ATTEMPT_BUCKETS,
             registry=self.registry,
@@ -286,20 +292,20 @@ class Metrics:
         )
         self._crowded = counter(
             "holdfast_queue_crowded_total",
-            "Times that a queue which is to stay small grew beyond it.",
+            "Times that a queue grew beyond its small_depth.",
             "queue",
         )
         self._ticks = counter(
             "holdfast_schedule_ticks_total",
-            "Ticks of schedules, by what became of them.",
+            "Schedule ticks, by outcome.",
             "schedule",
             "outcome",
         )
         self._changes = counter(
-            "holdfast_worker_changes_total", "What happened to workers.", "change"
+            "holdfast_worker_changes_total", "Worker lifecycle events and errors.", "change"
         )
         self._runs = counter(
-            "holdfast_runs_total", "Bounded runs that ended, by how.", "run", "outcome"
+            "holdfast_runs_total", "Bounded runs that ended, by outcome.", "run", "outcome"
         )
         for change in WORKER_CHANGES:
             self._changes.labels(change)
@@ -322,7 +328,7 @@ class DatabaseGauges:
 
 
 def _families(gauges: Sequence[Gauge], reading: Reading, *, is_up: bool) -> Iterator[Metric]:
-    up = "1 if the database answered in the last seconds; without it there are no gauges."
+    up = "1 if the database can be read. At 0 no other gauge is exported."
     yield GaugeMetricFamily("holdfast_db_up", up, value=float(is_up))
     for gauge in gauges:
         if gauge.name not in reading:

@@ -19,57 +19,86 @@ from holdfast.errors import ConfigInvalid, Defect, Permanent, Transient
 
 
 class BatchExpired(Transient):
-    """The provider did not come to it before the batch's time was over."""
+    """The provider did not process the item before the batch expired.
+
+    Fault: the provider. Remedy: nothing; use smaller batches if it is frequent.
+    """
 
     error_class = "BATCH_EXPIRED"
 
 
 class BatchCanceled(Transient):
-    """The batch was canceled before the provider came to it."""
+    """The batch was canceled before the provider processed the item.
+
+    Fault: an operator, or a deadline. Remedy: nothing.
+    """
 
     error_class = "BATCH_CANCELED"
 
 
 class BatchFailed(Transient):
-    """The whole batch failed, and nothing says that this item is why."""
+    """The whole batch failed, and nothing shows that this item caused it.
+
+    Fault: unknown. A job that is dead-lettered with it was alone in its last batch. Remedy: look at
+    the `error_code` of the batch.
+    """
 
     error_class = "BATCH_FAILED"
 
 
 class PromptRefused(Permanent):
-    """The provider calls the request wrong; the same request would be refused again."""
+    """The provider rejected the request as invalid; it would reject it again.
+
+    Fault: the request. Remedy: correct what `request` builds.
+    """
 
     error_class = "PROMPT_REFUSED"
 
 
 class OutputTruncated(Permanent):
-    """The answer reached its limit before its end; part of an answer is none."""
+    """The answer reached its token limit and is incomplete.
+
+    Fault: the limit. Remedy: raise `max_output_tokens`.
+    """
 
     error_class = "OUTPUT_TRUNCATED"
 
 
 class OutputInvalid(Permanent):
-    """There is an answer, and it is not what was asked for: no JSON, another schema, no echo."""
+    """The answer is not valid: no JSON, another schema, or no echo.
+
+    Fault: the model. Remedy: correct the prompt or the schema. The answer is not stored.
+    """
 
     error_class = "OUTPUT_INVALID"
 
 
 class AnswerNotTaken(Permanent):
-    """The answer is there and paid for; something that may pass kept the application from it."""
+    """The paid answer arrived, but the application repeatedly failed to process it.
+
+    Fault: the application; `cause` in the context says how. Remedy: fix it, then replay. The replay
+    is paid again.
+    """
 
     error_class = "ANSWER_NOT_TAKEN"
     pages_operator = True
 
 
 class ResultMissing(Permanent):
-    """The batch is finished and wholly read, and nothing in it is about this item."""
+    """The batch has ended, and its results do not contain this item.
+
+    Fault: the provider. Remedy: replay the job if it may be paid again.
+    """
 
     error_class = "RESULT_MISSING"
     pages_operator = True
 
 
 class ResultConflict(Permanent):
-    """The batch holds two different answers for this item; nobody can say which is right."""
+    """The results contain two different answers for this item.
+
+    Fault: the provider. Remedy: replay the job if it may be paid again.
+    """
 
     error_class = "RESULT_CONFLICT"
     pages_operator = True

@@ -308,7 +308,11 @@ CROSS_WIRED = "cross_wired"
 
 
 class _SchemaChanged(Transient):
-    """Another schema is declared now than the answer was asked for: somebody may still know it."""
+    """The declared schema differs from the one that the answer was requested with.
+
+    Fault: the deployment. Remedy: deploy the schema that the answer was requested with, or wait for
+    a worker that has it.
+    """
 
     error_class = "SCHEMA_CHANGED"
 

@@ -1,0 +1,1 @@
+"""One module per generated page of docs/reference/. Each has build(), which returns a Page."""
