@@ -18,9 +18,12 @@ from pathlib import Path
 
 from reference_pages import (
     audit_events,
+    commands,
     constraints,
     errors,
     metrics,
+    operator_api,
+    python_api,
     settings,
     states,
 )
@@ -30,12 +33,15 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "reference"
 
 PAGES: dict[str, Callable[[], Page]] = {
+    "python-api.md": python_api.build,
     "settings.md": settings.build,
     "errors.md": errors.build,
     "metrics.md": metrics.build,
     "constraints.md": constraints.build,
     "state-transitions.md": states.build,
     "audit-events.md": audit_events.build,
+    "cli.md": commands.build,
+    "operator-api.md": operator_api.build,
 }
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import psycopg
 import pytest
 from click.testing import CliRunner
 
 from holdfast import SystemClock
-from holdfast.cli import COMMANDS, cli
+from holdfast.cli import cli, command_groups
 from holdfast.store import postgres as postgres_store
 from tests.engine.planting import plant
 from tests.faces.conftest import APP, Run
@@ -414,11 +416,37 @@ def test_the_file_names_the_application_and_an_unknown_setting_is_refused(
 # -- the whole
 
 
-def test_every_command_has_a_help_text() -> None:
-    for name in COMMANDS:
-        shown = CliRunner().invoke(cli, [name, "--help"])
-        assert shown.exit_code == 0, shown.output
-        assert len(shown.output.splitlines()) > 5
+def every_command(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        yield (*path, name)
+        if isinstance(command, click.Group):
+            yield from every_command(command, (*path, name))
+
+
+@pytest.mark.parametrize("path", list(every_command(cli)), ids=" ".join)
+def test_every_command_has_a_help_text(path: tuple[str, ...]) -> None:
+    shown = CliRunner().invoke(cli, [*path, "--help"], terminal_width=80)
+    above = CliRunner().invoke(cli, [*path[:-1], "--help"], terminal_width=80)
+    (summary,) = (line for line in above.output.splitlines() if line.split()[:1] == [path[-1]])
+
+    assert shown.exit_code == 0, shown.output
+    assert len(shown.output.splitlines()) > 5
+    assert len(summary) <= 80
+    assert len(summary.split()) > 1
+    assert summary.endswith("."), "the summary is cut off: shorten the first sentence of its help"
+
+
+def test_the_help_lists_the_commands_by_group() -> None:
+    shown = CliRunner().invoke(cli, ["--help"]).output
+    titles = [line.rstrip(":") for line in shown.splitlines() if line.endswith(":")]
+
+    assert titles == [
+        *("Options", "Jobs", "Operations", "Batch processing"),
+        *("Applications", "Administration", "Development"),
+    ]
+    assert "simulator" in command_groups()["Development"]
 
 
 def test_the_module_and_the_script_are_the_same_command(tmp_path: Path) -> None:

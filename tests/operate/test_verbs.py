@@ -1,6 +1,6 @@
 """Every verb of the operator API, in every role and for every tenant, gives the documented answer.
 
-The table is docs/operator-api.md. A verb that is not in it fails here.
+The table is docs/reference/operator-api.md. A verb that is not in it fails here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.operate.verbs import SAYS, VERBS, WHY, World
 from tests.story import ORG, OTHER_ORG, look
 from tests.test_house import ROOT
 
-PAGE = ROOT / "docs" / "operator-api.md"
+PAGE = ROOT / "docs" / "reference" / "operator-api.md"
 NONE = "-"
 
 

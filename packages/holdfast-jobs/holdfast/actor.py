@@ -10,7 +10,7 @@ from holdfast.errors import InvalidArgument
 
 
 class ActorType(StrEnum):
-    """What kind of actor caused a change."""
+    """The type of an actor."""
 
     USER = "user"
     SYSTEM = "system"
@@ -18,10 +18,10 @@ class ActorType(StrEnum):
 
 
 class Role(StrEnum):
-    """What somebody may do beyond the work of a tenant.
+    """The role of an operator.
 
-    A member looks at and cancels a tenant's own jobs, an operator mends them, an admin also does
-    what concerns every tenant.
+    A member reads and cancels the jobs of a tenant. An operator also recovers failed work. An admin
+    also changes what concerns every tenant.
     """
 
     ADMIN = "admin"
@@ -30,20 +30,20 @@ class Role(StrEnum):
 
     @property
     def rank(self) -> int:
-        """How much the role may do: a higher rank may do all that a lower one may."""
+        """The rank of the role: a higher rank includes the permissions of the lower ones."""
         return (Role.MEMBER, Role.OPERATOR, Role.ADMIN).index(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who caused a change."""
+    """The user, API key or system component that caused a change."""
 
     type: ActorType
     id: str
 
     @classmethod
     def read(cls, text: str) -> Actor:
-        """``user:42``, ``api_key:…`` or ``system:…``. Raises InvalidArgument for anything else."""
+        """Parse ``user:42``, ``api_key:…`` or ``system:…``. Raises InvalidArgument otherwise."""
         return read_actor(text)
 
 

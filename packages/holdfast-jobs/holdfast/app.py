@@ -71,9 +71,9 @@ F = TypeVar("F", bound=Callable[..., Any])
     ),
 )
 class Holdfast:
-    """One application's jobs in one database.
+    """The jobs of one application in one database.
 
-    Nothing is opened until it is needed, so a module may create one and declare jobs on import.
+    The database is opened on first use, so a module may create it and declare jobs on import.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Holdfast:
 
     @property
     def store(self) -> Store:
-        """The open store; a child process gets one of its own."""
+        """The open store. A child process gets its own."""
         if self._store is None or self._store_pid != os.getpid():
             with self._opening:
                 if self._store is None or self._store_pid != os.getpid():
@@ -128,7 +128,7 @@ class Holdfast:
         return self._store
 
     def use_store(self, store: Store) -> None:
-        """Work on a store that the caller opened."""
+        """Use a store that the caller opened."""
         store.enable(self.extensions.components)
         self.extensions.follow_states(store)
         self._store, self._store_pid = store, os.getpid()
@@ -136,11 +136,11 @@ class Holdfast:
     # -- extensions
 
     def add_extension(self, extension: Extension) -> None:
-        """Enable an extension. ``Holdfast(db, extensions=[…])`` does the same."""
+        """Enable an extension, like ``Holdfast(db, extensions=[…])``."""
         self.extensions.enable(extension)
 
     def extension(self, kind: type[E]) -> E:
-        """The enabled extension of this class; one that is not enabled yet is made and enabled."""
+        """Return the enabled extension of this class; enable one if there is none."""
         if not (isinstance(kind, type) and issubclass(kind, Extension)):
             raise ConfigError("hf.extension takes the class of an extension.")
         if (found := self.extensions.find(kind)) is None:
@@ -148,7 +148,7 @@ class Holdfast:
         return found
 
     def open_components(self, components: Sequence[Component]) -> None:
-        """Enable components on the store if it is open; otherwise it is opened with them."""
+        """Enable components on the store, now or when it is opened."""
         if self._store is not None and self._store_pid == os.getpid():
             self._store.enable(components)
             self.extensions.follow_states(self._store)
@@ -174,12 +174,12 @@ class Holdfast:
 
     @property
     def queues(self) -> Queues:
-        """The rules of queues, tenants and keys, to look at and to change."""
+        """The rules of queues, tenants and limit keys."""
         return Queues(self.store, self.settings, self.registry.queues)
 
     @property
     def known_queues(self) -> list[str]:
-        """Every queue that a job may be enqueued on: ours, and those declared here or in a file."""
+        """The names of all queues that jobs may be enqueued on."""
         return list(dict.fromkeys((*QUEUES, *self.settings.queues, *self.registry.queues)))
 
     # -- declaring
@@ -196,10 +196,10 @@ class Holdfast:
     ) -> Callable[[F], F]:
         """Declare the decorated function as the handler of *job_type*.
 
-        It is called with the job and its payload. The payload is a dict, or what the second
-        parameter is annotated with: a dataclass or a pydantic model. *options* are ``queue``,
-        ``priority``, ``version``, ``policy``, ``slo``, ``producer``, ``cancel_role``, ``stores``
-        and ``replay_refusal``.
+        The handler is called with the job and its payload. The payload is a dict, or an instance of
+        the dataclass or pydantic model that annotates the second parameter. *options* are
+        ``queue``, ``priority``, ``version``, ``policy``, ``slo``, ``producer``, ``cancel_role``,
+        ``stores`` and ``replay_refusal``.
         """
         check_options(job_type, options)
 
@@ -221,24 +221,24 @@ class Holdfast:
         category: str = "general",
         **options: Unpack[HandlerOptions],
     ) -> Pipeline:
-        """Declare a job of several named stages, each with its own budget and stored result.
+        """Declare a job of several named stages, each with its own attempts and result.
 
-        *options* are those of :meth:`job`; ``version`` is "1" unless it says otherwise.
+        *options* are those of :meth:`job`; the default ``version`` is "1".
         """
         check_options(job_type, options)
         given: HandlerOptions = {"version": "1", **options}
         return Pipeline(self.registry, job_type, accepts, category, given)
 
     def queue(self, name: str, **limits: Unpack[QueueOptions]) -> None:
-        """Declare a queue of this application's own, with its weight and limits."""
+        """Declare a queue with its weight and limits."""
         self.registry.add_queue(name, make_queue(name, limits))
 
     def category(self, name: str, **options: Unpack[CategoryOptions]) -> None:
-        """Declare a category of this application's own; workers write it into the store."""
+        """Declare a category of jobs; workers store it in the database."""
         self.registry.add_category(make_category(name, **options))
 
     def schedule(self, name: str, **options: Unpack[ScheduleOptions]) -> None:
-        """Declare what happens by the clock; dispatchers write it into the store."""
+        """Declare a schedule; dispatchers store it in the database."""
         made = make_schedule(name, options, now=self.clock.now())
         self.schedules.add(made, self.registry)
 
@@ -253,10 +253,10 @@ class Holdfast:
         conn: Any = None,
         **options: Unpack[Options],
     ) -> Enqueued:
-        """Enqueue one job; a known idempotency key returns the original with ``created=False``.
+        """Enqueue one job; a known idempotency key returns the original, ``created=False``.
 
-        *options* are the fields of :class:`JobRequest`. With *conn*, the job exists if and only if
-        the caller's own transaction commits.
+        *options* are the fields of :class:`JobRequest`. With *conn* the job is part of the caller's
+        transaction. Raises InvalidJob, QueueFull and StoreDown.
         """
         return self.enqueue_many(job_type, [payload], org_id=org_id, conn=conn, **options)[0]
 
@@ -300,7 +300,7 @@ class Holdfast:
         org_id: str | None = None,
         **options: Unpack[Options],
     ) -> Batch:
-        """One job, checked, for whoever writes it with something of its own; then announce."""
+        """Validate one job that the caller inserts with other rows; then call announce."""
         ids = [uuid_argument("job_id", job_id)]
         chunks = self._chunks(job_type, [payload], org_id, options, whole=True, ids=ids)
         return chunks[0]()
@@ -308,7 +308,7 @@ class Holdfast:
     def announce(
         self, batches: Sequence[Batch], enqueued: Sequence[Enqueued], *, is_committed: bool
     ) -> None:
-        """Wake the workers of jobs that were written, and tell whoever listens."""
+        """Wake the workers for inserted jobs, and emit their events."""
         if is_committed and any(item.created for item in enqueued):
             self.store.announce(sorted({queue for batch in batches for queue in batch.queues}))
         self._tell(batches, enqueued)
@@ -318,17 +318,17 @@ class Holdfast:
     def wake(self, queues: Sequence[str]) -> None:
         """Wake idle workers of *queues* now instead of at their next poll.
 
-        Call it after you committed a transaction in which you enqueued with ``conn=``. Without it
-        such jobs start at most ``poll_seconds`` later. It is a hint: it may be lost.
+        Call it after committing a transaction that enqueued with ``conn=``. Otherwise such jobs
+        start up to ``poll_seconds`` later. It is a hint and may be lost.
         """
         self.store.announce(sorted(set(queues)))
 
     def notify(
         self, job_type: str, payload: Mapping[str, Any], **options: Unpack[NotifyOptions]
     ) -> Enqueued | None:
-        """Enqueue a notification as best effort: None comes back if the store cannot take it.
+        """Enqueue a notification as best effort: returns None if the store fails.
 
-        The caller's own transaction (*conn*) goes on either way. A wrong request raises.
+        The caller's transaction (*conn*) continues either way. An invalid request raises.
         """
         with best_effort(self.registry.get(job_type), options, self.events):
             return self.enqueue(job_type, payload, **options)
@@ -337,7 +337,7 @@ class Holdfast:
     async def anotify(
         self, job_type: str, payload: Mapping[str, Any], **options: Unpack[NotifyOptions]
     ) -> Enqueued | None:
-        """:meth:`notify` for callers on an event loop."""
+        """The asynchronous form of :meth:`notify`."""
         if not is_awaiting(options.get("conn")):
             return await asyncio.to_thread(self.notify, job_type, payload, **options)
         async with abest_effort(self.registry.get(job_type), options, self.events):
@@ -353,7 +353,7 @@ class Holdfast:
         conn: Any = None,
         **options: Unpack[Options],
     ) -> Enqueued:
-        """:meth:`enqueue` for callers on an event loop."""
+        """The asynchronous form of :meth:`enqueue`."""
         many = await self.aenqueue_many(job_type, [payload], org_id=org_id, conn=conn, **options)
         return many[0]
 
@@ -367,7 +367,7 @@ class Holdfast:
         conn: Any = None,
         **options: Unpack[Options],
     ) -> list[Enqueued]:
-        """:meth:`enqueue_many` for callers on an event loop."""
+        """The asynchronous form of :meth:`enqueue_many`."""
         if conn is None or not is_awaiting(conn):
             return await asyncio.to_thread(
                 self.enqueue_many, job_type, payloads, org_id=org_id, conn=conn, **options
@@ -383,20 +383,20 @@ class Holdfast:
         return enqueued
 
     def for_org(self, org_id: str) -> Tenant:
-        """The same calls for one tenant."""
+        """Return the same calls for one tenant."""
         return Tenant(self, org_id)
 
     def sync(self, *, borrowed: bool = False) -> None:
-        """Write what this application declares into the store, unless the store has it.
+        """Store the declarations of this application, if they are not stored yet.
 
-        Enqueues, workers, dispatchers and ``holdfast migrate`` do so by themselves. *borrowed* says
-        that a caller's connection is at work, which on SQLite may be the only one that can write.
+        Enqueues, workers, dispatchers and ``holdfast migrate`` call it. *borrowed* means that a
+        caller's connection is in use, which on SQLite may be the only one that can write.
         """
         if not (borrowed and self.store.is_embedded):
             self._declarations.sync(self.store, self.settings)
 
     def declared_steps(self) -> Steps[None]:
-        """The same on a caller's connection, where :meth:`sync` leaves it to that."""
+        """The same on a caller's connection, where :meth:`sync` cannot write."""
         return self._declarations.borrowed_steps(self.store, self.settings)
 
     def _borrowed_steps(self, batch: Batch) -> Steps[list[Enqueued]]:
@@ -438,7 +438,7 @@ class Holdfast:
     # -- looking and stopping
 
     def get(self, job_id: str, *, org_id: str | None = None) -> Job:
-        """The current state of a job. The job of another tenant is not found."""
+        """Return a job. Raises JobNotFound, also for a job of another tenant."""
         return find_job(self.store, tenant_of(self.settings, org_id), job_id)
 
     def find_key(
@@ -449,7 +449,7 @@ class Holdfast:
         org_id: str | None = None,
         project_id: str | None = None,
     ) -> KeyRecord | None:
-        """The job of an idempotency key; None if the key is unknown or has expired."""
+        """Return the record of an idempotency key; None if it is unknown or has expired."""
         tenant = tenant_of(self.settings, org_id)
         return find_key(self.store, job_type, tenant, project_id, idempotency_key)
 
@@ -470,18 +470,18 @@ class Holdfast:
     def operate(
         self, *, actor: Actor | str, role: Role | str, org_id: str | None = None
     ) -> Operator:
-        """The operator API for an actor in a role, for one tenant or, without one, for all."""
+        """Return the operator API for an actor in a role, for one tenant or for all."""
         return Operator(OperatorContext(self, read_actor(actor), read_role(role), org_id))
 
     # -- working
 
     @property
     def runs(self) -> Runs:
-        """Bounded runs: set one off, and look at those that were performed."""
+        """Start bounded runs, and read past ones."""
         return Runs(self)
 
     def worker(self, **options: Any) -> Worker:
-        """A worker for this application's jobs; *options* are those of :class:`Worker`."""
+        """Create a worker for this application; *options* are those of :class:`Worker`."""
         self.extensions.enable_defaults()
         sync_categories(self.store, self.registry.categories.values())
         sync_rules(self.store, self.settings, self.registry.queues)

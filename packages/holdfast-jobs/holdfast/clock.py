@@ -33,7 +33,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The system clock."""
 
     is_fake = False
 
@@ -42,16 +42,16 @@ class SystemClock:
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Seconds on a clock that never goes back."""
+        """Seconds of a clock that never goes back."""
         return time.monotonic()
 
     def wait(self, event: threading.Event, timeout: float) -> bool:
-        """Wait until *event* is set or *timeout* seconds have passed; True if it is set."""
+        """Wait until *event* is set or *timeout* seconds have passed; return if it is set."""
         return event.wait(timeout)
 
 
 class FakeClock:
-    """A clock that moves only when told to."""
+    """A clock for tests that only moves when it is advanced."""
 
     is_fake = True
 
@@ -64,16 +64,16 @@ class FakeClock:
         self.on_advance: list[Callable[[], None]] = []
 
     def now(self) -> datetime:
-        """The time that the clock was last moved to."""
+        """The current time of the clock."""
         with self._lock:
             return self._now
 
     def monotonic(self) -> float:
-        """Seconds that the clock was moved since its start."""
+        """Seconds that the clock was advanced in total."""
         return (self.now() - self._began).total_seconds()
 
     def wait(self, event: threading.Event, timeout: float) -> bool:
-        """Move forward by *timeout* seconds at once; True if *event* is set."""
+        """Advance by *timeout* seconds instead of waiting; return whether *event* is set."""
         self.advance(seconds=timeout)
         return event.is_set()
 

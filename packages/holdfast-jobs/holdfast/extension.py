@@ -36,11 +36,10 @@ E = TypeVar("E", bound="Extension")
 
 
 class Extension:
-    """One extension. The class attributes declare; the methods are called when they are needed.
+    """Base class of extensions. Class attributes declare; methods are called when needed.
 
-    The module of an installed extension is imported by every command, so it should import little;
-    what is expensive belongs into the methods, or behind the import paths of *commands*, *api* and
-    *console*.
+    Every command imports the module of an installed extension, so keep its imports small: move what
+    is expensive into the methods, or behind the import paths of *commands*, *api* and *console*.
     """
 
     name: ClassVar[str]
@@ -73,6 +72,9 @@ class Extension:
     The name ``audit verify`` adds a command to the group ``audit`` of the core.
     """
 
+    command_group: ClassVar[str] = "Applications"
+    """The heading in ``holdfast --help`` that its commands are listed under."""
+
     api: ClassVar[str | None] = None
     """The router of the HTTP API, as ``module:attribute``."""
 
@@ -96,45 +98,45 @@ class Extension:
         return ()
 
     def load(self) -> Extension:
-        """The object to enable. An entry point that imports little returns the full one here."""
+        """Return the object to enable. A light entry point returns the full one here."""
         return self
 
     def install(self, app: Holdfast) -> None:
         """Declare jobs, queues and subscribers on *app*. Called once, when it is enabled."""
 
     def for_job(self, job: Context) -> Any:
-        """What a handler gets from ``job.extension(name)``: by default the extension itself."""
+        """Return what a handler gets from ``job.extension(name)``."""
         return self
 
     def test_settings(self, settings: Settings, folder: Path) -> Settings:
-        """The settings for ``holdfast.testing``; *folder* is removed after the test."""
+        """Return the settings for ``holdfast.testing``; *folder* is temporary."""
         return settings
 
     def check_settings(self, settings: Settings) -> Sequence[str]:
-        """Problems of its sections that only show beside the other settings."""
+        """Return problems of its sections that involve other settings."""
         return ()
 
     def provider_accounts(self, settings: Settings) -> set[tuple[str, str]]:
-        """The providers, with their adapters, that its settings name; the doctor asks them."""
+        """Return the providers, with their adapters, that its settings name."""
         return set()
 
     def verify_checks(self) -> Sequence[Check]:
-        """Invariants that ``holdfast verify`` checks where the component is in the database.
+        """Return the invariants that ``holdfast verify`` checks.
 
-        A check with the id of another one adds to that.
+        A check with the id of an existing one extends it.
         """
         return ()
 
     def doctor_checks(self) -> Mapping[str, DoctorCheck]:
-        """Checks of ``holdfast doctor`` by name."""
+        """Return the checks of ``holdfast doctor`` by name."""
         return {}
 
     def doctor_probes(self) -> Mapping[str, DoctorCheck]:
-        """Checks that ask services outside; only ``holdfast doctor --providers`` makes them."""
+        """Return checks that call external services, for ``doctor --providers``."""
         return {}
 
     def explain(self, tx: Tx, situation: Situation) -> ExtensionReasons | None:
-        """Why a job of the extension is where it is, for ``holdfast explain``."""
+        """Return why a job of the extension is in its state, for ``holdfast explain``."""
         return None
 
     def metrics(self, registry: Any, labels: Any) -> Subscriber | None:
@@ -142,27 +144,27 @@ class Extension:
         return None
 
     def gauges(self) -> Sequence[GaugeSet]:
-        """Gauges that are read from the database with those of the core."""
+        """Return gauges that are read from the database with those of the core."""
         return ()
 
     def testing(self, app: Holdfast) -> Kit | None:
-        """What ``holdfast_app`` of the pytest plugin offers of the extension."""
+        """Return what the pytest fixture ``holdfast_app`` offers for the extension."""
         return None
 
     def log_event(self) -> Subscriber | None:
-        """A subscriber that writes log lines; events of the extension itself are logged already."""
+        """Return a subscriber that writes log lines. Its own events are logged anyway."""
         return None
 
     def tasks(self, app: Holdfast) -> Mapping[str, PeriodicTask]:
-        """What the bounded runs of *runs* execute."""
+        """Return what the bounded runs of *runs* execute."""
         return {}
 
     def schedules(self) -> Mapping[str, ScheduleOptions]:
-        """Schedules by name, with the options of ``hf.schedule``."""
+        """Return schedules by name, with the options of ``hf.schedule``."""
         return {}
 
     def maintenance(self, app: Holdfast) -> Sequence[Chore]:
-        """Steps that workers repeat, each in a thread of its own."""
+        """Return steps that workers repeat, each in its own thread."""
         return ()
 
 

@@ -39,14 +39,14 @@ def tenant_of(settings: Settings, org_id: str | None) -> str:
 @checked(checks={"job_id": uuid}, without=("enqueue", "enqueue_many", "notify"))
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """Holdfast bound to one tenant."""
+    """A Holdfast that is bound to one tenant."""
 
     holdfast: Holdfast
     org_id: str
 
     @property
     def runs(self) -> Runs:
-        """A tenant has none: every call is refused, and the attempt to start one is audited."""
+        """Refuses every call: a tenant has no runs. Attempts to start one are audited."""
         return Runs(self.holdfast, self.org_id)
 
     def enqueue(

@@ -58,6 +58,7 @@ class BatchExtension(Extension):
         "batches": "holdfast_llm.operate.batches:Batches",
         "costs": "holdfast_llm.operate.costs:Costs",
     }
+    command_group = "Batch processing"
     commands = {
         "batches": "holdfast_llm.cli.batches:batches",
         "costs": "holdfast_llm.cli.costs:costs",

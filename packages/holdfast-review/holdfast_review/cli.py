@@ -29,22 +29,24 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-org_option = click.option("--org", "org_id", required=True, help="The tenant, a UUID.")
+org_option = click.option("--org", "org_id", required=True, help="Tenant (UUID).")
 asked_options = (
-    click.option("--changelist", "changelist_id", required=True, help="What is reviewed."),
-    click.option("--version", "review_version", required=True, help="Its version, like 3 or v3."),
-    click.option("--key", "idempotency_key", required=True, help="The caller's own key."),
-    click.option("--repository", help="A git repository."),
-    click.option("--base", default="", help="Since it parted from this revision …"),
-    click.option("--head", help="… what this one changes; alone, this commit."),
-    click.option("--patch", help="A file with a patch instead; - reads standard input."),
+    click.option("--changelist", "changelist_id", required=True, help="Changelist id."),
+    click.option("--version", "review_version", required=True, help="Version, like 3 or v3."),
+    click.option("--key", "idempotency_key", required=True, help="Idempotency key of the caller."),
+    click.option("--repository", help="Path of a git repository."),
+    click.option("--base", default="", help="Base revision: changes since the merge base with it."),
+    click.option("--head", help="Head revision; without --base, this commit only."),
+    click.option("--patch", help="Patch file, instead of a repository; - reads standard input."),
     click.option(
         "--to",
         "required",
         multiple=True,
-        help="Tell [NAME=]CHANNEL:ADDRESS; without it the review is not done. Again for another.",
+        help="Required recipient, as [NAME=]CHANNEL:ADDRESS; repeatable.",
     ),
-    click.option("--cc", "others", multiple=True, help="The same for who may be left untold."),
+    click.option(
+        "--cc", "others", multiple=True, help="Optional recipient, as for --to; repeatable."
+    ),
 )
 
 
@@ -57,12 +59,12 @@ def asked(command: F) -> F:
 
 @click.group()
 def review() -> None:
-    """Reviews of changes: asked for, looked at, asked for again."""
+    """Submit and inspect code reviews."""
 
 
 @review.command()
 @asked
-@click.option("--rerun", is_flag=True, help="Another version than one that succeeded is meant.")
+@click.option("--rerun", is_flag=True, help="Allow another version after one has succeeded.")
 @click.pass_context
 def submit(
     ctx: click.Context,
@@ -73,7 +75,10 @@ def submit(
     others: Sequence[str],
     **given: Any,
 ) -> None:
-    """Ask for the review of a version of a change, or find the one there is."""
+    """Submit a version of a change for review.
+
+    An existing review of the same version is returned.
+    """
     from holdfast_review.reviews import Reviews
 
     recipients = read_recipients(required, others)
@@ -98,7 +103,10 @@ def rerun(
     others: Sequence[str],
     **given: Any,
 ) -> None:
-    """Ask for a higher version; what is not said is as in the highest there is."""
+    """Submit a higher version of a review.
+
+    Values that are not given are those of the highest existing version.
+    """
     from holdfast_review.reviews import Reviews
 
     recipients = read_recipients(required, others) or None
@@ -111,8 +119,8 @@ def rerun(
 @review.command()
 @click.argument("review_id", required=False)
 @org_option
-@click.option("--changelist", "changelist_id", help="By its changelist instead.")
-@click.option("--version", "review_version", help="Its version, like 3 or v3.  [default: last]")
+@click.option("--changelist", "changelist_id", help="Changelist id, instead of REVIEW_ID.")
+@click.option("--version", "review_version", help="Version, like 3 or v3.  [default: latest]")
 @json_option
 @click.pass_context
 def show(
@@ -123,7 +131,7 @@ def show(
     review_version: str | None,
     as_json: bool,
 ) -> None:
-    """Tell how a review stands, what was found and who has been told."""
+    """Show a review, its findings and its recipients."""
     from holdfast_review.reviews import Reviews
 
     if (review_id is None) == (changelist_id is None):
@@ -141,9 +149,9 @@ def show(
 
 
 @review.command()
-@click.option("--changelist", "changelist_id", help="All versions of this one.")
-@click.option("--recipient", help="Or a person, out of all reviews of the tenant.")
-@click.option("--reason", required=True, help="Why; kept in the audit.")
+@click.option("--changelist", "changelist_id", help="All versions of this changelist.")
+@click.option("--recipient", help="Person to erase from all reviews of the tenant.")
+@click.option("--reason", required=True, help="Reason recorded in the audit.")
 @operator_options
 @click.pass_context
 def erase(
@@ -155,7 +163,10 @@ def erase(
     role: str,
     org_id: str | None,
 ) -> None:
-    """Erase what reviews say and whom they name. Nothing brings it back."""
+    """Erase the text and the recipients of reviews.
+
+    This cannot be undone.
+    """
     from holdfast_review.reviews import Reviews
 
     if (changelist_id is None) == (recipient is None) or org_id is None:

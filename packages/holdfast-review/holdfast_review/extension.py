@@ -25,6 +25,7 @@ class ReviewExtension(Extension):
     requires = ("artifacts", "batch")
     settings = {"review": ReviewSettings}
     runs = REVIEW_RUNS
+    command_group = "Applications"
     commands = {"review": "holdfast_review.cli:review"}
 
     def load(self) -> Extension:

@@ -35,10 +35,9 @@ _CHANNEL = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where the change is: commits of a repository, or a patch, posted or stored as an artifact.
+    """The change to review: commits of a repository, or a patch.
 
-    Of a repository, *head* alone is one commit; with *base* it is what *head* has changed since the
-    two parted.
+    *head* alone is one commit; with *base* it is the changes of *head* since the merge base.
     """
 
     kind: SourceKind
@@ -58,7 +57,7 @@ class Source:
 
     @classmethod
     def git(cls, repository: str, head: str, base: str = "") -> Source:
-        """A range of commits of a repository, or one commit."""
+        """A commit or a range of commits of a repository."""
         return cls(SourceKind.GIT, repository=repository, base=base, head=head)
 
     @classmethod
@@ -68,12 +67,12 @@ class Source:
 
     @classmethod
     def posted(cls, patch: bytes) -> Source:
-        """A patch that is stored, without its secrets, if a review is made for it."""
+        """A patch that is stored, without its secrets, when the review is created."""
         return cls(SourceKind.PATCH, data=patch)
 
     @property
     def document(self) -> dict[str, Any]:
-        """What is stored of it: the fields that its kind has."""
+        """Return the stored form: the fields of its kind."""
         if self.kind is SourceKind.GIT:
             parts = {"repository": self.repository, "base": self.base, "head": self.head}
         else:
@@ -89,14 +88,14 @@ class Source:
 
     @property
     def content(self) -> dict[str, Any]:
-        """What it is of, whatever file it lies in."""
+        """The identity of the content, independent of where it is stored."""
         if checksum := self.digest or self.sha256:
             return {"kind": self.kind.value, "sha256": checksum}
         return self.document
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Source:
-        """The source of a stored document."""
+        """Parse a stored document."""
         parts: dict[str, Any] = {
             name: str(value) for name, value in document.items() if name != "kind"
         }
@@ -105,7 +104,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Recipient:
-    """Somebody who is told of a review. *name* is what they are counted by, once a version."""
+    """A recipient of a review. *name* identifies the recipient within a version."""
 
     name: str
     channel: str

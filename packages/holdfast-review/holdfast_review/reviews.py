@@ -65,8 +65,8 @@ class Reviews(ReviewExtension):
     """The review critic of one application.
 
     Enabling it declares the pipeline ``review.process``: fetch, llm, notify, each with five
-    attempts of its own. *fetch* gets a change and *critic* judges it; the defaults read git and ask
-    the model of the settings. With *hf* it is enabled there at once.
+    attempts. *fetch* fetches a change and *critic* reviews it; the defaults use git and the model
+    of the settings. With *hf* it is enabled at once.
     """
 
     hf: Holdfast
@@ -96,7 +96,7 @@ class Reviews(ReviewExtension):
 
     @classmethod
     def of(cls, hf: Holdfast) -> Reviews:
-        """The one that the application made on *hf*, or else one with the defaults."""
+        """Return the instance that is enabled on *hf*, or one with the defaults."""
         return hf.extension(cls)
 
     # -- for servers that take requests in
@@ -115,10 +115,10 @@ class Reviews(ReviewExtension):
         request_id: str | None = None,
         correlation_id: str | None = None,
     ) -> Submitted:
-        """Ask for the review of a version of a changelist, or find the one there is.
+        """Submit a version of a changelist for review, or return the existing review.
 
-        A known key answers with its review. Once a version has succeeded, another one takes
-        *rerun* and a higher version. Raises InvalidReview, and nothing is written.
+        A known key returns its review. Once a version has succeeded, another one needs *rerun* and
+        a higher version. Raises InvalidReview, and nothing is written.
         """
         given = read_request(
             org_id=org_id,
@@ -144,7 +144,7 @@ class Reviews(ReviewExtension):
         recipients: Sequence[Recipient] | None = None,
         actor: Actor | str = SYSTEM,
     ) -> Submitted:
-        """Ask for another version; what is not given is as in the highest version there is."""
+        """Submit another version; omitted values are those of the highest version."""
         if source is None or recipients is None:
             last = self._last(changelist_id, org_id)
             source = _redacted_source(last) if source is None else source
@@ -161,23 +161,23 @@ class Reviews(ReviewExtension):
         )
 
     def store_patch(self, patch: bytes, *, org_id: str, actor: Actor | str = SYSTEM) -> Source:
-        """Keep a patch, without its secrets, for a request that is made later.
+        """Store a patch, without its secrets, for a later submission.
 
-        Raises InvalidReview if it is no patch, or too large; then nothing is kept. Whoever submits
-        at once uses ``Source.posted``, which keeps nothing for a request that makes no review.
+        Raises InvalidReview if it is not a patch or is too large. To submit at once use
+        ``Source.posted``, which stores nothing if no review is created.
         """
         return store_posted(self.hf, read_posted(self.hf, patch), org_id=org_id, actor=actor)
 
     # -- for those who asked
 
     def find(self, review_id: str, *, org_id: str) -> show.Shown:
-        """A review with what was found and who has been told. Another tenant's is not found."""
+        """Return a review with its findings and recipients. Raises ReviewNotFound."""
         return show.find_shown(self.hf.store, org_id=org_id, review_id=review_id)
 
     def find_version(
         self, changelist_id: str, review_version: int | str | None = None, *, org_id: str
     ) -> show.Shown:
-        """The same by the changelist and its version; without one, by the highest there is."""
+        """Return the review of a version of a changelist, by default the highest."""
         if review_version is not None:
             bad: dict[str, str] = {}
             review_version = read_version(review_version, bad)
@@ -196,10 +196,10 @@ class Reviews(ReviewExtension):
     def erase(
         self, changelist_id: str, *, org_id: str, reason: str, actor: Actor | str = SYSTEM
     ) -> Erased:
-        """Erase what all versions of a changelist say, whom they name, and their files.
+        """Erase the texts, recipients and files of all versions of a changelist.
 
-        One that is under way is canceled. What a worker is at or is sending at this moment is left
-        over: call it again.
+        A review in progress is canceled. What a worker is processing at this moment remains: call
+        it again.
         """
         who = Actor.read(actor) if isinstance(actor, str) else actor
         return erase_changelist(self.hf, changelist_id, org_id=org_id, actor=who, reason=reason)
@@ -207,7 +207,7 @@ class Reviews(ReviewExtension):
     def erase_recipient(
         self, recipient: str, *, org_id: str, reason: str, actor: Actor | str = SYSTEM
     ) -> Erased:
-        """Erase a person from all reviews of a tenant, and all that they were told."""
+        """Erase a person from all reviews of a tenant, with their messages."""
         who = Actor.read(actor) if isinstance(actor, str) else actor
         return erase_recipient(self.hf, recipient, org_id=org_id, actor=who, reason=reason)
 

@@ -65,7 +65,7 @@ def read_id(_ctx: click.Context, param: click.Parameter, value: str) -> str:
 
 def text_option(name: str, says: str) -> Callable[[F], F]:
     return click.option(
-        name, required=True, callback=read_text, help=f"{says} - reads it from standard input."
+        name, required=True, callback=read_text, help=f"{says}; - reads standard input."
     )
 
 
@@ -100,23 +100,31 @@ def refused() -> Iterator[None]:
 
 @click.group()
 def rewrite() -> None:
-    """The complaint rewrite: from a sharp message to a kind one. Prints JSON."""
+    """Rewrite complaints and inspect the results.
+
+    The commands print JSON.
+    """
 
 
 # -- with a database
 
 
 @rewrite.command()
-@click.option("--home", "home_id", required=True, help="The home of both.")
-@click.option("--sender", "sender_user_id", required=True, help="Who wrote the message.")
-@click.option("--recipient", "recipient_user_id", required=True, help="Who shall read it.")
-@text_option("--text", "The message.")
-@click.option("--surface", default=SURFACES[0], show_default=True, help="Where it was written.")
-@click.option("--week", "feedback_cycle_start", help="The Monday of the week it counts for.")
-@click.option("--emotion", "emotion_context", help="What the frontend calls its weather.")
+@click.option("--home", "home_id", required=True, help="Home (UUID) of sender and recipient.")
+@click.option("--sender", "sender_user_id", required=True, help="Sender (UUID).")
+@click.option("--recipient", "recipient_user_id", required=True, help="Recipient (UUID).")
+@text_option("--text", "The message")
+@click.option("--surface", default=SURFACES[0], show_default=True, help="Surface of the message.")
+@click.option(
+    "--week", "feedback_cycle_start", help="Monday of the week that the message counts for."
+)
+@click.option("--emotion", "emotion_context", help="Emotion that the sender selected.")
 @click.pass_context
 def submit(ctx: click.Context, /, text: str, **asked: Any) -> None:
-    """Take a message in; its rewrite comes later. Exits with 1 if it failed."""
+    """Submit a message to be rewritten.
+
+    The rewrite is completed later. Exits with 1 if the submission failed.
+    """
     from holdfast_rewrite.gate import Submission
     from holdfast_rewrite.rewrites import Rewrites
 
@@ -128,9 +136,9 @@ def submit(ctx: click.Context, /, text: str, **asked: Any) -> None:
 
 @rewrite.command()
 @click.argument("rewrite_request_id")
-@click.option("--home", "home_id", help="The home, for the views of its people.")
-@click.option("--sender", help="As this sender sees it.")
-@click.option("--recipient", help="As this recipient sees it.")
+@click.option("--home", "home_id", help="Home (UUID); needed with --sender and --recipient.")
+@click.option("--sender", help="Show it as this sender sees it.")
+@click.option("--recipient", help="Show it as this recipient sees it.")
 @operator_options
 @click.pass_context
 def show(
@@ -143,7 +151,10 @@ def show(
     role: str,
     org_id: str | None,
 ) -> None:
-    """Tell how a rewrite stands: to an operator without any text, to its people as they see it."""
+    """Show the status of a rewrite.
+
+    Operators see no text. With --sender or --recipient it is shown as that person sees it.
+    """
     from holdfast_rewrite.show import find_record, find_sent
 
     if sender and recipient:
@@ -180,8 +191,8 @@ def _received(hf: Holdfast, rewrite_request_id: str, home_id: str, user_id: str)
 
 
 whose_options = (
-    click.option("--user", "user_id", help="Of this person."),
-    click.option("--home", "home_id", help="In this home; alone, of the whole home."),
+    click.option("--user", "user_id", help="Person (UUID)."),
+    click.option("--home", "home_id", help="Home (UUID). Without --user: the whole home."),
 )
 
 
@@ -203,7 +214,10 @@ def export(
     role: str,
     org_id: str | None,
 ) -> None:
-    """Print all that is stored of a person or a home, one document of JSON a line."""
+    """Export the stored data of a person or home.
+
+    The output is one JSON document per line.
+    """
     from holdfast_rewrite.export import export_data
 
     with app_of(ctx, required=False) as hf:
@@ -214,7 +228,7 @@ def export(
 
 @rewrite.command()
 @of_whom
-@click.option("--reason", required=True, help="Why; kept in the audit.")
+@click.option("--reason", required=True, help="Reason recorded in the audit.")
 @operator_options
 @click.pass_context
 def erase(
@@ -226,7 +240,10 @@ def erase(
     role: str,
     org_id: str | None,
 ) -> None:
-    """Erase the texts and preferences of a person or a home. Nothing brings them back."""
+    """Erase the texts and preferences of a person or home.
+
+    This cannot be undone.
+    """
     from holdfast_rewrite.erase import erase_data
 
     with app_of(ctx, required=False) as hf:
@@ -238,11 +255,17 @@ def erase(
 
 
 @rewrite.command()
-@text_option("--text", "The message.")
-@click.option("--surface", type=choice(SURFACES), default=SURFACES[0], show_default=True)
+@text_option("--text", "The message")
+@click.option(
+    "--surface",
+    type=choice(SURFACES),
+    default=SURFACES[0],
+    show_default=True,
+    help="Surface of the message.",
+)
 @click.pass_context
 def classify(ctx: click.Context, text: str, surface: str) -> None:
-    """Say what a message is about, what it wants and how sharp it is, as the settings choose."""
+    """Classify a message with the configured classifier."""
     from holdfast_rewrite.classify import Message
     from holdfast_rewrite.classify_local import LocalClassifier
 
@@ -271,12 +294,26 @@ def _ask_model(settings: Settings, message: Message) -> ClassifierResult:
 
 
 @rewrite.command("context-pack")
-@click.option("--topic", "topics", multiple=True, type=choice(Topic), help="Again for another.")
-@click.option("--sender-role", type=choice(HomeRole), default="housemate", show_default=True)
-@click.option("--recipient-role", type=choice(HomeRole), default="housemate", show_default=True)
-@locale_option("--language", "target_language", default="en", help="What the recipient reads.")
-@click.option("--answer", "answers", multiple=True, help="PREFERENCE=VALUE; again for another.")
-@click.option("--recipient", default=NOBODY, callback=read_id, help="Who it is for.")
+@click.option("--topic", "topics", multiple=True, type=choice(Topic), help="Topic; repeatable.")
+@click.option(
+    "--sender-role",
+    type=choice(HomeRole),
+    default="housemate",
+    show_default=True,
+    help="Role of the sender in the home.",
+)
+@click.option(
+    "--recipient-role",
+    type=choice(HomeRole),
+    default="housemate",
+    show_default=True,
+    help="Role of the recipient in the home.",
+)
+@locale_option("--language", "target_language", default="en", help="Language of the recipient.")
+@click.option(
+    "--answer", "answers", multiple=True, help="Preference, as PREFERENCE=VALUE; repeatable."
+)
+@click.option("--recipient", default=NOBODY, callback=read_id, help="Recipient (UUID).")
 def context_pack(
     topics: tuple[str, ...],
     sender_role: str,
@@ -285,7 +322,7 @@ def context_pack(
     answers: tuple[str, ...],
     recipient: str,
 ) -> None:
-    """Print all that a model would learn of a recipient with these answers."""
+    """Print the recipient context that a model receives."""
     from holdfast_rewrite.context_pack import build_pack
 
     given = _answers(answers)
@@ -314,13 +351,25 @@ def _answers(answers: tuple[str, ...]) -> dict[str, str]:
 
 
 @rewrite.command()
-@click.option("--surface", type=choice(SURFACES), default=SURFACES[0], show_default=True)
-@click.option("--strength", type=choice(Strength), default="full_reframe", show_default=True)
-@locale_option("--from", "source", default="en", help="What the message is in.")
-@locale_option("--to", "target", default="en", help="What the recipient reads.")
+@click.option(
+    "--surface",
+    type=choice(SURFACES),
+    default=SURFACES[0],
+    show_default=True,
+    help="Surface of the message.",
+)
+@click.option(
+    "--strength",
+    type=choice(Strength),
+    default="full_reframe",
+    show_default=True,
+    help="Strength of the rewrite.",
+)
+@locale_option("--from", "source", default="en", help="Language of the message.")
+@locale_option("--to", "target", default="en", help="Language of the recipient.")
 @click.pass_context
 def route(ctx: click.Context, surface: str, strength: str, source: str, target: str) -> None:
-    """Print where such a request would go, by the table of the settings."""
+    """Print the route of a request. Exits with 1 without one."""
     from holdfast_rewrite.route import RouteRequest, Routes
 
     asked = RouteRequest(
@@ -336,28 +385,52 @@ def route(ctx: click.Context, surface: str, strength: str, source: str, target: 
 
 
 @rewrite.command()
-@locale_option("--locale", "locale", required=True, help="The language of the text.")
-@text_option("--text", "The text.")
+@locale_option("--locale", "locale", required=True, help="Language of the text.")
+@text_option("--text", "The text")
 def lexicon(locale: str, text: str) -> None:
-    """Say which codes the lexicon of a language finds in a text."""
+    """Print the codes that a lexicon finds in a text."""
     from holdfast_rewrite.lexicon import check_text
 
     print_json(check_text(locale, text))
 
 
 @rewrite.command()
-@text_option("--text", "The original message.")
-@text_option("--rewrite", "What became of it.")
-@locale_option("--from", "source", default="en", help="What the message is in.")
-@locale_option("--to", "target", default="en", help="What the recipient reads.")
-@click.option("--output-language", help="What the rewrite is said to be in.  [default: --to]")
-@click.option("--intent", type=choice(Intent), default="request", show_default=True)
-@click.option("--topic", "topics", multiple=True, type=choice(Topic), help="Again for another.")
-@click.option("--strength", type=choice(Strength), default="full_reframe", show_default=True)
-@click.option("--sender-role", type=choice(HomeRole), default="housemate", show_default=True)
-@click.option("--recipient-role", type=choice(HomeRole), default="housemate", show_default=True)
+@text_option("--text", "The original message")
+@text_option("--rewrite", "The rewrite")
+@locale_option("--from", "source", default="en", help="Language of the message.")
+@locale_option("--to", "target", default="en", help="Language of the recipient.")
+@click.option("--output-language", help="Declared language of the rewrite.  [default: --to]")
+@click.option(
+    "--intent",
+    type=choice(Intent),
+    default="request",
+    show_default=True,
+    help="Intent of the message.",
+)
+@click.option("--topic", "topics", multiple=True, type=choice(Topic), help="Topic; repeatable.")
+@click.option(
+    "--strength",
+    type=choice(Strength),
+    default="full_reframe",
+    show_default=True,
+    help="Strength of the rewrite.",
+)
+@click.option(
+    "--sender-role",
+    type=choice(HomeRole),
+    default="housemate",
+    show_default=True,
+    help="Role of the sender in the home.",
+)
+@click.option(
+    "--recipient-role",
+    type=choice(HomeRole),
+    default="housemate",
+    show_default=True,
+    help="Role of the recipient in the home.",
+)
 def evaluate(text: str, rewrite: str, output_language: str | None, **asked: Any) -> None:
-    """Judge a rewrite against its original: the verdict, and what it rests on."""
+    """Judge a rewrite against its original message."""
     from holdfast_rewrite import evaluate as judge
     from holdfast_rewrite.detect import local_detector
 

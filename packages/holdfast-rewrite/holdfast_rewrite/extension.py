@@ -33,6 +33,7 @@ class RewriteExtension(Extension):
     settings = {"rewrite": RewriteSettings}
     runs = REWRITE_RUNS
     replaces_runs = {SUBMITTER: BATCH_SUBMITTER, COLLECTOR: BATCH_COLLECTOR}
+    command_group = "Applications"
     commands = {"rewrite": "holdfast_rewrite.cli:rewrite"}
 
     def load(self) -> Extension:

@@ -32,9 +32,9 @@ _NO_LETTERS = frozenset("\u115f\u1160\u3164\uffa0\u2139")
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """One message of one sender to one recipient in one home, as a server hands it in.
+    """A message from one member of a home to another.
 
-    *feedback_cycle_start* is the Monday of the week it counts for, otherwise this week's.
+    *feedback_cycle_start* is the Monday of the week that it counts for, by default this week's.
     """
 
     home_id: str

@@ -56,9 +56,9 @@ NEVER_REPLAYED = (
 class Rewrites(RewriteExtension):
     """The complaint rewrite of one application.
 
-    Enabling it declares the job type and the orchestrator's run. *directory* says who lives where,
-    *classifier* what a message is about, *detector* which language a text is in; each has a default
-    that needs nothing but this database and this process. With *hf* it is enabled there at once.
+    Enabling it declares the job type and the orchestrator's run. *directory* knows the members of
+    homes, *classifier* classifies messages, *detector* detects languages; each has a default that
+    needs only this database and this process. With *hf* it is enabled at once.
     """
 
     hf: Holdfast
@@ -101,7 +101,7 @@ class Rewrites(RewriteExtension):
 
     @classmethod
     def of(cls, hf: Holdfast) -> Rewrites:
-        """The one that the application made on *hf*, or else one with the defaults."""
+        """Return the instance that is enabled on *hf*, or one with the defaults."""
         return hf.extension(cls)
 
     def _classifier(self) -> Classifier:
@@ -131,23 +131,23 @@ class Rewrites(RewriteExtension):
     # -- for servers that take messages in
 
     def submit(self, submission: Submission) -> Answer:
-        """Take one message in: queued, or failed without saying why."""
+        """Submit one message. It is queued, or failed without a reason."""
         return self.orchestrator.submit(submission)
 
     def submit_many(self, submissions: Iterable[Submission]) -> list[Answer]:
-        """Take any number of messages in, each answered for itself."""
+        """Submit any number of messages; each has its own answer."""
         return self.orchestrator.submit_many(submissions)
 
     # -- for those who sent and those who receive
 
     def find_sent(self, rewrite_request_id: str, *, home_id: str, user_id: str) -> show.Sent:
-        """How a rewrite stands, for its sender; its text once its time has come."""
+        """Return a rewrite for its sender, with the text once it is revealed."""
         return show.find_sent(self.hf.store, rewrite_request_id, home_id=home_id, user_id=user_id)
 
     def list_sent(
         self, *, home_id: str, user_id: str, limit: int = 50, before: str = show.NEWEST
     ) -> list[show.Sent]:
-        """What somebody sent in a home, newest first."""
+        """List the rewrites that a member of a home sent, newest first."""
         return show.list_sent(
             self.hf.store, home_id=home_id, user_id=user_id, limit=limit, before=before
         )
@@ -155,7 +155,7 @@ class Rewrites(RewriteExtension):
     def list_received(
         self, *, home_id: str, user_id: str, limit: int = 50, before: str = show.NEWEST
     ) -> list[show.Received]:
-        """The rewrites for somebody of a home, newest first."""
+        """List the rewrites for a member of a home, newest first."""
         return show.list_received(
             self.hf.store, home_id=home_id, user_id=user_id, limit=limit, before=before
         )
@@ -165,7 +165,7 @@ class Rewrites(RewriteExtension):
     def operate(
         self, *, actor: Actor | str, role: Role | str, org_id: str | None = None
     ) -> RewriteDesk:
-        """What an operator in *role* sees and does, for one home or, without one, for all."""
+        """Return the operator API of rewrites, for one home or for all."""
         return RewriteDesk(self.hf.operate(actor=actor, role=role, org_id=org_id).context)
 
 

@@ -17,7 +17,7 @@ TEXT = re.compile(r'Put your answer into "(\w+)"\. Set "')
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One request to a model, with the provider's own body beside what all of them have."""
+    """A request to a model, with the provider's own body."""
 
     provider: str
     model: str
@@ -32,12 +32,12 @@ class Ask:
 
     @property
     def text(self) -> str:
-        """Everything that belongs to this request alone."""
+        """The text of this request."""
         return "\n".join(self.inputs)
 
 
 class Finish(StrEnum):
-    """How an answer ends. A provider that lacks one says the nearest it has."""
+    """How an answer ends. A provider without this reason uses the closest one."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -52,7 +52,7 @@ class Finish(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ItemError:
-    """An item that the provider could not execute: an HTTP status and the provider's code."""
+    """An item that failed: an HTTP status and the provider's error code."""
 
     status: int
     code: str
@@ -68,7 +68,7 @@ class NotRun(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What came of one request. Exactly one of text, error and not_run counts."""
+    """The result of one request. Exactly one of text, error and not_run is set."""
 
     text: str = ""
     finish: Finish = Finish.STOP
@@ -85,9 +85,9 @@ class Said:
 
     @property
     def is_billed(self) -> bool:
-        """What was executed is billed, useful or not; errors and items not run are not.
+        """True if it was executed. Errors and items that did not run are not billed.
 
-        Nor is what failed inside the provider and tells of no usage.
+        Nor are internal errors of the provider without usage.
         """
         failed = self.finish is Finish.FAILED and self.hides_usage
         return self.error is None and self.not_run is None and not failed
@@ -98,9 +98,9 @@ Responder = Callable[[Ask], "Said | str | Mapping[str, Any]"]
 
 
 def respond(ask: Ask) -> Said:
-    """The answer that a simulator gives unless told otherwise: it repeats what it was asked.
+    """The default responder: it repeats the prompt.
 
-    With a schema it is an object that fits the schema.
+    With a schema it returns an object that matches the schema.
     """
     if ask.schema is None:
         return Said(f"Answer to: {ask.text}")

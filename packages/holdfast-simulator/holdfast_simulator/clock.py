@@ -15,15 +15,17 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Tells the time and can be moved forward."""
+    """A clock that can be advanced."""
 
-    def now(self) -> datetime: ...
+    def now(self) -> datetime:
+        """The current time."""
 
-    def advance(self, delta: timedelta | None = None, /, **lengths: float) -> None: ...
+    def advance(self, delta: timedelta | None = None, /, **lengths: float) -> None:
+        """Advance by a timedelta or by its keywords, as in ``advance(hours=24)``."""
 
 
 class VirtualClock:
-    """A clock that moves only by :meth:`advance`."""
+    """A clock that only moves by :meth:`advance`."""
 
     is_fake = True
 
@@ -34,11 +36,12 @@ class VirtualClock:
         self.on_advance: list[Callable[[], None]] = []
 
     def now(self) -> datetime:
+        """The current time."""
         with self._lock:
             return self._now
 
     def advance(self, delta: timedelta | None = None, /, **lengths: float) -> None:
-        """Move forward by a timedelta or by its keywords, as in ``advance(seconds=30)``."""
+        """Advance by a timedelta or by its keywords, as in ``advance(seconds=30)``."""
         step = forward(delta, lengths)
         with self._lock:
             self._now += step
@@ -46,16 +49,17 @@ class VirtualClock:
             hook()
 
     def monotonic(self) -> float:
+        """Seconds that the clock was advanced in total."""
         return (self.now() - self._began).total_seconds()
 
     def wait(self, event: threading.Event, timeout: float) -> bool:
-        """Advance by *timeout* instead of waiting; say whether *event* is set."""
+        """Advance by *timeout* instead of waiting; return whether *event* is set."""
         self.advance(seconds=timeout)
         return event.is_set()
 
 
 class MovingClock:
-    """Goes by itself, unless it is frozen, and by :meth:`advance`; never back."""
+    """A clock that runs by itself unless it is frozen, and can be advanced."""
 
     is_fake = False
 
@@ -65,32 +69,36 @@ class MovingClock:
         self._lock = threading.Lock()
 
     def now(self) -> datetime:
+        """The current time."""
         with self._lock:
             return (self._frozen_at or datetime.now(UTC)) + self._ahead
 
     def monotonic(self) -> float:
+        """Seconds that never go back."""
         return time.monotonic()
 
     def wait(self, event: threading.Event, timeout: float) -> bool:
+        """Wait until *event* is set or *timeout* seconds have passed; return if it is set."""
         return event.wait(timeout)
 
     @property
     def is_frozen(self) -> bool:
+        """True while the clock is frozen."""
         return self._frozen_at is not None
 
     def advance(self, delta: timedelta | None = None, /, **lengths: float) -> None:
-        """Move ahead by a timedelta or by its keywords, as in ``advance(hours=24)``."""
+        """Advance by a timedelta or by its keywords, as in ``advance(hours=24)``."""
         step = forward(delta, lengths)
         with self._lock:
             self._ahead += step
 
     def freeze(self) -> None:
-        """Stand still until :meth:`thaw`; it can be moved all the same."""
+        """Stop until :meth:`thaw`. It can still be advanced."""
         with self._lock:
             self._frozen_at = self._frozen_at or datetime.now(UTC)
 
     def thaw(self) -> None:
-        """Go on from where it stands."""
+        """Run again from the current time."""
         with self._lock:
             if self._frozen_at is not None:
                 self._ahead -= datetime.now(UTC) - self._frozen_at

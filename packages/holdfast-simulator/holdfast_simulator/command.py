@@ -27,40 +27,42 @@ class CommandFailed(click.ClickException):
 
 
 @click.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--port",
     default=8790,
     show_default=True,
     type=click.IntRange(0, 65535),
-    help="0 takes a free one.",
+    help="Port; 0 selects a free one.",
 )
 @click.option(
     "--smtp-port",
     default=0,
     show_default=True,
     type=click.IntRange(0, 65535),
-    help="Where mail is taken; 0 takes a free one.",
+    help="SMTP port; 0 selects a free one.",
 )
-@click.option("--seed", default=0, show_default=True, help="The same seed gives the same bytes.")
 @click.option(
-    "--virtual-clock", is_flag=True, help="Time stands still until POST /_sim/clock moves it."
+    "--seed", default=0, show_default=True, help="Seed; equal seeds produce equal output."
 )
+@click.option("--virtual-clock", is_flag=True, help="Stop time until POST /_sim/clock advances it.")
 @click.option(
     "--seconds",
     default=5.0,
     show_default=True,
     type=click.FloatRange(0),
-    help="How long a batch runs, apart from a second each before and after.",
+    help="Run time of a batch, plus a second before and after.",
 )
-@click.option("--responder", help="Who answers, as module:function.  [default: an echo]")
+@click.option(
+    "--responder", help="Function that answers requests, as module:function.  [default: an echo]"
+)
 @click.option(
     "--fault",
     "faults",
     multiple=True,
-    help="A fault to play, as NAME or NAME,option=value,…; may be repeated.",
+    help="Fault to simulate, as NAME or NAME,option=value,…; repeatable.",
 )
-@click.option("--list-faults", is_flag=True, help="Print every fault and its options, and end.")
+@click.option("--list-faults", is_flag=True, help="Print every fault and its options, then exit.")
 def simulator(
     host: str,
     port: int,
@@ -72,11 +74,11 @@ def simulator(
     faults: tuple[str, ...],
     list_faults: bool,
 ) -> None:
-    """Model providers on this machine: files, batches and direct calls, and nothing is paid.
+    """Simulate model providers and message channels locally.
 
-    The official clients of OpenAI, Azure, Gemini, Anthropic and Mistral work against it with
-    another base URL and any key. Mail, Postmark, Resend, Slack and webhooks are taken too, and
-    nothing is delivered. It ends with Ctrl-C, and forgets everything.
+    The official clients of OpenAI, Azure, Gemini, Anthropic and Mistral work with its base URL and
+    any key. It also accepts SMTP mail and the APIs of Postmark, Resend, Slack and webhooks, and
+    delivers nothing. Stop it with Ctrl-C; nothing is kept.
     """
     if list_faults:
         _list_faults()

@@ -12,4 +12,5 @@ class SimulatorExtension(Extension):
     """Adds the command and nothing else."""
 
     name = "simulator"
+    command_group = "Development"
     commands = {"simulator": "holdfast_simulator.command:simulator"}

@@ -12,7 +12,7 @@ CANARY = re.compile(r"canary-[0-9A-Za-z]+")
 
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """A canary where it must not be."""
+    """A canary text that was found where it must not be."""
 
     canary: str
     where: str

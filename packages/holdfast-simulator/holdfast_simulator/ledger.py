@@ -12,7 +12,7 @@ from holdfast_simulator.ask import Ask, Said
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """One execution that is billed. Cached tokens are inside input, reasoning inside output."""
+    """One billed execution. Cached tokens are part of input, reasoning tokens of output."""
 
     provider: str
     account: str
@@ -30,6 +30,7 @@ class Charge:
 
     @classmethod
     def of(cls, ask: Ask, answered: Said, account: str, unit: str, at: datetime) -> Charge:
+        """Build the charge of an answered request."""
         return cls(
             ask.provider,
             account,

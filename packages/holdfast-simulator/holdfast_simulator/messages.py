@@ -19,7 +19,7 @@ from holdfast_simulator.faults import Faults, Moment
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """One message to one recipient, as it came in. *wire* is what was sent, byte by byte."""
+    """One received message to one recipient. *wire* has the bytes that were sent."""
 
     provider: str
     account: str
@@ -34,18 +34,19 @@ class Letter:
 
     @property
     def unit(self) -> tuple[str, str]:
-        """What must be taken once: a token to a recipient, or without a token the text itself."""
+        """The unit of deduplication: token and recipient, or without a token the text."""
         told = f"{self.subject}\n{self.text}".encode()
         return (self.token or "sha256:" + hashlib.sha256(told).hexdigest(), self.address)
 
     @property
     def body_hash(self) -> str:
+        """A hash of the bytes that were sent."""
         return hashlib.sha256(self.wire).hexdigest()
 
 
 @dataclass(slots=True)
 class Taken:
-    """A message that a provider took. *repeats* are later tries that it knew again."""
+    """A message that a provider accepted. *repeats* are later attempts that it recognized."""
 
     id: str
     letter: Letter
@@ -57,19 +58,22 @@ class Taken:
 
     @property
     def token(self) -> str:
+        """The idempotency token of the message."""
         return self.letter.token
 
     @property
     def address(self) -> str:
+        """The address of the recipient."""
         return self.letter.address
 
     @property
     def provider(self) -> str:
+        """The provider that accepted it."""
         return self.letter.provider
 
 
 class Messages:
-    """Everything that was taken, in order. Reading it lets time pass first."""
+    """All accepted messages, in order. Reading them advances the simulation first."""
 
     def __init__(
         self, now: Callable[[], datetime], pass_time: Callable[[], None], faults: Faults
@@ -90,42 +94,43 @@ class Messages:
 
     @property
     def accepted(self) -> list[Taken]:
-        """What was taken, in order; a repeat that the provider knew again is not."""
+        """The accepted messages, in order, without recognized repeats."""
         self._pass_time()
         return list(self._taken)
 
     def by_unit(self) -> dict[tuple[str, str], list[Taken]]:
-        """What was taken of each token and recipient, in the order of the first."""
+        """The accepted messages by token and recipient."""
         found: dict[tuple[str, str], list[Taken]] = {}
         for taken in self.accepted:
             found.setdefault(taken.letter.unit, []).append(taken)
         return found
 
     def accepted_twice(self) -> dict[tuple[str, str], list[Taken]]:
-        """What went out more than once. Empty is what one wants."""
+        """The messages that were accepted more than once. It should be empty."""
         return {unit: taken for unit, taken in self.by_unit().items() if len(taken) > 1}
 
     def of(self, token: str) -> list[Taken]:
-        """What was taken under a token."""
+        """The messages that were accepted under a token."""
         return [taken for taken in self.accepted if taken.token == token]
 
     def to(self, address: str) -> list[Taken]:
-        """What was taken for a recipient."""
+        """The messages that were accepted for a recipient."""
         return [taken for taken in self.accepted if taken.address == address]
 
     def clear(self) -> None:
+        """Forget all messages."""
         self._taken.clear()
         self._count = 0
 
     # -- what a provider does
 
     def next_number(self) -> int:
-        """A number that no message had."""
+        """Return an unused message number."""
         self._count += 1
         return self._count
 
     def known(self, letter: Letter, memory: timedelta | None = None) -> Taken | None:
-        """What this provider took under the same token, as long as it remembers such tokens."""
+        """The message that this provider accepted under the same token, if it remembers it."""
         if self._is_forgetful or not letter.token:
             return None
         for taken in reversed(self._taken):
@@ -136,7 +141,7 @@ class Messages:
         return None
 
     def take(self, letter: Letter, message_id: str) -> Taken:
-        """Take a message to be carried."""
+        """Accept a message."""
         now = self._now()
         taken = Taken(message_id, letter, now, now)
         labels = [letter.token, letter.address]
@@ -151,7 +156,7 @@ class Messages:
         return taken
 
     def find(self, provider: str, account: str, retention: timedelta | None = None) -> list[Taken]:
-        """What a question to a provider can find, the newest first."""
+        """The messages that a lookup at a provider finds, newest first."""
         now = self._now()
         found = [
             taken
@@ -170,7 +175,7 @@ class Messages:
 
     @contextmanager
     def under(self, fault: str) -> Iterator[None]:
-        """Answer one request while *fault* is played."""
+        """Answer one request while *fault* is active."""
         self._is_forgetful = fault == "window_expired"
         self._is_losing = fault == "lost_after_accept"
         self._doubles = fault

@@ -23,17 +23,17 @@ from holdfast_simulator.world import World
 
 
 class Simulator:
-    """Providers on a port of this machine, and nothing is paid.
+    """Simulated providers on a local port.
 
-        with Simulator() as sim:
-            client = OpenAI(base_url=sim.url("openai"), api_key="any", max_retries=0)
-            sim.faults.add("accept_then_reset")
-            ...
-            sim.clock.advance(minutes=5)
-            assert sim.ledger.double_paid() == {}
+    with Simulator() as sim:
+        client = OpenAI(base_url=sim.url("openai"), api_key="any", max_retries=0)
+        sim.faults.add("accept_then_reset")
+        ...
+        sim.clock.advance(minutes=5)
+        assert sim.ledger.double_paid() == {}
 
-    The clock stands still until it is moved; hand in the one that the application under test has,
-    or a :class:`MovingClock` for real time. The same seed, clock and requests give the same bytes.
+    The clock does not move by itself: pass the clock of the application under test, or a
+    :class:`MovingClock` for real time. The same seed, clock and requests give the same output.
     """
 
     def __init__(
@@ -66,29 +66,31 @@ class Simulator:
 
     @property
     def faults(self) -> Faults:
+        """The faults to simulate."""
         return self.world.faults
 
     @property
     def ledger(self) -> Ledger:
+        """The billed executions."""
         return self.world.ledger
 
     @property
     def messages(self) -> Messages:
-        """What was taken to be carried."""
+        """The accepted messages."""
         return self.world.messages
 
     @property
     def smtp(self) -> SmtpServer:
-        """A mail server with STARTTLS, which listens from the first time it is asked for."""
+        """A mail server with STARTTLS. It starts to listen on first use."""
         return self.mail_server()
 
     @property
     def smtps(self) -> SmtpServer:
-        """A mail server with TLS from the first byte, as :attr:`smtp`."""
+        """A mail server with TLS from the first byte. It starts to listen on first use."""
         return self.mail_server(is_tls=True)
 
     def mail_server(self, port: int = 0, *, is_tls: bool = False) -> SmtpServer:
-        """The mail server of that kind; the port counts the first time."""
+        """Return the mail server of that kind; *port* applies on first use."""
         with self.world.lock:
             if is_tls not in self._smtp:
                 self._smtp[is_tls] = SmtpServer(
@@ -98,6 +100,7 @@ class Simulator:
 
     @property
     def leaks(self) -> Leaks:
+        """The canary texts that were found where they must not be."""
         return self.world.leaks
 
     @property
@@ -106,7 +109,7 @@ class Simulator:
         return self._server.origin
 
     def url(self, provider: str) -> str:
-        """What that provider's official client takes as its base URL."""
+        """Return the base URL for the official client of a provider."""
         mount = self.world.doors.get(provider)
         if mount is None:
             known = ", ".join(self.world.doors)
@@ -114,17 +117,17 @@ class Simulator:
         return self.origin + mount.prefix
 
     def reset(self) -> None:
-        """Forget everything: files, batches, faults, journal, bill and leaks. Time stays."""
+        """Forget files, batches, faults, journal, bill and leaks. The time stays."""
         self.world.reset()
         self.journal.clear()
 
     def start(self) -> Self:
-        """Begin to serve."""
+        """Start serving."""
         self._thread.start()
         return self
 
     def close(self) -> None:
-        """Stop serving and end every connection. A second time does nothing."""
+        """Stop serving and close all connections. Safe to call twice."""
         while self._smtp:
             self._smtp.popitem()[1].close()
         if self._thread.is_alive():

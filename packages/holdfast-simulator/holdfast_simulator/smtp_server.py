@@ -17,10 +17,10 @@ from holdfast_simulator.world import World
 
 
 class SmtpServer:
-    """Takes mail on a port of this machine: plain with STARTTLS, or TLS from the first byte.
+    """Accepts mail on a local port, with STARTTLS or with TLS from the first byte.
 
-    Without *users* everybody may send; with them, a name and a password are asked for, which it
-    takes only under TLS.
+    Without *users* anyone may send. With them a login is required, which is accepted under TLS
+    only.
     """
 
     def __init__(
@@ -48,19 +48,21 @@ class SmtpServer:
 
     @property
     def host(self) -> str:
+        """The address that it listens on."""
         return str(self._server.server_address[0])
 
     @property
     def port(self) -> int:
+        """The port that it listens on."""
         return int(self._server.server_address[1])
 
     @property
     def certificate(self) -> str:
-        """What a client must trust, as PEM: ``ssl.create_default_context(cadata=…)``."""
+        """The CA in PEM that clients trust: ``ssl.create_default_context(cadata=…)``."""
         return certificate(self.world.seed)[0]
 
     def close(self) -> None:
-        """Stop serving: every connection ends, and every thread."""
+        """Stop serving and close all connections."""
         self.is_closing.set()
         self._server.shutdown()
         self._thread.join()

@@ -31,7 +31,7 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long the stages of a batch last, in seconds of the simulator's clock."""
+    """The duration of the stages of a batch, in seconds of the simulator's clock."""
 
     validating: float = 5.0
     running: float = 60.0

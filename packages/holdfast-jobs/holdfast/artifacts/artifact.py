@@ -33,14 +33,14 @@ class Kind(StrEnum):
 
 
 class Access(StrEnum):
-    """Who may open it: everybody of the tenant, or its owner."""
+    """Who may open an artifact: the whole tenant, or its owner only."""
 
     TENANT = "tenant"
     OWNER = "owner"
 
 
 class ArtifactState(StrEnum):
-    """How far an artifact has come."""
+    """The state of an artifact."""
 
     WRITING = "writing"
     STORED = "stored"
@@ -49,7 +49,7 @@ class ArtifactState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Artifact(Referenced):
-    """One file of one tenant, as its row says."""
+    """A file that belongs to a tenant and a job."""
 
     id: str
     org_id: str
@@ -71,7 +71,7 @@ class Artifact(Referenced):
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Artifact:
-        """The artifact in a row of the store."""
+        """Build the artifact from a stored row."""
         values = {name: row[name] for name in cls.__slots__ if name != "owner"}
         for name in ("created_at", "stored_at", "expires_at", "removed_at"):
             values[name] = None if values[name] is None else read_instant(values[name])
@@ -89,11 +89,11 @@ class Artifact(Referenced):
 
     @property
     def ref(self) -> str:
-        """The text that stands for this artifact in a payload or a result."""
+        """The reference to this artifact for payloads and results: ``artifact:UUID``."""
         return REF + self.id
 
     def headers(self) -> dict[str, str]:
-        """The HTTP headers of a download: saved under its name, never shown, never kept."""
+        """The HTTP headers of a download: an attachment that browsers do not render or cache."""
         assert self.sha256 is not None, "only a stored artifact can be downloaded"
         digest = base64.b64encode(bytes.fromhex(self.sha256)).decode("ascii")
         return {

@@ -32,20 +32,29 @@ COLUMNS = ("id", "name", "kind", "state", "bytes", "job_id", "owner", "created_a
 
 @click.group()
 def artifacts() -> None:
-    """Look at the files of jobs, fetch one, end one."""
+    """Inspect, download and remove the files of jobs."""
 
 
 @artifacts.command("list")
-@click.option("--org", "org_id", help="Only this tenant's.")
-@click.option("--job", "job_id", help="Only what this job reads and made; needs --org.")
+@click.option("--org", "org_id", help="Only this tenant (UUID).")
+@click.option("--job", "job_id", help="Only artifacts of this job; needs --org.")
 @click.option(
     "--state",
     type=click.Choice([state.value for state in ArtifactState]),
     default=ArtifactState.STORED.value,
     show_default=True,
+    help="Only this state.",
 )
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
-@click.option("--before", default=NEWEST, help="Only artifacts older than this id: the next page.")
+@click.option(
+    "--limit",
+    default=50,
+    show_default=True,
+    type=click.IntRange(1, 1000),
+    help="Maximum number of rows.",
+)
+@click.option(
+    "--before", default=NEWEST, help="Only artifacts older than this id, for the next page."
+)
 @json_option
 @click.pass_context
 def list_artifacts(
@@ -80,7 +89,10 @@ def list_artifacts(
 @json_option
 @click.pass_context
 def show(ctx: click.Context, artifact: str, as_json: bool) -> None:
-    """Show one artifact. ARTIFACT is its id or its reference, artifact:UUID."""
+    """Show one artifact.
+
+    ARTIFACT is its id or its reference, artifact:UUID.
+    """
     with app_of(ctx, required=False) as hf:
         found = operator_of(hf).artifacts.get(artifact)
     if as_json:
@@ -93,10 +105,15 @@ def show(ctx: click.Context, artifact: str, as_json: bool) -> None:
 
 @artifacts.command()
 @click.argument("artifact")
-@click.option("--to", "target", required=True, help="A file that does not exist yet, or - .")
+@click.option(
+    "--to",
+    "target",
+    required=True,
+    help="Output file, which must not exist, or - for standard output.",
+)
 @click.pass_context
 def get(ctx: click.Context, artifact: str, target: str) -> None:
-    """Copy the bytes of an artifact, compared with its checksum on the way."""
+    """Download an artifact and verify its checksum."""
     with app_of(ctx, required=False) as hf, operator_of(hf).artifacts.open(artifact) as source:
         if target == "-":
             shutil.copyfileobj(source, sys.stdout.buffer)
@@ -125,18 +142,24 @@ def _copy(source: Any, target: Path) -> None:
     "--actor",
     required=True,
     callback=read_actor_option,
-    help="Who asks for the link, like user:42; audited.",
+    help="Actor recorded in the audit, like user:42.",
 )
 @click.option(
-    "--hours", default=1.0, show_default=True, type=click.FloatRange(0, 168, min_open=True)
+    "--hours",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(0, 168, min_open=True),
+    help="Validity of the link in hours.",
 )
-@click.option("--audience", default="", help="What the link is for; opening it needs the same.")
+@click.option(
+    "--audience", default="", help="Audience of the link; opening it requires the same value."
+)
 @json_option
 @click.pass_context
 def link(
     ctx: click.Context, artifact: str, actor: str, hours: float, audience: str, as_json: bool
 ) -> None:
-    """Print a token that opens one artifact for whoever holds it."""
+    """Create a download link for one artifact."""
     with app_of(ctx, required=False) as hf:
         artifacts = operator_of(hf, actor).artifacts
         artifact_id = artifacts.get(artifact).id
@@ -154,12 +177,12 @@ def link(
 
 @artifacts.command()
 @click.argument("artifact")
-@click.option("--reason", required=True, help="Why; kept in the audit.")
+@click.option("--reason", required=True, help="Reason recorded in the audit.")
 @actor_option
 @json_option
 @click.pass_context
 def remove(ctx: click.Context, artifact: str, reason: str, actor: str, as_json: bool) -> None:
-    """End an artifact before its time."""
+    """Remove an artifact before it expires."""
     with app_of(ctx, required=False) as hf:
         artifacts = operator_of(hf, actor).artifacts
         artifact_id = artifacts.get(artifact).id
@@ -174,7 +197,7 @@ def remove(ctx: click.Context, artifact: str, reason: str, actor: str, as_json: 
 @json_option
 @click.pass_context
 def sweep(ctx: click.Context, as_json: bool) -> None:
-    """Make one bounded pass over what expired or was never finished."""
+    """Remove expired and abandoned artifacts, in one bounded pass."""
     with app_of(ctx, required=False) as hf:
         done = operator_of(hf).artifacts.sweep(reason=ctx.command_path)
     if as_json:

@@ -28,6 +28,7 @@ class ArtifactsExtension(Extension):
     audit_events = frozenset(
         {"artifact.linked", "artifact.removed", "artifact.stored", "artifacts.swept"}
     )
+    command_group = "Operations"
     commands = {"artifacts": "holdfast.artifacts.commands:artifacts"}
     nouns = {"artifacts": "holdfast.artifacts.operator:OperatorArtifacts"}
 

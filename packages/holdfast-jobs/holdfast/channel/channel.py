@@ -16,7 +16,7 @@ from holdfast.channel.message import Message
 
 
 class Lookup(StrEnum):
-    """By what a channel finds a message that it may have taken."""
+    """How a channel finds a message that it may have accepted."""
 
     NONE = "none"
     BY_OUR_TOKEN = "by_our_token"  # noqa: S105
@@ -35,7 +35,7 @@ class OnUnknown(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a channel promises about repeats and questions."""
+    """How a channel deduplicates repeated messages, and how messages are looked up."""
 
     # For so long the same token is taken once, whatever is repeated; None if never.
     idempotency_seconds: float | None = None
@@ -56,16 +56,16 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The channel has it. *provider_id* is the name under which it does."""
+    """The channel accepted the message. *provider_id* is its id at the channel."""
 
     provider_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """The channel proved that it has not taken it. A permanent refusal is never sent again.
+    """The channel has provably not accepted the message. A permanent rejection is not retried.
 
-    The code ``unreachable`` says that no connection came about.
+    The code ``unreachable`` means that no connection could be opened.
     """
 
     code: str
@@ -74,11 +74,11 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class ChannelRefused:
-    """The channel refuses us, whatever the message: a wrong credential, no permission, no endpoint.
+    """The channel rejects every message: wrong credential, no permission or no endpoint.
 
-    Nothing was taken. No message goes there until its circuit lets a probe through. *is_endpoint*
-    says that it concerns the address of this message only, such as a receiver that rejects our
-    signature.
+    The message was not accepted. The circuit of the channel opens, and no message is sent until a
+    probe succeeds. With *is_endpoint* only the address of this message is concerned, such as a
+    receiver that rejects the signature.
     """
 
     code: str
@@ -87,7 +87,7 @@ class ChannelRefused:
 
 @dataclass(frozen=True, slots=True)
 class Throttled:
-    """The channel has no room just now, and proved that it has not taken it."""
+    """The channel is at its limit, and has provably not accepted the message."""
 
     code: str
     retry_after: float | None = None
@@ -95,7 +95,7 @@ class Throttled:
 
 @dataclass(frozen=True, slots=True)
 class Unsure:
-    """No answer that can be trusted: it may have been taken. *reason* is a word of ours."""
+    """No reliable answer: the message may have been accepted. *reason* is a code."""
 
     reason: str
     # What the channel called it before the answer broke off, if it said so.
@@ -107,7 +107,7 @@ Sent = Accepted | Rejected | ChannelRefused | Throttled | Unsure
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The channel has it. *is_delivered* is False where it took it and then gave it up."""
+    """The channel has the message. *is_delivered* is False if it gave up on it later."""
 
     provider_id: str
     at: datetime | None = None
@@ -116,7 +116,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class NotFound:
-    """The channel knows nothing of it."""
+    """The channel does not have the message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,13 +152,13 @@ class LookupKey:
 
 
 class Channel(Protocol):
-    """Carries messages. It never repeats a call by itself, and quotes no message in an error."""
+    """Sends messages. It never retries by itself, and its errors never quote a message."""
 
     name: str
     capabilities: Capabilities
 
     def send(self, message: Message) -> Sent:
-        """Hand a message over, once."""
+        """Send a message once."""
 
     def lookup(self, key: LookupKey) -> LookupResult:
         """Look up a message that may have been accepted, if the capabilities support lookups."""

@@ -12,17 +12,17 @@ from holdfast.outbound.credential import Credential
 
 
 class ChannelKind:
-    """One kind of channel: its settings, what it can carry, and how it is opened.
+    """A kind of channel: its settings, which messages it can send, and how to open it.
 
-    A distribution registers a subclass in the entry point group ``holdfast.channels``. The name of
-    the entry point is the *kind* of ``[channels.NAME]``.
+    A package registers a subclass in the entry point group ``holdfast.channels``. The name of the
+    entry point is the *kind* in ``[channels.NAME]``.
     """
 
     settings: ClassVar[type[CommonChannelSettings]] = CommonChannelSettings
     """The keys of ``[channels.NAME]``. Every pair ``WORD_env`` and ``WORD_file`` is a secret."""
 
     def problem(self, settings: Any, address: str, subject: str, text: str) -> str | None:
-        """Why the channel cannot carry this message; None if it can.
+        """Return why the channel cannot send this message, or None if it can.
 
         It is called before anything is stored, in processes that may not have the credential. The
         answer must not repeat the address or the text.

@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What is sent, under a token that is the same on every try. It holds somebody's words."""
+    """A message to send. Its token is the same on every attempt."""
 
     # Made of the delivery's identity, so that whoever sends it again sends the same.
     token: str

@@ -40,29 +40,39 @@ class Instant(click.ParamType[datetime]):
         return found
 
 
-since_option = click.option("--since", type=Instant(), help="Only from this instant on.")
-until_option = click.option("--until", type=Instant(), help="Only before this instant.")
+since_option = click.option(
+    "--since", type=Instant(), help="Only events at or after this time (ISO 8601 with zone)."
+)
+until_option = click.option(
+    "--until", type=Instant(), help="Only events before this time (ISO 8601 with zone)."
+)
 
 
 @click.group(cls=ExtensibleGroup)
 def audit() -> None:
-    """List, verify and export audit events."""
+    """Query, verify and export the audit."""
 
 
 @audit.command("list")
-@click.option("--job", "job_id", help="Only what is told of this job.")
-@click.option("--by", "who", help="Only what this actor did, like user:42.")
-@click.option("--correlation", "correlation_id", help="Only what follows from this cause.")
-@click.option("--request", "request_id", help="Only what this request set off.")
-@click.option("--name", help="Only events of this name, like job.failed.")
+@click.option("--job", "job_id", help="Only events of this job.")
+@click.option("--by", "who", help="Only events by this actor, like user:42.")
+@click.option("--correlation", "correlation_id", help="Only events with this correlation id.")
+@click.option("--request", "request_id", help="Only events with this request id.")
+@click.option("--name", help="Only events with this name, like job.failed.")
 @since_option
 @until_option
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
+@click.option(
+    "--limit",
+    default=50,
+    show_default=True,
+    type=click.IntRange(1, 1000),
+    help="Maximum number of rows.",
+)
 @click.option(
     "--before",
     default=NEWEST,
     type=click.IntRange(1),
-    help="Only events before this id: the next page.",
+    help="Only events before this id, for the next page.",
 )
 @operator_options
 @json_option
@@ -77,7 +87,7 @@ def list_events(
     as_json: bool,
     **asked: Any,
 ) -> None:
-    """List events, newest first."""
+    """List audit events, newest first."""
     with app_of(ctx, required=False) as hf:
         page = {"limit": asked.pop("limit"), "before": asked.pop("before")}
         wanted = AuditFilter(actor=who, **asked)

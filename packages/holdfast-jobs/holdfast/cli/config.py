@@ -16,14 +16,17 @@ from holdfast.operate.schedules import check_declared
 
 @click.group()
 def config() -> None:
-    """Look at the settings."""
+    """Show the settings."""
 
 
 @config.command("show")
 @json_option
 @click.pass_context
 def show_settings(ctx: click.Context, as_json: bool) -> None:
-    """Print the settings in force and where each comes from. Secrets are hidden."""
+    """Print the settings in force and their sources.
+
+    Secrets are hidden.
+    """
     loaded = load(db=ctx.obj["db"], app=ctx.obj["app"])
     check_declared(loaded.settings, SystemClock())
     rows = [

@@ -49,18 +49,27 @@ KINDS = [kind.value for kind in LetterKind]
 
 @click.group("dead-letters")
 def dead_letters() -> None:
-    """Look at jobs that died, and mend them step by step."""
+    """Inspect and recover failed jobs."""
 
 
 def filter_options(command: F) -> F:
     """Which dead letters."""
     for option in (
-        click.option("--older-than", metavar="HOURS", type=click.FloatRange(min=0, min_open=True)),
-        click.option("--state", type=click.Choice([state.value for state in LetterState])),
-        click.option("--kind", type=click.Choice(KINDS)),
-        click.option("--stage", help="Only those that failed there."),
-        click.option("--queue", help="Only those of this queue."),
-        click.option("--error-class", help="Only those that failed like this."),
+        click.option(
+            "--older-than",
+            metavar="HOURS",
+            type=click.FloatRange(min=0, min_open=True),
+            help="Only dead letters older than this many hours.",
+        ),
+        click.option(
+            "--state",
+            type=click.Choice([state.value for state in LetterState]),
+            help="Only this state.",
+        ),
+        click.option("--kind", type=click.Choice(KINDS), help="Only this kind of failure."),
+        click.option("--stage", help="Only this failed stage."),
+        click.option("--queue", help="Only this queue."),
+        click.option("--error-class", help="Only this error class."),
         click.option("--type", "job_type", help="Only this job type."),
     ):
         command = option(command)
@@ -70,7 +79,7 @@ def filter_options(command: F) -> F:
 def version_option(command: F) -> F:
     """The version that was looked at."""
     return click.option(
-        "--version", type=int, help="Only if the item is at this version, as show printed it."
+        "--version", type=int, help="Fail unless the dead letter has this version."
     )(command)
 
 
@@ -96,9 +105,15 @@ def letters_of(ctx: click.Context, who: Mapping[str, Any]) -> Iterator[DeadLette
 
 @dead_letters.command("list")
 @filter_options
-@click.option("--all", "with_ended", is_flag=True, help="Also those that have ended.")
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
-@click.option("--before", help="The next page: what the last one printed as next.")
+@click.option("--all", "with_ended", is_flag=True, help="Include ended dead letters.")
+@click.option(
+    "--limit",
+    default=50,
+    show_default=True,
+    type=click.IntRange(1, 1000),
+    help="Maximum number of rows.",
+)
+@click.option("--before", help="Cursor of the next page, as printed by the previous one.")
 @operator_options
 @json_option
 @click.pass_context
@@ -135,7 +150,7 @@ def list_letters(
 @json_option
 @click.pass_context
 def show(ctx: click.Context, /, job_id: str, as_json: bool, **who: Any) -> None:
-    """Show a dead letter with its replays, its notes and what can be done about it."""
+    """Show a dead letter with its replays and next steps."""
     with letters_of(ctx, who) as letters:
         view = letters.show(job_id)
     if as_json:
@@ -145,11 +160,11 @@ def show(ctx: click.Context, /, job_id: str, as_json: bool, **who: Any) -> None:
 
 
 @dead_letters.command()
-@step(click.option("--kind", required=True, type=click.Choice(KINDS), help="What sort it is."))
+@step(click.option("--kind", required=True, type=click.Choice(KINDS), help="Kind of the failure."))
 def triage(
     ctx: click.Context, /, job_id: str, kind: str, version: int | None, as_json: bool, **who: Any
 ) -> None:
-    """Confirm what failed and where, and say of what kind it is."""
+    """Confirm the failure and classify it."""
     with letters_of(ctx, who) as letters:
         letter = letters.triage(job_id, kind=kind, version=version)
     _print_step(letter, as_json)
@@ -159,7 +174,7 @@ def triage(
 
 
 @dead_letters.command()
-@step(click.option("--done", multiple=True, help="A point of the checklist; each one once."))
+@step(click.option("--done", multiple=True, help="Confirmed point of the checklist; repeatable."))
 def remediate(
     ctx: click.Context,
     /,
@@ -169,15 +184,15 @@ def remediate(
     as_json: bool,
     **who: Any,
 ) -> None:
-    """Confirm every point of the checklist of its kind."""
+    """Confirm the checklist for this kind of failure."""
     with letters_of(ctx, who) as letters:
         _print_step(letters.remediate(job_id, done=done, version=version), as_json)
 
 
 @dead_letters.command()
 @step(
-    click.option("--evidence", required=True, help="Where the remediation is recorded."),
-    click.option("--safe-to-repeat", is_flag=True, help="It is idempotent or safe to repeat."),
+    click.option("--evidence", required=True, help="Reference to the evidence of the fix."),
+    click.option("--safe-to-repeat", is_flag=True, help="Confirm that repeating the job is safe."),
 )
 def validate(
     ctx: click.Context,
@@ -189,7 +204,7 @@ def validate(
     as_json: bool,
     **who: Any,
 ) -> None:
-    """Name the evidence, and confirm that a replay does no harm."""
+    """Record evidence and confirm that a replay is safe."""
     with letters_of(ctx, who) as letters:
         letter = letters.validate(
             job_id, evidence_ref=evidence, is_safe_to_repeat=safe_to_repeat, version=version
@@ -199,8 +214,10 @@ def validate(
 
 @dead_letters.command()
 @step(
-    click.option("--reason", required=True, help="Why; kept with the replay and in the audit."),
-    click.option("--full-restart", is_flag=True, help="From the first stage on."),
+    click.option(
+        "--reason", required=True, help="Reason recorded with the replay and in the audit."
+    ),
+    click.option("--full-restart", is_flag=True, help="Start at the first stage."),
 )
 def replay(
     ctx: click.Context,
@@ -212,7 +229,7 @@ def replay(
     as_json: bool,
     **who: Any,
 ) -> None:
-    """Run the job once more, from the failed stage on."""
+    """Replay the job from the failed stage."""
     with letters_of(ctx, who) as letters:
         made = letters.replay(job_id, reason=reason, full_restart=full_restart, version=version)
     if as_json:
@@ -229,35 +246,35 @@ def replay(
 def verify(
     ctx: click.Context, /, job_id: str, version: int | None, as_json: bool, **who: Any
 ) -> None:
-    """Confirm that the replay completed and that what it set off was delivered."""
+    """Confirm that the replay and its deliveries completed."""
     with letters_of(ctx, who) as letters:
         _print_step(letters.verify_replay(job_id, version=version), as_json)
 
 
 @dead_letters.command()
-@step(click.option("--notes", required=True, help="What there is to say about it."))
+@step(click.option("--notes", required=True, help="Closing notes."))
 def resolve(
     ctx: click.Context, /, job_id: str, notes: str, version: int | None, as_json: bool, **who: Any
 ) -> None:
-    """Close an item whose replay was verified."""
+    """Close a dead letter whose replay was verified."""
     with letters_of(ctx, who) as letters:
         _print_step(letters.resolve(job_id, notes=notes, version=version), as_json)
 
 
 @dead_letters.command()
-@step(click.option("--reason", required=True, help="Why it is given up."))
+@step(click.option("--reason", required=True, help="Reason recorded in the audit."))
 def discard(
     ctx: click.Context, /, job_id: str, reason: str, version: int | None, as_json: bool, **who: Any
 ) -> None:
-    """Give an item up."""
+    """Discard a dead letter."""
     with letters_of(ctx, who) as letters:
         _print_step(letters.discard(job_id, reason=reason, version=version), as_json)
 
 
 @dead_letters.command("fix-forward")
 @step(
-    click.option("--reason", required=True, help="Why it is not replayed."),
-    click.option("--reference", required=True, help="What takes its place."),
+    click.option("--reason", required=True, help="Reason recorded in the audit."),
+    click.option("--reference", required=True, help="Reference to the replacement."),
 )
 def fix_forward(
     ctx: click.Context,
@@ -269,7 +286,7 @@ def fix_forward(
     as_json: bool,
     **who: Any,
 ) -> None:
-    """Close an item that something else takes the place of."""
+    """Close a dead letter that something else replaces."""
     with letters_of(ctx, who) as letters:
         letter = letters.fix_forward(job_id, reason=reason, reference=reference, version=version)
     _print_step(letter, as_json)
@@ -282,7 +299,7 @@ def fix_forward(
 @json_option
 @click.pass_context
 def note(ctx: click.Context, /, job_id: str, body: str, as_json: bool, **who: Any) -> None:
-    """Write something down about an item."""
+    """Add a note to a dead letter."""
     with letters_of(ctx, who) as letters:
         made = letters.add_note(job_id, body)
     if as_json:
@@ -295,11 +312,24 @@ def bulk_options(command: F) -> F:
     """What a bulk is asked to do."""
     made: Any = filter_options(operator_options(json_option(click.pass_context(command))))
     for option in (
-        click.option("--limit", default=LIMIT, show_default=True, type=click.IntRange(1, LONGEST)),
-        click.option("--confirm", type=int, help="How many everything is."),
-        click.option("--all", "everything", is_flag=True, help="Without any condition."),
-        click.option("--dry-run", "is_dry_run", is_flag=True, help="Show what would be done."),
-        click.option("--reason", required=True, help="Why; kept in the audit of each."),
+        click.option(
+            "--limit",
+            default=LIMIT,
+            show_default=True,
+            type=click.IntRange(1, LONGEST),
+            help="Maximum number of rows.",
+        ),
+        click.option("--confirm", type=int, help="Number of items that --all affects."),
+        click.option(
+            "--all", "everything", is_flag=True, help="Apply to everything; needs --confirm."
+        ),
+        click.option(
+            "--dry-run",
+            "is_dry_run",
+            is_flag=True,
+            help="Print what would be done, and change nothing.",
+        ),
+        click.option("--reason", required=True, help="Reason recorded in the audit of each item."),
     ):
         made = option(made)
     decorated: F = made
@@ -307,10 +337,10 @@ def bulk_options(command: F) -> F:
 
 
 @dead_letters.command("replay-all")
-@click.option("--full-restart", is_flag=True, help="From the first stage on.")
+@click.option("--full-restart", is_flag=True, help="Start at the first stage.")
 @bulk_options
 def replay_all(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
-    """Replay every validated item that fits the filter."""
+    """Replay all validated dead letters that match a filter."""
     wanted, rest = _read(given)
     with letters_of(ctx, rest) as letters:
         _print_bulk(letters.replay_all(wanted, **_without_who(rest)), as_json)
@@ -319,7 +349,10 @@ def replay_all(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
 @dead_letters.command("discard-all")
 @bulk_options
 def discard_all(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
-    """Discard every item that fits the filter and is not being replayed."""
+    """Discard all dead letters that match a filter.
+
+    Dead letters with a replay in progress are skipped.
+    """
     wanted, rest = _read(given)
     with letters_of(ctx, rest) as letters:
         _print_bulk(letters.discard_all(wanted, **_without_who(rest)), as_json)

@@ -53,7 +53,7 @@ WORD_COLUMNS = ("at", "source", "verdict", "after_attempt", "provider_id", "code
 
 @click.group()
 def deliveries() -> None:
-    """Look at what people and programs are told, and decide what nobody else can."""
+    """Inspect deliveries and resolve the undecided ones."""
 
 
 @contextmanager
@@ -69,21 +69,21 @@ def filter_options(*reason: str) -> Callable[[F], F]:
     def decorate(command: F) -> F:
         made: Any = command
         for option in (
-            click.option("--until", type=Instant(), help="Only those created before this time."),
             click.option(
-                "--since", type=Instant(), help="Only those created at this time or later."
+                "--until", type=Instant(), help="Only deliveries created before this time."
             ),
-            click.option("--job", "job_id", help="Only those that this job intended or sends."),
-            click.option("--subject", help="Only those about this subject; * at the end: prefix."),
-            click.option("--recipient", help="Only those to this recipient."),
             click.option(
-                *reason, "why", help="Only those that are held or failed for this reason."
+                "--since", type=Instant(), help="Only deliveries created at or after this time."
             ),
-            click.option("--channel", help="Only those that go by this channel."),
+            click.option("--job", "job_id", help="Only deliveries of this job."),
+            click.option("--subject", help="Only this subject; a trailing * matches a prefix."),
+            click.option("--recipient", help="Only this recipient."),
+            click.option(*reason, "why", help="Only deliveries held or failed for this reason."),
+            click.option("--channel", help="Only this channel."),
             click.option(
                 "--state",
                 type=click.Choice([state.value for state in State]),
-                help="Only those in this state.",
+                help="Only this state.",
             ),
         ):
             made = option(made)
@@ -95,14 +95,25 @@ def filter_options(*reason: str) -> Callable[[F], F]:
 
 @deliveries.command("list")
 @filter_options("--reason", "--with-reason")
-@click.option("--all", "with_ended", is_flag=True, help="Also those that are sent or dropped.")
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
-@click.option("--before", default=NEWEST, help="Only those older than this id: the next page.")
+@click.option("--all", "with_ended", is_flag=True, help="Include sent and dropped deliveries.")
+@click.option(
+    "--limit",
+    default=50,
+    show_default=True,
+    type=click.IntRange(1, 1000),
+    help="Maximum number of rows.",
+)
+@click.option(
+    "--before", default=NEWEST, help="Only deliveries older than this id, for the next page."
+)
 @operator_options
 @json_option
 @click.pass_context
 def list_deliveries(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
-    """List deliveries, newest first. No text and no address is shown."""
+    """List deliveries, newest first.
+
+    Neither texts nor addresses are shown.
+    """
     who = {name: given.pop(name) for name in ("actor", "role", "org_id")}
     given["reason"] = given.pop("why")
     page = {name: given.pop(name) for name in ("with_ended", "limit", "before")}
@@ -127,7 +138,7 @@ def list_deliveries(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
 @json_option
 @click.pass_context
 def show(ctx: click.Context, /, delivery_id: str, as_json: bool, **who: Any) -> None:
-    """Show a delivery with every try and what was ever said of it."""
+    """Show a delivery with its attempts and evidence."""
     with deliveries_of(ctx, who) as found:
         view = found.show(delivery_id)
     if as_json:
@@ -142,7 +153,10 @@ def show(ctx: click.Context, /, delivery_id: str, as_json: bool, **who: Any) -> 
 @perform_options
 @click.pass_context
 def reconcile(ctx: click.Context, /, **given: Any) -> None:
-    """Ask the channels about what nobody knows of: the run outbox_reconciler, now."""
+    """Look up deliveries with an unknown outcome now.
+
+    It starts the run outbox_reconciler.
+    """
     # An application that has not used its outbox yet does not know the run.
     app_of(ctx, required=True).outbox.declare()
     ctx.invoke(run, name="outbox_reconciler", **given)
@@ -151,7 +165,7 @@ def reconcile(ctx: click.Context, /, **given: Any) -> None:
 def decide_options(command: F) -> F:
     """What every decision takes."""
     made: Any = click.pass_context(command)
-    reason = click.option("--reason", required=True, help="Why; kept in the audit.")
+    reason = click.option("--reason", required=True, help="Reason recorded in the audit.")
     for option in (
         json_option,
         operator_options,
@@ -164,7 +178,7 @@ def decide_options(command: F) -> F:
 
 
 @deliveries.command()
-@click.option("--provider-id", help="The channel's name for it, if somebody found it there.")
+@click.option("--provider-id", help="Id of the message at the channel, if known.")
 @decide_options
 def confirm(
     ctx: click.Context,
@@ -175,7 +189,10 @@ def confirm(
     as_json: bool,
     **who: Any,
 ) -> None:
-    """Say that a delivery arrived: it counts as sent, and is not sent again."""
+    """Confirm that a delivery arrived.
+
+    It counts as sent and is not sent again.
+    """
     with deliveries_of(ctx, who) as found:
         _tell(found.confirm(delivery_id, reason=reason, provider_id=provider_id), as_json)
 
@@ -183,7 +200,7 @@ def confirm(
 @deliveries.command()
 @decide_options
 def resend(ctx: click.Context, /, delivery_id: str, reason: str, as_json: bool, **who: Any) -> None:
-    """Say that a delivery goes out again, whatever became of the tries so far."""
+    """Send a delivery again."""
     with deliveries_of(ctx, who) as found:
         _tell(found.resend(delivery_id, reason=reason), as_json)
 
@@ -191,7 +208,7 @@ def resend(ctx: click.Context, /, delivery_id: str, reason: str, as_json: bool, 
 @deliveries.command()
 @decide_options
 def drop(ctx: click.Context, /, delivery_id: str, reason: str, as_json: bool, **who: Any) -> None:
-    """Say that a delivery does not go out, or not again."""
+    """Do not send a delivery, or not again."""
     with deliveries_of(ctx, who) as found:
         _tell(found.drop(delivery_id, reason=reason), as_json)
 
@@ -202,12 +219,25 @@ def bulk_options(command: F) -> F:
     for option in (
         json_option,
         operator_options,
-        click.option("--limit", default=LIMIT, show_default=True, type=click.IntRange(1, LONGEST)),
-        click.option("--confirm", type=int, help="How many everything is."),
-        click.option("--all", "everything", is_flag=True, help="Without any condition."),
-        click.option("--dry-run", "is_dry_run", is_flag=True, help="Show what would be done."),
+        click.option(
+            "--limit",
+            default=LIMIT,
+            show_default=True,
+            type=click.IntRange(1, LONGEST),
+            help="Maximum number of rows.",
+        ),
+        click.option("--confirm", type=int, help="Number of items that --all affects."),
+        click.option(
+            "--all", "everything", is_flag=True, help="Apply to everything; needs --confirm."
+        ),
+        click.option(
+            "--dry-run",
+            "is_dry_run",
+            is_flag=True,
+            help="Print what would be done, and change nothing.",
+        ),
         filter_options("--with-reason"),
-        click.option("--reason", required=True, help="Why; kept in the audit of each."),
+        click.option("--reason", required=True, help="Reason recorded in the audit of each item."),
     ):
         made = option(made)
     decorated: F = made
@@ -217,21 +247,21 @@ def bulk_options(command: F) -> F:
 @deliveries.command("confirm-all")
 @bulk_options
 def confirm_all(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
-    """Say that all held and failed deliveries that match arrived."""
+    """Confirm all held and failed deliveries that match."""
     _decide_all(ctx, Deliveries.confirm_all, given, as_json)
 
 
 @deliveries.command("resend-all")
 @bulk_options
 def resend_all(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
-    """Send all held and failed deliveries that match again."""
+    """Resend all held and failed deliveries that match."""
     _decide_all(ctx, Deliveries.resend_all, given, as_json)
 
 
 @deliveries.command("drop-all")
 @bulk_options
 def drop_all(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
-    """Give up all held and failed deliveries that match."""
+    """Drop all held and failed deliveries that match."""
     _decide_all(ctx, Deliveries.drop_all, given, as_json)
 
 

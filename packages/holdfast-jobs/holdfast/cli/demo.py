@@ -14,13 +14,13 @@ from holdfast.demo.view import Lines, View
 
 
 @click.command()
-@click.option("--plain", is_flag=True, help="Lines instead of a live picture.")
+@click.option("--plain", is_flag=True, help="Print lines instead of a live display.")
 @click.pass_context
 def demo(ctx: click.Context, plain: bool) -> None:
-    """Watch two workers serve a flood and its quiet neighbours while one of them is killed.
+    """Run the demo: two workers, a flood of jobs, one crash.
 
-    Runs on a SQLite file in a temporary directory: no keys, no servers, about 12 seconds. The exit
-    code is 1 if the database does not say at the end what it should.
+    It uses a SQLite file in a temporary directory, needs no keys and no servers, and takes about 12
+    seconds. Exits with 1 if the counts in the database are not as expected at the end.
     """
     # Whoever ends the demo ends its workers and its folder with it.
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -22,7 +22,9 @@ from holdfast.operate.doctor import Finding, Severity
 
 
 @click.command()
-@click.option("--providers", is_flag=True, help="Ask each provider's account a free question too.")
+@click.option(
+    "--providers", is_flag=True, help="Also send one free request to each provider account."
+)
 @verbose_option
 @operator_options
 @json_option
@@ -36,9 +38,10 @@ def doctor(
     org_id: str | None,
     as_json: bool,
 ) -> None:
-    """Look for what is wrong with the store and its workers, and say what helps.
+    """Check the database and the workers for problems.
 
-    Exits with 1 if there is a problem; notices and warnings are not.
+    Each finding names its remedy. Exits with 1 if there is a problem; notices and warnings do not
+    count.
     """
     with app_of(ctx, required=False) as hf:
         # A schema that does not fit this version is one of the findings.

@@ -15,21 +15,28 @@ from holdfast.errors import InvalidJob
 @click.command()
 @click.argument("job_type")
 @click.argument("payload", default="{}")
-@click.option("--org", "org_id", required=True, help="The tenant, a UUID.")
-@click.option("--project", "project_id", help="The project, a UUID.")
-@click.option("--key", "idempotency_key", help="Enqueue at most once under this key.")
+@click.option("--org", "org_id", required=True, help="Tenant (UUID).")
+@click.option("--project", "project_id", help="Project (UUID).")
+@click.option("--key", "idempotency_key", help="Idempotency key: enqueue at most once with it.")
 @click.option(
     "--actor",
     default="system:cli",
     show_default=True,
     callback=read_actor_option,
-    help="Who asks, like user:42.",
+    help="Actor recorded in the audit, like user:42.",
 )
-@click.option("--queue", help="Another queue than the job type's own.")
-@click.option("--priority", type=click.Choice(["critical", "high", "normal", "low"]))
+@click.option("--queue", help="Queue; overrides the queue of the job type.")
+@click.option(
+    "--priority",
+    type=click.Choice(["critical", "high", "normal", "low"]),
+    help="Priority of the job.",
+)
 @json_option
 def enqueue(job_type: str, payload: str, as_json: bool, **options: Any) -> None:
-    """Enqueue one job. PAYLOAD is a JSON object, or - to read it from standard input."""
+    """Enqueue one job.
+
+    PAYLOAD is a JSON object, or - to read it from standard input.
+    """
     if payload == "-":
         payload = sys.stdin.read()
     try:

@@ -25,7 +25,7 @@ from holdfast.cli.given import (
 def explain(
     ctx: click.Context, job_id: str, actor: str, role: str, org_id: str | None, as_json: bool
 ) -> None:
-    """Say why a job is where it is, and what has to happen next."""
+    """Explain the state of a job and what happens next."""
     with app_of(ctx, required=False) as hf:
         found = operator_of(hf, actor, role, org_id).jobs.explain(job_id)
     if as_json:

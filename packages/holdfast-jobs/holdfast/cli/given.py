@@ -26,7 +26,7 @@ from holdfast.operate.short_ids import resolve_id, short_ids
 from holdfast.redact import visible
 from holdfast.tenant import with_default_org
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 verbose_option = click.option("-v", "--verbose", is_flag=True, help="Print every check.")
 
@@ -45,7 +45,7 @@ actor_option = click.option(
     default="user:cli",
     show_default=True,
     callback=read_actor_option,
-    help="Who asks, like user:42.",
+    help="Actor recorded in the audit, like user:42.",
 )
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -58,9 +58,9 @@ def operator_options(command: F) -> F:
         type=click.Choice([role.value for role in Role]),
         default=Role.ADMIN.value,
         show_default=True,
-        help="In which role; who has the database has all.",
+        help="Role of the actor; anyone with database access may choose any.",
     )
-    org = click.option("--org", "org_id", help="Only for this tenant.")
+    org = click.option("--org", "org_id", help="Act for this tenant only (UUID).")
     return actor_option(role(org(command)))
 
 
@@ -69,19 +69,19 @@ concurrency_option = click.option(
     default=10,
     show_default=True,
     type=click.IntRange(1, 1000),
-    help="How many synchronous handlers run at once.",
+    help="Maximum number of concurrent sync handlers.",
 )
 async_concurrency_option = click.option(
     "--async-concurrency",
     default=200,
     show_default=True,
     type=click.IntRange(1, 10_000),
-    help="How many asynchronous handlers run at once.",
+    help="Maximum number of concurrent async handlers.",
 )
 log_level_option = click.option(
     "--log-level",
     type=click.Choice(LOG_LEVELS),
-    help="From which level on there are lines.  [default: the setting log_level]",
+    help="Minimum log level.  [default: the setting log_level]",
 )
 
 

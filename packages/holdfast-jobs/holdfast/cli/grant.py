@@ -24,14 +24,14 @@ from holdfast.operate.grant import ROLES, TENANT
     type=click.Choice(ROLES),
     default=TENANT,
     show_default=True,
-    help="The role that is to use them: that of handlers, or of audit enrichment.",
+    help="Database role: of handlers, or of audit enrichment.",
 )
 @click.option(
     "--privileges",
-    help="Such as select,insert.  [default: select,insert,update,delete; for holdfast_auditor"
-    " select,insert]",
+    help="Privileges, such as select,insert.  [default: select,insert,update,delete; for"
+    " holdfast_auditor select,insert]",
 )
-@click.option("--dry-run", is_flag=True, help="Print the SQL and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the SQL, and change nothing.")
 @operator_options
 @json_option
 @click.pass_context
@@ -46,10 +46,10 @@ def grant(
     org_id: str | None,
     as_json: bool,
 ) -> None:
-    """Let handlers use tables of the application in job.transaction().
+    """Grant handlers access to application tables.
 
-    Includes the schema and the sequences of serial columns. Safe to run twice. SQLite has no roles,
-    so there is nothing to grant.
+    PostgreSQL only: handlers use the tables in job.transaction(). The schema and the sequences of
+    serial columns are included. Safe to run twice. SQLite has no roles, so nothing is granted.
     """
     wanted = [] if privileges is None else privileges.split(",")
     with app_of(ctx, required=False) as hf:

@@ -12,11 +12,11 @@ _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 @click.command("handler-login")
 @click.argument("name")
 def handler_login(name: str) -> None:
-    r"""Print the SQL that makes a PostgreSQL login for handlers alone.
+    """Print SQL that creates a PostgreSQL login for handlers.
 
     Run it once as an administrator: holdfast handler-login NAME | psql. Then set a password with
-    \password NAME in psql, and handler_db in the settings. The login has the rights of a tenant,
-    and Holdfast chooses the tenant of each of its transactions. This command changes nothing.
+    \\password NAME in psql, and set handler_db. The login has the rights of one tenant at a time,
+    and Holdfast selects the tenant of each transaction. This command changes nothing.
     """
     if _NAME.fullmatch(name) is None or name.startswith(("pg_", "holdfast_")):
         raise click.BadParameter(

@@ -52,15 +52,23 @@ _MERGED = ("id", "job_type", "actor_type", "actor_id", "attempt_count", "max_att
 
 @click.group()
 def jobs() -> None:
-    """Look at jobs, and stop one."""
+    """List, inspect and cancel jobs."""
 
 
 @jobs.command("list")
-@click.option("--org", "org_id", type=ShortId("tenants"), help="Only this tenant's.")
-@click.option("--state", type=click.Choice([state.value for state in State]))
+@click.option("--org", "org_id", type=ShortId("tenants"), help="Only this tenant.")
+@click.option(
+    "--state", type=click.Choice([state.value for state in State]), help="Only this state."
+)
 @click.option("--type", "job_type", help="Only this job type.")
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
-@click.option("--before", default=NEWEST, help="Only jobs older than this id: the next page.")
+@click.option(
+    "--limit",
+    default=50,
+    show_default=True,
+    type=click.IntRange(1, 1000),
+    help="Maximum number of rows.",
+)
+@click.option("--before", default=NEWEST, help="Only jobs older than this id, for the next page.")
 @json_option
 @click.pass_context
 def list_jobs(
@@ -154,7 +162,7 @@ def _print_view(job: JobView) -> None:
 
 @jobs.command()
 @short_id_argument("job_id", "jobs")
-@click.option("--reason", required=True, help="Why; kept in the audit.")
+@click.option("--reason", required=True, help="Reason recorded in the audit.")
 @operator_options
 @json_option
 @click.pass_context
@@ -167,7 +175,10 @@ def cancel(
     org_id: str | None,
     as_json: bool,
 ) -> None:
-    """Stop a job: at once if it waits, at its next step if it runs."""
+    """Cancel a job.
+
+    A waiting job is canceled at once, a running job at its next step.
+    """
     with app_of(ctx, required=False) as hf:
         answer = operator_of(hf, actor, role, org_id).jobs.cancel(job_id, reason=reason)
     if as_json:

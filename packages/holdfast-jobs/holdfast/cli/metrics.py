@@ -10,9 +10,9 @@ from holdfast.cli.given import app_of
 @click.command()
 @click.pass_context
 def metrics(ctx: click.Context) -> None:
-    """Print what the database knows of itself, once, in Prometheus's text format.
+    """Print the database gauges in Prometheus text format.
 
-    Without --app no job type is known, and all of them are counted as "other".
+    Without --app no job types are known, and all are counted as "other".
     """
     from holdfast.telemetry.metrics import database_text
 

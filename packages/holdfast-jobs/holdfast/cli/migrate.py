@@ -17,13 +17,13 @@ _ONE_LOGIN = (
 @json_option
 @click.pass_context
 def migrate(ctx: click.Context, as_json: bool) -> None:
-    """Bring the database's schema up to this version. Safe to run twice, and by two at once.
+    """Create or upgrade the database schema.
 
-    The core and every extension that is enabled or installed are migrated, each with versions of
-    its own; `extensions` in the settings file names the ones to migrate instead.
+    Safe to run twice and concurrently. The core and every enabled or installed extension are
+    migrated, each with its own versions; `extensions` in the settings file restricts them.
 
-    Queue limits of the settings are written too, and with an application its queues, categories
-    and job type rules, so that they hold before the first worker starts.
+    Queue limits of the settings are written too, and with an application its queues, categories and
+    job type rules, so that they apply before the first worker starts.
     """
     app = app_of(ctx, required=bool(ctx.obj["app"] or settings_of(ctx).app))
     done = migrate_database(app)

@@ -26,12 +26,12 @@ COLUMNS = (
     "oldest_at", "paused", "set_by",
 )  # fmt: skip
 
-reason_option = click.option("--reason", required=True, help="Why; kept in the audit.")
+reason_option = click.option("--reason", required=True, help="Reason recorded in the audit.")
 without_option = click.option(
-    "--without", multiple=True, help="A limit to lift, such as max-running."
+    "--without", multiple=True, help="Limit to remove, such as max-running."
 )
 reset_option = click.option(
-    "--reset", "is_reset", is_flag=True, help="Follow the settings again, or have no rule."
+    "--reset", "is_reset", is_flag=True, help="Return to the declared values."
 )
 cap_option = click.IntRange(1, 1_000_000_000)
 
@@ -50,19 +50,21 @@ class RateType(click.ParamType):  # type: ignore[type-arg]
             self.fail(f"{value!r} is not a rate such as 100/minute", param, ctx)
 
 
-rate_option = click.option("--rate", type=RateType(), help="Such as 100/minute.")
+rate_option = click.option(
+    "--rate", type=RateType(), help="Maximum start rate, such as 100/minute."
+)
 
 
 @click.group()
 def queues() -> None:
-    """Look at queues, give them weights and limits, pause and resume them."""
+    """Inspect, limit, pause and resume queues."""
 
 
 @queues.command("list")
 @json_option
 @click.pass_context
 def list_queues(ctx: click.Context, as_json: bool) -> None:
-    """List the queues with their rules and how much waits."""
+    """List queues with their limits and depths."""
     with app_of(ctx, required=False) as hf:
         found = [_whole(queue) for queue in every_page(operator_of(hf).queues.list)]
     if as_json:
@@ -89,12 +91,20 @@ def show(ctx: click.Context, queue: str, as_json: bool) -> None:
 
 @queues.command("set")
 @click.argument("queue")
-@click.option("--weight", type=click.IntRange(1, 100))
-@click.option("--max-running", type=cap_option, help="How many run at once, of all tenants.")
-@click.option("--max-running-per-tenant", type=cap_option)
-@click.option("--max-depth", type=cap_option, help="How many may wait.")
-@click.option("--max-depth-per-tenant", type=cap_option)
-@click.option("--small-depth", type=cap_option, help="Tell when more than this wait.")
+@click.option("--weight", type=click.IntRange(1, 100), help="Share of the workers.")
+@click.option(
+    "--max-running", type=cap_option, help="Maximum number of running jobs, over all tenants."
+)
+@click.option(
+    "--max-running-per-tenant", type=cap_option, help="Maximum number of running jobs per tenant."
+)
+@click.option("--max-depth", type=cap_option, help="Maximum number of waiting jobs.")
+@click.option(
+    "--max-depth-per-tenant", type=cap_option, help="Maximum number of waiting jobs per tenant."
+)
+@click.option(
+    "--small-depth", type=cap_option, help="Depth above which the queue_crowded alert is raised."
+)
 @rate_option
 @without_option
 @actor_option
@@ -102,7 +112,10 @@ def show(ctx: click.Context, queue: str, as_json: bool) -> None:
 def set_queue(
     ctx: click.Context, /, queue: str, without: tuple[str, ...], actor: str, **given: Any
 ) -> None:
-    """Change some rules of a queue; the others stay. Holds over what code declares."""
+    """Change limits of a queue; other limits stay.
+
+    They take precedence over the limits that code declares.
+    """
     changes = _changes(given, without, QueueSettings)
     if not changes:
         raise click.UsageError("Nothing to change: give at least one option.")
@@ -117,7 +130,7 @@ def set_queue(
 @actor_option
 @click.pass_context
 def pause(ctx: click.Context, queue: str, reason: str, actor: str) -> None:
-    """Claim nothing more from a queue; what runs goes on."""
+    """Pause a queue; running jobs continue."""
     with app_of(ctx, required=False) as hf:
         paused = operator_of(hf, actor).queues.pause(queue, reason=reason)
     click.echo(f"{queue}  {'paused' if paused else 'was paused already'}")
@@ -129,7 +142,7 @@ def pause(ctx: click.Context, queue: str, reason: str, actor: str) -> None:
 @actor_option
 @click.pass_context
 def resume(ctx: click.Context, queue: str, reason: str, actor: str) -> None:
-    """Claim from a queue again."""
+    """Resume a paused queue."""
     with app_of(ctx, required=False) as hf:
         resumed = operator_of(hf, actor).queues.resume(queue, reason=reason)
     click.echo(f"{queue}  {'resumed' if resumed else 'was not paused'}")
@@ -140,9 +153,9 @@ def resume(ctx: click.Context, queue: str, reason: str, actor: str) -> None:
 @actor_option
 @click.pass_context
 def reset(ctx: click.Context, queue: str, actor: str) -> None:
-    """Let a queue follow again what is declared for it.
+    """Return a queue to its declared limits.
 
-    What only an application declares that is not named here comes back when its worker starts.
+    Limits that only an application declares are restored when its worker starts.
     """
     with app_of(ctx, required=False) as hf:
         done = operator_of(hf, actor).queues.reset(queue, reason=ctx.command_path)
@@ -153,7 +166,7 @@ def reset(ctx: click.Context, queue: str, actor: str) -> None:
 @json_option
 @click.pass_context
 def tenants(ctx: click.Context, as_json: bool) -> None:
-    """List the tenants that have a rule, and who set it."""
+    """List the tenants that have a weight or limit."""
     with app_of(ctx, required=False) as hf:
         found = list(every_page(operator_of(hf).tenants.list))
     listed = [
@@ -166,7 +179,7 @@ def tenants(ctx: click.Context, as_json: bool) -> None:
 @json_option
 @click.pass_context
 def keys(ctx: click.Context, as_json: bool) -> None:
-    """List the limit keys that have a rule, and who set it."""
+    """List the limit keys and their limits."""
     with app_of(ctx, required=False) as hf:
         found = list(every_page(operator_of(hf).limit_keys.list))
     listed = [{**asdict(rule), "key": rule.name, "rate": _rate(rule.rate)} for rule in found]
@@ -175,8 +188,10 @@ def keys(ctx: click.Context, as_json: bool) -> None:
 
 @queues.command()
 @click.argument("org_id")
-@click.option("--weight", type=click.IntRange(1, 10))
-@click.option("--max-running", type=cap_option, help="How many run at once, in all queues.")
+@click.option("--weight", type=click.IntRange(1, 10), help="Share of the workers.")
+@click.option(
+    "--max-running", type=cap_option, help="Maximum number of running jobs, over all queues."
+)
 @without_option
 @reset_option
 @actor_option
@@ -192,7 +207,7 @@ def tenant(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Change the weight or cap of a tenant; without options, show them."""
+    """Show or change the weight and limit of a tenant."""
     changes = _changes(given, without, TenantSettings)
     org_id = org_id.lower()
     with app_of(ctx, required=False) as hf:
@@ -210,7 +225,9 @@ def tenant(
 
 @queues.command()
 @click.argument("name")
-@click.option("--max-running", type=cap_option, help="How many run at once, whoever's they are.")
+@click.option(
+    "--max-running", type=cap_option, help="Maximum number of running jobs, over all tenants."
+)
 @rate_option
 @without_option
 @reset_option
@@ -227,7 +244,7 @@ def key(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Change the cap or rate of a limit key; without options, show them."""
+    """Show or change the limits of a limit key."""
     changes = _changes(given, without, KeySettings)
     with app_of(ctx, required=False) as hf:
         keys = operator_of(hf, actor).limit_keys

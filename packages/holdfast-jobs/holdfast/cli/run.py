@@ -39,13 +39,13 @@ COLUMNS = (
 
 @click.command()
 @click.argument("name")
-@click.option("--reason", help="Why you start it by hand; kept in the audit.")
-@click.option("--cron", is_flag=True, help="A timer asks, not a person: no reason is needed.")
+@click.option("--reason", help="Reason for the manual start, recorded in the audit.")
+@click.option("--cron", is_flag=True, help="Started by a timer: --reason is not required.")
 @actor_option
 @click.option(
     "--max-jobs",
     type=click.IntRange(1, 100_000),
-    help="Take at most so many jobs, instead of max_jobs_per_run.",
+    help="Maximum number of jobs; overrides max_jobs_per_run.",
 )
 @concurrency_option
 @async_concurrency_option
@@ -54,10 +54,11 @@ COLUMNS = (
 @click.pass_context
 @logged
 def run(ctx: click.Context, /, **given: Any) -> None:
-    """Perform one bounded run: so many jobs, for so long, then it ends.
+    """Start one bounded run of jobs.
 
-    NAME is declared in holdfast.toml as [runs.NAME]. Nothing pending is no error: the run is
-    skipped and says so.
+    NAME is declared in holdfast.toml as [runs.NAME]. The run ends at its job limit or time limit;
+    the remaining jobs wait for the next run. If nothing is pending, the run is skipped, which is
+    not an error.
     """
     name = given.pop("name")
     perform(ctx, lambda operator, **how: operator.runs.prepare(name, **how), **given)
@@ -112,13 +113,19 @@ def perform(
 
 @click.group()
 def runs() -> None:
-    """Look at the runs that were performed."""
+    """Inspect past bounded runs."""
 
 
 @runs.command("list")
-@click.option("--name", help="Only this run.")
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
-@click.option("--before", default=NEWEST, help="Only runs older than this id: the next page.")
+@click.option("--name", help="Only runs with this name.")
+@click.option(
+    "--limit",
+    default=50,
+    show_default=True,
+    type=click.IntRange(1, 1000),
+    help="Maximum number of rows.",
+)
+@click.option("--before", default=NEWEST, help="Only runs older than this id, for the next page.")
 @json_option
 @click.pass_context
 def list_runs(ctx: click.Context, name: str | None, limit: int, before: str, as_json: bool) -> None:
@@ -144,7 +151,7 @@ def list_runs(ctx: click.Context, name: str | None, limit: int, before: str, as_
 @json_option
 @click.pass_context
 def show(ctx: click.Context, run_id: str, as_json: bool) -> None:
-    """Show one run with every setting that took effect."""
+    """Show one run with the settings that it used."""
     with app_of(ctx, required=False) as hf:
         report = operator_of(hf).runs.get(run_id)
     if as_json:

@@ -43,18 +43,20 @@ def rhythm_options(function: F) -> F:
     """The options that say when and what; `set` takes those that change."""
     for option in reversed(
         (
-            click.option("--cron", help="Five fields, such as '0 3 * * *', or @daily."),
-            click.option("--every", help="An interval, such as 90s, 15m, 2h or 1d."),
-            click.option("--zone", help="The IANA time zone of the cron.  [default: UTC]"),
-            click.option("--starts-at", help="Nothing before this instant, in ISO 8601."),
+            click.option("--cron", help="Cron expression, such as '0 3 * * *', or @daily."),
+            click.option("--every", help="Interval, such as 90s, 15m, 2h or 1d."),
+            click.option("--zone", help="IANA time zone of the cron expression.  [default: UTC]"),
+            click.option("--starts-at", help="First possible tick (ISO 8601 with zone)."),
             click.option(
-                "--catch-up", type=click.Choice([policy.value for policy in MisfirePolicy])
+                "--catch-up",
+                type=click.Choice([policy.value for policy in MisfirePolicy]),
+                help="Misfire policy for missed ticks.",
             ),
-            click.option("--job-type", help="The job: maintenance or a notification."),
-            click.option("--payload", help="Its payload, a JSON object; - reads standard input."),
-            click.option("--org", "org_id", help="Its tenant, a UUID."),
-            click.option("--project", "project_id", help="Its project, a UUID."),
-            click.option("--run", help="Or the run, as declared in the settings."),
+            click.option("--job-type", help="Job type to enqueue: maintenance or a notification."),
+            click.option("--payload", help="Payload, a JSON object; - reads standard input."),
+            click.option("--org", "org_id", help="Tenant of the job (UUID)."),
+            click.option("--project", "project_id", help="Project of the job (UUID)."),
+            click.option("--run", help="Bounded run to start, as declared in the settings."),
         )
     ):
         function = option(function)
@@ -63,14 +65,14 @@ def rhythm_options(function: F) -> F:
 
 @click.group()
 def schedules() -> None:
-    """Look at what happens by the clock, and change it."""
+    """Inspect and change schedules."""
 
 
 @schedules.command("list")
 @json_option
 @click.pass_context
 def list_schedules(ctx: click.Context, as_json: bool) -> None:
-    """List schedules with what became of their newest tick."""
+    """List schedules with their latest tick."""
     with app_of(ctx, required=False) as hf:
         rows = [asdict(schedule) for schedule in every_page(operator_of(hf).schedules.list)]
     if as_json:
@@ -84,11 +86,20 @@ def list_schedules(ctx: click.Context, as_json: bool) -> None:
 
 @schedules.command()
 @click.argument("name")
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000))
+@click.option(
+    "--limit",
+    default=20,
+    show_default=True,
+    type=click.IntRange(1, 1000),
+    help="Maximum number of rows.",
+)
 @json_option
 @click.pass_context
 def show(ctx: click.Context, name: str, limit: int, as_json: bool) -> None:
-    """Show one schedule and its ticks, newest first. A tick that is taken has not ended."""
+    """Show one schedule and its ticks, newest first.
+
+    A tick with the outcome taken is still in progress.
+    """
     with app_of(ctx, required=False) as hf:
         schedules = operator_of(hf).schedules
         schedule = asdict(schedules.get(name))
@@ -105,11 +116,16 @@ def show(ctx: click.Context, name: str, limit: int, as_json: bool) -> None:
 
 @schedules.command("next")
 @click.argument("name")
-@click.option("--count", default=5, show_default=True, type=click.IntRange(1, 1000))
+@click.option(
+    "--count", default=5, show_default=True, type=click.IntRange(1, 1000), help="Number of ticks."
+)
 @json_option
 @click.pass_context
 def next_ticks(ctx: click.Context, name: str, count: int, as_json: bool) -> None:
-    """Print the next ticks of a schedule, in UTC and in its zone. A pause is not looked at."""
+    """Print the next ticks of a schedule.
+
+    Times are in UTC and in the zone of the schedule. A pause is ignored.
+    """
     with app_of(ctx, required=False) as hf:
         rows = [asdict(tick) for tick in operator_of(hf).schedules.next(name, count=count)]
     if as_json:
@@ -124,7 +140,10 @@ def next_ticks(ctx: click.Context, name: str, count: int, as_json: bool) -> None
 @actor_option
 @click.pass_context
 def add(ctx: click.Context, /, name: str, actor: str, **given: Any) -> None:
-    """Add a schedule. It needs --cron or --every, and --job-type with --org, or --run."""
+    """Add a schedule.
+
+    It needs --cron or --every, and either --job-type with --org, or --run.
+    """
     with app_of(ctx, required=False) as hf:
         options = _options(name, given)
         made = operator_of(hf, actor).schedules.add(name, reason=ctx.command_path, **options)
@@ -137,7 +156,10 @@ def add(ctx: click.Context, /, name: str, actor: str, **given: Any) -> None:
 @actor_option
 @click.pass_context
 def set_schedule(ctx: click.Context, /, name: str, actor: str, **given: Any) -> None:
-    """Change a schedule. What is not given stays; the code is not followed until a reset."""
+    """Change a schedule; other values stay.
+
+    The declaration in code is ignored until a reset.
+    """
     changes = _options(name, given)
     if not changes:
         raise click.UsageError("Nothing to change: give at least one option.")
@@ -148,11 +170,11 @@ def set_schedule(ctx: click.Context, /, name: str, actor: str, **given: Any) -> 
 
 @schedules.command()
 @click.argument("name")
-@click.option("--reason", required=True, help="Why; kept in the audit.")
+@click.option("--reason", required=True, help="Reason recorded in the audit.")
 @actor_option
 @click.pass_context
 def pause(ctx: click.Context, name: str, reason: str, actor: str) -> None:
-    """Let nothing fire until it is resumed."""
+    """Pause a schedule."""
     with app_of(ctx, required=False) as hf:
         paused = operator_of(hf, actor).schedules.pause(name, reason=reason)
     click.echo(f"{name}  {'paused' if paused else 'was paused already'}")
@@ -163,7 +185,10 @@ def pause(ctx: click.Context, name: str, reason: str, actor: str) -> None:
 @actor_option
 @click.pass_context
 def resume(ctx: click.Context, name: str, actor: str) -> None:
-    """Let it fire again; its catch-up policy decides about what the pause left out."""
+    """Resume a paused schedule.
+
+    Its misfire policy decides about the missed ticks.
+    """
     with app_of(ctx, required=False) as hf:
         resumed = operator_of(hf, actor).schedules.resume(name, reason=ctx.command_path)
     click.echo(f"{name}  {'resumed' if resumed else 'was not paused'}")
@@ -174,7 +199,10 @@ def resume(ctx: click.Context, name: str, actor: str) -> None:
 @actor_option
 @click.pass_context
 def remove(ctx: click.Context, name: str, actor: str) -> None:
-    """Take a schedule away. One that is declared is refused: it would come back."""
+    """Remove a schedule.
+
+    A schedule that code or settings declare cannot be removed: it would return.
+    """
     with app_of(ctx, required=False) as hf:
         removed = operator_of(hf, actor).schedules.remove(name, reason=ctx.command_path)
     click.echo(f"{name}  removed")
@@ -187,7 +215,7 @@ def remove(ctx: click.Context, name: str, actor: str) -> None:
 @actor_option
 @click.pass_context
 def reset(ctx: click.Context, name: str, actor: str) -> None:
-    """Follow the code and the settings again."""
+    """Return a schedule to its declaration."""
     with app_of(ctx, required=False) as hf:
         operator_of(hf, actor).schedules.reset(name, reason=ctx.command_path)
     click.echo(f"{name}  follows what is declared")
@@ -207,11 +235,11 @@ def dispatch(
     log_level: str | None,
     as_json: bool,
 ) -> None:
-    """Fire what is due, and end: for a timer of the machine.
+    """Fire all due schedules once, then exit.
 
-    Runs that are due are performed here, one after the other. The first SIGTERM lets what a run
-    has begun finish and gives the rest back; the second stops at once. `holdfast worker
-    --dispatch` does the same all the time.
+    Use it with cron or a systemd timer. Due runs are executed one after the other. The first
+    SIGTERM lets started jobs finish and releases the others; the second stops at once. `holdfast
+    worker --dispatch` does the same continuously.
     """
     with app_of(ctx, required=True) as hf:
         watch(hf, log_level)

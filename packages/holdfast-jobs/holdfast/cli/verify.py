@@ -26,13 +26,13 @@ from holdfast.operate.verify.run import SHOWN, Finding, Report, Status, as_docum
     default=SHOWN,
     show_default=True,
     type=click.IntRange(0, 10_000),
-    help="How many violations of each check to show; all are counted.",
+    help="Number of violations to show per check; all are counted.",
 )
 @click.option(
     "--canary",
     "canaries",
     multiple=True,
-    help="A text that must be found nowhere (I31); again for another.",
+    help="Text that must not be stored anywhere (I31); repeatable.",
 )
 @verbose_option
 @operator_options
@@ -49,9 +49,10 @@ def verify(
     org_id: str | None,
     as_json: bool,
 ) -> None:
-    """Check every invariant on one moment of the store; changes nothing.
+    """Check every invariant of the database.
 
-    The exit code is the number of invariants that do not hold.
+    It reads one snapshot and changes nothing. The exit code is the number of
+    invariants that do not hold.
     """
     wanted = [name for name in only.split(",") if name.strip()]
     with app_of(ctx, required=False) as hf:

@@ -29,7 +29,7 @@ LAST_PORT = 65535
 
 
 @click.command()
-@click.option("--queues", help="Which queues to serve, comma-separated.  [default: all declared]")
+@click.option("--queues", help="Queues to serve, comma-separated.  [default: all declared]")
 @concurrency_option
 @async_concurrency_option
 @click.option(
@@ -37,27 +37,27 @@ LAST_PORT = 65535
     default=1,
     show_default=True,
     type=click.IntRange(1, 256),
-    help="Worker processes under one parent.",
+    help="Number of worker processes under one parent.",
 )
-@click.option("--dispatch", is_flag=True, help="Also fire what is due by the clock.")
-@click.option("--until-idle", is_flag=True, help="Stop when nothing is due.")
+@click.option("--dispatch", is_flag=True, help="Also dispatch schedules.")
+@click.option("--until-idle", is_flag=True, help="Stop when no job is due.")
 @click.option(
     "--drain-seconds",
     default=30.0,
     show_default=True,
     type=float,
-    help="How long running jobs may take to finish after the first SIGTERM.",
+    help="Time for running jobs to finish after the first SIGTERM.",
 )
 @click.option(
     "--metrics-port",
     type=click.IntRange(1, LAST_PORT),
-    help="Serve metrics for Prometheus here; with --processes each serves its own on the next.",
+    help="Port of the metrics server; with --processes each process uses the next one.",
 )
 @click.option(
-    "--metrics-host", default="127.0.0.1", show_default=True, help="Where to listen for scrapes."
+    "--metrics-host", default="127.0.0.1", show_default=True, help="Address of the metrics server."
 )
 @log_level_option
-@click.option("--worker-id", hidden=True)
+@click.option("--worker-id", hidden=True, help="Id of the worker.  [default: generated]")
 @click.pass_context
 @logged
 def worker(
@@ -74,9 +74,10 @@ def worker(
     log_level: str | None,
     worker_id: str | None,
 ) -> None:
-    """Run jobs until told to stop.
+    """Run a worker until it is stopped.
 
-    The first SIGTERM lets running jobs finish and gives the others back; the second stops at once.
+    The first SIGTERM lets running jobs finish and releases the others; the second stops at once.
+    Exits with 75 if the supervisor must restart it.
     """
     hf = app_of(ctx, required=True)
     watch(hf, log_level)

@@ -26,7 +26,7 @@ def _as_it_is(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of setting. *must* finishes the sentence "this setting must be …"."""
+    """The type of a setting. *must* completes the sentence "this setting must be …"."""
 
     must: str
     holds: Callable[[Any], bool]
@@ -44,7 +44,7 @@ SettingType = Kind
 
 
 def setting(default: Any, kind: Kind) -> Any:
-    """A dataclass field that is checked; None is allowed if it is the default."""
+    """Declare a validated dataclass field; None is allowed if it is the default."""
     return field(default=default, metadata={"kind": kind})
 
 
@@ -90,7 +90,7 @@ def table(
 
 
 class Section:
-    """Settings that belong together; checked when they are made."""
+    """Base class of settings sections. The values are validated on construction."""
 
     __slots__ = ()
 
@@ -172,7 +172,7 @@ _UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """So many in so many seconds."""
+    """A number of events per number of seconds."""
 
     count: int
     seconds: int
@@ -184,7 +184,7 @@ class Rate:
 
     @classmethod
     def read(cls, text: str) -> Rate:
-        """The rate that "100/minute" means. Raises ValueError for anything else."""
+        """Parse a rate such as ``100/minute``. Raises ValueError otherwise."""
         found = re.fullmatch(r"([1-9]\d{0,8})\s*/\s*(second|minute|hour|day)", text)
         if found is None:
             raise ValueError(text)
@@ -202,7 +202,7 @@ def _length(value: Any) -> timedelta:
 
 @dataclass(frozen=True, slots=True)
 class Cadence:
-    """When something is due again: every so often, or by a cron line. One of the two."""
+    """When something is due: at an interval, or by a cron expression."""
 
     every: timedelta | None = None
     cron: str | None = None
@@ -213,14 +213,14 @@ class Cadence:
 
     @classmethod
     def read(cls, text: str) -> Cadence:
-        """The cadence that "every 15m" or "*/15 * * * *" means. BadTiming for anything else."""
+        """Parse ``every 15m`` or ``*/15 * * * *``. Raises BadTiming otherwise."""
         if text.startswith("every "):
             return cls(every=_length(text))
         parse_cron(text)
         return cls(cron=text)
 
     def is_ever_due(self) -> bool:
-        """Whether it means a time at all. BadTiming says why not."""
+        """Return True if the cadence has a next time. Raises BadTiming if it never has."""
         return (
             _length(self.every) == self.every if self.cron is None else bool(parse_cron(self.cron))
         )

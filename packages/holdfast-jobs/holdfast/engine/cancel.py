@@ -23,7 +23,7 @@ JOB_TYPE_SQL = Statements("holdfast.engine", "job_type.sql")
 
 
 class CancelAnswer(StrEnum):
-    """What a cancel request achieved."""
+    """The effect of a cancel request."""
 
     CANCELED = "canceled"
     REQUESTED = "requested"

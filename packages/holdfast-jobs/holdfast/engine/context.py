@@ -63,7 +63,7 @@ class OpenBlock:
 
 @dataclass(slots=True)
 class Context:
-    """What a handler knows and may do: its first argument."""
+    """The first argument of a handler: the running job, and what the handler may do."""
 
     job: Claimed
     store: Store
@@ -123,7 +123,7 @@ class Context:
 
     @property
     def idempotency_key(self) -> str:
-        """The job's own key: the same on every attempt, so fit to be passed on."""
+        """The job's key. It is the same on every attempt, so pass it to other services."""
         return self.job.idempotency_key
 
     @property
@@ -133,32 +133,32 @@ class Context:
 
     @property
     def outputs(self) -> Mapping[str, Any]:
-        """What the finished stages of this job returned."""
+        """The results of the finished stages of this job."""
         return self.job.outputs
 
     @property
     def saved(self) -> Any:
-        """The checkpoint that an earlier attempt of this stage left, or None."""
+        """The checkpoint of an earlier attempt of this stage, or None."""
         return self.job.checkpoint
 
     def raise_if_canceled(self) -> None:
-        """A step boundary: stop here if somebody asked for it or the lease is gone."""
+        """Stop here if a cancellation was requested or the lease was lost."""
         if self.token.lease_lost:
             raise LeaseLost(self.job.id)
         if self.token.is_set:
             raise JobCanceled
 
     def checkpoint(self, value: Any) -> None:
-        """Keep *value* for the next attempt of this stage. A step boundary.
+        """Store *value* for the next attempt of this stage, and check for cancellation.
 
-        Inside the job's transaction it is kept with that transaction, or not at all.
+        Inside the job's transaction it is committed with that transaction.
         """
         self._save(checkpoint=document(value))
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
-        """Tell how far the stage is. A step boundary.
+        """Report the progress of the stage, and check for cancellation.
 
-        Inside the job's transaction others see it when that commits.
+        Inside the job's transaction it becomes visible when that commits.
         """
         self._save(progress=document({"done": done, "total": total, "note": note[:200]}))
 
@@ -168,21 +168,21 @@ class Context:
         self.raise_if_canceled()
 
     def set_result(self, value: Any) -> None:
-        """Give the result of this stage, inside ``job.transaction(complete=True)``.
+        """Set the result of this stage, inside ``job.transaction(complete=True)``.
 
-        It is recorded when the block ends. Raises ResultInvalid if it cannot be stored.
+        It is stored when the block ends. Raises ResultInvalid if it cannot be stored.
         """
         completion.set_result(self, value)
 
     def check_lease(self, tx: Tx) -> bool:
-        """Hold the job until the transaction ends; raise LeaseLost if it is no longer ours.
+        """Lock the job until the transaction ends. Raises LeaseLost if the lease was lost.
 
-        Returns whether a cancel of the job was requested.
+        Returns whether a cancellation was requested.
         """
         return self._ask_lease(tx, SQL.check_lease)
 
     def guard(self, tx: Tx) -> None:
-        """Raise LeaseLost if the job is no longer ours; takes no lock."""
+        """Raise LeaseLost if the lease was lost. Takes no lock."""
         self._ask_lease(tx, SQL.find_lease)
 
     def _ask_lease(self, tx: Tx, statement: Statement) -> bool:
@@ -202,7 +202,7 @@ class Context:
 
     @property
     def session(self) -> Session:
-        """Where the engine writes for this job: in its open transaction, or on its own."""
+        """The database session for this job: its open transaction, or the store."""
         return JobSession(self)
 
     def open_transaction(self) -> HandlerTransaction | None:
@@ -220,17 +220,17 @@ class Context:
 
     @contextmanager
     def transaction(self, *, complete: bool = False) -> Iterator[Any]:
-        """A connection for the handler's own writes, bound to the job's tenant.
+        """Open a transaction for the handler's own writes, bound to the job's tenant.
 
-        It commits with the block, if the lease still holds at that moment; otherwise it raises
-        LeaseLost and nothing is written. The calls of this job inside the block are part of the
-        transaction. A block within the block is a savepoint. What may be written is what the job's
-        category allows; beyond that it raises RuleViolated and nothing is written.
+        It commits at the end of the block if the lease is still held; otherwise it raises LeaseLost
+        and nothing is written. Calls of this job inside the block are part of the transaction, and
+        a nested block is a savepoint. Writes that the rules of the job's category forbid raise
+        RuleViolated.
 
-        With *complete*, the outcome of the stage is part of the commit, with the result that
-        :meth:`set_result` gave or None. The job is completed, or at its next stage, when the block
-        has ended: what the handler returns or raises afterwards is logged and ignored. If a cancel
-        was requested, nothing is written and JobCanceled is raised.
+        With *complete*, the outcome of the stage is part of the commit, with the result given to
+        :meth:`set_result`, or None. The stage has ended when the block ends: what the handler
+        returns or raises afterwards is logged and ignored. If a cancellation was requested, nothing
+        is written and JobCanceled is raised.
         """
         outer = self.open_transaction()
         if outer is not None:
@@ -294,15 +294,15 @@ class Context:
             raise
 
     def extension(self, name: str) -> Any:
-        """What the extension *name* offers to handlers.
+        """Return what the extension *name* offers to handlers.
 
-        Raises ConfigError, which says how to enable it, if it is not enabled.
+        Raises ConfigError if the extension is not enabled.
         """
         return self.find_extension(name).for_job(self)
 
     @property
     def artifacts(self) -> Any:
-        """The files of this job: those that it reads, and those that it stores."""
+        """The artifacts of this job: its inputs, and the files that it stores."""
         return self.extension("artifacts")
 
     @property

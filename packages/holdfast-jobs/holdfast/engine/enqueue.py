@@ -60,7 +60,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Enqueued:
-    """The job that stands for a request. ``created`` is False when it was there before."""
+    """The result of an enqueue. ``created`` is False if the job already existed."""
 
     id: JobId
     org_id: OrgId

@@ -52,11 +52,11 @@ def _matches(pattern: re.Pattern[str], value: object) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Producer:
-    """The permission to enqueue jobs of one job type, for the code that owns the job type.
+    """The permission to enqueue jobs of one type, for the code that owns the job type.
 
-    Declared as ``producer=`` of a job type and passed as ``producer=`` to each enqueue of it. Every
-    other enqueue raises EnqueueRefused, which names *call* as the one to use. The object itself is
-    the proof: another one with the same text is another producer.
+    Declare it as ``producer=`` of a job type and pass it as ``producer=`` to each enqueue. Every
+    other enqueue raises EnqueueRefused, which names *call* as the function to use. Two producers
+    with the same text are different.
     """
 
     call: str

@@ -37,7 +37,7 @@ BATCH_KEY = "~batch"
 
 
 class State(StrEnum):
-    """Where a job stands. Six words, for every job type."""
+    """The state of a job."""
 
     QUEUED = "queued"
     PROCESSING = "processing"
@@ -48,7 +48,7 @@ class State(StrEnum):
 
     @classmethod
     def read(cls, word: str) -> State:
-        """The state a stored word means; two words of older records are mapped."""
+        """Parse a stored state; two names of older records are mapped."""
         return cls(_LEGACY.get(word, word))
 
     @property
@@ -58,7 +58,7 @@ class State(StrEnum):
 
     @property
     def rank(self) -> int:
-        """How far along one claim the state is."""
+        """How far the state is within one claim."""
         return _RANK[self]
 
 
@@ -87,7 +87,7 @@ TRANSITIONS: Mapping[State, frozenset[State]] = {
 
 
 class KeyStatus(StrEnum):
-    """Where an idempotency key stands."""
+    """The status of an idempotency key."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -113,7 +113,7 @@ def key_status(state: State, attempt_count: int) -> KeyStatus:
 
 @dataclass(frozen=True, slots=True)
 class KeyRecord:
-    """What is kept of an idempotency key."""
+    """The record of an idempotency key."""
 
     idempotency_key: str
     job_id: JobId
@@ -126,13 +126,13 @@ class KeyRecord:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> KeyRecord:
-        """The record of a stored row."""
+        """Build the record from a stored row."""
         values = {name: _read(name, row[name]) for name in cls.__slots__}
         return cls(**{**values, "status": KeyStatus(row["status"])})
 
 
 class Priority(IntEnum):
-    """Which of two waiting jobs goes first. Names: people read numbers in both directions."""
+    """The priority of a job. A lower number is claimed first."""
 
     CRITICAL = 0
     HIGH = 10
@@ -238,9 +238,9 @@ StoredRows = Mapping[str, Sequence[Mapping[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A result, and the rows to store with it by the statements that the job type ``stores=``.
+    """A result, and rows to store with it by the statements in ``stores=`` of the job type.
 
-    They are stored in the transaction that records the result, or not at all.
+    The rows are stored in the transaction that records the result.
     """
 
     result: Any
@@ -317,7 +317,7 @@ Outcome = Completed | Advanced | Retry | Dead | Snoozed | Released | Submitted |
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as it stands in the store, for people and callers."""
+    """A job as it is stored."""
 
     id: JobId
     org_id: OrgId
@@ -334,7 +334,7 @@ class Job:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Job:
-        """The job of a full row; instants are read, documents decoded."""
+        """Build the job from a full row."""
         record: dict[str, Any] = {}
         for name, value in row.items():
             try:

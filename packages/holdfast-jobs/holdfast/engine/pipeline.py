@@ -20,7 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Pipeline:
-    """Ordered named stages of one job type, added by decorator."""
+    """Ordered named stages of one job type, added by a decorator."""
 
     def __init__(
         self,
@@ -62,5 +62,5 @@ class Pipeline:
 
     @property
     def version(self) -> str:
-        """What jobs of this pipeline remember of it."""
+        """The version that jobs record when they start."""
         return self._registry.get(self.job_type).version

@@ -40,26 +40,45 @@ _FULL_KEY = re.compile(r"([a-z][a-z0-9_.]*):([0-9a-f-]{36}):([0-9a-f-]{36})?:(.+
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """What a caller asks for. Everything but the payload and the tenant has a sensible default."""
+    """A request to enqueue. Only the payload and the tenant are required."""
 
     payload: Mapping[str, Any]
+    """A JSON object. It may not contain secrets."""
     org_id: str
+    """The tenant of the job."""
     project_id: str | None = None
+    """The project of the job, if any."""
     actor: Actor | str = SYSTEM
+    """Who enqueues it, such as `user:42`."""
     idempotency_key: str | None = None
+    """Two requests of a tenant with the same key are one job. By default every request is a new
+    job."""
     request_id: str | None = None
+    """The id of the request that caused it. By default a new one."""
     correlation_id: str | None = None
+    """Shared by everything that one request causes. By default the request id."""
     queue: str | None = None
+    """Overrides the queue of the job type."""
     priority: Priority | str | None = None
+    """Overrides the priority of the job type."""
     max_attempts: int | None = None
+    """Overrides the number of attempts of the job type."""
     not_before_at: datetime | None = None
+    """The job is not started before this time."""
     scheduled_for: datetime | None = None
+    """The time that the job is about, such as the tick of a schedule."""
     traceparent: str | None = None
+    """W3C trace context of the caller. By default the current span."""
     unit_key: str | None = None
+    """The execution unit: a tenant has at most one job of a type for it."""
     limit_key: str | None = None
+    """Jobs with this key share the limits of `[keys.NAME]`."""
     command: str | None = None
+    """The command that allows a planning job to write."""
     routing_decision: Mapping[str, Any] | None = None
+    """The route of a batch job."""
     producer: Producer | None = None
+    """The permission to enqueue, for job types that have a producer."""
 
 
 def scope_of(job_type: str, org_id: str, project_id: str | None) -> str:
@@ -87,7 +106,7 @@ def key_in(scope: str, raw: str) -> str:
 
 
 def key_for(job_type: str, org_id: str, project_id: str | None, *inputs: object) -> str:
-    """A full key derived from what the job is about: equal inputs, equal key."""
+    """Derive a full idempotency key from the subject of a job: equal inputs, equal key."""
     if not isinstance(job_type, str) or not JOB_TYPE.fullmatch(job_type):
         raise InvalidJob({"job_type": "must be lower-case words joined by dots"})
     org_id = uuid_argument("org_id", org_id)

@@ -20,7 +20,7 @@ LONGEST = timedelta(days=366)
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Exponential delay with full jitter, or a fixed list of *steps* without jitter."""
+    """Retry delays: exponential with full jitter, or a fixed list of *steps*."""
 
     first: timedelta = timedelta(seconds=5)
     multiplier: float = 2.0
@@ -42,11 +42,11 @@ class RetryPolicy:
 
     @classmethod
     def by_run(cls) -> RetryPolicy:
-        """The list ``retry_backoff_seconds`` of the run, or of the profile in a plain worker."""
+        """Use ``retry_backoff_seconds`` of the run, or of the profile in a worker."""
         return cls(is_by_run=True)
 
     def resolve(self, backoff_seconds: Sequence[int]) -> RetryPolicy:
-        """This policy, with the run's list for its steps if it asks for that."""
+        """Return this policy with the delays of the run, if it uses them."""
         if not self.is_by_run:
             return self
         return replace(self, steps=tuple(timedelta(seconds=step) for step in backoff_seconds))
@@ -54,7 +54,7 @@ class RetryPolicy:
     def delay(
         self, attempt_count: int, rng: random.Random, retry_after: timedelta | None = None
     ) -> timedelta:
-        """How long to wait after attempt number *attempt_count* failed."""
+        """Return the delay after attempt number *attempt_count* failed."""
         if self.steps:
             calculated = self.steps[min(attempt_count, len(self.steps)) - 1]
         else:

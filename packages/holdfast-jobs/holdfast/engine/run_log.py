@@ -93,7 +93,7 @@ class RunCounts:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """A row of the run log. The counts of an open or lost run are unknown."""
+    """The record of a bounded run. The counts of an open or lost run are unknown."""
 
     run_id: str
     name: str

@@ -12,7 +12,7 @@ _LONGEST = 16 * 1024
 
 
 class Credential:
-    """A secret that does not print itself; :meth:`reveal` is for the wire alone."""
+    """A secret whose repr hides it. Call :meth:`reveal` only to send it."""
 
     __slots__ = ("_value",)
 
@@ -20,12 +20,12 @@ class Credential:
         self._value = value
 
     def reveal(self) -> str:
-        """The secret itself."""
+        """Return the secret."""
         return self._value
 
     @property
     def digest(self) -> str:
-        """Twelve characters that tell two credentials apart and tell nothing of either."""
+        """Twelve characters that distinguish credentials without revealing them."""
         return hashlib.sha256(b"holdfast account\0" + self._value.encode()).hexdigest()[:12]
 
     def __repr__(self) -> str:

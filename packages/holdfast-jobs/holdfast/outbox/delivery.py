@@ -66,7 +66,7 @@ def endpoint_of(channel: str, address: str, key: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What the recipient reads. Frozen with the intent, the same on every try."""
+    """The content of a message. It is stored once and is the same on every attempt."""
 
     subject: str = field(repr=False)
     text: str = field(repr=False)
@@ -75,7 +75,7 @@ class Content:
 
     @property
     def hash(self) -> str:
-        """Equal for equal contents."""
+        """A hash that is equal for equal contents."""
         parts = {"subject": self.subject, "text": self.text, "html": self.html, "data": self.data}
         return hashlib.sha256(canonical(parts).encode()).hexdigest()
 

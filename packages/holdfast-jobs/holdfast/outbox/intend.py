@@ -31,7 +31,7 @@ LARGEST_VERSION = 2_147_483_647
 
 @dataclass(frozen=True, slots=True)
 class OutgoingMessage:
-    """One message to one recipient about one subject in one version."""
+    """A message to send: one subject in one version to one recipient."""
 
     subject: str
     recipient: str = field(repr=False)

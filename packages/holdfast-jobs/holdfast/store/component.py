@@ -15,11 +15,11 @@ CORE_NAME = "core"
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """A folder of migrations, and the versions of other components that it builds on.
+    """A folder of migrations, and the versions of other components that it needs.
 
-    *package* is the importable package that contains *folder*. *needs* maps a component's name to
-    the lowest version that must be in the database first. The package has a ``tables.toml`` that
-    says what each table belongs to.
+    *package* is the importable package that contains *folder*. *needs* maps the name of a component
+    to the lowest version that must be applied first. The package has a ``tables.toml`` that
+    declares whether each table belongs to a tenant.
     """
 
     name: str

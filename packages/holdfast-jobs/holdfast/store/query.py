@@ -68,7 +68,7 @@ class Statement:
 
 
 class Statements:
-    """The statements of one file, as attributes: ``SQL.claim_jobs``."""
+    """The named SQL statements of one file, as attributes: ``SQL.claim_jobs``."""
 
     def __init__(self, package: str, file: str) -> None:
         self.by_name = dict(_load(package, file))

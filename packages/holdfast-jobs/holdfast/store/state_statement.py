@@ -13,10 +13,10 @@ STATES = frozenset(("queued", "processing", "batch_submitted", "completed", "fai
 
 @dataclass(frozen=True, slots=True)
 class StateStatement:
-    """Runs *statement* when jobs of *job_types* reach one of *states*, once for a group.
+    """Runs *statement* when jobs of *job_types* reach one of *states*, once per group.
 
     It takes the row set ``jobs`` with any of the columns ``org_id``, ``job_id``, ``job_type`` and
-    ``state``, and no other parameter. The job's row has the rest: join ``holdfast.job``.
+    ``state``, and no other parameter. Join ``holdfast.job`` for other columns.
     """
 
     # None: of every type.

@@ -81,7 +81,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One thing to look at. Alerts of one *fingerprint* are of the same trouble."""
+    """One alert. Alerts with the same *fingerprint* concern the same problem."""
 
     kind: Kind
     severity: Severity
@@ -92,7 +92,7 @@ class Alert:
     count: int = 1
 
     def document(self) -> dict[str, object]:
-        """The alert as JSON can hold it."""
+        """Return the alert as a JSON document."""
         return {
             "kind": self.kind.value,
             "severity": self.severity.value,
@@ -375,7 +375,7 @@ def log_alert(alert: Alert) -> None:
 
 
 def alert(hf: Holdfast, *targets: Target) -> Alerts:
-    """Tell *targets* of trouble that *hf* and its workers meet, each in a thread of its own."""
+    """Send alerts about problems of *hf* and its workers to *targets*, each in its own thread."""
     alerts = Alerts(hf.clock, hf.settings.alerts, [AlertSink(target) for target in targets])
     hf.events.subscribe(alerts)
     return alerts

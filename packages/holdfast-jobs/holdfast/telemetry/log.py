@@ -54,13 +54,13 @@ from holdfast.telemetry.log_line import logger as logger
 
 
 class JobFields(logging.Filter):
-    """Notes on every record which job was running: also for handlers of your own.
+    """A logging filter that adds the fields of the running job to every record.
 
-    The six fields become attributes of the record, None outside of a job.
+    The six fields become attributes of the record; they are None outside of a job.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Add the fields of the running job to *record* and let it pass."""
+        """Add the fields of the running job to *record*. Always returns True."""
         job = current.get()
         found = None if job is None else {**_six(job.about), "trace_id": _trace_id(job.traceparent)}
         record.holdfast_job = found
@@ -212,7 +212,7 @@ def write_end(exc: Exception) -> None:
 
 
 def log_event(event: Event) -> None:
-    """A subscriber: writes each event as a log line."""
+    """An event subscriber that writes each event as a log line."""
     match event:
         case JobEnqueued():
             _write_fields(logging.DEBUG, "job.enqueued", event)

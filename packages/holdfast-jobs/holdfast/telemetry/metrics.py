@@ -118,9 +118,10 @@ class Series:
 
 
 class Metrics:
-    """Counts what a Holdfast tells of, and shows what its database knows.
+    """Exports the events of a Holdfast and the gauges of its database to Prometheus.
 
-    The registry is its own unless one is given. Without *database* the gauges are left out.
+    It creates its own registry unless one is passed. With ``database=False`` the gauges are left
+    out.
     """
 
     def __init__(
@@ -143,11 +144,11 @@ class Metrics:
                 hf.events.subscribe(counter)
 
     def serve(self, port: int, host: str = "127.0.0.1") -> Served:
-        """Answer scrapes on a port, in threads of its own, until it is closed."""
+        """Serve the metrics over HTTP in background threads until the result is closed."""
         return Served(self.registry, host, port)
 
     def count(self, event: Event) -> None:
-        """A subscriber: counts each event."""
+        """An event subscriber that counts each event."""
         match event:
             case JobEnqueued(about, queue):
                 self._series_of(about.job_type, queue).enqueued.inc()

@@ -55,10 +55,10 @@ Attributes = dict[str, str | int]
 
 
 def trace(hf: Holdfast, provider: TracerProvider | None = None) -> None:
-    """Trace what *hf* enqueues and what its workers execute; call it before making a worker.
+    """Trace enqueues of *hf* and executions of its workers; call it before creating a worker.
 
-    Spans go to *provider*, or to the one that the process has set. Calling it again changes the
-    provider and nothing else.
+    Spans go to *provider*, or to the global tracer provider. Calling it again only changes the
+    provider.
     """
     tracer = get_tracer("holdfast", tracer_provider=provider)
     if isinstance(hf.tracing, Traces):
@@ -69,9 +69,9 @@ def trace(hf: Holdfast, provider: TracerProvider | None = None) -> None:
 
 
 def span_of(job: Claimed | Job) -> SpanContext | None:
-    """The span that enqueued *job*, to link to; None if nobody traced it, or nobody can tell.
+    """Return the span context that enqueued *job*, to link to, or None if it was not traced.
 
-    One span that stands for many jobs, such as a batch, has one ``Link(span_of(job))`` of each.
+    A span for many jobs, such as a batch, takes one ``Link(span_of(job))`` for each.
     """
     return read_traceparent(job.traceparent if isinstance(job, Claimed) else _stored(job))
 

@@ -52,9 +52,9 @@ class BatchApplication(Application, Protocol):
 
 
 class Batching(BatchExtension):
-    """The batch lane of one application.
+    """The batch processing of one application.
 
-    Called, it declares a job type whose jobs are model requests::
+    Call it to declare a job type whose jobs are model requests::
 
         @hf.batch("text.summarise", route=Route("openai", "openai_responses", "gpt-5.2"))
         class Summarise:
@@ -70,19 +70,19 @@ class Batching(BatchExtension):
         self._batcher = Batcher()
 
     def load(self) -> Extension:
-        """This object."""
+        """Return this object."""
         return self
 
     def install(self, app: Any) -> None:
-        """Work for *app*."""
+        """Enable batch processing on *app*."""
         self.app = app
 
     def tasks(self, app: Any) -> Mapping[str, PeriodicTask]:
-        """The runs that send and collect."""
+        """Return the runs that submit and collect batches."""
         return {SUBMITTER: SubmitTask(self), COLLECTOR: CollectTask(self)}
 
     def maintenance(self, app: Any) -> Sequence[Chore]:
-        """Bring back claims that no batch has, and delete what is over."""
+        """Return the steps that rescue claims without a batch and delete old data."""
 
         def work() -> None:
             maintain_batches(app.store, app.settings, app.events)
@@ -90,7 +90,7 @@ class Batching(BatchExtension):
         return [Chore("batch", app.settings.rescue_seconds, work, before_runs=work)]
 
     def doctor_probes(self) -> Mapping[str, DoctorCheck]:
-        """Ask the accounts of this application."""
+        """Return the checks of the provider accounts."""
         from holdfast_llm.operate.probe import probe_providers
 
         return {"providers": partial(probe_providers, accounts=self.accounts)}
@@ -151,7 +151,7 @@ class Batching(BatchExtension):
 
     @property
     def accounts(self) -> Accounts:
-        """The accounts of the deployment, as its settings name them."""
+        """The provider accounts from the settings."""
         if self._accounts is None or self._made_for not in (None, self.app.settings):
             from holdfast_llm.batch.accounts import ConfiguredAccounts
 
@@ -165,7 +165,7 @@ class Batching(BatchExtension):
 
     @property
     def has_own_accounts(self) -> bool:
-        """Whether the application brought accounts, which may have adapters of their own."""
+        """True if the application passed accounts of its own."""
         return self._accounts is not None and self._made_for is None
 
     def _perform(self, job: Context, payload: Mapping[str, Any]) -> Outcome:
@@ -173,11 +173,11 @@ class Batching(BatchExtension):
 
     @property
     def service(self) -> BatchService:
-        """The batch service of the application as it is configured now."""
+        """The batch service with the current configuration."""
         return self.service_with(self.app.settings.default_profile.retry_backoff_seconds)
 
     def service_with(self, backoff_seconds: Sequence[int]) -> BatchService:
-        """The batch service, with these pauses for job types that are retried by the run."""
+        """Return the batch service with these retry delays."""
         app = self.app
         return BatchService(
             BatchResources(

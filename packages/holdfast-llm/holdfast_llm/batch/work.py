@@ -16,7 +16,7 @@ from holdfast_llm.provider.route import Route
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One job of the lane, as the application's code sees it."""
+    """One batch job as the application's code sees it."""
 
     job_id: str
     org_id: str
@@ -32,7 +32,7 @@ class Item:
 
     @classmethod
     def of(cls, job: Claimed, loaded: Any = None) -> Item:
-        """The item of a claimed job, with what was loaded for it."""
+        """Build the item from a claimed job and the data that was loaded for it."""
         return cls(
             job.id,
             job.org_id,
@@ -54,17 +54,16 @@ def read_route(decision: str) -> Route:
 
 
 class BatchWork(Protocol):
-    """The two methods of a job type that sends model requests.
+    """The methods of a job type that sends model requests.
 
-    Both are called with one item, may be called again for the same one, and write nothing. A work
-    whose texts lie in tables of its own has a third, ``load(tx, items)``: it reads what many items
-    need at once and returns it by job id; each item then carries its own as ``loaded``. A work that
-    may know an answer already has ``reuse(item)``: it returns the job's result as ``accept`` does,
-    or None to ask the provider.
+    Both are called with one item, may be called again for the same item, and must not write. An
+    optional ``load(tx, items)`` reads data for many items at once and returns it by job id; each
+    item then has its own as ``loaded``. An optional ``reuse(item)`` returns a known result, or None
+    to ask the provider.
     """
 
     def request(self, item: Item) -> Request:
-        """What to ask for this item. The same item gives the same request."""
+        """Build the model request of an item. It must be deterministic."""
 
     def accept(self, item: Item, reply: Reply) -> Any:
-        """The job's result, or :class:`Kept`; raise Permanent for an answer that is no good."""
+        """Return the job's result, or :class:`Kept`. Raise Permanent for an unusable answer."""

@@ -50,7 +50,7 @@ NONE_OPEN = "No batches are open. List all: holdfast batches list --all"
 
 @click.group()
 def batches() -> None:
-    """Hand model requests to providers in batches, and look after those batches."""
+    """Submit, collect and inspect provider batches."""
 
 
 @contextmanager
@@ -63,11 +63,23 @@ def batches_of(
 
 
 @batches.command("list")
-@click.option("--state", type=click.Choice(STATES), help="Only those that stand there.")
-@click.option("--mode", type=click.Choice(("batch", "async")), help="Only batches, or only calls.")
-@click.option("--all", "with_ended", is_flag=True, help="Also those that are over.")
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
-@click.option("--before", default=NEWEST, help="Only batches older than this id: the next page.")
+@click.option("--state", type=click.Choice(STATES), help="Only this state.")
+@click.option(
+    "--mode",
+    type=click.Choice(("batch", "async")),
+    help="Only provider batches, or only direct calls.",
+)
+@click.option("--all", "with_ended", is_flag=True, help="Include finished batches.")
+@click.option(
+    "--limit",
+    default=50,
+    show_default=True,
+    type=click.IntRange(1, 1000),
+    help="Maximum number of rows.",
+)
+@click.option(
+    "--before", default=NEWEST, help="Only batches older than this id, for the next page."
+)
 @operator_options
 @json_option
 @click.pass_context
@@ -93,8 +105,16 @@ def list_batches(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
 
 @batches.command()
 @short_id_argument("batch_id", "batches")
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
-@click.option("--after", default=-1, type=int, help="Only items behind this place: the next page.")
+@click.option(
+    "--limit",
+    default=50,
+    show_default=True,
+    type=click.IntRange(1, 1000),
+    help="Maximum number of rows.",
+)
+@click.option(
+    "--after", default=-1, type=int, help="Only items after this position, for the next page."
+)
 @operator_options
 @json_option
 @click.pass_context
@@ -118,10 +138,10 @@ def show(
 @click.pass_context
 @logged
 def submit(ctx: click.Context, /, **given: Any) -> None:
-    """Submit every waiting job: the run batch_submitter, now.
+    """Submit waiting model requests to providers now.
 
-    With --cron it takes no more than max_jobs_per_run of its profile. The report says how many jobs
-    remain: due, or waiting for their time.
+    It starts the run batch_submitter. With --cron it submits at most max_jobs_per_run jobs.
+    The report says how many jobs remain, due or deferred.
     """
     perform(
         ctx,
@@ -136,10 +156,10 @@ def submit(ctx: click.Context, /, **given: Any) -> None:
 @click.pass_context
 @logged
 def collect(ctx: click.Context, /, **given: Any) -> None:
-    """Collect answers: the run batch_collector, now.
+    """Collect the results of batches now.
 
-    It asks the provider about every batch, also about those whose next poll is later. With --cron
-    it asks about those that are due.
+    It starts the run batch_collector for every batch, also for those whose next poll is
+    later. With --cron only due batches are polled.
     """
 
     perform(
@@ -153,7 +173,7 @@ def collect(ctx: click.Context, /, **given: Any) -> None:
 def move_options(command: F) -> F:
     """What every move takes."""
     made: Any = click.pass_context(command)
-    reason = click.option("--reason", required=True, help="Why; kept in the audit.")
+    reason = click.option("--reason", required=True, help="Reason recorded in the audit.")
     batch_id = short_id_argument("batch_id", "batches")
     for option in (json_option, operator_options, reason, batch_id):
         made = option(made)
@@ -164,7 +184,10 @@ def move_options(command: F) -> F:
 @batches.command()
 @move_options
 def cancel(ctx: click.Context, /, batch_id: str, reason: str, as_json: bool, **who: Any) -> None:
-    """Ask the provider to end a batch; what it has finished is paid for and collected."""
+    """Cancel a batch at the provider.
+
+    Items that are already finished are paid and collected.
+    """
     with batches_of(ctx, who) as found:
         canceled = found.cancel(batch_id, reason=reason)
         _tell(canceled, as_json)
@@ -177,7 +200,7 @@ def cancel(ctx: click.Context, /, batch_id: str, reason: str, as_json: bool, **w
 
 
 @batches.command()
-@click.option("--provider-batch-id", help="Its name at the provider, if it is not on record.")
+@click.option("--provider-batch-id", help="Id of the batch at the provider, if it is not recorded.")
 @move_options
 def adopt(
     ctx: click.Context,
@@ -188,7 +211,7 @@ def adopt(
     as_json: bool,
     **who: Any,
 ) -> None:
-    """Take a batch out of quarantine: it exists at the provider, and its answers are ours."""
+    """Adopt a quarantined batch that exists at the provider."""
     with batches_of(ctx, who, required=True) as found:
         _tell(found.adopt(batch_id, provider_batch_id=provider_batch_id, reason=reason), as_json)
 
@@ -196,7 +219,10 @@ def adopt(
 @batches.command()
 @move_options
 def release(ctx: click.Context, /, batch_id: str, reason: str, as_json: bool, **who: Any) -> None:
-    """Take a batch out of quarantine: its jobs go back, and may be paid for again."""
+    """Release the jobs of a quarantined batch.
+
+    The jobs are queued again and may be paid again.
+    """
     with batches_of(ctx, who, required=True) as found:
         _tell(found.release(batch_id, reason=reason), as_json)
 
@@ -232,10 +258,10 @@ def read_where(
     multiple=True,
     callback=read_where,
     metavar="NAME=VALUE",
-    help="Only kept answers of this batch, job, org, type, error or provider. May be repeated.",
+    help="Only stored answers of this batch, job, org, type, error or provider; repeatable.",
 )
-@click.option("--reason", required=True, help="Why; kept in the audit.")
-@click.option("--dry-run", is_flag=True, help="Only say how many there are.")
+@click.option("--reason", required=True, help="Reason recorded in the audit.")
+@click.option("--dry-run", is_flag=True, help="Only print their number.")
 @operator_options
 @json_option
 @click.pass_context
@@ -248,7 +274,10 @@ def accept(
     as_json: bool,
     **who: Any,
 ) -> None:
-    """Show kept answers to the application again, after its code was mended. Costs nothing."""
+    """Pass stored answers to the application again.
+
+    Use it after the application's code was fixed. It costs nothing.
+    """
     with batches_of(ctx, who, required=True) as found:
         report = found.accept(where, reason=reason, dry_run=dry_run)
     if as_json:
@@ -267,11 +296,11 @@ def accept(
 
 @batches.command()
 @click.argument("account")
-@click.option("--reason", required=True, help="Why; kept in the audit.")
+@click.option("--reason", required=True, help="Reason recorded in the audit.")
 @operator_options
 @click.pass_context
 def probe(ctx: click.Context, /, account: str, reason: str, **who: Any) -> None:
-    """Let the next call go to an account that refused us, without waiting for its pause."""
+    """Allow one request to an account with an open circuit."""
     with batches_of(ctx, who) as found:
         found.probe(account, reason=reason)
     click.echo(f"The next call to {account} is made as soon as a job is due.")

@@ -22,13 +22,11 @@ _DAY = click.DateTime(["%Y-%m-%d"])
     "asked",
     default="provider,model,mode",
     show_default=True,
-    help=f"What to tell apart, separated by commas: {', '.join(By)}.",
+    help=f"Columns to group by, comma-separated: {', '.join(By)}.",
 )
-@click.option(
-    "--since", type=_DAY, help=f"The first day, by UTC.  [default: {DEFAULT_DAYS} days ago]"
-)
-@click.option("--until", type=_DAY, help="The last day, by UTC.  [default: today]")
-@click.option("--org", "org_id", help="Only this tenant's.")
+@click.option("--since", type=_DAY, help=f"First day (UTC).  [default: {DEFAULT_DAYS} days ago]")
+@click.option("--until", type=_DAY, help="Last day (UTC).  [default: today]")
+@click.option("--org", "org_id", help="Only this tenant (UUID).")
 @json_option
 @click.pass_context
 def costs(
@@ -39,7 +37,10 @@ def costs(
     org_id: str | None,
     as_json: bool,
 ) -> None:
-    """Tell what providers were paid, and what calls outside the batch lane would have cost."""
+    """Report the cost of model requests.
+
+    For direct calls it also shows what they would have cost in a batch.
+    """
     wanted = CostFilter(
         tuple(_by(asked)),
         None if since is None else since.date(),

@@ -378,7 +378,7 @@ def responses_adapter() -> OpenAI:
 def openai_compatible(
     kind: str, base_url: str, *, max_items: int = 50_000, max_bytes: int = 200_000_000
 ) -> OpenAI:
-    """An adapter for another server that speaks OpenAI's chat, file and batch API.
+    """Create an adapter for a server with OpenAI's chat, file and batch API.
 
     *kind* is the name that routes use, and the name of the entry point.
     """

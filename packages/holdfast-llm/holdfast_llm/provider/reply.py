@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens by the class they are billed under. Reasoning is told apart and inside output."""
+    """Tokens by billing class. Reasoning tokens are listed separately and included in output."""
 
     input: int = 0
     cache_read: int = 0
@@ -50,7 +50,7 @@ class FailureKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A model's whole answer. *data* is the object that was asked for, where one was."""
+    """The complete answer of a model. *data* is the requested object, if one was requested."""
 
     text: str = field(repr=False)
     model: str

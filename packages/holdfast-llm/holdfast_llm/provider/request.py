@@ -22,9 +22,9 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 class Request:
     """One self-contained model request.
 
-    *instructions* are the same for every item of a group; what belongs to one item is in *inputs*,
-    the parts of one user's message. With a *schema* the answer is an object of that JSON schema.
-    Raises SchemaInvalid for what no provider could be sent.
+    *instructions* are the same for every item of a group; *inputs* are the parts of the user
+    message of one item. With a *schema* the answer is an object of that JSON schema. Raises
+    SchemaInvalid for what no provider accepts.
     """
 
     inputs: tuple[str, ...] = field(repr=False)
@@ -63,10 +63,10 @@ class Request:
         _check("parameters", _is_object(self.parameters), "an object of finite JSON values")
 
     def with_echo(self, echo: str) -> Request:
-        """The same request, whose answer must repeat *echo*: one answered for another is noticed.
+        """Return the same request whose answer must repeat *echo*, to detect mixed-up answers.
 
-        An answer that would be plain text is asked for as an object with the text in it. Raises
-        SchemaInvalid where the schema has no place for the echo.
+        A plain text answer is requested as an object that contains the text. Raises SchemaInvalid
+        if the schema has no place for the echo.
         """
         name = echo_name(self.schema)
         said = f'Set "{name}" in your answer to "{echo}".'
@@ -83,7 +83,7 @@ class Request:
 
     @property
     def input_tokens(self) -> int:
-        """An estimate that is rather too high: three bytes of UTF-8 a token, and some for form."""
+        """An upper estimate of the input tokens: three bytes of UTF-8 per token."""
         size = len(self.instructions.encode()) + sum(len(part.encode()) for part in self.inputs)
         return size // 3 + 64
 

@@ -9,7 +9,7 @@ from typing import Any
 
 
 class ExecutionMode(StrEnum):
-    """How a request is executed: in a provider's batch, or by a call of its own."""
+    """How a request is executed: in a provider batch, or by a direct call."""
 
     BATCH = "batch"
     ASYNC = "async"
@@ -46,9 +46,9 @@ class Route:
 
     @classmethod
     def read(cls, decision: Mapping[str, Any]) -> Route:
-        """The route of a stored or given decision; what it holds besides is its maker's own.
+        """Parse a stored or given decision. Unknown fields are ignored.
 
-        Raises ValueError that says which field is wrong.
+        Raises ValueError that names the wrong field.
         """
         found: dict[str, Any] = {}
         for item in fields(cls):
@@ -67,19 +67,19 @@ class Route:
 
     @property
     def decision(self) -> dict[str, Any]:
-        """The route as a document."""
+        """Return the route as a document."""
         found = {item.name: getattr(self, item.name) for item in fields(self)}
         return {name: value for name, value in found.items() if value not in (None, "")}
 
     @property
     def group_key(self) -> str:
-        """Equal for requests that may be handed over together, different for all others."""
+        """A key that is equal for requests that may share a batch."""
         parts = (str(getattr(self, name)) for name in GROUP)
         return "|".join(part.replace("\\", "\\\\").replace("|", "\\|") for part in parts)
 
     @property
     def max_attempts(self) -> int | None:
-        """The executions that the route allows, the first included."""
+        """The number of attempts that the route allows, the first included."""
         return None if self.max_retries is None else self.max_retries + 1
 
 

@@ -78,7 +78,7 @@ class _Written:
 
 
 class Dispatcher:
-    """Dispatches the schedules of one application."""
+    """Fires the due schedules of an application and starts their runs."""
 
     def __init__(
         self, app: Scheduling, *, concurrency: int = 10, async_concurrency: int = 200
@@ -90,9 +90,9 @@ class Dispatcher:
         self._performing: BoundedRun | None = None
 
     def run(self) -> None:
-        """Make a pass every two seconds until drained.
+        """Make a pass every two seconds until the dispatcher is drained.
 
-        Runs have their own thread, so a long run delays no other schedule.
+        Runs have their own thread, so a long run does not delay other schedules.
         """
         if self.app.clock.is_fake:
             self._repeat(self.run_once)
@@ -135,21 +135,21 @@ class Dispatcher:
         return self._stopping.is_set()
 
     def drain(self) -> None:
-        """Start nothing more; a run in progress is drained. Safe in a signal handler."""
+        """Start nothing more; a running run finishes its started jobs. Signal-safe."""
         self._stopping.set()
         performing = self._performing
         if performing is not None:
             performing.drain()
 
     def stop(self) -> None:
-        """Do not wait for the jobs of a run: their leases expire. Safe in a signal handler."""
+        """Stop without waiting for started jobs: their leases expire. Signal-safe."""
         self._stopping.set()
         performing = self._performing
         if performing is not None:
             performing.stop()
 
     def run_once(self) -> PassCounts:
-        """One bounded pass. Any number of dispatchers may run at the same time."""
+        """Make one bounded pass. Safe to call concurrently."""
         targets = self._find_targets()
         return self._enqueue_due(targets) + self._run_all(targets)
 
@@ -414,7 +414,7 @@ class _TakenRun:
 
 
 def dispatch_once(app: Scheduling) -> PassCounts:
-    """One bounded pass over due schedules. Any number may run at the same time."""
+    """Fire what is due, in one bounded pass. Safe to call concurrently."""
     return Dispatcher(app).run_once()
 
 

@@ -78,10 +78,10 @@ def job_of(app: Scheduling, schedule: Schedule, fire_at: datetime) -> Batch:
 
 
 def sync_schedules(app: Scheduling) -> list[str]:
-    """Write what is declared, except where an operator changed it; the names of what changed.
+    """Store the declared schedules and return the names of those that changed.
 
-    Safe to run twice, anywhere. A schedule that is declared no more stays until it is removed:
-    another application may have declared it.
+    Schedules that an operator changed are left alone. Safe to call repeatedly. A schedule that is
+    no longer declared stays until it is removed, because another application may declare it.
     """
     sync_declared(app.store, app.settings, app.registry)
     declared = app.schedules.with_settings(app.settings, now=app.clock.now())

@@ -51,7 +51,7 @@ STALL_SECONDS = 30.0
 
 
 class Worker:
-    """Runs the jobs of some queues in this process."""
+    """Executes the jobs of some queues in this process."""
 
     _clock_checked_at = float("-inf")
 
@@ -156,7 +156,7 @@ class Worker:
     # -- one pass in the caller's thread, for tests, simulations and scripts
 
     def run_once(self, limit: int = 100) -> PassCounts:
-        """Claim up to *limit* jobs and run and settle them one by one in this thread."""
+        """Claim up to *limit* jobs, execute and settle them one by one. Starts no thread."""
         claimed = self._claim(limit)
         outcomes: Counter[str] = Counter()
         for job in claimed:
@@ -181,10 +181,10 @@ class Worker:
     # -- the loop
 
     def run(self, *, until_idle: bool = False) -> PassCounts:
-        """Work until :meth:`drain` is called; with *until_idle*, until nothing is due.
+        """Work until :meth:`drain` is called; with *until_idle*, until no job is due.
 
-        If one of its threads dies, the worker ends with ``must_recycle`` set, and ``failure``
-        says what happened. Start another process then.
+        It also returns if a thread of the worker died: then ``must_recycle`` is set and ``failure``
+        says why. Start a new process.
         """
         stages = (stage for handler in self.registry for stage in handler.stages)
         with_loop = any(stage.is_async for stage in stages)

@@ -59,11 +59,11 @@ Find = Callable[[VerifyContext], Iterator[Violation]]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One invariant: *find* gives every violation, a few at a time, whatever the size.
+    """One invariant of ``holdfast verify``: *find* yields every violation.
 
-    *needs* are the tables without which the check does not apply. A check without *find* waits
-    for what *needs* names. *is_of_store* says that it concerns no single tenant, so that it is
-    left out where only one is looked at.
+    *needs* are the tables that the check requires. A check without *find* does not apply yet. With
+    *is_of_store* the check concerns no single tenant, and is skipped when only one tenant is
+    verified.
     """
 
     id: str
@@ -74,7 +74,7 @@ class Check:
 
 
 def selects(*statements: Statement) -> Find:
-    """A check that is some statements, each of which selects violations."""
+    """Build a check from statements that each select violations."""
 
     def find(context: VerifyContext) -> Iterator[Violation]:
         for statement in statements:
