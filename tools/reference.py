@@ -25,6 +25,7 @@ from reference_pages import (
     operator_api,
     python_api,
     settings,
+    specification,
     states,
 )
 from reference_pages.page import Page
@@ -42,6 +43,7 @@ PAGES: dict[str, Callable[[], Page]] = {
     "audit-events.md": audit_events.build,
     "cli.md": commands.build,
     "operator-api.md": operator_api.build,
+    "specification-map.md": specification.build,
 }
 
 

@@ -32,7 +32,7 @@ def build() -> Page:
         where = "PostgreSQL" if (table, name) in only_postgres else "both"
         meaning = page.need(name, meanings.pop(name, None))
         tables[table].append([code(name), kind, where, meaning])
-    for title, owned in _owners().items():
+    for title, owned in table_owners().items():
         page.add(f"## Tables of {title}")
         for table in sorted(owned & tables.keys()):
             page.add(f"### `{table}`")
@@ -42,7 +42,7 @@ def build() -> Page:
     return page
 
 
-def _owners() -> dict[str, set[str]]:
+def table_owners() -> dict[str, set[str]]:
     """The tables of the core and of each extension, by title."""
     folders = {"the core": "holdfast-jobs/holdfast/store"}
     for extension in sorted(installed().values(), key=lambda one: one.name):

@@ -25,7 +25,7 @@ class Page:
         """Append a table."""
         lines = ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
         lines += ["| " + " | ".join(cell(value) for value in row) + " |" for row in rows]
-        self.blocks.append("\n".join(line.replace("|  |", "| |") for line in lines))
+        self.blocks.append(re.sub(r"\|  (?=\|)", "| ", "\n".join(lines)))
 
     def need(self, what: str, description: str | None) -> str:
         """The description of an item; one that is missing is a problem."""
