@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast import FakeClock, Holdfast, RunSettings, sync_schedules
-from holdfast.engine.agenda import list_schedules
+from holdfast.engine.schedule.rows import list_schedules
 from holdfast_llm.settings import collector_of, submitter_of
 from holdfast_rewrite.rewrites import Rewrites
 from tests.apps.household import rewriting
