@@ -1,4 +1,8 @@
-"""The pages about adding things show the code of the example, which its own tests run."""
+"""The code on the pages about adding things runs.
+
+The code of three pages is that of the example, which its own tests run. The lexicon of the page
+about languages is read here.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,34 @@ import re
 
 import pytest
 
+from holdfast_rewrite.lexicon import Lexicon
 from tests.packaging.environment import ROOT
 
 EXAMPLE = ROOT / "examples" / "extension"
+SUFFIXES = (".py", ".sql", ".toml")
 
 
-@pytest.mark.parametrize("page", ["adding-a-channel.md", "adding-a-provider.md"])
+def blocks_of(page: str) -> list[str]:
+    text = (ROOT / "docs" / page).read_text()
+    return re.findall(r"^```\w+\n(.*?)^```", text, re.M | re.S)
+
+
+@pytest.mark.parametrize("page", ["adding-a-channel.md", "adding-a-provider.md", "extensions.md"])
 def test_the_code_of_a_page_is_in_the_example(page: str) -> None:
-    sources = [path.read_text() for path in EXAMPLE.rglob("*") if path.suffix in (".py", ".toml")]
+    sources = [path.read_text() for path in EXAMPLE.rglob("*") if path.suffix in SUFFIXES]
 
-    blocks = re.findall(r"^```\w+\n(.*?)^```", (ROOT / "docs" / page).read_text(), re.M | re.S)
+    blocks = blocks_of(page)
 
-    assert len(blocks) >= 2
+    assert len(blocks) >= 4
     for block in blocks:
-        assert any(block.strip() in source for source in sources), block
+        assert any(block.strip("\n") in source for source in sources), block
+
+
+def test_the_lexicon_of_the_page_about_languages_finds_what_it_says() -> None:
+    (text,) = blocks_of("adding-a-language.md")
+
+    lexicon = Lexicon.read(text, locale="sv")
+
+    assert lexicon.check("Det är ditt fel, idiot!").codes == ("personal_attack", "blame")
+    assert lexicon.check("Du diskar och städar här alltid.").codes == ()
+    assert lexicon.check("Du glömmer det alltid.").codes == ("blame",)

@@ -7,8 +7,9 @@ from holdfast.lazy import lazy_names
 if TYPE_CHECKING:
     from holdfast_llm.batch.declare import Batching
     from holdfast_llm.batch.work import BatchWork, Item
+    from holdfast_llm.provider.adapter import Limits
     from holdfast_llm.provider.kind import ProviderKind
-    from holdfast_llm.provider.openai import openai_compatible
+    from holdfast_llm.provider.openai import OpenAICompatible
     from holdfast_llm.provider.reply import Reply, Usage
     from holdfast_llm.provider.request import Request
     from holdfast_llm.provider.route import ExecutionMode, Route
@@ -30,6 +31,8 @@ __all__ = [
     "CommonProviderSettings",
     "ExecutionMode",
     "Item",
+    "Limits",
+    "OpenAICompatible",
     "PriceSettings",
     "ProviderKind",
     "ProviderSettings",
@@ -37,14 +40,14 @@ __all__ = [
     "Request",
     "Route",
     "Usage",
-    "openai_compatible",
 ]
 
 _MODULES = {
     "holdfast_llm.batch.declare": "Batching",
     "holdfast_llm.batch.work": "BatchWork Item",
+    "holdfast_llm.provider.adapter": "Limits",
     "holdfast_llm.provider.kind": "ProviderKind",
-    "holdfast_llm.provider.openai": "openai_compatible",
+    "holdfast_llm.provider.openai": "OpenAICompatible",
     "holdfast_llm.provider.reply": "Reply Usage",
     "holdfast_llm.provider.request": "Request",
     "holdfast_llm.provider.route": "ExecutionMode Route",

@@ -3,3 +3,8 @@ CREATE TABLE holdfast.pager_page (
     number text NOT NULL,
     PRIMARY KEY (org_id, number)
 );
+CREATE TABLE holdfast.pager_failure (
+    org_id {uuid} NOT NULL,
+    job_id {uuid} NOT NULL,
+    PRIMARY KEY (org_id, job_id)
+);

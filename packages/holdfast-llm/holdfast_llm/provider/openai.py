@@ -375,11 +375,12 @@ def responses_adapter() -> OpenAI:
     return OpenAI("openai_responses", RESPONSES)
 
 
-def openai_compatible(
-    kind: str, base_url: str, *, max_items: int = 50_000, max_bytes: int = 200_000_000
-) -> OpenAI:
-    """Create an adapter for a server with OpenAI's chat, file and batch API.
+@dataclass(frozen=True, slots=True)
+class OpenAICompatible(OpenAI):
+    """An adapter for another server that speaks OpenAI's chat, file and batch API.
 
-    *kind* is the name that routes use, and the name of the entry point.
+    Subclasses set *kind*, which is the name of the entry point, *base_url* and *limits*.
     """
-    return OpenAI(kind, CHAT, base_url, Limits(max_items=max_items, max_bytes=max_bytes))
+
+    kind: str = ""
+    surface: Surface = CHAT

@@ -29,7 +29,9 @@ _ROLE = re.compile(r"\bholdfast_[a-z]+\b")
 _HELPER = re.compile(r"(holdfast_\w+: )?CREATE INDEX ")
 _TABLE_NAME = re.compile(r"\b(?!holdfast\.)[a-z_]+\.(?=[a-z_])")
 
-_expected: dict[tuple[str, ...], Mapping[str, str]] = {}
+# Whether the definitions are those of all components, and the definitions.
+_Expected = tuple[bool, Mapping[str, str]]
+_expected: dict[tuple[str, ...], _Expected] = {}
 
 
 def read_definitions(tx: Tx, components: Sequence[Component] = ()) -> dict[str, str]:
@@ -43,26 +45,30 @@ def expected_definitions(
     dialect: Dialect, components: Sequence[Component] = ()
 ) -> Mapping[str, str]:
     """What the migrations of the core and of *components* make."""
+    return _find_expected(dialect, components)[1]
+
+
+def _find_expected(dialect: Dialect, components: Sequence[Component]) -> _Expected:
     key = (dialect.name, *sorted(component.name for component in components))
     if key not in _expected:
         _expected[key] = _expect(dialect, components)
     return _expected[key]
 
 
-def _expect(dialect: Dialect, components: Sequence[Component]) -> Mapping[str, str]:
+def _expect(dialect: Dialect, components: Sequence[Component]) -> _Expected:
     made = make_in_memory(dialect, components)
     if made is None:
-        found: dict[str, str] = {}
-        for component in in_order(components):
-            found |= _read_file(component)
-        return found
+        files = [_read_file(component) for component in in_order(components)]
+        return all(files), {subject: file[subject] for file in files for subject in file}
     with closing(made):
         cursor = made.execute(SQL.list_definitions.render(dialect).text)
-        return _by_subject([{"subject": row[0], "definition": row[1]} for row in cursor])
+        return True, _by_subject([{"subject": row[0], "definition": row[1]} for row in cursor])
 
 
 def _read_file(component: Component) -> dict[str, str]:
     place = resources.files(component.package).joinpath(component.folder, FILE)
+    if not place.is_file():
+        return {}
     lines = (line.partition("\t") for line in place.read_text(encoding="utf-8").splitlines())
     return {subject: definition for subject, _, definition in lines}
 
@@ -98,15 +104,17 @@ def _roles(components: tuple[Component, ...]) -> tuple[str, ...]:
 
 
 def _find_changed(context: VerifyContext) -> Iterator[Violation]:
-    wanted = expected_definitions(context.tx.dialect, context.components)
+    is_complete, wanted = _find_expected(context.tx.dialect, context.components)
     found = read_definitions(context.tx, context.components)
+    has_others = context.has_others or not is_complete
     for subject in sorted(wanted.keys() | found.keys()):
         if subject not in found:
             yield Violation(PLATFORM_ORG, subject, "it is missing")
         elif subject not in wanted:
-            # An index that only helps to find rows changes nothing that is written. What an
-            # extension made that is not installed here cannot be told from a foreign object.
-            if _HELPER.match(found[subject]) is None and not context.has_others:
+            # An index that only helps to find rows changes nothing that is written. Objects of an
+            # extension that is not installed here, or that has no file of definitions, cannot be
+            # told from foreign objects.
+            if _HELPER.match(found[subject]) is None and not has_others:
                 yield Violation(PLATFORM_ORG, subject, "the migrations did not make it")
         elif wanted[subject] != found[subject]:
             yield Violation(PLATFORM_ORG, subject, "it is not as the migrations made it")

@@ -1,0 +1,69 @@
+"""The extension on both databases, and the settings of its channel and its provider."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from holdfast_pager.channel import PagerSettings
+from holdfast_pager.extension import Pager
+from holdfast_pager.provider import PagerChatSettings
+
+from holdfast import Holdfast, Settings
+
+ORG = str(uuid4())
+SETTINGS = Path(__file__).with_name("holdfast.toml")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def hf(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Holdfast]:
+    url = f"sqlite:///{tmp_path}/pager.db"
+    if request.param == "postgres":
+        url = os.environ.get("PAGER_POSTGRES_URL", "")
+        if not url:
+            pytest.skip("PAGER_POSTGRES_URL is not set")
+    subprocess.run([sys.executable, "-m", "holdfast", "--db", url, "migrate"], check=True)
+    hf = Holdfast(url, extensions=[Pager()])
+    yield hf
+    hf.close()
+
+
+def test_a_page_is_stored_with_the_outcome_of_its_job(hf: Holdfast) -> None:
+    job = hf.enqueue("pager.record", {"number": "4711"}, org_id=ORG)
+    hf.worker().run_once()
+
+    assert hf.get(job.id, org_id=ORG).state == "completed"
+    assert hf.extension(Pager).list_pages(ORG) == ["4711"]
+
+
+def test_a_failed_page_is_recorded(hf: Holdfast) -> None:
+    before = hf.pager.count_failures(ORG)
+    hf.enqueue("pager.record", {}, org_id=ORG)
+    hf.worker().run_once()
+
+    assert hf.pager.count_failures(ORG) == before + 1
+
+
+def test_verify_finds_a_page_without_a_number(hf: Holdfast) -> None:
+    operator = hf.operate(actor="user:ada", role="admin")
+    assert operator.verify().violated == ()
+
+    hf.enqueue("pager.record", {"number": ""}, org_id=ORG)
+    hf.worker().run_once()
+
+    (found,) = operator.verify().violated
+    assert (found.id, found.count) == ("PAGER1", 1)
+
+
+def test_the_settings_have_the_keys_of_the_extension() -> None:
+    settings = Settings.load(env={}, file=SETTINGS)
+
+    assert settings.channels["night"] == PagerSettings("pager", spool="/var/spool/pager")
+    provider = settings.providers["hospital"]
+    assert isinstance(provider, PagerChatSettings)
+    assert (provider.ward, provider.base_url) == ("surgery", "https://llm.pager.example/v1")
