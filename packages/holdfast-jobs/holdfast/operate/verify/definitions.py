@@ -59,16 +59,18 @@ def _expect(dialect: Dialect, components: Sequence[Component]) -> _Expected:
     made = make_in_memory(dialect, components)
     if made is None:
         files = [_read_file(component) for component in in_order(components)]
-        return all(files), {subject: file[subject] for file in files for subject in file}
+        found = {subject: file[subject] for file in files if file for subject in file}
+        return None not in files, found
     with closing(made):
         cursor = made.execute(SQL.list_definitions.render(dialect).text)
         return True, _by_subject([{"subject": row[0], "definition": row[1]} for row in cursor])
 
 
-def _read_file(component: Component) -> dict[str, str]:
+def _read_file(component: Component) -> dict[str, str] | None:
+    """The definitions of a component; None if it has no file of them."""
     place = resources.files(component.package).joinpath(component.folder, FILE)
     if not place.is_file():
-        return {}
+        return None
     lines = (line.partition("\t") for line in place.read_text(encoding="utf-8").splitlines())
     return {subject: definition for subject, _, definition in lines}
 
