@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -10,12 +11,14 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import Context, FakeClock, Holdfast, State
-from holdfast.engine.claim import renew_leases
+from holdfast import Context, FakeClock, Holdfast, QueueSettings, State
+from holdfast.document import decode
+from holdfast.engine.claim import Order, claim_jobs, renew_leases
 from holdfast.engine.job import SYSTEM, Claimed, Completed, Released, unit_of
 from holdfast.engine.settle import settle
 from holdfast.engine.upkeep import rescue_jobs
 from holdfast.errors import RuleBroken
+from tests.engine.planting import plant
 from tests.story import ORG, OTHER_ORG, by_hand, claim, look, make_holdfast, timeline
 
 
@@ -298,3 +301,52 @@ def test_the_database_refuses_to_complete_a_job_that_nobody_processed(work: Hold
 
     assert caught.value.rule == "job_edge"
     assert work.get(enqueued.id, org_id=ORG).state is State.QUEUED
+
+
+QUEUES = ("q:default", "q:exports", "q:notifications", "q:planning", "q:maintenance")
+
+
+def take_oldest(hf: Holdfast, limit: int, queues: Sequence[str] = QUEUES) -> list[tuple[str, int]]:
+    """Claim the oldest jobs; return their queues and numbers."""
+    claimed = claim_jobs(
+        hf.store,
+        queues=queues,
+        worker_id="w",
+        limit=limit,
+        lease_ms=60_000,
+        order=Order.CREATED_AT_ASC,
+    )
+    return [(job.queue, decode(job.payload)["n"]) for job in claimed]
+
+
+def test_the_oldest_jobs_are_claimed_queue_by_queue_within_the_limits(
+    work: Holdfast, clock: FakeClock
+) -> None:
+    # The newest job is in the first queue.
+    for number, queue in enumerate(reversed(QUEUES)):
+        for later in (0, 10):
+            work.enqueue("report.export", {"n": number + later}, org_id=ORG, queue=queue)
+            clock.advance(seconds=1)
+    work.queues.set("q:notifications", QueueSettings(max_running=1), actor=SYSTEM)
+    work.queues.pause("q:planning", actor=SYSTEM, reason="test")
+
+    assert take_oldest(work, 6) == [
+        ("q:default", 4), ("q:default", 14), ("q:exports", 3), ("q:exports", 13), ("q:notifications", 2),
+        ("q:maintenance", 0),
+    ]  # fmt: skip
+    assert take_oldest(work, 6) == [("q:maintenance", 10)]
+
+
+def test_a_row_that_breaks_a_rule_stops_no_job_of_the_other_queues(
+    work: Holdfast, clock: FakeClock
+) -> None:
+    made = []
+    for number, queue in enumerate(QUEUES[:3]):
+        made.append(work.enqueue("report.export", {"n": number}, org_id=ORG, queue=queue))
+        clock.advance(seconds=1)
+    plant(
+        work, f"UPDATE holdfast.job SET attempt_count = max_attempts + 1 WHERE id = '{made[1].id}'"
+    )
+
+    assert take_oldest(work, 2) == [("q:default", 0), ("q:notifications", 2)]
+    assert work.get(made[1].id, org_id=ORG).error_class == "ROW_INVALID"

@@ -39,7 +39,7 @@ EXEMPT = {
     *("Holdfast.add_extension", "Holdfast.extension", "Holdfast.open_components"),
     *("Reviews.install", "Rewrites.install"),
     "Holdfast.close", "Holdfast.announce", "Holdfast.declared_steps", "Queues.rules",
-    "Queues.waiting", "Queues.tenants", "Queues.keys", "AuditTrail.seal",
+    "Queues.waiting", "Queues.tenants", "Queues.keys", "SealedAudit.seal",
     "Batches.remaining", "Batches.outstanding",
     "Outbox.declare", "Outbox.use", "Outbox.enlist", "Outbox.tell",
     "Artifacts.find_missing", "Artifacts.for_job", "Artifacts.install", "Artifacts.maintenance",

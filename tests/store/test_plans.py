@@ -108,7 +108,8 @@ def test_a_claim_of_the_oldest_looks_at_due_jobs_only(
     text = plan(
         measured.store,
         SQL.claim_oldest,
-        queue="q:default",
+        queues=[{"place": 0, "name": "q:default"}, {"place": 1, "name": "q:exports"}],
+        queue_count=2,
         worker_id="w1",
         limit=limit,
         tenant_room=limit,
@@ -129,6 +130,7 @@ def test_a_claim_of_the_oldest_looks_at_due_jobs_only(
     own = "job_oldest" if measured.store.is_embedded else "job_batched"
     assert (own if of_batch else "job_oldest") in text, text
     assert not reads_all_jobs(text), text
+    assert "SCAN found" not in text, text
 
 
 def test_a_look_around_and_a_promotion_find_their_jobs_by_index(measured: Holdfast) -> None:

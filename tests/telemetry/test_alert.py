@@ -45,7 +45,6 @@ from holdfast.event import (
     WorkerChanged,
     WorkerRunFinished,
 )
-from holdfast.operate.audit import AuditTrail
 from holdfast.telemetry import alert as alerting
 from holdfast.telemetry import log
 from holdfast.telemetry.alert import Alert, Alerts, Kind, Severity, alert, alert_as_set, alert_of
@@ -368,8 +367,7 @@ def test_an_edited_audit_is_told_once_for_a_tenant(hf: Holdfast, clock: FakeCloc
     seal_all(hf.store)
     plant(hf, "UPDATE holdfast.job_event SET actor_id = 'somebody' WHERE org_id = :org", org=ORG)
 
-    trail = AuditTrail(hf.operate(actor="user:ann", role="admin").context)
-    found = list(trail.verify())
+    found = list(hf.operate(actor="user:ann", role="admin").audit.verify())
 
     assert found
     ((kind, tenant),) = [(item.kind, item.subject["org_id"]) for item in told]

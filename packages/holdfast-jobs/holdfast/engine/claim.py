@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import groupby
 from typing import Any
 
 from holdfast.clock import read_instant
-from holdfast.document import decode
 from holdfast.engine.fairness import (
     Allocation,
     Capacity,
@@ -28,6 +28,7 @@ from holdfast.engine.promote import promote_jobs
 from holdfast.engine.quarantine import claim_one_by_one
 from holdfast.engine.rules import Rules, consume_tokens, find_capacity, read_rules
 from holdfast.engine.settle import Settled
+from holdfast.engine.stage_outputs import with_stages
 from holdfast.engine.state_hook import follow_claims
 from holdfast.errors import RuleBroken, StoreBusy, StoreError
 from holdfast.store import Row, Statements, Store, Tx
@@ -47,6 +48,7 @@ DEEP_BACKLOGS = 24
 class ClaimRequest:
     """What a claim requests of a queue: of these *backlogs* in turn, or the oldest."""
 
+    # The oldest jobs of several queues without limits are one request: of *queue*, then of *more*.
     queue: str
     worker_id: str
     limit: int
@@ -54,6 +56,7 @@ class ClaimRequest:
     backlogs: Sequence[TenantBacklog] = ()
     at: RoundRobinCursor = field(default_factory=RoundRobinCursor)
     order: Order = Order.FAIR
+    more: Sequence[str] = ()
     respect_not_before_at: bool = True
     job_types: Sequence[str] = ()
     # Of those that wait for a provider's batch, or of those that wait for a worker.
@@ -64,6 +67,11 @@ class ClaimRequest:
     shut: Sequence[tuple[str, str, str]] = ()
     # Jobs that were dead-lettered instead of claimed; the caller emits their events.
     dead_lettered: list[Settled] = field(default_factory=list)
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """Its queues in the order in which they are served."""
+        return (self.queue, *self.more)
 
     @property
     def which_oldest(self) -> dict[str, Any]:
@@ -101,8 +109,8 @@ def claim_jobs(
     """Claim up to *limit* due jobs of *queues*, or of one *queue*.
 
     Tenants take turns, or the oldest jobs go first; the queues are served in the order given. One
-    statement finds the queues that have jobs, and those without limits are one claim for all. Where
-    jobs are passed over because they are *shut*, the oldest of the others go first.
+    statement finds the queues with jobs, and one claims of all that have no limits. If jobs are
+    passed over because they are *shut*, the oldest of the others go first.
     """
     names = tuple(queues) if queue is None else (queue,)
     seen = look_around(store, names)
@@ -119,21 +127,32 @@ def claim_jobs(
     first = ClaimRequest("", worker_id, limit, lease_ms, dead_lettered=dead)
     if order is Order.FAIR and respect_not_before_at and not (job_types or shut):
         return _claim_fair(store, rules, first, [name for name in names if name in busy], of_batch)
+    oldest = replace(
+        first,
+        order=Order.CREATED_AT_ASC,
+        respect_not_before_at=respect_not_before_at,
+        job_types=job_types,
+        of_batch=of_batch,
+        without=without,
+        shut=shut,
+    )
+    return _claim_in_order(store, rules, oldest, [name for name in names if name in busy])
+
+
+def _claim_in_order(
+    store: Store, rules: Rules, oldest: ClaimRequest, queues: Sequence[str]
+) -> list[Claimed]:
+    """Claim the oldest jobs of each queue, as many as are left of the limit of *oldest*.
+
+    Neighbours without limits are one statement. What a queue with limits takes counts against the
+    capacity of the next one, so each of them is a claim of its own.
+    """
     claimed: list[Claimed] = []
-    for name in names:
-        if name not in busy or len(claimed) >= limit:
-            continue
-        request = replace(
-            first,
-            queue=name,
-            limit=limit - len(claimed),
-            order=Order.CREATED_AT_ASC,
-            respect_not_before_at=respect_not_before_at,
-            job_types=job_types,
-            of_batch=of_batch,
-            without=without,
-            shut=shut,
-        )
+    waiting = [replace(oldest, queue=queue) for queue in queues if not rules.is_paused(queue)]
+    groups = groupby(waiting, lambda one: one.queue if _is_limited(rules, one) else None)
+    for _, (one, *others) in groups:
+        limit = oldest.limit - len(claimed)
+        request = replace(one, limit=limit, more=[other.queue for other in others])
         try:
             claimed += claim_queue(store, rules, request)
         except StoreError:
@@ -250,10 +269,9 @@ def find_keys(store: Store, queue: str, after: str = "") -> list[str]:
 
 
 def keys_of(rules: Rules, waiting: Collection[str]) -> list[str]:
-    """The keys to look under: those that wait, and always '', which is none, and those with a rule.
+    """The keys to search: those of waiting jobs, those with a rule, and '' for jobs without a key.
 
-    Whoever makes up a thousand keys hides nobody's job that has none, or one that means something.
-    What waits for a provider's batch is not a worker's.
+    So many made-up keys hide no other jobs. Jobs for a provider's batch are not for workers.
     """
     return [key for key in dict.fromkeys(("", *rules.keys, *waiting)) if key != BATCH_KEY]
 
@@ -323,8 +341,9 @@ def _claim_other(store: Store, rules: Rules, request: ClaimRequest) -> list[Clai
     except RuleBroken:
         claimed = _claim_singly(store, rules, [request])
     if request.order is Order.CREATED_AT_ASC:
-        # The order of RETURNING is nobody's promise.
-        return sorted(claimed, key=lambda job: (str(job.created_at), job.id))
+        # RETURNING has no order.
+        places = {queue: place for place, queue in enumerate(request.queues)}
+        return sorted(claimed, key=lambda job: (places[job.queue], str(job.created_at), job.id))
     _note(request, allocation, claimed)
     return interleave_tenants(claimed)
 
@@ -374,8 +393,10 @@ def _claim_backlogs(
 
 
 def _claim_oldest(tx: Tx, rules: Rules, request: ClaimRequest, capacity: Capacity) -> list[Claimed]:
+    queues = [{"place": place, "name": name} for place, name in enumerate(request.queues)]
     params = {
-        "queue": request.queue,
+        "queues": queues,
+        "queue_count": len(queues),
         **_lease(rules, request, capacity.jobs),
         **_oldest(request, capacity),
     }
@@ -422,34 +443,14 @@ def _note(request: ClaimRequest, allocation: Allocation, claimed: Sequence[Claim
 
 def _claim_singly(store: Store, rules: Rules, requests: Sequence[ClaimRequest]) -> list[Claimed]:
     """The same where a row breaks a rule: it is dead-lettered, and the others are claimed."""
-    claimed = [job for request in requests for job in claim_one_by_one(store, rules, request)]
+    claimed: list[Claimed] = []
+    for request in requests:
+        left = request.limit
+        for queue in request.queues:
+            one = replace(request, queue=queue, more=(), limit=left)
+            taken = claim_one_by_one(store, rules, one) if left else []
+            claimed, left = [*claimed, *taken], left - len(taken)
     return with_stages(store, claimed)
-
-
-def with_stages(store: Store, claimed: list[Claimed]) -> list[Claimed]:
-    """Give jobs that were under way before what their stages stored."""
-    begun = [
-        {"org_id": job.org_id, "id": job.id}
-        for job in claimed
-        if job.lease_token > 1 or job.replay_of is not None
-    ]
-    if not begun:
-        return claimed
-    stored: dict[str, list[Row]] = defaultdict(list)
-    for row in store.many(SQL.list_stages, jobs=begun):
-        stored[row["job_id"]].append(row)
-    return [_with_stored(job, stored[job.id]) if job.id in stored else job for job in claimed]
-
-
-def _with_stored(job: Claimed, rows: Iterable[Row]) -> Claimed:
-    outputs: dict[str, Any] = {}
-    checkpoint: Any = None
-    for row in rows:
-        if row["output"] is not None:
-            outputs[row["stage"]] = decode(row["output"])
-        elif row["stage"] == job.stage and row["checkpoint"] is not None:
-            checkpoint = decode(row["checkpoint"])
-    return replace(job, outputs=outputs, checkpoint=checkpoint)
 
 
 def read_clock(store: Store) -> datetime:

@@ -178,61 +178,76 @@ RETURNING job.id, job.org_id, job.project_id, job.job_type, job.category, job.ac
           job.attempt_count, job.max_attempts, job.lease_token, job.claimed_at, job.claimed_by,
           job.cancel_requested_at, job.first_failed_at, job.turn, job.limit_key;
 
--- claim_oldest :many — crosses tenants: the oldest first, whoever's they are
--- Queued and not deferred, said in the words of the index job_oldest.
+-- claim_oldest :many — crosses tenants: the oldest jobs of each queue, in the order of the queues
+-- The conditions of queued and not deferred jobs are written as in the index job_oldest. SQLite has no
+-- LATERAL: it looks up the oldest jobs of each queue by their keys.
 WITH keys AS MATERIALIZED (
     SELECT limit_key, room FROM {rows keys: limit_key text, room integer}
 ),
 caps AS MATERIALIZED (
     SELECT org_id, room FROM {rows caps: org_id uuid, room integer}
 ),
+queues AS MATERIALIZED (
+    SELECT place, name FROM {rows queues: place integer, name text}
+    LIMIT :queue_count
+),
 waiting AS MATERIALIZED (
-    SELECT fresh.org_id, fresh.id, fresh.limit_key, fresh.created_at FROM (
-        SELECT org_id, id, limit_key, created_at
-        FROM holdfast.job AS job
-        WHERE finished_at IS NULL AND claimed_at IS NULL AND not_before_at IS NULL
-          AND state <> 'batch_submitted' AND queue = :queue
-          AND (:any_type = 1 OR job_type IN (SELECT types.job_type FROM {rows types: job_type text}))
-          AND (limit_key = '~batch') = (:of_batch = 1)
-          AND limit_key NOT IN (SELECT keys.limit_key FROM keys WHERE keys.room < 1)
-          AND id NOT IN (SELECT without.id FROM {rows without: id uuid})
-          AND (:any_route = 1 OR NOT EXISTS (
-              SELECT 1 FROM {rows shut: org_id uuid, provider text, model text}
-              WHERE shut.org_id = job.org_id
-                AND shut.provider = coalesce({field(job.routing_decision, provider)}, '')
-                AND shut.model = coalesce({field(job.routing_decision, model)}, '')))
-          AND org_id NOT IN (SELECT caps.org_id FROM caps WHERE caps.room < 1)
-          AND (unit_key IS NULL OR {unit_free(CAST(org_id AS text) || job_type || unit_key)})
-        ORDER BY queue, created_at, id
-        LIMIT :limit
-        {skip_held(job)}
-    ) AS fresh
-    UNION ALL
-    SELECT early.org_id, early.id, early.limit_key, early.created_at FROM (
-        SELECT org_id, id, limit_key, created_at
-        FROM holdfast.job AS job
-        WHERE state = 'queued' AND queue = :queue AND not_before_at IS NOT NULL
-          AND (:waits_too = 1 OR not_before_at <= {now})
-          AND (:any_type = 1 OR job_type IN (SELECT types.job_type FROM {rows types: job_type text}))
-          AND (limit_key = '~batch') = (:of_batch = 1)
-          AND limit_key NOT IN (SELECT keys.limit_key FROM keys WHERE keys.room < 1)
-          AND id NOT IN (SELECT without.id FROM {rows without: id uuid})
-          AND (:any_route = 1 OR NOT EXISTS (
-              SELECT 1 FROM {rows shut: org_id uuid, provider text, model text}
-              WHERE shut.org_id = job.org_id
-                AND shut.provider = coalesce({field(job.routing_decision, provider)}, '')
-                AND shut.model = coalesce({field(job.routing_decision, model)}, '')))
-          AND org_id NOT IN (SELECT caps.org_id FROM caps WHERE caps.room < 1)
-          AND (unit_key IS NULL OR {unit_free(CAST(org_id AS text) || job_type || unit_key)})
-        ORDER BY created_at, id
-        LIMIT :limit
-        {skip_held(job)}
-    ) AS early
+    SELECT queues.place, found.org_id, found.id, found.limit_key, found.created_at
+    FROM queues
+    {only postgres}CROSS JOIN LATERAL ({end}
+    {only sqlite}CROSS JOIN holdfast.job AS found
+        ON (found.org_id, found.id, found.limit_key, found.created_at) IN ({end}
+        SELECT oldest.org_id, oldest.id, oldest.limit_key, oldest.created_at FROM (
+            SELECT * FROM (
+                SELECT org_id, id, limit_key, created_at
+                FROM holdfast.job AS job
+                WHERE finished_at IS NULL AND claimed_at IS NULL AND not_before_at IS NULL
+                  AND state <> 'batch_submitted' AND queue = queues.name
+                  AND (:any_type = 1
+                       OR job_type IN (SELECT types.job_type FROM {rows types: job_type text}))
+                  AND (limit_key = '~batch') = (:of_batch = 1)
+                  AND limit_key NOT IN (SELECT keys.limit_key FROM keys WHERE keys.room < 1)
+                  AND id NOT IN (SELECT without.id FROM {rows without: id uuid})
+                  AND (:any_route = 1 OR NOT EXISTS (
+                      SELECT 1 FROM {rows shut: org_id uuid, provider text, model text}
+                      WHERE shut.org_id = job.org_id
+                        AND shut.provider = coalesce({field(job.routing_decision, provider)}, '')
+                        AND shut.model = coalesce({field(job.routing_decision, model)}, '')))
+                  AND org_id NOT IN (SELECT caps.org_id FROM caps WHERE caps.room < 1)
+                  AND (unit_key IS NULL OR {unit_free(CAST(org_id AS text) || job_type || unit_key)})
+                ORDER BY queue, created_at, id
+                LIMIT :limit
+                {skip_held(job)}
+            ) AS fresh
+            UNION ALL
+            SELECT * FROM (
+                SELECT org_id, id, limit_key, created_at
+                FROM holdfast.job AS job
+                WHERE state = 'queued' AND queue = queues.name AND not_before_at IS NOT NULL
+                  AND (:waits_too = 1 OR not_before_at <= {now})
+                  AND (:any_type = 1
+                       OR job_type IN (SELECT types.job_type FROM {rows types: job_type text}))
+                  AND (limit_key = '~batch') = (:of_batch = 1)
+                  AND limit_key NOT IN (SELECT keys.limit_key FROM keys WHERE keys.room < 1)
+                  AND id NOT IN (SELECT without.id FROM {rows without: id uuid})
+                  AND (:any_route = 1 OR NOT EXISTS (
+                      SELECT 1 FROM {rows shut: org_id uuid, provider text, model text}
+                      WHERE shut.org_id = job.org_id
+                        AND shut.provider = coalesce({field(job.routing_decision, provider)}, '')
+                        AND shut.model = coalesce({field(job.routing_decision, model)}, '')))
+                  AND org_id NOT IN (SELECT caps.org_id FROM caps WHERE caps.room < 1)
+                  AND (unit_key IS NULL OR {unit_free(CAST(org_id AS text) || job_type || unit_key)})
+                ORDER BY created_at, id
+                LIMIT :limit
+                {skip_held(job)}
+            ) AS early
+        ) AS oldest
+    ) {only postgres}AS found{end}
 ),
 placed AS (
-    SELECT org_id, id, limit_key, created_at,
-           row_number() OVER (PARTITION BY limit_key ORDER BY created_at, id) AS of_key,
-           row_number() OVER (PARTITION BY org_id ORDER BY created_at, id) AS of_tenant
+    SELECT place, org_id, id, limit_key, created_at,
+           row_number() OVER (PARTITION BY limit_key ORDER BY place, created_at, id) AS of_key,
+           row_number() OVER (PARTITION BY org_id ORDER BY place, created_at, id) AS of_tenant
     FROM waiting
 ),
 taken AS MATERIALIZED (
@@ -242,7 +257,7 @@ taken AS MATERIALIZED (
           (SELECT keys.room FROM keys WHERE keys.limit_key = placed.limit_key), :limit)
       AND placed.of_tenant <= coalesce(
           (SELECT caps.room FROM caps WHERE caps.org_id = placed.org_id), :tenant_room)
-    ORDER BY placed.created_at, placed.id
+    ORDER BY placed.place, placed.created_at, placed.id
     LIMIT :limit
 )
 UPDATE holdfast.job AS job
