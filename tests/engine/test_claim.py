@@ -331,8 +331,8 @@ def test_the_oldest_jobs_are_claimed_queue_by_queue_within_the_limits(
     work.queues.pause("q:planning", actor=SYSTEM, reason="test")
 
     assert take_oldest(work, 6) == [
-        ("q:default", 4), ("q:default", 14), ("q:exports", 3), ("q:exports", 13), ("q:notifications", 2),
-        ("q:maintenance", 0),
+        ("q:default", 4), ("q:default", 14), ("q:exports", 3), ("q:exports", 13),
+        ("q:notifications", 2), ("q:maintenance", 0),
     ]  # fmt: skip
     assert take_oldest(work, 6) == [("q:maintenance", 10)]
 
@@ -344,9 +344,7 @@ def test_a_row_that_breaks_a_rule_stops_no_job_of_the_other_queues(
     for number, queue in enumerate(QUEUES[:3]):
         made.append(work.enqueue("report.export", {"n": number}, org_id=ORG, queue=queue))
         clock.advance(seconds=1)
-    plant(
-        work, f"UPDATE holdfast.job SET attempt_count = max_attempts + 1 WHERE id = '{made[1].id}'"
-    )
+    plant(work, "UPDATE holdfast.job SET result = '1' WHERE id = :id", id=made[1].id)
 
     assert take_oldest(work, 2) == [("q:default", 0), ("q:notifications", 2)]
     assert work.get(made[1].id, org_id=ORG).error_class == "ROW_INVALID"
