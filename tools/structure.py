@@ -43,8 +43,9 @@ PLACES: Mapping[str, tuple[tuple[str, ...], ...]] = {
         ("holdfast/simulator",),
     ),
     "artifacts": (("packages/holdfast-jobs/holdfast/artifacts",), ("holdfast/artifact",)),
+    "seal": (("packages/holdfast-jobs/holdfast/sealed_audit",),),
 }
-REMOVED = ("llm", "rewrite", "review", "simulator", "artifacts")
+REMOVED = ("llm", "rewrite", "review", "simulator", "artifacts", "seal")
 
 # What a claim is made of, by the names of today and of the glossary.
 CLAIM_NAMES = frozenset({

@@ -29,6 +29,7 @@ from holdfast.operate.doctor import files as doctor_files
 from holdfast.operate.doctor.database import _version
 from holdfast.operate.doctor.files import file_system_of
 from holdfast.store import open_store
+from tests.conftest import COMPONENTS
 from tests.postgres_server import PostgresServer
 from tests.story import ORG, by_hand, claim, look, make_holdfast, seal_all
 
@@ -563,7 +564,7 @@ def stern() -> Iterator[PostgresServer]:
                 admin.execute(f"ALTER SYSTEM SET {setting}".encode())
         server.stop()
         server.start()
-        store = open_store(server.dsn("template1"), check=False)
+        store = open_store(server.dsn("template1"), check=False, components=COMPONENTS)
         store.migrate()
         store.close()
         yield server

@@ -56,7 +56,7 @@ DOCUMENTED = read_page()
 def public_verbs() -> set[str]:
     found = {name for name, method in vars(Operator).items() if is_verb(name, method)}
     for noun in nouns.names():
-        methods = vars(nouns.find(noun) or object).items()
+        methods = inspect.getmembers(nouns.find(noun) or object)
         found |= {f"{noun}.{name}" for name, method in methods if is_verb(name, method)}
     return found
 

@@ -305,5 +305,5 @@ def postgres_plants() -> Iterator[Plant]:
         undo="ALTER ROLE holdfast_tenant NOBYPASSRLS",
     )
     yield schema(
-        "migration forgotten", "DELETE FROM holdfast.migration WHERE version = 25", "migration:0025"
+        "migration forgotten", "DELETE FROM holdfast.migration WHERE version = 19", "migration:0019"
     )

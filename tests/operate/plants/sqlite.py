@@ -73,5 +73,5 @@ def sqlite_plants() -> Iterator[Plant]:
     )
     yield schema("column added", "ALTER TABLE holdfast_job ADD COLUMN extra TEXT", "job")
     yield schema(
-        "migration forgotten", "DELETE FROM holdfast_migration WHERE version = 25", "migration:0025"
+        "migration forgotten", "DELETE FROM holdfast_migration WHERE version = 19", "migration:0019"
     )
