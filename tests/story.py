@@ -10,6 +10,8 @@ from typing import Any
 from holdfast import Enqueued, FakeClock, Holdfast, Job, Settings
 from holdfast.engine.claim import claim_jobs
 from holdfast.engine.job import Claimed
+from holdfast.extension import components_of
+from holdfast.sealed_audit.extension import SealExtension
 from holdfast.sealed_audit.seal import seal_events
 from holdfast.store import Row, Statements, Store
 from holdfast.store.query import Statement
@@ -50,6 +52,8 @@ def seal_all(store: Store, *, key: str = "", limit: int = 5_000) -> list[int]:
     On PostgreSQL a pass waits for every transaction of its time, those of other databases on the
     same server included.
     """
+    # A SQLite file that a test opened without extensions gets the tables now.
+    store.enable(components_of([SealExtension()]))
     found: list[int] = []
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:

@@ -24,6 +24,7 @@ from holdfast.engine.settle import settle
 from holdfast.errors import ConfigError, ForkedStore, RuleBroken, StoreBusy, StoreDown
 from holdfast.store import Store, open_store, sqlite
 from holdfast.store.sqlite import SqliteStore
+from tests.conftest import COMPONENTS
 from tests.store.child import forks, in_child
 from tests.store.hand import insert
 from tests.story import ORG, by_hand, claim, look, make_holdfast
@@ -31,7 +32,7 @@ from tests.story import ORG, by_hand, claim, look, make_holdfast
 
 @pytest.fixture
 def store(sqlite_url: str) -> Iterator[SqliteStore]:
-    opened = open_store(sqlite_url, clock=FakeClock())
+    opened = open_store(sqlite_url, clock=FakeClock(), components=COMPONENTS)
     assert isinstance(opened, SqliteStore)
     yield opened
     opened.close()

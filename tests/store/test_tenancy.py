@@ -21,6 +21,7 @@ from holdfast.engine.settle import settle
 from holdfast.errors import JobNotFound, RuleBroken, SchemaMismatch, StoreError
 from holdfast.sealed_audit.seal import seal_events
 from holdfast.store import open_store
+from tests.conftest import COMPONENTS
 from tests.postgres_server import PostgresServer
 from tests.story import ORG, OTHER_ORG, claim, make_holdfast, seal_all
 
@@ -337,7 +338,7 @@ def fresh_server() -> Iterator[PostgresServer]:
 def test_an_owner_who_is_no_superuser_migrates_and_works(fresh_server: PostgresServer) -> None:
     with _role(fresh_server, options="CREATEROLE") as owner:
         with empty_database(fresh_server, owner) as url:
-            store = open_store(url, check=False)
+            store = open_store(url, check=False, components=COMPONENTS)
             assert store.migrate()
             store.close()
 
@@ -347,7 +348,7 @@ def test_an_owner_who_is_no_superuser_migrates_and_works(fresh_server: PostgresS
             admin.execute(DROP_ROLES)
 
     with _role(fresh_server) as owner, empty_database(fresh_server, owner) as url:
-        store = open_store(url, check=False)
+        store = open_store(url, check=False, components=COMPONENTS)
         for role in ("holdfast_engine", "holdfast_auditor"):
             with pytest.raises(StoreError, match=rf"{role} .* not ready.* CREATE ROLE") as caught:
                 store.migrate()
@@ -366,7 +367,7 @@ def test_an_owner_who_is_no_superuser_migrates_and_works(fresh_server: PostgresS
 def test_even_the_owner_of_the_tables_is_bound(fresh_server: PostgresServer) -> None:
     with _role(fresh_server, options="CREATEROLE") as owner:
         with empty_database(fresh_server, owner) as url:
-            store = open_store(url, check=False)
+            store = open_store(url, check=False, components=COMPONENTS)
             store.migrate()
             store.close()
             whole_way(url)
