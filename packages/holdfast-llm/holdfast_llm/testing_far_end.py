@@ -72,7 +72,7 @@ class ProviderFault(StrEnum):
 
 
 @dataclass(slots=True)
-class Collected:
+class CollectedBatch:
     """A batch after its end, and what its results contain."""
 
     batch: ProviderBatch
@@ -195,15 +195,15 @@ class ProviderUnderTest:
         assert self.count_batches() == 0
         return refused.value.failure
 
-    def _collect_during(self, fault: ProviderFault) -> Collected:
+    def _collect_during(self, fault: ProviderFault) -> CollectedBatch:
         adapter = self.make_adapter()
         self._play(fault)
         return self._collect(adapter, self._submit(adapter))
 
-    def _collect(self, adapter: HttpAdapter, made: ProviderBatch) -> Collected:
+    def _collect(self, adapter: HttpAdapter, made: ProviderBatch) -> CollectedBatch:
         client = self._client(adapter)
         self.finish_batches()
-        found = Collected(adapter.get(client, made.provider_batch_id))
+        found = CollectedBatch(adapter.get(client, made.provider_batch_id))
         for file in found.batch.result_files:
             with adapter.read(client, file) as pieces:
                 for line in split(pieces):
@@ -219,13 +219,13 @@ class ProviderUnderTest:
             tag = (listed.key, listed.attempt, listed.environment)
             assert tag == (TAG.key, TAG.attempt, TAG.environment)
 
-    def _assert_counts(self, found: Collected) -> None:
+    def _assert_counts(self, found: CollectedBatch) -> None:
         """A count that the provider does not state is None and not 0."""
         assert found.batch.total == len(TEXTS)
         if found.batch.result_files:
             assert found.batch.succeeded in (None, len(found.replies))
 
-    def _assert_not_run(self, found: Collected) -> None:
+    def _assert_not_run(self, found: CollectedBatch) -> None:
         kinds = {failure.kind for failure in found.failures.values()}
         assert kinds <= {FailureKind.NOT_RUN}, "items that did not run are sent again"
 

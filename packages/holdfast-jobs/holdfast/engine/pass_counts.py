@@ -42,13 +42,16 @@ class PassCounts:
 
     @property
     def claimed(self) -> int:
+        """How many jobs the pass claimed."""
         return self.done["claimed"]
 
     @property
     def settled(self) -> int:
+        """How many jobs the pass settled."""
         return sum(self.outcomes.values())
 
     def add(self, other: PassCounts) -> None:
+        """Add the counts of another pass."""
         self.done.update(other.done)
         self.outcomes.update(other.outcomes)
         self.errors.update(other.errors)
