@@ -40,7 +40,7 @@ sys.path.insert(0, str(ROOT))
 from holdfast import Holdfast, Settings
 from holdfast.engine.claim import FLOW, ClaimRequest, Order, claim_queue
 from holdfast.engine.job import SYSTEM, Claimed
-from holdfast.engine.rules import read_rules
+from holdfast.engine.limits import read_rules
 from holdfast.engine.settle import Settled
 from holdfast.store import Store, Tx, open_store
 from holdfast.store.query import Statement

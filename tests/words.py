@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast import Kept
+from holdfast import ResultWithRows
 from holdfast.store import Statement, Store
 from tests.story import by_hand, look
 
@@ -20,9 +20,9 @@ def store_words(column: str = "words") -> Statement:
     return Statement("store_words", "affected", "", text, frozenset({"said"}))
 
 
-def kept(words: str, result: object = "done") -> Kept:
+def kept(words: str, result: object = "done") -> ResultWithRows:
     """A result with a row of the application's own."""
-    return Kept(result, {"said": [{"words": words}]})
+    return ResultWithRows(result, {"said": [{"words": words}]})
 
 
 def words_of(store: Store) -> list[str]:

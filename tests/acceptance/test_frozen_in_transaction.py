@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from holdfast import CancelAnswer, Enqueued, Holdfast, JobRequest, State
-from holdfast.engine.upkeep import rescue_jobs
+from holdfast.engine.maintenance import rescue_jobs
 from holdfast.errors import StoreBusy
 from tests.acceptance.app import make
 from tests.acceptance.processes import SPAWN, _started, all_in, holdfast, start_worker, wait_until

@@ -14,7 +14,7 @@ from holdfast import FakeClock, Holdfast, State, SystemClock
 from holdfast.config import RunSettings
 from holdfast.engine.bounded_run import BoundedRun
 from holdfast.engine.run_log import Trigger, TriggerKind
-from holdfast.engine.worker.worker import run_upkeep
+from holdfast.engine.worker.worker import run_maintenance
 from tests.acceptance import processes
 from tests.acceptance.app import make
 from tests.acceptance.processes import SPAWN, wait_until
@@ -56,7 +56,7 @@ def test_a_run_that_is_killed_loses_no_job_and_its_row_is_closed_as_lost(
     (unfinished,) = hf.runs.list()
     assert (unfinished.outcome, unfinished.claimed_count) == (None, None)
     with later(url, seconds=71) as then:
-        run_upkeep(then.store, then.settings, then.events)
+        run_maintenance(then.store, then.settings, then.events)
     (lost,) = hf.runs.list()
     found = hf.get(job.id, org_id=ORG)
     assert lost.outcome == "lost"

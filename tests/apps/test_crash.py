@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import FakeClock, Holdfast
-from holdfast.engine.worker.worker import run_upkeep
+from holdfast.engine.worker.worker import run_maintenance
 from holdfast.store.postgres_tx import PostgresTx
 from holdfast.store.sqlite import SqliteTx
 from holdfast_rewrite import erase
@@ -185,7 +185,7 @@ def test_a_worker_that_lost_its_lease_stores_nothing(stage: Stage) -> None:
             if len(calls) == 1:
                 # Long after its lease, another has done it.
                 stage.clock.advance(hours=1)
-                run_upkeep(stage.store, stage.hf.settings, stage.hf.events)
+                run_maintenance(stage.store, stage.hf.settings, stage.hf.events)
                 stage.clock.advance(hours=1)
                 stage.hf.worker().run_once()
             return kept

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import FakeClock, Holdfast
 from holdfast.engine.claim import claim_jobs
-from holdfast.engine.job import Kept
+from holdfast.engine.job import ResultWithRows
 from holdfast_llm import Item
 from holdfast_llm.provider.reply import Failure, FailureKind, Reply
 from holdfast_rewrite.detect import Detected
@@ -421,7 +421,7 @@ def test_an_output_that_the_database_refuses_completes_nothing_and_is_kept(stage
             kept = accept(item, reply)
             output = kept.value
             wrong = replace(output, response=replace(output.response, output_language="de"))
-            return Kept(kept.result, wrong)
+            return ResultWithRows(kept.result, wrong)
 
     handler = stage.hf.registry.handlers["complaint_rewrite"]
     stage.hf.registry.handlers["complaint_rewrite"] = replace(handler, work=Sloppy())

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine.upkeep import rescue_jobs
+from holdfast.engine.maintenance import rescue_jobs
 from holdfast_review.words import Word
 from tests.apps.test_crash import Died, crash_everywhere, dying_after
 from tests.apps_review.bench import ANN, BEN, Bench

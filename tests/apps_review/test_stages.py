@@ -9,8 +9,8 @@ import pytest
 
 from holdfast import State
 from holdfast.document import decode
+from holdfast.engine.maintenance import rescue_jobs
 from holdfast.engine.retry import CRITIC
-from holdfast.engine.upkeep import rescue_jobs
 from holdfast_review.model import Criticism
 from holdfast_review.words import Word
 from tests.apps_review.bench import ANN, BEN, FINDINGS, Bench

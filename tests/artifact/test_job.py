@@ -27,8 +27,8 @@ from holdfast import (
 from holdfast.artifacts.artifact import Kind
 from holdfast.document import decode
 from holdfast.engine.context import CancelToken, Context
+from holdfast.engine.maintenance import rescue_jobs
 from holdfast.engine.reference import with_refs
-from holdfast.engine.upkeep import rescue_jobs
 from tests.artifact.conftest import Bytes
 from tests.story import ORG, OTHER_ORG, claim, events, look, timeline
 

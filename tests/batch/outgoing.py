@@ -11,10 +11,10 @@ from typing import Any
 
 from holdfast import Enqueued, FakeClock, Holdfast, Job
 from holdfast.config import RunProfile
+from holdfast.engine.maintenance import rescue_jobs
 from holdfast.engine.pass_counts import PassCounts
 from holdfast.engine.periodic_task import RunBudget
 from holdfast.engine.retry import RetryPolicy
-from holdfast.engine.upkeep import rescue_jobs
 from holdfast.event import BatchAlert, BatchChanged, Event
 from holdfast.store import Row
 from holdfast_llm.batch.service import BatchService

@@ -97,8 +97,8 @@ def test_what_is_no_such_class_is_refused_when_it_is_declared(given: Any, says: 
         ({"route": "openai"}, "route must be a Route or an object"),
         ({"route": {"provider": "openai"}}, "route needs adapter_kind"),
         ({"route": Route("openai", "openai_response", "m")}, "there is: anthropic_messages"),
-        ({"route": ROUTE, "category": "planning"}, "the duty planning"),
-        ({"route": ROUTE, "category": "export"}, "the duty export"),
+        ({"route": ROUTE, "category": "planning"}, "the rules planning"),
+        ({"route": ROUTE, "category": "export"}, "the rules export"),
     ],
 )
 def test_a_declaration_that_cannot_be_kept_is_refused(options: dict[str, Any], says: str) -> None:

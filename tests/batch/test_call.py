@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import Enqueued, FakeClock, Holdfast, Permanent, RetryPolicy, State
-from holdfast.engine.worker.worker import run_upkeep
+from holdfast.engine.worker.worker import run_maintenance
 from holdfast.event import BatchAlert, Event
 from holdfast.store import Row
 from holdfast.testing import Crash
@@ -419,7 +419,7 @@ def die_at(scene: Scene, point: Point) -> None:
     stop()
     assert [row["state"] for row in scene.items][-1] == "open"
     scene.clock.advance(seconds=61)
-    run_upkeep(scene.hf.store, scene.hf.settings, scene.hf.events)
+    run_maintenance(scene.hf.store, scene.hf.settings, scene.hf.events)
 
 
 @pytest.mark.parametrize("point", [Point.CALL_RECORDED, Point.CALLED])
@@ -473,7 +473,7 @@ def test_a_worker_that_lost_its_lease_before_the_intent_does_not_call(scene: Sce
     class Slow(Shout):
         def request(self, item: Item) -> Request:
             scene.clock.advance(seconds=61)
-            run_upkeep(scene.hf.store, scene.hf.settings, scene.hf.events)
+            run_maintenance(scene.hf.store, scene.hf.settings, scene.hf.events)
             return super().request(item)
 
     handler = scene.hf.registry.handlers["text.shout"]

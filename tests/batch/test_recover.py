@@ -14,7 +14,7 @@ import pytest
 
 from holdfast import FakeClock, Holdfast
 from holdfast.engine.job import SYSTEM
-from holdfast.engine.upkeep import rescue_jobs
+from holdfast.engine.maintenance import rescue_jobs
 from holdfast.errors import Conflict, RuleBroken, StoreDown
 from holdfast.store import Tx
 from holdfast_llm.batch.group import name_of

@@ -14,7 +14,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast import FakeClock, Holdfast
-from holdfast.engine.upkeep import rescue_jobs
+from holdfast.engine.maintenance import rescue_jobs
 from holdfast_llm.provider.reply import FailureKind
 from tests.batch.outgoing import Died, Outgoing, set_out
 from tests.batch.scripted import Lose, Refuse, Step

@@ -20,7 +20,7 @@ from holdfast import (
     State,
     UnknownKind,
 )
-from holdfast.engine import upkeep
+from holdfast.engine import maintenance
 from holdfast.errors import ForeignKeyScope, RowInvalid, SecretInPayload
 from tests.engine.planting import plant
 from tests.pure.test_secret import SECRETS
@@ -333,7 +333,7 @@ def test_a_stale_row_that_breaks_a_rule_does_not_stop_the_rescue_of_others(
     plant(work, "UPDATE holdfast.job SET attempt_count = 9 WHERE id = :id", id=poison.id)
 
     clock.advance(seconds=61)
-    upkeep.rescue_jobs(work.store, limit=10)
+    maintenance.rescue_jobs(work.store, limit=10)
 
     assert work.get(sound.id, org_id=ORG).last_error == "stale_claim_requeued"
     assert work.get(poison.id, org_id=ORG).state is State.FAILED

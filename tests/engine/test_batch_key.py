@@ -12,10 +12,10 @@ import pytest
 from holdfast import Context, FakeClock, Holdfast, InvalidJob, State
 from holdfast.engine.claim import Order, claim_jobs
 from holdfast.engine.handler import Handler, Routed
-from holdfast.engine.job import BATCH_KEY, SYSTEM, Claimed, Completed, Kept, Submitted
+from holdfast.engine.job import BATCH_KEY, SYSTEM, Claimed, Completed, ResultWithRows, Submitted
+from holdfast.engine.maintenance import rescue_jobs
 from holdfast.engine.run_log import count_pending
 from holdfast.engine.settle import settle
-from holdfast.engine.upkeep import rescue_jobs
 from holdfast.errors import ConfigError, RuleBroken
 from holdfast.store import Statements, Tx
 from holdfast.store.query import Statement
@@ -289,7 +289,7 @@ def test_a_statement_that_takes_more_than_rows_is_refused(hf: Holdfast) -> None:
 
 def test_rows_without_a_statement_bury_their_job_and_not_the_worker(hf: Holdfast) -> None:
     @hf.job("letter.lone")
-    def lone(job: Context, payload: Any) -> Kept:
+    def lone(job: Context, payload: Any) -> ResultWithRows:
         return kept("words")
 
     made = hf.enqueue("letter.lone", {}, org_id=ORG)

@@ -9,12 +9,12 @@ import pytest
 
 from holdfast import ConfigError, Context, FakeClock, Holdfast, InvalidJob, SystemClock
 from holdfast.clock import ms
-from holdfast.engine.category import CATEGORIES, SQL, Duty, sync_categories
+from holdfast.engine.category import CATEGORIES, SQL, CategoryRules, sync_categories
 from holdfast.engine.handler import Registry
 from holdfast.engine.job import QUEUES, SYSTEM, Completed, State
+from holdfast.engine.maintenance import rescue_jobs
 from holdfast.engine.request import DRIFT
 from holdfast.engine.settle import settle
-from holdfast.engine.upkeep import rescue_jobs
 from holdfast.errors import RuleBroken
 from tests.engine.domain import run_one
 from tests.story import ORG, by_hand, claim, events, look, make_holdfast
@@ -44,7 +44,7 @@ def test_the_store_and_the_code_agree_on_the_built_in_categories(hf: Holdfast) -
             "max_attempts": category.max_attempts,
             "longest_ms": ms(category.retry.longest),
             "key_ttl_ms": category.key_ttl_ms,
-            "duty": category.duty,
+            "duty": category.rules,
             "replay_refusal": None,
         }
         for name, category in CATEGORIES.items()
@@ -113,9 +113,9 @@ def test_an_application_declares_a_category_of_its_own(hf: Holdfast) -> None:
 
 @pytest.mark.req("Q-13")
 def test_housekeeping_of_an_own_category_is_on_the_queue_that_bounds_it(hf: Holdfast) -> None:
-    hf.category("sweeping", duty="maintenance")
-    hf.category("sorting", duty="maintenance", queue="q:default")
-    hf.category("telling", duty="notification")
+    hf.category("sweeping", rules="maintenance")
+    hf.category("sorting", rules="maintenance", queue="q:default")
+    hf.category("telling", rules="notification")
 
     queues = {name: hf.registry.category(name).queue for name in ("sweeping", "sorting", "telling")}
     assert queues == {
@@ -178,7 +178,7 @@ def test_a_category_that_nobody_wrote_down_counts_as_general(hf: Holdfast) -> No
 
 def test_declared_categories_are_written_once_and_told(hf: Holdfast) -> None:
     hf.category("report", key_ttl=90 * DAY)
-    hf.category("letter", queue="q:notifications", duty="notification")
+    hf.category("letter", queue="q:notifications", rules="notification")
 
     assert sync_categories(hf.store, hf.registry.categories.values()) == ["letter", "report"]
     assert sync_categories(hf.store, hf.registry.categories.values()) == []
@@ -188,7 +188,7 @@ def test_declared_categories_are_written_once_and_told(hf: Holdfast) -> None:
         hf.store, "SELECT actor_id, detail FROM holdfast.job_event WHERE name = 'category.declared'"
     )
     assert "report" in told["detail"]
-    assert stored(hf)["letter"]["duty"] == Duty.NOTIFICATION
+    assert stored(hf)["letter"]["duty"] == CategoryRules.NOTIFICATION
 
 
 def test_a_changed_declaration_is_written_again(url: str, clock: FakeClock) -> None:
@@ -220,7 +220,7 @@ def test_the_same_declaration_twice_is_one_and_another_is_an_error(hf: Holdfast)
         ("report", {"longest_delay": timedelta(0)}, "longest_delay"),
         ("report", {"key_ttl": timedelta(0)}, "key_ttl"),
         ("report", {"key_ttl": timedelta(days=4000)}, "key_ttl"),
-        ("report", {"duty": "anything"}, "duty must be one of"),
+        ("report", {"rules": "anything"}, "rules must be one of"),
     ],
 )
 def test_a_category_that_cannot_be_is_refused_with_a_reason(
@@ -288,13 +288,13 @@ def test_a_handler_with_an_slo_may_be_sent_to_the_critical_queue(hf: Holdfast) -
 
 
 @pytest.mark.req("T-01")
-@pytest.mark.parametrize("duty", list(Duty))
-def test_what_may_be_scheduled_is_a_matter_of_duty(hf: Holdfast, duty: Duty) -> None:
-    hf.category("mine", duty=duty)
+@pytest.mark.parametrize("duty", list(CategoryRules))
+def test_what_may_be_scheduled_is_a_matter_of_duty(hf: Holdfast, duty: CategoryRules) -> None:
+    hf.category("mine", rules=duty)
     hf.job("some.work", category="mine")(lambda job, payload: None)
     later = hf.clock.now() + timedelta(hours=1)
 
-    if duty in (Duty.MAINTENANCE, Duty.NOTIFICATION):
+    if duty in (CategoryRules.MAINTENANCE, CategoryRules.NOTIFICATION):
         enqueued = hf.enqueue("some.work", {}, org_id=ORG, scheduled_for=later)
         assert hf.get(enqueued.id, org_id=ORG).queue == "q:maintenance"
     else:

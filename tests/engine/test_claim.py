@@ -15,8 +15,8 @@ from holdfast import Context, FakeClock, Holdfast, QueueSettings, State
 from holdfast.document import decode
 from holdfast.engine.claim import Order, claim_jobs, renew_leases
 from holdfast.engine.job import SYSTEM, Claimed, Completed, Released, unit_of
+from holdfast.engine.maintenance import rescue_jobs
 from holdfast.engine.settle import settle
-from holdfast.engine.upkeep import rescue_jobs
 from holdfast.errors import RuleBroken
 from tests.engine.planting import plant
 from tests.story import ORG, OTHER_ORG, by_hand, claim, look, make_holdfast, timeline

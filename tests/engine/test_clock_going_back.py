@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import Context, FakeClock, Holdfast, RetryPolicy, State, Transient
-from holdfast.engine.upkeep import rescue_jobs
+from holdfast.engine.maintenance import rescue_jobs
 from holdfast.errors import Defect
 from holdfast.operate.letter import LetterState
 from holdfast.outbox.in_app import Feed, InAppChannel

@@ -13,8 +13,8 @@ import pytest
 
 from holdfast import Context, FakeClock, Holdfast, SystemClock
 from holdfast.engine.job import SYSTEM, Advanced, Released
+from holdfast.engine.maintenance import rescue_jobs
 from holdfast.engine.settle import settle_in
-from holdfast.engine.upkeep import rescue_jobs
 from holdfast.engine.worker import settle_buffer
 from holdfast.errors import JobCanceled, LeaseLost, NetworkTimeout, RuleViolated, Snooze, StoreDown
 from holdfast.testing import HoldfastApp
@@ -657,7 +657,7 @@ def test_the_pytest_plugin_shows_that_a_crash_repeats_nothing(point: str) -> Non
     with app.crash_after(point):
         app.drain()
     app.clock.advance(seconds=61)
-    app.upkeep()
+    app.run_maintenance()
     app.drain()
 
     assert app.hf.get(made.id, org_id=ORG).result == "made"

@@ -11,9 +11,9 @@ from holdfast import FakeClock, Holdfast, State, Worker
 from holdfast.engine.claim import ClaimRequest, claim_jobs, claim_queue
 from holdfast.engine.fairness import TenantBacklog
 from holdfast.engine.job import SYSTEM, Completed
-from holdfast.engine.rules import read_rules
+from holdfast.engine.limits import read_rules
+from holdfast.engine.maintenance import rescue_jobs
 from holdfast.engine.settle import settle
-from holdfast.engine.upkeep import rescue_jobs
 from tests.engine.faulty import Died, FaultyStore, through
 from tests.operate.sound import assert_sound
 from tests.story import ORG, claim, look, timeline

@@ -20,7 +20,7 @@ from holdfast.engine.schedule import misfire, rows
 from holdfast.engine.schedule.dispatcher import Dispatcher, dispatch_once
 from holdfast.engine.schedule.rows import sync_schedules
 from holdfast.engine.schedule.schedule import MisfirePolicy, Schedule
-from holdfast.engine.worker.worker import run_upkeep
+from holdfast.engine.worker.worker import run_maintenance
 from holdfast.errors import RuleBroken
 from holdfast.event import Event, JobEnqueued, ScheduleFired, ScheduleSkipped
 from holdfast.store import Row, Store, Tx
@@ -211,7 +211,7 @@ def test_a_long_absence_is_caught_up_in_bounded_passes(
 
     total = sum(passes, PassCounts())
     assert len(passes) == 3
-    assert max(done.enqueued for done in passes) <= 1_000
+    assert max(done["enqueued"] for done in passes) <= 1_000
     assert (total["enqueued"], total["missed"]) == (fired, 2_500 - fired)
     assert len(jobs(hf.store)) == fired
     assert sum(row["ticks"] for row in ticks(hf.store)) == 2_500
@@ -287,12 +287,12 @@ def test_a_zone_whose_rules_changed_fires_nothing_that_is_no_tick_any_more(
         2026, 1, 6, 2, tzinfo=UTC
     )
     clock.advance(hours=1)
-    assert dispatch_once(hf).enqueued == 1
+    assert dispatch_once(hf)["enqueued"] == 1
 
     # And an hour off in the other direction: late, but not lost.
     by_hand(hf.store, "UPDATE holdfast.schedule SET next_fire_at = '2026-01-07T03:00:00.000Z'")
     clock.advance(hours=25)
-    assert dispatch_once(hf).enqueued == 1
+    assert dispatch_once(hf)["enqueued"] == 1
     fired = [row["fire_at"] for row in ticks(hf.store, "nightly")]
     assert len(fired) == 2
     assert str(fired[1])[:13].replace("T", " ") == "2026-01-07 02"
@@ -319,7 +319,7 @@ def test_two_who_look_at_the_same_instant_fire_once(url: str, clock: FakeClock) 
     for thread in threads:
         thread.join()
 
-    assert sorted(found.enqueued for found in done) == [0, 1]
+    assert sorted(found["enqueued"] for found in done) == [0, 1]
     assert len(jobs(first.store)) == 1
     first.close()
     second.close()
@@ -399,7 +399,7 @@ def test_a_dispatcher_that_dies_leaves_the_tick_with_its_job_or_neither(
 
     there = int(when == "after")
     assert len(ticks(inner)) == len(jobs(inner)) == there
-    assert dispatch_once(hf).enqueued == 1 - there
+    assert dispatch_once(hf)["enqueued"] == 1 - there
     assert outcomes(inner) == [("enqueued", 1)]
     assert len(jobs(inner)) == 1
 
@@ -652,7 +652,7 @@ def test_a_run_that_dies_is_not_repeated_and_stays_visible_as_unfinished(
     assert hf.get(job.id, org_id=ORG).state == "completed"
     # Its tick is closed by the run that the ledger has.
     clock.advance(hours=1)
-    run_upkeep(inner, hf.settings, hf.events)
+    run_maintenance(inner, hf.settings, hf.events)
     ended = look(inner, "SELECT outcome, detail, run_id FROM holdfast.schedule_tick")
     assert ended == [{"outcome": "ran", "detail": "failed", "run_id": ledger(inner)[0]["run_id"]}]
 
@@ -677,7 +677,7 @@ def test_a_dispatcher_that_dies_before_the_run_begins_leaves_a_tick_that_says_so
     assert dispatch_once(hf) == PassCounts()
     # Whoever took it may still be about to begin.
     clock.advance(minutes=9)
-    run_upkeep(inner, hf.settings, hf.events)
+    run_maintenance(inner, hf.settings, hf.events)
     assert outcomes(inner, "sweeping") == [("taken", 1)]
     clock.advance(minutes=6)
     assert dispatch_once(hf) == PassCounts.counting(ran=1)
@@ -727,7 +727,7 @@ def test_a_schedule_of_runs_alone_is_pruned_as_well(hf: Holdfast, clock: FakeClo
     for _ in range(3):
         clock.advance(days=40)
         dispatch_once(hf)
-        run_upkeep(hf.store, hf.settings, hf.events)
+        run_maintenance(hf.store, hf.settings, hf.events)
 
     assert {row["outcome"] for row in ticks(hf.store, "sweeping")} == {"missed", "skipped"}
     oldest = min(row["recorded_at"] for row in ticks(hf.store, "sweeping"))
@@ -889,7 +889,7 @@ def test_old_ticks_are_pruned_and_those_that_wait_are_not(
         dispatch_once(hf)
         clock.advance(days=1)
     dispatch_once(hf)
-    run_upkeep(hf.store, hf.settings, hf.events)
+    run_maintenance(hf.store, hf.settings, hf.events)
 
     assert 88 <= len(ticks(hf.store, "daily")) <= 92
     assert outcomes(hf.store, "waiting") == [("held", 1)]

@@ -9,8 +9,8 @@ import psycopg
 import pytest
 
 from holdfast import Context, FakeClock, Holdfast, RuleViolated
+from holdfast.engine.category_rules import SQL
 from holdfast.engine.context import CancelToken
-from holdfast.engine.duty import SQL
 from holdfast.engine.job import State
 from holdfast.errors import RuleBroken
 from tests.engine.domain import AUDIT_TABLE, DEAD, DONE, count, ended, make_domain, run_one, titles
@@ -292,7 +292,7 @@ def test_a_grant_to_everybody_makes_no_table_one_of_the_audit(hf: Holdfast) -> N
 @pytest.mark.req("Q-05")
 @pytest.mark.parametrize("category", ["audit_enrichment", "own_enrichment"])
 def test_a_job_that_was_enqueued_as_enrichment_is_held_to_it(hf: Holdfast, category: str) -> None:
-    hf.category("own_enrichment", duty="audit_enrichment")
+    hf.category("own_enrichment", rules="audit_enrichment")
 
     @hf.job("sheet.enrich")
     def enrich(job: Context, payload: object) -> None:

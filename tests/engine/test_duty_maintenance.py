@@ -25,7 +25,7 @@ def limits(hf: Holdfast) -> list[float | None]:
 @pytest.mark.req("Q-12", "Q-13")
 def test_a_maintenance_handler_always_has_a_limit() -> None:
     hf = make_holdfast("sqlite:")
-    hf.category("sweep", duty="maintenance", queue="q:maintenance")
+    hf.category("sweep", rules="maintenance", queue="q:maintenance")
     hf.job("keys.clean", category="maintenance")(lambda job, payload: None)
     hf.job("index.build", category="maintenance", timeout=3600)(lambda job, payload: None)
     hf.job("dust.sweep", category="sweep", timeout=5)(lambda job, payload: None)

@@ -548,7 +548,7 @@ def test_a_retry_keeps_the_turn_it_had(work: Holdfast, clock: FakeClock) -> None
 
     (again,) = fetcher(work).take(1)
 
-    assert (again.id, again.turn) == (first.id, first.turn)
+    assert (again.id, again.position) == (first.id, first.position)
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ from psycopg import errors as pg
 from holdfast import CancelAnswer, Enqueued, FakeClock, Holdfast, State
 from holdfast.engine import retention
 from holdfast.engine.job import SYSTEM, Completed
+from holdfast.engine.maintenance import rescue_jobs
 from holdfast.engine.request import JobRequest
 from holdfast.engine.retention import archive_jobs
 from holdfast.engine.settle import settle
-from holdfast.engine.upkeep import rescue_jobs
 from holdfast.errors import RuleBroken
 from holdfast.ids import JobId
 from holdfast.operate.jobs import JobFilter

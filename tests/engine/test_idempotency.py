@@ -11,8 +11,8 @@ import pytest
 from holdfast import FakeClock, Holdfast, KeyStatus, Permanent, Transient, key_for
 from holdfast.engine.enqueue import full_key
 from holdfast.engine.job import SYSTEM, Completed
+from holdfast.engine.maintenance import rescue_jobs
 from holdfast.engine.settle import settle
-from holdfast.engine.upkeep import rescue_jobs
 from holdfast.errors import ForeignKeyScope, InvalidJob, RuleBroken
 from tests.story import ORG, OTHER_ORG, PROJECT, SQL, by_hand, claim, events, look, timeline
 

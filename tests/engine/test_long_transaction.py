@@ -17,7 +17,7 @@ import pytest
 from holdfast import CancelAnswer, Context, FakeClock, Holdfast, SystemClock
 from holdfast.engine.claim import renew_leases
 from holdfast.engine.context import CancelToken
-from holdfast.engine.upkeep import rescue_jobs
+from holdfast.engine.maintenance import rescue_jobs
 from holdfast.engine.worker.executor_pool import InFlight
 from holdfast.engine.worker.lease_renewer import LeaseRenewer
 from holdfast.errors import StoreBusy

@@ -25,8 +25,8 @@ from holdfast.engine.job import (
     Snoozed,
     Submitted,
 )
+from holdfast.engine.maintenance import rescue_jobs
 from holdfast.engine.settle import settle
-from holdfast.engine.upkeep import rescue_jobs
 from tests.engine.faulty import FaultyStore
 from tests.operate.sound import assert_sound, report_of, violations
 from tests.postgres_server import PostgresServer

@@ -9,8 +9,8 @@ import pytest
 
 from holdfast import FakeClock, Holdfast, InvalidJob, Permanent, State
 from holdfast.engine import promote
+from holdfast.engine.maintenance import rescue_jobs
 from holdfast.engine.promote import promote_jobs
-from holdfast.engine.upkeep import rescue_jobs
 from tests.engine.flood import (
     NOISY,
     QUEUE,

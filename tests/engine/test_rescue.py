@@ -14,10 +14,10 @@ import pytest
 
 from holdfast import FakeClock, Holdfast, Settings, State, Transient
 from holdfast.engine.job import SYSTEM, Completed, unit_of
+from holdfast.engine.maintenance import FREE_RELEASES, Grace, await_workers, rescue_jobs
 from holdfast.engine.settle import settle
-from holdfast.engine.upkeep import FREE_RELEASES, Grace, await_workers, rescue_jobs
 from holdfast.engine.worker.heartbeat import Heartbeat, beat_seconds
-from holdfast.engine.worker.worker import run_upkeep
+from holdfast.engine.worker.worker import run_maintenance
 from holdfast.store import Tx
 from holdfast.store.availability import Availability
 from tests.operate.letters import die_at_once, operator, replay
@@ -380,7 +380,7 @@ def test_a_process_that_just_began_waits_for_workers_before_it_rescues(url: str)
         claim(hf, lease_ms=1)
 
         await_workers(hf.store, settings, may_continue=lambda: True)
-        run_upkeep(hf.store, settings, hf.events)
+        run_maintenance(hf.store, settings, hf.events)
 
         assert nothing_to_wait_for > 0
         assert grace.left(hf.store) <= 0

@@ -11,7 +11,7 @@ import pytest
 from holdfast import Enqueued, FakeClock, Holdfast, JobNotFound, RuleViolated, State
 from holdfast.config import RetentionRule, RetentionSettings
 from holdfast.engine import retention
-from holdfast.engine.category import CATEGORIES, Duty, make_category
+from holdfast.engine.category import CATEGORIES, CategoryRules, make_category
 from holdfast.engine.retention import (
     archive_and_prune,
     archive_jobs,
@@ -19,7 +19,7 @@ from holdfast.engine.retention import (
     keep_of,
     prune_jobs,
 )
-from holdfast.engine.worker.worker import run_upkeep
+from holdfast.engine.worker.worker import run_maintenance
 from holdfast.errors import ConfigError, RuleBroken
 from holdfast.store import Tx, open_store
 from tests.story import ORG, by_hand, claim, look, make_holdfast, timeline
@@ -208,7 +208,7 @@ def test_upkeep_archives_and_prunes_by_the_settings(url: str, clock: FakeClock) 
 
         def turn(**later: float) -> tuple[int, int]:
             clock.advance(**later)
-            outcomes = run_upkeep(hf.store, hf.settings, hf.events).outcomes
+            outcomes = run_maintenance(hf.store, hf.settings, hf.events).outcomes
             return outcomes["archived"], outcomes["pruned"]
 
         assert turn(hours=1) == (0, 0)
@@ -470,7 +470,7 @@ def test_a_declared_category_with_long_keys_needs_a_rule_as_long() -> None:
         max_attempts=5,
         longest_delay=timedelta(minutes=5),
         key_ttl=timedelta(days=365),
-        duty=Duty.GENERAL,
+        rules=CategoryRules.GENERAL,
     )
     categories = [*CATEGORIES.values(), year]
 

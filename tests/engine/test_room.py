@@ -19,9 +19,9 @@ from holdfast.config import KeySettings, QueueSettings, Rate, TenantSettings
 from holdfast.engine import claim as claiming
 from holdfast.engine.claim import ClaimRequest, Order, claim_jobs, claim_queue, find_backlogs
 from holdfast.engine.job import SYSTEM, Claimed, Completed
-from holdfast.engine.rules import read_rules
+from holdfast.engine.limits import read_rules
+from holdfast.engine.maintenance import rescue_jobs
 from holdfast.engine.settle import settle
-from holdfast.engine.upkeep import rescue_jobs
 from holdfast.engine.worker.fetcher import FairFetcher
 from holdfast.errors import ConfigError
 from holdfast.store import Store, Tx

@@ -23,8 +23,8 @@ from holdfast.clock import read_instant
 from holdfast.config.section import BUILT_IN_QUEUES
 from holdfast.engine.audit import PLATFORM_ORG
 from holdfast.engine.job import QUEUES
-from holdfast.engine.rules import sync_rules
-from holdfast.engine.worker.worker import run_upkeep
+from holdfast.engine.limits import sync_rules
+from holdfast.engine.worker.worker import run_maintenance
 from holdfast.errors import RuleBroken
 from holdfast.event import QueueCrowded
 from holdfast.sealed_audit.chain import verify_seals
@@ -414,7 +414,7 @@ def test_a_critical_queue_that_is_no_longer_small_is_told_of_once_until_it_was_s
     counts = []
 
     def upkeep() -> None:
-        run_upkeep(work.store, work.settings, work.events)
+        run_maintenance(work.store, work.settings, work.events)
         counts.append(len(told))
 
     fill(work, ORG, 100, "rush")
@@ -447,7 +447,7 @@ def test_two_queues_are_told_of_apart_and_jobs_for_later_do_not_crowd(
     fill(work, ORG, 3, queue="q:mine")
 
     for _ in range(2):
-        run_upkeep(work.store, work.settings, work.events)
+        run_maintenance(work.store, work.settings, work.events)
 
     assert told == ["q:mine"]
 

@@ -33,7 +33,7 @@ from holdfast.engine.bounded_run import BoundedRun, pending_of, perform_run
 from holdfast.engine.claim import claim_jobs
 from holdfast.engine.run_log import RunOutcome, RunReport, Trigger, TriggerKind, clean_run_log
 from holdfast.engine.runs import JobRun
-from holdfast.engine.worker.worker import Worker, run_upkeep
+from holdfast.engine.worker.worker import Worker, run_maintenance
 from holdfast.errors import (
     ConfigError,
     RuleBroken,
@@ -488,7 +488,7 @@ def test_a_job_whose_retry_falls_due_during_the_run_waits_for_the_next(
     @work.job("again.work", queue="q:exports", retry=RetryPolicy(steps=(timedelta(seconds=1),)))
     def fail(job: Context, payload: object) -> None:
         clock.advance(seconds=5)
-        run_upkeep(work.store, work.settings, work.events)
+        run_maintenance(work.store, work.settings, work.events)
         raise RateLimited
 
     enqueue(work, 3, "again.work")
@@ -659,7 +659,7 @@ def test_runs_leave_the_ledger_after_their_retention(work: Holdfast, clock: Fake
     perform(work)
     clock.advance(days=2)
 
-    assert run_upkeep(work.store, work.settings, work.events).outcomes["runs_pruned"] == 1
+    assert run_maintenance(work.store, work.settings, work.events).outcomes["runs_pruned"] == 1
     assert len(work.runs.list()) == 1
     assert clean_run_log(work.store, retention=timedelta(days=90))[1] == 0
 
@@ -687,10 +687,10 @@ def test_a_run_that_dies_is_shown_as_unfinished_and_closed_as_lost_when_its_time
     assert (open_row.outcome, open_row.finished_at, open_row.claimed_count) == (None, None, None)
     # 240 s of runtime, 600 s of patience for the last jobs, and a minute of slack.
     clock.advance(seconds=900)
-    run_upkeep(work.store, work.settings, work.events)
+    run_maintenance(work.store, work.settings, work.events)
     (still_open,) = work.runs.list()
     clock.advance(seconds=1)
-    run_upkeep(work.store, work.settings, work.events)
+    run_maintenance(work.store, work.settings, work.events)
     (lost,) = work.runs.list()
 
     assert still_open.outcome is None
@@ -711,7 +711,7 @@ def test_a_run_given_up_for_lost_stays_lost_when_it_comes_back(
     @work.job("frozen.work", queue="q:exports")
     def freeze(job: Context, payload: object) -> None:
         clock.advance(hours=1)
-        run_upkeep(work.store, work.settings, work.events)
+        run_maintenance(work.store, work.settings, work.events)
 
     enqueue(work, 1, "frozen.work")
 

@@ -25,8 +25,8 @@ from holdfast.engine.job import (
     Snoozed,
     unit_of,
 )
+from holdfast.engine.maintenance import rescue_jobs
 from holdfast.engine.settle import settle
-from holdfast.engine.upkeep import rescue_jobs
 from holdfast.errors import RuleBroken
 from holdfast.store import Statement, Tx
 from tests.acceptance.processes import wait_until
@@ -150,7 +150,12 @@ def test_a_group_is_written_with_a_fixed_number_of_statements(
         "failed": 10,
         "queued": 20,
     }
-    assert ran == ["settle_jobs", "insert_dead_letters", "insert_events", "insert_letter_events"]
+    assert ran == [
+        "settle_jobs",
+        "insert_dead_letters",
+        "insert_events",
+        "insert_dead_letter_events",
+    ]
 
 
 @pytest.mark.req("I-14")
@@ -307,7 +312,7 @@ def test_the_output_of_a_failed_job_is_refused_by_the_database(work: Holdfast) -
 def test_the_routing_of_a_job_is_kept_as_it_was_decided(work: Holdfast) -> None:
     (chunk,) = work._chunks("report.export", [{}], ORG, {}, whole=True)
     batch = chunk()
-    batch.frames[0]["routing_decision"] = '{"provider": "openai", "model": "m-1"}'
+    batch.shared[0]["routing_decision"] = '{"provider": "openai", "model": "m-1"}'
     (enqueued,) = enqueueing.insert(work.store, batch)
     work.worker().run_once()
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast import ConfigError, Context, FakeClock, Holdfast, State, Transient, UpstreamDown
+from holdfast.engine.maintenance import rescue_jobs
 from holdfast.engine.retry import CRITIC
-from holdfast.engine.upkeep import rescue_jobs
 from tests.engine.faulty import Died
 from tests.story import ORG, SQL, events, look, timeline
 

@@ -193,6 +193,6 @@ def test_one_claim_serves_many_queues(hf: Holdfast, statements: Statements, orde
     claims = Counter(name for name in names if name.startswith("claim"))
     # All queues are one claim.
     assert claims == {"claim_jobs" if order is Order.FAIR else "claim_oldest": 1}
-    assert names.count("read_rules") == names.count("look_around") == 1
+    assert names.count("read_rules") == names.count("poll_queues") == 1
     take(5)
     assert len(claimed) == 6

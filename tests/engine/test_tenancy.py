@@ -19,7 +19,7 @@ from holdfast import (
     State,
 )
 from holdfast.engine.context import CancelToken
-from holdfast.engine.upkeep import rescue_jobs
+from holdfast.engine.maintenance import rescue_jobs
 from holdfast.errors import RuleBroken
 from tests.story import ORG, OTHER_ORG, PROJECT, by_hand, claim, look, make_holdfast
 

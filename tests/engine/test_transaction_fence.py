@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Context, FakeClock, Holdfast
 from holdfast.engine.context import CancelToken
-from holdfast.engine.upkeep import rescue_jobs
+from holdfast.engine.maintenance import rescue_jobs
 from holdfast.errors import LeaseLost
 from holdfast.store.postgres_transaction import PostgresTransaction
 from tests.engine.domain import make_domain, titles

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from holdfast import Context, FakeClock, Holdfast, State, Worker
-from holdfast.engine import upkeep
-from holdfast.engine.upkeep import rescue_jobs
+from holdfast.engine import maintenance
+from holdfast.engine.maintenance import rescue_jobs
 from holdfast.engine.worker.heartbeat import list_workers
 from holdfast.engine.worker.watchdog import Watchdog
 from holdfast.event import Event, WorkerChanged
@@ -198,13 +198,13 @@ def test_what_cannot_be_recorded_comes_back_when_its_lease_ends(
 def test_a_pass_of_upkeep_that_fails_is_told_and_done_again(
     url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tidy, calls = upkeep.tidy, []
+    tidy, calls = maintenance.tidy, []
 
     def fail_once(*given: Any) -> Any:
         calls.append(1)
         return broken() if len(calls) == 1 else tidy(*given)
 
-    monkeypatch.setattr(upkeep, "tidy", fail_once)
+    monkeypatch.setattr(maintenance, "tidy", fail_once)
     with make_holdfast(url, clock, rescue_seconds=0.05) as hf:
         hf.job("some.work")(lambda job, payload: None)
         heard = changes_of(hf)

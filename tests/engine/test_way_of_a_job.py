@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast import FakeClock, Holdfast, State
-from holdfast.engine import upkeep
+from holdfast.engine import maintenance
 from holdfast.engine.job import SYSTEM, Completed
 from holdfast.engine.settle import settle
 from tests.story import ORG, claim, timeline
@@ -35,7 +35,7 @@ def test_a_rescued_job_cannot_be_completed_by_its_first_worker(
     (slow,) = claim(hf, worker="slow")
 
     clock.advance(seconds=61)
-    upkeep.rescue_jobs(hf.store, limit=10)
+    maintenance.rescue_jobs(hf.store, limit=10)
     (quick,) = claim(hf, worker="quick")
     (late,) = settle(hf.store, [(slow, Completed())], actor=SYSTEM)
     (good,) = settle(hf.store, [(quick, Completed())], actor=SYSTEM)

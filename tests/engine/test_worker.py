@@ -15,8 +15,8 @@ import pytest
 from holdfast import Context, FakeClock, Holdfast, Settings, State, SystemClock, Worker
 from holdfast.engine.context import CancelToken
 from holdfast.engine.job import SYSTEM, Advanced, Claimed, Completed
+from holdfast.engine.maintenance import rescue_jobs
 from holdfast.engine.settle import settle
-from holdfast.engine.upkeep import rescue_jobs
 from holdfast.engine.worker.executor_pool import InFlight
 from holdfast.engine.worker.settle_buffer import settle_bisecting
 from holdfast.event import Event, JobSettled, JobStarted, LeaseWasLost, WorkerChanged

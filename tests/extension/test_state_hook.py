@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import Context, FakeClock, Holdfast
-from holdfast.engine.upkeep import rescue_jobs
+from holdfast.engine.maintenance import rescue_jobs
 from holdfast.errors import ConfigError, Transient
 from holdfast.extension import Extension
 from holdfast.store import Statement, StateStatement, Tx

@@ -25,7 +25,7 @@ from holdfast.demo.verdict import judge
 from holdfast.demo.view import PROMISE
 from holdfast.demo.waits import Fairness, Waits, measure
 from holdfast.engine.claim import Order, claim_jobs
-from holdfast.engine.upkeep import rescue_jobs
+from holdfast.engine.maintenance import rescue_jobs
 from holdfast.store import open_store
 from tests.story import by_hand
 

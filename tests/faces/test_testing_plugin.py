@@ -158,7 +158,7 @@ def test_a_crash_before_settling_is_recovered_and_charged(
         holdfast_app.drain()
     assert app.get(job.id, org_id=ORG).state is State.PROCESSING
     holdfast_app.clock.advance(seconds=61)
-    assert holdfast_app.upkeep().outcomes["rescued"] == 1
+    assert holdfast_app.run_maintenance().outcomes["rescued"] == 1
     holdfast_app.drain()
 
     ended = app.get(job.id, org_id=ORG)
@@ -173,7 +173,7 @@ def test_a_crash_after_settling_leaves_nothing_to_recover(holdfast_app: Holdfast
         holdfast_app.drain()
     holdfast_app.clock.advance(seconds=61)
 
-    assert holdfast_app.upkeep().outcomes["rescued"] == 0
+    assert holdfast_app.run_maintenance().outcomes["rescued"] == 0
     assert holdfast_app.drain().claimed == 0
     assert app.get(job.id, org_id=ORG).state is State.COMPLETED
     assert sent == ["ada"]
@@ -191,7 +191,7 @@ def test_a_crash_after_a_send_is_resolved_by_asking_the_channel() -> None:
         assert len(channel.sends) == 1
 
         under_test.clock.advance(minutes=10)
-        under_test.upkeep()
+        under_test.run_maintenance()
         under_test.drain()
         mailing.outbox.reconcile()
 

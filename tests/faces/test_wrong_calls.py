@@ -13,8 +13,8 @@ import pytest
 from holdfast import FakeClock, Holdfast, HoldfastError, InvalidArgument, Tenant
 from holdfast.artifacts.artifacts import Artifacts
 from holdfast.engine.bounded_run import Runs
+from holdfast.engine.limits import Queues
 from holdfast.engine.pipeline import Pipeline
-from holdfast.engine.rules import Queues
 from holdfast.operate import nouns
 from holdfast.operate.operator import Operator
 from holdfast.operate.verify.run import SQL as VERIFY

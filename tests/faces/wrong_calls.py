@@ -211,7 +211,7 @@ class World:
         stage = {"name": "s", "max_attempts": 1, "retry": RetryPolicy(), "timeout": 1.0}
         queue = {"name": "q:x", "weight": 2, "max_running": 1, "max_depth": 1, "rate": "1/second"}
         category = {
-            "name": "mine", "queue": "q:default", "max_attempts": 1, "duty": "general",
+            "name": "mine", "queue": "q:default", "max_attempts": 1, "rules": "general",
             "longest_delay": timedelta(1), "key_ttl": timedelta(1), "replay_refusal": "never",
         }  # fmt: skip
         clock = {
@@ -243,7 +243,7 @@ class World:
                  {**limits, "name": (*NOT_TEXT, "", "x", "q:deadletter"), "rate": (7, "", "fast")}),
             Call("Holdfast.category", hf.category, category,
                  {"name": (*NOT_TEXT, "", "general"), "queue": (7, "", "x", "q:deadletter"),
-                  "max_attempts": (None, 0, "1", True), "duty": (None, 7, "none"),
+                  "max_attempts": (None, 0, "1", True), "rules": (None, 7, "none"),
                   "longest_delay": (None, 7, ""), "key_ttl": (None, 7, ""),
                   "replay_refusal": (7, "", [])}),
             Call("Holdfast.schedule", hf.schedule, clock,

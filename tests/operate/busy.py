@@ -26,12 +26,12 @@ from holdfast import (
 from holdfast.config import RunSettings
 from holdfast.engine.bounded_run import BoundedRun
 from holdfast.engine.job import SYSTEM, Canceled, Claimed, Completed, Outcome, Released
+from holdfast.engine.maintenance import rescue_jobs
 from holdfast.engine.run_log import Trigger, TriggerKind
 from holdfast.engine.schedule.dispatcher import dispatch_once
 from holdfast.engine.schedule.rows import sync_schedules
 from holdfast.engine.settle import settle
-from holdfast.engine.upkeep import rescue_jobs
-from holdfast.engine.worker.worker import run_upkeep
+from holdfast.engine.worker.worker import run_maintenance
 from tests.story import ORG, OTHER_ORG, PROJECT, claim, seal_all
 
 ADA = Actor.read("user:ada")
@@ -148,7 +148,7 @@ def work(hf: Holdfast, clock: FakeClock) -> None:
 
 def upkeep(hf: Holdfast) -> None:
     hf.artifacts.upkeep()
-    run_upkeep(hf.store, hf.settings, hf.events)
+    run_maintenance(hf.store, hf.settings, hf.events)
 
 
 def end(hf: Holdfast, job: Claimed, outcome: Outcome) -> bool:

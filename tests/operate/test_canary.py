@@ -32,7 +32,7 @@ from prometheus_client import generate_latest
 from holdfast import Context, FakeClock, Holdfast, InvalidJob, State, Transient
 from holdfast.cli import main
 from holdfast.engine.job import Claimed
-from holdfast.engine.worker.worker import run_upkeep
+from holdfast.engine.worker.worker import run_maintenance
 from holdfast.errors import SecretInPayload
 from holdfast.event import Event, JobSettled
 from holdfast.operate.letter import CHECKLISTS, LetterKind
@@ -300,7 +300,7 @@ def test_no_canary_comes_with_a_replay_or_goes_into_history(
         hf.worker().run_once()
         clock.advance(hours=1)
     clock.advance(days=2)
-    run_upkeep(hf.store, hf.settings, hf.events)
+    run_maintenance(hf.store, hf.settings, hf.events)
 
     assert look(hf.store, "SELECT error_class FROM holdfast.job_history") == [
         {"error_class": "TRANSIENT"}

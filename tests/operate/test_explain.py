@@ -41,10 +41,10 @@ from holdfast.engine.job import (
     Retry,
     Snoozed,
 )
+from holdfast.engine.maintenance import rescue_jobs
 from holdfast.engine.retention import archive_jobs
 from holdfast.engine.schedule.rows import sync_schedules
 from holdfast.engine.settle import settle
-from holdfast.engine.upkeep import rescue_jobs
 from holdfast.engine.worker.heartbeat import GONE_AFTER, Heartbeat
 from holdfast.errors import Forbidden, JobNotFound
 from holdfast.operate import authorization

@@ -579,7 +579,7 @@ def test_settling_many_replays_takes_a_fixed_number_of_statements(
         "end_replays",
         "end_replaying",
         "insert_events",
-        "insert_letter_events",
+        "insert_dead_letter_events",
     ]
     states = look(
         hf.store, "SELECT state, count(*) AS n FROM holdfast.dead_letter GROUP BY state ORDER BY 1"

@@ -18,7 +18,7 @@ import pytest
 
 from holdfast import ArtifactSettings, FakeClock, Holdfast, State
 from holdfast.clock import write_instant
-from holdfast.engine.upkeep import rescue_jobs
+from holdfast.engine.maintenance import rescue_jobs
 from holdfast.operate.dead_letters import DeadLetters
 from holdfast.operate.letter import CHECKLISTS, LetterKind
 from holdfast.operate.verify.catalog import made_by

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import FakeClock, Holdfast
 from holdfast.clock import write_instant
-from holdfast.engine.upkeep import Grace
+from holdfast.engine.maintenance import Grace
 from tests.engine.planting import plant
 from tests.operate.busy import Busy, declare
 from tests.operate.conftest import Mould

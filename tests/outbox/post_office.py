@@ -21,7 +21,7 @@ from typing import Any
 
 from holdfast import FakeClock, Holdfast, Settings
 from holdfast.clock import write_instant
-from holdfast.engine.upkeep import rescue_jobs
+from holdfast.engine.maintenance import rescue_jobs
 from holdfast.event import DeliveryAlert, Event
 from holdfast.operate.verify import CHECKS
 from holdfast.store import Row

@@ -27,8 +27,8 @@ from holdfast.engine.job import (
     Snoozed,
     key_status,
 )
+from holdfast.engine.maintenance import rescue_jobs
 from holdfast.engine.settle import settle
-from holdfast.engine.upkeep import rescue_jobs
 from holdfast.errors import InvalidArgument, RuleBroken
 from tests.story import ORG, by_hand, claim, look, make_holdfast
 

@@ -16,7 +16,7 @@ from psycopg.types.json import Jsonb
 from holdfast import Context, Holdfast, NetworkTimeout
 from holdfast.engine.category import CATEGORIES, make_category, sync_categories
 from holdfast.engine.job import Priority, State
-from holdfast.engine.request import AGEING_MS, turn_of
+from holdfast.engine.request import AGEING_MS, position_of
 from holdfast.errors import ForeignKeyScope, InvalidJob, SecretInPayload
 from holdfast.store import open_store
 from tests.postgres_server import PostgresServer
@@ -308,7 +308,7 @@ def test_a_turn_is_the_same_in_both(
 
     record = shop.get(job_id, org_id=ORG).record
     assert record["limit_key"] == "printer:1"
-    assert record["turn"] == (turn_of(job_id, Priority[name.upper()], AGEING_MS) or job_id)
+    assert record["turn"] == (position_of(job_id, Priority[name.upper()], AGEING_MS) or job_id)
 
 
 def test_a_command_is_for_planning_jobs_and_is_stored_as_python_stores_it(

@@ -26,7 +26,7 @@ from holdfast import (
     State,
 )
 from holdfast.cli import cli
-from holdfast.engine.upkeep import rescue_jobs
+from holdfast.engine.maintenance import rescue_jobs
 from holdfast.store import open_store
 from tests.outbox.scripted import letter, outbox_with
 from tests.postgres_server import PostgresServer

@@ -153,7 +153,7 @@ def test_a_key_in_history_is_found_by_the_key(measured: Store, many: int) -> Non
 def test_an_enqueue_asks_history_by_the_key(crowded: Holdfast, measured: Store, many: int) -> None:
     (chunk,) = crowded._chunks("order.ship", [{} for _ in range(many)], ORG, {}, whole=True)
     batch = chunk()
-    text = plan(measured, SQL.insert_jobs, jobs=batch.jobs, frames=batch.frames)
+    text = plan(measured, SQL.insert_jobs, jobs=batch.jobs, shared=batch.shared)
 
     history = [line for line in text.splitlines() if "history" in line]
     assert history, text
@@ -205,7 +205,7 @@ def test_the_trigger_that_guards_a_key_uses_the_index(crowded: Holdfast, measure
         before = tx.one(found)["n"]
         (chunk,) = crowded._chunks("order.ship", [{} for _ in range(300)], ORG, {}, whole=True)
         batch = chunk()
-        tx.many(SQL.insert_jobs, jobs=batch.jobs, frames=batch.frames)
+        tx.many(SQL.insert_jobs, jobs=batch.jobs, shared=batch.shared)
         return int(tx.one(found)["n"]) - int(before)
 
     assert measured.write(read_all) == 0

@@ -92,7 +92,7 @@ def test_a_claim_looks_at_due_jobs_only(measured: Holdfast, limit: int) -> None:
         lease_ms=1,
         revision=1,
         shares=[{"limit_key": "", "org_id": org_id, "quota": limit} for org_id in (ORG, OTHER_ORG)],
-        lane_count=2,
+        backlog_count=2,
     )
 
     assert "job_lane" in text, text
@@ -134,10 +134,10 @@ def test_a_claim_of_the_oldest_looks_at_due_jobs_only(
 
 
 def test_a_look_around_and_a_promotion_find_their_jobs_by_index(measured: Holdfast) -> None:
-    looked = plan(measured.store, FLOW.look_around, queues=[{"name": "q:default"}] * 6)
+    looked = plan(measured.store, FLOW.poll_queues, queues=[{"name": "q:default"}] * 6)
     seed = {"queue": "q:default", "limit_key": "", "served": NOBODY}
     lanes = plan(
-        measured.store, FLOW.find_backlogs, seeds=[seed], seed_count=1, lanes=256, reach=1_000
+        measured.store, FLOW.find_backlogs, seeds=[seed], seed_count=1, backlogs=256, reach=1_000
     )
     promoted = plan(measured.store, FLOW.promote_due, queue="q:default", limit=1_000)
 

@@ -16,8 +16,8 @@ import pytest
 
 from holdfast import Context, FakeClock, Holdfast, Settings
 from holdfast.engine.job import SYSTEM, Advanced, Completed, State
+from holdfast.engine.maintenance import rescue_jobs
 from holdfast.engine.settle import settle
-from holdfast.engine.upkeep import rescue_jobs
 from holdfast.errors import ConfigError, ForkedStore, StoreDown
 from holdfast.sealed_audit.seal import seal_events
 from holdfast.store import Store, Tx, open_store, postgres

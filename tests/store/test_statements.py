@@ -25,9 +25,9 @@ from holdfast.engine.job import (
     Retry,
     Snoozed,
 )
-from holdfast.engine.rules import read_rules
+from holdfast.engine.limits import read_rules
+from holdfast.engine.maintenance import rescue_jobs
 from holdfast.engine.settle import settle
-from holdfast.engine.upkeep import rescue_jobs
 from holdfast.store import Statements, Tx
 from holdfast.store.dialect import POSTGRES, SQLITE
 from tests.story import ORG, OTHER_ORG, claim

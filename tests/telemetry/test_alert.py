@@ -18,7 +18,7 @@ from holdfast.config import AlertSettings, Rate, RunSettings, Settings
 from holdfast.config.section import SEVERITIES
 from holdfast.engine.bounded_run import perform_run
 from holdfast.engine.run_log import Trigger, TriggerKind
-from holdfast.engine.worker.worker import run_upkeep
+from holdfast.engine.worker.worker import run_maintenance
 from holdfast.errors import AuthDenied
 from holdfast.event import (
     About,
@@ -332,7 +332,7 @@ def test_a_job_that_dies_with_its_worker_is_told_too(hf: Holdfast, clock: FakeCl
     hf.worker()._claim(1)
     clock.advance(seconds=61)
 
-    run_upkeep(hf.store, hf.settings, hf.events)
+    run_maintenance(hf.store, hf.settings, hf.events)
 
     assert [(item.kind, item.subject["error_class"]) for item in told] == [
         (Kind.DEAD_LETTER, "WORKER_CRASHED")

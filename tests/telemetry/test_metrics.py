@@ -13,9 +13,9 @@ import pytest
 from prometheus_client import REGISTRY, CollectorRegistry, Gauge, generate_latest
 
 from holdfast import Context, FakeClock, Holdfast, NetworkTimeout, Permanent, Snooze
+from holdfast.engine.maintenance import rescue_jobs
 from holdfast.engine.retry import RetryPolicy
-from holdfast.engine.upkeep import rescue_jobs
-from holdfast.engine.worker.worker import run_upkeep
+from holdfast.engine.worker.worker import run_maintenance
 from holdfast.errors import Failure, RateLimited, SchemaInvalid, Transient
 from holdfast.event import (
     About,
@@ -236,7 +236,7 @@ def test_the_claim_of_a_dead_worker_is_a_failed_attempt(
     claim(hf)
     clock.advance(seconds=61)
 
-    run_upkeep(hf.store, hf.settings, hf.events)
+    run_maintenance(hf.store, hf.settings, hf.events)
 
     labels = {"job_type": "order.ship", "queue": "q:default", "error_class": "WORKER_CRASHED"}
     assert value(text_of(metrics), "jobs_failed_total", **labels) == 1

@@ -21,7 +21,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from holdfast import Enqueued, Holdfast
-from holdfast.engine.upkeep import rescue_jobs
+from holdfast.engine.maintenance import rescue_jobs
 from holdfast.errors import ConfigError
 from holdfast.telemetry.metrics import Metrics
 from tests.story import ORG, OTHER_ORG

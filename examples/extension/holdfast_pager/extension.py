@@ -10,7 +10,7 @@ from holdfast import (
     Component,
     Extension,
     Holdfast,
-    Kept,
+    ResultWithRows,
     Statements,
     StateStatement,
     selects,
@@ -49,7 +49,7 @@ class Pager(Extension):
         return int(self.app.store.one(SQL.count_failures, org_id=org_id)["failures"])
 
 
-def record(job: Any, payload: Mapping[str, Any]) -> Kept:
+def record(job: Any, payload: Mapping[str, Any]) -> ResultWithRows:
     """Store the page in the transaction that completes the job."""
     number = payload["number"]
-    return Kept({"paged": number}, {"pages": [{"org_id": job.org_id, "number": number}]})
+    return ResultWithRows({"paged": number}, {"pages": [{"org_id": job.org_id, "number": number}]})

@@ -29,12 +29,12 @@ from holdfast.engine.handler import (
     plain_stage,
 )
 from holdfast.engine.job import QUEUES, SYSTEM, Actor, Job, KeyRecord
+from holdfast.engine.limits import QueueOptions, Queues, make_queue, sync_rules
 from holdfast.engine.lookup import find_job, find_key
 from holdfast.engine.notify import NotifyOptions, abest_effort, best_effort
 from holdfast.engine.pipeline import Pipeline
-from holdfast.engine.request import Batch, Frames, JobRequest, Options
+from holdfast.engine.request import InsertRows, JobRequest, Options, SharedColumns
 from holdfast.engine.retry import RetryPolicy
-from holdfast.engine.rules import QueueOptions, Queues, make_queue, sync_rules
 from holdfast.engine.schedule.schedule import Declared, ScheduleOptions, make_schedule
 from holdfast.engine.tracing import Tracing, atraced, traced
 from holdfast.engine.worker.worker import Worker
@@ -100,7 +100,7 @@ class Holdfast:
         self._store: Store | None = None
         self._store_pid = 0
         self._opening = threading.Lock()
-        self._frames: Frames = {}
+        self._frames: SharedColumns = {}
         self._declarations = Declarations(self.registry)
         # Set by tests that want jobs to run inside the call that enqueues them.
         self._inline: Callable[[], object] | None = None
@@ -299,14 +299,14 @@ class Holdfast:
         job_id: str,
         org_id: str | None = None,
         **options: Unpack[Options],
-    ) -> Batch:
+    ) -> InsertRows:
         """Validate one job that the caller inserts with other rows; then call announce."""
         ids = [uuid_argument("job_id", job_id)]
         chunks = self._chunks(job_type, [payload], org_id, options, whole=True, ids=ids)
         return chunks[0]()
 
     def announce(
-        self, batches: Sequence[Batch], enqueued: Sequence[Enqueued], *, is_committed: bool
+        self, batches: Sequence[InsertRows], enqueued: Sequence[Enqueued], *, is_committed: bool
     ) -> None:
         """Wake the workers for inserted jobs, and emit their events."""
         if is_committed and any(item.created for item in enqueued):
@@ -399,7 +399,7 @@ class Holdfast:
         """The same on a caller's connection, where :meth:`sync` cannot write."""
         return self._declarations.borrowed_steps(self.store, self.settings)
 
-    def _borrowed_steps(self, batch: Batch) -> Steps[list[Enqueued]]:
+    def _borrowed_steps(self, batch: InsertRows) -> Steps[list[Enqueued]]:
         yield from self.declared_steps()
         return (yield from enqueueing.borrowed_steps(batch, self.store.dialect))
 
@@ -412,7 +412,7 @@ class Holdfast:
         *,
         whole: bool,
         ids: Sequence[str] | None = None,
-    ) -> list[Callable[[], Batch]]:
+    ) -> list[Callable[[], InsertRows]]:
         """What to write, in pieces that are checked when they are asked for."""
         handler = self.registry.get(job_type)
         items = enqueueing.requests_of(payloads, org_id, options, self.settings.default_org)
@@ -429,7 +429,7 @@ class Holdfast:
             ageing_ms=ms(self.settings.ageing_seconds),
         )
 
-    def _tell(self, batches: Sequence[Batch], enqueued: Sequence[Enqueued]) -> None:
+    def _tell(self, batches: Sequence[InsertRows], enqueued: Sequence[Enqueued]) -> None:
         if not self.events.subscribers:
             return
         for event in enqueueing.events_of(batches, enqueued):

@@ -33,7 +33,7 @@ from holdfast.engine.pass_counts import PassCounts
 from holdfast.engine.run_log import RunReport, Trigger, TriggerKind
 from holdfast.engine.worker import fetcher, settle_buffer
 from holdfast.engine.worker import worker as working
-from holdfast.engine.worker.worker import Worker, run_upkeep
+from holdfast.engine.worker.worker import Worker, run_maintenance
 from holdfast.ids import IdSource
 from holdfast.store import Statements, open_store
 from holdfast.testing_channels import ChannelConformance as ChannelConformance
@@ -107,10 +107,10 @@ class HoldfastApp:
         self.clock.advance(timedelta(milliseconds=max(1, row["ms"])))
         return True
 
-    def upkeep(self) -> PassCounts:
+    def run_maintenance(self) -> PassCounts:
         """One pass of rescue and pruning, and of the maintenance of extensions, such as sealing."""
         self.hf.extensions.enable_defaults()
-        counts = run_upkeep(self.hf.store, self.hf.settings, self.hf.events)
+        counts = run_maintenance(self.hf.store, self.hf.settings, self.hf.events)
         for chore in self.hf.registry.chores:
             (chore.before_runs or chore.work)()
         return counts

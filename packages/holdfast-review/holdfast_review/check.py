@@ -30,59 +30,59 @@ def check_given(
     hf: Holdfast, given: Given, actor: Actor, fetch: object, posted: Posted | None = None
 ) -> None:
     """Raise InvalidReview for recipients without a way to them and changes that are not there."""
-    bad: dict[str, str] = {} if posted is None else dict(posted.bad)
+    errors: dict[str, str] = {} if posted is None else dict(posted.bad)
     for at, one in enumerate(given.recipients):
-        _check_recipient(hf, f"recipients[{at}]", one, given, bad)
+        _check_recipient(hf, f"recipients[{at}]", one, given, errors)
     # A posted one was read already, and is stored nowhere yet.
     if given.source.kind is SourceKind.PATCH and posted is None:
-        _check_patch(hf, given, actor, bad)
+        _check_patch(hf, given, actor, errors)
     elif isinstance(fetch, ChecksSource):
-        _check_repository(fetch, given.source, bad)
-    if bad:
-        raise InvalidReview(bad)
+        _check_repository(fetch, given.source, errors)
+    if errors:
+        raise InvalidReview(errors)
 
 
 def _check_recipient(
-    hf: Holdfast, place: str, one: Recipient, given: Given, bad: dict[str, str]
+    hf: Holdfast, place: str, one: Recipient, given: Given, errors: dict[str, str]
 ) -> None:
     if not hf.outbox.channels.knows(one.channel):
-        bad[f"{place}.channel"] = "is no channel of this deployment; add [channels.NAME]"
+        errors[f"{place}.channel"] = "is no channel of this deployment; add [channels.NAME]"
         return
     # The message's own subject is made of this one and of words of ours.
     says = hf.outbox.channels.problem(one.channel, one.address, subject_of(given.changelist_id))
     if says is not None:
-        bad[place] = says
+        errors[place] = says
 
 
-def _check_patch(hf: Holdfast, given: Given, actor: Actor, bad: dict[str, str]) -> None:
+def _check_patch(hf: Holdfast, given: Given, actor: Actor, errors: dict[str, str]) -> None:
     try:
         found = hf.artifacts.get(given.source.artifact_id, org_id=given.org_id, actor=actor)
     except ArtifactNotFound:
-        bad["source.artifact_id"] = "is no artifact of this tenant"
+        errors["source.artifact_id"] = "is no artifact of this tenant"
         return
     if found.state is not ArtifactState.STORED:
-        bad["source.artifact_id"] = "is an artifact that is gone or not there yet"
+        errors["source.artifact_id"] = "is an artifact that is gone or not there yet"
     elif found.name == SEALED_NAME:
-        bad["source.artifact_id"] = "is a posted patch that is not redacted yet; post it again"
+        errors["source.artifact_id"] = "is a posted patch that is not redacted yet; post it again"
     elif (found.bytes or 0) > hf.settings.review.max_bytes:
-        bad["source.artifact_id"] = too_large(hf.settings.review.max_bytes)
+        errors["source.artifact_id"] = too_large(hf.settings.review.max_bytes)
     elif given.source.sha256 and given.source.sha256 != found.sha256:
-        bad["source.sha256"] = "is not the checksum of the artifact"
+        errors["source.sha256"] = "is not the checksum of the artifact"
 
 
-def _check_repository(fetch: ChecksSource, source: Source, bad: dict[str, str]) -> None:
+def _check_repository(fetch: ChecksSource, source: Source, errors: dict[str, str]) -> None:
     try:
         fetch.check(source)
     except PathRefused:
-        bad["source.repository"] = "is not there, or not below a folder of [review] repositories"
+        errors["source.repository"] = "is not there, or not below a folder of [review] repositories"
     except ChangeMissing as exc:
         what = exc.context.get("what")
         if what == "repository":
-            bad["source.repository"] = "is no git repository"
+            errors["source.repository"] = "is no git repository"
         else:
-            bad[f"source.{what}"] = _revision_problem(exc.context.get("problem"))
+            errors[f"source.{what}"] = _revision_problem(exc.context.get("problem"))
     except ChangeTooLarge:
-        bad["source.head"] = "is a commit whose message is too large"
+        errors["source.head"] = "is a commit whose message is too large"
     except (GitFailed, ConfigInvalid):
         # Nobody can say: the first stage asks again, and has more than one try.
         return

@@ -81,7 +81,7 @@ def _behind(regions: Regions, found: re.Match[str], credit: Credit) -> Iterator[
         callee = name.rpartition(".")[2]
         if not (is_password or _SETTER.fullmatch(callee)) or _DEFINES.search(before):
             return iter(())
-        return _Reading(text, at, is_password, within=[_frame(sign, callee)]).spans(credit)
+        return _Reading(text, at, is_password, within=[_shared_columns(sign, callee)]).spans(credit)
     if sign == ",":
         # ("password", "…"): only if the name is all that is quoted.
         if quote[-1:] not in ("'", '"') or not before.endswith(quote[-1]):
@@ -190,7 +190,7 @@ class _Within(Enum):
     BRACE = auto()
 
 
-def _frame(bracket: str, callee: str) -> _Within:
+def _shared_columns(bracket: str, callee: str) -> _Within:
     match bracket:
         case "{":
             return _Within.BRACE
@@ -275,7 +275,7 @@ class _Reading:
                 is_glued = start == self.last_end and (
                     self.last_is_word or self.last in (")", "]", ">")
                 )
-                self.within.append(_frame(piece, self.last if is_glued else ""))
+                self.within.append(_shared_columns(piece, self.last if is_glued else ""))
             case "close":
                 if not self.within:
                     return False

@@ -258,64 +258,66 @@ def slow_hash(checksum: str, org_id: str) -> str:
     return made.hex()
 
 
-def read_version(value: object, bad: dict[str, str]) -> int:
+def read_version(value: object, errors: dict[str, str]) -> int:
     """A positive whole number; ``v3`` is 3."""
     if isinstance(value, str) and (found := _VERSION.fullmatch(value)):
         value = int(found[1])
     if type(value) is int and 1 <= value <= LARGEST_VERSION:
         return value
-    bad["review_version"] = "must be a positive whole number, like 3 or v3"
+    errors["review_version"] = "must be a positive whole number, like 3 or v3"
     return 0
 
 
-def read_name(field_name: str, value: object, bad: dict[str, str], longest: int) -> str:
+def read_name(field_name: str, value: object, errors: dict[str, str], longest: int) -> str:
     """A text of one line: what could end a header or act on a terminal is refused."""
     if not isinstance(value, str) or not value.strip() or len(value) > longest:
-        bad[field_name] = f"must be a text of 1 to {longest} characters"
+        errors[field_name] = f"must be a text of 1 to {longest} characters"
         return ""
     if not value.isprintable() or value != value.strip():
-        bad[field_name] = "must be one line of printable characters without blanks around it"
+        errors[field_name] = "must be one line of printable characters without blanks around it"
         return ""
     return value
 
 
-def read_source(source: object, bad: dict[str, str]) -> Source:
+def read_source(source: object, errors: dict[str, str]) -> Source:
     """A source that names what its kind needs."""
     if not isinstance(source, Source):
-        bad["source"] = "must be Source.git(…) or Source.patch(…)"
+        errors["source"] = "must be Source.git(…) or Source.patch(…)"
         return Source(SourceKind.PATCH)
     if source.data is not None:
         if not isinstance(source.data, bytes):
-            bad["patch"] = "must be bytes"
+            errors["patch"] = "must be bytes"
         return source
     if source.kind is SourceKind.PATCH:
-        read_name("source.artifact_id", source.artifact_id, bad, LONGEST_NAME)
+        read_name("source.artifact_id", source.artifact_id, errors, LONGEST_NAME)
         with suppress(ArtifactNotFound):
             return replace(source, artifact_id=read_id(source.artifact_id))
         return source
-    read_name("source.repository", source.repository, bad, LONGEST_PATH)
-    read_name("source.head", source.head, bad, LONGEST_NAME)
+    read_name("source.repository", source.repository, errors, LONGEST_PATH)
+    read_name("source.head", source.head, errors, LONGEST_NAME)
     if source.base:
-        read_name("source.base", source.base, bad, LONGEST_NAME)
+        read_name("source.base", source.base, errors, LONGEST_NAME)
     return source
 
 
-def read_recipients(recipients: Sequence[Recipient], bad: dict[str, str]) -> tuple[Recipient, ...]:
+def read_recipients(
+    recipients: Sequence[Recipient], errors: dict[str, str]
+) -> tuple[Recipient, ...]:
     """The recipients, each named once."""
     if len(recipients) > MOST_RECIPIENTS:
-        bad["recipients"] = f"may be {MOST_RECIPIENTS} at most"
+        errors["recipients"] = f"may be {MOST_RECIPIENTS} at most"
         return ()
     names: set[str] = set()
     for at, one in enumerate(recipients):
         place = f"recipients[{at}]"
         if not isinstance(one, Recipient):
-            bad[place] = "must be a Recipient"
+            errors[place] = "must be a Recipient"
             continue
-        read_name(f"{place}.name", one.name, bad, LONGEST_NAME)
-        read_name(f"{place}.address", one.address, bad, LONGEST_ADDRESS)
+        read_name(f"{place}.name", one.name, errors, LONGEST_NAME)
+        read_name(f"{place}.address", one.address, errors, LONGEST_ADDRESS)
         if not isinstance(one.channel, str) or not _CHANNEL.fullmatch(one.channel):
-            bad[f"{place}.channel"] = "must be the name of a channel"
+            errors[f"{place}.channel"] = "must be the name of a channel"
         if one.name in names:
-            bad[f"{place}.name"] = "is named twice"
+            errors[f"{place}.name"] = "is named twice"
         names.add(one.name)
-    return () if bad else tuple(recipients)
+    return () if errors else tuple(recipients)

@@ -16,7 +16,7 @@ from holdfast.app import Holdfast
 from holdfast.artifacts.artifact import Access, Artifact
 from holdfast.document import decode, encode, stable_hash
 from holdfast.engine.context import Context
-from holdfast.engine.job import DEFAULT_QUEUE, Kept, State
+from holdfast.engine.job import DEFAULT_QUEUE, ResultWithRows, State
 from holdfast.engine.request import JobRequest
 from holdfast.engine.retry import CRITIC
 from holdfast.errors import ArtifactNotFound, Snooze
@@ -72,7 +72,7 @@ class PartWork:
         """The prompt of the route's version, around the part."""
         return prompt_for(self._part(item), item.route.prompt_version)
 
-    def accept(self, item: Item, reply: Reply) -> Kept:
+    def accept(self, item: Item, reply: Reply) -> ResultWithRows:
         """The findings that can be kept."""
         read = read_findings(reply.data, self._part(item).files)
         row = {
@@ -82,7 +82,9 @@ class PartWork:
             "change_key": item.payload["change_key"],
             "answer": encode(write_read(read)),
         }
-        return Kept({"findings": len(read.findings), "dropped": read.dropped}, {"said": [row]})
+        return ResultWithRows(
+            {"findings": len(read.findings), "dropped": read.dropped}, {"said": [row]}
+        )
 
     def _part(self, item: Item) -> Part:
         row = item.loaded

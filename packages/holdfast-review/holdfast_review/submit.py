@@ -20,7 +20,7 @@ from holdfast.engine.audit import Deed, record_actions
 from holdfast.engine.enqueue import Enqueued, events_of, insert_steps
 from holdfast.engine.execute import current
 from holdfast.engine.job import State
-from holdfast.engine.request import Batch, JobRequest, full_key, prepare
+from holdfast.engine.request import InsertRows, JobRequest, full_key, prepare
 from holdfast.errors import Forbidden, RuleBroken
 from holdfast.ids import read_uuid
 from holdfast.store import Row, Statements, Tx
@@ -84,7 +84,7 @@ class _Written:
     differs: bool = False
     # It ended without a result.
     is_lost: bool = False
-    batch: Batch = field(default_factory=Batch)
+    batch: InsertRows = field(default_factory=InsertRows)
     enqueued: Sequence[Enqueued] = ()
 
 
@@ -315,7 +315,7 @@ def _recipient(one: Recipient) -> dict[str, Any]:
 
 def _prepare(
     hf: Holdfast, given: Given, key: str, sender: Sender, review_id: str, job_id: str
-) -> Batch:
+) -> InsertRows:
     """The job of a review: its payload is an id, for all else is in the review's own row."""
     request = JobRequest(
         payload={"review_id": review_id},

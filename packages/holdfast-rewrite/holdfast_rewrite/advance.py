@@ -17,7 +17,7 @@ from holdfast.document import canonical
 from holdfast.engine.audit import Deed, record_actions
 from holdfast.engine.enqueue import Enqueued, insert_steps
 from holdfast.engine.handler import Producer
-from holdfast.engine.request import Batch, JobRequest, prepare
+from holdfast.engine.request import InsertRows, JobRequest, prepare
 from holdfast.store import Row, Statements, Tx
 from holdfast.store.borrow import run
 from holdfast_rewrite.decide import Decision
@@ -48,7 +48,7 @@ class Moved:
 
     decisions: list[Decision] = field(default_factory=list)
     answers: dict[str, Answer] = field(default_factory=dict)
-    batch: Batch = field(default_factory=Batch)
+    batch: InsertRows = field(default_factory=InsertRows)
     enqueued: list[Enqueued] = field(default_factory=list)
 
 

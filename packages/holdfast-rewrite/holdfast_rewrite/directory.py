@@ -14,7 +14,7 @@ from typing import Protocol
 
 from holdfast.app import Holdfast
 from holdfast.arguments import anything, checked, each, instance
-from holdfast.engine import request_field as given
+from holdfast.engine import validation
 from holdfast.store import Row, Statements, Tx
 from holdfast.store.query import Statement
 from holdfast_rewrite.context_pack import check_answers, load_tables
@@ -128,11 +128,11 @@ class SqlDirectory:
         self, home_id: str, user_id: str, *, role: HomeRole | str, locale: str | None = None
     ) -> None:
         """Let somebody live in a home, again if they had left, in this role and language."""
-        bad: dict[str, str] = {}
+        errors: dict[str, str] = {}
         if role not in tuple(HomeRole):
-            bad["role"] = "must be owner or housemate"
-        _check_locale(locale, bad)
-        ids = _read_ids(bad, home_id=home_id, user_id=user_id)
+            errors["role"] = "must be owner or housemate"
+        _check_locale(locale, errors)
+        ids = _read_ids(errors, home_id=home_id, user_id=user_id)
         self._write(
             SQL.put_member, "home_id", "is no home here; add it first", ids, role=str(role),
             locale=locale,
@@ -140,9 +140,9 @@ class SqlDirectory:
 
     def change_locale(self, home_id: str, user_id: str, locale: str | None) -> None:
         """Note which language a member reads; None is English."""
-        bad: dict[str, str] = {}
-        _check_locale(locale, bad)
-        ids = _read_ids(bad, home_id=home_id, user_id=user_id)
+        errors: dict[str, str] = {}
+        _check_locale(locale, errors)
+        ids = _read_ids(errors, home_id=home_id, user_id=user_id)
         self._write(SQL.change_locale, "user_id", "is no member of this home", ids, locale=locale)
 
     def leave(self, home_id: str, user_id: str) -> None:
@@ -152,9 +152,9 @@ class SqlDirectory:
 
     def answer(self, home_id: str, user_id: str, preference_id: str, value_key: str) -> None:
         """Keep what a member prefers; the last answer to a question counts."""
-        bad: dict[str, str] = {}
-        _check_answer(preference_id, value_key, bad)
-        ids = _read_ids(bad, home_id=home_id, user_id=user_id)
+        errors: dict[str, str] = {}
+        _check_answer(preference_id, value_key, errors)
+        ids = _read_ids(errors, home_id=home_id, user_id=user_id)
         self._write(
             SQL.put_answer, "user_id", "is no member of this home", ids,
             preference_id=preference_id, value_key=value_key,
@@ -199,16 +199,16 @@ def _member(row: Row, side: str, user_id: str) -> Member | None:
     return Member(user_id, HomeRole(role), row[f"{side}_locale"], row[f"{side}_left_at"] is None)
 
 
-def _read_ids(bad: dict[str, str] | None = None, **ids: object) -> dict[str, str]:
+def _read_ids(errors: dict[str, str] | None = None, **ids: object) -> dict[str, str]:
     """The ids in their one form; raises with every field that is wrong."""
-    bad = {} if bad is None else bad
-    read = {name: given.uuid(name, value, bad) for name, value in ids.items()}
-    if bad:
-        raise InvalidRewrite(bad)
+    errors = {} if errors is None else errors
+    read = {name: validation.uuid(name, value, errors) for name, value in ids.items()}
+    if errors:
+        raise InvalidRewrite(errors)
     return read
 
 
-def _check_locale(locale: object, bad: dict[str, str]) -> None:
+def _check_locale(locale: object, errors: dict[str, str]) -> None:
     if locale is None:
         return
     try:
@@ -216,18 +216,18 @@ def _check_locale(locale: object, bad: dict[str, str]) -> None:
             raise BadLocale
         normalize(locale)
     except BadLocale:
-        bad["locale"] = "must be a BCP 47 tag that names a language, such as en or pt-BR"
+        errors["locale"] = "must be a BCP 47 tag that names a language, such as en or pt-BR"
 
 
-def _check_answer(preference_id: object, value_key: object, bad: dict[str, str]) -> None:
+def _check_answer(preference_id: object, value_key: object, errors: dict[str, str]) -> None:
     """Refuse here what would fail every message to this member later."""
     for name, value in (("preference_id", preference_id), ("value_key", value_key)):
-        if given.text(name, value, bad) is None:
-            bad.setdefault(name, "must be text")
-    if bad:
+        if validation.text(name, value, errors) is None:
+            errors.setdefault(name, "must be text")
+    if errors:
         return
     try:
         check_answers({str(preference_id): str(value_key)})
     except BadRewrite as exc:
         is_known = str(preference_id) in load_tables().preferences
-        bad["value_key" if is_known else "preference_id"] = f"is refused: {exc}"
+        errors["value_key" if is_known else "preference_id"] = f"is refused: {exc}"

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 
-from holdfast.engine import request_field as given
+from holdfast.engine import validation
 from holdfast_rewrite.directory import Household, Member
 from holdfast_rewrite.failure import InvalidRewrite
 from holdfast_rewrite.words import (
@@ -78,22 +78,22 @@ class Given:
 
 def read_submission(submission: Submission, *, now: datetime, place: str = "") -> Given:
     """The submission with every field checked. Raises InvalidRewrite with all that are wrong."""
-    bad: dict[str, str] = {}
+    errors: dict[str, str] = {}
     ids = [
-        given.uuid(name, getattr(submission, name), bad)
+        validation.uuid(name, getattr(submission, name), errors)
         for name in ("home_id", "sender_user_id", "recipient_user_id")
     ]
-    _check_text("sender_message", submission.sender_message, bad)
+    _check_text("sender_message", submission.sender_message, errors)
     if not isinstance(submission.surface, str):
-        bad["surface"] = "must be text"
+        errors["surface"] = "must be text"
     emotion = submission.emotion_context
     if emotion is not None and not (isinstance(emotion, str) and _EMOTION.fullmatch(emotion)):
-        bad["emotion_context"] = "must be one word of a-z and _, at most 40 characters"
-    year, week = _read_week(submission.feedback_cycle_start, now, bad)
-    request_id = given.text("request_id", submission.request_id, bad)
-    correlation_id = given.text("correlation_id", submission.correlation_id, bad)
-    if bad:
-        raise InvalidRewrite({f"{place}{name}": problem for name, problem in bad.items()})
+        errors["emotion_context"] = "must be one word of a-z and _, at most 40 characters"
+    year, week = _read_week(submission.feedback_cycle_start, now, errors)
+    request_id = validation.text("request_id", submission.request_id, errors)
+    correlation_id = validation.text("correlation_id", submission.correlation_id, errors)
+    if errors:
+        raise InvalidRewrite({f"{place}{name}": problem for name, problem in errors.items()})
     home_id, sender_user_id, recipient_user_id = ids
     return Given(
         home_id,
@@ -172,21 +172,21 @@ def _is_member(member: object) -> bool:
 
 def _is_storable(text: object) -> bool:
     """Whether it is text that every database takes: one that is not would fail its company, too."""
-    bad: dict[str, str] = {}
-    _check_text("", text, bad)
-    return not bad
+    errors: dict[str, str] = {}
+    _check_text("", text, errors)
+    return not errors
 
 
-def _check_text(name: str, text: object, bad: dict[str, str]) -> None:
+def _check_text(name: str, text: object, errors: dict[str, str]) -> None:
     if not isinstance(text, str):
-        bad[name] = "must be text"
+        errors[name] = "must be text"
         return
     try:
         text.encode()
     except UnicodeEncodeError:
-        bad[name] = "must not contain lone surrogates"
+        errors[name] = "must not contain lone surrogates"
     if "\0" in text:
-        bad[name] = "must not contain NUL"
+        errors[name] = "must not contain NUL"
 
 
 def _read_surface(word: str) -> Surface | None:
@@ -196,7 +196,7 @@ def _read_surface(word: str) -> Surface | None:
         return None
 
 
-def _read_week(start: object, now: datetime, bad: dict[str, str]) -> tuple[int, int]:
+def _read_week(start: object, now: datetime, errors: dict[str, str]) -> tuple[int, int]:
     """The ISO week that a message counts in.
 
     A sender has one full reframe a week, so a week cannot be chosen freely: only this one, or the
@@ -208,7 +208,9 @@ def _read_week(start: object, now: datetime, bad: dict[str, str]) -> tuple[int, 
     if start is not None:
         found = _read_date(start) or date.min
         if found not in (monday, monday - timedelta(days=7)):
-            bad["feedback_cycle_start"] = "must be the Monday of this week or of the last, in UTC"
+            errors["feedback_cycle_start"] = (
+                "must be the Monday of this week or of the last, in UTC"
+            )
     year, week, _ = found.isocalendar()
     return year, week
 

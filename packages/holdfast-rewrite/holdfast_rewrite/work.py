@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from holdfast.clock import Clock
 from holdfast.document import decode
-from holdfast.engine.job import Kept
+from holdfast.engine.job import ResultWithRows
 from holdfast.errors import Permanent
 from holdfast.store import Row, Statements, Tx
 from holdfast_llm.batch.work import Item, read_route
@@ -62,7 +62,7 @@ class RewriteWork:
         loaded = {item.job_id: _payload(item, rows.get(item.job_id)) for item in items}
         return {**loaded, **_reusable(tx, loaded)}
 
-    def reuse(self, item: Item) -> Kept | None:
+    def reuse(self, item: Item) -> ResultWithRows | None:
         """The output of an identical request, if the judge passes it for this one as well."""
         if not isinstance(item.loaded, Reusable):
             return None
@@ -72,19 +72,19 @@ class RewriteWork:
         except Permanent:
             # What no longer passes is made anew.
             return None
-        return Kept({**kept.result, "reused_from": earlier.rewrite_request_id}, kept.rows)
+        return ResultWithRows({**kept.result, "reused_from": earlier.rewrite_request_id}, kept.rows)
 
     def request(self, item: Item) -> Request:
         """What to ask: the prompt of the route's version, around the text of this request."""
         return prompt_for(payload_of(item).rewrite_request, item.route.prompt_version)
 
-    def accept(self, item: Item, reply: Reply) -> Kept:
+    def accept(self, item: Item, reply: Reply) -> ResultWithRows:
         """The output to store if the judge lets it pass. Raises OutputRejected with codes only."""
         # What is counted, judged and stored is one text, whoever composed its characters.
         text = unicodedata.normalize("NFC", str(reply.data["rewritten_text"]))
         return self._judged(item, text, str(reply.data["output_language"]))
 
-    def _judged(self, item: Item, text: str, output_language: str) -> Kept:
+    def _judged(self, item: Item, text: str, output_language: str) -> ResultWithRows:
         job = payload_of(item)
         request = job.rewrite_request
         found = evaluate(
@@ -100,7 +100,7 @@ class RewriteWork:
             "recipient_user_id": job.recipient_user_id,
         }
         output = Output(job.home_id, item.route.provider, item.route.model, response)
-        return Kept(ids, {"outputs": [output.row]})
+        return ResultWithRows(ids, {"outputs": [output.row]})
 
 
 def payload_of(item: Item) -> JobPayload:

@@ -19,7 +19,7 @@ from holdfast.store.query import Statement
 
 SQL = Statements("holdfast.artifacts", "artifact.sql")
 
-UPKEEP = Actor(ActorType.SYSTEM, "upkeep")
+MAINTENANCE = Actor(ActorType.SYSTEM, "upkeep")
 
 # Longer than any writing should take: after it, what is still being written is given up.
 GRACE = timedelta(days=1)
@@ -69,7 +69,7 @@ def _mark(store: Store, statement: Statement, reason: str, **params: int) -> lis
     def work(tx: Tx) -> list[Row]:
         rows = tx.many(statement, **params)
         about = [(row, {"reason": reason, "sha256": row["sha256"]}) for row in rows]
-        record_artifacts(tx, UPKEEP, "artifact.removed", about)
+        record_artifacts(tx, MAINTENANCE, "artifact.removed", about)
         return rows
 
     return store.write(work)

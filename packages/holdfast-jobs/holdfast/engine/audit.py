@@ -15,7 +15,7 @@ from holdfast.store.borrow import Step
 
 SQL = Statements("holdfast.engine", "audit.sql")
 JOB_SQL = Statements("holdfast.engine", "job.sql")
-LETTER_SQL = Statements("holdfast.engine", "letter.sql")
+DEAD_LETTER_SQL = Statements("holdfast.engine", "dead_letter.sql")
 
 PLATFORM_ORG = "00000000-0000-0000-0000-000000000000"
 """The tenant of what concerns no tenant: queues, schedules, runs."""
@@ -45,7 +45,7 @@ def record(tx: Tx, actor: Actor, entries: Sequence[Entry]) -> None:
             tx.affected(JOB_SQL.insert_archived_events, **params)
     of_letters = [entry for entry in entries if _is_of_letter(entry)]
     if of_letters:
-        tx.affected(LETTER_SQL.insert_letter_events, **_params(actor, of_letters))
+        tx.affected(DEAD_LETTER_SQL.insert_dead_letter_events, **_params(actor, of_letters))
 
 
 def _is_of_letter(entry: Entry) -> bool:

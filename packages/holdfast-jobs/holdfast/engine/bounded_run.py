@@ -20,6 +20,7 @@ from holdfast.clock import Clock
 from holdfast.config import RunSettings
 from holdfast.engine import audit, run_log
 from holdfast.engine.job import current
+from holdfast.engine.maintenance import maintain
 from holdfast.engine.run_log import (
     NOTHING_PENDING,
     RunCounts,
@@ -29,7 +30,6 @@ from holdfast.engine.run_log import (
     TriggerKind,
 )
 from holdfast.engine.runs import Application, TaskRun, check_run, run_body
-from holdfast.engine.upkeep import maintain
 from holdfast.errors import ConfigError, Forbidden, StoreError
 from holdfast.store import Tx
 

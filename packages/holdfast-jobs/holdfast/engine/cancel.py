@@ -11,9 +11,9 @@ from enum import StrEnum
 from holdfast.actor import ActorType, Role
 from holdfast.document import BadDocument, check
 from holdfast.engine import audit
+from holdfast.engine.dead_letter import end_canceled_replay
 from holdfast.engine.handler import Registry
 from holdfast.engine.job import Actor, State
-from holdfast.engine.letter import end_canceled_replay
 from holdfast.engine.state_hook import Reached, run_state_statements
 from holdfast.errors import Forbidden, InvalidJob, JobNotFound
 from holdfast.store import Statements, Store, Tx

@@ -39,7 +39,7 @@ MAINTENANCE_TIMEOUT = timedelta(minutes=10)
 LONGEST_MAINTENANCE = timedelta(hours=1)
 
 
-class Duty(StrEnum):
+class CategoryRules(StrEnum):
     """What the engine holds the handlers of a category to."""
 
     GENERAL = "general"
@@ -51,12 +51,12 @@ class Duty(StrEnum):
 
     @property
     def may_be_scheduled(self) -> bool:
-        return self in (Duty.MAINTENANCE, Duty.NOTIFICATION)
+        return self in (CategoryRules.MAINTENANCE, CategoryRules.NOTIFICATION)
 
     @property
     def delivers_artifact(self) -> bool:
         """Whether the result must refer to an artifact that the job stored."""
-        return self in (Duty.PLANNING, Duty.EXPORT)
+        return self in (CategoryRules.PLANNING, CategoryRules.EXPORT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Category:
     max_attempts: int
     retry: RetryPolicy
     key_ttl: timedelta
-    duty: Duty
+    rules: CategoryRules
     # Why dead letters of this category are never replayed.
     replay_refusal: str | None = None
 
@@ -78,7 +78,7 @@ class Category:
 
     def timeout_of(self, declared: timedelta | None) -> timedelta | None:
         """How long a handler of this category may run; raises ConfigError for what is too long."""
-        if self.duty is not Duty.MAINTENANCE:
+        if self.rules is not CategoryRules.MAINTENANCE:
             return declared
         if declared is not None and declared > LONGEST_MAINTENANCE:
             raise ConfigError(
@@ -89,24 +89,29 @@ class Category:
 
 
 def _built_in(
-    name: str, queue: str, attempts: int, longest_minutes: float, ttl_days: int, duty: Duty
+    name: str,
+    queue: str,
+    attempts: int,
+    longest_minutes: float,
+    ttl_days: int,
+    rules: CategoryRules,
 ) -> Category:
     policy = RetryPolicy(longest=timedelta(minutes=longest_minutes))
-    return Category(name, queue, attempts, policy, timedelta(days=ttl_days), duty)
+    return Category(name, queue, attempts, policy, timedelta(days=ttl_days), rules)
 
 
-GENERAL = _built_in("general", DEFAULT_QUEUE, 5, 5, 30, Duty.GENERAL)
+GENERAL = _built_in("general", DEFAULT_QUEUE, 5, 5, 30, CategoryRules.GENERAL)
 # The migration that makes the table writes the same; a test holds the two together.
 CATEGORIES = {
     category.name: category
     for category in (
         GENERAL,
-        _built_in("notification", "q:notifications", 10, 30, 7, Duty.NOTIFICATION),
-        _built_in("audit_enrichment", DEFAULT_QUEUE, 5, 5, 30, Duty.AUDIT_ENRICHMENT),
-        _built_in("planning", "q:planning", 3, 2, 30, Duty.PLANNING),
-        _built_in("export", "q:exports", 5, 10, 30, Duty.EXPORT),
-        _built_in("import", "q:exports", 5, 10, 30, Duty.EXPORT),
-        _built_in("maintenance", "q:maintenance", 5, 5, 7, Duty.MAINTENANCE),
+        _built_in("notification", "q:notifications", 10, 30, 7, CategoryRules.NOTIFICATION),
+        _built_in("audit_enrichment", DEFAULT_QUEUE, 5, 5, 30, CategoryRules.AUDIT_ENRICHMENT),
+        _built_in("planning", "q:planning", 3, 2, 30, CategoryRules.PLANNING),
+        _built_in("export", "q:exports", 5, 10, 30, CategoryRules.EXPORT),
+        _built_in("import", "q:exports", 5, 10, 30, CategoryRules.EXPORT),
+        _built_in("maintenance", "q:maintenance", 5, 5, 7, CategoryRules.MAINTENANCE),
     )
 }
 
@@ -118,7 +123,7 @@ class CategoryOptions(TypedDict, total=False):
     max_attempts: int
     longest_delay: timedelta
     key_ttl: timedelta
-    duty: Duty | str
+    rules: CategoryRules | str
     replay_refusal: str | None
 
 
@@ -133,7 +138,7 @@ def make_category(
     max_attempts: int = GENERAL.max_attempts,
     longest_delay: timedelta = GENERAL.retry.longest,
     key_ttl: timedelta = GENERAL.key_ttl,
-    duty: Duty | str = Duty.GENERAL,
+    rules: CategoryRules | str = CategoryRules.GENERAL,
     replay_refusal: str | None = None,
 ) -> Category:
     """A category whose declaration was checked."""
@@ -143,7 +148,7 @@ def make_category(
         raise ConfigError(f"Category {name!r} is built in; declare one of your own name.")
     if queue is None:
         # Housekeeping is bounded and rate-limited where nobody says otherwise.
-        queue = MAINTENANCE_QUEUE if duty == Duty.MAINTENANCE else GENERAL.queue
+        queue = MAINTENANCE_QUEUE if rules == CategoryRules.MAINTENANCE else GENERAL.queue
     if not isinstance(queue, str) or not QUEUE.fullmatch(queue):
         raise ConfigError(f"Category {name!r}: queue {queue!r} must look like 'q:default'.")
     if queue in (DEAD_LETTER_QUEUE, CRITICAL_QUEUE):
@@ -157,8 +162,8 @@ def make_category(
         raise ConfigError(f"Category {name!r}: longest_delay must be up to 30 days.")
     if not _is_length(key_ttl, LONGEST_KEY_TTL):
         raise ConfigError(f"Category {name!r}: key_ttl must be up to ten years.")
-    if duty not in tuple(Duty):
-        raise ConfigError(f"Category {name!r}: duty must be one of {', '.join(Duty)}.")
+    if rules not in tuple(CategoryRules):
+        raise ConfigError(f"Category {name!r}: rules must be one of {', '.join(CategoryRules)}.")
     if replay_refusal is not None and not (
         isinstance(replay_refusal, str) and REFUSAL.fullmatch(replay_refusal)
     ):
@@ -166,7 +171,9 @@ def make_category(
             f"Category {name!r}: replay_refusal is a line of 1 to 300 characters that says why."
         )
     policy = RetryPolicy(longest=longest_delay)
-    return Category(name, queue, max_attempts, policy, key_ttl, Duty(duty), replay_refusal)
+    return Category(
+        name, queue, max_attempts, policy, key_ttl, CategoryRules(rules), replay_refusal
+    )
 
 
 def sync_categories(store: Store, categories: Iterable[Category]) -> list[str]:
@@ -181,7 +188,7 @@ def sync_categories(store: Store, categories: Iterable[Category]) -> list[str]:
             "max_attempts": category.max_attempts,
             "longest_ms": ms(category.retry.longest),
             "key_ttl_ms": category.key_ttl_ms,
-            "duty": category.duty,
+            "duty": category.rules,
             "replay_refusal": category.replay_refusal,
         }
         for category in categories

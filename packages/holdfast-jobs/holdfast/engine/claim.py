@@ -24,9 +24,9 @@ from holdfast.engine.fairness import (
 from holdfast.engine.fairness import Order as Order
 from holdfast.engine.fairness import unlimited as unlimited
 from holdfast.engine.job import BATCH_KEY, Claimed, ClaimId, State, claim_of, claim_row
+from holdfast.engine.limits import Rules, consume_tokens, find_capacity, read_rules
 from holdfast.engine.promote import promote_jobs
 from holdfast.engine.quarantine import claim_one_by_one
-from holdfast.engine.rules import Rules, consume_tokens, find_capacity, read_rules
 from holdfast.engine.settle import Settled
 from holdfast.engine.stage_outputs import with_stages
 from holdfast.engine.state_hook import follow_claims
@@ -113,7 +113,7 @@ def claim_jobs(
     passed over because they are *shut*, the oldest of the others go first.
     """
     names = tuple(queues) if queue is None else (queue,)
-    seen = look_around(store, names)
+    seen = poll_queues(store, names)
     due = [row["queue"] for row in seen if row["has_due"]]
     if due:
         promote_jobs(store, due)
@@ -169,8 +169,8 @@ def _claim_fair(
     """Claim of each of *queues* in turn, as many as are left of the limit of *first*."""
     if not queues:
         return []
-    lane = BATCH_KEY if of_batch else ""
-    cursors = load_cursors(store, queues, lane)
+    limit_key = BATCH_KEY if of_batch else ""
+    cursors = load_cursors(store, queues, limit_key)
     keys = {
         queue: [BATCH_KEY] if of_batch else keys_of(rules, find_keys(store, queue))
         for queue in queues
@@ -199,30 +199,32 @@ def _claim_fair(
             raise
     # What is claimed is ours, whether this can be written or not.
     with suppress(StoreError):
-        save_cursors(store, moved, lane)
+        save_cursors(store, moved, limit_key)
     return claimed
 
 
 def load_cursors(
-    store: Store, queues: Collection[str], lane: str = ""
+    store: Store, queues: Collection[str], limit_key: str = ""
 ) -> dict[str, RoundRobinCursor]:
     """Cursors that continue where those of the last worker ended."""
     names = [{"name": queue} for queue in queues]
-    rows = store.values(FLOW.load_cursors, queues=names, lane=lane)
+    rows = store.values(FLOW.load_cursors, queues=names, lane=limit_key)
     return {
         queue: RoundRobinCursor(CursorPosition(str(org_id), left) if org_id else CursorPosition())
         for queue, org_id, left in rows
     }
 
 
-def save_cursors(store: Store, cursors: Mapping[str, RoundRobinCursor], lane: str = "") -> None:
+def save_cursors(
+    store: Store, cursors: Mapping[str, RoundRobinCursor], limit_key: str = ""
+) -> None:
     """Store where cursors ended, for the next worker."""
     stand = [
         {"queue": queue, "stands_at": at.position.org_id, "turn_left": at.position.left}
         for queue, at in sorted(cursors.items())
     ]
     if stand:
-        store.execute(FLOW.save_cursors, rounds=stand, lane=lane)
+        store.execute(FLOW.save_cursors, rounds=stand, lane=limit_key)
 
 
 def find_backlogs(
@@ -244,7 +246,7 @@ def find_backlogs(
     # One of every key at least: whoever has many keys must not hide the others'.
     limit = BACKLOGS + len(seeds)
     rows = store.values(
-        FLOW.find_backlogs, seeds=seeds, seed_count=len(seeds), lanes=limit, reach=reach
+        FLOW.find_backlogs, seeds=seeds, seed_count=len(seeds), backlogs=limit, reach=reach
     )
     backlogs: dict[str, list[TenantBacklog]] = defaultdict(list)
     for row in rows:
@@ -257,9 +259,9 @@ def find_backlogs(
     return backlogs
 
 
-def look_around(store: Store, queues: Iterable[str]) -> list[Row]:
+def poll_queues(store: Store, queues: Iterable[str]) -> list[Row]:
     """Which of *queues* have jobs to claim or to promote, in one statement."""
-    return store.many(FLOW.look_around, queues=[{"name": queue} for queue in queues])
+    return store.many(FLOW.poll_queues, queues=[{"name": queue} for queue in queues])
 
 
 def find_keys(store: Store, queue: str, after: str = "") -> list[str]:
@@ -314,17 +316,17 @@ def _claim_free(
     ]
     shares = [
         share
-        for request, drops in zip(requests, allocation, strict=True)
-        for share in _shares(request, drops)
+        for request, share_out in zip(requests, allocation, strict=True)
+        for share in _shares(request, share_out)
     ]
     try:
         claimed = _write_claim(store, lambda tx: _claim_backlogs(tx, rules, requests[0], shares))
         claimed = with_stages(store, claimed)
     except RuleBroken:
         claimed = _claim_singly(store, rules, requests)
-    for request, drops in zip(requests, allocation, strict=True):
+    for request, share_out in zip(requests, allocation, strict=True):
         own = [job for job in claimed if job.queue == request.queue]
-        _note(request, drops, own)
+        _note(request, share_out, own)
         yield request, interleave_tenants(own)
 
 
@@ -388,7 +390,7 @@ def _claim_backlogs(
     if not shares:
         return []
     limit = sum(share["quota"] for share in shares)
-    params = {**_lease(rules, request, limit), "shares": shares, "lane_count": len(shares)}
+    params = {**_lease(rules, request, limit), "shares": shares, "backlog_count": len(shares)}
     return follow_claims(tx, [Claimed(*row) for row in tx.values(SQL.claim_jobs, **params)])
 
 
@@ -432,7 +434,7 @@ def _note(request: ClaimRequest, allocation: Allocation, claimed: Sequence[Claim
     request.at.is_through = allocation.cursor.is_through
     taken: dict[tuple[str, str], list[str]] = defaultdict(list)
     for job in claimed:
-        taken[job.limit_key, job.org_id].append(job.turn)
+        taken[job.limit_key, job.org_id].append(job.position)
     for backlog in request.backlogs:
         turns = taken[backlog.name]
         short = len(turns) < allocation.shares.get(backlog.name, 0)

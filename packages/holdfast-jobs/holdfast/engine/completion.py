@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engine import duty
+from holdfast.engine import category_rules
 from holdfast.engine.handler import Handler, Stage
 from holdfast.engine.job import (
     Actor,
@@ -22,8 +22,8 @@ from holdfast.engine.job import (
     Claimed,
     Completed,
     Dead,
-    Kept,
     Outcome,
+    ResultWithRows,
     Retry,
 )
 from holdfast.engine.result import result_document
@@ -108,7 +108,7 @@ class Completion:
 def stage_outcome(value: Any, handler: Handler, stage: Stage) -> Completed | Advanced:
     """The outcome of a stage's result. Raises ResultInvalid if it cannot be stored."""
     kept = None
-    if isinstance(value, Kept):
+    if isinstance(value, ResultWithRows):
         value, kept = value.result, value.rows
     output = result_document(value)
     following = handler.after(stage)
@@ -154,7 +154,7 @@ def prepare(context: Context) -> None:
     completion = context.completion
     completion._has_ended = True
     if isinstance(completion.wanted, Completed):
-        duty.check_result(context, completion.value, context.session)
+        category_rules.check_result(context, completion.value, context.session)
 
 
 def record(context: Context, tx: Tx) -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from holdfast.engine import audit, completion, duty
+from holdfast.engine import audit, category_rules, completion
 from holdfast.engine.category import CATEGORIES, Category
 from holdfast.engine.completion import Completion
 from holdfast.engine.handler import Handler
@@ -237,7 +237,7 @@ class Context:
             with self._savepoint(outer, complete=complete):
                 yield outer.connection
             return
-        access, entry = duty.access_of(self)
+        access, entry = category_rules.access_of(self)
         if complete and access is Access.READ:
             raise RuleViolated(
                 "The transaction of this job may only read, so it cannot record an outcome. Use"
@@ -308,12 +308,12 @@ class Context:
     @property
     def command(self) -> str | None:
         """The command that a planning job was enqueued with."""
-        return duty.command_of(self.job)
+        return category_rules.command_of(self.job)
 
     @property
-    def audit(self) -> duty.Audit:
+    def audit(self) -> category_rules.Audit:
         """The audit, for an audit enrichment job."""
-        return duty.Audit(self)
+        return category_rules.Audit(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from holdfast.arguments import each, name, number, read_options, text, whole
 from holdfast.config import QueueSettings, Settings
 from holdfast.engine import audit
 from holdfast.engine.handler import Registry
-from holdfast.engine.rules import limits_of, queue_rule, rule_row
+from holdfast.engine.limits import limits_of, queue_rule, rule_row
 from holdfast.engine.worker.worker import Worker
 from holdfast.errors import InvalidArgument
 from holdfast.store import Row, Statements, Store, Tx

@@ -18,7 +18,7 @@ from holdfast.document import encode
 from holdfast.engine import audit
 from holdfast.engine.handler import EnqueueRefused, Handler
 from holdfast.engine.job import SYSTEM, current
-from holdfast.engine.request import Batch, JobRequest, Options, full_key, key_for, prepare
+from holdfast.engine.request import InsertRows, JobRequest, Options, full_key, key_for, prepare
 from holdfast.errors import (
     Forbidden,
     InvalidJob,
@@ -33,8 +33,8 @@ from holdfast.store.borrow import Steps, run
 from holdfast.store.dialect import Dialect
 
 __all__ = [
-    "Batch",
     "Enqueued",
+    "InsertRows",
     "JobRequest",
     "borrowed_steps",
     "events_of",
@@ -125,7 +125,7 @@ def chunks_of(
     ids: Sequence[str],
     whole: bool,
     **prepared: Any,
-) -> list[Callable[[], Batch]]:
+) -> list[Callable[[], InsertRows]]:
     """What to write, in pieces that are checked when they are asked for; *whole* in one."""
     size = CHUNK if len(items) > ONE_STATEMENT and not whole else len(items)
     return [
@@ -134,11 +134,11 @@ def chunks_of(
     ]
 
 
-def insert_steps(batch: Batch) -> Steps[list[Enqueued]]:
+def insert_steps(batch: InsertRows) -> Steps[list[Enqueued]]:
     """Write what :func:`prepare` made; dedupe against what is there and among themselves."""
     if batch.has_producer:
         yield JOB_TYPE_SQL.insert_units, {"units": batch.units}
-    rows = yield SQL.insert_jobs, {"jobs": batch.jobs, "frames": batch.frames}
+    rows = yield SQL.insert_jobs, {"jobs": batch.jobs, "shared": batch.shared}
     created = {row["id"]: row for row in rows}
     if batch.has_producer and len(created) < len(batch.jobs):
         unused = [unit for unit in batch.units if unit["job_id"] not in created]
@@ -146,7 +146,7 @@ def insert_steps(batch: Batch) -> Steps[list[Enqueued]]:
     return (yield from _answer_steps(batch, created))
 
 
-def borrowed_steps(batch: Batch, dialect: Dialect) -> Steps[list[Enqueued]]:
+def borrowed_steps(batch: InsertRows, dialect: Dialect) -> Steps[list[Enqueued]]:
     """:func:`insert_steps` for a connection of the caller's own, which may have a tenant's rights.
 
     Where the database has no roles, the connection writes as the engine does. So does a producer:
@@ -154,7 +154,7 @@ def borrowed_steps(batch: Batch, dialect: Dialect) -> Steps[list[Enqueued]]:
     """
     if not dialect.has_roles or batch.has_producer:
         return (yield from insert_steps(batch))
-    given = {"jobs": encode(batch.jobs), "frames": encode(batch.frames)}
+    given = {"jobs": encode(batch.jobs), "shared": encode(batch.shared)}
     rows = yield SQL.enqueue_jobs, given
     refused = [
         job for job, row in zip(batch.jobs, rows, strict=True) if row["outcome"] in ("full", "busy")
@@ -164,7 +164,7 @@ def borrowed_steps(batch: Batch, dialect: Dialect) -> Steps[list[Enqueued]]:
     return [_old(row, row["outcome"]) for row in rows]
 
 
-def insert(store: Store, batch: Batch) -> list[Enqueued]:
+def insert(store: Store, batch: InsertRows) -> list[Enqueued]:
     """The same in a transaction of its own: one round trip when nothing is a duplicate."""
     if batch.has_producer:
         return _again(store, batch, lambda: _write(store, lambda tx: run(tx, insert_steps(batch))))
@@ -173,7 +173,7 @@ def insert(store: Store, batch: Batch) -> list[Enqueued]:
         batch,
         lambda: _write(
             store,
-            lambda tx: tx.many(SQL.insert_jobs, jobs=batch.jobs, frames=batch.frames),
+            lambda tx: tx.many(SQL.insert_jobs, jobs=batch.jobs, shared=batch.shared),
             single=True,
         ),
     )
@@ -184,16 +184,16 @@ def insert(store: Store, batch: Batch) -> list[Enqueued]:
 
 
 def insert_chunks(
-    store: Store, chunks: Sequence[Callable[[], Batch]]
-) -> tuple[list[Batch], list[Enqueued]]:
+    store: Store, chunks: Sequence[Callable[[], InsertRows]]
+) -> tuple[list[InsertRows], list[Enqueued]]:
     """Any number of jobs in one transaction, a chunk at a time, all of them or none.
 
     A chunk is checked while the server writes the one before it; beside the caller's payloads and
     the answers, only a chunk or two are in memory. A chunk makes the same batch whenever asked.
     """
 
-    def work(tx: Tx) -> tuple[list[Batch], list[Enqueued]]:
-        batches: list[Batch] = []
+    def work(tx: Tx) -> tuple[list[InsertRows], list[Enqueued]]:
+        batches: list[InsertRows] = []
         created: dict[str, Row] = {}
         pending: Callable[[], list[Row]] | None = None
         try:
@@ -203,7 +203,7 @@ def insert_chunks(
                     # Its answer is taken once, also if that is an error.
                     answer, pending = pending, None
                     created |= {row["id"]: row for row in answer()}
-                pending = tx.begin(SQL.insert_jobs, jobs=batch.jobs, frames=batch.frames)
+                pending = tx.begin(SQL.insert_jobs, jobs=batch.jobs, shared=batch.shared)
                 batches.append(batch)
         finally:
             # Also on the way out of an error: the connection must be free for the rollback.
@@ -225,7 +225,7 @@ def _write(store: Store, work: Callable[[Tx], T], *, single: bool = False) -> T:
 _PRODUCER_RULES = ("job_enqueued_by_producer", "job_needs_its_unit")
 
 
-def _again(store: Store, batch: Batch | Callable[[], Batch], write: Callable[[], T]) -> T:
+def _again(store: Store, batch: InsertRows | Callable[[], InsertRows], write: Callable[[], T]) -> T:
     """Run a write a second time if its key is in history, where the first time did not see it.
 
     That happens while the original is being archived: the insert waits for the row that is being
@@ -235,26 +235,26 @@ def _again(store: Store, batch: Batch | Callable[[], Batch], write: Callable[[],
         return write()
     except RuleBroken as exc:
         if exc.rule in _PRODUCER_RULES:
-            raise _refused(store, batch if isinstance(batch, Batch) else batch()) from exc
+            raise _refused(store, batch if isinstance(batch, InsertRows) else batch()) from exc
         if exc.rule != "job_once_per_key":
             raise
         return write()
 
 
-def _refused(store: Store, batch: Batch) -> EnqueueRefused:
+def _refused(store: Store, batch: InsertRows) -> EnqueueRefused:
     """The error where the store knows a producer and this process declares none."""
-    job_type = batch.frames[0]["job_type"]
+    job_type = batch.shared[0]["job_type"]
     rule = store.maybe(JOB_TYPE_SQL.find_job_type, job_type=job_type)
     return EnqueueRefused(job_type, None if rule is None else rule["producer"])
 
 
-def _answer_steps(batch: Batch, created: Mapping[str, Row]) -> Steps[list[Enqueued]]:
+def _answer_steps(batch: InsertRows, created: Mapping[str, Row]) -> Steps[list[Enqueued]]:
     missing = [job for job in batch.jobs if job["id"] not in created]
     if not missing:
         return [_new(batch, job, created[job["id"]]) for job in batch.jobs]
     keys = [
         {
-            "org_id": batch.frame_of(job)["org_id"],
+            "org_id": batch.shared_of(job)["org_id"],
             "idempotency_key": job["idempotency_key"],
         }
         for job in missing
@@ -290,9 +290,9 @@ def _answer_steps(batch: Batch, created: Mapping[str, Row]) -> Steps[list[Enqueu
     return answers
 
 
-def _refuse_steps(batch: Batch, refused: Sequence[Mapping[str, Any]]) -> Steps[NoReturn]:
+def _refuse_steps(batch: InsertRows, refused: Sequence[Mapping[str, Any]]) -> Steps[NoReturn]:
     """Raise QueueFull if jobs that are nowhere were asked of a queue that has a depth limit."""
-    frames = [batch.frame_of(job) for job in refused]
+    frames = [batch.shared_of(job) for job in refused]
     of_queue = Counter(frame["queue"] for frame in frames)
     of_tenant = Counter((frame["queue"], frame["org_id"]) for frame in frames)
     asked = [
@@ -305,18 +305,18 @@ def _refuse_steps(batch: Batch, refused: Sequence[Mapping[str, Any]]) -> Steps[N
     raise StoreBusy("The original of a duplicate job has just left the store. Try again.")
 
 
-def _differing(batch: Batch, job: Mapping[str, Any], original: Row) -> audit.Entry:
+def _differing(batch: InsertRows, job: Mapping[str, Any], original: Row) -> audit.Entry:
     """The audit of a request whose key was taken by a job with other content."""
     detail = {
         "payload_hash": job["payload_hash"],
-        "request_id": batch.frame_of(job)["request_id"] or job["id"],
+        "request_id": batch.shared_of(job)["request_id"] or job["id"],
     }
     attempt = original["attempt_count"] + 1
     return audit.Entry(original["org_id"], original["id"], "job.duplicate_differs", attempt, detail)
 
 
-def _new(batch: Batch, job: Mapping[str, Any], stored: Row) -> Enqueued:
-    frame = batch.frame_of(job)
+def _new(batch: InsertRows, job: Mapping[str, Any], stored: Row) -> Enqueued:
+    frame = batch.shared_of(job)
     return Enqueued(
         job["id"],
         frame["org_id"],
@@ -339,9 +339,9 @@ def _old(row: Row, outcome: str) -> Enqueued:
     )
 
 
-def events_of(batches: Iterable[Batch], enqueued: Sequence[Enqueued]) -> Iterator[JobEnqueued]:
+def events_of(batches: Iterable[InsertRows], enqueued: Sequence[Enqueued]) -> Iterator[JobEnqueued]:
     """What to tell of the jobs that were created."""
-    frames = (batch.frame_of(job) for batch in batches for job in batch.jobs)
+    frames = (batch.shared_of(job) for batch in batches for job in batch.jobs)
     for frame, item in zip(frames, enqueued, strict=True):
         if item.created:
             request_id = frame["request_id"] or item.id

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import ms
 from holdfast.document import decode
-from holdfast.engine import duty
+from holdfast.engine import category_rules
 from holdfast.engine.category import Category
 from holdfast.engine.classify import fault_of, lacks_connection, retry_after_of
 from holdfast.engine.completion import Ended, stage_outcome
@@ -128,7 +128,7 @@ def _execute(context: Context, execution: Execution, rng: random.Random) -> Outc
     mark = current.set(context.job)
     context.handler, context.categories = execution.handler, execution.categories
     try:
-        duty.check_inputs(context)
+        category_rules.check_inputs(context)
         value = execution.stage.function(context, execution.payload)
         if inspect.isawaitable(value):
             value = asyncio.run(_within(value, execution.stage.timeout))
@@ -137,7 +137,7 @@ def _execute(context: Context, execution: Execution, rng: random.Random) -> Outc
         context.completion.raise_failure()
         outcome = outcome_of_result(value, context.job, execution)
         if isinstance(outcome, Completed):
-            duty.check_result(context, value)
+            category_rules.check_result(context, value)
         return outcome
     except (Snooze, SystemExit, asyncio.CancelledError, Exception) as exc:
         return outcome_of_error(exc, context.job, execution.stage, rng)
@@ -163,8 +163,8 @@ async def _execute_async(context: Context, execution: Execution, rng: random.Ran
     current.set(context.job)
     context.handler, context.categories = execution.handler, execution.categories
     try:
-        if duty.has_inputs(context):
-            await asyncio.to_thread(duty.check_inputs, context)
+        if category_rules.has_inputs(context):
+            await asyncio.to_thread(category_rules.check_inputs, context)
         value = await _within(
             execution.stage.function(context, execution.payload), execution.stage.timeout
         )
@@ -172,8 +172,8 @@ async def _execute_async(context: Context, execution: Execution, rng: random.Ran
             return _after_completion(value, context, execution)
         context.completion.raise_failure()
         outcome = outcome_of_result(value, context.job, execution)
-        if isinstance(outcome, Completed) and duty.delivers(context):
-            await asyncio.to_thread(duty.check_result, context, value)
+        if isinstance(outcome, Completed) and category_rules.delivers(context):
+            await asyncio.to_thread(category_rules.check_result, context, value)
         return outcome
     except asyncio.CancelledError as exc:
         task = asyncio.current_task()

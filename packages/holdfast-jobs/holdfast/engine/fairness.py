@@ -264,8 +264,8 @@ def interleave_tenants(claimed: Sequence[Claimed]) -> list[Claimed]:
     """One of each tenant, then the next of each, every tenant's in the order of its turns."""
     places: Counter[str] = Counter()
     placed = []
-    for job in sorted(claimed, key=lambda job: job.turn):
-        placed.append((places[job.org_id], job.turn, job))
+    for job in sorted(claimed, key=lambda job: job.position):
+        placed.append((places[job.org_id], job.position, job))
         places[job.org_id] += 1
     return [job for _, _, job in sorted(placed, key=lambda item: item[:2])]
 

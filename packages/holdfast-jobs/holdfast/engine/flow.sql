@@ -1,6 +1,6 @@
 -- Which queues have work, what has come due, and the rules of queues, tenants and keys.
 
--- look_around :many prepared — crosses tenants: which of these queues have something to claim or to promote
+-- poll_queues :many prepared — crosses tenants: which of these queues have something to claim or to promote
 -- ORDER BY, because EXISTS may be answered by reading the whole table up to the first match.
 SELECT queues.name AS queue,
        (SELECT 1 FROM holdfast.claimable AS job WHERE job.queue = queues.name
@@ -52,7 +52,7 @@ tenants (queue, limit_key, served, org_id) AS (
     WHERE tenants.org_id IS NOT NULL
 ),
 found AS MATERIALIZED (
-    SELECT queue, limit_key, org_id FROM tenants WHERE org_id IS NOT NULL LIMIT :lanes
+    SELECT queue, limit_key, org_id FROM tenants WHERE org_id IS NOT NULL LIMIT :backlogs
 )
 SELECT found.queue, found.limit_key, found.org_id,
        coalesce((SELECT tenant.weight FROM holdfast.tenant AS tenant
@@ -260,10 +260,10 @@ FROM {rows keys: limit_key text}
 WHERE mine.name = keys.limit_key AND mine.rate_count IS NOT NULL
 RETURNING name, tokens;
 
--- spend_queue :affected — crosses tenants: what a claim took out of a queue's bucket
+-- consume_queue_tokens :affected — crosses tenants: what a claim took out of a queue's bucket
 UPDATE holdfast.queue SET tokens = tokens - :jobs WHERE name = :queue AND rate_count IS NOT NULL;
 
--- spend_keys :affected — crosses tenants: what a claim took out of the keys' buckets
+-- consume_key_tokens :affected — crosses tenants: what a claim took out of the keys' buckets
 UPDATE holdfast.limit_key AS mine
 SET tokens = mine.tokens - spent.jobs
 FROM {rows spent: name text, jobs integer}

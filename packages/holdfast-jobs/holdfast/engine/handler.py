@@ -12,7 +12,7 @@ from typing import Any, TypedDict, Unpack
 
 from holdfast.actor import Role
 from holdfast.config import BUILT_IN_PROFILES, QueueSettings
-from holdfast.engine.category import CATEGORIES, QUEUE, REFUSAL, Category, Duty
+from holdfast.engine.category import CATEGORIES, QUEUE, REFUSAL, Category, CategoryRules
 from holdfast.engine.job import CRITICAL_QUEUE, DEAD_LETTER_QUEUE, ONLY_STAGE, Priority
 from holdfast.engine.payload_reader import named, payload_reader
 from holdfast.engine.retry import CRITIC, STAGE_ATTEMPTS, RetryPolicy
@@ -378,7 +378,7 @@ def _check_promises(
         )
     if policy is None:
         return
-    if category.duty is not Duty.PLANNING:
+    if category.rules is not CategoryRules.PLANNING:
         raise ConfigError(
             f"Job type {job_type!r}: policy= says when a planning job may write; jobs of category"
             f" {category.name!r} need none."

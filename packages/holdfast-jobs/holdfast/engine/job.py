@@ -176,7 +176,7 @@ class Claimed:
     claimed_by: str
     cancel_requested_at: str | datetime | None
     first_failed_at: str | datetime | None
-    turn: str = ""
+    position: str = ""
     limit_key: str = ""
     # Processing, or batch_submitted where the claim waits for a provider.
     state: str = "processing"
@@ -237,7 +237,7 @@ StoredRows = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class ResultWithRows:
     """A result, and rows to store with it by the statements in ``stores=`` of the job type.
 
     The rows are stored in the transaction that records the result.
@@ -252,7 +252,7 @@ class Completed:
     """The last stage succeeded. The rows in *kept* are stored with the result."""
 
     result: str = "null"
-    kept: StoredRows | None = None
+    rows: StoredRows | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +273,7 @@ class Retry:
 
     fault: Fault
     delay_ms: int | None
-    kept: StoredRows | None = None
+    rows: StoredRows | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +281,7 @@ class Dead:
     """The attempt failed, is charged, and was the last."""
 
     fault: Fault
-    kept: StoredRows | None = None
+    rows: StoredRows | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +297,7 @@ class Released:
 
     reason: str
     delay_ms: int | None = None
-    kept: StoredRows | None = None
+    rows: StoredRows | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@
 -- insert_jobs :many — a key that exists already comes back empty; if one queue is full, so does all
 -- Only PostgreSQL counts a queue in a function, which stops at the limit.
 -- WITH stands behind INSERT: a caller's sqlite3 connection opens its transaction by the first word.
--- SQLite reads the frames once and finds each by an index of its own: where every job has its own,
+-- SQLite reads the shared once and finds each by an index of its own: where every job has its own,
 -- 400 of them took 2.1 ms each to join without, and take 0.15.
 INSERT INTO holdfast.job
     (id, org_id, project_id, job_type, category, actor_type, actor_id, request_id, correlation_id,
@@ -12,11 +12,11 @@ INSERT INTO holdfast.job
      traceparent, routing_decision, replay_of, origin_queue, queue, stage, pipeline_version,
      max_attempts, not_before_at, created_at, updated_at, key_last_seen_at)
 WITH RECURSIVE asked AS MATERIALIZED (
-    SELECT frames.queue, frames.org_id, queue.max_depth, queue.max_depth_per_tenant,
-           sum(frames.jobs) OVER (PARTITION BY frames.queue) AS of_queue,
-           sum(frames.jobs) OVER (PARTITION BY frames.queue, frames.org_id) AS of_tenant
-    FROM {rows frames: org_id uuid, queue text, jobs integer}
-    JOIN holdfast.queue AS queue ON queue.name = frames.queue
+    SELECT shared.queue, shared.org_id, queue.max_depth, queue.max_depth_per_tenant,
+           sum(shared.jobs) OVER (PARTITION BY shared.queue) AS of_queue,
+           sum(shared.jobs) OVER (PARTITION BY shared.queue, shared.org_id) AS of_tenant
+    FROM {rows shared: org_id uuid, queue text, jobs integer}
+    JOIN holdfast.queue AS queue ON queue.name = shared.queue
     WHERE queue.max_depth IS NOT NULL OR queue.max_depth_per_tenant IS NOT NULL
 ),
 keys (queue, limit_key) AS (
@@ -47,25 +47,25 @@ crowded AS MATERIALIZED (
                 AND job.finished_at IS NULL AND job.claimed_at IS NULL
                 AND job.not_before_at IS NOT NULL AND job.state <> 'batch_submitted'))
 )
-SELECT jobs.id, frames.org_id, frames.project_id, frames.job_type, frames.category,
-       frames.actor_type, frames.actor_id, coalesce(frames.request_id, CAST(jobs.id AS text)),
-       coalesce(frames.correlation_id, frames.request_id, CAST(jobs.id AS text)),
-       jobs.idempotency_key, jobs.payload, jobs.payload_hash, frames.priority, jobs.unit_key,
-       frames.limit_key, coalesce(jobs.turn, jobs.id), frames.scheduled_for, frames.traceparent,
-       frames.routing_decision, frames.replay_of, frames.origin_queue, frames.queue, frames.stage,
-       frames.pipeline_version, frames.max_attempts, frames.not_before_at, {now}, {now}, {now}
+SELECT jobs.id, shared.org_id, shared.project_id, shared.job_type, shared.category,
+       shared.actor_type, shared.actor_id, coalesce(shared.request_id, CAST(jobs.id AS text)),
+       coalesce(shared.correlation_id, shared.request_id, CAST(jobs.id AS text)),
+       jobs.idempotency_key, jobs.payload, jobs.payload_hash, shared.priority, jobs.unit_key,
+       shared.limit_key, coalesce(jobs.turn, jobs.id), shared.scheduled_for, shared.traceparent,
+       shared.routing_decision, shared.replay_of, shared.origin_queue, shared.queue, shared.stage,
+       shared.pipeline_version, shared.max_attempts, shared.not_before_at, {now}, {now}, {now}
 FROM {rows jobs: frame integer, id uuid, idempotency_key text, payload json, payload_hash text,
       unit_key text, turn uuid}
-{only sqlite}CROSS{end} JOIN {only sqlite}(SELECT * FROM {end}{rows frames: frame integer, org_id uuid, project_id uuid,
+{only sqlite}CROSS{end} JOIN {only sqlite}(SELECT * FROM {end}{rows shared: frame integer, org_id uuid, project_id uuid,
       job_type text, category text, actor_type text, actor_id text, request_id text,
       correlation_id text, priority smallint, limit_key text, scheduled_for instant,
       traceparent text, routing_decision json, replay_of uuid, origin_queue text, queue text,
       stage text, pipeline_version text, max_attempts integer, not_before_at instant}{only sqlite}
-      LIMIT -1) AS frames{end}
-  ON frames.frame = jobs.frame
+      LIMIT -1) AS shared{end}
+  ON shared.frame = jobs.frame
 WHERE NOT EXISTS (SELECT 1 FROM crowded)
   AND (SELECT history.id FROM holdfast.job_history AS history
-       WHERE history.org_id = frames.org_id
+       WHERE history.org_id = shared.org_id
          AND history.idempotency_key = jobs.idempotency_key) IS NULL
 ON CONFLICT (org_id, idempotency_key) DO NOTHING
 RETURNING id, created_at;
@@ -75,7 +75,7 @@ RETURNING id, created_at;
 -- word and no tenant's.
 SELECT place, id, org_id, job_type, idempotency_key, created_at, outcome
 FROM holdfast.enqueue_jobs(
-    CAST(CAST(:jobs AS text) AS json), CAST(CAST(:frames AS text) AS json),
+    CAST(CAST(:jobs AS text) AS json), CAST(CAST(:shared AS text) AS json),
     CAST(:now AS timestamptz))
 ORDER BY place;
 
@@ -116,13 +116,13 @@ LIMIT 1;
 -- claim_jobs :many — crosses tenants: takes its allocated share of each tenant backlog, of any number of queues
 -- Only PostgreSQL has LATERAL; SQLite walks the index of each lane with a recursive query.
 -- MATERIALIZED keeps PostgreSQL from running a LIMIT again under a nested loop and claiming more
--- than asked; :lane_count and :limit tell its planner what it would guess, and then sort the table.
+-- than asked; :backlog_count and :limit tell its planner what it would guess, and then sort the table.
 WITH {only sqlite}RECURSIVE{end}
 shares AS MATERIALIZED (
     SELECT queue, limit_key, org_id, quota
     FROM {rows shares: queue text, limit_key text, org_id uuid, quota integer}
     WHERE (SELECT revision FROM holdfast.flow WHERE only_row = 1) = :revision
-    LIMIT :lane_count
+    LIMIT :backlog_count
 ),
 {only sqlite}
 walk (queue, limit_key, org_id, quota, place, turn) AS (
@@ -288,7 +288,7 @@ WHERE state = 'queued' AND queue = :queue
 ORDER BY created_at, id
 LIMIT :limit;
 
--- list_lane :many — crosses tenants: the first jobs of one lane, row by row
+-- list_backlog :many — crosses tenants: the first jobs of one lane, row by row
 SELECT org_id, id, limit_key
 FROM holdfast.job
 WHERE state = 'queued' AND not_before_at IS NULL

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
-from holdfast.engine.category import Duty
+from holdfast.engine.category import CategoryRules
 from holdfast.engine.handler import Handler
 from holdfast.engine.job import current
 from holdfast.engine.request import Options
@@ -53,7 +53,7 @@ async def abest_effort(
 
 
 def _check(handler: Handler) -> None:
-    if handler.category.duty is not Duty.NOTIFICATION:
+    if handler.category.rules is not CategoryRules.NOTIFICATION:
         says = f"{handler.job_type!r} is no notification; only those may be dropped, use enqueue"
         raise InvalidJob({"job_type": says})
 

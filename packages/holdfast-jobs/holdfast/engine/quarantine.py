@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from holdfast.engine.classify import fault_of
 from holdfast.engine.fairness import Order, allocate, unlimited
 from holdfast.engine.job import Actor, ActorType, Claimed, Dead
-from holdfast.engine.rules import Rules, consume_tokens, find_capacity
+from holdfast.engine.limits import Rules, consume_tokens, find_capacity
 from holdfast.engine.settle import Settled, settle_in
 from holdfast.engine.state_hook import follow_claims
 from holdfast.errors import RowInvalid, RuleBroken
@@ -28,15 +28,15 @@ SQL = Statements("holdfast.engine", "job.sql")
 FLOW = Statements("holdfast.engine", "flow.sql")
 
 
-def bury_broken(store: Store, job: Claimed, *, rule: str, actor: Actor) -> Settled:
+def quarantine_job(store: Store, job: Claimed, *, rule: str, actor: Actor) -> Settled:
     """End a claimed job whose row refuses every other outcome, or leave it if it refuses all."""
     try:
-        return store.write(lambda tx: bury_broken_in(tx, job, rule=rule, actor=actor))
+        return store.write(lambda tx: quarantine_job_in(tx, job, rule=rule, actor=actor))
     except RuleBroken:
         return Settled(job, _dead(job, rule), lease_held=False)
 
 
-def bury_broken_in(tx: Tx, job: Claimed, *, rule: str, actor: Actor) -> Settled:
+def quarantine_job_in(tx: Tx, job: Claimed, *, rule: str, actor: Actor) -> Settled:
     """The same in a transaction that is already open."""
     tx.affected(SQL.repair_job, org_id=job.org_id, id=job.id)
     (settled,) = settle_in(tx, [(job, _dead(job, rule))], actor=actor)
@@ -64,7 +64,9 @@ def claim_one_by_one(store: Store, rules: Rules, request: ClaimRequest) -> list[
                 claimed += store.write(one.take)
             except RuleBroken as exc:
                 with suppress(RuleBroken):
-                    request.dead_lettered.extend(store.write(partial(one.bury, rule=exc.rule)))
+                    request.dead_lettered.extend(
+                        store.write(partial(one.quarantine, rule=exc.rule))
+                    )
     return claimed
 
 
@@ -84,7 +86,7 @@ def _candidates(
     for (key, org_id), quota in shares.items():
         params = {"queue": request.queue, "limit_key": key, "org_id": org_id}
         params["limit"] = quota + PASS_OVER
-        yield quota, store.values(SQL.list_lane, **params)
+        yield quota, store.values(SQL.list_backlog, **params)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +117,10 @@ class _One:
         consume_tokens(tx, rules, request.queue, claimed)
         return claimed
 
-    def bury(self, tx: Tx, rule: str) -> list[Settled]:
+    def quarantine(self, tx: Tx, rule: str) -> list[Settled]:
         tx.affected(SQL.repair_job, org_id=self.org_id, id=self.job_id)
         actor = Actor(ActorType.SYSTEM, self.request.worker_id)
-        return [bury_broken_in(tx, job, rule=rule, actor=actor) for job in self._claim(tx)]
+        return [quarantine_job_in(tx, job, rule=rule, actor=actor) for job in self._claim(tx)]
 
     def _claim(self, tx: Tx) -> list[Claimed]:
         rows = tx.values(

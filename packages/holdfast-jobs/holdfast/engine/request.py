@@ -14,8 +14,8 @@ from hashlib import sha256
 from typing import Any, TypedDict
 
 from holdfast.document import canonical, stable_hash
-from holdfast.engine import request_field as given
-from holdfast.engine.category import Duty
+from holdfast.engine import validation
+from holdfast.engine.category import CategoryRules
 from holdfast.engine.handler import JOB_TYPE, EnqueueRefused, Handler, Producer, Router
 from holdfast.engine.job import (
     BATCH_KEY,
@@ -139,26 +139,26 @@ class Options(TypedDict, total=False):
 
 
 @dataclass(slots=True)
-class Batch:
-    """Checked requests as rows: what they share in frames, what is their own in jobs."""
+class InsertRows:
+    """Validated requests as rows to insert: shared columns, and the rows of the jobs."""
 
-    frames: list[dict[str, Any]] = field(default_factory=list)
+    shared: list[dict[str, Any]] = field(default_factory=list)
     jobs: list[dict[str, Any]] = field(default_factory=list)
     # Whether the job type has a producer, which registers the execution units of its jobs.
     has_producer: bool = False
 
-    def frame_of(self, job: Mapping[str, Any]) -> dict[str, Any]:
-        frame: dict[str, Any] = self.frames[job["frame"]]
+    def shared_of(self, job: Mapping[str, Any]) -> dict[str, Any]:
+        frame: dict[str, Any] = self.shared[job["frame"]]
         return frame
 
     @property
     def queues(self) -> list[str]:
-        return sorted({frame["queue"] for frame in self.frames})
+        return sorted({frame["queue"] for frame in self.shared})
 
     @property
     def units(self) -> list[dict[str, Any]]:
         """The execution unit of each job."""
-        frames = ((self.frame_of(job), job) for job in self.jobs)
+        frames = ((self.shared_of(job), job) for job in self.jobs)
         return [
             {
                 "org_id": frame["org_id"],
@@ -170,10 +170,10 @@ class Batch:
         ]
 
 
-Frames = dict[Any, dict[str, Any]]
-"""Frames of callers who come again: the same tenant, actor and options, and nothing that passes."""
+SharedColumns = dict[Any, dict[str, Any]]
+"""Cached shared columns of requests with the same tenant, actor and options."""
 
-FRAMES_LIMIT = 1_000
+SHARED_LIMIT = 1_000
 
 
 def prepare(
@@ -183,36 +183,36 @@ def prepare(
     ids: Sequence[str],
     now: datetime,
     payload_limit: int,
-    known: Frames,
+    known: SharedColumns,
     queues: Collection[str] = QUEUES,
     ageing_ms: int = AGEING_MS,
-) -> Batch:
+) -> InsertRows:
     """The rows of payloads with their requests; many payloads may come with the same request.
 
-    Raises one InvalidJob with every bad field of the first bad one. *known* keeps the frames of
-    earlier calls.
+    Raises one InvalidJob with every bad field of the first bad one. *known* caches the
+    shared columns of earlier calls.
     """
-    batch = Batch(has_producer=handler.producer is not None)
+    batch = InsertRows(has_producer=handler.producer is not None)
     places: dict[Any, int] = {}
     scope, last, place = "", None, 0
     for (payload, request), job_id in zip(items, ids, strict=True):
-        bad: dict[str, str] = {}
-        text = given.payload(payload, payload_limit, bad)
+        errors: dict[str, str] = {}
+        text = validation.payload(payload, payload_limit, errors)
         if request is not last:
-            _check_producer(handler, request, bad)
-            shared = _shared(handler, request)
+            _check_producer(handler, request, errors)
+            shared = _shared_key(handler, request)
             found = places.get(shared)
             if found is None:
-                found = places[shared] = len(batch.frames)
-                frame = _known_frame(handler, request, shared, now, bad, known, queues)
-                batch.frames.append({**frame, "frame": found, "jobs": 0})
-            last, place, frame = request, found, batch.frames[found]
+                found = places[shared] = len(batch.shared)
+                frame = _known_columns(handler, request, shared, now, errors, known, queues)
+                batch.shared.append({**frame, "frame": found, "jobs": 0})
+            last, place, frame = request, found, batch.shared[found]
             scope = scope_of(handler.job_type, frame["org_id"], frame["project_id"])
-        key = _key(request, scope, job_id, bad)
-        if bad:
-            raise InvalidJob(bad)
+        key = _key(request, scope, job_id, errors)
+        if errors:
+            raise InvalidJob(errors)
         if may_hold_secret(text):
-            given.refuse_secret(payload)
+            validation.refuse_secret(payload)
         frame["jobs"] += 1
         batch.jobs.append(
             {
@@ -222,43 +222,45 @@ def prepare(
                 "payload": text,
                 "payload_hash": sha256(text.encode()).hexdigest()[:32],
                 "unit_key": request.unit_key,
-                "turn": turn_of(job_id, frame["priority"], ageing_ms),
+                "turn": position_of(job_id, frame["priority"], ageing_ms),
             }
         )
     return batch
 
 
-def _check_producer(handler: Handler, request: JobRequest, bad: dict[str, str]) -> None:
+def _check_producer(handler: Handler, request: JobRequest, errors: dict[str, str]) -> None:
     """Let the producer of a job type in and no other caller."""
     if handler.producer is None:
         if request.producer is not None:
-            bad["producer"] = "is only for job types that are declared with one"
+            errors["producer"] = "is only for job types that are declared with one"
         return
     if request.producer is not handler.producer:
         raise EnqueueRefused(handler.job_type, handler.producer.call)
     if request.unit_key is None:
-        bad["unit_key"] = "is required: a job type with a producer has one job per execution unit"
+        errors["unit_key"] = (
+            "is required: a job type with a producer has one job per execution unit"
+        )
 
 
-def turn_of(job_id: str, priority: int, ageing_ms: int) -> str | None:
-    """When a job's turn is: its own id, moved by what its priority is worth. None is the id."""
+def position_of(job_id: str, priority: int, ageing_ms: int) -> str | None:
+    """The position of a job in its queue: its id, shifted by its priority. None is the id."""
     if priority == Priority.NORMAL:
         return None
     return shift(job_id, (priority - Priority.NORMAL) * ageing_ms // 10)
 
 
-def _known_frame(
+def _known_columns(
     handler: Handler,
     request: JobRequest,
     shared: Any,
     now: datetime,
-    bad: dict[str, str],
-    known: Frames,
+    errors: dict[str, str],
+    known: SharedColumns,
     queues: Collection[str],
 ) -> dict[str, Any]:
     found = known.get(shared)
     if found is None:
-        found = _frame(handler, request, now, bad, queues)
+        found = _shared_columns(handler, request, now, errors, queues)
         passing = (
             request.request_id,
             request.correlation_id,
@@ -266,29 +268,29 @@ def _known_frame(
             request.not_before_at,
             request.scheduled_for,
         )
-        if not bad and passing == (None,) * 5:
-            if len(known) >= FRAMES_LIMIT:
+        if not errors and passing == (None,) * 5:
+            if len(known) >= SHARED_LIMIT:
                 known.clear()
             known[shared] = found
     return found
 
 
-def _key(request: JobRequest, scope: str, job_id: str, bad: dict[str, str]) -> str:
+def _key(request: JobRequest, scope: str, job_id: str, errors: dict[str, str]) -> str:
     """The stored key: from the caller's, from the execution unit, or else the job's very own."""
     if request.unit_key is not None:
         # One job per execution unit: its key is the unit, so one gate serves both promises.
-        unit = given.text("unit_key", request.unit_key, bad)
+        unit = validation.text("unit_key", request.unit_key, errors)
         if request.idempotency_key is not None:
-            bad["idempotency_key"] = "comes from unit_key; pass one of them"
+            errors["idempotency_key"] = "comes from unit_key; pass one of them"
         return scope + sha256(f"unit\n{unit}".encode()).hexdigest()[:32]
     if request.idempotency_key is None:
         return scope + job_id.replace("-", "")
-    raw = given.text("idempotency_key", request.idempotency_key, bad, longest=500)
+    raw = validation.text("idempotency_key", request.idempotency_key, errors, longest=500)
     return key_in(scope, raw) if raw is not None else ""
 
 
-def _shared(handler: Handler, request: JobRequest) -> Any:
-    """What two requests must have in common to share a frame."""
+def _shared_key(handler: Handler, request: JobRequest) -> Any:
+    """The fields that two requests must have in common to share columns."""
     shared = (
         handler.job_type,
         handler.version,
@@ -314,62 +316,68 @@ def _shared(handler: Handler, request: JobRequest) -> Any:
     return shared
 
 
-def _frame(
+def _shared_columns(
     handler: Handler,
     request: JobRequest,
     now: datetime,
-    bad: dict[str, str],
+    errors: dict[str, str],
     queues: Collection[str],
 ) -> dict[str, Any]:
-    actor = given.actor(request.actor, bad)
+    actor = validation.actor(request.actor, errors)
     wanted = handler.queue if request.queue is None else request.queue
-    queue = given.queue(wanted, bad, queues)
+    queue = validation.queue(wanted, errors, queues)
     project_id = request.project_id
     frame: dict[str, Any] = {
-        "org_id": given.uuid("org_id", request.org_id, bad),
-        "project_id": None if project_id is None else given.uuid("project_id", project_id, bad),
+        "org_id": validation.uuid("org_id", request.org_id, errors),
+        "project_id": None
+        if project_id is None
+        else validation.uuid("project_id", project_id, errors),
         "job_type": handler.job_type,
         "category": handler.category.name,
         "actor_type": actor.type,
         "actor_id": actor.id,
-        "request_id": given.text("request_id", request.request_id, bad),
-        "correlation_id": given.text("correlation_id", request.correlation_id, bad),
-        "priority": given.priority(request.priority, handler.priority, bad),
-        "limit_key": given.limit_key(request.limit_key, bad),
+        "request_id": validation.text("request_id", request.request_id, errors),
+        "correlation_id": validation.text("correlation_id", request.correlation_id, errors),
+        "priority": validation.priority(request.priority, handler.priority, errors),
+        "limit_key": validation.limit_key(request.limit_key, errors),
         "origin_queue": queue,
         "queue": queue,
         "stage": handler.first.name,
         "pipeline_version": handler.version,
-        "max_attempts": given.attempts(request.max_attempts, handler.first.max_attempts, bad),
-        "not_before_at": given.instant("not_before_at", request.not_before_at, now, bad),
-        "traceparent": given.traceparent(request.traceparent, bad),
+        "max_attempts": validation.attempts(
+            request.max_attempts, handler.first.max_attempts, errors
+        ),
+        "not_before_at": validation.instant("not_before_at", request.not_before_at, now, errors),
+        "traceparent": validation.traceparent(request.traceparent, errors),
     }
     if queue == CRITICAL_QUEUE and handler.slo is None:
-        bad["queue"] = f"{CRITICAL_QUEUE} is for jobs with a strict SLO; declare it: slo="
+        errors["queue"] = f"{CRITICAL_QUEUE} is for jobs with a strict SLO; declare it: slo="
     if request.command is not None:
-        frame["routing_decision"] = _command(handler, request.command, bad)
+        frame["routing_decision"] = _command(handler, request.command, errors)
     if handler.router is not None:
-        _route(frame, handler.router, request, bad)
+        _route(frame, handler.router, request, errors)
     elif request.routing_decision is not None:
-        bad["routing_decision"] = "is only for job types that send model requests: hf.batch"
+        errors["routing_decision"] = "is only for job types that send model requests: hf.batch"
     if request.scheduled_for is not None:
-        _schedule(frame, handler, request.scheduled_for, now, bad)
+        _schedule(frame, handler, request.scheduled_for, now, errors)
     return frame
 
 
-def _command(handler: Handler, value: object, bad: dict[str, str]) -> str:
+def _command(handler: Handler, value: object, errors: dict[str, str]) -> str:
     """The command under which a planning job may write, if its handler's policy agrees."""
     if handler.policy is None:
-        bad["command"] = "is only for planning jobs whose handler declares a policy"
-    return canonical({"command": given.text("command", value, bad)})
+        errors["command"] = "is only for planning jobs whose handler declares a policy"
+    return canonical({"command": validation.text("command", value, errors)})
 
 
-def _route(frame: dict[str, Any], router: Router, request: JobRequest, bad: dict[str, str]) -> None:
-    """Freeze where the job's request goes; what waits for a batch waits in a lane of its own."""
+def _route(
+    frame: dict[str, Any], router: Router, request: JobRequest, errors: dict[str, str]
+) -> None:
+    """Freeze where the job's request goes; jobs for a batch wait under their own limit key."""
     try:
         routed = router(request.routing_decision)
     except ValueError as exc:
-        bad["routing_decision"] = str(exc)
+        errors["routing_decision"] = str(exc)
         return
     frame["routing_decision"] = canonical(routed.decision)
     if routed.max_attempts is not None:
@@ -377,25 +385,25 @@ def _route(frame: dict[str, Any], router: Router, request: JobRequest, bad: dict
     if routed.is_batched:
         frame["limit_key"] = BATCH_KEY
         if request.limit_key is not None:
-            bad["limit_key"] = "is not for jobs of the batch lane; its limits are the account's"
+            errors["limit_key"] = "is not for jobs of the batch lane; its limits are the account's"
 
 
 def _schedule(
-    row: dict[str, Any], handler: Handler, value: object, now: datetime, bad: dict[str, str]
+    row: dict[str, Any], handler: Handler, value: object, now: datetime, errors: dict[str, str]
 ) -> None:
     """A scheduled job waits on q:maintenance until it is due; only two categories may be one."""
-    if not handler.category.duty.may_be_scheduled:
-        bad["scheduled_for"] = "is only for maintenance jobs and delayed notifications"
+    if not handler.category.rules.may_be_scheduled:
+        errors["scheduled_for"] = "is only for maintenance jobs and delayed notifications"
         return
-    due = given.instant("scheduled_for", value, now, bad)
+    due = validation.instant("scheduled_for", value, now, errors)
     if due is None or not isinstance(value, datetime):
         return
     if value.astimezone(UTC) < now - DRIFT:
-        bad["scheduled_for"] = "is more than 60 seconds in the past"
+        errors["scheduled_for"] = "is more than 60 seconds in the past"
         return
     row["scheduled_for"] = due
     row["not_before_at"] = due
     # Waiting and delivery each happen on the queue prescribed for them.
     row["queue"] = MAINTENANCE_QUEUE
-    if handler.category.duty is Duty.MAINTENANCE:
+    if handler.category.rules is CategoryRules.MAINTENANCE:
         row["origin_queue"] = MAINTENANCE_QUEUE

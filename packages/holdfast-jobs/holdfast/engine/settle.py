@@ -15,6 +15,7 @@ from typing import Any, assert_never
 
 from holdfast.document import decode
 from holdfast.engine import audit
+from holdfast.engine.dead_letter import write_dead_letters
 from holdfast.engine.job import (
     DEAD_LETTER_QUEUE,
     Actor,
@@ -34,7 +35,6 @@ from holdfast.engine.job import (
     claim_of,
     unit_of,
 )
-from holdfast.engine.letter import write_letters
 from holdfast.engine.state_hook import Reached, run_state_statements
 from holdfast.errors import ConfigError
 from holdfast.event import DeadLetterEscalated
@@ -165,7 +165,7 @@ def _settle_claims(
     _store_rows(tx, kept, stores)
     stopped = _stop_requested(tx, [item for item in kept if held[item[0].claim_id] is not None])
     run_state_statements(tx, _canceled(stopped))
-    letters = write_letters(tx, [*kept, *((job, Canceled()) for job in stopped)])
+    letters = write_dead_letters(tx, [*kept, *((job, Canceled()) for job in stopped)])
     stopped_keys = {job.claim_id for job in stopped}
     settled = [
         known.get(job.claim_id)
@@ -204,9 +204,9 @@ def _store_rows(tx: Tx, group: Sequence[tuple[Claimed, Outcome]], stores: Stores
     """
     by_type: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
     for job, outcome in group:
-        if isinstance(outcome, _KEEPS) and outcome.kept:
+        if isinstance(outcome, _KEEPS) and outcome.rows:
             rows = by_type.setdefault(job.job_type, {})
-            for name, added in outcome.kept.items():
+            for name, added in outcome.rows.items():
                 rows.setdefault(name, []).extend(added)
     for job_type, rows in by_type.items():
         statements = () if stores is None else stores(job_type)

@@ -12,7 +12,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from holdfast.engine.job import Claimed, Outcome
-from holdfast.engine.request import Batch
+from holdfast.engine.request import InsertRows
 from holdfast.store.borrow import is_awaiting
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Tracing(Protocol):
     def executing(self, job: Claimed) -> AbstractContextManager[Callable[[Outcome], None]]:
         """Stand around one stage of one attempt; the callable is told the outcome."""
 
-    def begin(self, batch: Batch) -> str | None:
+    def begin(self, batch: InsertRows) -> str | None:
         """The traceparent of a job that no request but the clock brought about."""
 
 

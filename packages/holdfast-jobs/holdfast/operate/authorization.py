@@ -15,8 +15,8 @@ from holdfast.config import Settings
 from holdfast.engine.audit import PLATFORM_ORG, record_action
 from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.handler import Registry
-from holdfast.engine.request import Batch, Options
-from holdfast.engine.rules import Queues
+from holdfast.engine.limits import Queues
+from holdfast.engine.request import InsertRows, Options
 from holdfast.engine.schedule.rows import Scheduling
 from holdfast.errors import Forbidden, HoldfastError
 from holdfast.event import Events
@@ -124,7 +124,7 @@ class OperatedApp(Scheduling, Protocol):
     ) -> Enqueued: ...
 
     def announce(
-        self, batches: Sequence[Batch], enqueued: Sequence[Enqueued], *, is_committed: bool
+        self, batches: Sequence[InsertRows], enqueued: Sequence[Enqueued], *, is_committed: bool
     ) -> None: ...
 
 

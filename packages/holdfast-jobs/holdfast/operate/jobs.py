@@ -12,7 +12,7 @@ from holdfast.clock import read_instant
 from holdfast.document import decode
 from holdfast.engine.audit import JOB_SQL
 from holdfast.engine.cancel import CancelAnswer
-from holdfast.engine.duty import SQL as NOTES_SQL
+from holdfast.engine.category_rules import SQL as NOTES_SQL
 from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.job import Job, State
 from holdfast.engine.request import Options

@@ -22,24 +22,24 @@ LONGEST_REFERENCE = 500
 _UNFIT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
-def read_text(name: str, value: object, longest: int, bad: dict[str, str]) -> str:
-    """Text that may be stored and shown; what is wrong with it is added to *bad*."""
+def read_text(name: str, value: object, longest: int, errors: dict[str, str]) -> str:
+    """Text that may be stored and shown; what is wrong with it is added to *errors*."""
     text = value.strip() if isinstance(value, str) else ""
     if not 1 <= len(text) <= longest:
-        bad[name] = f"must be text of 1 to {longest} characters"
+        errors[name] = f"must be text of 1 to {longest} characters"
     elif _UNFIT.search(text):
-        bad[name] = "must not contain control characters or lone surrogates"
+        errors[name] = "must not contain control characters or lone surrogates"
     elif find_secret({name: text}):
-        bad[name] = "carries something shaped like a secret; say where it is kept instead"
+        errors[name] = "carries something shaped like a secret; say where it is kept instead"
     return text
 
 
 def read_texts(**given: tuple[object, int]) -> list[str]:
-    """Several texts, each with its longest length; raises InvalidAction for all that are bad."""
-    bad: dict[str, str] = {}
-    texts = [read_text(name, value, longest, bad) for name, (value, longest) in given.items()]
-    if bad:
-        raise InvalidAction(bad)
+    """Several texts, each with its longest length; raises InvalidAction for all that are errors."""
+    errors: dict[str, str] = {}
+    texts = [read_text(name, value, longest, errors) for name, (value, longest) in given.items()]
+    if errors:
+        raise InvalidAction(errors)
     return texts
 
 
@@ -104,30 +104,30 @@ class LetterFilter:
 
     def check(self) -> LetterFilter:
         """The same, read; raises InvalidAction with every bad field."""
-        bad: dict[str, str] = {}
+        errors: dict[str, str] = {}
         for name in ("job_type", "error_class", "queue", "stage"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, str) or not 0 < len(value) <= 200):
-                bad[name] = "must be text of 1 to 200 characters"
+                errors[name] = "must be text of 1 to 200 characters"
             elif value is not None and _UNFIT.search(value):
-                bad[name] = "must not contain control characters or lone surrogates"
+                errors[name] = "must not contain control characters or lone surrogates"
         if self.kind is not None and self.kind not in tuple(LetterKind):
-            bad["kind"] = f"must be one of {', '.join(LetterKind)}"
+            errors["kind"] = f"must be one of {', '.join(LetterKind)}"
         if self.state is not None and self.state not in tuple(LetterState):
-            bad["state"] = f"must be one of {', '.join(LetterState)}"
+            errors["state"] = f"must be one of {', '.join(LetterState)}"
         if self.older_than is not None and not (
             isinstance(self.older_than, timedelta)
             and timedelta(0) < self.older_than <= _LONGEST_AGE
         ):
-            bad["older_than"] = "must be longer than nothing and at most ten years"
+            errors["older_than"] = "must be longer than nothing and at most ten years"
         org_id = None
         if self.org_id is not None:
             try:
                 org_id = read_uuid(self.org_id)
             except ValueError as exc:
-                bad["org_id"] = str(exc)
-        if bad:
-            raise InvalidAction(bad)
+                errors["org_id"] = str(exc)
+        if errors:
+            raise InvalidAction(errors)
         return LetterFilter(**{**self.given, "org_id": org_id})
 
     def params(self, org_id: str | None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Unpack, cast
 from holdfast.arguments import anything, checked, flag, identifier, instance, text
 from holdfast.clock import read_instant
 from holdfast.config import QueueSettings
-from holdfast.engine.rules import QueueOptions, QueueRule, make_queue
+from holdfast.engine.limits import QueueOptions, QueueRule, make_queue
 from holdfast.errors import UnknownQueue
 from holdfast.operate.admit import admit
 from holdfast.operate.authorization import Action, OperatorContext

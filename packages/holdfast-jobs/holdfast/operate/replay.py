@@ -13,8 +13,8 @@ from typing import Any
 from holdfast.clock import ms, read_instant, write_instant
 from holdfast.document import encode
 from holdfast.engine import audit
-from holdfast.engine.enqueue import Batch, Enqueued, events_of, insert_steps
-from holdfast.engine.request import turn_of
+from holdfast.engine.enqueue import Enqueued, InsertRows, events_of, insert_steps
+from holdfast.engine.request import position_of
 from holdfast.operate.authorization import OperatorContext
 from holdfast.operate.letter import Letter, LetterState
 from holdfast.operate.refusal import StepRefused
@@ -35,7 +35,7 @@ class Replays:
     """Replays that were made, and what to tell of them after the commit."""
 
     made: tuple[Mapping[str, Any], ...]
-    batch: Batch
+    batch: InsertRows
     enqueued: tuple[Enqueued, ...]
 
     def tell(self, context: OperatorContext) -> None:
@@ -79,7 +79,7 @@ def make_replays(
     """Replay those of *letters* that still stand as they were read; *ids* are for the jobs."""
     steps = [step_of(letter, LetterState.REPLAYING, replays=1) for letter in letters]
     taken = tx.many(SQL.step_letters, steps=steps)
-    batch = Batch()
+    batch = InsertRows()
     if not taken:
         return Replays((), batch, ())
     new_id = {
@@ -112,16 +112,16 @@ def make_replays(
 
 
 def _add(
-    batch: Batch, source: Row, replay_id: str, context: OperatorContext, *, full_restart: bool
+    batch: InsertRows, source: Row, replay_id: str, context: OperatorContext, *, full_restart: bool
 ) -> dict[str, Any]:
     """Add the job that repeats *source* to the batch; the replay's own row comes back."""
     begin = _begin(source, context, full_restart=full_restart)
     due = source["scheduled_for"]
-    batch.frames.append(
+    batch.shared.append(
         {
             **{name: source[name] for name in _SHARED},
             **begin,
-            "frame": len(batch.frames),
+            "frame": len(batch.shared),
             "jobs": 1,
             "scheduled_for": None if due is None else write_instant(read_instant(due)),
             "replay_of": source["letter_id"],
@@ -137,7 +137,7 @@ def _add(
             "payload": source["payload"],
             "payload_hash": source["payload_hash"],
             "unit_key": source["unit_key"],
-            "turn": turn_of(replay_id, source["priority"], ms(context.settings.ageing_seconds)),
+            "turn": position_of(replay_id, source["priority"], ms(context.settings.ageing_seconds)),
         }
     )
     return {

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from holdfast.actor import Actor
 from holdfast.engine.audit import record_action
-from holdfast.engine.request_field import text, uuid
 from holdfast.engine.retention import record_removed
+from holdfast.engine.validation import text, uuid
 from holdfast.outbox.failure import InvalidDelivery
 from holdfast.outbox.in_app import SQL as IN_APP_SQL
 from holdfast.store import Statements, Store, Tx

@@ -10,7 +10,7 @@ from typing import Any, TypedDict, cast
 from holdfast.actor import SYSTEM, Actor, ActorType
 from holdfast.clock import write_instant
 from holdfast.document import BadDocument, canonical, decode
-from holdfast.engine import request_field as given
+from holdfast.engine import validation
 from holdfast.engine.execute import current
 from holdfast.errors import ConfigError, Forbidden, StoreBusy
 from holdfast.ids import IdSource
@@ -107,18 +107,18 @@ def request_context(options: Mapping[str, Any]) -> RequestContext:
 def with_context(origin: Origin, context: RequestContext) -> Origin:
     """*origin* with what the caller states itself. Raises InvalidDelivery."""
     unknown = set(context) - RequestContext.__optional_keys__
-    bad = dict.fromkeys(sorted(unknown), "is not an option of intend")
+    errors = dict.fromkeys(sorted(unknown), "is not an option of intend")
     own: dict[str, Any] = {}
     for name in ("request_id", "correlation_id"):
-        value = given.text(name, context.get(name), bad)
+        value = validation.text(name, context.get(name), errors)
         if value is not None:
             own[name] = value
     if context.get("project_id") is not None:
-        own["project_id"] = given.uuid("project_id", context["project_id"], bad)
+        own["project_id"] = validation.uuid("project_id", context["project_id"], errors)
     if "actor" in context:
-        own["actor"] = given.actor(context["actor"], bad)
-    if bad:
-        raise InvalidDelivery(bad)
+        own["actor"] = validation.actor(context["actor"], errors)
+    if errors:
+        raise InvalidDelivery(errors)
     return replace(origin, **own)
 
 
@@ -131,14 +131,14 @@ def prepare(
     now: datetime,
 ) -> list[dict[str, Any]]:
     """The rows of *intents*. Raises InvalidDelivery, and nothing is written, if one is wrong."""
-    bad: dict[str, str] = {}
+    errors: dict[str, str] = {}
     rows = []
     for place, (intent, made) in enumerate(zip(intents, ids, strict=True)):
-        content = _check(f"deliveries[{place}]", intent, now, bad)
-        if not bad:
+        content = _check(f"deliveries[{place}]", intent, now, errors)
+        if not errors:
             rows.append(_row(intent, made, content, origin, key))
-    if bad:
-        raise InvalidDelivery(bad)
+    if errors:
+        raise InvalidDelivery(errors)
     return rows
 
 
@@ -172,7 +172,7 @@ def _row(
     }
 
 
-def _check(where: str, intent: OutgoingMessage, now: datetime, bad: dict[str, str]) -> str:
+def _check(where: str, intent: OutgoingMessage, now: datetime, errors: dict[str, str]) -> str:
     """Note everything that is wrong; return the content's text."""
     for name, longest in (
         ("subject", LONGEST_NAME),
@@ -183,13 +183,13 @@ def _check(where: str, intent: OutgoingMessage, now: datetime, bad: dict[str, st
         value = getattr(intent, name)
         # A line break in an address is a header of somebody else's making.
         if not isinstance(value, str) or not 0 < len(value) <= longest or not value.isprintable():
-            bad[f"{where}.{name}"] = f"must be one line of 1 to {longest} characters"
+            errors[f"{where}.{name}"] = f"must be one line of 1 to {longest} characters"
     version = intent.version
     if type(version) is not int or not 0 < version <= LARGEST_VERSION:
-        bad[f"{where}.version"] = "must be a whole number above 0"
+        errors[f"{where}.version"] = "must be a whole number above 0"
     if type(intent.is_required) is not bool:
-        bad[f"{where}.is_required"] = "must be True or False"
-    given.instant(f"{where}.not_before_at", intent.not_before_at, now, bad)
+        errors[f"{where}.is_required"] = "must be True or False"
+    validation.instant(f"{where}.not_before_at", intent.not_before_at, now, errors)
     content = intent.content
     if not (
         isinstance(content, Content)
@@ -198,15 +198,15 @@ def _check(where: str, intent: OutgoingMessage, now: datetime, bad: dict[str, st
         and isinstance(content.html, str | None)
         and isinstance(content.data, Mapping)
     ):
-        bad[f"{where}.content"] = "must be a Content of texts, with a mapping as data"
+        errors[f"{where}.content"] = "must be a Content of texts, with a mapping as data"
         return ""
     try:
         text = write_content(content)
     except BadDocument as exc:
-        bad[f"{where}.content"] = str(exc)
+        errors[f"{where}.content"] = str(exc)
         return ""
     if len(text) > LONGEST_CONTENT:
-        bad[f"{where}.content"] = f"must have at most {LONGEST_CONTENT} characters"
+        errors[f"{where}.content"] = f"must have at most {LONGEST_CONTENT} characters"
     return text
 
 

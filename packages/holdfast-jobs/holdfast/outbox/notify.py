@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast
 from holdfast.actor import Actor
 from holdfast.clock import read_instant, write_instant
 from holdfast.document import stable_hash
-from holdfast.engine import request_field as given
+from holdfast.engine import validation
 from holdfast.engine.execute import current
 from holdfast.engine.notify import NotifyOptions, abest_effort, best_effort
 from holdfast.engine.request import DRIFT, Options
@@ -89,17 +89,17 @@ def compose(
     options: NotificationOptions,
 ) -> Notification:
     """The notification that is asked for; raises InvalidDelivery and names every bad field."""
-    bad: dict[str, str] = {}
+    errors: dict[str, str] = {}
     if org_id is not None:
-        given.uuid("org_id", org_id, bad)
+        validation.uuid("org_id", org_id, errors)
     unknown = set(options) - NotificationOptions.__optional_keys__
-    bad |= dict.fromkeys(sorted(unknown), "is not an option of notify")
+    errors |= dict.fromkeys(sorted(unknown), "is not an option of notify")
     if not isinstance(recipient, str) or not recipient or not recipient.isprintable():
-        bad["recipient"] = _NO_TEXT
-    due = _due(options.get("scheduled_for"), now, bad)
-    bucket = _bucket(options.get("bucket"), due, bad)
-    if bad:
-        raise InvalidDelivery(bad)
+        errors["recipient"] = _NO_TEXT
+    due = _due(options.get("scheduled_for"), now, errors)
+    bucket = _bucket(options.get("bucket"), due, errors)
+    if errors:
+        raise InvalidDelivery(errors)
     content = render(template, data)
     said = stable_hash(dict(data))
     intent = OutgoingMessage(
@@ -115,24 +115,24 @@ def compose(
     return Notification(intent, key, due, request_context(options))
 
 
-def _due(value: object, now: datetime, bad: dict[str, str]) -> datetime | None:
+def _due(value: object, now: datetime, errors: dict[str, str]) -> datetime | None:
     if value is None:
         return None
     if not isinstance(value, datetime) or value.tzinfo is None:
-        bad["scheduled_for"] = "must be a datetime with a time zone"
+        errors["scheduled_for"] = "must be a datetime with a time zone"
         return None
     due = value.astimezone(UTC)
-    if not now - DRIFT <= due <= now + given.FARTHEST:
-        bad["scheduled_for"] = "must be from now on, and within five years"
+    if not now - DRIFT <= due <= now + validation.FARTHEST:
+        errors["scheduled_for"] = "must be from now on, and within five years"
     return due
 
 
-def _bucket(value: object, due: datetime | None, bad: dict[str, str]) -> str:
+def _bucket(value: object, due: datetime | None, errors: dict[str, str]) -> str:
     if value is None:
         # The same reminder for two times is two reminders.
         return "" if due is None else write_instant(due.replace(second=0, microsecond=0))
     if not isinstance(value, str) or not _BUCKET.fullmatch(value):
-        bad["bucket"] = "must be one line of 1 to 100 characters"
+        errors["bucket"] = "must be one line of 1 to 100 characters"
         return ""
     return value
 

@@ -17,7 +17,7 @@ from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.handler import make_handler, plain_stage
 from holdfast.engine.job import SYSTEM, Actor, Priority
 from holdfast.engine.pass_counts import PassCounts
-from holdfast.engine.request import Batch, Options
+from holdfast.engine.request import InsertRows, Options
 from holdfast.engine.runs import Application
 from holdfast.engine.tracing import Tracing
 from holdfast.errors import ConfigError
@@ -83,14 +83,14 @@ class OutboxApplication(Application, Protocol):
         job_id: str,
         org_id: str | None = None,
         **options: Unpack[Options],
-    ) -> Batch: ...
+    ) -> InsertRows: ...
 
     def sync(self, *, borrowed: bool = False) -> None: ...
 
     def declared_steps(self) -> Steps[None]: ...
 
     def announce(
-        self, batches: Sequence[Batch], enqueued: Sequence[Enqueued], *, is_committed: bool
+        self, batches: Sequence[InsertRows], enqueued: Sequence[Enqueued], *, is_committed: bool
     ) -> None: ...
 
 

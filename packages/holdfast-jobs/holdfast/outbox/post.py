@@ -15,7 +15,7 @@ from holdfast.document import stable_hash
 from holdfast.engine import enqueue as enqueueing
 from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.execute import current
-from holdfast.engine.request import Batch
+from holdfast.engine.request import InsertRows
 from holdfast.outbox import intend as intending
 from holdfast.outbox.delivery import State
 from holdfast.outbox.intend import Intended
@@ -36,7 +36,7 @@ class Posted:
     """What was written."""
 
     intended: list[Intended]
-    batches: list[Batch]
+    batches: list[InsertRows]
     enqueued: list[Enqueued]
 
 
@@ -52,7 +52,7 @@ class _Share:
     org_id: str | None
     options: Mapping[str, Any]
 
-    def job(self, ids: Sequence[str]) -> Batch:
+    def job(self, ids: Sequence[str]) -> InsertRows:
         """The job that delivers these. Raises InvalidJob."""
         own: dict[str, Any] = {**self.options}
         given = own.get("idempotency_key")
@@ -70,7 +70,7 @@ class Posting:
     """Intents and the jobs that are to deliver them, checked and not yet written."""
 
     shares: Sequence[_Share]
-    jobs: Sequence[Batch]
+    jobs: Sequence[InsertRows]
 
     @property
     def queues(self) -> list[str]:
@@ -119,7 +119,7 @@ def prepare(
     ]
     jobs = [share.job([row["id"] for row in share.rows]) for share in shares]
     for share, job in zip(shares, jobs, strict=True):
-        frame = job.frames[0]
+        frame = job.shared[0]
         due = frame["not_before_at"]
         about = _context(frame, share, options)
         for row in share.rows:

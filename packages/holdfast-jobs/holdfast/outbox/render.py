@@ -30,16 +30,16 @@ _MISSING = object()
 def render(template: Template, data: Mapping[str, Any]) -> Content:
     """What *template* says with *data*; raises InvalidDelivery and names every bad place."""
     _check(data)
-    bad: dict[str, str] = {}
-    subject = _Writer(data, bad, is_line=True).write(template.subject)
-    text = _Writer(data, bad).write(template.text)
+    errors: dict[str, str] = {}
+    subject = _Writer(data, errors, is_line=True).write(template.subject)
+    text = _Writer(data, errors).write(template.text)
     marked = None
     if template.html is not None:
-        marked = _Writer(data, bad, is_html=True).write(template.html)
-    if not bad and not 1 <= len(subject.strip()) <= LONGEST_SUBJECT:
-        bad["subject"] = f"must become 1 to {LONGEST_SUBJECT} characters"
-    if bad:
-        raise InvalidDelivery(bad)
+        marked = _Writer(data, errors, is_html=True).write(template.html)
+    if not errors and not 1 <= len(subject.strip()) <= LONGEST_SUBJECT:
+        errors["subject"] = f"must become 1 to {LONGEST_SUBJECT} characters"
+    if errors:
+        raise InvalidDelivery(errors)
     return Content(subject.strip(), text, marked, data)
 
 
@@ -62,12 +62,12 @@ class _Writer:
     def __init__(
         self,
         data: Mapping[str, Any],
-        bad: dict[str, str],
+        errors: dict[str, str],
         *,
         is_html: bool = False,
         is_line: bool = False,
     ) -> None:
-        self.bad = bad
+        self.errors = errors
         self.is_html = is_html
         self.is_line = is_line
         # The innermost item is looked at first.
@@ -94,7 +94,7 @@ class _Writer:
         """Whether the limit is reached: nested lists make long texts of little data."""
         if self.room >= 0:
             return False
-        self.bad["data"] = f"makes a text of more than {LONGEST_TEXT} characters"
+        self.errors["data"] = f"makes a text of more than {LONGEST_TEXT} characters"
         return True
 
     def _say(self, text: str) -> None:
@@ -105,12 +105,12 @@ class _Writer:
         found = self._find(value.path)
         if isinstance(found, bool) or not isinstance(found, str | int | float):
             says = "is missing" if found is _MISSING else "must be text or a number"
-            self.bad.setdefault(_place(value.path), says)
+            self.errors.setdefault(_place(value.path), says)
             return
         said = str(found)
         if value.is_address and not _ADDRESS.fullmatch(said):
             says = "must be an address that begins with https:, http: or mailto:"
-            self.bad.setdefault(_place(value.path), says)
+            self.errors.setdefault(_place(value.path), says)
             return
         if self.is_line:
             # A line break in a subject would be the next header.
@@ -120,7 +120,7 @@ class _Writer:
     def _section(self, section: Section) -> None:
         found = self._find(section.path)
         if found is _MISSING:
-            self.bad.setdefault(_place(section.path), "is missing")
+            self.errors.setdefault(_place(section.path), "is missing")
             return
         is_empty = found is None or found is False or found in ("", 0, [], {}, ())
         if section.is_inverted:

@@ -21,7 +21,7 @@ from holdfast.app import Holdfast
 from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.execute import current
 from holdfast.engine.job import Claimed, Dead, Job, Outcome, Retry
-from holdfast.engine.request import Batch, JobRequest
+from holdfast.engine.request import InsertRows, JobRequest
 from holdfast.engine.settle import verb_of
 from holdfast.errors import ConfigError, HandlerTimeout
 from holdfast.event import Event, JobSettled
@@ -142,9 +142,9 @@ class Traces:
         finally:
             _end(span)
 
-    def begin(self, batch: Batch) -> str | None:
+    def begin(self, batch: InsertRows) -> str | None:
         """A trace of its own for a job that the clock brought about: its root is the creation."""
-        frame, job = batch.frames[0], batch.jobs[0]
+        frame, job = batch.shared[0], batch.jobs[0]
         attributes: Attributes = {
             **_COMMON,
             **_CREATE,

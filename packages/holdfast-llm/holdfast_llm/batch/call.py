@@ -328,4 +328,4 @@ def _with_rows(called: FinishedCall, clock: Clock) -> Outcome:
     """The outcome, with the rows that record the end of the call in the same transaction."""
     outcome = called.item_outcome.outcome
     assert isinstance(outcome, (Completed, Retry, Dead, Released))
-    return replace(outcome, kept={**(outcome.kept or {}), **rows_of(called, clock)})
+    return replace(outcome, rows={**(outcome.rows or {}), **rows_of(called, clock)})

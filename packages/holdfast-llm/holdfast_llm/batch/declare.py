@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 
 from holdfast.config import Settings
-from holdfast.engine.category import Category, Duty
+from holdfast.engine.category import Category, CategoryRules
 from holdfast.engine.context import Context
 from holdfast.engine.handler import (
     HandlerOptions,
@@ -113,7 +113,7 @@ class Batching(BatchExtension):
         job's result. *route* is where the requests of this job type go; an enqueue may say
         otherwise with ``routing_decision``. *stage* is what the only stage is called. *options* are
         those of ``hf.job``: the statements of ``stores`` store the rows that ``accept`` returns
-        as :class:`Kept`, in the transaction that ends the jobs.
+        as :class:`ResultWithRows`, in the transaction that ends the jobs.
         """
         check_options(job_type, options)
         kind = self.app.registry.category(category)
@@ -260,10 +260,10 @@ def _check_way(route: Route, provider: CommonProviderSettings) -> None:
 
 
 def _check_category(job_type: str, category: Category) -> None:
-    if category.duty is not Duty.GENERAL:
+    if category.rules is not CategoryRules.GENERAL:
         raise ConfigError(
-            f"Job type {job_type!r}: category {category.name!r} has the duty {category.duty}, which"
-            " a model request cannot fulfil. Use a category whose duty is general."
+            f"Job type {job_type!r}: category {category.name!r} has the rules {category.rules},"
+            " which a model request cannot follow. Use a category with the rules general."
         )
 
 

@@ -10,8 +10,8 @@ from datetime import timedelta
 
 from holdfast.clock import ms
 from holdfast.config import RetentionSettings, Settings
+from holdfast.engine.maintenance import RESCUE_LIMIT, grace_of, rescue_jobs
 from holdfast.engine.retention import BITE, in_bites
-from holdfast.engine.upkeep import RESCUE_LIMIT, grace_of, rescue_jobs
 from holdfast.engine.worker.settle_buffer import events_of
 from holdfast.event import Events
 from holdfast.store import Statements, Store, Tx
@@ -37,7 +37,7 @@ def prune_batches(store: Store, retention: RetentionSettings, *, limit: int) -> 
     """Delete items of batches whose retention is over, at most *limit*; then the empty batches.
 
     A batch of many items goes a piece at a time. One whose files are still at the provider stays.
-    Kept answers go when their own time is over.
+    ResultWithRows answers go when their own time is over.
     """
     keep_ms = ms(timedelta(days=retention.keep_days))
 

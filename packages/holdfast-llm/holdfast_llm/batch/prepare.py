@@ -16,7 +16,7 @@ from holdfast.clock import ms, read_instant
 from holdfast.engine.execute import Execution, name_stage, outcome_of_error, resolve
 from holdfast.engine.job import Actor, Canceled, Claimed, Outcome, Released
 from holdfast.engine.pass_counts import PassCounts
-from holdfast.engine.quarantine import bury_broken
+from holdfast.engine.quarantine import quarantine_job
 from holdfast.engine.settle import Settled, settle_in
 from holdfast.errors import ConfigError, ConfigInvalid, RuleBroken, SchemaInvalid, Signal
 from holdfast.store import Statements, Tx
@@ -234,7 +234,7 @@ class PagePreparer:
                     planned, drafts, owner=owner, claim_ms=claim_ms, actor=actor
                 )
             job = planned.wanted[0].job if planned.wanted else planned.ended[0][0]
-            buried = bury_broken(self.store, job, rule=exc.rule, actor=actor)
+            buried = quarantine_job(self.store, job, rule=exc.rule, actor=actor)
             return Prepared(dict(drafts), counts=self.releaser.report([buried]))
         counts = self.releaser.report(written.settled)
         for (account, model, reason), jobs in written.held.items():

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from holdfast.document import encode
 from holdfast.engine import audit
+from holdfast.engine.dead_letter import write_dead_letters
 from holdfast.engine.job import Actor, Canceled, Claimed, State
-from holdfast.engine.letter import write_letters
 from holdfast.engine.settle import Settled
 from holdfast.engine.state_hook import Reached, run_state_statements
 from holdfast.store import Statements, Tx
@@ -54,7 +54,7 @@ def submit_jobs(
     run_state_statements(
         tx, [Reached(job.org_id, job.id, job.job_type, State.CANCELED) for job in stopped]
     )
-    letters = write_letters(tx, [(job, Canceled()) for job in stopped])
+    letters = write_dead_letters(tx, [(job, Canceled()) for job in stopped])
     entries = [audit.Entry(job.org_id, job.id, "job.canceled", job.attempt) for job in stopped]
     audit.record(tx, actor, [*entries, *letters.entries])
     return SubmittedJobs(jobs, [Settled(job, Canceled(), lease_held=True) for job in stopped])

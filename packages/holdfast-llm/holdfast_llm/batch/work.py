@@ -66,4 +66,4 @@ class BatchWork(Protocol):
         """Build the model request of an item. It must be deterministic."""
 
     def accept(self, item: Item, reply: Reply) -> Any:
-        """Return the job's result, or :class:`Kept`. Raise Permanent for an unusable answer."""
+        """Return the result, or :class:`ResultWithRows`. Raise Permanent for an unusable answer."""

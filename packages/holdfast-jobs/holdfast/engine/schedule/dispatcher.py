@@ -20,8 +20,9 @@ from holdfast.cron import BadTiming
 from holdfast.engine import enqueue
 from holdfast.engine.bounded_run import BoundedRun, pending_of
 from holdfast.engine.enqueue import Enqueued
+from holdfast.engine.maintenance import maintain
 from holdfast.engine.pass_counts import PassCounts
-from holdfast.engine.request import Batch
+from holdfast.engine.request import InsertRows
 from holdfast.engine.run_log import RunOutcome, RunReport
 from holdfast.engine.runs import check_run
 from holdfast.engine.schedule.idle_runs import PerformedElsewhere, record_skipped, trigger_of
@@ -37,7 +38,6 @@ from holdfast.engine.schedule.tick import (
     move_schedules,
     take_ticks,
 )
-from holdfast.engine.upkeep import maintain
 from holdfast.errors import HoldfastError, InvalidJob, InvalidSchedule, QueueFull, StoreError
 from holdfast.event import About, Event, JobEnqueued, ScheduleFired, WorkerChanged
 from holdfast.store import Row, Tx
@@ -283,7 +283,7 @@ class Dispatcher:
         share = max(1, TICK_LIMIT // len(rows)) if name is None else 1
         found: list[Due] = []
         held: list[Tick] = []
-        batches: dict[tuple[str, datetime], Batch] = {}
+        batches: dict[tuple[str, datetime], InsertRows] = {}
         for row in rows:
             try:
                 due = decide_row(row, limit=share)
@@ -303,13 +303,13 @@ class Dispatcher:
         written.more = behind or (bool(found) and len(rows) == SCHEDULE_LIMIT)
         return written
 
-    def _write_batches(self, tx: Tx, fired: Mapping[Tick, Batch], written: _Written) -> None:
+    def _write_batches(self, tx: Tx, fired: Mapping[Tick, InsertRows], written: _Written) -> None:
         if not fired:
             return
         batches = list(fired.values())
         if self.app.tracing is not None:
             for batch in batches:
-                batch.frames[0]["traceparent"] = self.app.tracing.begin(batch)
+                batch.shared[0]["traceparent"] = self.app.tracing.begin(batch)
         chunks = [_merge(batches[at : at + CHUNK]) for at in range(0, len(batches), CHUNK)]
         jobs = [job for chunk in chunks for job in run_steps(tx, enqueue.insert_steps(chunk))]
         ticks = []
@@ -418,17 +418,17 @@ def dispatch_once(app: Scheduling) -> PassCounts:
     return Dispatcher(app).run_once()
 
 
-def _merge(batches: Iterable[Batch]) -> Batch:
+def _merge(batches: Iterable[InsertRows]) -> InsertRows:
     """Batches of one job each as one, so that they are one statement."""
-    whole = Batch()
+    whole = InsertRows()
     for number, batch in enumerate(batches):
-        whole.frames.append({**batch.frames[0], "frame": number})
+        whole.shared.append({**batch.shared[0], "frame": number})
         whole.jobs.append({**batch.jobs[0], "frame": number})
     return whole
 
 
-def _enqueued(batch: Batch, job: Enqueued) -> JobEnqueued:
-    frame = batch.frames[0]
+def _enqueued(batch: InsertRows, job: Enqueued) -> JobEnqueued:
+    frame = batch.shared[0]
     about = About(
         job.id,
         job.job_type,

@@ -18,7 +18,7 @@ from holdfast.cron import write_every
 from holdfast.engine import audit
 from holdfast.engine.declared import sync_declared
 from holdfast.engine.job import Actor, ActorType
-from holdfast.engine.request import Batch, prepare
+from holdfast.engine.request import InsertRows, prepare
 from holdfast.engine.runs import Application
 from holdfast.engine.schedule.schedule import (
     Declared,
@@ -60,7 +60,7 @@ def check_schedule(app: Scheduling, schedule: Schedule) -> None:
         raise InvalidSchedule(schedule.name, exc.fields) from exc
 
 
-def job_of(app: Scheduling, schedule: Schedule, fire_at: datetime) -> Batch:
+def job_of(app: Scheduling, schedule: Schedule, fire_at: datetime) -> InsertRows:
     """The job of one tick. Raises InvalidSchedule or InvalidJob.
 
     It is as old as its tick, so being late is no reason to refuse it.

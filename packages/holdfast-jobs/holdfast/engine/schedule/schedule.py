@@ -20,7 +20,7 @@ from holdfast.engine.audit import PLATFORM_ORG
 from holdfast.engine.handler import JOB_TYPE, Handler, Registry
 from holdfast.engine.job import Actor, ActorType
 from holdfast.engine.request import JobRequest
-from holdfast.engine.request_field import FARTHEST
+from holdfast.engine.validation import FARTHEST
 from holdfast.errors import ConfigError, InvalidSchedule
 from holdfast.ids import read_uuid
 from holdfast.store import Row
@@ -122,40 +122,40 @@ class Schedule:
 
 def make_schedule(name: str, options: ScheduleOptions, *, now: datetime) -> Schedule:
     """A schedule whose declaration was checked. Raises InvalidSchedule with every bad field."""
-    bad: dict[str, str] = {}
+    errors: dict[str, str] = {}
     unknown = set(options) - set(ScheduleOptions.__annotations__)
-    bad |= dict.fromkeys(sorted(unknown), "is not an option of a schedule")
+    errors |= dict.fromkeys(sorted(unknown), "is not an option of a schedule")
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        bad["name"] = "must be lower-case letters, digits, _ and -, beginning with a letter"
+        errors["name"] = "must be lower-case letters, digits, _ and -, beginning with a letter"
     made = Schedule(
         str(name),
-        _timetable(options, now, bad),
-        _misfire_policy(options.get("catch_up", MisfirePolicy.ONE), bad),
-        **_target(options, bad),
+        _timetable(options, now, errors),
+        _misfire_policy(options.get("catch_up", MisfirePolicy.ONE), errors),
+        **_target(options, errors),
     )
-    if bad:
-        raise InvalidSchedule(str(name), bad)
+    if errors:
+        raise InvalidSchedule(str(name), errors)
     return made
 
 
-def _timetable(options: ScheduleOptions, now: datetime, bad: dict[str, str]) -> Timetable:
+def _timetable(options: ScheduleOptions, now: datetime, errors: dict[str, str]) -> Timetable:
     cron, every = options.get("cron"), options.get("every")
     zone, starts_at = options.get("zone") or "UTC", options.get("starts_at")
     every_ms = None
     if (cron is None) == (every is None):
-        bad["cron"] = "needs one of cron and every, and only one"
+        errors["cron"] = "needs one of cron and every, and only one"
     elif cron is not None:
-        cron = _read("cron", cron, str, parse_cron, bad) and " ".join(str(cron).split())
-        _read("zone", zone, str, read_zone, bad)
+        cron = _read("cron", cron, str, parse_cron, errors) and " ".join(str(cron).split())
+        _read("zone", zone, str, read_zone, errors)
     else:
-        every_ms = _read("every", every, (str, timedelta), read_every, bad)
+        every_ms = _read("every", every, (str, timedelta), read_every, errors)
         if zone != "UTC":
-            bad["zone"] = "is for a cron: an interval is the same length everywhere"
+            errors["zone"] = "is for a cron: an interval is the same length everywhere"
     if starts_at is not None:
         if not isinstance(starts_at, datetime) or starts_at.tzinfo is None:
-            bad["starts_at"] = "must be a datetime with a time zone"
+            errors["starts_at"] = "must be a datetime with a time zone"
         elif abs(starts_at - now) > FARTHEST:
-            bad["starts_at"] = "is more than five years away"
+            errors["starts_at"] = "is more than five years away"
         else:
             # As exact as the store is, so that the ticks are the same before and after.
             starts_at = read_instant(write_instant(starts_at))
@@ -167,39 +167,39 @@ def _read(
     value: Any,
     kind: type | tuple[type, ...],
     read: Callable[[Any], Any],
-    bad: dict[str, str],
+    errors: dict[str, str],
 ) -> Any:
     if not isinstance(value, kind):
-        bad[name] = f"must be text, not {type(value).__name__}"
+        errors[name] = f"must be text, not {type(value).__name__}"
         return None
     try:
         return read(value)
     except BadTiming as exc:
-        bad[name] = str(exc)
+        errors[name] = str(exc)
         return None
 
 
-def _misfire_policy(value: object, bad: dict[str, str]) -> MisfirePolicy:
+def _misfire_policy(value: object, errors: dict[str, str]) -> MisfirePolicy:
     if isinstance(value, str) and value in tuple(MisfirePolicy):
         return MisfirePolicy(value)
-    bad["catch_up"] = "must be skip, one or all"
+    errors["catch_up"] = "must be skip, one or all"
     return MisfirePolicy.ONE
 
 
-def _target(options: ScheduleOptions, bad: dict[str, str]) -> dict[str, Any]:
+def _target(options: ScheduleOptions, errors: dict[str, str]) -> dict[str, Any]:
     job_type, run = options.get("job_type"), options.get("run")
     if (job_type is None) == (run is None):
-        bad["job_type"] = "needs one of job_type and run, and only one"
+        errors["job_type"] = "needs one of job_type and run, and only one"
         return {}
     if run is not None:
         if not isinstance(run, str) or not NAME.fullmatch(run):
-            bad["run"] = "must be the name of a run"
+            errors["run"] = "must be the name of a run"
         for name in ("payload", "org_id", "project_id"):
             if options.get(name):
-                bad[name] = "is for a job: a run serves every tenant"
+                errors[name] = "is for a job: a run serves every tenant"
         return {"run_name": run}
     if not isinstance(job_type, str) or not JOB_TYPE.fullmatch(job_type):
-        bad["job_type"] = "must be lower-case words joined by dots"
+        errors["job_type"] = "must be lower-case words joined by dots"
     target: dict[str, Any] = {"job_type": job_type}
     for name in ("org_id", "project_id"):
         value = options.get(name)
@@ -208,16 +208,16 @@ def _target(options: ScheduleOptions, bad: dict[str, str]) -> dict[str, Any]:
         try:
             target[name] = read_uuid(value)
         except ValueError as exc:
-            bad[name] = str(exc)
+            errors[name] = str(exc)
     payload = options.get("payload") or {}
     if not isinstance(payload, Mapping):
-        bad["payload"] = f"must be an object, not {type(payload).__name__}"
+        errors["payload"] = f"must be an object, not {type(payload).__name__}"
         return target
     try:
         # A copy, and in the words of the store: what is declared cannot change afterwards.
         target["payload"] = decode(canonical(dict(payload)))
     except BadDocument as exc:
-        bad["payload"] = str(exc)
+        errors["payload"] = str(exc)
     return target
 
 
@@ -228,7 +228,7 @@ def handler_of(schedule: Schedule, registry: Registry) -> Handler:
         says = f"{job_type!r} is not registered here; for a command, name the application by --app"
         raise InvalidSchedule(schedule.name, {"job_type": says})
     handler = registry.get(job_type)
-    if not handler.category.duty.may_be_scheduled:
+    if not handler.category.rules.may_be_scheduled:
         says = f"{job_type!r} is neither maintenance nor a notification; only these are scheduled"
         raise InvalidSchedule(schedule.name, {"job_type": says})
     if handler.producer is not None:

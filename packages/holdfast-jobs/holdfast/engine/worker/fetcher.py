@@ -14,13 +14,13 @@ from holdfast.engine.claim import (
     find_keys,
     keys_of,
     load_cursors,
-    look_around,
+    poll_queues,
     save_cursors,
 )
 from holdfast.engine.fairness import QueueShares, RoundRobinCursor, TenantBacklog
 from holdfast.engine.job import MAINTENANCE_QUEUE, Claimed
+from holdfast.engine.limits import Rules, read_rules
 from holdfast.engine.promote import promote_jobs
-from holdfast.engine.rules import Rules, read_rules
 from holdfast.engine.settle import Settled
 from holdfast.errors import StoreError
 from holdfast.store import Store
@@ -92,7 +92,7 @@ class FairFetcher:
     def take(self, wanted: int) -> list[Claimed]:
         # A fake clock may have moved past a deadline since.
         if not self._waiting or self.store.clock.is_fake or time.monotonic() >= self._look_at:
-            self._look(wanted)
+            self._poll_queues(wanted)
         found: list[Claimed] = []
         try:
             self._fill(wanted, found)
@@ -113,7 +113,7 @@ class FairFetcher:
             if not self._saw_part or fruitless > (FRUITLESS_LOOKS if self._went_through else 0):
                 return
             before = len(found)
-            self._look(wanted)
+            self._poll_queues(wanted)
 
     def _take_round(self, wanted: int, found: list[Claimed]) -> None:
         """Ask every waiting queue for its share once; one that has less is left in peace."""
@@ -152,13 +152,13 @@ class FairFetcher:
             {queue: at for queue, at in self._cursors.items() if at != RoundRobinCursor()},
         )
 
-    def _look(self, wanted: int) -> None:
+    def _poll_queues(self, wanted: int) -> None:
         """Ask once for all queues: what has come due, do the rules still hold, who waits where."""
         began = time.monotonic()
-        seen = look_around(self.store, self._watched)
+        seen = poll_queues(self.store, self._watched)
         due = [row["queue"] for row in seen if row["has_due"]]
         if due and promote_jobs(self.store, due):
-            seen = look_around(self.store, self._watched)
+            seen = poll_queues(self.store, self._watched)
         if self._rules is None or any(row["revision"] != self._rules.revision for row in seen):
             self._rules = read_rules(self.store)
         keys = {

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from holdfast.config import Settings
-from holdfast.engine import upkeep
+from holdfast.engine import maintenance
 from holdfast.engine.worker.watchdog import Guard
 from holdfast.errors import HoldfastError
 from holdfast.event import Events
@@ -31,7 +31,7 @@ class Chore:
 def chores_of(store: Store, settings: Settings, events: Events) -> list[Chore]:
     """The chores of every worker. Extensions add theirs, each in a thread of its own."""
     every = settings.rescue_seconds
-    return [Chore("upkeep", every, lambda: upkeep.tidy(store, settings, events))]
+    return [Chore("upkeep", every, lambda: maintenance.tidy(store, settings, events))]
 
 
 class Housekeeping:

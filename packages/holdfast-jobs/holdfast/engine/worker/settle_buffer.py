@@ -17,7 +17,7 @@ from holdfast.clock import ms
 from holdfast.engine.classify import fault_of
 from holdfast.engine.completion import Ended, Unproven
 from holdfast.engine.job import Actor, Canceled, Claimed, ClaimId, Dead, Outcome, Retry
-from holdfast.engine.quarantine import bury_broken
+from holdfast.engine.quarantine import quarantine_job
 from holdfast.engine.settle import NOTHING, Settled, StoresOf, settle, verb_of
 from holdfast.engine.worker.executor_pool import InFlight
 from holdfast.engine.worker.watchdog import Guard, unguarded
@@ -218,7 +218,7 @@ def settle_bisecting(
         try:
             return settle(store, [(job, Dead(fault))], actor=actor)
         except RuleBroken as broken:
-            return [bury_broken(store, job, rule=broken.rule, actor=actor)]
+            return [quarantine_job(store, job, rule=broken.rule, actor=actor)]
 
 
 def events_of(settled: Settled, seconds: float | None = None) -> Iterator[Event]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FrameType
 
-from holdfast.engine.upkeep import rescue_jobs
+from holdfast.engine.maintenance import rescue_jobs
 from holdfast.engine.worker.settle_buffer import events_of
 from holdfast.errors import StoreError
 from holdfast.event import Events, WorkerChanged
@@ -73,7 +73,7 @@ class Supervisor:
                 code = child.process.poll()
                 if code is not None:
                     self.children.remove(child)
-                    self._bury(child, code)
+                    self._reap(child, code)
         return 0 if self._signals < 2 else 1
 
     def _start(self, place: int, pause: float) -> Child:
@@ -82,7 +82,7 @@ class Supervisor:
         process = subprocess.Popen(command, start_new_session=True)  # noqa: S603
         return Child(place, worker_id, process, time.monotonic(), pause)
 
-    def _bury(self, child: Child, code: int) -> None:
+    def _reap(self, child: Child, code: int) -> None:
         """See a dead child's jobs home and, unless we are stopping, put another in its place."""
         if code != 0:
             self.events.emit(WorkerChanged(child.worker_id, "died", f"exit code {code}"))

@@ -24,12 +24,12 @@ from holdfast.engine.context import CancelToken, Context, FindExtension, no_exte
 from holdfast.engine.execute import Execution, execute, name_stage, resolve
 from holdfast.engine.handler import Registry
 from holdfast.engine.job import QUEUES, Actor, ActorType, Claimed, ClaimId, Outcome, Released
+from holdfast.engine.maintenance import run_maintenance as run_maintenance
 from holdfast.engine.pass_counts import PassCounts
 from holdfast.engine.request import DRIFT
 from holdfast.engine.retention import check_retention
 from holdfast.engine.settle import Settled, verb_of
 from holdfast.engine.tracing import Tracing
-from holdfast.engine.upkeep import run_upkeep as run_upkeep
 from holdfast.engine.worker.executor_pool import DRAINED, ExecutorPool, InFlight
 from holdfast.engine.worker.fetcher import FairFetcher, Fetcher
 from holdfast.engine.worker.heartbeat import Heartbeat

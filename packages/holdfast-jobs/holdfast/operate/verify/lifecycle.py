@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from holdfast.clock import write_instant
-from holdfast.engine.upkeep import Grace
+from holdfast.engine.maintenance import Grace
 from holdfast.operate.verify.check import Check, VerifyContext, Violation, selects
 from holdfast.store import Statement, Statements
 

@@ -378,7 +378,7 @@ def _reason(text: str) -> str:
     return reason
 
 
-def tell_crowded(store: Store, events: Events, *, found: bool = True) -> int:
+def emit_crowded(store: Store, events: Events, *, found: bool = True) -> int:
     """Report once each queue that is deeper than its small_depth, until it has been small again.
 
     Without *found*, the caller knows that there is none.
@@ -453,7 +453,7 @@ def consume_tokens(tx: Tx, rules: Rules, queue: str, claimed: Sequence[Claimed])
     """Take what was claimed out of the buckets."""
     rule = rules.queues.get(queue)
     if rule is not None and rule.settings.rate is not None:
-        tx.affected(SQL.spend_queue, queue=queue, jobs=len(claimed))
+        tx.affected(SQL.consume_queue_tokens, queue=queue, jobs=len(claimed))
     keys = Counter(job.limit_key for job in claimed if job.limit_key in rules.keys)
     rated = [
         {"name": key, "jobs": jobs}
@@ -461,4 +461,4 @@ def consume_tokens(tx: Tx, rules: Rules, queue: str, claimed: Sequence[Claimed])
         if rules.keys[key].rate is not None
     ]
     if rated:
-        tx.affected(SQL.spend_keys, spent=rated)
+        tx.affected(SQL.consume_key_tokens, spent=rated)

@@ -61,7 +61,7 @@ WHERE letter.org_id = done.tenant AND letter.job_id = done.letter_id
   AND letter.state = 'replaying' AND letter.replay_count = done.number
 RETURNING org_id, job_id, state, attempts, replay_count, error_class, escalated_at, updated_at;
 
--- insert_letter_events :affected — crosses tenants: insert_events for what changes a dead letter
+-- insert_dead_letter_events :affected — crosses tenants: insert_events for what changes a dead letter
 -- The digest of the job is followed by one of the item with its replays and notes; that of a replay
 -- also by one of the stages that the replay took over.
 INSERT INTO holdfast.job_event

@@ -17,7 +17,7 @@ from holdfast.engine.job import Actor, Canceled, Claimed, Completed, Dead, Outco
 from holdfast.event import DeadLetterEscalated
 from holdfast.store import Row, Statements, Tx
 
-SQL = Statements("holdfast.engine", "letter.sql")
+SQL = Statements("holdfast.engine", "dead_letter.sql")
 JOB_SQL = Statements("holdfast.engine", "job.sql")
 
 # The names under which a failure's context may hold the code that the other side answered with.
@@ -32,7 +32,7 @@ class Written:
     escalated: dict[tuple[str, str], DeadLetterEscalated] = field(default_factory=dict)
 
 
-def write_letters(tx: Tx, settled: Sequence[tuple[Claimed, Outcome]]) -> Written:
+def write_dead_letters(tx: Tx, settled: Sequence[tuple[Claimed, Outcome]]) -> Written:
     """Write the letters of those that died, and to their items what became of replays."""
     written, of_item = Written(), set()
     ends = {
@@ -50,7 +50,7 @@ def write_letters(tx: Tx, settled: Sequence[tuple[Claimed, Outcome]]) -> Written
             if is_escalated:
                 written.escalated[key] = _escalation(job, row)
     letters = [
-        _letter(job, outcome)
+        _row_of(job, outcome)
         for job, outcome in settled
         if isinstance(outcome, Dead) and (job.org_id, job.id) not in of_item
     ]
@@ -85,7 +85,7 @@ def _end_replays(tx: Tx, ends: Sequence[Mapping[str, Any]]) -> list[Row]:
 def _end(job: Claimed, outcome: Outcome) -> dict[str, Any]:
     end: dict[str, Any] = {"org_id": job.org_id, "id": job.id, "is_permanent": 0}
     if isinstance(outcome, Dead):
-        letter = _letter(job, outcome)
+        letter = _row_of(job, outcome)
         end |= {
             "stack": letter["last_stack"],
             "context": letter["sanitized_context"],
@@ -95,7 +95,7 @@ def _end(job: Claimed, outcome: Outcome) -> dict[str, Any]:
     return end
 
 
-def _letter(job: Claimed, outcome: Dead) -> dict[str, Any]:
+def _row_of(job: Claimed, outcome: Dead) -> dict[str, Any]:
     fault = outcome.fault
     context: dict[str, Any] = {
         # What a handler says of its failure never stands for what we know ourselves.

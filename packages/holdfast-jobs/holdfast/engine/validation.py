@@ -1,4 +1,4 @@
-"""The fields of a request, checked at the edge: what is wrong is noted in *bad* by its name."""
+"""Validators of the fields of a request. Each records its error in *errors* by field name."""
 
 from __future__ import annotations
 
@@ -33,110 +33,110 @@ def refuse_secret(payload: Mapping[str, Any]) -> None:
         raise SecretInPayload({"payload": says})
 
 
-def payload(value: object, limit: int, bad: dict[str, str]) -> str:
+def payload(value: object, limit: int, errors: dict[str, str]) -> str:
     if not isinstance(value, dict):
         if not isinstance(value, Mapping):
-            bad["payload"] = f"must be an object, not {type(value).__name__}"
+            errors["payload"] = f"must be an object, not {type(value).__name__}"
             return "{}"
         value = dict(value)
     try:
         text = canonical(value)
     except BadDocument as exc:
         # It names a place in the payload by its keys, which are the caller's.
-        bad["payload"] = redact(harmless(str(exc)), 300)
+        errors["payload"] = redact(harmless(str(exc)), 300)
         return "{}"
     size = len(text) if text.isascii() else len(text.encode())
     if size > limit:
-        bad["payload"] = f"is {size} bytes, the limit is {limit}; store it and pass a reference"
+        errors["payload"] = f"is {size} bytes, the limit is {limit}; store it and pass a reference"
     return text
 
 
-def uuid(name: str, value: object, bad: dict[str, str]) -> str:
+def uuid(name: str, value: object, errors: dict[str, str]) -> str:
     try:
         return read_uuid(value)
     except ValueError as exc:
-        bad[name] = str(exc)
+        errors[name] = str(exc)
         return ""
 
 
-def text(name: str, value: object, bad: dict[str, str], longest: int = 200) -> str | None:
+def text(name: str, value: object, errors: dict[str, str], longest: int = 200) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str) or not value or len(value) > longest:
-        bad[name] = f"must be text of 1 to {longest} characters"
+        errors[name] = f"must be text of 1 to {longest} characters"
     elif not _SHORT_TEXT.fullmatch(value):
-        bad[name] = "must not contain control characters or lone surrogates"
+        errors[name] = "must not contain control characters or lone surrogates"
     else:
         return value
     return None
 
 
-def actor(value: object, bad: dict[str, str]) -> Actor:
+def actor(value: object, errors: dict[str, str]) -> Actor:
     try:
         return read_actor(value)
     except InvalidArgument as exc:
-        bad |= exc.fields
+        errors |= exc.fields
         return SYSTEM
 
 
-def priority(value: object, default: Priority, bad: dict[str, str]) -> int:
+def priority(value: object, default: Priority, errors: dict[str, str]) -> int:
     if value is None:
         return int(default)
     if isinstance(value, Priority):
         return int(value)
     if isinstance(value, str) and value.upper() in Priority.__members__:
         return int(Priority[value.upper()])
-    bad["priority"] = "must be critical, high, normal or low"
+    errors["priority"] = "must be critical, high, normal or low"
     return int(default)
 
 
-def queue(value: object, bad: dict[str, str], queues: Collection[str]) -> str:
+def queue(value: object, errors: dict[str, str], queues: Collection[str]) -> str:
     if not isinstance(value, str) or not QUEUE.fullmatch(value):
-        bad["queue"] = "must look like 'q:default'"
+        errors["queue"] = "must look like 'q:default'"
     elif value == DEAD_LETTER_QUEUE:
-        bad["queue"] = f"must not be {DEAD_LETTER_QUEUE}; only a dead job goes there"
+        errors["queue"] = f"must not be {DEAD_LETTER_QUEUE}; only a dead job goes there"
     elif value not in queues:
-        bad["queue"] = f"{value!r} is not registered; declare it with hf.queue({value!r})"
+        errors["queue"] = f"{value!r} is not registered; declare it with hf.queue({value!r})"
     return str(value)
 
 
-def limit_key(value: object, bad: dict[str, str]) -> str:
+def limit_key(value: object, errors: dict[str, str]) -> str:
     if value is None:
         return ""
     if isinstance(value, str) and LIMIT_KEY.fullmatch(value):
         return value
-    bad["limit_key"] = "must be 1 to 100 of the characters a-z, 0-9, '.', '_', ':', '/' and '-'"
+    errors["limit_key"] = "must be 1 to 100 of the characters a-z, 0-9, '.', '_', ':', '/' and '-'"
     return ""
 
 
-def attempts(value: object, default: int, bad: dict[str, str]) -> int:
+def attempts(value: object, default: int, errors: dict[str, str]) -> int:
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 100:
-        bad["max_attempts"] = "must be a whole number from 1 to 100"
+        errors["max_attempts"] = "must be a whole number from 1 to 100"
         return default
     return value
 
 
-def instant(name: str, value: object, now: datetime, bad: dict[str, str]) -> str | None:
+def instant(name: str, value: object, now: datetime, errors: dict[str, str]) -> str | None:
     if value is None:
         return None
     if not isinstance(value, datetime):
-        bad[name] = "must be a datetime"
+        errors[name] = "must be a datetime"
     elif value.tzinfo is None:
-        bad[name] = "has no time zone; use an aware datetime, for example datetime.now(UTC)"
+        errors[name] = "has no time zone; use an aware datetime, for example datetime.now(UTC)"
     # Plain subtraction works across zones; moving the last day of the calendar to UTC does not.
     elif abs(value - now) > FARTHEST:
-        bad[name] = "is more than five years away; it may be in milliseconds by mistake"
+        errors[name] = "is more than five years away; it may be in milliseconds by mistake"
     else:
         return write_instant(value)
     return None
 
 
-def traceparent(value: object, bad: dict[str, str]) -> str | None:
+def traceparent(value: object, errors: dict[str, str]) -> str | None:
     if value is None:
         return None
     if isinstance(value, str) and _TRACEPARENT.fullmatch(value):
         return value
-    bad["traceparent"] = "must be a W3C traceparent"
+    errors["traceparent"] = "must be a W3C traceparent"
     return None

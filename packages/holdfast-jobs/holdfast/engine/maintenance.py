@@ -27,11 +27,11 @@ from holdfast.engine.job import (
     Retry,
     claim_row,
 )
+from holdfast.engine.limits import emit_crowded
 from holdfast.engine.pass_counts import PassCounts
 from holdfast.engine.promote import promote_jobs
-from holdfast.engine.quarantine import bury_broken
+from holdfast.engine.quarantine import quarantine_job
 from holdfast.engine.retention import archive_and_prune, shortest_keep
-from holdfast.engine.rules import tell_crowded
 from holdfast.engine.run_log import clean_run_log
 from holdfast.engine.schedule.tick import PATIENCE, TickOutcome, close_stray_ticks, prune_ticks
 from holdfast.engine.settle import Settled, settle_in
@@ -49,7 +49,7 @@ RESCUE_LIMIT = 500
 # Two of the longest pauses between two tries to reconnect.
 RECONNECT_SECONDS = 4.0
 
-UPKEEP = Actor(ActorType.SYSTEM, "upkeep")
+MAINTENANCE = Actor(ActorType.SYSTEM, "upkeep")
 
 
 # So often a claim whose worker is alive is given back for nothing; then it is charged.
@@ -104,7 +104,7 @@ def rescue_jobs(
         if grace.left(store) > 0:
             return []
         stale = _find_stale(store, tx, find, limit, dead_worker_id)
-        return settle_in(tx, stale, actor=UPKEEP) if stale else []
+        return settle_in(tx, stale, actor=MAINTENANCE) if stale else []
 
     # It passes over what is locked. What it may still have to wait for waits for the next pass.
     try:
@@ -148,14 +148,14 @@ def _rescue_one_by_one(
     def rescue(tx: Tx, job: Claimed) -> list[Settled]:
         # Asked again under the lock: its worker may have come back in between.
         still = [item for item in find(tx) if item[0].claim_id == job.claim_id]
-        return settle_in(tx, still, actor=UPKEEP) if still else []
+        return settle_in(tx, still, actor=MAINTENANCE) if still else []
 
     rescued: list[Settled] = []
     for job, _ in store.write_soon(find):
         try:
             rescued += store.write_soon(partial(rescue, job=job))
         except RuleBroken as exc:
-            rescued.append(bury_broken(store, job, rule=exc.rule, actor=UPKEEP))
+            rescued.append(quarantine_job(store, job, rule=exc.rule, actor=MAINTENANCE))
     return rescued
 
 
@@ -232,7 +232,7 @@ def tidy(
                 events.emit(event)
     outcomes.update(archive_and_prune(store, settings.retention, steps))
     _clean_runs(store, settings, events, steps, outcomes)
-    outcomes["crowded"] = tell_crowded(store, events, found="crowded" in steps)
+    outcomes["crowded"] = emit_crowded(store, events, found="crowded" in steps)
     return outcomes
 
 
@@ -259,7 +259,7 @@ def _clean_runs(
         outcomes["ticks_pruned"] = prune_ticks(store, retention=retention)
 
 
-def run_upkeep(
+def run_maintenance(
     store: Store, settings: Settings, events: Events, steps: Collection[str] | None = None
 ) -> PassCounts:
     """One bounded pass of everything that keeps a store healthy."""
@@ -286,7 +286,7 @@ def maintain(
     steps = find_steps(store, settings, watched)
     if "rescue" in steps:
         await_workers(store, settings, may_continue=may_continue)
-    run_upkeep(store, settings, events, steps)
+    run_maintenance(store, settings, events, steps)
     for step in others:
         step()
     if "promote" in steps:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.document import BadDocument, canonical, decode
 from holdfast.engine import audit
-from holdfast.engine.category import Duty
+from holdfast.engine.category import CategoryRules
 from holdfast.engine.job import Claimed
 from holdfast.engine.reference import REF, refs_in
 from holdfast.errors import Gone, ResultInvalid, RuleViolated, SchemaInvalid
@@ -23,7 +23,7 @@ from holdfast.store import Access, Row, Session, Statements, Tx
 if TYPE_CHECKING:
     from holdfast.engine.context import Context
 
-SQL = Statements("holdfast.engine", "duty.sql")
+SQL = Statements("holdfast.engine", "category_rules.sql")
 JOB_SQL = Statements("holdfast.engine", "job.sql")
 
 NOTE_LIMIT_BYTES = 16 * 1024
@@ -36,12 +36,12 @@ _OUR_EVENTS = frozenset(
 _NOTE_NAME = re.compile(r"[a-z][a-z0-9_.-]{0,99}")
 
 
-def duty_of(context: Context) -> Duty:
+def rules_of(context: Context) -> CategoryRules:
     """The duty of the handler; of the category the job was enqueued with if that says more."""
     handler = context.handler
-    declared = Duty.GENERAL if handler is None else handler.category.duty
+    declared = CategoryRules.GENERAL if handler is None else handler.category.rules
     stored = context.categories.get(context.job.category)
-    return stored.duty if declared is Duty.GENERAL and stored is not None else declared
+    return stored.rules if declared is CategoryRules.GENERAL and stored is not None else declared
 
 
 def command_of(job: Claimed) -> str | None:
@@ -55,12 +55,12 @@ def command_of(job: Claimed) -> str | None:
 
 def access_of(context: Context) -> tuple[Access, audit.Entry | None]:
     """What the handler's own transaction may write, and what the audit says of it."""
-    match duty_of(context):
-        case Duty.AUDIT_ENRICHMENT:
+    match rules_of(context):
+        case CategoryRules.AUDIT_ENRICHMENT:
             return Access.AUDIT, None
-        case Duty.MAINTENANCE:
+        case CategoryRules.MAINTENANCE:
             return Access.DOMAIN, None
-        case Duty.PLANNING:
+        case CategoryRules.PLANNING:
             return _planning_access(context)
         case _:
             return Access.WRITE, None
@@ -106,7 +106,7 @@ def _files(context: Context) -> Files:
 
 def has_inputs(context: Context) -> bool:
     """Whether there is anything to look for before the handler runs."""
-    return REF in context.job.payload and duty_of(context) is Duty.EXPORT
+    return REF in context.job.payload and rules_of(context) is CategoryRules.EXPORT
 
 
 def check_inputs(context: Context) -> None:
@@ -125,7 +125,7 @@ def check_inputs(context: Context) -> None:
 
 def delivers(context: Context) -> bool:
     """Whether the result must refer to an artifact."""
-    return duty_of(context).delivers_artifact
+    return rules_of(context).delivers_artifact
 
 
 def check_result(context: Context, value: object, session: Session | None = None) -> None:
@@ -191,7 +191,7 @@ class Audit:
 
     def _write(self, insert: Callable[[Tx, list[Row]], int], row: Row) -> None:
         context, job = self.context, self.context.job
-        if duty_of(context) is not Duty.AUDIT_ENRICHMENT:
+        if rules_of(context) is not CategoryRules.AUDIT_ENRICHMENT:
             raise RuleViolated("Only an audit enrichment job writes to the audit.")
 
         context.session.write(lambda tx: insert(tx, [{"org_id": job.org_id, "id": job.id, **row}]))
