@@ -181,13 +181,13 @@ def drain(hf: Holdfast, count: int, fair: bool) -> float:
     """Jobs a second from the first claim until *count* are run; the rest is given back."""
     seen, reached = [0], threading.Event()
 
-    def told(event: object) -> None:
+    def note_event(event: object) -> None:
         if type(event).__name__ == "JobSettled":
             seen[0] += 1
             if seen[0] >= count:
                 reached.set()
 
-    hf.events.subscribers[:] = [told]
+    hf.events.subscribers[:] = [note_event]
     options: dict[str, Any] = {} if fair else {"fetcher": Oldest(hf.store)}
     running = hf.worker(queues=["q:default"], concurrency=4, **options)
     thread = threading.Thread(target=running.run)

@@ -73,10 +73,10 @@ def measure(hf: Holdfast, messages: int) -> None:
     hf.outbox.deliver(intend(hf, 0, TOGETHER), org_id=ORG)
     first, ids = TOGETHER, []
 
-    def wanted() -> None:
+    def intend_all() -> None:
         ids.extend(intend(hf, first, messages))
 
-    print(f"  intending          {rate(messages, wanted):7.0f} /s")
+    print(f"  intending          {rate(messages, intend_all):7.0f} /s")
     needed, speeds = [], []
     for half in (ids[: messages // 2], ids[messages // 2 :]):
         speeds.append(rate(len(half), lambda: hf.outbox.deliver(half, org_id=ORG)))  # noqa: B023

@@ -95,7 +95,7 @@ for (who, whom, text), answer in zip(MESSAGES, answers, strict=True):
         if item.rewrite_request_id == answer.rewrite_request_id:
             print(f"   {whom} reads: {item.rewritten_text}")
 
-desk = rewrites.operate(actor="user:operator", role="admin", org_id=home)
-failed = desk.show(answers[-1].rewrite_request_id)
+operator = rewrites.operate(actor="user:operator", role="admin", org_id=home)
+failed = operator.show(answers[-1].rewrite_request_id)
 print(f"\nThe last one is not delivered. An operator sees why: {failed['failure_code']}")
 print(f"paid twice: {len(simulator.ledger.double_paid())}")

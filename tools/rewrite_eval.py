@@ -88,7 +88,7 @@ class Report:
     scores: dict[str, Score] = field(default_factory=dict)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
 
-    def of(self, locale: str) -> Score:
+    def score_of(self, locale: str) -> Score:
         return self.scores.setdefault(locale, Score())
 
 
@@ -103,7 +103,7 @@ def measure(wanted: Iterable[str], *, rewrites: Path | None = None, folder: Path
     for locale in wanted:
         lexicon = Lexicon.of(locale)
         report.versions[locale] = lexicon.version if lexicon else "none"
-        score = report.of(locale)
+        score = report.score_of(locale)
         for name, text, codes in originals_of(locale, folder):
             _measure_original(report, locale, name, text, codes)
         for case in cases_of(locale, folder):
@@ -140,7 +140,7 @@ def _measure_original(
     lexicon = Lexicon.of(locale)
     if lexicon is None:
         return
-    score = report.of(locale)
+    score = report.score_of(locale)
     found = lexicon.check(text).codes
     score.found.update(code.value for code in found if code in expected)
     score.wrong.update(code.value for code in found if code not in expected)

@@ -254,7 +254,7 @@ def test_what_cannot_be_measured_is_refused_in_one_sentence_before_anything_is(
 
 def test_a_number_below_its_floor_is_named() -> None:
     report = Report({"xx": "xx-1"})
-    score = report.of("xx")
+    score = report.score_of("xx")
     score.found["blame"], score.missed["blame"], score.polite_hard = 9, 1, 2
 
     assert list(rewrite_eval.below(report)) == [

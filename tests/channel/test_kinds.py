@@ -18,8 +18,8 @@ from holdfast.channel.kind import ChannelKind
 from holdfast.clock import Clock
 from holdfast.config import CommonChannelSettings, registered
 from holdfast.config.channel import CHANNEL_KINDS
-from holdfast.config.kind import setting, text, whole
 from holdfast.config.registered import CHANNELS, Registered, channel_kinds
+from holdfast.config.setting_type import setting, text, whole
 from holdfast.outbound.credential import Credential
 from holdfast.outbox.failure import InvalidDelivery
 from tests.outbox.scripted import ScriptedChannel
@@ -41,8 +41,8 @@ class PagerKind(ChannelKind):
     settings = PagerSettings
 
     def problem(self, settings: Any, address: str, subject: str, text: str) -> str | None:
-        fits = address.isdecimal() and len(address) == settings.digits
-        return None if fits else f"address must have {settings.digits} digits"
+        is_valid = address.isdecimal() and len(address) == settings.digits
+        return None if is_valid else f"address must have {settings.digits} digits"
 
     def open(
         self, name: str, settings: Any, secrets: Mapping[str, Credential | None], clock: Clock
@@ -118,7 +118,7 @@ def test_two_distributions_cannot_register_the_same_kind() -> None:
 
 
 def test_a_kind_is_imported_when_it_is_used_and_not_before() -> None:
-    found = Registered(CHANNELS, "channel kind", [point("nowhere.at_all:Kind")])
+    found = Registered(CHANNELS, "channel kind", [point("nowhere.at_all:SettingType")])
 
     assert list(found) == ["pager"]
     with pytest.raises(ConfigError, match="from a-pager\\) cannot be loaded: ModuleNotFoundError"):

@@ -30,7 +30,7 @@ from holdfast import (
 from holdfast.engine.enqueue import insert_steps
 from holdfast.engine.retention import archive_jobs
 from holdfast.errors import RuleBroken
-from holdfast.store.borrow import run
+from holdfast.store.caller_connection import run
 from tests.engine.planting import plant
 from tests.operate.letters import operator, prepare
 from tests.operate.sound import assert_sound

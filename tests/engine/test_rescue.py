@@ -330,7 +330,7 @@ def test_nothing_is_charged_until_live_workers_had_the_time_to_renew(
     enqueued = work.enqueue("slow.work", {}, org_id=ORG)
     claim(work)
     clock.advance(seconds=61)
-    grace = Grace.of(60.0)
+    grace = Grace.for_lease(60.0)
     now = time.monotonic()
 
     work.store.availability = Availability(now - grace.seconds + 30)
@@ -362,7 +362,7 @@ def test_a_rescue_that_waited_for_the_end_of_an_outage_charges_nothing(
         return write(work)
 
     store.write_soon = write_after_an_outage  # type: ignore[method-assign]
-    rescued = rescue_jobs(store, limit=10, grace=Grace.of(60.0))
+    rescued = rescue_jobs(store, limit=10, grace=Grace.for_lease(60.0))
 
     assert rescued == []
     assert work.get(enqueued.id, org_id=ORG).state is State.PROCESSING
@@ -371,7 +371,7 @@ def test_a_rescue_that_waited_for_the_end_of_an_outage_charges_nothing(
 @pytest.mark.req("C-08")
 def test_a_process_that_just_began_waits_for_workers_before_it_rescues(url: str) -> None:
     settings = Settings(db=url, lease_seconds=0.5)
-    grace = Grace.of(0.5)
+    grace = Grace.for_lease(0.5)
     with Holdfast(settings=settings) as hf:
         hf.job("slow.work")(lambda job, payload: None)
         enqueued = hf.enqueue("slow.work", {}, org_id=ORG)

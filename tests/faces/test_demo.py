@@ -151,7 +151,9 @@ def test_the_verdict_sees_a_quiet_tenant_behind_the_flood(hf: Holdfast, clock: F
 
 def test_a_tenant_that_was_never_served_did_not_wait_little(hf: Holdfast, clock: FakeClock) -> None:
     fair = served(hf, clock, Order.FAIR)
-    unserved = tuple((firm, Waits.of([]) if firm == LANE else own) for firm, own in fair.by_firm)
+    unserved = tuple(
+        (firm, Waits.from_seconds([]) if firm == LANE else own) for firm, own in fair.by_firm
+    )
 
     assert not replace(fair, by_firm=unserved).holds
 

@@ -30,7 +30,7 @@ def play(name: str, tmp_path: Path) -> tuple[str, list[Job]]:
     assert (done.returncode, done.stderr) == (0, "")
     (file,) = tmp_path.rglob("work.db")
     store = open_store(f"sqlite:///{file}")
-    jobs = [Job.of(row) for row in look(store, "SELECT * FROM holdfast.job ORDER BY id")]
+    jobs = [Job.from_row(row) for row in look(store, "SELECT * FROM holdfast.job ORDER BY id")]
     store.close()
     return done.stdout, jobs
 

@@ -141,7 +141,7 @@ def test_a_waiting_job_with_a_lease(hf: Holdfast, busy: Busy) -> None:
 
 
 def test_a_lease_that_nobody_came_for(hf: Holdfast, busy: Busy, clock: FakeClock) -> None:
-    grace = Grace.of(hf.settings.lease_seconds).seconds
+    grace = Grace.for_lease(hf.settings.lease_seconds).seconds
     clock.advance(seconds=60 + 2 * hf.settings.rescue_seconds + grace)
     assert_sound(hf)
     clock.advance(seconds=1)

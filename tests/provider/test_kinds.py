@@ -13,8 +13,8 @@ import pytest
 
 from holdfast import ConfigError, Settings
 from holdfast.config import registered
-from holdfast.config.kind import setting, text
 from holdfast.config.registered import PROVIDERS, provider_kinds
+from holdfast.config.setting_type import setting, text
 from holdfast_llm.batch.accounts import ConfiguredAccounts
 from holdfast_llm.provider.openai import CHAT, OpenAI
 from holdfast_llm.provider.route import Route

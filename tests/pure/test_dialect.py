@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from holdfast.store.borrow import _named, _numbered
+from holdfast.store.caller_connection import _named, _numbered
 from holdfast.store.dialect import POSTGRES, SQLITE, Dialect, names_in, to_psycopg
 
 BOTH = [SQLITE, POSTGRES]

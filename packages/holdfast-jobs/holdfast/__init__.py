@@ -47,7 +47,7 @@ if TYPE_CHECKING:
         Settings,
         TenantSettings,
     )
-    from holdfast.config.kind import Section, SettingType, setting
+    from holdfast.config.setting_type import Section, SettingType, setting
     from holdfast.engine.cancel import CancelAnswer
     from holdfast.engine.context import Context
     from holdfast.engine.enqueue import Enqueued
@@ -276,7 +276,7 @@ _MODULES = {
     """,
     "holdfast.channel.kind": "ChannelKind",
     "holdfast.channel.message": "Message",
-    "holdfast.config.kind": "Section SettingType setting",
+    "holdfast.config.setting_type": "Section SettingType setting",
     "holdfast.app": "Holdfast",
     "holdfast.extension": "Extension",
     "holdfast.operate.verify.check": "Check selects",

@@ -47,7 +47,7 @@ from holdfast.operate.bring_back import BringBack
 from holdfast.operate.operator import Operator
 from holdfast.outbox.outbox import Outbox
 from holdfast.store import Component, Store, open_store
-from holdfast.store.borrow import Steps, arun_borrowed, is_awaiting, run_borrowed
+from holdfast.store.caller_connection import Steps, arun_borrowed, is_awaiting, run_borrowed
 from holdfast.tenant import Tenant, tenant_of, with_default_org
 
 F = TypeVar("F", bound=Callable[..., Any])

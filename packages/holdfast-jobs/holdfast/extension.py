@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from holdfast.config import Settings
 from holdfast.config.extensions import SettingsItem, installed, register
-from holdfast.config.kind import NAME
 from holdfast.config.run import RunSettings
+from holdfast.config.setting_type import NAME
 from holdfast.engine.context import Context
 from holdfast.engine.periodic_task import PeriodicTask
 from holdfast.engine.schedule.schedule import ScheduleOptions

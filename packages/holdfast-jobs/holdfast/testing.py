@@ -124,7 +124,7 @@ class HoldfastApp:
     ) -> list[Job]:
         """The waiting jobs that match: equal type, payload containing *payload*, equal fields."""
         rows = self.hf.store.read(lambda tx: tx.many(SQL.list_jobs, state=State.QUEUED))
-        jobs = [Job.of(row) for row in rows]
+        jobs = [Job.from_row(row) for row in rows]
         return [job for job in jobs if _matches(job, job_type, payload, fields)]
 
     def assert_enqueued(

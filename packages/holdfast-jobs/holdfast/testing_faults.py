@@ -85,14 +85,14 @@ class Kit(Protocol):
     def points(self) -> Mapping[str, FailPoint]:
         """The names that ``crash_after`` takes."""
 
-    def watched(self, watch: Watch) -> AbstractContextManager[None]:
+    def watched(self, watch: FailPointSet) -> AbstractContextManager[None]:
         """Wrap what leaves the process, so that its calls reach the points of *watch*."""
 
 
 @contextmanager
 def inject(hf: Holdfast, points: Mapping[str, FailPoint], hit: Hit) -> Iterator[None]:
     """Call *hit* at every one of *points* that *hf* reaches in this block."""
-    watch = watch_of(points, hit)
+    watch = fail_points_of(points, hit)
     with ExitStack() as stack:
         stack.enter_context(watched_store(hf.store, watch))
         stack.enter_context(_watched_channels(hf, watch))
@@ -107,15 +107,15 @@ def kits_of(hf: Holdfast) -> list[Kit]:
     return [kit for kit in found if kit is not None]
 
 
-def watch_of(points: Mapping[str, FailPoint], hit: Hit) -> Watch:
+def fail_points_of(points: Mapping[str, FailPoint], hit: Hit) -> FailPointSet:
     """Call *hit* at these points."""
     names: dict[FailPoint, list[str]] = {}
     for name, point in points.items():
         names.setdefault(point, []).append(name)
-    return Watch(names, hit)
+    return FailPointSet(names, hit)
 
 
-class Watch(threading.local):
+class FailPointSet(threading.local):
     """The points of a test. What a hit itself does, in its own thread, reaches none of them."""
 
     def __init__(self, names: Mapping[FailPoint, Sequence[str]], hit: Hit) -> None:
@@ -130,7 +130,7 @@ class Watch(threading.local):
         """Whether a call of this name is a point."""
         return any(point.seam is Seam.CALL and point.name == name for point in self.names)
 
-    def reach(self, point: FailPoint) -> None:
+    def trigger(self, point: FailPoint) -> None:
         if not self.knows(point):
             return
         self.is_busy = True
@@ -149,7 +149,7 @@ class _Interrupted(Exception):
 
 
 @contextmanager
-def watched_store(store: Store, watch: Watch) -> Iterator[None]:
+def watched_store(store: Store, watch: FailPointSet) -> Iterator[None]:
     names = ("write", "write_one", "write_soon")
     before = {name: store.__dict__.get(name) for name in names}
     for name in names:
@@ -163,7 +163,7 @@ def watched_store(store: Store, watch: Watch) -> Iterator[None]:
                 setattr(store, name, write)
 
 
-def _watched_write(write: Callable[..., Any], watch: Watch) -> Callable[..., Any]:
+def _watched_write(write: Callable[..., Any], watch: FailPointSet) -> Callable[..., Any]:
     def watched(work: Callable[[Tx], Any], **options: Any) -> Any:
         if isinstance(work, _Work):
             return write(work, **options)
@@ -175,10 +175,10 @@ def _watched_write(write: Callable[..., Any], watch: Watch) -> Callable[..., Any
             except _Interrupted as interrupted:
                 statement = str(interrupted)
                 passed.add(statement)
-                watch.reach(FailPoint.before_transaction(statement))
+                watch.trigger(FailPoint.before_transaction(statement))
                 continue
             for statement in dict.fromkeys(observed.ran):
-                watch.reach(FailPoint.after_commit(statement))
+                watch.trigger(FailPoint.after_commit(statement))
             return result
 
     return watched
@@ -187,7 +187,7 @@ def _watched_write(write: Callable[..., Any], watch: Watch) -> Callable[..., Any
 class _Work:
     """A unit of work that notes its statements."""
 
-    def __init__(self, work: Callable[[Tx], Any], watch: Watch, passed: set[str]) -> None:
+    def __init__(self, work: Callable[[Tx], Any], watch: FailPointSet, passed: set[str]) -> None:
         self.work = work
         self.watch = watch
         self.passed = passed
@@ -217,7 +217,7 @@ class _Work:
 class Watched:
     """An object whose calls are watched."""
 
-    def __init__(self, inner: Any, watch: Watch) -> None:
+    def __init__(self, inner: Any, watch: FailPointSet) -> None:
         self._inner = inner
         self._watch = watch
 
@@ -228,11 +228,11 @@ class Watched:
             return found
 
         def watched(*args: Any, **options: Any) -> Any:
-            self._watch.reach(FailPoint.before_call(call))
+            self._watch.trigger(FailPoint.before_call(call))
             result = found(*args, **options)
             if isinstance(result, AbstractContextManager):
                 return self._reading(result, call)
-            self._watch.reach(FailPoint.after_call(call))
+            self._watch.trigger(FailPoint.after_call(call))
             return result
 
         return watched
@@ -241,13 +241,13 @@ class Watched:
     def _reading(self, opened: AbstractContextManager[Any], call: str) -> Iterator[Any]:
         with opened as found:
             yield found
-        self._watch.reach(FailPoint.after_call(call))
+        self._watch.trigger(FailPoint.after_call(call))
 
 
 class WatchedChannels:
     """Channels whose sends and lookups are watched."""
 
-    def __init__(self, inner: Any, watch: Watch) -> None:
+    def __init__(self, inner: Any, watch: FailPointSet) -> None:
         self._inner = inner
         self._watch = watch
 
@@ -264,7 +264,7 @@ class WatchedChannels:
 
 
 @contextmanager
-def _watched_channels(hf: Holdfast, watch: Watch) -> Iterator[None]:
+def _watched_channels(hf: Holdfast, watch: FailPointSet) -> Iterator[None]:
     outbox = hf.outbox
     before = (outbox._channels, outbox._made_for)
     outbox.channels = WatchedChannels(outbox.channels, watch)

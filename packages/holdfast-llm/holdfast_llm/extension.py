@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.config import Settings
-from holdfast.config.kind import PLAIN_NAME, rows, table
+from holdfast.config.setting_type import PLAIN_NAME, rows, table
 from holdfast.event import Subscriber
 from holdfast.extension import Extension
 from holdfast.store import Component, Statements, StateStatement

@@ -10,14 +10,17 @@ from decimal import Decimal
 from typing import Any
 
 from holdfast.config.extensions import run_in_use
-from holdfast.config.kind import (
+from holdfast.config.registered import provider_kinds
+from holdfast.config.run import RunSettings
+from holdfast.config.section import BUILT_IN_QUEUES
+from holdfast.config.setting_type import (
     FLAG,
     PLAIN_NAME,
     UUID,
     Cadence,
-    Kind,
     Section,
-    fits,
+    SettingType,
+    is_valid,
     number,
     one_of,
     refuse,
@@ -25,9 +28,6 @@ from holdfast.config.kind import (
     text,
     whole,
 )
-from holdfast.config.registered import provider_kinds
-from holdfast.config.run import RunSettings
-from holdfast.config.section import BUILT_IN_QUEUES
 from holdfast.config.settings import Settings
 
 # "quarantine" is another word for "hold".
@@ -170,7 +170,7 @@ class CommonProviderSettings(Section):
     """Overrides `batch.on_ambiguous` for this account."""
     release_after_seconds: float | None = setting(None, number(60, 30 * 86_400))
     """Overrides `batch.release_after_seconds` for this account."""
-    kind: str | None = setting(None, Kind("a registered kind of provider", _is_registered))
+    kind: str | None = setting(None, SettingType("a registered kind of provider", _is_registered))
     """The only adapter of this provider. If not set, each route names an adapter."""
 
     def __post_init__(self) -> None:
@@ -246,10 +246,10 @@ def _is_money(value: Any) -> bool:
     )
 
 
-USD = Kind(
+USD = SettingType(
     "an amount of dollars from 0 to 1,000,000 with at most six decimals", _is_money, read=_money
 )
-_DAY = Kind(
+_DAY = SettingType(
     "a day such as 2026-06-01",
     lambda v: isinstance(v, date) and not isinstance(v, datetime) and v > date.min,
 )
@@ -325,9 +325,9 @@ class BudgetSettings(Section):
             refuse("BudgetSettings cannot be used", ["a budget needs usd_per_day"])
 
 
-BUDGETED = Kind(
+BUDGETED = SettingType(
     f'a tenant\'s UUID in lower case, or "{EVERY_OTHER}"',
-    lambda v: v == EVERY_OTHER or fits(UUID, v),
+    lambda v: v == EVERY_OTHER or is_valid(UUID, v),
 )
 
 # Both runs have their own schedule and limits, independent of the profile. Answers are already paid

@@ -12,7 +12,14 @@ from typing import Any
 
 from holdfast.engine.bounded_run import perform_run
 from holdfast.engine.run_log import RunReport, Trigger, TriggerKind
-from holdfast.testing_faults import FailPoint, Hit, Watch, Watched, watch_of, watched_store
+from holdfast.testing_faults import (
+    FailPoint,
+    FailPointSet,
+    Hit,
+    Watched,
+    fail_points_of,
+    watched_store,
+)
 from holdfast_llm.batch.service import BatchService
 from holdfast_llm.provider.account import Account, Accounts
 from holdfast_llm.provider.route import Route
@@ -83,7 +90,7 @@ class BatchKit:
         return perform_run(self.hf, collector_of(self.hf.settings), trigger=_BY_TIMER)
 
     @contextmanager
-    def watched(self, watch: Watch) -> Iterator[None]:
+    def watched(self, watch: FailPointSet) -> Iterator[None]:
         """Watch the calls of the provider accounts."""
         batch = self.hf.batch
         before = (batch._accounts, batch._made_for)
@@ -99,7 +106,7 @@ def inject_service(
     service: BatchService, points: Mapping[str, FailPoint], hit: Hit
 ) -> Iterator[BatchService]:
     """The same for one batch service; use the service that this yields."""
-    watch, resources = watch_of(points, hit), service.resources
+    watch, resources = fail_points_of(points, hit), service.resources
     with watched_store(resources.store, watch):
         accounts = WatchedAccounts(resources.accounts, watch)
         yield BatchService(replace(resources, accounts=accounts))
@@ -108,7 +115,7 @@ def inject_service(
 class WatchedAccounts:
     """Accounts whose adapters are watched."""
 
-    def __init__(self, inner: Accounts, watch: Watch) -> None:
+    def __init__(self, inner: Accounts, watch: FailPointSet) -> None:
         self._inner = inner
         self._watch = watch
 

@@ -74,7 +74,7 @@ class Coverage:
     left_out: int = 0
 
     @classmethod
-    def of(cls, detail: Mapping[str, Any]) -> Coverage:
+    def from_detail(cls, detail: Mapping[str, Any]) -> Coverage:
         """The counts in a critic's detail or in a stored row. Unknown keys are ignored."""
         counts: dict[str, int] = {}
         for one in fields(cls):

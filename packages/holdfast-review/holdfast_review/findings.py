@@ -31,7 +31,7 @@ def keep_criticism(job: Context, review: Review, said: Criticism) -> dict[str, A
     ids = {"org_id": review.org_id, "review_id": review.review_id}
     rows = [_row(number, one) for number, one in enumerate(found, 1)]
     summary = _storable(said.summary, LONGEST_SUMMARY)
-    coverage = Coverage.of(said.detail).plus(left_out=len(said.findings) - len(found))
+    coverage = Coverage.from_detail(said.detail).plus(left_out=len(said.findings) - len(found))
     kept = {
         "summary": summary,
         "finding_count": len(rows),

@@ -94,7 +94,7 @@ class Source:
         return self.document
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Source:
+    def from_document(cls, document: Mapping[str, Any]) -> Source:
         """Parse a stored document."""
         parts: dict[str, Any] = {
             name: str(value) for name, value in document.items() if name != "kind"
@@ -158,7 +158,7 @@ class Origin:
     commits: int = 0
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Origin:
+    def from_document(cls, document: Mapping[str, Any]) -> Origin:
         return cls(
             str(document.get("author", "")),
             str(document.get("title", "")),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from holdfast.config import BUILT_IN_QUEUES, Cadence, RunSettings
-from holdfast.config.kind import (
+from holdfast.config.setting_type import (
     PLAIN_NAME,
     Section,
     number,

@@ -166,7 +166,7 @@ def _review(row: Row) -> Review:
         job_id=row["last_job_id"],
         state=state,
         word=word_of(state, row["attempt_count"], is_retried=bool(row["is_retried"])),
-        source=Source.of(decode(row["source"])),
+        source=Source.from_document(decode(row["source"])),
         idempotency_key=row["idempotency_key"],
         created_at=read_instant(row["created_at"]),
         succeeded_at=_instant(row["succeeded_at"]),
@@ -175,8 +175,8 @@ def _review(row: Row) -> Review:
         is_told=row["intended_at"] is not None,
         is_overtaken=bool(row["is_overtaken"]),
         is_erased=row["erased_at"] is not None,
-        coverage=None if row["coverage"] is None else Coverage.of(decode(row["coverage"])),
-        origin=None if row["origin"] is None else Origin.of(decode(row["origin"])),
+        coverage=None if row["coverage"] is None else Coverage.from_detail(decode(row["coverage"])),
+        origin=None if row["origin"] is None else Origin.from_document(decode(row["origin"])),
     )
 
 

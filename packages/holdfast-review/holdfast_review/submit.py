@@ -24,7 +24,7 @@ from holdfast.engine.request import InsertRows, JobRequest, full_key, prepare
 from holdfast.errors import Forbidden, RuleBroken
 from holdfast.ids import read_uuid
 from holdfast.store import Row, Statements, Tx
-from holdfast.store.borrow import run
+from holdfast.store.caller_connection import run
 from holdfast_review import show
 from holdfast_review.check import check_given
 from holdfast_review.failure import InvalidReview

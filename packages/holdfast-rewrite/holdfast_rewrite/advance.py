@@ -19,7 +19,7 @@ from holdfast.engine.enqueue import Enqueued, insert_steps
 from holdfast.engine.handler import Producer
 from holdfast.engine.request import InsertRows, JobRequest, prepare
 from holdfast.store import Row, Statements, Tx
-from holdfast.store.borrow import run
+from holdfast.store.caller_connection import run
 from holdfast_rewrite.decide import Decision
 from holdfast_rewrite.gate import Answer
 from holdfast_rewrite.intake import deed_of, sender_of

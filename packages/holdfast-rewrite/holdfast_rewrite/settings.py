@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from holdfast.config import BUILT_IN_QUEUES, Cadence, RunSettings
-from holdfast.config.kind import (
+from holdfast.config.setting_type import (
     FLAG,
     PLAIN_NAME,
     Section,

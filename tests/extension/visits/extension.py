@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from holdfast.config.kind import Cadence, Section, setting, whole
 from holdfast.config.run import RunSettings
+from holdfast.config.setting_type import Cadence, Section, setting, whole
 from holdfast.engine.periodic_task import PeriodicTask, RunBudget
 from holdfast.engine.worker.housekeeping import Chore
 from holdfast.errors import Permanent

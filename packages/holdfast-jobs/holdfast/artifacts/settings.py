@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from holdfast.config.kind import Section, number, setting, text, whole
+from holdfast.config.setting_type import Section, number, setting, text, whole
 
 _ENDPOINT = re.compile(r"https?://[^\s/@]+/?")
 _STORE = re.compile(r"file:///\S+|s3://[a-z0-9][a-z0-9.-]{1,62}(/\S*)?")

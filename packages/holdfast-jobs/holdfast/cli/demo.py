@@ -26,7 +26,7 @@ def demo(ctx: click.Context, plain: bool) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as folder:
-        verdict = Story(Path(folder), _view(plain)).tell()
+        verdict = Story(Path(folder), _view(plain)).run()
     ctx.exit(1 if verdict.problems else 0)
 
 

@@ -19,16 +19,16 @@ class Drainable(Protocol):
 
 def drain_on_signals(*sides: Drainable) -> None:
     """Drain all *sides* at the first SIGTERM or SIGINT, and stop them at the second."""
-    was_told = False
+    is_draining = False
 
-    def told(_number: int, _frame: FrameType | None) -> None:
-        nonlocal was_told
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
+        nonlocal is_draining
         for side in sides:
-            if was_told:
+            if is_draining:
                 side.stop()
             else:
                 side.drain()
-        was_told = True
+        is_draining = True
 
-    signal.signal(signal.SIGTERM, told)
-    signal.signal(signal.SIGINT, told)
+    signal.signal(signal.SIGTERM, on_signal)
+    signal.signal(signal.SIGINT, on_signal)

@@ -11,7 +11,6 @@ load.py      reading, and where each value comes from
 """
 
 from holdfast.config.channel import ChannelSettings, CommonChannelSettings
-from holdfast.config.kind import Cadence, Rate
 from holdfast.config.load import From, Loaded, Origin, load
 from holdfast.config.outbox import OutboxSettings
 from holdfast.config.run import (
@@ -32,6 +31,7 @@ from holdfast.config.section import (
     TenantSettings,
     signing_key,
 )
+from holdfast.config.setting_type import Cadence, Rate
 from holdfast.config.settings import DEFAULT_DB, DEFAULT_ORG, LOG_LEVELS, Settings
 
 __all__ = [

@@ -6,10 +6,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from holdfast.config.kind import (
+from holdfast.config.registered import channel_kinds
+from holdfast.config.setting_type import (
     FLAG,
-    Kind,
     Section,
+    SettingType,
     number,
     one_of,
     refuse,
@@ -17,7 +18,6 @@ from holdfast.config.kind import (
     text,
     whole,
 )
-from holdfast.config.registered import channel_kinds
 
 # The channel that needs no section, and has none.
 IN_APP = "in_app"
@@ -48,8 +48,8 @@ def _is_registered(kind: object) -> bool:
 class CommonChannelSettings(Section):
     """Settings that every kind of channel has. A kind with keys of its own subclasses it."""
 
-    kind: str = setting("", Kind("a registered kind of channel", _is_registered))
-    """Kind of the channel: a built-in kind or one that an installed package registers."""
+    kind: str = setting("", SettingType("a registered kind of channel", _is_registered))
+    """SettingType of the channel: a built-in kind or one that an installed package registers."""
     on_unknown: str = setting("hold", one_of(ON_UNKNOWN))
     """What happens to a message if it is unknown whether it was sent: `hold` it for an operator,
     `resend` it (it may arrive twice) or `drop` it (it may never arrive)."""

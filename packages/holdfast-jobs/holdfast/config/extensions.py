@@ -12,8 +12,8 @@ from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from holdfast.config.kind import Section, section
 from holdfast.config.run import BUILT_IN_RUNS, RunSettings
+from holdfast.config.setting_type import Section, section
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 GROUP = "holdfast.extensions"
 
 SettingsItem = type[Section] | Field[Any]
-"""A section, or what ``table(…)`` or ``rows(…)`` of :mod:`holdfast.config.kind` returned."""
+"""A section, or the result of ``table(…)`` or ``rows(…)`` of holdfast.config.setting_type."""
 
 
 class DeclaresSettings(Protocol):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.config.extensions import built_in_run, known_sections
-from holdfast.config.kind import Kind, UnfitSettings, complaint, fits
+from holdfast.config.setting_type import SettingType, UnfitSettings, error_message, is_valid
 from holdfast.config.settings import Settings
 from holdfast.errors import ConfigError
 
@@ -115,7 +115,7 @@ def variable_names() -> list[str]:
     return ["HOLDFAST_CONFIG", *(name for name, _, _ in _variables())]
 
 
-def _variables() -> Iterator[tuple[str, Place, Kind]]:
+def _variables() -> Iterator[tuple[str, Place, SettingType]]:
     """Every variable: those of the plain settings and of the sections that exist once."""
     yield from _plain_variables(Settings)
     for name, item in known_sections().items():
@@ -123,12 +123,12 @@ def _variables() -> Iterator[tuple[str, Place, Kind]]:
             yield from _plain_variables(section, (name,))
 
 
-def _plain_variables(section: type, above: Place = ()) -> Iterator[tuple[str, Place, Kind]]:
+def _plain_variables(section: type, above: Place = ()) -> Iterator[tuple[str, Place, SettingType]]:
     for place, kind in _plain(section, above):
         yield "HOLDFAST_" + "_".join(place).upper(), place, kind
 
 
-def _plain(section: type, above: Place) -> Iterator[tuple[Place, Kind]]:
+def _plain(section: type, above: Place) -> Iterator[tuple[Place, SettingType]]:
     for item in fields(section):
         if inner := item.metadata.get("section"):
             yield from _plain(inner, (*above, item.name))
@@ -179,11 +179,11 @@ class _Reading:
     def put(self, place: Place, value: Any, origin: Origin) -> None:
         self.found[place] = (value, origin)
 
-    def put_text(self, place: Place, text: str, kind: Kind, origin: Origin) -> None:
+    def put_text(self, place: Place, text: str, kind: SettingType, origin: Origin) -> None:
         try:
             self.put(place, kind.parse(text), origin)
         except ValueError:
-            self.problems.append(complaint(origin.where, text, kind))
+            self.problems.append(error_message(origin.where, text, kind))
 
     def settings(self) -> Settings:
         values: dict[str, Any] = {}
@@ -214,7 +214,7 @@ class _Reading:
         for inner in sorted(place[1] for place in self._under((name,)) if len(place) == 2):
             if (name, inner) in self.found:
                 self._complain((name, inner), f"must be a table: [{spell((name, inner))}]")
-            elif not fits(metadata["names"], inner):
+            elif not is_valid(metadata["names"], inner):
                 self._complain(
                     (name, inner), f"is no name there: it must be {metadata['names'].must}"
                 )
@@ -284,16 +284,16 @@ class _Reading:
         below = {p[: len(place) + 1]: None for p in (*self.found, *sorted(self.branches))}
         return [p for p in below if p[:-1] == place]
 
-    def _read(self, place: Place, kind: Kind, into: dict[str, Any]) -> None:
+    def _read(self, place: Place, kind: SettingType, into: dict[str, Any]) -> None:
         value, _ = self.found[place]
         try:
             read = kind.read(value)
         except (TypeError, ValueError, AttributeError):
             read = None
-        if read is not None and fits(kind, read):
+        if read is not None and is_valid(kind, read):
             into[place[-1]] = read
         else:
-            said = complaint(spell(place), value, kind).removeprefix(spell(place))
+            said = error_message(spell(place), value, kind).removeprefix(spell(place))
             self._complain(place, said.strip())
 
     def _make(self, place: Place, kind: type, values: dict[str, Any]) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.config.kind import Section, number, refuse, setting, text, whole
+from holdfast.config.setting_type import Section, number, refuse, setting, text, whole
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from typing import Any
 
-from holdfast.config.kind import (
+from holdfast.config.section import BUILT_IN_QUEUES
+from holdfast.config.setting_type import (
     CADENCE,
     CRON,
     DOCUMENT,
@@ -20,9 +21,9 @@ from holdfast.config.kind import (
     UUID,
     ZONE,
     Cadence,
-    Kind,
     Section,
-    fits,
+    SettingType,
+    is_valid,
     one_of,
     refuse,
     seconds_list,
@@ -30,7 +31,6 @@ from holdfast.config.kind import (
     texts,
     whole,
 )
-from holdfast.config.section import BUILT_IN_QUEUES
 
 ORDERS = ("created_at_asc", "fair")
 CATCH_UPS = ("skip", "one", "all")
@@ -39,7 +39,7 @@ _JOBS = whole(1, 100_000)
 _RUNTIME = whole(1, 86_400)
 _CLAIM = whole(1, 86_400)
 _ORDER = one_of(ORDERS)
-_STATUSES = Kind(
+_STATUSES = SettingType(
     '["queued"]: that is what a run of jobs takes; batch_submitted is left to batch collectors',
     lambda v: v == ("queued",),
     lambda v: tuple(v) if isinstance(v, list) else v,
@@ -115,7 +115,7 @@ class RunSettings(Section):
         (),
         texts(
             'a list of at least one queue such as "q:default", and not the dead letters',
-            lambda v: fits(QUEUE_NAME, v),
+            lambda v: is_valid(QUEUE_NAME, v),
             some=True,
         ),
     )

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from holdfast.config.kind import (
+from holdfast.config.setting_type import (
     FLAG,
     JOB_TYPE_NAME,
     PLAIN_NAME,

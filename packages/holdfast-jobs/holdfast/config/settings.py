@@ -16,26 +16,6 @@ from holdfast.config.channel import (
     channel_settings_class,
 )
 from holdfast.config.extensions import built_in_run, declared, default_of, known_sections
-from holdfast.config.kind import (
-    KEY_NAME,
-    PLAIN_NAME,
-    QUEUE_NAME,
-    UUID,
-    complaint,
-    fits,
-    number,
-    one_of,
-    problems_of,
-    problems_of_value,
-    refuse,
-    section,
-    setting,
-    table,
-    text,
-    texts,
-    whole,
-)
-from holdfast.config.kind import NAME as EXTENSION_NAME
 from holdfast.config.outbox import OutboxSettings
 from holdfast.config.run import (
     BUILT_IN_PROFILES,
@@ -52,6 +32,26 @@ from holdfast.config.section import (
     RetentionSettings,
     TenantSettings,
 )
+from holdfast.config.setting_type import (
+    KEY_NAME,
+    PLAIN_NAME,
+    QUEUE_NAME,
+    UUID,
+    error_message,
+    is_valid,
+    number,
+    one_of,
+    problems_of,
+    problems_of_value,
+    refuse,
+    section,
+    setting,
+    table,
+    text,
+    texts,
+    whole,
+)
+from holdfast.config.setting_type import NAME as EXTENSION_NAME
 from holdfast.errors import UnknownRun
 
 DEFAULT_DB = "sqlite:///holdfast.db"
@@ -310,8 +310,8 @@ def _strangers_in(name: str, item: Field[Any], value: Any) -> list[str]:
         found.append(f"{name} must be a {kind.__name__}")
     if kind := item.metadata.get("accepts"):
         for inner, row in value.items():
-            if not fits(item.metadata["names"], inner):
-                found.append(complaint(f"a name in {name}", inner, item.metadata["names"]))
+            if not is_valid(item.metadata["names"], inner):
+                found.append(error_message(f"a name in {name}", inner, item.metadata["names"]))
             if not isinstance(row, kind):
                 found.append(f"{name}.{inner} must be a {kind.__name__}")
     return found

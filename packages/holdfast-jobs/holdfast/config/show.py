@@ -9,8 +9,8 @@ from typing import Any
 
 from holdfast.clock import ms
 from holdfast.config.extensions import known_sections
-from holdfast.config.kind import Cadence, Kind, Rate
 from holdfast.config.load import DEFAULT, Loaded, Place, spell
+from holdfast.config.setting_type import Cadence, Rate, SettingType
 from holdfast.config.settings import Settings
 from holdfast.cron import write_every
 from holdfast.secret import hide_passwords
@@ -80,7 +80,7 @@ def _source(loaded: Loaded, place: Place) -> tuple[str, str]:
     return DEFAULT.kind.value, DEFAULT.where
 
 
-def _plain(value: Any, kind: Kind | None) -> Any:
+def _plain(value: Any, kind: SettingType | None) -> Any:
     """*value* as JSON can hold it; a secret is hidden, and so is the password of an address."""
     if isinstance(value, str):
         if kind is not None and kind.is_secret:

@@ -48,7 +48,7 @@ class Scene:
     bars: dict[str, Bar] = field(
         default_factory=lambda: {firm.org_id: Bar(firm.name) for firm in FIRMS}
     )
-    hands: list[Hand] = field(default_factory=list)
+    workers: list[Hand] = field(default_factory=list)
     caption: str = ""
     news: deque[Row] = field(default_factory=lambda: deque(maxlen=400))
 
@@ -77,7 +77,7 @@ class Scene:
             bar.done = counts[org_id, State.COMPLETED]
             bar.dead = counts[org_id, State.FAILED]
         in_hand = {row["claimed_by"]: row["jobs"] for row in held}
-        for hand in self.hands:
+        for hand in self.workers:
             hand.held = in_hand.get(hand.name, 0)
         for event in news:
             if event["name"] == "job.started" and event["attempt"] == 1:

@@ -109,7 +109,7 @@ class Stage:
         table = Table.grid(padding=(0, 2))
         for _ in range(3):
             table.add_column()
-        for hand in scene.hands:
+        for hand in scene.workers:
             table.add_row(f" worker {hand.name}", f"pid {hand.process.pid}", _state_of(hand))
         return table
 

@@ -54,7 +54,7 @@ class Story:
         self._turns = itertools.cycle(QUIET)
         self._trickles = False
 
-    def tell(self) -> Verdict:
+    def run(self) -> Verdict:
         """Play it and give back what the database says at the end."""
         before = hf.settings
         hf.settings = replace(before, db=self.url)
@@ -113,7 +113,7 @@ class Story:
             self._say("The wedding cake is ordered twice; the second order is the first job.")
 
     def _kill_one(self) -> None:
-        victim = self.scene.hands[0]
+        victim = self.scene.workers[0]
         self._watch_until(
             lambda: self.scene.flood.done >= KILL_AT * FLOOD_JOBS and victim.held >= 3
         )
@@ -162,7 +162,7 @@ class Story:
             self._trickle()
             self._look()
             if time.monotonic() > give_up_at or all(
-                hand.process.poll() is not None for hand in self.scene.hands
+                hand.process.poll() is not None for hand in self.scene.workers
             ):
                 raise DemoFailed(f"The demo is stuck. Its workers said last: {self._last_words}")
             time.sleep(LOOK_SECONDS)
@@ -195,13 +195,13 @@ class Story:
         try:
             with self._log.open("ab") as log:
                 for name in ("one", "two"):
-                    self.scene.hands.append(Hand(name, self._start(name, log.fileno())))
+                    self.scene.workers.append(Hand(name, self._start(name, log.fileno())))
             yield
         finally:
-            for hand in self.scene.hands:
+            for hand in self.scene.workers:
                 if hand.process.poll() is None:
                     hand.process.terminate()
-            for hand in self.scene.hands:
+            for hand in self.scene.workers:
                 try:
                     hand.process.wait(timeout=5.0)
                 except subprocess.TimeoutExpired:

@@ -54,9 +54,9 @@ class Lines:
         yield
 
     def say(self, scene: Scene) -> None:
-        if scene.hands and not self._met_workers:
+        if scene.workers and not self._met_workers:
             self._met_workers = True
-            for hand in scene.hands:
+            for hand in scene.workers:
                 self._line(scene, f"Worker {hand.name} is process {hand.process.pid}.")
         self._line(scene, scene.caption)
 

@@ -26,7 +26,7 @@ class Waits:
     worst: float
 
     @classmethod
-    def of(cls, seconds: Sequence[float]) -> Waits:
+    def from_seconds(cls, seconds: Sequence[float]) -> Waits:
         if not seconds:
             return cls(0, 0.0, 0.0)
         return cls(len(seconds), statistics.median(seconds), max(seconds))
@@ -64,9 +64,9 @@ def measure(store: Store) -> Fairness:
     for row in store.read(lambda tx: tx.many(SQL.list_waits)):
         found[row["org_id"]].append(wait_of(row))
     return Fairness(
-        Waits.of(found[FLOOD.org_id]),
-        Waits.of([seconds for firm in QUIET for seconds in found[firm.org_id]]),
-        tuple((firm, Waits.of(found[firm.org_id])) for firm in FIRMS),
+        Waits.from_seconds(found[FLOOD.org_id]),
+        Waits.from_seconds([seconds for firm in QUIET for seconds in found[firm.org_id]]),
+        tuple((firm, Waits.from_seconds(found[firm.org_id])) for firm in FIRMS),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.document import encode
 from holdfast.engine.job import Actor
 from holdfast.store import Statements, Tx
-from holdfast.store.borrow import Step
+from holdfast.store.caller_connection import Step
 
 SQL = Statements("holdfast.engine", "audit.sql")
 JOB_SQL = Statements("holdfast.engine", "job.sql")

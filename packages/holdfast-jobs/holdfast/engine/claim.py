@@ -238,7 +238,11 @@ def find_backlogs(
     """The backlogs of *queues*, each given with its keys, each key in the order of its cursor."""
     fresh = RoundRobinCursor()
     seeds = [
-        {"queue": queue, "limit_key": key, "served": served.get(queue, fresh).of(key).before}
+        {
+            "queue": queue,
+            "limit_key": key,
+            "served": served.get(queue, fresh).position_of(key).before,
+        }
         for queue, keys in queues.items()
         for key in keys
     ]

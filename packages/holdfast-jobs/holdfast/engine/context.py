@@ -16,7 +16,7 @@ from holdfast.engine.job import Actor, ActorType, Claimed, unit_of
 from holdfast.engine.result import document
 from holdfast.errors import ConfigError, JobCanceled, LeaseLost, RuleViolated
 from holdfast.store import Access, Session, Statements, Store, Tx
-from holdfast.store.borrow import noting_queues
+from holdfast.store.caller_connection import noting_queues
 from holdfast.store.query import Statement
 from holdfast.store.transaction import Caller, HandlerTransaction, caller
 

@@ -21,7 +21,7 @@ from holdfast.engine.limits import limits_of, queue_rule, rule_row
 from holdfast.engine.worker.worker import Worker
 from holdfast.errors import InvalidArgument
 from holdfast.store import Row, Statements, Store, Tx
-from holdfast.store.borrow import Steps, run
+from holdfast.store.caller_connection import Steps, run
 
 SQL = Statements("holdfast.engine", "job_type.sql")
 FLOW = Statements("holdfast.engine", "flow.sql")

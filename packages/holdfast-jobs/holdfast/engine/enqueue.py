@@ -29,7 +29,7 @@ from holdfast.errors import (
 from holdfast.event import About, JobEnqueued
 from holdfast.ids import JobId, OrgId
 from holdfast.store import Row, Statements, Store, Tx
-from holdfast.store.borrow import Steps, run
+from holdfast.store.caller_connection import Steps, run
 from holdfast.store.dialect import Dialect
 
 __all__ = [

@@ -125,7 +125,7 @@ class KeyRecord:
     expires_at: datetime | None
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> KeyRecord:
+    def from_row(cls, row: Mapping[str, Any]) -> KeyRecord:
         """Build the record from a stored row."""
         values = {name: _read(name, row[name]) for name in cls.__slots__}
         return cls(**{**values, "status": KeyStatus(row["status"])})
@@ -333,7 +333,7 @@ class Job:
     record: Mapping[str, Any]
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Job:
+    def from_row(cls, row: Mapping[str, Any]) -> Job:
         """Build the job from a full row."""
         record: dict[str, Any] = {}
         for name, value in row.items():

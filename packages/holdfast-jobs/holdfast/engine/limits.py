@@ -17,8 +17,15 @@ from holdfast.actor import SYSTEM, Actor
 from holdfast.arguments import checked, identifier, instance
 from holdfast.clock import read_instant
 from holdfast.config import KeySettings, QueueSettings, Rate, Settings, TenantSettings
-from holdfast.config.kind import KEY_NAME, UUID, Kind, complaint, fits, refuse
 from holdfast.config.section import BUILT_IN_QUEUES
+from holdfast.config.setting_type import (
+    KEY_NAME,
+    UUID,
+    SettingType,
+    error_message,
+    is_valid,
+    refuse,
+)
 from holdfast.engine import audit
 from holdfast.engine.fairness import NO_LIMIT, Capacity
 from holdfast.engine.job import Claimed
@@ -364,10 +371,10 @@ def limits_of(settings: QueueSettings | TenantSettings | KeySettings) -> dict[st
     }
 
 
-def _named(what: str, name: str, kind: Kind) -> str:
+def _named(what: str, name: str, kind: SettingType) -> str:
     """A name that the stored rule can be found by."""
-    if not fits(kind, name):
-        refuse("The rule was not changed", [complaint(what, name, kind)])
+    if not is_valid(kind, name):
+        refuse("The rule was not changed", [error_message(what, name, kind)])
     return name
 
 

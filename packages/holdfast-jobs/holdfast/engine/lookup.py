@@ -15,7 +15,7 @@ def find_job(store: Store, org_id: str, job_id: str) -> Job:
     row = store.read(lambda tx: tx.maybe(SQL.find_job, org_id=org_id, id=job_id))
     if row is None:
         raise JobNotFound(job_id)
-    return Job.of(row)
+    return Job.from_row(row)
 
 
 def find_key(
@@ -24,4 +24,4 @@ def find_key(
     """The record of a caller's idempotency key; None if it is unknown or has expired."""
     key = full_key(job_type, org_id, project_id, idempotency_key)
     row = store.read(lambda tx: tx.maybe(SQL.find_key, org_id=org_id, idempotency_key=key))
-    return None if row is None else KeyRecord.of(row)
+    return None if row is None else KeyRecord.from_row(row)

@@ -68,7 +68,7 @@ class Grace:
     interruption: float = 0.0
 
     @classmethod
-    def of(cls, lease_seconds: float) -> Grace:
+    def for_lease(cls, lease_seconds: float) -> Grace:
         """That of workers with this lease.
 
         After an interruption a live worker renews and settles within its longest reconnect pause,
@@ -195,7 +195,7 @@ def await_workers(store: Store, settings: Settings, *, may_continue: Callable[[]
 def grace_of(store: Store, settings: Settings) -> Grace:
     """The grace of a rescue by workers with these settings."""
     # A fake clock moves without the time that workers would need.
-    return NO_GRACE if store.clock.is_fake else Grace.of(settings.lease_seconds)
+    return NO_GRACE if store.clock.is_fake else Grace.for_lease(settings.lease_seconds)
 
 
 def find_steps(store: Store, settings: Settings, queues: Iterable[str] = ()) -> frozenset[str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from holdfast.engine.job import Claimed, Outcome
 from holdfast.engine.request import InsertRows
-from holdfast.store.borrow import is_awaiting
+from holdfast.store.caller_connection import is_awaiting
 
 if TYPE_CHECKING:
     from holdfast.engine.enqueue import Enqueued

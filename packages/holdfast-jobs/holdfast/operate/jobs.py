@@ -210,7 +210,9 @@ def _view(tx: Tx, org_id: str, job_id: str) -> JobView:
     if letter is not None:
         letter = {**letter, "sanitized_context": decode(letter["sanitized_context"])}
     notes = tx.many(NOTES_SQL.list_notes, org_id=org_id, subject_id=job_id)
-    shown = {name: value for name, value in Job.of(row).record.items() if name not in _PRIVATE}
+    shown = {
+        name: value for name, value in Job.from_row(row).record.items() if name not in _PRIVATE
+    }
     return JobView(
         job_id,
         org_id,

@@ -19,7 +19,7 @@ from holdfast.operate.authorization import OperatorContext
 from holdfast.operate.letter import Letter, LetterState
 from holdfast.operate.refusal import StepRefused
 from holdfast.store import Row, Statements, Tx
-from holdfast.store.borrow import run
+from holdfast.store.caller_connection import run
 
 SQL = Statements("holdfast.operate", "dead_letter.sql")
 

@@ -33,7 +33,7 @@ from holdfast.operate.page import Page, check_limit, one_of, page_of, read_filte
 from holdfast.operate.refusal import InvalidAction
 from holdfast.operate.runs import OperatorRuns
 from holdfast.store import Tx
-from holdfast.store.borrow import run as run_steps
+from holdfast.store.caller_connection import run as run_steps
 
 __all__ = ["MisfirePolicy", "ScheduleFilter", "ScheduleView", "Schedules", "check_declared"]
 

@@ -11,7 +11,7 @@ from typing import TypedDict, Unpack
 
 from holdfast.arguments import anything, checked, instance, text
 from holdfast.config import TenantSettings
-from holdfast.config.kind import UUID, complaint, fits, refuse
+from holdfast.config.setting_type import UUID, error_message, is_valid, refuse
 from holdfast.operate.admit import admit
 from holdfast.operate.authorization import Action, OperatorContext
 from holdfast.operate.page import Page, check_limit, one_of, page_of, read_filter
@@ -126,6 +126,6 @@ class Tenants:
 def _tenant(org_id: object) -> str:
     """The id in its stored form; raises ConfigError."""
     found = org_id.lower() if isinstance(org_id, str) else org_id
-    if not fits(UUID, found):
-        refuse("No tenant has such a rule", [complaint("org_id", found, UUID)])
+    if not is_valid(UUID, found):
+        refuse("No tenant has such a rule", [error_message("org_id", found, UUID)])
     return str(found)

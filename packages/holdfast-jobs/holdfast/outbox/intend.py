@@ -18,7 +18,7 @@ from holdfast.outbox.delivery import Content, Identity, State, endpoint_of
 from holdfast.outbox.failure import InvalidDelivery
 from holdfast.outbox.in_app import read_id
 from holdfast.store import Row, Statements
-from holdfast.store.borrow import Steps
+from holdfast.store.caller_connection import Steps
 
 SQL = Statements("holdfast.outbox", "delivery.sql")
 

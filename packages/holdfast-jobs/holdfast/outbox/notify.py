@@ -32,7 +32,7 @@ from holdfast.outbox.post import JOB_TYPE
 from holdfast.outbox.render import render
 from holdfast.outbox.template import Template
 from holdfast.store import Statements
-from holdfast.store.borrow import is_awaiting
+from holdfast.store.caller_connection import is_awaiting
 from holdfast.store.savepoint import is_trouble
 
 if TYPE_CHECKING:

@@ -43,7 +43,7 @@ from holdfast.outbox.send import PAGE, deliver_once
 from holdfast.outbox.template import Template, Templates
 from holdfast.outbox.wait import wait_for
 from holdfast.store import Statements, Store, Tx
-from holdfast.store.borrow import Steps, arun_borrowed, is_awaiting, run, run_borrowed
+from holdfast.store.caller_connection import Steps, arun_borrowed, is_awaiting, run, run_borrowed
 from holdfast.store.savepoint import asavepoint, savepoint
 
 SQL = Statements("holdfast.outbox", "delivery.sql")

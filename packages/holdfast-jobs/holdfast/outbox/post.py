@@ -19,7 +19,7 @@ from holdfast.engine.request import InsertRows
 from holdfast.outbox import intend as intending
 from holdfast.outbox.delivery import State
 from holdfast.outbox.intend import Intended
-from holdfast.store.borrow import Steps, arun_borrowed, run, run_borrowed
+from holdfast.store.caller_connection import Steps, arun_borrowed, run, run_borrowed
 from holdfast.store.dialect import Dialect
 
 if TYPE_CHECKING:

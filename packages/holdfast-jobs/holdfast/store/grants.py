@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast.errors import ConfigInvalid, Failure
-from holdfast.store.authorize import refusal
 from holdfast.store.denied import Denied
+from holdfast.store.guards import refusal
 from holdfast.store.query import Statements
 from holdfast.store.store import Access, Tx
 

@@ -16,8 +16,8 @@ from psycopg.pq import ConnStatus, TransactionStatus
 
 from holdfast.errors import HoldfastError, RuleViolated, StoreBusy, StoreDown, StoreError
 from holdfast.store import libpq
-from holdfast.store.confine import Confinement, LentConnection
 from holdfast.store.libpq import Connection
+from holdfast.store.postgres_guards import Confinement, LentConnection
 from holdfast.store.store import Access, Tx
 from holdfast.store.transaction import (
     IDLE_SECONDS,
@@ -75,7 +75,7 @@ class PostgresTransaction(HandlerTransaction):
         self.pooled = pooled
         self.access = access
         self.takes_writes = access is not Access.READ
-        self.connection = LentConnection.of(pooled)
+        self.connection = LentConnection.wrap(pooled)
         self._tx = tx
         self._translate = translate
         self._bind = bind

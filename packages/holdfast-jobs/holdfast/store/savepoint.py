@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from holdfast.errors import ConfigError, QueueFull, StoreError
-from holdfast.store.borrow import awaiting, blocking, family_of, is_awaiting
+from holdfast.store.caller_connection import awaiting, blocking, family_of, is_awaiting
 from holdfast.store.dialect import SQLITE
 
 _SET = "SAVEPOINT holdfast_savepoint"

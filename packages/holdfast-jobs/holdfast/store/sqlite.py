@@ -31,12 +31,12 @@ from typing import Any, TypeVar, cast
 from holdfast.clock import Clock
 from holdfast.errors import ForkedStore, StoreBusy, StoreError
 from holdfast.store import migrate
-from holdfast.store.authorize import LentConnection
 from holdfast.store.availability import Availability
 from holdfast.store.block_lock import LOCK_FILE_SECONDS, BlockLock, Patience, find_stuck_writer
 from holdfast.store.component import CORE, Component
 from holdfast.store.dialect import SQLITE
 from holdfast.store.file_watch import FileWatch
+from holdfast.store.guards import LentConnection
 from holdfast.store.sidecar import SQL as LEASES
 from holdfast.store.sidecar import Sidecar
 from holdfast.store.sqlite_connect import connect, path_of

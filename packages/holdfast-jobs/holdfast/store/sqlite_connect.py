@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from holdfast.errors import ConfigError, StoreDown
 from holdfast.store import digest
-from holdfast.store.authorize import LentConnection
+from holdfast.store.guards import LentConnection
 
 C = TypeVar("C", bound=sqlite3.Connection)
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from holdfast.errors import HoldfastError, StoreBusy, StoreDown, StoreError
-from holdfast.store.authorize import Authorizer, LentConnection, confined
+from holdfast.store.guards import Authorizer, LentConnection, confined
 from holdfast.store.store import Access, Tx
 from holdfast.store.transaction import HandlerTransaction, failed_inside
 

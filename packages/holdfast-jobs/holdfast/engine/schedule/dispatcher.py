@@ -41,7 +41,7 @@ from holdfast.engine.schedule.tick import (
 from holdfast.errors import HoldfastError, InvalidJob, InvalidSchedule, QueueFull, StoreError
 from holdfast.event import About, Event, JobEnqueued, ScheduleFired, WorkerChanged
 from holdfast.store import Row, Tx
-from holdfast.store.borrow import run as run_steps
+from holdfast.store.caller_connection import run as run_steps
 
 EVERY_SECONDS = 2.0
 LONGEST_PAUSE_SECONDS = 60.0

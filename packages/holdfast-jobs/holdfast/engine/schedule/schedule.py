@@ -13,7 +13,7 @@ from typing import Any, TypedDict
 
 from holdfast.clock import read_instant, write_instant
 from holdfast.config import Settings
-from holdfast.config.kind import NAME
+from holdfast.config.setting_type import NAME
 from holdfast.cron import BadTiming, Timetable, parse_cron, read_every, read_zone
 from holdfast.document import BadDocument, canonical, decode
 from holdfast.engine.audit import PLATFORM_ORG

@@ -24,7 +24,7 @@ def _find_stale(context: VerifyContext) -> Iterator[Violation]:
 def find_stale_in(context: VerifyContext, statement: Statement) -> Iterator[Violation]:
     """What a statement finds whose lease ran out before ``:stale_since``."""
     settings = context.settings
-    seconds = PATIENCE * settings.rescue_seconds + Grace.of(settings.lease_seconds).seconds
+    seconds = PATIENCE * settings.rescue_seconds + Grace.for_lease(settings.lease_seconds).seconds
     patience = timedelta(seconds=seconds)
     return context.find(statement, stale_since=write_instant(context.now - patience))
 

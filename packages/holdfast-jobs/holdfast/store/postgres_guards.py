@@ -1,11 +1,10 @@
-"""What a handler's own statements may do to PostgreSQL: a role, a read-only transaction, a look.
+"""Statement guards for PostgreSQL: what the SQL of a handler may do in its transaction.
 
-The role refuses while the statement runs. A statement can leave the role again (RESET ROLE), as the
-server allows it to every session; so before the commit of a confined transaction we look which
-tables it changed, by the server's own count, and undo it if one of them is none of its business.
-A read-only transaction cannot be made a writing one again. What neither stops is a COMMIT in the
-middle: that is found, the job fails and the connection is closed, but what was written before it
-stays. Against a handler that means harm only a login of its own helps.
+A role restricts statements while they run. A statement can leave the role (RESET ROLE); therefore
+the engine counts the changed rows per table before the commit and rolls back if a table was changed
+that the handler may not write. A read-only transaction cannot become writable again. A COMMIT in
+the transaction is detected: the job fails and the connection is closed, but what was written before
+it stays. Only a separate login for handlers protects against a malicious handler.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from psycopg import pq
 
 from holdfast.errors import RuleViolated
 from holdfast.store import libpq
-from holdfast.store.authorize import refusal
 from holdfast.store.denied import denied_object
+from holdfast.store.guards import refusal
 from holdfast.store.libpq import Connection
 from holdfast.store.store import Access
 from holdfast.store.transaction import not_yours
@@ -34,11 +33,10 @@ _REFUSALS = (
     pg.InFailedSqlTransaction,
 )
 
-# Counts of earlier transactions of the session may be in these, so a difference is what tells. The
-# chunks of a large value are in a table of their own, for which nobody has a grant; relkind leaves
-# them out. A grant to PUBLIC names no audit table, so what counts is what the role was given by
-# name, itself or through a role it is a member of.
-_LOOK = b"""
+# These counters may include earlier transactions of the session, so differences are compared. Large
+# values are stored in TOAST tables, which have no grants; relkind leaves them out. A grant to
+# PUBLIC names no audit table: only grants to the role by name, or to a role it is in, count.
+_CHANGES = b"""
 SELECT relnamespace::regnamespace::text || '.' || relname, changes
 FROM (
     SELECT oid, relnamespace, relname, coalesce(relacl, acldefault('r', relowner)) AS grants,
@@ -73,7 +71,7 @@ class LentConnection(psycopg.Connection[Any]):
     failed: psycopg.Error | None = None
 
     @classmethod
-    def of(cls, pooled: Connection) -> LentConnection:
+    def wrap(cls, pooled: Connection) -> LentConnection:
         lent = cls(pooled.pgconn)
         lent._autocommit = True
         lent._adapters = type(pooled.adapters)(pooled.adapters)
@@ -116,12 +114,12 @@ def _closed() -> pq.abc.PGconn:
 
 
 class Confinement:
-    """What the handler's statements may do in one transaction."""
+    """The restrictions on a handler's statements in one transaction."""
 
     def __init__(self, connection: Connection, access: Access) -> None:
         self.connection = connection
         self.access = access
-        self._before = self._look()
+        self._before = self._count_changes()
 
     def begin(self) -> None:
         libpq.command(self.connection, _ROLES[self.access])
@@ -129,24 +127,24 @@ class Confinement:
     def check(self) -> None:
         """Raise RuleViolated if the handler changed what it may not. Call with our own role."""
         before = self._before
-        for table, changes in self._look().items():
+        for table, changes in self._count_changes().items():
             if changes > before.get(table, 0):
                 raise refusal(self.access, table)
 
     @contextmanager
     def excepting(self) -> Iterator[None]:
-        """Do not count what the engine's own statements of this block change."""
-        before = self._look()
+        """Do not count changes by the engine's own statements in this block."""
+        before = self._count_changes()
         yield
-        for table, changes in self._look().items():
+        for table, changes in self._count_changes().items():
             own = changes - before.get(table, 0)
             self._before[table] = self._before.get(table, 0) + own
 
-    def _look(self) -> dict[str, int]:
-        """How many rows of which table were changed, of those that are none of its business."""
+    def _count_changes(self) -> dict[str, int]:
+        """The number of changed rows by table, for tables that the handler may not write."""
         if self.access is not Access.AUDIT:
             return {}
-        _, rows, _ = libpq.fetch(self.connection, _LOOK.decode(), {}, None)
+        _, rows, _ = libpq.fetch(self.connection, _CHANGES.decode(), {}, None)
         return dict(rows)
 
     def refused(self, exc: Exception) -> RuleViolated | None:

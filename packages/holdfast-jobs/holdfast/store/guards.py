@@ -1,8 +1,8 @@
-"""What a handler's own statements may do to SQLite, which has no roles.
+"""Statement guards for SQLite, which has no roles: what the SQL of a handler may do.
 
-An authorizer is asked while a statement is prepared, so that what is refused never runs. It holds
-against SQL, whatever the SQL is made of. It does not hold against Python: a handler lives in the
-worker's process and may take it off again.
+SQLite calls an authorizer while it prepares a statement, so a refused statement never runs. The
+authorizer restricts any SQL. It does not restrict Python: a handler runs in the worker's process
+and could remove it.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class LentConnection(sqlite3.Connection):
 
 
 class Authorizer:
-    """Says yes or no to each part of a statement, and remembers the first no."""
+    """Allows or denies each part of a statement, and remembers the first denial."""
 
     def __init__(self, access: Access, audit_tables: Collection[str]) -> None:
         self.access = access
@@ -175,7 +175,7 @@ class Authorizer:
         return False
 
     def refusal(self) -> RuleViolated | None:
-        """The failure of a handler that tried what it may not; it may have caught the refusal."""
+        """The failure of a handler whose statement was denied, even if it caught the error."""
         if self.refused is None:
             return None
         return (
@@ -185,7 +185,7 @@ class Authorizer:
 
 @contextmanager
 def confined(connection: sqlite3.Connection, authorizer: Authorizer) -> Iterator[None]:
-    """Let the statements of the block do what the authorizer allows; another undoes the block."""
+    """Run the block under the authorizer; a denied statement makes the block fail."""
     connection.set_authorizer(authorizer)
     try:
         yield
@@ -202,7 +202,7 @@ def confined(connection: sqlite3.Connection, authorizer: Authorizer) -> Iterator
 
 
 def refusal(access: Access, what: str) -> RuleViolated:
-    """The failure of a handler that reached for more than its duty allows."""
+    """The failure of a handler that tried more than its category allows."""
     return RuleViolated(
         f"This job's transaction may {access.says}; it tried to touch {what}.",
         access=access,

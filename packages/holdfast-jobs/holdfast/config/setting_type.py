@@ -1,4 +1,4 @@
-"""What a setting may hold: its type, its limits, and the words that say so. Pure."""
+"""Types of settings: their values, limits and error messages. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _as_it_is(value: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class SettingType:
     """The type of a setting. *must* completes the sentence "this setting must be …"."""
 
     must: str
@@ -39,18 +39,14 @@ class Kind:
     is_address: bool = False
 
 
-# The public name.
-SettingType = Kind
-
-
-def setting(default: Any, kind: Kind) -> Any:
+def setting(default: Any, kind: SettingType) -> Any:
     """Declare a validated dataclass field; None is allowed if it is the default."""
     return field(default=default, metadata={"kind": kind})
 
 
 def rows(written: str, section: type) -> Any:
     """A list of sections, which a file writes as tables of one name."""
-    kind = Kind(
+    kind = SettingType(
         f"a list of {written} tables",
         lambda v: isinstance(v, tuple) and all(isinstance(row, section) for row in v),
     )
@@ -64,7 +60,7 @@ def section(kind: type) -> Any:
 
 def table(
     kind: type,
-    names: Kind,
+    names: SettingType,
     built_in: Mapping[str, Any] | None = None,
     *,
     merges: bool = False,
@@ -111,28 +107,28 @@ def problems_of(section: Any) -> list[str]:
 def problems_of_value(name: str, item: Field[Any], value: Any) -> list[str]:
     """What is wrong with the value of one field, if it has a kind."""
     kind = item.metadata.get("kind")
-    if kind is None or (value is None and item.default is None) or fits(kind, value):
+    if kind is None or (value is None and item.default is None) or is_valid(kind, value):
         return []
     # A default that cannot stand there says that the key is needed.
     is_left_out = value == item.default
-    return [f"{name} is needed: {kind.must}" if is_left_out else complaint(name, value, kind)]
+    return [f"{name} is needed: {kind.must}" if is_left_out else error_message(name, value, kind)]
 
 
-def fits(kind: Kind, value: Any) -> bool:
-    """Whether *value* may stand there; a value of another type simply may not."""
+def is_valid(kind: SettingType, value: Any) -> bool:
+    """Whether *value* is valid; a value of another type is not."""
     try:
         return kind.holds(value)
     except (TypeError, ValueError, AttributeError):
         return False
 
 
-def complaint(name: str, value: Any, kind: Kind) -> str:
-    """*name* = *value* must be …; a value that may be or carry a secret is not repeated."""
-    said = "" if kind.is_secret or kind.is_address else f" = {_short(value)}"
-    return f"{name}{said} must be {kind.must}{_timing_fault(kind, value)}"
+def error_message(name: str, value: Any, kind: SettingType) -> str:
+    """*name* = *value* must be …; a value that may contain a secret is left out."""
+    shown = "" if kind.is_secret or kind.is_address else f" = {_short(value)}"
+    return f"{name}{shown} must be {kind.must}{_timing_fault(kind, value)}"
 
 
-def _timing_fault(kind: Kind, value: Any) -> str:
+def _timing_fault(kind: SettingType, value: Any) -> str:
     """What is wrong with a time that is well written and still no time."""
     try:
         kind.holds(kind.read(value))
@@ -236,25 +232,25 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def whole(low: int, high: int | None = None, *, more: str = "") -> Kind:
+def whole(low: int, high: int | None = None, *, more: str = "") -> SettingType:
     """A whole number."""
     span = f"of {low:,} or more" if high is None else f"between {low:,} and {high:,}"
-    return Kind(
+    return SettingType(
         f"a whole number {span}{more}",
         lambda v: _is_whole(v) and v >= low and (high is None or v <= high),
         parse=int,
     )
 
 
-def cap(*, more: str) -> Kind:
+def cap(*, more: str) -> SettingType:
     """A limit. Zero would stop everything for good, and for that there is a better way."""
     return whole(1, 1_000_000_000, more=more)
 
 
-def number(low: float, high: float | None = None, *, more: str = "") -> Kind:
+def number(low: float, high: float | None = None, *, more: str = "") -> SettingType:
     """A number; a whole one is as good."""
     span = f"of {low:,.9g} or more" if high is None else f"between {low:,.9g} and {high:,.9g}"
-    return Kind(
+    return SettingType(
         f"a number {span}{more}",
         lambda v: (
             (_is_whole(v) or isinstance(v, float))
@@ -273,9 +269,9 @@ def text(
     *,
     is_secret: bool = False,
     is_address: bool = False,
-) -> Kind:
+) -> SettingType:
     """Text, of a pattern if there is one."""
-    return Kind(
+    return SettingType(
         must,
         lambda v: isinstance(v, str) and (pattern is None or pattern.fullmatch(v) is not None),
         is_secret=is_secret,
@@ -283,13 +279,13 @@ def text(
     )
 
 
-def one_of(words: Iterable[str]) -> Kind:
+def one_of(words: Iterable[str]) -> SettingType:
     """One of these words."""
     known = tuple(words)
-    return Kind(" or ".join(f'"{word}"' for word in known), lambda v: v in known)
+    return SettingType(" or ".join(f'"{word}"' for word in known), lambda v: v in known)
 
 
-def texts(must: str, each: Callable[[str], bool], *, some: bool = False) -> Kind:
+def texts(must: str, each: Callable[[str], bool], *, some: bool = False) -> SettingType:
     """A list of texts without repetition; *some* asks for at least one."""
 
     def holds(values: Any) -> bool:
@@ -300,10 +296,10 @@ def texts(must: str, each: Callable[[str], bool], *, some: bool = False) -> Kind
             and (bool(values) or not some)
         )
 
-    return Kind(must, holds, read=_tuple, parse=_split)
+    return SettingType(must, holds, read=_tuple, parse=_split)
 
 
-def seconds_list() -> Kind:
+def seconds_list() -> SettingType:
     """A list of lengths in seconds."""
 
     def holds(values: Any) -> bool:
@@ -313,7 +309,9 @@ def seconds_list() -> Kind:
             and all(_is_whole(value) and 1 <= value <= 30 * 86_400 for value in values)
         )
 
-    return Kind("a list of 1 to 50 whole numbers of seconds, each from 1 to 30 days", holds, _tuple)
+    return SettingType(
+        "a list of 1 to 50 whole numbers of seconds, each from 1 to 30 days", holds, _tuple
+    )
 
 
 def _tuple(value: Any) -> Any:
@@ -328,27 +326,27 @@ def _reading(kind: type, read: Callable[[str], Any]) -> Callable[[Any], Any]:
     return lambda value: value if isinstance(value, kind) else read(value)
 
 
-FLAG = Kind("true or false", lambda v: isinstance(v, bool))
-RATE = Kind(
+FLAG = SettingType("true or false", lambda v: isinstance(v, bool))
+RATE = SettingType(
     'a rate such as "100/minute" (per second, minute, hour or day)',
     lambda v: isinstance(v, Rate),
     _reading(Rate, Rate.read),
 )
-LENGTH = Kind(
+LENGTH = SettingType(
     'a length such as "30s", "15m", "2h" or "1d"',
     lambda v: isinstance(v, timedelta) and _length(v) == v,
     _reading(timedelta, _length),
 )
-CADENCE = Kind(
+CADENCE = SettingType(
     '"every 15m" (s, m, h or d) or a cron line of five fields such as "0 3 * * *"',
     lambda v: isinstance(v, Cadence) and v.is_ever_due(),
     _reading(Cadence, Cadence.read),
 )
-CRON = Kind(
+CRON = SettingType(
     'a cron line of five fields such as "0 3 * * *", or one of the names such as "@daily"',
     lambda v: parse_cron(v) is not None,
 )
-QUEUE_NAME = Kind(
+QUEUE_NAME = SettingType(
     'a queue such as "q:default", and not the dead letters',
     lambda v: QUEUE.fullmatch(v) is not None and v != DEAD_LETTER_QUEUE,
 )
@@ -366,8 +364,10 @@ def _is_uuid(value: Any) -> bool:
     return isinstance(value, str) and read_uuid(value) == value
 
 
-UUID = Kind("a UUID in lower case", _is_uuid)
+UUID = SettingType("a UUID in lower case", _is_uuid)
 
 
-ZONE = Kind('a time zone such as "Europe/Berlin" or "UTC"', lambda v: read_zone(v) is not None)
-DOCUMENT = Kind("a table", lambda v: isinstance(v, Mapping))
+ZONE = SettingType(
+    'a time zone such as "Europe/Berlin" or "UTC"', lambda v: read_zone(v) is not None
+)
+DOCUMENT = SettingType("a table", lambda v: isinstance(v, Mapping))
