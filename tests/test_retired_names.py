@@ -29,7 +29,8 @@ any *: Door Mount Looks take_over mangle may_pass reach unanswered _Try _Begun
 module *: borrow confine authorize catch_up letter lane room point desk watch leased asked verdict
 module *: micro thing world odd trouble outlet words gate delta fold reversal conclude advance hour
 module *: phrase
-module holdfast/: intake ledger kind counts upkeep given ask
+module holdfast/: intake ledger counts upkeep ask
+module holdfast/config/: kind
 module holdfast_llm/: intent errand
 module holdfast_rewrite/: intent
 class *: Ask Letter Asked Word Point Look Turn Round Room Intake Several Frames
@@ -76,7 +77,6 @@ ALLOWED: dict[str, str] = {
     "fold": "not yet",
     "gate": "not yet",
     "give_back": "not yet",
-    "given": "not yet",
     "Grip": "not yet",
     "holding": "not yet",
     "hour": "not yet",
@@ -84,7 +84,6 @@ ALLOWED: dict[str, str] = {
     "Intake": "not yet",
     "Intent": "not yet",
     "intent": "not yet",
-    "kind": "not yet",
     "Letter": "not yet",
     "letter": "not yet",
     "Look": "not yet",

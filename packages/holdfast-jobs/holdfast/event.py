@@ -186,7 +186,7 @@ class BatchChange(StrEnum):
 
 
 class BatchTrouble(StrEnum):
-    """What is wrong in the lane."""
+    """Problems of batch processing."""
 
     # Answers that belong to no item of ours, that nobody can read, or that contradict another.
     UNKNOWN_ITEM = "unknown_item"
@@ -230,7 +230,7 @@ class BatchChanged:
 
 @dataclass(frozen=True, slots=True)
 class BatchAlert:
-    """The lane met something that somebody has to look at.
+    """A problem of batch processing that needs an operator.
 
     *account* is the key of the account, *what* a BatchTrouble, *detail* a code or a state in safe
     words: never what a provider or a job said. *batch_id* is None where it is about an account.

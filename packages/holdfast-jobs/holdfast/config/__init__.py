@@ -1,6 +1,6 @@
 """Settings: one typed file, holdfast.toml, and the environment; read once, validated once, frozen.
 
-kind.py      what a setting may hold, and the words that say so
+setting_type.py  types of settings, their limits and error messages
 section.py   queues, tenants, keys, retention, alerts
 run.py       profiles, runs, schedules
 channel.py   who carries messages

@@ -1,11 +1,16 @@
-"""The way of a job.
+"""The job lifecycle.
 
-    enqueue.py   A job is written once per idempotency key, with its audit event.
-    claim.py     A worker takes due jobs under a lease: a token and an end.
-    execute.py   One stage of the handler runs. Whatever happens becomes an Outcome.
-    settle.py    The Outcome is written, if the lease is still ours, with its audit events.
+    enqueue.py   Writes a job once per idempotency key, with its audit event.
+    claim.py     A worker claims due jobs with a lease (fencing token and expiry).
+    execute.py   Runs one stage of the handler and returns an Outcome.
+    settle.py    Writes the Outcome and its audit events, if the lease is still held.
 
-A retry, a snooze and a release lead back to claim.py; the next stage goes on under the same lease.
-A lease that runs out is brought back by upkeep.py. cancel.py stops what has not begun and asks the
-rest to stop. Nothing else changes a job.
+Retries, snoozes and releases return to claim.py. The next stage continues under the same lease.
+maintenance.py rescues jobs whose lease expired. cancel.py cancels jobs that have not started and
+requests running ones to stop. Nothing else changes the state of a job.
+
+    fairness.py, limits.py   How queues and tenants share the workers.
+    worker/                  The worker process.
+    schedule/                Schedules and their dispatcher.
+    runs.py, bounded_run.py  Bounded runs; run_log.py records them.
 """

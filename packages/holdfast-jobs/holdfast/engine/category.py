@@ -1,7 +1,7 @@
-"""Categories: what jobs of a kind share, and the duty that their handlers are held to.
+"""Categories: defaults that jobs share, and the rules that the engine enforces on their handlers.
 
-Seven are built in; an application declares further ones. The store keeps a copy of each, so that
-whoever ends a job, also a process that never heard of its category, gives its key the right time.
+Seven are built in; applications declare more. The store has a copy of each, so that a process that
+does not know the category of a job can still compute how long its idempotency key lasts.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LONGEST_MAINTENANCE = timedelta(hours=1)
 
 
 class CategoryRules(StrEnum):
-    """What the engine holds the handlers of a category to."""
+    """The constraints that the engine enforces on the handlers of a category."""
 
     GENERAL = "general"
     NOTIFICATION = "notification"

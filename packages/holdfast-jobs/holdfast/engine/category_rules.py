@@ -1,8 +1,8 @@
-"""Duties: what a handler may write, and what it must deliver, by the category of its job.
+"""Category rules: what a handler may write and what it must deliver, by the category of its job.
 
-Before foreign code runs, the inputs of an import or export are looked for. While it runs, its own
-transaction is confined to what its duty allows. After it ran, the result of a planning job or an
-export must refer to an artifact that the job stored. Reading only; settle writes the outcome.
+Before an import or export runs, the engine checks that its inputs exist. While a handler runs, its
+transaction is restricted to what its category allows. The result of a planning job or an export
+must refer to an artifact that the job stored. This module only reads; settle writes the outcome.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NOTE_NAME = re.compile(r"[a-z][a-z0-9_.-]{0,99}")
 
 
 def rules_of(context: Context) -> CategoryRules:
-    """The duty of the handler; of the category the job was enqueued with if that says more."""
+    """The rules of the handler, or of the category with which the job was enqueued."""
     handler = context.handler
     declared = CategoryRules.GENERAL if handler is None else handler.category.rules
     stored = context.categories.get(context.job.category)
@@ -90,7 +90,7 @@ def _planning_access(context: Context) -> tuple[Access, audit.Entry | None]:
 
 
 class Files(Protocol):
-    """What duties need of the extension ``artifacts``."""
+    """The functions of the extension ``artifacts`` that category rules use."""
 
     def find_missing(
         self, session: Session, org_id: str, refs: Sequence[str], *, job_id: str | None = None

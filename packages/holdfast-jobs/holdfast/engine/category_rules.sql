@@ -1,4 +1,4 @@
--- Statements for what a category asks of its handlers and allows them.
+-- Statements of category rules: audit events and notes of handlers.
 
 -- append_events :affected — once per job and content, so that an attempt that runs again adds nothing
 INSERT INTO holdfast.job_event

@@ -1,7 +1,7 @@
-"""Letter: the dead letter of a job that died, and what the end of a replay means for its item.
+"""Dead letters: written when a job fails, and updated when a replay of it ends.
 
-Both are written in the transaction that ends the job. A replay has no letter of its own: what
-became of it is written to the item of the job that it repeats.
+Both happen in the transaction that ends the job. A replay has no dead letter of its own: its
+outcome is written to the dead letter of the job that it repeats.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ UPSTREAM_CODES = ("upstream_code", "status", "status_code", "http_status")
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What was written: what to audit, and by tenant and replay what to tell of its item."""
+    """Audit entries of what was written, and escalations by tenant and replay."""
 
     entries: list[audit.Entry] = field(default_factory=list)
     escalated: dict[tuple[str, str], DeadLetterEscalated] = field(default_factory=dict)
 
 
 def write_dead_letters(tx: Tx, settled: Sequence[tuple[Claimed, Outcome]]) -> Written:
-    """Write the letters of those that died, and to their items what became of replays."""
+    """Insert dead letters of failed jobs, and record the outcomes of replays."""
     written, of_item = Written(), set()
     ends = {
         (job.org_id, job.id): (job, outcome)
@@ -60,7 +60,7 @@ def write_dead_letters(tx: Tx, settled: Sequence[tuple[Claimed, Outcome]]) -> Wr
 
 
 def end_canceled_replay(tx: Tx, job: Row, *, actor: Actor) -> None:
-    """Write to its item that *job* was canceled while it waited, if it is a replay."""
+    """Record in its dead letter that the waiting replay *job* was canceled."""
     if job["replay_of"] is None:
         return
     end = {"org_id": job["org_id"], "id": job["id"], "is_permanent": 0}
@@ -69,7 +69,7 @@ def end_canceled_replay(tx: Tx, job: Row, *, actor: Actor) -> None:
 
 
 def _end_replays(tx: Tx, ends: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """The items of replays that have ended; each row names the replay it is about."""
+    """The dead letters of replays that ended; each row names its replay."""
     ended = tx.many(SQL.end_replays, ended=ends)
     if not ended:
         return []
@@ -98,7 +98,7 @@ def _end(job: Claimed, outcome: Outcome) -> dict[str, Any]:
 def _row_of(job: Claimed, outcome: Dead) -> dict[str, Any]:
     fault = outcome.fault
     context: dict[str, Any] = {
-        # What a handler says of its failure never stands for what we know ourselves.
+        # The context of a handler never overrides what the engine knows.
         **fault.context,
         # Callers choose their own ids, and may put a name or an address into them.
         **safe_context({"request_id": job.request_id, "correlation_id": job.correlation_id}),
@@ -122,7 +122,7 @@ def _row_of(job: Claimed, outcome: Dead) -> dict[str, Any]:
 
 
 def _entries(row: Row, *, is_escalated: bool) -> list[audit.Entry]:
-    """What the audit of the original says of the end of a replay."""
+    """The audit entries of the original job for the end of a replay."""
     known = {"replay": row["replay_count"], "replay_job_id": row["replay_job_id"]}
     if row["state"] == "replayed":
         names = ["dead_letter.replayed"]

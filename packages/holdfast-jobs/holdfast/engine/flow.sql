@@ -1,6 +1,6 @@
 -- Which queues have work, what has come due, and the rules of queues, tenants and keys.
 
--- poll_queues :many prepared — crosses tenants: which of these queues have something to claim or to promote
+-- poll_queues :many prepared — crosses tenants: which of these queues have jobs to claim or to promote
 -- ORDER BY, because EXISTS may be answered by reading the whole table up to the first match.
 SELECT queues.name AS queue,
        (SELECT 1 FROM holdfast.claimable AS job WHERE job.queue = queues.name
@@ -13,10 +13,10 @@ SELECT queues.name AS queue,
        (SELECT flow.revision FROM holdfast.flow AS flow WHERE flow.only_row = 1) AS revision
 FROM {rows queues: name text};
 
--- find_backlogs :many prepared — crosses tenants: who waits where, as deep as :reach and no deeper
--- A lane is what one tenant waits for in one queue under one key. The round goes on after the tenant
--- that was served last and comes back to it; each step is one look into the index, so what is
--- found costs the same beside a hundred waiting jobs and a million. :seed_count tells PostgreSQL's
+-- find_backlogs :many prepared — crosses tenants: the backlogs of queues, counted up to :reach jobs each
+-- A backlog is the waiting jobs of one tenant in one queue under one limit key. The round robin
+-- continues after the tenant that was served last. Each step is one index lookup, so the cost does not
+-- depend on the number of waiting jobs. :seed_count tells PostgreSQL's
 -- planner what it would guess a hundred times too high, and then compile for 200 ms.
 WITH RECURSIVE
 seeds AS MATERIALIZED (

@@ -29,7 +29,7 @@ Policy = Callable[[Any, str], bool]
 class Routed:
     """Where a job's model request goes, frozen at enqueue.
 
-    *is_batched* says that it waits for the batch lane and not for a worker.
+    With *is_batched* it waits for batch processing and not for a worker.
     """
 
     decision: Mapping[str, Any]
@@ -108,7 +108,7 @@ class Handler:
     router: Router | None = None
     # What is stored with outcomes: run for a whole group in the transaction that settles it.
     stores: tuple[Statement, ...] = ()
-    # What the batch lane knows of the job type; nothing here looks into it.
+    # What batch processing knows of the job type; the engine does not read it.
     work: Any = None
 
     @property

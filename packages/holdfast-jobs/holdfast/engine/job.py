@@ -32,7 +32,7 @@ QUEUES = (
     MAINTENANCE_QUEUE,
 )
 ONLY_STAGE = "run"
-# The lane of jobs that wait to be handed to a provider's batch. No caller's key has a tilde.
+# The limit key of jobs that wait for a provider batch. No caller's key has a tilde.
 BATCH_KEY = "~batch"
 
 
@@ -249,7 +249,7 @@ class ResultWithRows:
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """The last stage succeeded. The rows in *kept* are stored with the result."""
+    """The last stage succeeded. *rows* are stored with the result."""
 
     result: str = "null"
     rows: StoredRows | None = None

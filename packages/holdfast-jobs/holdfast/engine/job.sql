@@ -114,7 +114,7 @@ ORDER BY CASE
 LIMIT 1;
 
 -- claim_jobs :many — crosses tenants: takes its allocated share of each tenant backlog, of any number of queues
--- Only PostgreSQL has LATERAL; SQLite walks the index of each lane with a recursive query.
+-- Only PostgreSQL has LATERAL; SQLite walks the index of each backlog with a recursive query.
 -- MATERIALIZED keeps PostgreSQL from running a LIMIT again under a nested loop and claiming more
 -- than asked; :backlog_count and :limit tell its planner what it would guess, and then sort the table.
 WITH {only sqlite}RECURSIVE{end}
@@ -288,7 +288,7 @@ WHERE state = 'queued' AND queue = :queue
 ORDER BY created_at, id
 LIMIT :limit;
 
--- list_backlog :many — crosses tenants: the first jobs of one lane, row by row
+-- list_backlog :many — crosses tenants: the first jobs of one backlog, row by row
 SELECT org_id, id, limit_key
 FROM holdfast.job
 WHERE state = 'queued' AND not_before_at IS NULL
@@ -311,7 +311,7 @@ RETURNING job.id, job.org_id, job.project_id, job.job_type, job.category, job.ac
           job.attempt_count, job.max_attempts, job.lease_token, job.claimed_at, job.claimed_by,
           job.cancel_requested_at, job.first_failed_at, job.turn, job.limit_key;
 
--- repair_job :affected — crosses tenants: a row that breaks a rule, made fit to be buried
+-- repair_job :affected — crosses tenants: repair a row that violates a constraint, so that it can be dead-lettered
 UPDATE holdfast.job
 SET max_attempts = CASE WHEN attempt_count >= max_attempts THEN attempt_count + 1
                         ELSE max_attempts END,
@@ -367,10 +367,9 @@ WHERE job.cancel_requested_at IS NOT NULL;
 
 -- find_stale :many — crosses tenants: claims whose lease ran out, or whose worker is known to be dead
 -- Only PostgreSQL can hold the dead letter of a replay; SQLite has one writer.
--- A claim of the batch lane may be in a provider's batch: batch processing knows, and brings it back
--- itself. A worker that sent a heartbeat after the lease ended
+-- A claim of batch processing may be in a provider's batch; batch processing rescues it itself. A worker that sent a heartbeat after the lease ended
 -- is alive and does not hold the claim; one that may be about to send its next heartbeat is waited
--- for: two intervals of presence.beat_seconds.
+-- for: two intervals of heartbeat.beat_seconds.
 -- Nothing here waits for a lock: neither for a row, nor for an execution unit, nor for the dead letter
 -- that a replay leads back to.
 SELECT id, org_id, project_id, job_type, category, actor_type, actor_id, request_id,

@@ -1,8 +1,8 @@
-"""Rules: how queues, tenants and keys share the workers, and how much of each may run at once.
+"""Limits: weights, concurrency caps, rates and pauses of queues, tenants and keys.
 
-The rows are the truth. Code and holdfast.toml declare; what an operator sets stays until it is
-reset. Every change raises a revision that each claim names, so a pause or a cap holds from the
-moment it is committed, in every worker.
+The rows in the database are authoritative. Code and holdfast.toml declare them; what an operator
+sets stays until it is reset. Every change raises a revision that each claim checks, so a pause or a
+cap is in force in every worker as soon as it is committed.
 """
 
 from __future__ import annotations

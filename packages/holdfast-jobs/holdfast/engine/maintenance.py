@@ -1,6 +1,6 @@
-"""Upkeep: rescue stale claims, and tidy what else processes that are gone have left.
+"""Maintenance: rescue stale claims and clean up after processes that died.
 
-Every pass is bounded, and safe to run twice, anywhere.
+Every pass is bounded and safe to run concurrently in any process.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ RECONNECT_SECONDS = 4.0
 MAINTENANCE = Actor(ActorType.SYSTEM, "upkeep")
 
 
-# So often a claim whose worker is alive is given back for nothing; then it is charged.
+# A claim whose worker is alive is released so often without counting an attempt.
 FREE_RELEASES = 3
 LEASE_EXPIRED = "lease_expired"
 
 
 @dataclass(frozen=True, slots=True)
 class Grace:
-    """How long a store must be available again before a lease that ran out is charged.
+    """How long a store must be available again before an expired lease counts as an attempt.
 
-    Only an *interruption* of this length or a longer one counts: a shorter one ends no lease.
+    Only an *interruption* of at least this length counts; a shorter one ends no lease.
     """
 
     seconds: float = 0.0
@@ -69,7 +69,7 @@ class Grace:
 
     @classmethod
     def for_lease(cls, lease_seconds: float) -> Grace:
-        """That of workers with this lease.
+        """The grace of workers with this lease.
 
         After an interruption a live worker renews and settles within its longest reconnect pause,
         and sends a heartbeat within two intervals.
@@ -77,7 +77,7 @@ class Grace:
         return cls(2 * beat_seconds(lease_seconds) + RECONNECT_SECONDS, lease_seconds / 3)
 
     def left(self, store: Store) -> float:
-        """How many seconds of it are left."""
+        """The remaining seconds."""
         return self.seconds - store.availability.seconds(self.interruption)
 
 
@@ -92,21 +92,21 @@ def rescue_jobs(
     grace: Grace = NO_GRACE,
     find: Statement = SQL.find_stale,
 ) -> list[Settled]:
-    """Bring back jobs whose lease ran out, at most *limit*, charging the attempt.
+    """Rescue at most *limit* jobs whose lease expired; each counts as an attempt.
 
-    Nothing is done until the *grace* is over. A claim whose worker is alive and does not hold it
-    any more costs no attempt. With *dead_worker_id*, only the jobs of a worker that is known to be
-    dead, at once. *find* selects the claims, with the columns of ``find_stale``.
+    Nothing is done until the *grace* is over. A claim whose worker is alive and no longer holds it
+    costs no attempt. With *dead_worker_id*, rescue only the jobs of that worker, which is known to
+    be dead, at once. *find* selects the claims, with the columns of ``find_stale``.
     """
 
     def work(tx: Tx) -> list[Settled]:
-        # Asked in here: the transaction may have waited for the end of an outage.
+        # Checked inside: the transaction may have waited for the end of an outage.
         if grace.left(store) > 0:
             return []
         stale = _find_stale(store, tx, find, limit, dead_worker_id)
         return settle_in(tx, stale, actor=MAINTENANCE) if stale else []
 
-    # It passes over what is locked. What it may still have to wait for waits for the next pass.
+    # It skips locked rows. Anything else that it would wait for is left to the next pass.
     try:
         return store.write_soon(work)
     except RuleBroken:
@@ -140,7 +140,7 @@ def _without_extended(
 def _rescue_one_by_one(
     store: Store, statement: Statement, limit: int, dead_worker_id: str | None
 ) -> list[Settled]:
-    """The same when one of the rows breaks a rule: it is buried, the others come back."""
+    """Rescue one by one if a row violates a constraint: that job is quarantined."""
 
     def find(tx: Tx) -> list[tuple[Claimed, Outcome]]:
         return _find_stale(store, tx, statement, limit, dead_worker_id)
@@ -221,7 +221,7 @@ def tidy(
 ) -> Counter[str]:
     """One maintenance pass; returns counts of what it did.
 
-    Only *steps* run; without them, those that have something to do.
+    Only *steps* run; without them, the steps that have something to do.
     """
     steps = find_steps(store, settings) if steps is None else steps
     outcomes: Counter[str] = Counter()
@@ -262,7 +262,7 @@ def _clean_runs(
 def run_maintenance(
     store: Store, settings: Settings, events: Events, steps: Collection[str] | None = None
 ) -> PassCounts:
-    """One bounded pass of everything that keeps a store healthy."""
+    """One bounded pass of all maintenance steps."""
     steps = find_steps(store, settings) if steps is None else steps
     return PassCounts(outcomes=tidy(store, settings, events, steps))
 
@@ -276,9 +276,9 @@ def maintain(
     may_continue: Callable[[], bool],
     others: Iterable[Callable[[], object]] = (),
 ) -> None:
-    """What a process that only performs runs does before them, once.
+    """Maintenance before bounded runs, for processes without a worker.
 
-    Where no worker is running, stale claims are rescued and due jobs promoted here. *others* are
+    Rescues stale claims and promotes due jobs. *others* are
     the maintenance steps of extensions.
     """
     # A delayed notification waits on q:maintenance, whichever queue delivers it.

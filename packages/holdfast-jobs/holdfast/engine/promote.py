@@ -1,7 +1,7 @@
-"""Promote: jobs whose time has come join the lanes from which they are claimed.
+"""Promote: deferred jobs that are due become claimable.
 
-A deferred job is in nobody's way until it is due. A delayed notification waits on q:maintenance and
-is promoted to the queue it was meant for.
+A deferred job does not slow down claims until it is due. A delayed notification waits on
+q:maintenance and is promoted to the queue it was meant for.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TENANTS_LIMIT = 5_000
 
 
 def promote_jobs(store: Store, queues: Collection[str]) -> int:
-    """Move the due jobs of *queues* into their lanes, in bounded passes; say how many."""
+    """Promote the due jobs of *queues* in bounded passes; returns how many."""
     promoted: list[str] = []
     for queue in queues:
         moved = _promote(store, SQL.promote_due, queue=queue, limit=LIMIT)

@@ -1,7 +1,7 @@
-"""Quarantine: a row that breaks a rule ends as a dead letter and never stands in others' way.
+"""Quarantine: a row that violates a constraint is dead-lettered and does not block other jobs.
 
-Such a row comes from outside: a restore, a hand in the database, an older version. What can be
-made legal is, and the job is buried as ROW_INVALID; what cannot is left where it stands.
+Such a row comes from a restore, a manual change or an older version. If it can be repaired, the job
+is dead-lettered as ROW_INVALID; otherwise the row is left as it is.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FLOW = Statements("holdfast.engine", "flow.sql")
 
 
 def quarantine_job(store: Store, job: Claimed, *, rule: str, actor: Actor) -> Settled:
-    """End a claimed job whose row refuses every other outcome, or leave it if it refuses all."""
+    """Dead-letter a claimed job whose row refuses every other outcome."""
     try:
         return store.write(lambda tx: quarantine_job_in(tx, job, rule=rule, actor=actor))
     except RuleBroken:
@@ -47,12 +47,12 @@ def _dead(job: Claimed, rule: str) -> Dead:
     return Dead(fault_of(RowInvalid(rule=rule), stage=job.stage, attempt=job.attempt))
 
 
-# How many broken rows that cannot even be buried a claim looks past.
+# How many broken rows that cannot be dead-lettered a claim skips.
 PASS_OVER = 500
 
 
 def claim_one_by_one(store: Store, rules: Rules, request: ClaimRequest) -> list[Claimed]:
-    """The same when one of the rows breaks a rule: it is buried, the others are taken."""
+    """Claim one by one if a row violates a constraint: that job is quarantined."""
     claimed: list[Claimed] = []
     for quota, rows in _candidates(store, request):
         wanted = len(claimed) + quota
@@ -73,7 +73,7 @@ def claim_one_by_one(store: Store, rules: Rules, request: ClaimRequest) -> list[
 def _candidates(
     store: Store, request: ClaimRequest
 ) -> Iterator[tuple[int, list[tuple[str, str, str]]]]:
-    """What the claim would have looked at, lane by lane, with how many to take of each."""
+    """The rows that the claim would have considered, by backlog, with the number to take."""
     if request.order is Order.CREATED_AT_ASC:
         params = {
             "queue": request.queue,

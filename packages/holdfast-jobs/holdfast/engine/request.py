@@ -385,7 +385,7 @@ def _route(
     if routed.is_batched:
         frame["limit_key"] = BATCH_KEY
         if request.limit_key is not None:
-            errors["limit_key"] = "is not for jobs of the batch lane; its limits are the account's"
+            errors["limit_key"] = "is not for batch jobs; their limits are those of the account"
 
 
 def _schedule(

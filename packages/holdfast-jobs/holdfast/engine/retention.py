@@ -30,8 +30,8 @@ SQL = Statements("holdfast.engine", "retention.sql")
 # One transaction moves or drops so many: long enough to be cheap, short enough that a settle which
 # waits behind it on SQLite does not notice.
 BITE = 1_000
-# And one turn of upkeep so many times: what ends in the seconds between two turns of a worker that
-# runs 10,000 jobs a second, while its rescues wait no more than a few seconds longer.
+# The number of such transactions in one maintenance pass: enough for a worker that runs 10,000 jobs
+# a second, without delaying rescues by more than a few seconds.
 BITES = 50
 
 ARCHIVED = (State.COMPLETED, State.CANCELED)

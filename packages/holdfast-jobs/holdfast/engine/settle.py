@@ -45,14 +45,14 @@ SQL = Statements("holdfast.engine", "job.sql")
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """One claim and what became of it. ``lease_held`` is False when the lease was lost before."""
+    """One claim and its outcome. ``lease_held`` is False if the lease was lost before."""
 
     job: Claimed
     outcome: Outcome
     lease_held: bool
     cancel_requested_at: str | datetime | None = None
     escalated: DeadLetterEscalated | None = None
-    # It would wait again, but somebody had asked for its end.
+    # The job would be requeued, but a cancel was requested.
     canceled_instead: bool = False
     # False when the outcome was recorded by an earlier run of this work and the claim was lost
     # since.
@@ -223,10 +223,7 @@ def _store_rows(tx: Tx, group: Sequence[tuple[Claimed, Outcome]], stores: Stores
 
 
 def _stop_requested(tx: Tx, wanted: Sequence[tuple[Claimed, Outcome]]) -> list[Claimed]:
-    """End those that would wait again although somebody asked for their end.
-
-    The end of an attempt is a step like any other: whoever canceled need not wait for the next.
-    """
+    """Cancel jobs that would be requeued although a cancel was requested."""
     back = {(job.org_id, job.id): job for job, outcome in wanted if isinstance(outcome, _BACK)}
     if not back:
         return []
@@ -384,5 +381,5 @@ def _failed(entry: Any, job: Claimed, fault: Fault) -> audit.Entry:
 
 
 def verb_of(outcome: Outcome) -> str:
-    """The house word for an outcome."""
+    """The name of an outcome, as logs and metrics use it."""
     return type(outcome).__name__.lower()

@@ -1,6 +1,6 @@
 """How many connections of a pool may be in use at once, and by whom.
 
-A worker's own threads (claim, settle, renew, heartbeat, upkeep) have connections set aside:
+A worker's own threads (claim, settle, renew, heartbeat, maintenance) have connections set aside:
 handlers that hold all others must not keep outcomes from being recorded and leases from being
 renewed.
 """

@@ -1,4 +1,4 @@
-"""Where a worker takes its claims from."""
+"""Fetchers claim jobs for a worker."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from holdfast.engine.settle import Settled
 from holdfast.errors import StoreError
 from holdfast.store import Store
 
-# While there is work, a look for other work is due every so often, and may take a quarter of the
-# time: a late tenant waits for the next look, and everybody for what looking costs.
+# While there is work, the queues are polled for other work, which may take a quarter of the time. A
+# tenant that arrives late waits for the next poll.
 LOOK_SHARE = 4
 SHORTEST_LOOK_SECONDS = 0.004
-# How deep a look goes at least: it serves several claims.
+# The least depth of a poll: it serves several claims.
 DEPTH = 1_000
-# How often a take looks on where all that it saw is at its limit.
+# How often a take polls again if all that it found is at its limit.
 FRUITLESS_LOOKS = 8
 
 
@@ -40,19 +40,19 @@ class Fetcher(Protocol):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will come, so that the worker finishes what it holds and returns."""
+        """Whether no more jobs will come, so that the worker finishes and returns."""
 
     def hear(self) -> None:
-        """Note that something was enqueued or has ended: what is known may be out of date."""
+        """Something was enqueued or has ended: poll the queues again."""
 
     def take(self, wanted: int) -> list[Claimed]:
         """Claim up to *wanted* jobs."""
 
     def take_dead_lettered(self) -> list[Settled]:
-        """What broke a rule and was buried instead of claimed, since this was last asked."""
+        """Jobs that were dead-lettered instead of claimed since the last call."""
 
     def close(self) -> None:
-        """Nothing more will be asked for."""
+        """Store the cursors; nothing more is claimed."""
 
 
 class FairFetcher:
