@@ -25,8 +25,10 @@ any *: write_letters Duty duty duty_of workplace Visit Desk desk BatchLane Unusa
 any *: call_end Called Gatherer sweep_zombies sweep_strays Grip Tally Collected Dispatched Tidied
 any *: Elsewhere WithInApp LookupDown HttpWire Vault FileVault S3Vault was_stopped goes_on go_on
 any *: Kept take_turns spend_queue spend_keys bury_broken bury_broken_in retry_or_bury
+any *: run_upkeep tidy_runs list_lane tell_worker leave_worker request_field
 any *: Door Mount Looks take_over mangle may_pass reach unanswered _Try _Begun
-module *: borrow confine authorize catch_up letter lane room point desk watch leased asked verdict
+module *: borrow confine authorize catch_up letter lane room point desk watch leased asked
+module holdfast_llm/: verdict
 module *: micro thing world odd trouble outlet words gate delta fold reversal conclude advance hour
 module *: phrase
 module holdfast/: intake ledger counts upkeep ask
@@ -133,7 +135,6 @@ ALLOWED: dict[str, str] = {
     "thing": "not yet",
     "trouble": "not yet",
     "Turn": "not yet",
-    "verdict": "not yet",
     "Visit": "not yet",
     "whole": "not yet",
     "Wire": "not yet",

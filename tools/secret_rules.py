@@ -119,7 +119,7 @@ def _rule(one: Mapping[str, Any], lists: Sequence[Mapping[str, Any]]) -> dict[st
     }
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        rule = Rule.of(made)
+        rule = Rule.from_document(made)
         re.compile(rule.source)
     _check_speed(rule)
     return {name: value for name, value in made.items() if value}

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast import Context, FakeClock, Holdfast, UpstreamDown
+from holdfast_review.enums import Confidence, Severity
 from holdfast_review.model import Criticism, Finding, Recipient, Review, Source
 from holdfast_review.reviews import Reviews
 from holdfast_review.submit import Submitted
-from holdfast_review.words import Confidence, Severity
 from tests.outbox.scripted import ScriptedChannel
 from tests.story import ORG, look, make_holdfast
 

@@ -12,9 +12,9 @@ import pytest
 from holdfast import State
 from holdfast.document import decode
 from holdfast_review import submit as submitting
+from holdfast_review.enums import Answer, ReviewProgress
 from holdfast_review.failure import InvalidReview
 from holdfast_review.model import Source
-from holdfast_review.words import Answer, Word
 from tests.apps_review.office import ANN, BEN, Model, Office, commit, git, text_of
 from tests.story import ORG, OTHER_ORG, look
 
@@ -181,7 +181,7 @@ def test_a_posted_patch_is_kept_without_its_secrets_and_reviewed(
     asked = office.submit(source=Source.posted(PATCH))
     office.work_out()
 
-    assert office.again(asked).word is Word.SUCCEEDED
+    assert office.again(asked).word is ReviewProgress.SUCCEEDED
     assert len(office.mails) == 2
     kept = [file.read_bytes() for file in (office.home / "artifacts").rglob("*") if file.is_file()]
     assert any(b"eval(b)" in data for data in kept)
@@ -220,7 +220,7 @@ def test_binary_files_and_broken_texts_are_reviewed_as_far_as_they_can_be_read(
     office.work_out()
 
     shown = office.reviews.find(asked.review.review_id, org_id=ORG)
-    assert shown.review.word is Word.SUCCEEDED
+    assert shown.review.word is ReviewProgress.SUCCEEDED
     assert [(one.file, one.line) for one in shown.findings] == [("latin", 1)]
     (fetched,) = look(
         office.hf.store, "SELECT output FROM holdfast.job_stage WHERE stage = 'fetch'"
@@ -238,7 +238,7 @@ def test_what_a_change_or_a_model_says_makes_no_header(office: Office, critic: M
     asked = office.submit()
     office.work_out()
 
-    assert office.again(asked).word is Word.SUCCEEDED
+    assert office.again(asked).word is ReviewProgress.SUCCEEDED
     for mail in office.mails:
         assert mail["bcc"] is None
         assert "eve@example.org" not in mail["subject"]

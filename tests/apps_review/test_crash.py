@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.engine.maintenance import rescue_jobs
-from holdfast_review.words import Word
+from holdfast_review.enums import ReviewProgress
 from tests.apps.test_crash import Died, crash_everywhere, dying_after
 from tests.apps_review.bench import ANN, BEN, Bench
 from tests.operate.sound import assert_sound
@@ -55,7 +55,7 @@ def test_a_worker_that_dies_after_any_statement_leaves_what_the_next_one_resolve
         break
 
     bench.work_out()
-    assert {bench.again(one).word for one in asked} == {Word.SUCCEEDED}
+    assert {bench.again(one).word for one in asked} == {ReviewProgress.SUCCEEDED}
     assert set(bench.channel.accepted.values()) == {1}
     assert len(bench.channel.accepted) == 2 * len(asked) > 40
     assert_sound(bench.hf)

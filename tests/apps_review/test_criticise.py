@@ -33,13 +33,13 @@ from holdfast_llm.provider.schema import is_strict
 from holdfast_llm.settings import ProviderSettings
 from holdfast_review import criticise
 from holdfast_review.criticise import Critic, make_critic
+from holdfast_review.enums import ReviewProgress
 from holdfast_review.fetch import Fetcher
 from holdfast_review.model import Criticism, Review, Source
 from holdfast_review.patch import Change, FileChange, Hunk, write_patch
 from holdfast_review.prompt import prompt_for
 from holdfast_review.settings import ReviewSettings
 from holdfast_review.split import Part
-from holdfast_review.words import Word
 from holdfast_simulator.simulator import Simulator
 from tests.apps_review.office import Model as FindsEval
 from tests.story import ORG, look, make_holdfast
@@ -123,7 +123,7 @@ class Stage:
         stored = hf.artifacts.put(patch, org_id=ORG, name="p.diff", owner="user:42")
         source = Source.patch(stored.id)
         self.review = Review(
-            "r", ORG, "cl-1", 1, "j", State.PROCESSING, Word.IN_PROGRESS, source, "k",
+            "r", ORG, "cl-1", 1, "j", State.PROCESSING, ReviewProgress.IN_PROGRESS, source, "k",
             FakeClock().now(),
         )  # fmt: skip
         critic = critic or Critic(hf.batch.service, ROUTE, **options)

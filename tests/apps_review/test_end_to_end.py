@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import FakeClock, State
+from holdfast_review.enums import Answer, ReviewProgress
 from holdfast_review.model import Source
-from holdfast_review.words import Answer, Word
 from holdfast_simulator import Simulator
 from tests.apps_review.office import Model, Office, commit, git, text_of
 from tests.operate.letters import operator, replay
@@ -32,7 +32,7 @@ def test_a_commit_is_reviewed_and_everybody_has_a_mail(office: Office, critic: M
     office.work_out()
 
     shown = office.reviews.find(asked.review.review_id, org_id=ORG)
-    assert shown.review.word is Word.SUCCEEDED
+    assert shown.review.word is ReviewProgress.SUCCEEDED
     assert [(one.file, one.line, one.severity) for one in shown.findings] == [
         ("cart", 3, "critical")
     ]
@@ -65,7 +65,7 @@ def test_version_2_is_told_anew_and_version_1_is_not_told_again(office: Office) 
     second = office.reviews.rerun("cl-1", 2, "k3", org_id=ORG)
     office.work_out()
 
-    assert (second.answer, office.again(second).word) == (Answer.CREATED, Word.SUCCEEDED)
+    assert (second.answer, office.again(second).word) == (Answer.CREATED, ReviewProgress.SUCCEEDED)
     assert (office.count("delivery"), len(office.mails)) == (4, 4)
     assert sorted(mail["subject"] for mail in office.mails) == [
         *["Review of cl-1 (version 1): 1 finding (1 critical), 1 value masked"] * 2,
@@ -94,7 +94,7 @@ def test_a_model_that_fails_five_times_is_replayed_without_fetching_again(
     replay(operator(office.hf), job)
     office.work_out()
 
-    assert office.again(asked).word is Word.SUCCEEDED
+    assert office.again(asked).word is ReviewProgress.SUCCEEDED
     assert (len(critic.asked), len(office.mails)) == (6, 2)
     assert office.count("artifact", "name = 'change.diff'") == 1
 
@@ -126,6 +126,6 @@ def test_a_commit_of_this_very_repository_is_reviewed(
     asked = office.submit(source=Source.git(str(place), head))
     office.work_out()
 
-    assert office.again(asked).word is Word.SUCCEEDED
+    assert office.again(asked).word is ReviewProgress.SUCCEEDED
     assert (len(critic.asked) > 0, len(office.mails)) == (True, 2)
     office.hf.close()

@@ -13,12 +13,12 @@ import pytest
 
 from holdfast import ArtifactNotFound, FakeClock, Holdfast, State
 from holdfast.engine.context import Context
+from holdfast_review.enums import ReviewProgress
 from holdfast_review.fetch import Fetcher
 from holdfast_review.git import Range, Repositories, _environment
 from holdfast_review.model import Review, Source
 from holdfast_review.patch import Limits, parse_patch
 from holdfast_review.refusal import ChangeMissing, ChangeTooLarge, GitFailed, PathRefused
-from holdfast_review.words import Word
 from tests.apps_review.office import commit, git, make_repository
 from tests.story import ORG, OTHER_ORG
 
@@ -377,7 +377,16 @@ def test_a_diff_without_end_is_cut_off_and_its_git_ended(
 
 def review_of(source: Source) -> Review:
     return Review(
-        "r", ORG, "cl-1", 1, "j", State.PROCESSING, Word.IN_PROGRESS, source, "k", FakeClock().now()
+        "r",
+        ORG,
+        "cl-1",
+        1,
+        "j",
+        State.PROCESSING,
+        ReviewProgress.IN_PROGRESS,
+        source,
+        "k",
+        FakeClock().now(),
     )
 
 

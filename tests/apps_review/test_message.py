@@ -12,18 +12,18 @@ import pytest
 
 from holdfast import State
 from holdfast_review.coverage import Coverage
+from holdfast_review.enums import Confidence, ReviewProgress, Severity
 from holdfast_review.merge import Read, merge, tally
 from holdfast_review.model import Finding, Origin, Review, Source
 from holdfast_review.origin import origin_of_patch
 from holdfast_review.patch import Change, FileChange, Hunk
 from holdfast_review.render import LONGEST_SUBJECT, render
-from holdfast_review.words import Confidence, Severity, Word
 from holdfast_simulator import Ask
 from tests.apps_review.office import Model, Office, commit, git, hunks_of, text_of
 from tests.story import ORG, look
 
 REVIEW = Review(
-    "r1", ORG, "cl-1", 2, "j1", State.PROCESSING, Word.IN_PROGRESS,
+    "r1", ORG, "cl-1", 2, "j1", State.PROCESSING, ReviewProgress.IN_PROGRESS,
     Source.git("/srv/git/shop", "feature", "main"), "k", datetime(2026, 1, 5, tzinfo=UTC),
     coverage=Coverage(files=1),
     origin=Origin("Ann Lee", "Round the total", "a" * 40, "b" * 40, 3),

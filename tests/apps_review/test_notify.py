@@ -10,12 +10,12 @@ import pytest
 
 from holdfast import FakeClock, Holdfast, State
 from holdfast.channel import slack
+from holdfast_review.enums import ReviewProgress, Severity, SourceKind
 from holdfast_review.failure import RecipientUnreachable
 from holdfast_review.model import Finding, Review, Source
 from holdfast_review.notify import conclude
 from holdfast_review.render import render
 from holdfast_review.show import Told
-from holdfast_review.words import Severity, SourceKind, Word
 from tests.apps_review.bench import ANN, BEN, CAT, FINDINGS, Bench
 from tests.outbox.scripted import DUMB, ScriptedChannel
 from tests.story import ORG, look
@@ -52,9 +52,9 @@ def test_a_review_is_done_only_when_every_required_recipient_is_told(bench: Benc
     states = sorted(state for (state,) in rows_of(bench, "state"))
     bench.work_out()
 
-    assert (halfway.state, halfway.word) == (State.QUEUED, Word.IN_PROGRESS)
+    assert (halfway.state, halfway.word) == (State.QUEUED, ReviewProgress.IN_PROGRESS)
     assert states == ["pending", "sent"]
-    assert bench.again(asked).word is Word.SUCCEEDED
+    assert bench.again(asked).word is ReviewProgress.SUCCEEDED
     # Who was told at the first try was not told again.
     assert sorted(bench.channel.accepted.values()) == [1, 1]
     assert len(bench.channel.sends) == 3
@@ -88,7 +88,7 @@ def test_who_is_not_required_holds_nothing_back(bench: Bench) -> None:
 
     bench.work_out()
 
-    assert bench.again(asked).word is Word.SUCCEEDED
+    assert bench.again(asked).word is ReviewProgress.SUCCEEDED
     assert rows_of(bench, "recipient, state") == [("ann", "sent"), ("cat", "failed")]
 
 
@@ -97,7 +97,7 @@ def test_a_review_without_recipients_is_done_when_it_is_criticised(bench: Bench)
 
     bench.work()
 
-    assert bench.again(asked).word is Word.SUCCEEDED
+    assert bench.again(asked).word is ReviewProgress.SUCCEEDED
     assert bench.channel.sends == []
 
 
@@ -108,7 +108,7 @@ def test_a_lost_answer_is_looked_up_before_anything_is_sent_again(bench: Bench) 
 
     bench.work_out()
 
-    assert bench.again(asked).word is Word.SUCCEEDED
+    assert bench.again(asked).word is ReviewProgress.SUCCEEDED
     assert len(bench.channel.sends) == 1
     assert len(bench.channel.lookups) == 1
 
@@ -153,7 +153,7 @@ def review() -> Review:
         review_version=2,
         job_id="j1",
         state=State.PROCESSING,
-        word=Word.IN_PROGRESS,
+        word=ReviewProgress.IN_PROGRESS,
         source=Source(SourceKind.PATCH),
         idempotency_key="k",
         created_at=NOW,

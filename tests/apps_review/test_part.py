@@ -12,8 +12,8 @@ from holdfast.config import Settings
 from holdfast.engine.schedule.dispatcher import dispatch_once
 from holdfast.engine.schedule.rows import sync_schedules
 from holdfast_llm.settings import ProviderSettings
+from holdfast_review.enums import ReviewProgress
 from holdfast_review.settings import ReviewSettings
-from holdfast_review.words import Word
 from holdfast_simulator import Simulator
 from tests.apps_review.office import Model, Office, commit
 from tests.operate.letters import operator, replay
@@ -59,12 +59,12 @@ def test_a_change_is_asked_about_in_one_batch_and_its_findings_are_merged(
     asked = office.submit()
     office.hf.worker().run_once()
     assert [state for state, _ in part_jobs(office)] == ["queued"] * 3
-    assert office.again(asked).word is Word.IN_PROGRESS
+    assert office.again(asked).word is ReviewProgress.IN_PROGRESS
 
     let_pass(office)
 
     shown = office.reviews.find(asked.review.review_id, org_id=ORG)
-    assert shown.review.word is Word.SUCCEEDED
+    assert shown.review.word is ReviewProgress.SUCCEEDED
     assert [(one.file, one.line) for one in shown.findings] == [
         ("file0", 2), ("file1", 2), ("file2", 2),
     ]  # fmt: skip
@@ -97,7 +97,7 @@ def test_a_part_that_is_dead_ends_the_stage_and_a_replay_asks_for_it_alone(
     let_pass(office)
 
     shown = office.reviews.find(asked.review.review_id, org_id=ORG)
-    assert (shown.review.word, len(shown.findings)) == (Word.SUCCEEDED, 3)
+    assert (shown.review.word, len(shown.findings)) == (ReviewProgress.SUCCEEDED, 3)
     assert (len(critic.asked), len(office.mails)) == (8, 2)
     assert office.count("artifact", "name = 'change.diff'") == 1
 
@@ -120,7 +120,7 @@ def test_a_worker_that_died_while_it_asked_asks_for_the_same_parts(
     asked = office.submit()
     let_pass(office)
 
-    assert (office.again(asked).word, died) == (Word.SUCCEEDED, [True])
+    assert (office.again(asked).word, died) == (ReviewProgress.SUCCEEDED, [True])
     assert (len(part_jobs(office)), len(critic.asked), len(office.mails)) == (3, 3, 2)
 
 
@@ -164,7 +164,7 @@ def test_another_prompt_while_a_review_waits_asks_anew(office: Office, critic: M
 
     let_pass(office, hours=6)
 
-    assert office.again(asked).word is Word.SUCCEEDED
+    assert office.again(asked).word is ReviewProgress.SUCCEEDED
     assert (len(office.mails), office.count("review_part")) == (2, 0)
 
 
@@ -173,7 +173,7 @@ def test_a_change_without_text_needs_no_batch(office: Office, critic: Model) -> 
     asked = office.submit()
     let_pass(office, hours=1)
 
-    assert office.again(asked).word is Word.SUCCEEDED
+    assert office.again(asked).word is ReviewProgress.SUCCEEDED
     assert (critic.asked, part_jobs(office)) == ([], [])
 
 

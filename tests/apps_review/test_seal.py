@@ -13,12 +13,12 @@ from holdfast import State, UpstreamDown
 from holdfast.artifacts.artifacts import Artifacts
 from holdfast.errors import RuleBroken
 from holdfast_review import fetch as fetching
+from holdfast_review.enums import ReviewProgress
 from holdfast_review.failure import InvalidReview
 from holdfast_review.model import Review, Source, slow_hash
 from holdfast_review.patch import Change
 from holdfast_review.refusal import RedactionFailed
 from holdfast_review.seal import new_key, seal
-from holdfast_review.words import Word
 from tests.apps_review.office import Model, Office
 from tests.story import ORG, look
 
@@ -85,7 +85,7 @@ def test_a_patch_that_waits_cannot_be_read_and_is_replaced_by_the_redacted_one(
     assert source.is_sealed
     done = stored_in(office)
     after = office.again(asked)
-    assert after.word is Word.SUCCEEDED
+    assert after.word is ReviewProgress.SUCCEEDED
     assert "eval(b)" in done
     assert AWS not in done
     assert AWS not in critic.asked[0].text
@@ -99,7 +99,7 @@ def test_a_patch_that_waits_cannot_be_read_and_is_replaced_by_the_redacted_one(
     assert not office.submit(source=Source.posted(PATCH)).differs
     again = office.reviews.rerun("cl-1", 2, "k2", org_id=ORG)
     office.work_out()
-    assert office.again(again).word is Word.SUCCEEDED
+    assert office.again(again).word is ReviewProgress.SUCCEEDED
 
 
 def test_a_worker_that_dies_after_the_patch_was_replaced_goes_on_with_the_redacted_one(
@@ -119,7 +119,7 @@ def test_a_worker_that_dies_after_the_patch_was_replaced_goes_on_with_the_redact
     office.work_out()
 
     done = office.again(asked)
-    assert done.word is Word.SUCCEEDED
+    assert done.word is ReviewProgress.SUCCEEDED
     assert office.count("review_seal") == 0
     # What only the sealed patch said is kept.
     assert done.origin is not None

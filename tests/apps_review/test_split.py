@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast_review.enums import Confidence, Severity
 from holdfast_review.merge import MOST_FINDINGS, Read, merge, read_findings
 from holdfast_review.model import Finding
 from holdfast_review.patch import Change, FileChange, Hunk, Status
 from holdfast_review.split import PART_FILES, count_unread, halve, split_change
-from holdfast_review.words import Confidence, Severity
 
 
 def file_of(path: str, *lines: str, start: int = 1) -> FileChange:

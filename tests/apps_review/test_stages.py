@@ -11,8 +11,8 @@ from holdfast import State
 from holdfast.document import decode
 from holdfast.engine.maintenance import rescue_jobs
 from holdfast.engine.retry import CRITIC
+from holdfast_review.enums import ReviewProgress
 from holdfast_review.model import Criticism
-from holdfast_review.words import Word
 from tests.apps_review.bench import ANN, BEN, FINDINGS, Bench
 from tests.engine.faulty import Died
 from tests.failpoints import OutboxPoint as Point
@@ -41,7 +41,11 @@ def test_the_word_goes_from_in_progress_over_failed_to_succeeded(bench: Bench) -
     bench.work()
     words.append(bench.again(asked).word)
 
-    assert words == [Word.IN_PROGRESS, Word.RETRYABLE_FAILED, Word.SUCCEEDED]
+    assert words == [
+        ReviewProgress.IN_PROGRESS,
+        ReviewProgress.RETRYABLE_FAILED,
+        ReviewProgress.SUCCEEDED,
+    ]
 
 
 @pytest.mark.req("S-02", "S-04", "S-05", "S-06", "D-17", "J-38")
@@ -55,17 +59,21 @@ def test_llm_fails_five_times_and_the_replay_begins_there(bench: Bench) -> None:
         lambda tx: tx.one(SQL.find_dead_letter, org_id=ORG, job_id=asked.review.job_id)
     )
     assert (bench.calls["fetch"], bench.calls["llm"]) == (1, 5)
-    assert (failed.state, failed.word) == (State.FAILED, Word.FAILED)
+    assert (failed.state, failed.word) == (State.FAILED, ReviewProgress.FAILED)
     assert failed.dead_letter_id == asked.review.job_id
     assert (letter["stage"], letter["attempts"]) == ("llm", 5)
 
     job = bench.hf.get(asked.review.job_id, org_id=ORG)
     replay_id = replay(operator(bench.hf), job)
-    assert bench.again(asked).word is Word.IN_PROGRESS
+    assert bench.again(asked).word is ReviewProgress.IN_PROGRESS
     bench.work_out()
 
     done = bench.again(asked)
-    assert (done.word, done.job_id, done.dead_letter_id) == (Word.SUCCEEDED, replay_id, None)
+    assert (done.word, done.job_id, done.dead_letter_id) == (
+        ReviewProgress.SUCCEEDED,
+        replay_id,
+        None,
+    )
     assert (bench.calls["fetch"], bench.calls["llm"]) == (1, 6)
     assert len(bench.channel.sends) == 1
 
@@ -77,7 +85,7 @@ def test_failures_of_fetch_leave_llm_its_five_attempts(bench: Bench) -> None:
 
     bench.work_out()
 
-    assert bench.again(asked).word is Word.SUCCEEDED
+    assert bench.again(asked).word is ReviewProgress.SUCCEEDED
     assert bench.calls == {"fetch": 5, "llm": 5}
 
 
@@ -102,11 +110,11 @@ def test_a_worker_that_dies_while_telling_leaves_what_the_next_one_resolves(
         with suppress(Died):
             bench.work()
         rescue_jobs(bench.hf.store, limit=10)
-        if bench.again(asked).word is Word.SUCCEEDED:
+        if bench.again(asked).word is ReviewProgress.SUCCEEDED:
             break
         bench.clock.advance(minutes=2)
 
-    assert (bench.again(asked).word, died) == (Word.SUCCEEDED, [point])
+    assert (bench.again(asked).word, died) == (ReviewProgress.SUCCEEDED, [point])
     assert sorted(bench.channel.accepted.values()) == [1, 1]
 
 
@@ -116,7 +124,7 @@ def test_a_replay_two_days_later_sends_nothing_that_was_taken(bench: Bench) -> N
     bench.channel.script("accepted", "refused")
     asked = bench.submit(to=[ANN, BEN])
     bench.work_out()
-    assert bench.again(asked).word is Word.FAILED
+    assert bench.again(asked).word is ReviewProgress.FAILED
     sent = len(bench.channel.sends)
 
     bench.clock.advance(days=2)
@@ -166,7 +174,7 @@ def test_a_critic_that_is_asked_again_says_again_what_it_finds(bench: Bench) -> 
     bench.work_out()
 
     shown = bench.reviews.find(asked.review.review_id, org_id=ORG)
-    assert (shown.review.word, len(shown.findings)) == (Word.SUCCEEDED, 1)
+    assert (shown.review.word, len(shown.findings)) == (ReviewProgress.SUCCEEDED, 1)
     assert shown.review.finding_count == 1
 
 

@@ -11,10 +11,10 @@ import pytest
 from holdfast import FakeClock, Forbidden, Holdfast, InvalidJob, State
 from holdfast.document import decode
 from holdfast.engine.audit import subject_id
+from holdfast_review.enums import Answer, ReviewProgress, progress_of
 from holdfast_review.failure import InvalidReview, ReviewNotFound
 from holdfast_review.model import Recipient, Source, read_version
 from holdfast_review.reviews import Reviews
-from holdfast_review.words import Answer, Word, word_of
 from tests.apps_review.bench import ANN, BEN, SOURCE, Bench
 from tests.engine.faulty import Died, FaultyStore
 from tests.story import ORG, OTHER_ORG, look, make_holdfast
@@ -40,7 +40,7 @@ def test_a_review_and_its_job_are_made_together_under_the_callers_key(bench: Ben
 
     job = bench.hf.get(asked.review.job_id, org_id=ORG)
     assert (asked.answer, asked.created, asked.differs) == (Answer.CREATED, True, False)
-    assert (asked.review.word, asked.review.review_version) == (Word.IN_PROGRESS, 3)
+    assert (asked.review.word, asked.review.review_version) == (ReviewProgress.IN_PROGRESS, 3)
     assert (job.job_type, job.queue, job.stage) == ("review.process", "q:default", "fetch")
     assert job.payload == {"review_id": asked.review.review_id}
     assert job.record["idempotency_key"] == asked.review.idempotency_key
@@ -216,21 +216,21 @@ def test_a_version_may_be_written_with_a_v() -> None:
 @pytest.mark.parametrize(
     ("state", "attempts", "word"),
     [
-        (State.QUEUED, 0, Word.IN_PROGRESS),
-        (State.QUEUED, 1, Word.RETRYABLE_FAILED),
-        (State.PROCESSING, 0, Word.IN_PROGRESS),
-        (State.PROCESSING, 3, Word.IN_PROGRESS),
-        (State.BATCH_SUBMITTED, 1, Word.IN_PROGRESS),
-        (State.COMPLETED, 2, Word.SUCCEEDED),
-        (State.FAILED, 5, Word.FAILED),
+        (State.QUEUED, 0, ReviewProgress.IN_PROGRESS),
+        (State.QUEUED, 1, ReviewProgress.RETRYABLE_FAILED),
+        (State.PROCESSING, 0, ReviewProgress.IN_PROGRESS),
+        (State.PROCESSING, 3, ReviewProgress.IN_PROGRESS),
+        (State.BATCH_SUBMITTED, 1, ReviewProgress.IN_PROGRESS),
+        (State.COMPLETED, 2, ReviewProgress.SUCCEEDED),
+        (State.FAILED, 5, ReviewProgress.FAILED),
         (State.CANCELED, 0, None),
     ],
 )
 def test_the_outward_word_follows_from_the_state_of_the_job(
-    state: State, attempts: int, word: Word | None
+    state: State, attempts: int, word: ReviewProgress | None
 ) -> None:
-    assert word_of(state, attempts) is word
-    assert word_of(State.FAILED, attempts, is_retried=True) is Word.RETRYABLE_FAILED
+    assert progress_of(state, attempts) is word
+    assert progress_of(State.FAILED, attempts, is_retried=True) is ReviewProgress.RETRYABLE_FAILED
 
 
 def test_a_job_may_not_submit_for_another_tenant(bench: Bench) -> None:
@@ -262,7 +262,7 @@ def test_a_job_that_no_submission_made_does_nothing(bench: Bench) -> None:
     jobs = [bench.hf.get(one.id, org_id=ORG) for one in (stray, nothing)]
     assert [job.error_class for job in jobs] == ["REVIEW_UNFIT", "REVIEW_UNFIT"]
     assert bench.calls == {"fetch": 1, "llm": 1}
-    assert bench.again(asked).word is Word.SUCCEEDED
+    assert bench.again(asked).word is ReviewProgress.SUCCEEDED
 
 
 def test_a_posted_patch_is_known_again_by_its_bytes(bench: Bench) -> None:

@@ -12,10 +12,10 @@ from holdfast import Context, Holdfast, State
 from holdfast.store import Tx
 from holdfast_review import notify as notifying
 from holdfast_review import show
+from holdfast_review.enums import Answer, ReviewProgress
 from holdfast_review.failure import InvalidReview
 from holdfast_review.model import Review
 from holdfast_review.submit import Submitted
-from holdfast_review.words import Answer, Word
 from tests.apps_review.bench import ANN, BEN, Bench, wait_for_a_lock
 from tests.operate.letters import operator, replay
 from tests.operate.sound import assert_sound
@@ -32,7 +32,7 @@ def test_a_version_that_succeeded_is_not_done_again(bench: Bench) -> None:
 
     assert [again.answer, flagged.answer] == [Answer.SAME_VERSION] * 2
     assert again.review.job_id == flagged.review.job_id == first.review.job_id
-    assert again.review.word is Word.SUCCEEDED
+    assert again.review.word is ReviewProgress.SUCCEEDED
     assert bench.calls == {"fetch": 1, "llm": 1}
     assert len(bench.channel.sends) == 1
 
@@ -114,7 +114,7 @@ def test_a_late_success_of_a_lower_version_does_not_lower_the_bar(bench: Bench) 
     bench.work()
     bench.succeed(3, "k3")
 
-    assert bench.again(first).word is Word.SUCCEEDED
+    assert bench.again(first).word is ReviewProgress.SUCCEEDED
     row = look(bench.hf.store, "SELECT succeeded_version FROM holdfast.changelist")[0]
     assert row["succeeded_version"] == 3
     with pytest.raises(InvalidReview, match="higher than 3"):
@@ -158,7 +158,7 @@ def test_a_version_that_is_overtaken_right_before_it_is_told_tells_nobody(
 
     job = bench.hf.get(old.review.job_id, org_id=ORG)
     assert (job.state, job.stage, job.error_class) == (State.FAILED, "notify", "REVIEW_OVERTAKEN")
-    assert [bench.again(one).word for one in late] == [Word.SUCCEEDED]
+    assert [bench.again(one).word for one in late] == [ReviewProgress.SUCCEEDED]
     assert len(bench.channel.sends) == 1
 
 
@@ -203,7 +203,7 @@ def test_a_rerun_takes_over_what_is_not_said(bench: Bench) -> None:
     bench.work_out()
 
     assert again.created
-    assert bench.again(again).word is Word.SUCCEEDED
+    assert bench.again(again).word is ReviewProgress.SUCCEEDED
     sent = sorted(message.address for message in bench.channel.sends)
     assert sent == ["ann@example.org"] * 2 + ["ben@example.org"] * 2
 

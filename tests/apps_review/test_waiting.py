@@ -10,7 +10,7 @@ import pytest
 from holdfast import FakeClock, Holdfast, State
 from holdfast.clock import read_instant
 from holdfast.operate.verify.run import verify
-from holdfast_review.words import Word
+from holdfast_review.enums import ReviewProgress
 from tests.apps_review.bench import ANN, BEN, Bench
 from tests.outbox.scripted import DUMB, ScriptedChannel, letter, outbox_with
 from tests.story import ORG, look
@@ -56,9 +56,9 @@ def test_a_mail_outage_costs_a_review_no_attempt(bench: Bench, word: str) -> Non
     bench.hf.outbox.reconcile()
     work_for(bench, 1_200)
 
-    assert during == ((State.QUEUED, 0, None), Word.IN_PROGRESS)
+    assert during == ((State.QUEUED, 0, None), ReviewProgress.IN_PROGRESS)
     assert job_of(bench, asked.review.job_id) == (State.COMPLETED, 0, None)
-    assert bench.again(asked).word is Word.SUCCEEDED
+    assert bench.again(asked).word is ReviewProgress.SUCCEEDED
     assert sorted(bench.channel.accepted.values()) == [1, 1]
     assert is_clean(bench.hf)
 
@@ -74,7 +74,7 @@ def test_confirming_a_held_delivery_completes_the_review(hf: Holdfast, clock: Fa
     hf.operate(**OPERATOR).deliveries.confirm(the_delivery(hf, "held"), reason="Ann has it")
     bench.work()
 
-    assert during == ((State.QUEUED, 0, None), Word.IN_PROGRESS)
+    assert during == ((State.QUEUED, 0, None), ReviewProgress.IN_PROGRESS)
     assert job_of(bench, asked.review.job_id) == (State.COMPLETED, 0, None)
     assert len(bench.channel.sends) == 1
     assert is_clean(hf)
@@ -114,11 +114,17 @@ def test_a_review_that_died_for_a_delivery_is_brought_back_when_that_is_marked(
     bench.hf.outbox.reconcile()
     work_for(bench, 60)
 
-    assert (dead.state, dead.word, died_as) == (State.FAILED, Word.FAILED, "RECIPIENT_UNREACHABLE")
+    assert (dead.state, dead.word, died_as) == (
+        State.FAILED,
+        ReviewProgress.FAILED,
+        "RECIPIENT_UNREACHABLE",
+    )
     # What waits for its delivery alone is retried; what is brought back runs.
-    expected = Word.RETRYABLE_FAILED if decision == "resend" else Word.IN_PROGRESS
+    expected = (
+        ReviewProgress.RETRYABLE_FAILED if decision == "resend" else ReviewProgress.IN_PROGRESS
+    )
     assert waiting.word is expected
-    assert bench.again(asked).word is Word.SUCCEEDED
+    assert bench.again(asked).word is ReviewProgress.SUCCEEDED
     assert is_clean(bench.hf)
     events = look(
         bench.hf.store,
@@ -164,5 +170,5 @@ def test_a_review_that_nothing_will_retry_is_not_called_retryable(bench: Bench) 
     bench.work_out()
 
     failed = bench.again(asked)
-    assert (failed.state, failed.word) == (State.FAILED, Word.FAILED)
+    assert (failed.state, failed.word) == (State.FAILED, ReviewProgress.FAILED)
     assert failed.dead_letter_id == asked.review.job_id

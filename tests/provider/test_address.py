@@ -119,7 +119,7 @@ def test_what_is_no_address_is_not_reached(text: str) -> None:
 
 
 def test_one_bad_address_of_a_host_blocks_all_of_them() -> None:
-    origin = Origin.of("https://api.example.com/v1")
+    origin = Origin.from_url("https://api.example.com/v1")
     guard = Guard(origin, resolve=lambda host, port: ["8.8.8.8", "10.0.0.1"])
 
     with pytest.raises(Blocked):
@@ -127,7 +127,9 @@ def test_one_bad_address_of_a_host_blocks_all_of_them() -> None:
 
 
 def test_a_guard_resolves_no_other_host_and_no_other_port() -> None:
-    guard = Guard(Origin.of("https://api.example.com"), resolve=lambda host, port: ["8.8.8.8"])
+    guard = Guard(
+        Origin.from_url("https://api.example.com"), resolve=lambda host, port: ["8.8.8.8"]
+    )
 
     assert guard.addresses("api.example.com", 443) == ["8.8.8.8"]
     for host, port in [("evil.example.com", 443), ("api.example.com", 8443)]:
@@ -145,7 +147,7 @@ def test_a_guard_resolves_no_other_host_and_no_other_port() -> None:
     ],
 )
 def test_an_origin_is_scheme_host_and_port(address: str, origin: Origin) -> None:
-    assert Origin.of(address) == origin
+    assert Origin.from_url(address) == origin
 
 
 @pytest.mark.parametrize(
@@ -165,12 +167,12 @@ def test_an_origin_is_scheme_host_and_port(address: str, origin: Origin) -> None
 )
 def test_an_address_that_cannot_be_guarded_is_refused_without_repeating_it(address: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        Origin.of(address)
+        Origin.from_url(address)
 
     assert "geheim" not in str(refused.value)
 
 
 def test_plain_http_is_for_a_server_of_our_own() -> None:
-    assert Origin.of("http://127.0.0.1:8000/x", allow_private=True).port == 8000
+    assert Origin.from_url("http://127.0.0.1:8000/x", allow_private=True).port == 8000
     with pytest.raises(ConfigError, match="allow_private"):
-        Origin.of("http://127.0.0.1:8000/x")
+        Origin.from_url("http://127.0.0.1:8000/x")

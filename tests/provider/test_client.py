@@ -18,7 +18,7 @@ QUICK = Timeouts(connect=2, read=0.2, write=2, pool=2)
 
 
 def open_client(server: PlainServer, **options: object) -> Client:
-    guard = Guard(Origin.of(server.url, allow_private=True), allow_private=True)
+    guard = Guard(Origin.from_url(server.url, allow_private=True), allow_private=True)
     return Client(guard, QUICK, **options)  # type: ignore[arg-type]
 
 
@@ -170,7 +170,7 @@ def test_a_certificate_must_be_vouched_for_and_be_of_the_hosts_own_name(
     if trusted:
         monkeypatch.setenv("SSL_CERT_FILE", str(PEM))
     with receiving(tls=True) as receiver:
-        port = Origin.of(receiver.url).port
+        port = Origin.from_url(receiver.url).port
         origin = Origin("https", host, port)
         guard = Guard(origin, allow_private=True, resolve=lambda host, port: ["127.0.0.1"])
         client = Client(guard, QUICK)

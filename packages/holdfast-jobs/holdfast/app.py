@@ -311,7 +311,7 @@ class Holdfast:
         """Wake the workers for inserted jobs, and emit their events."""
         if is_committed and any(item.created for item in enqueued):
             self.store.announce(sorted({queue for batch in batches for queue in batch.queues}))
-        self._tell(batches, enqueued)
+        self._emit_enqueued(batches, enqueued)
         if self._inline is not None:
             self._inline()
 
@@ -379,7 +379,7 @@ class Holdfast:
         batch = chunks[0]()
         steps = self._borrowed_steps(batch)
         enqueued = await arun_borrowed(conn, self.clock, steps, batch.queues)
-        self._tell([batch], enqueued)
+        self._emit_enqueued([batch], enqueued)
         return enqueued
 
     def for_org(self, org_id: str) -> Tenant:
@@ -429,7 +429,7 @@ class Holdfast:
             ageing_ms=ms(self.settings.ageing_seconds),
         )
 
-    def _tell(self, batches: Sequence[InsertRows], enqueued: Sequence[Enqueued]) -> None:
+    def _emit_enqueued(self, batches: Sequence[InsertRows], enqueued: Sequence[Enqueued]) -> None:
         if not self.events.subscribers:
             return
         for event in enqueueing.events_of(batches, enqueued):

@@ -42,7 +42,7 @@ class Rule:
     stopwords: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Rule:
+    def from_document(cls, document: Mapping[str, Any]) -> Rule:
         values: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in document.items()
@@ -142,7 +142,7 @@ def _strike_random(text: str, start: int, end: int) -> Iterator[Span]:
 
 def read_rules(text: str) -> RuleSet:
     """The rules of a file."""
-    return RuleSet([Rule.of(one) for one in json.loads(text)["rules"]])
+    return RuleSet([Rule.from_document(one) for one in json.loads(text)["rules"]])
 
 
 @cache

@@ -146,7 +146,7 @@ class _Ends:
         self.text = text
         self.last = dict.fromkeys((_BLANK, _COMMA, _TAG, _LINE), -1)
 
-    def of(self, pattern: re.Pattern[str], start: int) -> int:
+    def last_match(self, pattern: re.Pattern[str], start: int) -> int:
         if start > self.last[pattern] and (found := pattern.match(self.text, start)):
             self.last[pattern] = found.end()
         return self.last[pattern]
@@ -164,13 +164,13 @@ def _find_named(text: str) -> Iterator[Span]:
         elif found[3] is None or _NOTHING.match(text, start):
             continue
         elif ">" in found[3]:
-            end = ends.of(_TAG, start)
+            end = ends.last_match(_TAG, start)
         elif found[2].strip("\0\\"):
-            end = ends.of(_COMMA, start)
+            end = ends.last_match(_COMMA, start)
         elif found[3] == "=" and not _is_header(found[1]):
-            end = ends.of(_BLANK, start)
+            end = ends.last_match(_BLANK, start)
         else:
-            end = ends.of(_LINE, start)
+            end = ends.last_match(_LINE, start)
         if end > start:
             yield start, end, "secret"
 
@@ -186,14 +186,14 @@ def _closing(text: str, start: int, quote: str, depth: int, ends: _Ends) -> int:
     for _ in range(_HOPS):
         end = text.find(quote, end, start + _LONGEST_QUOTE)
         if end < 0:
-            return ends.of(_LINE, start)
+            return ends.last_match(_LINE, start)
         back = end
         while back > start and text[back - 1] in "\0\\":
             back -= 1
         if end - back <= depth:
             return end
         end += 1
-    return max(end, ends.of(_LINE, start))
+    return max(end, ends.last_match(_LINE, start))
 
 
 # -- personal data

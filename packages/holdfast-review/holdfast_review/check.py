@@ -11,12 +11,12 @@ from holdfast.actor import Actor
 from holdfast.app import Holdfast
 from holdfast.artifacts.artifact import ArtifactState
 from holdfast.errors import ArtifactNotFound, ConfigInvalid
+from holdfast_review.enums import SourceKind
 from holdfast_review.failure import InvalidReview
 from holdfast_review.model import Given, Recipient, Source, subject_of
 from holdfast_review.posted import Posted, too_large
 from holdfast_review.refusal import ChangeMissing, ChangeTooLarge, GitFailed, PathRefused
 from holdfast_review.seal import NAME as SEALED_NAME
-from holdfast_review.words import SourceKind
 
 
 @runtime_checkable

@@ -41,6 +41,7 @@ from holdfast_llm.provider.reply import (
 from holdfast_llm.provider.request import Request
 from holdfast_llm.provider.route import ExecutionMode, Route
 from holdfast_review.coverage import Coverage
+from holdfast_review.enums import Confidence, Severity
 from holdfast_review.fetch import read_artifact
 from holdfast_review.merge import Merged, Read, merge, read_findings
 from holdfast_review.model import Criticism, Finding, Review
@@ -49,7 +50,6 @@ from holdfast_review.prompt import PROMPT_VERSION, prompt_for
 from holdfast_review.refusal import ChangeMissing, ChangeTooLarge
 from holdfast_review.secrets import redact_change
 from holdfast_review.split import PART_CHARS, Part, count_unread, halve, split_change
-from holdfast_review.words import Confidence, Severity
 
 # The first stage has let the change in; redacted and written anew it may be longer.
 READ_LIMITS = Limits(max_bytes=200 * 1024 * 1024, max_files=10_000)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from holdfast.config import Settings
 from holdfast.extension import Extension
 from holdfast.store import Component, Statements, StateStatement
+from holdfast_review.enums import JOB_TYPE
 from holdfast_review.settings import REVIEW_RUNS, ReviewSettings, unfit_critic
-from holdfast_review.words import JOB_TYPE
 
 if TYPE_CHECKING:
     from holdfast.operate.verify.check import Check

@@ -16,6 +16,7 @@ from holdfast.app import Holdfast
 from holdfast.artifacts.read import ArtifactReader
 from holdfast.engine.context import Context
 from holdfast.errors import ArtifactNotFound, ChecksumMismatch
+from holdfast_review.enums import SourceKind
 from holdfast_review.git import Range, Repositories
 from holdfast_review.model import Origin, Review, Source
 from holdfast_review.origin import origin_of_commits, origin_of_patch
@@ -23,7 +24,6 @@ from holdfast_review.patch import Change, Limits, parse_patch, write_patch
 from holdfast_review.refusal import ChangeMissing, ChangeTooLarge
 from holdfast_review.seal import find_key, seal
 from holdfast_review.secrets import redact_change
-from holdfast_review.words import SourceKind
 
 NAME = "change.diff"
 MEDIA_TYPE = "text/x-diff"

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.redact import visible
+from holdfast_review.enums import Confidence, Severity
 from holdfast_review.model import LONGEST_FINDING, LONGEST_PATH, LONGEST_QUOTE, Finding
 from holdfast_review.patch import Change, FileChange
 from holdfast_review.place import Places
 from holdfast_review.refusal import RedactionFailed
 from holdfast_review.secrets import redact_text
-from holdfast_review.words import Confidence, Severity
 
 # Nobody reads more, and a model that says more is lost.
 MOST_FINDINGS = 200

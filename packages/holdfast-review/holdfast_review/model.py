@@ -17,7 +17,7 @@ from holdfast.engine.context import Context
 from holdfast.engine.job import State
 from holdfast.errors import ArtifactNotFound
 from holdfast_review.coverage import Coverage, Outcome
-from holdfast_review.words import Confidence, Severity, SourceKind, Word
+from holdfast_review.enums import Confidence, ReviewProgress, Severity, SourceKind
 
 LONGEST_NAME = 200
 LONGEST_ADDRESS = 2_000
@@ -182,7 +182,7 @@ class Review:
     review_version: int
     job_id: str
     state: State
-    word: Word | None
+    word: ReviewProgress | None
     source: Source
     idempotency_key: str
     created_at: datetime

@@ -33,6 +33,7 @@ from holdfast_review.criticise import (
     read_written,
     write_read,
 )
+from holdfast_review.enums import LLM, PART_JOB_TYPE
 from holdfast_review.failure import PartsFailed, ReviewErased, ReviewUnfit
 from holdfast_review.merge import Read, merge, read_findings
 from holdfast_review.model import Criticism, Review
@@ -40,7 +41,6 @@ from holdfast_review.patch import Change, parse_patch, write_patch
 from holdfast_review.prompt import PROMPT_VERSION, prompt_for
 from holdfast_review.refusal import ChangeMissing
 from holdfast_review.split import PART_CHARS, Part, split_change
-from holdfast_review.words import LLM, PART_JOB_TYPE
 
 SQL = Statements("holdfast_review", "part.sql")
 

@@ -12,11 +12,11 @@ from importlib.resources import files
 from typing import Any
 
 from holdfast_llm.provider.request import Request
+from holdfast_review.enums import Confidence, Severity
 from holdfast_review.patch import FileChange, Status
 from holdfast_review.secrets import guard, text_of
 from holdfast_review.setting import is_setting
 from holdfast_review.split import LONGEST_LINE, Part
-from holdfast_review.words import Confidence, Severity
 
 PROMPT_VERSION = "v1"
 # Some fifty findings, and room for models that think first.

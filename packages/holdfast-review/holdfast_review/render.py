@@ -14,9 +14,9 @@ from html import escape
 from holdfast.outbox.delivery import Content
 from holdfast.redact import visible
 from holdfast_review.coverage import Coverage, Outcome
+from holdfast_review.enums import SourceKind
 from holdfast_review.merge import by_severity, tally
 from holdfast_review.model import Finding, Origin, Review
-from holdfast_review.words import SourceKind
 
 # A message is read by a person, and fits into a delivery; all findings are with the review.
 MOST_SHOWN = 50

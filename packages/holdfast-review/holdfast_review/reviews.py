@@ -13,6 +13,7 @@ from holdfast.engine.context import Context
 from holdfast.engine.job import DEFAULT_QUEUE
 from holdfast_review import show
 from holdfast_review.criticise import make_critic
+from holdfast_review.enums import FETCH, JOB_TYPE, LLM, NOTIFY
 from holdfast_review.erase import Erased, erase_changelist, erase_recipient
 from holdfast_review.extension import ReviewExtension
 from holdfast_review.failure import (
@@ -38,7 +39,6 @@ from holdfast_review.submit import (
     recipients_of,
     submit,
 )
-from holdfast_review.words import FETCH, JOB_TYPE, LLM, NOTIFY
 
 
 def _redacted_source(review: Review) -> Source:

@@ -12,9 +12,9 @@ from holdfast.engine.job import State
 from holdfast.ids import read_uuid
 from holdfast.store import Row, Statements, Store, Tx
 from holdfast_review.coverage import Coverage
+from holdfast_review.enums import Confidence, Severity, progress_of
 from holdfast_review.failure import InvalidReview, ReviewNotFound
 from holdfast_review.model import Finding, Origin, Review, Source, subject_of
-from holdfast_review.words import Confidence, Severity, word_of
 
 SQL = Statements("holdfast_review", "show.sql")
 
@@ -165,7 +165,7 @@ def _review(row: Row) -> Review:
         review_version=row["review_version"],
         job_id=row["last_job_id"],
         state=state,
-        word=word_of(state, row["attempt_count"], is_retried=bool(row["is_retried"])),
+        word=progress_of(state, row["attempt_count"], is_retried=bool(row["is_retried"])),
         source=Source.from_document(decode(row["source"])),
         idempotency_key=row["idempotency_key"],
         created_at=read_instant(row["created_at"]),

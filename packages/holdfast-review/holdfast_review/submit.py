@@ -27,6 +27,7 @@ from holdfast.store import Row, Statements, Tx
 from holdfast.store.caller_connection import run
 from holdfast_review import show
 from holdfast_review.check import check_given
+from holdfast_review.enums import JOB_TYPE, Answer
 from holdfast_review.failure import InvalidReview
 from holdfast_review.model import (
     LONGEST_NAME,
@@ -43,7 +44,6 @@ from holdfast_review.origin import FetchesOrigin
 from holdfast_review.posted import Posted, drop_posted, read_posted, store_posted
 from holdfast_review.seal import SQL as SEAL
 from holdfast_review.version import check_version
-from holdfast_review.words import JOB_TYPE, Answer
 
 SQL = Statements("holdfast_review", "submit.sql")
 

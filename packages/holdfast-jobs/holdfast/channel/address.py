@@ -98,7 +98,7 @@ def url_problem(address: str, *, allow_private: bool = False) -> str | None:
     if any(letter in address for letter in ' #\\"<>'):
         return says
     try:
-        origin = Origin.of(address, allow_private=allow_private)
+        origin = Origin.from_url(address, allow_private=allow_private)
     except ConfigError:
         return says
     if not _may_lead(origin.host, is_private=allow_private):

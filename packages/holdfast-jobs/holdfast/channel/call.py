@@ -45,7 +45,7 @@ class Caller:
         clock: Clock,
     ) -> None:
         private = settings.allow_private
-        guard = Guard(Origin.of(base_url, allow_private=private), private)
+        guard = Guard(Origin.from_url(base_url, allow_private=private), private)
         timeouts = Timeouts(
             connect=settings.connect_seconds,
             read=settings.read_seconds,

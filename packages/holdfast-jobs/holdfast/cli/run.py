@@ -103,7 +103,7 @@ def perform(
         )
         drain_on_signals(running)
         report = running.perform()
-        told = {**_told(report), **after(operator)}
+        told = {**_report_fields(report), **after(operator)}
     if as_json:
         print_json(told)
     else:
@@ -134,7 +134,7 @@ def list_runs(ctx: click.Context, name: str | None, limit: int, before: str, as_
         before = id_of(before, "--before")
         operator = operator_of(hf)
         found = operator.runs.list(RunFilter(name), limit=limit, before=before)
-        rows = [_told(report) for report in found]
+        rows = [_report_fields(report) for report in found]
         if as_json:
             print_json(rows)
             return
@@ -155,12 +155,12 @@ def show(ctx: click.Context, run_id: str, as_json: bool) -> None:
     with app_of(ctx, required=False) as hf:
         report = operator_of(hf).runs.get(run_id)
     if as_json:
-        print_json(_told(report))
+        print_json(_report_fields(report))
     else:
-        _print(_told(report))
+        _print(_report_fields(report))
 
 
-def _told(report: RunReport) -> dict[str, Any]:
+def _report_fields(report: RunReport) -> dict[str, Any]:
     """A run as people and programs read it."""
     told = asdict(report)
     actor, kind = told.pop("actor"), told.pop("trigger_kind")

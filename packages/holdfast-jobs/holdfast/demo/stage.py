@@ -115,8 +115,8 @@ class Stage:
 
     def _feed(self, scene: Scene) -> RenderableType:
         # What went wrong stays in sight for a while, told once; the rest flows by below it.
-        odd = Counter(_told(event) for event in scene.news if event["name"] in ODD)
-        rest = [_told(event) for event in scene.news if event["name"] in ORDINARY]
+        odd = Counter(_event_cells(event) for event in scene.news if event["name"] in ODD)
+        rest = [_event_cells(event) for event in scene.news if event["name"] in ORDINARY]
         told = [*list(odd.items())[-ODD_LINES:], *((line, 1) for line in rest[-FEED_LINES:])]
         table = Table.grid(padding=(0, 1))
         for width in (17, 13, 21, 6):
@@ -176,7 +176,7 @@ class Stage:
         self.console.print(Text(verdict.fairness.sentence + "\n", style=style), width=self.width)
 
 
-def _told(event: Row) -> tuple[str, str, str, str, str]:
+def _event_cells(event: Row) -> tuple[str, str, str, str, str]:
     firm = NAMES[event["org_id"]]
     return event["name"], event["job_type"], firm, event["actor_id"], detail_of(event)
 

@@ -34,7 +34,7 @@ class Origin:
     port: int
 
     @classmethod
-    def of(cls, url: str, *, allow_private: bool = False) -> Origin:
+    def from_url(cls, url: str, *, allow_private: bool = False) -> Origin:
         """The origin of an address; ConfigError if no call may go there.
 
         Only a server in a network of our own may do without encryption.

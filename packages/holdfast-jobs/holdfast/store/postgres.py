@@ -414,13 +414,13 @@ def translate(exc: Exception) -> StoreError:
         return StoreError(" ".join(filter(None, (exc.diag.message_primary, exc.diag.message_hint))))
     if isinstance(exc, pg.IntegrityError):
         rule = exc.diag.constraint_name or "unnamed"
-        return RuleBroken(rule, _said(exc))
+        return RuleBroken(rule, _message_of(exc))
     if isinstance(exc, pg.InsufficientPrivilege):
-        return RuleBroken("row_level_security", _said(exc))
-    return StoreError(f"PostgreSQL: {_said(exc)}")
+        return RuleBroken("row_level_security", _message_of(exc))
+    return StoreError(f"PostgreSQL: {_message_of(exc)}")
 
 
-def _said(exc: Exception) -> str:
+def _message_of(exc: Exception) -> str:
     """What the server says first; its detail and context may quote the values of a row."""
     if not isinstance(exc, psycopg.Error):
         return type(exc).__name__

@@ -69,7 +69,7 @@ def open_client(
 
     Raises ConfigError if calls to *base_url* are not allowed.
     """
-    guard = Guard(Origin.of(base_url, allow_private=allow_private), allow_private)
+    guard = Guard(Origin.from_url(base_url, allow_private=allow_private), allow_private)
     headers = adapter.headers(credential)
     path = urlsplit(base_url).path.rstrip("/")
     return HttpProviderClient(Client(guard, timeouts, clock=clock), path, headers, adapter.refusal)

@@ -1,4 +1,4 @@
-"""The words of the review critic: every closed vocabulary, once."""
+"""The enums of the review critic."""
 
 from __future__ import annotations
 
@@ -8,37 +8,43 @@ from typing import assert_never
 from holdfast.engine.job import State
 
 JOB_TYPE = "review.process"
-# A part of a change that the batch lane is asked about.
+# A part of a change that is sent to batch processing.
 PART_JOB_TYPE = "review.criticise"
 FETCH, LLM, NOTIFY = STAGES = ("fetch", "llm", "notify")
 
 
-class Word(StrEnum):
-    """How a review stands, in the words of whoever asked for it."""
+class ReviewProgress(StrEnum):
+    """The progress of a review, as its submitter sees it."""
 
     IN_PROGRESS = "in_progress"
-    # It failed and will run again by itself.
+    # It failed and will be retried.
     RETRYABLE_FAILED = "retryable_failed"
     SUCCEEDED = "succeeded"
-    # It failed, and only an operator can bring it back.
+    # It failed, and only an operator can replay it.
     FAILED = "failed"
 
 
-def word_of(state: State, attempt_count: int, *, is_retried: bool = False) -> Word | None:
-    """The outward word for a job's state; None for a canceled one, which has none.
+def progress_of(
+    state: State, attempt_count: int, *, is_retried: bool = False
+) -> ReviewProgress | None:
+    """The progress of a job in *state*; None for a canceled one.
 
     *is_retried* says of a failed job that it is brought back by itself, because all that it lacks
     is a delivery that is on its way again.
     """
     match state:
         case State.QUEUED:
-            return Word.IN_PROGRESS if attempt_count == 0 else Word.RETRYABLE_FAILED
+            return (
+                ReviewProgress.IN_PROGRESS
+                if attempt_count == 0
+                else ReviewProgress.RETRYABLE_FAILED
+            )
         case State.PROCESSING | State.BATCH_SUBMITTED:
-            return Word.IN_PROGRESS
+            return ReviewProgress.IN_PROGRESS
         case State.COMPLETED:
-            return Word.SUCCEEDED
+            return ReviewProgress.SUCCEEDED
         case State.FAILED:
-            return Word.RETRYABLE_FAILED if is_retried else Word.FAILED
+            return ReviewProgress.RETRYABLE_FAILED if is_retried else ReviewProgress.FAILED
         case State.CANCELED:
             return None
     assert_never(state)
