@@ -215,16 +215,14 @@ def load_cursors(
     }
 
 
-def save_cursors(
-    store: Store, cursors: Mapping[str, RoundRobinCursor], limit_key: str = ""
-) -> None:
+def save_cursors(store: Store, cursors: Mapping[str, RoundRobinCursor], key: str = "") -> None:
     """Store where cursors ended, for the next worker."""
     stand = [
         {"queue": queue, "stands_at": at.position.org_id, "turn_left": at.position.left}
         for queue, at in sorted(cursors.items())
     ]
     if stand:
-        store.execute(FLOW.save_cursors, rounds=stand, lane=limit_key)
+        store.execute(FLOW.save_cursors, rounds=stand, lane=key)
 
 
 def find_backlogs(
@@ -238,11 +236,7 @@ def find_backlogs(
     """The backlogs of *queues*, each given with its keys, each key in the order of its cursor."""
     fresh = RoundRobinCursor()
     seeds = [
-        {
-            "queue": queue,
-            "limit_key": key,
-            "served": served.get(queue, fresh).position_of(key).before,
-        }
+        {"queue": queue, "limit_key": key, "served": served.get(queue, fresh).for_key(key).before}
         for queue, keys in queues.items()
         for key in keys
     ]
@@ -320,17 +314,17 @@ def _claim_free(
     ]
     shares = [
         share
-        for request, share_out in zip(requests, allocation, strict=True)
-        for share in _shares(request, share_out)
+        for request, granted in zip(requests, allocation, strict=True)
+        for share in _shares(request, granted)
     ]
     try:
         claimed = _write_claim(store, lambda tx: _claim_backlogs(tx, rules, requests[0], shares))
         claimed = with_stages(store, claimed)
     except RuleBroken:
         claimed = _claim_singly(store, rules, requests)
-    for request, share_out in zip(requests, allocation, strict=True):
+    for request, granted in zip(requests, allocation, strict=True):
         own = [job for job in claimed if job.queue == request.queue]
-        _note(request, share_out, own)
+        _note(request, granted, own)
         yield request, interleave_tenants(own)
 
 

@@ -97,7 +97,7 @@ class RoundRobinCursor:
     # Every backlog of the last look has had its turn, and there are more behind them.
     is_through: bool = False
 
-    def position_of(self, limit_key: str) -> CursorPosition:
+    def for_key(self, limit_key: str) -> CursorPosition:
         return self.keys.get(limit_key, self.position)
 
     def is_reached(self, org_id: str, cut: str | None) -> bool:
@@ -151,7 +151,7 @@ def allocate(
         if sum(wish.values()) <= left:
             continue
         given, key_positions[key] = _round_robin(
-            _in_order(wish, at.position_of(key)), weights, wish, left, at.position_of(key)
+            _in_order(wish, at.for_key(key)), weights, wish, left, at.for_key(key)
         )
         scarce[key] = given
         caps |= {(key, org_id): jobs for org_id, jobs in given.items()}
@@ -168,7 +168,7 @@ def allocate(
     given, position = _round_robin(order, weights, of_tenant, total, at.position)
     after = RoundRobinCursor(position)
     for key, granted in scarce.items():
-        after.keys[key] = _key_position(granted, given, at.position_of(key), key_positions[key])
+        after.keys[key] = _key_position(granted, given, at.for_key(key), key_positions[key])
     if cut is not None:
         if not at.is_reached(position.org_id, cut):
             after.position = CursorPosition(cut)
