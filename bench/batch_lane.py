@@ -42,7 +42,7 @@ from holdfast.store import open_store
 from holdfast.store.query import Statement
 from holdfast_llm import Item, Reply, Request
 from holdfast_llm.settings import PriceSettings, ProviderSettings
-from holdfast_simulator import Ask, MovingClock, Pace, Simulator
+from holdfast_simulator import MovingClock, Pace, Prompt, Simulator
 from tests.postgres_server import PostgresServer
 
 ORGS = [f"0198c0de-0000-7000-8000-0000000000{number:02x}" for number in range(10, 20)]
@@ -109,7 +109,7 @@ def application(url: str, origin: str, most: int) -> Holdfast:
 def provide() -> None:
     """The provider, until nobody reads from it any more."""
 
-    def respond(ask: Ask) -> dict[str, str]:
+    def respond(ask: Prompt) -> dict[str, str]:
         return {"text": WORDS}
 
     with Simulator(clock=MovingClock(), pace=Pace(0, 0, 0, 0), responder=respond) as sim:

@@ -50,6 +50,6 @@ with simulator:
     print(f"every quarter of an hour a job was: {', '.join(states)}")
 
     answered = sum(hf.get(job.id, org_id=job.org_id).state == "completed" for job in jobs)
-    print(f"{answered} of {len(jobs)} jobs answered in {len(simulator.world.batches)} batches")
+    print(f"{answered} of {len(jobs)} jobs answered in {len(simulator.state.batches)} batches")
     print(f"paid twice: {len(simulator.ledger.double_paid())}")
 print(f"See it with: holdfast --db {db} batches list --all")

@@ -12,7 +12,7 @@ from uuid import uuid4
 from holdfast import FakeClock, Holdfast, Settings, dispatch_once, sync_schedules
 from holdfast_llm import ProviderSettings
 from holdfast_rewrite import Rewrites, RewriteSettings, RouteSettings, Submission
-from holdfast_simulator import Ask, Simulator
+from holdfast_simulator import Prompt, Simulator
 
 # What is heard, in which language it is told on, and how.
 HEARD = {
@@ -32,7 +32,7 @@ HEARD = {
 }
 
 
-def model(ask: Ask) -> dict[str, str]:
+def model(ask: Prompt) -> dict[str, str]:
     """What a model would say, and once what none should."""
     language, kind = next(told for words, told in HEARD.items() if words in ask.text)
     return {"rewritten_text": kind, "output_language": language}

@@ -14,7 +14,7 @@ from pathlib import Path
 from holdfast import ArtifactSettings, ChannelSettings, FakeClock, Holdfast, Settings
 from holdfast_llm import ProviderSettings
 from holdfast_review import Recipient, Reviews, ReviewSettings, Source
-from holdfast_simulator import Ask, Simulator
+from holdfast_simulator import Prompt, Simulator
 
 SHOP = "0198c0de-0000-7000-8000-00000000000a"
 home = Path(tempfile.mkdtemp())
@@ -34,7 +34,7 @@ def commit(text: str) -> str:
     return git("rev-parse", "HEAD")
 
 
-def model(ask: Ask) -> dict[str, list[dict[str, object]]]:
+def model(ask: Prompt) -> dict[str, list[dict[str, object]]]:
     """What a model would say: it reads the lines that it is shown."""
     shown = ask.text.split("<change>\n")[1].split("\n</change>")[0]
     return {

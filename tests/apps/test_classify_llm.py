@@ -19,7 +19,7 @@ from holdfast_rewrite.classify import ClassifierFailed, Message, classify_safely
 from holdfast_rewrite.classify_llm import SCHEMA, ModelClassifier, request_for
 from holdfast_rewrite.model import SAFE_DEFAULTS, ClassifierResult, Confidences
 from holdfast_rewrite.words import Intent, Level, SafetyFlag, Strength, Surface, Topic
-from holdfast_simulator.ask import Ask, Finish, ItemError, Said
+from holdfast_simulator.prompt import Finish, ItemError, Prompt, Said
 from holdfast_simulator.simulator import Simulator
 from tests.batch.scripted import ScriptedAccounts, ScriptedProvider
 
@@ -53,10 +53,10 @@ class Model:
 
     def __init__(self) -> None:
         self.answer: Said | str | Mapping[str, Any] = ANSWER
-        self.asked: list[Ask] = []
+        self.asked: list[Prompt] = []
 
-    def respond(self, ask: Ask) -> Said | str | Mapping[str, Any]:
-        self.asked.append(ask)
+    def respond(self, prompt: Prompt) -> Said | str | Mapping[str, Any]:
+        self.asked.append(prompt)
         return self.answer
 
 

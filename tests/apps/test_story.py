@@ -20,7 +20,7 @@ from holdfast.store import Row
 from holdfast_llm.batch.cost import By, sum_costs
 from holdfast_rewrite.model import RewriteRequest
 from holdfast_rewrite.prompt import prompt_for
-from holdfast_simulator.ask import Finish, Said
+from holdfast_simulator.prompt import Finish, Said
 from tests.apps.phrases import KIND, LANGUAGES, SAID
 from tests.apps.town import Sent, Town, new_id, open_town, sixty
 from tests.operate.sound import report_of, violations

@@ -29,7 +29,7 @@ from holdfast_rewrite.directory import SqlDirectory
 from holdfast_rewrite.gate import Answer
 from holdfast_rewrite.settings import RewriteSettings, RouteSettings
 from holdfast_rewrite.words import Surface
-from holdfast_simulator.ask import Ask
+from holdfast_simulator.prompt import Prompt
 from holdfast_simulator.simulator import Simulator
 from tests.apps.phrases import KIND, LANGUAGES, SAID
 from tests.story import look
@@ -90,13 +90,13 @@ def language_of(home: int, at: int) -> str:
 class Model:
     """A model that knows the two quarrels; what it does wrong is said by the test."""
 
-    asked: list[Ask] = field(default_factory=list)
+    asked: list[Prompt] = field(default_factory=list)
     wrong: Callable[[str], Any] | None = None
 
-    def __call__(self, ask: Ask) -> Any:
-        self.asked.append(ask)
-        brief = json.loads(ask.inputs[0].splitlines()[1])
-        message = json.loads(ask.inputs[0].split("<message>\n")[1].split("\n</message>")[0])
+    def __call__(self, prompt: Prompt) -> Any:
+        self.asked.append(prompt)
+        brief = json.loads(prompt.inputs[0].splitlines()[1])
+        message = json.loads(prompt.inputs[0].split("<message>\n")[1].split("\n</message>")[0])
         target = brief["target_language"]
         quarrel = next(
             name for name, said in SAID.items() if said[brief["source_language"]] in message

@@ -27,8 +27,8 @@ from holdfast_review.model import Recipient, Review, Source
 from holdfast_review.reviews import Reviews
 from holdfast_review.settings import ReviewSettings
 from holdfast_review.submit import Submitted
-from holdfast_simulator import Ask, Simulator
-from holdfast_simulator.ask import ItemError, Said
+from holdfast_simulator import Prompt, Simulator
+from holdfast_simulator.prompt import ItemError, Said
 from tests.story import ORG, look, make_holdfast
 
 KEY = "SIMULATED_KEY"
@@ -78,24 +78,24 @@ class Model:
     """A model of few words: what it says comes from what it was shown."""
 
     def __init__(self) -> None:
-        self.asked: list[Ask] = []
+        self.asked: list[Prompt] = []
         # So many calls fail before one is answered.
         self.failing = 0
         # And all that are about this.
         self.failing_in = ""
         self.message = "eval runs whatever <it> is given."
 
-    def __call__(self, ask: Ask) -> Said | Mapping[str, Any]:
-        self.asked.append(ask)
-        if self.failing or (self.failing_in and self.failing_in in ask.text):
+    def __call__(self, prompt: Prompt) -> Said | Mapping[str, Any]:
+        self.asked.append(prompt)
+        if self.failing or (self.failing_in and self.failing_in in prompt.text):
             self.failing = max(0, self.failing - 1)
             return Said(error=ItemError(503, "overloaded"))
-        found = [one for hunk in hunks_of(ask) for one in findings_in(hunk)]
+        found = [one for hunk in hunks_of(prompt) for one in findings_in(hunk)]
         return {"findings": [{**one, "message": self.message} for one in found]}
 
 
-def hunks_of(ask: Ask) -> list[dict[str, Any]]:
-    _, _, rest = ask.text.partition("<change>\n")
+def hunks_of(prompt: Prompt) -> list[dict[str, Any]]:
+    _, _, rest = prompt.text.partition("<change>\n")
     shown, _, _ = rest.partition("\n</change>")
     return [json.loads(line) for line in shown.splitlines()]
 

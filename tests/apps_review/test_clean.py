@@ -16,7 +16,7 @@ from holdfast_review.model import Source
 from holdfast_review.patch import Change, FileChange, Hunk, Status, parse_patch, write_patch
 from holdfast_review.place import Places
 from holdfast_review.refusal import PatchInvalid
-from holdfast_simulator import Ask
+from holdfast_simulator import Prompt
 from tests.apps_review.office import Model, Office, commit, git, text_of
 from tests.story import ORG
 
@@ -292,8 +292,8 @@ def test_a_change_without_text_is_nothing_to_review_and_not_clean(
 class Careless(Model):
     """Names files in its own way and says one thing without words."""
 
-    def __call__(self, ask: Ask) -> Mapping[str, Any]:
-        self.asked.append(ask)
+    def __call__(self, prompt: Prompt) -> Mapping[str, Any]:
+        self.asked.append(prompt)
         return {
             "findings": [
                 {**said("b/./cart", 1), "severity": "critical"},

@@ -18,7 +18,7 @@ from holdfast_review.model import Finding, Origin, Review, Source
 from holdfast_review.origin import origin_of_patch
 from holdfast_review.patch import Change, FileChange, Hunk
 from holdfast_review.render import LONGEST_SUBJECT, render
-from holdfast_simulator import Ask
+from holdfast_simulator import Prompt
 from tests.apps_review.office import Model, Office, commit, git, hunks_of, text_of
 from tests.story import ORG, look
 
@@ -164,13 +164,13 @@ def body_of(office: Office) -> str:
 class Repeats(Model):
     """Says of every call of eval the same in three ways."""
 
-    def __call__(self, ask: Ask) -> Mapping[str, Any]:
-        self.asked.append(ask)
+    def __call__(self, prompt: Prompt) -> Mapping[str, Any]:
+        self.asked.append(prompt)
         usual = {"severity": "high", "confidence": "low"}
         return {
             "findings": [
                 {"file": hunk["file"], "line": int(line[:6]), "message": message, **usual}
-                for hunk in hunks_of(ask)
+                for hunk in hunks_of(prompt)
                 for line in hunk["lines"]
                 for message in ("Do not eval.", "do not `eval`!", "Do  not eval")
                 if "eval(" in line

@@ -68,7 +68,7 @@ def test_a_change_is_asked_about_in_one_batch_and_its_findings_are_merged(
     assert [(one.file, one.line) for one in shown.findings] == [
         ("file0", 2), ("file1", 2), ("file2", 2),
     ]  # fmt: skip
-    assert (len(critic.asked), len(simulator.world.batches), len(office.mails)) == (3, 1, 2)
+    assert (len(critic.asked), len(simulator.state.batches), len(office.mails)) == (3, 1, 2)
     assert simulator.ledger.double_paid() == {}
     assert office.hf.get(asked.review.job_id, org_id=ORG).attempt_count == 0
     # The lane's jobs hold ids; what was said of parts is gone once it is merged.

@@ -18,11 +18,11 @@ import pytest
 
 from holdfast import FakeClock
 from holdfast_llm import Request
-from holdfast_simulator.ask import Ask, Finish, ItemError, Said, respond
 from holdfast_simulator.faults import Rule
+from holdfast_simulator.models import Pace
+from holdfast_simulator.prompt import Finish, ItemError, Prompt, Said, respond
 from holdfast_simulator.scripts import SCRIPTS
 from holdfast_simulator.simulator import Simulator
-from holdfast_simulator.thing import Pace
 from tests.batch.dying import die
 from tests.batch.house import COLLECTOR, PATIENCE, SUBMITTER, House, Shorten, Tally
 from tests.failpoints import BatchPoint as Point
@@ -245,7 +245,7 @@ def sim(clock: FakeClock, seed: int) -> Iterator[Simulator]:
 
 def play(house: House, case: Case) -> Rule:
     """Enqueue, let the fault happen, and go on until everything rests."""
-    house.sim.world.pace = Pace(running=60 * case.runs)
+    house.sim.state.pace = Pace(running=60 * case.runs)
     house.enqueue(JOBS)
     rule = house.sim.faults.add(case.fault, **case.options)
     if case.fault in LISTED:
@@ -338,10 +338,10 @@ def test_no_form_of_an_answer_lets_another_tenants_through(
         assert {"cross_wired", "quarantined"} <= set(house.alerts)
 
 
-def quote(ask: Ask) -> Said:
+def quote(prompt: Prompt) -> Said:
     """A model that says what it was asked wherever it can."""
-    number = int(re.findall(r"number (\d+)", ask.text)[0])
-    good, quoted = respond(ask), ask.text[:60]
+    number = int(re.findall(r"number (\d+)", prompt.text)[0])
+    good, quoted = respond(prompt), prompt.text[:60]
     return (
         Said(f"No JSON at all, but your text: {quoted}"),
         Said(json.dumps({"text": quoted, "more": quoted})),

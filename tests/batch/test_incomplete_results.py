@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from holdfast import FakeClock
+from holdfast_simulator.models import Pace
 from holdfast_simulator.simulator import Simulator
-from holdfast_simulator.thing import Pace
 from tests.batch.house import ADAPTERS, House
 from tests.batch.test_faults import JOBS, judge
 
@@ -54,7 +54,7 @@ def test_a_counted_answer_without_a_readable_line_is_held_and_paid_once(
     url: str, clock: FakeClock, sim: Simulator, damage: str, end: str, provider: str
 ) -> None:
     with House(url, clock, sim, provider) as house:
-        sim.world.pace = Pace(running=60)
+        sim.state.pace = Pace(running=60)
         house.enqueue(JOBS)
         fault, options = DAMAGES[damage]
         sim.faults.add(fault, **options)

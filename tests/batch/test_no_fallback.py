@@ -11,13 +11,13 @@ import pytest
 
 from holdfast import FakeClock, RetryPolicy
 from holdfast_llm import Route
-from holdfast_simulator.ask import Ask, ItemError, Said
+from holdfast_simulator.prompt import ItemError, Prompt, Said
 from holdfast_simulator.simulator import Simulator
 from tests.batch.house import COLLECTOR, SUBMITTER, House, Shorten, run
 from tests.story import ORG
 
 
-def unable(ask: Ask) -> Said:
+def unable(prompt: Prompt) -> Said:
     """A model that is never there."""
     return Said(error=ItemError(503, "server_error"))
 
@@ -59,6 +59,6 @@ def test_a_job_fails_where_it_was_sent_with_growing_pauses_though_another_provid
     assert ended.record["last_error_at"] is not None
     assert pauses == [timedelta(seconds=900), timedelta(seconds=7200)]
     assert ended.record["routing_decision"] == before
-    asked = Counter(batch.provider for batch in house.sim.world.batches.values())
+    asked = Counter(batch.provider for batch in house.sim.state.batches.values())
     assert asked == {"openai": 3}
     assert house.sim.journal.find(provider="anthropic") == []

@@ -19,7 +19,7 @@ import pytest
 from holdfast import FakeClock
 from holdfast.event import ModelUsed
 from holdfast_llm.batch.cost import By, sum_costs
-from holdfast_simulator.ask import Ask, Finish, ItemError, Said, respond
+from holdfast_simulator.prompt import Finish, ItemError, Prompt, Said, respond
 from holdfast_simulator.simulator import Simulator
 from tests.batch.house import START, House
 from tests.story import ORG, OTHER_ORG, look
@@ -49,12 +49,12 @@ class Model:
 
     asked: Counter[int] = field(default_factory=Counter)
 
-    def __call__(self, ask: Ask) -> Said:
-        found = re.search(r"about number (\d+)", ask.text)
+    def __call__(self, prompt: Prompt) -> Said:
+        found = re.search(r"about number (\d+)", prompt.text)
         assert found is not None
         number = int(found[1])
         self.asked[number] += 1
-        good = respond(ask)
+        good = respond(prompt)
         match number % 10:
             case 1 if self.asked[number] == 1:
                 return Said(error=ItemError(500, "server_error"))
@@ -143,7 +143,7 @@ def test_every_item_went_where_its_job_was_routed(house: House) -> None:
     assert [batch["items"] for batch in first] == [EACH] * len(PAIRS)
     assert all(batch["state"] == "collected" for batch in batches)
     assert all(batch["files_deleted_at"] is not None for batch in batches)
-    assert house.sim.world.files == {}
+    assert house.sim.state.files == {}
     # Each batch is of one language pair, and of all tenants.
     for batch in batches:
         items = _items(house, batch["id"])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from holdfast_simulator import Ask, Finish, ItemError, Pace, Said, Simulator
+from holdfast_simulator import Finish, ItemError, Pace, Prompt, Said, Simulator
 from holdfast_simulator.anthropic_words import read_requests
 from holdfast_simulator.blob import PIECE, Blob
 from holdfast_simulator.exchange import Refused
@@ -189,7 +189,7 @@ def test_a_create_looks_at_names_only(
         client.messages.batches.create(requests=wrong)
 
     assert refused.value.type == "invalid_request_error"
-    assert sim.world.batches == {}
+    assert sim.state.batches == {}
 
 
 def test_bad_parameters_show_only_in_the_results(
@@ -231,7 +231,7 @@ def test_bad_parameters_that_were_never_run_are_canceled_like_the_rest(
 
 
 def test_an_empty_purse_looks_like_a_bad_request() -> None:
-    def broke(ask: Ask) -> Said:
+    def broke(prompt: Prompt) -> Said:
         message = "Your credit balance is too low to access the Anthropic API."
         return Said(error=ItemError(400, "invalid_request_error", message))
 
@@ -287,7 +287,7 @@ def test_refusals_have_the_provider_s_envelope(
 
     assert refused.value.type == word
     assert refused.value.request_id is not None
-    assert bool(sim.world.batches) == (fault == "accept_then_500")
+    assert bool(sim.state.batches) == (fault == "accept_then_500")
 
 
 def test_only_a_detail_tells_a_spend_limit_from_a_rate(
@@ -352,7 +352,7 @@ def test_the_client_pays_three_times_unless_its_retries_are_off(sim: Simulator) 
     with connect(sim, max_retries=2) as eager, pytest.raises(anthropic.APIConnectionError):
         eager.messages.batches.create(requests=requests("a"))
 
-    assert len(sim.world.batches) == 3
+    assert len(sim.state.batches) == 3
     sim.clock.advance(minutes=2)
     assert set(sim.ledger.double_paid()) == {"a"}
 

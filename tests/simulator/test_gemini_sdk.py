@@ -138,7 +138,7 @@ def test_a_large_file_comes_in_several_pieces(sim: Simulator, client: genai.Clie
 
     assert len(sim.journal.find(op="upload")) == 2
     assert client.files.get(name=name).size_bytes == len(content)
-    (file,) = sim.world.files.values()
+    (file,) = sim.state.files.values()
     assert file.blob.read() == content
 
 
@@ -178,7 +178,7 @@ def test_an_interrupted_upload_leaves_no_file(sim: Simulator, client: genai.Clie
     with pytest.raises(Exception, match=r"(?i)reset|disconnected|closed"):
         upload(client, b"x" * 300_000)
 
-    assert sim.world.files == {}
+    assert sim.state.files == {}
     assert upload(client, b"{}\n") == "files/hf-key-1"
 
 
@@ -481,7 +481,7 @@ def test_the_client_creates_one_batch_when_the_answer_is_lost(
     with pytest.raises(Exception, match=r"(?i)reset|disconnected|closed"):
         client.batches.create(model=MODEL, src=file)
 
-    assert len(sim.world.batches) == 1
+    assert len(sim.state.batches) == 1
 
 
 # -- direct calls

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from holdfast_simulator import Ask, Finish, ItemError, Pace, Said, Simulator
+from holdfast_simulator import Finish, ItemError, Pace, Prompt, Said, Simulator
 
 if TYPE_CHECKING:
     from mistralai.client import Mistral, errors, models
@@ -149,8 +149,8 @@ def test_requests_and_results_may_come_inline(sim: Simulator, client: Mistral) -
 
 
 def test_failed_requests_have_a_file_of_their_own_and_two_shapes() -> None:
-    def fail(ask: Ask) -> Said:
-        match ask.custom_id:
+    def fail(prompt: Prompt) -> Said:
+        match prompt.custom_id:
             case "bad":
                 return Said(error=ItemError(422, "invalid_request_error"))
             case "down":
@@ -259,7 +259,7 @@ def test_a_bad_create_is_refused(sim: Simulator, client: Mistral, wrong: dict[st
         client.batch.jobs.create(**{**given, **wrong})
 
     assert refused.value.status_code == 400
-    assert sim.world.batches == {}
+    assert sim.state.batches == {}
 
 
 # -- listings
@@ -409,10 +409,10 @@ def test_an_answer_may_be_no_answer(finish: Finish, reason: str) -> None:
 
 
 def test_the_provider_s_own_batch_client_runs_a_whole_job() -> None:
-    def answer(ask: Ask) -> Said:
-        if ask.text == "bad":
+    def answer(prompt: Prompt) -> Said:
+        if prompt.text == "bad":
             return Said(error=ItemError(422, "invalid_request_error"))
-        return Said(f"Answer to: {ask.text}")
+        return Said(f"Answer to: {prompt.text}")
 
     at_once = Pace(validating=0, running=0, finalizing=0)
 
@@ -437,7 +437,7 @@ def test_the_provider_s_own_batch_client_runs_a_whole_job() -> None:
     with Simulator(responder=answer, pace=at_once) as sim:
         responses, failed = asyncio.run(story(sim))
         # It takes away its input and its results, as it should.
-        assert sim.world.files == {}
+        assert sim.state.files == {}
 
     assert responses["good"].choices[0].message.content == "Answer to: good"
     assert [(error.custom_id, error.status_code) for error in failed] == [("bad", 422)]

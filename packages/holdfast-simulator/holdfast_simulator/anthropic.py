@@ -16,11 +16,11 @@ from holdfast_simulator.anthropic_words import (
     write_error,
     write_message,
 )
-from holdfast_simulator.ask import Ask, ItemError, NotRun, Said
 from holdfast_simulator.blob import Blob
 from holdfast_simulator.exchange import Answer, Call, Op, Refused, Route, Why
-from holdfast_simulator.thing import BadLine, Batch, Item, Plan, Shown, Stage
-from holdfast_simulator.world import World
+from holdfast_simulator.models import BadLine, Batch, BatchRules, Item, Shown, Stage
+from holdfast_simulator.prompt import ItemError, NotRun, Prompt, Said
+from holdfast_simulator.state import SimulatorState
 
 # What the guide shows, and what the client of 2026 sends.
 VERSIONS = ("2023-06-01", "2026-10-21")
@@ -56,15 +56,15 @@ class Anthropic:
 
     name = "anthropic"
     prefix = "/anthropic"
-    plan = Plan(
+    batch_rules = BatchRules(
         max_items=100_000,
         max_bytes=256 * 1024 * 1024,
         has_error_file=False,
         validates=False,
     )
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, state: SimulatorState) -> None:
+        self._state = state
         batches, batch = "/v1/messages/batches", "/v1/messages/batches/{batch}"
         self.routes: Sequence[Route] = (
             Route("POST", batches, Op.CREATE, self._create),
@@ -88,13 +88,13 @@ class Anthropic:
         return self._fail(status, kind, refused.message, detail, refused.headers)
 
     def new_file_id(self) -> str:
-        return self._world.new_id("results_", 24)
+        return self._state.new_id("results_", 24)
 
     # -- batches
 
     def _create(self, call: Call) -> Answer:
         _check_version(call)
-        if call.body.size > self.plan.max_bytes:
+        if call.body.size > self.batch_rules.max_bytes:
             raise Refused(Why.TOO_LARGE, "Request exceeds the maximum size")
         lines = Blob()
         count = 0
@@ -104,15 +104,15 @@ class Anthropic:
             line = {"custom_id": custom_id, "params": request["params"]}
             lines.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
             count += 1
-        if not 0 < count <= self.plan.max_items:
-            raise Refused(Why.INVALID, f"requests: must be 1 to {self.plan.max_items} items")
-        batch_id = self._world.new_id("msgbatch_01", 22)
-        shown = self._world.create_batch(self, call.account, lines, batch_id=batch_id, count=count)
+        if not 0 < count <= self.batch_rules.max_items:
+            raise Refused(Why.INVALID, f"requests: must be 1 to {self.batch_rules.max_items} items")
+        batch_id = self._state.new_id("msgbatch_01", 22)
+        shown = self._state.create_batch(self, call.account, lines, batch_id=batch_id, count=count)
         return self._answer(self._batch(call, shown))
 
     def _get(self, call: Call) -> Answer:
         _check_version(call)
-        shown = self._world.find_batch(call.account, call.params["batch"])
+        shown = self._state.find_batch(call.account, call.params["batch"])
         hint = {} if shown.stage.is_over else {"retry-after": POLL_AFTER}
         return self._answer(self._batch(call, shown), hint)
 
@@ -121,9 +121,9 @@ class Anthropic:
         limit = _number(call, "limit", 20)
         if not 1 <= limit <= 1000:
             raise Refused(Why.INVALID, "limit: must be 1 to 1000")
-        page = self._world.page(
+        page = self._state.page(
             call.account,
-            self._world.list_batches(call.account),
+            self._state.list_batches(call.account),
             limit,
             after=call.query.get("after_id"),
             before=call.query.get("before_id"),
@@ -140,24 +140,24 @@ class Anthropic:
 
     def _cancel(self, call: Call) -> Answer:
         _check_version(call)
-        shown = self._world.find_batch(call.account, call.params["batch"])
+        shown = self._state.find_batch(call.account, call.params["batch"])
         if shown.stage.is_over:
             raise Refused(Why.INVALID, f"Batch {shown.batch.id} has ended and cannot be canceled.")
-        shown = self._world.cancel_batch(call.account, shown.batch.id)
+        shown = self._state.cancel_batch(call.account, shown.batch.id)
         return self._answer(self._batch(call, shown))
 
     def _delete(self, call: Call) -> Answer:
         _check_version(call)
-        shown = self._world.find_batch(call.account, call.params["batch"])
+        shown = self._state.find_batch(call.account, call.params["batch"])
         if not shown.stage.is_over:
             message = f"Batch {shown.batch.id} is still processing; cancel it before deleting it."
             raise Refused(Why.INVALID, message)
-        self._world.delete_batch(call.account, shown.batch.id)
+        self._state.delete_batch(call.account, shown.batch.id)
         return self._answer({"id": shown.batch.id, "type": "message_batch_deleted"})
 
     def _results(self, call: Call) -> Answer:
         _check_version(call)
-        shown = self._world.find_batch(call.account, call.params["batch"])
+        shown = self._state.find_batch(call.account, call.params["batch"])
         if not shown.stage.is_over:
             raise Refused(Why.INVALID, f"Batch {shown.batch.id} has no results yet.")
         if self._archived_at(shown) is not None:
@@ -167,7 +167,7 @@ class Anthropic:
             return Answer(headers=headers, pieces=lambda: self._all_errored(shown))
         if not shown.output_id:
             return Answer(headers=headers)
-        file = self._world.find_file(call.account, shown.output_id)
+        file = self._state.find_file(call.account, shown.output_id)
         return Answer(headers=headers, pieces=file.blob.pieces, size=file.size)
 
     def _batch(self, call: Call, shown: Shown) -> dict[str, Any]:
@@ -190,7 +190,7 @@ class Anthropic:
 
     def _archived_at(self, shown: Shown) -> datetime | None:
         at = shown.batch.created_at + KEPT
-        return at if at <= self._world.now else None
+        return at if at <= self._state.now else None
 
     def _all_errored(self, shown: Shown) -> Iterator[bytes]:
         """A batch cannot fail here, only all its items can."""
@@ -218,12 +218,12 @@ class Anthropic:
 
     def _executes(self, batch: Batch) -> bool:
         """Whether items are executed; otherwise they are only named, as canceled or expired."""
-        is_late = batch.expires_at is not None and batch.expires_at <= self._world.now
+        is_late = batch.expires_at is not None and batch.expires_at <= self._state.now
         return batch.stage is Stage.RUNNING and not is_late
 
-    def ask(self, model: str, body: Mapping[str, Any]) -> Ask:
+    def prompt(self, model: str, body: Mapping[str, Any]) -> Prompt:
         output = body.get("output_config") or {}
-        return Ask(
+        return Prompt(
             self.name,
             model,
             tuple(text for message in body["messages"] for text in texts(message["content"])),
@@ -234,7 +234,7 @@ class Anthropic:
         )
 
     def render(self, batch: Batch, item: Item, custom_id: str, answered: Said) -> bytes:
-        number = self._world.digest(f"message {batch.id} {item.custom_id or answered.error}")
+        number = self._state.digest(f"message {batch.id} {item.custom_id or answered.error}")
         result: dict[str, Any]
         if answered.not_run is not None:
             word = "expired" if answered.not_run is NotRun.EXPIRED else "canceled"
@@ -261,11 +261,11 @@ class Anthropic:
             raise Refused(Why.INVALID, wrong)
         if body.get("stream"):
             raise Refused(Why.INVALID, "stream: the simulator does not stream")
-        said = self._world.direct(self, call, body["model"], body)
+        said = self._state.direct(self, call, body["model"], body)
         if said.error is not None:
             error = write_error(said.error)["error"]
             return self._fail(said.error.status, error["type"], error["message"])
-        return self._answer(write_message(self._world.new_id("msg_01", 22), said, "standard"))
+        return self._answer(write_message(self._state.new_id("msg_01", 22), said, "standard"))
 
     def _count_tokens(self, call: Call) -> Answer:
         _check_version(call)
@@ -273,14 +273,14 @@ class Anthropic:
         wrong = find_wrong(body)
         if wrong is not None:
             raise Refused(Why.INVALID, wrong)
-        ask = self.ask(body["model"], body)
-        size = len(ask.instructions.encode()) + len(ask.text.encode())
+        prompt = self.prompt(body["model"], body)
+        size = len(prompt.instructions.encode()) + len(prompt.text.encode())
         return self._answer({"input_tokens": size // 4 + 8})
 
     # -- answers
 
     def _request_id(self) -> str:
-        return self._world.new_id("req_01", 22)
+        return self._state.new_id("req_01", 22)
 
     def _answer(self, value: Any, headers: Mapping[str, str] | None = None) -> Answer:
         return Answer.of(value, headers={"request-id": self._request_id(), **(headers or {})})

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast_simulator.ask import Finish, ItemError, Said
 from holdfast_simulator.blob import Blob
 from holdfast_simulator.exchange import Refused, Why
+from holdfast_simulator.prompt import Finish, ItemError, Said
 
 CUSTOM_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 TYPES = {

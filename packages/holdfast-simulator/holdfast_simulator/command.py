@@ -13,8 +13,8 @@ from typing import IO, Any
 import click
 
 from holdfast_simulator import MovingClock, Pace, Simulator, VirtualClock, respond
-from holdfast_simulator.ask import Responder
 from holdfast_simulator.faults import ALL_SCRIPTS
+from holdfast_simulator.prompt import Responder
 
 LONGEST_SECONDS = 2_592_000
 
@@ -109,7 +109,7 @@ def simulator(
             signal.signal(number, lambda *_: stopped.set())
         for fault in faults:
             _add(running, fault)
-        for name in running.world.doors:
+        for name in running.state.endpoints:
             click.echo(f"{name:<10} {running.url(name)}")
         click.echo(f"{'smtp':<10} {mail.host}:{mail.port}")
         click.echo(f"{'control':<10} {running.origin}/_sim")
@@ -165,5 +165,5 @@ def _load(place: str) -> Responder:
     except (ImportError, AttributeError) as exc:
         raise CommandFailed(f"There is no responder {place}: {exc}.") from None
     if not callable(found):
-        raise CommandFailed(f"The responder {place} is not a function: it must take an Ask.")
+        raise CommandFailed(f"The responder {place} is not a function: it must take a Prompt.")
     return found

@@ -13,7 +13,7 @@ from holdfast_simulator.faults import ALL_SCRIPTS
 from holdfast_simulator.journal import Journal
 from holdfast_simulator.ledger import Charge
 from holdfast_simulator.messages import Taken
-from holdfast_simulator.world import World
+from holdfast_simulator.state import SimulatorState
 
 
 class Wrong(Exception):
@@ -23,23 +23,23 @@ class Wrong(Exception):
 class Control:
     """What a test in another process, or a person with curl, can see and do."""
 
-    def __init__(self, world: World, journal: Journal, reset: Callable[[], None]) -> None:
-        self._world = world
+    def __init__(self, state: SimulatorState, journal: Journal, reset: Callable[[], None]) -> None:
+        self._state = state
         self._journal = journal
         self._does: Mapping[tuple[str, str], Callable[[Call], Any]] = {
             ("GET", ""): self._index,
             ("GET", "/clock"): self._clock,
             ("POST", "/clock"): self._move_clock,
             ("GET", "/scripts"): self._scripts,
-            ("GET", "/faults"): lambda _call: world.faults.view(),
+            ("GET", "/faults"): lambda _call: state.faults.view(),
             ("POST", "/faults"): self._add_fault,
-            ("DELETE", "/faults"): lambda _call: world.faults.clear(),
+            ("DELETE", "/faults"): lambda _call: state.faults.clear(),
             ("GET", "/journal"): self._read_journal,
             ("DELETE", "/journal"): lambda _call: journal.clear(),
             ("GET", "/ledger"): self._ledger,
             ("GET", "/messages"): self._messages,
-            ("GET", "/certificate"): lambda _call: {"pem": certificate(world.seed)[0]},
-            ("GET", "/leaks"): lambda _call: [asdict(leak) for leak in world.leaks.found],
+            ("GET", "/certificate"): lambda _call: {"pem": certificate(state.seed)[0]},
+            ("GET", "/leaks"): lambda _call: [asdict(leak) for leak in state.leaks.found],
             ("GET", "/snapshot"): self._snapshot,
             ("POST", "/reset"): lambda _call: reset(),
         }
@@ -56,20 +56,20 @@ class Control:
             return Answer.of({"error": str(exc)}, 400)
 
     def _index(self, call: Call) -> Any:
-        mounts = self._world.doors.values()
+        routers = self._state.endpoints.values()
         return {
-            "mounts": {mount.name: call.origin + mount.prefix for mount in mounts},
+            "mounts": {router.name: call.origin + router.prefix for router in routers},
             "control": sorted(f"{method} /_sim{path}" for method, path in self._does),
         }
 
     def _clock(self, call: Call) -> Any:
-        clock = self._world.clock
+        clock = self._state.clock
         is_still = not isinstance(clock, MovingClock) or clock.is_frozen
         return {"now": clock.now().isoformat(), "is_still": is_still}
 
     def _move_clock(self, call: Call) -> Any:
         asked = _object(call)
-        clock: Any = self._world.clock
+        clock: Any = self._state.clock
         seconds = asked.get("advance", 0)
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or seconds < 0:
             raise Wrong("advance is a number of seconds, 0 or more")
@@ -78,7 +78,7 @@ class Control:
                 raise Wrong("a virtual clock moves only by advance; there is nothing to freeze")
             (clock.freeze if asked["freeze"] else clock.thaw)()
         clock.advance(seconds=seconds)
-        self._world.pass_time()
+        self._state.pass_time()
         return self._clock(call)
 
     def _scripts(self, call: Call) -> Any:
@@ -98,15 +98,15 @@ class Control:
         name = asked.pop("name", None)
         if not isinstance(name, str):
             raise Wrong("name is missing: one of GET /_sim/scripts")
-        self._world.faults.add(name, **asked)
-        return self._world.faults.view()[-1]
+        self._state.faults.add(name, **asked)
+        return self._state.faults.view()[-1]
 
     def _read_journal(self, call: Call) -> Any:
         entries = self._journal.find(provider=call.query.get("provider"), op=call.query.get("op"))
         return [entry.view() for entry in entries]
 
     def _ledger(self, call: Call) -> Any:
-        ledger = self._world.ledger
+        ledger = self._state.ledger
         tokens_in, tokens_out = ledger.total()
         return {
             "input_tokens": tokens_in,
@@ -120,7 +120,7 @@ class Control:
 
     def _messages(self, call: Call) -> Any:
         """What was taken, without addresses and texts."""
-        messages = self._world.messages
+        messages = self._state.messages
         twice = messages.accepted_twice()
         return {
             "accepted": [_taken(taken) for taken in messages.accepted],
@@ -128,7 +128,7 @@ class Control:
         }
 
     def _snapshot(self, call: Call) -> Any:
-        return self._world.snapshot()
+        return self._state.snapshot()
 
 
 def _object(call: Call) -> Mapping[str, Any]:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
-from holdfast_simulator.ask import Ask, Said
 from holdfast_simulator.blob import Blob
-from holdfast_simulator.thing import Batch, Item, Plan
+from holdfast_simulator.models import Batch, BatchRules, Item
+from holdfast_simulator.prompt import Prompt, Said
 
 
 class Op(StrEnum):
@@ -38,7 +38,7 @@ class Op(StrEnum):
 
 
 class Why(StrEnum):
-    """Why a request is refused. Each mount has its provider's status, code and envelope for it."""
+    """Why a request is refused. Each router has its provider's status, code and envelope for it."""
 
     INVALID = "invalid"
     UNAUTHORIZED = "unauthorized"
@@ -82,7 +82,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request as it reached a mount. Header names are in lower case."""
+    """A request as it reached a router. Header names are in lower case."""
 
     method: str
     path: str
@@ -146,11 +146,11 @@ class Route:
         return found.groupdict() if found is not None and method == self.method else None
 
 
-class Door(Protocol):
+class Endpoint(Protocol):
     """Whoever is mounted in the simulator, as far as the server must know: routes and envelope.
 
-    It holds no state of its own: what it has is the world's. It is made with the world, listed in
-    mounts.py, and called under the world's lock.
+    It holds no state of its own: what it has is the state's. It is made with the state, listed in
+    routers.py, and called under the state's lock.
     """
 
     # "openai"; also what faults and accounts call it.
@@ -169,10 +169,10 @@ class Door(Protocol):
         """The provider's own answer for a refusal, with ``refused.headers``."""
 
 
-class Mount(Door, Protocol):
+class Router(Endpoint, Protocol):
     """A model provider: how its batches and its items look."""
 
-    plan: Plan
+    batch_rules: BatchRules
 
     def new_file_id(self) -> str:
         """An id for a file of results, in the provider's style."""
@@ -183,7 +183,7 @@ class Mount(Door, Protocol):
         It is read once to validate and once to execute.
         """
 
-    def ask(self, model: str, body: Mapping[str, Any]) -> Ask:
+    def prompt(self, model: str, body: Mapping[str, Any]) -> Prompt:
         """What a request body asks, in shared words."""
 
     def render(self, batch: Batch, item: Item, custom_id: str, answered: Said) -> bytes:

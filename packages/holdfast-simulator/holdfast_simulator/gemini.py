@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from holdfast_simulator.ask import Ask, Said
 from holdfast_simulator.blob import Blob
 from holdfast_simulator.exchange import Answer, Call, Op, Refused, Route, Why
 from holdfast_simulator.gemini_words import (
@@ -26,8 +25,9 @@ from holdfast_simulator.gemini_words import (
     write_response,
     write_status,
 )
-from holdfast_simulator.thing import BadLine, Batch, File, Item, Plan, Shown
-from holdfast_simulator.world import World
+from holdfast_simulator.models import BadLine, Batch, BatchRules, File, Item, Shown
+from holdfast_simulator.prompt import Prompt, Said
+from holdfast_simulator.state import SimulatorState
 
 VERSIONS = ("v1", "v1beta")
 FILE_ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
@@ -57,7 +57,7 @@ class Gemini:
 
     name = "gemini"
     prefix = "/gemini"
-    plan = Plan(
+    batch_rules = BatchRules(
         max_items=10_000_000,
         max_bytes=2 * 1024**3,
         window=timedelta(hours=48),
@@ -67,8 +67,8 @@ class Gemini:
         validates=False,
     )
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, state: SimulatorState) -> None:
+        self.state = state
         self.uploads: dict[str, Upload] = {}
         self.routes = [route for version in VERSIONS for route in self._routes(version)]
 
@@ -104,7 +104,7 @@ class Gemini:
         return Answer.of(write_error(status, word, message, details), status, refused.headers)
 
     def new_file_id(self) -> str:
-        return self.world.new_id("batch-", 24)
+        return self.state.new_id("batch-", 24)
 
     # -- files
 
@@ -114,13 +114,13 @@ class Gemini:
         if headers.get("x-goog-upload-protocol") != "resumable" or not size.isdecimal():
             raise Refused(Why.INVALID, "Only resumable uploads of a known length are supported.")
         given = call.json.get("file") or {}
-        file_id = str(given.get("name") or self.world.new_id("files/", 12)).removeprefix("files/")
+        file_id = str(given.get("name") or self.state.new_id("files/", 12)).removeprefix("files/")
         if not FILE_ID.fullmatch(file_id):
             raise Refused(Why.INVALID, f"{file_id!r} is not a valid file name.")
-        if self.world.has_file(call.account, file_id):
+        if self.state.has_file(call.account, file_id):
             raise Refused(Why.ALREADY_EXISTS, f"File {file_id} already exists.")
         mime_type = named(given, "mimeType") or headers.get("x-goog-upload-header-content-type", "")
-        upload_id = self.world.new_id()
+        upload_id = self.state.new_id()
         self.uploads[upload_id] = Upload(
             self.credential(call) or "", int(size), file_id, named(given, "displayName"), mime_type
         )
@@ -160,18 +160,18 @@ class Gemini:
         if upload.blob.size != upload.size:
             message = f"{upload.size} bytes were announced and {upload.blob.size} received."
             raise Refused(Why.INVALID, message, headers={"x-goog-upload-status": "final"})
-        return self.world.add_file(
+        return self.state.add_file(
             account,
             upload.display_name or upload.file_id,
             upload.blob,
             file_id=upload.file_id,
-            expires_at=self.world.now + FILE_LIVES,
+            expires_at=self.state.now + FILE_LIVES,
             displayName=upload.display_name,
             mimeType=upload.mime_type,
         )
 
     def list_files(self, call: Call) -> Answer:
-        files = self.world.list_files(call.account)
+        files = self.state.list_files(call.account)
         ids = [file.id for file in files]
         after = call.query.get("pageToken")
         start = ids.index(after) + 1 if after in ids else 0
@@ -187,7 +187,7 @@ class Gemini:
 
     def delete_file(self, call: Call) -> Answer:
         self._find(call.account, call.params["id"])
-        self.world.delete_file(call.account, call.params["id"])
+        self.state.delete_file(call.account, call.params["id"])
         return Answer.of({})
 
     def content(self, call: Call) -> Answer:
@@ -200,7 +200,7 @@ class Gemini:
     def _find(self, account: str, file_id: str) -> File:
         """A file that is not there is one that you may not see; the API does not tell which."""
         try:
-            return self.world.find_file(account, file_id)
+            return self.state.find_file(account, file_id)
         except Refused as refused:
             message = (
                 f"You do not have permission to access the File {file_id} or it may not exist."
@@ -226,11 +226,11 @@ class Gemini:
             source = Blob()
             extra["inlined"] = _write_inline(call, given, source)
             extra["count"] = len(extra["inlined"])
-        shown = self.world.create_batch(
+        shown = self.state.create_batch(
             self,
             call.account,
             source,
-            batch_id=self.world.new_id("", 24),
+            batch_id=self.state.new_id("", 24),
             model=call.params["model"],
             name=name,
             # In listings this is all that is ours, so faults treat it like others' metadata.
@@ -240,12 +240,12 @@ class Gemini:
         return Answer.of(self._batch(shown))
 
     def get(self, call: Call) -> Answer:
-        return Answer.of(self._batch(self.world.find_batch(call.account, call.params["id"])))
+        return Answer.of(self._batch(self.state.find_batch(call.account, call.params["id"])))
 
     def list(self, call: Call) -> Answer:
-        page = self.world.page(
+        page = self.state.page(
             call.account,
-            self.world.list_batches(call.account),
+            self.state.list_batches(call.account),
             _page_size(call),
             after=call.query.get("pageToken"),
         )
@@ -255,14 +255,14 @@ class Gemini:
         return Answer.of(answer if page.batches else {})
 
     def cancel(self, call: Call) -> Answer:
-        self.world.cancel_batch(call.account, call.params["id"])
+        self.state.cancel_batch(call.account, call.params["id"])
         return Answer.of({})
 
     def delete(self, call: Call) -> Answer:
-        shown = self.world.find_batch(call.account, call.params["id"])
+        shown = self.state.find_batch(call.account, call.params["id"])
         if not shown.stage.is_over:
             raise Refused(Why.INVALID, "The batch is running; cancel it before deleting it.")
-        self.world.delete_batch(call.account, call.params["id"])
+        self.state.delete_batch(call.account, call.params["id"])
         return Answer.of({})
 
     def _batch(self, shown: Shown) -> dict[str, Any]:
@@ -297,7 +297,7 @@ class Gemini:
             raise BadLine(key, wrong or "Invalid value at 'request'")
         return Item(key, batch.model, without_json_schema(request))
 
-    def ask(self, model: str, body: Mapping[str, Any]) -> Ask:
+    def prompt(self, model: str, body: Mapping[str, Any]) -> Prompt:
         return read_request(self.name, model, body)
 
     def render(self, batch: Batch, item: Item, custom_id: str, answered: Said) -> bytes:
@@ -306,7 +306,7 @@ class Gemini:
             line["key"] = custom_id or answered.error.code
             line["error"] = write_status(answered.error)
         else:
-            name = self.world.digest(f"response {batch.id} {item.custom_id}")[:22]
+            name = self.state.digest(f"response {batch.id} {item.custom_id}")[:22]
             line["response"] = write_response(name, answered)
         return json.dumps(line, separators=(",", ":")).encode() + b"\n"
 
@@ -314,17 +314,17 @@ class Gemini:
 
     def generate(self, call: Call) -> Answer:
         body = self._request(call.json)
-        said = self.world.direct(self, call, call.params["model"], body)
+        said = self.state.direct(self, call, call.params["model"], body)
         if said.error is not None:
             status = said.error.status
             _, word = CODES.get(status, (13, "INTERNAL"))
             return Answer.of(write_error(status, word, said.error.message), status)
-        return Answer.of(write_response(self.world.new_id("", 22), said))
+        return Answer.of(write_response(self.state.new_id("", 22), said))
 
     def count_tokens(self, call: Call) -> Answer:
         given = call.json
-        ask = self.ask("", self._request(named(given, "generateContentRequest") or given))
-        size = len(ask.instructions.encode()) + len(ask.text.encode())
+        prompt = self.prompt("", self._request(named(given, "generateContentRequest") or given))
+        size = len(prompt.instructions.encode()) + len(prompt.text.encode())
         tokens = size // 4 + 8
         details = [{"modality": "TEXT", "tokenCount": tokens}]
         return Answer.of({"totalTokens": tokens, "promptTokensDetails": details})

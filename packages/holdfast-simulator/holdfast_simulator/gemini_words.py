@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from holdfast_simulator.ask import Ask, Finish, ItemError, Said
 from holdfast_simulator.exchange import Why
-from holdfast_simulator.thing import File, Shown, Stage
+from holdfast_simulator.models import File, Shown, Stage
+from holdfast_simulator.prompt import Finish, ItemError, Prompt, Said
 
 STATES = {
     Stage.VALIDATING: "BATCH_STATE_PENDING",
@@ -208,10 +208,10 @@ def _camel(name: str) -> str:
     return first + "".join(word.capitalize() for word in rest)
 
 
-def read_request(provider: str, model: str, body: Mapping[str, Any]) -> Ask:
+def read_request(provider: str, model: str, body: Mapping[str, Any]) -> Prompt:
     """What a GenerateContentRequest asks."""
     config = named(body, "generationConfig") or {}
-    return Ask(
+    return Prompt(
         provider,
         model,
         tuple(text for turn in body.get("contents") or [] for text in _texts(turn)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from holdfast_simulator.ask import Ask
+from holdfast_simulator.prompt import Prompt
 
 CANARY = re.compile(r"canary-[0-9A-Za-z]+")
 
@@ -36,10 +36,10 @@ class Leaks:
         found = CANARY.search(text)
         return found.group() if found else None
 
-    def ask(self, ask: Ask) -> None:
+    def scan(self, prompt: Prompt) -> None:
         """Look at one request to a model."""
-        seen = sorted(set(CANARY.findall(_all_text(ask))))
-        item = ask.custom_id
+        seen = sorted(set(CANARY.findall(_all_text(prompt))))
+        item = prompt.custom_id
         for canary in seen[1:]:
             self._add(Leak(canary, "request", f"together with {seen[0]}"))
         if item is not None and seen:
@@ -47,7 +47,7 @@ class Leaks:
             if first != seen[0]:
                 self._add(Leak(seen[0], "item", f"{item} was {first}'s before"))
         self.forbid("custom_id", item or "")
-        self.forbid("instructions", ask.instructions)
+        self.forbid("instructions", prompt.instructions)
 
     def forbid(self, where: str, *texts: str) -> None:
         """Look at texts that must not hold a canary: of the simulator or of anybody's, as logs."""
@@ -68,6 +68,6 @@ class Leaks:
         self._found[leak] = None
 
 
-def _all_text(ask: Ask) -> str:
+def _all_text(prompt: Prompt) -> str:
     """The provider's whole body, so that nothing hides in a field that nobody reads."""
-    return str(ask.body) if ask.body else ask.text
+    return str(prompt.body) if prompt.body else prompt.text

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from holdfast_simulator.ask import Ask, Said
+from holdfast_simulator.prompt import Prompt, Said
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +29,15 @@ class Charge:
     reasoning_tokens: int
 
     @classmethod
-    def of(cls, ask: Ask, answered: Said, account: str, unit: str, at: datetime) -> Charge:
+    def of(cls, prompt: Prompt, answered: Said, account: str, unit: str, at: datetime) -> Charge:
         """Build the charge of an answered request."""
         return cls(
-            ask.provider,
+            prompt.provider,
             account,
-            answered.model or ask.model,
+            answered.model or prompt.model,
             unit,
-            ask.custom_id,
-            ask.batch_id,
+            prompt.custom_id,
+            prompt.batch_id,
             at,
             answered.input_tokens or 0,
             answered.cached_tokens,

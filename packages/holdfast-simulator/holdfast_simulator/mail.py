@@ -6,19 +6,19 @@ import email
 import email.policy
 from collections.abc import Iterator, Sequence
 
-from holdfast_simulator.messages import Letter
+from holdfast_simulator.messages import ReceivedMessage
 
 
 def read_mail(
     provider: str, user: str | None, recipients: Sequence[str], data: bytes
-) -> Iterator[Letter]:
+) -> Iterator[ReceivedMessage]:
     """A letter for each recipient. Its token is what stands before the @ of its Message-ID."""
     mail = email.message_from_bytes(data, policy=email.policy.default)
     message_id = str(mail["message-id"] or "").strip()
     plain = mail.get_body(("plain",))
     html = mail.get_body(("html",))
     for address in recipients:
-        yield Letter(
+        yield ReceivedMessage(
             provider,
             user or "",
             message_id.strip("<>").rpartition("@")[0],

@@ -18,7 +18,7 @@ from holdfast_simulator.faults import Faults, Moment
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class ReceivedMessage:
     """One received message to one recipient. *wire* has the bytes that were sent."""
 
     provider: str
@@ -49,12 +49,12 @@ class Taken:
     """A message that a provider accepted. *repeats* are later attempts that it recognized."""
 
     id: str
-    letter: Letter
+    letter: ReceivedMessage
     at: datetime
     # A question finds it from here on.
     found_from: datetime
     is_given_up: bool = False
-    repeats: list[Letter] = field(default_factory=list)
+    repeats: list[ReceivedMessage] = field(default_factory=list)
 
     @property
     def token(self) -> str:
@@ -85,7 +85,7 @@ class Messages:
         self.webhook_secret: str | None = None
         self._taken: list[Taken] = []
         self._count = 0
-        # What a fault does to the one request that is answered; the world's lock is held.
+        # What a fault does to the one request that is answered; the state's lock is held.
         self._is_forgetful = False
         self._is_losing = False
         self._doubles: str | None = None
@@ -129,7 +129,7 @@ class Messages:
         self._count += 1
         return self._count
 
-    def known(self, letter: Letter, memory: timedelta | None = None) -> Taken | None:
+    def known(self, letter: ReceivedMessage, memory: timedelta | None = None) -> Taken | None:
         """The message that this provider accepted under the same token, if it remembers it."""
         if self._is_forgetful or not letter.token:
             return None
@@ -140,7 +140,7 @@ class Messages:
                 return taken if is_remembered else None
         return None
 
-    def take(self, letter: Letter, message_id: str) -> Taken:
+    def take(self, letter: ReceivedMessage, message_id: str) -> Taken:
         """Accept a message."""
         now = self._now()
         taken = Taken(message_id, letter, now, now)

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from holdfast_simulator.ask import Ask, Said
 from holdfast_simulator.blob import Blob
 from holdfast_simulator.exchange import Answer, Call, Op, Refused, Route, Why
 from holdfast_simulator.mistral_words import (
@@ -22,9 +21,10 @@ from holdfast_simulator.mistral_words import (
     write_job,
     write_refusal,
 )
+from holdfast_simulator.models import BadLine, Batch, BatchRules, File, Item, Shown
 from holdfast_simulator.multipart import read_form
-from holdfast_simulator.thing import BadLine, Batch, File, Item, Plan, Shown
-from holdfast_simulator.world import World
+from holdfast_simulator.prompt import Prompt, Said
+from holdfast_simulator.state import SimulatorState
 
 ENDPOINT = "/v1/chat/completions"
 MOST_INLINE = 10_000
@@ -37,10 +37,10 @@ class Mistral:
 
     name = "mistral"
     prefix = "/mistral"
-    plan = Plan(max_items=1_000_000, max_bytes=512 * 1024 * 1024, tells_not_run=False)
+    batch_rules = BatchRules(max_items=1_000_000, max_bytes=512 * 1024 * 1024, tells_not_run=False)
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, state: SimulatorState) -> None:
+        self.state = state
         self.routes = [
             Route("POST", "/v1/files", Op.UPLOAD, self.upload),
             Route("GET", "/v1/files", Op.LIST_FILES, self.list_files),
@@ -64,7 +64,7 @@ class Mistral:
         return Answer.of(value, status, refused.headers)
 
     def new_file_id(self) -> str:
-        return str(uuid.UUID(self.world.new_id()))
+        return str(uuid.UUID(self.state.new_id()))
 
     # -- files
 
@@ -72,15 +72,15 @@ class Mistral:
         form = read_form(call)
         if form.file is None:
             raise Refused(Why.INVALID, "file: Field required", param="file")
-        if form.file.size > self.plan.max_bytes:
+        if form.file.size > self.batch_rules.max_bytes:
             raise Refused(Why.TOO_LARGE, "The file is too large.", param="file")
         if form.fields.get("purpose") != "batch":
             raise Refused(
                 Why.INVALID, "The simulator keeps files for batches only.", param="purpose"
             )
         hours = form.fields.get("expiry", "")
-        expires_at = self.world.now + timedelta(hours=int(hours)) if hours.isdecimal() else None
-        file = self.world.add_file(
+        expires_at = self.state.now + timedelta(hours=int(hours)) if hours.isdecimal() else None
+        file = self.state.add_file(
             call.account,
             form.filename,
             form.file,
@@ -92,22 +92,22 @@ class Mistral:
 
     def list_files(self, call: Call) -> Answer:
         search = call.query.get("search", "")
-        files = [file for file in self.world.list_files(call.account) if search in file.name]
+        files = [file for file in self.state.list_files(call.account) if search in file.name]
         number, size = _page(call)
         part = files[number * size : (number + 1) * size]
         listed = [write_file(file) for file in part]
         return Answer.of({"object": "list", "data": listed, "total": len(files)})
 
     def get_file(self, call: Call) -> Answer:
-        file = self.world.find_file(call.account, call.params["id"])
+        file = self.state.find_file(call.account, call.params["id"])
         return Answer.of({**write_file(file), "deleted": False})
 
     def delete_file(self, call: Call) -> Answer:
-        self.world.delete_file(call.account, call.params["id"])
+        self.state.delete_file(call.account, call.params["id"])
         return Answer.of({"id": call.params["id"], "object": "file", "deleted": True})
 
     def content(self, call: Call) -> Answer:
-        file = self.world.find_file(call.account, call.params["id"])
+        file = self.state.find_file(call.account, call.params["id"])
         kind = {"content-type": "application/octet-stream"}
         return Answer(headers=kind, pieces=file.blob.pieces, size=file.size)
 
@@ -126,7 +126,7 @@ class Mistral:
             isinstance(value, str) for value in metadata.values()
         ):
             raise Refused(Why.INVALID, "metadata: values must be strings", param="metadata")
-        shown = self.world.create_batch(
+        shown = self.state.create_batch(
             self,
             call.account,
             self._source(call.account, given),
@@ -145,7 +145,7 @@ class Mistral:
         if files:
             if len(files) > 1:
                 raise Refused(Why.INVALID, "The simulator takes one input file.")
-            return self.world.find_file(account, str(files[0]))
+            return self.state.find_file(account, str(files[0]))
         if len(requests) > MOST_INLINE:
             raise Refused(Why.INVALID, f"requests: at most {MOST_INLINE}", param="requests")
         lines = Blob()
@@ -154,11 +154,11 @@ class Mistral:
         return lines
 
     def get(self, call: Call) -> Answer:
-        shown = self.world.find_batch(call.account, call.params["id"])
+        shown = self.state.find_batch(call.account, call.params["id"])
         return Answer.of(self._job(shown, is_inline=call.query.get("inline") == "true"))
 
     def list(self, call: Call) -> Answer:
-        listed = [shown for shown in self.world.list_batches(call.account) if _wanted(call, shown)]
+        listed = [shown for shown in self.state.list_batches(call.account) if _wanted(call, shown)]
         if call.query.get("order_by") == "created":
             listed.reverse()
         number, size = _page(call)
@@ -166,18 +166,18 @@ class Mistral:
         jobs: tuple[Shown, ...] = ()
         if before < len(listed):
             after = None if before < 0 else listed[before].batch.id
-            jobs = self.world.page(call.account, listed, size, after=after).batches
+            jobs = self.state.page(call.account, listed, size, after=after).batches
         data = [self._job(shown) for shown in jobs]
         return Answer.of({"object": "list", "data": data, "total": len(listed)})
 
     def cancel(self, call: Call) -> Answer:
-        return Answer.of(self._job(self.world.cancel_batch(call.account, call.params["id"])))
+        return Answer.of(self._job(self.state.cancel_batch(call.account, call.params["id"])))
 
     def delete(self, call: Call) -> Answer:
-        shown = self.world.find_batch(call.account, call.params["id"])
+        shown = self.state.find_batch(call.account, call.params["id"])
         if not shown.stage.is_over:
             raise Refused(Why.CONFLICT, "The job is running; cancel it before deleting it.")
-        self.world.delete_batch(call.account, call.params["id"])
+        self.state.delete_batch(call.account, call.params["id"])
         return Answer.of({"id": call.params["id"], "object": "batch", "deleted": True})
 
     def _job(self, shown: Shown, *, is_inline: bool = False) -> dict[str, Any]:
@@ -206,17 +206,17 @@ class Mistral:
         custom_id = given.get("custom_id")
         return Item(str(number - 1) if custom_id is None else str(custom_id), model, body)
 
-    def ask(self, model: str, body: Mapping[str, Any]) -> Ask:
+    def prompt(self, model: str, body: Mapping[str, Any]) -> Prompt:
         return read_chat(self.name, model, body)
 
     def render(self, batch: Batch, item: Item, custom_id: str, answered: Said) -> bytes:
         """Text stands in it as it is: U+2028 and its like end no line."""
-        number = self.world.digest(f"result {batch.id} {item.custom_id}")
+        number = self.state.digest(f"result {batch.id} {item.custom_id}")
         line: dict[str, Any] = {"id": f"batch-{number[:8]}-{number[8:20]}", "custom_id": custom_id}
         if answered.error is not None:
             line |= write_item_error(answered.error)
         else:
-            chat = write_chat(number[:32], answered, self.world.now)
+            chat = write_chat(number[:32], answered, self.state.now)
             line |= {"response": {"status_code": 200, "body": chat}, "error": None}
         return json.dumps(line, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
 
@@ -233,12 +233,12 @@ class Mistral:
             return Answer.of({"detail": [detail]}, 422)
         if body.get("stream"):
             raise Refused(Why.INVALID, "The simulator does not stream.", param="stream")
-        said = self.world.direct(self, call, body["model"], body)
+        said = self.state.direct(self, call, body["model"], body)
         if said.error is not None:
             error = said.error
             value = write_error(error.status, error.code, None, error.message)
             return Answer.of(value, error.status)
-        return Answer.of(write_chat(self.world.new_id(), said, self.world.now))
+        return Answer.of(write_chat(self.state.new_id(), said, self.state.now))
 
 
 def _page(call: Call) -> tuple[int, int]:

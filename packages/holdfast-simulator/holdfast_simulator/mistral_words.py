@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from holdfast_simulator.ask import Ask, Finish, ItemError, Said
 from holdfast_simulator.exchange import Refused, Why
-from holdfast_simulator.thing import File, Shown, Stage
+from holdfast_simulator.models import File, Shown, Stage
+from holdfast_simulator.prompt import Finish, ItemError, Prompt, Said
 
 STATUS = {
     Stage.VALIDATING: "QUEUED",
@@ -156,7 +156,7 @@ def find_wrong(body: Any) -> str | None:
     return None
 
 
-def read_chat(provider: str, model: str, body: Mapping[str, Any]) -> Ask:
+def read_chat(provider: str, model: str, body: Mapping[str, Any]) -> Prompt:
     """What a body for /v1/chat/completions asks."""
     instructions: list[str] = []
     inputs: list[str] = []
@@ -164,7 +164,7 @@ def read_chat(provider: str, model: str, body: Mapping[str, Any]) -> Ask:
         to = instructions if message["role"] == "system" else inputs
         to.extend(_texts(message.get("content")))
     form = (body.get("response_format") or {}).get("json_schema") or {}
-    return Ask(
+    return Prompt(
         provider,
         model,
         tuple(inputs),

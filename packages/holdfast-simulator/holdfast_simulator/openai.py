@@ -8,8 +8,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from holdfast_simulator.ask import Ask, ItemError, NotRun, Said
 from holdfast_simulator.exchange import Answer, Call, Op, Refused, Route, Why
+from holdfast_simulator.models import BadLine, Batch, BatchRules, File, Item, Shown
 from holdfast_simulator.multipart import read_form
 from holdfast_simulator.openai_words import (
     REFUSALS,
@@ -21,8 +21,8 @@ from holdfast_simulator.openai_words import (
     write_file,
     write_response,
 )
-from holdfast_simulator.thing import BadLine, Batch, File, Item, Plan, Shown
-from holdfast_simulator.world import World
+from holdfast_simulator.prompt import ItemError, NotRun, Prompt, Said
+from holdfast_simulator.state import SimulatorState
 
 ENDPOINTS = ("/v1/responses", "/v1/chat/completions")
 # Seconds for which a file may be kept, and the pairs of metadata.
@@ -35,10 +35,10 @@ class OpenAI:
 
     name = "openai"
     prefix = "/openai/v1"
-    plan = Plan()
+    batch_rules = BatchRules()
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, state: SimulatorState) -> None:
+        self.state = state
         self.routes = [
             Route("POST", "/files", Op.UPLOAD, self.upload),
             Route("GET", "/files", Op.LIST_FILES, self.list_files),
@@ -66,7 +66,7 @@ class OpenAI:
     def _answer(
         self, value: Any, status: int = 200, headers: Mapping[str, str] | None = None
     ) -> Answer:
-        ids = {"x-request-id": self.world.new_id("req_"), "openai-processing-ms": "1"}
+        ids = {"x-request-id": self.state.new_id("req_"), "openai-processing-ms": "1"}
         return Answer.of(value, status, {**ids, **(headers or {})})
 
     # -- files
@@ -75,15 +75,15 @@ class OpenAI:
         form = read_form(call)
         if form.file is None:
             raise Refused(Why.INVALID, "'file' is a required property", param="file")
-        if form.file.size > self.plan.max_bytes:
+        if form.file.size > self.batch_rules.max_bytes:
             raise Refused(Why.TOO_LARGE, "The file is too large.", param="file")
         expires_at = None
         asked = form.fields.get("expires_after[seconds]")
         if asked is not None:
             if not asked.isdigit() or not EXPIRY[0] <= int(asked) <= EXPIRY[1]:
                 raise Refused(Why.INVALID, "Invalid expires_after.", param="expires_after")
-            expires_at = self.world.now + timedelta(seconds=int(asked))
-        file = self.world.add_file(
+            expires_at = self.state.now + timedelta(seconds=int(asked))
+        file = self.state.add_file(
             call.account,
             form.filename,
             form.file,
@@ -94,11 +94,11 @@ class OpenAI:
         return self._answer(write_file(file))
 
     def new_file_id(self) -> str:
-        return self.world.new_id("file-", 22)
+        return self.state.new_id("file-", 22)
 
     def list_files(self, call: Call) -> Answer:
         purpose = call.query.get("purpose")
-        files = self.world.list_files(call.account)
+        files = self.state.list_files(call.account)
         if call.query.get("order") == "asc":
             files.reverse()
         files = [file for file in files if purpose in (None, file.purpose)]
@@ -121,7 +121,7 @@ class OpenAI:
         return self._answer(write_file(self._file(call)))
 
     def delete_file(self, call: Call) -> Answer:
-        self.world.delete_file(call.account, call.params["id"])
+        self.state.delete_file(call.account, call.params["id"])
         return self._answer({"id": call.params["id"], "object": "file", "deleted": True})
 
     def content(self, call: Call) -> Answer:
@@ -133,7 +133,7 @@ class OpenAI:
         return Answer(headers=headers, pieces=file.blob.pieces, size=file.size)
 
     def _file(self, call: Call) -> File:
-        return self.world.find_file(call.account, call.params["id"])
+        return self.state.find_file(call.account, call.params["id"])
 
     # -- batches
 
@@ -147,17 +147,17 @@ class OpenAI:
         metadata = _metadata(asked.get("metadata"))
         file_id = str(asked.get("input_file_id") or "")
         try:
-            file = self.world.find_file(call.account, file_id)
+            file = self.state.find_file(call.account, file_id)
         except Refused as refused:
             raise Refused(Why.INVALID, refused.message, param="input_file_id") from None
         if file.purpose != "batch":
             raise Refused(Why.INVALID, "The file's purpose is not batch.", param="input_file_id")
         kept = (asked.get("output_expires_after") or {}).get("seconds")
-        shown = self.world.create_batch(
+        shown = self.state.create_batch(
             self,
             call.account,
             file,
-            batch_id=self.world.new_id("batch_"),
+            batch_id=self.state.new_id("batch_"),
             endpoint=endpoint,
             metadata=metadata,
             output_expires_after=kept,
@@ -174,9 +174,9 @@ class OpenAI:
         return write_batch(shown)
 
     def list(self, call: Call) -> Answer:
-        listed = self.world.list_batches(call.account)
+        listed = self.state.list_batches(call.account)
         limit = _limit(call, 20, 100)
-        page = self.world.page(call.account, listed, limit, after=call.query.get("after"))
+        page = self.state.page(call.account, listed, limit, after=call.query.get("after"))
         data = [self.write_batch(shown) for shown in page.batches]
         return self._answer(
             {
@@ -190,15 +190,15 @@ class OpenAI:
 
     def get(self, call: Call) -> Answer:
         return self._answer(
-            self.write_batch(self.world.find_batch(call.account, call.params["id"]))
+            self.write_batch(self.state.find_batch(call.account, call.params["id"]))
         )
 
     def cancel(self, call: Call) -> Answer:
-        shown = self.world.find_batch(call.account, call.params["id"])
+        shown = self.state.find_batch(call.account, call.params["id"])
         if shown.batch.stage.is_over:
             raise Refused(Why.CONFLICT, f"Cannot cancel a batch with status '{shown.stage}'.")
         return self._answer(
-            self.write_batch(self.world.cancel_batch(call.account, call.params["id"]))
+            self.write_batch(self.state.cancel_batch(call.account, call.params["id"]))
         )
 
     # -- direct calls
@@ -217,15 +217,15 @@ class OpenAI:
             raise Refused(Why.INVALID, "The simulator does not stream.", param="stream")
         if body.get("n") not in (None, 1):
             raise Refused(Why.INVALID, "The simulator gives one answer.", param="n")
-        said = self.world.direct(self, call, model, body)
-        name = self.world.new_id()
+        said = self.state.direct(self, call, model, body)
+        name = self.state.new_id()
         if said.error is not None:
             return self._answer(_error(said.error), said.error.status or 504)
         return self._answer(self._body(name, body, said), headers=_rates())
 
     def models(self, call: Call) -> Answer:
         names = ("gpt-5.2", "gpt-5.4-mini", "gpt-4o-mini")
-        made = seconds(self.world.now)
+        made = seconds(self.state.now)
         data = [
             {"id": name, "object": "model", "created": made, "owned_by": "openai"} for name in names
         ]
@@ -264,12 +264,12 @@ class OpenAI:
         """Whether a line's url is the endpoint of its batch."""
         return url == endpoint
 
-    def ask(self, model: str, body: Mapping[str, Any]) -> Ask:
+    def prompt(self, model: str, body: Mapping[str, Any]) -> Prompt:
         read = read_chat if "messages" in body else read_responses
         return read(self.name, model, body)
 
     def render(self, batch: Batch, item: Item, custom_id: str, answered: Said) -> bytes:
-        name = self.world.digest(f"{batch.id} {item.custom_id}")[:32]
+        name = self.state.digest(f"{batch.id} {item.custom_id}")[:32]
         response: dict[str, Any] | None = None
         error: dict[str, Any] | None = None
         if answered.not_run is not None:
@@ -291,7 +291,7 @@ class OpenAI:
 
     def _body(self, name: str, body: Mapping[str, Any], said: Said) -> dict[str, Any]:
         write = write_chat if "messages" in body else write_response
-        return write(name, said, self.world.now)
+        return write(name, said, self.state.now)
 
 
 class Azure(OpenAI):
@@ -302,10 +302,12 @@ class Azure(OpenAI):
 
     name = "azure"
     prefix = "/az"
-    plan = replace(OpenAI.plan, max_items=100_000, window=None, always_error_file=True)
+    batch_rules = replace(
+        OpenAI.batch_rules, max_items=100_000, window=None, always_error_file=True
+    )
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
+    def __init__(self, state: SimulatorState) -> None:
+        super().__init__(state)
         classic = "/openai/deployments/{model}/chat/completions"
         self.routes = [
             Route(route.method, before + route.path, route.op, route.handle)

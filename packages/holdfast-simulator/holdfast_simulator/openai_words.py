@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from holdfast_simulator.ask import Ask, Finish, Said
 from holdfast_simulator.exchange import Why
-from holdfast_simulator.thing import File, Shown, Stage
+from holdfast_simulator.models import File, Shown, Stage
+from holdfast_simulator.prompt import Finish, Prompt, Said
 
 STATUS = {
     Stage.VALIDATING: "validating",
@@ -107,13 +107,13 @@ def write_batch(shown: Shown) -> dict[str, Any]:
 # -- requests
 
 
-def read_responses(provider: str, model: str, body: Mapping[str, Any]) -> Ask:
+def read_responses(provider: str, model: str, body: Mapping[str, Any]) -> Prompt:
     """What a body for /responses asks."""
     given = body.get("input", "")
     turns = [{"role": "user", "content": given}] if isinstance(given, str) else given
     instructions, inputs = _turns(turns)
     form = (body.get("text") or {}).get("format") or {}
-    return Ask(
+    return Prompt(
         provider,
         model,
         inputs,
@@ -124,12 +124,12 @@ def read_responses(provider: str, model: str, body: Mapping[str, Any]) -> Ask:
     )
 
 
-def read_chat(provider: str, model: str, body: Mapping[str, Any]) -> Ask:
+def read_chat(provider: str, model: str, body: Mapping[str, Any]) -> Prompt:
     """What a body for /chat/completions asks."""
     instructions, inputs = _turns(body.get("messages") or [])
     form = (body.get("response_format") or {}).get("json_schema") or {}
     limit = body.get("max_completion_tokens") or body.get("max_tokens")
-    return Ask(provider, model, inputs, instructions, form.get("schema"), limit, body)
+    return Prompt(provider, model, inputs, instructions, form.get("schema"), limit, body)
 
 
 def _turns(turns: Any) -> tuple[str, tuple[str, ...]]:

@@ -9,9 +9,9 @@ from email.utils import format_datetime
 from enum import StrEnum
 from typing import Any
 
-from holdfast_simulator.exchange import Answer, Call, Door, Refused, Why
+from holdfast_simulator.exchange import Answer, Call, Endpoint, Refused, Why
 from holdfast_simulator.faults import Rule
-from holdfast_simulator.world import World
+from holdfast_simulator.state import SimulatorState
 
 PAGE = (
     b"<html><head><title>Bad Gateway</title></head>"
@@ -31,7 +31,7 @@ class End(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class Ending:
     """What becomes of an exchange."""
 
     answer: Answer
@@ -59,44 +59,48 @@ REFUSALS = {
 
 
 def play(
-    rule: Rule | None, world: World, mount: Door, call: Call, process: Callable[[], Answer]
-) -> Turn:
+    rule: Rule | None,
+    state: SimulatorState,
+    router: Endpoint,
+    call: Call,
+    process: Callable[[], Answer],
+) -> Ending:
     """One exchange: *process* does what was asked for and says what the provider answers."""
     if rule is None:
-        return Turn(process())
+        return Ending(process())
     options = rule.options
     match rule.name:
         case "reset_before" | "upload_interrupted":
-            return Turn(NOTHING, End.RESET)
+            return Ending(NOTHING, End.RESET)
         case "zombie_create":
-            world.later(options["minutes"] * 60, process)
-            return Turn(NOTHING, End.RESET)
+            state.later(options["minutes"] * 60, process)
+            return Ending(NOTHING, End.RESET)
         case "accept_then_reset" | "upload_answer_lost":
             process()
-            return Turn(NOTHING, End.RESET)
+            return Ending(NOTHING, End.RESET)
         case "accept_then_500":
             process()
-            return Turn(mount.refuse(Refused(Why.SERVER_ERROR)))
+            return Ending(router.refuse(Refused(Why.SERVER_ERROR)))
         case "accept_then_hang":
             process()
-            return Turn(NOTHING, End.STALL, seconds=options["seconds"])
+            return Ending(NOTHING, End.STALL, seconds=options["seconds"])
         case "upload_name_taken":
             process()
-            return Turn(mount.refuse(Refused(Why.ALREADY_EXISTS)))
+            return Ending(router.refuse(Refused(Why.ALREADY_EXISTS)))
         case "proxy_html":
             if options["accepted"]:
                 process()
-            return Turn(Answer(options["status"], PAGE, {"content-type": "text/html"}))
+            return Ending(Answer(options["status"], PAGE, {"content-type": "text/html"}))
         case "truncated_json":
             answer = process()
-            return Turn(replace(answer, body=answer.body[: len(answer.body) // 2]))
+            return Ending(replace(answer, body=answer.body[: len(answer.body) // 2]))
         case "truncated_download" | "slow_download":
-            return _download(rule.name, options, mount, call, process)
+            return _download(rule.name, options, router, call, process)
         case _:
-            return Turn(mount.refuse(_refusal(rule.name, options, world)))
+            return Ending(router.refuse(_refusal(rule.name, options, state)))
 
 
-def _refusal(name: str, options: dict[str, Any], world: World) -> Refused:
+def _refusal(name: str, options: dict[str, Any], state: SimulatorState) -> Refused:
     if name in REFUSALS:
         return Refused(REFUSALS[name])
     if name == "rate_limited_ms":
@@ -105,22 +109,22 @@ def _refusal(name: str, options: dict[str, Any], world: World) -> Refused:
     seconds = options["seconds"]
     value = str(seconds)
     if name == "rate_limited_date":
-        value = format_datetime(world.now + timedelta(seconds=seconds), usegmt=True)
+        value = format_datetime(state.now + timedelta(seconds=seconds), usegmt=True)
     return Refused(Why.RATE_LIMITED, headers={"retry-after": value}, retry_after=seconds)
 
 
 def _download(
-    name: str, options: dict[str, Any], mount: Door, call: Call, process: Callable[[], Answer]
-) -> Turn:
+    name: str, options: dict[str, Any], router: Endpoint, call: Call, process: Callable[[], Answer]
+) -> Ending:
     if name == "truncated_download":
         is_chunked = options["framing"] == "chunked"
-        return Turn(process(), End.CUT, share=options["share"], is_chunked=is_chunked)
+        return Ending(process(), End.CUT, share=options["share"], is_chunked=is_chunked)
     match options["variant"]:
         case "gone_404":
-            return Turn(mount.refuse(Refused(Why.NOT_FOUND)))
+            return Ending(router.refuse(Refused(Why.NOT_FOUND)))
         case "range_416" if "range" in call.headers:
-            return Turn(Answer(416, headers={"content-range": "bytes */0"}))
+            return Ending(Answer(416, headers={"content-range": "bytes */0"}))
         case "range_416":
-            return Turn(process())
+            return Ending(process())
         case _:
-            return Turn(process(), End.STALL, share=0.5, seconds=options["seconds"])
+            return Ending(process(), End.STALL, share=0.5, seconds=options["seconds"])

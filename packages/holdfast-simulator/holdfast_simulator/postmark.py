@@ -13,8 +13,8 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from holdfast_simulator.exchange import Answer, Call, Op, Refused, Route, Why
-from holdfast_simulator.messages import Letter, Taken
-from holdfast_simulator.world import World
+from holdfast_simulator.messages import ReceivedMessage, Taken
+from holdfast_simulator.state import SimulatorState
 
 # As long as messages are kept unless the account says otherwise.
 RETENTION = timedelta(days=45)
@@ -43,8 +43,8 @@ class Postmark:
     name = "postmark"
     prefix = "/postmark"
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, state: SimulatorState) -> None:
+        self.state = state
         self.routes = [
             Route("POST", "/email", Op.SEND, self.send),
             Route("GET", "/messages/outbound", Op.LOOKUP, self.search),
@@ -71,7 +71,7 @@ class Postmark:
             raise Refused(Why.INVALID, "Provide either TextBody or HtmlBody or both.")
         metadata = _metadata(given.get("Metadata") or {})
         address = ",".join(found for _, found in getaddresses([given["To"]]))
-        letter = Letter(
+        letter = ReceivedMessage(
             self.name,
             call.account,
             _token(metadata),
@@ -82,7 +82,7 @@ class Postmark:
             given.get("HtmlBody"),
             {"metadata": metadata, "from": given["From"], "tag": given.get("Tag") or ""},
         )
-        taken = self.world.messages.take(letter, str(uuid.UUID(self.world.new_id())))
+        taken = self.state.messages.take(letter, str(uuid.UUID(self.state.new_id())))
         return Answer.of(
             {
                 "To": given["To"],
@@ -119,7 +119,7 @@ class Postmark:
         raise Refused(Why.NOT_FOUND, "This message was not found.")
 
     def _found(self, call: Call) -> list[Taken]:
-        return self.world.messages.find(self.name, call.account, RETENTION)
+        return self.state.messages.find(self.name, call.account, RETENTION)
 
 
 def _metadata(given: Any) -> dict[str, str]:

@@ -9,33 +9,33 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from holdfast_simulator.ask import ItemError, NotRun, Said
 from holdfast_simulator.blob import Blob
-from holdfast_simulator.mangle import mangle
-from holdfast_simulator.odd import spoil
-from holdfast_simulator.thing import BadLine, Batch, File, Item, Problem, Stage
+from holdfast_simulator.fault_player import apply_output_faults
+from holdfast_simulator.malformed import spoil
+from holdfast_simulator.models import BadLine, Batch, File, Item, Problem, Stage
+from holdfast_simulator.prompt import ItemError, NotRun, Said
 
 if TYPE_CHECKING:
-    from holdfast_simulator.exchange import Mount
-    from holdfast_simulator.world import World
+    from holdfast_simulator.exchange import Router
+    from holdfast_simulator.state import SimulatorState
 
 # A provider stops counting at some point, too.
 MOST_PROBLEMS = 100
 
 
-def advance(world: World, batch: Batch, until: datetime) -> None:
+def advance(state: SimulatorState, batch: Batch, until: datetime) -> None:
     """Bring one batch to where it is at *until*, through every stage on the way."""
     while not batch.stage.is_over:
         before = batch.stage
         match before:
             case Stage.VALIDATING:
-                _validating(world, batch, until)
+                _validating(state, batch, until)
             case Stage.RUNNING:
-                _running(world, batch, until)
+                _running(state, batch, until)
             case Stage.FINALIZING:
-                _finalizing(world, batch, until)
+                _finalizing(state, batch, until)
             case _:
-                _canceling(world, batch, until)
+                _canceling(state, batch, until)
         if batch.stage is before:
             return
 
@@ -62,29 +62,29 @@ def _expires(batch: Batch, until: datetime, instead_of: datetime) -> bool:
 # -- validating
 
 
-def _validating(world: World, batch: Batch, until: datetime) -> None:
-    end = _ends(batch, world.pace.validating)
+def _validating(state: SimulatorState, batch: Batch, until: datetime) -> None:
+    end = _ends(batch, state.pace.validating)
     if "stuck_validating" in batch.faults:
         end = datetime.max.replace(tzinfo=until.tzinfo)
     if _expires(batch, until, end):
         assert batch.expires_at is not None
         batch.starts = batch.input.line_starts()
-        _finish(world, batch, Stage.EXPIRED, batch.expires_at)
+        _finish(state, batch, Stage.EXPIRED, batch.expires_at)
     elif end <= until:
         # By then, and not by now: the input may have gone in the meantime.
-        with world.standing_at(end):
-            batch.problems = _problems(world, batch)
+        with state.standing_at(end):
+            batch.problems = _problems(state, batch)
         if batch.problems:
             _enter(batch, Stage.FAILED, end)
         else:
-            batch.picks = _picks(world, batch)
+            batch.picks = _picks(state, batch)
             _enter(batch, Stage.RUNNING, end)
 
 
-def _problems(world: World, batch: Batch) -> list[Problem]:
+def _problems(state: SimulatorState, batch: Batch) -> list[Problem]:
     """What is wrong with the input, as the provider finds it."""
-    mount = world.mounts[batch.provider]
-    if batch.file_id is not None and not world.has_file(batch.account, batch.file_id):
+    router = state.routers[batch.provider]
+    if batch.file_id is not None and not state.has_file(batch.account, batch.file_id):
         return [Problem("file_not_found", f"The input file {batch.file_id} does not exist.")]
     batch.starts = batch.input.line_starts()
     if "token_limit_async" in batch.faults:
@@ -99,11 +99,17 @@ def _problems(world: World, batch: Batch) -> list[Problem]:
         return _invalid_lines(batch, batch.faults["validation_failed"])
     if batch.total == 0:
         return [Problem("empty_file", "The input file has no lines.")]
-    if batch.total > mount.plan.max_items:
-        return [Problem("too_many_tasks", f"A batch has at most {mount.plan.max_items} requests.")]
-    if batch.input.size > mount.plan.max_bytes:
-        return [Problem("file_too_large", f"A file has at most {mount.plan.max_bytes} bytes.")]
-    return _line_problems(mount, batch) if mount.plan.validates else []
+    if batch.total > router.batch_rules.max_items:
+        return [
+            Problem(
+                "too_many_tasks", f"A batch has at most {router.batch_rules.max_items} requests."
+            )
+        ]
+    if batch.input.size > router.batch_rules.max_bytes:
+        return [
+            Problem("file_too_large", f"A file has at most {router.batch_rules.max_bytes} bytes.")
+        ]
+    return _line_problems(router, batch) if router.batch_rules.validates else []
 
 
 def _invalid_lines(batch: Batch, fault: Mapping[str, Any]) -> list[Problem]:
@@ -118,14 +124,14 @@ def _invalid_lines(batch: Batch, fault: Mapping[str, Any]) -> list[Problem]:
     ]
 
 
-def _line_problems(mount: Mount, batch: Batch) -> list[Problem]:
+def _line_problems(router: Router, batch: Batch) -> list[Problem]:
     problems: list[Problem] = []
     names: set[str] = set()
     models: set[str] = set()
     for index in range(batch.total):
         number = index + 1
         try:
-            item = mount.read(batch, number, batch.line(index))
+            item = router.read(batch, number, batch.line(index))
             if item.custom_id in names:
                 raise BadLine("duplicate_custom_id", "The custom_id is there already.", "custom_id")
             names.add(item.custom_id)
@@ -145,26 +151,26 @@ def _line_problems(mount: Mount, batch: Batch) -> list[Problem]:
 # -- running
 
 
-def _running(world: World, batch: Batch, until: datetime) -> None:
+def _running(state: SimulatorState, batch: Batch, until: datetime) -> None:
     """Items are executed one after the other, at equal distances."""
-    seconds = world.pace.running
+    seconds = state.pace.running
     began = batch.times[Stage.RUNNING]
     end = _ends(batch, seconds)
     stop, becomes = _stop(batch)
     if batch.faults.get("cancel_races_completion", {}).get("finish"):
-        _execute(world, batch, batch.total)
-        _finish(world, batch, Stage.COMPLETED, until)
+        _execute(state, batch, batch.total)
+        _finish(state, batch, Stage.COMPLETED, until)
         return
     cut_short = end if batch.expires_at is None else min(end, batch.expires_at)
     passed = (min(until, cut_short) - began).total_seconds()
     share = 1.0 if seconds <= 0 or passed >= seconds else passed / seconds
-    _execute(world, batch, min(stop, math.floor(share * batch.total)))
+    _execute(state, batch, min(stop, math.floor(share * batch.total)))
     if becomes is Stage.CANCELING and batch.done >= stop:
         _enter(batch, Stage.CANCELING, min(until, end))
     elif batch.expires_at is not None and until >= batch.expires_at:
         # What the window cuts off is expired; what is done by then is put out as usual.
         if batch.done < batch.total:
-            _finish(world, batch, Stage.EXPIRED, batch.expires_at)
+            _finish(state, batch, Stage.EXPIRED, batch.expires_at)
         else:
             _enter(batch, Stage.FINALIZING, min(end, batch.expires_at))
     elif becomes is None and end <= until:
@@ -181,53 +187,55 @@ def _stop(batch: Batch) -> tuple[int, Stage | None]:
     return batch.total, None
 
 
-def _execute(world: World, batch: Batch, upto: int) -> None:
+def _execute(state: SimulatorState, batch: Batch, upto: int) -> None:
     if batch.done >= upto:
         return
-    mount = world.mounts[batch.provider]
+    router = state.routers[batch.provider]
     began = batch.times[Stage.RUNNING]
-    step = timedelta(seconds=world.pace.running) / batch.total
+    step = timedelta(seconds=state.pace.running) / batch.total
     for index in range(batch.done, upto):
-        with world.standing_at(began + step * (index + 1)):
-            _execute_one(world, mount, batch, index)
+        with state.standing_at(began + step * (index + 1)):
+            _execute_one(state, router, batch, index)
     batch.done = upto
 
 
-def _execute_one(world: World, mount: Mount, batch: Batch, index: int) -> None:
+def _execute_one(state: SimulatorState, router: Router, batch: Batch, index: int) -> None:
     try:
-        item = mount.read(batch, index + 1, batch.line(index))
+        item = router.read(batch, index + 1, batch.line(index))
     except BadLine as bad:
         # Only where a bad line fails alone, and then it may have no name.
         item = Item("", batch.model, {})
         said = Said(error=ItemError(400, bad.code, bad.message), model=batch.model)
     else:
-        said = _answer(world, mount, batch, index, item)
+        said = _answer(state, router, batch, index, item)
     name = item.custom_id
     swapped: Mapping[int, int] = batch.picks.get("cross_wired", {})
     if index in swapped:
-        name = mount.read(batch, 0, batch.line(swapped[index])).custom_id
+        name = router.read(batch, 0, batch.line(swapped[index])).custom_id
     _count(batch, said)
-    _write(mount, batch, index, said.error is not None, mount.render(batch, item, name, said))
+    _write(router, batch, index, said.error is not None, router.render(batch, item, name, said))
 
 
-def _write(mount: Mount, batch: Batch, index: int, is_error: bool, line: bytes) -> None:
-    if is_error and mount.plan.has_error_file:
+def _write(router: Router, batch: Batch, index: int, is_error: bool, line: bytes) -> None:
+    if is_error and router.batch_rules.has_error_file:
         batch.written_errors.write(line)
     else:
         batch.written.write(line)
         batch.order.append(index)
 
 
-def _answer(world: World, mount: Mount, batch: Batch, index: int, item: Item) -> Said:
-    ask = replace(mount.ask(item.model, item.body), custom_id=item.custom_id, batch_id=batch.id)
+def _answer(state: SimulatorState, router: Router, batch: Batch, index: int, item: Item) -> Said:
+    prompt = replace(
+        router.prompt(item.model, item.body), custom_id=item.custom_id, batch_id=batch.id
+    )
 
     def spoiled(said: Said) -> Said:
         for name, options in batch.faults.items():
             if name == "error_file_only" or index in batch.picks.get(name, ()):
-                said = spoil(name, options, ask, said)
+                said = spoil(name, options, prompt, said)
         return said
 
-    return world.answer(ask, batch.account, spoiled)
+    return state.answer(prompt, batch.account, spoiled)
 
 
 def _count(batch: Batch, said: Said) -> None:
@@ -240,11 +248,11 @@ def _count(batch: Batch, said: Said) -> None:
         batch.reasoning_tokens += said.reasoning_tokens
 
 
-def _picks(world: World, batch: Batch) -> dict[str, Any]:
+def _picks(state: SimulatorState, batch: Batch) -> dict[str, Any]:
     """Which items each fault of the batch hits, drawn once."""
     found: dict[str, Any] = {}
     for name, options in batch.faults.items():
-        rng = random.Random(world.digest(f"pick {batch.id} {name}"))
+        rng = random.Random(state.digest(f"pick {batch.id} {name}"))
         if name == "cross_wired" and batch.total > 1:
             one, other = sorted(rng.sample(range(batch.total), 2))
             found[name] = {one: other, other: one}
@@ -264,54 +272,56 @@ def _pick(rng: random.Random, total: int, options: Mapping[str, Any]) -> frozens
 # -- the end
 
 
-def _finalizing(world: World, batch: Batch, until: datetime) -> None:
+def _finalizing(state: SimulatorState, batch: Batch, until: datetime) -> None:
     fault = batch.faults.get("long_finalizing")
-    end = _ends(batch, world.pace.finalizing if fault is None else fault["seconds"])
+    end = _ends(batch, state.pace.finalizing if fault is None else fault["seconds"])
     if batch.faults.get("cancel_races_completion", {}).get("finish"):
         end = min(end, until)
     if end <= until:
-        _finish(world, batch, Stage.COMPLETED, end)
+        _finish(state, batch, Stage.COMPLETED, end)
 
 
-def _canceling(world: World, batch: Batch, until: datetime) -> None:
-    end = _ends(batch, world.pace.canceling)
+def _canceling(state: SimulatorState, batch: Batch, until: datetime) -> None:
+    end = _ends(batch, state.pace.canceling)
     if end <= until:
         if not batch.starts:
             batch.starts = batch.input.line_starts()
-        _finish(world, batch, Stage.CANCELED, end)
+        _finish(state, batch, Stage.CANCELED, end)
 
 
-def _finish(world: World, batch: Batch, stage: Stage, at: datetime) -> None:
+def _finish(state: SimulatorState, batch: Batch, stage: Stage, at: datetime) -> None:
     """Put the results out and end the batch."""
-    mount = world.mounts[batch.provider]
-    with world.standing_at(at):
-        _put_out(world, mount, batch, stage, at)
+    router = state.routers[batch.provider]
+    with state.standing_at(at):
+        _put_out(state, router, batch, stage, at)
     _enter(batch, stage, at)
 
 
-def _put_out(world: World, mount: Mount, batch: Batch, stage: Stage, at: datetime) -> None:
-    is_lost = stage is Stage.EXPIRED and not mount.plan.keeps_partial
+def _put_out(
+    state: SimulatorState, router: Router, batch: Batch, stage: Stage, at: datetime
+) -> None:
+    is_lost = stage is Stage.EXPIRED and not router.batch_rules.keeps_partial
     reason = NotRun.EXPIRED if stage is Stage.EXPIRED else NotRun.CANCELED
     for index in range(batch.done, batch.total):
         batch.not_run += 1
-        if mount.plan.tells_not_run:
-            item = mount.read(batch, index + 1, batch.line(index))
+        if router.batch_rules.tells_not_run:
+            item = router.read(batch, index + 1, batch.line(index))
             said = Said(not_run=reason, model=item.model)
-            _write(mount, batch, index, True, mount.render(batch, item, item.custom_id, said))
+            _write(router, batch, index, True, router.render(batch, item, item.custom_id, said))
     if not is_lost:
-        output = mangle(world, mount, batch, batch.written)
+        output = apply_output_faults(state, router, batch, batch.written)
         errors = batch.written_errors
-        is_empty_told = mount.plan.always_error_file or "empty_error_file" in batch.faults
+        is_empty_told = router.batch_rules.always_error_file or "empty_error_file" in batch.faults
         if output.size:
-            batch.output = _file(world, batch, "output", output, at)
-        if errors.size or (mount.plan.has_error_file and is_empty_told):
-            batch.errors = _file(world, batch, "error", errors, at)
+            batch.output = _file(state, batch, "output", output, at)
+        if errors.size or (router.batch_rules.has_error_file and is_empty_told):
+            batch.errors = _file(state, batch, "error", errors, at)
 
 
-def _file(world: World, batch: Batch, kind: str, blob: Blob, at: datetime) -> File:
-    """A file of results, under the name that the mount gives such files."""
-    mount = world.mounts[batch.provider]
-    file_id = mount.new_file_id()
+def _file(state: SimulatorState, batch: Batch, kind: str, blob: Blob, at: datetime) -> File:
+    """A file of results, under the name that the router gives such files."""
+    router = state.routers[batch.provider]
+    file_id = router.new_file_id()
     seconds = batch.extra.get("output_expires_after")
     file = File(
         file_id,
@@ -323,5 +333,5 @@ def _file(world: World, batch: Batch, kind: str, blob: Blob, at: datetime) -> Fi
         None if seconds is None else at + timedelta(seconds=seconds),
         batch_id=batch.id,
     )
-    world.files[f"{batch.account} {file_id}"] = file
+    state.files[f"{batch.account} {file_id}"] = file
     return file

@@ -9,8 +9,8 @@ from datetime import timedelta
 from typing import Any
 
 from holdfast_simulator.exchange import Answer, Call, Op, Refused, Route, Why
-from holdfast_simulator.messages import Letter, Taken
-from holdfast_simulator.world import World
+from holdfast_simulator.messages import ReceivedMessage, Taken
+from holdfast_simulator.state import SimulatorState
 
 # For so long the same key is taken once.
 WINDOW = timedelta(hours=24)
@@ -39,8 +39,8 @@ class Resend:
     name = "resend"
     prefix = "/resend"
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, state: SimulatorState) -> None:
+        self.state = state
         self.routes = [
             Route("POST", "/emails", Op.SEND, self.send),
             Route("GET", "/emails", Op.LOOKUP, self.list),
@@ -60,16 +60,16 @@ class Resend:
 
     def send(self, call: Call) -> Answer:
         letter = self._read(call)
-        known = self.world.messages.known(letter, WINDOW)
+        known = self.state.messages.known(letter, WINDOW)
         if known is None:
-            message_id = str(uuid.UUID(self.world.new_id()))
-            return Answer.of({"id": self.world.messages.take(letter, message_id).id})
+            message_id = str(uuid.UUID(self.state.new_id()))
+            return Answer.of({"id": self.state.messages.take(letter, message_id).id})
         if known.letter.extra["asked"] != letter.extra["asked"]:
             raise Refused(Why.CONFLICT, "Same idempotency key used with a different request.")
         known.repeats.append(letter)
         return Answer.of({"id": known.id})
 
-    def _read(self, call: Call) -> Letter:
+    def _read(self, call: Call) -> ReceivedMessage:
         given = call.json
         token = call.headers.get("idempotency-key", "")
         if len(token) > LONGEST_KEY:
@@ -89,7 +89,7 @@ class Resend:
         if not (given.get("text") or given.get("html")):
             raise Refused(Why.INVALID, "Missing `html` or `text` field.")
         canonical = json.dumps(given, sort_keys=True).encode()
-        return Letter(
+        return ReceivedMessage(
             self.name,
             call.account,
             token,
@@ -102,7 +102,7 @@ class Resend:
         )
 
     def get(self, call: Call) -> Answer:
-        for taken in self.world.messages.find(self.name, call.account):
+        for taken in self.state.messages.find(self.name, call.account):
             if taken.id == call.params["id"]:
                 body = {"html": taken.letter.html, "text": taken.letter.text}
                 return Answer.of({"object": "email", **_show(taken), **body})
@@ -112,7 +112,7 @@ class Resend:
         limit = call.query.get("limit", "20")
         if not limit.isdecimal() or not 1 <= int(limit) <= PAGE:
             raise Refused(Why.INVALID, "`limit` is between 1 and 100.", param="limit")
-        found = self.world.messages.find(self.name, call.account)
+        found = self.state.messages.find(self.name, call.account)
         ids = [taken.id for taken in found]
         after = call.query.get("after")
         start = ids.index(after) + 1 if after in ids else 0

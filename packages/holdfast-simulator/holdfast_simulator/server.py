@@ -1,4 +1,4 @@
-"""The HTTP server: it reads requests, has mounts answer them, and breaks off where a fault says."""
+"""The HTTP server. Routers answer the requests; faults cut answers off."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from holdfast_simulator.blob import PIECE, Blob
 from holdfast_simulator.control import Control
-from holdfast_simulator.exchange import Answer, Call, Door, Op, Refused, Route, Why
+from holdfast_simulator.exchange import Answer, Call, Endpoint, Op, Refused, Route, Why
 from holdfast_simulator.faults import Rule
 from holdfast_simulator.journal import KEPT_BODY, Journal, fingerprint, masked
 from holdfast_simulator.message_faults import play_message
 from holdfast_simulator.message_scripts import MESSAGE_SCRIPTS
-from holdfast_simulator.play import NOTHING, End, Turn, play
-from holdfast_simulator.world import World
+from holdfast_simulator.play import NOTHING, End, Ending, play
+from holdfast_simulator.state import SimulatorState
 
 # How often a stalled connection looks whether somebody is still there.
 LOOK = 0.02
@@ -31,15 +31,15 @@ TOKENS = ("idempotency-key", "webhook-id")
 
 
 class Server(ThreadingHTTPServer):
-    """Serves one world. Connections are kept alive, one thread each."""
+    """Serves one state. Connections are kept alive, one thread each."""
 
     daemon_threads = True
     request_queue_size = 128
 
     def __init__(
-        self, address: tuple[str, int], world: World, journal: Journal, control: Control
+        self, address: tuple[str, int], state: SimulatorState, journal: Journal, control: Control
     ) -> None:
-        self.world = world
+        self.state = state
         self.journal = journal
         self.control = control
         self.is_closing = threading.Event()
@@ -52,11 +52,11 @@ class Server(ThreadingHTTPServer):
         host, port = self.server_address[0], self.server_address[1]
         return f"http://{host!s}:{port}"
 
-    def find(self, path: str) -> tuple[Door, str] | None:
-        """The mount of a path, and the rest of the path."""
-        for mount in self.world.doors.values():
-            if path.startswith(f"{mount.prefix}/"):
-                return mount, path[len(mount.prefix) :]
+    def find(self, path: str) -> tuple[Endpoint, str] | None:
+        """The router of a path, and the rest of the path."""
+        for router in self.state.endpoints.values():
+            if path.startswith(f"{router.prefix}/"):
+                return router, path[len(router.prefix) :]
         return None
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
@@ -105,7 +105,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def date_time_string(self, timestamp: float | None = None) -> str:
         """Dates are the simulator's, so that a client can tell how far off a Retry-After is."""
-        return format_datetime(self.server.world.clock.now(), usegmt=True)
+        return format_datetime(self.server.state.clock.now(), usegmt=True)
 
     def _serve(self) -> None:
         with suppress(ConnectionError, TimeoutError):
@@ -130,28 +130,28 @@ class Handler(BaseHTTPRequestHandler):
         found = server.find(call.path)
         if found is None:
             self._read_body(call.body)
-            known = ", ".join(mount.prefix for mount in server.world.doors.values())
+            known = ", ".join(router.prefix for router in server.state.endpoints.values())
             self._send(Answer.of({"error": f"Nothing is mounted here; there are {known}."}, 404))
             return
-        mount, path = found
-        route, params = _route(mount, call.method, path)
+        router, path = found
+        route, params = _route(router, call.method, path)
         op = Op.OTHER if route is None else route.op
         pieces = self._body()
         call.body.write(next(pieces, b""))
         tokens = [call.headers.get(name, "") for name in TOKENS]
         head = f"{call.path}\n{call.query}\n{tokens}\n".encode() + call.body.read()
-        rule = server.world.faults.on_exchange(mount.name, op, call.method, path, head)
+        rule = server.state.faults.on_exchange(router.name, op, call.method, path, head)
         defect: list[str] = []
         if rule is not None and rule.name == "upload_interrupted":
-            turn = Turn(NOTHING, End.RESET)
+            turn = Ending(NOTHING, End.RESET)
         else:
             for piece in pieces:
                 call.body.write(piece)
-            turn = _answer(server.world, mount, route, replace(call, params=params), rule, defect)
+            turn = _answer(server.state, router, route, replace(call, params=params), rule, defect)
         body = call.body
         server.journal.add(
-            at=server.world.clock.now(),
-            provider=mount.name,
+            at=server.state.clock.now(),
+            provider=router.name,
             op=str(op),
             method=call.method,
             path=call.path,
@@ -201,7 +201,7 @@ class Handler(BaseHTTPRequestHandler):
 
     # -- the answer
 
-    def _act(self, turn: Turn) -> None:
+    def _act(self, turn: Ending) -> None:
         match turn.end:
             case End.SEND:
                 self._send(turn.answer)
@@ -272,8 +272,8 @@ class Handler(BaseHTTPRequestHandler):
                 return
 
 
-def _route(mount: Door, method: str, path: str) -> tuple[Route | None, dict[str, str]]:
-    for route in mount.routes:
+def _route(router: Endpoint, method: str, path: str) -> tuple[Route | None, dict[str, str]]:
+    for route in router.routes:
         params = route.match(method, path)
         if params is not None:
             return route, params
@@ -281,38 +281,38 @@ def _route(mount: Door, method: str, path: str) -> tuple[Route | None, dict[str,
 
 
 def _answer(
-    world: World,
-    mount: Door,
+    state: SimulatorState,
+    router: Endpoint,
     route: Route | None,
     call: Call,
     rule: Rule | None,
     defects: list[str],
-) -> Turn:
-    """Let the mount answer, as the fault has it, while nobody else changes the world."""
+) -> Ending:
+    """Let the router answer, as the fault has it, while nobody else changes the state."""
 
     def process() -> Answer:
         try:
             if route is None:
                 raise Refused(Why.NOT_FOUND, f"There is no {call.method} {call.path}.")
-            key = mount.credential(call)
+            key = router.credential(call)
             if key is None:
                 raise Refused(Why.UNAUTHORIZED, "You didn't provide an API key.")
-            account = f"{mount.name}:{fingerprint(key)}"
+            account = f"{router.name}:{fingerprint(key)}"
             return route.handle(replace(call, account=account))
         except Refused as refused:
-            return mount.refuse(refused)
+            return router.refuse(refused)
         except Exception as exc:
-            # A responder's or a mount's: the client gets a 500, and the journal says what it was.
+            # A responder's or a router's: the client gets a 500, and the journal says what it was.
             defects.append(f"{type(exc).__qualname__}: {exc}")
-            return mount.refuse(Refused(Why.SERVER_ERROR, "The simulator has a defect."))
+            return router.refuse(Refused(Why.SERVER_ERROR, "The simulator has a defect."))
 
-    with world.lock:
-        world.pass_time()
-        world.leaks.forbid("address", call.path, *call.query, *call.query.values())
-        world.leaks.forbid("header", *call.headers.values())
+    with state.lock:
+        state.pass_time()
+        state.leaks.forbid("address", call.path, *call.query, *call.query.values())
+        state.leaks.forbid("header", *call.headers.values())
         if rule is not None and rule.name in MESSAGE_SCRIPTS:
-            return play_message(rule, world.messages, mount, process)
-        return play(rule, world, mount, call, process)
+            return play_message(rule, state.messages, router, process)
+        return play(rule, state, router, call, process)
 
 
 def _first(pieces: Iterator[bytes], size: int) -> Iterator[bytes]:

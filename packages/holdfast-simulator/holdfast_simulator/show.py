@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast_simulator.thing import Batch, File, Page, Shown, Stage
+from holdfast_simulator.models import Batch, BatchPage, File, Shown, Stage
 
 Faulty = Mapping[str, Mapping[str, Any]]
 
@@ -72,7 +72,7 @@ def _metadata(batch: Batch, listing: Faulty) -> Mapping[str, str] | None:
 
 def cut(
     listed: list[Shown], limit: int, after: str | None, before: str | None, faults: Faulty
-) -> Page:
+) -> BatchPage:
     """One page of a listing."""
     ids = [shown.batch.id for shown in listed]
     start = ids.index(after) + 1 if after in ids else 0
@@ -91,4 +91,4 @@ def cut(
             pass
     if "has_more_wrong" in faults:
         has_more = not has_more
-    return Page(tuple(page), has_more)
+    return BatchPage(tuple(page), has_more)

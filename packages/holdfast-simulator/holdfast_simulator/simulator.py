@@ -1,4 +1,4 @@
-"""The simulator: one world, served over HTTP, with everything that a test asks of it."""
+"""The simulator: one state, served over HTTP, with the functions that tests use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from holdfast_simulator.ask import Ask, Responder, respond
 from holdfast_simulator.clock import Clock, VirtualClock
 from holdfast_simulator.control import Control
 from holdfast_simulator.faults import Faults
@@ -15,11 +14,12 @@ from holdfast_simulator.journal import Journal
 from holdfast_simulator.leaks import Leaks
 from holdfast_simulator.ledger import Ledger
 from holdfast_simulator.messages import Messages
-from holdfast_simulator.mounts import CARRIERS, MOUNTS
+from holdfast_simulator.models import Pace
+from holdfast_simulator.prompt import Prompt, Responder, respond
+from holdfast_simulator.routers import CARRIERS, ROUTERS
 from holdfast_simulator.server import Server
 from holdfast_simulator.smtp_server import SmtpServer
-from holdfast_simulator.thing import Pace
-from holdfast_simulator.world import World
+from holdfast_simulator.state import SimulatorState
 
 
 class Simulator:
@@ -43,23 +43,25 @@ class Simulator:
         seed: int = 0,
         pace: Pace | None = None,
         responder: Responder = respond,
-        unit_of: Callable[[Ask], str] | None = None,
+        unit_of: Callable[[Prompt], str] | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
         self.clock = clock if clock is not None else VirtualClock()
         self.journal = Journal()
-        self.world = World(self.clock, seed=seed, pace=pace, responder=responder, unit_of=unit_of)
-        for make in MOUNTS:
-            mount = make(self.world)
-            self.world.mounts[mount.name] = mount
+        self.state = SimulatorState(
+            self.clock, seed=seed, pace=pace, responder=responder, unit_of=unit_of
+        )
+        for make in ROUTERS:
+            router = make(self.state)
+            self.state.routers[router.name] = router
         for make_carrier in CARRIERS:
-            carrier = make_carrier(self.world)
-            self.world.carriers[carrier.name] = carrier
-        control = Control(self.world, self.journal, self.reset)
+            carrier = make_carrier(self.state)
+            self.state.carriers[carrier.name] = carrier
+        control = Control(self.state, self.journal, self.reset)
         self._host = host
         self._smtp: dict[bool, SmtpServer] = {}
-        self._server = Server((host, port), self.world, self.journal, control)
+        self._server = Server((host, port), self.state, self.journal, control)
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.02,), name="holdfast-simulator", daemon=True
         )
@@ -67,17 +69,17 @@ class Simulator:
     @property
     def faults(self) -> Faults:
         """The faults to simulate."""
-        return self.world.faults
+        return self.state.faults
 
     @property
     def ledger(self) -> Ledger:
         """The billed executions."""
-        return self.world.ledger
+        return self.state.ledger
 
     @property
     def messages(self) -> Messages:
         """The accepted messages."""
-        return self.world.messages
+        return self.state.messages
 
     @property
     def smtp(self) -> SmtpServer:
@@ -91,17 +93,17 @@ class Simulator:
 
     def mail_server(self, port: int = 0, *, is_tls: bool = False) -> SmtpServer:
         """Return the mail server of that kind; *port* applies on first use."""
-        with self.world.lock:
+        with self.state.lock:
             if is_tls not in self._smtp:
                 self._smtp[is_tls] = SmtpServer(
-                    self.world, self.journal, host=self._host, port=port, is_tls=is_tls
+                    self.state, self.journal, host=self._host, port=port, is_tls=is_tls
                 )
             return self._smtp[is_tls]
 
     @property
     def leaks(self) -> Leaks:
         """The canary texts that were found where they must not be."""
-        return self.world.leaks
+        return self.state.leaks
 
     @property
     def origin(self) -> str:
@@ -110,15 +112,15 @@ class Simulator:
 
     def url(self, provider: str) -> str:
         """Return the base URL for the official client of a provider."""
-        mount = self.world.doors.get(provider)
-        if mount is None:
-            known = ", ".join(self.world.doors)
+        router = self.state.endpoints.get(provider)
+        if router is None:
+            known = ", ".join(self.state.endpoints)
             raise ValueError(f"there is no provider {provider!r}; there are {known}")
-        return self.origin + mount.prefix
+        return self.origin + router.prefix
 
     def reset(self) -> None:
         """Forget files, batches, faults, journal, bill and leaks. The time stays."""
-        self.world.reset()
+        self.state.reset()
         self.journal.clear()
 
     def start(self) -> Self:

@@ -11,8 +11,8 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from holdfast_simulator.exchange import Answer, Call, Op, Refused, Route, Why
-from holdfast_simulator.messages import Letter, Taken
-from holdfast_simulator.world import World
+from holdfast_simulator.messages import ReceivedMessage, Taken
+from holdfast_simulator.state import SimulatorState
 
 PAGE = 999
 
@@ -34,8 +34,8 @@ class Slack:
     name = "slack"
     prefix = "/slack/api"
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, state: SimulatorState) -> None:
+        self.state = state
         self.routes = [
             Route("POST", "/chat.postMessage", Op.SEND, self.post),
             Route("GET", "/conversations.history", Op.LOOKUP, self.history),
@@ -60,7 +60,7 @@ class Slack:
         if not (given.get("text") or given.get("blocks") or given.get("attachments")):
             raise Refused(Why.INVALID, "no_text")
         metadata = given.get("metadata")
-        letter = Letter(
+        letter = ReceivedMessage(
             self.name,
             call.account,
             _token(metadata),
@@ -71,7 +71,7 @@ class Slack:
             None,
             {"channel": self._channel_id(channel), "metadata": metadata},
         )
-        taken = self.world.messages.take(letter, self._new_ts())
+        taken = self.state.messages.take(letter, self._new_ts())
         return Answer.of(
             {
                 "ok": True,
@@ -92,7 +92,7 @@ class Slack:
             raise Refused(Why.INVALID, "limit is between 1 and 999")
         found = [
             taken
-            for taken in self.world.messages.find(self.name, call.account)
+            for taken in self.state.messages.find(self.name, call.account)
             if taken.letter.extra["channel"] == wanted and _is_within(taken, given)
         ]
         start = _start(given.get("cursor"))
@@ -111,15 +111,15 @@ class Slack:
 
     def _new_ts(self) -> str:
         """The seconds, and six digits that tell two messages of one second apart."""
-        number = self.world.messages.next_number()
-        return f"{int(self.world.now.timestamp())}.{number:06d}"
+        number = self.state.messages.next_number()
+        return f"{int(self.state.now.timestamp())}.{number:06d}"
 
     def _channel_id(self, channel: str) -> str:
         """An id stays; a name and a person have one of their own."""
         if channel[:1] in "CDG" and channel.isalnum() and channel.isupper():
             return channel
         kind = "D" if channel[:1] == "U" and channel.isalnum() and channel.isupper() else "C"
-        return kind + self.world.digest(f"channel {channel.lstrip('#')}")[:10].upper()
+        return kind + self.state.digest(f"channel {channel.lstrip('#')}")[:10].upper()
 
 
 def _arguments(call: Call) -> dict[str, Any]:

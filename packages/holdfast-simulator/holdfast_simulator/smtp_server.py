@@ -13,7 +13,7 @@ from typing import Any, Self
 from holdfast_simulator.certificate import certificate, has_trustme, serving
 from holdfast_simulator.journal import Journal
 from holdfast_simulator.smtp_session import Session
-from holdfast_simulator.world import World
+from holdfast_simulator.state import SimulatorState
 
 
 class SmtpServer:
@@ -25,20 +25,20 @@ class SmtpServer:
 
     def __init__(
         self,
-        world: World,
+        state: SimulatorState,
         journal: Journal,
         *,
         host: str = "127.0.0.1",
         port: int = 0,
         is_tls: bool = False,
     ) -> None:
-        self.world = world
+        self.state = state
         self.journal = journal
         self.is_tls = is_tls
         self.users: dict[str, str] = {}
         self.requires_tls = False
         # Without trustme there is plain SMTP only.
-        self.context = serving(world.seed) if is_tls or has_trustme() else None
+        self.context = serving(state.seed) if is_tls or has_trustme() else None
         self.is_closing = threading.Event()
         self._server = _Listener((host, port), self)
         self._thread = threading.Thread(
@@ -59,7 +59,7 @@ class SmtpServer:
     @property
     def certificate(self) -> str:
         """The CA in PEM that clients trust: ``ssl.create_default_context(cadata=…)``."""
-        return certificate(self.world.seed)[0]
+        return certificate(self.state.seed)[0]
 
     def close(self) -> None:
         """Stop serving and close all connections."""

@@ -234,19 +234,19 @@ class Session:
 
     def _finish(self, mail: Envelope, data: bytes) -> None:
         """The final dot has come: here a mail is taken or not, whatever is said about it."""
-        world = self._smtp.world
-        with world.lock:
-            world.pass_time()
+        state = self._smtp.state
+        with state.lock:
+            state.pass_time()
             recipients = ",".join(mail.recipients)
-            rule = world.faults.on_exchange(PROVIDER, Op.SEND, "DATA", recipients, data)
+            rule = state.faults.on_exchange(PROVIDER, Op.SEND, "DATA", recipients, data)
             name = "" if rule is None else rule.name
-            queue_id = world.new_id("", 10).upper()
+            queue_id = state.new_id("", 10).upper()
             # A replay on the wire is a mail of its own: nobody here knows a token again.
             times = {"duplicate_on_the_wire": 2}.get(name, 0 if name in BEFORE else 1)
             for number in range(times):
-                with world.messages.under(name):
+                with state.messages.under(name):
                     for letter in read_mail(PROVIDER, self._user, mail.recipients, data):
-                        world.messages.take(letter, f"{queue_id}{number or ''}")
+                        state.messages.take(letter, f"{queue_id}{number or ''}")
         self._note(Op.SEND, "DATA", name, data)
         self._answer(name, rule, queue_id)
 
@@ -271,8 +271,8 @@ class Session:
 
     def _is_refused(self, op: Op, verb: str, address: str) -> bool:
         """Whether a fault ends it before any mail is handed over."""
-        world = self._smtp.world
-        rule = world.faults.on_exchange(PROVIDER, op, verb, address, address.encode())
+        state = self._smtp.state
+        rule = state.faults.on_exchange(PROVIDER, op, verb, address, address.encode())
         if rule is None:
             return False
         self._note(op, verb, rule.name, b"")
@@ -284,7 +284,7 @@ class Session:
     def _note(self, op: Op, verb: str, fault: str, data: bytes) -> None:
         """Tell the journal; the headers are those of the mail, and stay in its bytes."""
         self._smtp.journal.add(
-            at=self._smtp.world.clock.now(),
+            at=self._smtp.state.clock.now(),
             provider=PROVIDER,
             op=str(op),
             method=verb,

@@ -12,8 +12,8 @@ import json
 from datetime import timedelta
 
 from holdfast_simulator.exchange import Answer, Call, Op, Refused, Route, Why
-from holdfast_simulator.messages import Letter
-from holdfast_simulator.world import World
+from holdfast_simulator.messages import ReceivedMessage
+from holdfast_simulator.state import SimulatorState
 
 # How old a signed request may be.
 TOLERANCE = timedelta(minutes=5)
@@ -38,8 +38,8 @@ class Webhook:
     name = "webhook"
     prefix = "/webhook"
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, state: SimulatorState) -> None:
+        self.state = state
         self.routes = [
             Route("POST", "/hooks/{name}", Op.SEND, self.receive),
             Route("GET", "/status/{id}", Op.LOOKUP, self.status),
@@ -56,13 +56,13 @@ class Webhook:
     def receive(self, call: Call) -> Answer:
         body = call.body.read()
         token = call.headers.get("webhook-id") or call.headers.get("idempotency-key", "")
-        secret = self.world.messages.webhook_secret
+        secret = self.state.messages.webhook_secret
         if secret is not None and not self._is_signed(call, token, body, secret):
             raise Refused(Why.UNAUTHORIZED, "The signature is not valid.")
         letter = _read(call, token, body)
-        known = self.world.messages.known(letter)
+        known = self.state.messages.known(letter)
         if known is None:
-            known = self.world.messages.take(letter, self.world.new_id("rcv_", 24))
+            known = self.state.messages.take(letter, self.state.new_id("rcv_", 24))
         else:
             known.repeats.append(letter)
         return Answer.of({"id": known.id})
@@ -71,7 +71,7 @@ class Webhook:
         """What became of a message, by the id that its sender gave it."""
         found = [
             taken
-            for taken in self.world.messages.find(self.name, call.account)
+            for taken in self.state.messages.find(self.name, call.account)
             if taken.token == call.params["id"]
         ]
         if not found:
@@ -91,7 +91,7 @@ class Webhook:
         stamp = call.headers.get("webhook-timestamp", "")
         if not stamp.isdecimal():
             return False
-        if abs(self.world.now.timestamp() - int(stamp)) > TOLERANCE.total_seconds():
+        if abs(self.state.now.timestamp() - int(stamp)) > TOLERANCE.total_seconds():
             return False
         key = base64.b64decode(secret.removeprefix("whsec_"))
         signed = hmac.new(key, f"{token}.{stamp}.".encode() + body, hashlib.sha256).digest()
@@ -100,7 +100,7 @@ class Webhook:
         return any(hmac.compare_digest(one.encode(), wanted.encode()) for one in given)
 
 
-def _read(call: Call, token: str, body: bytes) -> Letter:
+def _read(call: Call, token: str, body: bytes) -> ReceivedMessage:
     """A gateway finds the recipient in the body; anybody else is the recipient."""
     try:
         found = json.loads(body)
@@ -110,4 +110,4 @@ def _read(call: Call, token: str, body: bytes) -> Letter:
     address = str(given.get("to") or call.origin + call.path)
     subject, text = str(given.get("subject") or ""), str(given.get("text") or "")
     html = given.get("html")
-    return Letter("webhook", call.account, token, address, subject, text, body, html)
+    return ReceivedMessage("webhook", call.account, token, address, subject, text, body, html)

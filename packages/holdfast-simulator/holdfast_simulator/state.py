@@ -1,14 +1,14 @@
-"""The simulated world: the files and batches of every provider, one clock, and what is billed.
+"""The simulated state: the files and batches of every provider, one clock, and what is billed.
 
-How a provider is mounted: write a class with the members of :class:`exchange.Mount`, made with the
-world alone (``OpenAI(world)``), and add it to mounts.py. Its routes name an :class:`exchange.Op`
+To add a provider, write a class with the members of :class:`exchange.Router`, made with the
+state alone (``OpenAI(state)``), and add it to routers.py. Its routes name an :class:`exchange.Op`
 each and call the methods below; a route that cannot do what it was asked raises
-:class:`exchange.Refused`, and ``Mount.refuse`` puts that into the provider's envelope. Time has
-passed before a route is called and the world's lock is held, so a route only reads and writes. A
+:class:`exchange.Refused`, and ``Router.refuse`` puts that into the provider's envelope. Time has
+passed before a route is called and the state's lock is held, so a route only reads and writes. A
 route that returns results answers with ``Answer(pieces=file.blob.pieces, size=file.size)``.
 
-Faults need nothing from a mount but two habits: batches are rendered from :class:`thing.Shown`, as
-``find_batch`` and ``list_batches`` return it, and listings are cut by ``page``.
+For faults, a router must do two things: render batches from :class:`models.Shown`, as
+``find_batch`` and ``list_batches`` return it, and cut listings with ``page``.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from holdfast_simulator.ask import Ask, Responder, Said, fill_in, respond, said
 from holdfast_simulator.blob import Blob
 from holdfast_simulator.clock import Clock
-from holdfast_simulator.exchange import Call, Door, Mount, Op, Refused, Why
+from holdfast_simulator.exchange import Call, Endpoint, Op, Refused, Router, Why
 from holdfast_simulator.faults import Faults, Moment
 from holdfast_simulator.leaks import Leaks
 from holdfast_simulator.ledger import Charge, Ledger
+from holdfast_simulator.malformed import spoil
 from holdfast_simulator.messages import Messages
-from holdfast_simulator.odd import spoil
+from holdfast_simulator.models import Batch, BatchPage, File, Pace, Shown, Stage
 from holdfast_simulator.process import advance
+from holdfast_simulator.prompt import Prompt, Responder, Said, completion_of, fill_in, respond
 from holdfast_simulator.show import cut, show
-from holdfast_simulator.thing import Batch, File, Pace, Page, Shown, Stage
 
 
-class World:
-    """Everything that providers hold. All of it belongs to an account: a mount and a credential."""
+class SimulatorState:
+    """Everything that providers hold, by account. An account is a router and a credential."""
 
     def __init__(
         self,
@@ -46,22 +46,22 @@ class World:
         seed: int = 0,
         pace: Pace | None = None,
         responder: Responder = respond,
-        unit_of: Callable[[Ask], str] | None = None,
+        unit_of: Callable[[Prompt], str] | None = None,
     ) -> None:
         self.clock = clock
         self.seed = seed
         self.pace = pace or Pace()
         self.responder = responder
-        # Re-entrant: a responder or a test may look at the world while it is asked something.
+        # Re-entrant: a responder or a test may look at the state while it is asked something.
         self.lock = threading.RLock()
-        self.faults = Faults(seed, lambda: [*self.doors, "smtp"])
+        self.faults = Faults(seed, lambda: [*self.endpoints, "smtp"])
         self.leaks = Leaks()
         self.ledger = Ledger(self.pass_time)
         self.unit_of = unit_of or self._unit
         self.messages = Messages(lambda: self.now, self.pass_time, self.faults)
-        self.mounts: dict[str, Mount] = {}
+        self.routers: dict[str, Router] = {}
         # Who carries messages, over HTTP.
-        self.carriers: dict[str, Door] = {}
+        self.carriers: dict[str, Endpoint] = {}
         self.files: dict[str, File] = {}
         self.batches: dict[str, Batch] = {}
         self._made = 0
@@ -69,9 +69,9 @@ class World:
         self._at: datetime | None = None
 
     @property
-    def doors(self) -> dict[str, Door]:
+    def endpoints(self) -> dict[str, Endpoint]:
         """Everybody that is mounted, by name."""
-        return {**self.mounts, **self.carriers}
+        return {**self.routers, **self.carriers}
 
     # -- time and names
 
@@ -222,7 +222,7 @@ class World:
 
     def create_batch(
         self,
-        mount: Mount,
+        router: Router,
         account: str,
         source: File | Blob,
         *,
@@ -238,10 +238,10 @@ class World:
 
         *window* is given where the client may choose it.
         """
-        lasts = window or mount.plan.window
+        lasts = window or router.batch_rules.window
         batch = Batch(
             batch_id,
-            mount.name,
+            router.name,
             account,
             model,
             self.now,
@@ -257,7 +257,7 @@ class World:
         labels = [name, *batch.metadata.values()]
         if isinstance(source, File):
             labels.append(source.name)
-        for rule in self.faults.take(Moment.CREATED, mount.name, labels, op=Op.CREATE):
+        for rule in self.faults.take(Moment.CREATED, router.name, labels, op=Op.CREATE):
             batch.faults[rule.name] = dict(rule.options)
         self.leaks.forbid("batch", name, *batch.metadata, *batch.metadata.values())
         self.batches[f"{account} {batch_id}"] = batch
@@ -299,7 +299,7 @@ class World:
         *,
         after: str | None = None,
         before: str | None = None,
-    ) -> Page:
+    ) -> BatchPage:
         """The part of a listing behind the batch *after*, or in front of *before*."""
         provider = account.partition(":")[0]
         rules = self.faults.take(Moment.PAGED, provider, [])
@@ -357,35 +357,37 @@ class World:
 
     # -- answers
 
-    def answer(self, ask: Ask, account: str, spoiled: Callable[[Said], Said] | None = None) -> Said:
+    def answer(
+        self, prompt: Prompt, account: str, spoiled: Callable[[Said], Said] | None = None
+    ) -> Said:
         """Have one request executed, and bill it; the tokens and the model are filled in.
 
         *spoiled* is what a fault makes of the answer.
         """
-        self.leaks.ask(ask)
-        answered = said(self.responder(ask), ask)
+        self.leaks.scan(prompt)
+        answered = completion_of(self.responder(prompt), prompt)
         if spoiled is not None:
             answered = spoiled(answered)
-        answered = fill_in(ask, answered)
+        answered = fill_in(prompt, answered)
         if answered.is_billed:
-            self.ledger.charge(Charge.of(ask, answered, account, self.unit_of(ask), self.now))
+            self.ledger.charge(Charge.of(prompt, answered, account, self.unit_of(prompt), self.now))
         return answered
 
-    def direct(self, mount: Mount, call: Call, model: str, body: Mapping[str, Any]) -> Said:
+    def direct(self, router: Router, call: Call, model: str, body: Mapping[str, Any]) -> Said:
         """The answer to a direct call whose body is *body*; a failed one has its error set."""
-        ask = mount.ask(model, body)
-        rules = self.faults.take(Moment.CREATED, mount.name, [ask.text], op=Op.CALL)
+        prompt = router.prompt(model, body)
+        rules = self.faults.take(Moment.CREATED, router.name, [prompt.text], op=Op.CALL)
 
         def spoiled(answered: Said) -> Said:
             for rule in rules:
-                answered = spoil(rule.name, rule.options, ask, answered)
+                answered = spoil(rule.name, rule.options, prompt, answered)
             return answered
 
-        return self.answer(ask, call.account, spoiled)
+        return self.answer(prompt, call.account, spoiled)
 
-    def _unit(self, ask: Ask) -> str:
+    def _unit(self, prompt: Prompt) -> str:
         """What must be paid for once: the person whose canary is in the text, or the item."""
-        return self.leaks.owner(ask.text) or ask.custom_id or self.new_id("call_")
+        return self.leaks.owner(prompt.text) or prompt.custom_id or self.new_id("call_")
 
 
 def _no_batch(batch_id: str) -> Refused:

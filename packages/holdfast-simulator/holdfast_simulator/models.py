@@ -1,4 +1,4 @@
-"""The things of the simulated world: files, batches, items, and how a batch is shown."""
+"""Files, batches and items of the simulated providers, and the view of a batch."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """How a provider treats batches, as far as the world must know it."""
+class BatchRules:
+    """How a provider treats batches, as far as the simulator needs it."""
 
     max_items: int = 50_000
     max_bytes: int = 200 * 1024 * 1024
@@ -70,7 +70,7 @@ class Problem:
 
 
 class BadLine(Exception):
-    """Raised by Mount.read."""
+    """Raised by Router.read."""
 
     def __init__(self, code: str, message: str, param: str | None = None) -> None:
         super().__init__(code)
@@ -169,7 +169,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A batch as a client is shown it; a mount renders this and nothing of the batch's state."""
+    """A batch as a client is shown it; a router renders this and nothing of the batch's state."""
 
     batch: Batch
     stage: Stage
@@ -205,7 +205,7 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class BatchPage:
     """A part of a listing."""
 
     batches: tuple[Shown, ...]

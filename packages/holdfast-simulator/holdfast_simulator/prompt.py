@@ -16,7 +16,7 @@ TEXT = re.compile(r'Put your answer into "(\w+)"\. Set "')
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class Prompt:
     """A request to a model, with the provider's own body."""
 
     provider: str
@@ -93,40 +93,40 @@ class Said:
         return self.error is None and self.not_run is None and not failed
 
 
-Responder = Callable[[Ask], "Said | str | Mapping[str, Any]"]
+Responder = Callable[[Prompt], "Said | str | Mapping[str, Any]"]
 """Answers one request: a text, an object (sent as JSON), or a whole :class:`Said`."""
 
 
-def respond(ask: Ask) -> Said:
+def respond(prompt: Prompt) -> Said:
     """The default responder: it repeats the prompt.
 
     With a schema it returns an object that matches the schema.
     """
-    if ask.schema is None:
-        return Said(f"Answer to: {ask.text}")
-    echoes = dict(ECHO.findall(ask.text))
-    return Said(_json(_fit(ask.schema, ask.text, echoes)))
+    if prompt.schema is None:
+        return Said(f"Answer to: {prompt.text}")
+    echoes = dict(ECHO.findall(prompt.text))
+    return Said(_json(_fit(prompt.schema, prompt.text, echoes)))
 
 
-def said(answer: Said | str | Mapping[str, Any], ask: Ask) -> Said:
+def completion_of(answer: Said | str | Mapping[str, Any], prompt: Prompt) -> Said:
     """What a responder returned, as a :class:`Said`; an object repeats what it was asked to."""
     if isinstance(answer, Said):
         return answer
-    echoes = {} if ask.schema is None else dict(ECHO.findall(ask.text))
+    echoes = {} if prompt.schema is None else dict(ECHO.findall(prompt.text))
     if isinstance(answer, str):
         # A text is put where it was asked for: into the one field beside the echo.
-        field = TEXT.search(ask.text) if echoes else None
+        field = TEXT.search(prompt.text) if echoes else None
         return Said(answer if field is None else _json({field[1]: answer, **echoes}))
     return Said(_json({**echoes, **answer}))
 
 
-def fill_in(ask: Ask, answered: Said) -> Said:
+def fill_in(prompt: Prompt, answered: Said) -> Said:
     """An answer with its model and its tokens: about four bytes each, and some for form."""
     spoken = len(answered.text.encode()) // 4 + 1 + answered.reasoning_tokens
-    asked = (len(ask.instructions.encode()) + len(ask.text.encode())) // 4 + 8
+    asked = (len(prompt.instructions.encode()) + len(prompt.text.encode())) // 4 + 8
     return replace(
         answered,
-        model=answered.model or ask.model,
+        model=answered.model or prompt.model,
         input_tokens=asked if answered.input_tokens is None else answered.input_tokens,
         output_tokens=spoken if answered.output_tokens is None else answered.output_tokens,
     )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from holdfast_simulator.ask import ECHO, Ask, Finish, ItemError, Said
+from holdfast_simulator.prompt import ECHO, Finish, ItemError, Prompt, Said
 
 FINISHES = {
     "incomplete": Finish.LENGTH,
@@ -21,7 +21,7 @@ FINISHES = {
 HUGE = 2_000_000_000
 
 
-def spoil(name: str, options: Mapping[str, Any], ask: Ask, said: Said) -> Said:
+def spoil(name: str, options: Mapping[str, Any], prompt: Prompt, said: Said) -> Said:
     """What a fault makes of an answer; the answer itself if it is not about answers."""
     match name:
         case "item_error":
@@ -29,14 +29,14 @@ def spoil(name: str, options: Mapping[str, Any], ask: Ask, said: Said) -> Said:
         case "error_file_only":
             return Said(error=ItemError(options["status"], "server_error"))
         case "odd_answers":
-            return _odd(options["variant"], ask, said)
+            return _odd(options["variant"], prompt, said)
         case "odd_usage":
             return _usage(options["variant"], said)
         case _:
             return said
 
 
-def _odd(variant: str, ask: Ask, said: Said) -> Said:
+def _odd(variant: str, prompt: Prompt, said: Said) -> Said:
     if variant in FINISHES:
         text = said.text[: len(said.text) // 2] if variant == "incomplete" else said.text
         # Reasoning is billed as output, so there must be some to have only that.
@@ -47,13 +47,13 @@ def _odd(variant: str, ask: Ask, said: Said) -> Said:
             finish=FINISHES[variant],
             reasoning_tokens=thought,
             # A response of OpenAI that failed has no usage; others have no such answer.
-            hides_usage=variant == "failed" and ask.provider in ("openai", "azure"),
+            hides_usage=variant == "failed" and prompt.provider in ("openai", "azure"),
         )
     match variant:
         case "empty":
             return replace(said, text="")
         case "wrong_locale":
-            return replace(said, text=reword(said.text, lambda _: "это другой язык", ask))
+            return replace(said, text=reword(said.text, lambda _: "это другой язык", prompt))
         case "invalid_json":
             return replace(said, text='{"answer": "no end')
         case "all_null":
@@ -74,9 +74,9 @@ def _usage(variant: str, said: Said) -> Said:
             raise ValueError(f"odd_usage has no variant {variant!r}")
 
 
-def reword(text: str, change: Callable[[str], str], ask: Ask | None = None) -> str:
+def reword(text: str, change: Callable[[str], str], prompt: Prompt | None = None) -> str:
     """*text* with its words changed: all strings in it where it is JSON, but for echoes."""
-    kept = set() if ask is None else {name for name, _ in ECHO.findall(ask.text)}
+    kept = set() if prompt is None else {name for name, _ in ECHO.findall(prompt.text)}
     try:
         value = json.loads(text)
     except ValueError:

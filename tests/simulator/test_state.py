@@ -11,11 +11,11 @@ import httpx2
 import pytest
 
 from holdfast_llm.provider.request import Request
-from holdfast_simulator import Ask, Finish, ItemError, MovingClock, Pace, Said, Simulator
-from holdfast_simulator.ask import said
+from holdfast_simulator import Finish, ItemError, MovingClock, Pace, Prompt, Said, Simulator
 from holdfast_simulator.blob import PIECE, Blob
 from holdfast_simulator.exchange import Call
 from holdfast_simulator.multipart import read_form
+from holdfast_simulator.prompt import completion_of
 from tests.simulator.plain import Plain, answers, chat_line, chat_lines
 
 
@@ -235,14 +235,14 @@ def test_a_form_is_read_wherever_its_boundaries_fall() -> None:
 
 
 def test_a_responder_of_ones_own_answers_batches_and_calls() -> None:
-    def answer(ask: Ask) -> Said | str | dict[str, str]:
-        match ask.text:
+    def answer(prompt: Prompt) -> Said | str | dict[str, str]:
+        match prompt.text:
             case "fail":
                 return Said(error=ItemError(500, "server_error"))
             case "long":
                 return Said("cut", finish=Finish.LENGTH, output_tokens=800, reasoning_tokens=700)
             case "object":
-                return {"model": ask.model}
+                return {"model": prompt.model}
             case _:
                 return "plain"
 
@@ -262,7 +262,7 @@ def test_a_responder_of_ones_own_answers_batches_and_calls() -> None:
 
 
 def test_a_responder_that_breaks_is_in_the_journal() -> None:
-    def broken(ask: Ask) -> str:
+    def broken(prompt: Prompt) -> str:
         raise KeyError("answer")
 
     with Simulator(responder=broken) as sim, Plain(sim) as plain:
@@ -419,7 +419,7 @@ def test_what_is_not_there_says_what_is(sim: Simulator, plain: Plain) -> None:
 
 def test_many_results_are_streamed_without_being_held(plain: Plain, sim: Simulator) -> None:
     count, size = 4000, 3000
-    sim.world.responder = lambda ask: "x" * size
+    sim.state.responder = lambda ask: "x" * size
     batch = plain.batch(chat_lines(count))
     sim.clock.advance(minutes=5)
     done = plain.show(batch)
@@ -453,7 +453,7 @@ def test_many_clients_at_once_are_served(sim: Simulator) -> None:
         thread.join()
 
     assert len(set(made)) == 8
-    assert len(sim.world.snapshot()["batches"]) == 8
+    assert len(sim.state.snapshot()["batches"]) == 8
 
 
 # -- who answers
@@ -463,6 +463,9 @@ def test_a_text_is_put_beside_the_echo_where_the_request_asks_for_one() -> None:
     plain, closed = Request(("hello",)), {"properties": {"a": {"type": "string"}}}
     wanted = [plain, plain.with_echo("q7x3"), replace(plain, schema=closed).with_echo("q7x3")]
 
-    found = [said("Hi", Ask("gemini", "m", one.inputs, schema=one.schema)).text for one in wanted]
+    found = [
+        completion_of("Hi", Prompt("gemini", "m", one.inputs, schema=one.schema)).text
+        for one in wanted
+    ]
 
     assert found == ["Hi", '{"text": "Hi", "rid": "q7x3"}', "Hi"]

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from holdfast_simulator.ask import fill_in, said
 from holdfast_simulator.blob import Blob
-from holdfast_simulator.odd import reword
-from holdfast_simulator.thing import Batch
+from holdfast_simulator.malformed import reword
+from holdfast_simulator.models import Batch
+from holdfast_simulator.prompt import completion_of, fill_in
 
 if TYPE_CHECKING:
-    from holdfast_simulator.exchange import Mount
-    from holdfast_simulator.world import World
+    from holdfast_simulator.exchange import Router
+    from holdfast_simulator.state import SimulatorState
 
 MANGLES = {
     "shuffled",
@@ -30,13 +30,13 @@ LONG_LINE = 10 * 1024 * 1024
 SEPARATORS = "\u2028\u2029\u0085"
 
 
-def mangle(world: World, mount: Mount, batch: Batch, output: Blob) -> Blob:
+def apply_output_faults(state: SimulatorState, router: Router, batch: Batch, output: Blob) -> Blob:
     """The results as the faults of the batch leave them; untouched if there are none."""
     if not MANGLES & set(batch.faults) or not output.size:
         return output
     starts = output.line_starts()
     places = list(range(len(starts) - 1))
-    rng = random.Random(world.digest(f"mangle {batch.id}"))
+    rng = random.Random(state.digest(f"mangle {batch.id}"))
     if "shuffled" in batch.faults:
         rng.shuffle(places)
     hit = batch.picks
@@ -53,22 +53,28 @@ def mangle(world: World, mount: Mount, batch: Batch, output: Blob) -> Blob:
         if index in hit.get("missing_line", ()):
             continue
         if odd is not None:
-            line = _odd_line(world, mount, batch, index, line, odd, place == victim)
+            line = _odd_line(state, router, batch, index, line, odd, place == victim)
         mangled.write(line)
         if index in hit.get("duplicate_identical", ()):
             mangled.write(line)
         if index in hit.get("duplicate_conflicting", ()):
-            mangled.write(_again(world, mount, batch, index, lambda text: f"{text} Or not."))
+            mangled.write(_again(state, router, batch, index, lambda text: f"{text} Or not."))
     if "unknown_custom_id" in batch.faults:
         name = str(batch.faults["unknown_custom_id"]["custom_id"])
-        mangled.write(_again(world, mount, batch, batch.order[0], str, name))
+        mangled.write(_again(state, router, batch, batch.order[0], str, name))
     if odd == "no_final_newline":
         return _copy(mangled, mangled.size - 1)
     return mangled
 
 
 def _odd_line(
-    world: World, mount: Mount, batch: Batch, index: int, line: bytes, odd: str, is_victim: bool
+    state: SimulatorState,
+    router: Router,
+    batch: Batch,
+    index: int,
+    line: bytes,
+    odd: str,
+    is_victim: bool,
 ) -> bytes:
     if odd == "crlf":
         return line[:-1] + b"\r\n"
@@ -82,7 +88,7 @@ def _odd_line(
         case "blank":
             return b"\n  \n" + line
         case "separators":
-            raw = _again(world, mount, batch, index, lambda text: f"{text} {SEPARATORS}")
+            raw = _again(state, router, batch, index, lambda text: f"{text} {SEPARATORS}")
             for mark in SEPARATORS:
                 raw = raw.replace(json.dumps(mark)[1:-1].encode(), mark.encode())
             return raw
@@ -96,19 +102,21 @@ def _odd_line(
 
 
 def _again(
-    world: World,
-    mount: Mount,
+    state: SimulatorState,
+    router: Router,
     batch: Batch,
     index: int,
     change: Callable[[str], str],
     name: str | None = None,
 ) -> bytes:
     """A line for an item with other words in it, which nobody executed and nobody bills."""
-    item = mount.read(batch, index + 1, batch.line(index))
-    ask = replace(mount.ask(item.model, item.body), custom_id=item.custom_id, batch_id=batch.id)
-    answered = fill_in(ask, said(world.responder(ask), ask))
-    worded = replace(answered, text=reword(answered.text, change, ask))
-    return mount.render(batch, item, name or item.custom_id, worded)
+    item = router.read(batch, index + 1, batch.line(index))
+    prompt = replace(
+        router.prompt(item.model, item.body), custom_id=item.custom_id, batch_id=batch.id
+    )
+    answered = fill_in(prompt, completion_of(state.responder(prompt), prompt))
+    worded = replace(answered, text=reword(answered.text, change, prompt))
+    return router.render(batch, item, name or item.custom_id, worded)
 
 
 def _copy(blob: Blob, size: int) -> Blob:
