@@ -38,8 +38,8 @@ from holdfast_rewrite.classify import Message
 from holdfast_rewrite.classify_local import LocalClassifier
 from holdfast_rewrite.detect import local_detector
 from holdfast_rewrite.directory import SqlDirectory
+from holdfast_rewrite.enums import Surface
 from holdfast_rewrite.settings import RewriteSettings, RouteSettings
-from holdfast_rewrite.words import Surface
 from tests.postgres_server import PostgresServer
 
 ROOT = Path(__file__).resolve().parent.parent

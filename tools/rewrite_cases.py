@@ -9,23 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from holdfast_rewrite.context_pack import build_pack
-from holdfast_rewrite.model import ClassifierResult, Confidences, RewriteRequest
-from holdfast_rewrite.policy import policy_of
-from holdfast_rewrite.words import (
+from holdfast_rewrite.enums import (
     CLASSIFIER_VERSION,
     CONTEXT_VERSION,
     POLICY_VERSION,
     Code,
     HomeRole,
-    Intent,
     Lane,
     Level,
+    MessageIntent,
     PowerMode,
     SafetyFlag,
     Strength,
     Surface,
     Topic,
 )
+from holdfast_rewrite.model import ClassifierResult, Confidences, RewriteRequest
+from holdfast_rewrite.policy import policy_of
 
 ROOT = Path(__file__).resolve().parent.parent
 EVAL = ROOT / "eval"
@@ -56,7 +56,7 @@ class Case:
     source_locale: str
     target_locale: str
     original_text: str
-    expected_intent: Intent
+    expected_intent: MessageIntent
     expected_lexicon_violations: tuple[Code, ...]
     good_rewrites: tuple[str, ...]
     bad_rewrites: tuple[Bad, ...]
@@ -71,7 +71,7 @@ class Case:
                 "topic": Topic(said["topic"]),
                 "power_mode": PowerMode(said["power_mode"]),
                 "rewrite_strength": Strength(said["rewrite_strength"]),
-                "expected_intent": Intent(said["expected_intent"]),
+                "expected_intent": MessageIntent(said["expected_intent"]),
                 "expected_lexicon_violations": tuple(
                     map(Code, said["expected_lexicon_violations"])
                 ),

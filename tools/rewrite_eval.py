@@ -32,9 +32,9 @@ from pathlib import Path
 from typing import Any
 
 from holdfast_rewrite.detect import local_detector
+from holdfast_rewrite.enums import Code, Mark
 from holdfast_rewrite.evaluate import Evaluation, evaluate
 from holdfast_rewrite.lexicon import Lexicon
-from holdfast_rewrite.words import Code, Mark
 
 # Last, so that holdfast is what --against has put before it.
 sys.path.append(str(Path(__file__).resolve().parent.parent))

@@ -11,19 +11,19 @@ from holdfast.engine.audit import subject_id
 from holdfast.store import Row, Store
 from holdfast_rewrite.classify import Message
 from holdfast_rewrite.decide import Captured, Intake
-from holdfast_rewrite.gate import Submission
-from holdfast_rewrite.model import ClassifierResult, Confidences
-from holdfast_rewrite.rewrites import Rewrites
-from holdfast_rewrite.settings import RewriteSettings, RouteSettings
-from holdfast_rewrite.words import (
+from holdfast_rewrite.enums import (
     HomeRole,
-    Intent,
     Level,
+    MessageIntent,
     SafetyFlag,
     Strength,
     Surface,
     Topic,
 )
+from holdfast_rewrite.model import ClassifierResult, Confidences
+from holdfast_rewrite.rewrites import Rewrites
+from holdfast_rewrite.settings import RewriteSettings, RouteSettings
+from holdfast_rewrite.validation import Submission
 from tests.story import look, make_holdfast
 
 HOME = "0198c0de-0000-7000-8000-0000000000f1"
@@ -48,7 +48,7 @@ def result_of(
     language: str = "en",
     confidence: Level | None = Level.HIGH,
     topics: tuple[Topic, ...] = (Topic.CLEANLINESS,),
-    intent: Intent = Intent.REQUEST,
+    intent: MessageIntent = MessageIntent.REQUEST,
     flags: tuple[SafetyFlag, ...] = (SafetyFlag.NONE,),
 ) -> ClassifierResult:
     """What a classifier might say."""

@@ -18,20 +18,20 @@ from holdfast_llm.provider.echo import ECHO
 from holdfast_llm.provider.reply import Answer, Failure, Reply, Usage
 from holdfast_rewrite.context_pack import build_pack
 from holdfast_rewrite.detect import Detected, Detector
-from holdfast_rewrite.model import ClassifierResult, Confidences, RewriteRequest
-from holdfast_rewrite.payload import RowPayload
-from holdfast_rewrite.policy import policy_of
-from holdfast_rewrite.words import (
+from holdfast_rewrite.enums import (
     JOB_TYPE,
     HomeRole,
-    Intent,
     Lane,
     Level,
+    MessageIntent,
     SafetyFlag,
     Strength,
     Surface,
     Topic,
 )
+from holdfast_rewrite.model import ClassifierResult, Confidences, RewriteRequest
+from holdfast_rewrite.payload import RowPayload
+from holdfast_rewrite.policy import policy_of
 from holdfast_rewrite.work import SQL, RewriteWork
 from tests.apps.household import HOME, RECIPIENT, SENDER
 from tests.apps.household import OTHER_HOME as OTHER_HOME
@@ -86,7 +86,7 @@ class Stage:
         source: str = "en",
         target: str = "en",
         strength: Strength = Strength.LIGHT_TOUCH,
-        intent: Intent = Intent.REQUEST,
+        intent: MessageIntent = MessageIntent.REQUEST,
     ) -> RewriteRequest:
         """A request document, whole and sound."""
         result = ClassifierResult(

@@ -11,11 +11,11 @@ import pytest
 from holdfast import FakeClock, Holdfast
 from holdfast.engine.job import SYSTEM
 from holdfast.errors import RuleBroken
-from holdfast_rewrite import advance, orchestrate
+from holdfast_rewrite import enqueue_rewrites, orchestrate
 from holdfast_rewrite.directory import SqlDirectory
-from holdfast_rewrite.gate import Answer
+from holdfast_rewrite.enums import HomeRole, Status, Strength
 from holdfast_rewrite.rewrites import Rewrites
-from holdfast_rewrite.words import HomeRole, Status, Strength
+from holdfast_rewrite.validation import Answer
 from tests.apps.household import (
     HOME,
     OTHER_HOME,
@@ -109,9 +109,9 @@ def test_of_many_at_once_the_first_has_the_week_and_nothing_is_tried_twice(
 
     def counted(tx: Any, hf: Any, decisions: Any, **given: Any) -> Any:
         tried.append(len(decisions))
-        return advance.advance(tx, hf, decisions, **given)
+        return enqueue_rewrites.enqueue_rewrites(tx, hf, decisions, **given)
 
-    monkeypatch.setattr(orchestrate, "advance", counted)
+    monkeypatch.setattr(orchestrate, "enqueue_rewrites", counted)
     answers = rewrites.submit_many([submission(f"Please, {n}") for n in "abc"])
     later = rewrites.submit_many([submission("Please, d"), submission("Please, e")])
 
@@ -173,7 +173,7 @@ def test_who_looked_before_the_other_wrote_is_held_by_the_index(
 ) -> None:
     """SQLite lets one writer in at a time; there nobody can look in between."""
     meet = threading.Barrier(2, timeout=20)
-    plain, looks = advance._hold_cadence, []
+    plain, looks = enqueue_rewrites._hold_cadence, []
 
     def look_together(tx: Any, decisions: Any) -> Any:
         found = plain(tx, decisions)
@@ -182,7 +182,7 @@ def test_who_looked_before_the_other_wrote_is_held_by_the_index(
             meet.wait()
         return found
 
-    monkeypatch.setattr(advance, "_hold_cadence", look_together)
+    monkeypatch.setattr(enqueue_rewrites, "_hold_cadence", look_together)
     made = []
     for seed in (1, 2):
         hf = rewriting(postgres_url, clock)

@@ -10,7 +10,7 @@ import pytest
 from holdfast import CancelAnswer, FakeClock, Forbidden, Holdfast, State
 from holdfast.document import decode
 from holdfast_rewrite import Rewrites
-from holdfast_rewrite.gate import Answer
+from holdfast_rewrite.validation import Answer
 from tests.apps.household import HOME, request_row, submission
 from tests.operate.letters import refusals
 from tests.operate.sound import assert_sound

@@ -11,8 +11,8 @@ import pytest
 
 from holdfast_rewrite import classify
 from holdfast_rewrite.classify import ClassifierFailed, Message, classify_safely
+from holdfast_rewrite.enums import Level, MessageIntent, SafetyFlag, Strength, Surface, Topic
 from holdfast_rewrite.model import SAFE_DEFAULTS, ClassifierResult, Confidences
-from holdfast_rewrite.words import Intent, Level, SafetyFlag, Strength, Surface, Topic
 
 SECRET = "the neighbour's cat is called Mortimer"
 MESSAGE = Message("7d1f", SECRET, "a3c0", Surface.DIRECT_MESSAGE)
@@ -20,7 +20,7 @@ SOUND = ClassifierResult(
     "v1",
     "pt-BR",
     (Topic.NOISE,),
-    Intent.REQUEST,
+    MessageIntent.REQUEST,
     Strength.LIGHT_TOUCH,
     Confidences(Level.HIGH, Level.MEDIUM, Level.HIGH),
     (SafetyFlag.NONE,),
@@ -69,7 +69,7 @@ def test_a_classifier_that_breaks_leaves_the_safe_defaults_and_none_of_its_words
 
     assert (result, code) == (SAFE_DEFAULTS, "classifier_failed")
     assert result.topics == (Topic.OTHER,)
-    assert result.intent is Intent.CONCERN
+    assert result.intent is MessageIntent.CONCERN
     assert result.rewrite_strength is Strength.FULL_REFRAME
     assert result.language_confidence is Level.LOW
 

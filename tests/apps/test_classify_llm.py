@@ -17,8 +17,8 @@ from holdfast_llm.provider.schema import is_strict
 from holdfast_llm.settings import ProviderSettings
 from holdfast_rewrite.classify import ClassifierFailed, Message, classify_safely
 from holdfast_rewrite.classify_llm import SCHEMA, ModelClassifier, request_for
+from holdfast_rewrite.enums import Level, MessageIntent, SafetyFlag, Strength, Surface, Topic
 from holdfast_rewrite.model import SAFE_DEFAULTS, ClassifierResult, Confidences
-from holdfast_rewrite.words import Intent, Level, SafetyFlag, Strength, Surface, Topic
 from holdfast_simulator.prompt import Finish, ItemError, Prompt, Said
 from holdfast_simulator.simulator import Simulator
 from tests.batch.scripted import ScriptedAccounts, ScriptedProvider
@@ -41,7 +41,7 @@ RESULT = ClassifierResult(
     "v1",
     "de-AT",
     (Topic.NOISE,),
-    Intent.CONCERN,
+    MessageIntent.CONCERN,
     Strength.LIGHT_TOUCH,
     Confidences(Level.HIGH, Level.MEDIUM, Level.HIGH),
     (SafetyFlag.NONE,),

@@ -14,17 +14,17 @@ import pytest
 from holdfast_rewrite.classify import Message
 from holdfast_rewrite.classify_local import LocalClassifier
 from holdfast_rewrite.detect import Detected
-from holdfast_rewrite.model import ClassifierResult
-from holdfast_rewrite.ruleset import LOCALES
-from holdfast_rewrite.words import (
+from holdfast_rewrite.enums import (
     CLASSIFIER_VERSION,
-    Intent,
     Level,
+    MessageIntent,
     SafetyFlag,
     Strength,
     Surface,
     Topic,
 )
+from holdfast_rewrite.model import ClassifierResult
+from holdfast_rewrite.ruleset import LOCALES
 from tests.apps.classified import CASES, Case
 
 EVAL = Path(__file__).resolve().parents[2] / "eval"
@@ -70,7 +70,7 @@ def test_a_plain_message_is_understood_in_its_own_language(case: Case) -> None:
 def test_every_language_has_calm_and_sharp_cases_of_every_intent() -> None:
     seen = {(case.locale, case.intent) for case in CASES}
 
-    assert seen == {(locale, intent.value) for locale in LOCALES for intent in Intent}
+    assert seen == {(locale, intent.value) for locale in LOCALES for intent in MessageIntent}
     assert {case.topic for case in CASES} == set(Topic)
 
 
@@ -146,20 +146,22 @@ def test_known_other_matters_are_other_for_sure() -> None:
 
 
 def test_a_statement_without_a_wish_is_a_concern() -> None:
-    assert classify("The dishes have been in the sink since Monday.").intent is Intent.CONCERN
+    assert (
+        classify("The dishes have been in the sink since Monday.").intent is MessageIntent.CONCERN
+    )
 
 
 def test_a_rhetorical_question_is_no_wish_to_know() -> None:
     result = classify("How hard is it to wash one single plate? Seriously?")
 
-    assert result.intent is Intent.CONCERN
+    assert result.intent is MessageIntent.CONCERN
     assert result.rewrite_strength is Strength.FULL_REFRAME
 
 
 def test_what_could_mean_anything_is_a_concern_and_flagged() -> None:
     result = classify_in("en", "Whatever, the zeppelin thing.")
 
-    assert result.intent is Intent.CONCERN
+    assert result.intent is MessageIntent.CONCERN
     assert result.confidence.intent_confidence is Level.LOW
     assert result.safety_flags == (SafetyFlag.AMBIGUOUS_INTENT,)
 
@@ -216,7 +218,7 @@ def test_a_language_without_rules_is_named_and_nothing_else_is_claimed() -> None
 
     assert result.detected_language == "sv"
     assert result.language_confidence is not Level.LOW
-    assert (result.topics, result.intent) == ((Topic.OTHER,), Intent.CONCERN)
+    assert (result.topics, result.intent) == ((Topic.OTHER,), MessageIntent.CONCERN)
     assert result.confidence.topic_confidence is Level.LOW
     assert result.rewrite_strength is Strength.FULL_REFRAME
 
@@ -226,7 +228,7 @@ def test_where_the_language_is_not_clear_the_words_count_with_low_confidence() -
 
     assert result.detected_language == "und"
     assert result.topics == (Topic.CLEANLINESS,)
-    assert result.intent is Intent.REQUEST
+    assert result.intent is MessageIntent.REQUEST
     assert result.confidence.topic_confidence is Level.LOW
     assert result.rewrite_strength is Strength.FULL_REFRAME
 
@@ -280,4 +282,4 @@ def test_nobody_is_asked_over_a_network(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(socket, "socket", refuse)
     monkeypatch.setattr(socket, "create_connection", refuse)
 
-    assert classify(CALM).intent is Intent.REQUEST
+    assert classify(CALM).intent is MessageIntent.REQUEST

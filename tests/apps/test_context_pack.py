@@ -16,8 +16,8 @@ from holdfast_rewrite.context_pack import (
     power_mode,
     read_tables,
 )
+from holdfast_rewrite.enums import Directness, HomeRole, PowerMode, RepairTiming, Topic
 from holdfast_rewrite.model import BadRewrite, ContextPack
-from holdfast_rewrite.words import Directness, HomeRole, PowerMode, RepairTiming, Topic
 
 RECIPIENT = "0198c0de-0000-7000-8000-0000000000b2"
 ALWAYS = {"communication_directness", "communication_channel", "conflict_resolution_style"}

@@ -15,7 +15,7 @@ from holdfast.engine.worker.worker import run_maintenance
 from holdfast.store.postgres_tx import PostgresTx
 from holdfast.store.sqlite import SqliteTx
 from holdfast_rewrite import erase
-from holdfast_rewrite.conclude import conclude_once, reveal_once
+from holdfast_rewrite.finish import finish_once, reveal_once
 from holdfast_rewrite.rewrites import Rewrites
 from holdfast_rewrite.settings import RewriteSettings
 from holdfast_rewrite.text_retention import forget_once
@@ -165,7 +165,7 @@ def test_a_collector_that_dies_anywhere_stores_one_output_and_charges_no_attempt
     assert output["rewritten_text"] == REWRITE
     assert (stage.job(planted).state, stage.row(planted)["status"]) == ("completed", "completed")
     assert stage.job(planted).record["attempt_count"] == 0
-    conclude_once(stage.store, reveal_delay=DAY)
+    finish_once(stage.store, reveal_delay=DAY)
     assert_sound(stage.hf)
 
 
@@ -196,7 +196,7 @@ def test_a_worker_that_lost_its_lease_stores_nothing(stage: Stage) -> None:
     assert len(calls) == 2
     assert len(stage.outputs()) == 1
     assert stage.row(planted)["status"] == "completed"
-    conclude_once(stage.store, reveal_delay=DAY)
+    finish_once(stage.store, reveal_delay=DAY)
     assert_sound(stage.hf)
 
 
@@ -209,7 +209,7 @@ def test_a_rewrite_that_is_canceled_at_its_provider_is_never_stored_and_frees_no
     stage.say()
     stage.provider.complete()
     stage.collect()
-    conclude_once(stage.store, reveal_delay=DAY)
+    finish_once(stage.store, reveal_delay=DAY)
 
     assert [row["rewrite_request_id"] for row in stage.outputs()] == [other.id]
     assert stage.row(canceled)["status"] == "canceled"
@@ -243,7 +243,7 @@ def test_a_text_that_is_erased_while_its_batch_is_built_goes_nowhere_and_stops_n
         stage.submit()
         stage.clock.advance(hours=1)
     stage.answer()
-    conclude_once(stage.store, reveal_delay=DAY)
+    finish_once(stage.store, reveal_delay=DAY)
 
     assert [row["rewrite_request_id"] for row in stage.outputs()] == [kept.id]
     assert (stage.job(gone).state, stage.job(gone).error_class) == ("failed", "TEXT_ERASED")
@@ -256,7 +256,7 @@ def test_a_text_that_is_erased_while_its_batch_is_built_goes_nowhere_and_stops_n
 def test_an_end_is_told_once_wherever_the_orchestrator_dies(stage: Stage) -> None:
     planted = stage.plant()
     stage.answer()
-    crash_everywhere(lambda: conclude_once(stage.store, reveal_delay=DAY))
+    crash_everywhere(lambda: finish_once(stage.store, reveal_delay=DAY))
     stage.clock.advance(DAY)
     crash_everywhere(lambda: reveal_once(stage.store))
     stage.clock.advance(days=400)
@@ -276,7 +276,7 @@ def test_an_end_is_told_once_when_every_answer_is_lost(stage: Stage) -> None:
     planted = stage.plant()
     stage.answer()
     with every_answer_lost(stage.hf):
-        conclude_once(stage.store, reveal_delay=DAY)
+        finish_once(stage.store, reveal_delay=DAY)
         stage.clock.advance(DAY)
         reveal_once(stage.store)
         stage.clock.advance(days=400)
@@ -301,7 +301,7 @@ def test_an_erasure_that_dies_anywhere_is_asked_for_again_and_ends(
     stage.say()
     stage.provider.complete()
     stage.collect()
-    conclude_once(stage.store, reveal_delay=DAY)
+    finish_once(stage.store, reveal_delay=DAY)
 
     assert stage.told(done) == ["rewrite_erased", "rewrite_completed"]
     assert stage.told(at_provider) == ["rewrite_erased", "rewrite_failed"]

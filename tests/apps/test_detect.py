@@ -21,9 +21,9 @@ from holdfast_rewrite.detect import (
     is_told_apart,
     local_detector,
 )
+from holdfast_rewrite.enums import Level
 from holdfast_rewrite.language import normalize
 from holdfast_rewrite.settings import RewriteSettings
-from holdfast_rewrite.words import Level
 from tests.apps.household import ROUTE
 
 LANGUAGES = ("de", "en", "es", "fr", "it", "nl", "pl", "pt", "sv", "tr")

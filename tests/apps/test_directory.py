@@ -10,8 +10,8 @@ import pytest
 from holdfast import Holdfast
 from holdfast.errors import RuleBroken
 from holdfast_rewrite.directory import Household, Member, Pair, SqlDirectory
+from holdfast_rewrite.enums import HomeRole
 from holdfast_rewrite.failure import InvalidRewrite
-from holdfast_rewrite.words import HomeRole
 from tests.apps.household import HOME, OTHER_HOME, RECIPIENT, SENDER, STRANGER, count
 from tests.story import by_hand, look
 

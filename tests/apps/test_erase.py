@@ -11,10 +11,10 @@ import pytest
 from holdfast import Forbidden
 from holdfast.errors import RuleBroken
 from holdfast.operate.authorization import OperatorContext
-from holdfast_rewrite.conclude import conclude_once
 from holdfast_rewrite.erase import erase_data
 from holdfast_rewrite.export import export_data
 from holdfast_rewrite.failure import InvalidRewrite
+from holdfast_rewrite.finish import finish_once
 from holdfast_rewrite.settings import RewriteSettings
 from holdfast_rewrite.show import list_received
 from holdfast_rewrite.text_retention import count_overdue, forget_once
@@ -203,7 +203,7 @@ def test_a_request_that_has_no_job_yet_ends_with_its_erasure(stage: Stage) -> No
     planted = Planted(request, "")
 
     erase_data(admin(stage), user_id=SENDER, reason="asked")
-    conclude_once(stage.store, reveal_delay=timedelta(days=1))
+    finish_once(stage.store, reveal_delay=timedelta(days=1))
 
     row = stage.row(planted)
     assert (row["step"], row["failure_code"]) == ("failed", "erased")
@@ -293,7 +293,7 @@ def test_a_person_gets_what_is_theirs_and_no_word_of_another(
     stage.plant()
     stage.plant("Please tidy up the hall, all of it.")
     stage.answer()
-    conclude_once(stage.store, reveal_delay=timedelta(days=1))
+    finish_once(stage.store, reveal_delay=timedelta(days=1))
 
     mine = list(export_data(admin(stage), user_id=SENDER))
     theirs = list(export_data(admin(stage), user_id=RECIPIENT))
@@ -333,7 +333,7 @@ def test_of_a_message_that_never_reached_them_a_person_gets_what_was_known_of_th
 def test_the_sender_learns_the_language_of_a_rewrite_with_the_rewrite(stage: Stage) -> None:
     stage.plant()
     stage.answer()
-    conclude_once(stage.store, reveal_delay=timedelta(days=1))
+    finish_once(stage.store, reveal_delay=timedelta(days=1))
     (early,) = export_data(admin(stage), user_id=SENDER)
     stage.clock.advance(days=1)
     (late,) = export_data(admin(stage), user_id=SENDER)

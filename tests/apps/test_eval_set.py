@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast_rewrite.enums import Code, MessageIntent, PowerMode, Strength, Topic
 from holdfast_rewrite.lexicon import Lexicon
-from holdfast_rewrite.words import Code, Intent, PowerMode, Strength, Topic
 from tools import rewrite_eval
 from tools.rewrite_cases import EVAL, cases_of, polite_of
 from tools.rewrite_eval import HARD, Outcome, Report, Score, measure
@@ -91,7 +91,7 @@ def test_every_intent_and_every_code_occurs(locale: str) -> None:
         code for case in cases for bad in case.bad_rewrites for code in bad.codes
     }
 
-    assert {case.expected_intent for case in cases} == set(Intent)
+    assert {case.expected_intent for case in cases} == set(MessageIntent)
     assert codes == set(Code)
 
 
@@ -122,7 +122,7 @@ def test_english_has_vulgar_cynical_and_boundary_variants_of_every_topic(topic: 
     assert len(cases) >= 9
     assert codes[Code.VULGARITY] >= 5
     assert codes[Code.SARCASM_WARN] >= 2
-    assert sum(case.expected_intent is Intent.BOUNDARY for case in cases) >= 2
+    assert sum(case.expected_intent is MessageIntent.BOUNDARY for case in cases) >= 2
 
 
 # -- the tool

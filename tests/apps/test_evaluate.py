@@ -11,6 +11,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast_rewrite.detect import Detected, local_detector
+from holdfast_rewrite.enums import (
+    Code,
+    Directness,
+    HomeRole,
+    Lane,
+    Level,
+    Mark,
+    MessageIntent,
+    PowerMode,
+    RepairTiming,
+    SafetyFlag,
+    Strength,
+    Surface,
+    Temperature,
+    Tone,
+    ToneMultiplier,
+    Topic,
+)
 from holdfast_rewrite.evaluate import (
     DATASET_VERSION,
     JUDGE_VERSION,
@@ -28,24 +46,6 @@ from holdfast_rewrite.model import (
     RewriteRequest,
     TopicScope,
 )
-from holdfast_rewrite.words import (
-    Code,
-    Directness,
-    HomeRole,
-    Intent,
-    Lane,
-    Level,
-    Mark,
-    PowerMode,
-    RepairTiming,
-    SafetyFlag,
-    Strength,
-    Surface,
-    Temperature,
-    Tone,
-    ToneMultiplier,
-    Topic,
-)
 
 ORIGINAL = "Turn your damn music down, I have to get up at six and I can't sleep!"
 KIND = "I have to get up at six and can't sleep. Could you turn the music down, please?"
@@ -55,7 +55,7 @@ CASES = Path(__file__).resolve().parents[2] / "eval" / "cases"
 def request(
     original: str = ORIGINAL,
     *,
-    intent: Intent = Intent.REQUEST,
+    intent: MessageIntent = MessageIntent.REQUEST,
     source: str = "en",
     target: str = "en",
     topic: Topic = Topic.NOISE,
@@ -316,20 +316,26 @@ def test_a_language_without_a_lexicon_is_never_passed_silently() -> None:
 @pytest.mark.parametrize(
     ("intent", "text", "mark"),
     [
-        (Intent.REQUEST, KIND, Mark.PASS),
-        (Intent.REQUEST, "I can't sleep when the music is on, and I get up at six.", Mark.FAIL),
-        (Intent.REQUEST, "You don't have to turn the music down for me.", Mark.FAIL),
-        (Intent.REQUEST, "You don't have to turn the music down for me, okay?", Mark.FAIL),
-        (Intent.REQUEST, "Is the music still on at night?", Mark.WARN),
-        (Intent.BOUNDARY, "I am not okay with loud music when I have to sleep.", Mark.PASS),
-        (Intent.BOUNDARY, "Could you turn the music down, please?", Mark.WARN),
-        (Intent.CONCERN, "I am worried because the music keeps me awake.", Mark.PASS),
-        (Intent.CONCERN, "Have a lovely weekend, dear friend of mine.", Mark.FAIL),
-        (Intent.CLARIFICATION, "Is there a reason why the music is on at night?", Mark.PASS),
-        (Intent.CLARIFICATION, "The music is on at night and I listen to it.", Mark.FAIL),
+        (MessageIntent.REQUEST, KIND, Mark.PASS),
+        (
+            MessageIntent.REQUEST,
+            "I can't sleep when the music is on, and I get up at six.",
+            Mark.FAIL,
+        ),
+        (MessageIntent.REQUEST, "You don't have to turn the music down for me.", Mark.FAIL),
+        (MessageIntent.REQUEST, "You don't have to turn the music down for me, okay?", Mark.FAIL),
+        (MessageIntent.REQUEST, "Is the music still on at night?", Mark.WARN),
+        (MessageIntent.BOUNDARY, "I am not okay with loud music when I have to sleep.", Mark.PASS),
+        (MessageIntent.BOUNDARY, "Could you turn the music down, please?", Mark.WARN),
+        (MessageIntent.CONCERN, "I am worried because the music keeps me awake.", Mark.PASS),
+        (MessageIntent.CONCERN, "Have a lovely weekend, dear friend of mine.", Mark.FAIL),
+        (MessageIntent.CLARIFICATION, "Is there a reason why the music is on at night?", Mark.PASS),
+        (MessageIntent.CLARIFICATION, "The music is on at night and I listen to it.", Mark.FAIL),
     ],
 )
-def test_what_the_sender_wanted_must_still_be_wanted(intent: Intent, text: str, mark: Mark) -> None:
+def test_what_the_sender_wanted_must_still_be_wanted(
+    intent: MessageIntent, text: str, mark: Mark
+) -> None:
     found = judge(text, request(intent=intent))
 
     assert found.result.intent_preserved is mark
@@ -347,17 +353,17 @@ def test_a_request_that_was_turned_round_fails() -> None:
 @pytest.mark.parametrize(
     ("original", "text", "intent"),
     [
-        ("Take the bins out, it stinks!", "Could you pass the salt?", Intent.REQUEST),
-        ("Pay me what you owe me!", "Could you help me move the sofa?", Intent.REQUEST),
+        ("Take the bins out, it stinks!", "Could you pass the salt?", MessageIntent.REQUEST),
+        ("Pay me what you owe me!", "Could you help me move the sofa?", MessageIntent.REQUEST),
         (
             "Where the hell is my bike key?",
             "Could you tell me when you are back?",
-            Intent.CLARIFICATION,
+            MessageIntent.CLARIFICATION,
         ),
     ],
 )
 def test_a_request_on_another_matter_is_not_the_senders(
-    original: str, text: str, intent: Intent
+    original: str, text: str, intent: MessageIntent
 ) -> None:
     found = judge(text, request(original, intent=intent, topic=Topic.OTHER))
 
@@ -464,7 +470,7 @@ def test_a_demand_is_a_warning_between_equals_and_fails_where_one_has_more_say(
 def test_a_boundary_may_say_what_its_sender_needs() -> None:
     knock = request(
         "Don't you dare come in without knocking!",
-        intent=Intent.BOUNDARY,
+        intent=MessageIntent.BOUNDARY,
         topic=Topic.PRIVACY,
         power=PowerMode.HIGHER_SENDER,
     )
@@ -532,7 +538,7 @@ def test_every_bad_rewrite_that_invents_or_changes_language_is_caught(path: Path
 def of_case(case: dict[str, str]) -> RewriteRequest:
     found = request(
         case["original_text"],
-        intent=Intent(case["expected_intent"]),
+        intent=MessageIntent(case["expected_intent"]),
         source=case["source_locale"],
         target=case["target_locale"],
         topic=Topic(case["topic"]),
@@ -547,7 +553,7 @@ def test_one_phrase_inside_another_is_no_second_issue() -> None:
         "Mi farebbe piacere ricevere anche solo due parole.",
         request(
             "Non rispondi mai ai messaggi, mi hai stufato",
-            intent=Intent.CONCERN,
+            intent=MessageIntent.CONCERN,
             source="it",
             target="it",
             topic=Topic.COMMUNICATION,

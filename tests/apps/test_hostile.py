@@ -17,14 +17,14 @@ from holdfast.engine.periodic_task import RunBudget
 from holdfast.errors import Forbidden, RuleViolated, StoreError
 from holdfast_llm.batch.rendered_request import RenderedRequest
 from holdfast_llm.provider.reply import ItemAnswer, Reply
-from holdfast_rewrite.conclude import OrchestratorTask, conclude_once
 from holdfast_rewrite.decide import Decision, Written
 from holdfast_rewrite.directory import Household, Member
+from holdfast_rewrite.enums import HomeRole
 from holdfast_rewrite.failure import InvalidRewrite, RewriteNotFound
+from holdfast_rewrite.finish import OrchestratorTask, finish_once
 from holdfast_rewrite.intake import SQL as INTAKE
 from holdfast_rewrite.prompt import prompt_for
 from holdfast_rewrite.rewrites import Rewrites
-from holdfast_rewrite.words import HomeRole
 from tests.apps.household import (
     HOME,
     OTHER_HOME,
@@ -76,7 +76,7 @@ def test_a_request_that_cannot_be_read_fails_alone_and_stops_nobody(
 def test_a_text_in_the_audit_of_a_request_is_found(stage: Stage) -> None:
     planted = stage.plant()
     stage.answer()
-    conclude_once(stage.store, reveal_delay=timedelta(days=1))
+    finish_once(stage.store, reveal_delay=timedelta(days=1))
     whole = violations(report_of(stage.hf, only=["I41"]))
     said = encode({"subject": f"rewrite:{planted.id}", "note": ORIGINAL})
     plant(

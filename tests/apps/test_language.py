@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast_rewrite.enums import Lane, Level
 from holdfast_rewrite.language import BadLocale, Locales, normalize, resolve
-from holdfast_rewrite.words import Lane, Level
 
 SURE = (Level.MEDIUM, Level.HIGH)
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from holdfast_rewrite import lexicon as module
-from holdfast_rewrite import phrase
+from holdfast_rewrite import phrase_matcher
+from holdfast_rewrite.enums import Code, Mark
 from holdfast_rewrite.lexicon import BadLexicon, Lexicon, check_text
-from holdfast_rewrite.words import Code, Mark
 
 DATA = sorted((Path(module.__file__).parent / "lexicons").glob("*.toml"))
 LOCALES = [path.stem for path in DATA]
@@ -227,7 +227,7 @@ def test_what_a_lexicon_remembers_of_a_text_is_its_own_words_alone() -> None:
 
 
 def test_a_lexicon_forgets_before_it_remembers_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(phrase, "MOST_REMEMBERED", 10)
+    monkeypatch.setattr(phrase_matcher, "MOST_REMEMBERED", 10)
     lexicon = made(blame={"phrases": [f"word{at} again" for at in range(100)]})
 
     assert all(lexicon.check(f"It is word{at} again.").codes for at in range(100))

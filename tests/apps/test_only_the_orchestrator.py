@@ -13,7 +13,7 @@ from psycopg import errors as pg
 
 from holdfast import EnqueueRefused, FakeClock, Holdfast, HoldfastError, JobRequest
 from holdfast_rewrite import Rewrites
-from holdfast_rewrite.words import JOB_TYPE
+from holdfast_rewrite.enums import JOB_TYPE
 from tests.apps.household import HOME, count, furnish, request_row, rewriting, submission
 from tests.operate.sound import assert_sound
 from tests.story import make_holdfast

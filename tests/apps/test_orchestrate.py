@@ -20,14 +20,7 @@ from holdfast_rewrite.classify_local import LocalClassifier
 from holdfast_rewrite.context_pack import build_pack
 from holdfast_rewrite.decide import Captured, decide
 from holdfast_rewrite.directory import Household, SqlDirectory
-from holdfast_rewrite.event import RewriteMoved
-from holdfast_rewrite.failure import InvalidRewrite
-from holdfast_rewrite.gate import Answer
-from holdfast_rewrite.model import SAFE_DEFAULTS, ClassifierResult, RewriteRequest
-from holdfast_rewrite.rewrites import Rewrites
-from holdfast_rewrite.route import Routes
-from holdfast_rewrite.settings import ClassifierRouteSettings, RewriteSettings
-from holdfast_rewrite.words import (
+from holdfast_rewrite.enums import (
     FailureCode,
     HomeRole,
     Lane,
@@ -37,6 +30,13 @@ from holdfast_rewrite.words import (
     Strength,
     Topic,
 )
+from holdfast_rewrite.event import RewriteMoved
+from holdfast_rewrite.failure import InvalidRewrite
+from holdfast_rewrite.model import SAFE_DEFAULTS, ClassifierResult, RewriteRequest
+from holdfast_rewrite.rewrites import Rewrites
+from holdfast_rewrite.route import Routes
+from holdfast_rewrite.settings import ClassifierRouteSettings, RewriteSettings
+from holdfast_rewrite.validation import Answer
 from tests.apps.household import (
     HOME,
     MESSAGE,

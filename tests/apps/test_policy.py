@@ -7,19 +7,19 @@ from itertools import product
 import pytest
 
 from holdfast_rewrite.context_pack import build_pack
-from holdfast_rewrite.model import SAFE_DEFAULTS, ClassifierResult, Confidences, ContextPack
-from holdfast_rewrite.policy import policy_of, strength_of
-from holdfast_rewrite.words import (
+from holdfast_rewrite.enums import (
     Directness,
     HomeRole,
-    Intent,
     Level,
+    MessageIntent,
     SafetyFlag,
     Strength,
     Temperature,
     Tone,
     Topic,
 )
+from holdfast_rewrite.model import SAFE_DEFAULTS, ClassifierResult, Confidences, ContextPack
+from holdfast_rewrite.policy import policy_of, strength_of
 
 
 def result(
@@ -31,7 +31,7 @@ def result(
     flag: SafetyFlag = SafetyFlag.NONE,
 ) -> ClassifierResult:
     return ClassifierResult(
-        "v1", "en", (Topic.NOISE,), Intent.REQUEST, strength,
+        "v1", "en", (Topic.NOISE,), MessageIntent.REQUEST, strength,
         Confidences(topic, intent, language), (flag,),
     )  # fmt: skip
 

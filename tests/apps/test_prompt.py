@@ -16,19 +16,19 @@ from holdfast_llm.provider.http_client import HttpAdapter
 from holdfast_llm.provider.route import Route
 from holdfast_llm.provider.schema import is_strict, openapi
 from holdfast_rewrite.context_pack import build_pack
-from holdfast_rewrite.model import ClassifierResult, Confidences, RewriteRequest
-from holdfast_rewrite.policy import policy_of
-from holdfast_rewrite.prompt import SCHEMA, as_data, prompt_for, prompt_versions
-from holdfast_rewrite.words import (
+from holdfast_rewrite.enums import (
     HomeRole,
-    Intent,
     Lane,
     Level,
+    MessageIntent,
     SafetyFlag,
     Strength,
     Surface,
     Topic,
 )
+from holdfast_rewrite.model import ClassifierResult, Confidences, RewriteRequest
+from holdfast_rewrite.policy import policy_of
+from holdfast_rewrite.prompt import SCHEMA, as_data, prompt_for, prompt_versions
 
 IDS = {
     name: f"0198c0de-0000-7000-8000-0000000000{at:02x}"
@@ -65,7 +65,7 @@ def request(
     **answers: str,
 ) -> RewriteRequest:
     result = ClassifierResult(
-        "v1", source, (topic,), Intent.REQUEST, Strength.FULL_REFRAME,
+        "v1", source, (topic,), MessageIntent.REQUEST, Strength.FULL_REFRAME,
         Confidences(Level.HIGH, Level.HIGH, Level.HIGH), (SafetyFlag.NONE,),
     )  # fmt: skip
     pack = build_pack(

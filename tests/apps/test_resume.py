@@ -14,9 +14,9 @@ from holdfast.engine.run_log import Trigger, TriggerKind
 from holdfast.errors import StoreDown
 from holdfast_rewrite import orchestrate
 from holdfast_rewrite.directory import SqlDirectory
+from holdfast_rewrite.enums import Status
 from holdfast_rewrite.orchestrate import CLASSIFIED_AT_ONCE, Orchestrator
 from holdfast_rewrite.rewrites import Rewrites
-from holdfast_rewrite.words import Status
 from tests.apps.household import (
     HOME,
     RECIPIENT,

@@ -16,10 +16,10 @@ from holdfast_llm.provider.echo import ECHO
 from holdfast_llm.provider.reply import Answer, Reply, Usage
 from holdfast_rewrite import Rewrites
 from holdfast_rewrite import work as working
+from holdfast_rewrite.enums import HomeRole
 from holdfast_rewrite.route import Routes
 from holdfast_rewrite.settings import RewriteSettings, RouteSettings
 from holdfast_rewrite.text_retention import forget_once
-from holdfast_rewrite.words import HomeRole
 from tests.apps.household import (
     HOME,
     RECIPIENT,
@@ -201,8 +201,8 @@ def test_the_decision_carries_what_the_route_says(eligible: bool) -> None:
 
 
 def working_request() -> Any:
+    from holdfast_rewrite.enums import JOB_TYPE, Lane, Strength, Surface
     from holdfast_rewrite.route import RouteRequest
-    from holdfast_rewrite.words import JOB_TYPE, Lane, Strength, Surface
 
     return RouteRequest(
         JOB_TYPE,

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.store import Store
 from holdfast.store.query import Statement
-from holdfast_rewrite import conclude, directory, erase, intake, show, work
+from holdfast_rewrite import directory, erase, finish, intake, show, work
 from tests.apps.household import HOME, RECIPIENT, SENDER
 from tests.story import by_hand
 
@@ -81,14 +81,14 @@ def whole_tables(text: str) -> list[str]:
 MINUTELY: list[tuple[Any, dict[str, Any]]] = [
     (intake.SQL.count_unfinished, {"abandoned_ms": 1, "most": 10}),
     (intake.SQL.take_unfinished, {"abandoned_ms": 1, "lease_ms": 1, "limit": 500}),
-    (conclude.SQL.count_to_conclude, {"most": 10}),
-    (conclude.SQL.list_unconcluded, {"limit": 500}),
-    (conclude.SQL.list_due, {"limit": 500}),
+    (finish.SQL.count_to_finish, {"most": 10}),
+    (finish.SQL.list_ended, {"limit": 500}),
+    (finish.SQL.list_due, {"limit": 500}),
     (erase.SQL.count_overdue, {"original_ms": 86_400_000, "rewritten_ms": 1, "most": 10}),
     (erase.SQL.list_overdue_originals, {"original_ms": 86_400_000, "limit": 500}),
     (erase.SQL.list_overdue_rewritten, {"rewritten_ms": 86_400_000, "limit": 500}),
-    (conclude.SQL.conclude_requests, {"ended": [key | {"sender_reveal_at": None} for key in KEYS]}),
-    (conclude.SQL.reveal_requests, {"due": KEYS}),
+    (finish.SQL.finish_requests, {"ended": [key | {"sender_reveal_at": None} for key in KEYS]}),
+    (finish.SQL.reveal_requests, {"due": KEYS}),
     (erase.SQL.forget_requests, {"gone": KEYS}),
     (erase.SQL.erase_messages, {"gone": KEYS}),
     (erase.SQL.erase_outputs, {"gone": KEYS}),

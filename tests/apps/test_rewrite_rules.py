@@ -14,7 +14,7 @@ from holdfast.engine.state_hook import Reached, run_state_statements
 from holdfast.errors import RuleBroken
 from holdfast.store import Store, Tx
 from holdfast.store.query import Statement
-from holdfast_rewrite.words import JOB_TYPE, Strength
+from holdfast_rewrite.enums import JOB_TYPE, Strength
 from tests.apps.planted import (
     HOME,
     OTHER_HOME,
@@ -382,7 +382,7 @@ def test_no_statement_but_the_orchestrators_says_when_a_sender_may_read(store: S
         if writes.search(path.read_text(encoding="utf-8"))
     }
 
-    assert found == {"holdfast_rewrite/conclude.sql"}
+    assert found == {"holdfast_rewrite/finish.sql"}
 
 
 def test_the_record_of_a_rewrite_job_holds_no_text(stage: Stage) -> None:

@@ -10,9 +10,9 @@ import pytest
 from holdfast import ConfigError, Settings
 from holdfast_llm.provider.route import ExecutionMode, Route
 from holdfast_llm.settings import BUILT_IN_PROVIDERS, ProviderSettings
+from holdfast_rewrite.enums import JOB_TYPE, Lane, Strength, Surface
 from holdfast_rewrite.route import NoRoute, RouteRequest, Routes
 from holdfast_rewrite.settings import ClassifierRouteSettings, RewriteSettings, RouteSettings
-from holdfast_rewrite.words import JOB_TYPE, Lane, Strength, Surface
 
 SMALL = RouteSettings(
     provider="openai",

@@ -12,8 +12,8 @@ import pytest
 from holdfast import Forbidden
 from holdfast.clock import read_instant
 from holdfast.store import open_store
-from holdfast_rewrite.conclude import conclude_once
 from holdfast_rewrite.failure import InvalidRewrite, RewriteNotFound
+from holdfast_rewrite.finish import finish_once
 from holdfast_rewrite.show import (
     Received,
     Sent,
@@ -80,7 +80,7 @@ def test_a_sender_reads_the_rewrite_after_its_day_and_never_the_original(stage: 
     planted = stage.plant()
     stage.answer()
     done = sent(stage, planted)
-    conclude_once(stage.store, reveal_delay=timedelta(days=1))
+    finish_once(stage.store, reveal_delay=timedelta(days=1))
     stage.clock.advance(hours=23, minutes=59)
     early = sent(stage, planted)
     stage.clock.advance(minutes=1)
@@ -220,7 +220,7 @@ def test_the_record_of_a_job_has_every_field_and_an_operator_sees_it_without_tex
     stage.answer(
         {"rewritten_text": "Kannst du bitte den Müll rausbringen?", "output_language": "de"}
     )
-    conclude_once(stage.store, reveal_delay=timedelta(days=1))
+    finish_once(stage.store, reveal_delay=timedelta(days=1))
 
     (record,) = look(stage.store, "SELECT * FROM holdfast.rewrite_job")
     shown = find_record(

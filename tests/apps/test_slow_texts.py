@@ -8,13 +8,13 @@ from random import Random
 
 import pytest
 
-from holdfast_rewrite.delta import invented
 from holdfast_rewrite.detect import local_detector
-from holdfast_rewrite.fold import fold
+from holdfast_rewrite.enums import LONGEST_MESSAGE
 from holdfast_rewrite.lexicon import Lexicon
-from holdfast_rewrite.reversal import is_reversed
+from holdfast_rewrite.negation import is_reversed
+from holdfast_rewrite.new_facts import invented
+from holdfast_rewrite.normalize_text import normalize_text
 from holdfast_rewrite.ruleset import Rules
-from holdfast_rewrite.words import LONGEST_MESSAGE
 
 # They take up to 20 times as long as an ordinary message of the same length. Without the ends that
 # the patterns have, most take 200 to 8,000 times as long.
@@ -53,10 +53,10 @@ ORDINARY = ("Could you please turn the music down after ten? I have to get up ea
     :LONGEST_MESSAGE
 ]
 READERS: dict[str, Callable[[str], object]] = {
-    "fold": fold,
+    "normalize_text": normalize_text,
     "lexicon": lambda text: lexicon().check(text),
     "rules": lambda text: rules().read(text),
-    "reversal": lambda text: is_reversed(
+    "negation": lambda text: is_reversed(
         rules().read(text), rules().read(text), is_same_language=True
     ),
     "detector": lambda text: local_detector().detect(text),

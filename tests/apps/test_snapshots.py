@@ -7,8 +7,8 @@ import pytest
 from holdfast import FakeClock, Holdfast
 from holdfast.errors import RuleBroken
 from holdfast_rewrite import Rewrites
-from holdfast_rewrite.gate import Answer
 from holdfast_rewrite.text_retention import forget_once
+from holdfast_rewrite.validation import Answer
 from tests.apps.household import HOME, RECIPIENT, STRANGER, count, submission
 from tests.engine.planting import plant
 from tests.operate.sound import assert_sound, report_of, violations

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast.operate.doctor import examine
-from holdfast_rewrite.conclude import conclude_once
 from holdfast_rewrite.erase import erase_data
+from holdfast_rewrite.finish import finish_once
 from holdfast_rewrite.verify import PATIENCE
 from tests.apps.planted import ORIGINAL, REWRITE, STRANGER, Planted, Stage, plant_queued
 from tests.engine.planting import plant
@@ -28,7 +28,7 @@ def done(stage: Stage) -> Planted:
     stage.hf.cancel(canceled.job_id, org_id=canceled.request.home_id, reason="asked")
     stage.plant("Please do not slam the door, number 3.")
     stage.submit()
-    conclude_once(stage.store, reveal_delay=PATIENCE)
+    finish_once(stage.store, reveal_delay=PATIENCE)
     return done
 
 

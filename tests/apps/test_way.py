@@ -8,8 +8,8 @@ import pytest
 
 from holdfast import FakeClock, Holdfast
 from holdfast_rewrite.detect import Detected
+from holdfast_rewrite.enums import Level
 from holdfast_rewrite.lexicon import Lexicon
-from holdfast_rewrite.words import Level
 from tests.apps.planted import REWRITE, Planted, Stage, set_stage
 from tests.story import by_hand, look
 

@@ -11,10 +11,10 @@ import pytest
 import holdfast_rewrite
 from holdfast.config import Settings
 from holdfast_rewrite.decide import decide
+from holdfast_rewrite.enums import Level, MessageIntent, SafetyFlag, Strength, Topic
 from holdfast_rewrite.prompt import prompt_for
 from holdfast_rewrite.route import Routes
 from holdfast_rewrite.settings import RewriteSettings
-from holdfast_rewrite.words import Intent, Level, SafetyFlag, Strength, Topic
 from tests.apps.household import RECIPIENT, ROUTE, intake, result_of
 
 PACKAGES = Path(__file__).resolve().parents[2] / "packages"
@@ -48,7 +48,7 @@ def test_only_the_orchestrator_stores_messages_and_snapshots(table: str) -> None
         "holdfast_rewrite/orchestrate.sql"
     }
     assert modules_with(r'"orchestrate\.sql"') == {
-        "holdfast_rewrite/advance.py",
+        "holdfast_rewrite/enqueue_rewrites.py",
         "holdfast_rewrite/intake.py",
     }
 
@@ -65,14 +65,23 @@ def test_only_the_orchestrator_classifies_resolves_and_enqueues() -> None:
     assert modules_with(rf"{at}\.language import [^\n]*\bresolve\b") == {
         "holdfast_rewrite/decide.py"
     }
-    assert modules_with(rf"{at}\.advance import") == {"holdfast_rewrite/orchestrate.py"}
+    assert modules_with(rf"{at}\.enqueue_rewrites import") == {"holdfast_rewrite/orchestrate.py"}
     assert modules_with(r"insert_steps|insert_jobs|hf\.enqueue") & {
         f"holdfast_rewrite/{path.relative_to(REWRITE)}" for path in REWRITE.rglob("*.py")
-    } == {"holdfast_rewrite/advance.py"}
+    } == {"holdfast_rewrite/enqueue_rewrites.py"}
 
 
 # What decides on locales, lane, recipient, policy and route.
-DECIDING = ("gate", "intake", "decide", "language", "context_pack", "policy", "route", "advance")
+DECIDING = (
+    "validation",
+    "intake",
+    "decide",
+    "language",
+    "context_pack",
+    "policy",
+    "route",
+    "enqueue_rewrites",
+)
 
 
 @pytest.mark.req("E-10")
@@ -89,7 +98,10 @@ def test_whatever_a_classifier_says_code_decides_for_whom_in_which_language_and_
     routes = Routes(Settings(rewrite=RewriteSettings(routes=(ROUTE,))))
     seen = set()
     for topic, intent, flag, (language, level) in itertools.product(
-        Topic, Intent, SafetyFlag, [("fr", Level.LOW), ("unknown", Level.HIGH), ("en", Level.HIGH)]
+        Topic,
+        MessageIntent,
+        SafetyFlag,
+        [("fr", Level.LOW), ("unknown", Level.HIGH), ("en", Level.HIGH)],
     ):
         said = result_of(
             Strength.FULL_REFRAME,
@@ -131,21 +143,21 @@ def test_a_model_may_answer_a_text_and_its_language_and_nothing_else() -> None:
 
 
 DECIDES = {
-    "advance",
     "classify",
     "classify_llm",
     "classify_local",
-    "conclude",
     "context_pack",
     "decide",
     "directory",
-    "gate",
+    "enqueue_rewrites",
+    "finish",
     "intake",
     "orchestrate",
     "policy",
     "rewrites",
     "route",
     "show",
+    "validation",
 }
 
 

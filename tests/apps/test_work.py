@@ -15,8 +15,8 @@ from holdfast.engine.job import ResultWithRows
 from holdfast_llm import Item
 from holdfast_llm.provider.reply import Failure, FailureKind, Reply
 from holdfast_rewrite.detect import Detected
+from holdfast_rewrite.enums import Level
 from holdfast_rewrite.payload import JobPayload, RowPayload
-from holdfast_rewrite.words import Level
 from holdfast_rewrite.work import RewriteWork
 from tests.apps.planted import (
     HOME,

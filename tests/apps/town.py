@@ -26,9 +26,9 @@ from holdfast_llm.settings import PriceSettings, ProviderSettings
 from holdfast_rewrite import Rewrites, Submission
 from holdfast_rewrite.classify import Message
 from holdfast_rewrite.directory import SqlDirectory
-from holdfast_rewrite.gate import Answer
+from holdfast_rewrite.enums import Surface
 from holdfast_rewrite.settings import RewriteSettings, RouteSettings
-from holdfast_rewrite.words import Surface
+from holdfast_rewrite.validation import Answer
 from holdfast_simulator.prompt import Prompt
 from holdfast_simulator.simulator import Simulator
 from tests.apps.phrases import KIND, LANGUAGES, SAID

@@ -13,7 +13,7 @@ from holdfast.channel import slack
 from holdfast_review.enums import ReviewProgress, Severity, SourceKind
 from holdfast_review.failure import RecipientUnreachable
 from holdfast_review.model import Finding, Review, Source
-from holdfast_review.notify import conclude
+from holdfast_review.notify import finish_review
 from holdfast_review.render import render
 from holdfast_review.show import Told
 from tests.apps_review.bench import ANN, BEN, CAT, FINDINGS, Bench
@@ -180,7 +180,7 @@ def told(state: str) -> Told:
 )
 def test_what_is_over_and_not_told_is_for_a_person(states: list[str]) -> None:
     with pytest.raises(RecipientUnreachable):
-        conclude(review(), [told(state) for state in states])
+        finish_review(review(), [told(state) for state in states])
 
 
 def test_nobody_is_asked_to_step_in_while_one_may_still_be_told(bench: Bench) -> None:

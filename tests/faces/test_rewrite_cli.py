@@ -12,8 +12,8 @@ import pytest
 
 from holdfast_llm.provider.route import Route
 from holdfast_rewrite.directory import SqlDirectory
+from holdfast_rewrite.enums import HomeRole
 from holdfast_rewrite.model import SAFE_DEFAULTS, ClassifierResult, ContextPack
-from holdfast_rewrite.words import HomeRole
 from tests.faces.conftest import Run
 from tests.story import by_hand, look, make_holdfast
 

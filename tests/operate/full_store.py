@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast import FakeClock, Gone, Holdfast, NetworkTimeout, State
 from holdfast.outbox.in_app import InAppChannel
-from holdfast_rewrite.conclude import conclude_once
+from holdfast_rewrite.finish import finish_once
 from tests.apps.planted import Stage, set_stage
 from tests.operate.busy import Busy, make_busy
 from tests.operate.letters import Review, operator, prepare, replay, work
@@ -104,7 +104,7 @@ def _rewrite_two(stage: Stage) -> dict[str, str]:
     submitted = stage.plant("Please do not slam the door, number 3.")
     stage.submit()
     assert stage.job(submitted).state is State.BATCH_SUBMITTED
-    conclude_once(stage.store, reveal_delay=timedelta(hours=1))
+    finish_once(stage.store, reveal_delay=timedelta(hours=1))
     return {"rewritten": done.id, "rewrite_job": done.job_id, "submitted": submitted.job_id}
 
 

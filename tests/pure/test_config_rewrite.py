@@ -11,13 +11,13 @@ from holdfast import ConfigError, Settings
 from holdfast.config import load
 from holdfast.config.show import show
 from holdfast_llm.provider.route import ExecutionMode
+from holdfast_rewrite.enums import Surface
 from holdfast_rewrite.settings import (
     SURFACES,
     ClassifierRouteSettings,
     RewriteSettings,
     RouteSettings,
 )
-from holdfast_rewrite.words import Surface
 
 ROUTE = """
 [[rewrite.routes]]

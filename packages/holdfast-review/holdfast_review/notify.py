@@ -49,7 +49,7 @@ def notify(hf: Holdfast, job: Context, review: Review) -> dict[str, Any]:
     if show.find_review(hf.store, org_id=review.org_id, review_id=review.review_id).is_erased:
         raise ReviewErased(review_id=review.review_id)
     _wait(hf, job, _look(hf, review))
-    return conclude(review, _look(hf, review))
+    return finish_review(review, _look(hf, review))
 
 
 def _wait(hf: Holdfast, job: Context, told: Sequence[Told]) -> None:
@@ -103,7 +103,7 @@ def _intent(review: Review, row: Row, content: Content) -> OutgoingMessage:
     )
 
 
-def conclude(review: Review, told: Sequence[Told]) -> dict[str, Any]:
+def finish_review(review: Review, told: Sequence[Told]) -> dict[str, Any]:
     """The result of a review whose required recipients have all been told; else raises why not."""
     missing = [one for one in told if one.is_required and one.notified_at is None]
     if missing:

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from holdfast_rewrite.gate import Submission
     from holdfast_rewrite.rewrites import Rewrites
     from holdfast_rewrite.settings import ClassifierRouteSettings, RewriteSettings, RouteSettings
+    from holdfast_rewrite.validation import Submission
 
 __version__ = "0.1.0"
 
@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "holdfast_rewrite.gate": "Submission",
+    "holdfast_rewrite.validation": "Submission",
     "holdfast_rewrite.rewrites": "Rewrites",
     "holdfast_rewrite.settings": "ClassifierRouteSettings RewriteSettings RouteSettings",
 }

@@ -12,9 +12,9 @@ import threading
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from holdfast_rewrite.enums import Level, Surface
 from holdfast_rewrite.language import BadLocale, normalize
 from holdfast_rewrite.model import SAFE_DEFAULTS, BadRewrite, ClassifierResult
-from holdfast_rewrite.words import Level, Surface
 
 TIMEOUT = "classifier_timeout"
 FAILED = "classifier_failed"

@@ -27,16 +27,16 @@ from holdfast_llm.provider.reply import (
 from holdfast_llm.provider.request import Request
 from holdfast_llm.provider.route import Route
 from holdfast_rewrite.classify import INVALID, ClassifierFailed, Message
-from holdfast_rewrite.model import BadRewrite, ClassifierResult
-from holdfast_rewrite.prompt import as_data
-from holdfast_rewrite.words import (
+from holdfast_rewrite.enums import (
     CLASSIFIER_VERSION,
-    Intent,
     Level,
+    MessageIntent,
     SafetyFlag,
     Strength,
     Topic,
 )
+from holdfast_rewrite.model import BadRewrite, ClassifierResult
+from holdfast_rewrite.prompt import as_data
 
 # The answer takes some 120 tokens; the rest is for models that think first.
 MAX_OUTPUT_TOKENS = 1_000
@@ -50,7 +50,7 @@ def _words(kind: Any) -> dict[str, Any]:
 _PROPERTIES: dict[str, Any] = {
     "detected_language": {"type": "string"},
     "topics": {"type": "array", "items": _words(Topic)},
-    "intent": _words(Intent),
+    "intent": _words(MessageIntent),
     "rewrite_strength": _words(Strength),
     **{name: _words(Level) for name in LEVELS},
     "safety_flags": {"type": "array", "items": _words(SafetyFlag)},

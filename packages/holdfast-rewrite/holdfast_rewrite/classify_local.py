@@ -11,20 +11,20 @@ from dataclasses import dataclass
 
 from holdfast_rewrite.classify import Message
 from holdfast_rewrite.detect import Detector, local_detector
-from holdfast_rewrite.intent import Asks, asks_of
-from holdfast_rewrite.lexicon import Lexicon
-from holdfast_rewrite.model import ClassifierResult, Confidences
-from holdfast_rewrite.ruleset import LOCALES, Reading, Rules
-from holdfast_rewrite.tone import has_angry_face
-from holdfast_rewrite.words import (
+from holdfast_rewrite.enums import (
     CLASSIFIER_VERSION,
     Code,
-    Intent,
     Level,
+    MessageIntent,
     SafetyFlag,
     Strength,
     Topic,
 )
+from holdfast_rewrite.lexicon import Lexicon
+from holdfast_rewrite.model import ClassifierResult, Confidences
+from holdfast_rewrite.requests_in_text import Asks, asks_of
+from holdfast_rewrite.ruleset import LOCALES, Reading, Rules
+from holdfast_rewrite.tone import has_angry_face
 
 # Two topics at most: prefer fewer, and both where it could be either.
 MOST_TOPICS = 2
@@ -101,7 +101,7 @@ def _unread(text: str, language: str, confidence: Level) -> ClassifierResult:
         classifier_version=CLASSIFIER_VERSION,
         detected_language=language,
         topics=(Topic.OTHER,),
-        intent=Intent.CONCERN,
+        intent=MessageIntent.CONCERN,
         rewrite_strength=Strength.FULL_REFRAME,
         confidence=Confidences(Level.LOW, Level.LOW, confidence),
         safety_flags=_flags(_is_loud(text), True),
@@ -139,20 +139,20 @@ def _level(score: int) -> Level:
 # -- intent
 
 
-def _intent(asks: Asks, tone: _Tone, topic: Level) -> tuple[Intent, Level]:
+def _intent(asks: Asks, tone: _Tone, topic: Level) -> tuple[MessageIntent, Level]:
     """The one intent. Whoever only lets off steam, or could mean anything, has a concern."""
     if asks.is_clarifying and not tone.is_sharp and not asks.has_boundary:
-        return Intent.CLARIFICATION, Level.MEDIUM if asks.has_request else Level.HIGH
+        return MessageIntent.CLARIFICATION, Level.MEDIUM if asks.has_request else Level.HIGH
     if asks.has_boundary:
-        return Intent.BOUNDARY, Level.MEDIUM if asks.has_request else Level.HIGH
+        return MessageIntent.BOUNDARY, Level.MEDIUM if asks.has_request else Level.HIGH
     if asks.has_request:
-        return Intent.REQUEST, Level.MEDIUM if tone.is_sarcastic else Level.HIGH
+        return MessageIntent.REQUEST, Level.MEDIUM if tone.is_sarcastic else Level.HIGH
     if asks.has_question and not tone.is_sharp:
-        return Intent.CLARIFICATION, Level.MEDIUM
+        return MessageIntent.CLARIFICATION, Level.MEDIUM
     if asks.has_concern or tone.is_sharp:
-        return Intent.CONCERN, Level.MEDIUM if tone.is_sarcastic else Level.HIGH
+        return MessageIntent.CONCERN, Level.MEDIUM if tone.is_sarcastic else Level.HIGH
     # A plain statement about a plain topic is a concern by all that is left out.
-    return Intent.CONCERN, Level.LOW if topic is Level.LOW else Level.MEDIUM
+    return MessageIntent.CONCERN, Level.LOW if topic is Level.LOW else Level.MEDIUM
 
 
 # -- tone

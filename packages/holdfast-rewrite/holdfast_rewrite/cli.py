@@ -16,15 +16,15 @@ from holdfast.app import Holdfast
 from holdfast.cli.given import app_of, operator_of, operator_options, print_json, settings_of
 from holdfast.config import Settings
 from holdfast.ids import read_uuid
-from holdfast_rewrite.words import (
+from holdfast_rewrite.enums import (
     CLASSIFIER_VERSION,
     CONTEXT_VERSION,
     JOB_TYPE,
     POLICY_VERSION,
     HomeRole,
-    Intent,
     Lane,
     Level,
+    MessageIntent,
     SafetyFlag,
     Strength,
     Surface,
@@ -125,8 +125,8 @@ def submit(ctx: click.Context, /, text: str, **asked: Any) -> None:
 
     The rewrite is completed later. Exits with 1 if the submission failed.
     """
-    from holdfast_rewrite.gate import Submission
     from holdfast_rewrite.rewrites import Rewrites
+    from holdfast_rewrite.validation import Submission
 
     with app_of(ctx, required=False) as hf:
         answer = Rewrites.of(hf).submit(Submission(sender_message=text, **asked))
@@ -402,10 +402,10 @@ def lexicon(locale: str, text: str) -> None:
 @click.option("--output-language", help="Declared language of the rewrite.  [default: --to]")
 @click.option(
     "--intent",
-    type=choice(Intent),
+    type=choice(MessageIntent),
     default="request",
     show_default=True,
-    help="Intent of the message.",
+    help="MessageIntent of the message.",
 )
 @click.option("--topic", "topics", multiple=True, type=choice(Topic), help="Topic; repeatable.")
 @click.option(
@@ -473,7 +473,7 @@ def _request(
         CLASSIFIER_VERSION,
         source,
         about,
-        Intent(intent),
+        MessageIntent(intent),
         Strength(strength),
         sure,
         (SafetyFlag.NONE,),

@@ -13,15 +13,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from holdfast_rewrite.model import (
-    BadRewrite,
-    ContextPack,
-    Instructions,
-    Power,
-    RecipientSignal,
-    TopicScope,
-)
-from holdfast_rewrite.words import (
+from holdfast_rewrite.enums import (
     CONTEXT_VERSION,
     Directness,
     HomeRole,
@@ -29,6 +21,14 @@ from holdfast_rewrite.words import (
     RepairTiming,
     ToneMultiplier,
     Topic,
+)
+from holdfast_rewrite.model import (
+    BadRewrite,
+    ContextPack,
+    Instructions,
+    Power,
+    RecipientSignal,
+    TopicScope,
 )
 
 

@@ -14,6 +14,15 @@ from typing import Any
 
 from holdfast.document import canonical
 from holdfast_rewrite.context_pack import build_pack
+from holdfast_rewrite.enums import (
+    JOB_TYPE,
+    POLICY_VERSION,
+    FailureCode,
+    HomeRole,
+    Step,
+    Strength,
+    Surface,
+)
 from holdfast_rewrite.language import BadLocale, Locales, resolve
 from holdfast_rewrite.model import (
     BadRewrite,
@@ -24,15 +33,6 @@ from holdfast_rewrite.model import (
 )
 from holdfast_rewrite.policy import policy_of, strength_of
 from holdfast_rewrite.route import NoRoute, RouteRequest, Routes
-from holdfast_rewrite.words import (
-    JOB_TYPE,
-    POLICY_VERSION,
-    FailureCode,
-    HomeRole,
-    Step,
-    Strength,
-    Surface,
-)
 
 _log = logging.getLogger("holdfast.rewrite")
 

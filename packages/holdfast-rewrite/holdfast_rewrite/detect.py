@@ -18,8 +18,8 @@ from threading import Lock
 from typing import Protocol
 
 from holdfast.errors import ConfigError
+from holdfast_rewrite.enums import Level
 from holdfast_rewrite.language import normalize
-from holdfast_rewrite.words import Level
 
 UNKNOWN = "und"
 

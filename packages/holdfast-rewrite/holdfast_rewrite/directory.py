@@ -18,10 +18,10 @@ from holdfast.engine import validation
 from holdfast.store import Row, Statements, Tx
 from holdfast.store.query import Statement
 from holdfast_rewrite.context_pack import check_answers, load_tables
+from holdfast_rewrite.enums import HomeRole
 from holdfast_rewrite.failure import InvalidRewrite
 from holdfast_rewrite.language import BadLocale, normalize
 from holdfast_rewrite.model import BadRewrite
-from holdfast_rewrite.words import HomeRole
 
 SQL = Statements("holdfast_rewrite", "directory.sql")
 

@@ -9,7 +9,7 @@ from holdfast.clock import ms, read_instant
 from holdfast.operate.doctor.finding import RUN, CheckContext, Finding, Severity, last_of
 from holdfast.operate.doctor.finding import SQL as DOCTOR
 from holdfast.store import Statements
-from holdfast_rewrite.words import ORCHESTRATOR_RUN as ORCHESTRATOR
+from holdfast_rewrite.enums import ORCHESTRATOR_RUN as ORCHESTRATOR
 
 SQL = Statements("holdfast_rewrite", "doctor.sql")
 OK, PROBLEM = Severity.OK, Severity.PROBLEM

@@ -3,7 +3,7 @@
     1  schema     it is a text of at most 600 characters, in the language it was asked for
     2  lexicon    no word or phrase that the language's lexicon forbids
     3  intent     what the sender wanted is still wanted
-    4  delta      nothing is said that the sender did not say
+    4  new facts  nothing is said that the sender did not say
     5  tone       nobody shouts or demands, least of all where one has more say
 
 What is no text in the right language is judged no further: its words would mean something else.
@@ -20,25 +20,25 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import assert_never
 
-from holdfast_rewrite.delta import invented
 from holdfast_rewrite.detect import Detector, is_left_in, is_told_apart
-from holdfast_rewrite.intent import Asks, asks_of
-from holdfast_rewrite.language import BadLocale, normalize
-from holdfast_rewrite.lexicon import NO_LEXICON, Lexicon
-from holdfast_rewrite.model import EvalResult, RewriteRequest
-from holdfast_rewrite.reversal import content, is_one_word, is_reversed
-from holdfast_rewrite.ruleset import Reading, Rules
-from holdfast_rewrite.tone import has_angry_face
-from holdfast_rewrite.words import (
+from holdfast_rewrite.enums import (
     LONGEST_REWRITE,
     Code,
-    Intent,
     Lane,
     Level,
     Mark,
+    MessageIntent,
     PowerMode,
     Topic,
 )
+from holdfast_rewrite.language import BadLocale, normalize
+from holdfast_rewrite.lexicon import NO_LEXICON, Lexicon
+from holdfast_rewrite.model import EvalResult, RewriteRequest
+from holdfast_rewrite.negation import content, is_one_word, is_reversed
+from holdfast_rewrite.new_facts import invented
+from holdfast_rewrite.requests_in_text import Asks, asks_of
+from holdfast_rewrite.ruleset import Reading, Rules
+from holdfast_rewrite.tone import has_angry_face
 
 JUDGE_VERSION = "v1"
 # The cases under eval/ that the judge is measured with.
@@ -90,11 +90,11 @@ def evaluate(
     lexicon = Lexicon.of(request.target_locale)
     misshapen = (*_misshapen(rewritten_text), *_undeclared(output_language))
     if misshapen:
-        return _conclude(lexicon, (), misshapen, schema_valid=False, intent=Mark.FAIL)
+        return _evaluation(lexicon, (), misshapen, schema_valid=False, intent=Mark.FAIL)
     is_spoken = _is_spoken(rewritten_text, request, detector)
     if is_spoken is False or normalize(output_language) != request.target_locale:
         codes = (Code.NON_TARGET_LOCALE,)
-        return _conclude(lexicon, codes, (INTENT_UNVERIFIED,), intent=Mark.WARN)
+        return _evaluation(lexicon, codes, (INTENT_UNVERIFIED,), intent=Mark.WARN)
     given = _read(request.original_text, request.source_locale)
     said = _read(rewritten_text, request.target_locale)
     matter = _matter(request, given, said)
@@ -114,7 +114,7 @@ def evaluate(
         *(() if said else (INTENT_UNVERIFIED,)),
         *((MATTER_UNVERIFIED,) if matter in _UNVERIFIED else ()),
     )
-    return _conclude(
+    return _evaluation(
         lexicon,
         codes,
         (*unseen, *((REVERSED,) if is_turned else ()), *made_up, *tone),
@@ -125,7 +125,7 @@ def evaluate(
     )
 
 
-def _conclude(
+def _evaluation(
     lexicon: Lexicon | None,
     codes: Collection[Code],
     flags: Collection[str],
@@ -239,7 +239,7 @@ class Matter(Enum):
 _UNVERIFIED = frozenset({Matter.UNSEEN, Matter.NONE, Matter.GONE})
 
 
-def _intent(intent: Intent, said: Asks, matter: Matter, is_turned: bool) -> Mark:
+def _intent(intent: MessageIntent, said: Asks, matter: Matter, is_turned: bool) -> Mark:
     """Whether the rewrite still wants what the sender wanted, at least more softly."""
     if said.is_negated_request or is_turned:
         return Mark.FAIL
@@ -248,15 +248,15 @@ def _intent(intent: Intent, said: Asks, matter: Matter, is_turned: bool) -> Mark
     is_on_it = matter in (Matter.SAME, Matter.UNTOLD, Matter.UNSEEN)
     match intent:
         # Whatever is asked for now, it is something else.
-        case Intent.REQUEST | Intent.CLARIFICATION if matter is Matter.GONE:
+        case MessageIntent.REQUEST | MessageIntent.CLARIFICATION if matter is Matter.GONE:
             return Mark.FAIL
-        case Intent.REQUEST:
+        case MessageIntent.REQUEST:
             kept, softened = said.has_request, said.has_question or said.has_boundary
-        case Intent.CLARIFICATION:
+        case MessageIntent.CLARIFICATION:
             kept, softened = said.has_question, said.has_request
-        case Intent.BOUNDARY:
+        case MessageIntent.BOUNDARY:
             kept, softened = said.has_boundary, said.has_request or said.has_concern or is_on_it
-        case Intent.CONCERN:
+        case MessageIntent.CONCERN:
             asks = said.has_concern or said.has_request or said.has_boundary
             kept, softened = asks or matter is Matter.SAME, is_on_it
         case _:
@@ -278,7 +278,7 @@ def _is_turned(request: RewriteRequest, given: Reading | None, said: Reading | N
     return Code.SARCASM_WARN not in found
 
 
-# -- delta
+# -- new facts
 
 
 def _matter(request: RewriteRequest, given: Reading | None, said: Reading | None) -> Matter:
@@ -355,7 +355,7 @@ def _tone(original: str, text: str, said: Reading | None) -> Iterator[str]:
         yield DEMAND
 
 
-def _of_power(power: PowerMode, intent: Intent, tone: Collection[str]) -> Mark:
+def _of_power(power: PowerMode, intent: MessageIntent, tone: Collection[str]) -> Mark:
     """Between equals a loud word or a demand is a warning.
 
     From somebody with more say either is an order, and towards them a demand invites nobody. Only a
@@ -364,5 +364,7 @@ def _of_power(power: PowerMode, intent: Intent, tone: Collection[str]) -> Mark:
     if not tone:
         return Mark.PASS
     is_order = LOUD in tone and power is PowerMode.HIGHER_SENDER
-    is_demand = DEMAND in tone and power is not PowerMode.PEER and intent is not Intent.BOUNDARY
+    is_demand = (
+        DEMAND in tone and power is not PowerMode.PEER and intent is not MessageIntent.BOUNDARY
+    )
     return Mark.FAIL if is_order or is_demand else Mark.WARN

@@ -10,6 +10,7 @@ from holdfast.event import Subscriber
 from holdfast.extension import Extension
 from holdfast.store import Component, Statements, StateStatement
 from holdfast_llm.settings import COLLECTOR, SUBMITTER
+from holdfast_rewrite.enums import JOB_TYPE
 from holdfast_rewrite.settings import (
     BATCH_COLLECTOR,
     BATCH_SUBMITTER,
@@ -17,7 +18,6 @@ from holdfast_rewrite.settings import (
     RewriteSettings,
     unknown_providers,
 )
-from holdfast_rewrite.words import JOB_TYPE
 
 if TYPE_CHECKING:
     from holdfast.operate.doctor.finding import DoctorCheck as DoctorCheck

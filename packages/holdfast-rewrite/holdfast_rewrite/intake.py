@@ -1,7 +1,7 @@
 """Intake: a message is stored with its snapshots before anything is made of it.
 
-One transaction for any number of messages. What the gate refuses leaves a request that failed, its
-audit, and no text.
+One transaction stores any number of messages. A submission that validation refuses is stored as a
+failed request with its audit events, without its text.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from holdfast.engine.audit import Deed, record_actions
 from holdfast.ids import IdSource
 from holdfast.store import Row, Statements, Store, Tx
 from holdfast_rewrite.decide import Captured, Intake
-from holdfast_rewrite.gate import Given
-from holdfast_rewrite.words import FailureCode, HomeRole, Step, Surface
+from holdfast_rewrite.enums import FailureCode, HomeRole, Step, Surface
+from holdfast_rewrite.validation import Given
 
 SQL = Statements("holdfast_rewrite", "orchestrate.sql")
 
@@ -29,7 +29,7 @@ GIVEN_UP = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A submission behind the gate, with the ids that it will have."""
+    """A validated submission, with the ids that it will have."""
 
     given: Given
     captured: Captured | None
@@ -216,13 +216,13 @@ def _deeds(item: Received) -> list[Deed]:
 
 
 def _captured(item: Received) -> Captured:
-    assert item.captured is not None, "what the gate lets in has been looked up"
+    assert item.captured is not None, "a valid submission has been looked up"
     return item.captured
 
 
 def _intake(item: Received, created_at: Any) -> Intake:
     given = item.given
-    assert given.surface is not None, "what the gate lets in has a surface"
+    assert given.surface is not None, "a valid submission has a surface"
     return Intake(
         rewrite_request_id=item.rewrite_request_id,
         home_id=given.home_id,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from holdfast.errors import ConfigError
-from holdfast_rewrite.words import Lane, Level
+from holdfast_rewrite.enums import Lane, Level
 
 DEFAULT = "en"
 

@@ -14,19 +14,19 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
-from holdfast_rewrite.fold import Disguise, disguises, fold
-from holdfast_rewrite.phrase import (
+from holdfast_rewrite.enums import Code, Mark
+from holdfast_rewrite.normalize_text import Disguise, disguises, normalize_text
+from holdfast_rewrite.phrase_matcher import (
     BadPhrase,
     Found,
     OneOf,
     Part,
     Phrases,
-    Word,
+    PhraseWord,
     parse,
     spellings,
     words_of,
 )
-from holdfast_rewrite.words import Code, Mark
 
 NO_LEXICON = "none"
 
@@ -46,7 +46,7 @@ class BadLexicon(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """Where a code was found: a span of the folded text."""
+    """Where a code was found: a span of the normalized text."""
 
     code: Code
     start: int
@@ -140,7 +140,7 @@ class Lexicon:
         self.version = f"{locale}-{document['version']}"
         self._written: Mapping[str, str] = document.get("spellings", {})
         phrases = list(_phrases(document))
-        openers = frozenset(map(fold, document.get("openers", ())))
+        openers = frozenset(map(normalize_text, document.get("openers", ())))
         self._phrases = Phrases(phrases, written=self._written, openers=openers)
         self._hidden = tuple(self._hide(code, phrases) for code in _DISGUISED)
         used = {char for _, _, parts in phrases for word in words_of(parts) for char in word.text}
@@ -149,7 +149,7 @@ class Lexicon:
     def _hide(self, code: Code, phrases: list[tuple[str, bool, tuple[Part, ...]]]) -> _Hidden:
         words: dict[tuple[bool, bool], set[str]] = {}
         for key, _, parts in phrases:
-            if key == code and len(parts) == 1 and isinstance(word := parts[0], Word):
+            if key == code and len(parts) == 1 and isinstance(word := parts[0], PhraseWord):
                 found = words.setdefault((word.opens, word.closes), set())
                 found.update(spellings(word.text, self._written))
         return _Hidden.of(
@@ -174,9 +174,9 @@ class Lexicon:
 
     def check(self, text: str) -> Findings:
         """What of the lexicon is in a text."""
-        folded = fold(text)
-        found = list(self._phrases.find(folded))
-        found += self._unhide(folded)
+        normalized = normalize_text(text)
+        found = list(self._phrases.find(normalized))
+        found += self._unhide(normalized)
         excused = [span for span in found if span.key.startswith(_EXCEPT)]
         hits = {
             Hit(Code(span.key), span.start, span.end)
@@ -190,8 +190,8 @@ class Lexicon:
             tuple(sorted(hits, key=lambda hit: (hit.start, hit.end, hit.code))),
         )
 
-    def _unhide(self, folded: str) -> Iterator[Found]:
-        for disguise in disguises(folded, self._letters):
+    def _unhide(self, normalized: str) -> Iterator[Found]:
+        for disguise in disguises(normalized, self._letters):
             for hidden in self._hidden:
                 if hidden.holds(disguise):
                     yield Found(hidden.code, disguise.start, disguise.end)

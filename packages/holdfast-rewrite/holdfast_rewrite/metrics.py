@@ -6,8 +6,8 @@ from prometheus_client import CollectorRegistry, Counter
 
 from holdfast.event import Event
 from holdfast.telemetry.label import OTHER, Labels
+from holdfast_rewrite.enums import FailureCode, Lane, Step, Strength, Surface
 from holdfast_rewrite.event import RewriteMoved
-from holdfast_rewrite.words import FailureCode, Lane, Step, Strength, Surface
 
 # What is not decided yet, or never will be.
 NONE = "none"

@@ -14,16 +14,16 @@ from types import UnionType
 from typing import Any, Self, Union, get_args, get_origin, get_type_hints
 
 from holdfast.document import canonical
-from holdfast_rewrite.words import (
+from holdfast_rewrite.enums import (
     CLASSIFIER_VERSION,
     CONTEXT_VERSION,
     Code,
     Directness,
     HomeRole,
-    Intent,
     Lane,
     Level,
     Mark,
+    MessageIntent,
     PowerMode,
     RepairTiming,
     SafetyFlag,
@@ -77,7 +77,7 @@ class ClassifierResult(Document):
     classifier_version: str
     detected_language: str
     topics: tuple[Topic, ...]
-    intent: Intent
+    intent: MessageIntent
     rewrite_strength: Strength
     confidence: Confidences
     safety_flags: tuple[SafetyFlag, ...]
@@ -101,7 +101,7 @@ SAFE_DEFAULTS = ClassifierResult(
     classifier_version=CLASSIFIER_VERSION,
     detected_language="und",
     topics=(Topic.OTHER,),
-    intent=Intent.CONCERN,
+    intent=MessageIntent.CONCERN,
     rewrite_strength=Strength.FULL_REFRAME,
     confidence=Confidences(Level.LOW, Level.LOW, Level.LOW),
     safety_flags=(SafetyFlag.NONE,),
@@ -197,7 +197,7 @@ class RewriteRequest(Document):
     surface: Surface
     original_text: str = field(repr=False)
     topics: tuple[Topic, ...]
-    intent: Intent
+    intent: MessageIntent
     rewrite_strength: Strength
     source_locale: str
     target_locale: str

@@ -1,6 +1,6 @@
 """Numbers in a text, in digits and in the words of ten languages, and what stands beside each.
 
-`numerals.toml` holds the words. Every text here is folded and without diacritics. Pure.
+`numerals.toml` holds the words. Every text here is normalized and without diacritics. Pure.
 """
 
 from __future__ import annotations

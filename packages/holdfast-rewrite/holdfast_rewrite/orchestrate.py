@@ -20,20 +20,13 @@ from holdfast.engine.execute import current
 from holdfast.engine.handler import Producer
 from holdfast.errors import Forbidden, HoldfastError, RuleBroken, StoreBusy, StoreDown
 from holdfast.event import Event
-from holdfast_rewrite.advance import Moved, advance
 from holdfast_rewrite.classify import Classifier, Message, classify_safely, waits
-from holdfast_rewrite.conclude import ORCHESTRATOR
 from holdfast_rewrite.decide import Captured, Decision, Intake, decide
 from holdfast_rewrite.directory import Directory, Household, Pair
+from holdfast_rewrite.enqueue_rewrites import Moved, enqueue_rewrites
+from holdfast_rewrite.enums import JOB_TYPE, FailureCode, HomeRole, Status, Step
 from holdfast_rewrite.event import RewriteMoved
-from holdfast_rewrite.gate import (
-    Answer,
-    Given,
-    Submission,
-    is_sound,
-    read_submission,
-    refusal_of,
-)
+from holdfast_rewrite.finish import ORCHESTRATOR
 from holdfast_rewrite.intake import (
     Received,
     count_unfinished,
@@ -42,7 +35,14 @@ from holdfast_rewrite.intake import (
     take_unfinished,
 )
 from holdfast_rewrite.route import Routes
-from holdfast_rewrite.words import JOB_TYPE, FailureCode, HomeRole, Status, Step
+from holdfast_rewrite.validation import (
+    Answer,
+    Given,
+    Submission,
+    is_sound,
+    read_submission,
+    refusal_of,
+)
 
 __all__ = ["Answer", "Orchestrator", "Submission"]
 
@@ -246,7 +246,7 @@ class Orchestrator:
             for _ in range(CADENCE_LOOKS):
                 try:
                     return self.hf.store.write(
-                        lambda tx: advance(
+                        lambda tx: enqueue_rewrites(
                             tx,
                             self.hf,
                             decisions,

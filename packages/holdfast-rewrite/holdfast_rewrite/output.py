@@ -10,10 +10,10 @@ from holdfast.clock import write_instant
 from holdfast.document import encode
 from holdfast.errors import Permanent
 from holdfast_llm.batch.failure import OutputInvalid
+from holdfast_rewrite.enums import Code, Mark
 from holdfast_rewrite.evaluate import Evaluation
 from holdfast_rewrite.failure import OutputRejected, WrongLanguage
 from holdfast_rewrite.model import RewriteRequest, RewriteResponse
-from holdfast_rewrite.words import Code, Mark
 
 
 @dataclass(frozen=True, slots=True)

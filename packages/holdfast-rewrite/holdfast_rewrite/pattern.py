@@ -1,4 +1,4 @@
-"""Patterns out of words, as the tables of the delta write them. Pure."""
+"""Patterns out of words, as the tables of new_facts.toml write them. Pure."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
-from holdfast_rewrite.fold import fold, plain
+from holdfast_rewrite.normalize_text import normalize_text, plain
 
 
 def words(text: str) -> list[str]:
     """The words of a table's entry, without case and diacritics."""
-    return plain(fold(text)).split()
+    return plain(normalize_text(text)).split()
 
 
 def numbered(text: str) -> dict[str, int]:
@@ -28,5 +28,5 @@ def one_of(patterns: Iterable[str]) -> re.Pattern[str]:
 @lru_cache(maxsize=1024)
 def pattern(text: str) -> str:
     """The expression of an entry: * is any ending, a space or hyphen between words is either."""
-    text = plain(fold(text)).replace("(", "(?:").replace("*", r"\w*")
+    text = plain(normalize_text(text)).replace("(", "(?:").replace("*", r"\w*")
     return text.replace("{number}", r"\d{1,2}\.?").replace(" ", r"[\s\-]+")

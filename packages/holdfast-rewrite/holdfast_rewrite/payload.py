@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast_rewrite.enums import JOB_TYPE, Lane, Status, Strength, Surface
 from holdfast_rewrite.model import ClassifierResult, Document, RewriteRequest
-from holdfast_rewrite.words import JOB_TYPE, Lane, Status, Strength, Surface
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,7 @@ Roles, strength, confidence and flags decide. Each rule only ever makes a rewrit
 
 from __future__ import annotations
 
-from holdfast_rewrite.model import ClassifierResult, ContextPack, Policy
-from holdfast_rewrite.words import (
+from holdfast_rewrite.enums import (
     Directness,
     Level,
     PowerMode,
@@ -16,6 +15,7 @@ from holdfast_rewrite.words import (
     Tone,
     ToneMultiplier,
 )
+from holdfast_rewrite.model import ClassifierResult, ContextPack, Policy
 
 
 def policy_of(result: ClassifierResult, pack: ContextPack) -> Policy:

@@ -17,17 +17,17 @@ from holdfast_rewrite import erase, export, show
 from holdfast_rewrite.classify import Classifier
 from holdfast_rewrite.classify_llm import ModelClassifier
 from holdfast_rewrite.classify_local import LocalClassifier
-from holdfast_rewrite.conclude import OrchestratorTask
 from holdfast_rewrite.detect import Detector, local_detector
 from holdfast_rewrite.directory import Directory, SqlDirectory
+from holdfast_rewrite.enums import JOB_TYPE, ORCHESTRATOR_RUN, STAGE
 from holdfast_rewrite.extension import RewriteExtension
 from holdfast_rewrite.failure import InvalidRewrite
-from holdfast_rewrite.gate import Answer, Submission
+from holdfast_rewrite.finish import OrchestratorTask
 from holdfast_rewrite.language import DEFAULT, normalize
 from holdfast_rewrite.orchestrate import Orchestrator
 from holdfast_rewrite.route import Routes
 from holdfast_rewrite.settings import BATCH_COLLECTOR, BATCH_SUBMITTER
-from holdfast_rewrite.words import JOB_TYPE, ORCHESTRATOR_RUN, STAGE
+from holdfast_rewrite.validation import Answer, Submission
 from holdfast_rewrite.work import SQL, RewriteWork
 
 MAX_ATTEMPTS = 2

@@ -15,10 +15,10 @@ from holdfast.errors import ConfigError, HoldfastError
 from holdfast_llm.batch.accounts import adapter_of, capabilities_of
 from holdfast_llm.provider.route import ExecutionMode, Route
 from holdfast_llm.settings import BUILT_IN_PROVIDERS
+from holdfast_rewrite.enums import JOB_TYPE, Lane, Strength, Surface
 from holdfast_rewrite.language import BadLocale, normalize
 from holdfast_rewrite.prompt import prompt_versions
 from holdfast_rewrite.settings import RouteSettings
-from holdfast_rewrite.words import JOB_TYPE, Lane, Strength, Surface
 
 
 class NoRoute(HoldfastError):

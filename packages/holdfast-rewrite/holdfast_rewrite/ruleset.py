@@ -10,9 +10,9 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
-from holdfast_rewrite.fold import fold
-from holdfast_rewrite.phrase import Found, Part, Phrases, parse
-from holdfast_rewrite.words import Topic
+from holdfast_rewrite.enums import Topic
+from holdfast_rewrite.normalize_text import normalize_text
+from holdfast_rewrite.phrase_matcher import Found, Part, Phrases, parse
 
 LOCALES = ("de", "en", "es", "fr", "it", "nl", "pl", "pt")
 
@@ -69,7 +69,7 @@ NOTHING = Evidence(0, 0, ())
 class Reading:
     """A text as the rules of one language see it."""
 
-    folded: str
+    normalized: str
     sections: Mapping[str, Evidence]
     # Where "but" and its like stand.
     contrasts: tuple[int, ...]
@@ -86,10 +86,10 @@ class Reading:
 
     def clause(self, hit: Found) -> tuple[int, int]:
         """The part of the text around *hit*: its sentence, cut at every "but"."""
-        ends = (found.end() for found in _SENTENCE_END.finditer(self.folded))
+        ends = (found.end() for found in _SENTENCE_END.finditer(self.normalized))
         edges = sorted({*ends, *self.contrasts})
         start = max((edge for edge in edges if edge <= hit.start), default=0)
-        end = min((edge for edge in edges if edge > hit.start), default=len(self.folded))
+        end = min((edge for edge in edges if edge > hit.start), default=len(self.normalized))
         return start, end
 
 
@@ -101,8 +101,8 @@ class Rules:
         try:
             if document["locale"] != locale or set(document) != _TOP:
                 raise BadRules(f"rules/{locale}.toml: the keys must be {', '.join(sorted(_TOP))}.")
-            openers = frozenset(map(fold, document["openers"]))
-            self._fillers = frozenset(map(fold, document["fillers"]))
+            openers = frozenset(map(normalize_text, document["openers"]))
+            self._fillers = frozenset(map(normalize_text, document["fillers"]))
             self._phrases = Phrases(_phrases(document), openers=openers)
         except (KeyError, TypeError, AttributeError, ValueError) as bad:
             raise BadRules(f"rules/{locale}.toml cannot be used: {bad}") from bad
@@ -114,22 +114,22 @@ class Rules:
 
     def read(self, text: str) -> Reading:
         """What the rules find in a text."""
-        folded = fold(text)
+        normalized = normalize_text(text)
         found: dict[str, list[Found]] = {}
-        for hit in self._phrases.find(folded):
+        for hit in self._phrases.find(normalized):
             found.setdefault(hit.key, []).append(hit)
         sections = {}
         for section in SECTIONS:
             strong, weak = found.get(f"{section}/phrases"), found.get(f"{section}/weak")
             if strong or weak:
                 shields = found.get(f"{section}/except", ())
-                sections[section] = _evidence(folded, strong or (), weak or (), shields)
+                sections[section] = _evidence(normalized, strong or (), weak or (), shields)
         contrasts = tuple(hit.start for hit in found.get(_CONTRAST, ()))
-        return Reading(folded, sections, contrasts, self._fillers)
+        return Reading(normalized, sections, contrasts, self._fillers)
 
 
 def _evidence(
-    folded: str, strong: Sequence[Found], weak: Sequence[Found], shields: Sequence[Found]
+    normalized: str, strong: Sequence[Found], weak: Sequence[Found], shields: Sequence[Found]
 ) -> Evidence:
     strong = [hit for hit in strong if not any(map(hit.lies_in, shields))]
     # "My messages" is one phrase, though "messages" may be another.
@@ -138,11 +138,11 @@ def _evidence(
     ]
     # A weak word inside a phrase that counts already adds nothing.
     weak = [hit for hit in weak if not any(map(hit.lies_in, (*shields, *strong)))]
-    return Evidence(_different(folded, outer), _different(folded, weak), (*strong, *weak))
+    return Evidence(_different(normalized, outer), _different(normalized, weak), (*strong, *weak))
 
 
-def _different(folded: str, hits: Sequence[Found]) -> int:
-    return len({folded[hit.start : hit.end] for hit in hits})
+def _different(normalized: str, hits: Sequence[Found]) -> int:
+    return len({normalized[hit.start : hit.end] for hit in hits})
 
 
 @lru_cache(maxsize=len(LOCALES))

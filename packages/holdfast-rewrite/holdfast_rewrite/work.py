@@ -17,13 +17,13 @@ from holdfast_llm.batch.work import Item, read_route
 from holdfast_llm.provider.reply import Reply
 from holdfast_llm.provider.request import Request
 from holdfast_rewrite.detect import Detector
+from holdfast_rewrite.enums import Mark, Status
 from holdfast_rewrite.evaluate import evaluate
 from holdfast_rewrite.failure import RequestUnfit, TextErased
 from holdfast_rewrite.model import BadRewrite, RewriteRequest
 from holdfast_rewrite.output import Output, rejection_of, respond
 from holdfast_rewrite.payload import JobPayload, RowPayload
 from holdfast_rewrite.prompt import prompt_for
-from holdfast_rewrite.words import Mark, Status
 
 SQL = Statements("holdfast_rewrite", "work.sql")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_rewrite.delta import Invented, invented
+from holdfast_rewrite.new_facts import Invented, invented
 from tests.apps.test_detect import LANGUAGES
 
 EVAL = Path(__file__).resolve().parents[2] / "eval"

@@ -13,13 +13,13 @@ from holdfast.config import RunProfile
 from holdfast.engine.periodic_task import RunBudget
 from holdfast.event import Event
 from holdfast.store import Store, open_store
-from holdfast_rewrite.conclude import (
+from holdfast_rewrite.event import RewriteMoved
+from holdfast_rewrite.finish import (
     OrchestratorTask,
-    conclude_once,
-    count_to_conclude,
+    count_to_finish,
+    finish_once,
     reveal_once,
 )
-from holdfast_rewrite.event import RewriteMoved
 from tests.apps.planted import HOME, REWRITE, Stage
 from tests.story import look
 
@@ -27,7 +27,7 @@ DAY = timedelta(days=1)
 
 
 def conclude(stage: Stage) -> list[str]:
-    return [moved.step for moved in conclude_once(stage.store, reveal_delay=DAY)]
+    return [moved.step for moved in finish_once(stage.store, reveal_delay=DAY)]
 
 
 @pytest.mark.req("O-12")
@@ -69,7 +69,7 @@ def test_with_no_delay_the_sender_may_read_it_at_once(stage: Stage) -> None:
     planted = stage.plant()
     stage.answer()
 
-    conclude_once(stage.store, reveal_delay=timedelta(0))
+    finish_once(stage.store, reveal_delay=timedelta(0))
 
     row = stage.row(planted)
     assert row["sender_reveal_at"] == row["rewrite_completed_at"]
@@ -118,7 +118,7 @@ def test_a_page_of_any_size_is_a_fixed_number_of_statements(stage: Stage) -> Non
         def write(self, work: Any) -> Any:
             return stage.store.write(counted(work))
 
-    moved = conclude_once(Counting(), reveal_delay=DAY)  # type: ignore[arg-type]
+    moved = finish_once(Counting(), reveal_delay=DAY)  # type: ignore[arg-type]
 
     assert len(moved) == 12
     assert len(asked) == 3
@@ -135,7 +135,7 @@ def test_two_orchestrators_tell_of_each_end_once(stage: Stage, url: str) -> None
         try:
             barrier.wait(20)
             for _ in range(6):
-                conclude_once(store, reveal_delay=timedelta(0), limit=5)
+                finish_once(store, reveal_delay=timedelta(0), limit=5)
                 reveal_once(store, limit=5)
         except BaseException as exc:
             failures.append(exc)
@@ -148,7 +148,7 @@ def test_two_orchestrators_tell_of_each_end_once(stage: Stage, url: str) -> None
     for store in stores:
         store.close()
     # What one had locked while the other looked is the next pass's.
-    conclude_once(stage.store, reveal_delay=timedelta(0))
+    finish_once(stage.store, reveal_delay=timedelta(0))
     reveal_once(stage.store)
 
     assert failures == []
@@ -169,7 +169,7 @@ def test_a_crash_before_the_commit_leaves_it_to_the_next_pass(stage: Stage) -> N
             return stage.store.write(die)
 
     with pytest.raises(KeyboardInterrupt):
-        conclude_once(Dying(), reveal_delay=DAY)  # type: ignore[arg-type]
+        finish_once(Dying(), reveal_delay=DAY)  # type: ignore[arg-type]
     undone = stage.told(planted)
     conclude(stage)
 
@@ -202,7 +202,7 @@ def test_a_run_of_the_orchestrator_does_all_there_is_and_tells_of_it(stage: Stag
     assert len(resumed) == 2
     moved = [event for event in heard if isinstance(event, RewriteMoved)]
     assert [event.step for event in moved] == ["completed", "revealed"]
-    assert count_to_conclude(stage.store, most=10) == 0
+    assert count_to_finish(stage.store, most=10) == 0
 
 
 def test_a_run_takes_no_more_than_it_may(stage: Stage) -> None:
@@ -215,7 +215,7 @@ def test_a_run_takes_no_more_than_it_may(stage: Stage) -> None:
     task.perform(bounded)
 
     assert bounded.counts.claimed == 3
-    assert count_to_conclude(stage.store, most=10) == 2
+    assert count_to_finish(stage.store, most=10) == 2
 
 
 def budget(stage: Stage, *, most: int = 100) -> RunBudget:

@@ -1,4 +1,4 @@
-"""Which hours of the day a number may mean. Pure.
+"""The hours of the day that a number may mean. Pure.
 
 10 may be 22 on the clock, and only there: not where something is counted, and not where one text
 says morning and the other evening.

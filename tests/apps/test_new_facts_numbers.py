@@ -9,7 +9,7 @@ from itertools import product
 
 import pytest
 
-from holdfast_rewrite.delta import Invented, invented
+from holdfast_rewrite.new_facts import Invented, invented
 
 NUMBERS = (100, 115, 121, 180, 200, 250, 371, 592, 1000, 1500, 2000, 12_350)
 

@@ -1,6 +1,6 @@
 -- Statements of the orchestrator's second half: a request has ended, and its sender may be told.
 
--- count_to_conclude :one — crosses tenants: how much there is to conclude and to reveal, up to a bound
+-- count_to_finish :one — crosses tenants: requests to finish or to reveal, up to a bound
 SELECT (SELECT count(*) FROM (
             SELECT 1 FROM holdfast.rewrite_request
             WHERE step IN ('completed', 'failed', 'canceled') AND concluded_at IS NULL
@@ -10,7 +10,7 @@ SELECT (SELECT count(*) FROM (
             WHERE step = 'completed' AND sender_reveal_at <= {now} AND concluded_at IS NOT NULL
             LIMIT :most) AS due) AS requests;
 
--- list_unconcluded :many — crosses tenants: requests that have ended, and nobody has said so
+-- list_ended :many — crosses tenants: requests whose job has ended and that are not finished yet
 SELECT org_id, rewrite_request_id, step, surface, rewrite_strength, lane, failure_code, job_id,
        request_id, correlation_id, rewrite_completed_at
 FROM holdfast.rewrite_request
@@ -19,7 +19,7 @@ ORDER BY updated_at
 LIMIT :limit
 {skip_locked};
 
--- conclude_requests :many — crosses tenants: the only statement that says when a sender may read a rewrite
+-- finish_requests :many — crosses tenants: the only statement that says when a sender may read a rewrite
 UPDATE holdfast.rewrite_request AS request
 SET concluded_at = {now}, sender_reveal_at = ended.sender_reveal_at, updated_at = {now}
 FROM {rows ended: org_id uuid, id uuid, sender_reveal_at instant}

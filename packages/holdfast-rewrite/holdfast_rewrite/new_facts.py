@@ -1,9 +1,9 @@
 # ruff: noqa: RUF001 — quotation marks and dashes as people write them
-"""What a rewrite says that its original does not: numbers, times, days, names, things. Pure.
+"""Find facts in a rewrite that its original lacks: numbers, times, days, names, things. Pure.
 
 A rewrite is read strictly, in its own language. The original is read generously, in every language
 there is: it may mix them, and somebody may have taken it for another. So only what stands nowhere
-in the original counts as invented. `delta.toml` holds the words.
+in the original counts as invented. `new_facts.toml` holds the words.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from enum import StrEnum
 from functools import cache
 from importlib.resources import files
 
-from holdfast_rewrite.fold import fold, plain
-from holdfast_rewrite.hour import NO_HOUR, Hours, around, hours_of, is_on_the_clock
+from holdfast_rewrite.clock_times import NO_HOUR, Hours, around, hours_of, is_on_the_clock
+from holdfast_rewrite.normalize_text import normalize_text, plain
 from holdfast_rewrite.numerals import in_digits, in_parts, numerals, tables
 from holdfast_rewrite.pattern import one_of, pattern, words
 
@@ -94,7 +94,7 @@ class _Text:
 
     @classmethod
     def of(cls, raw: str) -> _Text:
-        return cls(raw, plain(fold(raw)))
+        return cls(raw, plain(normalize_text(raw)))
 
 
 # -- days, months, clock words, things, the machine's own words
@@ -207,11 +207,11 @@ def _capitals(text: str, locale: str) -> Iterator[str]:
     no_names = _table().capitals[locale]
     days = _table().concepts[locale]
     for found in _CAPITAL.finditer(text):
-        word = plain(fold(found[0].removesuffix("'s").removesuffix("’s")))
+        word = plain(normalize_text(found[0].removesuffix("'s").removesuffix("’s")))
         before = text[max(0, found.start() - _LONGEST_OPENING) : found.start()]
         if not found[1].isupper() or not found[2].islower():
             continue
-        opening = _TOKEN.findall(plain(fold(_CLAUSE_END.split(before)[-1])))
+        opening = _TOKEN.findall(plain(normalize_text(_CLAUSE_END.split(before)[-1])))
         is_greeted = bool(opening) and _table().greetings.issuperset(opening)
         # Every German noun has a capital; alone behind a comma it is somebody who is called.
         is_called = before.endswith(", ") and _END.match(text, found.end())
@@ -248,7 +248,7 @@ def _forms(said: _Text, given: _Text) -> Iterator[Invented]:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """`delta.toml`, compiled: by language, and for each concept by all of them together."""
+    """`new_facts.toml`, compiled: by language, and for each concept by all of them together."""
 
     concepts: Mapping[str, re.Pattern[str]]
     names: Mapping[str, str]
@@ -259,7 +259,7 @@ class _Table:
 
 @cache
 def _table() -> _Table:
-    text = (files("holdfast_rewrite") / "delta.toml").read_text("utf-8")
+    text = (files("holdfast_rewrite") / "new_facts.toml").read_text("utf-8")
     document = tomllib.loads(text)
     languages = tuple(numerals())
     concepts = {

@@ -2,7 +2,7 @@
 
 A request that turns up must not come back as "don't turn up", nor "louder" as "quieter". Most
 requests are kept in other words: "stop leaving dishes" may become "could you wash the dishes". So a
-reversal counts only where it is certain:
+reversal counts only if it is certain:
 
 - both texts ask for one side of a pair, such as louder and quieter, and not for the same; or
 - in one language, what the original forbids is asked for in its own words and no others, or what it
@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import pairwise
 
-from holdfast_rewrite.fold import plain
-from holdfast_rewrite.phrase import Found
+from holdfast_rewrite.normalize_text import plain
+from holdfast_rewrite.phrase_matcher import Found
 from holdfast_rewrite.ruleset import PAIRS, Reading
 
 _SENTENCE = re.compile(r"[^.!?…;:\n]+[.!?…;:\n]?")
@@ -127,7 +127,7 @@ def is_one_word(word: str, other: str) -> bool:
 
 def _pieces(reading: Reading, *, is_strict: bool) -> Iterator[_Piece]:
     """What is asked for, part by part. Strictly, a "not" anywhere in a sentence leaves it open."""
-    for sentence in _SENTENCE.finditer(reading.folded):
+    for sentence in _SENTENCE.finditer(reading.normalized):
         start, end = sentence.span()
         asked = reading.of("intent.request").between(start, end)
         if not asked:
@@ -165,7 +165,7 @@ def _pieces(reading: Reading, *, is_strict: bool) -> Iterator[_Piece]:
 
 
 def _parts(reading: Reading, start: int, end: int) -> Iterator[tuple[int, int]]:
-    cuts = {found.end() for found in _CUT.finditer(reading.folded, start, end)}
+    cuts = {found.end() for found in _CUT.finditer(reading.normalized, start, end)}
     cuts |= {place for place in reading.contrasts if start < place < end}
     yield from pairwise(sorted({start, end, *cuts}))
 
@@ -176,5 +176,5 @@ def _inside(hits: Iterable[Found], start: int, end: int) -> list[Found]:
 
 def content(reading: Reading, start: int = 0, end: int | None = None) -> frozenset[str]:
     """The words between two places that say more than politeness and grammar do."""
-    found = _WORD.findall(reading.folded[start:end])
+    found = _WORD.findall(reading.normalized[start:end])
     return frozenset(plain(word) for word in found if word not in reading.fillers)

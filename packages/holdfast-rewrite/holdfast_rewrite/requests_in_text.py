@@ -1,4 +1,4 @@
-"""What a text asks for: a request, a boundary, an answer, or only to be heard. Pure."""
+"""Detect what a text asks for: a request, a boundary, an answer or attention. Pure."""
 
 from __future__ import annotations
 

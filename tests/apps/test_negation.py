@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast_rewrite.reversal import is_one_word, is_reversed
+from holdfast_rewrite.negation import is_one_word, is_reversed
 from holdfast_rewrite.ruleset import LOCALES, Reading, Rules
 
 OPPOSITES = [

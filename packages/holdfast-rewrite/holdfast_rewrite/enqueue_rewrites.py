@@ -1,7 +1,7 @@
-"""Advance: the second transaction. Requests move on together with their jobs, or fail.
+"""The second transaction: requests are enqueued with their jobs, or fail.
 
-A fixed number of statements, however many they are. It moves only what still stands where it was
-left: whoever comes second finds it moved, and writes nothing.
+It runs a fixed number of statements for any number of requests. A request that another process has
+moved already is left as it is.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from holdfast.engine.request import InsertRows, JobRequest, prepare
 from holdfast.store import Row, Statements, Tx
 from holdfast.store.caller_connection import run
 from holdfast_rewrite.decide import Decision
-from holdfast_rewrite.gate import Answer
+from holdfast_rewrite.enums import JOB_TYPE, Status, Step, Strength
 from holdfast_rewrite.intake import deed_of, sender_of
 from holdfast_rewrite.model import Document
 from holdfast_rewrite.payload import RowPayload
-from holdfast_rewrite.words import JOB_TYPE, Status, Step, Strength
+from holdfast_rewrite.validation import Answer
 
 SQL = Statements("holdfast_rewrite", "orchestrate.sql")
 
@@ -52,7 +52,7 @@ class Moved:
     enqueued: list[Enqueued] = field(default_factory=list)
 
 
-def advance(
+def enqueue_rewrites(
     tx: Tx,
     hf: Holdfast,
     decisions: Sequence[Decision],

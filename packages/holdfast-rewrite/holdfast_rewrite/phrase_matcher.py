@@ -1,4 +1,4 @@
-"""The little language in which a lexicon says what to look for, and its matcher. Pure.
+"""The phrase syntax of lexicons, and its matcher. Pure.
 
 A phrase is words in order, with spaces or light punctuation between them. ``word*`` and ``*word``
 leave the end or the beginning open, ``(a|b c)`` is one of several, ``(a)?`` may be missing, ``*``
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import islice, product
 from typing import NamedTuple, TypeAlias
 
-from holdfast_rewrite.fold import fold, plain
+from holdfast_rewrite.normalize_text import normalize_text, plain
 
 GAP = 3
 # Steps that a set of phrases keeps in mind. Household talk needs some 5,000; a text of random words
@@ -31,7 +31,7 @@ class BadPhrase(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class PhraseWord:
     """One word; its ends may be open."""
 
     text: str
@@ -59,7 +59,7 @@ class Gap:
     most: int
 
 
-Part: TypeAlias = Word | AnyWord | OneOf | Gap
+Part: TypeAlias = PhraseWord | AnyWord | OneOf | Gap
 
 _PIECES = re.compile(r"\s*(?:(\.\.\.)|\{(\w+)\}|([()|?^])|([^\s(){}|?^.]+)|(\S))")
 _WORDS = re.compile(r"\*?[^\W_]+\*?|[^\w\s*'\-,/]")
@@ -67,7 +67,7 @@ _WORDS = re.compile(r"\*?[^\W_]+\*?|[^\w\s*'\-,/]")
 
 def parse(text: str, names: Mapping[str, OneOf]) -> tuple[bool, tuple[Part, ...]]:
     """Whether a phrase is bound to a beginning, and its parts. Raises BadPhrase."""
-    pieces = list(_PIECES.finditer(fold(text).strip()))
+    pieces = list(_PIECES.finditer(normalize_text(text).strip()))
     is_bound = bool(pieces) and pieces[0].group(3) == "^"
     reader = _Reader(text, pieces[1:] if is_bound else pieces, names)
     parts = reader.sequence()
@@ -120,8 +120,8 @@ class _Reader:
         return OneOf(tuple(phrases))
 
 
-def _word(text: str) -> Word:
-    return Word(text.strip("*"), opens=text.startswith("*"), closes=text.endswith("*"))
+def _word(text: str) -> PhraseWord:
+    return PhraseWord(text.strip("*"), opens=text.startswith("*"), closes=text.endswith("*"))
 
 
 def spellings(word: str, written: Mapping[str, str]) -> list[str]:
@@ -177,7 +177,7 @@ class _State:
 
 
 class Token(NamedTuple):
-    """One word of a folded text."""
+    """One word of a normalized text."""
 
     text: str
     start: int
@@ -189,7 +189,7 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A phrase of *key* between two places of the folded text."""
+    """A phrase of *key* between two places of the normalized text."""
 
     key: str
     start: int
@@ -256,13 +256,13 @@ class Phrases:
                     node.any_word.append(self._node(key, (Gap(part.most - 1), *rest)))
             case AnyWord():
                 node.any_word.append(self._node(key, rest))
-            case Word():
+            case PhraseWord():
                 after = self._node(key, rest)
                 for text in spellings(part.text, self._written):
                     self._step(node, part, text, after)
 
     @staticmethod
-    def _step(node: _Node, word: Word, text: str, after: _Node) -> None:
+    def _step(node: _Node, word: PhraseWord, text: str, after: _Node) -> None:
         match word.opens, word.closes:
             case True, True:
                 edges = node.middles
@@ -317,9 +317,9 @@ class Phrases:
             found = self._states[nodes] = _State(nodes, tuple(keys))
         return found
 
-    def find(self, folded: str) -> Iterator[Found]:
-        """Every phrase in a folded text, the longest of each key from each word."""
-        tokens = self._read(folded)
+    def find(self, normalized: str) -> Iterator[Found]:
+        """Every phrase in a normalized text, the longest of each key from each word."""
+        tokens = self._read(normalized)
         seen = [self._see(token.text) for token in tokens]
         for first, token in enumerate(tokens):
             state = self._move(
@@ -337,10 +337,10 @@ class Phrases:
             for key, end in ends.items():
                 yield Found(key, token.start, end)
 
-    def _read(self, folded: str) -> list[Token]:
-        found = list(self._tokens.finditer(folded))
+    def _read(self, normalized: str) -> list[Token]:
+        found = list(self._tokens.finditer(normalized))
         between = [
-            folded[before.end() if before else 0 : word.start()]
+            normalized[before.end() if before else 0 : word.start()]
             for before, word in zip((None, *found), found, strict=False)
         ]
         # Most words stand one space apart, which ends nothing.
@@ -351,7 +351,7 @@ class Phrases:
         for at, (word, gap) in enumerate(zip(found, between, strict=True)):
             begins = at == 0 or ends[at]
             if begins:
-                is_question = _is_question(folded, found, ends, at)
+                is_question = _is_question(normalized, found, ends, at)
             # What follows a comma in a question is one more thing asked for, not a command.
             clause = begins or opens or (gap != " " and _begins_clause(gap, is_question))
             text = word.group()
@@ -360,12 +360,12 @@ class Phrases:
         return tokens
 
 
-def _is_question(folded: str, found: list[re.Match[str]], ends: list[bool], at: int) -> bool:
+def _is_question(normalized: str, found: list[re.Match[str]], ends: list[bool], at: int) -> bool:
     """Whether the sentence that begins with a word ends with a question mark."""
     after = next((i for i in range(at + 1, len(found)) if ends[i]), None)
     if after is None:
-        return "?" in folded[found[-1].end() :]
-    return "?" in folded[found[after - 1].end() : found[after].start()]
+        return "?" in normalized[found[-1].end() :]
+    return "?" in normalized[found[after - 1].end() : found[after].start()]
 
 
 def _begins_clause(gap: str, is_question: bool) -> bool:
@@ -377,10 +377,10 @@ _SENTENCE = re.compile(r"[!?;:¡¿]|(?<!\.)\.(?!\.)|\n\s*\n")
 _CLAUSE = re.compile(r"[,()\"“”„«»\u2013\u2014]|\s-+\s|\.\.")
 
 
-def words_of(parts: Iterable[Part]) -> Iterator[Word]:
+def words_of(parts: Iterable[Part]) -> Iterator[PhraseWord]:
     """Every word in a phrase."""
     for part in parts:
-        if isinstance(part, Word):
+        if isinstance(part, PhraseWord):
             yield part
         elif isinstance(part, OneOf):
             for phrase in part.phrases:

@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast_rewrite.fold import disguises, fold, plain
+from holdfast_rewrite.normalize_text import disguises, normalize_text, plain
 
 
 def words_behind(text: str, letters: frozenset[str] = frozenset()) -> set[str]:
-    found = list(disguises(fold(text), letters))
+    found = list(disguises(normalize_text(text), letters))
     return {word for disguise in found for word in (*disguise.words, disguise.run)}
 
 
 def matches(text: str, word: str) -> bool:
     return any(
         disguise.starred is not None and disguise.starred.fullmatch(word)
-        for disguise in disguises(fold(text))
+        for disguise in disguises(normalize_text(text))
     )
 
 
@@ -44,17 +44,17 @@ def matches(text: str, word: str) -> bool:
     ],
 )
 def test_a_text_folds_to_what_its_reader_sees(text: str, folded: str) -> None:
-    assert fold(text) == folded
+    assert normalize_text(text) == folded
 
 
 @given(st.text())
 def test_folding_a_folded_text_changes_nothing_but_what_reads_backwards(text: str) -> None:
-    assert fold(fold(text)) == fold(text)
+    assert normalize_text(normalize_text(text)) == normalize_text(text)
 
 
 @given(st.text())
 def test_looking_for_disguises_never_fails_and_stays_inside_the_text(text: str) -> None:
-    folded = fold(text)
+    folded = normalize_text(text)
 
     assert all(0 <= found.start < found.end <= len(folded) for found in disguises(folded))
 
@@ -126,6 +126,6 @@ def test_the_letters_of_a_language_are_no_disguise() -> None:
     ["1!|" * 500, "x" + "aaabbbccc" * 160, "a " * 750, "f*" + "k" * 1_400, "*a" * 750, "a.b" * 500],
 )
 def test_a_long_row_of_tricks_costs_no_more_than_its_length(text: str) -> None:
-    found = list(disguises(fold(text)))
+    found = list(disguises(normalize_text(text)))
 
     assert sum(len(word) for disguise in found for word in disguise.words) < 300 * len(text)

@@ -1,8 +1,8 @@
-"""Conclude: the orchestrator hears how a request ended, and says when its sender may know.
+"""Finish requests whose job has ended, and reveal rewrites to their senders.
 
-A job that ends moves its request in its own transaction. What follows from that is decided here
-and nowhere else: the time of the reveal, the reveal itself, and the events that tell of them. Every
-pass may run anywhere, any number at once, twice.
+A job that ends moves its request in its own transaction. Only this module decides what follows: the
+time of the reveal, the reveal itself, and their events. Passes are idempotent and may run
+concurrently.
 """
 
 from __future__ import annotations
@@ -18,29 +18,27 @@ from holdfast.engine.audit import Deed, record_actions
 from holdfast.engine.periodic_task import RunBudget
 from holdfast.event import Events
 from holdfast.store import Row, Statements, Store, Tx
+from holdfast_rewrite.enums import Step
 from holdfast_rewrite.erase import deed_of, ids_of
 from holdfast_rewrite.event import RewriteMoved
 from holdfast_rewrite.text_retention import count_overdue, forget_once
-from holdfast_rewrite.words import Step
 
-SQL = Statements("holdfast_rewrite", "conclude.sql")
+SQL = Statements("holdfast_rewrite", "finish.sql")
 
 ORCHESTRATOR = Actor(ActorType.SYSTEM, "rewrite_orchestrator")
 # One transaction ends so many: a fixed number of statements each.
 BITE = 500
 
 
-def conclude_once(
-    store: Store, *, reveal_delay: timedelta, limit: int = BITE
-) -> list[RewriteMoved]:
+def finish_once(store: Store, *, reveal_delay: timedelta, limit: int = BITE) -> list[RewriteMoved]:
     """Conclude requests that have ended, at most *limit*; what became of each."""
 
     def work(tx: Tx) -> list[Row]:
-        rows = tx.many(SQL.list_unconcluded, limit=limit)
+        rows = tx.many(SQL.list_ended, limit=limit)
         if not rows:
             return []
         ended = [_end(row, reveal_delay) for row in rows]
-        rows = _among(rows, tx.many(SQL.conclude_requests, ended=ended))
+        rows = _among(rows, tx.many(SQL.finish_requests, ended=ended))
         record_actions(tx, [_deed(row, Step(row["step"])) for row in rows])
         return rows
 
@@ -61,9 +59,9 @@ def reveal_once(store: Store, *, limit: int = BITE) -> list[RewriteMoved]:
     return [_moved(row, Step.REVEALED) for row in store.write(work)]
 
 
-def count_to_conclude(store: Store, *, most: int) -> int:
+def count_to_finish(store: Store, *, most: int) -> int:
     """How many requests wait for one of the two, counted no further than twice *most*."""
-    return int(store.read(lambda tx: tx.one(SQL.count_to_conclude, most=most))["requests"])
+    return int(store.read(lambda tx: tx.one(SQL.count_to_finish, most=most))["requests"])
 
 
 # Instants are written to the millisecond, and no rewrite is revealed before its time.
@@ -142,7 +140,7 @@ class OrchestratorTask:
         store, most = self.app.store, budget.profile.max_jobs_per_run
         return (
             self.count_unfinished(most)
-            + count_to_conclude(store, most=most)
+            + count_to_finish(store, most=most)
             + count_overdue(store, self.app.settings.rewrite, most=most)
         )
 
@@ -151,7 +149,7 @@ class OrchestratorTask:
         delay = timedelta(seconds=settings.reveal_delay_seconds)
         # A bite of each in turn, the one that may wait for a model last: none starves another.
         steps: list[Callable[[int], int]] = [
-            lambda limit: self._tell(conclude_once(store, reveal_delay=delay, limit=limit)),
+            lambda limit: self._tell(finish_once(store, reveal_delay=delay, limit=limit)),
             lambda limit: self._tell(reveal_once(store, limit=limit)),
             lambda limit: forget_once(store, settings, limit=limit),
             self.resume,

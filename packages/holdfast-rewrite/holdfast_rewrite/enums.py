@@ -28,7 +28,7 @@ class Topic(StrEnum):
     OTHER = "other"
 
 
-class Intent(StrEnum):
+class MessageIntent(StrEnum):
     """What the sender wants with it."""
 
     REQUEST = "request"

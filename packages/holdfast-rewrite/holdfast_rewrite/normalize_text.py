@@ -1,8 +1,8 @@
 # ruff: noqa: RUF001 — letters that look like others are what this module is about
-"""Make a text comparable: one form for all ways to write it, and what a disguise hides. Pure.
+"""Normalize text for comparison, and undo disguised spellings. Pure.
 
-``fold`` is safe for every text. ``disguises`` guesses, and only where a word shows that it hides
-something: digits or symbols among letters, stars, stretched letters, letters set apart, look-alike
+``normalize_text`` is safe for every text. ``disguises`` guesses, only if a word shows signs of a
+disguise: digits or symbols among letters, stars, stretched letters, letters set apart, look-alike
 letters of another script.
 """
 
@@ -85,7 +85,7 @@ _SIGNS = re.compile(
 )
 
 
-def fold(text: str) -> str:
+def normalize_text(text: str) -> str:
     """The text as a reader sees it, in one case and one form, without what is unseen."""
     if not text.isascii():
         if "\u202e" in text:
@@ -105,7 +105,7 @@ def _in_one_script(word: re.Match[str]) -> str:
 
 
 def plain(text: str) -> str:
-    """A folded text without its diacritics."""
+    """A normalized text without its diacritics."""
     if text.isascii():
         return text
     apart = unicodedata.normalize("NFD", text.translate(_PLAIN))
@@ -118,7 +118,7 @@ def _is_unseen(char: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Disguise:
-    """A place in a folded text that hides a word, and how to recognise which."""
+    """A place in a normalized text that hides a word, and how to recognise which."""
 
     start: int
     end: int
@@ -134,21 +134,21 @@ class Disguise:
     firsts: str = ""
 
 
-def disguises(folded: str, letters: frozenset[str] = frozenset()) -> Iterator[Disguise]:
-    """The places of a folded text that show signs of disguise.
+def disguises(normalized: str, letters: frozenset[str] = frozenset()) -> Iterator[Disguise]:
+    """The places of a normalized text that show signs of disguise.
 
     *letters* are the letters with diacritics that the language itself uses; any other is a sign.
     """
-    is_plain = folded.isascii()
-    if is_plain and _SIGNS.search(folded) is None:
+    is_plain = normalized.isascii()
+    if is_plain and _SIGNS.search(normalized) is None:
         return
-    for found in _SET_APART.finditer(folded):
+    for found in _SET_APART.finditer(normalized):
         # "4 5 5" is a number.
         if not _LETTER.search(found.group()):
             continue
         run = "".join(_LEET.get(char, char)[0] for char in found.group() if char.isalnum())
         yield Disguise(found.start(), found.end(), run=_alike(run))
-    for found in _CHUNK.finditer(folded):
+    for found in _CHUNK.finditer(normalized):
         chunk = found.group()
         if not chunk.isalpha() or not chunk.isascii() or _STRETCHED.search(chunk):
             yield from _of_chunk(chunk, found.start(), letters)

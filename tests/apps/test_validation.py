@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast_rewrite.directory import Household, Member
+from holdfast_rewrite.enums import FailureCode, HomeRole, Surface
 from holdfast_rewrite.failure import InvalidRewrite
-from holdfast_rewrite.gate import (
+from holdfast_rewrite.validation import (
     Given,
     has_words,
     is_sound,
@@ -18,7 +19,6 @@ from holdfast_rewrite.gate import (
     read_submission,
     refusal_of,
 )
-from holdfast_rewrite.words import FailureCode, HomeRole, Surface
 from tests.apps.household import RECIPIENT, SENDER, submission
 
 NOW = datetime(2026, 1, 7, 12, 0, tzinfo=UTC)

@@ -1,6 +1,6 @@
-"""The gate: what is no submission is refused with an error, what may not be rewritten with a code.
+"""Validate submissions. Malformed ones raise an error; those that may not be rewritten get a code.
 
-Pure. A code is for operators: whoever submits learns that it failed, and no more.
+Pure. Codes are for operators; the sender only learns that the request failed.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from datetime import UTC, date, datetime, timedelta
 
 from holdfast.engine import validation
 from holdfast_rewrite.directory import Household, Member
-from holdfast_rewrite.failure import InvalidRewrite
-from holdfast_rewrite.words import (
+from holdfast_rewrite.enums import (
     LONGEST_MESSAGE,
     FailureCode,
     HomeRole,
     Status,
     Surface,
 )
+from holdfast_rewrite.failure import InvalidRewrite
 
 # A character that is composed of several is composed of four at the most.
 _MOST_COMPOSED = 4
