@@ -118,7 +118,7 @@ class Case:
             rewrite_strength=self.rewrite_strength,
             source_locale=self.source_locale,
             target_locale=self.target_locale,
-            lane=Lane.of(self.source_locale, self.target_locale),
+            lane=Lane.between(self.source_locale, self.target_locale),
             classifier_result=result,
             context_pack=pack,
             policy=policy_of(result, pack),

@@ -101,7 +101,7 @@ def measure(wanted: Iterable[str], *, rewrites: Path | None = None, folder: Path
     report = Report()
     answers = read_answers(rewrites, folder) if rewrites else {}
     for locale in wanted:
-        lexicon = Lexicon.of(locale)
+        lexicon = Lexicon.for_locale(locale)
         report.versions[locale] = lexicon.version if lexicon else "none"
         score = report.score_of(locale)
         for name, text, codes in originals_of(locale, folder):
@@ -137,7 +137,7 @@ def measure(wanted: Iterable[str], *, rewrites: Path | None = None, folder: Path
 def _measure_original(
     report: Report, locale: str, name: str, text: str, expected: tuple[Code, ...]
 ) -> None:
-    lexicon = Lexicon.of(locale)
+    lexicon = Lexicon.for_locale(locale)
     if lexicon is None:
         return
     score = report.score_of(locale)

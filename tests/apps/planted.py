@@ -121,7 +121,7 @@ class Stage:
             rewrite_strength=strength,
             source_locale=source,
             target_locale=target,
-            lane=Lane.of(source, target),
+            lane=Lane.between(source, target),
             classifier_result=result,
             context_pack=pack,
             policy=policy_of(result, pack),
@@ -142,7 +142,7 @@ class Stage:
     ) -> Planted:
         """The second half of what an orchestrator does, for a request that is queued."""
         decision = route_of(request, mode)
-        row = RowPayload.of(request)
+        row = RowPayload.from_request(request)
         job = self.hf.enqueue(
             JOB_TYPE,
             row.document if payload is None else payload,

@@ -92,7 +92,7 @@ def request(
         rewrite_strength=strength,
         source_locale=source,
         target_locale=target,
-        lane=Lane.of(source, target),
+        lane=Lane.between(source, target),
         classifier_result=heard,
         context_pack=pack,
         policy=Policy(Tone.CALM, Directness.SOFT, Temperature.COOL_DOWN, strength),
@@ -120,7 +120,7 @@ def test_a_kind_rewrite_passes_every_part() -> None:
     found = judge(KIND)
 
     assert found.verdict is Mark.PASS
-    assert found.lexicon_version == Lexicon.of("en").version  # type: ignore[union-attr]
+    assert found.lexicon_version == Lexicon.for_locale("en").version  # type: ignore[union-attr]
     assert found.result.document == {
         "schema_valid": True,
         "lexicon_pass": True,

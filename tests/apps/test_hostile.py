@@ -218,14 +218,14 @@ def test_no_value_shows_a_text_when_it_is_printed(stage: Stage) -> None:
     decision = Decision(intake(ORIGINAL), result_of())
     values = [
         request,
-        Written.of(request),
+        Written.from_request(request),
         prompt,
         prompt.with_echo("abcd"),
         RenderedRequest(prompt, "abcd", {"input": ORIGINAL}),
         reply,
         ItemAnswer("c", reply, "d"),
         decision,
-        replace(decision, request=request, written=Written.of(request)),
+        replace(decision, request=request, written=Written.from_request(request)),
         Planted(request, "j"),
     ]
 

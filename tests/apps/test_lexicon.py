@@ -259,12 +259,12 @@ def test_numbers_and_words_side_by_side_hide_nothing(text: str) -> None:
 
 @pytest.mark.parametrize("locale", ["de", "en", "es", "fr", "it", "nl", "pl", "pt"])
 def test_a_supported_language_has_its_lexicon_with_a_version(locale: str) -> None:
-    lexicon = Lexicon.of(locale)
+    lexicon = Lexicon.for_locale(locale)
 
     assert lexicon is not None
     assert lexicon.locale == locale
     assert lexicon.version.startswith(f"{locale}-")
-    assert Lexicon.of(locale) is lexicon
+    assert Lexicon.for_locale(locale) is lexicon
 
 
 @pytest.mark.parametrize("path", DATA, ids=LOCALES)
@@ -287,7 +287,7 @@ def test_where_there_is_no_lexicon_nothing_passes_and_nothing_fails() -> None:
 
 @pytest.mark.parametrize("locale", ["", "EN", "../lexicons/en", "en-US", "e", "english", "en.toml"])
 def test_only_a_plain_language_can_name_a_lexicon(locale: str) -> None:
-    assert Lexicon.of(locale) is None
+    assert Lexicon.for_locale(locale) is None
 
 
 @pytest.mark.parametrize(

@@ -277,7 +277,7 @@ HARMLESS = {
 
 
 def _lexicon(locale: str) -> Lexicon:
-    lexicon = Lexicon.of(locale)
+    lexicon = Lexicon.for_locale(locale)
     assert lexicon is not None
     return lexicon
 

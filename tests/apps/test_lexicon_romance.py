@@ -13,7 +13,7 @@ SHARP = Path(__file__).with_name("sharp.tsv").read_text("utf-8").splitlines()
 
 
 def found(locale: str, text: str) -> Findings:
-    lexicon = Lexicon.of(locale)
+    lexicon = Lexicon.for_locale(locale)
     assert lexicon is not None
     return lexicon.check(text)
 

@@ -333,7 +333,7 @@ LOUDER = {
 
 
 def read(text: str, locale: str) -> Reading:
-    rules = Rules.of(locale)
+    rules = Rules.for_locale(locale)
     assert rules is not None
     return rules.read(text)
 

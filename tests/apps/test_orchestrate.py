@@ -264,7 +264,7 @@ def test_the_orchestrator_decides_the_locales_and_the_lane_follows(
 
     assert made.request is not None
     assert (made.request.source_locale, made.request.target_locale) == pair
-    assert made.request.lane is Lane.of(*pair)
+    assert made.request.lane is Lane.between(*pair)
 
 
 def routes() -> Routes:
@@ -644,7 +644,7 @@ def test_a_message_made_to_confuse_still_has_a_language(hf: Holdfast, clock: Fak
         row = request_row(hf.store, answer.rewrite_request_id)
 
         assert (answer.status, row["source_locale"]) == ("queued", source)
-        assert row["lane"] == Lane.of(source, row["target_locale"])
+        assert row["lane"] == Lane.between(source, row["target_locale"])
 
 
 def test_an_application_without_a_route_does_not_start(url: str) -> None:
@@ -660,7 +660,7 @@ def test_the_configuration_chooses_the_classifier(url: str) -> None:
 
 
 def test_the_rewrites_of_an_application_are_found_again(hf: Holdfast) -> None:
-    assert Rewrites.of(hf) is Rewrites.of(hf)
+    assert Rewrites.for_app(hf) is Rewrites.for_app(hf)
     assert "rewrite_orchestrator" in hf.settings.runs
 
 

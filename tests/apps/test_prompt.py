@@ -85,7 +85,7 @@ def request(
         rewrite_strength=result.rewrite_strength,
         source_locale=source,
         target_locale=target,
-        lane=Lane.of(source, target),
+        lane=Lane.between(source, target),
         classifier_result=result,
         context_pack=pack,
         policy=policy_of(result, pack),

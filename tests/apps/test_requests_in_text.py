@@ -91,7 +91,7 @@ BUT = {
 
 
 def asks(text: str, locale: str) -> Asks:
-    rules = Rules.of(locale)
+    rules = Rules.for_locale(locale)
     assert rules is not None
     return asks_of(text, rules.read(text))
 
@@ -247,8 +247,8 @@ def document_of(locale: str) -> dict[str, Any]:
 
 def test_there_are_rules_for_the_eight_languages_and_no_file_beside() -> None:
     assert sorted(path.stem for path in RULES.glob("*.toml")) == list(LOCALES)
-    assert Rules.of("sv") is None
-    assert Rules.of("../en") is None
+    assert Rules.for_locale("sv") is None
+    assert Rules.for_locale("../en") is None
 
 
 @pytest.mark.parametrize("locale", LOCALES)

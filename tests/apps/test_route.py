@@ -41,7 +41,7 @@ def asked(
     target: str = "en",
     surface: Surface = Surface.WEEKLY_HARMONY,
 ) -> RouteRequest:
-    lane = Lane.of(source, target)
+    lane = Lane.between(source, target)
     return RouteRequest(JOB_TYPE, surface, strength, source, target, lane, "v1")
 
 

@@ -66,13 +66,13 @@ READERS: dict[str, Callable[[str], object]] = {
 
 
 def lexicon() -> Lexicon:
-    found = Lexicon.of("en")
+    found = Lexicon.for_locale("en")
     assert found
     return found
 
 
 def rules() -> Rules:
-    found = Rules.of("en")
+    found = Rules.for_locale("en")
     assert found
     return found
 

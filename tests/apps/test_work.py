@@ -134,7 +134,7 @@ def load_one(stage: Stage) -> tuple[Item, Any]:
     (job,) = claim_jobs(
         stage.store, queue="q:default", worker_id="w", limit=1, lease_ms=60_000, of_batch=True
     )
-    item = Item.of(job)
+    item = Item.from_job(job)
     work = stage.hf.registry.get(job.job_type).work
     return item, stage.store.read(lambda tx: work.load(tx, [item]))[job.id]
 
@@ -146,7 +146,7 @@ def test_many_jobs_are_loaded_with_one_read(stage: Stage) -> None:
     jobs = claim_jobs(
         stage.store, queue="q:default", worker_id="w", limit=5, lease_ms=60_000, of_batch=True
     )
-    items = [Item.of(job) for job in jobs]
+    items = [Item.from_job(job) for job in jobs]
     reads: list[str] = []
 
     class Counting:
@@ -183,7 +183,7 @@ def test_a_job_whose_ids_are_not_its_requests_is_never_sent(stage: Stage) -> Non
     for changed in UNFIT:
         request = stage.request()
         plant_queued(stage.store, request)
-        payload = {**RowPayload.of(request).document, **changed}
+        payload = {**RowPayload.from_request(request).document, **changed}
         unfit.append(stage.enqueue(request, payload=payload))
 
     stage.answer(say())
@@ -199,9 +199,9 @@ def test_a_job_without_a_request_is_never_sent(stage: Stage) -> None:
     request = stage.request()
     stage.hf.enqueue(
         "complaint_rewrite",
-        RowPayload.of(request).document,
+        RowPayload.from_request(request).document,
         org_id=HOME,
-        unit_key=RowPayload.of(request).unit_key,
+        unit_key=RowPayload.from_request(request).unit_key,
         producer=stage.producer,
         routing_decision={
             "provider": "openai",
@@ -222,7 +222,7 @@ def test_a_job_without_a_request_is_never_sent(stage: Stage) -> None:
 def test_one_unfit_job_leaves_the_others_alone(stage: Stage) -> None:
     request = stage.request()
     plant_queued(stage.store, request)
-    payload = {**RowPayload.of(request).document, "sender_user_id": STRANGER}
+    payload = {**RowPayload.from_request(request).document, "sender_user_id": STRANGER}
     unfit = stage.enqueue(request, payload=payload)
     good = [stage.plant(f"Please take out the bins, number {number}.") for number in range(3)]
 

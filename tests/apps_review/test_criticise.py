@@ -57,7 +57,7 @@ class Model:
         self.asked: list[Request] = []
         self.script: list[Any] = []
 
-    def of(self, route: Route) -> Account:
+    def for_route(self, route: Route) -> Account:
         limits = Limits(max_items=1, max_bytes=10**6)
         adapter = cast(Adapter, self)
         client = cast(ProviderClient, None)

@@ -62,7 +62,7 @@ def test_a_writer_that_died_leaves_nothing_that_anybody_could_open_and_the_sweep
     url, kept = pair
     clock = FakeClock()
     with make_holdfast(url, clock, artifacts=kept) as hf:
-        row, lying = Row.of(only_row(hf)), Bytes(hf)
+        row, lying = Row.from_row(only_row(hf)), Bytes(hf)
         with pytest.raises(ArtifactNotFound):
             hf.artifacts.open(row.id, org_id=ORG)
         left = lying.all()

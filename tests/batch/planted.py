@@ -121,7 +121,9 @@ class Stage:
         echoes = [f"echo{place:04d}" if with_echo else "" for place in range(len(claimed))]
         data = b""
         for job, name, echo in zip(claimed, names, echoes, strict=True):
-            request = self.service.resources.registry.get(job.job_type).work.request(Item.of(job))
+            request = self.service.resources.registry.get(job.job_type).work.request(
+                Item.from_job(job)
+            )
             body = self.provider.body(ROUTE, request.with_echo(echo) if echo else request)
             data += self.provider.line(ROUTE, name, body)
         file = self.provider._store_file(f"in-{batch_id}", data)

@@ -391,7 +391,7 @@ class ScriptedAccounts:
     # What is reached with the credential that came after a missing one.
     after: ScriptedProvider | None = None
 
-    def of(self, route: Route) -> Account:
+    def for_route(self, route: Route) -> Account:
         if route.provider not in self.providers:
             raise ConfigError(f"No account is configured for provider {route.provider!r}.")
         return self._account(route.provider)

@@ -34,7 +34,7 @@ def accounts(env: dict[str, str] | None = None, **own: Any) -> ConfiguredAccount
 
 
 def test_a_route_leads_to_the_account_of_its_provider() -> None:
-    account = accounts().of(ROUTE)
+    account = accounts().for_route(ROUTE)
 
     assert (account.provider, account.base_url) == ("openai", "https://api.openai.com/v1")
     assert account.adapter.kind == "openai_responses"
@@ -43,7 +43,7 @@ def test_a_route_leads_to_the_account_of_its_provider() -> None:
 
 def test_an_account_is_found_again_by_its_key_which_tells_nothing_of_the_credential() -> None:
     found = accounts()
-    account = found.of(ROUTE)
+    account = found.for_route(ROUTE)
 
     assert found.by_key(account.key) is account
     assert account.key.startswith("openai|openai_responses|https://api.openai.com/v1|")
@@ -52,12 +52,12 @@ def test_an_account_is_found_again_by_its_key_which_tells_nothing_of_the_credent
 
 
 def test_another_credential_is_another_account() -> None:
-    key = accounts().of(ROUTE).key
+    key = accounts().for_route(ROUTE).key
     rotated = accounts({"OPENAI_API_KEY": "another-credential"})
 
     assert rotated.by_key(key) is None
-    assert rotated.of(ROUTE).key != key
-    assert rotated.in_place_of(key) is rotated.of(ROUTE)
+    assert rotated.for_route(ROUTE).key != key
+    assert rotated.in_place_of(key) is rotated.for_route(ROUTE)
     assert rotated.in_place_of("openai|openai_responses|https://other.example.com|abc") is None
     assert accounts({}).by_key(key) is None
 
@@ -69,7 +69,7 @@ def test_an_account_with_a_name_keeps_it_when_its_credential_is_rotated() -> Non
         "account": "main",
     }
     route = Route("own", "openai_chat", "m1")
-    key = accounts(**own).of(route).key
+    key = accounts(**own).for_route(route).key
 
     assert key == "own|openai_chat|https://a.example.com/v1|main"
     assert accounts({"OWN_KEY": "another"}, **own).by_key(key) is not None
@@ -93,13 +93,13 @@ def test_a_key_of_nobody_finds_nothing(key: str) -> None:
 )
 def test_a_route_that_leads_nowhere_is_refused_with_the_way_out(route: Route, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        accounts().of(route)
+        accounts().for_route(route)
 
 
 def test_a_route_may_repeat_the_address_that_is_declared() -> None:
     route = Route("openai", "openai_chat", "m1", "https://api.openai.com/v1/")
 
-    assert accounts().of(route).base_url == "https://api.openai.com/v1"
+    assert accounts().for_route(route).base_url == "https://api.openai.com/v1"
 
 
 def test_what_is_said_about_a_server_goes_before_what_its_adapter_knows() -> None:
@@ -109,7 +109,7 @@ def test_what_is_said_about_a_server_goes_before_what_its_adapter_knows() -> Non
         "can_delete_file": False,
     }  # fmt: skip
 
-    account = accounts(**own).of(Route("own", "openai_chat", "m1"))
+    account = accounts(**own).for_route(Route("own", "openai_chat", "m1"))
 
     adapter = ADAPTERS["openai_chat"]
     assert (account.limits.max_items, account.limits.enqueued_tokens) == (7, 99)
@@ -128,9 +128,9 @@ def test_a_version_of_the_api_is_for_adapters_that_know_several() -> None:
 
     found = accounts(**own)
 
-    assert found.of(Route("own", "azure_chat", "m")).adapter.api_version == "2024-10-21"  # type: ignore[attr-defined]
+    assert found.for_route(Route("own", "azure_chat", "m")).adapter.api_version == "2024-10-21"  # type: ignore[attr-defined]
     with pytest.raises(ConfigError, match=r"leave providers.own.api_version out"):
-        found.of(Route("own", "openai_chat", "m"))
+        found.for_route(Route("own", "openai_chat", "m"))
 
 
 @pytest.mark.parametrize("name", BUILT_IN_PROVIDERS)
@@ -173,7 +173,7 @@ def listener() -> Iterator[str]:
 
 def test_the_credential_goes_to_the_declared_address(listener: str) -> None:
     own: dict[str, Any] = {"base_url": listener, "credential_env": "OWN_KEY", "allow_private": True}
-    account = accounts(**own).of(Route("own", "openai_chat", "m1"))
+    account = accounts(**own).for_route(Route("own", "openai_chat", "m1"))
 
     account.client.request("GET", "batches")
 
@@ -181,7 +181,9 @@ def test_the_credential_goes_to_the_declared_address(listener: str) -> None:
 
 
 def test_a_server_without_a_credential_is_sent_none(listener: str) -> None:
-    account = accounts(base_url=listener, allow_private=True).of(Route("own", "openai_chat", "m1"))
+    account = accounts(base_url=listener, allow_private=True).for_route(
+        Route("own", "openai_chat", "m1")
+    )
 
     account.client.request("GET", "batches")
 
@@ -192,7 +194,7 @@ def test_a_server_without_a_credential_is_sent_none(listener: str) -> None:
 def test_a_private_address_is_not_reached_unless_it_is_allowed(listener: str) -> None:
     port = listener.split(":")[2].split("/")[0]
     own: dict[str, Any] = {"base_url": f"https://127.0.0.1:{port}/v1", "credential_env": "OWN_KEY"}
-    account = accounts(**own).of(Route("own", "openai_chat", "m1"))
+    account = accounts(**own).for_route(Route("own", "openai_chat", "m1"))
 
     with pytest.raises(ProviderRefused, match="address_refused"):
         account.client.request("GET", "batches")

@@ -122,7 +122,7 @@ def test_the_route_of_a_job_is_frozen_when_it_is_enqueued(hf: Holdfast, clock: F
     )
     later.close()
 
-    assert Item.of(claimed).route == ROUTE
+    assert Item.from_job(claimed).route == ROUTE
     assert decision(hf, job) == ROUTE.decision
 
 

@@ -165,8 +165,8 @@ def test_what_was_not_run_is_free_and_what_nobody_knows_has_no_cost(store: Store
 
     recorded = record(
         store,
-        CallEntry.of(expired, batch_item_index=0, **known),
-        CallEntry.of(Reply("text", "m1"), batch_item_index=1, **known),
+        CallEntry.from_answer(expired, batch_item_index=0, **known),
+        CallEntry.from_answer(Reply("text", "m1"), batch_item_index=1, **known),
         call(2, kind=CallKind.UNKNOWN, usage=None, at_most_pico=7),
         call(3, kind=CallKind.ORPHAN),
     )

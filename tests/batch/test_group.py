@@ -36,7 +36,7 @@ JOB = "0198c0de-0000-7000-8000-0000000000d1"
 ROUTE = Route(
     "openai", "scripted", "gpt-5.2", prompt_version="v3", policy_version="v1", target_locale="en-US"
 )
-ACCOUNT = ScriptedAccounts(ScriptedProvider(FakeClock())).of(ROUTE)
+ACCOUNT = ScriptedAccounts(ScriptedProvider(FakeClock())).for_route(ROUTE)
 KEY = batch_key_of(ROUTE, ACCOUNT, merge=False)
 
 

@@ -276,7 +276,7 @@ def test_batches_of_strangers_are_left_alone(out: Outgoing) -> None:
     out.enqueue("one")
     out.provider.script("create", Lose())
     out.submit()
-    account = out.accounts.of(ROUTE)
+    account = out.accounts.for_route(ROUTE)
     stranger = out.provider._make_batch(ROUTE, None, None, b"")  # type: ignore[arg-type]
 
     out.settle_down()
@@ -828,7 +828,7 @@ def test_an_input_that_was_left_behind_is_deleted_in_the_end(out: Outgoing) -> N
 def test_a_batch_whose_account_is_gone_waits_and_then_goes_back(out: Outgoing) -> None:
     jobs = out.enqueue("one")
     assert out.die(Point.PREPARED)
-    out.accounts.missing = {out.accounts.of(ROUTE).key}
+    out.accounts.missing = {out.accounts.for_route(ROUTE).key}
     out.later(minutes=10)
     out.recover()
     waiting = out.batch["state"]

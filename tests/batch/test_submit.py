@@ -390,7 +390,7 @@ def test_an_application_that_refuses_its_own_item_harms_no_other(out: Outgoing) 
 
 def test_nothing_is_sent_to_an_account_whose_circuit_is_open(out: Outgoing) -> None:
     jobs = out.enqueue("one")
-    account = out.accounts.of(ROUTE).key
+    account = out.accounts.for_route(ROUTE).key
     stopped = Failure(FailureKind.ACCOUNT, "insufficient_quota", 429)
     out.hf.store.write(
         lambda tx: open_circuit(tx, out.hf.settings.batch, account, "openai", stopped)
@@ -614,7 +614,7 @@ def test_jobs_that_cannot_be_sent_do_not_fill_every_run(
             out.accounts.providers = ("openai",)
         old = out.enqueue(*(f"old {n}" for n in range(9)), org_id=OTHER_ORG, route=stuck)
         if trouble == "circuit":
-            account = out.accounts.of(stuck)
+            account = out.accounts.for_route(stuck)
             refused = Failure(FailureKind.ACCOUNT, "insufficient_quota")
             hf.store.write(
                 lambda tx: open_circuit(tx, hf.settings.batch, account.key, "gemini", refused)

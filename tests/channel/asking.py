@@ -29,7 +29,7 @@ def open_channel(kind: str, url: str | None, **options: Any) -> Channel:
         options.setdefault("credential_env", "KEY")
     given = {"allow_private": True, **options}
     settings = Settings(channels={"one": ChannelSettings(kind=kind, base_url=url, **given)})
-    return ConfiguredChannels(settings, clock=FakeClock(AT), env=ENV).of("one")
+    return ConfiguredChannels(settings, clock=FakeClock(AT), env=ENV).require("one")
 
 
 @contextmanager

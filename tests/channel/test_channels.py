@@ -36,9 +36,9 @@ def configured(env: dict[str, str] | None = None, **options: Any) -> ConfiguredC
 )
 def test_every_kind_is_made_once_and_tells_no_secret(options: dict[str, Any]) -> None:
     channels = configured(**options)
-    channel = channels.of("one")
+    channel = channels.require("one")
 
-    assert channel is channels.of("one") is channels.get("one")
+    assert channel is channels.require("one") is channels.get("one")
     assert channel.name == "one"
     assert KEY not in repr(vars(channel))
 
@@ -47,7 +47,7 @@ def test_a_channel_that_nobody_declared_is_named() -> None:
     channels = configured(kind="webhook")
 
     with pytest.raises(ConfigError, match=r"channel 'two'.*There is: one"):
-        channels.of("two")
+        channels.require("two")
     assert channels.get("two") is None
     assert channels.on_unknown("two") is OnUnknown.HOLD
 
@@ -61,7 +61,7 @@ def test_a_credential_that_is_not_here_closes_its_channel_only() -> None:
     channels = configured({}, **RESEND)
 
     with pytest.raises(ConfigError, match=r"set the variable KEY.*channels\.one\.credential_file"):
-        channels.of("one")
+        channels.require("one")
     assert channels.get("one") is None
 
 
@@ -100,15 +100,15 @@ def test_a_credential_file_goes_before_the_variable(tmp_path: Path) -> None:
     channels = configured(**{**RESEND, "credential_file": str(tmp_path / "key")})
 
     with pytest.raises(ConfigError, match=r"the file of channels\.one holds is no credential"):
-        channels.of("one")
+        channels.require("one")
 
 
 def test_a_channel_over_http_says_which_extra_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.channel.built_in.find_spec", lambda name: None)
 
     with pytest.raises(ConfigError, match=r"pip install 'holdfast-jobs\[channels\]'"):
-        configured(kind="webhook").of("one")
-    assert configured(kind="smtp", host="smtp.example.com", sender=SENDER).of("one")
+        configured(kind="webhook").require("one")
+    assert configured(kind="smtp", host="smtp.example.com", sender=SENDER).require("one")
 
 
 def test_what_is_wanted_of_the_unknowable_comes_from_the_settings() -> None:
@@ -173,10 +173,10 @@ GATEWAY = {"base_url": "https://a.example", "status_url": "https://a.example/{to
 def test_a_channel_promises_no_more_than_the_other_side_does(
     options: dict[str, Any], declared: Capabilities
 ) -> None:
-    assert configured(**options).of("one").capabilities == declared
+    assert configured(**options).require("one").capabilities == declared
     if declared.lookup is not Lookup.NONE:
         known: dict[str, Any] = {"settle_seconds": 5.0, "retention_seconds": 90 * DAY}
-        found = configured(**options, **known).of("one").capabilities
+        found = configured(**options, **known).require("one").capabilities
         assert found == replace(declared, **known)
 
 
@@ -266,12 +266,12 @@ def test_a_credential_that_was_rotated_is_used_from_the_next_message_on(tmp_path
     secret.write_text("old-key")
     team = ChannelSettings(kind="slack", credential_file=str(secret))
     channels = ConfiguredChannels(Settings(channels={"team": team}), clock=FakeClock())
-    first, before = channels.of("team"), channels.fingerprint("team")
+    first, before = channels.require("team"), channels.fingerprint("team")
 
-    assert channels.of("team") is first
+    assert channels.require("team") is first
     secret.write_text("new-key")
 
-    assert channels.of("team") is not first
+    assert channels.require("team") is not first
     assert channels.fingerprint("team") != before
     assert "new-key" not in channels.fingerprint("team")
     secret.unlink()

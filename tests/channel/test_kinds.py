@@ -87,7 +87,7 @@ def test_a_registered_kind_has_its_own_settings_addresses_and_secrets(
 
     channels = ConfiguredChannels(settings, clock=FakeClock(), env={"PAGER_KEY": "hunter2-hunter2"})
 
-    assert channels.of("night").name == "night"
+    assert channels.require("night").name == "night"
     assert channels.max_parallel("night") == 2
     assert channels.problem("night", "911", "Fire") is None
     assert channels.problem("night", "ada@example.com", "Fire") == "address must have 3 digits"

@@ -84,7 +84,7 @@ class Wired:
         )
 
     def of(self, kind: str) -> Channel:
-        return self.channels.of(kind)
+        return self.channels.require(kind)
 
     def message(self, kind: str) -> Message:
         address = {

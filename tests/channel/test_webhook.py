@@ -39,7 +39,7 @@ HELLO = Message("hf_1", "", "Hello", "It is done.", data={"job": "4711", "b": 1}
 def hooks(clock: FakeClock, **options: Any) -> Any:
     given = {"kind": "webhook", "allow_private": True, **options}
     settings = Settings(channels={"hooks": ChannelSettings(**given)})
-    return ConfiguredChannels(settings, clock=clock, env=ENV).of("hooks")
+    return ConfiguredChannels(settings, clock=clock, env=ENV).require("hooks")
 
 
 def headers(request: bytes) -> dict[str, str]:
@@ -208,7 +208,7 @@ def test_a_secret_that_cannot_be_read_is_told_and_not_repeated() -> None:
     channels = ConfiguredChannels(settings, clock=FakeClock(), env={"S": "whsec_!!!"})
 
     with pytest.raises(ConfigError, match="what follows is not base64") as told:
-        channels.of("hooks")
+        channels.require("hooks")
     assert "!!!" not in str(told.value)
 
 
@@ -255,7 +255,7 @@ def test_an_endpoint_and_a_tenant_have_secrets_of_their_own(tmp_path: Path) -> N
 
         def signed(path: str, org_id: str) -> tuple[list[str], bytes]:
             message = replace(HELLO, address=f"{server.url}{path}", org_id=org_id)
-            channels.of("hooks").send(message)
+            channels.require("hooks").send(message)
             request = server.requests[-1]
             return headers(request)["webhook-signature"].split(" "), request
 

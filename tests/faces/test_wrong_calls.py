@@ -41,7 +41,7 @@ EXEMPT = {
     "Holdfast.close", "Holdfast.announce", "Holdfast.declared_steps", "Queues.rules",
     "Queues.waiting", "Queues.tenants", "Queues.keys", "SealedAudit.seal",
     "Batches.remaining", "Batches.outstanding",
-    "Outbox.declare", "Outbox.use", "Outbox.enlist", "Outbox.tell",
+    "Outbox.declare", "Outbox.use", "Outbox.enlist", "Outbox.emit_events",
     "Artifacts.find_missing", "Artifacts.for_job", "Artifacts.install", "Artifacts.maintenance",
     "Holdfast.add_extension", "Holdfast.extension", "Holdfast.open_components",
     "Reviews.install", "Rewrites.install",

@@ -553,7 +553,7 @@ class World:
             Call("Outbox.notify", outbox.notify, hello, no_hello),
             Call("Outbox.anotify", outbox.anotify, hello, no_hello),
             Call("Outbox.erase", outbox.erase, {**mine, "actor": "user:1"}),
-            Call("Outbox.of", outbox.of, {"job": self.job}, {"job": NOT_TEXT}),
+            Call("Outbox.list_of_job", outbox.list_of_job, {"job": self.job}, {"job": NOT_TEXT}),
             Call("Outbox.find", outbox.find, ids, no_ids),
             Call("Outbox.deliver", outbox.deliver, {**ids, "worker_id": "w"}, no_ids),
             Call("Outbox.wait_for", outbox.wait_for,

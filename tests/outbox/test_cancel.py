@@ -171,7 +171,7 @@ def intending(hf: Holdfast, *, is_dead: bool = False) -> Any:
 
 def test_what_a_canceled_job_intended_is_sent_by_no_name(hf: Holdfast, clock: FakeClock) -> None:
     channel = outbox_with(hf)
-    (one,) = hf.outbox.of(intending(hf))
+    (one,) = hf.outbox.list_of_job(intending(hf))
     cancel(hf, one)
 
     hf.outbox.deliver([one.id], org_id=ORG)
@@ -184,7 +184,7 @@ def test_what_a_canceled_job_intended_is_sent_by_no_name(hf: Holdfast, clock: Fa
 def test_the_last_replay_stands_for_its_job(hf: Holdfast, clock: FakeClock) -> None:
     channel = outbox_with(hf)
     job = intending(hf, is_dead=True)
-    (one,) = hf.outbox.of(job)
+    (one,) = hf.outbox.list_of_job(job)
     replay_id = replay(operator(hf, org_id=ORG), job)
     hf.cancel(replay_id, org_id=ORG, reason="wrong order")
 
@@ -208,7 +208,7 @@ def test_a_job_that_posts_and_is_canceled_has_posted(hf: Holdfast, clock: FakeCl
     hf.cancel(job.id, org_id=ORG, reason="enough")
     come(hf, clock)
 
-    (one,) = hf.outbox.of(job)
+    (one,) = hf.outbox.list_of_job(job)
     assert one.state is State.SENT
     assert len(channel.sends) == 1
 

@@ -159,7 +159,7 @@ def test_inside_a_job_it_is_told_on_the_jobs_behalf(hf: Holdfast) -> None:
 
     job = hf.enqueue("tell", {}, org_id=ORG)
     hf.worker().run_once()
-    (one,) = hf.outbox.of(job)
+    (one,) = hf.outbox.list_of_job(job)
     assert (one.org_id, one.job_id, one.recipient) == (ORG, job.id, "ann")
     assert len(refused) == 1
 
@@ -180,7 +180,7 @@ def test_a_handler_intends_in_its_own_transaction_and_sees_no_other_tenants(
     job = hf.enqueue("tell", {}, org_id=ORG)
     hf.worker().run_once()
     assert [one.created for one in made] == [True, False]
-    assert [one.id for one in hf.outbox.of(job)] == [made[0].id]
+    assert [one.id for one in hf.outbox.list_of_job(job)] == [made[0].id]
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [

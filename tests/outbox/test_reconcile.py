@@ -240,7 +240,7 @@ def test_what_a_job_began_to_deliver_goes_on_when_the_job_is_dead(
     clock.advance(minutes=10)
     hf.outbox.reconcile()
 
-    assert [one.state for one in hf.outbox.of(job)] == [State.FAILED, State.SENT]
+    assert [one.state for one in hf.outbox.list_of_job(job)] == [State.FAILED, State.SENT]
     assert [message.address for message in late.sends] == ["bob@example.com"]
 
 

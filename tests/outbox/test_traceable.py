@@ -105,7 +105,7 @@ def test_a_job_that_intends_lends_its_own(hf: Holdfast) -> None:
     job = hf.enqueue("text.tell", {}, org_id=ORG, **GIVEN)
     hf.worker().run_once()
 
-    (stands,) = hf.outbox.of(job)
+    (stands,) = hf.outbox.list_of_job(job)
     assert (stands.request_id, stands.correlation_id) == ("req-7", "corr-7")
     assert (stands.project_id, stands.actor, stands.job_id) == (PROJECT, "user:42", job.id)
     assert {str(row["project_id"]) for row in audited(hf)} == {PROJECT}
@@ -132,7 +132,7 @@ def test_a_job_that_posts_lends_its_own_except_for_what_is_stated(hf: Holdfast) 
     job = hf.enqueue("text.tell", {}, org_id=ORG, **GIVEN)
     hf.worker().run_once()
 
-    (stands,) = hf.outbox.of(job)
+    (stands,) = hf.outbox.list_of_job(job)
     assert (stands.request_id, stands.correlation_id) == ("req-7", "corr-8")
     assert (stands.project_id, stands.actor, stands.job_id) == (PROJECT, "user:42", job.id)
 

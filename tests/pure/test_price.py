@@ -29,7 +29,7 @@ def price(model: str = "m*", mode: str = "batch", **more: Any) -> PriceSettings:
 def test_a_token_at_two_and_a_half_dollars_a_million_is_two_and_a_half_million_trillionths() -> (
     None
 ):
-    found = Prices([price()]).of("openai", "m1", "batch", DAY)
+    found = Prices([price()]).find("openai", "m1", "batch", DAY)
 
     assert found is not None
     assert found.cost(Usage(input=1)) == 2_500_000
@@ -39,7 +39,7 @@ def test_a_token_at_two_and_a_half_dollars_a_million_is_two_and_a_half_million_t
 
 
 def test_a_class_of_tokens_without_a_price_has_no_cost_rather_than_none() -> None:
-    found = Prices([price()]).of("openai", "m1", "batch", DAY)
+    found = Prices([price()]).find("openai", "m1", "batch", DAY)
 
     assert found is not None
     assert found.cost(Usage(input=1, cache_read=1)) is None
@@ -47,7 +47,7 @@ def test_a_class_of_tokens_without_a_price_has_no_cost_rather_than_none() -> Non
 
 
 def test_a_class_that_is_said_to_cost_nothing_costs_nothing() -> None:
-    found = Prices([price(cache_read=Decimal(0))]).of("openai", "m1", "batch", DAY)
+    found = Prices([price(cache_read=Decimal(0))]).find("openai", "m1", "batch", DAY)
 
     assert found is not None
     assert found.cost(Usage(cache_read=7)) == 0
@@ -76,11 +76,11 @@ def test_the_nearest_name_and_then_the_newest_day_decide(
         ]
     )
 
-    found = prices.of("openai", model, "batch", day)
+    found = prices.find("openai", model, "batch", day)
 
     assert (None if found is None else found.name) == name
-    assert prices.of("gemini", model, "batch", day) is None
-    assert prices.of("openai", model, "async", day) is None
+    assert prices.find("gemini", model, "batch", day) is None
+    assert prices.find("openai", model, "async", day) is None
 
 
 def test_the_billed_model_is_asked_for_first_and_then_the_one_that_was_wanted() -> None:
@@ -179,7 +179,7 @@ def test_a_price_that_is_said_twice_is_refused() -> None:
 def test_current_models_have_a_list_price_in_both_modes(
     provider: str, model: str, mode: str
 ) -> None:
-    found = Prices([]).of(provider, model, mode, DAY)
+    found = Prices([]).find(provider, model, mode, DAY)
 
     assert found is not None
     assert found.cost(Usage(input=1, output=1))
@@ -190,15 +190,15 @@ def test_a_price_of_the_deployment_goes_before_the_list_price() -> None:
 
     assert prices.charge("openai", ["gpt-5.4-mini"], "batch", Usage(input=1), DAY).cost == 7 * 10**6
     # It says nothing of calls outside the batch lane, nor of another model.
-    assert prices.of("openai", "gpt-5.4-mini", "async", DAY) == Prices([]).of(
+    assert prices.find("openai", "gpt-5.4-mini", "async", DAY) == Prices([]).find(
         "openai", "gpt-5.4-mini", "async", DAY
     )
-    assert prices.of("openai", "gpt-5.4-nano", "batch", DAY) is not None
+    assert prices.find("openai", "gpt-5.4-nano", "batch", DAY) is not None
 
 
 def test_a_model_that_only_begins_like_a_listed_one_has_no_price() -> None:
-    assert Prices([]).of("openai", "gpt-5.4-mini-of-ours", "batch", DAY) is None
-    assert Prices([]).of("our-own-server", "gpt-5.4-mini", "batch", DAY) is None
+    assert Prices([]).find("openai", "gpt-5.4-mini-of-ours", "batch", DAY) is None
+    assert Prices([]).find("our-own-server", "gpt-5.4-mini", "batch", DAY) is None
 
 
 def test_a_batch_has_the_price_that_its_provider_says_and_not_simply_half() -> None:
@@ -221,7 +221,7 @@ def test_the_length_of_the_input_decides_between_two_prices_of_a_model() -> None
 
     assert cost(input=1000) == 1000 * 2_500_000
     assert cost(input=1001) == 1001 * 5_000_000
-    assert Prices([price("m", input_up_to=1000)]).of(
+    assert Prices([price("m", input_up_to=1000)]).find(
         "openai", "m", "batch", DAY, input_tokens=1001
     ) is None  # fmt: skip
 

@@ -101,7 +101,7 @@ def test_postmark_takes_a_mail_and_finds_it_by_its_metadata(sim: Simulator, clie
     sent = client.postmark(HtmlBody="<p>Hello</p>").json()
     client.postmark("tok-2")
     found = client.postmark_find().json()
-    (taken,) = sim.messages.of("tok-1")
+    (taken,) = sim.messages.with_token("tok-1")
 
     assert (sent["ErrorCode"], sent["Message"], sent["MessageID"]) == (0, "OK", taken.id)
     assert found["TotalCount"] == 1

@@ -62,7 +62,10 @@ def test_each_recipient_has_a_letter_of_its_own(sim: Simulator) -> None:
     with client(sim) as smtp:
         smtp.sendmail(SENDER, [ADA, "bob@example.test"], mail().as_bytes())
 
-    assert [taken.address for taken in sim.messages.of("tok-1")] == [ADA, "bob@example.test"]
+    assert [taken.address for taken in sim.messages.with_token("tok-1")] == [
+        ADA,
+        "bob@example.test",
+    ]
     assert sim.messages.accepted_twice() == {}
 
 

@@ -119,8 +119,8 @@ class WatchedAccounts:
         self._inner = inner
         self._watch = watch
 
-    def of(self, route: Route) -> Account:
-        return self._watched(self._inner.of(route))
+    def for_route(self, route: Route) -> Account:
+        return self._watched(self._inner.for_route(route))
 
     def by_key(self, key: str) -> Account | None:
         found = self._inner.by_key(key)

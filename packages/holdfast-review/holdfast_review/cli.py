@@ -86,7 +86,7 @@ def submit(
     if source is None:
         raise click.UsageError("Say what to review: --repository with --head, or --patch.")
     with app_of(ctx, required=False) as hf:
-        asked_for = Reviews.on(hf).submit(
+        asked_for = Reviews.for_app(hf).submit(
             **given, source=source, recipients=recipients, rerun=rerun
         )
         print_submitted(asked_for, as_json)
@@ -112,7 +112,7 @@ def rerun(
     recipients = read_recipients(required, others) or None
     source = read_source(given)
     with app_of(ctx, required=False) as hf:
-        asked_for = Reviews.on(hf).rerun(**given, source=source, recipients=recipients)
+        asked_for = Reviews.for_app(hf).rerun(**given, source=source, recipients=recipients)
         print_submitted(asked_for, as_json)
 
 
@@ -137,7 +137,7 @@ def show(
     if (review_id is None) == (changelist_id is None):
         raise click.UsageError("Name the review by its id or by --changelist.")
     with app_of(ctx, required=False) as hf:
-        reviews = Reviews.on(hf)
+        reviews = Reviews.for_app(hf)
         if review_id is not None:
             found = reviews.find(review_id, org_id=org_id)
         else:
@@ -177,7 +177,7 @@ def erase(
         operator_of(hf, actor, role, org_id).context.check(
             Action.ERASE, org_id=org_id, subject=subject
         )
-        reviews, why = Reviews.on(hf), {"org_id": org_id, "reason": reason, "actor": actor}
+        reviews, why = Reviews.for_app(hf), {"org_id": org_id, "reason": reason, "actor": actor}
         if changelist_id is not None:
             erased = reviews.erase(changelist_id, **why)
         else:

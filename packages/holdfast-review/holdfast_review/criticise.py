@@ -152,7 +152,7 @@ class _Call:
         """One call about a part, and the echo that its answer must repeat."""
         route = replace(self.route, execution_mode=ExecutionMode.ASYNC)
         try:
-            account = self.service.accounts.of(route)
+            account = self.service.accounts.for_route(route)
         except ConfigError:
             raise ConfigInvalid(provider=route.provider, problem="no_account") from None
         self._wait_if_held(account)
@@ -197,7 +197,7 @@ class _Call:
         """Put the call into the ledger; an answer also closes the account's circuit."""
         now = self.service.resources.store.clock.now()
         prices = Prices(self.service.resources.settings.prices)
-        entry = CallEntry.of(
+        entry = CallEntry.from_answer(
             answer,
             org_id=self.job.org_id,
             batch_id=self.service.resources.ids.new(),

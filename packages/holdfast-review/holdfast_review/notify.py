@@ -88,7 +88,7 @@ def _intend(hf: Holdfast, job: Context, review: Review) -> None:
         tx.affected(SQL.forget_addresses, told=told, **ids)
         return hf.outbox.enlist(tx, intents, org_id=review.org_id)
 
-    hf.outbox.tell(hf.store.write(fix))
+    hf.outbox.emit_events(hf.store.write(fix))
 
 
 def _intent(review: Review, row: Row, content: Content) -> OutgoingMessage:

@@ -95,7 +95,7 @@ class Reviews(ReviewExtension):
         hf.registry.tasks[RUN] = RetentionTask(hf)
 
     @classmethod
-    def on(cls, hf: Holdfast) -> Reviews:
+    def for_app(cls, hf: Holdfast) -> Reviews:
         """Return the instance that is enabled on *hf*, or one with the defaults."""
         return hf.extension(cls)
 

@@ -90,7 +90,7 @@ class ModelClassifier:
 
     def _ask(self, request: Request, message: Message) -> tuple[Reply, str]:
         try:
-            account = self._accounts.of(self._route)
+            account = self._accounts.for_route(self._route)
         except ConfigError:
             raise ClassifierFailed("classifier_no_account") from None
         echo = ""

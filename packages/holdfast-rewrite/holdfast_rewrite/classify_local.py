@@ -88,9 +88,11 @@ class LocalClassifier:
 def _read(text: str, language: str | None) -> tuple[str, Reading] | None:
     """The text by the rules of its language; where that is not known, by those that find most."""
     if language is not None:
-        rules = Rules.of(language)
+        rules = Rules.for_locale(language)
         return None if rules is None else (language, rules.read(text))
-    readings = [(locale, rules.read(text)) for locale in LOCALES if (rules := Rules.of(locale))]
+    readings = [
+        (locale, rules.read(text)) for locale in LOCALES if (rules := Rules.for_locale(locale))
+    ]
     best = max(readings, key=lambda found: found[1].weight)
     return best if best[1].weight else None
 
@@ -113,7 +115,7 @@ def _unread(text: str, language: str, confidence: Level) -> ClassifierResult:
 
 def _topics(reading: Reading) -> tuple[tuple[Topic, ...], Level]:
     """The topics with the most evidence, and how sure they are."""
-    scores = {topic: reading.of(f"topics.{topic}").score for topic in Topic}
+    scores = {topic: reading.section(f"topics.{topic}").score for topic in Topic}
     other = scores.pop(Topic.OTHER)
     best = max(scores.values())
     # Food, money and keys come up in every quarrel: what fits a topic of its own goes there.
@@ -159,13 +161,13 @@ def _intent(asks: Asks, tone: _Tone, topic: Level) -> tuple[MessageIntent, Level
 
 
 def _tone(text: str, locale: str, reading: Reading) -> _Tone:
-    lexicon = Lexicon.of(locale)
+    lexicon = Lexicon.for_locale(locale)
     codes = lexicon.check(text).codes if lexicon is not None else ()
     is_loud = _is_loud(text)
     is_foul = Code.VULGARITY in codes or Code.SLUR in codes
-    is_intense = is_loud or is_foul or bool(reading.of("tone.intense").hits)
+    is_intense = is_loud or is_foul or bool(reading.section("tone.intense").hits)
     sharp = set(codes) - _NOT_SHARP
-    is_sharp = bool(sharp or reading.of("tone.sharp").hits or is_loud)
+    is_sharp = bool(sharp or reading.section("tone.sharp").hits or is_loud)
     return _Tone(is_sharp, is_intense, Code.SARCASM_WARN in codes)
 
 

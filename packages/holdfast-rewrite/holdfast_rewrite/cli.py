@@ -129,7 +129,7 @@ def submit(ctx: click.Context, /, text: str, **asked: Any) -> None:
     from holdfast_rewrite.validation import Submission
 
     with app_of(ctx, required=False) as hf:
-        answer = Rewrites.of(hf).submit(Submission(sender_message=text, **asked))
+        answer = Rewrites.for_app(hf).submit(Submission(sender_message=text, **asked))
     print_json(asdict(answer))
     ctx.exit(1 if answer.status == "failed" else 0)
 
@@ -378,7 +378,7 @@ def route(ctx: click.Context, surface: str, strength: str, source: str, target: 
         rewrite_strength=Strength(strength),
         source_locale=source,
         target_locale=target,
-        lane=Lane.of(source, target),
+        lane=Lane.between(source, target),
         policy_version=POLICY_VERSION,
     )
     print_json(Routes(settings_of(ctx)).decide(asked))
@@ -500,7 +500,7 @@ def _request(
         rewrite_strength=result.rewrite_strength,
         source_locale=source,
         target_locale=target,
-        lane=Lane.of(source, target),
+        lane=Lane.between(source, target),
         classifier_result=result,
         context_pack=pack,
         policy=policy_of(result, pack),

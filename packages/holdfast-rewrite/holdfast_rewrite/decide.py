@@ -92,7 +92,7 @@ class Written:
     hash: str
 
     @classmethod
-    def of(cls, request: RewriteRequest) -> Written:
+    def from_request(cls, request: RewriteRequest) -> Written:
         document = request.document
         text = canonical(document)
         return cls(document, text, sha256(text.encode()).hexdigest())
@@ -195,7 +195,9 @@ def _decide(made: Decision, result: ClassifierResult, routes: Routes) -> Decisio
         decision = routes.decide(_route_request(request))
     except NoRoute:
         return made.failed(FailureCode.NO_ROUTE)
-    return replace(made, request=request, written=Written.of(request), routing_decision=decision)
+    return replace(
+        made, request=request, written=Written.from_request(request), routing_decision=decision
+    )
 
 
 def _assemble(

@@ -154,7 +154,7 @@ def _insert_jobs(
 
 def _job_request(item: Decision, producer: Producer, traceparent: str | None) -> JobRequest:
     assert item.request is not None, "what goes on has its request"
-    payload = RowPayload.of(item.request)
+    payload = RowPayload.from_request(item.request)
     return JobRequest(
         payload=payload.document,
         org_id=item.intake.home_id,

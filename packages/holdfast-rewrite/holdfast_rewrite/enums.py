@@ -80,7 +80,7 @@ class Lane(StrEnum):
     CROSS_LANGUAGE = "cross_language"
 
     @classmethod
-    def of(cls, source_locale: str, target_locale: str) -> Lane:
+    def between(cls, source_locale: str, target_locale: str) -> Lane:
         return cls.SAME_LANGUAGE if source_locale == target_locale else cls.CROSS_LANGUAGE
 
 

@@ -87,7 +87,7 @@ def evaluate(
     request: RewriteRequest, *, rewritten_text: str, output_language: str, detector: Detector
 ) -> Evaluation:
     """Judge a rewrite of *request*. Whatever a provider answered, it does not raise."""
-    lexicon = Lexicon.of(request.target_locale)
+    lexicon = Lexicon.for_locale(request.target_locale)
     misshapen = (*_misshapen(rewritten_text), *_undeclared(output_language))
     if misshapen:
         return _evaluation(lexicon, (), misshapen, schema_valid=False, intent=Mark.FAIL)
@@ -273,7 +273,7 @@ def _is_turned(request: RewriteRequest, given: Reading | None, said: Reading | N
     if not is_reversed(given, said, is_same_language=request.lane is Lane.SAME_LANGUAGE):
         return False
     # "Do go on reading my diary" asks for the opposite itself.
-    lexicon = Lexicon.of(request.source_locale)
+    lexicon = Lexicon.for_locale(request.source_locale)
     found = lexicon.check(request.original_text).codes if lexicon else ()
     return Code.SARCASM_WARN not in found
 
@@ -311,11 +311,11 @@ def _adds(request: RewriteRequest, given: Reading, said: Reading) -> bool:
     if request.lane is Lane.CROSS_LANGUAGE or _hits(given, Topic.OTHER):
         return False
     words = content(given)
-    for hit in said.of(_section(Topic.OTHER)).hits:
+    for hit in said.section(_section(Topic.OTHER)).hits:
         start, end = said.clause(hit)
         if (
             hit.key.endswith("/phrases")
-            and said.of("intent.request").between(start, end)
+            and said.section("intent.request").between(start, end)
             and not _shares(words, content(said, start, end))
         ):
             return True
@@ -327,16 +327,16 @@ def _shares(words: Collection[str], others: Collection[str]) -> bool:
 
 
 def _read(text: str, locale: str) -> Reading | None:
-    rules = Rules.of(locale)
+    rules = Rules.for_locale(locale)
     return rules.read(text) if rules else None
 
 
 def _hits(reading: Reading, topic: Topic) -> bool:
-    return bool(reading.of(_section(topic)).hits)
+    return bool(reading.section(_section(topic)).hits)
 
 
 def _strong(reading: Reading, topic: Topic) -> int:
-    return reading.of(_section(topic)).strong
+    return reading.section(_section(topic)).strong
 
 
 def _section(topic: Topic) -> str:
@@ -351,7 +351,7 @@ def _tone(original: str, text: str, said: Reading | None) -> Iterator[str]:
     shouted = [word for word in _LONG_WORD.findall(text) if word.isupper() and word not in original]
     if _LOUD_SIGNS.search(text) or shouted or has_angry_face(text):
         yield LOUD
-    if said is not None and said.of("tone.demand").hits:
+    if said is not None and said.section("tone.demand").hits:
         yield DEMAND
 
 

@@ -87,7 +87,7 @@ def resolve(
     source_raw = detected if heard else _profile(sender_locale)
     target_raw = _profile(recipient_locale)
     source, target = heard or normalize(source_raw), normalize(target_raw)
-    return Locales(source, target, source_raw, target_raw, Lane.of(source, target))
+    return Locales(source, target, source_raw, target_raw, Lane.between(source, target))
 
 
 def _heard(detected: str) -> str | None:

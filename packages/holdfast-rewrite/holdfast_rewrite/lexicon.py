@@ -84,7 +84,7 @@ class _Hidden:
     firsts: Mapping[str, tuple[str, ...]]
 
     @classmethod
-    def of(
+    def build(
         cls, code: Code, words: frozenset[str], beginnings: frozenset[str], endings: frozenset[str]
     ) -> _Hidden:
         firsts: dict[str, tuple[str, ...]] = {}
@@ -152,7 +152,7 @@ class Lexicon:
             if key == code and len(parts) == 1 and isinstance(word := parts[0], PhraseWord):
                 found = words.setdefault((word.opens, word.closes), set())
                 found.update(spellings(word.text, self._written))
-        return _Hidden.of(
+        return _Hidden.build(
             code,
             frozenset(words.get((False, False), ())),
             frozenset(words.get((False, True), ())),
@@ -160,7 +160,7 @@ class Lexicon:
         )
 
     @classmethod
-    def of(cls, locale: str) -> Lexicon | None:
+    def for_locale(cls, locale: str) -> Lexicon | None:
         """The lexicon of a language, or None if it has none. Raises BadLexicon."""
         return _packaged(locale)
 
@@ -199,7 +199,7 @@ class Lexicon:
 
 def check_text(locale: str, text: str) -> dict[str, Any]:
     """What the lexicon of a language says of a text; nothing is passed where there is none."""
-    lexicon = Lexicon.of(locale)
+    lexicon = Lexicon.for_locale(locale)
     if lexicon is None:
         return {
             "lexicon_pass": None,

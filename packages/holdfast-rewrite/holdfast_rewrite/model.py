@@ -214,7 +214,7 @@ class RewriteRequest(Document):
         for name in ("source_locale", "target_locale"):
             if getattr(self, name) in ("", "und", "unknown"):
                 raise BadRewrite(f"{name} must name a language")
-        if self.lane is not Lane.of(self.source_locale, self.target_locale):
+        if self.lane is not Lane.between(self.source_locale, self.target_locale):
             raise BadRewrite("lane must follow from the two locales")
         if self.context_pack.recipient_user_id != self.recipient_user_id:
             raise BadRewrite("context_pack is somebody else's")

@@ -129,21 +129,21 @@ def _pieces(reading: Reading, *, is_strict: bool) -> Iterator[_Piece]:
     """What is asked for, part by part. Strictly, a "not" anywhere in a sentence leaves it open."""
     for sentence in _SENTENCE.finditer(reading.normalized):
         start, end = sentence.span()
-        asked = reading.of("intent.request").between(start, end)
+        asked = reading.section("intent.request").between(start, end)
         if not asked:
             continue
         forbids = [
             hit
-            for hit in reading.of("polarity.forbids").between(start, end)
+            for hit in reading.section("polarity.forbids").between(start, end)
             # In a question a bare "nicht" may plead for it.
             if not (hit.key.endswith("/weak") and sentence[0].endswith("?"))
         ]
         untold = [
             hit
-            for hit in reading.of("polarity.untold").between(start, end)
+            for hit in reading.section("polarity.untold").between(start, end)
             if not any(map(hit.lies_in, forbids))
         ]
-        is_limited = bool(reading.of("polarity.limits").between(start, end))
+        is_limited = bool(reading.section("polarity.limits").between(start, end))
         for first, last in _parts(reading, start, end):
             polarity = Polarity.UNTOLD
             if not _inside(untold, first, last):
@@ -158,7 +158,7 @@ def _pieces(reading: Reading, *, is_strict: bool) -> Iterator[_Piece]:
                     side
                     for pair in PAIRS
                     for side in pair
-                    if reading.of(f"polarity.{side}").between(first, last)
+                    if reading.section(f"polarity.{side}").between(first, last)
                 ),
                 is_limited,
             )

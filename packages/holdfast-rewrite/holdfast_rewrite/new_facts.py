@@ -75,7 +75,7 @@ _LONGEST_ENDING = 3
 
 def invented(original: str, rewrite: str, locale: str) -> tuple[Invented, ...]:
     """What kinds of things a *rewrite* in *locale* holds that its *original* does not."""
-    said, given = _Text.of(rewrite), _Text.of(original)
+    said, given = _Text.read(rewrite), _Text.read(original)
     found = {
         *_concepts(said, given, locale),
         *_numbers(said, given, locale),
@@ -93,7 +93,7 @@ class _Text:
     bare: str
 
     @classmethod
-    def of(cls, raw: str) -> _Text:
+    def read(cls, raw: str) -> _Text:
         return cls(raw, plain(normalize_text(raw)))
 
 
@@ -109,7 +109,7 @@ def _concepts(said: _Text, given: _Text, locale: str) -> Iterator[Invented]:
         concept = _table().names[str(group)]
         if _table().anywhere[concept].search(given.bare):
             continue
-        if concept in _IN_NUMBERS and _Held.of(given.bare).has(concept):
+        if concept in _IN_NUMBERS and _Held.read(given.bare).has(concept):
             continue
         yield _KINDS[concept.partition(".")[0]]
 
@@ -126,7 +126,7 @@ def _numbers(said: _Text, given: _Text, locale: str) -> Iterator[Invented]:
     claimed = [number for number in found if number.value]
     if not claimed:
         return
-    held = _Held.of(given.bare)
+    held = _Held.read(given.bare)
     for number in claimed:
         hours = hours_of(number) if is_on_the_clock(number, locale) else NO_HOUR
         if held.says_otherwise(hours):
@@ -143,7 +143,7 @@ class _Held:
     clock: tuple[Hours, ...]
 
     @classmethod
-    def of(cls, text: str) -> _Held:
+    def read(cls, text: str) -> _Held:
         found = [*in_digits(text), *in_parts(text)]
         for language in numerals().values():
             found += language.possible(text)

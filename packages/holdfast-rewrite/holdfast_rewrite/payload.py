@@ -30,7 +30,7 @@ class RowPayload(Document):
     lane: Lane
 
     @classmethod
-    def of(cls, request: RewriteRequest) -> RowPayload:
+    def from_request(cls, request: RewriteRequest) -> RowPayload:
         """The ids and codes of a request."""
         return cls(
             request.rewrite_request_id,
@@ -77,7 +77,7 @@ class JobPayload(Document):
     status: Status
 
     @classmethod
-    def of(
+    def from_row(
         cls,
         row: RowPayload,
         request: RewriteRequest,

@@ -25,13 +25,13 @@ class Asks:
 
 def asks_of(text: str, reading: Reading) -> Asks:
     """What a text wants, by what the rules of its language read in it."""
-    withdrawn = bool(reading.of("intent.withdrawn").hits)
+    withdrawn = bool(reading.section("intent.withdrawn").hits)
     has_request = _has_request(reading)
-    question = reading.of("intent.question")
+    question = reading.section("intent.question")
     return Asks(
         has_request=has_request,
-        has_boundary=bool(reading.of("intent.boundary").hits),
-        has_concern=bool(reading.of("intent.concern").hits),
+        has_boundary=bool(reading.section("intent.boundary").hits),
+        has_concern=bool(reading.section("intent.concern").hits),
         has_question=bool(question.strong) or _has_mark(text),
         is_clarifying=bool(question.strong),
         is_negated_request=withdrawn and not has_request,
@@ -40,8 +40,8 @@ def asks_of(text: str, reading: Reading) -> Asks:
 
 def _has_request(reading: Reading) -> bool:
     """Whether something is asked for outside of what takes it back."""
-    asked = reading.of("intent.request").hits
-    taken_back = [reading.clause(hit) for hit in reading.of("intent.withdrawn").hits]
+    asked = reading.section("intent.request").hits
+    taken_back = [reading.clause(hit) for hit in reading.section("intent.withdrawn").hits]
     return any(all(not start <= hit.start < end for start, end in taken_back) for hit in asked)
 
 

@@ -100,7 +100,7 @@ class Rewrites(RewriteExtension):
         self._declare(producer)
 
     @classmethod
-    def of(cls, hf: Holdfast) -> Rewrites:
+    def for_app(cls, hf: Holdfast) -> Rewrites:
         """Return the instance that is enabled on *hf*, or one with the defaults."""
         return hf.extension(cls)
 

@@ -151,7 +151,7 @@ def _check(request: RouteRequest) -> None:
     for name in ("source_locale", "target_locale"):
         if not _is_language(getattr(request, name)):
             faults.append(name)
-    if request.lane != Lane.of(request.source_locale, request.target_locale):
+    if request.lane != Lane.between(request.source_locale, request.target_locale):
         faults.append("lane")
     if not request.policy_version:
         faults.append("policy_version")

@@ -76,13 +76,13 @@ class Reading:
     # Words of the language that say nothing by themselves.
     fillers: frozenset[str] = frozenset()
 
-    def of(self, section: str) -> Evidence:
+    def section(self, section: str) -> Evidence:
         return self.sections.get(section, NOTHING)
 
     @property
     def weight(self) -> int:
         """How much the rules found of topic, intent and tone."""
-        return sum(self.of(section).score for section in _READ)
+        return sum(self.section(section).score for section in _READ)
 
     def clause(self, hit: Found) -> tuple[int, int]:
         """The part of the text around *hit*: its sentence, cut at every "but"."""
@@ -108,7 +108,7 @@ class Rules:
             raise BadRules(f"rules/{locale}.toml cannot be used: {bad}") from bad
 
     @staticmethod
-    def of(locale: str) -> Rules | None:
+    def for_locale(locale: str) -> Rules | None:
         """The rules of a language, read once; None where there are none."""
         return _packaged(locale) if locale in LOCALES else None
 

@@ -158,9 +158,9 @@ def _assemble(item: Item, row: Row) -> JobPayload:
     if row["erased_at"] is not None or row["rewrite_request"] is None:
         raise TextErased
     request = RewriteRequest.read(decode(row["rewrite_request"]))
-    if request.hash != row["request_hash"] or RowPayload.of(request) != stored:
+    if request.hash != row["request_hash"] or RowPayload.from_request(request) != stored:
         raise RequestUnfit(code="other_request")
-    return JobPayload.of(
+    return JobPayload.from_row(
         stored,
         request,
         job_id=item.job_id,

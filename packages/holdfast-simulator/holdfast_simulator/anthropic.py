@@ -283,7 +283,9 @@ class Anthropic:
         return self._state.new_id("req_01", 22)
 
     def _answer(self, value: Any, headers: Mapping[str, str] | None = None) -> Answer:
-        return Answer.of(value, headers={"request-id": self._request_id(), **(headers or {})})
+        return Answer.from_json(
+            value, headers={"request-id": self._request_id(), **(headers or {})}
+        )
 
     def _fail(
         self,
@@ -298,7 +300,7 @@ class Anthropic:
             error["details"] = {"error_code": detail}
         request_id = self._request_id()
         value = {"type": "error", "error": error, "request_id": request_id}
-        return Answer.of(value, status, {"request-id": request_id, **(headers or {})})
+        return Answer.from_json(value, status, {"request-id": request_id, **(headers or {})})
 
 
 def _check_version(call: Call) -> None:

@@ -49,11 +49,13 @@ class Control:
         do = self._does.get((call.method, call.path.removeprefix("/_sim").rstrip("/")))
         if do is None:
             known = sorted(f"{method} /_sim{path}" for method, path in self._does)
-            return Answer.of({"error": f"There is no {call.method} {call.path}.", "is": known}, 404)
+            return Answer.from_json(
+                {"error": f"There is no {call.method} {call.path}.", "is": known}, 404
+            )
         try:
-            return Answer.of(do(call))
+            return Answer.from_json(do(call))
         except (Wrong, ValueError, TypeError, Refused) as exc:
-            return Answer.of({"error": str(exc)}, 400)
+            return Answer.from_json({"error": str(exc)}, 400)
 
     def _index(self, call: Call) -> Any:
         routers = self._state.endpoints.values()

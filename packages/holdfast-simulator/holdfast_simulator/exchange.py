@@ -116,7 +116,9 @@ class Answer:
     size: int | None = None
 
     @classmethod
-    def of(cls, value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
+    def from_json(
+        cls, value: Any, status: int = 200, headers: Mapping[str, str] | None = None
+    ) -> Answer:
         """A JSON answer."""
         body = json.dumps(value, separators=(",", ":")).encode()
         return cls(status, body, {"content-type": "application/json", **(headers or {})})

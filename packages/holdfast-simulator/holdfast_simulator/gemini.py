@@ -101,7 +101,9 @@ class Gemini:
         if refused.why is Why.UNAUTHORIZED:
             message = "API key not valid. Please pass a valid API key."
         details = write_details(refused.why, refused.retry_after)
-        return Answer.of(write_error(status, word, message, details), status, refused.headers)
+        return Answer.from_json(
+            write_error(status, word, message, details), status, refused.headers
+        )
 
     def new_file_id(self) -> str:
         return self.state.new_id("batch-", 24)
@@ -154,7 +156,7 @@ class Gemini:
         del self.uploads[call.params["upload"]]
         file = self._finalize(call.account, upload)
         final = {"x-goog-upload-status": "final"}
-        return Answer.of({"file": self._file(call, file)}, headers=final)
+        return Answer.from_json({"file": self._file(call, file)}, headers=final)
 
     def _finalize(self, account: str, upload: Upload) -> File:
         if upload.blob.size != upload.size:
@@ -180,15 +182,15 @@ class Gemini:
         answer: dict[str, Any] = {"files": [self._file(call, file) for file in page]}
         if len(files) > start + size:
             answer["nextPageToken"] = page[-1].id
-        return Answer.of(answer if page else {})
+        return Answer.from_json(answer if page else {})
 
     def get_file(self, call: Call) -> Answer:
-        return Answer.of(self._file(call, self._find(call.account, call.params["id"])))
+        return Answer.from_json(self._file(call, self._find(call.account, call.params["id"])))
 
     def delete_file(self, call: Call) -> Answer:
         self._find(call.account, call.params["id"])
         self.state.delete_file(call.account, call.params["id"])
-        return Answer.of({})
+        return Answer.from_json({})
 
     def content(self, call: Call) -> Answer:
         file = self._find(call.account, call.params["id"])
@@ -237,10 +239,10 @@ class Gemini:
             metadata={"displayName": name} if name else None,
             **extra,
         )
-        return Answer.of(self._batch(shown))
+        return Answer.from_json(self._batch(shown))
 
     def get(self, call: Call) -> Answer:
-        return Answer.of(self._batch(self.state.find_batch(call.account, call.params["id"])))
+        return Answer.from_json(self._batch(self.state.find_batch(call.account, call.params["id"])))
 
     def list(self, call: Call) -> Answer:
         page = self.state.page(
@@ -252,18 +254,18 @@ class Gemini:
         answer: dict[str, Any] = {"operations": [self._batch(shown) for shown in page.batches]}
         if page.has_more and page.batches:
             answer["nextPageToken"] = page.batches[-1].batch.id
-        return Answer.of(answer if page.batches else {})
+        return Answer.from_json(answer if page.batches else {})
 
     def cancel(self, call: Call) -> Answer:
         self.state.cancel_batch(call.account, call.params["id"])
-        return Answer.of({})
+        return Answer.from_json({})
 
     def delete(self, call: Call) -> Answer:
         shown = self.state.find_batch(call.account, call.params["id"])
         if not shown.stage.is_over:
             raise Refused(Why.INVALID, "The batch is running; cancel it before deleting it.")
         self.state.delete_batch(call.account, call.params["id"])
-        return Answer.of({})
+        return Answer.from_json({})
 
     def _batch(self, shown: Shown) -> dict[str, Any]:
         output: dict[str, Any] | None = None
@@ -318,8 +320,8 @@ class Gemini:
         if said.error is not None:
             status = said.error.status
             _, word = CODES.get(status, (13, "INTERNAL"))
-            return Answer.of(write_error(status, word, said.error.message), status)
-        return Answer.of(write_response(self.state.new_id("", 22), said))
+            return Answer.from_json(write_error(status, word, said.error.message), status)
+        return Answer.from_json(write_response(self.state.new_id("", 22), said))
 
     def count_tokens(self, call: Call) -> Answer:
         given = call.json
@@ -327,7 +329,7 @@ class Gemini:
         size = len(prompt.instructions.encode()) + len(prompt.text.encode())
         tokens = size // 4 + 8
         details = [{"modality": "TEXT", "tokenCount": tokens}]
-        return Answer.of({"totalTokens": tokens, "promptTokensDetails": details})
+        return Answer.from_json({"totalTokens": tokens, "promptTokensDetails": details})
 
     def _request(self, body: Any) -> dict[str, Any]:
         wrong = find_wrong(body)

@@ -29,7 +29,11 @@ class Charge:
     reasoning_tokens: int
 
     @classmethod
-    def of(cls, prompt: Prompt, answered: Said, account: str, unit: str, at: datetime) -> Charge:
+    def for_prompt(
+        cls, prompt: Prompt, answered: Said, account: str, unit: str, at: datetime
+    ) -> Charge:
+        cls, prompt: Prompt, answered: Said, account: str, unit: str, at: datetime
+    ) -> Charge:
         """Build the charge of an answered request."""
         return cls(
             prompt.provider,

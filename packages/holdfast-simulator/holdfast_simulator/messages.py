@@ -109,7 +109,7 @@ class Messages:
         """The messages that were accepted more than once. It should be empty."""
         return {unit: taken for unit, taken in self.by_unit().items() if len(taken) > 1}
 
-    def of(self, token: str) -> list[Taken]:
+    def with_token(self, token: str) -> list[Taken]:
         """The messages that were accepted under a token."""
         return [taken for taken in self.accepted if taken.token == token]
 

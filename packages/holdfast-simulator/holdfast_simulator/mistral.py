@@ -61,7 +61,7 @@ class Mistral:
 
     def refuse(self, refused: Refused) -> Answer:
         status, value = write_refusal(refused)
-        return Answer.of(value, status, refused.headers)
+        return Answer.from_json(value, status, refused.headers)
 
     def new_file_id(self) -> str:
         return str(uuid.UUID(self.state.new_id()))
@@ -88,7 +88,7 @@ class Mistral:
             expires_at=expires_at,
             visibility=form.fields.get("visibility", "workspace"),
         )
-        return Answer.of(write_file(file))
+        return Answer.from_json(write_file(file))
 
     def list_files(self, call: Call) -> Answer:
         search = call.query.get("search", "")
@@ -96,15 +96,15 @@ class Mistral:
         number, size = _page(call)
         part = files[number * size : (number + 1) * size]
         listed = [write_file(file) for file in part]
-        return Answer.of({"object": "list", "data": listed, "total": len(files)})
+        return Answer.from_json({"object": "list", "data": listed, "total": len(files)})
 
     def get_file(self, call: Call) -> Answer:
         file = self.state.find_file(call.account, call.params["id"])
-        return Answer.of({**write_file(file), "deleted": False})
+        return Answer.from_json({**write_file(file), "deleted": False})
 
     def delete_file(self, call: Call) -> Answer:
         self.state.delete_file(call.account, call.params["id"])
-        return Answer.of({"id": call.params["id"], "object": "file", "deleted": True})
+        return Answer.from_json({"id": call.params["id"], "object": "file", "deleted": True})
 
     def content(self, call: Call) -> Answer:
         file = self.state.find_file(call.account, call.params["id"])
@@ -136,7 +136,7 @@ class Mistral:
             metadata=metadata,
             window=timedelta(hours=hours),
         )
-        return Answer.of(self._job(shown))
+        return Answer.from_json(self._job(shown))
 
     def _source(self, account: str, given: Mapping[str, Any]) -> File | Blob:
         files, requests = given.get("input_files") or [], given.get("requests") or []
@@ -155,7 +155,7 @@ class Mistral:
 
     def get(self, call: Call) -> Answer:
         shown = self.state.find_batch(call.account, call.params["id"])
-        return Answer.of(self._job(shown, is_inline=call.query.get("inline") == "true"))
+        return Answer.from_json(self._job(shown, is_inline=call.query.get("inline") == "true"))
 
     def list(self, call: Call) -> Answer:
         listed = [shown for shown in self.state.list_batches(call.account) if _wanted(call, shown)]
@@ -168,17 +168,17 @@ class Mistral:
             after = None if before < 0 else listed[before].batch.id
             jobs = self.state.page(call.account, listed, size, after=after).batches
         data = [self._job(shown) for shown in jobs]
-        return Answer.of({"object": "list", "data": data, "total": len(listed)})
+        return Answer.from_json({"object": "list", "data": data, "total": len(listed)})
 
     def cancel(self, call: Call) -> Answer:
-        return Answer.of(self._job(self.state.cancel_batch(call.account, call.params["id"])))
+        return Answer.from_json(self._job(self.state.cancel_batch(call.account, call.params["id"])))
 
     def delete(self, call: Call) -> Answer:
         shown = self.state.find_batch(call.account, call.params["id"])
         if not shown.stage.is_over:
             raise Refused(Why.CONFLICT, "The job is running; cancel it before deleting it.")
         self.state.delete_batch(call.account, call.params["id"])
-        return Answer.of({"id": call.params["id"], "object": "batch", "deleted": True})
+        return Answer.from_json({"id": call.params["id"], "object": "batch", "deleted": True})
 
     def _job(self, shown: Shown, *, is_inline: bool = False) -> dict[str, Any]:
         if not is_inline or not shown.stage.is_over:
@@ -230,15 +230,15 @@ class Mistral:
         if wrong is not None:
             where, _, message = wrong.partition(": ")
             detail = {"type": "value_error", "loc": ["body", where], "msg": message, "input": None}
-            return Answer.of({"detail": [detail]}, 422)
+            return Answer.from_json({"detail": [detail]}, 422)
         if body.get("stream"):
             raise Refused(Why.INVALID, "The simulator does not stream.", param="stream")
         said = self.state.direct(self, call, body["model"], body)
         if said.error is not None:
             error = said.error
             value = write_error(error.status, error.code, None, error.message)
-            return Answer.of(value, error.status)
-        return Answer.of(write_chat(self.state.new_id(), said, self.state.now))
+            return Answer.from_json(value, error.status)
+        return Answer.from_json(write_chat(self.state.new_id(), said, self.state.now))
 
 
 def _page(call: Call) -> tuple[int, int]:

@@ -67,7 +67,7 @@ class OpenAI:
         self, value: Any, status: int = 200, headers: Mapping[str, str] | None = None
     ) -> Answer:
         ids = {"x-request-id": self.state.new_id("req_"), "openai-processing-ms": "1"}
-        return Answer.of(value, status, {**ids, **(headers or {})})
+        return Answer.from_json(value, status, {**ids, **(headers or {})})
 
     # -- files
 

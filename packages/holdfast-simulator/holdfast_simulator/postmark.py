@@ -58,7 +58,9 @@ class Postmark:
         status, code = REFUSALS.get(refused.why, (500, 100))
         if refused.param == "recipient":
             status, code = INACTIVE_RECIPIENT
-        return Answer.of({"ErrorCode": code, "Message": refused.message}, status, refused.headers)
+        return Answer.from_json(
+            {"ErrorCode": code, "Message": refused.message}, status, refused.headers
+        )
 
     def send(self, call: Call) -> Answer:
         given = call.json
@@ -83,7 +85,7 @@ class Postmark:
             {"metadata": metadata, "from": given["From"], "tag": given.get("Tag") or ""},
         )
         taken = self.state.messages.take(letter, str(uuid.UUID(self.state.new_id())))
-        return Answer.of(
+        return Answer.from_json(
             {
                 "To": given["To"],
                 "SubmittedAt": _write(taken.at),
@@ -102,7 +104,7 @@ class Postmark:
             raise Refused(Why.INVALID, "One metadata field at a time can be searched for.")
         found = [taken for taken in self._found(call) if _matches(taken, call.query)]
         page = [_show(taken) for taken in found[offset : offset + count]]
-        return Answer.of({"TotalCount": len(found), "Messages": page})
+        return Answer.from_json({"TotalCount": len(found), "Messages": page})
 
     def details(self, call: Call) -> Answer:
         for taken in self._found(call):
@@ -115,7 +117,7 @@ class Postmark:
                     "Details": {},
                 }
                 body = {"TextBody": taken.letter.text, "HtmlBody": taken.letter.html or ""}
-                return Answer.of({**_show(taken), **body, "MessageEvents": [event]})
+                return Answer.from_json({**_show(taken), **body, "MessageEvents": [event]})
         raise Refused(Why.NOT_FOUND, "This message was not found.")
 
     def _found(self, call: Call) -> list[Taken]:

@@ -56,18 +56,18 @@ class Resend:
         if refused.param == "idempotency-key":
             status, name = 400, "invalid_idempotency_key"
         value = {"statusCode": status, "message": refused.message, "name": name}
-        return Answer.of(value, status, refused.headers)
+        return Answer.from_json(value, status, refused.headers)
 
     def send(self, call: Call) -> Answer:
         letter = self._read(call)
         known = self.state.messages.known(letter, WINDOW)
         if known is None:
             message_id = str(uuid.UUID(self.state.new_id()))
-            return Answer.of({"id": self.state.messages.take(letter, message_id).id})
+            return Answer.from_json({"id": self.state.messages.take(letter, message_id).id})
         if known.letter.extra["asked"] != letter.extra["asked"]:
             raise Refused(Why.CONFLICT, "Same idempotency key used with a different request.")
         known.repeats.append(letter)
-        return Answer.of({"id": known.id})
+        return Answer.from_json({"id": known.id})
 
     def _read(self, call: Call) -> ReceivedMessage:
         given = call.json
@@ -105,7 +105,7 @@ class Resend:
         for taken in self.state.messages.find(self.name, call.account):
             if taken.id == call.params["id"]:
                 body = {"html": taken.letter.html, "text": taken.letter.text}
-                return Answer.of({"object": "email", **_show(taken), **body})
+                return Answer.from_json({"object": "email", **_show(taken), **body})
         raise Refused(Why.NOT_FOUND, "Email not found")
 
     def list(self, call: Call) -> Answer:
@@ -118,7 +118,7 @@ class Resend:
         start = ids.index(after) + 1 if after in ids else 0
         page = [_show(taken) for taken in found[start : start + int(limit)]]
         has_more = len(found) > start + int(limit)
-        return Answer.of({"object": "list", "has_more": has_more, "data": page})
+        return Answer.from_json({"object": "list", "has_more": has_more, "data": page})
 
 
 def _show(taken: Taken) -> dict[str, Any]:

@@ -131,7 +131,9 @@ class Handler(BaseHTTPRequestHandler):
         if found is None:
             self._read_body(call.body)
             known = ", ".join(router.prefix for router in server.state.endpoints.values())
-            self._send(Answer.of({"error": f"Nothing is mounted here; there are {known}."}, 404))
+            self._send(
+                Answer.from_json({"error": f"Nothing is mounted here; there are {known}."}, 404)
+            )
             return
         router, path = found
         route, params = _route(router, call.method, path)

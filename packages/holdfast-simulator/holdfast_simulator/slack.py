@@ -50,7 +50,7 @@ class Slack:
         status, error = REFUSALS.get(refused.why, (500, "internal_error"))
         if refused.param == "recipient":
             status, error = 200, "channel_not_found"
-        return Answer.of({"ok": False, "error": error}, status, refused.headers)
+        return Answer.from_json({"ok": False, "error": error}, status, refused.headers)
 
     def post(self, call: Call) -> Answer:
         given = _arguments(call)
@@ -72,7 +72,7 @@ class Slack:
             {"channel": self._channel_id(channel), "metadata": metadata},
         )
         taken = self.state.messages.take(letter, self._new_ts())
-        return Answer.of(
+        return Answer.from_json(
             {
                 "ok": True,
                 "channel": letter.extra["channel"],
@@ -107,7 +107,7 @@ class Slack:
         if has_more:
             cursor = base64.b64encode(str(start + int(limit)).encode()).decode()
             answer["response_metadata"] = {"next_cursor": cursor}
-        return Answer.of(answer)
+        return Answer.from_json(answer)
 
     def _new_ts(self) -> str:
         """The seconds, and six digits that tell two messages of one second apart."""

@@ -370,7 +370,9 @@ class SimulatorState:
             answered = spoiled(answered)
         answered = fill_in(prompt, answered)
         if answered.is_billed:
-            self.ledger.charge(Charge.of(prompt, answered, account, self.unit_of(prompt), self.now))
+            self.ledger.charge(
+                Charge.for_prompt(prompt, answered, account, self.unit_of(prompt), self.now)
+            )
         return answered
 
     def direct(self, router: Router, call: Call, model: str, body: Mapping[str, Any]) -> Said:

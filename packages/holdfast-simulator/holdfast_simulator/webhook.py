@@ -51,7 +51,7 @@ class Webhook:
 
     def refuse(self, refused: Refused) -> Answer:
         status = GONE if refused.param == "recipient" else REFUSALS.get(refused.why, 500)
-        return Answer.of({"error": refused.message}, status, refused.headers)
+        return Answer.from_json({"error": refused.message}, status, refused.headers)
 
     def receive(self, call: Call) -> Answer:
         body = call.body.read()
@@ -65,7 +65,7 @@ class Webhook:
             known = self.state.messages.take(letter, self.state.new_id("rcv_", 24))
         else:
             known.repeats.append(letter)
-        return Answer.of({"id": known.id})
+        return Answer.from_json({"id": known.id})
 
     def status(self, call: Call) -> Answer:
         """What became of a message, by the id that its sender gave it."""
@@ -85,7 +85,7 @@ class Webhook:
             }
             for taken in found
         ]
-        return Answer.of({**shown[0], "matches": shown} if len(shown) > 1 else shown[0])
+        return Answer.from_json({**shown[0], "matches": shown} if len(shown) > 1 else shown[0])
 
     def _is_signed(self, call: Call, token: str, body: bytes, secret: str) -> bool:
         stamp = call.headers.get("webhook-timestamp", "")

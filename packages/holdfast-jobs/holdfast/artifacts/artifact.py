@@ -70,7 +70,7 @@ class Artifact(Referenced):
     place: str
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Artifact:
+    def from_row(cls, row: Mapping[str, Any]) -> Artifact:
         """Build the artifact from a stored row."""
         values = {name: row[name] for name in cls.__slots__ if name != "owner"}
         for name in ("created_at", "stored_at", "expires_at", "removed_at"):

@@ -246,7 +246,8 @@ class Artifacts(ArtifactsExtension):
             statement = SQL.list_artifacts_of_job
             params["job_id"] = read_uuid(job_id)
         return [
-            Artifact.of(row) for row in self._store().read(lambda tx: tx.many(statement, **params))
+            Artifact.from_row(row)
+            for row in self._store().read(lambda tx: tx.many(statement, **params))
         ]
 
     def remove(
@@ -356,7 +357,7 @@ class Artifacts(ArtifactsExtension):
         )
         if row is None:
             raise ArtifactNotFound(artifact_id)
-        found = Artifact.of(row)
+        found = Artifact.from_row(row)
         if not reader.may_see(found):
             raise ArtifactNotFound(artifact_id)
         return found, row

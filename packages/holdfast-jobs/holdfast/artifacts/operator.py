@@ -66,7 +66,7 @@ class OperatorArtifacts:
                 raise InvalidAction({"job_id": "needs org_id, the tenant of the job"})
             params = {"before": before, "state": state, "limit": size}
             rows = self.context.store.read(lambda tx: tx.many(SQL.list_all_artifacts, **params))
-            found = [Artifact.of(row) for row in rows]
+            found = [Artifact.from_row(row) for row in rows]
         else:
             found = self._artifacts.list(
                 org_id,

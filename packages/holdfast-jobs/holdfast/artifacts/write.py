@@ -142,7 +142,7 @@ def _store(tx: Tx, draft: Draft, measured: Measured) -> Artifact:
     if row is None or row["state"] != ArtifactState.STORED:
         raise WriteConflict("The writing took too long and was given up. Store it again.")
     # Already stored, by us: the answer to the first commit was lost and the work is run again.
-    artifact = Artifact.of(row)
+    artifact = Artifact.from_row(row)
     if stored:
         about = {
             "kind": artifact.kind,

@@ -53,7 +53,7 @@ class ConfiguredChannels:
         """The channels that there are."""
         return sorted(self._declared)
 
-    def of(self, name: str) -> Channel:
+    def require(self, name: str) -> Channel:
         """The channel *name*; ConfigError if there is none, or it cannot be opened here."""
         settings = self._named(name)
         secrets = self._secrets(name)
@@ -71,7 +71,7 @@ class ConfiguredChannels:
         One channel that cannot be opened does not keep the others from working.
         """
         try:
-            return self.of(name)
+            return self.require(name)
         except ConfigError:
             return None
 

@@ -58,7 +58,7 @@ class AuditEvent:
     detail: Mapping[str, Any] | None
 
     @classmethod
-    def of(cls, row: Row) -> AuditEvent:
+    def from_row(cls, row: Row) -> AuditEvent:
         try:
             given: dict[str, Any] = {
                 "actor": Actor(ActorType(row["actor_type"]), row["actor_id"]),
@@ -162,7 +162,7 @@ class AuditTrail:
             asked["job_id"] = self._job(wanted.job_id, asked["org_id"])
         ranges = self._ranges()
         rows = self.context.store.read(lambda tx: _find(tx, asked, ranges))
-        return page_of([AuditEvent.of(row) for row in rows], limit, lambda event: event.id)
+        return page_of([AuditEvent.from_row(row) for row in rows], limit, lambda event: event.id)
 
     def _ranges(self) -> Ranges:
         """How to find the events of a tenant that are asked for by nothing else."""

@@ -61,12 +61,14 @@ def bring_back(context: OperatorContext, *, limit: int = PAGE) -> int:
     replays = context.store.write(work)
     if replays is None:
         return 0
-    replays.tell(context)
+    replays.announce(context)
     return len(replays.made)
 
 
 def _list(tx: Tx, context: OperatorContext, limit: int) -> list[Letter]:
-    return [Letter.of(row) for row in tx.many(SQL.list_undone, org_id=context.org_id, limit=limit)]
+    return [
+        Letter.from_row(row) for row in tx.many(SQL.list_undone, org_id=context.org_id, limit=limit)
+    ]
 
 
 def _why_not(context: OperatorContext, letter: Letter) -> str | None:

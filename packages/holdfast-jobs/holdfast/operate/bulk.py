@@ -137,7 +137,7 @@ class _Bulk:
         """How many of the items that fit stand alike; one statement, however many there are."""
         params = self.ask.wanted.params(self.org_id)
         rows = self.context.store.read(lambda tx: tx.many(SQL.group_letters, **params))
-        return {Standing.of(row): row["letters"] for row in rows}
+        return {Standing.from_row(row): row["letters"] for row in rows}
 
     def run(self, groups: Mapping[Standing, int]) -> BulkAnswer:
         left: Counter[str] = Counter()
@@ -183,7 +183,7 @@ class _Bulk:
 
         def work(tx: Tx) -> tuple[list[Row], Replays | None, list[dict[str, Any]]]:
             rows = self._rows(tx, size, before)
-            letters = [Letter.of(row) for row in rows]
+            letters = [Letter.from_row(row) for row in rows]
             ready = [letter for letter in letters if self._why_not(letter.standing) is None]
             if not ready:
                 return rows, None, []
@@ -208,7 +208,7 @@ class _Bulk:
 
         rows, replays, taken = self.context.store.write(work)
         if replays is not None:
-            replays.tell(self.context)
+            replays.announce(self.context)
         return rows, taken
 
     def _discard(self, tx: Tx, letters: Sequence[Letter]) -> list[dict[str, Any]]:
@@ -241,7 +241,7 @@ class _Bulk:
         return {"filter": str(self.ask.wanted) or "everything"}
 
     def _page(self, tx: Tx, size: int, before: str | None) -> list[Letter]:
-        return [Letter.of(row) for row in self._rows(tx, size, before)]
+        return [Letter.from_row(row) for row in self._rows(tx, size, before)]
 
     def _rows(self, tx: Tx, size: int, before: str | None) -> list[Row]:
         params = self.ask.wanted.params(self.org_id) | read_place(before)

@@ -116,7 +116,7 @@ class DeadLetters:
         params = wanted.params(org_id) | place | {"limit": limit, "with_ended": int(with_ended)}
         rows = self.context.store.read(lambda tx: tx.many(SQL.list_letters, **params))
         following = place_of(rows[-1]) if len(rows) == limit else None
-        return LetterPage(tuple(Letter.of(row) for row in rows), following)
+        return LetterPage(tuple(Letter.from_row(row) for row in rows), following)
 
     def show(self, job_id: str) -> LetterView:
         """One item with its replays, its notes and its action plan."""
@@ -126,8 +126,8 @@ class DeadLetters:
             letter, key = _find(tx, org_id, job_id), {"org_id": org_id, "job_id": job_id}
             return LetterView(
                 letter,
-                tuple(Replay.of(row) for row in tx.many(SQL.list_replays, **key)),
-                tuple(Note.of(row) for row in tx.many(SQL.list_notes, **key)),
+                tuple(Replay.from_row(row) for row in tx.many(SQL.list_replays, **key)),
+                tuple(Note.from_row(row) for row in tx.many(SQL.list_notes, **key)),
                 plan_of(letter, self._handler_of(letter)),
             )
 
@@ -222,7 +222,7 @@ class DeadLetters:
             return replays, _find(tx, letter.org_id, letter.job_id)
 
         replays, letter = self._act(Action.REPLAY, job_id, version, work)
-        replays.tell(self.context)
+        replays.announce(self.context)
         (made,) = replays.made
         return ReplayMade(letter, made["number"], made["replay_job_id"], made["stage"])
 
@@ -231,7 +231,7 @@ class DeadLetters:
 
         def work(tx: Tx, letter: Letter) -> Letter:
             key = {"org_id": letter.org_id, "job_id": letter.job_id}
-            last = [Replay.of(row) for row in tx.many(SQL.list_replays, **key)][-1]
+            last = [Replay.from_row(row) for row in tx.many(SQL.list_replays, **key)][-1]
             downstream = downstream_of(tx, letter, last.replay_job_id)
             waiting = [state for state in downstream if state != "sent"]
             if last.outcome != "completed" or waiting:
@@ -299,7 +299,7 @@ class DeadLetters:
             )
             told = {"note_id": note_id, "role": self.context.role}
             audit.record(tx, actor, [_entry(letter, "dead_letter.noted", told)])
-            notes = [Note.of(row) for row in tx.many(SQL.list_notes, **key)]
+            notes = [Note.from_row(row) for row in tx.many(SQL.list_notes, **key)]
             return next(note for note in notes if note.id == note_id)
 
         return self._act(Action.NOTE, job_id, None, work)
@@ -404,7 +404,7 @@ def _find(tx: Tx, org_id: str, job_id: str) -> Letter:
     if row is None:
         job = tx.maybe(audit.JOB_SQL.find_job, org_id=org_id, id=job_id)
         raise LetterNotFound(job_id, None if job is None else job["replay_of"])
-    return Letter.of(row)
+    return Letter.from_row(row)
 
 
 def _entry(letter: Letter, name: str, detail: Mapping[str, Any]) -> audit.Entry:

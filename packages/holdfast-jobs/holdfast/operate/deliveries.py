@@ -125,7 +125,7 @@ class Deliveries:
             "before": before,
         }
         rows = self.context.store.read(lambda tx: tx.many(SQL.list_deliveries, **params))
-        return page_of([Delivery.of(row) for row in rows], limit, lambda one: one.id)
+        return page_of([Delivery.from_row(row) for row in rows], limit, lambda one: one.id)
 
     def show(self, delivery_id: str) -> DeliveryView:
         """One delivery with its tries and what was said of it."""
@@ -237,7 +237,7 @@ def _find(tx: Tx, key: dict[str, str]) -> Delivery:
     row = tx.maybe(SQL.find_delivery, **key)
     if row is None:
         raise DeliveryNotFound(key["id"])
-    return Delivery.of(row)
+    return Delivery.from_row(row)
 
 
 def _read(kind: type, row: Row) -> dict[str, Any]:

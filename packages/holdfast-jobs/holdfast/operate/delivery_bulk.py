@@ -195,7 +195,7 @@ class _Bulk:
         )
         if self.request.is_dry_run:
             rows = self.context.store.read(lambda tx: self._rows(tx, NAMED, NEWEST))
-            return replace(result, named=tuple(_name(Delivery.of(row)) for row in rows))
+            return replace(result, named=tuple(_name(Delivery.from_row(row)) for row in rows))
         done, before = list[Delivery](), NEWEST
         while len(done) < self.request.limit:
             size = min(PAGE, self.request.limit - len(done))
@@ -215,7 +215,7 @@ class _Bulk:
 
         def work(tx: Tx) -> tuple[list[Row], list[Delivery], list[str]]:
             rows = self._rows(tx, size, before)
-            ready = [Delivery.of(row) for row in rows if not self._left_out(row)]
+            ready = [Delivery.from_row(row) for row in rows if not self._left_out(row)]
             decided, queues = decide(
                 tx, self.context, self.action, ready, reason=self.request.reason, detail=detail
             )

@@ -75,7 +75,7 @@ def look_at(tx: Tx, settings: Settings, org_id: str, job_id: str) -> Situation:
             # The failure of a replay is written to the item of the job that it repeats.
             of = {"org_id": org_id, "job_id": job["replay_of"] or job_id}
             letter, replay = tx.maybe(LETTERS.find_letter, **of), tx.maybe(SQL.find_replay, **of)
-            known["letter"] = None if letter is None else Letter.of(letter)
+            known["letter"] = None if letter is None else Letter.from_row(letter)
             known["replay_job_id"] = None if replay is None else replay["replay_job_id"]
         case _:
             pass

@@ -76,7 +76,7 @@ class JobRow:
     error_class: str | None
 
     @classmethod
-    def of(cls, row: Row) -> JobRow:
+    def from_row(cls, row: Row) -> JobRow:
         read = {item.name: row[item.name] for item in fields(cls)}
         for column in ("not_before_at", "created_at", "updated_at", "finished_at"):
             read[column] = None if read[column] is None else read_instant(read[column])
@@ -150,7 +150,7 @@ class Jobs:
         else:
             own = {**params, "org_id": org_id}
             rows = self.context.store.read(lambda tx: tx.many(SQL.list_jobs, **own))
-        return page_of([JobRow.of(row) for row in rows], limit, lambda job: job.id)
+        return page_of([JobRow.from_row(row) for row in rows], limit, lambda job: job.id)
 
     def get(self, job_id: str) -> JobView:
         """One job with its timeline and its dead letter. Another tenant's job is not found."""
@@ -217,7 +217,7 @@ def _view(tx: Tx, org_id: str, job_id: str) -> JobView:
         job_id,
         org_id,
         shown,
-        tuple(AuditEvent.of(event) for event in tx.many(JOB_SQL.list_events, **key)),
+        tuple(AuditEvent.from_row(event) for event in tx.many(JOB_SQL.list_events, **key)),
         tuple(EventNote(**{**note, "note": decode(note["note"])}) for note in notes),
         letter,
     )

@@ -71,7 +71,7 @@ class Standing:
     replay_refusal: str | None
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Standing:
+    def from_row(cls, row: Mapping[str, Any]) -> Standing:
         return cls(**{name: _read(name, row[name]) for name in cls.__slots__})
 
 
@@ -112,7 +112,7 @@ class Letter:
     replay_refusal: str | None
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Letter:
+    def from_row(cls, row: Mapping[str, Any]) -> Letter:
         return cls(**{name: _read(name, row[name]) for name in cls.__slots__})
 
     @property
@@ -140,7 +140,7 @@ class Replay:
     ended_at: datetime | None
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Replay:
+    def from_row(cls, row: Mapping[str, Any]) -> Replay:
         return cls(**{name: _read(name, row[name]) for name in cls.__slots__})
 
 
@@ -155,7 +155,7 @@ class Note:
     created_at: datetime
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Note:
+    def from_row(cls, row: Mapping[str, Any]) -> Note:
         return cls(**{name: _read(name, row[name]) for name in cls.__slots__})
 
 

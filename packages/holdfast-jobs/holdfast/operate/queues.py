@@ -51,7 +51,7 @@ class QueueView:
     oldest_at: datetime | None
 
     @classmethod
-    def of(cls, rule: QueueRule, waiting: Row | None) -> QueueView:
+    def from_rule(cls, rule: QueueRule, waiting: Row | None) -> QueueView:
         return cls(
             rule.name,
             rule.settings,
@@ -144,6 +144,6 @@ class OperatorQueues:
         queues = self.context.app.queues
         rules, waiting = queues.rules().queues, {row["queue"]: row for row in queues.waiting()}
         return {
-            name: QueueView.of(rules.get(name, QueueRule(name)), waiting.get(name))
+            name: QueueView.from_rule(rules.get(name, QueueRule(name)), waiting.get(name))
             for name in {*rules, *waiting}
         }

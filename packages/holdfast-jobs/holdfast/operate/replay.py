@@ -38,8 +38,8 @@ class Replays:
     batch: InsertRows
     enqueued: tuple[Enqueued, ...]
 
-    def tell(self, context: OperatorContext) -> None:
-        """Wake the workers, and tell whoever subscribed."""
+    def announce(self, context: OperatorContext) -> None:
+        """Wake the workers, and emit the events."""
         if not self.made:
             return
         context.store.announce(self.batch.queues)

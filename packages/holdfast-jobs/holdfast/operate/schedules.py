@@ -81,7 +81,7 @@ class ScheduleView:
     pause_reason: str | None
 
     @classmethod
-    def of(cls, entry: ScheduleRow) -> ScheduleView:
+    def from_row(cls, entry: ScheduleRow) -> ScheduleView:
         schedule, timetable = entry.schedule, entry.schedule.timetable
         return cls(
             name=schedule.name,
@@ -161,7 +161,7 @@ class Schedules:
         self.context.check(Action.LOOK, org_id=None, subject="schedules")
         wanted = (wanted or ScheduleFilter()).check()
         found = [
-            ScheduleView.of(entry)
+            ScheduleView.from_row(entry)
             for entry in rows.list_schedules(self.context.store)
             if entry.schedule.name > after
             and wanted.is_paused in (None, entry.paused_at is not None)
@@ -172,7 +172,7 @@ class Schedules:
 
     def get(self, name: str) -> ScheduleView:
         """One schedule. Raises ScheduleNotFound."""
-        return ScheduleView.of(self._find(name))
+        return ScheduleView.from_row(self._find(name))
 
     def ticks(self, name: str, *, limit: int = 20) -> tuple[TickView, ...]:
         """The newest ticks of a schedule and their outcomes, newest first."""

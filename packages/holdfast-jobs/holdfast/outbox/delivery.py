@@ -214,7 +214,7 @@ class Delivery:
         )
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Delivery:
+    def from_row(cls, row: Mapping[str, Any]) -> Delivery:
         values = {name: row[name] for name in cls.__slots__}
         for name in _INSTANTS:
             values[name] = None if values[name] is None else read_instant(values[name])

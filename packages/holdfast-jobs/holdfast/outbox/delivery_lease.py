@@ -94,7 +94,7 @@ def lease_deliveries(
     rows, history = outbox.store.write(work)
     if not rows:
         return None
-    cases = _cases([Delivery.of(row) for row in rows], history)
+    cases = _cases([Delivery.from_row(row) for row in rows], history)
     return DeliveryLease(outbox, cases, read_instant(rows[0]["now"]), began, circuits or Circuits())
 
 

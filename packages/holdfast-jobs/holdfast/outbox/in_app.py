@@ -108,7 +108,7 @@ class Notice:
     read_at: datetime | None
 
     @classmethod
-    def of(cls, row: Row) -> Notice:
+    def from_row(cls, row: Row) -> Notice:
         data, read_at = row["data"], row["read_at"]
         return cls(
             id=str(row["id"]),
@@ -156,7 +156,7 @@ class Feed:
             "before": read_id("before", before),
         }
         rows = self._store().many(SQL.list_in_app, **params)
-        return [Notice.of(row) for row in rows]
+        return [Notice.from_row(row) for row in rows]
 
     def count_unread(self, recipient: str, *, org_id: str) -> int:
         """How many somebody has not read; no further than 1,000."""

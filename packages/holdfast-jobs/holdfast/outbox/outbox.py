@@ -115,7 +115,7 @@ class BringsBack(Protocol):
         "template": name,
         "template.name": anything,
     },
-    without=("enlist", "tell", "use"),
+    without=("enlist", "emit_events", "use"),
 )
 class Outbox:
     """The outbox of one application.
@@ -225,7 +225,7 @@ class Outbox:
             if is_awaiting(conn):
                 raise ConfigError("This connection must be awaited: use aintend.")
             intended = run_borrowed(conn, self.app.clock, steps, [])
-        return self.tell(intended)
+        return self.emit_events(intended)
 
     async def aintend(
         self,
@@ -238,7 +238,7 @@ class Outbox:
         """:meth:`intend` in a transaction that must be awaited."""
         self.declare()
         steps = intending.insert_steps(self._prepare(intents, org_id, context))
-        return self.tell(await arun_borrowed(conn, self.app.clock, steps, []))
+        return self.emit_events(await arun_borrowed(conn, self.app.clock, steps, []))
 
     def post(
         self,
@@ -315,8 +315,8 @@ class Outbox:
         content = one.content
         return self.channels.problem(one.channel, one.address, content.subject, content.text)
 
-    def tell(self, intended: Sequence[Intended]) -> list[Intended]:
-        """Say what was committed to whoever listens."""
+    def emit_events(self, intended: Sequence[Intended]) -> list[Intended]:
+        """Emit the events of committed messages."""
         for one in intended:
             if one.created:
                 where = (one.id, one.org_id, one.channel, DeliveryChange.INTENDED)
@@ -382,10 +382,10 @@ class Outbox:
 
     # -- looking and delivering
 
-    def of(self, job: Any) -> list[Delivery]:
-        """The deliveries of a job, as they stand. *job* is anything with org_id and id."""
+    def list_of_job(self, job: Any) -> list[Delivery]:
+        """Return the deliveries of a job. *job* is anything with org_id and id."""
         rows = self.store.many(SQL.list_of_job, org_id=str(job.org_id), job_id=str(job.id))
-        return [Delivery.of(row) for row in rows]
+        return [Delivery.from_row(row) for row in rows]
 
     def find(self, ids: Sequence[str], *, org_id: str) -> list[Delivery]:
         """These deliveries of a tenant, as they stand; what is not there is left out."""
@@ -395,7 +395,7 @@ class Outbox:
         if not named:
             return []
         rows = self.store.many(SQL.list_named, named=named)
-        return [Delivery.of(row) for row in rows]
+        return [Delivery.from_row(row) for row in rows]
 
     def deliver(self, ids: Sequence[str], *, org_id: str, worker_id: str = "") -> PassCounts:
         """Do what may be done for these deliveries at this moment; any number may do so at once."""

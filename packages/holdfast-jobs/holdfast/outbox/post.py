@@ -210,7 +210,7 @@ def _traced(
 
 
 def _tell(outbox: Outbox, posted: Posted, *, is_committed: bool) -> list[Intended]:
-    intended = outbox.tell(posted.intended)
+    intended = outbox.emit_events(posted.intended)
     if posted.enqueued:
         outbox.app.announce(posted.batches, posted.enqueued, is_committed=is_committed)
     return intended

@@ -69,7 +69,7 @@ def _hear(outbox: Outbox) -> PassCounts:
         tx.affected(SQL.prove_marked, limit=MOST_PROVEN)
         tx.affected(CIRCUITS.prune_circuits, age_ms=-ms(KEPT))
         rows = tx.many(SQL.believe_late)
-        cases = [DeliveryState(Delivery.of(row), (), ()) for row in rows]
+        cases = [DeliveryState(Delivery.from_row(row), (), ()) for row in rows]
         detail = {"reason": "late_answer"}
         record_actions(
             tx, [one.delivery.deed(SYSTEM, DeliveryChange.BACKFILLED, detail) for one in cases]

@@ -41,7 +41,7 @@ def wait_for(
         tx.affected(SQL.await_deliveries, named=named, job_id=job.id)
         return tx.many(SQL.list_named, named=named)
 
-    found = [Delivery.of(row) for row in outbox.store.write(look)]
+    found = [Delivery.from_row(row) for row in outbox.store.write(look)]
     waiting = [one for one in found if one.state is State.PENDING]
     if with_held:
         waiting += [one for one in found if one.state is State.HELD]

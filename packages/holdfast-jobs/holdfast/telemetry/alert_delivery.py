@@ -75,7 +75,7 @@ class AlertDelivery:
         (stored,) = self._hf.store.write(lambda tx: outbox.enlist(tx, [intent], org_id=ALERT_ORG))
         if not stored.created:
             return None
-        outbox.tell([stored])
+        outbox.emit_events([stored])
         return stored.id
 
     def _send(self, delivery_id: str) -> None:

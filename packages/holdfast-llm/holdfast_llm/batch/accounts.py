@@ -43,7 +43,7 @@ class ConfiguredAccounts:
         self._made: dict[tuple[str, str], Account] = {}
         self._lock = threading.Lock()
 
-    def of(self, route: Route) -> Account:
+    def for_route(self, route: Route) -> Account:
         """The account that a route's requests go to; ConfigError if there is none."""
         provider = self._settings.providers.get(route.provider)
         if provider is None:

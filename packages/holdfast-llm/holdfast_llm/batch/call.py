@@ -120,7 +120,7 @@ class DirectCalls:
         if (known := self.outcomes.of_reuse(job, item)) is not None:
             return known
         try:
-            account = self.accounts.of(item.route)
+            account = self.accounts.for_route(item.route)
         except ConfigError as exc:
             missing = MissingAccounts()
             waits = missing.release(item.route.provider, exc, self.resources.overflow_ms)
@@ -250,7 +250,7 @@ class DirectCalls:
         if state is not None:
             item_outcome = replace(item_outcome, state=state)
         assert slot.place is not None
-        entry = CallEntry.of(
+        entry = CallEntry.from_answer(
             answer,
             org_id=job.org_id,
             batch_id=group.batch_id,

@@ -227,7 +227,7 @@ class BatchCollector:
 
     def _list_open(self, batch: BatchLease, after: int) -> list[Found]:
         rows = self.store.values(SQL.list_open, batch_id=batch.id, after=after, limit=GROUP_ITEMS)
-        return [Found.of(row) for row in rows]
+        return [Found.from_row(row) for row in rows]
 
     def _find_named(self, batch: BatchLease, seen: ProviderBatch) -> frozenset[int]:
         """The places of the items that the provider calls the reason why the whole batch failed."""

@@ -66,7 +66,7 @@ class CallEntry:
     at_most_pico: int | None = None
 
     @classmethod
-    def of(cls, answer: Answer, **known: Any) -> Self:
+    def from_answer(cls, answer: Answer, **known: Any) -> Self:
         """The entry of an item's answer; *known* are the fields that the answer does not tell."""
         return cls(
             kind=kind_of(answer),

@@ -82,7 +82,7 @@ class Found:
     job: Claimed | None
 
     @classmethod
-    def of(cls, row: tuple[Any, ...]) -> Found:
+    def from_row(cls, row: tuple[Any, ...]) -> Found:
         item, job = row[:_ITEM_COLUMNS], row[_ITEM_COLUMNS:]
         return cls(*(*item, None if job[0] is None else Claimed(*job)))
 
@@ -147,7 +147,7 @@ class Ingest:
         ends: list[End] = []
         differing: list[int] = []
         kept: list[Held] = []
-        items = list(map(Found.of, rows))
+        items = list(map(Found.from_row, rows))
         loaded = self.loader.load(_answered(items, asked))
         for item in items:
             answer = asked[item.custom_id]
@@ -329,7 +329,7 @@ class Ingest:
 
     def _call(self, end: End) -> CallEntry:
         item, batch = end.item, self.batch
-        return CallEntry.of(
+        return CallEntry.from_answer(
             end.answer,
             org_id=item.org_id,
             batch_id=batch.id,

@@ -76,7 +76,7 @@ class BatchLease:
     now: datetime
 
     @classmethod
-    def of(cls, row: Row) -> BatchLease:
+    def from_row(cls, row: Row) -> BatchLease:
         values: dict[str, Any] = {name: row[name] for name in cls.__slots__}
         for name in _INSTANTS:
             values[name] = None if values[name] is None else read_instant(values[name])
@@ -133,7 +133,7 @@ class BatchLeases:
 
     def _take(self, statement: Statement, **params: Any) -> BatchLease | None:
         row = self.store.maybe(statement, lease_ms=self.lease_ms, **params)
-        return None if row is None else BatchLease.of(row)
+        return None if row is None else BatchLease.from_row(row)
 
     def hold(self, batch: BatchLease) -> BatchLease:
         """Renew the lease and read the row again. Raises BatchLost."""
@@ -151,7 +151,7 @@ class BatchLeases:
         row = tx.maybe(SQL.hold_batch, id=batch_id, fence=fence, was=state, lease_ms=self.lease_ms)
         if row is None:
             raise BatchLost(batch_id)
-        return BatchLease.of(row)
+        return BatchLease.from_row(row)
 
     def put_off(
         self,

@@ -52,7 +52,7 @@ class ItemLoader:
 
     def _load(self, work: Any, jobs: Sequence[Claimed]) -> Loaded:
         try:
-            items = [Item.of(job) for job in jobs]
+            items = [Item.from_job(job) for job in jobs]
             return dict(self.store.read(lambda tx: work.load(tx, items)))
         except StoreError:
             raise
@@ -68,7 +68,7 @@ def item_of(job: Claimed, loaded: Loaded) -> Item:
     given = loaded.get(job.id)
     if isinstance(given, NotLoaded):
         raise given.error
-    return Item.of(job, given)
+    return Item.from_job(job, given)
 
 
 def request_again(handler: Handler, item: Item) -> Request:

@@ -157,7 +157,7 @@ class PagePreparer:
             if (known := self.outcomes.of_reuse(job, item)) is not None:
                 return known
             try:
-                account = self.accounts.of(item.route)
+                account = self.accounts.for_route(item.route)
             except ConfigError as exc:
                 return missing.release(item.route.provider, exc, self.resources.overflow_ms)
             if not account.capabilities.supports_batches:

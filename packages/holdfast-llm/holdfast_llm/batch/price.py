@@ -77,7 +77,7 @@ class Prices:
         )
         self._found: dict[tuple[str, str, str, date], tuple[_Band, ...]] = {}
 
-    def of(
+    def find(
         self, provider: str, model: str, mode: str, day: date, *, input_tokens: int = 0
     ) -> Price | None:
         """The price of a model in a mode on a day, for that length of input, if there is one."""
@@ -115,7 +115,7 @@ class Prices:
         self, provider: str, models: list[str], mode: str, usage: Usage, day: date
     ) -> Price | None:
         tokens = usage.all_input
-        found = (self.of(provider, model, mode, day, input_tokens=tokens) for model in models)
+        found = (self.find(provider, model, mode, day, input_tokens=tokens) for model in models)
         return next((price for price in found if price is not None), None)
 
     def reserve(self, route: Route, request: Request, day: date) -> int | None:
@@ -123,7 +123,7 @@ class Prices:
         wanted = Usage(input=request.input_tokens, output=request.max_output_tokens)
         mode = route.execution_mode
         # The estimate of the input is rather too high: a longer band than needed is the safe side.
-        price = self.of(route.provider, route.model, mode, day, input_tokens=wanted.input)
+        price = self.find(route.provider, route.model, mode, day, input_tokens=wanted.input)
         return None if price is None else price.cost(wanted)
 
 

@@ -223,7 +223,7 @@ def _can_send(
 ) -> bool:
     try:
         route = Route.read(decision)
-        account = resources.accounts.of(route)
+        account = resources.accounts.for_route(route)
     except ValueError:
         # The job itself is wrong and ends when it is claimed.
         return True
@@ -233,5 +233,5 @@ def _can_send(
         return False
     day = resources.store.clock.now().date()
     return limit_of(resources.settings, org_id) is None or (
-        prices.of(route.provider, route.model, route.execution_mode, day) is not None
+        prices.find(route.provider, route.model, route.execution_mode, day) is not None
     )

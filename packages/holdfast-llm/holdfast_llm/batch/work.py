@@ -31,7 +31,7 @@ class Item:
     loaded: Any = None
 
     @classmethod
-    def of(cls, job: Claimed, loaded: Any = None) -> Item:
+    def from_job(cls, job: Claimed, loaded: Any = None) -> Item:
         """Build the item from a claimed job and the data that was loaded for it."""
         return cls(
             job.id,

@@ -71,7 +71,7 @@ class BatchRow:
     files_deleted_at: datetime | None
 
     @classmethod
-    def of(cls, row: Row) -> BatchRow:
+    def from_row(cls, row: Row) -> BatchRow:
         return cls(**_read(row, [item.name for item in fields(cls)]))
 
 
@@ -106,7 +106,7 @@ class ItemRow:
     recorded_at: datetime | None
 
     @classmethod
-    def of(cls, row: Row) -> ItemRow:
+    def from_row(cls, row: Row) -> ItemRow:
         return cls(**_read(row, [item.name for item in fields(cls)]))
 
 
@@ -220,7 +220,7 @@ class Batches:
         rows = self.context.store.read(
             lambda tx: tx.many(SQL.list_batches, with_ended=int(with_ended), **params)
         )
-        return page_of([BatchRow.of(row) for row in rows], limit, lambda batch: batch.id)
+        return page_of([BatchRow.from_row(row) for row in rows], limit, lambda batch: batch.id)
 
     def show(self, batch_id: str, *, limit: int = 50, after: int = -1) -> BatchView:
         """One batch with its items, page by page."""
@@ -231,7 +231,7 @@ class Batches:
             batch = _find(tx, batch_id)
             counts = {row["state"]: row["items"] for row in tx.many(SQL.count_items, id=batch_id)}
             rows = tx.many(SQL.list_items, id=batch_id, after=after, limit=limit)
-            return BatchView(batch, counts, tuple(ItemRow.of(row) for row in rows))
+            return BatchView(batch, counts, tuple(ItemRow.from_row(row) for row in rows))
 
         return self.context.store.read(look)
 
@@ -430,7 +430,7 @@ def _find(tx: Tx, batch_id: str) -> BatchRow:
     row = tx.maybe(SQL.find_batch, id=batch_id)
     if row is None:
         raise BatchNotFound(batch_id)
-    return BatchRow.of(row)
+    return BatchRow.from_row(row)
 
 
 def _checked(where: AnswerFilter) -> AnswerFilter:

@@ -75,7 +75,7 @@ class CostGroup:
     saved_usd: str | None
 
     @classmethod
-    def of(cls, spent: Spent) -> CostGroup:
+    def from_spent(cls, spent: Spent) -> CostGroup:
         return cls(
             spent.group,
             spent.calls,
@@ -127,8 +127,8 @@ class Costs:
         by = tuple(By(one) for one in wanted.by)
         first, end = _midnight(since), _midnight(until) + timedelta(days=1)
         found = self.context.store.read(lambda tx: sum_costs(tx, by, first, end, org_id))
-        groups = tuple(CostGroup.of(spent) for spent in found)
-        return CostReport(since, until, by, groups, CostGroup.of(_total(found)))
+        groups = tuple(CostGroup.from_spent(spent) for spent in found)
+        return CostReport(since, until, by, groups, CostGroup.from_spent(_total(found)))
 
 
 def _midnight(day: date) -> datetime:

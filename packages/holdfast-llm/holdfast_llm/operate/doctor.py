@@ -30,7 +30,7 @@ SQL = Statements("holdfast_llm.operate", "doctor.sql")
 OK, NOTICE, WARNING, PROBLEM = Severity
 
 
-def check_lane(context: CheckContext) -> Iterator[Finding]:
+def check_runs(context: CheckContext) -> Iterator[Finding]:
     """Whether the two runs of the lane come, and whether anything waits for them."""
     limits = context.limits
     submitter, collector = submitter_of(context.settings), collector_of(context.settings)
@@ -119,7 +119,7 @@ def check_credentials(context: CheckContext) -> Iterator[Finding]:
             # The submitter ends it and says why.
             continue
         try:
-            accounts.of(route)
+            accounts.for_route(route)
         except ConfigError as exc:
             waiting[route.provider] += row["jobs"]
             says.setdefault(route.provider, str(exc))
@@ -211,7 +211,7 @@ def _look_at_list_prices(context: CheckContext) -> Iterator[Finding]:
 
 
 CHECKS: Mapping[str, DoctorCheck] = {
-    "lane": check_lane,
+    "lane": check_runs,
     "quarantine": check_batches,
     "accounts": check_credentials,
     "circuits": check_accounts,

@@ -168,7 +168,7 @@ def _never_in_budget(s: Batched) -> Explanation | None:
 def _has_price(s: Batched, route: Mapping[str, Any]) -> bool:
     mode = route.get("execution_mode") or ExecutionMode.BATCH
     of = str(route.get("provider")), str(route.get("model")), str(mode)
-    return Prices(s.settings.prices).of(*of, s.now.date()) is not None
+    return Prices(s.settings.prices).find(*of, s.now.date()) is not None
 
 
 def _over_budget(s: Batched) -> Explanation | None:

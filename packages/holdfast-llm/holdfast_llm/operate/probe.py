@@ -33,7 +33,7 @@ def probe_providers(context: CheckContext, accounts: Accounts) -> Iterator[Findi
     usual = {(name, kind) for name, kind in _USUAL.items() if name in context.settings.providers}
     for provider, kind in sorted(used | usual):
         try:
-            account = accounts.of(Route(provider, kind, "probe"))
+            account = accounts.for_route(Route(provider, kind, "probe"))
         except ConfigError as exc:
             if (provider, kind) not in used:
                 # A built-in provider that is not used needs no key.

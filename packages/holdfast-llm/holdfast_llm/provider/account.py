@@ -28,7 +28,7 @@ class Account:
 class Accounts(Protocol):
     """The accounts of a deployment."""
 
-    def of(self, route: Route) -> Account:
+    def for_route(self, route: Route) -> Account:
         """The account that a route's requests go to; ConfigError if there is none."""
 
     def by_key(self, key: str) -> Account | None:

@@ -68,7 +68,7 @@ def check_channels(context: CheckContext) -> Iterator[Finding]:
         if name == IN_APP:
             continue
         try:
-            channels.of(name)
+            channels.require(name)
         except ConfigError as exc:
             is_well = False
             yield _unusable(row, None if not channels.knows(name) else str(exc))
