@@ -304,7 +304,7 @@ def test_no_reading_goes_through_a_whole_table(
         explained(shop.store, SEAL_SQL.read_lag),
         explained(shop.store, SQL.read_schedules),
         explained(shop.store, BATCH_SQL.count_batches, bound=100_000),
-        explained(shop.store, BATCH_SQL.read_lane, bound=100_000),
+        explained(shop.store, BATCH_SQL.read_overdue, bound=100_000),
     ]
 
     whole = re.compile(

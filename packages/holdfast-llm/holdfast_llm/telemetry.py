@@ -108,11 +108,11 @@ CIRCUITS = Gauge("holdfast_circuits_open", "Provider accounts with an open circu
 
 def read_batch_gauges(tx: Tx, labels: Labels) -> Reading:
     """The gauges of batches and accounts, in three statements."""
-    lane = tx.one(SQL.read_lane, bound=BOUND)
+    batches = tx.one(SQL.read_overdue, bound=BOUND)
     return {
         **_of_batches(tx.many(SQL.count_batches, bound=BOUND)),
-        BATCH_OVERDUE.name: {(): seconds_of(lane["overdue_ms"])},
-        BATCH_FILES.name: {(): float(lane["undeleted"])},
+        BATCH_OVERDUE.name: {(): seconds_of(batches["overdue_ms"])},
+        BATCH_FILES.name: {(): float(batches["undeleted"])},
         CIRCUITS.name: _of_circuits(labels, tx.many(SQL.count_circuits)),
     }
 

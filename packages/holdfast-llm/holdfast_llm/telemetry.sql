@@ -9,7 +9,7 @@ FROM (SELECT batch.state, batch.items, batch.created_at FROM holdfast.provider_b
       LIMIT :bound) AS live
 GROUP BY live.state;
 
--- read_lane :one — crosses tenants: what waits of the lane: overdue looks, and files to delete
+-- read_overdue :one — crosses tenants: batches that wait: overdue looks, and files to delete
 SELECT {ms_since(min(CASE WHEN due.state NOT IN ('collected', 'released')
                           THEN due.next_at END))} AS overdue_ms,
        coalesce(sum(CASE WHEN due.state IN ('collected', 'released') THEN 1 ELSE 0 END), 0)

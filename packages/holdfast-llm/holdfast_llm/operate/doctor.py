@@ -1,4 +1,4 @@
-"""The batch lane: is anything stuck between here and a provider, or paid for without a price?"""
+"""Batch processing: is anything stuck between here and a provider, or paid for without a price?"""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def check_runs(context: CheckContext) -> Iterator[Finding]:
     # A clock that is kept as text is read back a hair too short.
     waits = round(waiting["waits_ms"] or 0.0) / 1000
     is_calm = True
-    if waits >= limits.lane.total_seconds():
+    if waits >= limits.batch_wait.total_seconds():
         is_calm = False
         yield Finding(
             "lane",

@@ -71,7 +71,7 @@ class Limits:
     schedule: timedelta = timedelta(minutes=5)
     # A collector comes every half hour; one turn that was left out is no finding yet.
     batch: timedelta = timedelta(hours=1)
-    lane: timedelta = timedelta(hours=1)
+    batch_wait: timedelta = timedelta(hours=1)
     # The reconciler comes every five minutes.
     delivery: timedelta = timedelta(minutes=30)
     batch_files: timedelta = timedelta(days=1)
