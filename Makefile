@@ -16,7 +16,7 @@ export UV_PYTHON_DOWNLOADS := never
 PROCESSES := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); \
 	if [ $$cores -lt 3 ]; then echo 3; elif [ $$cores -gt 4 ]; then echo 4; else echo $$cores; fi)
 
-.PHONY: help setup demo test check docs definitions planted conformance mutants batch-faults outbox-faults eval sim bench e2e serve format lock clean
+.PHONY: help setup demo test test-both check docs definitions planted conformance mutants batch-faults outbox-faults eval sim bench e2e serve format lock clean
 
 help:  ## Print this list
 	@awk -F ':.*## ' '/^[a-z0-9_-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,7 +41,10 @@ $(STAMP): requirements-dev.lock pyproject.toml $(wildcard packages/*/pyproject.t
 demo: $(STAMP)  ## Watch the main job on the embedded default: no keys, no servers
 	@$(BIN)/holdfast demo
 
-test: $(STAMP)  ## Run every test on SQLite and on a PostgreSQL that comes along
+test: $(STAMP)  ## Run the tests on SQLite and on a PostgreSQL that comes along
+	@$(BIN)/python -m pytest -q -n $(PROCESSES) --dist worksteal --alternate
+
+test-both: $(STAMP)  ## Run every case on both databases, also where their SQL is the same
 	@$(BIN)/python -m pytest -q -n $(PROCESSES) --dist worksteal
 
 check: $(STAMP)  ## Format, lint, types, layers

@@ -22,6 +22,7 @@ from holdfast import ArtifactSettings, FakeClock, Holdfast
 from holdfast.config.extensions import installed
 from holdfast.extension import components_of
 from holdfast.store import Store, open_store
+from tests.alternate import left_out
 from tests.postgres_server import MEMORY, PostgresServer, has_room, sweep
 from tests.story import make_holdfast
 
@@ -48,6 +49,21 @@ def pytest_configure(config: pytest.Config) -> None:
         made = tempfile.mkdtemp(prefix=f"{FILES}{os.getpid()}-", dir=MEMORY)
         config.option.basetemp = f"{made}/files"
         config.add_cleanup(lambda: shutil.rmtree(made, ignore_errors=True))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--alternate",
+        action="store_true",
+        help="Run the stories that tests/alternate.py names on one of the two databases.",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--alternate"):
+        found = left_out(items)
+        items[:] = [item for item in items if item not in found]
+        config.hook.pytest_deselected(items=list(found))
 
 
 def is_worker(config: pytest.Config) -> bool:

@@ -32,8 +32,6 @@ class Charge:
     def for_prompt(
         cls, prompt: Prompt, answered: Said, account: str, unit: str, at: datetime
     ) -> Charge:
-        cls, prompt: Prompt, answered: Said, account: str, unit: str, at: datetime
-    ) -> Charge:
         """Build the charge of an answered request."""
         return cls(
             prompt.provider,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 
 from holdfast.engine.audit import PLATFORM_ORG
 from holdfast.operate.verify.check import Check, VerifyContext, Violation
@@ -42,12 +43,19 @@ def made_by(steps: list[Migration]) -> Made:
     """What is there after these migrations."""
     made = Made()
     for migration in steps:
-        for verb, kind, name in _STEP.findall(migration.text):
+        steps_of, rules_of = _read(migration.text)
+        for verb, kind, name in steps_of:
             names: set[str] = getattr(made, kind.lower())
             (names.add if verb == "CREATE" else names.discard)(name)
-        for dropped, name in _RULE.findall(migration.text):
+        for dropped, name in rules_of:
             (made.rule.discard if dropped else made.rule.add)(name)
     return made
+
+
+@cache
+def _read(text: str) -> tuple[list[tuple[str, str, str]], list[tuple[str, str]]]:
+    """The objects and the rules that a migration creates and drops; a process looks once."""
+    return _STEP.findall(text), _RULE.findall(text)
 
 
 def _wrong(subject: str, detail: str) -> Violation:
