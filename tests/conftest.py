@@ -30,9 +30,9 @@ TEMPLATE = "holdfast_template"
 # The databases of tests have the tables of every installed extension.
 COMPONENTS = components_of(installed().values())
 
-# A run that fails fails again: who looks for what nobody thought of yet says so.
-settings.register_profile("repeat", derandomize=True, deadline=None)
-settings.register_profile("explore", derandomize=False, deadline=None)
+# Every run generates the same cases, so a failure repeats. "explore" looks for new ones.
+settings.register_profile("repeat", derandomize=True, deadline=None, max_examples=30)
+settings.register_profile("explore", derandomize=False, deadline=None, max_examples=300)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
 
 
@@ -44,7 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     A killed process loses nothing there either; only a machine that stops would.
     """
-    if config.option.basetemp is None and not is_worker(config) and has_room(MEMORY):
+    if config.option.basetemp is None and not is_worker(config) and _can_run_programs(MEMORY):
         sweep(MEMORY, FILES)
         made = tempfile.mkdtemp(prefix=f"{FILES}{os.getpid()}-", dir=MEMORY)
         config.option.basetemp = f"{made}/files"
@@ -64,6 +64,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         found = left_out(items)
         items[:] = [item for item in items if item not in found]
         config.hook.pytest_deselected(items=list(found))
+
+
+def _can_run_programs(memory: Path) -> bool:
+    """Whether the virtual environments that tests make can be in *memory*."""
+    return has_room(memory) and not os.statvfs(memory).f_flag & os.ST_NOEXEC
 
 
 def is_worker(config: pytest.Config) -> bool:
@@ -241,11 +246,18 @@ def _planted(reporter: pytest.TerminalReporter) -> Iterator[str]:
 
 
 _used: set[str] = set()
+_seen: set[str] = set()
 
 
 @pytest.fixture(autouse=True)
 def _remember_database(request: pytest.FixtureRequest) -> None:
-    if "url" in request.fixturenames and len(_used) < 2:
-        opened = open_store(request.getfixturevalue("url"))
+    """Ask each database for its version once."""
+    if "url" not in request.fixturenames or len(_seen) == 2:
+        return
+    url: str = request.getfixturevalue("url")
+    kind = url.partition(":")[0]
+    if kind not in _seen:
+        opened = open_store(url)
         _used.add(opened.version())
         opened.close()
+        _seen.add(kind)

@@ -11,7 +11,7 @@ from decimal import Decimal
 import asyncpg
 import psycopg
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import (
@@ -330,7 +330,6 @@ def test_a_failure_that_forgot_its_own_constructor_is_still_classified() -> None
 
 
 @pytest.mark.req("D-08", "D-10")
-@settings(max_examples=200, deadline=None)
 @given(st.one_of(*PLANTS.values()))
 def test_context_holds_nothing_private_whatever_it_is_filed_under(planted: Planted) -> None:
     text, needle = planted

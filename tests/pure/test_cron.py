@@ -11,7 +11,7 @@ from itertools import islice, pairwise
 from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import cron as crons
@@ -195,7 +195,6 @@ def places(draw: st.DrawFn) -> tuple[str, datetime]:
     return zone, moment + timedelta(minutes=draw(st.integers(-2000, 1500)))
 
 
-@settings(max_examples=100, deadline=None)
 @given(place=places(), cron=expressions())
 def test_in_every_zone_the_ticks_are_those_that_the_clock_on_the_wall_shows(
     place: tuple[str, datetime], cron: str
@@ -208,7 +207,6 @@ def test_in_every_zone_the_ticks_are_those_that_the_clock_on_the_wall_shows(
     assert all(a < b for a, b in pairwise(found))
 
 
-@settings(max_examples=100, deadline=None)
 @given(place=places(), cron=expressions(), seed=st.integers(0, 2**32))
 def test_the_ticks_are_the_same_from_wherever_one_begins(
     place: tuple[str, datetime], cron: str, seed: int

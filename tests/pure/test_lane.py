@@ -98,7 +98,6 @@ def test_claims_of_one_visit_every_tenant_before_any_is_served_twice() -> None:
     st.integers(0, 50),
     st.dictionaries(st.integers(0, 39), st.integers(0, 20)),
 )
-@settings(deadline=None, max_examples=300)
 def test_a_claim_takes_all_it_may_and_never_more(
     given_lanes: list[tuple[int, int, str]],
     wanted: int,

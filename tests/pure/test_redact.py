@@ -268,7 +268,6 @@ EDGES = [
 
 @pytest.mark.req("D-10", "D-11", "M-03")
 @pytest.mark.parametrize("kind", PLANTS)
-@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_nothing_private_is_left_in_any_surrounding(kind: str, data: st.DataObject) -> None:
     planted, needle = data.draw(PLANTS[kind])
@@ -279,7 +278,6 @@ def test_nothing_private_is_left_in_any_surrounding(kind: str, data: st.DataObje
     assert needle not in redact(planted)
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.one_of(*PLANTS.values()), min_size=2, max_size=6), st.sampled_from(EDGES))
 def test_nothing_private_hides_another(planted: list[Planted], between: str) -> None:
     text = redact(between.join(text for text, _ in planted))
@@ -287,7 +285,6 @@ def test_nothing_private_hides_another(planted: list[Planted], between: str) -> 
     assert [needle for _, needle in planted if needle in text] == []
 
 
-@settings(max_examples=100, deadline=None)
 @given(keys(), st.text(ALNUM + "_-", max_size=30), st.text(ALNUM + "_-", max_size=30))
 def test_a_key_is_found_in_the_middle_of_a_word(key: Planted, left: str, right: str) -> None:
     assert key[1] not in redact(left + key[0] + right)
@@ -466,7 +463,6 @@ SURVIVORS: dict[str, st.SearchStrategy[str]] = {
 
 @pytest.mark.req("D-08")
 @pytest.mark.parametrize("kind", SURVIVORS)
-@settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_what_an_operator_needs_stays_as_it_is(kind: str, data: st.DataObject) -> None:
     words = data.draw(st.lists(SURVIVORS[kind], min_size=1, max_size=4))
@@ -507,7 +503,6 @@ def test_the_host_of_an_address_stays_without_its_login(login: str) -> None:
     assert redact(f"postgresql://{login}@db:5432/app") == "postgresql://[secret]@db:5432/app"
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.one_of(*PLANTS.values()), st.sampled_from(EDGES), st.text(max_size=20))
 def test_what_was_struck_out_is_not_struck_again(planted: Planted, edge: str, text: str) -> None:
     once = redact(f"{text}{edge}{planted[0]}{edge}{text}")
@@ -520,7 +515,6 @@ def test_what_was_struck_out_is_not_struck_again(planted: Planted, edge: str, te
 
 @pytest.mark.req("D-11")
 @given(st.one_of(*PLANTS.values()), st.integers(0, 120))
-@settings(max_examples=300, deadline=None)
 def test_a_cut_leaves_no_half_of_a_secret(planted: Planted, room: int) -> None:
     text = "x" * 20 + " " + planted[0] + " " + "x" * 20_000
 
@@ -629,7 +623,6 @@ def test_in_a_document_the_name_decides_first_and_then_the_text() -> None:
 
 
 @pytest.mark.req("D-10")
-@settings(max_examples=100, deadline=None)
 @given(
     st.one_of(*PLANTS.values()),
     st.recursive(
