@@ -1,21 +1,17 @@
-"""One tenant, one job, one worker. Enqueued twice, run once."""
-
-import tempfile
+"""One job and one worker. Enqueued twice, run once."""
 
 from holdfast import Context, Holdfast
 
-hf = Holdfast(f"sqlite:///{tempfile.mkdtemp()}/work.db")  # or postgresql://…
-ORG = "0198c0de-0000-7000-8000-00000000000a"
+hf = Holdfast("sqlite:///work.db")  # or postgresql://…
 
 
-@hf.job("report.export", category="export")
+@hf.job("report.export")
 def export_report(job: Context, payload: dict) -> dict:
-    file = job.artifacts.put(b"task,hours\nroof,7\n", name=f"project-{payload['project']}.csv")
-    return {"artifact": file.ref, "attempt": job.attempt}
+    return {"file": f"project-{payload['project']}.csv", "attempt": job.attempt}
 
 
-first = hf.enqueue("report.export", {"project": 7}, org_id=ORG, idempotency_key="export-7")
-again = hf.enqueue("report.export", {"project": 7}, org_id=ORG, idempotency_key="export-7")
+first = hf.enqueue("report.export", {"project": 7}, idempotency_key="export-7")
+again = hf.enqueue("report.export", {"project": 7}, idempotency_key="export-7")
 hf.worker().run(until_idle=True)
-job = hf.get(first.id, org_id=ORG)
+job = hf.get(first.id)
 print(f"enqueued again: {again.created}, {job.state}: {job.result}")

@@ -277,6 +277,10 @@ def test_the_readme_shows_the_quickstart_as_it_is() -> None:
     assert len(example.splitlines()) <= 22
 
 
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
 def pages() -> list[Path]:
     return [
         *sorted(ROOT.glob("*.md")),

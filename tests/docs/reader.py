@@ -289,7 +289,7 @@ class Reader:
             return
         path = self.folder / (block.title or "untitled.toml")
         path.write_text(block.text)
-        Settings.load(path)
+        Settings.load(file=path, env={})
 
     def run_sql(self, block: Block) -> None:
         """Execute SQL on PostgreSQL, or on the SQLite file of the page if the block says so."""

@@ -38,7 +38,7 @@ def play(name: str, tmp_path: Path) -> tuple[str, list[Job]]:
 def test_the_quickstart_enqueues_twice_and_runs_once(tmp_path: Path) -> None:
     printed, (job,) = play("quickstart", tmp_path)
 
-    assert "enqueued again: False, completed: {'artifact': 'artifact:" in printed
+    assert "enqueued again: False, completed: {'file': 'project-7.csv'" in printed
     assert (job.state, job.result["attempt"]) == ("completed", 1)
 
 

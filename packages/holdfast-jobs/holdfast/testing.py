@@ -175,7 +175,7 @@ class HoldfastApp:
         """The process crashes right after *point*: ``claim``, ``execute``, ``settle`` or ``send``.
 
         ``send`` is the send of a channel. An extension may have more points: batch processing has
-        ``created`` and others, see docs/testing.md. The block ends normally.
+        ``created`` and others, see docs/guides/testing.md. The block ends normally.
         :meth:`run_maintenance` rescues the jobs of the crashed worker once its lease has expired
         (``clock.advance(seconds=61)``), the next run its batches.
         """
