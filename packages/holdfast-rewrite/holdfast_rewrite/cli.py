@@ -73,6 +73,10 @@ def choice(words: Any) -> click.Choice[str]:
     return click.Choice([str(getattr(word, "value", word)) for word in words])
 
 
+def choice_option(name: str, words: Any, default: str, says: str) -> Callable[[F], F]:
+    return click.option(name, type=choice(words), default=default, show_default=True, help=says)
+
+
 def locale_option(name: str, target: str, **more: Any) -> Callable[[F], F]:
     """A language: any BCP 47 tag, of which the language counts."""
 
@@ -256,13 +260,7 @@ def erase(
 
 @rewrite.command()
 @text_option("--text", "The message")
-@click.option(
-    "--surface",
-    type=choice(SURFACES),
-    default=SURFACES[0],
-    show_default=True,
-    help="Surface of the message.",
-)
+@choice_option("--surface", SURFACES, SURFACES[0], "Surface of the message.")
 @click.pass_context
 def classify(ctx: click.Context, text: str, surface: str) -> None:
     """Classify a message with the configured classifier."""
@@ -295,20 +293,8 @@ def _ask_model(settings: Settings, message: Message) -> ClassifierResult:
 
 @rewrite.command("context-pack")
 @click.option("--topic", "topics", multiple=True, type=choice(Topic), help="Topic; repeatable.")
-@click.option(
-    "--sender-role",
-    type=choice(HomeRole),
-    default="housemate",
-    show_default=True,
-    help="Role of the sender in the home.",
-)
-@click.option(
-    "--recipient-role",
-    type=choice(HomeRole),
-    default="housemate",
-    show_default=True,
-    help="Role of the recipient in the home.",
-)
+@choice_option("--sender-role", HomeRole, "housemate", "Role of the sender in the home.")
+@choice_option("--recipient-role", HomeRole, "housemate", "Role of the recipient in the home.")
 @locale_option("--language", "target_language", default="en", help="Language of the recipient.")
 @click.option(
     "--answer", "answers", multiple=True, help="Preference, as PREFERENCE=VALUE; repeatable."
@@ -351,20 +337,8 @@ def _answers(answers: tuple[str, ...]) -> dict[str, str]:
 
 
 @rewrite.command()
-@click.option(
-    "--surface",
-    type=choice(SURFACES),
-    default=SURFACES[0],
-    show_default=True,
-    help="Surface of the message.",
-)
-@click.option(
-    "--strength",
-    type=choice(Strength),
-    default="full_reframe",
-    show_default=True,
-    help="Strength of the rewrite.",
-)
+@choice_option("--surface", SURFACES, SURFACES[0], "Surface of the message.")
+@choice_option("--strength", Strength, "full_reframe", "Strength of the rewrite.")
 @locale_option("--from", "source", default="en", help="Language of the message.")
 @locale_option("--to", "target", default="en", help="Language of the recipient.")
 @click.pass_context
@@ -400,35 +374,11 @@ def lexicon(locale: str, text: str) -> None:
 @locale_option("--from", "source", default="en", help="Language of the message.")
 @locale_option("--to", "target", default="en", help="Language of the recipient.")
 @click.option("--output-language", help="Declared language of the rewrite.  [default: --to]")
-@click.option(
-    "--intent",
-    type=choice(MessageIntent),
-    default="request",
-    show_default=True,
-    help="MessageIntent of the message.",
-)
+@choice_option("--intent", MessageIntent, "request", "Intent of the message.")
 @click.option("--topic", "topics", multiple=True, type=choice(Topic), help="Topic; repeatable.")
-@click.option(
-    "--strength",
-    type=choice(Strength),
-    default="full_reframe",
-    show_default=True,
-    help="Strength of the rewrite.",
-)
-@click.option(
-    "--sender-role",
-    type=choice(HomeRole),
-    default="housemate",
-    show_default=True,
-    help="Role of the sender in the home.",
-)
-@click.option(
-    "--recipient-role",
-    type=choice(HomeRole),
-    default="housemate",
-    show_default=True,
-    help="Role of the recipient in the home.",
-)
+@choice_option("--strength", Strength, "full_reframe", "Strength of the rewrite.")
+@choice_option("--sender-role", HomeRole, "housemate", "Role of the sender in the home.")
+@choice_option("--recipient-role", HomeRole, "housemate", "Role of the recipient in the home.")
 def evaluate(text: str, rewrite: str, output_language: str | None, **asked: Any) -> None:
     """Judge a rewrite against its original message."""
     from holdfast_rewrite import evaluate as judge

@@ -105,7 +105,7 @@ class DeadLetters:
         limit: int = 50,
         before: str | None = None,
     ) -> LetterPage:
-        """Those that fit, newest first: what is still to be dealt with, unless asked for more."""
+        """List dead letters that match, newest first; by default only open ones."""
         wanted = (wanted or LetterFilter()).check()
         check_limit(limit)
         org_id = self.context.org_id or wanted.org_id
@@ -119,7 +119,7 @@ class DeadLetters:
         return LetterPage(tuple(Letter.from_row(row) for row in rows), following)
 
     def show(self, job_id: str) -> LetterView:
-        """One item with its replays, its notes and its action plan."""
+        """Return one dead letter with its replays, its notes and its next steps."""
         org_id, job_id = locate_job(self.context, Action.LOOK, job_id)
 
         def look(tx: Tx) -> LetterView:
@@ -136,9 +136,9 @@ class DeadLetters:
     # -- the workflow
 
     def triage(self, job_id: str, *, kind: LetterKind | str, version: int | None = None) -> Letter:
-        """Confirm what failed and where, and say of what kind the problem is.
+        """Confirm the failed stage, and classify the failure.
 
-        A second triage starts over: what was confirmed since the first one counts no more.
+        A second triage starts over: later confirmations are discarded.
         """
 
         def change(letter: Letter) -> _Change:
@@ -160,7 +160,7 @@ class DeadLetters:
     def remediate(
         self, job_id: str, *, done: Collection[str], version: int | None = None
     ) -> Letter:
-        """Confirm every point of the checklist of the item's kind."""
+        """Confirm every point of the checklist for this kind of failure."""
 
         def change(letter: Letter) -> _Change:
             assert letter.kind is not None
@@ -178,7 +178,7 @@ class DeadLetters:
         is_safe_to_repeat: bool,
         version: int | None = None,
     ) -> Letter:
-        """Refer to the evidence, and confirm that a replay is idempotent or safe to repeat."""
+        """Record the evidence, and confirm that a replay is safe."""
 
         def change(letter: Letter) -> _Change:
             (evidence,) = read_texts(evidence_ref=(evidence_ref, LONGEST_REFERENCE))
@@ -203,7 +203,7 @@ class DeadLetters:
         full_restart: bool = False,
         version: int | None = None,
     ) -> ReplayMade:
-        """Make the job once more, from the failed stage on or, if asked, from the first."""
+        """Replay the job from the failed stage, or with *full_restart* from the first."""
         # Made before the transaction: one that has to be run again makes the same job.
         ids = self.context.ids.take(1)
 
@@ -227,7 +227,7 @@ class DeadLetters:
         return ReplayMade(letter, made["number"], made["replay_job_id"], made["stage"])
 
     def verify_replay(self, job_id: str, *, version: int | None = None) -> Letter:
-        """Confirm that the replay completed and that what it set off was delivered."""
+        """Confirm that the replay and its deliveries completed."""
 
         def work(tx: Tx, letter: Letter) -> Letter:
             key = {"org_id": letter.org_id, "job_id": letter.job_id}
@@ -247,7 +247,7 @@ class DeadLetters:
         return self._act(Action.VERIFY_REPLAY, job_id, version, work)
 
     def resolve(self, job_id: str, *, notes: str, version: int | None = None) -> Letter:
-        """Close an item whose replay was verified, with what there is to say about it."""
+        """Close a dead letter whose replay was verified, with closing notes."""
 
         def change(letter: Letter) -> _Change:
             (words,) = read_texts(notes=(notes, LONGEST_NOTE))
@@ -257,7 +257,7 @@ class DeadLetters:
         return self._step(Action.RESOLVE, job_id, version, change)
 
     def discard(self, job_id: str, *, reason: str, version: int | None = None) -> Letter:
-        """Give an item up."""
+        """Discard a dead letter."""
 
         def change(letter: Letter) -> _Change:
             (why,) = read_texts(reason=(reason, LONGEST_REASON))
@@ -269,7 +269,7 @@ class DeadLetters:
     def fix_forward(
         self, job_id: str, *, reason: str, reference: str, version: int | None = None
     ) -> Letter:
-        """Close an item that something else took the place of; *reference* says what."""
+        """Close a dead letter that something else replaces; *reference* names it."""
 
         def change(letter: Letter) -> _Change:
             why, by = read_texts(
@@ -282,7 +282,7 @@ class DeadLetters:
         return self._step(Action.FIX_FORWARD, job_id, version, change)
 
     def add_note(self, job_id: str, body: str) -> Note:
-        """Write something down about an item, also about one that has ended."""
+        """Add a note to a dead letter, also to an ended one."""
         note_id = self.context.ids.new()
 
         def work(tx: Tx, letter: Letter) -> Note:
@@ -317,7 +317,7 @@ class DeadLetters:
         confirm: int | None = None,
         limit: int = bulk.LIMIT,
     ) -> bulk.BulkAnswer:
-        """Replay every validated item that fits; the others are named with the reason why not."""
+        """Replay all validated dead letters that match; report why others were skipped."""
         ask = bulk.BulkRequest(wanted, reason, full_restart, is_dry_run, everything, confirm, limit)
         return bulk.perform(self.context, Action.REPLAY, ask)
 
@@ -331,7 +331,7 @@ class DeadLetters:
         confirm: int | None = None,
         limit: int = bulk.LIMIT,
     ) -> bulk.BulkAnswer:
-        """Discard every item that fits and is not being replayed."""
+        """Discard all dead letters that match, unless a replay is in progress."""
         ask = bulk.BulkRequest(wanted, reason, False, is_dry_run, everything, confirm, limit)
         return bulk.perform(self.context, Action.DISCARD, ask)
 

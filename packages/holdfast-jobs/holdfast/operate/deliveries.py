@@ -128,7 +128,7 @@ class Deliveries:
         return page_of([Delivery.from_row(row) for row in rows], limit, lambda one: one.id)
 
     def show(self, delivery_id: str) -> DeliveryView:
-        """One delivery with its tries and what was said of it."""
+        """Return one delivery with its attempts and evidence."""
         key = self._locate(Action.LOOK, delivery_id)
 
         def look(tx: Tx) -> DeliveryView:
@@ -146,20 +146,20 @@ class Deliveries:
     # -- deciding
 
     def confirm(self, delivery_id: str, *, reason: str, provider_id: str | None = None) -> Delivery:
-        """Say that a delivery arrived: it counts as sent, and is not sent again.
+        """Confirm that a delivery arrived: it counts as sent, and is not sent again.
 
-        *provider_id* is the channel's name for it, where somebody found it there.
+        *provider_id* is the id of the message at the channel, if it is known.
         """
         if provider_id is not None and not _PROVIDER_ID.fullmatch(provider_id):
             raise InvalidAction({"provider_id": "must be up to 300 characters without spaces"})
         return self._decide(Action.CONFIRM_DELIVERY, delivery_id, reason, provider_id)
 
     def resend(self, delivery_id: str, *, reason: str) -> Delivery:
-        """Say that a delivery goes out again, whatever became of the tries so far."""
+        """Send a delivery again, regardless of earlier attempts."""
         return self._decide(Action.RESEND_DELIVERY, delivery_id, reason, None)
 
     def drop(self, delivery_id: str, *, reason: str) -> Delivery:
-        """Say that a delivery does not go out, whether it waits for a try or for a person."""
+        """Do not send a delivery, whether it is pending, held or failed."""
         return self._decide(Action.DROP_DELIVERY, delivery_id, reason, None)
 
     def confirm_all(self, wanted: DeliveryFilter, **how: Unpack[BulkOptions]) -> DeliveryBulkResult:

@@ -266,7 +266,7 @@ class Batches:
     # -- moving
 
     def cancel(self, batch_id: str, *, reason: str) -> BatchRow:
-        """Ask the provider to end a batch. What it has finished is paid for, and collected."""
+        """Cancel a batch at the provider. Finished items are paid and collected."""
         batch_id, reason = self._admit(Action.CANCEL_BATCH, batch_id, reason)
 
         def work(tx: Tx) -> BatchRow:
@@ -287,10 +287,10 @@ class Batches:
     def adopt(
         self, batch_id: str, *, reason: str, provider_batch_id: str | None = None
     ) -> BatchRow:
-        """Take a batch out of quarantine: it exists at the provider, and its answers are ours.
+        """Adopt a quarantined batch that exists at the provider.
 
-        The provider is asked first; one that it does not know, or that names another batch of
-        ours, is refused. *provider_batch_id* is needed where none is on record.
+        The provider is asked first. A batch that it does not know, or that belongs to another row,
+        is refused. *provider_batch_id* is required if none is recorded.
         """
         batch_id, reason = self._admit(Action.ADOPT_BATCH, batch_id, reason)
 
@@ -309,7 +309,7 @@ class Batches:
         return self._do(Action.ADOPT_BATCH, batch_id, act)
 
     def release(self, batch_id: str, *, reason: str) -> BatchRow:
-        """Take a batch out of quarantine: its jobs go back, and may be paid for again."""
+        """Release the jobs of a quarantined batch. They may be paid again."""
         batch_id, reason = self._admit(Action.RELEASE_BATCH, batch_id, reason)
 
         def act() -> BatchRow:
@@ -326,16 +326,16 @@ class Batches:
     # -- answers that are kept
 
     def kept(self, where: AnswerFilter = ALL_KEPT) -> tuple[KeptCount, ...]:
-        """How many paid answers are kept, by job type and by what the application's code raised."""
+        """Return how many paid answers are stored, by job type and error of the application."""
         self.context.check(Action.LOOK, org_id=None, subject="batches")
         return self.service.kept_answers.count_kept(_checked(where))
 
     def accept(
         self, where: AnswerFilter = ALL_KEPT, *, reason: str, dry_run: bool = False
     ) -> AcceptReport:
-        """Show kept answers to the application again, after its code was mended.
+        """Pass stored answers to the application again, after its code was fixed.
 
-        The provider is asked nothing, so it costs nothing. *dry_run* only counts.
+        The provider is not called, so it costs nothing. *dry_run* only counts.
         """
         subject = f"batch:{where.batch_id[:36]}" if where.batch_id else "batches"
         self.context.check(Action.ACCEPT_ANSWERS, org_id=None, subject=subject)
@@ -357,7 +357,7 @@ class Batches:
         )
 
     def probe(self, account: str, *, reason: str) -> None:
-        """Let the next call go to an account that is left alone because it refused us."""
+        """Allow one request to an account with an open circuit."""
         subject = f"account:{account[:200]}"
         self.context.check(Action.PROBE_ACCOUNT, org_id=None, subject=subject)
 
