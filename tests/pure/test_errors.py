@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from datetime import timedelta
 
 import pytest
@@ -45,16 +44,73 @@ ERROR_CLASSES = {
 }
 
 
+TREE = """
+HoldfastError
+    ConfigError
+    InvalidArgument
+        InvalidJob
+            SecretInPayload
+            ForeignKeyScope
+        InvalidSchedule
+        InvalidArtifact
+            ArtifactTooLarge
+    NotFound
+        JobNotFound
+        ArtifactNotFound
+        LinkRefused
+        ScheduleNotFound
+        UnknownKind
+        UnknownQueue
+        UnknownRun
+        RunNotFound
+    Conflict
+        LeaseLost
+        QueueFull
+    Forbidden
+    StoreError
+        StoreBusy
+        StoreDown
+        RuleBroken
+        SchemaMismatch
+        ForkedStore
+    Failure
+        Transient
+            NetworkTimeout
+            RateLimited
+            UpstreamDown
+            UpstreamError
+            WriteConflict
+            StoreUnavailable
+            ArtifactStoreDown
+            HandlerTimeout
+            WorkerCrashed
+        Permanent
+            SchemaInvalid
+            AuthDenied
+            Gone
+            ChecksumMismatch
+            PolicyRejected
+            RuleViolated
+            ConfigInvalid
+            Defect
+            PipelineChanged
+            UnknownJobType
+            RowInvalid
+            ResultInvalid
+Signal
+    Snooze
+    JobCanceled
+"""
+
+
 def drawn() -> dict[str, str]:
-    """Each class of the drawing with the one it hangs under."""
+    """Each class of the tree with its parent."""
     tree: dict[str, str] = {}
     above: dict[int, str] = {-1: ""}
-    for line in (errors.__doc__ or "").splitlines():
-        match = re.match(r"( *)[*x+-] (\w+)", line)
-        if match:
-            level = len(match[1]) // 2
-            tree[match[2]] = above[level - 1]
-            above[level] = match[2]
+    for line in TREE.strip().splitlines():
+        level = (len(line) - len(line.lstrip())) // 4
+        above[level] = line.strip()
+        tree[line.strip()] = above[level - 1]
     return tree
 
 

@@ -37,21 +37,24 @@ class OnUnknown(StrEnum):
 class Capabilities:
     """How a channel deduplicates repeated messages, and how messages are looked up."""
 
-    # For so long the same token is taken once, whatever is repeated; None if never.
     idempotency_seconds: float | None = None
-    # Whether the same token with another body is an error there.
+    """How long the channel accepts a token only once; None if it does not."""
     wants_same_body: bool = False
+    """True if the same token with another body is an error."""
     lookup: Lookup = Lookup.NONE
-    # "Not found" means nothing before this age, and nothing after that one.
+    """How a message is looked up."""
     settle_seconds: float = 0.0
+    """Before this age of an attempt, "not found" is not conclusive."""
     retention_seconds: float | None = None
-    # The receiver itself knows a token again, as webhooks do.
+    """After this age, "not found" is not conclusive; None for unlimited."""
     receiver_dedupes: bool = False
-    # Each address is a server of its own: what one of them does says nothing of the others.
+    """True if the receiver recognizes repeated tokens, as with webhooks."""
     is_per_endpoint: bool = False
+    """True if each address is a server of its own with its own circuit."""
     longest_token: int = 256
-    # The most characters of subject and text, as the channel writes them; None if nobody knows.
+    """Maximum length of a token."""
     longest_text: int | None = None
+    """Maximum length of subject and text; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,16 +12,19 @@ from typing import Any
 class Message:
     """A message to send. Its token is the same on every attempt."""
 
-    # Made of the delivery's identity, so that whoever sends it again sends the same.
     token: str
-    # Where it goes in the channel's own words: an e-mail address, a URL, a channel's name.
+    """Identifies the delivery; the same on every attempt."""
     address: str = field(repr=False)
+    """The address in the form of the channel: an e-mail address, a URL, a channel name."""
     subject: str = field(repr=False)
+    """The subject."""
     text: str = field(repr=False)
+    """The plain text."""
     html: str | None = field(default=None, repr=False)
-    # What a program reads instead of a text.
+    """The HTML text, if any."""
     data: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    # When it first went out: the date of a mail, the same on every try.
+    """Data for programs that receive the message."""
     at: datetime | None = None
-    # Whose it is. A channel may have a secret for each tenant.
+    """When it was first sent; the same on every attempt."""
     org_id: str | None = None
+    """The tenant of the message. A channel may have a secret for each tenant."""

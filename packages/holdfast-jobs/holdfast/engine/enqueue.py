@@ -63,12 +63,19 @@ class Enqueued:
     """The result of an enqueue. ``created`` is False if the job already existed."""
 
     id: JobId
+    """The id of the job."""
     org_id: OrgId
+    """The tenant of the job."""
     job_type: str
+    """The type of the job."""
     idempotency_key: str
+    """The full idempotency key of the job."""
     created_at: datetime
+    """When the job was created."""
     created: bool
+    """False if a job with this key already existed."""
     differs: bool = False
+    """True if the existing job has another payload."""
 
 
 def held_to(request: JobRequest, org_id: str | None) -> JobRequest:

@@ -320,17 +320,29 @@ class Job:
     """A job as it is stored."""
 
     id: JobId
+    """The id of the job."""
     org_id: OrgId
+    """The tenant of the job."""
     job_type: str
+    """The type of the job."""
     state: State
+    """The state of the job."""
     queue: str
+    """The queue that it is in. A failed job is in `q:deadletter`."""
     origin_queue: str
+    """The queue that it was enqueued on."""
     stage: str
+    """The current stage."""
     attempt_count: int
+    """The number of attempts that count against `max_attempts`."""
     max_attempts: int
+    """The maximum number of attempts."""
     created_at: datetime
+    """When it was enqueued."""
     updated_at: datetime
+    """When it last changed."""
     record: Mapping[str, Any]
+    """All columns of the stored row."""
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Job:

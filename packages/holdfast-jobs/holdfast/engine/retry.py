@@ -23,10 +23,15 @@ class RetryPolicy:
     """Retry delays: exponential with full jitter, or a fixed list of *steps*."""
 
     first: timedelta = timedelta(seconds=5)
+    """Upper bound of the first delay."""
     multiplier: float = 2.0
+    """Factor by which the bound grows with each attempt."""
     longest: timedelta = timedelta(minutes=5)
+    """Maximum of the bound."""
     steps: tuple[timedelta, ...] = ()
+    """Fixed delays without jitter; the last one repeats."""
     is_by_run: bool = False
+    """Use `retry_backoff_seconds` of the run."""
 
     def __post_init__(self) -> None:
         for name in ("first", "longest"):

@@ -69,9 +69,13 @@ class Content:
     """The content of a message. It is stored once and is the same on every attempt."""
 
     subject: str = field(repr=False)
+    """The subject line."""
     text: str = field(repr=False)
+    """The plain text."""
     html: str | None = field(default=None, repr=False)
+    """The HTML text, if any."""
     data: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Data for programs that receive the message."""
 
     @property
     def hash(self) -> str:

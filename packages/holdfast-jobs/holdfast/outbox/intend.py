@@ -34,13 +34,21 @@ class OutgoingMessage:
     """A message to send: one subject in one version to one recipient."""
 
     subject: str
+    """What the message is about, such as `order:42`."""
     recipient: str = field(repr=False)
+    """The recipient. One recipient gets a subject once per version."""
     version: int
+    """The version of the subject."""
     channel: str
+    """The channel that sends it."""
     address: str = field(repr=False)
+    """The address of the recipient in the channel."""
     content: Content
+    """The content of the message."""
     is_required: bool = True
+    """True if the job waits for the delivery and fails if it fails."""
     not_before_at: datetime | None = None
+    """The message is not sent before this time."""
 
 
 @dataclass(frozen=True, slots=True)

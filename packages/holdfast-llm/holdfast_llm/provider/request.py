@@ -28,14 +28,19 @@ class Request:
     """
 
     inputs: tuple[str, ...] = field(repr=False)
+    """The parts of the user message."""
     instructions: str = field(default="", repr=False)
+    """The system instructions, equal for every item of a group."""
     schema: Mapping[str, Any] | None = None
+    """JSON schema of the answer; None for plain text."""
     schema_name: str = "reply"
+    """Name of the schema at the provider."""
     max_output_tokens: int = 800
-    # Whether the answer must repeat a word of its own, also where the account does not ask for it.
+    """Maximum number of output tokens."""
     wants_echo: bool = False
-    # Sent as they stand under the provider's own names, such as temperature.
+    """Require an echo in the answer, even if the account does not."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    """Further parameters in the provider's own names, such as `temperature`."""
 
     def __post_init__(self) -> None:
         if isinstance(self.inputs, list):

@@ -33,16 +33,27 @@ class Route:
     """A routing decision: provider, adapter, model, versions, mode, lane and locales."""
 
     provider: str
+    """Provider of `[providers.NAME]`."""
     adapter_kind: str
+    """Adapter for the provider's API, such as `openai_responses`."""
     model: str
+    """Model name."""
     base_url: str | None = None
+    """Base URL; it must be the provider's own."""
     prompt_version: str = ""
+    """Version of the prompt."""
     policy_version: str = ""
+    """Version of the policy."""
     execution_mode: ExecutionMode = ExecutionMode.BATCH
+    """`batch` or `async`."""
     lane: str = ""
+    """Language lane, if the application has one."""
     source_locale: str = ""
+    """Language of the input."""
     target_locale: str = ""
+    """Language of the output."""
     max_retries: int | None = None
+    """Number of retries; None for the default of the job type."""
 
     @classmethod
     def read(cls, decision: Mapping[str, Any]) -> Route:
