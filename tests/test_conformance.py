@@ -28,7 +28,7 @@ conformance = _tool()
 def page_of(levels: dict[str, str], tested: set[str], documented: set[str]) -> list[str]:
     rows = [conformance.Requirement(row, level, "Do it.") for row, level in levels.items()]
     tests = {row: {"tests/engine/test_a.py::test_it"} for row in tested}
-    sections = dict.fromkeys(documented, "docs/audit.md#Events")
+    sections = dict.fromkeys(documented, "docs/concepts/audit.md#Event fields")
     page: str = conformance._page(rows, tests, sections)
     return page.splitlines()
 
@@ -51,7 +51,7 @@ def test_a_row_names_its_tests_and_its_section() -> None:
     page = page_of(LEVELS, tested={"A-02"}, documented={"A-02", "A-03"})
 
     assert "| A-01 | MUST | Do it. | open |" in page
-    section = "docs/audit.md#Events"
+    section = "docs/concepts/audit.md#Event fields"
     assert f"| A-02 | MUST NOT | Do it. | `engine/test_a.py::test_it`<br>{section} |" in page
     assert f"| A-03 | MUST | Do it. | {section} |" in page
 

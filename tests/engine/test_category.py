@@ -325,8 +325,8 @@ def test_every_event_answers_who_did_what_to_what_for_whom_and_when(hf: Holdfast
 
 @pytest.mark.req("A-11")
 def test_the_page_maps_every_column_of_an_event_onto_the_audit_contract(hf: Holdfast) -> None:
-    page = (ROOT / "docs" / "audit.md").read_text()
-    section = page[page.index("## The audit contract") :].partition("\n## ")[0]
+    page = (ROOT / "docs" / "concepts" / "audit.md").read_text()
+    section = page[page.index("## Event fields") :].partition("\n## ")[0]
     hf.job("order.ship")(lambda job, payload: None)
     columns = events(hf, hf.enqueue("order.ship", {}, org_id=ORG))[0].keys()
 

@@ -77,7 +77,7 @@ def test_the_invariants_are_numbered_in_order_and_each_is_a_sentence() -> None:
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.id)
 def test_every_invariant_is_explained(check: Check) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "verify.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "operations" / "verify.md").read_text()
 
     assert f"| {check.id} | {check.name}" in page
 

@@ -257,7 +257,7 @@ def cancel_plants() -> Iterator[Plant]:
 
 
 def unreachable_plants() -> Iterator[Plant]:
-    """What verify does not find; docs/verify.md lists the same reasons."""
+    """What verify does not find; docs/operations/verify.md lists the same reasons."""
     for name, text, subject, reason in (
         (
             "waiting job: last change",

@@ -27,7 +27,7 @@ class Plant:
     undo: str = ""
     # Runs without the rules put aside, as the owner of the tables.
     is_schema: bool = False
-    # Why verify cannot find it; documented in docs/verify.md.
+    # Why verify cannot find it; documented in docs/operations/verify.md.
     out_of_reach: str = ""
 
     def __str__(self) -> str:

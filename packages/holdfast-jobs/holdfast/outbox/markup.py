@@ -138,7 +138,7 @@ class Reading:
         is_plain = self.attribute in _PLAIN or self.attribute.startswith(_SHOWN)
         if not is_plain and where not in _COUNTED:
             raise Unsafe(
-                "stands in an attribute that may hold none; docs/outbox.md lists those that may"
+                "is in a forbidden attribute; docs/concepts/outbox.md lists the allowed ones"
             )
         return Place.TEXT
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-HELP = "'holdfast handler-login NAME' prints the SQL for a fit one; see docs/tenancy.md."
+HELP = "'holdfast handler-login NAME' prints the SQL for a fit one; see docs/concepts/tenancy.md."
 
 
 @dataclass(frozen=True, slots=True)

@@ -281,7 +281,7 @@ def _work_of(job_type: str, given: Any) -> BatchWork:
         if not callable(method) or inspect.iscoroutinefunction(method):
             raise ConfigError(
                 f"Job type {job_type!r}: the work needs a plain method {name}; see"
-                " docs/batch-lane.md."
+                " docs/concepts/batch-processing.md."
             )
     made: BatchWork = work
     return made

@@ -19,7 +19,7 @@ _GUARD_RAIL = (
 )
 _OWN_LOGIN = (
     "For a wall, give handlers a login of their own: 'holdfast handler-login NAME' prints the SQL,"
-    " then set handler_db. See docs/tenancy.md, A login for handlers."
+    " then set handler_db. See docs/concepts/tenancy.md."
 )
 _SQLITE = (
     "SQLite has no roles: a handler's SQL can read all rows of the file. Between tenants that is a"
@@ -103,7 +103,7 @@ def check_grants(context: CheckContext) -> Iterator[Finding]:
             NOTICE,
             f"Handlers of every tenant can use all rows of {_listed(shared)}: there is no row-level"
             " security on them.",
-            "If rows belong to tenants, enable it: docs/tenancy.md, Your own tables.",
+            "If rows belong to tenants, enable it: docs/concepts/tenancy.md.",
             {"tables": shared[:SHOWN]},
         )
     if not refused and not ungranted and not shared:
