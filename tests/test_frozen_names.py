@@ -31,7 +31,7 @@ artifact.owner_type: api_key system user
 artifact.state: removed stored writing
 batch_item.execution_mode: async batch
 batch_item.state: conflict failed missing not_run open released succeeded unknown
-category.rules: audit_enrichment export general maintenance notification planning
+category.duty: audit_enrichment export general maintenance notification planning
 channel_circuit.kind: refused unavailable
 dead_letter.kind: auth_config data defect transient
 dead_letter.state: discarded fixed_forward open remediated replayed replaying resolved triaged

@@ -185,7 +185,7 @@ def test_the_exit_code_is_the_verdict(
     from holdfast.cli import demo
 
     found = replace(judge(hf.store, set()), problems=problems)
-    monkeypatch.setattr(Story, "tell", lambda story: found)
+    monkeypatch.setattr(Story, "run", lambda story: found)
     monkeypatch.setattr(signal, "signal", lambda number, handler: None)
 
     assert CliRunner().invoke(demo.demo).exit_code == exit_code
