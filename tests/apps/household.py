@@ -10,7 +10,7 @@ from holdfast import FakeClock, Holdfast
 from holdfast.engine.audit import subject_id
 from holdfast.store import Row, Store
 from holdfast_rewrite.classify import Message
-from holdfast_rewrite.decide import Captured, Intake
+from holdfast_rewrite.decide import Captured, StoredSubmission
 from holdfast_rewrite.enums import (
     HomeRole,
     Level,
@@ -106,7 +106,7 @@ def submission(message: str = MESSAGE, **changes: Any) -> Submission:
     return Submission(sender_message=message, **{**given, **changes})
 
 
-def intake(text: str = MESSAGE, **changes: Any) -> Intake:
+def intake(text: str = MESSAGE, **changes: Any) -> StoredSubmission:
     """A message as it is stored, without a store."""
     given: dict[str, Any] = {
         "rewrite_request_id": "0198c0de-0000-7000-8000-000000000001",
@@ -123,7 +123,7 @@ def intake(text: str = MESSAGE, **changes: Any) -> Intake:
         "created_at": "2026-01-05T09:00:00.000Z",
         "captured": Captured(HomeRole.OWNER, HomeRole.HOUSEMATE, "en-GB", "de-DE", {}),
     }
-    return Intake(original_text=text, **{**given, **changes})
+    return StoredSubmission(original_text=text, **{**given, **changes})
 
 
 def request_row(store: Store, rewrite_request_id: str) -> Row:

@@ -39,7 +39,10 @@ from holdfast.config import Settings
 from tests.docs.page import ROOT, Block
 
 ANYTHING = "…"
-_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+# A whole id, or the beginning of one in the first column of a list.
+_ID = re.compile(
+    r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|^[0-9a-f]{8}-[0-9a-f]{4}[0-9a-f-]*", re.MULTILINE
+)
 TARGETS = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.M))
 
 
@@ -275,8 +278,11 @@ class Reader:
             self.commands.append(command.line)
             command = replace(command, line=command.line.replace("JOB_ID", self.last_id))
             printed = self.shell.run(command)
-            if "JOB_ID" not in self.commands[-1]:
-                self.last_id = (_ID.findall(printed) or [self.last_id])[-1]
+            found = _ID.findall(printed)
+            if "JOB_ID" in self.commands[-1]:
+                # The whole id of the same job.
+                found = [each for each in found if each.startswith(self.last_id)][:1]
+            self.last_id = (found or [self.last_id])[-1]
             if self.shell.last_code and after != "echo $?":
                 raise Differs(f"{block.place}: {command.line} failed with\n{printed}")
             if command.expected is not None:

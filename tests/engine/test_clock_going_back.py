@@ -12,7 +12,7 @@ import pytest
 from holdfast import Context, FakeClock, Holdfast, RetryPolicy, State, Transient
 from holdfast.engine.maintenance import rescue_jobs
 from holdfast.errors import Defect
-from holdfast.operate.letter import LetterState
+from holdfast.operate.dead_letter import DeadLetterState
 from holdfast.outbox.in_app import Feed, InAppChannel
 from tests.operate.letters import operator, prepare
 from tests.operate.sound import report_of, violations
@@ -112,7 +112,7 @@ def test_a_job_dies_and_its_letter_is_resolved_although_the_clock_goes_back(
     job_id = walk.walk()
 
     letter = operator(hf).show(job_id).letter
-    assert letter.state is LetterState.RESOLVED
+    assert letter.state is DeadLetterState.RESOLVED
     assert letter.first_failure_at <= letter.last_failure_at
     assert point.rpartition(" ")[0] in walk.seen
     seal_all(hf.store)

@@ -24,9 +24,9 @@ from holdfast.artifacts.operator import ArtifactFilter
 from holdfast.artifacts.settings import ArtifactSettings
 from holdfast.engine.schedule import rows
 from holdfast.operate.audit import AuditFilter
+from holdfast.operate.dead_letter_input import DeadLetterFilter
 from holdfast.operate.delivery_filter import DeliveryFilter
 from holdfast.operate.jobs import JobFilter
-from holdfast.operate.letter_input import LetterFilter
 from holdfast.operate.queues import QueueFilter
 from holdfast.operate.runs import RunFilter
 from holdfast.operate.schedules import ScheduleFilter
@@ -487,8 +487,8 @@ class World:
         said = {**item, "reason": "r"}
         no_item = {"job_id": NOT_AN_ID, "version": ("1", 0, True, [])}
         bulk: dict[str, Any] = {
-            "wanted": LetterFilter(job_type="zz"), "reason": "r", "is_dry_run": True, "limit": 5,
-            "confirm": 1, "everything": False,
+            "wanted": DeadLetterFilter(job_type="zz"), "reason": "r", "is_dry_run": True,
+            "limit": 5, "confirm": 1, "everything": False,
         }  # fmt: skip
         no_bulk = {
             "wanted": NOT_TEXT, "is_dry_run": NOT_A_FLAG, "everything": NOT_A_FLAG,
@@ -507,7 +507,8 @@ class World:
             Call("DeadLetters.list", letters.list,
                  {"wanted": None, "with_ended": False, "limit": 5, "before": None},
                  {"wanted": (7, "", []), "with_ended": NOT_A_FLAG, "before": (7, "", "x", [])}),
-            Call("LetterFilter", lambda **k: letters.list(LetterFilter(**k)), filters, no_filter),
+            Call("DeadLetterFilter", lambda **k: letters.list(DeadLetterFilter(**k)), filters,
+                 no_filter),
             Call("DeadLetters.show", letters.show, {"job_id": self.dead.id}, no_item),
             Call("DeadLetters.triage", letters.triage, {**item, "kind": "transient"},
                  {**no_item, "kind": (*NOT_TEXT, "", "none")}),

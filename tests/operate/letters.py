@@ -14,8 +14,8 @@ from holdfast import (
     Producer,
     State,
 )
+from holdfast.operate.dead_letter import CHECKLISTS, DeadLetter, DeadLetterKind
 from holdfast.operate.dead_letters import DeadLetters
-from holdfast.operate.letter import CHECKLISTS, Letter, LetterKind
 from holdfast.store import Row
 from holdfast_rewrite.rewrites import NEVER_REPLAYED
 from tests.story import ORG, look
@@ -68,10 +68,10 @@ def operator(hf: Holdfast, **who: Any) -> DeadLetters:
     return DeadLetters(hf.operate(**{"actor": "user:ann", "role": "operator", **who}).context)
 
 
-def prepare(letters: DeadLetters, job: Enqueued | Job, kind: str = "transient") -> Letter:
+def prepare(letters: DeadLetters, job: Enqueued | Job, kind: str = "transient") -> DeadLetter:
     """Everything that comes before a replay."""
     letters.triage(job.id, kind=kind)
-    letters.remediate(job.id, done=list(CHECKLISTS[LetterKind(kind)]))
+    letters.remediate(job.id, done=list(CHECKLISTS[DeadLetterKind(kind)]))
     return letters.validate(job.id, evidence_ref="INC-7", is_safe_to_repeat=True)
 
 

@@ -35,7 +35,7 @@ from holdfast.engine.job import Claimed
 from holdfast.engine.worker.worker import run_maintenance
 from holdfast.errors import SecretInPayload
 from holdfast.event import Event, JobSettled
-from holdfast.operate.letter import CHECKLISTS, LetterKind
+from holdfast.operate.dead_letter import CHECKLISTS, DeadLetterKind
 from holdfast.store import Store
 from holdfast.telemetry import log
 from holdfast.telemetry.metrics import Metrics
@@ -293,7 +293,7 @@ def test_no_canary_comes_with_a_replay_or_goes_into_history(
     replayed = look(hf.store, "SELECT job_id FROM holdfast.dead_letter")
     for row in replayed:
         letters.triage(row["job_id"], kind="defect")
-        letters.remediate(row["job_id"], done=CHECKLISTS[LetterKind.DEFECT])
+        letters.remediate(row["job_id"], done=CHECKLISTS[DeadLetterKind.DEFECT])
         letters.validate(row["job_id"], evidence_ref="FIX-7", is_safe_to_repeat=True)
         letters.replay(row["job_id"], reason="once more")
     for _ in range(3):
@@ -371,14 +371,14 @@ def test_a_refusal_quotes_nothing_of_the_payload(hf: Holdfast, url: str) -> None
 # -- only as long as the work lasts
 
 
-class Letter:
+class DeadLetter:
     """A payload that tells when the last one has let go of it."""
 
     def __init__(self, text: str) -> None:
         self.text = text
 
     @classmethod
-    def model_validate(cls, payload: dict[str, Any]) -> Letter:
+    def model_validate(cls, payload: dict[str, Any]) -> DeadLetter:
         return cls(payload["text"])
 
 
@@ -394,15 +394,15 @@ def claims_of(request_id: str) -> int:
 @pytest.mark.req("X-03")
 @pytest.mark.parametrize("how", ["returns", "fails", "awaits"])
 def test_an_idle_worker_holds_nothing_of_what_it_has_worked_on(hf: Holdfast, how: str) -> None:
-    held: list[weakref.ref[Letter]] = []
+    held: list[weakref.ref[DeadLetter]] = []
     settled = threading.Event()
 
-    def work(job: Context, letter: Letter) -> None:
+    def work(job: Context, letter: DeadLetter) -> None:
         held.append(weakref.ref(letter))
         if how == "fails":
             raise ValueError(letter.text)
 
-    async def work_async(job: Context, letter: Letter) -> None:
+    async def work_async(job: Context, letter: DeadLetter) -> None:
         work(job, letter)
 
     def on_event(event: Event) -> None:

@@ -13,9 +13,9 @@ from holdfast import FakeClock, Holdfast, State, UpstreamDown
 from holdfast.document import decode
 from holdfast.errors import Conflict, Gone, JobNotFound, NotFound, RuleBroken
 from holdfast.event import Event, JobSettled
+from holdfast.operate.dead_letter import CHECKLISTS, DeadLetter, DeadLetterKind, DeadLetterState
+from holdfast.operate.dead_letter_input import DeadLetterFilter
 from holdfast.operate.dead_letters import DeadLetters
-from holdfast.operate.letter import CHECKLISTS, Letter, LetterKind, LetterState
-from holdfast.operate.letter_input import LetterFilter
 from holdfast.operate.refusal import (
     InvalidAction,
     LetterEnded,
@@ -53,7 +53,7 @@ def test_a_stage_that_fails_five_times_leaves_a_complete_dead_letter(
     assert review.ran == ["fetch", "think", *["tell"] * 5]
     assert hf.get(job.id, org_id=ORG).queue == "q:deadletter"
     letter = operator(hf).show(job.id).letter
-    assert (letter.state, letter.version) == (LetterState.OPEN, 1)
+    assert (letter.state, letter.version) == (DeadLetterState.OPEN, 1)
     assert (letter.error_class, letter.stage, letter.attempts) == ("UPSTREAM_DOWN", "tell", 5)
     assert letter.queue == "q:default"
     assert letter.first_failure_at == began
@@ -139,7 +139,7 @@ def test_the_whole_way_leads_from_a_dead_letter_to_its_resolution(
         "think": {"by": "think", "of": 1},
     }
     assert (ended.state, ended.version, ended.ending) == (
-        LetterState.RESOLVED,
+        DeadLetterState.RESOLVED,
         8,
         "An outage of two hours.",
     )
@@ -187,16 +187,16 @@ def test_a_second_triage_starts_over(hf: Holdfast) -> None:
 
     letter = letters.triage(job.id, kind="defect")
 
-    assert (letter.state, letter.kind) == (LetterState.TRIAGED, LetterKind.DEFECT)
+    assert (letter.state, letter.kind) == (DeadLetterState.TRIAGED, DeadLetterKind.DEFECT)
     assert (letter.checklist, letter.evidence_ref, letter.is_safe_to_repeat) == (None, None, None)
     with pytest.raises(StepRefused, match="validated"):
         letters.replay(job.id, reason="as before")
 
 
 @pytest.mark.req("D-14")
-@pytest.mark.parametrize("kind", list(LetterKind))
+@pytest.mark.parametrize("kind", list(DeadLetterKind))
 def test_each_kind_has_a_checklist_and_every_point_of_it_is_asked_for(
-    hf: Holdfast, kind: LetterKind
+    hf: Holdfast, kind: DeadLetterKind
 ) -> None:
     (job,) = die_at_once(hf, Gone())
     letters = operator(hf)
@@ -215,7 +215,7 @@ def test_each_kind_has_a_checklist_and_every_point_of_it_is_asked_for(
 STEPS: dict[str, Callable[[DeadLetters, str], Any]] = {
     "triage": lambda letters, job_id: letters.triage(job_id, kind="transient"),
     "remediate": lambda letters, job_id: letters.remediate(
-        job_id, done=list(CHECKLISTS[LetterKind.TRANSIENT])
+        job_id, done=list(CHECKLISTS[DeadLetterKind.TRANSIENT])
     ),
     "validate": lambda letters, job_id: letters.validate(
         job_id, evidence_ref="INC-7", is_safe_to_repeat=True
@@ -391,7 +391,7 @@ def test_a_stale_version_is_refused_and_changes_nothing(hf: Holdfast) -> None:
     with pytest.raises(StaleVersion, match="not at version 1, but at 2"):
         letters.discard(job.id, reason="seen an hour ago", version=1)
 
-    assert letters.show(job.id).letter.state is LetterState.TRIAGED
+    assert letters.show(job.id).letter.state is DeadLetterState.TRIAGED
     assert decode(refusals(hf)[-1]["detail"])["why"] == "StaleVersion"
 
 
@@ -442,7 +442,7 @@ def test_nothing_is_replayed_without_evidence_and_a_clear_yes(
     with pytest.raises(InvalidAction, match=field):
         letters.validate(job.id, evidence_ref=evidence, is_safe_to_repeat=is_safe)
 
-    assert letters.show(job.id).letter.state is LetterState.REMEDIATED
+    assert letters.show(job.id).letter.state is DeadLetterState.REMEDIATED
     assert "hunter2" not in str(refusals(hf))
 
 
@@ -486,22 +486,22 @@ def test_the_database_refuses_every_edge_that_is_not_on_the_way(hf: Holdfast) ->
     }
     at = "open"
     for name in ("triaged", "remediated", "validated", "replaying", "replayed", "resolved"):
-        for other in LetterState:
+        for other in DeadLetterState:
             edge = (at, other.value)
             gives_up = other in ("discarded", "fixed_forward") and at != "replaying"
             if other != at and edge not in legal and not gives_up:
                 with pytest.raises(RuleBroken):
                     move(hf, job.id, other)
-        move(hf, job.id, LetterState(name))
+        move(hf, job.id, DeadLetterState(name))
         at = name
     with pytest.raises(RuleBroken, match="dead_letter_ended"):
         by_hand(hf.store, "UPDATE holdfast.dead_letter SET version = version + 1")
 
 
-def move(hf: Holdfast, job_id: str, to: LetterState) -> None:
+def move(hf: Holdfast, job_id: str, to: DeadLetterState) -> None:
     """Write a state by hand with everything that belongs to it."""
-    gone_through = list(LetterState).index(to)
-    is_fixed = to is LetterState.FIXED_FORWARD
+    gone_through = list(DeadLetterState).index(to)
+    is_fixed = to is DeadLetterState.FIXED_FORWARD
     text = (
         "UPDATE holdfast.dead_letter SET version = version + 1, state = CAST(:state AS text),"
         " kind = CAST(:kind AS text), checklist = CAST(:list AS {json}),"
@@ -521,8 +521,8 @@ def move(hf: Holdfast, job_id: str, to: LetterState) -> None:
         list=json.dumps({"source_corrected": True}) if gone_through > 1 else None,
         ref="INC-7" if gone_through > 2 else None,
         safe=True if gone_through > 2 else None,
-        replays=1 if to is LetterState.REPLAYING else 0,
-        verified=1 if to in (LetterState.RESOLVED, LetterState.REPLAYED) else 0,
+        replays=1 if to is DeadLetterState.REPLAYING else 0,
+        verified=1 if to in (DeadLetterState.RESOLVED, DeadLetterState.REPLAYED) else 0,
         ending="x" if to.is_ended else None,
         fixed="y" if is_fixed else None,
     )
@@ -569,7 +569,7 @@ def test_a_list_is_paged_newest_first_and_each_item_is_in_it_once(
         clock.advance(seconds=1)
     letters = operator(hf)
 
-    found: list[Letter] = []
+    found: list[DeadLetter] = []
     before = None
     while True:
         page = letters.list(limit=3, before=before)
@@ -591,7 +591,7 @@ def test_a_list_is_narrowed_by_every_condition(hf: Holdfast, clock: FakeClock) -
     letters.triage(new.id, kind="auth_config")
 
     def ids(**wanted: Any) -> set[str]:
-        return {letter.job_id for letter in letters.list(LetterFilter(**wanted)).letters}
+        return {letter.job_id for letter in letters.list(DeadLetterFilter(**wanted)).letters}
 
     assert ids() == {old.id, new.id}
     assert ids(org_id=ORG) == ids(job_type="mail.send") == ids(error_class="GONE") == {old.id}
@@ -602,7 +602,7 @@ def test_a_list_is_narrowed_by_every_condition(hf: Holdfast, clock: FakeClock) -
     for bad in ({"kind": "odd"}, {"state": "odd"}, {"org_id": "x"}, {"stage": "\x1b"},
                 {"job_type": ""}, {"older_than": timedelta(0)}):  # fmt: skip
         with pytest.raises(InvalidAction):
-            letters.list(LetterFilter(**bad))
+            letters.list(DeadLetterFilter(**bad))
     for before in ("x", "2026-01-05T09:00:00.000Z/x", f"yesterday/{old.id}"):
         with pytest.raises(InvalidAction, match="before"):
             letters.list(before=before)

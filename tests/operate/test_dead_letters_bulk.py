@@ -13,15 +13,15 @@ from holdfast.engine.job import SYSTEM, Completed
 from holdfast.engine.settle import settle
 from holdfast.errors import Forbidden, Gone
 from holdfast.operate import bulk
+from holdfast.operate.dead_letter import DeadLetterState
+from holdfast.operate.dead_letter_input import DeadLetterFilter
 from holdfast.operate.dead_letters import DeadLetters
-from holdfast.operate.letter import LetterState
-from holdfast.operate.letter_input import LetterFilter
 from holdfast.operate.refusal import InvalidAction, NothingMatches
 from holdfast.store import Statement, Tx
 from tests.operate.letters import Review, die_at_once, operator, prepare, refusals, replay
 from tests.story import ORG, OTHER_ORG, by_hand, claim, events, look
 
-MAIL = LetterFilter(job_type="mail.send")
+MAIL = DeadLetterFilter(job_type="mail.send")
 
 
 def states(hf: Holdfast) -> dict[str, int]:
@@ -86,7 +86,7 @@ def test_a_bulk_leaves_out_what_is_never_replayed(hf: Holdfast, admin: DeadLette
     jobs = die_at_once(hf, Gone(), job_type="complaint_rewrite", count=2)
     validate_all(admin, jobs)
 
-    answer = admin.replay_all(LetterFilter(error_class="GONE"), reason="mended")
+    answer = admin.replay_all(DeadLetterFilter(error_class="GONE"), reason="mended")
 
     assert (answer.matched, answer.ready, answer.done) == (2, 0, 0)
     assert "rewrite_request_id" in answer.left_out[0].why
@@ -115,14 +115,14 @@ def test_a_bulk_is_narrowed_by_the_same_conditions_as_a_list(
     die_at_once(hf, UpstreamDown(), job_type="order.pay", org_id=OTHER_ORG)
 
     def matched(**wanted: Any) -> int:
-        asked = LetterFilter(**wanted)
+        asked = DeadLetterFilter(**wanted)
         return admin.discard_all(asked, reason="x", is_dry_run=True).matched
 
     assert matched(queue="q:default") == matched(stage="run") == matched(state="open") == 2
     assert matched(error_class="GONE") == matched(older_than=timedelta(hours=2)) == 1
     assert matched(org_id=OTHER_ORG) == matched(job_type="order.pay") == 1
-    assert admin.discard_all(LetterFilter(older_than=timedelta(hours=2)), reason="x").done == 1
-    assert admin.show(old.id).letter.state is LetterState.DISCARDED
+    assert admin.discard_all(DeadLetterFilter(older_than=timedelta(hours=2)), reason="x").done == 1
+    assert admin.show(old.id).letter.state is DeadLetterState.DISCARDED
     assert states(hf) == {"discarded": 1, "open": 1}
 
 
@@ -134,7 +134,7 @@ def test_a_filter_that_matches_nothing_says_so(hf: Holdfast, admin: DeadLetters,
     (job,) = die_at_once(hf, Gone())
     admin.discard(job.id, reason="x")
 
-    for wanted in (MAIL, LetterFilter(queue="q:nowhere"), LetterFilter(stage="'; --")):
+    for wanted in (MAIL, DeadLetterFilter(queue="q:nowhere"), DeadLetterFilter(stage="'; --")):
         with pytest.raises(NothingMatches, match="No dead letter fits"):
             getattr(admin, name)(wanted, reason="x")
 
@@ -149,15 +149,15 @@ def test_everything_is_meant_only_with_the_right_number(
     act = getattr(admin, name)
 
     with pytest.raises(InvalidAction, match="would match everything"):
-        act(LetterFilter(), reason="x")
+        act(DeadLetterFilter(), reason="x")
     with pytest.raises(InvalidAction, match="everything is 3 dead letters"):
-        act(LetterFilter(), reason="x", everything=True)
+        act(DeadLetterFilter(), reason="x", everything=True)
     with pytest.raises(InvalidAction, match="everything is 3 dead letters"):
-        act(LetterFilter(), reason="x", everything=True, confirm=2)
+        act(DeadLetterFilter(), reason="x", everything=True, confirm=2)
     assert states(hf) == {"validated": 3}
 
-    assert act(LetterFilter(), reason="x", everything=True, is_dry_run=True).ready == 3
-    assert act(LetterFilter(), reason="x", everything=True, confirm=3).done == 3
+    assert act(DeadLetterFilter(), reason="x", everything=True, is_dry_run=True).ready == 3
+    assert act(DeadLetterFilter(), reason="x", everything=True, confirm=3).done == 3
 
 
 @pytest.mark.parametrize(
@@ -167,14 +167,14 @@ def test_everything_is_meant_only_with_the_right_number(
         (MAIL, {"reason": "\x1b[2J"}),
         (MAIL, {"reason": "x", "limit": 0}),
         (MAIL, {"reason": "x", "limit": 10_001}),
-        (LetterFilter(state="resolved"), {"reason": "x"}),
-        (LetterFilter(kind="odd"), {"reason": "x"}),
-        (LetterFilter(older_than=timedelta(0)), {"reason": "x"}),
-        (LetterFilter(org_id="ours"), {"reason": "x"}),
+        (DeadLetterFilter(state="resolved"), {"reason": "x"}),
+        (DeadLetterFilter(kind="odd"), {"reason": "x"}),
+        (DeadLetterFilter(older_than=timedelta(0)), {"reason": "x"}),
+        (DeadLetterFilter(org_id="ours"), {"reason": "x"}),
     ],
 )
 def test_a_bulk_that_is_asked_for_wrongly_does_nothing(
-    hf: Holdfast, admin: DeadLetters, wanted: LetterFilter, options: dict[str, Any]
+    hf: Holdfast, admin: DeadLetters, wanted: DeadLetterFilter, options: dict[str, Any]
 ) -> None:
     die_at_once(hf, Gone())
 
@@ -196,10 +196,10 @@ def test_only_an_admin_acts_on_many_tenants_and_nobody_on_anothers(hf: Holdfast)
         operator(hf, role="member", org_id=ORG).discard_all(MAIL, reason="x")
     ours = operator(hf, org_id=ORG)
     with pytest.raises(NothingMatches):
-        ours.discard_all(LetterFilter(org_id=OTHER_ORG), reason="x")
+        ours.discard_all(DeadLetterFilter(org_id=OTHER_ORG), reason="x")
     assert states(hf) == {"open": 5}
     assert ours.discard_all(MAIL, reason="x").done == 2
-    assert operator(hf).discard_all(LetterFilter(org_id=OTHER_ORG), reason="x").done == 3
+    assert operator(hf).discard_all(DeadLetterFilter(org_id=OTHER_ORG), reason="x").done == 3
 
 
 # -- how many at once
@@ -229,7 +229,7 @@ def test_items_that_cannot_be_taken_along_do_not_stand_in_the_way(
     validate_all(admin, ready)
     validate_all(admin, die_at_once(hf, Gone(), job_type="complaint_rewrite", count=5))
 
-    answer = admin.replay_all(LetterFilter(error_class="GONE"), reason="x")
+    answer = admin.replay_all(DeadLetterFilter(error_class="GONE"), reason="x")
 
     assert (answer.matched, answer.ready, answer.done) == (8, 3, 3)
 
@@ -267,7 +267,7 @@ def test_a_page_takes_as_many_statements_for_many_items_as_for_two(
     def statements() -> list[str]:
         monkeypatch.setattr(Tx, "_execute", counted)
         ran.clear()
-        getattr(admin, name)(LetterFilter(job_type="review.run", state="validated"), reason="x")
+        getattr(admin, name)(DeadLetterFilter(job_type="review.run", state="validated"), reason="x")
         monkeypatch.undo()
         return list(ran)
 

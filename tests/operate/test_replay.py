@@ -19,8 +19,8 @@ from holdfast.errors import AuthDenied, Conflict, Gone, QueueFull, RuleBroken
 from holdfast.event import DeadLetterEscalated, Event, JobEnqueued
 from holdfast.operate import dead_letters
 from holdfast.operate import replay as making
+from holdfast.operate.dead_letter import DeadLetterState
 from holdfast.operate.dead_letters import DeadLetters
-from holdfast.operate.letter import LetterState
 from holdfast.operate.refusal import NeverReplayed, StaleVersion, StepRefused
 from holdfast.store import Statement, Tx
 from tests.engine.faulty import Died, FaultyStore, through
@@ -98,7 +98,7 @@ def test_a_replay_has_a_fresh_budget_for_the_stages_it_runs(
 
     assert review.ran == ["tell"] * 5
     letter = letters.show(job.id).letter
-    assert (letter.state, letter.replay_count, letter.attempts) == (LetterState.OPEN, 1, 5)
+    assert (letter.state, letter.replay_count, letter.attempts) == (DeadLetterState.OPEN, 1, 5)
 
 
 @pytest.mark.req("D-17")
@@ -206,7 +206,7 @@ def test_a_replay_of_an_export_may_deliver_what_its_original_stored(
     hf.worker().run_once()
 
     assert hf.get(again, org_id=ORG).state is State.COMPLETED
-    assert letters.show(job.id).letter.state is LetterState.REPLAYED
+    assert letters.show(job.id).letter.state is DeadLetterState.REPLAYED
 
 
 # -- how a replay ends
@@ -226,7 +226,7 @@ def test_failing_the_same_way_for_good_puts_the_item_back_and_escalates_it(
     hf.worker().run_once()
 
     letter = letters.show(job.id).letter
-    assert (letter.state, letter.replay_count) == (LetterState.OPEN, 1)
+    assert (letter.state, letter.replay_count) == (DeadLetterState.OPEN, 1)
     assert letter.escalated_at == letter.last_failure_at == clock.now()
     assert (letter.kind, letter.checklist, letter.evidence_ref) == (None, None, None)
     assert timeline(hf, job)[-2:] == ["dead_letter.reopened", "dead_letter.escalated"]
@@ -267,7 +267,7 @@ def test_failing_another_way_or_for_a_while_puts_the_item_back_without_escalatin
     hf.worker().run_once()
 
     letter = letters.show(job.id).letter
-    assert (letter.state, letter.escalated_at) == (LetterState.OPEN, None)
+    assert (letter.state, letter.escalated_at) == (DeadLetterState.OPEN, None)
     assert letter.error_class == type(second).error_class  # type: ignore[attr-defined]
     assert timeline(hf, job)[-1] == "dead_letter.reopened"
 
@@ -309,11 +309,11 @@ def test_a_canceled_replay_puts_the_item_back(
 
     assert hf.get(again, org_id=ORG).state is State.CANCELED
     letter = letters.show(job.id).letter
-    assert (letter.state, letter.kind, letter.escalated_at) == (LetterState.OPEN, None, None)
+    assert (letter.state, letter.kind, letter.escalated_at) == (DeadLetterState.OPEN, None, None)
     assert (letter.error_class, letter.stage) == ("UPSTREAM_DOWN", "tell")
     assert letters.show(job.id).replays[0].outcome == "canceled"
     assert timeline(hf, job)[-1] == "dead_letter.reopened"
-    assert letters.triage(job.id, kind="transient").state is LetterState.TRIAGED
+    assert letters.triage(job.id, kind="transient").state is DeadLetterState.TRIAGED
 
 
 # -- what is never replayed
@@ -410,7 +410,7 @@ def test_a_full_queue_takes_no_replay_and_the_item_stays_as_it_is(hf: Holdfast) 
     with pytest.raises(QueueFull):
         letters.replay(job.id, reason="x")
 
-    assert letters.show(job.id).letter.state is LetterState.VALIDATED
+    assert letters.show(job.id).letter.state is DeadLetterState.VALIDATED
     assert letters.show(job.id).replays == ()
 
 
@@ -449,7 +449,7 @@ def test_two_operators_who_replay_at_once_make_one_replay(
     (refused,) = [answer for answer in answers if answer != made["id"]]
     assert refused is (StaleVersion if url.startswith("postgres") else StepRefused)
     view = operator(hf).show(job.id)
-    assert (view.letter.state, view.letter.replay_count) == (LetterState.REPLAYING, 1)
+    assert (view.letter.state, view.letter.replay_count) == (DeadLetterState.REPLAYING, 1)
     assert len(view.replays) == 1
 
 
@@ -492,7 +492,7 @@ def test_a_replay_whose_answer_was_lost_is_there_and_is_not_made_again(
     review.faults.clear()
     work(hf, clock)
     assert hf.get(made["id"], org_id=ORG).state is State.COMPLETED
-    assert operator(hf).show(job.id).letter.state is LetterState.REPLAYED
+    assert operator(hf).show(job.id).letter.state is DeadLetterState.REPLAYED
 
 
 @pytest.mark.parametrize("is_committed", [False, True], ids=["before", "after"])
@@ -514,15 +514,15 @@ def test_a_worker_that_dies_while_it_settles_a_replay_leaves_item_and_job_togeth
     state = hf.get(again, org_id=ORG).state
     view = operator(hf).show(job.id)
     assert (state, view.letter.state, view.replays[0].outcome) == (
-        (State.COMPLETED, LetterState.REPLAYED, "completed")
+        (State.COMPLETED, DeadLetterState.REPLAYED, "completed")
         if is_committed
-        else (State.PROCESSING, LetterState.REPLAYING, None)
+        else (State.PROCESSING, DeadLetterState.REPLAYING, None)
     )
     # A commit whose answer was lost is tried again, and changes nothing.
     (settled,) = settle(hf.store, [(held, outcome)], actor=SYSTEM)
     assert settled.lease_held
     after = operator(hf).show(job.id)
-    assert (after.letter.state, after.letter.version) == (LetterState.REPLAYED, 6)
+    assert (after.letter.state, after.letter.version) == (DeadLetterState.REPLAYED, 6)
 
 
 # -- how long an item is kept

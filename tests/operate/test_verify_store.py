@@ -19,8 +19,8 @@ import pytest
 from holdfast import ArtifactSettings, FakeClock, Holdfast, State
 from holdfast.clock import write_instant
 from holdfast.engine.maintenance import rescue_jobs
+from holdfast.operate.dead_letter import CHECKLISTS, DeadLetterKind
 from holdfast.operate.dead_letters import DeadLetters
-from holdfast.operate.letter import CHECKLISTS, LetterKind
 from holdfast.operate.verify.catalog import made_by
 from holdfast.operate.verify.run import Status
 from holdfast.store.dialect import SQLITE
@@ -216,8 +216,8 @@ def test_a_letter_that_does_not_tell_what_failed(
 def replay_id(hf: Holdfast, busy: Busy, clock: FakeClock) -> str:
     """The job of a replay that has been set off and failed once more at its stage."""
     letters = DeadLetters(hf.operate(actor="user:olga", role="operator", org_id=ORG).context)
-    letters.triage(busy.dead.id, kind=LetterKind.DEFECT)
-    letters.remediate(busy.dead.id, done=list(CHECKLISTS[LetterKind.DEFECT]))
+    letters.triage(busy.dead.id, kind=DeadLetterKind.DEFECT)
+    letters.remediate(busy.dead.id, done=list(CHECKLISTS[DeadLetterKind.DEFECT]))
     letters.validate(busy.dead.id, evidence_ref="ticket:7", is_safe_to_repeat=True)
     made = letters.replay(busy.dead.id, reason="it is mended")
     assert_sound(hf)

@@ -12,9 +12,9 @@ from unittest.mock import patch
 from holdfast import Context, FakeClock, Gone, Holdfast
 from holdfast.config import RunSettings
 from holdfast.engine.schedule.rows import sync_schedules
+from holdfast.operate.dead_letter import CHECKLISTS, DeadLetterKind
+from holdfast.operate.dead_letter_input import DeadLetterFilter
 from holdfast.operate.delivery_filter import DeliveryFilter
-from holdfast.operate.letter import CHECKLISTS, LetterKind
-from holdfast.operate.letter_input import LetterFilter
 from holdfast.operate.operator import Operator
 from holdfast_llm.operate.batches import AnswerFilter
 from tests.batch.planted import Planted, Shout, Stage, set_stage
@@ -24,7 +24,7 @@ from tests.outbox.planted import plant_delivery
 from tests.story import ORG, by_hand, look
 
 WHY = "the customer called"
-TRANSIENT = list(CHECKLISTS[LetterKind.TRANSIENT])
+TRANSIENT = list(CHECKLISTS[DeadLetterKind.TRANSIENT])
 
 Make = Callable[["World"], Any]
 Act = Callable[[Operator, Any], Any]
@@ -284,12 +284,14 @@ VERBS: dict[str, tuple[Make, Act]] = {
     "dead_letters.replay_all": (
         World.validated,
         lambda op, _: op.dead_letters.replay_all(
-            LetterFilter(state="validated"), reason=WHY, limit=1
+            DeadLetterFilter(state="validated"), reason=WHY, limit=1
         ),
     ),
     "dead_letters.discard_all": (
         World.dead,
-        lambda op, _: op.dead_letters.discard_all(LetterFilter(state="open"), reason=WHY, limit=1),
+        lambda op, _: op.dead_letters.discard_all(
+            DeadLetterFilter(state="open"), reason=WHY, limit=1
+        ),
     ),
     "deliveries.list": (World.delivery, lambda op, _: op.deliveries.list()),
     "deliveries.show": (World.delivery, lambda op, it: op.deliveries.show(it)),

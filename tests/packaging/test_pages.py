@@ -19,7 +19,7 @@ SUFFIXES = (".py", ".sql", ".toml")
 
 def blocks_of(page: str) -> list[str]:
     text = (ROOT / "docs" / page).read_text()
-    return re.findall(r"^```\w+\n(.*?)^```", text, re.M | re.S)
+    return re.findall(r"^```\w+[^\n]*\n(.*?)^```", text, re.M | re.S)
 
 
 @pytest.mark.parametrize("page", ["adding-a-channel.md", "adding-a-provider.md", "extensions.md"])

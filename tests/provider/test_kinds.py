@@ -73,7 +73,7 @@ def load(folder: Path, *lines: str) -> Settings:
 def test_a_registered_kind_has_its_own_settings_and_address(tmp_path: Path) -> None:
     settings = load(tmp_path, 'kind = "regional_chat"', 'region = "us"', "max_items = 7")
 
-    account = ConfiguredAccounts(settings, env={}).of(ROUTE)
+    account = ConfiguredAccounts(settings, env={}).for_route(ROUTE)
 
     assert isinstance(settings.providers["ours"], RegionalSettings)
     assert account.base_url == "https://eu.regional.example/v1"
@@ -121,7 +121,7 @@ def test_a_route_uses_no_other_adapter_than_that_of_the_kind(tmp_path: Path) -> 
     accounts = ConfiguredAccounts(load(tmp_path, 'kind = "regional_chat"'), env={})
 
     with pytest.raises(ConfigError, match=r"providers\.ours\.kind is 'regional_chat'"):
-        accounts.of(replace(ROUTE, adapter_kind="openai_chat"))
+        accounts.for_route(replace(ROUTE, adapter_kind="openai_chat"))
 
 
 def test_an_adapter_with_its_own_settings_needs_a_section_of_its_kind(tmp_path: Path) -> None:
@@ -130,6 +130,6 @@ def test_an_adapter_with_its_own_settings_needs_a_section_of_its_kind(tmp_path: 
     )
 
     with pytest.raises(ConfigError, match=r'set providers\.ours\.kind = "regional_chat"'):
-        accounts.of(ROUTE)
+        accounts.for_route(ROUTE)
     with pytest.raises(ConfigError, match="kind regional_chat needs RegionalSettings"):
         ProviderSettings(kind="regional_chat")

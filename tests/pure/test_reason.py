@@ -13,21 +13,21 @@ from holdfast.clock import write_instant
 from holdfast.config import Settings
 from holdfast.engine.job import BATCH_KEY, State
 from holdfast.engine.worker.heartbeat import WorkerRow
+from holdfast.operate.dead_letter import DeadLetter, DeadLetterKind, DeadLetterState
 from holdfast.operate.explanation import Reason
-from holdfast.operate.letter import Letter, LetterKind, LetterState
 from holdfast.operate.reason import reason_of
 from holdfast_llm.operate.explain import Batched, reasons_of
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
 SETTINGS = Settings()
 _LETTER: dict[str, Any] = {
-    **dict.fromkeys(Letter.__slots__),
+    **dict.fromkeys(DeadLetter.__slots__),
     "job_id": "j0",
     "stage": "run",
     "replay_count": 1,
     "pipeline_version": "",
 }
-LETTER = Letter(**_LETTER)
+LETTER = DeadLetter(**_LETTER)
 
 instants = st.integers(-90_000, 90_000).map(lambda seconds: NOW + timedelta(seconds=seconds))
 some = st.none() | instants
@@ -131,8 +131,8 @@ workers = st.lists(
 )
 letters = st.none() | st.builds(
     lambda **given: replace(LETTER, **given),
-    state=st.sampled_from(list(LetterState)),
-    kind=st.sampled_from([None, *LetterKind]),
+    state=st.sampled_from(list(DeadLetterState)),
+    kind=st.sampled_from([None, *DeadLetterKind]),
     escalated_at=some,
     verified_at=some,
     job_type=st.sampled_from(["report.export", "complaint_rewrite"]),

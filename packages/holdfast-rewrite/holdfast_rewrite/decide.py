@@ -59,7 +59,7 @@ class Captured:
 
 
 @dataclass(frozen=True, slots=True)
-class Intake:
+class StoredSubmission:
     """A message that is stored, with its snapshots: what a request is made of."""
 
     rewrite_request_id: str
@@ -114,7 +114,7 @@ class Decision:
     Without a failure everything is there, and the request goes to the queue.
     """
 
-    intake: Intake
+    intake: StoredSubmission
     classifier_result: ClassifierResult | None = None
     # Why the safe defaults stand for what a classifier would have said.
     classifier_error: str | None = None
@@ -151,7 +151,7 @@ class Decision:
 
 
 def decide(
-    intake: Intake, result: ClassifierResult, classifier_error: str | None, routes: Routes
+    intake: StoredSubmission, result: ClassifierResult, classifier_error: str | None, routes: Routes
 ) -> Decision:
     """The decision on one message. A defect of ours fails this one, and is logged without words."""
     made = Decision(intake, result, classifier_error)
@@ -201,7 +201,11 @@ def _decide(made: Decision, result: ClassifierResult, routes: Routes) -> Decisio
 
 
 def _assemble(
-    intake: Intake, result: ClassifierResult, locales: Locales, pack: ContextPack, policy: Policy
+    intake: StoredSubmission,
+    result: ClassifierResult,
+    locales: Locales,
+    pack: ContextPack,
+    policy: Policy,
 ) -> RewriteRequest:
     return RewriteRequest(
         rewrite_request_id=intake.rewrite_request_id,

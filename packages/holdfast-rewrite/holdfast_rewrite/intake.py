@@ -1,4 +1,4 @@
-"""Intake: a message is stored with its snapshots before anything is made of it.
+"""StoredSubmission: a message is stored with its snapshots before anything is made of it.
 
 One transaction stores any number of messages. A submission that validation refuses is stored as a
 failed request with its audit events, without its text.
@@ -17,7 +17,7 @@ from holdfast.document import canonical, decode
 from holdfast.engine.audit import Deed, record_actions
 from holdfast.ids import IdSource
 from holdfast.store import Row, Statements, Store, Tx
-from holdfast_rewrite.decide import Captured, Intake
+from holdfast_rewrite.decide import Captured, StoredSubmission
 from holdfast_rewrite.enums import FailureCode, HomeRole, Step, Surface
 from holdfast_rewrite.validation import Given
 
@@ -58,7 +58,7 @@ def receive(
     ]
 
 
-def store_messages(store: Store, received: Sequence[Received]) -> list[Intake]:
+def store_messages(store: Store, received: Sequence[Received]) -> list[StoredSubmission]:
     """Write requests, messages, snapshots and audit; what was let in comes back, in its order."""
     admitted = [item for item in received if item.failure is None]
 
@@ -79,7 +79,7 @@ def store_messages(store: Store, received: Sequence[Received]) -> list[Intake]:
 
 def take_unfinished(
     store: Store, *, abandoned: timedelta, limit: int, lease: timedelta
-) -> list[tuple[Intake, FailureCode | None]]:
+) -> list[tuple[StoredSubmission, FailureCode | None]]:
     """Requests whose orchestrator died, as they were stored, and why some cannot go on.
 
     Nobody else is given them until the lease ends.
@@ -103,7 +103,9 @@ def count_unfinished(store: Store, *, abandoned: timedelta, most: int) -> int:
     return int(counted["requests"])
 
 
-def deed_of(item: Received | Intake, actor: Actor, step: Step, detail: dict[str, Any]) -> Deed:
+def deed_of(
+    item: Received | StoredSubmission, actor: Actor, step: Step, detail: dict[str, Any]
+) -> Deed:
     """The audit of one step: ids and codes, in the home of the request."""
     home_id = item.given.home_id if isinstance(item, Received) else item.home_id
     return Deed(
@@ -117,7 +119,7 @@ def deed_of(item: Received | Intake, actor: Actor, step: Step, detail: dict[str,
     )
 
 
-def sender_of(item: Received | Intake) -> Actor:
+def sender_of(item: Received | StoredSubmission) -> Actor:
     """Who brings a request about."""
     given = item.given if isinstance(item, Received) else item
     return Actor(ActorType.USER, given.sender_user_id)
@@ -220,10 +222,10 @@ def _captured(item: Received) -> Captured:
     return item.captured
 
 
-def _intake(item: Received, created_at: Any) -> Intake:
+def _intake(item: Received, created_at: Any) -> StoredSubmission:
     given = item.given
     assert given.surface is not None, "a valid submission has a surface"
-    return Intake(
+    return StoredSubmission(
         rewrite_request_id=item.rewrite_request_id,
         home_id=given.home_id,
         sender_user_id=given.sender_user_id,
@@ -245,7 +247,7 @@ def _intake(item: Received, created_at: Any) -> Intake:
 _NOBODY = Captured(HomeRole.HOUSEMATE, HomeRole.HOUSEMATE, None, None, {})
 
 
-def _unfinished(row: Row) -> tuple[Intake, FailureCode | None]:
+def _unfinished(row: Row) -> tuple[StoredSubmission, FailureCode | None]:
     text, payload = row["original_text"], row["preference_payload"]
     is_lost = text is None or payload is None or row["is_given_up"]
     surface, captured = Surface.OTHER, _NOBODY
@@ -254,7 +256,7 @@ def _unfinished(row: Row) -> tuple[Intake, FailureCode | None]:
     except ValueError:
         # What a hand wrote there. One that cannot be read must not stop all that can.
         is_lost = True
-    intake = Intake(
+    intake = StoredSubmission(
         rewrite_request_id=str(row["rewrite_request_id"]),
         home_id=str(row["org_id"]),
         sender_user_id=str(row["sender_user_id"]),

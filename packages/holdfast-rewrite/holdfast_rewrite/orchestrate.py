@@ -21,7 +21,7 @@ from holdfast.engine.handler import Producer
 from holdfast.errors import Forbidden, HoldfastError, RuleBroken, StoreBusy, StoreDown
 from holdfast.event import Event
 from holdfast_rewrite.classify import Classifier, Message, classify_safely, waits
-from holdfast_rewrite.decide import Captured, Decision, Intake, decide
+from holdfast_rewrite.decide import Captured, Decision, StoredSubmission, decide
 from holdfast_rewrite.directory import Directory, Household, Pair
 from holdfast_rewrite.enqueue_rewrites import Moved, enqueue_rewrites
 from holdfast_rewrite.enums import JOB_TYPE, FailureCode, HomeRole, Status, Step
@@ -179,13 +179,13 @@ class Orchestrator:
             return None
         return found if is_sound(found) else None
 
-    def _decide_all(self, intakes: Sequence[Intake]) -> list[Decision]:
+    def _decide_all(self, intakes: Sequence[StoredSubmission]) -> list[Decision]:
         if not waits(self.classifier):
             return [self._decide(item) for item in intakes]
         with ThreadPoolExecutor(CLASSIFIED_AT_ONCE) as pool:
             return list(pool.map(self._decide, intakes))
 
-    def _decide(self, intake: Intake) -> Decision:
+    def _decide(self, intake: StoredSubmission) -> Decision:
         message = Message(
             classifier_request_id=intake.rewrite_request_id,
             sender_message=intake.original_text,

@@ -24,10 +24,10 @@ from holdfast.cli.given import (
     shorten,
 )
 from holdfast.operate.bulk import LIMIT, LONGEST, BulkAnswer
-from holdfast.operate.dead_letters import DeadLetters, LetterView
-from holdfast.operate.letter import CHECKLISTS, Letter, LetterKind, LetterState
-from holdfast.operate.letter_input import LetterFilter
-from holdfast.operate.letter_plan import next_step_of
+from holdfast.operate.dead_letter import CHECKLISTS, DeadLetter, DeadLetterKind, DeadLetterState
+from holdfast.operate.dead_letter_input import DeadLetterFilter
+from holdfast.operate.dead_letter_plan import next_step_of
+from holdfast.operate.dead_letters import DeadLetters, DeadLetterView
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -44,7 +44,7 @@ REPLAY_COLUMNS = (
     "actor_id",
     "reason",
 )
-KINDS = [kind.value for kind in LetterKind]
+KINDS = [kind.value for kind in DeadLetterKind]
 
 
 @click.group("dead-letters")
@@ -63,7 +63,7 @@ def filter_options(command: F) -> F:
         ),
         click.option(
             "--state",
-            type=click.Choice([state.value for state in LetterState]),
+            type=click.Choice([state.value for state in DeadLetterState]),
             help="Only this state.",
         ),
         click.option("--kind", type=click.Choice(KINDS), help="Only this kind of failure."),
@@ -169,7 +169,7 @@ def triage(
         letter = letters.triage(job_id, kind=kind, version=version)
     _print_step(letter, as_json)
     if not as_json:
-        for name, says in CHECKLISTS[LetterKind(kind)].items():
+        for name, says in CHECKLISTS[DeadLetterKind(kind)].items():
             click.echo(f"  --done {name:26} {says}")
 
 
@@ -358,20 +358,20 @@ def discard_all(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
         _print_bulk(letters.discard_all(wanted, **_without_who(rest)), as_json)
 
 
-def _read(given: dict[str, Any]) -> tuple[LetterFilter, dict[str, Any]]:
+def _read(given: dict[str, Any]) -> tuple[DeadLetterFilter, dict[str, Any]]:
     """The filter, and the options that are left."""
     names = ("job_type", "error_class", "queue", "stage", "kind", "state")
     hours = given.pop("older_than")
     wanted = {name: given.pop(name) for name in names}
     older_than = None if hours is None else timedelta(hours=hours)
-    return LetterFilter(given["org_id"], **wanted, older_than=older_than), given
+    return DeadLetterFilter(given["org_id"], **wanted, older_than=older_than), given
 
 
 def _without_who(given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: given[name] for name in given if name not in ("actor", "role", "org_id")}
 
 
-def _print_step(letter: Letter, as_json: bool) -> None:
+def _print_step(letter: DeadLetter, as_json: bool) -> None:
     if as_json:
         print_json(asdict(letter))
         return
@@ -381,7 +381,7 @@ def _print_step(letter: Letter, as_json: bool) -> None:
     click.echo(said)
 
 
-def _print_view(view: LetterView) -> None:
+def _print_view(view: DeadLetterView) -> None:
     long = ("last_stack", "sanitized_context", "checklist")
     fields = asdict(view.letter)
     print_fields({name: value for name, value in fields.items() if name not in long})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.operate.authorization import Action, OperatorContext
-from holdfast.operate.letter_input import read_texts
+from holdfast.operate.dead_letter_input import read_texts
 from holdfast.operate.refusal import InvalidAction
 
 LONGEST_REASON = 500

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from holdfast.engine import audit
 from holdfast.operate.authorization import Action, OperatorContext
-from holdfast.operate.letter import CHECKLISTS, Letter, LetterKind, LetterState
-from holdfast.operate.letter_plan import why_not_in_bulk
+from holdfast.operate.dead_letter import CHECKLISTS, DeadLetter, DeadLetterKind, DeadLetterState
+from holdfast.operate.dead_letter_plan import why_not_in_bulk
 from holdfast.operate.replay import SQL as LETTERS
 from holdfast.operate.replay import Replays, make_replays, step_of
 from holdfast.store import Statements, Tx
@@ -65,26 +65,27 @@ def bring_back(context: OperatorContext, *, limit: int = PAGE) -> int:
     return len(replays.made)
 
 
-def _list(tx: Tx, context: OperatorContext, limit: int) -> list[Letter]:
+def _list(tx: Tx, context: OperatorContext, limit: int) -> list[DeadLetter]:
     return [
-        Letter.from_row(row) for row in tx.many(SQL.list_undone, org_id=context.org_id, limit=limit)
+        DeadLetter.from_row(row)
+        for row in tx.many(SQL.list_undone, org_id=context.org_id, limit=limit)
     ]
 
 
-def _why_not(context: OperatorContext, letter: Letter) -> str | None:
+def _why_not(context: OperatorContext, letter: DeadLetter) -> str | None:
     """Why a letter is not replayed, once it is validated."""
     handler = context.registry.handlers.get(letter.job_type)
-    validated = replace(letter.standing, state=LetterState.VALIDATED)
+    validated = replace(letter.standing, state=DeadLetterState.VALIDATED)
     return why_not_in_bulk(Action.REPLAY, validated, handler, full_restart=False)
 
 
-def _validate(tx: Tx, context: OperatorContext, letters: Sequence[Letter]) -> list[Letter]:
+def _validate(tx: Tx, context: OperatorContext, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
     """Take letters through the steps before a replay; those that somebody moved stay out."""
     found = list(letters)
     for state, step in (
-        (LetterState.OPEN, _triage),
-        (LetterState.TRIAGED, _remediate),
-        (LetterState.REMEDIATED, _prove),
+        (DeadLetterState.OPEN, _triage),
+        (DeadLetterState.TRIAGED, _remediate),
+        (DeadLetterState.REMEDIATED, _prove),
     ):
         found = _step(tx, context, found, state, step)
     return found
@@ -93,10 +94,10 @@ def _validate(tx: Tx, context: OperatorContext, letters: Sequence[Letter]) -> li
 def _step(
     tx: Tx,
     context: OperatorContext,
-    letters: Sequence[Letter],
-    begins: LetterState,
-    step: Callable[[Letter], Letter],
-) -> list[Letter]:
+    letters: Sequence[DeadLetter],
+    begins: DeadLetterState,
+    step: Callable[[DeadLetter], DeadLetter],
+) -> list[DeadLetter]:
     moving = {(one.org_id, one.job_id): step(one) for one in letters if one.state is begins}
     if not moving:
         return list(letters)
@@ -122,22 +123,27 @@ def _step(
     ]
 
 
-def _triage(letter: Letter) -> Letter:
+def _triage(letter: DeadLetter) -> DeadLetter:
     return replace(
-        letter, state=LetterState.TRIAGED, kind=LetterKind.TRANSIENT, version=letter.version + 1
+        letter,
+        state=DeadLetterState.TRIAGED,
+        kind=DeadLetterKind.TRANSIENT,
+        version=letter.version + 1,
     )
 
 
-def _remediate(letter: Letter) -> Letter:
+def _remediate(letter: DeadLetter) -> DeadLetter:
     assert letter.kind is not None
     done = dict.fromkeys(CHECKLISTS[letter.kind], True)
-    return replace(letter, state=LetterState.REMEDIATED, checklist=done, version=letter.version + 1)
+    return replace(
+        letter, state=DeadLetterState.REMEDIATED, checklist=done, version=letter.version + 1
+    )
 
 
-def _prove(letter: Letter) -> Letter:
+def _prove(letter: DeadLetter) -> DeadLetter:
     return replace(
         letter,
-        state=LetterState.VALIDATED,
+        state=DeadLetterState.VALIDATED,
         evidence_ref=REASON,
         is_safe_to_repeat=True,
         version=letter.version + 1,

@@ -16,15 +16,15 @@ from holdfast.actor import Role
 from holdfast.engine import audit
 from holdfast.errors import Forbidden, QueueFull
 from holdfast.operate.authorization import Action, OperatorContext
-from holdfast.operate.letter import Letter, LetterState, Standing
-from holdfast.operate.letter_input import (
+from holdfast.operate.dead_letter import DeadLetter, DeadLetterState, Standing
+from holdfast.operate.dead_letter_input import (
     LONGEST_REASON,
-    LetterFilter,
+    DeadLetterFilter,
     place_of,
     read_place,
     read_texts,
 )
-from holdfast.operate.letter_plan import why_not_in_bulk
+from holdfast.operate.dead_letter_plan import why_not_in_bulk
 from holdfast.operate.refusal import InvalidAction, NothingMatches
 from holdfast.operate.replay import SQL, Replays, make_replays, step_of
 from holdfast.store import Row, Tx
@@ -44,7 +44,7 @@ SUBJECT = "dead_letters"
 class BulkRequest:
     """The arguments of a bulk action. An empty filter needs *everything* and *confirm*."""
 
-    wanted: LetterFilter
+    wanted: DeadLetterFilter
     reason: str
     full_restart: bool
     is_dry_run: bool
@@ -105,7 +105,7 @@ def _read(ask: BulkRequest) -> BulkRequest:
     (reason,) = read_texts(reason=(ask.reason, LONGEST_REASON))
     if not 1 <= ask.limit <= LONGEST:
         raise InvalidAction({"limit": f"must be from 1 to {LONGEST}"})
-    if wanted.state is not None and LetterState(wanted.state).is_ended:
+    if wanted.state is not None and DeadLetterState(wanted.state).is_ended:
         raise InvalidAction({"state": f"nothing is done to what is {wanted.state}"})
     return replace(ask, wanted=wanted, reason=reason)
 
@@ -183,7 +183,7 @@ class _Bulk:
 
         def work(tx: Tx) -> tuple[list[Row], Replays | None, list[dict[str, Any]]]:
             rows = self._rows(tx, size, before)
-            letters = [Letter.from_row(row) for row in rows]
+            letters = [DeadLetter.from_row(row) for row in rows]
             ready = [letter for letter in letters if self._why_not(letter.standing) is None]
             if not ready:
                 return rows, None, []
@@ -211,9 +211,10 @@ class _Bulk:
             replays.announce(self.context)
         return rows, taken
 
-    def _discard(self, tx: Tx, letters: Sequence[Letter]) -> list[dict[str, Any]]:
+    def _discard(self, tx: Tx, letters: Sequence[DeadLetter]) -> list[dict[str, Any]]:
         steps = [
-            step_of(letter, LetterState.DISCARDED, last_words=self.ask.reason) for letter in letters
+            step_of(letter, DeadLetterState.DISCARDED, last_words=self.ask.reason)
+            for letter in letters
         ]
         rows = tx.many(SQL.step_letters, steps=steps)
         ended = {(row["org_id"], row["job_id"]) for row in rows}
@@ -240,8 +241,8 @@ class _Bulk:
         """What the audit of each item says of the bulk it was part of."""
         return {"filter": str(self.ask.wanted) or "everything"}
 
-    def _page(self, tx: Tx, size: int, before: str | None) -> list[Letter]:
-        return [Letter.from_row(row) for row in self._rows(tx, size, before)]
+    def _page(self, tx: Tx, size: int, before: str | None) -> list[DeadLetter]:
+        return [DeadLetter.from_row(row) for row in self._rows(tx, size, before)]
 
     def _rows(self, tx: Tx, size: int, before: str | None) -> list[Row]:
         params = self.ask.wanted.params(self.org_id) | read_place(before)
@@ -252,7 +253,9 @@ class _Bulk:
         return why_not_in_bulk(self.action, standing, handler, full_restart=self.ask.full_restart)
 
 
-def _name(letter: Letter, *, why: str | None = None, replay: str | None = None) -> dict[str, Any]:
+def _name(
+    letter: DeadLetter, *, why: str | None = None, replay: str | None = None
+) -> dict[str, Any]:
     return {
         "job_id": letter.job_id,
         "org_id": letter.org_id,

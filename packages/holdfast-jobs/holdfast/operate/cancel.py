@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.engine import cancel
 from holdfast.engine.cancel import CancelAnswer
 from holdfast.operate.authorization import Action, OperatorContext
-from holdfast.operate.letter_input import read_texts
+from holdfast.operate.dead_letter_input import read_texts
 from holdfast.operate.locate import locate_job
 from holdfast.operate.refusal import InvalidAction
 

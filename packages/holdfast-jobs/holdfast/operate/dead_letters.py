@@ -18,19 +18,19 @@ from holdfast.engine.handler import Handler
 from holdfast.errors import Conflict, NotFound
 from holdfast.operate import bulk
 from holdfast.operate.authorization import Action, OperatorContext
-from holdfast.operate.letter import Letter, LetterKind, LetterState, Note, Replay
-from holdfast.operate.letter_input import (
+from holdfast.operate.dead_letter import DeadLetter, DeadLetterKind, DeadLetterState, Note, Replay
+from holdfast.operate.dead_letter_input import (
     LONGEST_NOTE,
     LONGEST_REASON,
     LONGEST_REFERENCE,
-    LetterFilter,
+    DeadLetterFilter,
     place_of,
     read_checklist,
     read_kind,
     read_place,
     read_texts,
 )
-from holdfast.operate.letter_plan import Plan, plan_of, why_not, why_not_from
+from holdfast.operate.dead_letter_plan import RecoveryPlan, plan_of, why_not, why_not_from
 from holdfast.operate.locate import locate_job
 from holdfast.operate.page import Page, check_limit
 from holdfast.operate.refusal import InvalidAction, LetterNotFound, StaleVersion, StepRefused
@@ -41,31 +41,31 @@ from holdfast.store import Tx
 T = TypeVar("T")
 
 
-class LetterPage(Page[Letter]):
+class DeadLetterPage(Page[DeadLetter]):
     """One page of dead letters."""
 
     __slots__ = ()
 
     @property
-    def letters(self) -> tuple[Letter, ...]:
+    def letters(self) -> tuple[DeadLetter, ...]:
         return self.items
 
 
 @dataclass(frozen=True, slots=True)
-class LetterView:
+class DeadLetterView:
     """A dead letter with all that belongs to it, and what can be done about it."""
 
-    letter: Letter
+    letter: DeadLetter
     replays: tuple[Replay, ...]
     notes: tuple[Note, ...]
-    plan: Plan
+    plan: RecoveryPlan
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayMade:
     """The replay that was set off."""
 
-    letter: Letter
+    letter: DeadLetter
     number: int
     replay_job_id: str
     stage: str
@@ -80,7 +80,7 @@ class ReplayMade:
         # A limit that is out of range is refused on record.
         **dict.fromkeys(("replay_all.limit", "discard_all.limit"), whole(-(2**31))),
         "version": whole(1),
-        "wanted": instance(LetterFilter),
+        "wanted": instance(DeadLetterFilter),
         # What an operator says in words is refused on record.
         **dict.fromkeys(
             ("body", "done", "evidence_ref", "kind", "notes", "reason", "reference"), anything
@@ -99,32 +99,32 @@ class DeadLetters:
 
     def list(
         self,
-        wanted: LetterFilter | None = None,
+        wanted: DeadLetterFilter | None = None,
         *,
         with_ended: bool = False,
         limit: int = 50,
         before: str | None = None,
-    ) -> LetterPage:
+    ) -> DeadLetterPage:
         """List dead letters that match, newest first; by default only open ones."""
-        wanted = (wanted or LetterFilter()).check()
+        wanted = (wanted or DeadLetterFilter()).check()
         check_limit(limit)
         org_id = self.context.org_id or wanted.org_id
         self.context.check(Action.LOOK, org_id=org_id, subject="dead_letters")
         if wanted.org_id not in (None, org_id):
-            return LetterPage((), None)
+            return DeadLetterPage((), None)
         place = read_place(before)
         params = wanted.params(org_id) | place | {"limit": limit, "with_ended": int(with_ended)}
         rows = self.context.store.read(lambda tx: tx.many(SQL.list_letters, **params))
         following = place_of(rows[-1]) if len(rows) == limit else None
-        return LetterPage(tuple(Letter.from_row(row) for row in rows), following)
+        return DeadLetterPage(tuple(DeadLetter.from_row(row) for row in rows), following)
 
-    def show(self, job_id: str) -> LetterView:
+    def show(self, job_id: str) -> DeadLetterView:
         """Return one dead letter with its replays, its notes and its next steps."""
         org_id, job_id = locate_job(self.context, Action.LOOK, job_id)
 
-        def look(tx: Tx) -> LetterView:
+        def look(tx: Tx) -> DeadLetterView:
             letter, key = _find(tx, org_id, job_id), {"org_id": org_id, "job_id": job_id}
-            return LetterView(
+            return DeadLetterView(
                 letter,
                 tuple(Replay.from_row(row) for row in tx.many(SQL.list_replays, **key)),
                 tuple(Note.from_row(row) for row in tx.many(SQL.list_notes, **key)),
@@ -135,16 +135,23 @@ class DeadLetters:
 
     # -- the workflow
 
-    def triage(self, job_id: str, *, kind: LetterKind | str, version: int | None = None) -> Letter:
+    def triage(
+        self, job_id: str, *, kind: DeadLetterKind | str, version: int | None = None
+    ) -> DeadLetter:
         """Confirm the failed stage, and classify the failure.
 
         A second triage starts over: later confirmations are discarded.
         """
 
-        def change(letter: Letter) -> _Change:
+        def change(letter: DeadLetter) -> _Change:
             found = read_kind(kind)
             step = step_of(
-                letter, LetterState.TRIAGED, to_kind=found, list=None, evidence=None, is_safe=None
+                letter,
+                DeadLetterState.TRIAGED,
+                to_kind=found,
+                list=None,
+                evidence=None,
+                is_safe=None,
             )
             confirmed = {
                 "kind": found,
@@ -159,13 +166,13 @@ class DeadLetters:
 
     def remediate(
         self, job_id: str, *, done: Collection[str], version: int | None = None
-    ) -> Letter:
+    ) -> DeadLetter:
         """Confirm every point of the checklist for this kind of failure."""
 
-        def change(letter: Letter) -> _Change:
+        def change(letter: DeadLetter) -> _Change:
             assert letter.kind is not None
             ticked = read_checklist(letter.kind, done)
-            step = step_of(letter, LetterState.REMEDIATED, list=encode(ticked))
+            step = step_of(letter, DeadLetterState.REMEDIATED, list=encode(ticked))
             return _Change("dead_letter.remediated", step, {"done": sorted(ticked)})
 
         return self._step(Action.REMEDIATE, job_id, version, change)
@@ -177,10 +184,10 @@ class DeadLetters:
         evidence_ref: str,
         is_safe_to_repeat: bool,
         version: int | None = None,
-    ) -> Letter:
+    ) -> DeadLetter:
         """Record the evidence, and confirm that a replay is safe."""
 
-        def change(letter: Letter) -> _Change:
+        def change(letter: DeadLetter) -> _Change:
             (evidence,) = read_texts(evidence_ref=(evidence_ref, LONGEST_REFERENCE))
             if is_safe_to_repeat is not True:
                 raise InvalidAction(
@@ -189,7 +196,7 @@ class DeadLetters:
                         " duplicate effects; if it is not, discard the item or fix it forward"
                     }
                 )
-            step = step_of(letter, LetterState.VALIDATED, evidence=evidence, is_safe=True)
+            step = step_of(letter, DeadLetterState.VALIDATED, evidence=evidence, is_safe=True)
             detail = {"evidence_ref": evidence, "is_safe_to_repeat": True}
             return _Change("dead_letter.validated", step, detail)
 
@@ -207,7 +214,7 @@ class DeadLetters:
         # Made before the transaction: one that has to be run again makes the same job.
         ids = self.context.ids.take(1)
 
-        def work(tx: Tx, letter: Letter) -> tuple[Replays, Letter]:
+        def work(tx: Tx, letter: DeadLetter) -> tuple[Replays, DeadLetter]:
             (why,) = read_texts(reason=(reason, LONGEST_REASON))
             problem = why_not_from(
                 letter.standing, self._handler_of(letter), full_restart=full_restart
@@ -226,10 +233,10 @@ class DeadLetters:
         (made,) = replays.made
         return ReplayMade(letter, made["number"], made["replay_job_id"], made["stage"])
 
-    def verify_replay(self, job_id: str, *, version: int | None = None) -> Letter:
+    def verify_replay(self, job_id: str, *, version: int | None = None) -> DeadLetter:
         """Confirm that the replay and its deliveries completed."""
 
-        def work(tx: Tx, letter: Letter) -> Letter:
+        def work(tx: Tx, letter: DeadLetter) -> DeadLetter:
             key = {"org_id": letter.org_id, "job_id": letter.job_id}
             last = [Replay.from_row(row) for row in tx.many(SQL.list_replays, **key)][-1]
             downstream = downstream_of(tx, letter, last.replay_job_id)
@@ -241,41 +248,41 @@ class DeadLetters:
                 )
             detail = {"replay": last.number, "replay_job_id": last.replay_job_id}
             detail["deliveries"] = len(downstream)
-            step = step_of(letter, LetterState.REPLAYED, verifies=1)
+            step = step_of(letter, DeadLetterState.REPLAYED, verifies=1)
             return self._write(tx, letter, _Change("dead_letter.verified", step, detail))
 
         return self._act(Action.VERIFY_REPLAY, job_id, version, work)
 
-    def resolve(self, job_id: str, *, notes: str, version: int | None = None) -> Letter:
+    def resolve(self, job_id: str, *, notes: str, version: int | None = None) -> DeadLetter:
         """Close a dead letter whose replay was verified, with closing notes."""
 
-        def change(letter: Letter) -> _Change:
+        def change(letter: DeadLetter) -> _Change:
             (words,) = read_texts(notes=(notes, LONGEST_NOTE))
-            step = step_of(letter, LetterState.RESOLVED, last_words=words)
+            step = step_of(letter, DeadLetterState.RESOLVED, last_words=words)
             return _Change("dead_letter.resolved", step, {"notes": words[:200]})
 
         return self._step(Action.RESOLVE, job_id, version, change)
 
-    def discard(self, job_id: str, *, reason: str, version: int | None = None) -> Letter:
+    def discard(self, job_id: str, *, reason: str, version: int | None = None) -> DeadLetter:
         """Discard a dead letter."""
 
-        def change(letter: Letter) -> _Change:
+        def change(letter: DeadLetter) -> _Change:
             (why,) = read_texts(reason=(reason, LONGEST_REASON))
-            step = step_of(letter, LetterState.DISCARDED, last_words=why)
+            step = step_of(letter, DeadLetterState.DISCARDED, last_words=why)
             return _Change("dead_letter.discarded", step, {"reason": why[:200]})
 
         return self._step(Action.DISCARD, job_id, version, change)
 
     def fix_forward(
         self, job_id: str, *, reason: str, reference: str, version: int | None = None
-    ) -> Letter:
+    ) -> DeadLetter:
         """Close a dead letter that something else replaces; *reference* names it."""
 
-        def change(letter: Letter) -> _Change:
+        def change(letter: DeadLetter) -> _Change:
             why, by = read_texts(
                 reason=(reason, LONGEST_REASON), reference=(reference, LONGEST_REFERENCE)
             )
-            step = step_of(letter, LetterState.FIXED_FORWARD, last_words=why, fixed_with=by)
+            step = step_of(letter, DeadLetterState.FIXED_FORWARD, last_words=why, fixed_with=by)
             detail = {"reason": why[:200], "reference": by}
             return _Change("dead_letter.fixed_forward", step, detail)
 
@@ -285,7 +292,7 @@ class DeadLetters:
         """Add a note to a dead letter, also to an ended one."""
         note_id = self.context.ids.new()
 
-        def work(tx: Tx, letter: Letter) -> Note:
+        def work(tx: Tx, letter: DeadLetter) -> Note:
             (text,) = read_texts(body=(body, LONGEST_NOTE))
             actor = self.context.actor
             key = {"org_id": letter.org_id, "job_id": letter.job_id}
@@ -308,7 +315,7 @@ class DeadLetters:
 
     def replay_all(
         self,
-        wanted: LetterFilter,
+        wanted: DeadLetterFilter,
         *,
         reason: str,
         full_restart: bool = False,
@@ -323,7 +330,7 @@ class DeadLetters:
 
     def discard_all(
         self,
-        wanted: LetterFilter,
+        wanted: DeadLetterFilter,
         *,
         reason: str,
         is_dry_run: bool = False,
@@ -342,8 +349,8 @@ class DeadLetters:
         action: Action,
         job_id: str,
         version: int | None,
-        change: Callable[[Letter], _Change],
-    ) -> Letter:
+        change: Callable[[DeadLetter], _Change],
+    ) -> DeadLetter:
         return self._act(
             action, job_id, version, lambda tx, letter: self._write(tx, letter, change(letter))
         )
@@ -353,7 +360,7 @@ class DeadLetters:
         action: Action,
         job_id: str,
         version: int | None,
-        work: Callable[[Tx, Letter], T],
+        work: Callable[[Tx, DeadLetter], T],
     ) -> T:
         """Do *work* to an item that stands where *action* begins; audit what is refused."""
         org_id, job_id = locate_job(self.context, action, job_id)
@@ -372,14 +379,14 @@ class DeadLetters:
         except (Conflict, NotFound, InvalidAction) as error:
             self.context.refuse(action, error, org_id=org_id, subject=f"job:{job_id}")
 
-    def _write(self, tx: Tx, letter: Letter, change: _Change) -> Letter:
+    def _write(self, tx: Tx, letter: DeadLetter, change: _Change) -> DeadLetter:
         if not tx.many(SQL.step_letters, steps=[change.step]):
             raise StaleVersion(letter.job_id, letter.version)
         told = {**change.detail, "role": self.context.role}
         audit.record(tx, self.context.actor, [_entry(letter, change.event, told)])
         return _find(tx, letter.org_id, letter.job_id)
 
-    def _handler_of(self, letter: Letter) -> Handler | None:
+    def _handler_of(self, letter: DeadLetter) -> Handler | None:
         return self.context.registry.handlers.get(letter.job_type)
 
 
@@ -392,20 +399,20 @@ class _Change:
     detail: dict[str, Any]
 
 
-def downstream_of(tx: Tx, letter: Letter, replay_job_id: str) -> list[str]:
+def downstream_of(tx: Tx, letter: DeadLetter, replay_job_id: str) -> list[str]:
     """How the required deliveries stand that a job, or its replay, set off."""
     jobs = [{"job_id": job_id} for job_id in (letter.job_id, replay_job_id)]
     rows = tx.many(SQL.list_downstream, org_id=letter.org_id, jobs=jobs)
     return [row["state"] for row in rows]
 
 
-def _find(tx: Tx, org_id: str, job_id: str) -> Letter:
+def _find(tx: Tx, org_id: str, job_id: str) -> DeadLetter:
     row = tx.maybe(SQL.find_letter, org_id=org_id, job_id=job_id)
     if row is None:
         job = tx.maybe(audit.JOB_SQL.find_job, org_id=org_id, id=job_id)
         raise LetterNotFound(job_id, None if job is None else job["replay_of"])
-    return Letter.from_row(row)
+    return DeadLetter.from_row(row)
 
 
-def _entry(letter: Letter, name: str, detail: Mapping[str, Any]) -> audit.Entry:
+def _entry(letter: DeadLetter, name: str, detail: Mapping[str, Any]) -> audit.Entry:
     return audit.Entry(letter.org_id, letter.job_id, name, letter.attempts, detail)

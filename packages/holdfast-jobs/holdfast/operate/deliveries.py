@@ -19,6 +19,7 @@ from holdfast.errors import Conflict
 from holdfast.ids import read_uuid
 from holdfast.operate.authorization import Action, OperatorContext
 from holdfast.operate.bring_back import bring_back
+from holdfast.operate.dead_letter_input import read_texts
 from holdfast.operate.delivery_bulk import (
     DECISIONS,
     LONGEST_REASON,
@@ -28,7 +29,6 @@ from holdfast.operate.delivery_bulk import (
     decide_all,
 )
 from holdfast.operate.delivery_filter import DeliveryFilter
-from holdfast.operate.letter_input import read_texts
 from holdfast.operate.page import NEWEST, Page, check_limit, page_of
 from holdfast.operate.refusal import DeliveryRefused, InvalidAction
 from holdfast.operate.short_ids import DELIVERIES

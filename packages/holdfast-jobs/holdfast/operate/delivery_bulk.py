@@ -17,8 +17,8 @@ from holdfast.errors import Forbidden
 from holdfast.event import DeliveryChange
 from holdfast.operate.authorization import Action, OperatorContext
 from holdfast.operate.bring_back import bring_back
+from holdfast.operate.dead_letter_input import read_texts
 from holdfast.operate.delivery_filter import DeliveryFilter
-from holdfast.operate.letter_input import read_texts
 from holdfast.operate.page import NEWEST
 from holdfast.operate.refusal import InvalidAction, NothingMatches
 from holdfast.outbox.delivery import Delivery, State

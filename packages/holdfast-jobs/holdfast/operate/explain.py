@@ -15,6 +15,7 @@ from holdfast.engine.worker.heartbeat import list_workers
 from holdfast.errors import JobNotFound
 from holdfast.extension import Extension
 from holdfast.operate.authorization import Action, OperatorContext
+from holdfast.operate.dead_letter import DeadLetter
 from holdfast.operate.explanation import (
     NO_REASONS,
     Explanation,
@@ -22,7 +23,6 @@ from holdfast.operate.explanation import (
     Reason,
     Situation,
 )
-from holdfast.operate.letter import Letter
 from holdfast.operate.locate import locate_job
 from holdfast.operate.reason import reason_of
 from holdfast.operate.replay import SQL as LETTERS
@@ -75,7 +75,7 @@ def look_at(tx: Tx, settings: Settings, org_id: str, job_id: str) -> Situation:
             # The failure of a replay is written to the item of the job that it repeats.
             of = {"org_id": org_id, "job_id": job["replay_of"] or job_id}
             letter, replay = tx.maybe(LETTERS.find_letter, **of), tx.maybe(SQL.find_replay, **of)
-            known["letter"] = None if letter is None else Letter.from_row(letter)
+            known["letter"] = None if letter is None else DeadLetter.from_row(letter)
             known["replay_job_id"] = None if replay is None else replay["replay_job_id"]
         case _:
             pass

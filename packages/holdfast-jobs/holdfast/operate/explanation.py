@@ -13,7 +13,7 @@ from holdfast.config import Settings
 from holdfast.document import decode
 from holdfast.engine.job import State
 from holdfast.engine.worker.heartbeat import WorkerRow
-from holdfast.operate.letter import Letter
+from holdfast.operate.dead_letter import DeadLetter
 from holdfast.store import Row
 
 
@@ -81,7 +81,7 @@ class Situation:
     runs: Mapping[str, datetime | None] = field(default_factory=dict)
     # Its deliveries that are not sent, counted by channel and state.
     deliveries: Sequence[Row] = ()
-    letter: Letter | None = None
+    letter: DeadLetter | None = None
     # The replay of the letter that is under way.
     replay_job_id: str | None = None
 

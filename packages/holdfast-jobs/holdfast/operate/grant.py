@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from holdfast.engine.audit import record_action
 from holdfast.errors import Forbidden, HoldfastError, RuleBroken
 from holdfast.operate.authorization import Action, OperatorContext
-from holdfast.operate.letter_input import read_texts
+from holdfast.operate.dead_letter_input import read_texts
 from holdfast.operate.refusal import InvalidAction, TableNotFound
 from holdfast.store import Tx
 from holdfast.store.grants import DEFAULTS, PRIVILEGES, Table, find_table, list_grants

@@ -8,6 +8,8 @@ from typing import Any, assert_never
 
 from holdfast.document import decode
 from holdfast.engine.job import State
+from holdfast.operate.dead_letter import DeadLetter
+from holdfast.operate.dead_letter_plan import never_replayed, next_step_of
 from holdfast.operate.explanation import (
     NO_REASONS,
     Explanation,
@@ -16,8 +18,6 @@ from holdfast.operate.explanation import (
     Situation,
     utc,
 )
-from holdfast.operate.letter import Letter
-from holdfast.operate.letter_plan import never_replayed, next_step_of
 from holdfast.operate.undelivered import still_open, undecided
 from holdfast.operate.waiting import why_waiting
 
@@ -182,7 +182,7 @@ def _failed(s: Situation) -> Explanation:
     )
 
 
-def _next_step(letter: Letter, replay_job_id: str | None) -> str:
+def _next_step(letter: DeadLetter, replay_job_id: str | None) -> str:
     never = never_replayed(letter.standing)
     if letter.state.is_ended:
         return "Nothing: the dead letter has ended."

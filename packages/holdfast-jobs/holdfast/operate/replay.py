@@ -16,7 +16,7 @@ from holdfast.engine import audit
 from holdfast.engine.enqueue import Enqueued, InsertRows, events_of, insert_steps
 from holdfast.engine.request import position_of
 from holdfast.operate.authorization import OperatorContext
-from holdfast.operate.letter import Letter, LetterState
+from holdfast.operate.dead_letter import DeadLetter, DeadLetterState
 from holdfast.operate.refusal import StepRefused
 from holdfast.store import Row, Statements, Tx
 from holdfast.store.caller_connection import run
@@ -47,7 +47,7 @@ class Replays:
             context.events.emit(event)
 
 
-def step_of(letter: Letter, to_state: LetterState, **changes: Any) -> dict[str, Any]:
+def step_of(letter: DeadLetter, to_state: DeadLetterState, **changes: Any) -> dict[str, Any]:
     """The row that takes a letter one step on; what is not changed stays."""
     return {
         "tenant": letter.org_id,
@@ -69,7 +69,7 @@ def step_of(letter: Letter, to_state: LetterState, **changes: Any) -> dict[str, 
 def make_replays(
     tx: Tx,
     context: OperatorContext,
-    letters: Sequence[Letter],
+    letters: Sequence[DeadLetter],
     *,
     ids: Sequence[str],
     reason: str,
@@ -77,7 +77,7 @@ def make_replays(
     detail: Mapping[str, Any] | None = None,
 ) -> Replays:
     """Replay those of *letters* that still stand as they were read; *ids* are for the jobs."""
-    steps = [step_of(letter, LetterState.REPLAYING, replays=1) for letter in letters]
+    steps = [step_of(letter, DeadLetterState.REPLAYING, replays=1) for letter in letters]
     taken = tx.many(SQL.step_letters, steps=steps)
     batch = InsertRows()
     if not taken:

@@ -12,7 +12,7 @@ from holdfast.errors import Forbidden
 from holdfast.event import AuditTampered
 from holdfast.operate.audit import AuditTrail, Ranges, id_bounds, read_span, whole_range
 from holdfast.operate.authorization import Action
-from holdfast.operate.letter_input import read_texts
+from holdfast.operate.dead_letter_input import read_texts
 from holdfast.operate.refusal import InvalidAction
 from holdfast.sealed_audit.chain import SQL, Anchor, Tampering, check_seals
 from holdfast.sealed_audit.export import export_lines

@@ -44,7 +44,7 @@ class ContentChanged(ProviderUnsure):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class BatchEntry:
     """An item of a batch and its job; None where the job is not with this batch any more."""
 
     index: int
@@ -57,7 +57,7 @@ class Entry:
 class Dropped:
     """An item that cannot go, and what becomes of its job."""
 
-    entry: Entry
+    entry: BatchEntry
     outcome: Outcome | None
 
 
@@ -156,7 +156,7 @@ class ContentBuilder:
             yield bytes(piece)
 
     def _line(
-        self, account: Account, entry: Entry, job: Claimed, loaded: Loaded
+        self, account: Account, entry: BatchEntry, job: Claimed, loaded: Loaded
     ) -> tuple[Route, bytes]:
         item = item_of(job, loaded)
         rendered = self.requests.render_again(item, account, entry.echo)
@@ -171,7 +171,7 @@ class ContentBuilder:
 
     def _read_entries(
         self, batch: BatchLease, groups: Sequence[str]
-    ) -> Iterator[tuple[Entry, Loaded]]:
+    ) -> Iterator[tuple[BatchEntry, Loaded]]:
         """The open items of a batch, the items of a group together, with what their page loads."""
         keep = Keep(self.leases, batch)
         for group_key in groups:
@@ -204,18 +204,18 @@ class Keep:
             self._next = now + self.leases.lease_ms / 3000
 
 
-def _list_items(batch_id: str, tx: Tx, **params: Any) -> list[Entry]:
+def _list_items(batch_id: str, tx: Tx, **params: Any) -> list[BatchEntry]:
     return list_entries(tx, batch_id, **params)
 
 
 def list_entries(
     tx: Tx, batch_id: str, *, after: int = -1, group_key: str | None = None, limit: int = PAGE
-) -> list[Entry]:
+) -> list[BatchEntry]:
     """One page of open items."""
     rows = tx.values(
         SQL.list_items, batch_id=batch_id, after=after, group_key=group_key, limit=limit
     )
     return [
-        Entry(row[0], row[3], row[4], None if row[_OWN] is None else Claimed(*row[_OWN:]))
+        BatchEntry(row[0], row[3], row[4], None if row[_OWN] is None else Claimed(*row[_OWN:]))
         for row in rows
     ]

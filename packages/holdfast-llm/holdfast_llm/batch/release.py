@@ -17,7 +17,7 @@ from holdfast.engine.worker.settle_buffer import events_of
 from holdfast.event import BatchChange
 from holdfast.store import Statements, Tx
 from holdfast_llm.batch.abandoned_items import record_abandoned_items
-from holdfast_llm.batch.content import Entry, list_entries
+from holdfast_llm.batch.content import BatchEntry, list_entries
 from holdfast_llm.batch.failure import BatchFailed
 from holdfast_llm.batch.item_outcome import BATCH_FAILED, OutcomeRules, error_of, safe_code
 from holdfast_llm.batch.lease import BatchLease, BatchLeases, write_in
@@ -172,7 +172,7 @@ class BatchReleaser:
 def release_in(
     tx: Tx,
     batch: BatchLease,
-    ends: Sequence[tuple[Entry, Outcome | None]],
+    ends: Sequence[tuple[BatchEntry, Outcome | None]],
     *,
     code: str,
     actor: Actor,

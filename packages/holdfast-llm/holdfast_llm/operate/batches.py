@@ -18,7 +18,7 @@ from holdfast.engine import audit
 from holdfast.errors import Conflict
 from holdfast.ids import read_uuid
 from holdfast.operate.authorization import Action, OperatorContext
-from holdfast.operate.letter_input import read_texts
+from holdfast.operate.dead_letter_input import read_texts
 from holdfast.operate.page import NEWEST, Page, check_limit, page_of, read_filter
 from holdfast.operate.refusal import BatchNotFound, BatchRefused, InvalidAction
 from holdfast.operate.runs import BoundedRun, OperatorRuns

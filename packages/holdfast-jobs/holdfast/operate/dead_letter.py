@@ -12,7 +12,7 @@ from holdfast.clock import read_instant
 from holdfast.document import decode
 
 
-class LetterState(StrEnum):
+class DeadLetterState(StrEnum):
     """Where a dead letter stands. The same words as the rule dead_letter_state_known."""
 
     OPEN = "open"
@@ -27,10 +27,14 @@ class LetterState(StrEnum):
 
     @property
     def is_ended(self) -> bool:
-        return self in (LetterState.RESOLVED, LetterState.DISCARDED, LetterState.FIXED_FORWARD)
+        return self in (
+            DeadLetterState.RESOLVED,
+            DeadLetterState.DISCARDED,
+            DeadLetterState.FIXED_FORWARD,
+        )
 
 
-class LetterKind(StrEnum):
+class DeadLetterKind(StrEnum):
     """What sort of problem it is: the answer to a triage."""
 
     TRANSIENT = "transient"
@@ -39,20 +43,20 @@ class LetterKind(StrEnum):
     DEFECT = "defect"
 
 
-CHECKLISTS: Mapping[LetterKind, Mapping[str, str]] = {
-    LetterKind.TRANSIENT: {
+CHECKLISTS: Mapping[DeadLetterKind, Mapping[str, str]] = {
+    DeadLetterKind.TRANSIENT: {
         "upstream_recovered": "the other side has recovered",
         "capacity_verified": "there is room for the replay, there and here",
     },
-    LetterKind.DATA: {
+    DeadLetterKind.DATA: {
         "source_corrected": "the source of the payload, or the mapping, is corrected",
     },
-    LetterKind.AUTH_CONFIG: {
+    DeadLetterKind.AUTH_CONFIG: {
         "credentials_fixed": "credentials are rotated or fixed",
         "permissions_fixed": "the permissions are there",
         "endpoints_fixed": "the endpoints are right",
     },
-    LetterKind.DEFECT: {
+    DeadLetterKind.DEFECT: {
         "fix_deployed": "the fix is deployed",
         "fix_validated_in_staging": "the fix is validated in staging",
     },
@@ -64,7 +68,7 @@ CHECKLISTS: Mapping[LetterKind, Mapping[str, str]] = {
 class Standing:
     """What decides whether letters may be replayed: many may stand alike."""
 
-    state: LetterState
+    state: DeadLetterState
     job_type: str
     stage: str
     pipeline_version: str
@@ -76,7 +80,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class DeadLetter:
     """One dead letter as it stands. ``job_id`` is the job that died."""
 
     org_id: str
@@ -93,9 +97,9 @@ class Letter:
     last_failure_at: datetime
     created_at: datetime
     updated_at: datetime
-    state: LetterState
+    state: DeadLetterState
     version: int
-    kind: LetterKind | None
+    kind: DeadLetterKind | None
     checklist: Mapping[str, bool] | None
     evidence_ref: str | None
     is_safe_to_repeat: bool | None
@@ -112,7 +116,7 @@ class Letter:
     replay_refusal: str | None
 
     @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> Letter:
+    def from_row(cls, row: Mapping[str, Any]) -> DeadLetter:
         return cls(**{name: _read(name, row[name]) for name in cls.__slots__})
 
     @property
@@ -166,9 +170,9 @@ def _read(name: str, value: Any) -> Any:
         return read_instant(value)
     match name:
         case "state":
-            return LetterState(value)
+            return DeadLetterState(value)
         case "kind":
-            return LetterKind(value)
+            return DeadLetterKind(value)
         case "checklist" | "sanitized_context":
             return decode(value)
         case "full_restart" | "is_safe_to_repeat":

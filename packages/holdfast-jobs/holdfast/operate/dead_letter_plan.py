@@ -11,24 +11,24 @@ from dataclasses import dataclass
 from holdfast.engine.handler import Handler
 from holdfast.errors import Conflict
 from holdfast.operate.authorization import Action
-from holdfast.operate.letter import CHECKLISTS, Letter, LetterState, Standing
+from holdfast.operate.dead_letter import CHECKLISTS, DeadLetter, DeadLetterState, Standing
 from holdfast.operate.refusal import LetterEnded, NeverReplayed, StepRefused
 
 _WAY = (
-    LetterState.OPEN,
-    LetterState.TRIAGED,
-    LetterState.REMEDIATED,
-    LetterState.VALIDATED,
-    LetterState.REPLAYING,
-    LetterState.REPLAYED,
+    DeadLetterState.OPEN,
+    DeadLetterState.TRIAGED,
+    DeadLetterState.REMEDIATED,
+    DeadLetterState.VALIDATED,
+    DeadLetterState.REPLAYING,
+    DeadLetterState.REPLAYED,
 )
 # Where each step begins.
-_BEGINS: Mapping[Action, LetterState] = {
-    Action.REMEDIATE: LetterState.TRIAGED,
-    Action.VALIDATE: LetterState.REMEDIATED,
-    Action.REPLAY: LetterState.VALIDATED,
-    Action.VERIFY_REPLAY: LetterState.REPLAYED,
-    Action.RESOLVE: LetterState.REPLAYED,
+_BEGINS: Mapping[Action, DeadLetterState] = {
+    Action.REMEDIATE: DeadLetterState.TRIAGED,
+    Action.VALIDATE: DeadLetterState.REMEDIATED,
+    Action.REPLAY: DeadLetterState.VALIDATED,
+    Action.VERIFY_REPLAY: DeadLetterState.REPLAYED,
+    Action.RESOLVE: DeadLetterState.REPLAYED,
 }
 
 
@@ -42,14 +42,14 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RecoveryPlan:
     """What an operator can do about a dead letter."""
 
     next_step: str
     offers: tuple[Offer, ...]
 
 
-def plan_of(letter: Letter, handler: Handler | None = None) -> Plan:
+def plan_of(letter: DeadLetter, handler: Handler | None = None) -> RecoveryPlan:
     """What can be done about a letter; *handler* is the one of its job type, if known here."""
     ways_out = {
         Action.DISCARD: "give it up, with a reason: holdfast dead-letters discard",
@@ -60,10 +60,10 @@ def plan_of(letter: Letter, handler: Handler | None = None) -> Plan:
     for action, says in ways_out.items():
         why = why_not(action, letter)
         offers.append(Offer(action, why is None, says if why is None else _reason(letter)))
-    return Plan(next_step_of(letter), tuple(offers))
+    return RecoveryPlan(next_step_of(letter), tuple(offers))
 
 
-def why_not(action: Action, letter: Letter) -> Conflict | None:
+def why_not(action: Action, letter: DeadLetter) -> Conflict | None:
     """The error that refuses *action* on a letter that stands as this one does, if it has to be."""
     state, item = letter.state, f"Dead letter {letter.job_id}"
     if state.is_ended:
@@ -73,8 +73,8 @@ def why_not(action: Action, letter: Letter) -> Conflict | None:
         return NeverReplayed(f"{item} is not replayed: {never}.")
     if action in (Action.TRIAGE, Action.DISCARD, Action.FIX_FORWARD):
         # A replay that succeeded is verified; to sort out what it solved would say otherwise.
-        late = state is LetterState.REPLAYED and action is Action.TRIAGE
-        if state is LetterState.REPLAYING or late:
+        late = state is DeadLetterState.REPLAYED and action is Action.TRIAGE
+        if state is DeadLetterState.REPLAYING or late:
             return StepRefused(f"{item}: {_reason(letter)}.")
         return None
     begins = _BEGINS[action]
@@ -106,9 +106,9 @@ def why_not_in_bulk(
 ) -> str | None:
     """Why a bulk leaves out what stands like this; None: it does not."""
     if action is Action.DISCARD:
-        return "a replay is under way" if item.state is LetterState.REPLAYING else None
+        return "a replay is under way" if item.state is DeadLetterState.REPLAYING else None
     never = never_replayed(item)
-    if never is None and item.state is not LetterState.VALIDATED:
+    if never is None and item.state is not DeadLetterState.VALIDATED:
         return f"{_words(item.state)}, not validated"
     return never or why_not_from(item, handler, full_restart=full_restart)
 
@@ -134,33 +134,33 @@ def why_not_from(item: Standing, handler: Handler | None, *, full_restart: bool)
     return None
 
 
-def next_step_of(letter: Letter) -> str:
+def next_step_of(letter: DeadLetter) -> str:
     """What has to happen next, in the words of the command line."""
     match letter.state:
-        case LetterState.OPEN:
+        case DeadLetterState.OPEN:
             return "triage, which says of what kind the problem is"
-        case LetterState.TRIAGED if letter.kind is not None:
+        case DeadLetterState.TRIAGED if letter.kind is not None:
             points = ", ".join(CHECKLISTS[letter.kind])
             return f"remediate, which confirms {points}"
-        case LetterState.REMEDIATED:
+        case DeadLetterState.REMEDIATED:
             return "validate, with a reference to the evidence"
-        case LetterState.VALIDATED:
+        case DeadLetterState.VALIDATED:
             return "replay, with a reason"
-        case LetterState.REPLAYING:
+        case DeadLetterState.REPLAYING:
             return f"wait for replay {letter.replay_count}, which is under way"
-        case LetterState.REPLAYED if letter.verified_at is None:
+        case DeadLetterState.REPLAYED if letter.verified_at is None:
             return "verify, which looks at the replay and at what it set off"
-        case LetterState.REPLAYED:
+        case DeadLetterState.REPLAYED:
             return "resolve, with notes"
         case _:
             return "none: it has ended"
 
 
-def _offer_replay(letter: Letter, handler: Handler | None) -> Offer:
+def _offer_replay(letter: DeadLetter, handler: Handler | None) -> Offer:
     never = never_replayed(letter.standing)
-    if letter.state.is_ended or letter.state is LetterState.REPLAYING:
+    if letter.state.is_ended or letter.state is DeadLetterState.REPLAYING:
         return Offer(Action.REPLAY, False, _reason(letter))
-    if letter.state is LetterState.REPLAYED:
+    if letter.state is DeadLetterState.REPLAYED:
         says = f"replay {letter.replay_count} completed; next step: {next_step_of(letter)}"
         return Offer(Action.REPLAY, False, says)
     if never is not None:
@@ -174,18 +174,18 @@ def _offer_replay(letter: Letter, handler: Handler | None) -> Offer:
     return Offer(Action.REPLAY, True, says)
 
 
-def _reason(letter: Letter) -> str:
+def _reason(letter: DeadLetter) -> str:
     """Why nothing can be done just now."""
     match letter.state:
-        case LetterState.REPLAYING:
+        case DeadLetterState.REPLAYING:
             return f"replay {letter.replay_count} is under way; wait for its end, or cancel it"
-        case LetterState.REPLAYED:
+        case DeadLetterState.REPLAYED:
             return f"replay {letter.replay_count} completed; verify and resolve it"
         case _:
             return f"it is {_words(letter.state)} and stays so"
 
 
-def _words(state: LetterState) -> str:
+def _words(state: DeadLetterState) -> str:
     return state.replace("_", " ")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.clock import ms, read_instant
 from holdfast.ids import read_uuid
-from holdfast.operate.letter import CHECKLISTS, LetterKind, LetterState
+from holdfast.operate.dead_letter import CHECKLISTS, DeadLetterKind, DeadLetterState
 from holdfast.operate.refusal import InvalidAction
 from holdfast.secret import find_secret
 
@@ -43,14 +43,14 @@ def read_texts(**given: tuple[object, int]) -> list[str]:
     return texts
 
 
-def read_kind(value: str) -> LetterKind:
+def read_kind(value: str) -> DeadLetterKind:
     """The kind that a triage found."""
-    if value not in tuple(LetterKind):
-        raise InvalidAction({"kind": f"must be one of {', '.join(LetterKind)}"})
-    return LetterKind(value)
+    if value not in tuple(DeadLetterKind):
+        raise InvalidAction({"kind": f"must be one of {', '.join(DeadLetterKind)}"})
+    return DeadLetterKind(value)
 
 
-def read_checklist(kind: LetterKind, done: Collection[str]) -> dict[str, bool]:
+def read_checklist(kind: DeadLetterKind, done: Collection[str]) -> dict[str, bool]:
     """The list of *kind* with every point ticked; raises InvalidAction if one is missing."""
     wanted = CHECKLISTS[kind]
     missing = [f"{name} ({says})" for name, says in wanted.items() if name not in done]
@@ -81,7 +81,7 @@ def read_place(before: str | None) -> dict[str, str | None]:
 
 
 @dataclass(frozen=True, slots=True)
-class LetterFilter:
+class DeadLetterFilter:
     """Which dead letters; what is left out matches every one."""
 
     org_id: str | None = None
@@ -89,8 +89,8 @@ class LetterFilter:
     error_class: str | None = None
     queue: str | None = None
     stage: str | None = None
-    kind: LetterKind | str | None = None
-    state: LetterState | str | None = None
+    kind: DeadLetterKind | str | None = None
+    state: DeadLetterState | str | None = None
     older_than: timedelta | None = None
 
     @property
@@ -102,7 +102,7 @@ class LetterFilter:
     def __str__(self) -> str:
         return ", ".join(f"{name}={str(value)[:100]!r}" for name, value in self.given.items())
 
-    def check(self) -> LetterFilter:
+    def check(self) -> DeadLetterFilter:
         """The same, read; raises InvalidAction with every bad field."""
         errors: dict[str, str] = {}
         for name in ("job_type", "error_class", "queue", "stage"):
@@ -111,10 +111,10 @@ class LetterFilter:
                 errors[name] = "must be text of 1 to 200 characters"
             elif value is not None and _UNFIT.search(value):
                 errors[name] = "must not contain control characters or lone surrogates"
-        if self.kind is not None and self.kind not in tuple(LetterKind):
-            errors["kind"] = f"must be one of {', '.join(LetterKind)}"
-        if self.state is not None and self.state not in tuple(LetterState):
-            errors["state"] = f"must be one of {', '.join(LetterState)}"
+        if self.kind is not None and self.kind not in tuple(DeadLetterKind):
+            errors["kind"] = f"must be one of {', '.join(DeadLetterKind)}"
+        if self.state is not None and self.state not in tuple(DeadLetterState):
+            errors["state"] = f"must be one of {', '.join(DeadLetterState)}"
         if self.older_than is not None and not (
             isinstance(self.older_than, timedelta)
             and timedelta(0) < self.older_than <= _LONGEST_AGE
@@ -128,7 +128,7 @@ class LetterFilter:
                 errors["org_id"] = str(exc)
         if errors:
             raise InvalidAction(errors)
-        return LetterFilter(**{**self.given, "org_id": org_id})
+        return DeadLetterFilter(**{**self.given, "org_id": org_id})
 
     def params(self, org_id: str | None) -> dict[str, Any]:
         """The parameters of a statement that filters; *org_id* is the only tenant to look at."""
@@ -138,8 +138,8 @@ class LetterFilter:
             "error_class": self.error_class,
             "queue": self.queue,
             "stage": self.stage,
-            "kind": None if self.kind is None else LetterKind(self.kind).value,
-            "state": None if self.state is None else LetterState(self.state).value,
+            "kind": None if self.kind is None else DeadLetterKind(self.kind).value,
+            "state": None if self.state is None else DeadLetterState(self.state).value,
             "older_ms": None if self.older_than is None else ms(self.older_than),
         }
 
