@@ -35,7 +35,7 @@ APP = """
     marker = Path(os.environ["BROKEN_ONCE"])
     if not marker.exists() and "--worker-id" in os.sys.argv or not os.environ.get("SUPERVISED"):
         marker.touch()
-        if os.environ["BROKEN_PART"] == "settler":
+        if os.environ["BROKEN_PART"] == "settle-buffer":
             SettleBuffer._settle_group = broken
         else:
             LeaseRenewer._abandon_overdue = broken
@@ -75,7 +75,7 @@ def commands() -> Iterator[list[Command]]:
 
 
 @pytest.mark.req("I-18")
-@pytest.mark.parametrize("part", ["settler", "keeper"])
+@pytest.mark.parametrize("part", ["settle-buffer", "lease-renewer"])
 def test_a_worker_process_with_a_dead_thread_exits_with_75(
     url: str, tmp_path: Path, commands: list[Command], part: str
 ) -> None:
@@ -96,7 +96,7 @@ def test_a_supervisor_replaces_a_worker_with_a_dead_thread(
     url: str, tmp_path: Path, commands: list[Command]
 ) -> None:
     with make(url) as hf:
-        command = Command(url, tmp_path, "settler", "--processes", "2")
+        command = Command(url, tmp_path, "settle-buffer", "--processes", "2")
         commands.append(command)
         wait_until((tmp_path / "broken").exists)
 

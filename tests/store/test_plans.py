@@ -24,7 +24,7 @@ JOBS = Statements("holdfast.operate", "jobs.sql")
 MAINTENANCE_SQL = Statements("holdfast.engine", "maintenance.sql")
 RUN_SQL = Statements("holdfast.engine", "run.sql")
 FLOW = Statements("holdfast.engine", "flow.sql")
-AUDIT = Statements("holdfast.engine", "audit.sql")
+SEAL = Statements("holdfast.sealed_audit", "seal.sql")
 
 FINISHED, RUNNING, DEFERRED, WAITING = 8_000, 1_000, 3_000, 8_000
 
@@ -211,7 +211,7 @@ def test_one_job_and_one_page_are_found_by_key(measured: Holdfast) -> None:
 
 
 def test_sealing_reads_the_audit_by_its_counter(measured: Holdfast) -> None:
-    text = plan(measured.store, AUDIT.list_unsealed, after=10, upto=1_000_000, limit=2_000)
+    text = plan(measured.store, SEAL.list_unsealed, after=10, upto=1_000_000, limit=2_000)
 
     assert not re.search(r"Seq Scan on job_event|SCAN holdfast_job_event(?! USING)", text), text
 
