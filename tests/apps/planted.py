@@ -16,6 +16,7 @@ from holdfast.engine.run_log import Trigger, TriggerKind
 from holdfast.store import Row, Store
 from holdfast_llm.provider.echo import ECHO
 from holdfast_llm.provider.reply import Answer, Failure, Reply, Usage
+from holdfast_llm.settings import collector_of, submitter_of
 from holdfast_rewrite.context_pack import build_pack
 from holdfast_rewrite.detect import Detected, Detector
 from holdfast_rewrite.enums import (
@@ -159,11 +160,11 @@ class Stage:
     # -- going on
 
     def submit(self) -> None:
-        perform_run(self.hf, "rewrite_batch_submitter", trigger=CRON)
+        perform_run(self.hf, submitter_of(self.hf.settings), trigger=CRON)
 
     def collect(self) -> None:
         self.clock.advance(minutes=30)
-        perform_run(self.hf, "rewrite_batch_collector", trigger=CRON)
+        perform_run(self.hf, collector_of(self.hf.settings), trigger=CRON)
 
     def answer(self, data: Any = None) -> None:
         """Everything is handed over, the provider says *data* to each, and it is brought back."""

@@ -268,7 +268,7 @@ def test_a_lexicon_without_words_is_below_every_floor(
 ) -> None:
     five_of(tmp_path)
     empty = Lexicon({"version": "0", "locale": "en"}, locale="en")
-    monkeypatch.setattr(Lexicon, "of", lambda locale: empty)
+    monkeypatch.setattr(Lexicon, "for_locale", lambda locale: empty)
 
     faults = list(rewrite_eval.below(measure(["en"], folder=tmp_path)))
 

@@ -182,7 +182,7 @@ def test_a_hunk_without_lines_and_a_number_without_end_are_read_or_refused() -> 
     empty = b"--- a/x\n+++ b/x\n@@ -0,0 +0,0 @@\n"
 
     assert read(empty + PLAIN) == [("x", "modified", 0), ("app.py", "modified", 4)]
-    with pytest.raises(PatchInvalid, match="no patch"):
+    with pytest.raises(PatchInvalid, match="not a patch"):
         parse_patch(empty.replace(b"-0,0", b"-" + b"9" * 5_000))
 
 
