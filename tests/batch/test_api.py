@@ -221,7 +221,7 @@ def test_the_stricter_of_policy_and_route_says_how_often_a_job_is_tried(
 def test_a_limit_key_is_not_for_the_lane(hf: Holdfast) -> None:
     declare(hf)
 
-    with pytest.raises(InvalidJob, match="its limits are the account's"):
+    with pytest.raises(InvalidJob, match="their limits are those of the account"):
         enqueue(hf, limit_key="vendor")
 
 

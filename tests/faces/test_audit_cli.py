@@ -73,7 +73,7 @@ def test_hostile_text_does_not_move_a_cursor(run: Run, url: str, hf: Holdfast) -
         (["list", "--limit", "0"], 2),
         (["list", "--org", "nobody"], 2),
         (["list", "--job", "0198c0de-0000-7000-8000-00000000beef"], 3),
-        (["list", "--job", "no-id"], 3),
+        (["list", "--job", "no-id"], 2),
         (["list", "--name", ""], 1),
         (["list", "--role", "operator"], 1),
         (["list", "--role", "member", "--org", ORG], 1),

@@ -873,7 +873,7 @@ def test_a_view_that_may_not_be_read_becomes_a_notice_and_harms_no_other(
     assert [finding.check for finding in refused] == ["transactions", "workers", "queues"]
     assert {finding.severity for finding in refused} == {NOTICE}
     assert "pg_replication_slots" in refused[0].seen
-    assert every[-1].check == "channels"
+    assert every[-1].check == "sealing"
 
 
 def test_a_session_of_holdfast_that_stands_still_in_a_transaction_is_found(

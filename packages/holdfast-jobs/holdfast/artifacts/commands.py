@@ -15,6 +15,7 @@ import click
 from holdfast.artifacts.artifact import Artifact, ArtifactState
 from holdfast.artifacts.operator import ArtifactFilter
 from holdfast.cli.given import (
+    ShortId,
     actor_option,
     app_of,
     id_of,
@@ -36,8 +37,10 @@ def artifacts() -> None:
 
 
 @artifacts.command("list")
-@click.option("--org", "org_id", help="Only this tenant (UUID).")
-@click.option("--job", "job_id", help="Only artifacts of this job; needs --org.")
+@click.option("--org", "org_id", type=ShortId("tenants"), help="Only this tenant.")
+@click.option(
+    "--job", "job_id", type=ShortId("jobs"), help="Only artifacts of this job; needs --org."
+)
 @click.option(
     "--state",
     type=click.Choice([state.value for state in ArtifactState]),
@@ -71,8 +74,8 @@ def list_artifacts(
     if org_id is None and job_id is not None:
         raise click.UsageError("--job needs --org, the tenant of the job.")
     wanted = ArtifactFilter(
-        None if org_id is None else id_of(org_id, "--org"),
-        None if job_id is None else id_of(job_id, "--job"),
+        org_id,
+        job_id,
         state,
     )
     with app_of(ctx, required=False) as hf:

@@ -9,6 +9,7 @@ import click
 
 from holdfast.cli import ExtensibleGroup
 from holdfast.cli.given import (
+    ShortId,
     app_of,
     json_option,
     operator_of,
@@ -54,7 +55,7 @@ def audit() -> None:
 
 
 @audit.command("list")
-@click.option("--job", "job_id", help="Only events of this job.")
+@click.option("--job", "job_id", type=ShortId("jobs"), help="Only events of this job.")
 @click.option("--by", "who", help="Only events by this actor, like user:42.")
 @click.option("--correlation", "correlation_id", help="Only events with this correlation id.")
 @click.option("--request", "request_id", help="Only events with this request id.")

@@ -12,6 +12,7 @@ import click
 from holdfast.cli.audit import Instant
 from holdfast.cli.format import counted
 from holdfast.cli.given import (
+    ShortId,
     app_of,
     json_option,
     operator_of,
@@ -75,7 +76,9 @@ def filter_options(*reason: str) -> Callable[[F], F]:
             click.option(
                 "--since", type=Instant(), help="Only deliveries created at or after this time."
             ),
-            click.option("--job", "job_id", help="Only deliveries of this job."),
+            click.option(
+                "--job", "job_id", type=ShortId("jobs"), help="Only deliveries of this job."
+            ),
             click.option("--subject", help="Only this subject; a trailing * matches a prefix."),
             click.option("--recipient", help="Only this recipient."),
             click.option(*reason, "why", help="Only deliveries held or failed for this reason."),

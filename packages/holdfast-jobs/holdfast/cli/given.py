@@ -60,7 +60,7 @@ def operator_options(command: F) -> F:
         show_default=True,
         help="Role of the actor; anyone with database access may choose any.",
     )
-    org = click.option("--org", "org_id", help="Act for this tenant only (UUID).")
+    org = click.option("--org", "org_id", type=ShortId("tenants"), help="Act for this tenant only.")
     return actor_option(role(org(command)))
 
 

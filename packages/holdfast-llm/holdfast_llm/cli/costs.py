@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.given import app_of, id_of, json_option, operator_of, print_json, print_table
+from holdfast.cli.given import ShortId, app_of, json_option, operator_of, print_json, print_table
 from holdfast.errors import InvalidArgument
 from holdfast_llm.operate.costs import DEFAULT_DAYS, By, CostFilter, CostGroup, CostReport
 
@@ -26,7 +26,7 @@ _DAY = click.DateTime(["%Y-%m-%d"])
 )
 @click.option("--since", type=_DAY, help=f"First day (UTC).  [default: {DEFAULT_DAYS} days ago]")
 @click.option("--until", type=_DAY, help="Last day (UTC).  [default: today]")
-@click.option("--org", "org_id", help="Only this tenant (UUID).")
+@click.option("--org", "org_id", type=ShortId("tenants"), help="Only this tenant.")
 @json_option
 @click.pass_context
 def costs(
@@ -45,7 +45,7 @@ def costs(
         tuple(_by(asked)),
         None if since is None else since.date(),
         None if until is None else until.date(),
-        None if org_id is None else id_of(org_id, "--org"),
+        org_id,
     )
     with app_of(ctx, required=False) as hf:
         try:
