@@ -92,12 +92,12 @@ def test_the_core_alone_runs_its_demo(environment: Make, tmp_path: Path) -> None
 
 
 def test_the_core_alone_has_only_its_own_commands_and_tables(core: Look) -> None:
-    declared = read_tables([CORE.package, "holdfast.artifacts"])
+    declared = read_tables([CORE.package, "holdfast.artifacts", "holdfast.sealed_audit"])
     expected = {*declared.tenant, *declared.cell} - ONLY_ON_POSTGRES
 
     assert "jobs" in core.commands
     assert not core.commands & FEATURES
-    assert core.components == {"core", "artifacts"}
+    assert core.components == {"core", "artifacts", "seal"}
     assert core.tables == expected
 
 

@@ -39,7 +39,7 @@ class OnSimulator(ProviderConformance):
         self.sim.faults.add(fault, op=on)
 
     def count_batches(self) -> int:
-        return len(self.sim.world.batches)
+        return len(self.sim.state.batches)
 
     def start_batches(self) -> None:
         self.sim.clock.advance(seconds=10)
