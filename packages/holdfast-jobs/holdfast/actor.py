@@ -1,4 +1,4 @@
-"""Who caused a change: a user, an API key or the system itself. Pure."""
+"""Actors: the user, API key or system component that caused a change. Pure."""
 
 from __future__ import annotations
 

@@ -63,7 +63,8 @@ F = TypeVar("F", bound=Callable[..., Any])
         "extensions": each(instance(Extension)),
     },
     init=True,
-    # They name every bad field of a job or a declaration themselves; the last are for our own use.
+    # These methods validate every field of a job or a declaration themselves; the last are
+    # internal.
     without=(
         *("enqueue", "enqueue_many", "aenqueue", "aenqueue_many", "notify", "anotify"),
         *("job", "pipeline", "queue", "category", "schedule", "worker", "prepare", "announce"),
@@ -154,7 +155,7 @@ class Holdfast:
             self.extensions.follow_states(self._store)
 
     def __getattr__(self, name: str) -> Any:
-        """An extension by its name; an installed one is enabled by its first use."""
+        """Return an extension by name; the first use enables an installed one."""
         found = None if name.startswith("_") else self.extensions.find_named(name)
         if found is None:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -396,7 +397,7 @@ class Holdfast:
             self._declarations.sync(self.store, self.settings)
 
     def declared_steps(self) -> Steps[None]:
-        """The same on a caller's connection, where :meth:`sync` cannot write."""
+        """Like :meth:`sync`, as steps for a caller's connection."""
         return self._declarations.borrowed_steps(self.store, self.settings)
 
     def _borrowed_steps(self, batch: InsertRows) -> Steps[list[Enqueued]]:
@@ -413,13 +414,13 @@ class Holdfast:
         whole: bool,
         ids: Sequence[str] | None = None,
     ) -> list[Callable[[], InsertRows]]:
-        """What to write, in pieces that are checked when they are asked for."""
+        """The rows to insert, in pieces that are validated as they are consumed."""
         handler = self.registry.get(job_type)
         items = enqueueing.requests_of(payloads, org_id, options, self.settings.default_org)
         return enqueueing.chunks_of(
             handler,
             items,
-            # Ids are given out once: a transaction that has to be run again writes the same jobs.
+            # Ids are assigned once, so that a retried transaction writes the same jobs.
             ids=self.ids.take(len(items)) if ids is None else ids,
             whole=whole or handler.producer is not None,
             now=self.clock.now(),
@@ -435,7 +436,7 @@ class Holdfast:
         for event in enqueueing.events_of(batches, enqueued):
             self.events.emit(event)
 
-    # -- looking and stopping
+    # -- reading and canceling
 
     def get(self, job_id: str, *, org_id: str | None = None) -> Job:
         """Return a job. Raises JobNotFound, also for a job of another tenant."""
@@ -473,7 +474,7 @@ class Holdfast:
         """Return the operator API for an actor in a role, for one tenant or for all."""
         return Operator(OperatorContext(self, read_actor(actor), read_role(role), org_id))
 
-    # -- working
+    # -- running
 
     @property
     def runs(self) -> Runs:

@@ -1,14 +1,15 @@
-"""Checks of the arguments of public calls: a wrong one raises InvalidArgument before anything runs.
+"""Validation of the arguments of public calls. InvalidArgument is raised before anything runs.
 
 A class declares them once, for all its public methods::
 
     @checked(checks={"recipient": text, "list.before": uuid})
     class Feed: ...
 
-A parameter is found by ``method.parameter``, by its name in *checks*, or by its name in COMMON; one
-whose default is True or False is a flag. One that is nowhere is an error at import, so no public
-method can be added without its checks. What a check returns is what the method gets: ids as text in
-one form, an Actor, a Role. Where the default of a parameter is None, None is not checked.
+A parameter is looked up as ``method.parameter`` in *checks*, by its name in *checks*, then by its
+name in COMMON. A parameter whose default is True or False is a flag. A parameter without a check is
+an error at import, so no public method can be added without its checks. The method receives what
+the check returns: ids as text in one form, an Actor, a Role. If the default of a parameter is None,
+None is not checked.
 """
 
 from __future__ import annotations
@@ -29,26 +30,26 @@ from holdfast.ids import read_uuid
 C = TypeVar("C", bound=type)
 F = TypeVar("F", bound=Callable[..., Any])
 Check = Callable[[object], Any]
-"""Returns the value to use, or raises InvalidArgument or ValueError that says what is wrong."""
+"""Returns the value to use. Raises InvalidArgument or ValueError with the problem."""
 
 BIGGEST = 2**31 - 1
 LONGEST_NAME = 200
 
 
 def uuid(value: object) -> str:
-    """An id in its one form."""
+    """An id in canonical form."""
     return read_uuid(value)
 
 
 def string(value: object) -> str:
-    """Any text; the method says which."""
+    """Any text; the method checks its content."""
     if not isinstance(value, str):
         raise ValueError(f"must be text, not {type(value).__name__}")
     return value
 
 
 def text(value: object) -> str:
-    """Text that both databases can store. Whether it may be empty is for the method to say."""
+    """Text that both databases can store. The method decides whether it may be empty."""
     value = string(value)
     if "\x00" in value:
         raise ValueError("must not contain the character NUL")
@@ -60,14 +61,14 @@ def text(value: object) -> str:
 
 
 def identifier(value: object) -> str:
-    """The id of something that may or may not be there: any text, or a UUID object."""
+    """An id that may or may not exist: any text, or a UUID object."""
     if isinstance(value, UUID):
         return str(value)
     return text(value)[:LONGEST_NAME]
 
 
 def name(value: object) -> str:
-    """A name that somebody declared: short text."""
+    """A declared name: short text."""
     found = text(value)
     if not 1 <= len(found) <= LONGEST_NAME:
         raise ValueError(f"must be text of 1 to {LONGEST_NAME} characters")
@@ -81,7 +82,7 @@ def flag(value: object) -> bool:
 
 
 def whole(least: int = 0, most: int = BIGGEST) -> Check:
-    """A whole number within bounds."""
+    """An integer within bounds."""
 
     def check(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
@@ -161,7 +162,7 @@ def having(*methods: str) -> Check:
 
 
 def each(check: Check) -> Check:
-    """A list, tuple or set whose every item passes *check*."""
+    """A list, tuple or set in which every item passes *check*."""
 
     def read(value: object) -> list[Any]:
         if not isinstance(value, Iterable) or isinstance(value, (str, bytes, Mapping)):
@@ -172,7 +173,7 @@ def each(check: Check) -> Check:
 
 
 def anything(value: object) -> Any:
-    """What the method checks itself."""
+    """A value that the method checks itself."""
     return value
 
 
@@ -217,7 +218,7 @@ def checked(
 ) -> Callable[[C], C]:
     """Check the arguments of every public method of a class, except those named in *without*.
 
-    With *init* those of its constructor, too.
+    With *init*, the arguments of the constructor are checked too.
     """
     own = {"__init__"} if init else set()
 
@@ -234,7 +235,7 @@ def checked(
 
 
 def read_options(options: Mapping[str, Any], checks: Mapping[str, Check]) -> dict[str, Any]:
-    """Options that are passed on, with those that have a check read. Raises InvalidArgument."""
+    """Return options with their checks applied. Raises InvalidArgument."""
     found, wrong = dict(options), dict[str, str]()
     for item, check in checks.items():
         if found.get(item) is not None:
@@ -248,7 +249,7 @@ def read_options(options: Mapping[str, Any], checks: Mapping[str, Check]) -> dic
 
 
 def checked_function(**checks: Check) -> Callable[[F], F]:
-    """The same for a plain function; its first parameter is what it works on and is not checked."""
+    """Like :func:`checked`, for a function. Its first parameter is not checked."""
 
     def decorate(function: F) -> F:
         guarded: F = _guard(None, function, checks, InvalidArgument)  # type: ignore[assignment]
@@ -322,7 +323,7 @@ def _check_of(
 
 
 def _problem(exc: Exception) -> str:
-    """What is wrong, without what would name the argument a second time."""
+    """The problem, without repeating the name of the argument."""
     if isinstance(exc, InvalidArgument):
         return "; ".join(exc.fields.values())
     return str(exc)

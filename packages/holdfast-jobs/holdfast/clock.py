@@ -1,4 +1,4 @@
-"""Time as a parameter: who asks for the time gets a Clock, so that tests and simulations own it."""
+"""Clocks: time is a parameter, so that tests and simulations control it."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Clock(Protocol):
-    """Tells the time and waits."""
+    """Returns the time and waits."""
 
     @property
     def is_fake(self) -> bool:
-        """Whether this clock overrules the database's own."""
+        """Whether this clock overrides the clock of the database."""
         ...
 
     def now(self) -> datetime: ...
 
     def monotonic(self) -> float:
-        """Seconds that never go back; for measuring lengths, not for naming instants."""
+        """Monotonic seconds, for durations and not for points in time."""
         ...
 
     def wait(self, event: threading.Event, timeout: float) -> bool:
-        """Wait until *event* is set or *timeout* seconds passed; say whether it is set."""
+        """Wait until *event* is set or *timeout* seconds have passed; return whether it is set."""
         ...
 
 
@@ -46,7 +46,7 @@ class SystemClock:
         return time.monotonic()
 
     def wait(self, event: threading.Event, timeout: float) -> bool:
-        """Wait until *event* is set or *timeout* seconds have passed; return if it is set."""
+        """Wait until *event* is set or *timeout* seconds have passed; return whether it is set."""
         return event.wait(timeout)
 
 
@@ -95,18 +95,18 @@ class FakeClock:
 
 
 def ms(length: timedelta | float) -> int:
-    """A length as whole milliseconds; plain numbers are seconds."""
+    """A length in whole milliseconds; plain numbers are seconds."""
     seconds = length.total_seconds() if isinstance(length, timedelta) else length
     return round(seconds * 1000)
 
 
 def read_instant(value: str | datetime) -> datetime:
-    """An aware UTC datetime from what a database returned."""
+    """Convert a value from a database to an aware UTC datetime."""
     if isinstance(value, str):
         value = datetime.fromisoformat(value)
     return value.astimezone(UTC)
 
 
 def write_instant(value: datetime) -> str:
-    """The one text form of an instant: UTC, milliseconds, fixed width, so that it sorts as text."""
+    """The canonical text of an instant: UTC, milliseconds, fixed width, sortable as text."""
     return value.astimezone(UTC).isoformat(timespec="milliseconds")[:23] + "Z"

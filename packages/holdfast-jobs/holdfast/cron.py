@@ -1,7 +1,7 @@
-"""When a schedule is due: cron expressions and intervals as instants. Pure.
+"""Cron expressions and intervals, and the instants at which they fire. Pure.
 
-cronsim parses the fields and finds the dates. It is given wall-clock dates without a zone, because
-our rule for clock changes differs from Debian's, which cronsim follows. The hour field decides:
+cronsim parses the fields and finds the dates. It gets wall-clock dates without a zone, because the
+rule for clock changes here differs from Debian's, which cronsim follows. The hour field decides:
 
 * A fixed hour means the wall clock. A time that the change skips fires once, at the first instant
   after the change; a time that occurs twice fires the first time only.
@@ -40,7 +40,7 @@ ALIASES = {
 
 
 class BadTiming(ValueError):
-    """A cron, interval or zone that cannot be used; the message says why."""
+    """An invalid cron expression, interval or zone; the message has the reason."""
 
 
 # -- cron expressions
@@ -48,7 +48,7 @@ class BadTiming(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class _FieldSyntax:
-    """What a field may contain. cronsim reads more, and its errors name only the field."""
+    """The syntax of a field. cronsim accepts more, and its errors name only the field."""
 
     field: Field
     name: str
@@ -56,7 +56,7 @@ class _FieldSyntax:
     last: int
 
     def read(self, text: str) -> str:
-        """The field as cronsim takes it. Raises BadTiming."""
+        """The field in the form that cronsim accepts. Raises BadTiming."""
         return ",".join(self._term(term) for term in text.split(","))
 
     def _term(self, term: str) -> str:
@@ -169,7 +169,7 @@ def parse_cron(text: str) -> Cron:
     try:
         found = CronSim(" ".join(fields), _ANY_MOMENT)
     except CronSimError:
-        # Each field is valid by itself. cronsim compares the days with the lengths of the months.
+        # Each field is valid on its own. cronsim compares the days with the lengths of the months.
         days = sorted(Field.DAY.parse(fields[2]))
         raise BadTiming(f"never fires: no such month has a day {days[0]}") from None
     return Cron(
@@ -193,7 +193,7 @@ def _offset(wall: datetime, zone: tzinfo, fold: int) -> timedelta:
 
 
 def _steady_offset(day: date, zone: tzinfo) -> timedelta | None:
-    """The offset of a date on which no clock is changed, or None. Nearly every date is one."""
+    """The offset of a date without a clock change, or None. Nearly every date has one."""
     begins = datetime.combine(day, time())
     ends = begins + timedelta(days=1)
     offset = _offset(begins, zone, 0)
@@ -218,11 +218,11 @@ def _every_instant(wall: datetime, zone: tzinfo) -> Iterator[datetime]:
 
 
 def _first_instant(wall: datetime, zone: tzinfo) -> datetime:
-    """The first instant at which the clock shows *wall*, or has just passed over it."""
+    """The first instant at which the clock shows *wall* or has just skipped it."""
     instant = _at(wall, zone, 0)
     if _exists(wall, instant, zone):
         return instant
-    # The clock jumps over it. The jump lies between the two readings of the time that is not.
+    # The clock skips this time. The change lies between its two possible readings.
     before, behind = _at(wall, zone, 1), instant
     new = _zone_offset(behind, zone)
     while behind - before > timedelta(seconds=1):
@@ -240,14 +240,14 @@ def _zone_offset(instant: datetime, zone: tzinfo) -> timedelta | None:
 
 
 _ZONE = re.compile(r"[A-Za-z][A-Za-z0-9_+-]{0,30}(/[A-Za-z0-9_+-]{1,30}){0,2}")
-# They are in the folder, but name no place: leap seconds, doubles, whatever this machine is set to.
+# Files of the folder that name no place: leap seconds, duplicates, the setting of this machine.
 _NO_PLACE = re.compile(r"(?:right|posix)/.*|localtime|posixrules|Factory")
 
 
 def read_zone(name: str) -> tzinfo:
     """The time zone of an IANA name. Raises BadTiming."""
     if name == "UTC":
-        # Without any database of zones there is still UTC.
+        # UTC works without a time zone database.
         return UTC
     if not _ZONE.fullmatch(name) or _NO_PLACE.fullmatch(name):
         raise BadTiming(f"is {name[:40]!r}, which is no IANA name; {_LIKE}")
@@ -284,7 +284,7 @@ def read_every(value: str | timedelta) -> int:
 
 
 def write_every(every_ms: int) -> str:
-    """An interval as people write it."""
+    """An interval in its short text form, such as ``15m``."""
     for unit in "dhms":
         if every_ms % _UNIT_MS[unit] == 0:
             return f"{every_ms // _UNIT_MS[unit]}{unit}"
@@ -298,8 +298,8 @@ def write_every(every_ms: int) -> str:
 class Timetable:
     """A cron in a zone, or an interval; nothing before *starts_at*.
 
-    An interval counts from *starts_at*, and from the epoch if there is none, so its ticks are the
-    same whoever computes them.
+    An interval counts from *starts_at*, or else from the epoch, so every process computes the same
+    ticks.
     """
 
     cron: str | None

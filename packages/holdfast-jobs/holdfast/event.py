@@ -1,7 +1,7 @@
-"""What happened, told after commit to whoever subscribed: logs, metrics, traces, alerts.
+"""Events, emitted after commit to subscribers: logs, metrics, traces and alerts.
 
-The audit is not here: it is written inside the transaction (engine/audit.py). An event may be lost
-with its process; an audit row may not.
+Audit rows are written inside the transaction instead (engine/audit.py). An event may be lost when
+its process dies; an audit row cannot.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class JobSettled:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterEscalated:
-    """A replay failed as the job before it did: repeating does not help, an engineer has to look.
+    """A replay failed in the same way as its original job, so an engineer has to investigate.
 
-    *about* is the replay, *letter_id* the job whose dead letter it is.
+    *about* is the replay. *letter_id* is the id of the job that the dead letter belongs to.
     """
 
     about: About
@@ -90,9 +90,9 @@ class AuditSealed:
 
 @dataclass(frozen=True, slots=True)
 class AuditTampered:
-    """Somebody who checked a tenant's audit found that it is not what was sealed.
+    """A check found that a tenant's audit differs from its seal.
 
-    It is told once for a tenant and a check, with the first place that was found.
+    It is emitted once per tenant and check, with the first difference found.
     """
 
     org_id: str
@@ -103,7 +103,7 @@ class AuditTampered:
 
 @dataclass(frozen=True, slots=True)
 class NotificationDropped:
-    """A notification could not be enqueued, and the write it belongs to went on without it."""
+    """A notification could not be enqueued. The write that it belongs to continued without it."""
 
     job_type: str
     org_id: str
@@ -112,7 +112,7 @@ class NotificationDropped:
 
 @dataclass(frozen=True, slots=True)
 class QueueCrowded:
-    """More waits in a queue than should in one that is to stay small."""
+    """A queue that should stay short has too many waiting jobs."""
 
     queue: str
     small_depth: int
@@ -120,7 +120,7 @@ class QueueCrowded:
 
 @dataclass(frozen=True, slots=True)
 class WorkerRunFinished:
-    """A bounded run ended, was skipped, or was given up for lost: then its counts are not known."""
+    """A bounded run finished, was skipped, or was lost. The counts of a lost run are unknown."""
 
     run_id: str
     name: str
@@ -147,7 +147,7 @@ class WorkerRunFinished:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleFired:
-    """A tick became a job or a run."""
+    """A tick of a schedule enqueued a job or started a run."""
 
     schedule: str
     fire_at: datetime
@@ -158,7 +158,7 @@ class ScheduleFired:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleSkipped:
-    """A tick, or several in a row, became nothing: ``skipped``, ``missed`` or, yet, ``held``."""
+    """One or more consecutive ticks did nothing: ``skipped``, ``missed`` or, for now, ``held``."""
 
     schedule: str
     fire_at: datetime
@@ -169,12 +169,12 @@ class ScheduleSkipped:
 
     @property
     def line(self) -> str:
-        """The same words whenever the same happens."""
+        """A stable text for this kind of event."""
         return f"{self.run_name or self.schedule} {self.outcome}: {self.reason}"
 
 
 class BatchChange(StrEnum):
-    """What became of a provider batch."""
+    """Changes of a provider batch."""
 
     SUBMITTED = "submitted"
     ADOPTED = "adopted"
@@ -188,27 +188,27 @@ class BatchChange(StrEnum):
 class BatchTrouble(StrEnum):
     """Problems of batch processing."""
 
-    # Answers that belong to no item of ours, that nobody can read, or that contradict another.
+    # Replies that match no item, cannot be parsed, or contradict another reply.
     UNKNOWN_ITEM = "unknown_item"
     MALFORMED_LINE = "malformed_line"
     MISSING_RESULT = "missing_result"
     CONFLICTING_RESULT = "conflicting_result"
     CROSS_WIRED = "cross_wired"
-    # A word for a batch's state that we do not know.
+    # The provider reported an unknown batch status.
     UNKNOWN_STATUS = "unknown_status"
-    # A second batch with our name, which was canceled.
+    # A second batch with the same tag, which was canceled.
     ZOMBIE_BATCH = "zombie_batch"
-    # A call or a create of which nobody knows whether it was paid for.
+    # A call or a batch creation that may or may not have been charged.
     UNKNOWN_CALL = "unknown_call"
-    # Several creates in a row had no usable answer; none of them made a batch.
+    # Several consecutive creations got no usable reply; none of them created a batch.
     CREATE_UNANSWERED = "create_unanswered"
-    # Paid answers on which the application's code fails; they are kept until it is mended.
+    # Paid replies that the application's code fails to process; they are kept until it is fixed.
     ANSWERS_HELD = "answers_held"
     QUARANTINED = "quarantined"
     DEADLINE_PASSED = "deadline_passed"
-    # Its answers cannot be brought back just now: its account is gone, or something breaks on it.
+    # Replies cannot be collected now: the account is missing, or collecting them fails.
     UNCOLLECTED = "uncollected"
-    # Jobs wait for an account that is not configured here, or whose credential is not here.
+    # Jobs wait for an account that is not configured here, or whose credential is missing here.
     ACCOUNT_UNUSABLE = "account_unusable"
     CIRCUIT_OPENED = "circuit_opened"
     UNPRICED = "unpriced"
@@ -218,7 +218,7 @@ class BatchTrouble(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BatchChanged:
-    """A provider batch went a step further. *batch_id* is ours, *change* a BatchChange."""
+    """A provider batch changed. *batch_id* is the local id, *change* a BatchChange."""
 
     batch_id: str
     provider: str
@@ -232,8 +232,8 @@ class BatchChanged:
 class BatchAlert:
     """A problem of batch processing that needs an operator.
 
-    *account* is the key of the account, *what* a BatchTrouble, *detail* a code or a state in safe
-    words: never what a provider or a job said. *batch_id* is None where it is about an account.
+    *account* is the key of the account, *what* a BatchTrouble, *detail* a code or a state: never
+    text from a provider or a job. *batch_id* is None if the alert is about an account.
     """
 
     batch_id: str | None
@@ -245,9 +245,9 @@ class BatchAlert:
 
 @dataclass(frozen=True, slots=True)
 class ModelUsed:
-    """Model requests were answered, or are known to have cost something.
+    """Model requests were answered, or are known to have incurred a cost.
 
-    *mode* and *kind* are words of the ledger of calls. Cached tokens are inside *input_tokens*.
+    *mode* and *kind* are values of the ledger of calls. *input_tokens* includes cached tokens.
     """
 
     provider: str
@@ -260,53 +260,53 @@ class ModelUsed:
 
 
 class DeliveryChange(StrEnum):
-    """What became of a delivery."""
+    """Changes of a delivery."""
 
     INTENDED = "intended"
-    # The channel has it, and it is marked.
+    # The channel accepted it, and it is marked as sent.
     SENT = "sent"
-    # It was found at the channel that an earlier send had been taken, and marked.
+    # A lookup found that the channel had accepted an earlier send, and it was marked.
     BACKFILLED = "backfilled"
-    # It waits for another try, or for the channel to be asked.
+    # It waits for another attempt or for a lookup at the channel.
     DEFERRED = "deferred"
     HELD = "held"
     DROPPED = "dropped"
     FAILED = "failed"
-    # It was marked and the channel knows nothing of it: the marks are cleared.
+    # It was marked, but the channel does not know it: the marks were cleared.
     REQUEUED = "requeued"
-    # A person said that it arrived, or that it goes out again.
+    # An operator confirmed that it arrived, or that it is to be sent again.
     CONFIRMED = "confirmed"
     RESENT = "resent"
 
 
 class DeliveryTrouble(StrEnum):
-    """What is wrong with a delivery."""
+    """Problems of a delivery."""
 
-    # Nobody can say whether it went out, and the channel cannot be asked: a person decides.
+    # It is unknown whether it was sent, and the channel has no lookup: an operator decides.
     HELD = "held"
-    # More than one message of the channel fits.
+    # More than one message at the channel matches.
     SEVERAL_MATCHES = "several_matches"
-    # Marked, and the channel knows nothing of it: the order send, then mark was broken.
+    # Marked, but unknown to the channel: it was marked before it was sent.
     MARKED_UNSENT = "marked_unsent"
-    # The policy of the channel sent it again, though it may have gone out.
+    # The channel's policy resent it, although it may have been sent already.
     MAYBE_TWICE = "maybe_twice"
-    # The policy of the channel gave it up, though it may not have gone out.
+    # The channel's policy dropped it, although it may not have been sent.
     MAYBE_LOST = "maybe_lost"
     FAILED = "failed"
-    # The same delivery was intended again with another content or address; the first stands.
+    # The same delivery was intended again with other content or another address; the first is kept.
     DIFFERS = "differs"
     LOOKUP_DOWN = "lookup_down"
-    # The channel is not configured here, or its credential or its extra is not here.
+    # The channel is not configured here, or its credential or its extra is missing here.
     CHANNEL_UNUSABLE = "channel_unusable"
-    # The channel refuses us: a credential, a permission or an address. Its messages wait.
+    # The channel rejects a credential, a permission or an address. Its messages wait.
     CHANNEL_REFUSED = "channel_refused"
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryChanged:
-    """A delivery went a step further. It never holds an address or a word of a message.
+    """A delivery changed. The event never contains an address or text of the message.
 
-    *reason* is why it was sent, held, dropped or failed, in a word of ours.
+    *reason* is the code of why it was sent, held, dropped or failed.
     """
 
     delivery_id: str
@@ -315,7 +315,7 @@ class DeliveryChanged:
     change: DeliveryChange
     reason: str | None = None
     attempt: int | None = None
-    # The job that sends it, or else the one that intended it; and who asked for it.
+    # The job that sends it, or else the job that intended it; and the actor who requested it.
     job_id: str | None = None
     project_id: str | None = None
     request_id: str | None = None
@@ -325,10 +325,10 @@ class DeliveryChanged:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryAlert:
-    """A delivery, or a channel, that somebody has to look at.
+    """A delivery or a channel that needs an operator.
 
-    *detail* is a code or a reason in words of ours: never an address, nor what a provider said.
-    *delivery_id* is None where it is about the channel.
+    *detail* is a code or a reason: never an address or text from a provider. *delivery_id* is None
+    if the alert is about the channel.
     """
 
     channel: str
@@ -346,7 +346,7 @@ class DeliveryAlert:
 
 @dataclass(frozen=True, slots=True)
 class WorkerChanged:
-    """A worker started, drains, stopped or lost its database."""
+    """A worker started, is draining, stopped, or lost its database."""
 
     worker_id: str
     change: str
@@ -357,8 +357,8 @@ class WorkerChanged:
 class ExtensionEvent:
     """An event of an extension: subclass it as a frozen dataclass.
 
-    It is logged under :attr:`log_name` with all its fields, so it holds nothing that must not be
-    in a log.
+    It is logged under :attr:`log_name` with all its fields, so it must not contain anything that
+    must not be logged.
     """
 
     @property
@@ -397,7 +397,7 @@ Subscriber = Callable[[Event], None]
 
 @dataclass(slots=True)
 class Events:
-    """The subscribers of one Holdfast instance. A failing one never harms the work."""
+    """The subscribers of one Holdfast instance. A failing subscriber does not affect the job."""
 
     subscribers: list[Subscriber] = field(default_factory=list)
     _going_on: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -414,7 +414,7 @@ class Events:
                 _log.exception("an event subscriber failed")
 
     def emit_begun(self, kind: str, events: Mapping[str, Event]) -> None:
-        """Tell of what goes on, once: when it begins, and again only after it was over."""
+        """Emit ongoing conditions once each: when one begins, and again only after it has ended."""
         with self._lock:
             begun = events.keys() - self._going_on.get(kind, frozenset())
             self._going_on[kind] = frozenset(events)

@@ -91,7 +91,7 @@ class Extension:
     """Installed extensions that are enabled before it."""
 
     is_default: ClassVar[bool] = False
-    """Whether workers enable it without being asked, unless the settings leave it out."""
+    """Whether workers enable it automatically, unless the settings leave it out."""
 
     def state_statements(self) -> Sequence[StateStatement]:
         """Statements that run in the transaction in which a job reaches a state."""
@@ -174,7 +174,7 @@ class Extensions:
     def __init__(self, app: Holdfast) -> None:
         self._app = app
         self._enabled: dict[str, Extension] = {}
-        # The first use of an installed extension enables it, in whichever thread that is.
+        # Any thread may be the first to use an installed extension, which enables it.
         self._enabling = RLock()
 
     def __iter__(self) -> Iterator[Extension]:
@@ -203,9 +203,10 @@ class Extensions:
         return listed is None or name in listed
 
     def follow_states(self, store: Store) -> None:
-        """Give *store* the statements of the extensions whose tables it has.
+        """Register with *store* the state statements of the extensions whose tables it has.
 
-        Also of those that are only installed: any process may rescue or cancel their jobs.
+        This includes extensions that are only installed, because any process may rescue or cancel
+        their jobs.
         """
         declared = {found: found.state_statements() for found in self.available()}
         if any(declared.values()):
@@ -249,9 +250,9 @@ class Extensions:
                 self.enable(find_installed(name).load())
 
     def enable_defaults(self) -> None:
-        """Enable the installed extensions that workers enable without being asked.
+        """Enable the installed extensions that workers enable automatically.
 
-        A PostgreSQL database without the tables of such an extension is used without it.
+        If a PostgreSQL database lacks the tables of such an extension, the extension is left out.
         """
         found = [name for name, extension in installed().items() if extension.is_default]
         if not all(name in self._enabled for name in found):
@@ -267,7 +268,7 @@ class Extensions:
         return found if isinstance(found, kind) else None
 
     def find_named(self, name: str) -> Extension | None:
-        """The extension *name*; an installed one is enabled by its first use."""
+        """The extension *name*; the first use enables an installed one."""
         if name not in self._enabled and name in installed() and self._is_offered(name):
             with self._enabling:
                 if name not in self._enabled:

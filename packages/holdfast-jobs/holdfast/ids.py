@@ -15,8 +15,8 @@ JobId = NewType("JobId", str)
 OrgId = NewType("OrgId", str)
 
 _RAND_BITS = 74
-# Steps of up to 60 bits: ids of one millisecond differ within their first 20 characters, so that
-# people can use the beginning of an id, and 16,000 ids fit into a millisecond.
+# Steps of up to 60 bits: ids of one millisecond differ within their first 20 characters, so that an
+# id can be abbreviated, and 16,000 ids fit into a millisecond.
 _STEP_BYTES = 8
 _STEP_BITS = 60
 _LOW_MASK = (1 << 62) - 1
@@ -29,7 +29,7 @@ class MalformedId(HoldfastError, ValueError):
 
 
 class IdSource:
-    """Makes UUIDv7 ids. Two ids of one source never compare out of order."""
+    """Generates UUIDv7 ids. The ids of one source are always in order."""
 
     def __init__(self, clock: Clock | None = None, rng: random.Random | None = None) -> None:
         self._clock = clock or SystemClock()
@@ -42,7 +42,7 @@ class IdSource:
         return self.take(1)[0]
 
     def take(self, count: int) -> list[str]:
-        """*count* ids, in order."""
+        """Return *count* ids, in order."""
         with self._lock:
             now = int(self._clock.now().timestamp() * 1000)
             if now > self._last_ms:
@@ -68,7 +68,7 @@ def _uuid7(unix_ms: int, low: int) -> str:
 
 
 def shift(uuid7: str, by_ms: int) -> str:
-    """A UUIDv7 as it would be if it had been made *by_ms* later."""
+    """The UUIDv7 shifted by *by_ms* milliseconds."""
     at = min(max(int(uuid7[:8] + uuid7[9:13], 16) + by_ms, 0), _LAST_MS)
     head = f"{at:012x}"
     return f"{head[:8]}-{head[8:]}{uuid7[13:]}"
@@ -78,15 +78,15 @@ def read_uuid(value: object) -> str:
     """The canonical text of a UUID. Raises MalformedId for anything else."""
     if isinstance(value, uuid.UUID):
         return str(value)
-    # One form only: UUID() would take braces, blanks and underscores, and two texts of one id would
-    # then be two tenants to SQLite.
+    # Only one text form: UUID() accepts braces, blanks and underscores, and SQLite would treat two
+    # texts of one id as two tenants.
     if isinstance(value, str) and _TEXT.fullmatch(value):
         return value.lower()
     raise MalformedId("must be a UUID, for example 0198c0de-7000-7000-8000-000000000001")
 
 
 def uuid_argument(name: str, value: object) -> str:
-    """The same for an argument of a public call. Raises InvalidArgument that names it."""
+    """:func:`read_uuid` for an argument of a public call. Raises InvalidArgument that names it."""
     try:
         return read_uuid(value)
     except MalformedId as exc:

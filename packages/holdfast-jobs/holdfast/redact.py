@@ -1,7 +1,7 @@
-"""Strikes secrets and personal data out of text and documents, and takes the sting out of text.
+"""Redacts secrets and personal data in text and documents, and escapes control characters.
 
-This is the second net. The first is that messages, arguments, source lines and payloads are not
-passed on at all: no pattern knows a private sentence from another one.
+This is the second line of defense. The first is that messages, arguments, source lines and payloads
+are not passed on at all: no pattern can recognize a private sentence.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_NODES = 500
 KEY_LIMIT = 80
 LARGEST_NUMBER = 2**63
 
-# Read beyond the end that is kept, so that no half of a secret is left in front of it.
+# Text scanned beyond the limit, so that no part of a secret remains at the cut.
 _MARGIN = 8_000
 _LAYERS = 3
 
@@ -32,9 +32,9 @@ _PLAIN = {"n": "\n", "r": "\r", "t": "\t"}
 
 
 def redact(text: str, limit: int = TEXT_LIMIT) -> str:
-    """At most *limit* characters of *text*, what is private in them replaced by its kind: [email].
+    """At most *limit* characters of *text*, with private data replaced by its kind, as in [email].
 
-    Ids, hashes, dates, numbers and the names of modules stay. Time is linear in *limit*.
+    Ids, hashes, dates, numbers and module names are kept. Time is linear in *limit*.
     """
     seen = text[: limit + _MARGIN]
     spans = find_private(seen, FINDERS)
@@ -44,21 +44,21 @@ def redact(text: str, limit: int = TEXT_LIMIT) -> str:
 
 
 def escapes(text: str) -> Iterator[int]:
-    """Where escapes begin."""
+    """The positions of escapes."""
     return (found.start() for found in _ESCAPE.finditer(text))
 
 
 def plain_view(text: str) -> str:
-    """The text with one layer of its escapes read, every character where it was."""
+    """The text with one layer of escapes decoded, every character at its position."""
     return _ESCAPE.sub(_plain, text)
 
 
 def find_private(text: str, finders: Sequence[Finder]) -> list[Span]:
-    """What the finders see in *text*, also behind its escapes."""
+    """The matches of the finders in *text*, including escaped ones."""
     spans = [span for finder in finders for span in finder(text)]
     view = text
     for _ in range(_LAYERS):
-        # A letter of an escape would hide the beginning of a secret behind it.
+        # A letter of an escape would hide the start of a secret that follows it.
         plainer = plain_view(view)
         if plainer == view:
             break
@@ -68,7 +68,7 @@ def find_private(text: str, finders: Sequence[Finder]) -> list[Span]:
 
 
 def _plain(found: re.Match[str]) -> str:
-    """What an escape stands for, padded to its length, so that every place stays where it is."""
+    """The decoded escape, padded to its length, so that positions do not change."""
     escape = found[0]
     match escape[0], escape[-1]:
         case "\\", _ if (code := escape[1:].lstrip("\0"))[0] in "ux" and len(code) > 1:
@@ -87,7 +87,7 @@ def _plain(found: re.Match[str]) -> str:
 
 
 def _struck(text: str, spans: list[Span], limit: int) -> str:
-    """*text* up to *limit* with the spans replaced; where they overlap, the first one's kind."""
+    """*text* up to *limit* with the spans replaced; overlaps get the kind of the first one."""
     kept: list[str] = []
     done = 0
     for start, end, kind in sorted(spans):
@@ -105,9 +105,9 @@ def _cut(text: str, limit: int, was_longer: bool) -> str:
 
 
 def redact_document(value: object, limit: int = TEXT_LIMIT) -> Any:
-    """*value* as plain JSON, first by the names of its keys and then by its texts, bounded.
+    """*value* as plain JSON, redacted by key names and then by text, and bounded.
 
-    Beyond the depth, the number of values or the characters that are kept stands ``[cut]``.
+    ``[cut]`` replaces what exceeds the limits of depth, number of values or characters.
     """
     return _Walk(limit).visit(value, 1)
 
@@ -159,7 +159,7 @@ class _Walk:
         return found
 
     def _number(self, value: float) -> Any:
-        # Written so that what is not a number fails it, too.
+        # Written so that NaN fails it too.
         if not abs(value) < LARGEST_NUMBER:
             return "[number]"
         self.chars -= 20
@@ -180,16 +180,16 @@ _HARMFUL = re.compile(
 
 
 def harmless(text: str, limit: int = TEXT_LIMIT) -> str:
-    """*text* on one line that moves no cursor, changes no colour and turns no direction.
+    """*text* on one line, safe to print on a terminal.
 
-    Control, bidirectional and invisible characters and lone surrogates are shown as escapes. It is
-    still text: whoever puts it into HTML has to escape it there.
+    Control, bidirectional and invisible characters and lone surrogates are shown as escapes. HTML
+    output must still escape it.
     """
     return _cut(visible(text[:limit]), limit, len(text) > limit)
 
 
 def visible(text: str) -> str:
-    """All of *text* with what cannot be seen, or would act, written as escapes."""
+    """All of *text*, with invisible and control characters as escapes."""
     return _HARMFUL.sub(_as_escape, text)
 
 

@@ -1,4 +1,4 @@
-"""Tells a secret by its shape or by the name it is filed under. Every search is linear."""
+"""Recognizes secrets by their shape or the name of their field. Every search is linear."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ KEYS = r"""
         | npm_[A-Za-z0-9]{36}
         | hf_[a-z]{2,10}_[A-Za-z0-9]{8,64}_[A-Za-z0-9_-]{32,64}
 """
-"""Keys that say by their beginning what they are, as a pattern for re.VERBOSE."""
+"""Keys with a distinctive prefix, as a pattern for re.VERBOSE."""
 
-# Starts are anchored by look-behind, and lengths are capped or never given back, so that the search
-# stays linear on hostile input.
+# Starts are anchored by look-behind, and lengths are capped or possessive, so that the search stays
+# linear on hostile input.
 _SHAPES = re.compile(
     r"""
       -----BEGIN\ [A-Z0-9 ]{0,40}PRIVATE\ KEY-----
@@ -61,8 +61,8 @@ _FILED = re.compile(
 )
 
 
-# A piece of every shape and of every name: where none is found, no pattern needs to run. Looking
-# for all of them takes 4 microseconds in 200 bytes, the patterns 16.
+# A part of every shape and every name: without one of these, no pattern needs to run. Searching for
+# all of them takes 4 microseconds in 200 bytes, the patterns 16.
 _SHAPE_MARKS = (
     "-----BEGIN", "sk-", "k_live_", "k_test_", "AKIA", "ASIA", "ghp_", "gho_", "ghu_", "ghs_",
     "ghr_", "github_pat_", "glpat-", "xox", "AIza", "npm_", "hf_", "eyJ", "://",
@@ -71,9 +71,9 @@ _NAME_MARKS = ("pass", "secret", "api", "token", "private", "authoriz", "connect
 
 
 def may_hold_secret(text: str) -> bool:
-    """Whether the JSON *text* of a document gives cause to look closer. Never misses one.
+    """Whether the JSON *text* of a document needs a full check. It has no false negatives.
 
-    An escape could glue a letter to the front of a secret and hide it, so any escape is a cause.
+    An escape could put a letter in front of a secret and hide it, so any escape needs one.
     """
     if "\\" in text:
         return True
@@ -90,7 +90,7 @@ def may_hold_secret(text: str) -> bool:
 
 
 def find_secret(value: object) -> str | None:
-    """The path of the first thing in *value* that looks like a secret, never the thing itself."""
+    """The path of the first value in *value* that looks like a secret, never the value itself."""
     todo: list[tuple[str, object]] = [("", value)]
     while todo:
         path, node = todo.pop()
@@ -110,7 +110,7 @@ def find_secret(value: object) -> str | None:
     return None
 
 
-# A key is somebody's text, too: what is no name is not repeated.
+# Keys are user text too: a key that is not a plain name is not repeated.
 _KEY = re.compile(r"[\w.:/-]{1,60}(?: [\w.:/-]{1,20})?")
 
 
@@ -124,6 +124,6 @@ def _name_of(key: object) -> str:
 
 
 def hide_passwords(text: str) -> str:
-    """*text* with the passwords of the addresses in it taken out."""
+    """*text* with the passwords in its URLs removed."""
     text = re.sub(r"://([^\s:/@]*):\S*@", r"://\1@", text)
     return re.sub(r"([?&](?:ssl)?password=)[^&\s]*", r"\1…", text)

@@ -1,4 +1,4 @@
-"""Finds keys and tokens by their shape, all in one scan of the text. Pure and linear."""
+"""Finds keys and tokens by their shape in one scan of the text. Pure and linear."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _KEYS = re.compile(
 _WORD = re.compile(r"[A-Za-z0-9_-]")
 
 
-# Every key begins with one of these.
+# Every key starts with one of these.
 _KEY_WORDS = """
     sk akia asia ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- xox aiza npm_ hf_ rk_live_ rk_test_
     gsk_ r8_ xai- pplx- whsec_ sg. ya29. gocspx- xapp- dapi shpat_ shpca_ shppa_ shpss_ dop_v1_
@@ -48,7 +48,7 @@ _KEY_WORDS = """
 
 def _find_key(text: str, at: int) -> Span | None:
     found = _KEYS.match(text, at)
-    # In the middle of a word only what no word is: a task-risk-assessment is no key.
+    # Inside a word, only shapes that are not words match: task-risk-assessment is not a key.
     if found is None or (
         text.startswith("sk-", at)
         and at
@@ -63,7 +63,7 @@ def _has_digit(text: str) -> bool:
     return any(char.isdigit() for char in text)
 
 
-# A value may end with the name of the next one.
+# A value may be followed directly by the name of the next one.
 _BEARER = re.compile(r"bearer[\s\0]{1,4}[\"']?(?=([A-Za-z0-9._~+/=:|-]{6,}+))", re.I)
 _BASIC = re.compile(
     r"(?<![a-z])(?:basic|digest|negotiate|ntlm)[\s\0]{1,4}(?=([a-z0-9+/=_-]{8,}+))", re.I
@@ -84,7 +84,7 @@ def _find_basic(text: str, at: int) -> Span | None:
     return (*found.span(1), "secret") if is_value else None
 
 
-# A bot of Discord: its id in base64, a time, a signature. No part of it is a fixed word.
+# A Discord bot token: id in base64, timestamp, signature. No part of it is fixed.
 _DISCORD_BOT = re.compile(
     r"(?<![A-Za-z0-9_.-])[MNO][A-Za-z0-9_-]{22,28}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,45}"
     r"(?![A-Za-z0-9_-])"

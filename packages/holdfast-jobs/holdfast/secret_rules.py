@@ -1,10 +1,10 @@
-"""Secret rules from a data file, beside our own shapes: keywords, a pattern, entropy, exceptions.
+"""Secret rules from data files, in addition to the built-in shapes.
 
-A rule file is JSON as ``tools/secret_rules.py`` writes it from the rules of another scanner.
-All files in ``secret_data`` are in force. A rule's pattern runs only in windows around its
-keywords. A character is in one window of a rule, and the windows of all rules together hold at most
-8 times the text; behind that, whatever looks generated is struck without a look at the rule. So
-the time is linear in the text.
+A rule has keywords, a pattern, a minimum entropy and exceptions. A rule file is JSON that
+``tools/secret_rules.py`` converts from the rules of another scanner. All files in ``secret_data``
+apply. A rule's pattern runs only in windows around its keywords. Windows of one rule do not
+overlap, and all windows together cover at most 8 times the text. Beyond that, text that looks
+generated is redacted without checking the rule. So the time is linear in the text.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Rule:
     id: str
     source: str
     keywords: tuple[str, ...]
-    # The group that is the secret; 0 is the first group that matched, or else the whole match.
+    # The group of the secret; 0 is the first group that matched, or else the whole match.
     group: int = 0
     entropy: float = 0.0
-    # Values, matches and lines that are no secret, whatever the pattern says.
+    # Values, matches and lines that are not secrets even if the pattern matches.
     allowed_values: tuple[str, ...] = ()
     allowed_matches: tuple[str, ...] = ()
     allowed_lines: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class Rule:
         return tuple(tuple(map(re.compile, kind)) for kind in kinds)
 
     def find(self, text: str, start: int, end: int) -> Iterator[Span]:
-        """The secrets of this rule within a window."""
+        """Find the secrets of this rule within a window."""
         for found in self.pattern.finditer(text, start, end):
             group = self.group or next((at for at in range(1, found.re.groups + 1) if found[at]), 0)
             value = found[group]
@@ -85,7 +85,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class RuleSet:
-    """Rules that are looked for together."""
+    """Rules that are searched together."""
 
     rules: Sequence[Rule]
     _by_word: dict[str, tuple[int, ...]] = field(init=False, default_factory=dict)
@@ -104,7 +104,7 @@ class RuleSet:
         return re.compile(word_pattern(self._by_word))
 
     def find(self, text: str) -> Iterator[Span]:
-        """Every secret that a rule knows."""
+        """Find every secret that matches a rule."""
         if not self.rules:
             return
         left = MOST_SCANNED * len(text) + BEFORE + BEHIND
@@ -116,7 +116,7 @@ class RuleSet:
                 yield from _strike_random(text, start, end)
 
     def _windows(self, text: str) -> Iterator[tuple[int, int, int]]:
-        """Where each rule has to be tried: around its keywords, what overlaps in one piece."""
+        """The windows of each rule: around its keywords, with overlapping windows merged."""
         open_windows: dict[int, tuple[int, int]] = {}
         small = lowered(text)
         hit = self._words.search(small)
@@ -141,13 +141,13 @@ def _strike_random(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 def read_rules(text: str) -> RuleSet:
-    """The rules of a file."""
+    """Parse a rule file."""
     return RuleSet([Rule.from_document(one) for one in json.loads(text)["rules"]])
 
 
 @cache
 def installed_rules() -> tuple[RuleSet, ...]:
-    """The rules of all files that came with the package."""
+    """The rules of all files in the package."""
     folder = files("holdfast").joinpath("secret_data")
     if not folder.is_dir():
         return ()

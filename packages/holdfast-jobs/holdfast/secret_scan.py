@@ -1,9 +1,9 @@
-"""Scans text for many secret shapes in one pass over it.
+"""Scans text for many secret shapes in one pass.
 
-Every shape names a word that is part of each of its matches. One pass finds all words, and only
-there the shape's own pattern is tried, at a fixed place and at most once per character. So the time
-is linear in the text, whatever the text is, and does not grow with the number of shapes: 45 ms per
-MB of code for 143 words, against 90 ms for the alternation of a third of the shapes.
+Every shape names a word that is part of each of its matches. One pass finds all words. The shape's
+pattern is tried only there, at a fixed position and at most once per character. So the time is
+linear in the text and does not grow with the number of shapes: 45 ms per MB of code for 143 words,
+against 90 ms for the alternation of a third of the shapes.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 Span = tuple[int, int, str]
-"""Where something begins and ends, and what it is."""
+"""Start, end and kind of a match."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A kind of secret: words, and what to look for where one of them is.
+    """A kind of secret: its words, and a function that matches around one of them.
 
-    *words* are in lower case. *find* gets the text and the place of a word, and must look only at
-    a bounded part of the text before it and take what it reads behind it without giving it back.
+    *words* are in lower case. *find* gets the text and the position of a word. It must read only a
+    bounded part of the text before the word, and must not backtrack after it.
     """
 
     name: str
@@ -31,14 +31,14 @@ class Shape:
 
 
 class Scanner:
-    """All shapes together."""
+    """A set of shapes that are searched together."""
 
     def __init__(self, shapes: Sequence[Shape]) -> None:
         self.shapes = tuple(shapes)
 
     @cached_property
     def _by_word(self) -> dict[str, tuple[int, ...]]:
-        """The shapes to try for each word; a word that begins with another one tries both."""
+        """The shapes to try for each word; a word that starts with another one tries both."""
         wanted: dict[str, list[int]] = {}
         for index, shape in enumerate(self.shapes):
             for word in shape.words:
@@ -55,7 +55,7 @@ class Scanner:
         return re.compile(word_pattern(self._by_word))
 
     def find(self, text: str) -> Iterator[Span]:
-        """Every secret that a shape knows."""
+        """Find every secret that matches a shape."""
         done = [0] * len(self.shapes)
         search, by_word = self._words.search, self._by_word
         small = lowered(text)
@@ -63,7 +63,7 @@ class Scanner:
         while hit is not None:
             at = hit.start()
             for index in by_word[hit[0]]:
-                # What lies within a match of the same shape is part of it.
+                # A word within a match of the same shape is part of that match.
                 if at < done[index]:
                     continue
                 if (span := self.shapes[index].find(text, at)) is not None:
@@ -73,7 +73,7 @@ class Scanner:
 
 
 def lowered(text: str) -> str:
-    """The text in lower case, with every character where it was."""
+    """The text in lower case, with every character at its position."""
     small = text.lower()
     if len(small) == len(text):
         return small
@@ -81,7 +81,7 @@ def lowered(text: str) -> str:
 
 
 def word_pattern(words: Sequence[str] | dict[str, tuple[int, ...]]) -> str:
-    """A pattern for the longest of the words at a place, as a tree of their letters."""
+    """A pattern for the longest matching word at a position, built as a prefix tree."""
     tree: _Tree = {}
     for word in words:
         node = tree
@@ -102,11 +102,11 @@ def _branches(node: _Tree) -> str:
     return body + "?" if "" in node else body
 
 
-# -- shapes that begin with their word
+# -- shapes that start with their word
 
 
 def prefixed(name: str, words: str, pattern: str, *, before: int = 0) -> Shape:
-    """A shape whose pattern begins *before* characters in front of one of its words."""
+    """A shape whose pattern starts *before* characters in front of one of its words."""
     lazy = _Lazy(pattern)
 
     def find(text: str, at: int) -> Span | None:
@@ -122,7 +122,7 @@ def prefixed(name: str, words: str, pattern: str, *, before: int = 0) -> Shape:
 
 
 class _Lazy:
-    """A pattern that is compiled when its word is seen: compiling them all takes 40 ms."""
+    """A pattern that is compiled when its word is found: compiling all of them takes 40 ms."""
 
     def __init__(self, source: str) -> None:
         self._source = source

@@ -1,7 +1,7 @@
 """The shapes of keys and tokens, as their issuers publish them. Data.
 
-Each row: a name, the words that every such key has, in lower case, and its pattern. A pattern
-begins with the word, and matches the letters as the issuer writes them.
+Each row: a name, the words in every such key in lower case, and its pattern. A pattern starts with
+the word and matches the letters as the issuer writes them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import Counter
 
 from holdfast.secret_scan import Shape, Span, prefixed
 
-# Nothing of a longer word: base64 and hashes hold every short word somewhere.
+# Not inside a longer word: base64 and hashes contain every short word somewhere.
 _ALONE = r"(?<![A-Za-z0-9+/_-])"
 _REST = r"[A-Za-z0-9_-]*+"
 _UUID = r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
@@ -98,7 +98,7 @@ _PREFIXES = (
      + r"(?:AQVN[A-Za-z0-9_-]{30,}+|YCAJ[A-Za-z0-9_-]{30,}+|t1\.[A-Za-z0-9_=-]{80,}+)"),
 )  # fmt: skip
 
-# The word is not at the beginning.
+# The word is not at the start.
 _INNER = (
     # Client secrets of Microsoft Entra (Azure AD): three characters, a digit, Q~.
     ("azure ad", "q~", _ALONE + r"[A-Za-z0-9_~.-]{3}[0-9]Q~[A-Za-z0-9_~.-]{28,40}", 4),
@@ -119,8 +119,8 @@ _HOOKS = (
      r"chat\.googleapis\.com/v1/spaces/[^\s\"'`<>\\]{20,}+"),
 )  # fmt: skip
 
-# Authorization: Token …, and whatever scheme stands there. What is filled in later has a bracket or
-# a dollar in it, and prose has no digit.
+# Authorization: Token …, with any scheme. Placeholders contain a bracket or a dollar sign, and
+# prose contains no digit.
 _HEADER = r"""(?i:authorization)[\"'\]]{0,2}\s{0,4}[:=,]\s{0,4}[bru]{0,1}[\"'`]?
     (?:Token|ApiKey|Api-Key|Key|Bot|SSWS|GenieKey|PVEAPIToken|Splunk|Apikey|token|bot|apikey|key
       |DeepL-Auth-Key|Signature|Client-ID|MediaBrowser|Klaviyo-API-Key|OAuth|AccessKey|Discogs)
@@ -160,13 +160,13 @@ def is_random(value: str) -> bool:
 
 
 def entropy(text: str) -> float:
-    """Bits per character, as Shannon counts them."""
+    """Shannon entropy in bits per character."""
     size = len(text)
     return -sum(many / size * math.log2(many / size) for many in Counter(text).values())
 
 
 def _named_by_service(words: str) -> Shape:
-    """A random value under the name of a service, whatever else the name says."""
+    """A random value in a field whose name contains the name of a service."""
     plain = prefixed("service", words, _NAMED)
 
     def find(text: str, at: int) -> Span | None:

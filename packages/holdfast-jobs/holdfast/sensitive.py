@@ -1,11 +1,12 @@
 """Finds secrets and personal data in text. Pure; every search takes time linear in the text.
 
-Where :mod:`holdfast.secret` refuses, it must be sure. What is found here is only struck out, so the
-patterns are wider: rather a word too many than a key too few. A pattern either fails after a few
-characters or takes what it read and never gives it back; that is what keeps it linear.
+:mod:`holdfast.secret` rejects documents, so it must be certain. Matches of this module are only
+redacted, so its patterns are wider: a false positive is better than a leaked key. A pattern either
+fails after a few characters or never backtracks, which keeps it linear.
 
-Internet addresses are personal data where they are public; private and local ones name our own
-machines and stay. Numbers without a sign of being a telephone, a card or an account stay.
+Public IP addresses are personal data and are redacted. Private and local ones identify the
+deployment's own machines and are kept. So are numbers without a sign of being a telephone, card or
+account number.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Finder = Callable[[str], Iterator[Span]]
 
 # -- secrets by shape
 
-# Forty characters of three kinds: what an AWS secret key looks like, and a commit id does not.
+# Forty characters of three kinds, like an AWS secret key and unlike a commit id.
 _FORTY = re.compile(
     r"(?<![A-Za-z0-9/+_-])(?=[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+_-]))"
     r"(?=[^A-Z]{0,39}[A-Z])(?=[^a-z]{0,39}[a-z])(?=[^0-9]{0,39}[0-9]).{40}"
@@ -56,7 +57,7 @@ _LATER_AT = re.compile(r"[^\s\"'<>@]{0,200}+@(?:[^\s\"'<>@/?#]{0,200}+@)*+")
 
 
 def _find_logins(text: str) -> Iterator[Span]:
-    """What stands before the @ of an address, whether or not somebody escaped its password."""
+    """The login before the @ of a URL, whether or not its password is escaped."""
     for found in _AUTHORITY.finditer(text):
         start, end = found.span(1)
         at = text.rfind("@", start, end)
@@ -64,7 +65,7 @@ def _find_logins(text: str) -> Iterator[Span]:
             later = _LATER_AT.match(text, end) if ":" in text[start:at] else None
             yield start, later.end() - 1 if later else at, "secret"
         elif _NO_PORT.match(found[1]) and (later := _LATER_AT.match(text, end)):
-            # A password with a slash, a question mark or a hash in it.
+            # A password that contains a slash, a question mark or a hash.
             yield start, later.end() - 1, "secret"
 
 
@@ -80,7 +81,7 @@ _ENDS = (
     "signingkey", "encryptionkey", "authkey", "accountkey", "sshkey", "masterkey", "servicekey",
     "pwd",
 )  # fmt: skip
-# dbPass, SMTP_PASS and mysqlpass are passwords; a compass and a first pass are none.
+# dbPass, SMTP_PASS and mysqlpass are passwords; compass and first pass are not.
 _LAST_WORDS = ("pass", "pw", "cred", "creds", "psk")
 _LAST_WORD = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]+)$")
 _OTHER_PASSES = frozenset(
@@ -90,18 +91,18 @@ _TURNS = (
     "firstpass", "secondpass", "thirdpass", "nextpass", "lastpass", "onepass", "twopass",
     "singlepass", "multipass", "renderpass",
 )  # fmt: skip
-# A lease token is a number that fences writes, and no secret.
+# A lease token is a fencing number, not a secret.
 _HARMLESS_NAMES = frozenset({"leasetoken"})
 _SEPARATORS = re.compile(r"[^A-Za-z0-9]+")
 _DIGITS = "0123456789"
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether what is filed under *name* is a secret, whatever it looks like."""
-    # What a long name ends with decides: it may be glued to anything.
+    """Whether a field called *name* holds a secret, whatever its value looks like."""
+    # The end of a long name decides, because the rest may be any text.
     tail = name[-80:]
     squashed = _SEPARATORS.sub("", tail).lower()
-    # The second of several is one, too.
+    # A numbered name, such as password2, counts too.
     ending = squashed.rstrip(_DIGITS)
     return squashed not in _HARMLESS_NAMES and (
         squashed in _SQUASHED
@@ -140,7 +141,7 @@ _HOPS = 64
 
 
 class _Ends:
-    """Where values end. One within another of its sort ends with it, so nothing is read twice."""
+    """The ends of values. Nested values of the same kind share an end, so none is read twice."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -153,7 +154,7 @@ class _Ends:
 
 
 def _find_named(text: str) -> Iterator[Span]:
-    """The values of secret names, as JSON, headers, queries, options and reprs write them."""
+    """The values of secret names in JSON, headers, queries, options and reprs."""
     ends = _Ends(text)
     for found in _NAMED.finditer(text):
         if not is_secret_name(found[1]):
@@ -181,7 +182,7 @@ def _is_header(name: str) -> bool:
 
 
 def _closing(text: str, start: int, quote: str, depth: int, ends: _Ends) -> int:
-    """Where a quoted value ends: at a quote that is escaped no deeper than the opening one."""
+    """The end of a quoted value: a quote that is escaped no deeper than the opening one."""
     end = start
     for _ in range(_HOPS):
         end = text.find(quote, end, start + _LONGEST_QUOTE)
@@ -213,13 +214,13 @@ def _find_emails(text: str) -> Iterator[Span]:
         # left-pad@1.3.0 is a version.
         if start == at or not (found[1].startswith("[") or any(map(str.isalpha, found[1]))):
             continue
-        # The host of an address is an operational fact.
+        # The host of a URL is operational data.
         done = at if at in hosts else end
         yield start, done, "email"
 
 
-# Looked for at every place, also within one that was none, and with what may belong to it or not:
-# numbers stand in rows.
+# Tried at every position, also within a failed match, with and without adjacent digits, because
+# numbers appear in sequences.
 _CARD = re.compile(
     r"(?<![A-Za-z0-9])(?<!\d\.)(?=[2-6]("
     r"\d{12,18}|\d{3}([ \xa0.-])\d{4}\2\d{4}\2\d{4}|\d{3}([ \xa0.-])\d{6}\3\d{4,5}"
@@ -241,7 +242,7 @@ def _is_card(digits: list[int]) -> bool:
     return (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
 
 
-# A group of digits within an id or a date begins none.
+# A digit group within an id or a date does not start one.
 _PHONE = re.compile(
     r"""(?:
         (?<!\d)\+[ ]?\(?\d(?:[ \xa0./()-]{0,2}\d){6,14}             # +49 30 1234567
@@ -291,7 +292,7 @@ def _find_ibans(text: str) -> Iterator[Span]:
         account = text[start:end]
         between = text[found.end()]
         if not between.isalnum():
-            # In groups of four or in one piece; the groups of an id are neither.
+            # In groups of four or unspaced; the groups of an id are neither.
             end += (length - 1) // 4
             groups = text[start:end].split(between)
             account = "".join(groups) if {len(group) for group in groups[:-1]} == {4} else ""
@@ -333,7 +334,7 @@ _OPENS = re.compile(r"(?:(?<![A-Za-z0-9_])|(?<![A-Za-z0-9_])[bBrRfFuU]{1,2})[\"'
 
 
 def _find_literals(text: str) -> Iterator[Span]:
-    """What is quoted where an exception is named, and everything quoted in a stack trace."""
+    """Quoted text next to an exception, and all quoted text in a stack trace."""
     in_trace = _FRAME.search(text) is not None
     if not in_trace and not _RAISED.search(text):
         return
@@ -341,7 +342,7 @@ def _find_literals(text: str) -> Iterator[Span]:
     for line in text.splitlines(keepends=True):
         named = None if in_trace else _RAISED.search(line)
         begin = named.end() if named else 0 if in_trace else len(line)
-        # The place of a frame is quoted too, and stays.
+        # The quoted file name of a frame is kept.
         for frame in _FRAME.finditer(line):
             yield from _quoted(line, begin, frame.start(), start)
             begin = frame.end()
@@ -350,7 +351,7 @@ def _find_literals(text: str) -> Iterator[Span]:
 
 
 def _quoted(line: str, begin: int, end: int, offset: int) -> Iterator[Span]:
-    """From the first quote to the last: what lies between two literals may be a third."""
+    """From the first quote to the last: text between two literals may be a third."""
     if opens := _OPENS.search(line, begin, end):
         last = max(line.rfind(quote, opens.end(), end) for quote in "\"'`")
         yield offset + opens.start(), offset + (last + 1 if last >= 0 else end), "literal"
@@ -362,7 +363,7 @@ SHAPES: tuple[Finder, ...] = (
     _find_pem,
     _find_logins,
 )
-"""Those that know a secret by its shape: in source code, names and quotes stand everywhere."""
+"""Finders of secrets by shape. In source code, names and quotes are everywhere."""
 
 FINDERS: tuple[Finder, ...] = (
     *SHAPES,
@@ -374,4 +375,4 @@ FINDERS: tuple[Finder, ...] = (
     _find_ips,
     _find_literals,
 )
-"""One for each kind of thing. None hides what another would find."""
+"""One finder for each kind of data. None hides what another would find."""

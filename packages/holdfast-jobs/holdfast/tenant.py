@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def with_default_org(settings: Settings) -> Settings:
-    """Settings of an embedded database have a tenant for calls that name none."""
+    """Add a default tenant to the settings of an embedded database."""
     if settings.db.startswith("sqlite"):
         return replace(settings, default_org=settings.default_org or DEFAULT_ORG)
     is_built_in = settings.default_org == DEFAULT_ORG
@@ -28,7 +28,7 @@ def with_default_org(settings: Settings) -> Settings:
 
 
 def tenant_of(settings: Settings, org_id: str | None) -> str:
-    """The tenant of a call: the one it names, that of the running job, or the default."""
+    """The tenant of a call: the one passed, that of the running job, or the default."""
     running = current.get()
     found = org_id or (running.org_id if running else settings.default_org)
     if found is None:
@@ -39,14 +39,14 @@ def tenant_of(settings: Settings, org_id: str | None) -> str:
 @checked(checks={"job_id": uuid}, without=("enqueue", "enqueue_many", "notify"))
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """A Holdfast that is bound to one tenant."""
+    """A Holdfast instance that is bound to one tenant."""
 
     holdfast: Holdfast
     org_id: str
 
     @property
     def runs(self) -> Runs:
-        """Refuses every call: a tenant has no runs. Attempts to start one are audited."""
+        """Refuse every call: runs belong to no tenant. Attempts to start one are audited."""
         return Runs(self.holdfast, self.org_id)
 
     def enqueue(

@@ -7,8 +7,8 @@
         holdfast_app.drain()
         assert outbox == ["ada"]
 
-Point it at your application with the ``holdfast_target`` fixture, which returns your Holdfast. Each
-test gets a fresh database in memory and a clock that moves only when told to.
+Override the ``holdfast_target`` fixture to return your Holdfast. Each test gets a fresh in-memory
+database and a clock that moves only when the test advances it.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ from holdfast.testing_faults import OUTBOX_POINTS, inject, kits_of
 SQL = Statements("holdfast.engine", "testing.sql")
 
 ORG = "0198c0de-0000-7000-8000-00000000000a"
-"""A tenant to use where a test does not care which."""
+"""A tenant id for tests in which the tenant does not matter."""
 
 
 class Crash(BaseException):
-    """Stands for the death of the process at a chosen point."""
+    """Simulates a crash of the process at a chosen point."""
 
 
 class HoldfastApp:
-    """An application under test: its jobs, a store in memory, a clock to move."""
+    """An application under test, with an in-memory store and a clock that the test controls."""
 
     def __init__(self, hf: Holdfast) -> None:
         self.hf = hf
         self.clock = FakeClock()
         self._before = (hf.settings, hf.clock, hf.rng, hf.ids, hf.events, hf._store, hf._inline)
-        # Whatever the settings say, a test stores no file where the application does.
+        # Files of a test go to a temporary folder, whatever the settings say.
         self._folder = tempfile.TemporaryDirectory(prefix="holdfast-test-")
         hf.settings = replace(hf.settings, db="sqlite:")
         for extension in hf.extensions.available():
@@ -83,7 +83,7 @@ class HoldfastApp:
         self.hf._inline = self.drain
 
     def drain(self, *, queues: Sequence[str] = QUEUES, with_delays: bool = False) -> PassCounts:
-        """Run everything due; *with_delays* moves the clock over retries and snoozes too."""
+        """Run all due jobs; *with_delays* also advances the clock past retries and snoozes."""
         total = PassCounts()
         while True:
             done = self.run(queues=queues)
@@ -94,7 +94,7 @@ class HoldfastApp:
                 return total
 
     def run(self, limit: int = 100, *, queues: Sequence[str] = QUEUES) -> PassCounts:
-        """One pass of a worker: claim up to *limit* due jobs, run and settle them."""
+        """Run one worker pass: claim up to *limit* due jobs, execute and settle them."""
         return self._worker(queues).run_once(limit)
 
     def _worker(self, queues: Sequence[str]) -> Worker:
@@ -108,7 +108,7 @@ class HoldfastApp:
         return True
 
     def run_maintenance(self) -> PassCounts:
-        """One pass of rescue and pruning, and of the maintenance of extensions, such as sealing."""
+        """Run one pass of rescue, pruning and the maintenance of extensions, such as sealing."""
         self.hf.extensions.enable_defaults()
         counts = run_maintenance(self.hf.store, self.hf.settings, self.hf.events)
         for chore in self.hf.registry.chores:
@@ -122,7 +122,7 @@ class HoldfastApp:
         payload: Mapping[str, Any] | None = None,
         **fields: Any,
     ) -> list[Job]:
-        """The waiting jobs that match: equal type, payload containing *payload*, equal fields."""
+        """Waiting jobs of this type whose payload contains *payload* and whose fields are equal."""
         rows = self.hf.store.read(lambda tx: tx.many(SQL.list_jobs, state=State.QUEUED))
         jobs = [Job.from_row(row) for row in rows]
         return [job for job in jobs if _matches(job, job_type, payload, fields)]
@@ -135,7 +135,7 @@ class HoldfastApp:
         times: int | None = None,
         **fields: Any,
     ) -> list[Job]:
-        """Fail unless such a job waits; with *times*, exactly so many."""
+        """Assert that a matching job is waiting; with *times*, exactly that many."""
         found = self.all_enqueued(job_type, payload=payload, **fields)
         if not found or (times is not None and len(found) != times):
             waiting = "\n".join(f"  {job.job_type} {job.payload}" for job in self.all_enqueued())
@@ -148,36 +148,36 @@ class HoldfastApp:
     def refute_enqueued(
         self, job_type: str, *, payload: Mapping[str, Any] | None = None, **fields: Any
     ) -> None:
-        """Fail if such a job waits."""
+        """Assert that no matching job is waiting."""
         found = self.all_enqueued(job_type, payload=payload, **fields)
         if found:
             pytest.fail(f"Expected no waiting {job_type}; found {[job.payload for job in found]}.")
 
     def process_job(self, job_type: str, payload: Mapping[str, Any], **options: Any) -> Job:
-        """Enqueue one job, run it through JSON and the whole way, and return it as it ended."""
+        """Enqueue one job with its payload as JSON, execute it, and return its final state."""
         enqueued: Enqueued = self.hf.enqueue(job_type, payload, **{"org_id": ORG, **options})
         self.drain()
         return self.hf.get(enqueued.id, org_id=enqueued.org_id)
 
     def __getattr__(self, name: str) -> Any:
-        """What an extension adds, such as ``submit`` and ``collect`` of batch processing."""
+        """Return a helper of an extension, such as ``submit`` of batch processing."""
         for kit in () if name.startswith("_") else kits_of(self.hf):
             if hasattr(kit, name):
                 return getattr(kit, name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def perform(self, run: str) -> RunReport:
-        """Perform one bounded run as a timer would."""
+        """Perform one bounded run, as a timer does."""
         return perform_run(self.hf, run, trigger=_BY_TIMER)
 
     @contextmanager
     def crash_after(self, point: str) -> Iterator[None]:
-        """The process crashes right after *point*: ``claim``, ``execute``, ``settle`` or ``send``.
+        """Crash the process right after *point*: ``claim``, ``execute``, ``settle`` or ``send``.
 
-        ``send`` is the send of a channel. An extension may have more points: batch processing has
-        ``created`` and others, see docs/guides/testing.md. The block ends normally.
-        :meth:`run_maintenance` rescues the jobs of the crashed worker once its lease has expired
-        (``clock.advance(seconds=61)``), the next run its batches.
+        ``send`` is the send of a channel. Extensions may add points: batch processing has
+        ``created`` and others, see docs/guides/testing.md. The block ends normally. Once the lease
+        of the crashed worker has expired (``clock.advance(seconds=61)``), :meth:`run_maintenance`
+        rescues its jobs, and the next run rescues its batches.
         """
         if point not in _POINTS:
             with self._crash_at(point):
@@ -248,7 +248,7 @@ def holdfast_target() -> Holdfast:
 
 @pytest.fixture
 def holdfast_app(holdfast_target: Holdfast) -> Iterator[HoldfastApp]:
-    """Your application on a store in memory and a clock that stands still."""
+    """Your application on an in-memory store, with a clock that the test advances."""
     app = HoldfastApp(holdfast_target)
     yield app
     app.close()

@@ -9,8 +9,8 @@
         def play(self, fault): ...
         def count_accepted(self): ...
 
-pytest runs the tests that the class inherits. A fault that the far end of your test cannot play is
-skipped, and so are questions that the channel does not answer.
+pytest runs the inherited tests. Tests of faults that your test server cannot play are skipped, and
+so are tests of lookups that the channel does not support.
 """
 
 from __future__ import annotations
@@ -47,53 +47,53 @@ INJECTION = ("\r\nBcc: eve@example.com", "\nX-Extra: 1", "\x00", "\u2028")
 
 
 class Fault(StrEnum):
-    """What the far end does with the next message or question."""
+    """How the test server treats the next message or lookup."""
 
-    # Refuses this message for good.
+    # Rejects this message permanently.
     REJECT = "reject"
-    # Has no room, with Retry-After: 30.
+    # Throttles, with Retry-After: 30.
     THROTTLE = "throttle"
-    # Refuses the credential.
+    # Rejects the credential.
     REFUSE_CHANNEL = "refuse_channel"
-    # Takes the message and closes the connection without an answer.
+    # Accepts the message and closes the connection without a reply.
     LOSE_ANSWER = "lose_answer"
-    # Does not answer within the channel's timeout.
+    # Does not reply within the channel's timeout.
     TIME_OUT = "time_out"
     # Finds two messages for one token.
     TWO_MATCHES = "two_matches"
-    # Does not answer questions.
+    # Does not reply to lookups.
     LOOKUP_DOWN = "lookup_down"
 
 
 class ChannelConformance:
-    """What every channel must do. Subclasses say how to make one and how to break its far end."""
+    """The tests that every channel must pass. Subclasses create the channel and inject faults."""
 
     address: ClassVar[str]
-    """An address that the channel takes."""
+    """An address that the channel accepts."""
 
     bad_addresses: ClassVar[tuple[str, ...]] = ()
-    """Addresses that it must refuse: malformed ones, and private ones if it calls addresses."""
+    """Addresses that it must reject: malformed ones, and private ones if it calls addresses."""
 
     faults: ClassVar[frozenset[Fault]] = frozenset()
     """The faults that :meth:`play` can play."""
 
     retry_after: ClassVar[float | None] = 30.0
-    """What the channel reads of a throttled answer; None if its protocol has no such field."""
+    """The delay that the channel reads from a throttled reply; None if its protocol has none."""
 
     def make_channel(self) -> Channel:
-        """The channel, connected to a far end that this test controls."""
+        """Create the channel, connected to a server that the test controls."""
         raise NotImplementedError
 
     def make_kind(self) -> tuple[ChannelKind, Any] | None:
-        """The registered kind and its settings, to test what is refused before it is stored."""
+        """The registered kind and its settings, to test what is rejected before it is stored."""
         return None
 
     def play(self, fault: Fault) -> None:
-        """Make the far end behave like this for the next call."""
+        """Make the test server play this fault for the next call."""
         raise NotImplementedError
 
     def count_accepted(self) -> int:
-        """How many messages the far end has taken."""
+        """The number of messages that the test server has accepted."""
         raise NotImplementedError
 
     # -- sending
@@ -168,7 +168,7 @@ class ChannelConformance:
 
         assert isinstance(channel.lookup(_asked(self.address)), LookupFailed)
 
-    # -- what is refused before it is stored
+    # -- rejected before storing
 
     def test_bad_addresses_and_headers_are_refused_and_not_repeated(self) -> None:
         kind, settings = self._kind()
@@ -199,7 +199,7 @@ class ChannelConformance:
         assert isinstance(channel.capabilities, Capabilities)
         assert channel.name
 
-    # -- the parts of the tests
+    # -- helpers
 
     def _message(self) -> Message:
         return Message(

@@ -1,7 +1,7 @@
 """Failure injection for tests: a process that crashes between two steps.
 
-Nothing here is part of a running application. A test wraps the store, the channels and
-what extensions call outside, and gets a call before or after a transaction or an outside call:
+Running applications do not use this module. A test wraps the store, the channels and the external
+calls of extensions, and gets a callback before or after a transaction or a call:
 
     with inject(hf, {"sent": FailPoint.after_call("send")}, crash):
         worker.run_once()
@@ -22,7 +22,7 @@ from holdfast.store import Statement, Store, Tx
 
 
 class Seam(StrEnum):
-    """Where a test can step in."""
+    """The kinds of places where a test can intervene."""
 
     TRANSACTION = "transaction"
     CALL = "call"
@@ -30,11 +30,11 @@ class Seam(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FailPoint:
-    """Before or after one step of an application.
+    """A point before or after one step of an application.
 
-    A transaction is named by a statement that it runs, a call by the method of the provider adapter
-    or the channel. *Before* a transaction nothing of it is stored and no lock is held; *after* it,
-    it is committed.
+    A transaction is identified by a statement that it runs, a call by the method of the provider
+    adapter or channel. *Before* a transaction, nothing of it is stored and no lock is held; *after*
+    it, it is committed.
     """
 
     seam: Seam
@@ -71,27 +71,27 @@ OUTBOX_POINTS: Mapping[str, FailPoint] = {
     # The name that applications use in their own tests.
     "send": _call("send"),
 }
-# An SMTP channel sends with send_committing; to a test it is the same step.
+# An SMTP channel sends with send_committing; for a test it is the same step.
 _SAME_CALL = {"send_committing": "send"}
 
 Hit = Callable[[str], None]
-"""Called with the name of the point that was reached. What it raises ends the application."""
+"""Called with the name of the point reached. An exception that it raises ends the application."""
 
 
 class Kit(Protocol):
-    """What an extension adds to ``holdfast_app``: its methods, and points at which to crash."""
+    """The part of an extension in ``holdfast_app``: its methods, and points to crash at."""
 
     @property
     def points(self) -> Mapping[str, FailPoint]:
-        """The names that ``crash_after`` takes."""
+        """The points that ``crash_after`` accepts, by name."""
 
     def watched(self, watch: FailPointSet) -> AbstractContextManager[None]:
-        """Wrap what leaves the process, so that its calls reach the points of *watch*."""
+        """Wrap external calls, so that they reach the points of *watch*."""
 
 
 @contextmanager
 def inject(hf: Holdfast, points: Mapping[str, FailPoint], hit: Hit) -> Iterator[None]:
-    """Call *hit* at every one of *points* that *hf* reaches in this block."""
+    """Call *hit* at each of *points* that *hf* reaches in this block."""
     watch = fail_points_of(points, hit)
     with ExitStack() as stack:
         stack.enter_context(watched_store(hf.store, watch))
@@ -102,7 +102,7 @@ def inject(hf: Holdfast, points: Mapping[str, FailPoint], hit: Hit) -> Iterator[
 
 
 def kits_of(hf: Holdfast) -> list[Kit]:
-    """What the extensions of an application offer to its tests."""
+    """The test kits of an application's extensions."""
     found = (extension.testing(hf) for extension in hf.extensions.available())
     return [kit for kit in found if kit is not None]
 
@@ -116,7 +116,7 @@ def fail_points_of(points: Mapping[str, FailPoint], hit: Hit) -> FailPointSet:
 
 
 class FailPointSet(threading.local):
-    """The points of a test. What a hit itself does, in its own thread, reaches none of them."""
+    """The points of a test. Calls made by a hit itself, in its own thread, reach none of them."""
 
     def __init__(self, names: Mapping[FailPoint, Sequence[str]], hit: Hit) -> None:
         self.names = names
@@ -145,7 +145,7 @@ class FailPointSet(threading.local):
 
 
 class _Interrupted(Exception):
-    """Rolls a transaction back before it is run for good."""
+    """Rolls a transaction back before its final run."""
 
 
 @contextmanager
@@ -185,7 +185,7 @@ def _watched_write(write: Callable[..., Any], watch: FailPointSet) -> Callable[.
 
 
 class _Work:
-    """A unit of work that notes its statements."""
+    """A unit of work that records its statements."""
 
     def __init__(self, work: Callable[[Tx], Any], watch: FailPointSet, passed: set[str]) -> None:
         self.work = work
@@ -211,7 +211,7 @@ class _Work:
             tx._ready = ready  # type: ignore[method-assign]
 
 
-# -- what leaves the process
+# -- external calls
 
 
 class Watched:

@@ -18,12 +18,12 @@ JOB_SQL = Statements("holdfast.engine", "job.sql")
 DEAD_LETTER_SQL = Statements("holdfast.engine", "dead_letter.sql")
 
 PLATFORM_ORG = "00000000-0000-0000-0000-000000000000"
-"""The tenant of what concerns no tenant: queues, schedules, runs."""
+"""The tenant of events that concern no tenant: queues, schedules, runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One event to be written."""
+    """One event to write."""
 
     org_id: str
     job_id: str
@@ -33,15 +33,15 @@ class Entry:
 
 
 def record(tx: Tx, actor: Actor, entries: Sequence[Entry]) -> None:
-    """Write events in the caller's transaction, after the rows that they are about.
+    """Write events in the caller's transaction, after the rows that they describe.
 
-    Their digests are of the rows as they are now.
+    Their digests are computed from the current rows.
     """
     of_jobs = [entry for entry in entries if not _is_of_letter(entry)]
     if of_jobs:
         statement, params = record_step(actor, of_jobs)
         if tx.affected(statement, **params) < len(of_jobs):
-            # The others are about jobs in history: a cancel that came too late, a lost lease.
+            # The other events are about archived jobs: a cancel that came too late, a lost lease.
             tx.affected(JOB_SQL.insert_archived_events, **params)
     of_letters = [entry for entry in entries if _is_of_letter(entry)]
     if of_letters:
@@ -80,10 +80,9 @@ def subject_id(subject: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """What somebody did to a thing that is no job.
+    """An action on something that is not a job.
 
-    *request_id*, *correlation_id* and *project_id* are those of what brought it about, if anything
-    did.
+    *request_id*, *correlation_id* and *project_id* are those of its cause, if there is one.
     """
 
     actor: Actor
@@ -110,14 +109,14 @@ def record_action(
 
 
 def record_actions(tx: Tx, deeds: Sequence[Deed]) -> None:
-    """The same for any number of deeds in one statement; they stand in the order given."""
+    """Write the audit events of any number of actions in one statement, in the order given."""
     if deeds:
         statement, params = actions_step(deeds)
         tx.affected(statement, **params)
 
 
 def actions_step(deeds: Sequence[Deed]) -> Step:
-    """The statement that writes deeds, with its parameters."""
+    """The statement that writes actions, with its parameters."""
     rows = [
         {
             "place": place,

@@ -35,9 +35,9 @@ from holdfast.store import Tx
 
 
 class BoundedRun:
-    """One run of an application's jobs.
+    """One bounded run of an application's jobs.
 
-    *max_jobs* takes the place of ``max_jobs_per_run`` of its profile.
+    *max_jobs* overrides ``max_jobs_per_run`` of its profile.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class BoundedRun:
         check_run(app, self.settings)
         self.run_id = app.ids.new()
         self.stop_requested = False
-        # A fake clock moves inside the handlers; then everything happens in this thread.
+        # A fake clock moves inside the handlers, so everything runs in this thread.
         self.inline = app.clock.is_fake if inline is None else inline
         self._body = run_body(
             app,
@@ -91,7 +91,7 @@ class BoundedRun:
     def perform(self, *, is_maintained: bool = False) -> RunReport:
         """Perform the run and return its report. Without pending work the run is skipped.
 
-        With *is_maintained* the caller has done the maintenance that precedes a run.
+        With *is_maintained*, the caller has already run the maintenance that precedes a run.
         """
         app = self.app
         if not is_maintained:
@@ -266,7 +266,7 @@ class Runs:
     def list(
         self, *, name: str | None = None, limit: int = 50, before: str = run_log.NEWEST
     ) -> Sequence[RunReport]:
-        """Runs, newest first; *before* a run's id is the next page."""
+        """Runs, newest first. For the next page, pass the id of the last run as *before*."""
         self._check_unbound()
         return run_log.list_runs(self.app.store, name=name, limit=limit, before=before)
 

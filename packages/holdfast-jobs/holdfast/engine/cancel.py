@@ -1,7 +1,7 @@
-"""Cancel: a waiting job ends at once, a running one is asked and stops at its next step.
+"""Cancel: a waiting job is canceled at once; a running one is asked to stop at its next step.
 
-A job that waits for a provider's batch ends at once, too. What comes back for it later finds no
-claim that is still held, and is dropped.
+A job that waits for a provider batch is canceled at once too. A later reply for it finds no held
+claim and is dropped.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def cancel_job(
     role: Role | None = None,
     registry: Registry | None = None,
 ) -> CancelAnswer:
-    """Ask for a job to be stopped. Every request is audited, effective or not.
+    """Request the cancellation of a job. Every request is audited, effective or not.
 
-    Where the job type declares a ``cancel_role``, *role* must be at least that; without a role only
-    the system may. Raises Forbidden otherwise.
+    If the job type declares a ``cancel_role``, *role* must be at least that; without a role only
+    the system may cancel. Raises Forbidden otherwise.
     """
     for name, text in (("actor", actor.id), ("reason", reason)):
         try:
@@ -76,7 +76,7 @@ def cancel_job(
             end_canceled_replay(tx, job, actor=actor)
         return answer
 
-    # A caller that cancels gets an answer soon, even while another transaction holds the row.
+    # The caller gets a quick reply, even while another transaction holds the row.
     return store.write_soon(work)
 
 
@@ -89,7 +89,7 @@ def _check_role(
     actor: Actor,
     role: Role | None,
 ) -> None:
-    """Raise Forbidden, audited, unless the job type lets this caller cancel its jobs."""
+    """Raise Forbidden and audit it, unless the caller may cancel jobs of this type."""
     job = store.maybe(JOB_TYPE_SQL.find_cancel_rule, org_id=org_id, id=job_id)
     if job is None:
         raise JobNotFound(job_id)
@@ -98,7 +98,7 @@ def _check_role(
         return
     if actor.type is ActorType.SYSTEM if role is None else role.rank >= least.rank:
         return
-    # A caller that names no role acts for its tenant, which is what a member may.
+    # A caller without a role acts for its tenant, with the rights of a member.
     detail = {"action": "cancel", "role": role or Role.MEMBER, "why": Forbidden.__name__}
     store.write(
         lambda tx: audit.record_action(
@@ -117,7 +117,7 @@ def _check_role(
 
 
 def _least_role(registry: Registry | None, job_type: str, stored: str | None) -> Role | None:
-    """The stricter of what the store and this process declare."""
+    """The stricter of the roles that the store and this process declare."""
     declared = None
     if registry is not None and job_type in registry:
         declared = registry.get(job_type).cancel_role

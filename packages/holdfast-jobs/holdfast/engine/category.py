@@ -34,7 +34,7 @@ REFUSAL = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,300}")
 LONGEST_KEY_TTL = timedelta(days=3660)
 LONGEST_DELAY = timedelta(days=30)
 
-# Housekeeping is bounded: nobody looks at a job of the night that never ends.
+# Maintenance jobs run unattended, so their run time is bounded.
 MAINTENANCE_TIMEOUT = timedelta(minutes=10)
 LONGEST_MAINTENANCE = timedelta(hours=1)
 
@@ -61,7 +61,7 @@ class CategoryRules(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Category:
-    """What jobs of a kind share: where they wait, how often they try, how long keys last."""
+    """Shared defaults of jobs: queue, attempts, timeout, and lifetime of idempotency keys."""
 
     name: str
     queue: str
@@ -69,7 +69,7 @@ class Category:
     retry: RetryPolicy
     key_ttl: timedelta
     rules: CategoryRules
-    # Why dead letters of this category are never replayed.
+    # Why dead letters of this category cannot be replayed.
     replay_refusal: str | None = None
 
     @property
@@ -77,7 +77,7 @@ class Category:
         return ms(self.key_ttl)
 
     def timeout_of(self, declared: timedelta | None) -> timedelta | None:
-        """How long a handler of this category may run; raises ConfigError for what is too long."""
+        """The timeout of a handler; raises ConfigError if *declared* is too long."""
         if self.rules is not CategoryRules.MAINTENANCE:
             return declared
         if declared is not None and declared > LONGEST_MAINTENANCE:
@@ -101,7 +101,7 @@ def _built_in(
 
 
 GENERAL = _built_in("general", DEFAULT_QUEUE, 5, 5, 30, CategoryRules.GENERAL)
-# The migration that makes the table writes the same; a test holds the two together.
+# The migration that creates the table inserts the same rows; a test compares the two.
 CATEGORIES = {
     category.name: category
     for category in (
@@ -117,7 +117,7 @@ CATEGORIES = {
 
 
 class CategoryOptions(TypedDict, total=False):
-    """What a category may say of itself; the rest is as in the category general."""
+    """The options of a category; the defaults are those of the category general."""
 
     queue: str
     max_attempts: int
@@ -141,13 +141,13 @@ def make_category(
     rules: CategoryRules | str = CategoryRules.GENERAL,
     replay_refusal: str | None = None,
 ) -> Category:
-    """A category whose declaration was checked."""
+    """Create a category from a validated declaration."""
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise ConfigError(f"Category {name!r} must be a lower-case word such as 'report'.")
     if name in CATEGORIES:
         raise ConfigError(f"Category {name!r} is built in; declare one of your own name.")
     if queue is None:
-        # Housekeeping is bounded and rate-limited where nobody says otherwise.
+        # Maintenance jobs are bounded and rate-limited by default.
         queue = MAINTENANCE_QUEUE if rules == CategoryRules.MAINTENANCE else GENERAL.queue
     if not isinstance(queue, str) or not QUEUE.fullmatch(queue):
         raise ConfigError(f"Category {name!r}: queue {queue!r} must look like 'q:default'.")
@@ -177,9 +177,9 @@ def make_category(
 
 
 def sync_categories(store: Store, categories: Iterable[Category]) -> list[str]:
-    """Write declared categories into the store; the names of those that changed there.
+    """Store declared categories; return the names of those that changed.
 
-    Every process that works does so when it starts; declaring the same again changes nothing.
+    Every worker process does so when it starts. Storing the same declaration again changes nothing.
     """
     rows = [
         {

@@ -45,7 +45,7 @@ def rules_of(context: Context) -> CategoryRules:
 
 
 def command_of(job: Claimed) -> str | None:
-    """The command that a planning job was enqueued with: what it may write is asked under it."""
+    """The command that a planning job was enqueued with; the policy decides what it allows."""
     if job.routing_decision is None:
         return None
     found = decode(job.routing_decision)
@@ -54,7 +54,7 @@ def command_of(job: Claimed) -> str | None:
 
 
 def access_of(context: Context) -> tuple[Access, audit.Entry | None]:
-    """What the handler's own transaction may write, and what the audit says of it."""
+    """What the handler's own transaction may write, and the audit entry for it."""
     match rules_of(context):
         case CategoryRules.AUDIT_ENRICHMENT:
             return Access.AUDIT, None
@@ -67,9 +67,9 @@ def access_of(context: Context) -> tuple[Access, audit.Entry | None]:
 
 
 def _planning_access(context: Context) -> tuple[Access, audit.Entry | None]:
-    """Reading, unless the job has a command and the handler's policy agrees to it."""
+    """Read-only access, unless the job has a command and the handler's policy allows it."""
     job, command = context.job, command_of(context.job)
-    # A policy may look into the database through the job it is asked about.
+    # A policy may read the database through the job that it decides about.
     if command is None or context.deciding:
         return Access.READ, None
     policy = None if context.handler is None else context.handler.policy
@@ -81,7 +81,7 @@ def _planning_access(context: Context) -> tuple[Access, audit.Entry | None]:
         agreed = policy(context, command)
     finally:
         context.deciding = False
-    # Only True is a yes: an object that happens to be true, such as a coroutine, is not.
+    # Only True allows it: a truthy object, such as a coroutine, does not.
     if agreed is not True:
         raise RuleViolated("The policy does not allow the command.", command=command, policy=name)
     detail = {"command": command, "policy": name, "stage": job.stage}
@@ -95,7 +95,7 @@ class Files(Protocol):
     def find_missing(
         self, session: Session, org_id: str, refs: Sequence[str], *, job_id: str | None = None
     ) -> Sequence[str]:
-        """Those of *refs* that the tenant, or with *job_id* the job, has no stored file for."""
+        """Those of *refs* for which the tenant, or with *job_id* the job, has no stored file."""
         ...
 
 
@@ -105,7 +105,7 @@ def _files(context: Context) -> Files:
 
 
 def has_inputs(context: Context) -> bool:
-    """Whether there is anything to look for before the handler runs."""
+    """Whether there are inputs to check before the handler runs."""
     return REF in context.job.payload and rules_of(context) is CategoryRules.EXPORT
 
 
@@ -133,12 +133,12 @@ def check_result(context: Context, value: object, session: Session | None = None
     if not delivers(context):
         return
     session, job = session or context.store, context.job
-    # What the job was given may be named in the result too; it is no result.
+    # The result may also name the job's inputs, but they do not count as results.
     given = refs_in(decode(job.payload)) if REF in job.payload else []
     made = [ref for ref in refs_in(value) if ref not in given]
     if not made:
         raise ResultInvalid("The result refers to no artifact.", reason="no_artifact")
-    # What a replay took over was stored by the job that it repeats.
+    # Outputs that a replay inherits were stored by the original job.
     taken = set(refs_in(list(job.outputs.values()))) if job.replay_of is not None else set()
     files, own = _files(context), [ref for ref in made if ref not in taken]
     missing = [
@@ -155,10 +155,10 @@ def check_result(context: Context, value: object, session: Session | None = None
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What an audit enrichment job may do to the audit: look, append, add a note to an event.
+    """The audit operations of an audit enrichment job: read, append, annotate an event.
 
-    Each call is a transaction of its own, under the job's lease, or a part of the job's open one.
-    Said again by a later attempt, the same event or note is not written twice.
+    Each call is a separate transaction under the job's lease, or part of the job's open one. If a
+    later attempt repeats an event or a note, it is not written again.
     """
 
     context: Context
@@ -183,7 +183,7 @@ class Audit:
         self._write(lambda tx, rows: tx.affected(SQL.append_events, events=rows), row)
 
     def note(self, event_id: int, note: Mapping[str, Any], *, name: str = "note") -> None:
-        """Add what was derived about an event of this tenant; the event stays as it is."""
+        """Add derived data to an event of this tenant; the event itself is not changed."""
         if not _NOTE_NAME.fullmatch(name):
             raise SchemaInvalid("A note is named with a lower-case word.")
         row = {"event_id": event_id, "name": name, "note": _bounded(note)}

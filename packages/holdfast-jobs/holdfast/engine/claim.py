@@ -1,4 +1,4 @@
-"""Claim: take due jobs under a lease, renew it, and check that it still holds."""
+"""Claim: lease due jobs, renew leases, and check that they are still held."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ FLOW = Statements("holdfast.engine", "flow.sql")
 KEYS = 1_000
 # How many backlogs are read at once; the next read continues after them.
 BACKLOGS = 256
-# Few backlogs are counted as deep as a claim could use; of many, each only a part of that.
+# A few backlogs are counted to the depth of a claim; many are each counted to a part of it.
 DEEP_BACKLOGS = 24
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
-    """What a claim requests of a queue: of these *backlogs* in turn, or the oldest."""
+    """The jobs that a claim requests of a queue: from *backlogs* in rotation, or the oldest."""
 
-    # The oldest jobs of several queues without limits are one request: of *queue*, then of *more*.
+    # The oldest jobs of several queues without limits are one request: *queue* first, then *more*.
     queue: str
     worker_id: str
     limit: int
@@ -59,11 +59,11 @@ class ClaimRequest:
     more: Sequence[str] = ()
     respect_not_before_at: bool = True
     job_types: Sequence[str] = ()
-    # Of those that wait for a provider's batch, or of those that wait for a worker.
+    # Claim jobs that wait for a provider batch instead of jobs that wait for a worker.
     of_batch: bool = False
-    # Jobs to pass over, where the oldest go first: a run takes a job once.
+    # Jobs to skip when the oldest go first: a run claims a job only once.
     without: Collection[str] = ()
-    # Tenant, provider and model of jobs to pass over: they could not be sent.
+    # Tenant, provider and model of jobs to skip, because they could not be sent.
     shut: Sequence[tuple[str, str, str]] = ()
     # Jobs that were dead-lettered instead of claimed; the caller emits their events.
     dead_lettered: list[Settled] = field(default_factory=list)
@@ -75,7 +75,7 @@ class ClaimRequest:
 
     @property
     def which_oldest(self) -> dict[str, Any]:
-        """The jobs that a claim of the oldest may take, as parameters."""
+        """Parameters that select the jobs for a claim of the oldest."""
         return {
             "types": [{"job_type": job_type} for job_type in self.job_types],
             "any_type": 0 if self.job_types else 1,
@@ -109,8 +109,8 @@ def claim_jobs(
     """Claim up to *limit* due jobs of *queues*, or of one *queue*.
 
     Tenants take turns, or the oldest jobs go first; the queues are served in the order given. One
-    statement finds the queues with jobs, and one claims of all that have no limits. If jobs are
-    passed over because they are *shut*, the oldest of the others go first.
+    statement finds the queues with jobs, and one claims from all queues without limits. If jobs are
+    skipped because they are *shut*, the oldest of the others go first.
     """
     names = tuple(queues) if queue is None else (queue,)
     seen = poll_queues(store, names)
@@ -142,10 +142,10 @@ def claim_jobs(
 def _claim_in_order(
     store: Store, rules: Rules, oldest: ClaimRequest, queues: Sequence[str]
 ) -> list[Claimed]:
-    """Claim the oldest jobs of each queue, as many as are left of the limit of *oldest*.
+    """Claim the oldest jobs of each queue, up to the remaining limit of *oldest*.
 
-    Neighbours without limits are one statement. What a queue with limits takes counts against the
-    capacity of the next one, so each of them is a claim of its own.
+    Adjacent queues without limits share one statement. Jobs claimed from a queue with limits count
+    against the capacity of the next one, so each such queue needs its own claim.
     """
     claimed: list[Claimed] = []
     waiting = [replace(oldest, queue=queue) for queue in queues if not rules.is_paused(queue)]
@@ -156,7 +156,7 @@ def _claim_in_order(
         try:
             claimed += claim_queue(store, rules, request)
         except StoreError:
-            # The jobs of the queues before are claimed and must be run.
+            # Jobs claimed from earlier queues are leased and must be run.
             if not claimed:
                 raise
             break
@@ -166,7 +166,7 @@ def _claim_in_order(
 def _claim_fair(
     store: Store, rules: Rules, first: ClaimRequest, queues: Sequence[str], of_batch: bool
 ) -> list[Claimed]:
-    """Claim of each of *queues* in turn, as many as are left of the limit of *first*."""
+    """Claim from each of *queues* in turn, up to the remaining limit of *first*."""
     if not queues:
         return []
     limit_key = BATCH_KEY if of_batch else ""
@@ -194,10 +194,10 @@ def _claim_fair(
             if taken:
                 moved[request.queue] = request.at
     except StoreError:
-        # The jobs of the queues before are claimed and must be run.
+        # Jobs claimed from earlier queues are leased and must be run.
         if not claimed:
             raise
-    # What is claimed is ours, whether this can be written or not.
+    # The claimed jobs are leased even if this write fails.
     with suppress(StoreError):
         save_cursors(store, moved, limit_key)
     return claimed
@@ -206,7 +206,7 @@ def _claim_fair(
 def load_cursors(
     store: Store, queues: Collection[str], limit_key: str = ""
 ) -> dict[str, RoundRobinCursor]:
-    """Cursors that continue where those of the last worker ended."""
+    """Cursors that continue where the last worker stopped."""
     names = [{"name": queue} for queue in queues]
     rows = store.values(FLOW.load_cursors, queues=names, lane=limit_key)
     return {
@@ -216,7 +216,7 @@ def load_cursors(
 
 
 def save_cursors(store: Store, cursors: Mapping[str, RoundRobinCursor], key: str = "") -> None:
-    """Store where cursors ended, for the next worker."""
+    """Store the cursors for the next worker."""
     stand = [
         {"queue": queue, "stands_at": at.position.org_id, "turn_left": at.position.left}
         for queue, at in sorted(cursors.items())
@@ -233,7 +233,7 @@ def find_backlogs(
     wanted: int,
     expected: int = 1,
 ) -> dict[str, list[TenantBacklog]]:
-    """The backlogs of *queues*, each given with its keys, each key in the order of its cursor."""
+    """The backlogs of *queues* by limit key, each key in the order of its cursor."""
     fresh = RoundRobinCursor()
     seeds = [
         {"queue": queue, "limit_key": key, "served": served.get(queue, fresh).for_key(key).before}
@@ -241,7 +241,7 @@ def find_backlogs(
         for key in keys
     ]
     reach = max(1, wanted if expected <= DEEP_BACKLOGS else max(4, 8 * wanted // expected))
-    # One of every key at least: whoever has many keys must not hide the others'.
+    # At least one per key, so that a tenant with many keys cannot hide the others.
     limit = BACKLOGS + len(seeds)
     rows = store.values(
         FLOW.find_backlogs, seeds=seeds, seed_count=len(seeds), backlogs=limit, reach=reach
@@ -263,7 +263,7 @@ def poll_queues(store: Store, queues: Iterable[str]) -> list[Row]:
 
 
 def find_keys(store: Store, queue: str, after: str = "") -> list[str]:
-    """The limit keys that follow *after*, and under which something waits in *queue*."""
+    """The limit keys after *after* that have waiting jobs in *queue*."""
     rows = store.values(FLOW.find_keys, queue=queue, after=after, limit=KEYS)
     return [key for (key,) in rows]
 
@@ -271,13 +271,13 @@ def find_keys(store: Store, queue: str, after: str = "") -> list[str]:
 def keys_of(rules: Rules, waiting: Collection[str]) -> list[str]:
     """The keys to search: those of waiting jobs, those with a rule, and '' for jobs without a key.
 
-    So many made-up keys hide no other jobs. Jobs for a provider's batch are not for workers.
+    Many arbitrary keys therefore hide no other jobs. Workers skip jobs of a provider batch.
     """
     return [key for key in dict.fromkeys(("", *rules.keys, *waiting)) if key != BATCH_KEY]
 
 
 def claim_queue(store: Store, rules: Rules, request: ClaimRequest) -> list[Claimed]:
-    """Claim what *request* says under *rules*; nothing if the rules have changed meanwhile.
+    """Claim the jobs of *request* under *rules*; nothing if the rules have changed meanwhile.
 
     Updates the backlogs and the cursor of the request.
     """
@@ -287,9 +287,9 @@ def claim_queue(store: Store, rules: Rules, request: ClaimRequest) -> list[Claim
 def claim_each(
     store: Store, rules: Rules, requests: Sequence[ClaimRequest]
 ) -> Iterator[tuple[ClaimRequest, list[Claimed]]]:
-    """Claim what each of *requests* says, which are of different queues.
+    """Claim the jobs of each of *requests*, which are for different queues.
 
-    Those that no limit concerns are one statement: fifty busy queues are not fifty claims.
+    Requests without limits share one statement, so fifty busy queues do not need fifty claims.
     """
     free, others = [], []
     for request in requests:
@@ -329,7 +329,7 @@ def _claim_free(
 
 
 def _claim_other(store: Store, rules: Rules, request: ClaimRequest) -> list[Claimed]:
-    """The same for one queue that has limits, or whose oldest jobs are asked for."""
+    """Claim from one queue that has limits, or claim its oldest jobs."""
     allocation = Allocation({}, request.at)
     try:
         if _is_limited(rules, request):
@@ -349,12 +349,12 @@ def _claim_other(store: Store, rules: Rules, request: ClaimRequest) -> list[Clai
 
 
 def _is_limited(rules: Rules, request: ClaimRequest) -> bool:
-    """Whether this claim has to count what runs."""
+    """Whether this claim has to count running jobs."""
     return rules.is_limited(request.queue, _keys(rules, request))
 
 
 def _keys(rules: Rules, request: ClaimRequest) -> Collection[str]:
-    """The limit keys of what may be claimed."""
+    """The limit keys of the jobs that may be claimed."""
     if request.order is Order.CREATED_AT_ASC:
         return rules.keys
     return {backlog.limit_key for backlog in request.backlogs}
@@ -384,7 +384,7 @@ def _shares(request: ClaimRequest, allocation: Allocation) -> list[dict[str, Any
 def _claim_backlogs(
     tx: Tx, rules: Rules, request: ClaimRequest, shares: Sequence[Mapping[str, Any]]
 ) -> list[Claimed]:
-    """Claim the share of each backlog; *request* says for whom, and for how long."""
+    """Claim the share of each backlog, with the worker and the lease of *request*."""
     if not shares:
         return []
     limit = sum(share["quota"] for share in shares)
@@ -404,7 +404,7 @@ def _claim_oldest(tx: Tx, rules: Rules, request: ClaimRequest, capacity: Capacit
 
 
 def _write_claim(store: Store, work: Callable[[Tx], list[Claimed]]) -> list[Claimed]:
-    """A claim is a single statement, unless an extension follows it with another one."""
+    """Run a claim as a single statement, unless an extension adds another statement to it."""
     return store.write(work) if store.follows(State.PROCESSING) else store.write_one(work)
 
 
@@ -427,7 +427,7 @@ def _oldest(request: ClaimRequest, capacity: Capacity) -> dict[str, Any]:
 
 
 def _note(request: ClaimRequest, allocation: Allocation, claimed: Sequence[Claimed]) -> None:
-    """Update backlogs and cursor; a backlog that gave less than it should is empty or locked."""
+    """Update backlogs and cursor; a backlog that yielded less than asked is empty or locked."""
     request.at.position, request.at.keys = allocation.cursor.position, allocation.cursor.keys
     request.at.is_through = allocation.cursor.is_through
     taken: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -437,12 +437,12 @@ def _note(request: ClaimRequest, allocation: Allocation, claimed: Sequence[Claim
         turns = taken[backlog.name]
         short = len(turns) < allocation.shares.get(backlog.name, 0)
         backlog.depth = 0 if short else backlog.depth - len(turns)
-        # The next one's turn is not known, only that it is not before these.
+        # The next position is unknown, but it is not before these.
         backlog.position = max([*turns, backlog.position or ""])
 
 
 def _claim_singly(store: Store, rules: Rules, requests: Sequence[ClaimRequest]) -> list[Claimed]:
-    """The same where a row breaks a rule: it is dead-lettered, and the others are claimed."""
+    """Claim one by one if a row violates a constraint; that job is dead-lettered."""
     claimed: list[Claimed] = []
     for request in requests:
         left = request.limit
@@ -454,13 +454,13 @@ def _claim_singly(store: Store, rules: Rules, requests: Sequence[ClaimRequest]) 
 
 
 def read_clock(store: Store) -> datetime:
-    """The instant that decides: the store's own."""
+    """The current time of the store, which decides leases and deadlines."""
     return read_instant(store.one(SQL.read_clock)["now"])
 
 
 @dataclass(frozen=True, slots=True)
 class Renewed:
-    """Which leases still hold, and which of their jobs somebody wants stopped."""
+    """The leases that are still held, and the jobs for which a cancel was requested."""
 
     lease_held: frozenset[ClaimId]
     cancel_requested: frozenset[ClaimId]
@@ -469,10 +469,10 @@ class Renewed:
 def renew_leases(
     store: Store, jobs: Sequence[Claimed], *, lease_ms: int, seconds: float = 1.0
 ) -> Renewed:
-    """Extend the leases that are still ours, within *seconds* and whoever has a transaction open.
+    """Extend the leases that are still held, within *seconds*, even if transactions are open.
 
-    A row that another transaction holds is passed over, and SQLite's writer is not waited for:
-    what is still ours is then extended beside its row.
+    A row that another transaction has locked is skipped, and the writer lock of SQLite is not
+    awaited: leases that are still held are then extended outside the job row.
     """
     held = [claim_row(job) for job in jobs]
     rows: list[Row] = []

@@ -1,4 +1,4 @@
-"""Which failure is it, and may it be tried again? The table of the contract, as data. Pure."""
+"""Classify exceptions as failures, and decide whether they are retried. Pure."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ ERROR_CLASS = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 LAST_ERROR_LIMIT = 1_000
 STACK_LIMIT = 10_000
 CONTEXT_FIELDS = 20
-# A number below it is no card's.
+# Smaller numbers are too short for a card number.
 SHORTEST_ACCOUNT = 10**12
 LINKS = 5
-# What stands where a name is none, or is private.
+# The placeholder for a name that is missing or private.
 UNNAMED = "unnamed"
 
-# First match wins. An exception that no row names is a Defect.
+# The first match wins. An exception that is not listed is a Defect.
 EXCEPTIONS: tuple[tuple[type[BaseException], type[Failure]], ...] = (
     (TimeoutError, NetworkTimeout),
     (socket.gaierror, NetworkTimeout),
@@ -89,7 +89,7 @@ HTTP_STATUSES: Mapping[int, type[Failure]] = {
 
 
 def failure_of_status(status: int, *, idempotent: bool = False) -> type[Failure]:
-    """The failure an HTTP status means. 409 is a lost race only where repeating is harmless."""
+    """The failure for an HTTP status. 409 is a lost race only if the request is *idempotent*."""
     if status == 409:
         return WriteConflict if idempotent else RuleViolated
     if status in HTTP_STATUSES:
@@ -100,7 +100,7 @@ def failure_of_status(status: int, *, idempotent: bool = False) -> type[Failure]
 
 
 def classify(exc: BaseException) -> Failure:
-    """The failure that *exc* is. One that nobody named is a Defect."""
+    """The failure for *exc*. An unclassified exception is a Defect."""
     if isinstance(exc, Failure):
         return exc
     for known, failure in EXCEPTIONS:
@@ -115,7 +115,7 @@ def classify(exc: BaseException) -> Failure:
 
 
 def _of_rights(exc: BaseException) -> Failure | None:
-    """The configuration failure of a statement that its role may not run, if that is what it is."""
+    """The configuration failure if the role may not run a statement, else None."""
     denied = denied_object(exc)
     if denied is None:
         return None
@@ -126,10 +126,10 @@ def _of_rights(exc: BaseException) -> Failure | None:
 
 
 def _of_database(exc: BaseException) -> Failure | None:
-    """The transient failure of a database behind *exc*, if that is what it was raised from.
+    """The transient database failure that caused *exc*, if there is one.
 
-    The nearest error that says anything decides: one that the server answered after a connection
-    was lost is about the statement.
+    The nearest conclusive error decides: an error that the server returned after a lost connection
+    is about the statement.
     """
     for link in links_of(exc):
         if isinstance(link, StoreBusy):
@@ -162,7 +162,7 @@ def lacks_connection(exc: BaseException) -> bool:
 
 
 def _of_group(exc: BaseException) -> Failure | None:
-    """What tasks beside each other failed of, if each of them may be tried again."""
+    """The failure of an exception group, if every exception in it may be retried."""
     if not isinstance(exc, BaseExceptionGroup):
         return None
     failures = [classify(one) for one in exc.exceptions]
@@ -170,17 +170,17 @@ def _of_group(exc: BaseException) -> Failure | None:
 
 
 def fault_of(exc: BaseException, *, stage: str, attempt: int) -> Fault:
-    """What is stored of an exception: no message, no arguments, no literals. Never raises."""
+    """The stored form of an exception: no message, no arguments, no literals. Never raises."""
     try:
         return _fault(classify(exc), safe_stack(exc), stage, attempt)
     except Exception:
-        # A foreign class may break when it is looked at, and its job must still end.
+        # A third-party class may raise when it is inspected, and its job must still be settled.
         return _fault(Defect(unreadable=1), UNNAMED, stage, attempt)
 
 
 def _fault(failure: Failure, stack: str, stage: str, attempt: int) -> Fault:
     error_class = safe_class(failure)
-    # Foreign subclasses may forget to call our constructor.
+    # Third-party subclasses may not call the constructor of Failure.
     context = safe_context(getattr(failure, "context", {}))
     said = " ".join(f"{name}={value}" for name, value in context.items())
     last_error = f"{error_class} stage={harmless(stage, 100)} attempt={attempt} {said}".rstrip()
@@ -195,7 +195,7 @@ def _fault(failure: Failure, stack: str, stage: str, attempt: int) -> Fault:
 
 
 def retry_after_of(exc: BaseException) -> timedelta | None:
-    """How long the other side asked us to wait, if it did. Foreign subclasses may set anything."""
+    """The delay that the other side requested, if any. Third-party subclasses may set any value."""
     try:
         found = exc.retry_after if isinstance(exc, Transient) else None
     except Exception:
@@ -204,7 +204,7 @@ def retry_after_of(exc: BaseException) -> timedelta | None:
 
 
 def safe_class(failure: Failure) -> str:
-    """The failure's stable class; where that is no such word, that of the kind it belongs to."""
+    """The stable class of the failure; if it is malformed, that of its base class."""
     kinds = (vars(kind).get("error_class") for kind in type(failure).__mro__)
     for word in (failure.error_class, *kinds):
         if isinstance(word, str) and ERROR_CLASS.fullmatch(word) and safe_name(word) == word:
@@ -217,7 +217,7 @@ _FIELD = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 
 
 def safe_context(context: Mapping[str, object]) -> dict[str, int | str]:
-    """The fields that may be stored: numbers, and short text of the kind that ids and codes are."""
+    """The fields that may be stored: numbers, and short text that looks like an id or a code."""
     safe: dict[str, int | str] = {}
     if not isinstance(context, Mapping):
         return safe
@@ -233,7 +233,7 @@ def safe_context(context: Mapping[str, object]) -> dict[str, int | str]:
     return safe
 
 
-# A command of ours with its arguments, each of the kind that ids are.
+# A holdfast command with its arguments, each of which looks like an id.
 _COMMAND = re.compile(r"holdfast(?: [A-Za-z0-9._-]{1,130}){1,3}")
 
 
@@ -245,7 +245,7 @@ def _safe_value(value: object) -> int | str:
     if isinstance(value, int) and abs(value) < SHORTEST_ACCOUNT:
         return int(value)
     if isinstance(value, int) and abs(value) >= 2**63:
-        # Readers of JSON take a number for 64 bits.
+        # JSON parsers read numbers as 64 bits.
         return "[number]"
     if not isinstance(value, (str, int, float, Decimal, UUID, date)):
         return f"[{safe_name(type(value).__name__)}]"
@@ -255,7 +255,7 @@ def _safe_value(value: object) -> int | str:
         return int(value)
     if _SAFE_TEXT.fullmatch(text) or _MARK.fullmatch(plain):
         return plain
-    # Of what was struck out not even the hash: a telephone number can be guessed from it.
+    # Redacted text is not even hashed: a telephone number can be guessed from its hash.
     return "hash:" + stable_hash(plain)[:12]
 
 
@@ -296,11 +296,11 @@ _NAME = re.compile(rf"{_PART}(?:\.{_PART})*+")
 
 
 def safe_name(value: object) -> str:
-    """The name of a class, a module or a function, if it is one: code can be given any name."""
+    """The name of a class, module or function, if it is an identifier: code can have any name."""
     return _safe_name(value[:400]) if isinstance(value, str) else UNNAMED
 
 
-# Names come again, and looking at one takes 20 microseconds.
+# Names repeat, and checking one takes 20 microseconds.
 @lru_cache(maxsize=2_048)
 def _safe_name(name: str) -> str:
     if not _NAME.fullmatch(name) or redact(name) != name:

@@ -1,8 +1,7 @@
 """Completion: a handler's rows and the outcome of its stage in one commit.
 
 A handler that opens ``job.transaction(complete=True)`` settles its own claim: settle_in runs in the
-handler's transaction, immediately before COMMIT. What the handler does after the block no longer
-changes the outcome.
+handler's transaction, immediately before COMMIT. The outcome no longer changes after the block.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _log = logging.getLogger("holdfast.handler")
 
 @dataclass(frozen=True, slots=True)
 class Unproven:
-    """The end of a stage whose COMMIT was not answered.
+    """The end of a stage whose COMMIT got no reply.
 
     If *perhaps* was committed, that is the outcome; otherwise *outcome* is.
     """
@@ -64,25 +63,25 @@ Ended = Outcome | Settled | Unproven
 class Completion:
     """The outcome that a handler records in its own transaction. One for each executed stage."""
 
-    # What set_result gave, and the outcome it means. None: no block that completes is open.
+    # The value of set_result and its outcome. None: no completing block is open.
     value: Any = None
     wanted: Completed | Advanced | None = None
-    # The outcome that may be committed: from the last statements of the block on.
+    # The outcome that may be committed, set from the last statements of the block on.
     outcome: Outcome | None = None
     pending: Settled | None = None
-    # The same, and its COMMIT is proven. Other threads read it.
+    # The settled outcome, once its COMMIT is proven. Other threads read it.
     settled: Settled | None = None
-    # Why a block that had come to its end was not committed.
+    # Why a finished block was not committed.
     failure: BaseException | None = None
     _has_ended: bool = False
 
     @property
     def has_closed_claim(self) -> bool:
-        """Whether there is no lease left to renew or to lose."""
+        """Whether there is no lease left to renew or lose."""
         return self.settled is not None and self.settled.next_claim is None
 
     def ended(self, outcome: Outcome) -> Ended:
-        """How the stage ended, if its handler's last word is *outcome*."""
+        """How the stage ended if its handler ended with *outcome*."""
         settled = self.settled
         if settled is not None:
             if outcome != settled.outcome:
@@ -100,7 +99,7 @@ class Completion:
             )
 
     def raise_failure(self) -> None:
-        """Raise what kept the block from being committed, also if the handler caught it."""
+        """Raise the error that prevented the commit, even if the handler caught it."""
         if self.failure is not None:
             raise self.failure
 
@@ -133,7 +132,7 @@ def set_result(context: Context, value: Any) -> None:
 
 @contextmanager
 def completing(context: Context) -> Iterator[None]:
-    """Around a block that completes: returns only when rows and outcome are known as committed."""
+    """Wrap a completing block: return only when rows and outcome are known to be committed."""
     completion = context.completion
     handler, stage = _stage_of(context)
     completion.value = completion.failure = completion.outcome = completion.pending = None
@@ -150,7 +149,7 @@ def completing(context: Context) -> Iterator[None]:
 
 
 def prepare(context: Context) -> None:
-    """The handler's part of the block is over: check the result before anything is recorded."""
+    """Check the result at the end of the handler's block, before anything is recorded."""
     completion = context.completion
     completion._has_ended = True
     if isinstance(completion.wanted, Completed):
@@ -158,7 +157,7 @@ def prepare(context: Context) -> None:
 
 
 def record(context: Context, tx: Tx) -> None:
-    """Settle the claim in the handler's transaction, as its last statements before COMMIT."""
+    """Settle the claim in the handler's transaction, in its last statements before COMMIT."""
     completion, job = context.completion, context.job
     if context.check_lease(tx):
         raise JobCanceled
@@ -174,7 +173,7 @@ def record(context: Context, tx: Tx) -> None:
 
 
 def _was_committed(context: Context, exc: BaseException) -> bool:
-    """Whether a block that raised *exc* is committed all the same."""
+    """Whether a block that raised *exc* was committed nevertheless."""
     completion = context.completion
     outcome = completion.outcome
     if completion._has_ended:
@@ -182,7 +181,7 @@ def _was_committed(context: Context, exc: BaseException) -> bool:
     if outcome is None:
         return False
     if not isinstance(exc, (HoldfastError, JobCanceled)) or isinstance(exc, StoreDown):
-        # The answer to COMMIT may be what was lost. The next settle decides if this one cannot.
+        # Perhaps only the reply to COMMIT was lost. If this lookup fails, the next settle decides.
         try:
             completion.settled = context.store.write(
                 lambda tx: find_settled(tx, context.job, outcome, actor=_actor(context.job))
@@ -209,7 +208,7 @@ def _actor(job: Claimed) -> Actor:
 
 
 def _log_ignored(settled: Settled, outcome: Outcome) -> None:
-    """Say that a handler ended otherwise than it had recorded. Never with the value itself."""
+    """Log that a handler's outcome differs from the one it recorded, without its value."""
     job, about = settled.job, settled.job.about
     fault = outcome.fault if isinstance(outcome, (Retry, Dead)) else None
     fields: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Context: what a handler knows of its job and may do for it. Its first argument."""
+"""Context: the first argument of a handler, with the data of its job and what it may do."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class CancelToken:
-    """Set from outside; looked at by the handler between its steps."""
+    """A cancel flag, set by the worker and checked by the handler between its steps."""
 
     _event: threading.Event = field(default_factory=threading.Event)
     lease_lost: bool = False
@@ -42,11 +42,11 @@ class CancelToken:
 
 
 FindExtension = Callable[[str], Any]
-"""The enabled extension of a name; raises ConfigError if there is none."""
+"""Returns the enabled extension with a name; raises ConfigError if there is none."""
 
 
 def no_extension(name: str) -> Any:
-    """Find no extension: for workers that are made without an application."""
+    """Find no extension, for workers that are created without an application."""
     raise ConfigError(
         f"This worker has no extension {name!r}. Make the worker with hf.worker(), and enable"
         f" {name} for the application."
@@ -55,7 +55,7 @@ def no_extension(name: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class OpenBlock:
-    """The handler's transaction that is open, and the thread and task that opened it."""
+    """The open transaction of the handler, and the thread and task that opened it."""
 
     transaction: HandlerTransaction
     owner: Caller
@@ -69,7 +69,7 @@ class Context:
     store: Store
     token: CancelToken
     handler: Handler | None = None
-    # The categories that the worker's application knows.
+    # The categories of the worker's application.
     categories: Mapping[str, Category] = field(default_factory=lambda: CATEGORIES)
     deciding: bool = False
     find_extension: FindExtension = no_extension
@@ -256,7 +256,7 @@ class Context:
             if complete:
                 completion.record(self, tx)
             else:
-                # What only reads has nothing to fence, and could not lock the row.
+                # A read-only transaction has nothing to fence and cannot lock the row.
                 self._ask_lease(tx, SQL.find_lease if access is Access.READ else SQL.check_lease)
 
         with (
@@ -278,7 +278,7 @@ class Context:
 
     @contextmanager
     def _savepoint(self, outer: HandlerTransaction, *, complete: bool) -> Iterator[None]:
-        """A block within a block. A result that is set in it goes with it."""
+        """Open a nested block. A result that is set in it is rolled back with it."""
         if complete:
             raise RuleViolated(
                 "job.transaction(complete=True) was opened inside another job.transaction(). Only"
@@ -318,10 +318,10 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class JobSession:
-    """The engine's statements for a running job, in the transaction that its handler has open.
+    """The engine's statements for a running job, in the open transaction of its handler.
 
-    With *asks*, a write asks first whether the lease holds. Without *joins* it commits at once,
-    beside an open transaction.
+    With *asks*, a write first checks the lease. Without *joins*, it commits at once, outside an
+    open transaction.
     """
 
     context: Context
@@ -333,7 +333,7 @@ class JobSession:
         opened = context.open_transaction()
         if opened is None:
             return context.store.write(lambda tx: self._asked(tx, work, SQL.check_lease))
-        # The row is locked at the end of the block and not before, so that nobody waits for it.
+        # The row is locked only at the end of the block, so that other transactions do not wait.
         if self.joins and opened.takes_writes:
             return opened.run(lambda tx: self._asked(tx, work, SQL.find_lease))
         return context.store.write(lambda tx: self._asked(tx, work, SQL.find_lease))

@@ -20,13 +20,13 @@ from holdfast.store import Row, Statements, Tx
 SQL = Statements("holdfast.engine", "dead_letter.sql")
 JOB_SQL = Statements("holdfast.engine", "job.sql")
 
-# The names under which a failure's context may hold the code that the other side answered with.
+# Keys of a failure's context that may hold the error code of the other side.
 UPSTREAM_CODES = ("upstream_code", "status", "status_code", "http_status")
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Audit entries of what was written, and escalations by tenant and replay."""
+    """Audit entries of the written dead letters, and escalations by tenant and replay."""
 
     entries: list[audit.Entry] = field(default_factory=list)
     escalated: dict[tuple[str, str], DeadLetterEscalated] = field(default_factory=dict)
@@ -69,7 +69,7 @@ def end_canceled_replay(tx: Tx, job: Row, *, actor: Actor) -> None:
 
 
 def _end_replays(tx: Tx, ends: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """The dead letters of replays that ended; each row names its replay."""
+    """Return the dead letters of replays that ended; each row names its replay."""
     ended = tx.many(SQL.end_replays, ended=ends)
     if not ended:
         return []
@@ -98,9 +98,9 @@ def _end(job: Claimed, outcome: Outcome) -> dict[str, Any]:
 def _row_of(job: Claimed, outcome: Dead) -> dict[str, Any]:
     fault = outcome.fault
     context: dict[str, Any] = {
-        # The context of a handler never overrides what the engine knows.
+        # The context of a handler never overrides the engine's own fields.
         **fault.context,
-        # Callers choose their own ids, and may put a name or an address into them.
+        # Callers choose their own ids, which may contain a name or an address.
         **safe_context({"request_id": job.request_id, "correlation_id": job.correlation_id}),
         "stage": job.stage,
         "attempts": job.attempt,

@@ -1,8 +1,8 @@
-"""What code and holdfast.toml declare, written into the store before the first job.
+"""Stores the declarations of code and holdfast.toml before the first job.
 
-The rows are the truth for every process and for the SQL function ``holdfast.enqueue``. A worker
-writes all of them when it starts. A process that only enqueues writes what it declares itself
-before its first enqueue, so that a limit holds before there is a worker.
+The stored rows apply to every process and to the SQL function ``holdfast.enqueue``. A worker stores
+all declarations when it starts. A process that only enqueues stores its own before its first
+enqueue, so that a limit applies before any worker runs.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ FLOW = Statements("holdfast.engine", "flow.sql")
 
 
 def own_queues(settings: Settings, registry: Registry) -> dict[str, QueueSettings]:
-    """The queues that this application declares itself; the file overrides the code.
+    """The queues that this application declares; the settings file overrides the code.
 
-    Without the built-in ones: a process that says nothing about q:default changes nothing there.
+    Built-in queues are left out, so a process that does not mention q:default does not change it.
     """
     return {**registry.queues, **settings.queues}
 
 
 def job_type_rules(registry: Registry) -> list[dict[str, Any]]:
-    """The rules of job types that bind every process."""
+    """The rules of job types that apply to every process."""
     return [
         {
             "job_type": handler.job_type,
@@ -50,9 +50,9 @@ def job_type_rules(registry: Registry) -> list[dict[str, Any]]:
 
 
 def sync_declared(store: Store, settings: Settings, registry: Registry) -> bool:
-    """Write what is declared and missing in the store; say whether anything was.
+    """Store declarations that are missing in the store; return whether there were any.
 
-    Where the store has it already, this is one read. Where nothing is declared, it is nothing.
+    If the store has all of them, this is one read. Without declarations it does nothing.
     """
     if not is_missing(store, settings, registry):
         return False
@@ -62,10 +62,10 @@ def sync_declared(store: Store, settings: Settings, registry: Registry) -> bool:
 
 @dataclass(slots=True)
 class Declarations:
-    """What one application declares, and what the store was last given of it."""
+    """The declarations of one application, and what was last stored of them."""
 
     registry: Registry
-    # The store, the registry's revision and the settings that were written.
+    # The stored version: the store, the registry's revision and the settings.
     _written: tuple[Store, int, Settings] | None = None
 
     def _is_written(self, store: Store, settings: Settings) -> bool:
@@ -78,16 +78,16 @@ class Declarations:
         )
 
     def sync(self, store: Store, settings: Settings) -> None:
-        """Write what is declared, once for each change of it."""
+        """Store the declarations, once per change."""
         if not self._is_written(store, settings):
             sync_declared(store, settings, self.registry)
             self._written = (store, self.registry.revision, settings)
 
     def borrowed_steps(self, store: Store, settings: Settings) -> Steps[None]:
-        """The same on a caller's connection, where that is the only one that can write.
+        """Store them on a caller's connection, where that is the only one that can write.
 
-        An embedded database has one writer at a time, and the caller may be that writer. The
-        caller may also roll back, so the next enqueue looks again.
+        An embedded database has one writer at a time, which may be the caller. The caller may also
+        roll back, so the next enqueue checks again.
         """
         if not store.is_embedded or self._is_written(store, settings):
             return
@@ -98,7 +98,7 @@ class Declarations:
 
 
 def is_missing(store: Store, settings: Settings, registry: Registry) -> bool:
-    """Whether something is declared that the store does not have."""
+    """Whether the store lacks a declaration."""
     queues, rules = own_queues(settings, registry), job_type_rules(registry)
     if not queues and not rules:
         return False
@@ -114,7 +114,7 @@ def is_missing(store: Store, settings: Settings, registry: Registry) -> bool:
 
 
 def declare_steps(settings: Settings, registry: Registry) -> Steps[None]:
-    """The statements that write what is declared, for any connection."""
+    """The statements that store the declarations, for any connection."""
     queues, rules = own_queues(settings, registry), job_type_rules(registry)
     changed: dict[str, Any] = {}
     if queues:
@@ -135,7 +135,7 @@ def declare_steps(settings: Settings, registry: Registry) -> Steps[None]:
 def _differs(own: QueueSettings, row: Row | None) -> bool:
     if row is None:
         return True
-    # What an operator set holds until it is reset.
+    # An operator's change stays until it is reset.
     return bool(row["set_by"] == "code") and queue_rule(row).settings != own
 
 
@@ -156,7 +156,7 @@ _WORKER_CHECKS = {
 
 
 def worker_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a worker, read. Raises InvalidArgument."""
+    """Validate the options of a worker. Raises InvalidArgument."""
     known = inspect.signature(Worker).parameters
     if unknown := sorted(set(options) - set(known)):
         raise InvalidArgument(dict.fromkeys(unknown, "is not an option of a worker"))

@@ -1,7 +1,7 @@
 """Enqueue: validate, dedupe, insert. One statement writes any number of jobs with their audit.
 
-The dedupe gate is the database's: a key that exists, in history too, makes the insert a no-op, and
-the original job comes back with ``created=False``.
+The database dedupes: if a key exists, also in history, the insert is a no-op and the original job
+is returned with ``created=False``.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ __all__ = [
 SQL = Statements("holdfast.engine", "job.sql")
 JOB_TYPE_SQL = Statements("holdfast.engine", "job_type.sql")
 
-# Up to so many jobs are one statement. More are written in chunks: large enough for the server,
-# small enough that checking the next one overlaps with writing the last.
+# Up to this many jobs are one statement. More are written in chunks: large enough for the server,
+# small enough to validate one chunk while the previous one is written.
 ONE_STATEMENT = 500
 CHUNK = 250
 
@@ -79,7 +79,7 @@ class Enqueued:
 
 
 def held_to(request: JobRequest, org_id: str | None) -> JobRequest:
-    """A ready-made request, if it is of the tenant that the call is bound to."""
+    """Return a prepared request, if it belongs to the tenant that the call is bound to."""
     if org_id is not None and str(request.org_id) != str(org_id):
         raise Forbidden(f"A request for another tenant than {org_id} cannot be enqueued here.")
     return request
@@ -110,7 +110,7 @@ def requests_of(
     options: Options,
     default_org: str | None,
 ) -> list[tuple[Mapping[str, Any], JobRequest]]:
-    """Payloads with their requests: ready-made ones, and one that all the others share."""
+    """Pair payloads with their requests: prepared ones, or one request shared by all others."""
     given = inherit(org_id, options)
     bound_to = given["org_id"]
     if unknown := sorted(set(given) - set(JobRequest.__slots__)):
@@ -133,7 +133,7 @@ def chunks_of(
     whole: bool,
     **prepared: Any,
 ) -> list[Callable[[], InsertRows]]:
-    """What to write, in pieces that are checked when they are asked for; *whole* in one."""
+    """The rows to insert, in pieces validated when consumed; with *whole*, in one piece."""
     size = CHUNK if len(items) > ONE_STATEMENT and not whole else len(items)
     return [
         partial(prepare, handler, items[at : at + size], ids=ids[at : at + size], **prepared)
@@ -142,7 +142,7 @@ def chunks_of(
 
 
 def insert_steps(batch: InsertRows) -> Steps[list[Enqueued]]:
-    """Write what :func:`prepare` made; dedupe against what is there and among themselves."""
+    """Insert prepared rows; dedupe against stored jobs and within the rows."""
     if batch.has_producer:
         yield JOB_TYPE_SQL.insert_units, {"units": batch.units}
     rows = yield SQL.insert_jobs, {"jobs": batch.jobs, "shared": batch.shared}
@@ -154,10 +154,10 @@ def insert_steps(batch: InsertRows) -> Steps[list[Enqueued]]:
 
 
 def borrowed_steps(batch: InsertRows, dialect: Dialect) -> Steps[list[Enqueued]]:
-    """:func:`insert_steps` for a connection of the caller's own, which may have a tenant's rights.
+    """:func:`insert_steps` for a caller's connection, which may have only a tenant's rights.
 
-    Where the database has no roles, the connection writes as the engine does. So does a producer:
-    a tenant cannot stand in for one.
+    If the database has no roles, the connection writes with the engine's rights. So does a
+    producer, because a tenant cannot act as one.
     """
     if not dialect.has_roles or batch.has_producer:
         return (yield from insert_steps(batch))
@@ -172,7 +172,7 @@ def borrowed_steps(batch: InsertRows, dialect: Dialect) -> Steps[list[Enqueued]]
 
 
 def insert(store: Store, batch: InsertRows) -> list[Enqueued]:
-    """The same in a transaction of its own: one round trip when nothing is a duplicate."""
+    """Insert rows in a separate transaction: one round trip if there are no duplicates."""
     if batch.has_producer:
         return _again(store, batch, lambda: _write(store, lambda tx: run(tx, insert_steps(batch))))
     rows = _again(
@@ -193,10 +193,10 @@ def insert(store: Store, batch: InsertRows) -> list[Enqueued]:
 def insert_chunks(
     store: Store, chunks: Sequence[Callable[[], InsertRows]]
 ) -> tuple[list[InsertRows], list[Enqueued]]:
-    """Any number of jobs in one transaction, a chunk at a time, all of them or none.
+    """Insert any number of jobs in one transaction, chunk by chunk: all of them or none.
 
-    A chunk is checked while the server writes the one before it; beside the caller's payloads and
-    the answers, only a chunk or two are in memory. A chunk makes the same batch whenever asked.
+    A chunk is validated while the server writes the previous one. Besides the caller's payloads and
+    the results, only one or two chunks are in memory. Building a chunk again yields the same rows.
     """
 
     def work(tx: Tx) -> tuple[list[InsertRows], list[Enqueued]]:
@@ -207,13 +207,13 @@ def insert_chunks(
             for chunk in chunks:
                 batch = chunk()
                 if pending is not None:
-                    # Its answer is taken once, also if that is an error.
+                    # Each reply is read only once, even if it is an error.
                     answer, pending = pending, None
                     created |= {row["id"]: row for row in answer()}
                 pending = tx.begin(SQL.insert_jobs, jobs=batch.jobs, shared=batch.shared)
                 batches.append(batch)
         finally:
-            # Also on the way out of an error: the connection must be free for the rollback.
+            # Also after an error: the connection must be free for the rollback.
             if pending is not None:
                 created |= {row["id"]: row for row in pending()}
         answers = [answer for batch in batches for answer in run(tx, _answer_steps(batch, created))]
@@ -223,7 +223,7 @@ def insert_chunks(
 
 
 def _write(store: Store, work: Callable[[Tx], T], *, single: bool = False) -> T:
-    """Write soon or say why not; but a running job has time, and pays for giving up."""
+    """Write or fail quickly; a running job waits longer, because failing costs an attempt."""
     if current.get() is None:
         return store.write_soon(work, single=single)
     return store.write_one(work) if single else store.write(work)
@@ -233,10 +233,10 @@ _PRODUCER_RULES = ("job_enqueued_by_producer", "job_needs_its_unit")
 
 
 def _again(store: Store, batch: InsertRows | Callable[[], InsertRows], write: Callable[[], T]) -> T:
-    """Run a write a second time if its key is in history, where the first time did not see it.
+    """Retry a write whose key is in history, where the first attempt did not see it.
 
-    That happens while the original is being archived: the insert waits for the row that is being
-    deleted, and by then what history held before is an old answer.
+    This happens while the original is being archived. The insert waits for the row that is being
+    deleted, and its snapshot of history is then outdated.
     """
     try:
         return write()
@@ -249,7 +249,7 @@ def _again(store: Store, batch: InsertRows | Callable[[], InsertRows], write: Ca
 
 
 def _refused(store: Store, batch: InsertRows) -> EnqueueRefused:
-    """The error where the store knows a producer and this process declares none."""
+    """The error for a job type whose producer the store knows and this process does not declare."""
     job_type = batch.shared[0]["job_type"]
     rule = store.maybe(JOB_TYPE_SQL.find_job_type, job_type=job_type)
     return EnqueueRefused(job_type, None if rule is None else rule["producer"])
@@ -280,11 +280,11 @@ def _answer_steps(batch: InsertRows, created: Mapping[str, Row]) -> Steps[list[E
             answers.append(_new(batch, job, created[job["id"]]))
             continue
         original = by_key[job["idempotency_key"]]
-        # A hash of holdfast.enqueue is of another text, and says nothing about ours.
+        # SQL holdfast.enqueue hashes another text form, so the two hashes cannot be compared.
         differs = not original["payload_hash"].startswith("jsonb:") and (
             original["payload_hash"] not in ("", job["payload_hash"])
         )
-        # The very same id: an earlier try was committed, only its answer was lost.
+        # The same id: an earlier attempt was committed and only its reply was lost.
         outcome = "created" if original["id"] == job["id"] else "differs" if differs else ""
         answers.append(_old(original, outcome))
         if differs:
@@ -298,7 +298,7 @@ def _answer_steps(batch: InsertRows, created: Mapping[str, Row]) -> Steps[list[E
 
 
 def _refuse_steps(batch: InsertRows, refused: Sequence[Mapping[str, Any]]) -> Steps[NoReturn]:
-    """Raise QueueFull if jobs that are nowhere were asked of a queue that has a depth limit."""
+    """Raise QueueFull if jobs for a queue with a depth limit were not stored."""
     frames = [batch.shared_of(job) for job in refused]
     of_queue = Counter(frame["queue"] for frame in frames)
     of_tenant = Counter((frame["queue"], frame["org_id"]) for frame in frames)
@@ -313,7 +313,7 @@ def _refuse_steps(batch: InsertRows, refused: Sequence[Mapping[str, Any]]) -> St
 
 
 def _differing(batch: InsertRows, job: Mapping[str, Any], original: Row) -> audit.Entry:
-    """The audit of a request whose key was taken by a job with other content."""
+    """The audit row of a request whose key belongs to a job with other content."""
     detail = {
         "payload_hash": job["payload_hash"],
         "request_id": batch.shared_of(job)["request_id"] or job["id"],
@@ -347,7 +347,7 @@ def _old(row: Row, outcome: str) -> Enqueued:
 
 
 def events_of(batches: Iterable[InsertRows], enqueued: Sequence[Enqueued]) -> Iterator[JobEnqueued]:
-    """What to tell of the jobs that were created."""
+    """The events of the jobs that were created."""
     frames = (batch.shared_of(job) for batch in batches for job in batch.jobs)
     for frame, item in zip(frames, enqueued, strict=True):
         if item.created:

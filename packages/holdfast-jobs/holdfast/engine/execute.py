@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 UNKNOWN_TYPE_PAUSE_MS = 30_000
 NO_CONNECTION_PAUSE_MS = 1_000
-# Farther instants than a few thousand years are beyond what a database can hold.
+# A database cannot store instants more than a few thousand years ahead.
 LONGEST_SNOOZE = timedelta(days=366 * 5)
 
 
@@ -150,7 +150,7 @@ def _execute(context: Context, execution: Execution, rng: random.Random) -> Outc
 async def execute_async(
     context: Context, execution: Execution, rng: random.Random, tracing: Tracing | None = None
 ) -> Ended:
-    """Run an asynchronous stage on the present loop."""
+    """Run an asynchronous stage on the current event loop."""
     if tracing is None:
         return context.completion.ended(await _execute_async(context, execution, rng))
     with tracing.executing(context.job) as record_outcome:
@@ -179,7 +179,7 @@ async def _execute_async(context: Context, execution: Execution, rng: random.Ran
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             return Released("hard_stop")
-        # The task itself was not canceled, but something that the handler awaited.
+        # The task was not canceled, but something that the handler awaited was.
         return outcome_of_error(exc, context.job, execution.stage, rng)
     except (Snooze, SystemExit, Exception) as exc:
         return outcome_of_error(exc, context.job, execution.stage, rng)

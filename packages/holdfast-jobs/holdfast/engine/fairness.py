@@ -1,9 +1,9 @@
 """Fairness: how a claim is divided over tenants and queues, and how much capacity is left. Pure.
 
-Tenants take turns: a turn is as many jobs as the tenant's weight, and the next claim continues
-where this one ended. What a short backlog does not need goes to the others. A limit key with less
-capacity than its tenants want has a cursor of its own, or the first tenant of the queue would get
-all of it every time. Queues share a worker by weight.
+Tenants take turns. A turn is as many jobs as the tenant's weight, and the next claim continues
+where the last one ended. Slots that a short backlog does not need go to the others. A limit key
+with less capacity than its tenants want has its own cursor; otherwise the first tenant of the queue
+would always get all of it. Queues share a worker by weight.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Generic, TypeVar
 from holdfast.engine.job import Claimed
 
 NOBODY = "00000000-0000-0000-0000-000000000000"
-# More than can ever run, and a number that both databases can count to.
+# More jobs than can ever run, and a number that both databases can represent.
 NO_LIMIT = 1_000_000_000
 
 
@@ -32,10 +32,10 @@ class Order(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What one claim may take of a queue, its keys and its tenants."""
+    """How many jobs one claim may take from a queue, its keys and its tenants."""
 
     jobs: int
-    # Of the keys that have a rule; the others have all the capacity there is.
+    # Only keys with a rule; other keys are unlimited.
     keys: dict[str, int]
     per_tenant: int
     tenants: dict[str, int]
@@ -51,10 +51,11 @@ def unlimited(limit: int) -> Capacity:
 
 @dataclass(slots=True)
 class TenantBacklog:
-    """What waits there; *depth* is what we know of it, and goes down as we claim.
+    """The waiting jobs of a tenant under a limit key.
 
-    *position* is that of its first job, *is_deep* says that there may be more than we know, and
-    *is_cut* that other tenants may follow whom the look did not reach.
+    *depth* is the number of known jobs; claims reduce it. *position* is that of the first job.
+    *is_deep* means that there may be more jobs than known. *is_cut* means that the poll ended here
+    and other tenants may follow.
     """
 
     queue: str
@@ -73,54 +74,54 @@ class TenantBacklog:
 
 @dataclass(frozen=True, slots=True)
 class CursorPosition:
-    """The tenant a round stands at, and how many jobs its turn still has; with none, it is over."""
+    """The tenant of a cursor, and the jobs left in its turn. With none left, the turn is over."""
 
     org_id: str = NOBODY
     left: int = 0
 
     def place(self, org_id: str) -> tuple[bool, str]:
-        """What to sort tenants by, to have them in the order in which they follow."""
+        """The sort key that orders tenants by their distance from the cursor."""
         return (org_id < self.org_id if self.left else org_id <= self.org_id), org_id
 
     @property
     def before(self) -> str:
-        """The id after which the round goes on."""
+        """The id after which the rotation continues."""
         return str(uuid.UUID(int=uuid.UUID(self.org_id).int - 1)) if self.left else self.org_id
 
 
 @dataclass(slots=True)
 class RoundRobinCursor:
-    """Where a queue's round over its tenants stands, and that of each of its scarce keys."""
+    """The position of a queue's rotation over its tenants, and of each of its scarce keys."""
 
     position: CursorPosition = field(default_factory=CursorPosition)
     keys: dict[str, CursorPosition] = field(default_factory=dict)
-    # Every backlog of the last look has had its turn, and there are more behind them.
+    # Every backlog of the last poll has had its turn, and more tenants follow.
     is_through: bool = False
 
     def for_key(self, limit_key: str) -> CursorPosition:
         return self.keys.get(limit_key, self.position)
 
     def is_reached(self, org_id: str, cut: str | None) -> bool:
-        """Whether a tenant comes before those that a look which ended at *cut* did not see."""
+        """Whether a tenant precedes those that a poll which ended at *cut* did not see."""
         return cut is None or self.position.place(org_id) <= self.position.place(cut)
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """How many jobs each backlog gives, (key, tenant) → jobs, and where the cursor ends."""
+    """The number of jobs per backlog, (key, tenant) → jobs, and the final cursor position."""
 
     shares: Mapping[tuple[str, str], int]
     cursor: RoundRobinCursor
 
 
 def mark_cuts(backlogs: Iterable[TenantBacklog], own_rounds: Collection[str]) -> None:
-    """Mark where a look that had to end somewhere ended: at the last backlog of every long key."""
+    """Mark where a bounded poll ended: at the last backlog of every long key."""
     by_key: dict[str, list[TenantBacklog]] = defaultdict(list)
     for backlog in backlogs:
         by_key[backlog.limit_key].append(backlog)
     longest = max(map(len, by_key.values()))
     for key, found in by_key.items():
-        # Keys are looked through side by side: a shorter one has come to its end.
+        # Keys are polled in parallel, so a shorter key was read to its end.
         if len(found) >= longest - 1 and key not in own_rounds:
             found[-1].is_cut = True
 
@@ -128,7 +129,7 @@ def mark_cuts(backlogs: Iterable[TenantBacklog], own_rounds: Collection[str]) ->
 def allocate(
     backlogs: Sequence[TenantBacklog], wanted: int, capacity: Capacity, at: RoundRobinCursor
 ) -> Allocation:
-    """Divide a claim: at most *wanted* jobs in all, and never beyond *capacity*."""
+    """Divide a claim: at most *wanted* jobs in total, and never beyond *capacity*."""
     total = min(wanted, capacity.jobs)
     if total <= 0:
         return Allocation({}, at)
@@ -160,7 +161,7 @@ def allocate(
     for (_, org_id), most in caps.items():
         of_tenant[org_id] = min(of_tenant[org_id] + most, capacity.of_tenant(org_id))
     if cut is not None:
-        # Others wait whom we have not seen: one turn for each, then we look on.
+        # Unseen tenants are waiting: give each tenant one turn, then poll again.
         for org_id, most in of_tenant.items():
             left = at.position.left if org_id == at.position.org_id else 0
             of_tenant[org_id] = min(most, left or weights[org_id])
@@ -190,9 +191,9 @@ def _round_robin(
     total: int,
     position: CursorPosition,
 ) -> tuple[dict[K, int], CursorPosition]:
-    """Deal *total* jobs round by round, each as many a round as its weight, none beyond its most.
+    """Distribute *total* jobs round-robin by weight, up to the maximum of each.
 
-    Also says where the last round ended.
+    Also return where the last round ended.
     """
     given = dict.fromkeys(order, 0)
     if total <= 0:
@@ -200,7 +201,7 @@ def _round_robin(
     active = [each for each in order if most[each] > 0]
     first, last = (position.left if active and active[0] == position.org_id else 0), position
     while active and total > 0:
-        # As many whole rounds at once as there are jobs for.
+        # Allocate as many whole rounds at once as *total* covers.
         rounds = max(1, total // sum(weights[each] for each in active))
         still = []
         for each in active:
@@ -217,14 +218,14 @@ def _round_robin(
             if total <= 0:
                 return given, last
         active = still
-    # Nobody was left out: it does not matter who comes first.
+    # Every tenant got all it wanted, so the order does not matter.
     return given, last if not order else CursorPosition(str(order[-1]))
 
 
 def _split(
     backlogs: Iterable[TenantBacklog], caps: Mapping[tuple[str, str], int], given: Mapping[str, int]
 ) -> dict[tuple[str, str], int]:
-    """A tenant has one share and not one for each of its keys: the oldest first, then in turn."""
+    """Divide a tenant's single share over its keys: the oldest first, then in turn."""
     by_tenant: dict[str, list[TenantBacklog]] = defaultdict(list)
     for backlog in backlogs:
         if caps.get(backlog.name, 0) > 0 and given[backlog.org_id] > 0:
@@ -247,9 +248,10 @@ def _split(
 def _key_position(
     granted: Mapping[str, int], given: Mapping[str, int], begin: CursorPosition, end: CursorPosition
 ) -> CursorPosition:
-    """Where a key's own round stands: whom the queue's round has not reached is still next.
+    """The position of a key's own rotation.
 
-    Who was reached and took an older job under another key has had its turn.
+    A tenant that the queue's rotation has not reached is still next. A tenant that was reached and
+    took an older job under another key has had its turn.
     """
     reached = begin
     for org_id, jobs in granted.items():
@@ -261,7 +263,7 @@ def _key_position(
 
 
 def interleave_tenants(claimed: Sequence[Claimed]) -> list[Claimed]:
-    """One of each tenant, then the next of each, every tenant's in the order of its turns."""
+    """Interleave: the first job of each tenant, then the second of each, each tenant's in order."""
     places: Counter[str] = Counter()
     placed = []
     for job in sorted(claimed, key=lambda job: job.position):
@@ -270,23 +272,23 @@ def interleave_tenants(claimed: Sequence[Claimed]) -> list[Claimed]:
     return [job for _, _, job in sorted(placed, key=lambda item: item[:2])]
 
 
-# A take is cut into so many pieces at most, so that fifty busy queues do not mean fifty claims.
+# A take is split into at most this many pieces, so that fifty busy queues do not mean fifty claims.
 PIECES = 8
 
 
 @dataclass(slots=True)
 class QueueShares:
-    """What each queue has had, in jobs over its weight. The one that had least goes next."""
+    """Jobs served per queue, divided by its weight. The queue with the least goes next."""
 
     had: dict[str, float] = field(default_factory=dict)
-    # Where those that waited the last time stood; it never goes back.
+    # The level of the queues that were waiting last time. It never decreases.
     level: float = 0.0
     _waited: frozenset[str] = frozenset()
 
     def split(
         self, wanted: int, waiting: Collection[str], weights: Mapping[str, int]
     ) -> list[tuple[str, int]]:
-        """How many of *wanted* jobs to ask of each waiting queue, in the order to ask."""
+        """How many of *wanted* jobs to claim from each waiting queue, in claim order."""
         if not waiting:
             return []
         self._catch_up(waiting)
@@ -294,7 +296,7 @@ class QueueShares:
         asked: dict[str, int] = {}
         piece = max(1, wanted // PIECES)
         while wanted > 0:
-            # Equal claims go to the heavier queue, then by name: the same state, the same split.
+            # Ties go to the heavier queue, then by name, so the split is deterministic.
             queue = min(after, key=lambda name: (after[name], -weights.get(name, 1), name))
             size = min(piece, wanted)
             asked[queue] = asked.get(queue, 0) + size
@@ -303,11 +305,11 @@ class QueueShares:
         return list(asked.items())
 
     def spend(self, queue: str, jobs: int, weights: Mapping[str, int]) -> None:
-        """Note what a queue was given."""
+        """Record the jobs claimed from a queue."""
         self.had[queue] = self.had.get(queue, 0.0) + jobs / weights.get(queue, 1)
 
     def _catch_up(self, waiting: Collection[str]) -> None:
-        """A queue that was empty has saved up nothing, and is let off nothing that it had."""
+        """Raise queues that were empty to the current level; none gains credit or loses debt."""
         stayed = [self.had[queue] for queue in waiting if queue in self._waited]
         self.level = max(self.level, min(stayed, default=self.level))
         for queue in waiting:
@@ -319,7 +321,7 @@ T = TypeVar("T")
 
 
 class TenantQueue(Generic[T]):
-    """A queue that takes turns between tenants: a late one is not behind what another piled up."""
+    """A queue that takes turns between tenants, so that one tenant's backlog delays no other."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

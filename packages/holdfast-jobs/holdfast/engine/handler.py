@@ -1,4 +1,4 @@
-"""What runs for a job type: handlers, their stages, and the registry that knows them."""
+"""Handlers of job types, their stages, and the registry that holds them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from holdfast.store.dialect import POSTGRES
 
 Function = Callable[..., Any]
 Policy = Callable[[Any, str], bool]
-"""Whether a planning job may write under a command: called with the job and the command."""
+"""Whether a planning job may write under a command; called with the job and the command."""
 
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """Where a job's model request goes, frozen at enqueue.
+    """The provider and model of a job's model request, fixed at enqueue.
 
-    With *is_batched* it waits for batch processing and not for a worker.
+    With *is_batched* the job waits for batch processing instead of a worker.
     """
 
     decision: Mapping[str, Any]
@@ -38,7 +38,7 @@ class Routed:
 
 
 Router = Callable[[Mapping[str, Any] | None], Routed]
-"""Checks a caller's routing decision, or makes the job type's own; raises ValueError with why."""
+"""Validates a caller's routing, or routes by the job type; raises ValueError with the reason."""
 
 JOB_TYPE = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
 STAGE = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,100}")
@@ -76,7 +76,7 @@ class EnqueueRefused(Forbidden):
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One named step with a budget of its own."""
+    """One named step with its own attempts and timeout."""
 
     name: str
     function: Function
@@ -89,7 +89,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """Everything known of a job type."""
+    """The declaration of a job type."""
 
     job_type: str
     category: Category
@@ -100,15 +100,16 @@ class Handler:
     accepts: frozenset[str] = frozenset()
     policy: Policy | None = None
     slo: timedelta | None = None
-    # The only one that may enqueue, and the least role that may cancel; None: no restriction.
+    # The required producer and the minimum role for a cancel; None: no restriction.
     producer: Producer | None = None
     cancel_role: Role | None = None
-    # Why its jobs are never replayed; None: they may be.
+    # Why its jobs cannot be replayed; None: they can.
     replay_refusal: str | None = None
     router: Router | None = None
-    # What is stored with outcomes: run for a whole group in the transaction that settles it.
+    # Statements that store rows with outcomes, for a whole group in the transaction that settles
+    # it.
     stores: tuple[Statement, ...] = ()
-    # What batch processing knows of the job type; the engine does not read it.
+    # Data of batch processing for the job type; the engine does not read it.
     work: Any = None
 
     @property
@@ -116,7 +117,7 @@ class Handler:
         return self.stages[0]
 
     def stage(self, name: str) -> Stage | None:
-        """The stage of that name; a blank name is the first one."""
+        """The stage with this name; a blank name means the first one."""
         if not name:
             return self.first
         return next((stage for stage in self.stages if stage.name == name), None)
@@ -132,7 +133,7 @@ class Handler:
         return replace(self, stages=tuple(stages))
 
     def can_run(self, version: str) -> bool:
-        """Whether a job that was started by pipeline *version* may go on here."""
+        """Whether a job that pipeline *version* started can continue here."""
         return version in ("", self.version) or version in self.accepts
 
 
@@ -148,11 +149,11 @@ class Registry:
     # Maintenance steps of extensions (engine/worker/housekeeping.py).
     chores: list[Any] = field(default_factory=list)
     backoff_seconds: Sequence[int] = BUILT_IN_PROFILES["example"].retry_backoff_seconds
-    # Raised with every declaration, so that what was written into the store can be told from new.
+    # Raised by every declaration, so that new declarations can be distinguished from stored ones.
     revision: int = 0
 
     def with_backoff(self, backoff_seconds: Sequence[int]) -> Registry:
-        """The same job types, with this list for those that are retried by the run."""
+        """A copy in which job types that are retried by the run use this backoff."""
         return replace(self, backoff_seconds=backoff_seconds)
 
     def add_queue(self, name: str, settings: QueueSettings) -> None:
@@ -244,7 +245,7 @@ def _timeout(name: str, value: object) -> timedelta | None:
 
 
 class HandlerOptions(TypedDict, total=False):
-    """What a job type may declare beyond its stages."""
+    """The options of a job type besides its stages."""
 
     queue: str | None
     priority: Priority
@@ -258,7 +259,7 @@ class HandlerOptions(TypedDict, total=False):
 
 
 def check_options(job_type: str, options: Mapping[str, Any]) -> None:
-    """Raise ConfigError for an option that no job type has."""
+    """Raise ConfigError for an unknown option."""
     known = HandlerOptions.__annotations__
     if unknown := sorted(set(options) - set(known)):
         raise ConfigError(
@@ -274,7 +275,7 @@ def make_handler(
     accepts: Sequence[str] = (),
     **options: Unpack[HandlerOptions],
 ) -> Handler:
-    """A handler whose declaration was checked."""
+    """Create a handler from a validated declaration."""
     check_declaration(job_type, category, accepts, options)
     if not stages:
         raise ConfigError(f"Pipeline {job_type!r} has no stage.")
@@ -301,7 +302,7 @@ def make_handler(
 
 
 def read_stores(job_type: str, given: object) -> tuple[Statement, ...]:
-    """The statements of ``stores=``. Raises ConfigError unless each takes rows and nothing else."""
+    """Read ``stores=``. Raises ConfigError unless each statement takes rows and nothing else."""
     found = (given,) if isinstance(given, Statement) else given
     if not isinstance(found, Sequence) or not all(isinstance(one, Statement) for one in found):
         raise ConfigError(
@@ -320,7 +321,7 @@ def read_stores(job_type: str, given: object) -> tuple[Statement, ...]:
 def check_declaration(
     job_type: str, category: Category, accepts: Sequence[str], options: HandlerOptions
 ) -> None:
-    """Raise ConfigError unless a job type can be declared like this."""
+    """Raise ConfigError unless the job type is declared correctly."""
     queue, version = options.get("queue"), options.get("version", "")
     if not _matches(JOB_TYPE, job_type) or len(job_type) > 100:
         raise ConfigError(
@@ -388,7 +389,7 @@ def _check_promises(
 
 
 def pipeline_version(declared: str, stages: Sequence[str]) -> str:
-    """What a running job remembers of its pipeline: the declared version and the stages' names."""
+    """The pipeline version stored with a job: the declared version and the names of the stages."""
     if list(stages) == [ONLY_STAGE] and not declared:
         return ""
     shape = hashlib.sha256("\n".join(stages).encode()).hexdigest()[:8]
@@ -404,7 +405,7 @@ def plain_stage(
     timeout: timedelta | float | None,
     name: str = ONLY_STAGE,
 ) -> Stage:
-    """The only stage of a plain job, with its category's budget."""
+    """The only stage of a plain job, with the limits of its category."""
     return make_stage(
         function,
         name=name,

@@ -1,4 +1,4 @@
-"""What a job is: its states and edges, its record, and what can become of an attempt. Pure."""
+"""Jobs: states and transitions, the stored record, and the outcomes of an attempt. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import datetime
 from enum import IntEnum, StrEnum
 from typing import Any
 
-# What knows of actors below the engine takes them from there.
+# Modules below the engine import actors from holdfast.actor.
 from holdfast.actor import SYSTEM as SYSTEM
 from holdfast.actor import Actor as Actor
 from holdfast.actor import ActorType as ActorType
@@ -72,8 +72,8 @@ _RANK = {
     State.CANCELED: 3,
 }
 
-# The same edges as the trigger job_edge; a test holds the two together. Three of them lead back to
-# queued (retry, stale claim, release), each closing the claim.
+# The same transitions as in the trigger job_edge; a test compares the two. Three of them lead back
+# to queued (retry, stale claim, release), and each closes the claim.
 TRANSITIONS: Mapping[State, frozenset[State]] = {
     State.QUEUED: frozenset({State.PROCESSING, State.CANCELED}),
     State.PROCESSING: frozenset(
@@ -97,7 +97,7 @@ class KeyStatus(StrEnum):
 
 
 def key_status(state: State, attempt_count: int) -> KeyStatus:
-    """The word of the idempotency record for a job's state."""
+    """The status of an idempotency key for the state of its job."""
     match state:
         case State.QUEUED:
             return KeyStatus.PENDING if attempt_count == 0 else KeyStatus.FAILED
@@ -146,7 +146,7 @@ ClaimId = tuple[OrgId, JobId, int]
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A job under our lease."""
+    """A job claimed by this process."""
 
     id: JobId
     org_id: OrgId
@@ -178,19 +178,19 @@ class Claimed:
     first_failed_at: str | datetime | None
     position: str = ""
     limit_key: str = ""
-    # Processing, or batch_submitted where the claim waits for a provider.
+    # Processing, or batch_submitted if the claim waits for a provider.
     state: str = "processing"
     outputs: Mapping[str, Any] = field(default_factory=dict)
     checkpoint: Any = None
 
     @property
     def claim_id(self) -> ClaimId:
-        """This claim of the job, and no earlier or later one."""
+        """The identity of this claim, distinct from earlier and later claims of the job."""
         return self.org_id, self.id, self.lease_token
 
     @property
     def attempt(self) -> int:
-        """The number of the execution that runs now."""
+        """The number of the current execution."""
         return self.attempt_count + 1
 
     @property
@@ -206,23 +206,23 @@ class Claimed:
 
 
 def claim_of(row: Mapping[str, Any]) -> ClaimId:
-    """The claim that a row is about."""
+    """The claim id of a row."""
     return row["org_id"], row["id"], row["lease_token"]
 
 
 def claim_row(job: Claimed) -> dict[str, Any]:
-    """A claim as statements take it: the job and its fencing token."""
+    """The parameters of a claim for statements: the job and its fencing token."""
     return {"org_id": job.org_id, "id": job.id, "lease_token": job.lease_token}
 
 
 def unit_of(org_id: str, job_type: str, unit_key: str) -> str:
-    """The name under which an execution unit is locked; spelled the same in claim_jobs."""
+    """The lock name of an execution unit; claim_jobs builds the same name."""
     return org_id + job_type + unit_key
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A failure as it is stored: a stable class, a safe sentence, a safe context, a bare stack."""
+    """A failure as stored: a stable class, a safe message, a safe context, a redacted stack."""
 
     error_class: str
     last_error: str
@@ -266,9 +266,9 @@ class Advanced:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The attempt failed, is charged, and there is another one after *delay_ms*.
+    """The attempt failed and counts; another one follows after *delay_ms*.
 
-    Without a delay the job stays due as it was: that is how a stale claim returns.
+    Without a delay the job keeps its due time: a stale claim is requeued this way.
     """
 
     fault: Fault
@@ -278,7 +278,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Dead:
-    """The attempt failed, is charged, and was the last."""
+    """The attempt failed, counts, and was the last."""
 
     fault: Fault
     rows: StoredRows | None = None
@@ -286,14 +286,14 @@ class Dead:
 
 @dataclass(frozen=True, slots=True)
 class Snoozed:
-    """The handler asked to be called later. Costs nothing."""
+    """The handler postponed the job. It does not count as an attempt."""
 
     delay_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """The claim is given back unused. Costs nothing."""
+    """The claim is released without a result. It does not count as an attempt."""
 
     reason: str
     delay_ms: int | None = None
@@ -302,14 +302,14 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """The job's request is in a provider's batch and waits for its answer."""
+    """The job's request is part of a provider batch and waits for its reply."""
 
     provider_batch_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Canceled:
-    """The cancel request was honoured."""
+    """The job stopped after a cancel request."""
 
 
 Outcome = Completed | Advanced | Retry | Dead | Snoozed | Released | Submitted | Canceled
@@ -395,5 +395,5 @@ def _read(name: str, value: Any) -> Any:
     return value
 
 
-# The job that runs now: enqueue inherits its correlation and is held to its tenant.
+# The job that is running. An enqueue inherits its correlation and is restricted to its tenant.
 current: ContextVar[Claimed | None] = ContextVar("holdfast_job", default=None)

@@ -1,8 +1,8 @@
 """Limits: weights, concurrency caps, rates and pauses of queues, tenants and keys.
 
-The rows in the database are authoritative. Code and holdfast.toml declare them; what an operator
-sets stays until it is reset. Every change raises a revision that each claim checks, so a pause or a
-cap is in force in every worker as soon as it is committed.
+The rows in the database are authoritative. Code and holdfast.toml declare them; a change by an
+operator stays until it is reset. Every change raises a revision that each claim checks, so a pause
+or a cap takes effect in every worker as soon as it is committed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SQL = Statements("holdfast.engine", "flow.sql")
 
 @dataclass(frozen=True, slots=True)
 class QueueRule:
-    """What holds for one queue."""
+    """The rules of one queue."""
 
     name: str
     settings: QueueSettings = field(default_factory=QueueSettings)
@@ -55,7 +55,7 @@ class QueueRule:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Everything a claim goes by, as of one revision."""
+    """The rules that claims apply, as of one revision."""
 
     revision: int
     queues: Mapping[str, QueueRule]
@@ -63,7 +63,7 @@ class Rules:
     keys: Mapping[str, KeySettings]
 
     def is_limited(self, queue: str, keys: Collection[str]) -> bool:
-        """Whether a claim on *queue* under *keys* has to count what runs."""
+        """Whether a claim on *queue* under *keys* has to count running jobs."""
         rule = self.queues.get(queue)
         return (
             any(key in self.keys for key in keys)
@@ -81,12 +81,12 @@ class Rules:
 
 
 def read_rules(store: Store) -> Rules:
-    """The rules as they stand, in one statement."""
+    """Read the current rules in one statement."""
     return _rules_of(store.many(SQL.read_rules))
 
 
 def read_rules_in(tx: Tx) -> Rules:
-    """The same in a transaction that is already open."""
+    """Read the current rules in an open transaction."""
     return _rules_of(tx.many(SQL.read_rules))
 
 
@@ -127,7 +127,7 @@ def _rate(row: Row) -> Rate | None:
 
 
 def sync_rules(store: Store, settings: Settings, declared: Mapping[str, QueueSettings]) -> bool:
-    """Write what code and configuration declare; say whether that changed anything."""
+    """Store the declared rules of code and configuration; return whether anything changed."""
     queues = declared_queues(settings, declared)
 
     def work(tx: Tx) -> bool:
@@ -142,7 +142,7 @@ def sync_rules(store: Store, settings: Settings, declared: Mapping[str, QueueSet
 def declared_queues(
     settings: Settings, declared: Mapping[str, QueueSettings]
 ) -> dict[str, QueueSettings]:
-    """What each queue is meant to have: a file is nearer to the deployment than the code."""
+    """The effective settings of each queue. The settings file overrides the code."""
     return {**BUILT_IN_QUEUES, **declared, **settings.queues}
 
 
@@ -153,7 +153,7 @@ def _save(
     tenants: Mapping[str, TenantSettings],
     keys: Mapping[str, KeySettings],
 ) -> dict[str, Any]:
-    """Write rules; those that this changed, as the audit tells them."""
+    """Write rules; return the changed ones in the form of the audit."""
     changed: dict[str, Any] = {}
     if queues:
         rows = [rule_row(own, name=name) for name, own in queues.items()]
@@ -195,7 +195,7 @@ class QueueOptions(TypedDict, total=False):
 
 
 def make_queue(name: str, limits: QueueOptions) -> QueueSettings:
-    """The settings of a queue whose declaration was checked."""
+    """The settings of a queue, from a validated declaration."""
     said: dict[str, Any] = {**limits}
     if unknown := sorted(said.keys() - set(QueueSettings.__slots__)):
         known = ", ".join(QueueSettings.__slots__)
@@ -205,7 +205,7 @@ def make_queue(name: str, limits: QueueOptions) -> QueueSettings:
 
 @checked(
     checks={
-        # A name that nobody declared is an UnknownQueue, an id that is none a ConfigError.
+        # An undeclared name raises UnknownQueue, and a malformed id raises ConfigError.
         "name": identifier,
         "org_id": identifier,
         "set.settings": instance(QueueSettings),
@@ -214,10 +214,10 @@ def make_queue(name: str, limits: QueueOptions) -> QueueSettings:
     }
 )
 class Queues:
-    """The rules as operators see and change them.
+    """The rules as operators read and change them.
 
-    A reset goes back to what *settings* and *declared* say at once; what only other code declares
-    comes back with the next start of a worker of that code.
+    A reset restores the values of *settings* and *declared* at once. A queue that only other code
+    declares is restored when a worker with that code starts.
     """
 
     def __init__(
@@ -231,19 +231,19 @@ class Queues:
         return read_rules(self.store)
 
     def waiting(self) -> Sequence[Row]:
-        """How deep each queue is and how old its oldest job."""
+        """The depth of each queue and the age of its oldest job."""
         return self.store.many(SQL.count_waiting)
 
     def tenants(self) -> Sequence[Row]:
-        """The rule of every tenant that has one, and who set it."""
+        """The rules of tenants, and who set them."""
         return self.store.many(SQL.list_tenants)
 
     def keys(self) -> Sequence[Row]:
-        """The rule of every limit key that has one, and who set it."""
+        """The rules of limit keys, and who set them."""
         return self.store.many(SQL.list_keys)
 
     def set(self, name: str, settings: QueueSettings, *, actor: Actor, reason: str = "") -> None:
-        """Give a queue other weights and limits, over what code declares."""
+        """Set the weight and limits of a queue; this overrides the code."""
 
         def work(tx: Tx) -> None:
             self._known(tx, name)
@@ -255,7 +255,7 @@ class Queues:
     def set_tenant(
         self, org_id: str, settings: TenantSettings, *, actor: Actor, reason: str = ""
     ) -> None:
-        """Give a tenant another weight or cap, over what code declares."""
+        """Set the weight or cap of a tenant; this overrides the settings."""
         org_id = _named("org_id", org_id.lower(), UUID)
 
         def work(tx: Tx) -> None:
@@ -265,7 +265,7 @@ class Queues:
         self.store.write(work)
 
     def set_key(self, name: str, settings: KeySettings, *, actor: Actor, reason: str = "") -> None:
-        """Give a limit key another cap or rate, over what code declares."""
+        """Set the cap or rate of a limit key; this overrides the settings."""
         name = _named("key", name, KEY_NAME)
 
         def work(tx: Tx) -> None:
@@ -275,7 +275,7 @@ class Queues:
         self.store.write(work)
 
     def reset(self, name: str, *, actor: Actor, reason: str = "") -> bool:
-        """Let a queue follow the code again. False if it did."""
+        """Restore the declared values of a queue. False if an operator had not changed it."""
 
         def work(tx: Tx) -> bool:
             self._known(tx, name)
@@ -289,7 +289,7 @@ class Queues:
         return self.store.write(work)
 
     def reset_tenant(self, org_id: str, *, actor: Actor, reason: str = "") -> bool:
-        """Let a tenant follow the settings again, which may have nothing. False if it had none."""
+        """Restore the declared values of a tenant, if any. False if it had no operator's rule."""
         org_id = _named("org_id", org_id.lower(), UUID)
         declared = {name: own for name, own in self._settings.tenants.items() if name == org_id}
 
@@ -303,7 +303,7 @@ class Queues:
         return self.store.write(work)
 
     def reset_key(self, name: str, *, actor: Actor, reason: str = "") -> bool:
-        """Let a key follow the settings again, which may have nothing. False if it had none."""
+        """Restore the declared values of a key, if any. False if it had no operator's rule."""
         declared = {key: own for key, own in self._settings.keys.items() if key == name}
 
         def work(tx: Tx) -> bool:
@@ -316,7 +316,7 @@ class Queues:
         return self.store.write(work)
 
     def pause(self, name: str, *, reason: str, actor: Actor) -> bool:
-        """Claim nothing more from a queue; what runs goes on. False if it was paused already."""
+        """Stop claims from a queue; running jobs continue. False if it was already paused."""
         reason = _reason(reason)
 
         def work(tx: Tx) -> bool:
@@ -330,7 +330,7 @@ class Queues:
         return self.store.write(work)
 
     def resume(self, name: str, *, reason: str, actor: Actor) -> bool:
-        """Claim from a queue again. False if it was not paused."""
+        """Resume claims from a queue. False if it was not paused."""
         reason = _reason(reason)
 
         def work(tx: Tx) -> bool:
@@ -372,7 +372,7 @@ def limits_of(settings: QueueSettings | TenantSettings | KeySettings) -> dict[st
 
 
 def _named(what: str, name: str, kind: SettingType) -> str:
-    """A name that the stored rule can be found by."""
+    """A name under which the stored rule can be found."""
     if not is_valid(kind, name):
         refuse("The rule was not changed", [error_message(what, name, kind)])
     return name
@@ -396,12 +396,12 @@ def emit_crowded(store: Store, events: Events, *, found: bool = True) -> int:
     return len(crowded)
 
 
-# Claims under a limit take turns: two that count at once would find the same capacity.
+# Claims under a limit are serialized: two concurrent counts would find the same capacity.
 CAPACITY_UNIT = "holdfast.flow"
 
 
 def find_capacity(tx: Tx, rules: Rules, queue: str, limit: int, keys: Collection[str]) -> Capacity:
-    """The capacity that is left. Other claims under a limit wait until the transaction ends."""
+    """The remaining capacity. Other claims under a limit wait until the transaction ends."""
     tx.lock_units([CAPACITY_UNIT])
     in_queue, by_key = 0, Counter[str]()
     of_tenant, of_tenant_here = Counter[str](), Counter[str]()
@@ -457,7 +457,7 @@ def _key_capacities(
 
 
 def consume_tokens(tx: Tx, rules: Rules, queue: str, claimed: Sequence[Claimed]) -> None:
-    """Take what was claimed out of the buckets."""
+    """Take tokens for the claimed jobs from the rate buckets."""
     rule = rules.queues.get(queue)
     if rule is not None and rule.settings.rate is not None:
         tx.affected(SQL.consume_queue_tokens, queue=queue, jobs=len(claimed))

@@ -11,7 +11,7 @@ SQL = Statements("holdfast.engine", "job.sql")
 
 
 def find_job(store: Store, org_id: str, job_id: str) -> Job:
-    """The job; JobNotFound if this tenant has none with the id."""
+    """Return the job; raises JobNotFound if this tenant has none with the id."""
     row = store.read(lambda tx: tx.maybe(SQL.find_job, org_id=org_id, id=job_id))
     if row is None:
         raise JobNotFound(job_id)

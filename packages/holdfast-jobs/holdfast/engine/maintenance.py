@@ -46,13 +46,13 @@ MAINTENANCE_SQL = Statements("holdfast.engine", "maintenance.sql")
 
 RESCUE_LIMIT = 500
 
-# Two of the longest pauses between two tries to reconnect.
+# Twice the longest pause between two attempts to reconnect.
 RECONNECT_SECONDS = 4.0
 
 MAINTENANCE = Actor(ActorType.SYSTEM, "upkeep")
 
 
-# A claim whose worker is alive is released so often without counting an attempt.
+# How often a claim whose worker is alive is released without counting an attempt.
 FREE_RELEASES = 3
 LEASE_EXPIRED = "lease_expired"
 
@@ -125,9 +125,9 @@ def _find_stale(
 def _without_extended(
     store: Store, stale: Sequence[Claimed], dead_worker_id: str | None = None
 ) -> list[Claimed]:
-    """Of claims that the database takes for stale, those that were not extended beside it.
+    """Of the claims that are stale in the database, those whose lease was not extended elsewhere.
 
-    What a dead worker extended does not count.
+    Extensions of a dead worker do not count.
     """
     if not stale:
         return []
@@ -146,7 +146,7 @@ def _rescue_one_by_one(
         return _find_stale(store, tx, statement, limit, dead_worker_id)
 
     def rescue(tx: Tx, job: Claimed) -> list[Settled]:
-        # Asked again under the lock: its worker may have come back in between.
+        # Checked again under the lock: its worker may have returned in between.
         still = [item for item in find(tx) if item[0].claim_id == job.claim_id]
         return settle_in(tx, still, actor=MAINTENANCE) if still else []
 
@@ -160,10 +160,10 @@ def _rescue_one_by_one(
 
 
 def stale_outcome(job: Claimed, releases: int | None = None) -> Outcome:
-    """What becomes of a claim whose lease ran out.
+    """The outcome of a claim whose lease expired.
 
-    *releases* is None if its worker is gone: then it is charged, so that a crash loop ends. If the
-    worker is alive, it is how often the job was released for this reason before.
+    *releases* is None if its worker is gone: then it counts as an attempt, so that a crash loop
+    ends. If the worker is alive, it is the number of earlier releases for this reason.
     """
     if job.cancel_requested_at is not None:
         return Canceled()
@@ -181,9 +181,9 @@ def stale_outcome(job: Claimed, releases: int | None = None) -> Outcome:
 
 
 def await_workers(store: Store, settings: Settings, *, may_continue: Callable[[], bool]) -> None:
-    """Wait until a rescue may charge, if there is anything to rescue.
+    """Wait until a rescue may count attempts, if there is anything to rescue.
 
-    For a process that just began and soon ends: it would otherwise never see the grace end.
+    For a short-lived process, which would otherwise end before the grace is over.
     """
     grace = grace_of(store, settings)
     while may_continue() and (left := grace.left(store)) > 0:
@@ -194,7 +194,7 @@ def await_workers(store: Store, settings: Settings, *, may_continue: Callable[[]
 
 def grace_of(store: Store, settings: Settings) -> Grace:
     """The grace of a rescue by workers with these settings."""
-    # A fake clock moves without the time that workers would need.
+    # A fake clock moves without the real time that workers would need.
     return NO_GRACE if store.clock.is_fake else Grace.for_lease(settings.lease_seconds)
 
 
@@ -278,8 +278,7 @@ def maintain(
 ) -> None:
     """Maintenance before bounded runs, for processes without a worker.
 
-    Rescues stale claims and promotes due jobs. *others* are
-    the maintenance steps of extensions.
+    Rescues stale claims and promotes due jobs. *others* are the maintenance steps of extensions.
     """
     # A delayed notification waits on q:maintenance, whichever queue delivers it.
     watched = tuple(dict.fromkeys((*queues, MAINTENANCE_QUEUE)))

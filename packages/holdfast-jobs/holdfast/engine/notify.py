@@ -1,4 +1,4 @@
-"""Notify: enqueue as best effort. A notification never costs the write it tells about."""
+"""Notify: enqueue as best effort. A failing notification never fails the caller's write."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _log = logging.getLogger("holdfast.notify")
 
 
 class NotifyOptions(Options, total=False):
-    """What :meth:`Holdfast.notify` takes as keywords: all that an enqueue does."""
+    """The keywords of :meth:`Holdfast.notify`: all that an enqueue takes."""
 
     org_id: str | None
     conn: Any
@@ -27,9 +27,9 @@ class NotifyOptions(Options, total=False):
 
 @contextmanager
 def best_effort(handler: Handler, options: NotifyOptions, events: Events) -> Iterator[None]:
-    """Swallow trouble with the store, and tell; a wrong request is the caller's and is raised.
+    """Suppress store errors and emit an event; an invalid request is raised.
 
-    What was done on the caller's connection is undone, and only that.
+    Only the notification's writes on the caller's connection are rolled back.
     """
     _check(handler)
     try:
@@ -43,7 +43,7 @@ def best_effort(handler: Handler, options: NotifyOptions, events: Events) -> Ite
 async def abest_effort(
     handler: Handler, options: NotifyOptions, events: Events
 ) -> AsyncIterator[None]:
-    """The same on a connection that must be awaited."""
+    """The asynchronous form of :func:`best_effort`."""
     _check(handler)
     try:
         async with asavepoint(options.get("conn")):
@@ -64,7 +64,7 @@ def _drop(exc: Exception, handler: Handler, options: NotifyOptions, events: Even
     running = current.get()
     org = str(options.get("org_id")) if running is None else running.org_id
     reason = exc.rule if isinstance(exc, RuleBroken) else type(exc).__name__
-    # Logged here and not by a subscriber: most who notify are no workers and have none.
+    # Logged here, because most processes that notify are not workers and have no subscriber.
     fields = {"job_type": handler.job_type, "org_id": org, "reason": reason}
     _log.warning("notification.dropped", extra={"fields": fields})
     events.emit(NotificationDropped(handler.job_type, org, reason))

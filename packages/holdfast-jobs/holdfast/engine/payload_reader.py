@@ -1,4 +1,4 @@
-"""How a job's payload becomes what its handler is annotated with: a dict, a dataclass, a model."""
+"""Converts a job's payload to the annotated type of its handler: dict, dataclass or model."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Function = Callable[..., Any]
 
 
 def named(value: object) -> str:
-    """A value as an error quotes it."""
+    """A value as quoted in error messages."""
     return repr(value)[:100]
 
 
 def payload_reader(function: Function) -> Callable[[Mapping[str, Any]], Any]:
-    """How the payload becomes what the handler's second parameter is annotated with."""
+    """Return the function that converts a payload to the type of the handler's second parameter."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
@@ -68,7 +68,7 @@ def _dataclass_reader(kind: type) -> Callable[[Mapping[str, Any]], Any]:
 
 
 def _fits(value: Any, wanted: Any) -> bool:
-    """Whether a JSON value may stand where *wanted* is annotated. Only plain types are judged."""
+    """Whether a JSON value matches the annotation *wanted*. Only plain types are checked."""
     options = typing.get_args(wanted) if typing.get_origin(wanted) in _UNIONS else (wanted,)
     for option in options:
         kind = typing.get_origin(option) or option

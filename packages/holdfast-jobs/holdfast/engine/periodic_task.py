@@ -1,6 +1,6 @@
-"""Periodic tasks: what a bounded run may do instead of executing jobs.
+"""Periodic tasks: work of a bounded run other than executing jobs.
 
-For example, submit jobs to a provider as a batch, or collect its answers.
+For example, submitting jobs to a provider as a batch, or collecting its replies.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from holdfast.engine.run_log import RunCounts
 
 @dataclass(slots=True)
 class RunBudget:
-    """The limits of one run of a periodic task, and what it has used so far.
+    """The limits of one run of a periodic task, and how much is used.
 
-    The task adds what it takes to ``counts.claimed`` before it processes it, and checks
-    *may_continue* between two steps.
+    The task adds jobs to ``counts.claimed`` before it processes them, and checks *may_continue*
+    between two steps.
     """
 
     run_id: str

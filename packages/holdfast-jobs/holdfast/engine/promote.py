@@ -14,8 +14,8 @@ from holdfast.store import Statement, Statements, Store
 SQL = Statements("holdfast.engine", "flow.sql")
 
 LIMIT = 1_000
-# When more is due than one pass takes, another takes the same of every tenant. 2,000 rows are a
-# third of a second on PostgreSQL, and a worker that promotes does not claim.
+# If more is due than one pass takes, another pass takes equally many of every tenant. 2,000 rows
+# take a third of a second on PostgreSQL, and a worker that promotes does not claim.
 TENANTS_LIMIT = 5_000
 
 
@@ -34,7 +34,7 @@ def promote_jobs(store: Store, queues: Collection[str]) -> int:
 
 
 def _promote_fairly(store: Store, queue: str) -> list[str]:
-    """The same where one tenant's due jobs may stand before all others'."""
+    """Promote equally many jobs per tenant, for when one tenant's due jobs precede all others."""
     rows = store.many(SQL.find_due, queue=queue, limit=TENANTS_LIMIT)
     if not rows:
         return []
@@ -43,5 +43,5 @@ def _promote_fairly(store: Store, queue: str) -> list[str]:
 
 
 def _promote(store: Store, statement: Statement, **params: Any) -> list[str]:
-    """The queues that jobs were moved to."""
+    """Promote jobs; return the queues that they were moved to."""
     return [to for (to,) in store.values(statement, **params)]

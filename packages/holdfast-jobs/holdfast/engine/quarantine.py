@@ -29,7 +29,7 @@ FLOW = Statements("holdfast.engine", "flow.sql")
 
 
 def quarantine_job(store: Store, job: Claimed, *, rule: str, actor: Actor) -> Settled:
-    """Dead-letter a claimed job whose row refuses every other outcome."""
+    """Dead-letter a claimed job whose row rejects every other outcome."""
     try:
         return store.write(lambda tx: quarantine_job_in(tx, job, rule=rule, actor=actor))
     except RuleBroken:
@@ -37,7 +37,7 @@ def quarantine_job(store: Store, job: Claimed, *, rule: str, actor: Actor) -> Se
 
 
 def quarantine_job_in(tx: Tx, job: Claimed, *, rule: str, actor: Actor) -> Settled:
-    """The same in a transaction that is already open."""
+    """Dead-letter such a job in an open transaction."""
     tx.affected(SQL.repair_job, org_id=job.org_id, id=job.id)
     (settled,) = settle_in(tx, [(job, _dead(job, rule))], actor=actor)
     return settled
@@ -91,7 +91,7 @@ def _candidates(
 
 @dataclass(frozen=True, slots=True)
 class _One:
-    """One job that a claim may take, on its own."""
+    """A single job that a claim may take."""
 
     rules: Rules
     request: ClaimRequest

@@ -1,4 +1,4 @@
-"""References: how a payload or a result names a stored file."""
+"""References to stored files in payloads and results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Referenced:
 
     @property
     def ref(self) -> str:
-        """The text that stands for the object in a payload or a result."""
+        """The text that represents the object in a payload or a result."""
         raise NotImplementedError
 
 

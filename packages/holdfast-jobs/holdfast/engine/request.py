@@ -1,7 +1,7 @@
-"""A request to enqueue: every field checked, every bad one named. Pure.
+"""Validation of requests to enqueue, with every bad field reported. Pure.
 
-Requests that differ only in payload and key share one frame, so a bulk of thousands is checked,
-sent and parsed at the price of its payloads.
+Requests that differ only in payload and key share their other columns, so a bulk of thousands costs
+little more than its payloads to validate, send and parse.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from holdfast.ids import shift, uuid_argument
 from holdfast.secret import may_hold_secret
 
 DRIFT = timedelta(seconds=60)
-# What one step of priority is worth: a job overtakes what was enqueued up to an hour before it.
+# The value of one priority step: a job overtakes jobs enqueued up to an hour before it.
 AGEING_MS = 3_600_000
 
 
@@ -82,20 +82,20 @@ class JobRequest:
 
 
 def scope_of(job_type: str, org_id: str, project_id: str | None) -> str:
-    """What every key of a job type within a tenant and project begins with."""
+    """The common prefix of all keys of a job type within a tenant and project."""
     return f"{job_type}:{org_id}:{project_id or ''}:"
 
 
 def full_key(job_type: str, org_id: str, project_id: str | None, raw: str) -> str:
     """The stored form of a caller's key: ``job_type:org_id:project_id:hash``.
 
-    A key already in full form is kept if its scope is the caller's own, and refused otherwise.
+    A key in full form is kept if its scope is the caller's own; otherwise it is rejected.
     """
     return key_in(scope_of(job_type, org_id, project_id), raw)
 
 
 def key_in(scope: str, raw: str) -> str:
-    """:func:`full_key` where the scope is known already."""
+    """:func:`full_key` for a known scope."""
     if raw.startswith(scope) and len(raw) > len(scope):
         return raw
     if _FULL_KEY.fullmatch(raw):
@@ -187,9 +187,9 @@ def prepare(
     queues: Collection[str] = QUEUES,
     ageing_ms: int = AGEING_MS,
 ) -> InsertRows:
-    """The rows of payloads with their requests; many payloads may come with the same request.
+    """The rows of payloads with their requests; many payloads may share a request.
 
-    Raises one InvalidJob with every bad field of the first bad one. *known* caches the
+    Raises one InvalidJob with all bad fields of the first invalid request. *known* caches the
     shared columns of earlier calls.
     """
     batch = InsertRows(has_producer=handler.producer is not None)
@@ -229,7 +229,7 @@ def prepare(
 
 
 def _check_producer(handler: Handler, request: JobRequest, errors: dict[str, str]) -> None:
-    """Let the producer of a job type in and no other caller."""
+    """Reject every caller except the producer of the job type."""
     if handler.producer is None:
         if request.producer is not None:
             errors["producer"] = "is only for job types that are declared with one"
@@ -243,7 +243,7 @@ def _check_producer(handler: Handler, request: JobRequest, errors: dict[str, str
 
 
 def position_of(job_id: str, priority: int, ageing_ms: int) -> str | None:
-    """The position of a job in its queue: its id, shifted by its priority. None is the id."""
+    """The position of a job in its queue: its id, shifted by its priority. None means the id."""
     if priority == Priority.NORMAL:
         return None
     return shift(job_id, (priority - Priority.NORMAL) * ageing_ms // 10)
@@ -276,9 +276,9 @@ def _known_columns(
 
 
 def _key(request: JobRequest, scope: str, job_id: str, errors: dict[str, str]) -> str:
-    """The stored key: from the caller's, from the execution unit, or else the job's very own."""
+    """The stored key: from the caller's key, the execution unit, or otherwise the job id."""
     if request.unit_key is not None:
-        # One job per execution unit: its key is the unit, so one gate serves both promises.
+        # One job per execution unit: its key is the unit, so one constraint enforces both.
         unit = validation.text("unit_key", request.unit_key, errors)
         if request.idempotency_key is not None:
             errors["idempotency_key"] = "comes from unit_key; pass one of them"
@@ -364,7 +364,7 @@ def _shared_columns(
 
 
 def _command(handler: Handler, value: object, errors: dict[str, str]) -> str:
-    """The command under which a planning job may write, if its handler's policy agrees."""
+    """The command under which a planning job may write, if the handler's policy allows it."""
     if handler.policy is None:
         errors["command"] = "is only for planning jobs whose handler declares a policy"
     return canonical({"command": validation.text("command", value, errors)})
@@ -373,7 +373,7 @@ def _command(handler: Handler, value: object, errors: dict[str, str]) -> str:
 def _route(
     frame: dict[str, Any], router: Router, request: JobRequest, errors: dict[str, str]
 ) -> None:
-    """Freeze where the job's request goes; jobs for a batch wait under their own limit key."""
+    """Fix the route of the job's request; batch jobs wait under a separate limit key."""
     try:
         routed = router(request.routing_decision)
     except ValueError as exc:
@@ -391,7 +391,7 @@ def _route(
 def _schedule(
     row: dict[str, Any], handler: Handler, value: object, now: datetime, errors: dict[str, str]
 ) -> None:
-    """A scheduled job waits on q:maintenance until it is due; only two categories may be one."""
+    """Park a scheduled job on q:maintenance until due; only two categories may be scheduled."""
     if not handler.category.rules.may_be_scheduled:
         errors["scheduled_for"] = "is only for maintenance jobs and delayed notifications"
         return
@@ -403,7 +403,7 @@ def _schedule(
         return
     row["scheduled_for"] = due
     row["not_before_at"] = due
-    # Waiting and delivery each happen on the queue prescribed for them.
+    # It waits on q:maintenance and is delivered on its own queue.
     row["queue"] = MAINTENANCE_QUEUE
     if handler.category.rules is CategoryRules.MAINTENANCE:
         row["origin_queue"] = MAINTENANCE_QUEUE

@@ -1,4 +1,4 @@
-"""What a handler returns, as it is stored."""
+"""The stored form of handler results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RESULT_LIMIT_BYTES = 256 * 1024
 
 
 def document(value: Any) -> str:
-    """*value* as a document; raises BadDocument if it is none, or too large to be stored."""
+    """Encode *value* as a document; raises BadDocument if it cannot be stored or is too large."""
     check(value)
     text = encode(value)
     if len(text) > RESULT_LIMIT_BYTES:
@@ -23,12 +23,12 @@ def document(value: Any) -> str:
 
 
 def result_document(value: Any) -> str:
-    """The same for a result, in which artifacts are references; raises ResultInvalid."""
+    """Encode a result, with artifacts as references; raises ResultInvalid."""
     try:
         try:
             return document(value)
         except BadDocument:
-            # Perhaps there are artifacts in it. Most results have none and are not searched.
+            # It may contain artifacts. Most results contain none and are not searched.
             return document(with_refs(value))
     except BadDocument as exc:
         raise ResultInvalid from exc

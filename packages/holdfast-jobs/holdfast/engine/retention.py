@@ -1,13 +1,12 @@
-"""Retention: ended jobs are archived, and pruned when their time is over.
+"""Retention: finished jobs are archived, and pruned when their retention is over.
 
-An archived job has left the table that workers work on. It is found, counted and shown as before,
-and its key still answers. Failed jobs are not archived: operators work on them where they are, and
-they are kept until their dead letter has ended.
-What people were told is kept as long as jobs are in general.
-All passes are bounded, may run anywhere, any number at once, and twice.
+An archived job has left the table that workers claim from. It is still found, counted and shown,
+and its key still dedupes. Failed jobs are not archived: operators act on them in place, and they
+are kept until their dead letter is closed. Deliveries are kept as long as jobs are by default. All
+passes are bounded, idempotent and safe to run concurrently in any process.
 
-No key needs a sweep to expire: its record ends by itself at ``expires_at``, and its job row is
-pruned no earlier than that.
+Keys expire without a sweep: the record of a key ends at ``expires_at``, and its job row is pruned
+no earlier than that.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ from holdfast.store import Row, Statement, Statements, Store, Tx
 
 SQL = Statements("holdfast.engine", "retention.sql")
 
-# One transaction moves or drops so many: long enough to be cheap, short enough that a settle which
-# waits behind it on SQLite does not notice.
+# The rows that one transaction moves or deletes: enough to be cheap, few enough not to delay a
+# settle that waits for it on SQLite.
 BITE = 1_000
 # The number of such transactions in one maintenance pass: enough for a worker that runs 10,000 jobs
 # a second, without delaying rescues by more than a few seconds.
@@ -43,7 +42,7 @@ STEPS = frozenset({"archive", "prune", "prune_deliveries"})
 def archive_and_prune(
     store: Store, retention: RetentionSettings, steps: Collection[str] = STEPS
 ) -> dict[str, int]:
-    """One bounded turn of each of these *steps*; how many rows of each kind were moved or deleted.
+    """One bounded pass of each of *steps*; returns the number of moved or deleted rows per kind.
 
     A step that is left out counts 0.
     """
@@ -59,12 +58,12 @@ def archive_and_prune(
 
 
 def shortest_keep(retention: RetentionSettings) -> timedelta:
-    """The shortest time that any ended job is kept."""
+    """The shortest retention of any finished job."""
     return timedelta(days=min([retention.keep_days, *(rule.keep_days for rule in retention.rules)]))
 
 
 def in_bites(take: Callable[[], int]) -> int:
-    """Call *take* until it finds less than a bite, and say how many rows it took."""
+    """Call *take* until it returns less than a bite, and return the number of rows taken."""
     total = 0
     for _ in range(BITES):
         taken = take()
@@ -89,9 +88,10 @@ def archive_jobs(store: Store, *, after: timedelta, limit: int) -> int:
 
 
 def prune_jobs(store: Store, retention: RetentionSettings, *, limit: int) -> int:
-    """Delete ended jobs whose retention is over and whose key has expired, at most *limit*.
+    """Delete finished jobs whose retention is over and whose key has expired, at most *limit*.
 
-    Each leaves a last event, ``job.pruned``: a job that is gone without one was deleted by hand.
+    Each leaves a last event, ``job.pruned``. A job that is missing without one was deleted
+    manually.
     """
 
     def work(tx: Tx) -> int:
@@ -111,7 +111,7 @@ def prune_jobs(store: Store, retention: RetentionSettings, *, limit: int) -> int
 
 
 def _prune(tx: Tx, delete: Statement, over: list[Row]) -> int:
-    """Delete these jobs, and record the end of each: the audit outlives them."""
+    """Delete these jobs and record the deletion of each in the audit, which outlives them."""
     if not over:
         return 0
     tx.affected(SQL.record_pruned, ended=over, actor_type=SYSTEM.type.value, actor_id=SYSTEM.id)
@@ -119,9 +119,9 @@ def _prune(tx: Tx, delete: Statement, over: list[Row]) -> int:
 
 
 def prune_deliveries(store: Store, retention: RetentionSettings, *, limit: int) -> int:
-    """Delete deliveries whose retention is over, at most *limit*, and as many notices of feeds.
+    """Delete at most *limit* deliveries whose retention is over, and as many feed notices.
 
-    One whose job is still there stays: a replay of that job must find what was sent.
+    A delivery whose job still exists is kept: a replay of that job must find what was sent.
     """
     given = {"keep_ms": ms(timedelta(days=retention.keep_days)), "limit": limit}
 
@@ -134,7 +134,7 @@ def prune_deliveries(store: Store, retention: RetentionSettings, *, limit: int) 
 
 
 def record_removed(tx: Tx, removed: Sequence[Row], *, actor: Actor, reason: str) -> None:
-    """Record the end of deliveries that were just deleted: one without it was deleted by hand."""
+    """Record that deliveries were deleted; one missing without a record was deleted manually."""
     if removed:
         given = {"actor_type": actor.type, "actor_id": actor.id}
         tx.affected(SQL.record_removed, removed=removed, detail=encode({"reason": reason}), **given)
@@ -143,7 +143,7 @@ def record_removed(tx: Tx, removed: Sequence[Row], *, actor: Actor, reason: str)
 def _limits(
     retention: RetentionSettings, kinds: Iterable[Row], states: Iterable[State]
 ) -> list[dict[str, Any]]:
-    """How long each kind is kept in each of these states."""
+    """The retention of each kind in each of these states."""
     return [
         {**kind, "state": state, "keep_ms": ms(keep_of(retention, **kind, state=state))}
         for kind, state in product(kinds, states)
@@ -153,7 +153,7 @@ def _limits(
 def keep_of(
     retention: RetentionSettings, *, category: str, job_type: str | None, state: str
 ) -> timedelta:
-    """How long ended jobs of a kind are kept: by the most specific rule, or the general length."""
+    """The retention of finished jobs of a kind: by the most specific rule, or the default."""
     kind = {"category": category, "job_type": job_type, "state": state}
     fitting = [rule for rule in retention.rules if _fits(rule, kind)]
     days = max(fitting, key=_rank).keep_days if fitting else retention.keep_days
@@ -165,12 +165,12 @@ def _fits(rule: RetentionRule, kind: Mapping[str, str | None]) -> bool:
 
 
 def _rank(rule: RetentionRule) -> tuple[bool, bool, bool]:
-    """A job type says more than a category, and a category more than a state."""
+    """A rule for a job type overrides one for a category, which overrides one for a state."""
     return rule.job_type is not None, rule.category is not None, rule.state is not None
 
 
 def check_retention(retention: RetentionSettings, categories: Iterable[Category]) -> None:
-    """Raise ConfigError for a length that is shorter than keys live, or a rule that says two."""
+    """Raise ConfigError for a retention shorter than the life of keys, or for conflicting rules."""
     problems = []
     selectors = [(rule.category, rule.job_type, rule.state) for rule in retention.rules]
     for selector in sorted(set(selectors), key=str):

@@ -1,7 +1,7 @@
-"""When a failed attempt is tried again: named policies, Retry-After. Pure.
+"""Retry delays: named policies and Retry-After. Pure.
 
-A delay is computed at the moment of failure from the policy in force then; only the next
-``not_before_at`` is stored, so nothing is a precomputed schedule.
+A delay is computed when the attempt fails, from the policy in force at that time. Only the next
+``not_before_at`` is stored.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ class RetryPolicy:
             calculated = timedelta(seconds=rng.uniform(0.0, ceiling))
         if retry_after is None:
             return calculated
-        # The ceiling stops an upstream from parking us; it never shortens our own delay.
+        # The ceiling limits the delay that an upstream can request; it never shortens the policy's
+        # delay.
         return max(calculated, min(retry_after, RETRY_AFTER_CEILING))
 
 
@@ -78,7 +79,7 @@ STAGE_ATTEMPTS = 5
 
 
 def parse_retry_after(header: str | None, now: datetime) -> timedelta | None:
-    """A ``Retry-After`` header as a length: seconds or an HTTP date. Nonsense is ignored."""
+    """Parse a ``Retry-After`` header, in seconds or as an HTTP date. Invalid values are ignored."""
     if header is None:
         return None
     text = header.strip()

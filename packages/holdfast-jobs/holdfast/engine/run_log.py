@@ -24,7 +24,7 @@ from holdfast.store import Row, Statements, Store, Tx
 SQL = Statements("holdfast.engine", "run.sql")
 
 NOTHING_PENDING = "no pending items"
-# What a run may take beyond its runtime and the patience for its last jobs.
+# How long a run may take beyond its run time and the patience for its last jobs.
 SLACK = timedelta(minutes=1)
 
 
@@ -80,8 +80,8 @@ class RunCounts:
             "requeued": requeued,
             "released": self.outcomes["released"],
             "canceled": canceled,
-            # The lease was lost, the job still ran when the patience for it was over, or it waits
-            # for a provider's batch.
+            # The lease was lost, the job was still running when the patience for it was over, or it
+            # waits for a provider batch.
             "remaining": self.claimed - succeeded - failed - requeued - canceled,
             "submitted": self.outcomes["submitted"],
             "rate_limit_errors": self.errors[RateLimited.error_class],
@@ -207,7 +207,7 @@ NEWEST = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 def list_runs(
     store: Store, *, name: str | None = None, limit: int = 50, before: str = NEWEST
 ) -> list[RunReport]:
-    """Runs, newest first; *before* a run's id is the next page."""
+    """Runs, newest first. For the next page, pass the id of the last run as *before*."""
     rows = store.many(SQL.list_runs, name=name, limit=limit, before=before)
     return [RunReport.from_row(row) for row in rows]
 

@@ -29,7 +29,7 @@ class DefaultExtensions(Protocol):
     """The extensions of an application."""
 
     def enable_defaults(self) -> None:
-        """Enable those that workers enable without being asked."""
+        """Enable the extensions that workers enable automatically."""
 
 
 class Application(Protocol):
@@ -75,10 +75,10 @@ class RunBody(Protocol):
         """Process pending work until *deadline*; with *inline*, in this thread only."""
 
     def end(self) -> None:
-        """The run time is over: claim nothing more and release jobs that have not started."""
+        """End the run at its deadline: claim nothing more, release jobs that have not started."""
 
     def drain(self) -> None:
-        """The same on request. Safe in a signal handler."""
+        """End the run on request. Safe in a signal handler."""
 
     def stop(self) -> None:
         """Do not wait for running jobs. Safe in a signal handler."""
@@ -355,7 +355,7 @@ def run_body(
     async_concurrency: int = 200,
 ) -> RunBody:
     """The body of the run *name*: its periodic task if one is registered, otherwise jobs."""
-    # Their maintenance is due before runs, too.
+    # Their maintenance also runs before bounded runs.
     app.extensions.enable_defaults()
     run = app.settings.runs[name]
     if name in app.registry.tasks:

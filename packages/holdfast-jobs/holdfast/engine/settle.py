@@ -1,8 +1,8 @@
-"""Settle: write what became of claimed jobs. The one door through which a claim ends.
+"""Settle: write the outcomes of claimed jobs. Every claim ends here.
 
-A group of any size is one transaction of a fixed number of statements: one fenced update of the
-jobs, one insert of their audit events, and one each for dead letters, stage results and lost
-leases if there are any. A lease lost inside a group is that job's alone; the others are written.
+A group of any size is one transaction with a fixed number of statements: one fenced update of the
+jobs, one insert of their audit events, and one each for dead letters, stage results and lost leases
+if there are any. A lost lease affects only its own job; the rest of the group is written.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Settled:
 NOTHING: Mapping[ClaimId, Outcome] = MappingProxyType({})
 
 StoresOf = Callable[[str], Sequence[Statement]]
-"""The statements that a job type declares for the rows that come with its outcomes."""
+"""Returns the statements that a job type declares for the rows of its outcomes."""
 
 
 def settle(
@@ -90,8 +90,8 @@ def settle(
 ) -> list[Settled]:
     """Write a group of outcomes in one transaction.
 
-    *perhaps* are outcomes of the same claims whose COMMIT was not answered: one that was recorded
-    is the outcome.
+    *perhaps* are outcomes of the same claims whose COMMIT got no reply. If one of them was
+    recorded, it is the outcome.
     """
     if not group:
         return []
@@ -106,7 +106,7 @@ def settle_in(
     stores: StoresOf | None = None,
     perhaps: Mapping[ClaimId, Outcome] = NOTHING,
 ) -> list[Settled]:
-    """The same in a transaction that is already open.
+    """Write a group of outcomes in an open transaction.
 
     Of two outcomes of one claim the first is written; the second finds the claim closed.
     """
@@ -126,9 +126,9 @@ def settle_in(
 
 
 def find_settled(tx: Tx, job: Claimed, outcome: Outcome, *, actor: Actor) -> Settled | None:
-    """The outcome of a COMMIT whose answer was lost, if it was recorded.
+    """Return an outcome whose COMMIT got no reply, if it was recorded.
 
-    The look-up waits for the row, so a COMMIT that the server is still working on is over by then.
+    The lookup waits for the row lock, so a COMMIT in progress on the server has ended by then.
     """
     tx.maybe(SQL.check_lease, org_id=job.org_id, id=job.id, lease_token=job.lease_token)
     return _recorded_before(tx, [(job, outcome)], actor).get(job.claim_id)
@@ -200,7 +200,7 @@ def _canceled(jobs: Sequence[Claimed]) -> list[Reached]:
 def _store_rows(tx: Tx, group: Sequence[tuple[Claimed, Outcome]], stores: StoresOf | None) -> None:
     """Run the declared statements of each job type, with the rows of the whole group.
 
-    A refusal of the database undoes the outcomes, too.
+    If the database rejects them, the outcomes are rolled back too.
     """
     by_type: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
     for job, outcome in group:
@@ -238,11 +238,11 @@ _KEEPS = (Completed, Retry, Dead, Released)
 def _recorded_before(
     tx: Tx, missed: Sequence[tuple[Claimed, Outcome]], actor: Actor
 ) -> dict[ClaimId, Settled]:
-    """Of the outcomes that could not be written, those that an earlier run of this work wrote.
+    """Outcomes that could not be written because an earlier run of this transaction wrote them.
 
-    A COMMIT whose answer was lost is run again. Every claim raises the token. So an end is proven
-    by the row, and every other outcome by its audit event, which names the claim and its actor: the
-    job may have been claimed again since.
+    A transaction is run again if its COMMIT got no reply. Every claim raises the token, and the job
+    may have been claimed again since. So the row proves a final outcome, and the audit event, which
+    names the claim and its actor, proves every other outcome.
     """
     if not missed:
         return {}
@@ -344,11 +344,12 @@ def _entries(item: Settled) -> list[audit.Entry]:
 
     if not item.lease_held:
         return [entry("job.lease_lost", lease_token=job.lease_token, outcome=verb_of(item.outcome))]
-    # An outcome that leaves the job unfinished names its claim: find_recorded looks for it.
+    # An outcome that leaves the job unfinished names its claim; find_recorded searches for it.
     claim = {"lease_token": job.lease_token}
     match item.outcome:
         case Completed():
-            # The last stage of a pipeline is told, because the event vouches for its output.
+            # The event of the last stage of a pipeline names the stage, because it attests its
+            # output.
             stage = {"stage": job.stage} if job.outputs else {}
             return [entry("job.succeeded", **stage)]
         case Advanced(_, next_stage):

@@ -15,7 +15,7 @@ SQL = Statements("holdfast.engine", "job.sql")
 
 
 def with_stages(store: Store, claimed: list[Claimed]) -> list[Claimed]:
-    """The same jobs; those that ran before have the outputs and checkpoint of their stages."""
+    """Add stored outputs and checkpoints to the jobs that ran before."""
     begun = [
         {"org_id": job.org_id, "id": job.id}
         for job in claimed

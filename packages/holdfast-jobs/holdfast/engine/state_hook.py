@@ -1,4 +1,4 @@
-"""The hook of extensions: a job of a declared type has reached a state in this transaction."""
+"""The state hook of extensions: statements for jobs that reach a state in this transaction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.store import Tx
 
 
 class Reached(NamedTuple):
-    """One job, and the state that it has reached."""
+    """A job and the state that it has reached."""
 
     org_id: str
     job_id: str
@@ -19,9 +19,9 @@ class Reached(NamedTuple):
 
 
 def run_state_statements(tx: Tx, reached: Iterable[Reached]) -> None:
-    """Run the declared statements of these jobs: one for each that is concerned, for all of them.
+    """Run the declared statements for these jobs, each statement once for all of its jobs.
 
-    Without a declared type among the jobs nothing is sent to the database.
+    If no job has a declared type, nothing is sent to the database.
     """
     if not tx.state_statements:
         return
@@ -38,7 +38,7 @@ def run_state_statements(tx: Tx, reached: Iterable[Reached]) -> None:
 
 
 def follow_claims(tx: Tx, claimed: list[Claimed]) -> list[Claimed]:
-    """Run the statements declared for jobs that are processed; return the jobs."""
+    """Run the statements declared for jobs that start processing; return the jobs."""
     run_state_statements(
         tx, (Reached(job.org_id, job.id, job.job_type, State.PROCESSING) for job in claimed)
     )

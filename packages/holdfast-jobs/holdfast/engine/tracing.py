@@ -1,7 +1,7 @@
-"""The seam for traces: what may stand around an enqueue and around a stage. By default, nothing.
+"""Hooks for tracing around an enqueue and a stage. By default there is no tracer.
 
-telemetry/trace.py attaches itself here. The engine knows no library for traces, and where none is
-attached it asks one attribute whether it is None.
+telemetry/trace.py installs itself here. The engine imports no tracing library; without a tracer the
+cost is one check of an attribute for None.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Producing(Protocol):
-    """An enqueue under way: what to call it with, and who is told what became of it."""
+    """An enqueue in progress: the options to call it with, and a callback for its result."""
 
     payloads: Iterable[Any]
     options: Mapping[str, Any]
@@ -31,22 +31,22 @@ class Producing(Protocol):
 
 
 class Tracing(Protocol):
-    """Watches the work from outside. It never raises, and never changes what becomes of a job."""
+    """Observes jobs. It never raises and never changes the outcome of a job."""
 
     def enqueueing(
         self, job_type: str, payloads: Iterable[Any], options: Mapping[str, Any]
     ) -> AbstractContextManager[Producing]:
-        """Stand around an enqueue; jobs that bring no traceparent get one."""
+        """Wrap an enqueue; jobs without a traceparent get one."""
 
     def executing(self, job: Claimed) -> AbstractContextManager[Callable[[Outcome], None]]:
-        """Stand around one stage of one attempt; the callable is told the outcome."""
+        """Wrap one stage of one attempt; the callable receives the outcome."""
 
     def begin(self, batch: InsertRows) -> str | None:
-        """The traceparent of a job that no request but the clock brought about."""
+        """The traceparent of a job that a schedule caused instead of a request."""
 
 
 def traced(enqueue_many: F) -> F:
-    """Let what is attached stand around a method that enqueues."""
+    """Decorate a method that enqueues, so that the installed tracer wraps it."""
 
     @wraps(enqueue_many)
     def call(self: Any, job_type: str, payloads: Iterable[Any], **options: Any) -> Any:
@@ -61,11 +61,11 @@ def traced(enqueue_many: F) -> F:
 
 
 def atraced(aenqueue_many: F) -> F:
-    """The same where it is awaited."""
+    """The asynchronous form of :func:`traced`."""
 
     @wraps(aenqueue_many)
     async def call(self: Any, job_type: str, payloads: Iterable[Any], **options: Any) -> Any:
-        # On any other connection it is enqueue_many in a thread, which sees to it.
+        # Any other connection runs enqueue_many in a thread, which is traced itself.
         if self.tracing is None or not is_awaiting(options.get("conn")):
             return await aenqueue_many(self, job_type, payloads, **options)
         with self.tracing.enqueueing(job_type, payloads, options) as producing:

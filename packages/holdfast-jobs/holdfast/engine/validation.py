@@ -20,7 +20,7 @@ from holdfast.secret import find_secret
 LIMIT_KEY = re.compile(r"[a-z0-9._:/-]{1,100}")
 FARTHEST = timedelta(days=366 * 5)
 _SHORT_TEXT = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,500}")
-# W3C: version ff and ids of nothing but zeros are invalid.
+# W3C: version ff and all-zero ids are invalid.
 _TRACEPARENT = re.compile(
     r"(?!ff|.{3}0{32}|.{36}0{16})[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}"
 )
@@ -42,7 +42,7 @@ def payload(value: object, limit: int, errors: dict[str, str]) -> str:
     try:
         text = canonical(value)
     except BadDocument as exc:
-        # It names a place in the payload by its keys, which are the caller's.
+        # The message names a location in the payload by its keys, which come from the caller.
         errors["payload"] = redact(harmless(str(exc)), 300)
         return "{}"
     size = len(text) if text.isascii() else len(text.encode())
@@ -125,7 +125,7 @@ def instant(name: str, value: object, now: datetime, errors: dict[str, str]) -> 
         errors[name] = "must be a datetime"
     elif value.tzinfo is None:
         errors[name] = "has no time zone; use an aware datetime, for example datetime.now(UTC)"
-    # Plain subtraction works across zones; moving the last day of the calendar to UTC does not.
+    # Subtraction works across time zones; converting the last day of the calendar to UTC does not.
     elif abs(value - now) > FARTHEST:
         errors[name] = "is more than five years away; it may be in milliseconds by mistake"
     else:

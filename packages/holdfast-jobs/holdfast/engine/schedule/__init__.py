@@ -1,1 +1,1 @@
-"""Schedules: their rows, their ticks, and the dispatcher that fires what is due."""
+"""Schedules: their rows, their ticks, and the dispatcher that fires due ones."""

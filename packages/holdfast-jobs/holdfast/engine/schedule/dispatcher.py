@@ -46,8 +46,8 @@ from holdfast.store.caller_connection import run as run_steps
 EVERY_SECONDS = 2.0
 LONGEST_PAUSE_SECONDS = 60.0
 SCHEDULE_LIMIT = 100
-# No two ticks share a frame, and SQLite joins jobs with frames row by row: a pass of 1,000 ticks
-# takes 6.3 s with one statement for their jobs, 1.6 s with ten.
+# No two ticks share columns, and SQLite joins jobs with their shared columns row by row: a pass of
+# 1,000 ticks takes 6.3 s with one statement for their jobs, 1.6 s with ten.
 CHUNK = 100
 
 
@@ -398,7 +398,7 @@ class Dispatcher:
 
 @dataclass(frozen=True, slots=True)
 class _Targets:
-    """What is due: whether there are jobs or unknown targets, and the runs to perform."""
+    """Due work: whether there are jobs or unknown targets, and the runs to perform."""
 
     jobs: bool = False
     runs: tuple[str, ...] = ()
@@ -419,7 +419,7 @@ def dispatch_once(app: Scheduling) -> PassCounts:
 
 
 def _merge(batches: Iterable[InsertRows]) -> InsertRows:
-    """Batches of one job each as one, so that they are one statement."""
+    """Merge batches of one job each, so that they need one statement."""
     whole = InsertRows()
     for number, batch in enumerate(batches):
         whole.shared.append({**batch.shared[0], "frame": number})

@@ -1,4 +1,4 @@
-"""Runs that are due and have nothing to do: recorded as skipped, all in one transaction."""
+"""Due runs without pending work: recorded as skipped, all in one transaction."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ TICKS_LIMIT = 100
 
 
 class PerformedElsewhere(Exception):
-    """A tick that was to be skipped has a run already."""
+    """A tick to be skipped already has a run."""
 
 
 @dataclass(slots=True)
 class Skipped:
-    """What one transaction recorded. *more* says that further ticks are due."""
+    """The rows that one transaction recorded. *more* means that further ticks are due."""
 
     ticks: list[Tick] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Skipped:
 
 
 def trigger_of(tick: Tick) -> Trigger:
-    """The trigger of the run that a tick leads to."""
+    """The trigger of the run of a tick."""
     actor = Actor(ActorType.SYSTEM, f"schedule:{tick.schedule}")
     return Trigger(TriggerKind.SCHEDULE, actor, tick=tick.fire_at)
 
@@ -78,7 +78,7 @@ def record_skipped(tx: Tx, app: Application, rows: Sequence[Row]) -> Skipped:
 
 
 def _decide(rows: Sequence[Row]) -> tuple[list[Due], list[Tick]]:
-    """What becomes of due schedules, and the ticks of those that cannot be read."""
+    """Decide about due schedules; also return the ticks of schedules that cannot be read."""
     found: list[Due] = []
     held: list[Tick] = []
     for row in rows:

@@ -9,7 +9,7 @@ from typing import assert_never
 from holdfast.engine.request import DRIFT
 from holdfast.engine.schedule.schedule import MisfirePolicy, Schedule
 
-# A tick that is younger than this is on time; two clocks may differ that much.
+# A younger tick is on time; two clocks may differ by this much.
 GRACE = DRIFT
 TICK_LIMIT = 1_000
 

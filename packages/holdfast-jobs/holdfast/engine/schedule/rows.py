@@ -37,7 +37,7 @@ DISPATCHER = Actor(ActorType.SYSTEM, "dispatcher")
 
 
 class Scheduling(Application, Protocol):
-    """What schedules need of the application that declares them."""
+    """The parts of the application that schedules use."""
 
     schedules: Declared
     tracing: Tracing | None
@@ -47,7 +47,7 @@ class Scheduling(Application, Protocol):
 
 
 def check_schedule(app: Scheduling, schedule: Schedule) -> None:
-    """Raise InvalidSchedule unless this application can carry the schedule out."""
+    """Raise InvalidSchedule unless this application can fire the schedule."""
     if schedule.run_name is not None:
         if schedule.run_name not in app.settings.runs:
             known = ", ".join(sorted(app.settings.runs)) or "none"
@@ -63,7 +63,7 @@ def check_schedule(app: Scheduling, schedule: Schedule) -> None:
 def job_of(app: Scheduling, schedule: Schedule, fire_at: datetime) -> InsertRows:
     """The job of one tick. Raises InvalidSchedule or InvalidJob.
 
-    It is as old as its tick, so being late is no reason to refuse it.
+    Its age is that of its tick, so a late tick is not rejected.
     """
     return prepare(
         handler_of(schedule, app.registry),
@@ -113,7 +113,7 @@ def sync_schedules(app: Scheduling) -> list[str]:
 def _plan(
     schedule: Schedule, set_by: str, now: datetime, stored: Row | None = None
 ) -> dict[str, Any]:
-    """A row to be written: where the rhythm is another, its ticks count from now on."""
+    """The row to write. If the timetable changed, its ticks count from now on."""
     ticked_to = now
     if stored is not None:
         ticked_to = read_instant(stored["ticked_to"])
@@ -132,14 +132,14 @@ def _add(tx: Tx, plans: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _set(tx: Tx, plans: Sequence[Mapping[str, Any]]) -> None:
-    """Change schedules that are locked; a tick that waits is dropped with the rhythm it is of."""
+    """Update locked schedules. A held tick is dropped if the timetable changed."""
     if plans:
         tx.affected(SQL.set_schedules, plans=plans)
         tx.affected(SQL.drop_held)
 
 
 def _audit(tx: Tx, actor: Actor, name: str, schedule: Schedule, **detail: Any) -> None:
-    """Write to the audit what a schedule is to do from now on, but no payload."""
+    """Write the new target and timetable of a schedule to the audit, without the payload."""
     detail_row = {key: value for key, value in schedule.row().items() if key != "payload"}
     audit.record_action(
         tx, actor, subject=f"schedule:{schedule.name}", name=name, detail={**detail_row, **detail}
@@ -150,7 +150,7 @@ def _audit(tx: Tx, actor: Actor, name: str, schedule: Schedule, **detail: Any) -
 
 
 def add_schedule(app: Scheduling, schedule: Schedule, *, actor: Actor, reason: str = "") -> None:
-    """Add a schedule of an operator's own. Raises Conflict if the name is taken."""
+    """Add a schedule as an operator. Raises Conflict if the name is taken."""
     check_schedule(app, schedule)
 
     def work(tx: Tx) -> None:
@@ -165,7 +165,7 @@ def add_schedule(app: Scheduling, schedule: Schedule, *, actor: Actor, reason: s
 def set_schedule(
     app: Scheduling, name: str, changes: ScheduleOptions, *, actor: Actor, reason: str = ""
 ) -> Schedule:
-    """Change some of a schedule's options; it follows the code no more until it is reset."""
+    """Change some options of a schedule; the code no longer updates it until it is reset."""
 
     def work(tx: Tx) -> Schedule:
         row = _lock(tx, name)
@@ -180,12 +180,12 @@ def set_schedule(
     return app.store.write(work)
 
 
-# What needs the application's handlers and runs to be checked.
+# The options whose validation needs the application's handlers and runs.
 _TARGET = {"job_type", "payload", "org_id", "project_id", "run"}
 
 
 def _merged(schedule: Schedule, changes: ScheduleOptions) -> ScheduleOptions:
-    """The options of a schedule with some of them replaced. A cron takes the interval's place."""
+    """The options of a schedule with some of them replaced. A cron replaces an interval."""
     timetable = schedule.timetable
     merged: ScheduleOptions = {
         "cron": timetable.cron,
@@ -208,7 +208,7 @@ def _merged(schedule: Schedule, changes: ScheduleOptions) -> ScheduleOptions:
 
 @checked_function()
 def pause_schedule(store: Store, name: str, *, actor: Actor, reason: str) -> bool:
-    """Let nothing fire until it is resumed; False if it was paused already."""
+    """Pause a schedule until it is resumed; False if it was already paused."""
     if not reason.strip():
         raise InvalidSchedule(name, {"reason": "say why; the audit keeps it"})
 
@@ -225,7 +225,7 @@ def pause_schedule(store: Store, name: str, *, actor: Actor, reason: str) -> boo
 
 @checked_function()
 def resume_schedule(store: Store, name: str, *, actor: Actor, reason: str = "") -> bool:
-    """Let it fire again; its catch-up policy decides about the ticks of the pause."""
+    """Resume a schedule; its misfire policy decides about the ticks of the pause."""
 
     def work(tx: Tx) -> bool:
         schedule = Schedule.from_row(_lock(tx, name))
@@ -239,7 +239,7 @@ def resume_schedule(store: Store, name: str, *, actor: Actor, reason: str = "") 
 
 @checked_function()
 def remove_schedule(app: Scheduling, name: str, *, actor: Actor, reason: str = "") -> None:
-    """Take a schedule away. Raises Conflict where the code declares it: it would come back."""
+    """Remove a schedule. Raises Conflict if the code declares it and would add it again."""
     if name in app.schedules.with_settings(app.settings, now=app.clock.now()):
         raise Conflict(
             f"Schedule {name!r} is declared and would come back with the next dispatcher. Take it"
@@ -257,7 +257,7 @@ def remove_schedule(app: Scheduling, name: str, *, actor: Actor, reason: str = "
 
 @checked_function()
 def reset_schedule(app: Scheduling, name: str, *, actor: Actor, reason: str = "") -> Schedule:
-    """Give a schedule back to the code: what is declared holds again, from now on."""
+    """Restore the declared version of a schedule, from now on."""
     declared = app.schedules.with_settings(app.settings, now=app.clock.now())
     if name not in declared:
         raise InvalidSchedule(name, {"name": "is not declared here, so there is nothing to go to"})
@@ -322,7 +322,7 @@ class ScheduleRow:
 
 @checked_function()
 def list_schedules(store: Store, *, name: str | None = None) -> list[ScheduleRow]:
-    """Every schedule, by name; or one."""
+    """Every schedule, by name; or only the schedule *name*."""
     rows = store.many(SQL.list_schedules, name=name)
     return [ScheduleRow.from_row(row) for row in rows]
 
@@ -337,5 +337,5 @@ def find_schedule(store: Store, name: str) -> ScheduleRow:
 
 @checked_function()
 def list_ticks(store: Store, name: str, *, limit: int = 20) -> list[Row]:
-    """What became of the ticks of a schedule, newest first."""
+    """The ticks of a schedule with their outcomes, newest first."""
     return store.many(SQL.list_ticks, name=name, limit=limit)

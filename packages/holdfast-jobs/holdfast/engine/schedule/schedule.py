@@ -35,7 +35,7 @@ class MisfirePolicy(StrEnum):
 
 
 class ScheduleOptions(TypedDict, total=False):
-    """What a schedule is declared with: one of *cron* and *every*, one of *job_type* and *run*."""
+    """The options of a schedule: one of *cron* and *every*, and one of *job_type* and *run*."""
 
     cron: str | None
     every: str | timedelta | None
@@ -88,7 +88,7 @@ class Schedule:
         )
 
     def row(self) -> dict[str, Any]:
-        """The columns that a declaration decides."""
+        """The columns that come from the declaration."""
         timetable = self.timetable
         starts_at = timetable.starts_at
         return {
@@ -121,7 +121,7 @@ class Schedule:
 
 
 def make_schedule(name: str, options: ScheduleOptions, *, now: datetime) -> Schedule:
-    """A schedule whose declaration was checked. Raises InvalidSchedule with every bad field."""
+    """Create a schedule from its options. Raises InvalidSchedule with every bad field."""
     errors: dict[str, str] = {}
     unknown = set(options) - set(ScheduleOptions.__annotations__)
     errors |= dict.fromkeys(sorted(unknown), "is not an option of a schedule")
@@ -157,7 +157,7 @@ def _timetable(options: ScheduleOptions, now: datetime, errors: dict[str, str]) 
         elif abs(starts_at - now) > FARTHEST:
             errors["starts_at"] = "is more than five years away"
         else:
-            # As exact as the store is, so that the ticks are the same before and after.
+            # Rounded to the precision of the store, so that the ticks do not change when stored.
             starts_at = read_instant(write_instant(starts_at))
     return Timetable(cron, every_ms, str(zone), starts_at)
 
@@ -214,7 +214,7 @@ def _target(options: ScheduleOptions, errors: dict[str, str]) -> dict[str, Any]:
         errors["payload"] = f"must be an object, not {type(payload).__name__}"
         return target
     try:
-        # A copy, and in the words of the store: what is declared cannot change afterwards.
+        # A normalized copy, so that the declaration cannot change afterwards.
         target["payload"] = decode(canonical(dict(payload)))
     except BadDocument as exc:
         errors["payload"] = str(exc)
@@ -237,7 +237,7 @@ def handler_of(schedule: Schedule, registry: Registry) -> Handler:
     return handler
 
 
-# -- what an application declares
+# -- declarations of an application
 
 
 @dataclass(slots=True)
@@ -254,12 +254,12 @@ class Declared:
         self.by_name[schedule.name] = schedule
 
     def with_settings(self, settings: Settings, *, now: datetime) -> dict[str, Schedule]:
-        """All that is declared: by code, by the settings, which win, and by runs with a cadence."""
+        """All declared schedules: of code, of the settings (which win), of runs with a cadence."""
         found = {**self.by_name, **_in_settings(settings, now)}
         served = {schedule.run_name for schedule in found.values()}
         for name, run in settings.runs.items():
             cadence = settings.run_of(name).schedule
-            # Whoever schedules a run by name has said when it is due.
+            # A schedule that names the run replaces its cadence.
             if cadence is not None and name not in found and name not in served:
                 options: ScheduleOptions = {
                     "cron": cadence.cron,

@@ -1,4 +1,4 @@
-"""Ticks as rows: each is taken by one dispatcher and ends with its outcome."""
+"""Ticks as rows: one dispatcher takes each tick and records its outcome."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TickOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """One tick of a schedule, or several missed ones in a row under the first of them."""
+    """One tick of a schedule, or several consecutive missed ticks recorded under the first."""
 
     schedule: str
     fire_at: datetime
@@ -47,7 +47,7 @@ class Tick:
 
     @property
     def skipped(self) -> ScheduleSkipped:
-        """The event of a tick that became nothing."""
+        """The event of a tick that did nothing."""
         return ScheduleSkipped(
             self.schedule, self.fire_at, self.outcome, self.detail or "", self.ticks
         )
@@ -66,7 +66,7 @@ class Tick:
 
 
 def decide_row(row: Row, *, limit: int = TICK_LIMIT) -> Due:
-    """:func:`decide` for a schedule that is due. Raises BadTiming."""
+    """:func:`decide` for a due schedule. Raises BadTiming."""
     return decide(
         Schedule.from_row(row),
         ticked_to=read_instant(row["ticked_to"]),
@@ -85,9 +85,9 @@ def held_tick(row: Row, reason: str) -> Tick:
 def hold_unknown(
     tx: Tx, types: Sequence[str], runs: Sequence[str], refused: Mapping[str, str]
 ) -> list[Tick]:
-    """Hold the due ticks of what this process cannot fire; those not held before come back.
+    """Hold the due ticks that this process cannot fire; return those that were not held before.
 
-    *refused* says of runs that are declared here why they cannot be performed.
+    *refused* has the reason for each run that is declared here but cannot be performed.
     """
     rows = tx.many(
         SQL.hold_unknown,
@@ -109,15 +109,15 @@ def hold_unknown(
 
 
 def take_ticks(tx: Tx, found: Sequence[Due], held: Sequence[Tick] = ()) -> list[Tick]:
-    """Write what was decided; what is ours comes back.
+    """Write the decisions; return the ticks that this dispatcher took.
 
-    Somebody else's tick is not ours, nor is one that was held before and still is.
+    Ticks of another dispatcher are left out, and so are ticks that were and still are held.
     """
     return write_ticks(tx, [*held, *ticks_of(found)])
 
 
 def ticks_of(found: Iterable[Due]) -> list[Tick]:
-    """The ticks of due schedules, as they were decided."""
+    """The ticks of due schedules, as decided."""
     return [tick for due in found for tick in _ticks(due)]
 
 
@@ -140,7 +140,7 @@ def _ticks(due: Due) -> Iterator[Tick]:
 
 
 def move_schedules(tx: Tx, found: Sequence[Due]) -> None:
-    """Write how far each schedule has been dealt with."""
+    """Store the new position of each schedule."""
     moves = [
         {
             "name": due.schedule.name,
@@ -154,17 +154,17 @@ def move_schedules(tx: Tx, found: Sequence[Due]) -> None:
         tx.affected(SQL.move_schedules, moves=moves)
 
 
-# A tick that is taken becomes a run within the transaction that follows.
+# A taken tick becomes a run within the next transaction.
 PATIENCE = timedelta(minutes=10)
 STRAY_LIMIT = 100
 PRUNE_LIMIT = 1_000
 
 
 def close_stray_ticks(store: Store) -> list[Tick]:
-    """Close the ticks of runs whose dispatcher is gone. Bounded, safe to run twice, anywhere.
+    """Close the ticks of runs whose dispatcher is gone. Bounded, idempotent, safe anywhere.
 
-    A run that was opened tells how it ended. One that was not is missed and not begun late: nobody
-    knows why its dispatcher died, and the schedule's next tick is on its way.
+    If the run was opened, the tick gets its outcome. Otherwise the tick is missed and not started
+    late: the cause of the crash is unknown, and the next tick follows.
     """
     params = {"patience_ms": ms(PATIENCE), "limit": STRAY_LIMIT}
 
@@ -177,7 +177,7 @@ def close_stray_ticks(store: Store) -> list[Tick]:
 
 
 def prune_ticks(store: Store, *, retention: timedelta) -> int:
-    """Delete ticks past their retention, but none that waits. Bounded, safe to run anywhere."""
+    """Delete ticks past their retention, except held ones. Bounded, safe to run anywhere."""
     return store.execute(SQL.prune_ticks, keep_ms=ms(retention), limit=PRUNE_LIMIT)
 
 
@@ -193,6 +193,6 @@ def _ended(row: Row) -> Tick:
 
 
 def end_ticks(tx: Tx, ticks: Sequence[Tick]) -> None:
-    """Write what became of ticks that we took."""
+    """Record the outcomes of taken ticks."""
     if ticks:
         tx.affected(SQL.end_ticks, ends=[tick.row() for tick in ticks])

@@ -25,13 +25,13 @@ from holdfast.engine.settle import Settled
 from holdfast.errors import StoreError
 from holdfast.store import Store
 
-# While there is work, the queues are polled for other work, which may take a quarter of the time. A
-# tenant that arrives late waits for the next poll.
+# While there is work, up to a quarter of the time goes to polling the queues for other work. A
+# tenant whose jobs arrive late waits for the next poll.
 LOOK_SHARE = 4
 SHORTEST_LOOK_SECONDS = 0.004
-# The least depth of a poll: it serves several claims.
+# The minimum depth of a poll: it serves several claims.
 DEPTH = 1_000
-# How often a take polls again if all that it found is at its limit.
+# How often a take polls again if everything it found is at its limit.
 FRUITLESS_LOOKS = 8
 
 
@@ -43,7 +43,7 @@ class Fetcher(Protocol):
         """Whether no more jobs will come, so that the worker finishes and returns."""
 
     def hear(self) -> None:
-        """Something was enqueued or has ended: poll the queues again."""
+        """Poll the queues again: jobs were enqueued or have ended."""
 
     def take(self, wanted: int) -> list[Claimed]:
         """Claim up to *wanted* jobs."""
@@ -65,7 +65,7 @@ class FairFetcher:
         self.queues = tuple(queues)
         self.worker_id = worker_id
         self.lease_ms = lease_ms
-        # Delayed notifications are parked there, whoever delivers them.
+        # Delayed notifications are parked there, whichever worker delivers them.
         self._watched = tuple(dict.fromkeys((*self.queues, MAINTENANCE_QUEUE)))
         self._rules: Rules | None = None
         self._waiting: dict[str, list[TenantBacklog]] = {}
@@ -83,7 +83,7 @@ class FairFetcher:
         return False
 
     def is_limited(self, queue: str) -> bool:
-        """Whether the end of a job of *queue* may make room for another."""
+        """Whether the end of a job of *queue* may free capacity for another."""
         return self._rules is not None and self._rules.is_limited(queue, self._rules.keys)
 
     def hear(self) -> None:
@@ -97,7 +97,7 @@ class FairFetcher:
         try:
             self._fill(wanted, found)
         except StoreError:
-            # What the queues before gave us is ours and must be run.
+            # Jobs claimed from earlier queues are leased and must be run.
             if not found:
                 raise
         return found
@@ -108,7 +108,7 @@ class FairFetcher:
             if self._waiting:
                 self._take_round(wanted - len(found), found)
                 continue
-            # All that was seen is taken. Look on if there may be more, and if looking helps.
+            # Everything found is claimed. Poll again if there may be more and polling can find it.
             fruitless = 0 if len(found) > before else fruitless + 1
             if not self._saw_part or fruitless > (FRUITLESS_LOOKS if self._went_through else 0):
                 return
@@ -116,7 +116,7 @@ class FairFetcher:
             self._poll_queues(wanted)
 
     def _take_round(self, wanted: int, found: list[Claimed]) -> None:
-        """Ask every waiting queue for its share once; one that has less is left in peace."""
+        """Claim each waiting queue's share once; a queue that has less is not polled again."""
         assert self._rules is not None
         weights = self._rules.weights
         shares = self._shares.split(wanted, self._waiting, weights)
@@ -146,14 +146,14 @@ class FairFetcher:
         return found
 
     def close(self) -> None:
-        """Let the next one go on where this one's rounds ended."""
+        """Store the cursors, so that the next worker continues the rotation."""
         save_cursors(
             self.store,
             {queue: at for queue, at in self._cursors.items() if at != RoundRobinCursor()},
         )
 
     def _poll_queues(self, wanted: int) -> None:
-        """Ask once for all queues: what has come due, do the rules still hold, who waits where."""
+        """Poll all queues in one statement: due jobs, current rules, waiting tenants."""
         began = time.monotonic()
         seen = poll_queues(self.store, self._watched)
         due = [row["queue"] for row in seen if row["has_due"]]
@@ -187,7 +187,7 @@ class FairFetcher:
         self._saw_part = any(backlog.is_deep or backlog.is_cut for backlog in backlogs)
 
     def _find_keys(self, rules: Rules, queue: str) -> list[str]:
-        """The keys to look under; where there are too many, others than the last time."""
+        """The keys to search; if there are too many, the ones after those of the last search."""
         waiting = find_keys(self.store, queue, self._last_key.get(queue, ""))
         self._last_key[queue] = waiting[-1] if len(waiting) >= KEYS else ""
         return keys_of(rules, waiting)

@@ -38,7 +38,7 @@ KEEP = timedelta(days=1)
 # Clocks are compared only if the round trip was short.
 LONGEST_ROUND_TRIP = timedelta(seconds=2)
 WORKERS = 1_000
-# What a column of four bytes holds.
+# The largest value of a four-byte column.
 LONGEST_MS = 2**31 - 1
 
 WORKING = "working"

@@ -1,4 +1,4 @@
-"""Housekeeping: what every worker does now and then, at its own moments, each in its own thread."""
+"""Housekeeping: periodic maintenance of every worker, each chore in its own thread."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from holdfast.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Chore:
-    """Something to do about every so many seconds."""
+    """A maintenance step, repeated about every so many seconds."""
 
     name: str
     seconds: float
     work: Callable[[], object]
-    # What a process that only performs runs does before them, if anything.
+    # Runs before the runs of a process that only performs runs.
     before_runs: Callable[[], object] | None = None
 
 
 def chores_of(store: Store, settings: Settings, events: Events) -> list[Chore]:
-    """The chores of every worker. Extensions add theirs, each in a thread of its own."""
+    """The chores of every worker. Extensions add theirs, each in its own thread."""
     every = settings.rescue_seconds
     return [Chore("upkeep", every, lambda: maintenance.tidy(store, settings, events))]
 
 
 class Housekeeping:
-    """Does chores until it is closed. One that fails is told of and done again at its next turn."""
+    """Runs chores until it is closed. A failing chore is logged and runs again at its next time."""
 
     def __init__(
         self,
@@ -64,11 +64,11 @@ class Housekeeping:
             thread.start()
 
     def end(self) -> None:
-        """Begin nothing more."""
+        """Start no further chore."""
         self._end.set()
 
     def join(self) -> None:
-        """Wait a moment for what has begun."""
+        """Wait briefly for chores that are running."""
         for thread in self._threads:
             thread.join(timeout=5.0)
 
@@ -82,10 +82,10 @@ class Housekeeping:
                 self.changed("upkeep_failed", f"{chore.name}: {type(exc).__qualname__}")
 
     def _wait(self, seconds: float) -> bool:
-        """Whether the end has come."""
+        """Wait; return whether housekeeping was ended."""
         began = time.monotonic()
         is_over = self._end.wait(seconds)
-        # A machine that stood still stood still for the other workers on it, too: they could not
-        # renew their leases either.
+        # If the whole machine was paused, the other workers on it could not renew their leases
+        # either.
         self.store.availability.note_wait(time.monotonic() - began - seconds)
         return is_over

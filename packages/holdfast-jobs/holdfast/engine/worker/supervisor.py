@@ -1,7 +1,7 @@
-"""Several worker processes under one parent: one that dies takes nothing else down.
+"""Several worker processes under one parent, so that a crash affects only one of them.
 
-The parent runs no handler. It starts the children, passes signals on, brings back the jobs of a
-child that died, at once and charged, and starts another in its place with backoff.
+The parent runs no handler. It starts the children and forwards signals. When a child dies, it
+rescues the child's jobs at once (this counts as an attempt) and starts another child with backoff.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from holdfast.ids import IdSource
 from holdfast.store import Store
 
 RECYCLE = 75
-"""The exit code of a worker that asks to be started anew."""
+"""The exit code of a worker that must be restarted."""
 
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 10.0
@@ -39,10 +39,10 @@ class Child:
 
 
 class Supervisor:
-    """Keeps *processes* children running until told to stop.
+    """Keeps *processes* children running until it is stopped by a signal.
 
-    *command* is what starts a child, by its worker's id and its place: 0 for the first, and so on.
-    One that takes the place of another has another id.
+    *command* returns the command of a child, given its worker id and its index, starting at 0. A
+    replacement has a new worker id.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Supervisor:
         self._ids = IdSource(store.clock)
 
     def run(self) -> int:
-        """Supervise until a signal; give back the exit code."""
+        """Supervise until a signal arrives; return the exit code."""
         signal.signal(signal.SIGTERM, self._on_signal)
         signal.signal(signal.SIGINT, self._on_signal)
         self.children = [self._start(place, FIRST_PAUSE) for place in range(self.processes)]
@@ -83,11 +83,11 @@ class Supervisor:
         return Child(place, worker_id, process, time.monotonic(), pause)
 
     def _reap(self, child: Child, code: int) -> None:
-        """See a dead child's jobs home and, unless we are stopping, put another in its place."""
+        """Rescue a dead child's jobs and, unless stopping, start another child."""
         if code != 0:
             self.events.emit(WorkerChanged(child.worker_id, "died", f"exit code {code}"))
         self._rescue(child.worker_id)
-        # A calm end that nobody asked for: the child was told to stop when idle.
+        # Exit code 0 without a signal: the child was started to stop when idle.
         if self._signals or code == 0:
             return
         steady = time.monotonic() - child.started_at > STEADY_SECONDS
@@ -97,7 +97,7 @@ class Supervisor:
             self.children.append(self._start(child.place, min(pause * 2, LONGEST_PAUSE)))
 
     def _rescue(self, worker_id: str) -> None:
-        # The process is gone for certain, so there is no lease to wait for.
+        # The process has certainly ended, so there is no lease to wait for.
         try:
             while found := rescue_jobs(self.store, limit=RESCUE_LIMIT, dead_worker_id=worker_id):
                 self.rescued += len(found)
@@ -108,7 +108,7 @@ class Supervisor:
             self.events.emit(WorkerChanged(worker_id, "rescue_failed", str(exc)))
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        """First: let the children drain. Second: let them stop at once. Third: kill them."""
+        """Drain the children on the first signal, stop them on the second, kill on the third."""
         self._signals += 1
         for child in self.children:
             if child.process.poll() is None:

@@ -1,7 +1,7 @@
-"""Watchdog: no thread of a worker ends unnoticed, and none stands still while there is work.
+"""Watchdog: detects threads of a worker that died, or stalled although there is work.
 
-A worker whose outcomes are not recorded, or whose leases are not renewed, must not go on: it runs
-handlers for nothing, and others run them again. It ends, and its supervisor starts another.
+A worker that cannot record outcomes or renew leases must not continue: its jobs would be executed
+in vain and then again by other workers. It exits, and its supervisor starts another.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Guard = Callable[[Run], Run]
 
 
 def unguarded(run: Run) -> Run:
-    """For a thread that nobody watches."""
+    """Leave a thread unwatched."""
     return run
 
 
 class Watchdog:
-    """Watches the threads of one worker; the first one that fails is told to *failed*."""
+    """Watches the threads of one worker and calls *failed* with the first failure."""
 
     def __init__(
         self,
@@ -33,9 +33,9 @@ class Watchdog:
         within: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self.stall_seconds = stall_seconds
-        # What went wrong; None as long as nothing did.
+        # The first failure, if any.
         self.failure: str | None = None
-        # Whether a thread stands still, instead of having ended.
+        # Whether the failed thread stalled instead of ending.
         self.is_stalled = False
         self._failed = failed
         self._within = within
@@ -45,7 +45,7 @@ class Watchdog:
         self._is_closed = False
 
     def guard(self, run: Run) -> Run:
-        """*run* for a thread of the worker's own that has to live as long as the worker."""
+        """Wrap *run* of an internal thread that must live as long as the worker."""
 
         def within() -> None:
             with self._within():
@@ -54,7 +54,7 @@ class Watchdog:
         return self.guard_loop(within)
 
     def guard_loop(self, run: Run) -> Run:
-        """The same for the thread that runs the event loop, and the handlers on it."""
+        """Wrap *run* of the thread that runs the event loop and its handlers."""
 
         def guarded() -> None:
             thread = threading.current_thread()
@@ -66,7 +66,7 @@ class Watchdog:
         return guarded
 
     def guard_executor(self, run: Run) -> Run:
-        """The same for a thread that may end by itself, but not by an exception."""
+        """Wrap *run* of a thread that may return, but must not end with an exception."""
         return lambda: self._run(run)
 
     def _run(self, run: Run) -> None:
@@ -76,35 +76,35 @@ class Watchdog:
             self.fail(f"{threading.current_thread().name} died: {_place_of(exc)}")
 
     def watch(self, name: str, progress_at: Callable[[], float | None]) -> None:
-        """Watch a loop: *progress_at* says when it last did something; None if it has no work."""
+        """Watch a loop. *progress_at* returns when it last did work; None if it has none."""
         self._loops[name] = progress_at
 
     def note_answer(self) -> None:
-        """The store answered a write: nobody can stand still because of it."""
+        """Record that the store answered a write, so it cannot be the cause of a stall."""
         self._answered_at = time.monotonic()
 
     def check(self) -> None:
-        """Look at every thread and loop. Cheap enough for every turn of the claim loop."""
+        """Check every thread and loop. Cheap enough for every iteration of the claim loop."""
         for thread in list(self._threads):
             if not thread.is_alive():
                 self._threads.discard(thread)
                 self.fail(f"{thread.name} has ended")
         for name, progress_at in self._loops.items():
             since = progress_at()
-            # As long as the store does not answer anybody, waiting for it is no fault.
+            # While the store answers nothing, waiting for it is not a failure.
             if since is not None and self._answered_at - since > self.stall_seconds:
                 self.is_stalled = True
                 self.fail(f"{name} has stood still for {time.monotonic() - since:.0f} s")
 
     def fail(self, reason: str) -> None:
-        """Something is wrong with this worker; only the first thing counts."""
+        """Record a failure of this worker; only the first one counts."""
         if self._is_closed or self.failure is not None:
             return
         self.failure = reason
         self._failed(reason)
 
     def close(self) -> None:
-        """From here on threads end because they are asked to."""
+        """Accept that threads end from now on."""
         self._is_closed = True
 
 

@@ -294,7 +294,7 @@ class Worker:
     def _wait_for_capacity(self) -> int:
         """How many claims the executor pool can use, now or after one of its threads is free."""
         assert self._wake is not None
-        # Set before reading, or a thread that becomes free in between would wake nobody.
+        # Set before reading, or a thread that becomes free in between would not wake this one.
         self._wants_capacity = True
         wanted = self._executor_pool.free_slots(self.settings.claim_limit)
         # The timeout is for threads that are stuck.
