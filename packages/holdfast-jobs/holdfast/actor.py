@@ -21,7 +21,7 @@ class Role(StrEnum):
     """The role of an operator.
 
     A member reads and cancels the jobs of a tenant. An operator also recovers failed work. An admin
-    also changes what concerns every tenant.
+    also makes changes that affect every tenant.
     """
 
     ADMIN = "admin"

@@ -169,7 +169,7 @@ class ScheduleSkipped:
 
     @property
     def line(self) -> str:
-        """A stable text for this kind of event."""
+        """The text of the event, identical when the same thing happens again."""
         return f"{self.run_name or self.schedule} {self.outcome}: {self.reason}"
 
 

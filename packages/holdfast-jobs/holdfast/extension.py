@@ -1,4 +1,4 @@
-"""Extension: what an application, a provider set or a channel set adds to Holdfast.
+"""Extensions add applications, providers or channels to Holdfast.
 
 An extension subclasses :class:`Extension` and overrides what it needs; every default adds nothing.
 It is enabled with ``Holdfast(db, extensions=[Reviews()])`` or by its name in the settings file, and
@@ -105,7 +105,7 @@ class Extension:
         """Declare jobs, queues and subscribers on *app*. Called once, when it is enabled."""
 
     def for_job(self, job: Context) -> Any:
-        """Return what a handler gets from ``job.extension(name)``."""
+        """Return the object that ``job.extension(name)`` gives to a handler."""
         return self
 
     def test_settings(self, settings: Settings, folder: Path) -> Settings:
@@ -148,7 +148,7 @@ class Extension:
         return ()
 
     def testing(self, app: Holdfast) -> Kit | None:
-        """Return what the pytest fixture ``holdfast_app`` offers for the extension."""
+        """Return the helpers that the extension adds to the pytest fixture ``holdfast_app``."""
         return None
 
     def log_event(self) -> Subscriber | None:
@@ -156,7 +156,7 @@ class Extension:
         return None
 
     def tasks(self, app: Holdfast) -> Mapping[str, PeriodicTask]:
-        """Return what the bounded runs of *runs* execute."""
+        """Return the tasks that the bounded runs in *runs* execute, by name."""
         return {}
 
     def schedules(self) -> Mapping[str, ScheduleOptions]:

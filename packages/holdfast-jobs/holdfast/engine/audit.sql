@@ -1,7 +1,8 @@
--- Statements that write the audit. A sealing pass waits for transactions that have a number, so a
--- transaction that writes nothing but events takes its number before their ids ({numbered}).
+-- Statements that write the audit. A sealing pass waits for transactions that have a transaction
+-- id. So a transaction that writes only events gets its id before the ids of the events
+-- ({numbered}).
 
--- insert_actions :affected — what was done to things that are no jobs, each in the tenant it concerns
+-- insert_actions :affected — actions on things other than jobs, each in its tenant
 INSERT INTO holdfast.job_event
     (org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
      correlation_id, at, detail)

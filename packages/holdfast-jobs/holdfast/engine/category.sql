@@ -1,6 +1,6 @@
 -- Statements for the categories that applications declare.
 
--- save_categories :many — crosses tenants: those that are new or differ; the same again is no change
+-- save_categories :many — crosses tenants: insert new categories and update changed ones
 INSERT INTO holdfast.category AS kept
     (name, queue, max_attempts, longest_ms, key_ttl_ms, duty, replay_refusal)
 SELECT categories.name, categories.queue, categories.max_attempts, categories.longest_ms,
@@ -17,6 +17,6 @@ WHERE kept.queue <> excluded.queue OR kept.max_attempts <> excluded.max_attempts
    OR kept.duty <> excluded.duty OR kept.replay_refusal IS DISTINCT FROM excluded.replay_refusal
 RETURNING name;
 
--- list_categories :many — crosses tenants: the category of every name that the store knows
+-- list_categories :many — crosses tenants: all stored categories
 SELECT name, queue, max_attempts, longest_ms, key_ttl_ms, duty, replay_refusal
 FROM holdfast.category ORDER BY name;

@@ -1,6 +1,6 @@
 -- Statements of category rules: audit events and notes of handlers.
 
--- append_events :affected — once per job and content, so that an attempt that runs again adds nothing
+-- append_events :affected — once per job and content, so that a repeated attempt adds nothing
 INSERT INTO holdfast.job_event
     (org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
      correlation_id, at, detail)
@@ -12,14 +12,14 @@ WHERE {numbered} AND NOT EXISTS (
     SELECT 1 FROM holdfast.job_event AS event
     WHERE event.job_id = job.id AND event.name = events.name AND event.detail = events.detail);
 
--- insert_notes :affected — what a job of this tenant derived about an event of this tenant
+-- insert_notes :affected — notes that a job derived about events of its tenant
 INSERT INTO holdfast.audit_note (org_id, event_id, job_id, name, note, created_at)
 SELECT notes.org_id, notes.event_id, notes.id, notes.name, notes.note, {now}
 FROM {rows notes: org_id uuid, id uuid, event_id bigint, name text, note json}
 WHERE TRUE
 ON CONFLICT (org_id, event_id, job_id, name) DO NOTHING;
 
--- list_notes :many — what was added to the events of one job
+-- list_notes :many — notes on the events of one job
 SELECT note.event_id, event.name AS event_name, note.job_id, note.name, note.note, note.created_at
 FROM holdfast.audit_note AS note
 JOIN holdfast.job_event AS event ON event.id = note.event_id AND event.org_id = note.org_id

@@ -294,7 +294,7 @@ class Context:
             raise
 
     def extension(self, name: str) -> Any:
-        """Return what the extension *name* offers to handlers.
+        """Return the object that the extension *name* offers to handlers.
 
         Raises ConfigError if the extension is not enabled.
         """

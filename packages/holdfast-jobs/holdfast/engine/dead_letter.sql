@@ -1,6 +1,6 @@
 -- Dead letters in the transaction that settles their jobs.
 
--- end_replays :many — crosses tenants: what became of replays, in the transaction of their end
+-- end_replays :many — crosses tenants: record the outcomes of replays that ended
 UPDATE holdfast.dead_letter_replay AS replay
 SET outcome = done.became, error_class = done.failure_class, ended_at = done.finished_at
 FROM (
@@ -15,10 +15,10 @@ WHERE replay.org_id = done.tenant AND replay.job_id = done.letter_id
   AND replay.replay_job_id = done.replay_id AND replay.ended_at IS NULL
 RETURNING org_id, job_id, replay_job_id;
 
--- end_replaying :many — crosses tenants: where items stand after their replays
--- A replay that completed leads on; every other one leads back to the first step, and what was gone
--- through before is the audit's. Failing as before, and for good, escalates. A clock that was set back
--- puts no failure before the first one.
+-- end_replaying :many — crosses tenants: update dead letters after their replays
+-- A completed replay closes the dead letter. Any other outcome reopens it; the audit has its
+-- earlier states. A permanent failure with the same error escalates. A clock that was set back
+-- never puts a failure before the first one.
 UPDATE holdfast.dead_letter AS letter
 SET state = CASE WHEN done.outcome = 'completed' THEN 'replayed' ELSE 'open' END,
     version = letter.version + 1,
@@ -61,9 +61,9 @@ WHERE letter.org_id = done.tenant AND letter.job_id = done.letter_id
   AND letter.state = 'replaying' AND letter.replay_count = done.number
 RETURNING org_id, job_id, state, attempts, replay_count, error_class, escalated_at, updated_at;
 
--- insert_dead_letter_events :affected — crosses tenants: insert_events for what changes a dead letter
--- The digest of the job is followed by one of the item with its replays and notes; that of a replay
--- also by one of the stages that the replay took over.
+-- insert_dead_letter_events :affected — crosses tenants: insert_events for changes of a dead letter
+-- The digest of the job is followed by one of the dead letter with its replays and notes; for a
+-- replay, also by one of the inherited stages.
 INSERT INTO holdfast.job_event
     (org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
      correlation_id, at, detail, digest)

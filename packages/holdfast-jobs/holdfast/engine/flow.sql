@@ -1,7 +1,7 @@
--- Which queues have work, what has come due, and the rules of queues, tenants and keys.
+-- Queues with work, due jobs, and the rules of queues, tenants and keys.
 
--- poll_queues :many prepared — crosses tenants: which of these queues have jobs to claim or to promote
--- ORDER BY, because EXISTS may be answered by reading the whole table up to the first match.
+-- poll_queues :many prepared — crosses tenants: queues with jobs to claim or to promote
+-- ORDER BY, because PostgreSQL may answer EXISTS by scanning the table up to the first match.
 SELECT queues.name AS queue,
        (SELECT 1 FROM holdfast.claimable AS job WHERE job.queue = queues.name
         ORDER BY job.queue, job.limit_key LIMIT 1) AS is_waiting,
@@ -13,11 +13,12 @@ SELECT queues.name AS queue,
        (SELECT flow.revision FROM holdfast.flow AS flow WHERE flow.only_row = 1) AS revision
 FROM {rows queues: name text};
 
--- find_backlogs :many prepared — crosses tenants: the backlogs of queues, counted up to :reach jobs each
--- A backlog is the waiting jobs of one tenant in one queue under one limit key. The round robin
--- continues after the tenant that was served last. Each step is one index lookup, so the cost does not
--- depend on the number of waiting jobs. :seed_count tells PostgreSQL's
--- planner what it would guess a hundred times too high, and then compile for 200 ms.
+-- find_backlogs :many prepared — crosses tenants: backlogs of queues
+-- A backlog is the waiting jobs of one tenant in one queue under one limit key, counted up to
+-- :reach. The round robin continues after the tenant that was served last. Each step is one index
+-- lookup, so the cost does not depend on the number of waiting jobs. :seed_count is a row estimate
+-- for PostgreSQL's planner, which would otherwise guess a hundred times too high and spend 200 ms
+-- on JIT compilation.
 WITH RECURSIVE
 seeds AS MATERIALIZED (
     SELECT queue, limit_key, served
@@ -70,8 +71,8 @@ SELECT found.queue, found.limit_key, found.org_id,
             ORDER BY job.queue, job.limit_key, job.org_id, job.turn LIMIT 1) END AS turn
 FROM found;
 
--- load_cursors :many — crosses tenants: where each round stands; one that never began starts with the
--- tenant of the oldest job, by the index job_oldest
+-- load_cursors :many — crosses tenants: the cursor of each queue
+-- A new cursor starts at the tenant of the oldest job, found by the index job_oldest.
 SELECT queues.name AS queue,
        coalesce(round.stands_at,
                 (SELECT job.org_id FROM holdfast.job AS job
@@ -83,7 +84,7 @@ SELECT queues.name AS queue,
 FROM {rows queues: name text}
 LEFT JOIN holdfast.queue_round AS round ON round.queue = queues.name AND round.lane = :lane;
 
--- save_cursors :affected — crosses tenants: where the next worker goes on
+-- save_cursors :affected — crosses tenants: store the cursor positions for the next worker
 INSERT INTO holdfast.queue_round AS mine (queue, lane, stands_at, turn_left, updated_at)
 SELECT rounds.queue, CAST(:lane AS text), rounds.stands_at, rounds.turn_left, {now}
 FROM {rows rounds: queue text, stands_at uuid, turn_left integer}
@@ -91,7 +92,7 @@ WHERE TRUE
 ON CONFLICT (queue, lane) DO UPDATE
 SET stands_at = excluded.stands_at, turn_left = excluded.turn_left, updated_at = excluded.updated_at;
 
--- promote_due :many — crosses tenants: the longest due first; a parked notification goes where it belongs
+-- promote_due :many — crosses tenants: longest due first; parked notifications move to their queue
 WITH due AS MATERIALIZED (
     SELECT org_id, id FROM holdfast.job
     WHERE state = 'queued' AND queue = :queue AND not_before_at <= {now}
@@ -105,8 +106,9 @@ FROM due
 WHERE job.org_id = due.org_id AND job.id = due.id
 RETURNING job.queue;
 
--- find_due :many — crosses tenants: whose jobs have come due, with one look for each that defers
--- Queued and deferred, said in the words of the index job_deferred_of_tenant.
+-- find_due :many — crosses tenants: tenants with due jobs
+-- One index lookup for each tenant with deferred jobs.
+-- The conditions for queued and deferred are written as in the index job_deferred_of_tenant.
 WITH RECURSIVE tenants (org_id) AS (
     SELECT (SELECT job.org_id FROM holdfast.job AS job
             WHERE job.finished_at IS NULL AND job.claimed_at IS NULL
@@ -137,7 +139,7 @@ heads AS MATERIALIZED (
 )
 SELECT heads.org_id FROM heads WHERE heads.due_at <= {now} ORDER BY heads.due_at;
 
--- promote_fairly :many — crosses tenants: promote_due, so many of every tenant
+-- promote_fairly :many — crosses tenants: promote_due with a limit per tenant
 -- Only PostgreSQL has LATERAL.
 WITH due AS MATERIALIZED (
     SELECT job.org_id, job.id
@@ -171,7 +173,7 @@ FROM due
 WHERE job.org_id = due.org_id AND job.id = due.id
 RETURNING job.queue;
 
--- find_keys :many — crosses tenants: the keys under which something waits in a queue, from :after on
+-- find_keys :many — crosses tenants: the limit keys with waiting jobs in a queue, after :after
 WITH RECURSIVE keys (limit_key) AS (
     SELECT (SELECT job.limit_key FROM holdfast.claimable AS job
             WHERE job.queue = :queue AND job.limit_key > :after
@@ -185,8 +187,8 @@ WITH RECURSIVE keys (limit_key) AS (
 )
 SELECT limit_key FROM keys WHERE limit_key IS NOT NULL LIMIT :limit;
 
--- read_rules :many prepared — crosses tenants: the rules of queues, tenants and keys, and their revision
--- The row of kind 'revision' is always there.
+-- read_rules :many prepared — crosses tenants: all rules with their revision
+-- The row of kind 'revision' always exists.
 SELECT 'revision' AS kind, '' AS name, flow.revision AS weight, NULL AS max_running,
        NULL AS max_running_per_tenant, NULL AS max_depth, NULL AS max_depth_per_tenant,
        NULL AS small_depth, NULL AS rate_count, NULL AS rate_seconds,
@@ -207,10 +209,10 @@ SELECT 'key', name, NULL, max_running, NULL, NULL, NULL, NULL, rate_count, rate_
        NULL, NULL, set_by
 FROM holdfast.limit_key;
 
--- read_revision :one — crosses tenants: raised with every change of a rule
+-- read_revision :one — crosses tenants: the revision, raised by every change of a rule
 SELECT revision FROM holdfast.flow WHERE only_row = 1;
 
--- raise_revision :affected — crosses tenants: from now on nobody claims by the old rules
+-- raise_revision :affected — crosses tenants: claims under the old rules return nothing from now on
 UPDATE holdfast.flow SET revision = revision + 1 WHERE only_row = 1;
 
 -- list_queues :many — crosses tenants: the rules of every queue
@@ -219,20 +221,20 @@ SELECT name, weight, max_running, max_running_per_tenant, max_depth, max_depth_p
 FROM holdfast.queue
 ORDER BY name;
 
--- list_tenants :many — crosses tenants: the rules of every tenant that has some
+-- list_tenants :many — crosses tenants: all tenants that have rules
 SELECT org_id, weight, max_running, set_by FROM holdfast.tenant ORDER BY org_id;
 
--- list_keys :many — crosses tenants: the rules of every key that has some
+-- list_keys :many — crosses tenants: all keys that have rules
 SELECT name, max_running, rate_count, rate_seconds, set_by FROM holdfast.limit_key ORDER BY name;
 
--- count_running :many — crosses tenants: the live leases, which is what a cap counts
+-- count_running :many — crosses tenants: active leases, which concurrency caps count
 SELECT queue, org_id, limit_key, count(*) AS jobs
 FROM holdfast.job
 WHERE state = 'processing' AND lease_expires_at >= {now}
 GROUP BY queue, org_id, limit_key;
 
--- refill_queue :maybe — crosses tenants: the bucket of a queue, with what the time since has added
--- A clock that was set back adds nothing and takes nothing.
+-- refill_queue :maybe — crosses tenants: the token bucket of a queue, refilled for the elapsed time
+-- A clock that was set back neither adds nor removes tokens.
 UPDATE holdfast.queue
 SET tokens = CASE
         WHEN refilled_at IS NULL THEN rate_count
@@ -244,7 +246,7 @@ SET tokens = CASE
 WHERE name = :queue AND rate_count IS NOT NULL
 RETURNING tokens;
 
--- refill_keys :many — crosses tenants: the same for keys that have a rate
+-- refill_keys :many — crosses tenants: the token buckets of keys that have a rate, refilled
 UPDATE holdfast.limit_key AS mine
 SET tokens = CASE
         WHEN mine.refilled_at IS NULL THEN mine.rate_count
@@ -260,16 +262,16 @@ FROM {rows keys: limit_key text}
 WHERE mine.name = keys.limit_key AND mine.rate_count IS NOT NULL
 RETURNING name, tokens;
 
--- consume_queue_tokens :affected — crosses tenants: what a claim took out of a queue's bucket
+-- consume_queue_tokens :affected — crosses tenants: take tokens from the bucket of a queue
 UPDATE holdfast.queue SET tokens = tokens - :jobs WHERE name = :queue AND rate_count IS NOT NULL;
 
--- consume_key_tokens :affected — crosses tenants: what a claim took out of the keys' buckets
+-- consume_key_tokens :affected — crosses tenants: take tokens from the buckets of keys
 UPDATE holdfast.limit_key AS mine
 SET tokens = mine.tokens - spent.jobs
 FROM {rows spent: name text, jobs integer}
 WHERE mine.name = spent.name AND mine.rate_count IS NOT NULL;
 
--- save_queues :many — crosses tenants: what code declares; what an operator set stays
+-- save_queues :many — crosses tenants: store what code declares; an operator's changes stay
 INSERT INTO holdfast.queue AS mine
     (name, weight, max_running, max_running_per_tenant, max_depth, max_depth_per_tenant,
      small_depth, rate_count, rate_seconds, set_by, updated_at)
@@ -299,7 +301,7 @@ WHERE (mine.set_by = 'code' OR excluded.set_by = 'operator')
        OR mine.set_by <> excluded.set_by)
 RETURNING name;
 
--- save_tenants :many — crosses tenants: each row names its own
+-- save_tenants :many — crosses tenants: each row names its tenant
 INSERT INTO holdfast.tenant AS mine (org_id, weight, max_running, set_by, updated_at)
 SELECT tenants.org_id, tenants.weight, tenants.max_running, CAST(:set_by AS text), {now}
 FROM {rows tenants: org_id uuid, weight integer, max_running integer}
@@ -312,7 +314,7 @@ WHERE (mine.set_by = 'code' OR excluded.set_by = 'operator')
        OR mine.set_by <> excluded.set_by)
 RETURNING org_id;
 
--- save_keys :many — crosses tenants: a key is the application's, whoever's jobs carry it
+-- save_keys :many — crosses tenants: a key belongs to the application and is shared by all tenants
 INSERT INTO holdfast.limit_key AS mine (name, max_running, rate_count, rate_seconds, set_by, updated_at)
 SELECT keys.name, keys.max_running, keys.rate_count, keys.rate_seconds, CAST(:set_by AS text), {now}
 FROM {rows keys: name text, max_running integer, rate_count integer, rate_seconds integer}
@@ -329,7 +331,7 @@ WHERE (mine.set_by = 'code' OR excluded.set_by = 'operator')
        OR mine.set_by <> excluded.set_by)
 RETURNING name;
 
--- release_queue :affected — crosses tenants: an operator's values give way to the code's again
+-- release_queue :affected — crosses tenants: replace an operator's values by those of the code
 UPDATE holdfast.queue SET set_by = 'code', updated_at = {now} WHERE name = :name AND set_by = 'operator';
 
 -- delete_tenant :affected — a tenant without a rule has weight 1 and no cap
@@ -338,17 +340,17 @@ DELETE FROM holdfast.tenant WHERE org_id = :org_id;
 -- delete_key :affected — crosses tenants: a key without a rule limits nothing
 DELETE FROM holdfast.limit_key WHERE name = :name;
 
--- pause_queue :affected — crosses tenants: nothing more is claimed; what runs goes on
+-- pause_queue :affected — crosses tenants: stop claims; running jobs continue
 UPDATE holdfast.queue
 SET paused_at = {now}, paused_by = :actor, pause_reason = :reason, updated_at = {now}
 WHERE name = :name AND paused_at IS NULL;
 
--- resume_queue :affected — crosses tenants: claims go on
+-- resume_queue :affected — crosses tenants: resume claims
 UPDATE holdfast.queue
 SET paused_at = NULL, paused_by = NULL, pause_reason = NULL, updated_at = {now}
 WHERE name = :name AND paused_at IS NOT NULL;
 
--- find_crowded :many — crosses tenants: queues that must stay small and are not
+-- find_crowded :many — crosses tenants: queues that should stay short and are not
 SELECT queue.name, queue.small_depth
 FROM holdfast.queue AS queue
 WHERE queue.small_depth IS NOT NULL AND queue.small_depth < (
@@ -358,7 +360,7 @@ WHERE queue.small_depth IS NOT NULL AND queue.small_depth < (
         ORDER BY job.queue, job.limit_key, job.org_id, job.turn
         LIMIT (SELECT max(limited.small_depth) + 1 FROM holdfast.queue AS limited)) AS head);
 
--- count_waiting :many — crosses tenants: how deep each queue is, and how old its oldest job
+-- count_waiting :many — crosses tenants: the depth of each queue and the age of its oldest job
 SELECT queue, count(*) AS jobs, count(DISTINCT org_id) AS tenants, min(created_at) AS oldest_at,
        count(not_before_at) AS deferred
 FROM holdfast.job

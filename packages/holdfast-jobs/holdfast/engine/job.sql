@@ -1,11 +1,11 @@
--- Every statement the engine runs. A worker serves every tenant of its queue, so the statements of
--- the way of a job cross tenants and say so; each of them names the tenant of every row it writes.
+-- The engine's statements. A worker serves every tenant of its queues, so the statements of the job
+-- lifecycle cross tenants and are marked so; each names the tenant of every row that it writes.
 
--- insert_jobs :many — a key that exists already comes back empty; if one queue is full, so does all
--- Only PostgreSQL counts a queue in a function, which stops at the limit.
--- WITH stands behind INSERT: a caller's sqlite3 connection opens its transaction by the first word.
--- SQLite reads the shared once and finds each by an index of its own: where every job has its own,
--- 400 of them took 2.1 ms each to join without, and take 0.15.
+-- insert_jobs :many — existing keys return no row; if one queue is full, no row is returned
+-- Only PostgreSQL counts a queue in a function, which stops at the limit. WITH comes after INSERT,
+-- because a caller's sqlite3 connection opens its transaction depending on the first word. SQLite
+-- reads the shared columns once and finds each by an automatic index: if every job has its own, the
+-- join of 400 took 2.1 ms per job without the index and takes 0.15 ms with it.
 INSERT INTO holdfast.job
     (id, org_id, project_id, job_type, category, actor_type, actor_id, request_id, correlation_id,
      idempotency_key, payload, payload_hash, priority, unit_key, limit_key, turn, scheduled_for,
@@ -71,15 +71,15 @@ ON CONFLICT (org_id, idempotency_key) DO NOTHING
 RETURNING id, created_at;
 
 -- enqueue_jobs :many — crosses tenants: insert_jobs with its duplicates, on the caller's connection
--- A tenant may not write the table. The function runs with its owner's rights, and takes an engine's
--- word and no tenant's.
+-- A tenant may not write the table. The function runs with its owner's rights and trusts parameters
+-- only from the engine, not from a tenant.
 SELECT place, id, org_id, job_type, idempotency_key, created_at, outcome
 FROM holdfast.enqueue_jobs(
     CAST(CAST(:jobs AS text) AS json), CAST(CAST(:shared AS text) AS json),
     CAST(:now AS timestamptz))
 ORDER BY place;
 
--- find_duplicates :many — the jobs that hold these keys already; they were asked for again
+-- find_duplicates :many — the existing jobs with these keys; records that they were requested again
 UPDATE holdfast.job AS job
 SET key_last_seen_at = {now}
 FROM {rows keys: org_id uuid, idempotency_key text}
@@ -87,7 +87,7 @@ WHERE job.org_id = keys.org_id AND job.idempotency_key = keys.idempotency_key
 RETURNING job.id, job.org_id, job.job_type, job.idempotency_key, job.payload_hash, job.created_at,
           job.attempt_count;
 
--- find_archived :many — the same for jobs in history, which change in nothing else
+-- find_archived :many — the same for archived jobs, which change in nothing else
 UPDATE holdfast.job_history AS job
 SET key_last_seen_at = {now}
 FROM {rows keys: org_id uuid, idempotency_key text}
@@ -95,7 +95,7 @@ WHERE job.org_id = keys.org_id AND job.idempotency_key = keys.idempotency_key
 RETURNING job.id, job.org_id, job.job_type, job.idempotency_key, job.payload_hash, job.created_at,
           job.attempt_count;
 
--- find_full :maybe — crosses tenants: of the queues that were asked for, the one that has no room
+-- find_full :maybe — crosses tenants: the full queue among the requested ones
 -- Only PostgreSQL counts in a function, which stops at the limit.
 SELECT queue.name, queue.max_depth, queue.max_depth_per_tenant
 FROM {rows asked: queue text, org_id uuid, of_queue bigint, of_tenant bigint}
@@ -113,10 +113,11 @@ ORDER BY CASE
     ELSE 1 END
 LIMIT 1;
 
--- claim_jobs :many — crosses tenants: takes its allocated share of each tenant backlog, of any number of queues
--- Only PostgreSQL has LATERAL; SQLite walks the index of each backlog with a recursive query.
--- MATERIALIZED keeps PostgreSQL from running a LIMIT again under a nested loop and claiming more
--- than asked; :backlog_count and :limit tell its planner what it would guess, and then sort the table.
+-- claim_jobs :many — crosses tenants: claim the allocated share of each tenant backlog
+-- The backlogs may be of any number of queues. Only PostgreSQL has LATERAL; SQLite walks the index
+-- of each backlog with a recursive query. MATERIALIZED keeps PostgreSQL from repeating a LIMIT
+-- under a nested loop and claiming too many. :backlog_count and :limit are row estimates for its
+-- planner, which would otherwise sort the table.
 WITH {only sqlite}RECURSIVE{end}
 shares AS MATERIALIZED (
     SELECT queue, limit_key, org_id, quota
@@ -179,8 +180,8 @@ RETURNING job.id, job.org_id, job.project_id, job.job_type, job.category, job.ac
           job.cancel_requested_at, job.first_failed_at, job.turn, job.limit_key;
 
 -- claim_oldest :many — crosses tenants: the oldest jobs of each queue, in the order of the queues
--- The conditions of queued and not deferred jobs are written as in the index job_oldest. SQLite has no
--- LATERAL: it looks up the oldest jobs of each queue by their keys.
+-- The conditions of queued and not deferred jobs are written as in the index job_oldest. SQLite has
+-- no LATERAL: it looks up the oldest jobs of each queue by their keys.
 WITH keys AS MATERIALIZED (
     SELECT limit_key, room FROM {rows keys: limit_key text, room integer}
 ),
@@ -272,7 +273,7 @@ RETURNING job.id, job.org_id, job.project_id, job.job_type, job.category, job.ac
           job.attempt_count, job.max_attempts, job.lease_token, job.claimed_at, job.claimed_by,
           job.cancel_requested_at, job.first_failed_at, job.turn, job.limit_key;
 
--- list_due :many — crosses tenants: what claim_oldest would look at, row by row
+-- list_due :many — crosses tenants: the rows that claim_oldest would consider
 SELECT org_id, id, limit_key
 FROM holdfast.job AS job
 WHERE state = 'queued' AND queue = :queue
@@ -288,7 +289,7 @@ WHERE state = 'queued' AND queue = :queue
 ORDER BY created_at, id
 LIMIT :limit;
 
--- list_backlog :many — crosses tenants: the first jobs of one backlog, row by row
+-- list_backlog :many — crosses tenants: the first jobs of one backlog
 SELECT org_id, id, limit_key
 FROM holdfast.job
 WHERE state = 'queued' AND not_before_at IS NULL
@@ -296,7 +297,7 @@ WHERE state = 'queued' AND not_before_at IS NULL
 ORDER BY queue, limit_key, org_id, turn
 LIMIT :limit;
 
--- claim_job :many — crosses tenants: claim_jobs for one row, when another one breaks a rule
+-- claim_job :many — crosses tenants: claim_jobs for one row, when another one violates a constraint
 UPDATE holdfast.job AS job
 SET state = 'processing', lease_token = lease_token + 1, claimed_at = {now},
     claimed_by = :worker_id, lease_expires_at = {later(:lease_ms)}, updated_at = {now}
@@ -311,14 +312,14 @@ RETURNING job.id, job.org_id, job.project_id, job.job_type, job.category, job.ac
           job.attempt_count, job.max_attempts, job.lease_token, job.claimed_at, job.claimed_by,
           job.cancel_requested_at, job.first_failed_at, job.turn, job.limit_key;
 
--- repair_job :affected — crosses tenants: repair a row that violates a constraint, so that it can be dead-lettered
+-- repair_job :affected — crosses tenants: repair an invalid row, so that it can be dead-lettered
 UPDATE holdfast.job
 SET max_attempts = CASE WHEN attempt_count >= max_attempts THEN attempt_count + 1
                         ELSE max_attempts END,
     result = NULL, updated_at = {now}
 WHERE org_id = :org_id AND id = :id AND state IN ('queued', 'processing');
 
--- renew_leases :many — crosses tenants: only leases that are still ours; the others are lost
+-- renew_leases :many — crosses tenants: renew leases that are still held; the others are lost
 UPDATE holdfast.job AS job
 SET lease_expires_at = {later(:lease_ms)}
 FROM {rows held: org_id uuid, id uuid, lease_token bigint}
@@ -326,7 +327,7 @@ WHERE job.org_id = held.org_id AND job.id = held.id AND job.lease_token = held.l
   AND job.state = 'processing'
 RETURNING job.org_id, job.id, job.lease_token, job.cancel_requested_at;
 
--- renew_free_leases :many — crosses tenants: the same, past rows that another transaction holds
+-- renew_free_leases :many — crosses tenants: renew_leases without locked rows
 WITH free AS MATERIALIZED (
     SELECT job.org_id, job.id
     FROM {rows held: org_id uuid, id uuid, lease_token bigint}
@@ -340,38 +341,37 @@ FROM free
 WHERE job.org_id = free.org_id AND job.id = free.id
 RETURNING job.org_id, job.id, job.lease_token, job.cancel_requested_at;
 
--- find_leases :many — crosses tenants: of these claims, those that are still ours; takes no lock
+-- find_leases :many — crosses tenants: which of these claims are still held; takes no lock
 SELECT job.org_id, job.id, job.lease_token, job.cancel_requested_at
 FROM {rows held: org_id uuid, id uuid, lease_token bigint}
 JOIN holdfast.job AS job ON job.org_id = held.org_id AND job.id = held.id
  AND job.lease_token = held.lease_token AND job.state = 'processing';
 
--- find_lease :maybe — whether the claim still holds; takes no lock, so that nobody waits for it
+-- find_lease :maybe — whether the claim is still held; takes no lock
 SELECT id, cancel_requested_at FROM holdfast.job
 WHERE org_id = :org_id AND id = :id AND lease_token = :lease_token AND state = 'processing';
 
--- check_lease :maybe — the same, and holds the row until the transaction ends: the fence
+-- check_lease :maybe — whether the claim is still held; locks the row until the transaction ends
 SELECT id, cancel_requested_at FROM holdfast.job
 WHERE org_id = :org_id AND id = :id AND lease_token = :lease_token AND state = 'processing'
 {hold_row};
 
--- read_clock :one — crosses tenants: what time it is for the store
+-- read_clock :one — crosses tenants: the current time of the store
 SELECT {now} AS now;
 
--- find_canceled :many — crosses tenants: of the claims we hold, those that are to be stopped
+-- find_canceled :many — crosses tenants: claims of this worker for which a cancel was requested
 SELECT job.org_id, job.id, job.lease_token
 FROM {rows held: org_id uuid, id uuid, lease_token bigint}
 JOIN holdfast.job AS job
   ON job.org_id = held.org_id AND job.id = held.id AND job.lease_token = held.lease_token
 WHERE job.cancel_requested_at IS NOT NULL;
 
--- find_stale :many — crosses tenants: claims whose lease ran out, or whose worker is known to be dead
--- Only PostgreSQL can hold the dead letter of a replay; SQLite has one writer.
--- A claim of batch processing may be in a provider's batch; batch processing rescues it itself. A worker that sent a heartbeat after the lease ended
--- is alive and does not hold the claim; one that may be about to send its next heartbeat is waited
--- for: two intervals of heartbeat.beat_seconds.
--- Nothing here waits for a lock: neither for a row, nor for an execution unit, nor for the dead letter
--- that a replay leads back to.
+-- find_stale :many — crosses tenants: claims whose lease expired or whose worker is dead
+-- Only PostgreSQL can lock the dead letter of a replay; SQLite has one writer. A claim of batch
+-- processing may be part of a provider batch, so batch processing rescues it. A worker that sent a
+-- heartbeat after the lease ended is alive and does not hold the claim. A worker whose next
+-- heartbeat may still arrive is waited for: two intervals of heartbeat.beat_seconds. The statement
+-- waits for no lock: not of a row, an execution unit, or the dead letter of a replay.
 SELECT id, org_id, project_id, job_type, category, actor_type, actor_id, request_id,
        correlation_id, idempotency_key, payload, priority, unit_key, scheduled_for, traceparent,
        routing_decision, replay_of, created_at, queue, stage, pipeline_version, attempt_count,
@@ -411,15 +411,16 @@ ORDER BY lease_expires_at
 LIMIT :limit
 {skip_held(job)};
 
--- count_stale :one — crosses tenants: whether there is a claim to rescue, counted no further than one
+-- count_stale :one — crosses tenants: whether there is a claim to rescue: 0 or 1
 SELECT count(*) AS jobs
 FROM (SELECT 1 AS one FROM holdfast.job AS job
       WHERE state = 'processing' AND lease_expires_at < {now}
         AND limit_key <> '~batch'
       LIMIT 1) AS stale;
 
--- settle_jobs :many — crosses tenants: the one door. A lease that is no longer ours changes nothing
--- The store knows how long the key of a category lasts, also one that this process never heard of.
+-- settle_jobs :many — crosses tenants: write outcomes of held claims; a lost lease changes nothing
+-- The store knows the key lifetime of every category, also of those that this process does not
+-- know.
 UPDATE holdfast.job AS job
 SET state = changes.state,
     queue = coalesce(changes.queue, job.queue),
@@ -436,7 +437,7 @@ SET state = changes.state,
     error_class = coalesce(changes.error_class, job.error_class),
     last_error = coalesce(changes.last_error, job.last_error),
     last_error_at = CASE WHEN changes.last_error IS NULL THEN job.last_error_at ELSE {now} END,
-    -- The earlier of the two: a clock that was set back makes the last failure the first one.
+    -- The earlier of the two, in case the clock was set back.
     first_failed_at = CASE WHEN changes.last_error IS NULL OR job.first_failed_at < {now}
                            THEN job.first_failed_at ELSE {now} END,
     result = changes.result,
@@ -454,7 +455,7 @@ WHERE job.org_id = changes.org_id AND job.id = changes.id
   AND job.stage IN (changes.at_stage, '')
 RETURNING job.org_id, job.id, job.lease_token, job.cancel_requested_at;
 
--- find_recorded :many — crosses tenants: outcomes that this very claim has recorded already
+-- find_recorded :many — crosses tenants: outcomes that the same claim has already recorded
 SELECT changes.place, job.state, job.lease_token, job.cancel_requested_at
 FROM {rows changes: place integer, org_id uuid, id uuid, lease_token bigint, state text, event text,
       at_stage text}
@@ -485,9 +486,9 @@ WHERE CASE WHEN changes.event IS NULL
           AND coalesce({field(event.detail, stage)}, changes.at_stage) = changes.at_stage)
     END;
 
--- insert_events :affected — crosses tenants: what did not change is taken from the job itself
--- An event of a change holds a digest of the job as it is afterwards and, behind a colon, one of the
--- stage that it finished. Verify compares the newest of them with the rows.
+-- insert_events :affected — crosses tenants: unchanged fields come from the job row
+-- An event of a change has a digest of the resulting job and, after a colon, one of the finished
+-- stage. Verify compares the newest of them with the rows.
 INSERT INTO holdfast.job_event
     (org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
      correlation_id, at, detail, digest)
@@ -513,7 +514,7 @@ FROM {rows events: org_id uuid, id uuid, name text, attempt integer, detail json
 JOIN holdfast.job AS job ON job.org_id = events.org_id AND job.id = events.id
 WHERE {numbered};
 
--- insert_archived_events :affected — crosses tenants: the same for jobs that are in history
+-- insert_archived_events :affected — crosses tenants: insert_events for archived jobs
 INSERT INTO holdfast.job_event
     (org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
      correlation_id, at, detail)
@@ -523,7 +524,7 @@ FROM {rows events: org_id uuid, id uuid, name text, attempt integer, detail json
 JOIN holdfast.job_history AS job ON job.org_id = events.org_id AND job.id = events.id
 WHERE {numbered};
 
--- insert_dead_letters :affected — crosses tenants: each carries the tenant of its job
+-- insert_dead_letters :affected — crosses tenants: each has the tenant of its job
 INSERT INTO holdfast.dead_letter
     (org_id, job_id, job_type, queue, stage, error_class, last_error, last_stack,
      sanitized_context, attempts, first_failure_at, last_failure_at, created_at, updated_at)
@@ -535,7 +536,7 @@ JOIN holdfast.job AS job ON job.org_id = letters.org_id AND job.id = letters.id
 WHERE TRUE
 ON CONFLICT DO NOTHING;
 
--- finish_stages :affected — crosses tenants: a finished stage keeps its result for ever
+-- finish_stages :affected — crosses tenants: the result of a finished stage is never changed
 INSERT INTO holdfast.job_stage AS mine
     (org_id, job_id, stage, attempts, output, updated_at, finished_at)
 SELECT stages.org_id, stages.job_id, stages.stage, stages.attempts, stages.output, {now}, {now}
@@ -546,7 +547,7 @@ SET attempts = excluded.attempts, output = excluded.output, updated_at = exclude
     finished_at = excluded.finished_at
 WHERE mine.finished_at IS NULL;
 
--- save_stage :affected — a checkpoint or progress of the stage that runs now
+-- save_stage :affected — the checkpoint or progress of the running stage
 INSERT INTO holdfast.job_stage AS mine (org_id, job_id, stage, checkpoint, progress, updated_at)
 SELECT stages.org_id, stages.job_id, stages.stage, stages.checkpoint, stages.progress, {now}
 FROM {rows stages: org_id uuid, job_id uuid, stage text, checkpoint json, progress json}
@@ -556,7 +557,7 @@ SET checkpoint = coalesce(excluded.checkpoint, mine.checkpoint),
     progress = coalesce(excluded.progress, mine.progress),
     updated_at = excluded.updated_at;
 
--- list_stages :many — what the stages of these jobs stored; crosses tenants
+-- list_stages :many — the stored stages of these jobs; crosses tenants
 SELECT stage.org_id, stage.job_id, stage.stage, stage.attempts, stage.output, stage.checkpoint,
        stage.progress, stage.finished_at
 FROM {rows jobs: org_id uuid, id uuid}
@@ -568,7 +569,7 @@ FROM {rows jobs: org_id uuid, id uuid}
 JOIN holdfast.job_stage_history AS stage
   ON stage.org_id = jobs.org_id AND stage.job_id = jobs.id;
 
--- request_cancel :maybe — a queued job ends at once, a running one is asked to stop
+-- request_cancel :maybe — cancel a queued job at once, or request a running one to stop
 UPDATE holdfast.job AS job
 SET cancel_requested_at = coalesce(cancel_requested_at, {now}),
     state = CASE WHEN state = 'processing' THEN state ELSE 'canceled' END,
@@ -580,7 +581,7 @@ SET cancel_requested_at = coalesce(cancel_requested_at, {now}),
 WHERE org_id = :org_id AND id = :id AND finished_at IS NULL
 RETURNING state;
 
--- stop_jobs :many — crosses tenants: of the jobs that wait again, those that somebody wants stopped
+-- stop_jobs :many — crosses tenants: cancel requeued jobs for which a cancel was requested
 UPDATE holdfast.job AS job
 SET state = 'canceled', finished_at = {now}, updated_at = {now},
     key_expires_at = {later(coalesce((SELECT category.key_ttl_ms FROM holdfast.category AS category
@@ -593,7 +594,7 @@ RETURNING job.org_id, job.id;
 -- find_job :maybe — one job of one tenant, archived or not
 SELECT * FROM holdfast.job_record WHERE org_id = :org_id AND id = :id;
 
--- find_org :maybe — crosses tenants: whose job is it? For operators, who have only an id
+-- find_org :maybe — crosses tenants: the tenant of a job, for operators who have only an id
 SELECT org_id FROM holdfast.job_event WHERE job_id = :id LIMIT 1;
 
 -- list_events :many — the timeline of one job
@@ -606,7 +607,7 @@ ORDER BY id;
 -- find_dead_letter :maybe — the dead letter of one job
 SELECT * FROM holdfast.dead_letter WHERE org_id = :org_id AND job_id = :job_id;
 
--- find_key :maybe — the idempotency record of one key while it lasts
+-- find_key :maybe — the record of an idempotency key until it expires
 SELECT * FROM holdfast.idempotency_key
 WHERE org_id = :org_id AND idempotency_key = :idempotency_key
   AND (expires_at IS NULL OR expires_at > {now});

@@ -1,19 +1,19 @@
--- Statements for the rules of job types that bind every process, and for their execution units.
+-- Statements for the rules of job types that apply to every process, and for their execution units.
 
--- list_job_types :many — crosses tenants: the rule of every job type that has one
+-- list_job_types :many — crosses tenants: all job types that have a rule
 SELECT job_type, producer, cancel_role, replay_refusal FROM holdfast.job_type_rule ORDER BY job_type;
 
 -- find_job_type :maybe — crosses tenants: the rule of one job type
 SELECT job_type, producer, cancel_role, replay_refusal FROM holdfast.job_type_rule WHERE job_type = :job_type;
 
--- find_cancel_rule :maybe — the type of one job, and the least role that may cancel jobs of it
+-- find_cancel_rule :maybe — the type of a job, and the minimum role to cancel it
 SELECT job.job_type, rule.cancel_role
 FROM holdfast.job_record AS job
 LEFT JOIN holdfast.job_type_rule AS rule ON rule.job_type = job.job_type
 WHERE job.org_id = :org_id AND job.id = :id;
 
--- save_job_types :many — crosses tenants: rules that are new or differ
--- A process that declares less than another one takes nothing away.
+-- save_job_types :many — crosses tenants: insert new rules and update changed ones
+-- A process that declares less than another one removes nothing.
 INSERT INTO holdfast.job_type_rule AS mine
     (job_type, producer, cancel_role, replay_refusal, updated_at)
 SELECT rules.job_type, rules.producer, rules.cancel_role, rules.replay_refusal, {now}
@@ -29,15 +29,15 @@ WHERE coalesce(excluded.producer, mine.producer) IS DISTINCT FROM mine.producer
    OR coalesce(excluded.replay_refusal, mine.replay_refusal) IS DISTINCT FROM mine.replay_refusal
 RETURNING job_type;
 
--- insert_units :affected — the units of jobs that their producer is about to insert
+-- insert_units :affected — register the units of jobs that their producer is about to insert
 INSERT INTO holdfast.execution_unit (org_id, job_type, unit_key, job_id, created_at)
 SELECT units.org_id, units.job_type, units.unit_key, units.job_id, {now}
 FROM {rows units: org_id uuid, job_type text, unit_key text, job_id uuid}
 WHERE TRUE
 ON CONFLICT DO NOTHING;
 
--- release_units :affected — the units of jobs that were not inserted after all
--- A transaction whose answer was lost runs again and finds its own jobs: their units stay.
+-- release_units :affected — release the units of jobs that were not inserted
+-- A transaction whose COMMIT got no reply runs again and finds its own jobs: their units stay.
 DELETE FROM holdfast.execution_unit AS unit
 WHERE (unit.org_id, unit.job_id) IN (
         SELECT units.org_id, units.job_id FROM {rows units: org_id uuid, job_id uuid})

@@ -219,7 +219,7 @@ def find_steps(store: Store, settings: Settings, queues: Iterable[str] = ()) -> 
 def tidy(
     store: Store, settings: Settings, events: Events, steps: Collection[str] | None = None
 ) -> Counter[str]:
-    """One maintenance pass; returns counts of what it did.
+    """Run one maintenance pass; return the counts of its steps.
 
     Only *steps* run; without them, the steps that have something to do.
     """

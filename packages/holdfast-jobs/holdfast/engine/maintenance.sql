@@ -1,8 +1,8 @@
--- One statement that says which maintenance steps have something to do, so that only those run.
+-- Finds the maintenance steps that have work, in one statement.
 
--- find_maintenance :one prepared — crosses tenants: 1 for every step that has something to do
--- Each condition is that of the step's own statement and is answered by the same index. A step with
--- retention rules is checked with the shortest of them (:prune_ms) and may then find nothing.
+-- find_maintenance :one prepared — crosses tenants: 1 for every step that has work
+-- Each condition is that of the step's own statement and uses the same index. A step with retention
+-- rules is checked with the shortest of them (:prune_ms) and may then find nothing.
 WITH RECURSIVE
 archived_categories (category) AS (
     SELECT min(category) FROM holdfast.job_history

@@ -1,9 +1,9 @@
 -- PostgreSQL locks the rows of each group with LATERAL; SQLite has one writer and no LATERAL.
 
 -- find_prunable :many — crosses tenants: archived jobs past the retention of their kind
--- Never before the key has expired, and never a job with a unit: a unit is unique for ever. Kinds
--- come first and each finds its own by the index. Where nothing is over, statistics would rather
--- have all of history read for the few keys that have expired: coalesce keeps them out of it.
+-- Never before the key has expired, and never a job with a unit, which stays unique forever. The
+-- query starts from the kinds, and each finds its jobs by the index. If nothing is over, the
+-- planner would prefer to scan all of history for the few expired keys; coalesce prevents that.
 SELECT job.org_id, job.id
 FROM {rows kinds: category text, job_type text, state text, keep_ms bigint}
 CROSS JOIN LATERAL (
@@ -17,8 +17,8 @@ CROSS JOIN LATERAL (
 ) AS job
 LIMIT :limit;
 
--- find_prunable_failed :many — crosses tenants: failed jobs whose dead letter ended long enough ago
--- They stay as long as somebody has to do something about them, and the time counts from there.
+-- find_prunable_failed :many — crosses tenants: failed jobs past their retention
+-- They are kept while the dead letter is open, and the retention starts when it is closed.
 SELECT job.org_id, job.id
 FROM {rows kinds: category text, job_type text, keep_ms bigint}
 CROSS JOIN LATERAL (
@@ -33,7 +33,7 @@ CROSS JOIN LATERAL (
 ) AS job
 LIMIT :limit;
 
--- find_prunable_replays :many — crosses tenants: failed replays, once nobody works on their item
+-- find_prunable_replays :many — crosses tenants: failed replays whose dead letter is closed
 SELECT job.org_id, job.id
 FROM {rows kinds: category text, job_type text, keep_ms bigint}
 CROSS JOIN LATERAL (

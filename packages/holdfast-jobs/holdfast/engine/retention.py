@@ -74,7 +74,7 @@ def in_bites(take: Callable[[], int]) -> int:
 
 
 def archive_jobs(store: Store, *, after: timedelta, limit: int) -> int:
-    """Move jobs that completed or were canceled *after* ago into history, at most *limit*."""
+    """Archive at most *limit* jobs that completed or were canceled at least *after* ago."""
 
     def work(tx: Tx) -> int:
         ended = tx.many(SQL.find_archivable, after_ms=ms(after), limit=limit)

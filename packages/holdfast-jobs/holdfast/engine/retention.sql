@@ -1,7 +1,7 @@
--- Where ended jobs go. All of these serve every tenant: what is kept how long depends on the kind of
--- a job, never on whose it is.
+-- Archiving and pruning. The statements serve every tenant: retention depends on the kind of a job,
+-- never on its tenant.
 
--- find_archivable :many — crosses tenants: jobs that ended and on which nobody works, oldest first
+-- find_archivable :many — crosses tenants: completed and canceled jobs, oldest first
 SELECT org_id, id
 FROM holdfast.job
 WHERE state IN ('completed', 'canceled')
@@ -10,7 +10,7 @@ ORDER BY finished_at
 LIMIT :limit
 {skip_locked};
 
--- archive_jobs :many — a key that history holds already is not moved, and holds up no other
+-- archive_jobs :many — a job whose key is already in history is not moved and blocks no other
 INSERT INTO holdfast.job_history
     (id, org_id, project_id, job_type, category, actor_type, actor_id, request_id, correlation_id,
      idempotency_key, payload, payload_hash, priority, unit_key, scheduled_for, traceparent,
@@ -34,7 +34,7 @@ WHERE TRUE
 ON CONFLICT DO NOTHING
 RETURNING org_id, id;
 
--- archive_stages :affected — what the stages stored goes with their jobs
+-- archive_stages :affected — move the stage results with their jobs
 INSERT INTO holdfast.job_stage_history
     (org_id, job_id, stage, attempts, output, checkpoint, progress, updated_at, finished_at)
 SELECT stage.org_id, stage.job_id, stage.stage, stage.attempts, stage.output, stage.checkpoint,
@@ -43,13 +43,13 @@ FROM {rows ended: org_id uuid, id uuid}
 JOIN holdfast.job_stage AS stage ON stage.org_id = ended.org_id AND stage.job_id = ended.id
 WHERE TRUE;
 
--- delete_jobs :affected — ended jobs that are archived, or over
+-- delete_jobs :affected — delete finished jobs that are archived or past their retention
 DELETE FROM holdfast.job
 WHERE (org_id, id) IN (
     SELECT ended.org_id, ended.id FROM {rows ended: org_id uuid, id uuid});
 
--- list_archived_kinds :many — crosses tenants: the kinds of jobs in history, one look for each
--- Each step asks the index for what comes next: a million jobs of one kind cost one step.
+-- list_archived_kinds :many — crosses tenants: the kinds of jobs in history, one lookup for each
+-- Each step asks the index for the next kind: a million jobs of one kind cost one step.
 WITH RECURSIVE categories (category) AS (
     SELECT min(category) FROM holdfast.job_history
     UNION ALL
@@ -70,7 +70,7 @@ kinds (category, job_type) AS (
 )
 SELECT category, job_type FROM kinds WHERE job_type IS NOT NULL;
 
--- list_failed_kinds :many — crosses tenants: the same for failed jobs
+-- list_failed_kinds :many — crosses tenants: the kinds of failed jobs
 WITH RECURSIVE categories (category) AS (
     SELECT min(category) FROM holdfast.job WHERE state = 'failed'
     UNION ALL
@@ -93,9 +93,9 @@ kinds (category, job_type) AS (
 )
 SELECT category, job_type FROM kinds WHERE job_type IS NOT NULL;
 
--- record_pruned :affected — crosses tenants: the recorded end of jobs that are about to be deleted
--- Verify asks for it where the audit knows a job that is in no table. The digest is that of the last
--- change: only what has the row can write it.
+-- record_pruned :affected — crosses tenants: record that jobs are deleted
+-- Verify requires it for a job that is in the audit but in no table. The digest is that of the last
+-- change, so it cannot be written without the row.
 INSERT INTO holdfast.job_event
     (org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
      correlation_id, at, detail, digest)
@@ -108,12 +108,13 @@ FROM {rows ended: org_id uuid, id uuid}
 JOIN holdfast.job_record AS job ON job.org_id = ended.org_id AND job.id = ended.id
 WHERE {numbered};
 
--- prune_history :affected — archived jobs that are over, with what their stages stored
+-- prune_history :affected — delete archived jobs past their retention, with their stage results
 DELETE FROM holdfast.job_history
 WHERE (org_id, id) IN (
     SELECT ended.org_id, ended.id FROM {rows ended: org_id uuid, id uuid});
 
--- prune_deliveries :many — crosses tenants: deliveries that are over, unless their job may be replayed
+-- prune_deliveries :many — crosses tenants: deliveries past their retention
+-- Deliveries of jobs that may be replayed are kept.
 DELETE FROM holdfast.delivery
 WHERE (org_id, id) IN (
     SELECT told.org_id, told.id
@@ -126,7 +127,7 @@ WHERE (org_id, id) IN (
     LIMIT :limit)
 RETURNING org_id, id, request_id, correlation_id;
 
--- record_removed :affected — crosses tenants: the recorded end of deliveries that were deleted
+-- record_removed :affected — crosses tenants: record the deletion of deliveries
 INSERT INTO holdfast.job_event
     (org_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id, correlation_id, at,
      detail)
@@ -135,7 +136,7 @@ SELECT removed.org_id, removed.id, 'delivery', 'delivery.removed', 1, :actor_typ
 FROM {rows removed: org_id uuid, id uuid, request_id text, correlation_id text}
 WHERE {numbered};
 
--- prune_in_app :affected — crosses tenants: what was in a feed for long enough
+-- prune_in_app :affected — crosses tenants: delete notices of feeds past their retention
 DELETE FROM holdfast.in_app_notification
 WHERE (org_id, id) IN (
     SELECT notice.org_id, notice.id

@@ -9,7 +9,7 @@ WHERE job.category = kinds.category AND job.job_type = kinds.job_type AND job.st
   AND job.key_expires_at < {now} AND job.unit_key IS NULL
 LIMIT :limit;
 
--- find_prunable_failed :many — crosses tenants: failed jobs whose dead letter ended long enough ago
+-- find_prunable_failed :many — crosses tenants: failed jobs past their retention
 SELECT job.org_id, job.id
 FROM {rows kinds: category text, job_type text, keep_ms bigint}
 CROSS JOIN holdfast.dead_letter AS letter
@@ -20,7 +20,7 @@ WHERE letter.job_type = kinds.job_type AND letter.ended_at < {later(-kinds.keep_
   AND job.key_expires_at < {now} AND job.unit_key IS NULL
 LIMIT :limit;
 
--- find_prunable_replays :many — crosses tenants: failed replays, once nobody works on their item
+-- find_prunable_replays :many — crosses tenants: failed replays whose dead letter is closed
 SELECT job.org_id, job.id
 FROM {rows kinds: category text, job_type text, keep_ms bigint}
 CROSS JOIN holdfast.job AS job

@@ -1,6 +1,6 @@
 -- Statements of bounded runs and the run log. A run serves every tenant of its queues.
 
--- skip_runs :many — crosses tenants: runs that had nothing to do; a tick that was performed is left out
+-- skip_runs :many — crosses tenants: insert skipped runs, except ticks already performed
 INSERT INTO holdfast.worker_run
     (run_id, name, profile, trigger_kind, actor_type, actor_id, tick, settings, max_jobs_per_run,
      started_at, lost_after, finished_at, outcome, reason, claimed_count, succeeded_count,
@@ -16,7 +16,7 @@ WHERE TRUE
 ON CONFLICT (name, tick) WHERE tick IS NOT NULL DO NOTHING
 RETURNING *;
 
--- open_run :many — crosses tenants: a tick that was performed already comes back empty
+-- open_run :many — crosses tenants: returns no row if the tick was already performed
 INSERT INTO holdfast.worker_run
     (run_id, name, profile, trigger_kind, actor_type, actor_id, tick, settings, max_jobs_per_run,
      started_at, lost_after, reason)
@@ -29,7 +29,7 @@ WHERE TRUE
 ON CONFLICT (name, tick) WHERE tick IS NOT NULL DO NOTHING
 RETURNING run_id;
 
--- close_run :many — crosses tenants: what became of a run; one that was given up for lost stays so
+-- close_run :many — crosses tenants: record the outcome of a run; a lost run stays lost
 UPDATE holdfast.worker_run AS run
 SET finished_at = {now}, outcome = ends.outcome, reason = coalesce(ends.reason, run.reason),
     claimed_count = ends.claimed, succeeded_count = ends.succeeded, failed_count = ends.failed,
@@ -45,7 +45,7 @@ FROM {rows ends: run_id uuid, outcome text, reason text, claimed integer, succee
 WHERE run.run_id = ends.run_id AND run.finished_at IS NULL
 RETURNING name;
 
--- close_lost :many — crosses tenants: runs whose process died; their claims come back by their leases
+-- close_lost :many — crosses tenants: runs whose process died; their leases expire
 UPDATE holdfast.worker_run
 SET finished_at = {now}, outcome = 'lost', reason = 'the process that performed it is gone'
 WHERE finished_at IS NULL AND lost_after < {now}
@@ -54,7 +54,7 @@ RETURNING *;
 -- find_run :maybe — crosses tenants: one run
 SELECT * FROM holdfast.worker_run WHERE run_id = :run_id;
 
--- find_tick :maybe — crosses tenants: the run that a tick led to
+-- find_tick :maybe — crosses tenants: the run of a tick
 SELECT * FROM holdfast.worker_run WHERE name = :name AND tick = CAST(:tick AS {instant});
 
 -- list_runs :many — crosses tenants: newest first, page by page
@@ -63,7 +63,7 @@ WHERE run_id < :before AND (CAST(:name AS text) IS NULL OR name = :name)
 ORDER BY run_id DESC
 LIMIT :limit;
 
--- prune_runs :affected — crosses tenants: ended runs past their retention
+-- prune_runs :affected — crosses tenants: finished runs past their retention
 DELETE FROM holdfast.worker_run
 WHERE run_id IN (
     SELECT run_id FROM holdfast.worker_run
@@ -72,8 +72,9 @@ WHERE run_id IN (
     LIMIT :limit
 );
 
--- count_pending :one — crosses tenants: how many jobs a run would find, up to :most of each queue
--- A subquery for each queue, and ORDER BY: for a list of queues PostgreSQL would read the whole table.
+-- count_pending :one — crosses tenants: jobs that a run would find, up to :most per queue
+-- One subquery per queue, with ORDER BY: for a list of queues PostgreSQL would scan the whole
+-- table.
 SELECT coalesce(sum(
     (SELECT count(*) FROM (
         SELECT 1 FROM holdfast.job AS fresh

@@ -1,6 +1,6 @@
--- Statements of the pytest plugin, which looks at every tenant's jobs in a store of its own.
+-- Statements of the pytest plugin, which reads the jobs of every tenant in a separate store.
 
--- list_jobs :many — crosses tenants: everything in one state
+-- list_jobs :many — crosses tenants: all jobs in one state
 SELECT * FROM holdfast.job WHERE state = :state ORDER BY created_at, id;
 
 -- next_due :one — crosses tenants: how long until the next deferred job is due

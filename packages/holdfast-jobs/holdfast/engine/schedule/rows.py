@@ -80,7 +80,7 @@ def job_of(app: Scheduling, schedule: Schedule, fire_at: datetime) -> InsertRows
 def sync_schedules(app: Scheduling) -> list[str]:
     """Store the declared schedules and return the names of those that changed.
 
-    Schedules that an operator changed are left alone. Safe to call repeatedly. A schedule that is
+    Schedules that an operator changed are not updated. Safe to call repeatedly. A schedule that is
     no longer declared stays until it is removed, because another application may declare it.
     """
     sync_declared(app.store, app.settings, app.registry)

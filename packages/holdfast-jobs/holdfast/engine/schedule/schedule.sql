@@ -1,13 +1,13 @@
--- Statements of schedules and their ticks. An operator and a dispatcher serve every tenant; each row
--- carries the tenant of its job.
+-- Statements of schedules and their ticks. Operators and dispatchers serve every tenant; each row
+-- has the tenant of its job.
 
--- lock_schedules :many — crosses tenants: held until the end, and what time it is for the store
+-- lock_schedules :many — crosses tenants: lock schedules; also returns the store's time
 UPDATE holdfast.schedule
 SET updated_at = updated_at
 WHERE name IN (SELECT name FROM {rows names: name text})
 RETURNING *, {now} AS now;
 
--- add_schedules :many — crosses tenants: a name that is taken comes back empty
+-- add_schedules :many — crosses tenants: returns no row for a name that is taken
 INSERT INTO holdfast.schedule
     (name, org_id, project_id, job_type, payload, run_name, cron, every_ms, zone, starts_at,
      catch_up, set_by, ticked_to, next_fire_at, created_at, updated_at)
@@ -21,7 +21,7 @@ WHERE TRUE
 ON CONFLICT (name) DO NOTHING
 RETURNING name;
 
--- set_schedules :affected — crosses tenants: what code or an operator changed
+-- set_schedules :affected — crosses tenants: write changes of code or an operator
 UPDATE holdfast.schedule AS schedule
 SET org_id = plans.org_id, project_id = plans.project_id, job_type = plans.job_type,
     payload = plans.payload, run_name = plans.run_name, cron = plans.cron,
@@ -33,30 +33,30 @@ FROM {rows plans: name text, org_id uuid, project_id uuid, job_type text, payloa
       set_by text, ticked_to instant, next_fire_at instant}
 WHERE schedule.name = plans.name;
 
--- read_clock :one — crosses tenants: what time it is for the store
+-- read_clock :one — crosses tenants: the current time of the store
 SELECT {now} AS now;
 
--- pause_schedule :affected — crosses tenants: no tick is dealt with until it is resumed
+-- pause_schedule :affected — crosses tenants: no tick fires until the schedule is resumed
 UPDATE holdfast.schedule
 SET paused_at = {now}, paused_by = :paused_by, pause_reason = :reason, updated_at = {now}
 WHERE name = :name AND paused_at IS NULL;
 
--- resume_schedule :affected — crosses tenants: what was missed is caught up as the schedule says
+-- resume_schedule :affected — crosses tenants: the misfire policy decides about missed ticks
 UPDATE holdfast.schedule
 SET paused_at = NULL, paused_by = NULL, pause_reason = NULL, updated_at = {now}
 WHERE name = :name AND paused_at IS NOT NULL;
 
--- remove_schedule :affected — crosses tenants: its ticks stay until they are pruned
+-- remove_schedule :affected — crosses tenants: its ticks are kept until they are pruned
 DELETE FROM holdfast.schedule WHERE name = :name;
 
--- drop_held :affected — crosses tenants: ticks that wait and that their schedule will not come to
+-- drop_held :affected — crosses tenants: mark held ticks as missed if their schedule will not reach them
 UPDATE holdfast.schedule_tick AS tick
 SET outcome = 'missed', detail = 'the schedule was changed or removed', recorded_at = {now}
 WHERE tick.outcome = 'held'
   AND NOT EXISTS (SELECT 1 FROM holdfast.schedule AS schedule
                   WHERE schedule.name = tick.schedule AND schedule.ticked_to < tick.fire_at);
 
--- list_schedules :many — crosses tenants: all of them, with their newest tick
+-- list_schedules :many — crosses tenants: all schedules, with their newest tick
 SELECT schedule.*, tick.outcome AS last_outcome, tick.fire_at AS last_tick_at,
        tick.detail AS last_detail
 FROM holdfast.schedule AS schedule
@@ -67,19 +67,19 @@ LEFT JOIN holdfast.schedule_tick AS tick
 WHERE CAST(:name AS text) IS NULL OR schedule.name = :name
 ORDER BY schedule.name;
 
--- list_ticks :many — crosses tenants: what became of the ticks of one schedule, newest first
+-- list_ticks :many — crosses tenants: the ticks of one schedule with their outcomes, newest first
 SELECT schedule, fire_at, org_id, outcome, ticks, job_id, run_id, detail, recorded_at
 FROM holdfast.schedule_tick
 WHERE schedule = :name
 ORDER BY fire_at DESC
 LIMIT :limit;
 
--- list_due_targets :many — crosses tenants: the job types and runs that are due; mostly none
+-- list_due_targets :many — crosses tenants: the job types and runs that are due; usually none
 SELECT DISTINCT job_type, run_name
 FROM holdfast.schedule
 WHERE paused_at IS NULL AND next_fire_at <= {now};
 
--- find_due :many — crosses tenants: due schedules that this process knows how to fire, held until the end
+-- find_due :many — crosses tenants: lock due schedules that this process can fire
 SELECT schedule.*, {now} AS now,
        EXISTS (SELECT 1 FROM holdfast.schedule_tick AS tick
                WHERE tick.schedule = schedule.name AND tick.fire_at = schedule.next_fire_at
@@ -89,12 +89,12 @@ WHERE schedule.paused_at IS NULL AND schedule.next_fire_at <= {now}
   AND (CAST(:name AS text) IS NULL OR schedule.name = :name)
   AND (schedule.job_type IN (SELECT job_type FROM {rows types: job_type text})
        OR schedule.run_name IN (SELECT run_name FROM {rows runs: run_name text}))
--- What could not be fired before comes last, so that it never hides what can be.
+-- Schedules that could not be fired before come last, so that they never hide the others.
 ORDER BY was_held, schedule.next_fire_at, schedule.name
 LIMIT :limit
 {skip_locked};
 
--- list_due :many — crosses tenants: the names of what find_due would find, taking nothing
+-- list_due :many — crosses tenants: names of what find_due would find, without locks
 SELECT schedule.name,
        EXISTS (SELECT 1 FROM holdfast.schedule_tick AS tick
                WHERE tick.schedule = schedule.name AND tick.fire_at = schedule.next_fire_at
@@ -105,8 +105,8 @@ WHERE schedule.paused_at IS NULL AND schedule.next_fire_at <= {now}
 ORDER BY was_held, schedule.next_fire_at, schedule.name
 LIMIT :limit;
 
--- hold_unknown :many — crosses tenants: ticks that wait for a process which can fire them
--- Another application's dispatcher has its time to come by: what it fires is nobody's trouble.
+-- hold_unknown :many — crosses tenants: hold ticks until a process that can fire them runs
+-- :grace_ms is the time in which the dispatcher of another application may fire them.
 INSERT INTO holdfast.schedule_tick (schedule, fire_at, org_id, outcome, detail, recorded_at)
 SELECT schedule.name, schedule.next_fire_at, schedule.org_id, 'held',
        coalesce('run ' || refused.run_name || ' cannot be performed here: ' || refused.says,
@@ -122,7 +122,7 @@ WHERE schedule.paused_at IS NULL AND schedule.next_fire_at <= {later(-CAST(:grac
 ON CONFLICT (schedule, fire_at) DO NOTHING
 RETURNING schedule, fire_at, org_id, detail;
 
--- take_ticks :many — crosses tenants: the key decides; only what is ours now comes back
+-- take_ticks :many — crosses tenants: insert ticks; returns those that were not taken before
 INSERT INTO holdfast.schedule_tick AS mine
     (schedule, fire_at, org_id, outcome, ticks, run_id, detail, recorded_at)
 SELECT found.schedule, found.fire_at, found.org_id, found.outcome, found.ticks, found.run_id,
@@ -136,7 +136,7 @@ SET outcome = excluded.outcome, ticks = excluded.ticks, run_id = excluded.run_id
 WHERE mine.outcome = 'held' AND excluded.outcome <> 'held'
 RETURNING schedule, fire_at, outcome;
 
--- end_ticks :affected — crosses tenants: what became of the ticks we took
+-- end_ticks :affected — crosses tenants: record the outcomes of taken ticks
 UPDATE holdfast.schedule_tick AS tick
 SET outcome = ends.outcome, job_id = ends.job_id, run_id = ends.run_id, detail = ends.detail,
     recorded_at = {now}
@@ -144,8 +144,8 @@ FROM {rows ends: schedule text, fire_at instant, outcome text, job_id uuid, run_
       detail text}
 WHERE tick.schedule = ends.schedule AND tick.fire_at = ends.fire_at AND tick.outcome = 'taken';
 
--- find_stray :many — crosses tenants: run ticks whose dispatcher died before it could say what became
--- A run that is under way closes its own tick; one that has ended tells what to write.
+-- find_stray :many — crosses tenants: run ticks whose dispatcher died without an outcome
+-- A run that is still open closes its own tick; a finished run has the outcome to record.
 SELECT tick.schedule, tick.fire_at, tick.org_id, run.run_id, run.outcome, run.reason
 FROM holdfast.schedule_tick AS tick
 LEFT JOIN holdfast.schedule AS schedule ON schedule.name = tick.schedule
@@ -156,14 +156,14 @@ WHERE tick.outcome = 'taken' AND tick.recorded_at < {later(-CAST(:patience_ms AS
 ORDER BY tick.recorded_at
 LIMIT :limit;
 
--- move_schedules :affected — crosses tenants: how far each schedule has been dealt with
+-- move_schedules :affected — crosses tenants: store the new position of each schedule
 UPDATE holdfast.schedule AS schedule
 SET ticked_to = moves.ticked_to, next_fire_at = moves.next_fire_at,
     last_fire_at = coalesce(moves.last_fire_at, schedule.last_fire_at)
 FROM {rows moves: name text, ticked_to instant, next_fire_at instant, last_fire_at instant}
 WHERE schedule.name = moves.name;
 
--- prune_ticks :affected — crosses tenants: ticks past their retention, but none that waits
+-- prune_ticks :affected — crosses tenants: ticks past their retention, except held ones
 DELETE FROM holdfast.schedule_tick
 WHERE (schedule, fire_at) IN (
     SELECT schedule, fire_at FROM holdfast.schedule_tick

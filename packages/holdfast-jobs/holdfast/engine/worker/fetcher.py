@@ -40,7 +40,7 @@ class Fetcher(Protocol):
 
     @property
     def is_over(self) -> bool:
-        """Whether no more jobs will come, so that the worker finishes and returns."""
+        """Whether there will be no more jobs, so that the worker returns."""
 
     def hear(self) -> None:
         """Poll the queues again: jobs were enqueued or have ended."""
