@@ -17,6 +17,7 @@ from holdfast.engine.periodic_task import RunBudget
 from holdfast.engine.retry import RetryPolicy
 from holdfast.event import BatchAlert, BatchChanged, Event
 from holdfast.store import Row
+from holdfast_llm.batch.maintenance import SQL as MAINTENANCE
 from holdfast_llm.batch.service import BatchService
 from holdfast_llm.batch.work import Item
 from holdfast_llm.provider.reply import Reply
@@ -136,7 +137,7 @@ class Outgoing:
         """Let time pass, with a run and a reaper now and then, until nothing is on its way out."""
         for _ in range(rounds):
             self.later(minutes=minutes)
-            rescue_jobs(self.hf.store, limit=1_000)
+            rescue_jobs(self.hf.store, limit=1_000, find=MAINTENANCE.find_stale)
             self.submit(owner=f"run-{self.clock.monotonic():.0f}")
             if not self.under_way:
                 return

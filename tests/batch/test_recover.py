@@ -19,6 +19,7 @@ from holdfast.errors import Conflict, RuleBroken, StoreDown
 from holdfast.store import Tx
 from holdfast_llm.batch.group import name_of
 from holdfast_llm.batch.lease import BatchLost
+from holdfast_llm.batch.maintenance import SQL as MAINTENANCE
 from holdfast_llm.provider.adapter import BatchPhase, Capabilities, Lookup
 from holdfast_llm.provider.reply import FailureKind
 from holdfast_llm.provider.request import Request
@@ -143,7 +144,7 @@ def test_a_job_whose_batch_may_exist_is_not_stale_however_long_its_lease_is_over
     assert out.die(Point.CREATED)
     out.later(days=2)
 
-    assert rescue_jobs(out.hf.store, limit=100) == []
+    assert rescue_jobs(out.hf.store, limit=100, find=MAINTENANCE.find_stale) == []
     assert rescue_jobs(out.hf.store, limit=100, dead_worker_id="dead") == []
     assert out.states(jobs) == Counter(processing=1)
 
@@ -152,7 +153,7 @@ def test_claims_without_an_item_come_back_by_the_reaper_and_are_charged(out: Out
     jobs = out.enqueue("one")
     assert out.die(Point.CLAIMED)
     out.later(hours=1)
-    rescue_jobs(out.hf.store, limit=100)
+    rescue_jobs(out.hf.store, limit=100, find=MAINTENANCE.find_stale)
 
     assert out.job(jobs[0]).last_error == "stale_claim_requeued"
     assert out.job(jobs[0]).attempt_count == 1
@@ -262,7 +263,7 @@ def test_a_listing_without_our_key_is_read_by_the_input_file(
     seen = type(out.provider)._provider_batch
     monkeypatch.setattr(
         type(out.provider),
-        "_seen",
+        "_provider_batch",
         lambda self, batch: replace(seen(self, batch), key=None, attempt=None, environment=None),
     )
     out.later(minutes=2)
@@ -652,7 +653,7 @@ def test_nothing_but_a_person_takes_a_batch_out_of_quarantine(out: Outgoing) -> 
     quarantined(out)
     for _ in range(20):
         out.later(hours=1)
-        rescue_jobs(out.hf.store, limit=10)
+        rescue_jobs(out.hf.store, limit=10, find=MAINTENANCE.find_stale)
         out.submit()
 
     assert out.batch["state"] == "quarantined"
@@ -1182,7 +1183,7 @@ def test_without_a_key_a_worker_may_die_anywhere_all_the_same(
     died = out.die(point)
     for _ in range(30):
         out.later(minutes=5)
-        rescue_jobs(out.hf.store, limit=100)
+        rescue_jobs(out.hf.store, limit=100, find=MAINTENANCE.find_stale)
         out.submit()
     out.provider.complete()
 

@@ -15,6 +15,7 @@ import pytest
 
 from holdfast import FakeClock, Holdfast
 from holdfast.engine.maintenance import rescue_jobs
+from holdfast_llm.batch.maintenance import SQL as MAINTENANCE
 from holdfast_llm.provider.reply import FailureKind
 from tests.batch.outgoing import Died, Outgoing, set_out
 from tests.batch.scripted import Lose, Refuse, Step
@@ -55,7 +56,7 @@ class Chance:
 
     def run(self, rng: random.Random) -> None:
         """Another worker, while this one is frozen. It may die, too."""
-        rescue_jobs(self.out.hf.store, limit=100)
+        rescue_jobs(self.out.hf.store, limit=100, find=MAINTENANCE.find_stale)
         lane = Chance(self.out, rng) if rng.random() < 0.3 else None
         with suppress(Died):
             self.out.submit(owner=f"other-{rng.random()}", dies_at=lane, max_runtime_seconds=86_400)

@@ -37,7 +37,7 @@ def prune_batches(store: Store, retention: RetentionSettings, *, limit: int) -> 
     """Delete items of batches whose retention is over, at most *limit*; then the empty batches.
 
     A batch of many items goes a piece at a time. One whose files are still at the provider stays.
-    ResultWithRows answers go when their own time is over.
+    Kept answers are deleted when their own retention has passed.
     """
     keep_ms = ms(timedelta(days=retention.keep_days))
 
