@@ -87,6 +87,12 @@ class Extension:
     A subclass of a noun of the core, under the same name, adds verbs to it.
     """
 
+    demo_acts: ClassVar[Mapping[str, str]] = {}
+    """Acts of ``holdfast demo``: the title, and the function as ``module:attribute``.
+
+    The function takes a :class:`holdfast.demo.acts.ActReport`. It runs in a process of its own.
+    """
+
     requires: ClassVar[Sequence[str]] = ()
     """Installed extensions that are enabled before it."""
 

@@ -35,6 +35,7 @@ class RewriteExtension(Extension):
     replaces_runs = {SUBMITTER: BATCH_SUBMITTER, COLLECTOR: BATCH_COLLECTOR}
     command_group = "Applications"
     commands = {"rewrite": "holdfast_rewrite.cli:rewrite"}
+    demo_acts = {"Rewrite": "holdfast_rewrite.demo:run"}
 
     def load(self) -> Extension:
         from holdfast_rewrite.rewrites import Rewrites

@@ -1,9 +1,10 @@
-"""The demo: one noisy tenant, four quiet ones, two worker processes, one kill, and a look.
+"""The demo: several tenants, two worker processes, one kill, and the acts of the extensions.
 
-app.py      The jobs: small ones by the thousand, others, a flaky upstream, a bug.
-story.py    What happens, in order: a flood, a trickle beside it, a kill, the end, a look.
-scene.py    How things stand while it happens.
-waits.py    How long everybody's jobs waited, asked of the database.
-verdict.py  What became of every accepted job, asked of the database.
-view.py     The story as lines; stage.py shows it as a live picture where there is a terminal.
+app.py      The tenants and their jobs.
+story.py    The order of events: a flood, a trickle beside it, a kill, the end, the counts.
+acts.py     The acts that installed extensions add, in a process of their own.
+state.py    What the views show while the demo runs.
+waits.py    How long the jobs of each tenant waited, from the database.
+summary.py  The counts at the end, from the database and from the acts.
+view.py     Prints lines; stage.py draws a live picture on a terminal.
 """

@@ -1,4 +1,4 @@
-"""The demo's application: a printer in a hurry, four quiet neighbours, and what they want done."""
+"""The application of the demo: one noisy tenant, four quiet ones, and their job types."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.engine.context import Context
 from holdfast.engine.retry import RetryPolicy
 from holdfast.errors import UpstreamDown
 
-# A short lease, so that nobody has to watch a dead worker's jobs wait for a minute.
+# A short lease, so that the jobs of the killed worker are rescued within seconds.
 hf = Holdfast(
     settings=Settings(db="sqlite:", lease_seconds=1.5, rescue_seconds=0.3, poll_seconds=0.05)
 )
@@ -51,7 +51,7 @@ for firm in FIRMS:
 
 @hf.job("weather.ask", retry=RetryPolicy(steps=(timedelta(seconds=1),)))
 def ask_the_weather(job: Context, _payload: dict[str, Any]) -> dict[str, str]:
-    """An upstream that is away the first time."""
+    """An upstream that is unavailable on the first attempt."""
     if job.attempt == 1:
         raise UpstreamDown(status=503)
     return {"sky": "mostly pigeons"}
@@ -59,5 +59,5 @@ def ask_the_weather(job: Context, _payload: dict[str, Any]) -> dict[str, str]:
 
 @hf.job("tea.pour")
 def pour_tea(_job: Context, payload: dict[str, Any]) -> dict[str, float]:
-    """A handler with a bug: nobody thought of an afternoon without guests."""
+    """A handler with a bug: it divides by zero without guests."""
     return {"cups_each": payload["cups"] / payload["guests"]}

@@ -1,12 +1,12 @@
--- What the demo asks of its own database. It is the operator of all its tenants.
+-- Statements of the demo on its own database. It is the operator of all its tenants.
 
--- count_states :many — crosses tenants: how far every tenant is
+-- count_states :many — crosses tenants: the jobs of every tenant by state
 SELECT org_id, state, count(*) AS jobs FROM holdfast.job GROUP BY org_id, state;
 
--- count_held :many — crosses tenants: how many jobs each worker has in its hands
+-- count_held :many — crosses tenants: the claimed jobs of each worker
 SELECT claimed_by, count(*) AS jobs FROM holdfast.job WHERE state = 'processing' GROUP BY claimed_by;
 
--- list_news :many — crosses tenants: what the audit has had to say since, but for what was enqueued
+-- list_news :many — crosses tenants: the audit events since the last read, except enqueued
 SELECT event.id, event.org_id, event.job_id, event.job_type, event.name, event.attempt,
        event.actor_id, event.at, event.detail, job.created_at
 FROM holdfast.job_event AS event
@@ -22,7 +22,7 @@ JOIN holdfast.job_event AS event ON event.org_id = job.org_id AND event.job_id =
 WHERE event.name = 'job.started'
 GROUP BY job.org_id, job.id, job.created_at;
 
--- list_accounts :many — crosses tenants: every job beside what the audit says of it
+-- list_accounts :many — crosses tenants: every job with counts of its audit events
 SELECT job.id, job.org_id, job.state,
        sum(CASE WHEN event.name = 'job.started' THEN 1 ELSE 0 END) AS starts,
        sum(CASE WHEN event.name = 'job.succeeded' THEN 1 ELSE 0 END) AS successes,

@@ -1,4 +1,4 @@
-"""The story as a live picture, drawn with rich. Imported only where rich is installed."""
+"""The demo as a live picture, drawn with rich. Imported only where rich is installed."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.demo.acts import TOTALS, Count
 from holdfast.demo.app import NAMES
-from holdfast.demo.scene import ODD, Bar, Hand, Scene, detail_of
-from holdfast.demo.verdict import Verdict
+from holdfast.demo.state import ODD, Bar, DemoState, WorkerProcess, detail_of
+from holdfast.demo.summary import Summary
 from holdfast.demo.view import PROMISE, TITLE, since_first
 from holdfast.demo.waits import length
 from holdfast.store import Row
@@ -24,10 +25,11 @@ from holdfast.store import Row
 WIDTH = 88
 # What the columns beside the bars need.
 BESIDE_BARS = 66
-# A bar is at least so long in all, so that a wait of 10 ms does not look like the end of the world.
+# The scale covers at least so many seconds, so that a wait of 10 ms is a short bar.
 SHORTEST_SCALE = 0.5
 ODD_LINES = 6
 FEED_LINES = 5
+ACT_LINES = 3
 ORDINARY = ("job.started", "job.succeeded")
 COLOURS = {
     "job.enqueued": "bright_black",
@@ -41,7 +43,7 @@ COLOURS = {
 
 
 class Stage:
-    """Tenants, workers and the audit in one picture that changes in place."""
+    """Tenants, workers, audit events and acts in one picture that is updated in place."""
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console()
@@ -49,41 +51,45 @@ class Stage:
         self._live: Live | None = None
 
     @contextmanager
-    def showing(self, scene: Scene) -> Iterator[None]:
+    def showing(self, state: DemoState) -> Iterator[None]:
         with Live(
-            self.picture(scene), console=self.console, refresh_per_second=12, transient=False
+            self.picture(state), console=self.console, refresh_per_second=12, transient=False
         ) as self._live:
             yield
-            self._live.update(self.picture(scene), refresh=True)
+            self._live.update(self.picture(state), refresh=True)
         self._live = None
 
-    def say(self, scene: Scene) -> None:
-        self.look(scene)
+    def say(self, state: DemoState) -> None:
+        self.look(state)
 
-    def look(self, scene: Scene) -> None:
+    def say_act(self, state: DemoState, title: str, caption: str) -> None:
+        self.look(state)
+
+    def look(self, state: DemoState) -> None:
         if self._live is not None:
-            self._live.update(self.picture(scene))
+            self._live.update(self.picture(state))
 
-    def picture(self, scene: Scene) -> RenderableType:
-        """The scene as it stands."""
+    def picture(self, state: DemoState) -> RenderableType:
+        """The picture of *state*."""
         title = Text.assemble(("Holdfast", "bold"), f"  {TITLE}")
         return Panel(
             Group(
-                Padding(Text(scene.caption or "Opening the database.", style="bold"), (0, 1, 1, 1)),
-                self._tenants(scene),
+                Padding(Text(state.caption or "Opening the database.", style="bold"), (0, 1, 1, 1)),
+                self._tenants(state),
                 Text(),
-                self._workers(scene),
+                self._workers(state),
                 Text(),
-                self._feed(scene),
+                self._feed(state),
+                *self._acts(state),
             ),
             title=title,
-            subtitle=f"{scene.seconds:.1f} s",
+            subtitle=f"{state.seconds:.1f} s",
             box=ROUNDED,
             width=self.width,
             padding=(1, 1),
         )
 
-    def _tenants(self, scene: Scene) -> RenderableType:
+    def _tenants(self, state: DemoState) -> RenderableType:
         table = Table(box=None, padding=(0, 1), expand=True, header_style="bright_black")
         table.add_column("", width=22, no_wrap=True)
         for title in ("waiting", "done"):
@@ -91,10 +97,10 @@ class Stage:
         table.add_column("wait", ratio=1, no_wrap=True)
         for title in ("last", "worst"):
             table.add_column(title, width=7, justify="right")
-        # One scale for all of them: that is the whole point.
-        scale = max(SHORTEST_SCALE, *(bar.worst_wait for bar in scene.bars.values()))
-        for bar in scene.bars.values():
-            colour = "yellow" if bar is scene.flood else "green"
+        # All bars have the same scale.
+        scale = max(SHORTEST_SCALE, *(bar.worst_wait for bar in state.bars.values()))
+        for bar in state.bars.values():
+            colour = "yellow" if bar is state.flood else "green"
             table.add_row(
                 bar.name,
                 f"{bar.waiting:,}",
@@ -105,24 +111,24 @@ class Stage:
             )
         return table
 
-    def _workers(self, scene: Scene) -> RenderableType:
+    def _workers(self, state: DemoState) -> RenderableType:
         table = Table.grid(padding=(0, 2))
         for _ in range(3):
             table.add_column()
-        for hand in scene.workers:
-            table.add_row(f" worker {hand.name}", f"pid {hand.process.pid}", _state_of(hand))
+        for worker in state.workers:
+            table.add_row(f" worker {worker.name}", f"pid {worker.process.pid}", _state_of(worker))
         return table
 
-    def _feed(self, scene: Scene) -> RenderableType:
-        # What went wrong stays in sight for a while, told once; the rest flows by below it.
-        odd = Counter(_event_cells(event) for event in scene.news if event["name"] in ODD)
-        rest = [_event_cells(event) for event in scene.news if event["name"] in ORDINARY]
-        told = [*list(odd.items())[-ODD_LINES:], *((line, 1) for line in rest[-FEED_LINES:])]
+    def _feed(self, state: DemoState) -> RenderableType:
+        # Failures stay visible, each once with a count; the ordinary events scroll below them.
+        odd = Counter(_event_cells(event) for event in state.news if event["name"] in ODD)
+        rest = [_event_cells(event) for event in state.news if event["name"] in ORDINARY]
+        shown = [*list(odd.items())[-ODD_LINES:], *((line, 1) for line in rest[-FEED_LINES:])]
         table = Table.grid(padding=(0, 1))
         for width in (17, 13, 21, 6):
             table.add_column(width=width, no_wrap=True)
         table.add_column(no_wrap=True)
-        for (name, job_type, firm, actor, detail), times in told:
+        for (name, job_type, firm, actor, detail), times in shown:
             colour = COLOURS.get(name, "white")
             table.add_row(
                 Text(f" {name}", style=colour),
@@ -131,9 +137,27 @@ class Stage:
                 Text(actor, style="bright_black"),
                 Text(f"{detail} ({times})" if times > 1 else detail, style=colour),
             )
-        for _ in range(ODD_LINES + FEED_LINES - len(told)):
+        for _ in range(ODD_LINES + FEED_LINES - len(shown)):
             table.add_row("")
         return table
+
+    def _acts(self, state: DemoState) -> list[RenderableType]:
+        """The last captions of every act, in a fixed number of lines."""
+        if not state.acts:
+            return []
+        table = Table.grid(padding=(0, 1))
+        table.add_column(width=13, no_wrap=True)
+        table.add_column(ratio=1)
+        for act in state.acts.values():
+            captions = act.captions[-ACT_LINES:]
+            lines = [*captions, *[""] * (ACT_LINES - len(captions))]
+            for number, caption in enumerate(lines):
+                title = f" {act.title}" if number == 0 else ""
+                table.add_row(
+                    Text(title, style="bold"),
+                    Text(caption, no_wrap=True, overflow="ellipsis"),
+                )
+        return [Text(), table]
 
     def timeline(self, title: str, events: Sequence[Row]) -> None:
         table = Table.grid(padding=(0, 2))
@@ -147,33 +171,51 @@ class Stage:
         self.console.print(Text(f"\n{title}: {events[0]['job_type']}", style="bold"))
         self.console.print(table)
 
-    def verdict(self, verdict: Verdict) -> None:
-        table = Table(box=SIMPLE_HEAD, show_header=False, width=self.width)
-        table.add_column(style="bold")
-        table.add_column(justify="right")
-        table.add_column(style="bright_black")
-        for what, count, meaning in verdict.lines:
-            calm = what not in ("lost", "doubled", "tampered") or count == 0
-            style = "green" if calm else "bold red"
-            table.add_row(what, Text(f"{count:,}", style=style), meaning)
-        self.console.print(Text("\nWhat the database says", style="bold"))
-        self.console.print(table)
-        self._waits(verdict)
-        for problem in verdict.problems:
-            self.console.print(Text(f"NOT TRUE: {problem}", style="bold red"))
-        self.console.print(Text(PROMISE, style="italic"), width=self.width)
+    def summary(self, summary: Summary) -> None:
+        self._counts("Jobs, counted in the database", [*summary.lines])
+        for act in summary.acts:
+            if act.counts:
+                self._counts(f"{act.title}, counted in the database and the simulator", act.counts)
+        self._waits(summary)
+        self.console.print(Text(PROMISE + "\n", style="italic"), width=self.width)
+        for problem in summary.problems:
+            self.console.print(Text(f"FAILED: {problem}", style="bold red"))
+        style = "bold red" if summary.problems else "bold green"
+        self.console.print(Text(f"In total: {summary.totals}", style=style))
 
-    def _waits(self, verdict: Verdict) -> None:
+    def _counts(self, title: str, counts: Sequence[Count]) -> None:
+        table = Table(box=SIMPLE_HEAD, show_header=False, width=self.width)
+        table.add_column(style="bold", width=14)
+        table.add_column(justify="right", width=6)
+        table.add_column(style="bright_black", ratio=1)
+        for count in counts:
+            is_fine = count.name not in (*TOTALS, "tampered") or count.count == 0
+            style = "green" if is_fine else "bold red"
+            table.add_row(count.name, Text(f"{count.count:,}", style=style), count.meaning)
+        self.console.print(Text(f"\n{title}", style="bold"))
+        self.console.print(table)
+
+    def commands(self, folder: str, commands: Sequence[str]) -> None:
+        # Printed as they are: a wrapped command cannot be copied.
+        for line in (
+            f"\nThe databases are in {folder}. To look at the jobs:",
+            *(f"  {command}" for command in commands),
+        ):
+            self.console.print(line, soft_wrap=True, markup=False, highlight=False)
+
+    def _waits(self, summary: Summary) -> None:
         table = Table(box=SIMPLE_HEAD, width=self.width, header_style="bright_black")
         table.add_column("", style="bold")
-        for title in ("jobs", "median", "worst"):
+        for title in ("jobs", "median", "maximum"):
             table.add_column(title, justify="right")
-        for firm, waits in verdict.fairness.by_firm:
+        for firm, waits in summary.fairness.by_firm:
             table.add_row(firm.name, f"{waits.jobs:,}", length(waits.median), length(waits.worst))
-        self.console.print(Text("How long each tenant's jobs waited for a worker", style="bold"))
+        self.console.print(
+            Text("How long the jobs of each tenant waited for a worker", style="bold")
+        )
         self.console.print(table)
-        style = "green" if verdict.fairness.holds else "bold red"
-        self.console.print(Text(verdict.fairness.sentence + "\n", style=style), width=self.width)
+        style = "green" if summary.fairness.holds else "bold red"
+        self.console.print(Text(summary.fairness.sentence + "\n", style=style), width=self.width)
 
 
 def _event_cells(event: Row) -> tuple[str, str, str, str, str]:
@@ -186,17 +228,17 @@ def _wait_bar(bar: Bar, scale: float, colour: str, cells: int) -> Text:
     if not bar.worst_wait:
         return Text()
     last, worst = (round(cells * wait / scale) for wait in (bar.last_wait, bar.worst_wait))
-    # What was measured is seen, however short.
+    # A short wait is drawn, too.
     return Text.assemble(("█" * last or "▏", colour), ("░" * (worst - max(last, 1)), colour))
 
 
-def _state_of(hand: Hand) -> Text:
-    if hand.held_at_death is None:
-        return Text.assemble(("● ", "green"), f"running, {hand.held} jobs in hand")
-    if hand.held:
+def _state_of(worker: WorkerProcess) -> Text:
+    if worker.held_at_death is None:
+        return Text.assemble(("● ", "green"), f"running {worker.held} jobs")
+    if worker.held:
         return Text.assemble(
-            ("✗ killed -9", "bold white on red"), f"  {hand.held} jobs wait for its leases to end"
+            ("✗ kill -9", "bold white on red"), f"  the leases of {worker.held} jobs run out"
         )
     return Text.assemble(
-        ("✗ killed -9", "bold red"), f"  its {hand.held_at_death} jobs were brought back"
+        ("✗ kill -9", "bold red"), f"  its {worker.held_at_death} jobs were rescued"
     )

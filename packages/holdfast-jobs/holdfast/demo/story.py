@@ -1,10 +1,11 @@
-"""What happens in the demo, in order: a flood, a trickle beside it, a kill, the end, a look."""
+"""The order of events: a flood, a trickle beside it, a kill, the end, the counts."""
 
 from __future__ import annotations
 
 import itertools
-import os
 import random
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,9 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from holdfast.demo.acts import ActsProcess, clean_environment, find_acts
 from holdfast.demo.app import BAKERY, FLOOD, PLUMBING, POST, QUIET, Firm, hf
-from holdfast.demo.scene import Hand, Scene
-from holdfast.demo.verdict import Verdict, judge
+from holdfast.demo.state import DemoState, WorkerProcess
+from holdfast.demo.summary import Summary, summarize
 from holdfast.demo.view import View
 from holdfast.demo.waits import SQL
 from holdfast.engine.enqueue import Enqueued
@@ -26,7 +28,7 @@ from holdfast.errors import HoldfastError
 from holdfast.store import Row, Store
 
 FLOOD_JOBS = 3_000
-# In waves: one write of all of them would keep everybody else from the file for that long.
+# Written in parts: one transaction with all of them would block the workers for too long.
 WAVE_JOBS = 300
 KILL_AT = 0.4
 GIVE_UP_SECONDS = 60.0
@@ -38,7 +40,7 @@ class DemoFailed(HoldfastError):
 
 
 class Story:
-    """One showing in one folder."""
+    """One run of the demo. Its databases and logs stay in *folder*."""
 
     def __init__(self, folder: Path, view: View) -> None:
         self.folder = folder
@@ -47,31 +49,33 @@ class Story:
         self._log = folder / "worker.log"
         self.accepted: set[str] = set()
         self.rng = random.Random(7)
-        self.scene = Scene(time.monotonic())
+        self.state = DemoState(time.monotonic())
+        self.acts: ActsProcess | None = None
         self.cake: Enqueued | None = None
         self.again: Enqueued | None = None
         self._seen = 0
         self._turns = itertools.cycle(QUIET)
         self._trickles = False
 
-    def run(self) -> Verdict:
-        """Play it and give back what the database says at the end."""
+    def run(self) -> Summary:
+        """Run the demo and return the counts at the end."""
         before = hf.settings
         hf.settings = replace(before, db=self.url)
         try:
-            with self.view.showing(self.scene), self._two_workers():
+            with self.view.showing(self.state), self._two_workers(), self._acts_beside():
+                self._start_acts()
                 self._wait_for_workers()
                 self._flood()
                 self._trickle_beside_it()
                 self._kill_one()
                 self._wait_for_the_end()
-            return self._conclude(hf.store)
+            return self._summarize(hf.store)
         finally:
             hf.close()
             hf.settings = before
 
     def _wait_for_workers(self) -> None:
-        # Else what is measured would be how long a Python takes to start.
+        # Otherwise the waits would include the start of a Python process.
         self._say("Two worker processes start.")
         self._watch_until(lambda: self._log.read_text().count("worker.started") == 2)
 
@@ -83,7 +87,7 @@ class Story:
             self._look()
 
     def _trickle_beside_it(self) -> None:
-        self._say("Its quiet neighbours ask for one thing at a time, behind all of that.")
+        self._say("Four quiet tenants enqueue one job at a time behind the flood.")
         self.flaky = hf.enqueue("weather.ask", {"for": "Tuesday"}, org_id=POST.org_id)
         self.buggy = hf.enqueue("tea.pour", {"cups": 4, "guests": 0}, org_id=PLUMBING.org_id)
         self.accepted |= {self.flaky.id, self.buggy.id}
@@ -92,8 +96,8 @@ class Story:
         self._order_twice()
 
     def _trickle(self) -> None:
-        """One job of the next quiet tenant, as long as the flood waits beside it."""
-        if self._trickles and self.scene.flood.waiting:
+        """Enqueue one job of the next quiet tenant while jobs of the flood wait."""
+        if self._trickles and self.state.flood.waiting:
             self._enqueue(next(self._turns), [self._work(len(self.accepted), 0.03, 0.06)])
 
     def _work(self, number: int, least: float, most: float) -> dict[str, Any]:
@@ -110,38 +114,55 @@ class Story:
         self.again = for_org.enqueue("bread.bake", order, idempotency_key="wedding-cake")
         self.accepted |= {self.cake.id, self.again.id}
         if self.again.id == self.cake.id and not self.again.created:
-            self._say("The wedding cake is ordered twice; the second order is the first job.")
+            self._say("The wedding cake is ordered twice with one idempotency key: one job.")
 
     def _kill_one(self) -> None:
-        victim = self.scene.workers[0]
+        victim = self.state.workers[0]
         self._watch_until(
-            lambda: self.scene.flood.done >= KILL_AT * FLOOD_JOBS and victim.held >= 3
+            lambda: self.state.flood.done >= KILL_AT * FLOOD_JOBS and victim.held >= 3
         )
         victim.process.send_signal(signal.SIGKILL)
         victim.process.wait()
         self._look()
         victim.held_at_death = victim.held
         self._say(
-            f"kill -9 {victim.process.pid}: worker {victim.name} dies"
-            f" with {victim.held} jobs in its hands."
+            f"kill -9 {victim.process.pid}: worker {victim.name} is killed"
+            f" with {victim.held} jobs in flight."
         )
         self._watch_until(lambda: victim.held == 0)
         self._say(
-            "Its leases have run out. The other worker takes the jobs over; the attempt is charged."
+            "The leases expired. The other worker runs the jobs; the kill counted as an attempt."
         )
 
     def _wait_for_the_end(self) -> None:
-        self._watch_until(lambda: self.scene.ended >= len(self.accepted))
-        self._say(f"Everything has ended after {self.scene.seconds:.1f} seconds.")
+        self._watch_until(lambda: self.state.ended >= len(self.accepted))
+        self._say(f"All jobs have ended after {self.state.seconds:.1f} seconds.")
+        acts = self.acts
+        if acts is not None:
+            self._watch_until(lambda: acts.has_ended)
+            self._read_acts()
 
-    def _conclude(self, store: Store) -> Verdict:
-        verdict = judge(store, self.accepted)
+    def _summarize(self, store: Store) -> Summary:
+        summary = summarize(store, self.accepted)
         if self.cake is None or self.again is None or self.again.id != self.cake.id:
-            verdict = replace(verdict, problems=(*verdict.problems, "a duplicate is the original"))
-        self.view.timeline("A retry, as the audit tells it", self._timeline(store, self.flaky))
-        self.view.timeline("A dead letter", self._timeline(store, self.buggy))
-        self.view.verdict(verdict)
-        return verdict
+            problem = "the second enqueue with an idempotency key returns the first job"
+            summary = replace(summary, problems=(*summary.problems, problem))
+        if self.acts is not None:
+            summary = summary.with_acts(self.acts.complete())
+        self.view.timeline("Audit events of a retried job", self._timeline(store, self.flaky))
+        self.view.timeline("Audit events of a dead letter", self._timeline(store, self.buggy))
+        self.view.summary(summary)
+        self.view.commands(str(self.folder), self._commands())
+        return summary
+
+    def _commands(self) -> list[str]:
+        """Three commands that show the jobs of the demo."""
+        holdfast = f"{_command()} --db {shlex.quote(self.url)}"
+        return [
+            f"{holdfast} jobs list --state failed",
+            f"{holdfast} explain {self.buggy.id}",
+            f"{holdfast} verify",
+        ]
 
     def _timeline(self, store: Store, job: Enqueued) -> list[Row]:
         return store.read(lambda tx: tx.many(JOB_SQL.list_events, org_id=job.org_id, job_id=job.id))
@@ -149,8 +170,8 @@ class Story:
     # -- watching
 
     def _say(self, caption: str) -> None:
-        self.scene.caption = caption
-        self.view.say(self.scene)
+        self.state.caption = caption
+        self.view.say(self.state)
 
     def _watch_for(self, seconds: float) -> None:
         until = time.monotonic() + seconds
@@ -162,18 +183,19 @@ class Story:
             self._trickle()
             self._look()
             if time.monotonic() > give_up_at or all(
-                hand.process.poll() is not None for hand in self.scene.workers
+                worker.process.poll() is not None for worker in self.state.workers
             ):
-                raise DemoFailed(f"The demo is stuck. Its workers said last: {self._last_words}")
+                raise DemoFailed(
+                    f"The demo does not progress. Last line of {self._log}: {self._last_line}"
+                )
             time.sleep(LOOK_SECONDS)
 
     @property
-    def _last_words(self) -> str:
-        # The folder goes with the demo, so the log is of no use to anybody who comes later.
+    def _last_line(self) -> str:
         return (self._log.read_text().splitlines() or ["nothing"])[-1]
 
     def _look(self) -> None:
-        """Ask the database how things stand and show it."""
+        """Read the counts from the database and show them."""
         states, held, news = hf.store.read(
             lambda tx: (
                 tx.many(SQL.count_states),
@@ -183,37 +205,68 @@ class Story:
         )
         if news:
             self._seen = news[-1]["id"]
-        self.scene.update(states, held, news)
-        self.view.look(self.scene)
+        self.state.update(states, held, news)
+        self._read_acts()
+        self.view.look(self.state)
+
+    # -- the acts
+
+    @contextmanager
+    def _acts_beside(self) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            if self.acts is not None:
+                self.acts.stop()
+
+    def _start_acts(self) -> None:
+        """Start the acts of the installed extensions, if there are any."""
+        if found := find_acts():
+            self.acts = ActsProcess(found, self.folder)
+            self.state.acts = self.acts.acts
+
+    def _read_acts(self) -> None:
+        if self.acts is not None:
+            for title, caption in self.acts.read_captions():
+                self.view.say_act(self.state, title, caption)
 
     # -- the workers
 
     @contextmanager
     def _two_workers(self) -> Iterator[None]:
-        # Opened first, so that the schema is there before two processes ask for it.
+        # Opening the store creates the tables before two processes need them.
         _ = hf.store
         try:
             with self._log.open("ab") as log:
                 for name in ("one", "two"):
-                    self.scene.workers.append(Hand(name, self._start(name, log.fileno())))
+                    process = self._start(name, log.fileno())
+                    self.state.workers.append(WorkerProcess(name, process))
             yield
         finally:
-            for hand in self.scene.workers:
-                if hand.process.poll() is None:
-                    hand.process.terminate()
-            for hand in self.scene.workers:
+            for worker in self.state.workers:
+                if worker.process.poll() is None:
+                    worker.process.terminate()
+            for worker in self.state.workers:
                 try:
-                    hand.process.wait(timeout=5.0)
+                    worker.process.wait(timeout=5.0)
                 except subprocess.TimeoutExpired:
-                    hand.process.kill()
-                    hand.process.wait()
+                    worker.process.kill()
+                    worker.process.wait()
 
     def _start(self, name: str, log: int) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "holdfast", "--app", "holdfast.demo.app:hf"]
         command += ["--db", self.url, "worker", "--worker-id", name, "--concurrency", "4"]
-        # The demo is the same everywhere: no setting of the person who watches reaches it.
-        env = {key: value for key, value in os.environ.items() if not key.startswith("HOLDFAST_")}
-        env["HOLDFAST_CONFIG"] = ""
         return subprocess.Popen(  # noqa: S603
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=clean_environment()
         )
+
+
+def _command() -> str:
+    """How to run this installation's CLI in the current directory."""
+    script = Path(sys.executable).parent / "holdfast"
+    if not script.exists():
+        return f"{shlex.quote(sys.executable)} -m holdfast"
+    if (found := shutil.which("holdfast")) is not None and Path(found) == script:
+        return "holdfast"
+    here = Path.cwd()
+    return shlex.quote(str(script.relative_to(here) if here in script.parents else script))

@@ -1,4 +1,4 @@
-"""How long jobs waited until a worker took them, as the audit tells it."""
+"""How long jobs waited until a worker claimed them, from the audit."""
 
 from __future__ import annotations
 

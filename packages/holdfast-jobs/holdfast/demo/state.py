@@ -1,4 +1,4 @@
-"""How things stand in the demo, for whoever shows it."""
+"""What the views show while the demo runs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from holdfast.demo.acts import ActState
 from holdfast.demo.app import FIRMS, FLOOD, QUIET
 from holdfast.demo.waits import wait_of
 from holdfast.document import decode
@@ -18,7 +19,7 @@ ODD = ("job.failed", "job.retried", "job.deadlettered", "job.lease_lost")
 
 
 @dataclass(slots=True)
-class Hand:
+class WorkerProcess:
     """A worker process of the demo."""
 
     name: str
@@ -29,7 +30,7 @@ class Hand:
 
 @dataclass(slots=True)
 class Bar:
-    """How one tenant fares; waits are in seconds, from enqueue to claim."""
+    """The jobs of one tenant. Waits are in seconds, from enqueue to claim."""
 
     name: str
     waiting: int = 0
@@ -41,14 +42,15 @@ class Bar:
 
 
 @dataclass(slots=True)
-class Scene:
-    """Everything a view may show."""
+class DemoState:
+    """Everything that a view shows."""
 
     began_at: float
     bars: dict[str, Bar] = field(
         default_factory=lambda: {firm.org_id: Bar(firm.name) for firm in FIRMS}
     )
-    workers: list[Hand] = field(default_factory=list)
+    workers: list[WorkerProcess] = field(default_factory=list)
+    acts: dict[str, ActState] = field(default_factory=dict)
     caption: str = ""
     news: deque[Row] = field(default_factory=lambda: deque(maxlen=400))
 
@@ -69,22 +71,22 @@ class Scene:
         return [self.bars[firm.org_id] for firm in QUIET]
 
     def update(self, states: Iterable[Row], held: Iterable[Row], news: Sequence[Row]) -> None:
-        """Take over what the database says."""
+        """Set the counts from rows of the database."""
         counts = Counter({(row["org_id"], row["state"]): row["jobs"] for row in states})
         for org_id, bar in self.bars.items():
             bar.waiting = counts[org_id, State.QUEUED]
             bar.running = counts[org_id, State.PROCESSING]
             bar.done = counts[org_id, State.COMPLETED]
             bar.dead = counts[org_id, State.FAILED]
-        in_hand = {row["claimed_by"]: row["jobs"] for row in held}
-        for hand in self.workers:
-            hand.held = in_hand.get(hand.name, 0)
+        claimed = {row["claimed_by"]: row["jobs"] for row in held}
+        for worker in self.workers:
+            worker.held = claimed.get(worker.name, 0)
         for event in news:
             if event["name"] == "job.started" and event["attempt"] == 1:
                 bar = self.bars[event["org_id"]]
                 bar.last_wait = wait_of(event)
                 bar.worst_wait = max(bar.worst_wait, bar.last_wait)
-            # The flood's ordinary events would wash away everybody else's.
+            # The ordinary events of the flood would hide those of the other tenants.
             if event["org_id"] != FLOOD.org_id or event["name"] in ODD:
                 self.news.append(event)
 
