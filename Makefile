@@ -26,19 +26,26 @@ setup: $(STAMP)  ## Make the virtual environment with everything in it
 $(STAMP): requirements-dev.lock pyproject.toml $(wildcard packages/*/pyproject.toml)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Holdfast needs Python 3.11 or newer; try make PYTHON=python3.12"; exit 1; }
+	@echo "Set-up 1/4: create the virtual environment $(VENV)"
 	@$(PYTHON) -m venv $(VENV) || \
 		{ echo "Python's venv module is missing; on Debian: apt-get install python3-venv"; exit 1; }
-	@# uv installs in seconds; where it cannot be had, pip does the same more slowly.
-	@if $(BIN)/pip install -q --disable-pip-version-check uv 2>/dev/null; then \
-		$(BIN)/uv pip install -q --python $(BIN)/python -r requirements-dev.lock && \
-		$(BIN)/uv pip install -q --python $(BIN)/python --no-deps --no-build-isolation $(PACKAGES:%=-e packages/%); \
+	@# uv installs in seconds. If it is not available, pip does the same more slowly.
+	@# On a terminal, uv draws its own progress.
+	@echo "Set-up 2/4: install uv"; \
+	quiet=$$([ -t 2 ] || echo -q); \
+	if $(BIN)/pip install -q --disable-pip-version-check uv 2>/dev/null; then \
+		install="$(BIN)/uv pip install $$quiet --python $(BIN)/python"; \
 	else \
-		$(BIN)/pip install -q --disable-pip-version-check -r requirements-dev.lock && \
-		$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation $(PACKAGES:%=-e packages/%); \
-	fi
+		echo "uv is not available; pip is used instead"; \
+		install="$(BIN)/pip install -q --disable-pip-version-check"; \
+	fi; \
+	echo "Set-up 3/4: install $$(grep -c '^[A-Za-z0-9]' requirements-dev.lock) dependencies (requirements-dev.lock)"; \
+	$$install -r requirements-dev.lock || exit 1; \
+	echo "Set-up 4/4: install $(PACKAGES)"; \
+	$$install --no-deps --no-build-isolation $(PACKAGES:%=-e packages/%)
 	@touch $@
 
-demo: $(STAMP)  ## Watch the main job on the embedded default: no keys, no servers
+demo: $(STAMP)  ## Run the demo on SQLite: no keys, no servers
 	@$(BIN)/holdfast demo
 
 test: $(STAMP)  ## Run the tests on SQLite and on a PostgreSQL that comes along

@@ -255,7 +255,7 @@ def test_the_picture_draws_every_wait_on_one_scale() -> None:
     for bar in state.quiet:
         bar.done, bar.last_wait, bar.worst_wait = 12, 0.012, 0.55
     state.acts = {"Mail": ActState("Mail", captions=["1", "2", "3", "The answer was lost."])}
-    stage = Stage(Console(file=StringIO(), record=True, width=88, color_system=None))
+    stage = Stage(Console(file=StringIO(), record=True, width=88, height=40, color_system=None))
     stage.console.print(stage.picture(state))
     drawn = stage.console.export_text()
     flood, *quiet = [line for line in drawn.splitlines() if "█" in line or "░" in line]

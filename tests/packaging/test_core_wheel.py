@@ -86,9 +86,11 @@ def test_every_module_of_the_core_imports_without_the_other_distributions(
 
 
 def test_the_core_alone_runs_its_demo(environment: Make, tmp_path: Path) -> None:
-    done = environment(CORE_WHEEL).run("holdfast", "demo", "--plain", cwd=tmp_path)
+    alone = environment(CORE_WHEEL)
+    done = alone.run("holdfast", "demo", "--plain", cwd=tmp_path, env={"TMPDIR": str(tmp_path)})
 
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "In total: lost 0, doubled 0\n" in done.stdout
 
 
 def test_the_core_alone_has_only_its_own_commands_and_tables(core: Look) -> None:

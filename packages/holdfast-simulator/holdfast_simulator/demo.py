@@ -35,7 +35,9 @@ def run(report: ActReport) -> None:
         hf = Holdfast(settings=settings, clock=clock)
         try:
             posted = _post(hf, list(channels))
-            report.say(f"{len(posted)} messages are stored in the outbox, one for each provider.")
+            report.say(
+                f"One message for each provider is stored in the outbox: {', '.join(channels)}."
+            )
             for channel in channels:
                 simulator.faults.add("accept_then_drop", provider=channel)
             for _ in range(4):

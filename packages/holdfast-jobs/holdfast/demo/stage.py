@@ -27,9 +27,8 @@ WIDTH = 88
 BESIDE_BARS = 66
 # The scale covers at least so many seconds, so that a wait of 10 ms is a short bar.
 SHORTEST_SCALE = 0.5
-ODD_LINES = 6
-FEED_LINES = 5
-ACT_LINES = 3
+# The lines of the picture with all lines of the audit and the acts.
+TALL = 34
 ORDINARY = ("job.started", "job.succeeded")
 COLOURS = {
     "job.enqueued": "bright_black",
@@ -48,6 +47,8 @@ class Stage:
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console()
         self.width = min(WIDTH, self.console.width)
+        is_tall = self.console.height >= TALL
+        self.odd_lines, self.feed_lines, self.act_lines = (6, 5, 3) if is_tall else (2, 1, 2)
         self._live: Live | None = None
 
     @contextmanager
@@ -123,7 +124,10 @@ class Stage:
         # Failures stay visible, each once with a count; the ordinary events scroll below them.
         odd = Counter(_event_cells(event) for event in state.news if event["name"] in ODD)
         rest = [_event_cells(event) for event in state.news if event["name"] in ORDINARY]
-        shown = [*list(odd.items())[-ODD_LINES:], *((line, 1) for line in rest[-FEED_LINES:])]
+        shown = [
+            *list(odd.items())[-self.odd_lines :],
+            *((line, 1) for line in rest[-self.feed_lines :]),
+        ]
         table = Table.grid(padding=(0, 1))
         for width in (17, 13, 21, 6):
             table.add_column(width=width, no_wrap=True)
@@ -137,7 +141,7 @@ class Stage:
                 Text(actor, style="bright_black"),
                 Text(f"{detail} ({times})" if times > 1 else detail, style=colour),
             )
-        for _ in range(ODD_LINES + FEED_LINES - len(shown)):
+        for _ in range(self.odd_lines + self.feed_lines - len(shown)):
             table.add_row("")
         return table
 
@@ -149,8 +153,8 @@ class Stage:
         table.add_column(width=13, no_wrap=True)
         table.add_column(ratio=1)
         for act in state.acts.values():
-            captions = act.captions[-ACT_LINES:]
-            lines = [*captions, *[""] * (ACT_LINES - len(captions))]
+            captions = act.captions[-self.act_lines :]
+            lines = [*captions, *[""] * (self.act_lines - len(captions))]
             for number, caption in enumerate(lines):
                 title = f" {act.title}" if number == 0 else ""
                 table.add_row(

@@ -13,7 +13,7 @@ from holdfast.store import Row, Statements, Store
 
 SQL = Statements("holdfast.demo", "demo.sql")
 
-# The worst wait of a quiet tenant is at most this part of what the flood's own jobs wait.
+# The longest wait of a quiet tenant is at most this share of the median wait of the flood.
 CLEARLY_LESS = 0.5
 
 
@@ -34,7 +34,7 @@ class Waits:
 
 @dataclass(frozen=True, slots=True)
 class Fairness:
-    """What the one that floods the queue waited, and what those beside it did."""
+    """The waits of the flood and of the quiet tenants."""
 
     flood: Waits
     quiet: Waits
@@ -42,7 +42,7 @@ class Fairness:
 
     @property
     def holds(self) -> bool:
-        """Whether every quiet tenant was served, and none waited as the flood did."""
+        """Whether every quiet tenant was served and waited much less than the flood."""
         return (
             self.flood.jobs > 0
             and all(waits.jobs > 0 for _, waits in self.by_firm)
@@ -59,7 +59,7 @@ class Fairness:
 
 
 def measure(store: Store) -> Fairness:
-    """Ask the audit when each job was accepted and when it was first taken."""
+    """Measure the waits: from the creation of each job to its first start."""
     found: dict[str, list[float]] = defaultdict(list)
     for row in store.read(lambda tx: tx.many(SQL.list_waits)):
         found[row["org_id"]].append(wait_of(row))
@@ -76,5 +76,5 @@ def wait_of(row: Row) -> float:
 
 
 def length(seconds: float) -> str:
-    """A wait as people say it: 12 ms, 2.4 s."""
+    """A wait with its unit: 12 ms, 2.4 s."""
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
